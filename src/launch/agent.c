@@ -29,7 +29,8 @@ static void guard_due(trii_timer *timer)
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, guard_start);
 
     if (trii_guard_start(&a->guard, &a->folder, &a->cgroup) != TRI_OK)
-        trii_sink_print(a->err_sink, "trirun: no guard: %s\n", tri_last_error());
+        trii_sink_print(a->err_sink, "trirun: cannot start the guard process: %s\n",
+                        tri_last_error());
 }
 
 /* --- the beginning ------------------------------------------------------------------------ */
@@ -42,7 +43,7 @@ static void make_run_id(trii_agent *a)
         snprintf(a->run_id, sizeof(a->run_id), "%s", strrchr(a->folder.path, '/') + 1);
 }
 
-static void hung(void *agent)
+static void job_hung(void *agent)
 {
     trii_agent *a = (trii_agent *)agent;
     char words[96];
@@ -68,7 +69,7 @@ static tri_status open_binding(trii_agent *a)
     status = trii_binding_open(&a->binding, a->options->numa_binding, "/sys", &allowed);
     if (status == TRI_OK && a->binding.n_groups == 1 &&
         strcmp(a->options->numa_binding, "exclusive") != 0)
-        trii_sink_print(a->err_sink, "trirun: --numa-binding: this host has one %s only\n",
+        trii_sink_print(a->err_sink, "trirun: --numa-binding: this host has only one %s\n",
                         a->options->numa_binding);
     return status;
 }
@@ -98,13 +99,13 @@ static tri_status open_monitor(trii_agent *a)
                                       .files = a->outputs.files,
                                       .run_id = a->run_id,
                                       .run_dir = a->folder.path,
-                                      .hung = hung,
+                                      .hung = job_hung,
                                       .agent = a};
 
     return trii_monitor_open(&a->monitor, &setup);
 }
 
-static tri_status prepare(trii_agent *a)
+static tri_status open_agent(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
 
@@ -146,7 +147,7 @@ static void run_to_the_end(trii_agent *a)
 }
 
 /* Ends what was started before the start of another failed. */
-static void abandon(trii_agent *a)
+static void stop_partial_start(trii_agent *a)
 {
     char why[TRII_ERR_BYTES];
 
@@ -165,7 +166,7 @@ static bool may_start_again(const trii_agent *a)
 }
 
 /* Whether another attempt follows. */
-static bool settle(trii_agent *a)
+static bool conclude_attempt(trii_agent *a)
 {
     bool more;
 
@@ -176,7 +177,7 @@ static bool settle(trii_agent *a)
     }
     if (trii_attempt_has_survivors(a)) {
         trii_attempt_report(a, false);
-        trii_sink_print(a->err_sink, "trirun: those that were left have succeeded without it\n");
+        trii_sink_print(a->err_sink, "trirun: the other workers have succeeded without it\n");
         a->verdict = TRII_VERDICT_SURVIVED;
         a->cause = NULL;
         trii_monitor_ended(&a->monitor, NULL, false);
@@ -201,11 +202,11 @@ static tri_status run_attempts(trii_agent *a)
         if (status == TRI_OK)
             status = trii_attempt_start(a);
         if (status != TRI_OK) {
-            abandon(a);
+            stop_partial_start(a);
             return status;
         }
         run_to_the_end(a);
-        more = settle(a);
+        more = conclude_attempt(a);
         trii_attempt_dispose(a);
     }
     return TRI_OK;
@@ -255,7 +256,7 @@ static void finish_files(trii_agent *a)
     trii_monitor_destroy(&a->monitor);
 }
 
-static void dispose(trii_agent *a)
+static void close_agent(trii_agent *a)
 {
     trii_agent_hosts_close(a);
     trii_attempt_dispose(a);
@@ -314,7 +315,7 @@ tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_
         return TRI_ERR_NO_MEMORY;
     }
     a.n_workers = options->nproc;
-    status = prepare(&a);
+    status = open_agent(&a);
     if (status == TRI_OK)
         status = trii_agent_hosts_open(&a);
     if (status == TRI_OK)
@@ -332,6 +333,6 @@ tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_
         trii_run_folder_keep(&a.folder);
     else if (a.folder.lock_fd >= 0)
         trii_run_folder_remove(&a.folder);
-    dispose(&a);
+    close_agent(&a);
     return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", why);
 }

@@ -21,19 +21,19 @@
 #define VICTIM_MS 1600
 #define VICTIM_MORE_MS (3 * TRII_PEER_HEARTBEAT_MS)
 /* For the store to show that it lives although its agent's connection broke. */
-#define VERDICT_MS INT64_C(500)
+#define STORE_CHECK_MS INT64_C(500)
 /* The store may be seen to be gone before the agent that served it. */
-#define FAILED_MS INT64_C(200)
+#define RDZV_CHECK_MS INT64_C(200)
 /* For leaving in order. */
 #define LEAVE_MS 5000
 
 /* For the rendezvous thread to end; where the network is dead it will not. */
-#define QUIT_MS 3000
-#define CUT_MS 50
+#define DESTROY_MS 3000
+#define DESTROY_CUT_MS 50
 /* Who waits for hosts no longer is not seen by `trireme ps`; then how often it is brought up to
  * date. */
-#define SHOW_FIRST_MS 100
-#define SHOW_MS 1000
+#define STATUS_FIRST_MS 100
+#define STATUS_MS 1000
 
 /* The first thing that happened to a round, by which it is over for this host. */
 typedef struct round_news {
@@ -146,7 +146,7 @@ static void rdzv_failed(trii_agent_hosts *h, const char *why)
         store_lost(h);
     } else if (served && h->news.kind == TRII_RDZV_NOTHING) {
         snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", why);
-        trii_loop_timer(h->agent->loop, &h->rdzv_check, trii_deadline_ms(FAILED_MS),
+        trii_loop_timer(h->agent->loop, &h->rdzv_check, trii_deadline_ms(RDZV_CHECK_MS),
                         rdzv_check_due);
     } else {
         end_round(h, TRII_RDZV_FAILED, false, why);
@@ -215,7 +215,7 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
         if (h->rdzv_failed[0] != '\0')
             store_lost(h);
         else
-            trii_loop_timer(a->loop, &h->store_check, trii_deadline_ms(VERDICT_MS),
+            trii_loop_timer(a->loop, &h->store_check, trii_deadline_ms(STORE_CHECK_MS),
                             store_check_due);
         return;
     }
@@ -279,7 +279,7 @@ static void leave_for_signal(trii_agent *a)
     char host[256], why[320];
 
     trii_host_name(host, sizeof(host));
-    snprintf(why, sizeof(why), "host %s (pid %d) was told to stop by %s", host, trii_process_id(),
+    snprintf(why, sizeof(why), "host %s (pid %d) was stopped by %s", host, trii_process_id(),
              trii_signal_name(a->stop_signal));
     leave_job(a, false, why);
 }
@@ -381,13 +381,12 @@ static trii_outcome conclude_by_news(trii_agent *a)
             a->restarts++;
         if (has_given_ranks(h))
             trii_sink_print(a->err_sink,
-                            "trirun: %s; starting again once all %d hosts are there (restart %d of "
+                            "trirun: %s; restarting once all %d hosts have joined (restart %d of "
                             "%d)\n",
                             h->news.why, h->round.group_size, a->restarts,
                             a->options->max_restarts);
         else
-            trii_sink_print(a->err_sink,
-                            "trirun: %s; starting again with the hosts that are there\n",
+            trii_sink_print(a->err_sink, "trirun: %s; restarting with the hosts that are left\n",
                             h->news.why);
         return TRII_OUTCOME_AGAIN;
     }
@@ -402,7 +401,8 @@ static trii_outcome conclude_by_news(trii_agent *a)
 static void wait_for_round(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;
-    int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS, show_ns = trii_deadline_ms(SHOW_FIRST_MS);
+    int64_t note_ns = trii_now_ns() + TRII_NOTE_FIRST_NS,
+            show_ns = trii_deadline_ms(STATUS_FIRST_MS);
     char text[TRII_ERR_BYTES];
 
     while (h->state == TRII_HOSTS_JOINING && a->stop_signal == 0 &&
@@ -413,7 +413,7 @@ static void wait_for_round(trii_agent *a)
             continue;
         trii_rendezvous_describe(h->rdzv, text, sizeof(text));
         trii_monitor_waits(&a->monitor, text);
-        show_ns = trii_deadline_ms(SHOW_MS);
+        show_ns = trii_deadline_ms(STATUS_MS);
         if (trii_now_ns() < note_ns)
             continue;
         trii_sink_print(a->err_sink, "trirun: %s\n", text);
@@ -492,7 +492,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
 static bool have_succeeded(const trii_agent *a)
 {
     for (int i = 0; i < a->n_workers; i++) {
-        if (a->workers[i].told || trii_worker_failed(&a->workers[i]))
+        if (a->workers[i].signalled || trii_worker_failed(&a->workers[i]))
             return false;
     }
     return true;
@@ -514,7 +514,7 @@ trii_outcome trii_agent_hosts_conclude(trii_agent *a)
     }
     if (a->verdict == TRII_VERDICT_HUNG) {
         trii_attempt_report(a, false);
-        leave_job(a, false, "the job stood still and was stopped");
+        leave_job(a, false, "the job hung and was stopped");
         return TRII_OUTCOME_OVER;
     }
     if (h->state == TRII_HOSTS_REPORTED) {
@@ -606,7 +606,7 @@ void trii_agent_hosts_close(trii_agent *a)
     trii_loop_unwatch(&h->watch);
     trii_loop_timer_stop(a->loop, &h->store_check);
     trii_loop_timer_stop(a->loop, &h->rdzv_check);
-    trii_rendezvous_destroy(h->rdzv, h->store_cut ? CUT_MS : QUIT_MS);
+    trii_rendezvous_destroy(h->rdzv, h->store_cut ? DESTROY_CUT_MS : DESTROY_MS);
     trii_free(h->round.agents);
     trii_free(h->previous);
     trii_free(h);

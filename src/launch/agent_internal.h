@@ -31,13 +31,13 @@ typedef enum trii_verdict {
     TRII_VERDICT_ELSEWHERE   /* the job failed on another host, or was ended there */
 } trii_verdict;
 
-/* This host will be taken away: workers are told so once, those that come to expect it later too.
+/* This host will be preempted: workers are notified once, also those that install a handler later.
  */
 typedef struct trii_preemption {
     bool enabled; /* the signal means this; --signals-to-handle may give it another meaning */
     trii_timer again;
     int64_t deadline_ns; /* TRII_NO_DEADLINE = nobody said when */
-    int64_t until_ns;    /* so long workers are told that had no handler yet */
+    int64_t until_ns;    /* so long workers without a handler are tried again */
 } trii_preemption;
 
 typedef struct trii_agent trii_agent;
@@ -69,7 +69,7 @@ struct trii_agent {
     trii_binding binding; /* --numa-binding; no groups = none */
     trii_watch signals;
     trii_timer grace, guard_start;
-    trii_preemption notice;
+    trii_preemption preemption;
     trii_agent_state state;
     int stop_signal;                       /* the user's signal that ends the job, or 0 */
     bool second_signal;                    /* it came again: nothing is waited for */
@@ -120,9 +120,9 @@ tri_status trii_agent_signals_open(trii_agent *a) TRI_MUST_CHECK;
 void trii_agent_signals_close(trii_agent *a);
 
 /* --- preemption.c --- */
-/* Somebody said so; value_ms: in how long, 0 = that was not said. */
+/* The signal came; value_ms: in how long, 0 = it does not say. */
 void trii_preemption_received(trii_agent *a, int value_ms);
-/* Another host's agent was told so. left_ms: -1 = nobody said when. */
+/* Another host's agent has such a notice. left_ms: -1 = nobody said when. */
 void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t left_ms);
 void trii_preemption_stop(trii_agent *a);
 

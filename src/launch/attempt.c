@@ -17,15 +17,15 @@
 
 /* Deaths are seen in the order in which they are complete. A process can take long to end, and
  * its peers notice at once: who is ending at this moment may have begun before `worker`. */
-static const trii_worker *find_suspects(trii_agent *a)
+static const trii_worker *mark_ending(trii_agent *a)
 {
     const trii_worker *first = NULL;
 
     for (int i = a->n_workers - 1; i >= 0; i--) {
         trii_worker *w = &a->workers[i];
 
-        w->suspect = w->live && trii_process_is_ending(&w->process);
-        if (w->suspect)
+        w->was_ending = w->live && trii_process_is_ending(&w->process);
+        if (w->was_ending)
             first = w;
     }
     return first;
@@ -33,7 +33,7 @@ static const trii_worker *find_suspects(trii_agent *a)
 
 static void first_failure(trii_agent *a, trii_worker *worker)
 {
-    const trii_worker *suspect = find_suspects(a);
+    const trii_worker *ending = mark_ending(a);
     char what[80], too[80] = "";
     trii_culprit culprit;
     trii_why_job records;
@@ -48,8 +48,8 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     trii_why_free(&records);
     if (culprit.rank >= 0 && culprit.worker != worker)
         snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
-    else if (suspect != NULL && worker->exit.signal == 0)
-        snprintf(too, sizeof(too), " while rank %d was ending", suspect->rank);
+    else if (ending != NULL && worker->exit.signal == 0)
+        snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
@@ -60,7 +60,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
 }
 
 /* --keep-survivors: they know what to do without it. */
-static void go_on_without(trii_agent *a, trii_worker *worker)
+static void continue_without(trii_agent *a, trii_worker *worker)
 {
     char what[80];
 
@@ -87,7 +87,7 @@ bool trii_attempt_has_survivors(const trii_agent *a)
     return succeeded_ns > failed_ns;
 }
 
-static void take_end(trii_agent *a, trii_worker *worker, int64_t ended_ns)
+static void reap_worker(trii_agent *a, trii_worker *worker, int64_t ended_ns)
 {
     trii_loop_unwatch(&worker->watch); /* before the descriptor is closed */
     if (trii_process_reap(&worker->process, &worker->exit) != TRI_OK)
@@ -102,13 +102,13 @@ static void take_end(trii_agent *a, trii_worker *worker, int64_t ended_ns)
 
 /* The loop tells of ends one by one, in their order. Who else has ended by now did so in the same
  * moment and by itself, so before the verdict. */
-static void take_other_ends(trii_agent *a, const trii_worker *first)
+static void reap_others(trii_agent *a, const trii_worker *first)
 {
     for (int i = 0; i < a->n_workers; i++) {
         trii_worker *w = &a->workers[i];
 
         if (w->live && trii_process_has_ended(&w->process))
-            take_end(a, w, first->ended_ns);
+            reap_worker(a, w, first->ended_ns);
     }
 }
 
@@ -118,15 +118,15 @@ static void worker_ready(trii_watch *watch, unsigned events)
     trii_agent *a = (trii_agent *)worker->owner;
 
     (void)events;
-    take_end(a, worker, trii_now_ns());
+    reap_worker(a, worker, trii_now_ns());
     if (a->state == TRII_AGENT_RUNNING &&
         (!trii_worker_failed(worker) || a->options->keep_survivors) &&
         (a->n_live > 0 || a->hosts != NULL))
         trii_early_exit_publish(a->early, worker);
     if (trii_worker_failed(worker) && a->state == TRII_AGENT_RUNNING) {
-        take_other_ends(a, worker);
+        reap_others(a, worker);
         if (a->options->keep_survivors && a->n_live > 0)
-            go_on_without(a, worker);
+            continue_without(a, worker);
         else
             first_failure(a, worker);
     } else {
@@ -241,8 +241,10 @@ void trii_attempt_close_streams(trii_agent *a)
         trii_stream_close(&a->workers[i].out);
         trii_stream_close(&a->workers[i].err);
         if (a->workers[i].live)
-            trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) does not die of SIGKILL\n",
-                            a->workers[i].rank, a->workers[i].process.pid);
+            trii_sink_print(
+                a->err_sink,
+                "trirun: rank %d (pid %d) has survived SIGKILL: it is stuck in the kernel\n",
+                a->workers[i].rank, a->workers[i].process.pid);
     }
 }
 
@@ -276,7 +278,7 @@ void trii_attempt_report(trii_agent *a, bool more)
             trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
         else if (a->workers_waited)
             trii_sink_print(a->err_sink,
-                            "trirun: workers waited in a call; who for: trireme why %s\n",
+                            "trirun: workers waited in a call; see for whom: trireme why %s\n",
                             a->folder.path);
         return;
     }
@@ -285,7 +287,7 @@ void trii_attempt_report(trii_agent *a, bool more)
     trii_run_folder_note(&a->folder, a->cause->rank, words);
     trii_failure_report(failure, a->err_sink);
     if (more)
-        trii_sink_print(a->err_sink, "trirun: starting again (restart %d of %d)\n", a->restarts + 1,
+        trii_sink_print(a->err_sink, "trirun: restarting (restart %d of %d)\n", a->restarts + 1,
                         a->options->max_restarts);
     else
         trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);

@@ -15,15 +15,15 @@
 #include "os/limits.h"
 #include "os/secret.h"
 
-enum { AGAIN_MS = 2000 };
+enum { REBIND_MS = 2000 };
 
 tri_status trii_job_key_check(const trii_agent *a, bool set)
 {
     return set || !a->options->require_key
                ? TRI_OK
-               : TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "--require-key: TRI_JOB_KEY_FILE names no file with a key (head -c 32 "
-                           "/dev/urandom | base64 >FILE; chmod 600 FILE)");
+               : TRII_FAIL(TRI_ERR_INVALID_ARG, "--require-key: TRI_JOB_KEY_FILE does not name a "
+                                                "file with a job key (make one: head -c 32 "
+                                                "/dev/urandom | base64 >FILE; chmod 600 FILE)");
 }
 
 static tri_status port_taken(const trii_launch_options *o)
@@ -32,7 +32,7 @@ static tri_status port_taken(const trii_launch_options *o)
 
     snprintf(why, sizeof(why), "%s", tri_last_error());
     return TRII_FAIL(TRI_ERR_STATE,
-                     "the job's %s: another job or program has the port (who: ss -ltnp | grep "
+                     "the job's %s: another job or program uses the port (which: ss -ltnp | grep "
                      ":%d); choose another %s",
                      why, o->master_port,
                      *o->rdzv_endpoint != '\0' ? "one in --rdzv-endpoint"
@@ -110,7 +110,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
     if (status == TRI_OK)
         status = trii_job_key_check(a, key.set);
     if (status == TRI_OK)
-        status = create_server(&server, a->restarts > 0 ? AGAIN_MS : 0, &a->store);
+        status = create_server(&server, a->restarts > 0 ? REBIND_MS : 0, &a->store);
     trii_secret_wipe(&key, sizeof(key));
     if (status == TRI_ERR_STATE && a->options->master_port != 0)
         return port_taken(a->options);

@@ -1,7 +1,7 @@
 /*
  * preemption.c - SIGUSR1 to the agent announces that this host will be taken away: the cluster's
- * notice before pre-emption. Workers that handle SIGUSR1 get it, with the time left; one without a
- * handler would be ended by it. The job goes on: what to do about it is for the workers to say.
+ * notice before preemption. Workers that handle SIGUSR1 get it, with the time left; it would kill
+ * one without a handler. The job goes on: what to do about it is for the workers to decide.
  */
 #include "launch/agent_internal.h"
 
@@ -13,10 +13,10 @@
 #include "os/signal.h"
 
 /* A worker may be starting, and install its handler soon. */
-#define AGAIN_MS INT64_C(1000)
-#define AGAIN_FOR_MS INT64_C(60000)
-/* The end of a Slurm job that is further away is not what it gives notice of: somebody wants the
- * host before. */
+#define RETRY_MS INT64_C(1000)
+#define RETRY_FOR_MS INT64_C(60000)
+/* A Slurm job that ends later than this was not signalled because it ends: somebody wants the host
+ * before. */
 #define SLURM_MAX_MS INT64_C(3600000)
 
 enum { MAX_SHOWN = 8 };
@@ -41,9 +41,9 @@ static int64_t slurm_left_ms(void)
 /* -1: nobody said when. */
 static int64_t left_ms(const trii_agent *a)
 {
-    int64_t left = a->notice.deadline_ns - trii_now_ns();
+    int64_t left = a->preemption.deadline_ns - trii_now_ns();
 
-    if (a->notice.deadline_ns == TRII_NO_DEADLINE)
+    if (a->preemption.deadline_ns == TRII_NO_DEADLINE)
         return -1;
     return left > 0 ? left / TRII_NS_PER_MS : 0;
 }
@@ -56,62 +56,63 @@ static void describe_left(int64_t ms, char *text, size_t bytes)
         snprintf(text, bytes, "soon");
 }
 
-/* Tells those that have not been told and expect it; returns how many. */
-static int tell_workers(trii_agent *a)
+/* Those that have a handler and have not been notified; returns how many. */
+static int notify_workers(trii_agent *a)
 {
     int64_t left = left_ms(a);
     int value = left < 0 ? 0 : left > INT32_MAX ? INT32_MAX : left < 1 ? 1 : (int)left;
-    int *told = trii_alloc((size_t)a->n_workers, sizeof(*told), "workers");
+    int *notified = trii_alloc((size_t)a->n_workers, sizeof(*notified), "workers");
     int n = 0;
 
-    if (told == NULL)
+    if (notified == NULL)
         return 0;
     for (int i = 0; i < a->n_workers; i++) {
         a->live[i] = a->workers[i].process;
-        if (!a->workers[i].live || a->workers[i].noticed)
+        if (!a->workers[i].live || a->workers[i].notified)
             a->live[i].pidfd = -1;
     }
-    trii_process_notify(a->live, a->n_workers, SIGUSR1, value, told);
+    trii_process_notify(a->live, a->n_workers, SIGUSR1, value, notified);
     for (int i = 0; i < a->n_workers; i++) {
-        a->workers[i].noticed = a->workers[i].noticed || told[i] > 0;
-        n += told[i] > 0;
+        a->workers[i].notified = a->workers[i].notified || notified[i] > 0;
+        n += notified[i] > 0;
     }
-    trii_free(told);
+    trii_free(notified);
     return n;
 }
 
-static void print_deaf(trii_agent *a)
+static void warn_unhandled(trii_agent *a)
 {
     int shown = 0, more = 0;
 
     for (int i = 0; i < a->n_workers; i++) {
         const trii_worker *w = &a->workers[i];
 
-        if (!w->live || w->noticed)
+        if (!w->live || w->notified)
             continue;
         if (shown++ < MAX_SHOWN)
-            trii_sink_print(a->err_sink,
-                            "trirun: rank %d (pid %d) was not told: it has no handler for SIGUSR1, "
-                            "which would end it\n",
-                            w->rank, w->process.pid);
+            trii_sink_print(
+                a->err_sink,
+                "trirun: rank %d (pid %d) was not notified: it has no handler for SIGUSR1, "
+                "which would kill it\n",
+                w->rank, w->process.pid);
         else
             more++;
     }
     if (more > 0)
-        trii_sink_print(a->err_sink, "trirun: %d more were not told\n", more);
+        trii_sink_print(a->err_sink, "trirun: %d more were not notified\n", more);
 }
 
-static void look_again(trii_timer *timer)
+static void notify_again(trii_timer *timer)
 {
-    trii_agent *a = TRII_CONTAINER(timer, trii_agent, notice.again);
+    trii_agent *a = TRII_CONTAINER(timer, trii_agent, preemption.again);
     int64_t now_ns = trii_now_ns();
-    int n = a->state == TRII_AGENT_RUNNING ? tell_workers(a) : 0;
+    int n = a->state == TRII_AGENT_RUNNING ? notify_workers(a) : 0;
 
     if (n > 0)
-        trii_sink_print(a->err_sink, "trirun: %d more worker%s handle%s SIGUSR1 now: told\n", n,
+        trii_sink_print(a->err_sink, "trirun: %d more worker%s handle%s SIGUSR1 now: notified\n", n,
                         n == 1 ? "" : "s", n == 1 ? "s" : "");
-    if (now_ns < a->notice.until_ns)
-        trii_loop_timer(a->loop, timer, now_ns + AGAIN_MS * TRII_NS_PER_MS, look_again);
+    if (now_ns < a->preemption.until_ns)
+        trii_loop_timer(a->loop, timer, now_ns + RETRY_MS * TRII_NS_PER_MS, notify_again);
 }
 
 void trii_preemption_received(trii_agent *a, int value_ms)
@@ -120,27 +121,27 @@ void trii_preemption_received(trii_agent *a, int value_ms)
                  : a->options->notice_ms > 0 ? a->options->notice_ms
                                              : slurm_left_ms();
     char when[40];
-    int told = 0;
+    int notified = 0;
 
     if (a->state >= TRII_AGENT_FLUSHING)
         return;
-    a->notice.deadline_ns = ms > 0 ? trii_deadline_ms(ms) : TRII_NO_DEADLINE;
-    a->notice.until_ns = ms > 0 ? a->notice.deadline_ns : trii_deadline_ms(AGAIN_FOR_MS);
+    a->preemption.deadline_ns = ms > 0 ? trii_deadline_ms(ms) : TRII_NO_DEADLINE;
+    a->preemption.until_ns = ms > 0 ? a->preemption.deadline_ns : trii_deadline_ms(RETRY_FOR_MS);
     for (int i = 0; i < a->n_workers; i++)
-        a->workers[i].noticed = false;
+        a->workers[i].notified = false;
     if (a->state == TRII_AGENT_RUNNING)
-        told = tell_workers(a);
+        notified = notify_workers(a);
     describe_left(ms, when, sizeof(when));
     trii_sink_print(a->err_sink,
-                    "trirun: received SIGUSR1: this host will be taken away %s; told %d of %d "
+                    "trirun: received SIGUSR1: this host will be preempted %s; notified %d of %d "
                     "worker%s\n",
-                    when, told, a->n_live, a->n_live == 1 ? "" : "s");
+                    when, notified, a->n_live, a->n_live == 1 ? "" : "s");
     if (a->state == TRII_AGENT_RUNNING)
-        print_deaf(a);
-    trii_monitor_preemption(&a->monitor, NULL, ms, told);
+        warn_unhandled(a);
+    trii_monitor_preemption(&a->monitor, NULL, ms, notified);
     if (a->callbacks != NULL)
         a->callbacks->host_preempted(a, ms);
-    trii_loop_timer(a->loop, &a->notice.again, trii_deadline_ms(AGAIN_MS), look_again);
+    trii_loop_timer(a->loop, &a->preemption.again, trii_deadline_ms(RETRY_MS), notify_again);
 }
 
 void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t ms)
@@ -148,12 +149,12 @@ void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64
     char when[40];
 
     describe_left(ms, when, sizeof(when));
-    trii_sink_print(a->err_sink, "trirun: host %s (pid %lld) will be taken away %s\n", host,
+    trii_sink_print(a->err_sink, "trirun: host %s (pid %lld) will be preempted %s\n", host,
                     (long long)pid, when);
     trii_monitor_preemption(&a->monitor, host, ms, -1);
 }
 
 void trii_preemption_stop(trii_agent *a)
 {
-    trii_loop_timer_stop(a->loop, &a->notice.again);
+    trii_loop_timer_stop(a->loop, &a->preemption.again);
 }

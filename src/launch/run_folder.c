@@ -59,7 +59,7 @@ tri_status trii_run_folder_create(trii_run_folder *folder)
     return status == TRI_OK ? create_locked(folder, stamp) : status;
 }
 
-static void unlock(trii_run_folder *folder)
+static void unlock_folder(trii_run_folder *folder)
 {
     trii_fd_close(folder->lock_fd);
     folder->lock_fd = -1;
@@ -70,11 +70,11 @@ void trii_run_folder_remove(trii_run_folder *folder)
     tri_status status = trii_folder_remove(folder->path);
 
     (void)status; /* somebody still writes there, or removed it: nothing is left to do */
-    unlock(folder);
+    unlock_folder(folder);
 }
 
-static void note(const trii_run_folder *folder, const char *name, long long number,
-                 const char *words)
+static void write_note(const trii_run_folder *folder, const char *name, long long number,
+                       const char *words)
 {
     char path[TRII_RUN_FOLDER_BYTES + 16], text[200];
     int n = snprintf(text, sizeof(text), "%lld %s\n", number, words);
@@ -87,12 +87,12 @@ static void note(const trii_run_folder *folder, const char *name, long long numb
 
 void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words)
 {
-    note(folder, "cause", rank, words);
+    write_note(folder, "cause", rank, words);
 }
 
 void trii_run_folder_note_stop(const trii_run_folder *folder, const char *words)
 {
-    note(folder, "stopped", trii_now_ns(), words);
+    write_note(folder, "stopped", trii_now_ns(), words);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)
@@ -101,7 +101,7 @@ void trii_run_folder_keep(trii_run_folder *folder)
     char **names;
     int n, kept = 0, fd;
 
-    unlock(folder);
+    unlock_folder(folder);
     if (trii_folder_list(folder->parent, MAX_FOLDERS, &names, &n) != TRI_OK)
         return;
     for (int i = n - 1; i >= 0; i--) {

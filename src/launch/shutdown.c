@@ -20,7 +20,7 @@ static void signal_workers(trii_agent *a, int number)
 
         if (!w->live)
             continue;
-        w->told = true;
+        w->signalled = true;
         trii_process_signal(&w->process, number);
         if (number != SIGKILL)
             trii_process_continue(&w->process); /* a stopped one would not hear it */
@@ -152,10 +152,11 @@ void trii_shutdown_reap(trii_agent *a)
     }
     while ((pid = trii_process_reap_orphan(a->live, n)) > 0) {
         if (trii_guard_reaped(&a->guard, pid))
-            trii_sink_print(a->err_sink,
-                            "trirun: its guard (pid %d) was killed: if trirun is killed too, what "
-                            "the workers have started may go on\n",
-                            pid);
+            trii_sink_print(
+                a->err_sink,
+                "trirun: the guard process (pid %d) was killed: if trirun is killed too, processes "
+                "that the workers started may go on\n",
+                pid);
     }
     if (a->state == TRII_AGENT_SWEEPING || a->state == TRII_AGENT_SWEEP_KILLING)
         trii_shutdown_advance(a);

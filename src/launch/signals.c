@@ -11,9 +11,9 @@
 #include "os/descriptor.h"
 #include "os/signal.h"
 
-#define NOTICE SIGUSR1 /* unless the user wants it to stop the job */
+#define PREEMPTION_SIGNAL SIGUSR1 /* unless the user wants it to stop the job */
 
-static void resize(trii_agent *a)
+static void resize_terminals(trii_agent *a)
 {
     for (int i = 0; i < a->n_workers; i++) {
         const trii_worker *w = &a->workers[i];
@@ -55,8 +55,8 @@ static void signal_ready(trii_watch *watch, unsigned events)
         if (number == SIGCHLD)
             trii_shutdown_reap(a);
         else if (number == SIGWINCH)
-            resize(a);
-        else if (number == NOTICE && a->notice.enabled)
+            resize_terminals(a);
+        else if (number == PREEMPTION_SIGNAL && a->preemption.enabled)
             trii_preemption_received(a, value);
         else
             user_signal(a, number);
@@ -80,18 +80,18 @@ static tri_status cannot_handle(const char *name)
                                      trii_signal_name(trii_signal_at(i)));
     }
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "--signals-to-handle: cannot handle %s; what it takes are numbers and%s", name,
+                     "--signals-to-handle: cannot handle %s; allowed are numbers and%s", name,
                      list);
 }
 
 tri_status trii_agent_signals_open(trii_agent *a)
 {
-    bool wanted[NSIG] = {[SIGCHLD] = true, [SIGWINCH] = true, [NOTICE] = true};
+    bool wanted[NSIG] = {[SIGCHLD] = true, [SIGWINCH] = true, [PREEMPTION_SIGNAL] = true};
     const char *list = a->options->signals;
     int numbers[NSIG], n = 0, fd;
     tri_status status;
 
-    a->notice.enabled = true;
+    a->preemption.enabled = true;
     while (*list != '\0') {
         size_t length = strcspn(list, ",");
         char name[24];
@@ -101,8 +101,8 @@ tri_status trii_agent_signals_open(trii_agent *a)
         number = trii_signal_number(name);
         if (!can_handle(number))
             return cannot_handle(name);
-        if (number == NOTICE)
-            a->notice.enabled = false; /* as torchrun then: it stops the job */
+        if (number == PREEMPTION_SIGNAL)
+            a->preemption.enabled = false; /* as torchrun then: it stops the job */
         /* nohup wants us to outlive the terminal. */
         if (!(number == SIGHUP && trii_signal_is_ignored(SIGHUP)))
             wanted[number] = true;

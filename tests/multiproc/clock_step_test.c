@@ -189,7 +189,7 @@ static void how_long_a_job_waits_is_still_known(void **state)
     set_clock(&j, "86400");
     spawn_signal(&j.job.run, SIGINT);
     assert_int_equal(spawn_wait(&j.job.run), 1);
-    trirun_has(SPAWN_ERR(&j.job.run), "workers waited in a call; who for: trireme why /");
+    trirun_has(SPAWN_ERR(&j.job.run), "workers waited in a call; see for whom: trireme why /");
     trirun_end(&j.job, 1);
 }
 

@@ -70,7 +70,7 @@ static void workers_start_again_beside_a_crowd(void **state)
         fail_msg("%s", SPAWN_ERR(&j.run));
     assert_int_equal(trirun_count(SPAWN_OUT(&j.run), "0\n"), WORKERS);
     assert_in_range(trirun_count(SPAWN_ERR(&j.run), "refused a client"), 1, GUESTS / 4);
-    trirun_has(SPAWN_ERR(&j.run), "starting again (restart 1 of 1)");
+    trirun_has(SPAWN_ERR(&j.run), "restarting (restart 1 of 1)");
     for (int i = 0; i < GUESTS; i++) {
         trii_socket_close(fds[0][i]);
         trii_socket_close(fds[1][i]);

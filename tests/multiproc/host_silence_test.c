@@ -125,7 +125,7 @@ static void a_lost_host_with_a_given_rank_may_come_back(void **state)
     spawn_expect(&b.run, "rank 1 of 2 runs\n");
     spawn_signal(&b.run, SIGKILL);
     assert_int_equal(spawn_wait(&b.run), -SIGKILL);
-    spawn_expect(&a.run, "is gone: its agent ended; starting again once all 2 hosts are there");
+    spawn_expect(&a.run, "is gone: its agent ended; restarting once all 2 hosts have joined");
     start(&c, "static", port, 1, "--nproc-per-node=2", ends_the_second_time);
     assert_int_equal(spawn_wait(&a.run), 0);
     assert_int_equal(spawn_wait(&c.run), 0);
@@ -152,7 +152,7 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
         assert_int_equal(spawn_wait(&agents[i].run), -SIGKILL);
         trirun_end(&agents[i], 1);
         if (i == 1)
-            spawn_expect(&agents[0].run, "starting again once all 3 hosts are there");
+            spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined");
     }
     for (int i = 1; i < 3; i++)
         start_of(&again[i], 3, "static", port, i, "--host-timeout=3", ends_the_second_time);

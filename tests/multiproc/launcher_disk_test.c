@@ -138,7 +138,9 @@ static void a_restart_goes_on_without_logs_that_cannot_be_made(void **state)
                "--duplicate-stdout-filters=second", "sh", "-c", spoil);
         assert_int_equal(spawn_wait(&j.trirun), 0);
         assert_has(SPAWN_OUT(&j.trirun), "second 1\n");
-        assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "trirun: no files of this attempt: "), 1);
+        assert_int_equal(
+            count_in(SPAWN_ERR(&j.trirun), "trirun: cannot create the log files of this attempt: "),
+            1);
         trirun_end(&j, 0);
         spawn_remove_folder(home);
     }

@@ -226,7 +226,7 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
         {{"examples"}, "examples is a folder, not a program", 2},
         {{"job.sh"}, "cannot run ./job.sh: it is not executable; chmod +x ./job.sh, or run sh", 1},
         {{"--no-python", "./text"}, "./text: it is not executable; chmod +x ./text\n", 1},
-        {{"--signals-to-handle=SIGFOO", "true"}, "SIGFOO; what it takes are numbers and SIGHUP", 1},
+        {{"--signals-to-handle=SIGFOO", "true"}, "SIGFOO; allowed are numbers and SIGHUP", 1},
     };
     char folder[256], path[300], *old = getcwd(NULL, 0);
 
@@ -265,10 +265,12 @@ static void names_that_nobody_reads_are_named(void **state)
     TRIRUN_ENV(&j, "PET_NPROC=3", "--rdzv-conf=join_timout=3,frobnicate=1,is_host=1", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_ERR(&j.trirun),
-               "PET_NPROC is not the variable of an option and was not read; did you "
+               "PET_NPROC is not the variable of an option and is ignored; did you "
                "mean PET_NPROC_PER_NODE?\n");
-    assert_has(SPAWN_ERR(&j.trirun), "nobody reads join_timout; did you mean join_timeout?\n");
-    assert_has(SPAWN_ERR(&j.trirun), "nobody reads frobnicate\n");
+    assert_has(
+        SPAWN_ERR(&j.trirun),
+        "--rdzv-conf: the key join_timout is unknown and ignored; did you mean join_timeout?\n");
+    assert_has(SPAWN_ERR(&j.trirun), "the key frobnicate is unknown and ignored\n");
     assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "\n"), 3);
     trirun_end(&j, 0);
     TRIRUN_ENV(&j, "PET_NPROC_PER_NODE=2", "--rdzv-conf=timeout=3", "true");
@@ -284,13 +286,14 @@ static void options_behind_the_program_are_hinted_at(void **state)
         const char *line; /* NULL: nothing is said */
     } cases[] = {
         {{"true", "x", "--nproc-per-node", "2"},
-         "trirun: --nproc-per-node 2 stands behind true and goes to it as an argument: options of "
+         "trirun: --nproc-per-node 2 comes after true and is passed to it as an argument: options "
+         "of "
          "trirun come first, as in trirun --nproc-per-node 2 true (if it is meant for true: trirun "
          "-- true)\n"},
         {{"true", "--lr", "1", "--nproc_per-node=2", "--nnodes=1"},
          "as in trirun --nproc_per-node=2 true"},
-        {{"true", "--max_restarts"}, "trirun: --max_restarts stands behind true"},
-        {{"true", "--rdzv-id", "--x"}, "trirun: --rdzv-id stands behind true"},
+        {{"true", "--max_restarts"}, "trirun: --max_restarts comes after true"},
+        {{"true", "--rdzv-id", "--x"}, "trirun: --rdzv-id comes after true"},
         /* what programs have as well, or was given to both, or comes behind -- */
         {{"true", "--log-dir", "x", "--role", "y"}, NULL},
         {{"true", "-m", "-r", "--help", "--tee"}, NULL},
@@ -331,14 +334,14 @@ static void what_has_no_effect_is_said(void **state)
          "trirun: --tee: local rank 2 is out of range (2 workers here)\n"},
         {{"-r", "9:0,0:1", "--log-dir=/dev/null", "--local-ranks-filter=1"}, NULL},
         {{"--duplicate-stdout-filters=x", "--log-dir=/dev/null"},
-         "trirun: --duplicate-stdout-filters reads what --tee shows, and no worker's stdout is "
+         "trirun: --duplicate-stdout-filters apply to what --tee shows, but no worker's stdout is "
          "teed: add -t 1 (3 for both)\n"},
         {{"--duplicate-stderr-filters=x", "-t", "1", "--log-dir=/dev/null"},
-         "trirun: --duplicate-stderr-filters reads what --tee shows, and no worker's stderr is "
+         "trirun: --duplicate-stderr-filters apply to what --tee shows, but no worker's stderr is "
          "teed: add -t 2 (3 for both)\n"},
         {{"--duplicate-stderr-filters=x", "-t", "2", "--log-dir=/dev/null"}, NULL},
         {{"--nnodes=1", "--node-rank=3"},
-         "trirun: --node-rank 3 is not read: without an address this is a job of one host; for N "
+         "trirun: --node-rank 3 is ignored: without an address this is a job of one host; for N "
          "hosts give all of them --nnodes N and --master-addr\n"},
         {{"--nnodes=1", "--node-rank=0"}, NULL},
     };
@@ -373,7 +376,7 @@ static void outputs_that_are_one_file_are_refused(void **state)
         TRIRUN(&j, events, metrics, "echo", "ran");
         assert_int_equal(spawn_wait(&j.trirun), 1);
         assert_has(SPAWN_ERR(&j.trirun), "trirun: --events and --metrics both name ");
-        assert_has(SPAWN_ERR(&j.trirun), ": name two files\n");
+        assert_has(SPAWN_ERR(&j.trirun), ": use two files\n");
         assert_has_not(SPAWN_OUT(&j.trirun), "ran");
         trirun_end(&j, 0);
         assert_int_equal(spawn_count_entries(folder), round == 0 ? 0 : 2);

@@ -166,7 +166,7 @@ static void a_crash_says_where_its_core_is_and_sigkill_who_sent_it(void **state)
     trirun_end(&j, 1);
     TRIRUN(&j, "sh", "-c", "kill -KILL $$$$");
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "reason   : somebody sent SIGKILL");
+    assert_has(SPAWN_ERR(&j.trirun), "reason   : another process sent SIGKILL");
     trirun_end(&j, 1);
 }
 
@@ -303,7 +303,7 @@ static void a_signal_to_a_job_that_waits_keeps_its_records(void **state)
     spawn_expect(&j.trirun, "trireme why");
     spawn_signal(&j.trirun, SIGINT);
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "workers waited in a call; who for: trireme why /");
+    assert_has(SPAWN_ERR(&j.trirun), "workers waited in a call; see for whom: trireme why /");
     trirun_end(&j, 1);
 }
 
@@ -563,7 +563,7 @@ static void a_busy_port_is_told_with_what_to_do(void **state)
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), port);
     assert_has(SPAWN_ERR(&j.trirun),
-               "in use: another job or program has the port (who: ss -ltnp | grep :");
+               "in use: another job or program uses the port (which: ss -ltnp | grep :");
     assert_has(SPAWN_ERR(&j.trirun),
                "; choose another --master-port, or --master-port 0 for any\n");
     trirun_end(&j, 0);

@@ -143,7 +143,7 @@ static void a_host_that_is_told_to_stop_leaves_the_others_running(void **state)
     forget_output(&a);
     stop(&b, 0);
     spawn_expect(&a.run, "size 1 rank 0");
-    trirun_has(SPAWN_ERR(&a.run), "was told to stop by SIGTERM");
+    trirun_has(SPAWN_ERR(&a.run), "was stopped by SIGTERM");
     stop(&a, 0);
 }
 
@@ -261,7 +261,7 @@ static void hosts_that_come_and_go_are_events(void **state)
     spawn_expect(&a.run, "size 2");
     spawn_expect(&b.run, "size 2");
     forget_output(&a);
-    snprintf(end, sizeof(end), " (pid %d) was told to stop by SIGTERM\"}\n", b.run.pid);
+    snprintf(end, sizeof(end), " (pid %d) was stopped by SIGTERM\"}\n", b.run.pid);
     stop(&b, 0);
     spawn_expect(&a.run, end);
     trirun_has(SPAWN_OUT(&a.run), "\"event\": \"host_left\"");

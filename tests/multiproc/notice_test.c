@@ -113,16 +113,16 @@ static void a_worker_is_told_how_long_it_has(void **state)
     (void)state;
     start(&j, "--notice-seconds=60", NULL);
     spawn_signal(&j.trirun, SIGUSR1);
-    expect_told(&j, "received SIGUSR1: this host will be taken away in 60 s; told 1 of 1 worker\n",
-                60);
+    expect_told(
+        &j, "received SIGUSR1: this host will be preempted in 60 s; notified 1 of 1 worker\n", 60);
     start(&j, "--notice-seconds=60", NULL);
     assert_int_equal(sigqueue(j.trirun.pid, SIGUSR1, (union sigval){.sival_int = 5000}), 0);
-    expect_told(&j, "taken away in 5 s; ", 5);
+    expect_told(&j, "preempted in 5 s; ", 5);
     snprintf(end_time, sizeof(end_time), "SLURM_JOB_END_TIME=%lld", (long long)time(NULL) + 990);
     start(&j, "--nnodes=1", ENV(end_time));
     spawn_signal(&j.trirun, SIGUSR1);
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_ERR(&j.trirun), "taken away in 9");
+    assert_has(SPAWN_ERR(&j.trirun), "preempted in 9");
     assert_has(SPAWN_OUT(&j.trirun), "signal 10, 9");
     trirun_end(&j, 0);
     /* the job's end is far: that is not what the notice is about */
@@ -130,7 +130,7 @@ static void a_worker_is_told_how_long_it_has(void **state)
     start(&j, "--nnodes=1", ENV(end_time));
     spawn_signal(&j.trirun, SIGUSR1);
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_ERR(&j.trirun), "this host will be taken away soon; told 1 of 1");
+    assert_has(SPAWN_ERR(&j.trirun), "this host will be preempted soon; notified 1 of 1");
     assert_has(SPAWN_OUT(&j.trirun), "signal 10, nobody said when\n");
     trirun_end(&j, 0);
 }
@@ -151,7 +151,7 @@ static void only_who_handles_it_gets_it(void **state)
     spawn_expect(&j.trirun, "ready 1\n");
     spawn_expect(&j.trirun, "ready 2\n");
     spawn_signal(&j.trirun, SIGUSR1);
-    spawn_expect(&j.trirun, "told 2 of 3 workers\n");
+    spawn_expect(&j.trirun, "notified 2 of 3 workers\n");
     let_go(&j);
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "trap told\n");
@@ -159,7 +159,7 @@ static void only_who_handles_it_gets_it(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "above lives\n");
     assert_has(SPAWN_OUT(&j.trirun), "deaf lives\n");
     assert_has(SPAWN_ERR(&j.trirun), "trirun: rank 2 (pid ");
-    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "was not told"), 1);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "was not notified"), 1);
     assert_has(SPAWN_OUT(&j.trirun), "\"event\": \"notice\"");
     assert_has(SPAWN_OUT(&j.trirun), "\"seconds\": 9.000, \"workers_told\": 2}");
     trirun_end(&j, 0);
@@ -179,7 +179,7 @@ static void a_shell_with_an_exit_trap_is_not_ended(void **state)
     spawn_expect(&j.trirun, "ready 0\n");
     spawn_expect(&j.trirun, "ready 1\n");
     spawn_signal(&j.trirun, SIGUSR1);
-    spawn_expect(&j.trirun, "told 1 of 2 workers\n");
+    spawn_expect(&j.trirun, "notified 1 of 2 workers\n");
     let_go(&j);
     if (spawn_wait(&j.trirun) != 0)
         fail_msg("%s", SPAWN_ERR(&j.trirun));
@@ -188,7 +188,7 @@ static void a_shell_with_an_exit_trap_is_not_ended(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "cleaned 0\n");
     assert_has(SPAWN_OUT(&j.trirun), "lives\n");
     assert_has(SPAWN_OUT(&j.trirun), "cleaned 1\n");
-    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "was not told"), 1);
+    assert_int_equal(count_in(SPAWN_ERR(&j.trirun), "was not notified"), 1);
     trirun_end(&j, 0);
 }
 
@@ -200,10 +200,10 @@ static void a_thread_that_does_not_block_it_counts(void **state)
     TRIRUN(&j, self(), "half");
     spawn_expect(&j.trirun, "ready\n");
     spawn_signal(&j.trirun, SIGUSR1);
-    spawn_expect(&j.trirun, "it has no handler for SIGUSR1, which would end it\n");
+    spawn_expect(&j.trirun, "it has no handler for SIGUSR1, which would kill it\n");
     spawn_signal(&j.trirun, SIGTERM);
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "told 0 of 1 worker\n");
+    assert_has(SPAWN_ERR(&j.trirun), "notified 0 of 1 worker\n");
     trirun_end(&j, 0);
 }
 
@@ -218,10 +218,10 @@ static void who_handles_it_later_is_told_then(void **state)
            "trap 'echo told; exit 0' USR1; while :; do sleep 0.01; done");
     spawn_expect(&j.trirun, "ready\n");
     spawn_signal(&j.trirun, SIGUSR1);
-    spawn_expect(&j.trirun, "was not told");
+    spawn_expect(&j.trirun, "was not notified");
     let_go(&j);
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_ERR(&j.trirun), "1 more worker handles SIGUSR1 now: told\n");
+    assert_has(SPAWN_ERR(&j.trirun), "1 more worker handles SIGUSR1 now: notified\n");
     assert_has(SPAWN_OUT(&j.trirun), "told\n");
     trirun_end(&j, 0);
 }
@@ -258,15 +258,15 @@ static void other_hosts_hear_of_it(void **state)
     for (int i = 0; i < HOSTS; i++)
         spawn_expect(&j[i].trirun, "ready\n");
     spawn_signal(&j[TOLD].trirun, SIGUSR1);
-    snprintf(told, sizeof(told), "(pid %d) will be taken away in ", j[TOLD].trirun.pid);
+    snprintf(told, sizeof(told), "(pid %d) will be preempted in ", j[TOLD].trirun.pid);
     for (int i = 0; i < HOSTS; i++)
-        spawn_expect(&j[i].trirun, i == TOLD ? "told 0 of 1 worker\n" : told);
+        spawn_expect(&j[i].trirun, i == TOLD ? "notified 0 of 1 worker\n" : told);
     for (int i = 0; i < HOSTS; i++)
         let_go(&j[i]);
     for (int i = 0; i < HOSTS; i++) {
         if (spawn_wait(&j[i].trirun) != 0)
             fail_msg("host %d: %s", i, SPAWN_ERR(&j[i].trirun));
-        assert_int_equal(count_in(SPAWN_ERR(&j[i].trirun), " will be taken away in "), 1);
+        assert_int_equal(count_in(SPAWN_ERR(&j[i].trirun), " will be preempted in "), 1);
         assert_has(SPAWN_OUT(&j[i].trirun),
                    i == TOLD ? "\"workers_told\": 0}" : "\"workers_told\": null}");
         trirun_end(&j[i], 0);

@@ -91,8 +91,8 @@ static void static_hosts_start_again_together_with_an_empty_store(void **state)
     assert_int_equal(spawn_wait(&a.run), 0);
     assert_int_equal(spawn_wait(&b.run), 0);
     assert_string_equal(SPAWN_OUT(&a.run), "at/0/1\nat/1/1\n");
-    trirun_has(SPAWN_ERR(&a.run), "exited with code 3; starting again");
-    trirun_has(SPAWN_ERR(&b.run), "starting again (restart 1 of 1)");
+    trirun_has(SPAWN_ERR(&a.run), "exited with code 3; restarting");
+    trirun_has(SPAWN_ERR(&b.run), "restarting (restart 1 of 1)");
     trirun_end(&a, 0);
     trirun_end(&b, 0);
 }
@@ -169,7 +169,7 @@ static void a_node_rank_that_is_taken_is_refused(void **state)
     spawn_signal(&a.run, SIGTERM);
     assert_int_equal(spawn_wait(&a.run), 1);
     assert_int_equal(spawn_wait(&b.run), 1);
-    trirun_has(SPAWN_ERR(&b.run), "was told to stop by SIGTERM");
+    trirun_has(SPAWN_ERR(&b.run), "was stopped by SIGTERM");
     trirun_end(&a, 0);
     trirun_end(&b, 0);
 }
@@ -187,7 +187,7 @@ static void a_port_that_is_no_store_is_no_duplicate(void **state)
     assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &bytes), 0);
     start_static(&a, ntohs(addr.sin_port), 0, "timeout=20", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "in use: another job or program has the port");
+    trirun_has(SPAWN_ERR(&a.run), "in use: another job or program uses the port");
     trirun_has(SPAWN_ERR(&a.run), "choose another --master-port, the same on all hosts");
     trirun_end(&a, 0);
     close(fd);
@@ -499,7 +499,8 @@ static void a_key_is_required_of_agents_with_given_ranks_too(void **state)
     (void)state;
     start_static(&a, spawn_free_port(), 0, "timeout=1", "--require-key", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "--require-key: TRI_JOB_KEY_FILE names no file with a key");
+    trirun_has(SPAWN_ERR(&a.run),
+               "--require-key: TRI_JOB_KEY_FILE does not name a file with a job key");
     trirun_end(&a, 0);
 }
 

@@ -32,9 +32,9 @@ static void a_failed_job_starts_again_with_all_workers(void **state)
         }
     }
     trirun_has(SPAWN_ERR(&j.run), "rank 1 exited with code 5");
-    trirun_has(SPAWN_ERR(&j.run), "starting again (restart 1 of 3)");
+    trirun_has(SPAWN_ERR(&j.run), "restarting (restart 1 of 3)");
     trirun_has(SPAWN_ERR(&j.run), "rank 1 exited with code 6");
-    trirun_has(SPAWN_ERR(&j.run), "starting again (restart 2 of 3)");
+    trirun_has(SPAWN_ERR(&j.run), "restarting (restart 2 of 3)");
     trirun_end(&j, 0);
 }
 
@@ -52,7 +52,7 @@ static void each_attempt_names_its_own_cause_and_the_last_one_counts(void **stat
     trirun_has(SPAWN_ERR(&j.run), "sh failed: rank 2 was killed by SIGSEGV");
     trirun_has(SPAWN_ERR(&j.run), "words of attempt 1\n");
     assert_int_equal(trirun_count(SPAWN_ERR(&j.run), " failed: "), 2);
-    assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "starting again"), 1);
+    assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "restarting"), 1);
     assert_int_equal(trirun_count(SPAWN_ERR(&j.run), "  kept     : "), 1);
     trirun_end(&j, 1);
 }
@@ -163,7 +163,7 @@ static void a_signal_of_the_user_ends_it_in_the_middle_of_a_restart(void **state
     fclose(fopen(told, "w")); /* the worker does not end, and no restart begins, before */
     assert_int_equal(spawn_wait(&j.run), 1);
     trirun_has(SPAWN_OUT(&j.run), "ended 1\n");
-    assert_null(strstr(SPAWN_ERR(&j.run), "starting again"));
+    assert_null(strstr(SPAWN_ERR(&j.run), "restarting"));
     trirun_end(&j, 1);
     spawn_remove_folder(home);
 }

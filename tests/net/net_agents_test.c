@@ -70,8 +70,8 @@ static void one_of_three_hosts_loses_its_power(void **state)
     host_agents_start(a, &j, 3);
     start_ms = host_now_ms();
     host_agent_kill(&a[1], &j, true);
-    check_goes_on(&a[0], start_ms, "starting again with the hosts that are there", 2);
-    check_goes_on(&a[2], start_ms, "starting again with the hosts that are there", 2);
+    check_goes_on(&a[0], start_ms, "restarting with the hosts that are left", 2);
+    check_goes_on(&a[2], start_ms, "restarting with the hosts that are left", 2);
     assert_int_equal(host_agent_count(&a[0], "ms: "), 1); /* once */
     host_agent_bury(&a[1]);
     host_agent_stop(&a[2]);
@@ -157,8 +157,8 @@ static void a_host_that_is_cut_off_from_all_ends(void **state)
     host_agents_start(a, &j, 3);
     start_ms = host_now_ms();
     hosts_cut(3);
-    check_goes_on(&a[0], start_ms, "starting again with the hosts that are there", 2);
-    check_goes_on(&a[1], start_ms, "starting again with the hosts that are there", 2);
+    check_goes_on(&a[0], start_ms, "restarting with the hosts that are left", 2);
+    check_goes_on(&a[1], start_ms, "restarting with the hosts that are left", 2);
     check_store_lost(&a[2], start_ms, true);
     trirun_end(&a[2].job, 0);
     host_agent_stop(&a[1]);

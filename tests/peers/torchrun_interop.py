@@ -141,7 +141,7 @@ def restarts_find_no_old_addresses(jobs):
     a = jobs("trirun", TRIRUN, ["--standalone", "--nproc-per-node", "2", "--max-restarts", "6"],
              "if rank == 1 and attempt < 6: os._exit(3)")
     a.wait()
-    assert len(re.findall("starting again", a.text())) == 6, a.text()
+    assert len(re.findall("restarting", a.text())) == 6, a.text()
     assert "sum 2 of 2 rank 0 attempt 6" in a.text(), a.text()
     assert len(re.findall("exited with code 3", a.text())) >= 6, a.text()
 

@@ -72,7 +72,7 @@ static void a_host_that_is_cut_off_from_all_waits_and_comes_back(void **state)
     host_agents_start(a, &j, 2);
     hosts_cut(2);
     (void)host_agent_runs(&a[0], 1);
-    spawn_expect(&a[1].job.run, "starting again with the hosts that are there");
+    spawn_expect(&a[1].job.run, "restarting with the hosts that are left");
     spawn_read(&a[1].job.run, 1000);
     assert_int_equal(host_agent_count(&a[1], "ms: "), 0);
     host_agent_forget(&a[0]);
@@ -109,7 +109,7 @@ static void hosts_that_do_not_reach_each_other_do_not_start_again_for_ever(void 
                ") takes part in the job, but this host cannot reach its agent");
     host_agent_forget(&a[0]);
     (void)host_agent_runs(&a[0], 1);
-    n = trirun_count(SPAWN_ERR(&a[1].job.run), "starting again");
+    n = trirun_count(SPAWN_ERR(&a[1].job.run), "restarting");
     print_message("          %d attempts\n", n);
     assert_in_range(n, 1, 8);
     trirun_end(&a[1].job, 0);

@@ -168,7 +168,7 @@ static inline void host_agent_stop(host_agent *a)
 {
     spawn_signal(&a->job.run, SIGTERM);
     assert_int_equal(spawn_wait(&a->job.run), 1);
-    trirun_end(&a->job, strstr(SPAWN_ERR(&a->job.run), "who for: trireme why") != NULL ||
+    trirun_end(&a->job, strstr(SPAWN_ERR(&a->job.run), "see for whom: trireme why") != NULL ||
                             strstr(SPAWN_ERR(&a->job.run), "kept     : ") != NULL);
 }
 

@@ -76,10 +76,11 @@ static tri_status find_letter(const char *arg, int *row_out)
         }
     }
     if (strcmp(arg, "-n") == 0 || strcmp(arg, "-np") == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s is mpirun's: workers of this host are --nproc-per-node N, hosts are "
-                         "--nnodes N",
-                         arg);
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "%s is an option of mpirun; use --nproc-per-node N for the workers of a host, and "
+            "--nnodes N for hosts",
+            arg);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option -%c", arg[1]);
 }
 
@@ -251,7 +252,8 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
             return TRI_OK;
     }
     if (status == TRI_OK && at == argc)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "which program? (trirun [OPTIONS] PROGRAM [ARGS])");
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "PROGRAM is missing (trirun [OPTIONS] PROGRAM [ARGS])");
     if (status == TRI_OK)
         status = trii_option_values_read(&values, options);
     options->exit_status = values.exit_status;

@@ -76,7 +76,7 @@ static tri_status host_timeout_of(trii_option_values *values, int64_t *ms_out)
         return status;
     values->exit_status = TRII_LAUNCH_USAGE;
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s=%s: must be at least 1 second; shorter pauses are ordinary",
+                     "%s=%s: must be at least 1 second; shorter pauses are normal",
                      shown_name(values, TRII_OPT_HOST_TIMEOUT, name, sizeof(name)),
                      trii_option_text(values, TRII_OPT_HOST_TIMEOUT));
 }
@@ -126,7 +126,8 @@ static tri_status read_nnodes(trii_option_values *values, trii_launch_options *o
     if (status != TRI_OK)
         return status;
     if (min < 1 || max < min)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s: 0 < MIN <= MAX must hold", text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s is out of range (1 <= MIN <= MAX)",
+                         text);
     options->min_nodes = (int)min;
     options->max_nodes = (int)max;
     return TRI_OK;
@@ -154,7 +155,7 @@ static tri_status read_nproc(trii_option_values *values, int *nproc_out)
     } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
         *nproc_out = trii_launch_count_cores();
     } else {
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: neither a number nor auto, cpu or gpu",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s is not a number, auto, cpu or gpu",
                          shown_name(values, TRII_OPT_NPROC, name, sizeof(name)), text);
     }
     return TRI_OK;
@@ -177,7 +178,7 @@ static tri_status read_endpoint(trii_launch_options *options, const char *text)
         trii_endpoint_read(text, what, options->rdzv_host, sizeof(options->rdzv_host), &port);
 
     if (status == TRI_OK && options->rdzv_host[0] == '\0')
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: no HOST:PORT", what, text);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s is not HOST:PORT or HOST", what, text);
     options->rdzv_port = port;
     return status == TRI_OK ? check_host(what, options->rdzv_host) : status;
 }
@@ -192,7 +193,7 @@ static tri_status read_etcd_endpoint(trii_launch_options *options, const char *t
     host = host != NULL && (size_t)(host - text) < n ? host + 3 : text;
     n -= (size_t)(host - text);
     if (n >= sizeof(one))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s: no HOST:PORT", text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-endpoint %s is not HOST:PORT or HOST", text);
     memcpy(one, host, n);
     one[n] = '\0';
     return read_endpoint(options, one);
@@ -460,7 +461,7 @@ static tri_status check_files_differ(const trii_launch_options *options)
     for (int i = 0; i < 2; i++) {
         for (int j = i + 1; j < 3; j++) {
             if (paths[i] != NULL && paths[j] != NULL && trii_path_is_same_file(paths[i], paths[j]))
-                return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s and %s both name %s: name two files",
+                return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s and %s both name %s: use two files",
                                  names[i], names[j], paths[j]);
         }
     }
@@ -551,11 +552,10 @@ tri_status trii_option_values_read(trii_option_values *values, trii_launch_optio
     if (status == TRI_OK)
         status = check_node_rank(values, options);
     if (status == TRI_OK && options->max_nodes > 1 && values->text[TRII_OPT_KEEP_SURVIVORS] != NULL)
-        status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG,
-                      "--keep-survivors works on one host only, and --nnodes is %d: hosts form "
-                      "a smaller job by --nnodes MIN:MAX and --max-restarts",
-                      options->max_nodes);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "--keep-survivors works on one host only, and --nnodes is %d: to go "
+                           "on with fewer hosts use --nnodes MIN:MAX and --max-restarts",
+                           options->max_nodes);
     if (status == TRI_OK)
         status = check_conf(options->rdzv_conf);
     if (status == TRI_OK)

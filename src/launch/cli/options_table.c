@@ -19,30 +19,33 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
                         .help = "workers on this host; auto: one per GPU, else per allowed core"},
     [TRII_OPT_STANDALONE] = {"standalone", .is_flag = true,
                              .help = "one host, any free port: also the default for one host"},
-    [TRII_OPT_RDZV_BACKEND] = {"rdzv-backend", .fallback = "static", .value = "NAME",
-                               .help =
-                                   "how hosts meet: static, c10d, etcd (also etcd-v2, etcd-v3)"},
+    [TRII_OPT_RDZV_BACKEND] =
+        {"rdzv-backend", .fallback = "static", .value = "NAME",
+         .help = "rendezvous back end: static, c10d, etcd (also etcd-v2, etcd-v3)"},
     [TRII_OPT_RDZV_ENDPOINT] = {"rdzv-endpoint", .fallback = "", .value = "HOST[:PORT]",
-                                .help = "where hosts meet"},
+                                .help = "address of the rendezvous"},
     [TRII_OPT_RDZV_ID] = {"rdzv-id", .fallback = "none", .value = "TEXT",
                           .help = "name of the job"},
     [TRII_OPT_RDZV_CONF] = {"rdzv-conf", .fallback = "", .value = "K=V,...",
                             .help = "settings of the rendezvous"},
     [TRII_OPT_NODE_RANK] = {"node-rank", .fallback = "0", .value = "N",
-                            .help = "of this host (static)"},
+                            .help = "rank of this host (static)"},
     [TRII_OPT_MASTER_ADDR] = {"master-addr", .fallback = "127.0.0.1", .value = "HOST",
-                              .help = "where the store listens (static)"},
+                              .help = "address of the store (static)"},
     [TRII_OPT_MASTER_PORT] = {"master-port", .fallback = "", .value = "PORT",
-                              .help = "of the store; one host: any free one, several: " TRII_TEXT(
-                                  TRI_STORE_PORT)},
+                              .help =
+                                  "port of the store; one host: any free one, several: " TRII_TEXT(
+                                      TRI_STORE_PORT)},
     [TRII_OPT_LOCAL_ADDR] = {"local-addr", .fallback = "", .value = "HOST",
-                             .help = "of this host, else that from which it reaches the store"},
+                             .help =
+                                 "address of this host (the one from which it reaches the store)"},
     [TRII_OPT_MAX_RESTARTS] = {"max-restarts", .fallback = "0", .value = "N",
-                               .help = "how often a failed job starts again"},
-    [TRII_OPT_MONITOR_INTERVAL] = {"monitor-interval", .fallback = "0.1", .value = "S",
-                                   .help = "accepted: failures are seen at once, without polling"},
+                               .help = "how many times a failed job is restarted"},
+    [TRII_OPT_MONITOR_INTERVAL] =
+        {"monitor-interval", .fallback = "0.1", .value = "S",
+         .help = "accepted and ignored: failures are seen at once, without polling"},
     [TRII_OPT_SHUTDOWN_TIMEOUT] = {"shutdown-timeout", .fallback = "30", .value = "S",
-                                   .help = "from the polite signal to SIGKILL"},
+                                   .help = "grace period between the first signal and SIGKILL"},
     [TRII_OPT_SIGNALS] = {"signals-to-handle", .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                           .value = "LIST", .help = "signals that are passed on to the workers"},
     [TRII_OPT_MODULE] = {"module", 'm', .is_flag = true,
@@ -51,33 +54,37 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
                             .help = "run PROGRAM as it is, even if it ends in .py"},
     [TRII_OPT_RUN_PATH] = {"run-path", .is_flag = true,
                            .help = "PROGRAM is a Python script, run through runpy"},
-    [TRII_OPT_START_METHOD] = {"start-method", .fallback = "spawn", .value = "NAME",
-                               .help = "accepted: spawn, fork, forkserver; workers are always new"},
+    [TRII_OPT_START_METHOD] =
+        {"start-method", .fallback = "spawn", .value = "NAME",
+         .help = "accepted and ignored (spawn, fork, forkserver): workers are new programs"},
     [TRII_OPT_ROLE] = {"role", .fallback = "default", .value = "TEXT",
-                       .help = "name of the workers"},
+                       .help = "role of the workers, for labels"},
     [TRII_OPT_NUMA] = {"numa-binding", .no_environment = true, .fallback = "", .value = "HOW",
                        .help = "cores and memory per worker: node, socket, exclusive, "
                                "core-complex"},
     [TRII_OPT_VIRTUAL_RANK] = {"virtual-local-rank", .is_flag = true,
                                .help = "LOCAL_RANK 0 and one GPU each"},
     [TRII_OPT_LOG_DIR] = {"log-dir", .fallback = "", .value = "DIR",
-                          .help = "folder of log files (/dev/null: none at all)"},
+                          .help = "folder of the log files (/dev/null: no log files)"},
     [TRII_OPT_REDIRECTS] = {"redirects", 'r', .fallback = "0", .value = "SPEC",
-                            .help = "to log files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."},
+                            .help =
+                                "redirect to log files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."},
     [TRII_OPT_TEE] = {"tee", 't', .fallback = "0", .value = "SPEC",
-                      .help = "to log files and here, with labels; SPEC as for -r"},
+                      .help = "write to log files and show, with labels; SPEC as for -r"},
     [TRII_OPT_RANKS_FILTER] = {"local-ranks-filter", .fallback = "", .value = "LIST",
-                               .help = "show only these local ranks here"},
+                               .help = "show the output of these local ranks only"},
     [TRII_OPT_STDOUT_FILTERS] = {"duplicate-stdout-filters", .fallback = "", .value = "LIST",
-                                 .help = "lines with one of these texts also go to a common file"},
+                                 .help =
+                                     "copy lines that contain one of these texts to a common file"},
     [TRII_OPT_STDERR_FILTERS] = {"duplicate-stderr-filters", .fallback = "", .value = "LIST",
                                  .help = "the same for stderr"},
     [TRII_OPT_LOGS_SPECS] = {"logs-specs", .no_environment = true, .fallback = "", .value = "NAME",
-                             .help = "accepted: names a Python plug-in, which is not run"},
+                             .help = "accepted and ignored: a Python plug-in"},
     [TRII_OPT_EVENT_HANDLER] = {"event-log-handler", .fallback = "null", .value = "NAME",
-                                .help = "accepted: names a Python plug-in; see --events"},
+                                .help = "accepted and ignored: a Python plug-in; see --events"},
     [TRII_OPT_USE_ENV] = {"use-env", .is_flag = true, .no_environment = true, .ours = true,
-                          .help = "as torch.distributed.launch: no --local-rank for PROGRAM"},
+                          .help =
+                              "as torch.distributed.launch --use-env: no --local-rank for PROGRAM"},
     [TRII_OPT_LAUNCH_COMPAT] = {"launch-compat", .is_flag = true, .ours = true,
                                 .help = "as torch.distributed.launch: PROGRAM gets --local-rank=N"},
     [TRII_OPT_LABEL] = {"label-output", 'l', .is_flag = true, .ours = true,
@@ -85,21 +92,21 @@ const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
     [TRII_OPT_LOG_MAX_BYTES] = {"log-max-size", .ours = true, .fallback = "", .value = "BYTES",
                                 .help = "rotate log files of this size: 512k, 64M, 2G"},
     [TRII_OPT_HANG_TIMEOUT] = {"hang-timeout", .ours = true, .fallback = "0", .value = "S",
-                               .help =
-                                   "stop a job that neither prints nor, with Trireme, calls for "
-                                   "so long, and say who hangs; 0: never"},
+                               .help = "stop a job in which no rank prints or begins a call for so "
+                                       "long, and report which rank hangs; 0: never"},
     [TRII_OPT_HOST_TIMEOUT] = {"host-timeout", .ours = true, .fallback = "5", .value = "S",
-                               .help = "a host whose agent is silent for so long is lost"},
+                               .help = "a host whose agent sends nothing for so long is lost"},
     [TRII_OPT_NOTICE] = {"notice-seconds", .ours = true, .fallback = "", .value = "S",
-                         .help = "SIGUSR1 to trirun means: this host is taken away in S seconds"},
+                         .help =
+                             "SIGUSR1 to trirun means that this host is preempted in S seconds"},
     [TRII_OPT_EVENTS] = {"events", .ours = true, .fallback = "", .value = "FILE",
-                         .help = "append what happens to the job as lines of JSON"},
+                         .help = "append the events of the job, as lines of JSON"},
     [TRII_OPT_METRICS] = {"metrics", .ours = true, .fallback = "", .value = "FILE|[HOST]:PORT",
-                          .help = "figures for Prometheus, in a file or by HTTP"},
+                          .help = "write metrics for Prometheus to a file, or serve them by HTTP"},
     [TRII_OPT_DRY_RUN] = {"dry-run", .is_flag = true, .ours = true,
-                          .help = "show what would run, and run nothing"},
+                          .help = "show what would be run, and run nothing"},
     [TRII_OPT_KEEP_SURVIVORS] = {"keep-survivors", .is_flag = true, .ours = true,
-                                 .help = "when a worker fails the others go on, without it; one "
+                                 .help = "when a worker fails the others go on without it; one "
                                          "host only"},
     [TRII_OPT_REQUIRE_KEY] = {"require-key", .is_flag = true, .ours = true,
                               .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
@@ -145,27 +152,27 @@ static void print_row(FILE *out, const trii_option_row *row)
 void trii_launch_options_help(FILE *out)
 {
     fputs("usage: trirun [OPTIONS] PROGRAM [ARGS]\n\n"
-          "Runs PROGRAM as several workers that work together: torchrun's command line\n"
-          "and worker variables, for any program. A .py file is run by $PYTHON_EXEC or\n"
+          "Starts PROGRAM as several workers of one job, with torchrun's command line and\n"
+          "worker variables, for any program. A .py file is run by $PYTHON_EXEC or\n"
           "python3.\n\n",
           out);
     for (int i = 0; i < TRII_OPT_COUNT; i++)
         print_row(out, &trii_option_rows[i]);
     fputs("\n"
-          "Options may be written with _ for -, and come from PET_NAME\n"
-          "(PET_NPROC_PER_NODE=2). In ARGS ${local_rank} stands for the worker's number\n"
-          "on its host.\n\n"
-          "Several workers get OMP_NUM_THREADS=1, as with torchrun, and TRI_NUM_THREADS,\n"
-          "which programs of trireme read first, is their share of the cores. Set one to\n"
-          "decide.\n\n"
-          "SIGUSR1 to trirun announces that this host will be taken away (Slurm:\n"
+          "Options may be written with _ for -, and set by variables PET_NAME\n"
+          "(PET_NPROC_PER_NODE=2). ${local_rank} in ARGS stands for the worker's local\n"
+          "rank.\n\n"
+          "Several workers get OMP_NUM_THREADS=1, as with torchrun, and their share of the\n"
+          "cores as TRI_NUM_THREADS, which programs of Trireme read first. Set either to\n"
+          "choose the number yourself.\n\n"
+          "SIGUSR1 to trirun announces that this host will be preempted (Slurm:\n"
           "--signal=B:USR1@60). Workers that handle SIGUSR1 get it with the milliseconds\n"
           "left; the job goes on.\n\n"
           "Examples:\n"
           "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"
           "  trirun --nproc_per_node=4 train.py --lr 0.1\n\n"
-          "Exit status: 0 all workers succeeded, 1 one failed, trirun was stopped by a\n"
-          "signal or could not start, 2 wrong usage.\n",
+          "Exit status: 0 all workers succeeded; 1 a worker failed, a signal stopped the\n"
+          "job, or it could not be started; 2 the command line is wrong.\n",
           out);
 }

@@ -301,11 +301,11 @@ static void a_count_of_workers_that_is_none_gets_the_words(void **state)
     (void)state;
     clearenv();
     CHECK_FAILS(PARSE(&options, "--nproc-per-node=2x", "p"), TRI_ERR_INVALID_ARG,
-                "--nproc-per-node 2x: neither a number nor auto, cpu or gpu");
+                "--nproc-per-node 2x is not a number, auto, cpu or gpu");
     CHECK_FAILS(PARSE(&options, "--nproc-per-node=-1", "p"), TRI_ERR_INVALID_ARG, "between 1 and");
     setenv("PET_NPROC_PER_NODE", "2x", 1);
     CHECK_FAILS(PARSE(&options, "p"), TRI_ERR_INVALID_ARG,
-                "PET_NPROC_PER_NODE 2x: neither a number nor auto, cpu or gpu");
+                "PET_NPROC_PER_NODE 2x is not a number, auto, cpu or gpu");
 }
 
 static void torchruns_beginnings_stay_unique(void **state)

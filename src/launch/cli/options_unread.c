@@ -79,7 +79,7 @@ static void check_variable(const char *entry, FILE *out)
     snprintf(like, sizeof(like), "%s", best.name != NULL ? best.name : "");
     for (char *c = like; *c != '\0'; c++)
         *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-    fprintf(out, "trirun: PET_%.*s is not the variable of an option and was not read%s%s%s\n",
+    fprintf(out, "trirun: PET_%.*s is not the variable of an option and is ignored%s%s%s\n",
             (int)length, entry + 4, best.name != NULL ? "; did you mean PET_" : "", like,
             best.name != NULL ? "?" : "");
 }
@@ -93,8 +93,8 @@ static void check_key(const char *key, size_t length, FILE *out)
             return;
         consider(&best, key, length, conf_keys[i]);
     }
-    fprintf(out, "trirun: --rdzv-conf: nobody reads %.*s%s%s%s\n", (int)length, key,
-            best.name != NULL ? "; did you mean " : "", best.name != NULL ? best.name : "",
+    fprintf(out, "trirun: --rdzv-conf: the key %.*s is unknown and ignored%s%s%s\n", (int)length,
+            key, best.name != NULL ? "; did you mean " : "", best.name != NULL ? best.name : "",
             best.name != NULL ? "?" : "");
 }
 
@@ -132,7 +132,7 @@ static void check_filter(const trii_launch_options *o, const char *filters, int 
             return;
     }
     fprintf(out,
-            "trirun: --duplicate-%s-filters reads what --tee shows, and no worker's %s is teed: "
+            "trirun: --duplicate-%s-filters apply to what --tee shows, but no worker's %s is teed: "
             "add -t %d (3 for both)\n",
             names[which], names[which], which + 1);
 }
@@ -148,8 +148,8 @@ static void check_place(const trii_launch_options *o, FILE *out)
     if (value == NULL || value[0] == '-' || strchr(option, '=') != NULL)
         value = "";
     fprintf(out,
-            "trirun: %s%s%.60s stands behind %s and goes to it as an argument: options of trirun "
-            "come first, as in trirun %s%s%.60s %s (if it is meant for %s: trirun -- %s)\n",
+            "trirun: %s%s%.60s comes after %s and is passed to it as an argument: options of "
+            "trirun come first, as in trirun %s%s%.60s %s (if it is meant for %s: trirun -- %s)\n",
             option, *value != '\0' ? " " : "", value, o->program, option, *value != '\0' ? " " : "",
             value, o->program, o->program, o->program);
 }
@@ -169,7 +169,7 @@ void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
     check_filter(options, options->stderr_filters, 1, out);
     if (options->standalone && options->node_rank > 0)
         fprintf(out,
-                "trirun: --node-rank %d is not read: without an address this is a job of one "
+                "trirun: --node-rank %d is ignored: without an address this is a job of one "
                 "host; for N hosts give all of them --nnodes N and --master-addr\n",
                 options->node_rank);
     while (at != NULL && *at != '\0') {

@@ -17,7 +17,7 @@ struct trii_background_file {
     const trii_background_kind *kind;
     void *target; /* the thread's while `writing` */
     char *what;
-    bool told; /* what was lost, the loop's */
+    bool warned; /* that something was lost; the loop's */
 
     /* guarded by the owner's mutex */
     trii_background_file *after; /* in the queue */
@@ -48,7 +48,7 @@ struct trii_background {
 
 /* --- the thread --------------------------------------------------------------------------- */
 
-static void enqueue(trii_background_file *file)
+static void enqueue_file(trii_background_file *file)
 {
     trii_background *b = file->owner;
 
@@ -100,7 +100,7 @@ static void serve_first(trii_background *b)
     file->writing = false;
     file->released = release;
     if (!release && (file->fill_used > 0 || file->closed))
-        enqueue(file);
+        enqueue_file(file);
     trii_wakeup_signal(b->wakeup_fd);
 }
 
@@ -131,18 +131,18 @@ static void file_free(trii_background_file *file)
     trii_free(file);
 }
 
-static void tell(trii_background_file *file, const char *why)
+static void warn_once(trii_background_file *file, const char *why)
 {
     char text[TRII_ERR_BYTES + 512];
 
-    if (file->told)
+    if (file->warned)
         return;
-    file->told = true;
+    file->warned = true;
     snprintf(text, sizeof(text), "%s: %s", file->what, why);
     file->owner->warn(file->owner->arg, text);
 }
 
-static void take_news(trii_background *b)
+static void collect_results(trii_background *b)
 {
     for (trii_background_file **link = &b->files, *file; (file = *link) != NULL;) {
         char why[TRII_ERR_BYTES];
@@ -154,7 +154,7 @@ static void take_news(trii_background *b)
         released = file->released;
         trii_mutex_unlock(&b->mutex);
         if (why[0] != '\0')
-            tell(file, why);
+            warn_once(file, why);
         if (released) {
             *link = file->next;
             file_free(file);
@@ -164,23 +164,23 @@ static void take_news(trii_background *b)
     }
 }
 
-static void written(trii_watch *watch, unsigned events)
+static void results_ready(trii_watch *watch, unsigned events)
 {
     trii_background *b = TRII_CONTAINER(watch, trii_background, wakeup);
 
     (void)events;
     trii_wakeup_clear(b->wakeup_fd);
-    take_news(b);
+    collect_results(b);
     b->moved(b->arg);
 }
 
-static tri_status start(trii_background *b)
+static tri_status start_thread(trii_background *b)
 {
     tri_status status = trii_wakeup_create(&b->wakeup_fd);
 
     if (status != TRI_OK)
         return status;
-    status = trii_loop_watch(b->loop, &b->wakeup, b->wakeup_fd, TRII_READABLE, written);
+    status = trii_loop_watch(b->loop, &b->wakeup, b->wakeup_fd, TRII_READABLE, results_ready);
     if (status == TRI_OK)
         status = trii_thread_start(&b->thread, "trirun files", write_files, b);
     if (status != TRI_OK) {
@@ -236,7 +236,7 @@ err_release:
 }
 
 /* Locked. False: no memory. */
-static bool fill(trii_background_file *file, const char *data, size_t bytes)
+static bool append(trii_background_file *file, const char *data, size_t bytes)
 {
     size_t used = file->kind->newest ? 0 : file->fill_used;
 
@@ -262,22 +262,22 @@ void trii_background_put(trii_background_file *file, const char *data, size_t by
     if (bytes == 0)
         return;
     if (!b->started &&
-        start(b) != TRI_OK) { /* out of descriptors or threads: it may take a while */
+        start_thread(b) != TRI_OK) { /* out of descriptors or threads: it may take a while */
         if (file->kind->put(file->target, data, bytes) != TRI_OK)
-            tell(file, tri_last_error());
+            warn_once(file, tri_last_error());
         b->done += bytes;
         return;
     }
     trii_mutex_lock(&b->mutex);
-    filled = fill(file, data, bytes);
+    filled = append(file, data, bytes);
     wake = filled && !file->queued && !file->writing;
     if (wake)
-        enqueue(file);
+        enqueue_file(file);
     trii_mutex_unlock(&b->mutex);
     if (wake)
         trii_cond_signal(&b->work);
     if (!filled)
-        tell(file, tri_last_error());
+        warn_once(file, tri_last_error());
 }
 
 size_t trii_background_left(const trii_background_file *file)
@@ -303,14 +303,14 @@ void trii_background_close(trii_background_file *file)
     if (!b->started) {
         file->released = true;
     } else if (!file->queued && !file->writing) {
-        enqueue(file);
+        enqueue_file(file);
         trii_cond_signal(&b->work);
     }
     trii_mutex_unlock(&b->mutex);
     if (b->started)
         return;
     file->kind->release(file->target);
-    take_news(b);
+    collect_results(b);
 }
 
 bool trii_background_is_idle(const trii_background *background)
@@ -333,8 +333,8 @@ uint64_t trii_background_done(const trii_background *background)
     return done;
 }
 
-/* Those that could not be written in time. */
-static void tell_of_the_rest(trii_background *b)
+/* Files that could not be written in time. */
+static void warn_of_unwritten(trii_background *b)
 {
     for (trii_background_file *file = b->files; file != NULL; file = file->next) {
         size_t left = trii_background_left(file);
@@ -342,7 +342,7 @@ static void tell_of_the_rest(trii_background *b)
 
         snprintf(why, sizeof(why), "%zu bytes could not be written in time", left);
         if (left > 0)
-            tell(file, why);
+            warn_once(file, why);
     }
 }
 
@@ -354,9 +354,9 @@ void trii_background_destroy(trii_background *background)
     if (b == NULL)
         return;
     if (b->started)
-        take_news(b);
+        collect_results(b);
     if (!trii_background_is_idle(b)) {
-        tell_of_the_rest(b);
+        warn_of_unwritten(b);
         trii_loop_unwatch(&b->wakeup);
         trii_thread_detach(&b->thread);
         return;

@@ -31,7 +31,7 @@ static tri_status turn_over(log_target *log)
     return status == TRI_OK ? trii_append_open(log->path, &log->fd) : status;
 }
 
-static tri_status append(log_target *log, const char *data, size_t bytes)
+static tri_status append_bytes(log_target *log, const char *data, size_t bytes)
 {
     tri_status status = TRI_OK;
 
@@ -43,7 +43,7 @@ static tri_status append(log_target *log, const char *data, size_t bytes)
     return status == TRI_OK ? trii_append(log->fd, log->path, data, bytes) : status;
 }
 
-static tri_status put(void *target, const char *data, size_t bytes)
+static tri_status put_bytes(void *target, const char *data, size_t bytes)
 {
     log_target *log = target;
     tri_status status = TRI_OK, first = TRI_OK;
@@ -56,18 +56,18 @@ static tri_status put(void *target, const char *data, size_t bytes)
             fits--;
         if (fits == 0 && log->bytes == 0) /* one line alone is too long: cut it */
             fits = (size_t)log->max_bytes;
-        status = append(log, data, fits);
+        status = append_bytes(log, data, fits);
         first = first == TRI_OK ? status : first;
         status = turn_over(log); /* on a full disk this makes room, too */
         first = first == TRI_OK ? status : first;
         data += fits;
         bytes -= fits;
     }
-    status = append(log, data, bytes);
+    status = append_bytes(log, data, bytes);
     return first == TRI_OK ? status : first;
 }
 
-static void release(void *target)
+static void close_file(void *target)
 {
     log_target *log = target;
 
@@ -75,7 +75,7 @@ static void release(void *target)
     trii_free(log);
 }
 
-static const trii_background_kind kind = {.put = put, .release = release};
+static const trii_background_kind kind = {.put = put_bytes, .release = close_file};
 
 tri_status trii_log_file_create(const char *path, int *fd_out)
 {

@@ -23,9 +23,9 @@
 #define DRAIN_READS 64
 
 /* Stands for the owner of an unfinished line that is no more. */
-static const trii_stream gone;
+static const trii_stream closed_stream;
 
-static void remember(trii_stream *stream, const char *data, size_t bytes)
+static void append_tail(trii_stream *stream, const char *data, size_t bytes)
 {
     size_t room = sizeof(stream->tail) - 1;
 
@@ -45,7 +45,7 @@ static void remember(trii_stream *stream, const char *data, size_t bytes)
 }
 
 /* Where the last finished line ends; \r counts, for progress bars, unless \n may follow it. */
-static size_t finished(const char *data, size_t bytes)
+static size_t find_line_end(const char *data, size_t bytes)
 {
     bool last = true;
 
@@ -100,13 +100,13 @@ static bool stream_read(trii_stream *stream)
         return false;
     }
     stream->total += got;
-    remember(stream, stream->line + stream->used, got);
+    append_tail(stream, stream->line + stream->used, got);
     if (stream->log.path[0] != '\0')
         trii_log_file_put(&stream->log, stream->line + stream->used, got);
     from = stream->used > 0 && stream->line[stream->used - 1] == '\r' ? stream->used - 1
                                                                       : stream->used;
     stream->used += got;
-    ready = finished(stream->line + from, stream->used - from);
+    ready = find_line_end(stream->line + from, stream->used - from);
     ready += ready > 0 ? from : 0;
     if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
@@ -116,7 +116,7 @@ static bool stream_read(trii_stream *stream)
     stream->grown_ns = trii_now_ns();
     flush_later(stream);
     if (is_log_behind(stream)) {
-        stream->waits = true;
+        stream->log_is_behind = true;
         trii_loop_unwatch(&stream->watch);
     }
     return true;
@@ -129,7 +129,7 @@ static void flush_fired(trii_timer *timer)
     int64_t now_ns = trii_now_ns();
 
     stream->flushing = false;
-    if (stream->held || stream->waits)
+    if (stream->held || stream->log_is_behind)
         stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
     /* The timer may have been set for an earlier line, or we were too busy to read on: only a
      * line that the worker itself left unfinished is shown. */
@@ -159,7 +159,7 @@ static void stream_hold(trii_stream *stream)
 
 static void stream_watch(trii_stream *stream)
 {
-    if (stream->fd < 0 || stream->held || stream->waits)
+    if (stream->fd < 0 || stream->held || stream->log_is_behind)
         return;
     if (trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
                         stream_ready) != TRI_OK)
@@ -177,9 +177,9 @@ static void stream_resume(trii_stream *stream)
 
 static void stream_catch_up(trii_stream *stream)
 {
-    if (!stream->waits || is_log_behind(stream))
+    if (!stream->log_is_behind || is_log_behind(stream))
         return;
-    stream->waits = false;
+    stream->log_is_behind = false;
     stream_watch(stream);
 }
 
@@ -307,7 +307,7 @@ void trii_stream_close(trii_stream *stream)
         }
     }
     if (sink->open == stream)
-        sink->open = &gone; /* whoever prints next ends the line */
+        sink->open = &closed_stream; /* whoever prints next ends the line */
     trii_free(stream->line);
     stream->line = NULL;
     trii_log_file_close(&stream->log);
@@ -348,7 +348,7 @@ uint64_t trii_stream_total(const trii_stream *stream)
 }
 
 /* Whether the text is whole lines, all of them warnings of our library. */
-static bool is_warnings(const char *text, size_t bytes)
+static bool is_only_warnings(const char *text, size_t bytes)
 {
     static const char begin[] = "trireme warn ";
 
@@ -363,17 +363,17 @@ static bool is_warnings(const char *text, size_t bytes)
     return true;
 }
 
-uint64_t trii_stream_signs(trii_stream *stream)
+uint64_t trii_stream_progress(trii_stream *stream)
 {
-    uint64_t total = trii_stream_total(stream), more = total - stream->judged;
+    uint64_t total = trii_stream_total(stream), more = total - stream->progress_total;
 
     if (more > 0 && stream->direct)
         load_tail(stream);
     if (more <= stream->tail_used &&
-        is_warnings(stream->tail + stream->tail_used - more, (size_t)more))
-        stream->no_sign += more;
-    stream->judged = total;
-    return total - stream->no_sign;
+        is_only_warnings(stream->tail + stream->tail_used - more, (size_t)more))
+        stream->no_progress += more;
+    stream->progress_total = total;
+    return total - stream->no_progress;
 }
 
 const char *trii_stream_tail(trii_stream *stream, int n_lines)

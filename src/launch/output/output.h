@@ -75,18 +75,18 @@ struct trii_stream {
     trii_stream_options options; /* label and log_path are copied away */
     trii_log_file log;
     char label[TRII_STREAM_LABEL_BYTES];
-    bool direct;     /* the worker writes to log.path by itself */
-    int fd;          /* -1: closed */
-    uint64_t total;  /* bytes that came */
-    uint64_t judged; /* the total at the last trii_stream_signs, and how much was no sign */
-    uint64_t no_sign;
-    uint64_t shown;   /* the sink's total when it last showed some; 0 = none */
-    int64_t grown_ns; /* when the unfinished line last grew */
-    bool flushing;    /* the timer runs */
-    bool held;        /* not read until the sink has room again */
-    bool waits;       /* not read until its log file has caught up */
-    size_t share;     /* bytes put since the sink fell behind */
-    char *line;       /* unfinished */
+    bool direct;             /* the worker writes to log.path by itself */
+    int fd;                  /* -1: closed */
+    uint64_t total;          /* bytes that came */
+    uint64_t progress_total; /* the total at the last trii_stream_progress, and ... */
+    uint64_t no_progress;    /* ... how much of it was warnings of ours */
+    uint64_t shown;          /* the sink's total when it last showed some; 0 = none */
+    int64_t grown_ns;        /* when the unfinished line last grew */
+    bool flushing;           /* the timer runs */
+    bool held;               /* not read until the sink has room again */
+    bool log_is_behind;      /* not read until its log file has caught up */
+    size_t share;            /* bytes put since the sink fell behind */
+    char *line;              /* unfinished */
     size_t used, capacity;
     bool redraw;        /* a progress bar: what comes takes the place of its last state */
     size_t state_bytes; /* of `line`: a state, with its \r, that waits to be shown */
@@ -123,9 +123,9 @@ void trii_stream_close(trii_stream *stream);
 bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink);
 /* Bytes that the worker wrote so far. */
 uint64_t trii_stream_total(const trii_stream *stream);
-/* Those of them that show that the worker goes on: not what our library says, now and then, of
- * ranks that wait. Looks at what came since the last look. */
-uint64_t trii_stream_signs(trii_stream *stream);
+/* Those of them that show progress: not the warnings that our library repeats about ranks that
+ * wait. Checks what came since the last call. */
+uint64_t trii_stream_progress(trii_stream *stream);
 /* Start of the last n_lines lines that came (a text inside the stream). */
 const char *trii_stream_tail(trii_stream *stream, int n_lines);
 

@@ -16,7 +16,7 @@
 #define STATE_BYTES ((size_t)1024) /* what is longer is no bar's state, and shown at once */
 
 /* Whether the line contains one of the texts of the list. */
-static bool matches(const char *list, const char *line, size_t bytes)
+static bool line_matches(const char *list, const char *line, size_t bytes)
 {
     char text[512];
 
@@ -44,7 +44,7 @@ static void copy_matches(const trii_stream *stream, const char *data, size_t byt
         const char *end = memchr(data, '\n', bytes);
         size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
 
-        if (matches(stream->options.filters, data, length)) {
+        if (line_matches(stream->options.filters, data, length)) {
             trii_log_file_put(stream->options.filtered, stream->label, strlen(stream->label));
             trii_log_file_put(stream->options.filtered, data, length);
             if (end == NULL)
@@ -140,7 +140,7 @@ static void end_line(trii_stream *stream)
 }
 
 /* A state of the bar: the next one takes its place, where there is such a thing. */
-static void draw(trii_stream *stream, const char *data, size_t bytes)
+static void draw_state(trii_stream *stream, const char *data, size_t bytes)
 {
     if (stream->options.filtered != NULL)
         copy_matches(stream, data, bytes);
@@ -159,11 +159,11 @@ static bool is_blank(const char *data, size_t bytes)
 }
 
 /* The line ends; data ends with \n. */
-static void finish(trii_stream *stream, const char *data, size_t bytes)
+static void finish_line(trii_stream *stream, const char *data, size_t bytes)
 {
     if (stream->redraw && is_blank(data, bytes)) {
         if (stream->state_bytes > 0) /* what stands there is the bar's last state */
-            draw(stream, stream->line, stream->state_bytes - 1);
+            draw_state(stream, stream->line, stream->state_bytes - 1);
         if (stream->sink->open == stream)
             end_line(stream);
         stream->redraw = false;
@@ -198,7 +198,7 @@ static void begin_again(trii_stream *stream, size_t at, size_t bytes)
         } else {
             stream->redraw = was;
             stream->state_bytes = 0;
-            draw(stream, data, bytes - 1);
+            draw_state(stream, data, bytes - 1);
         }
     }
     stream->redraw = true;
@@ -224,7 +224,7 @@ static void show_bars(trii_stream *stream, size_t bytes)
     char end;
 
     if (at == bytes) { /* nothing newer has come in time */
-        draw(stream, stream->line, at - 1);
+        draw_state(stream, stream->line, at - 1);
         stream->state_bytes = 0;
     }
     for (; at < bytes; at += n) {
@@ -234,7 +234,7 @@ static void show_bars(trii_stream *stream, size_t bytes)
             continue;
         }
         if (end == '\n') {
-            finish(stream, stream->line + at, n);
+            finish_line(stream, stream->line + at, n);
         } else {
             if (stream->redraw)
                 stream->drawn_ns = trii_now_ns();

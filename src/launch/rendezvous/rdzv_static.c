@@ -364,7 +364,7 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
     }
     if (status != TRI_OK)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "the agents' %s: another job or program has the port (who: ss -ltnp | "
+                         "the agents' %s: another job or program uses the port (which: ss -ltnp | "
                          "grep :%d); choose another %s, the same on all hosts",
                          why, r->server_port,
                          *r->options->rdzv_endpoint != '\0' ? "one in --rdzv-endpoint"

@@ -65,7 +65,7 @@ static const char *skip_value(const char *at, const char *end)
 }
 
 /* The value of a key of the object. */
-static span find(span object, const char *key)
+static span find_key(span object, const char *key)
 {
     const char *at = object.at, *end = object.end, *value;
     size_t length = strlen(key);
@@ -141,7 +141,7 @@ static size_t decode_escape(const char **at, const char *end, char *out)
 }
 
 /* The text of a JSON string; of a longer one its end where `tail`, else its beginning. */
-static void decode(span value, bool tail, char *out, size_t bytes)
+static void decode_string(span value, bool tail, char *out, size_t bytes)
 {
     size_t used = 0;
 
@@ -177,7 +177,7 @@ static int64_t number_of(span value)
     size_t length = value.at != NULL ? (size_t)(value.end - value.at) : 0;
 
     if (is_string(value)) {
-        decode(value, false, text, sizeof(text));
+        decode_string(value, false, text, sizeof(text));
     } else if (length < sizeof(text) && length > 0) {
         memcpy(text, value.at, length);
         text[length] = '\0';
@@ -194,16 +194,16 @@ bool trii_error_file_read(const char *path, trii_error_file *error_out)
     if (trii_mapping_open(path, &file) != TRI_OK)
         return false;
     info = (span){file.data, (const char *)file.data + file.bytes};
-    stamp = find(info, "timestamp");
-    message = find(info, "message");
+    stamp = find_key(info, "timestamp");
+    message = find_key(info, "message");
     if (message.at != NULL && !is_string(message)) {
-        info = find(message, "extraInfo");
-        stamp = find(info, "timestamp");
-        decode(find(info, "py_callstack"), true, error_out->traceback,
-               sizeof(error_out->traceback));
-        message = find(message, "message");
+        info = find_key(message, "extraInfo");
+        stamp = find_key(info, "timestamp");
+        decode_string(find_key(info, "py_callstack"), true, error_out->traceback,
+                      sizeof(error_out->traceback));
+        message = find_key(message, "message");
     }
-    decode(message, false, error_out->message, sizeof(error_out->message));
+    decode_string(message, false, error_out->message, sizeof(error_out->message));
     error_out->timestamp = number_of(stamp);
     trii_mapping_close(&file);
     return error_out->message[0] != '\0';
@@ -220,7 +220,7 @@ tri_status trii_error_file_copy(const char *from, const char *to, int exit_code)
 
     if (status != TRI_OK)
         return status;
-    message = find((span){file.data, (const char *)file.data + file.bytes}, "message");
+    message = find_key((span){file.data, (const char *)file.data + file.bytes}, "message");
     if (message.at != NULL && *message.at == '{') {
         before = (size_t)(message.at + 1 - (const char *)file.data);
         snprintf(code, sizeof(code), "\"errorCode\": %d%s", exit_code,

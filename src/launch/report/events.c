@@ -22,14 +22,14 @@ typedef struct event_file {
     char path[];
 } event_file;
 
-static tri_status put(void *target, const char *data, size_t bytes)
+static tri_status write_line(void *target, const char *data, size_t bytes)
 {
     const event_file *file = target;
 
     return trii_append(file->fd, file->path, data, bytes);
 }
 
-static void release(void *target)
+static void close_file(void *target)
 {
     event_file *file = target;
 
@@ -37,7 +37,7 @@ static void release(void *target)
     trii_free(file);
 }
 
-static const trii_background_kind kind = {.put = put, .release = release};
+static const trii_background_kind kind = {.put = write_line, .release = close_file};
 
 tri_status trii_events_open(trii_events *events, trii_background *files, const char *path,
                             const char *run_id)

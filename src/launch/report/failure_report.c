@@ -22,7 +22,7 @@ enum { MAX_LEAVERS = 8 };
 
 static bool ended_by_itself(const trii_worker *w)
 {
-    return trii_worker_failed(w) && (w->suspect || !w->told);
+    return trii_worker_failed(w) && (w->was_ending || !w->signalled);
 }
 
 /* It has said what is wrong, and was stopped since a rank that it reached ended before. */
@@ -52,7 +52,7 @@ static bool has_left(const trii_failure *f, const trii_worker *w)
 {
     if (w->live || trii_worker_failed(w))
         return false;
-    return w->suspect || (!w->told && w->ended_ns <= f->cause->ended_ns);
+    return w->was_ending || (!w->signalled && w->ended_ns <= f->cause->ended_ns);
 }
 
 /* Who joined the job by its record and never left it, and is gone with status 0: the first. */
@@ -264,11 +264,12 @@ static void print_core_hint(const trii_worker *worker, trii_sink *sink)
     if (!crashed)
         return;
     if (!worker->exit.core_dumped)
-        trii_sink_print(sink, "  core     : none (ulimit -c unlimited before trirun keeps one)\n");
+        trii_sink_print(sink,
+                        "  core     : none (run ulimit -c unlimited before trirun to get one)\n");
     else if (strstr(pattern, "systemd-coredump") != NULL)
         trii_sink_print(sink, "  core     : coredumpctl debug %d\n", worker->process.pid);
     else if (pattern[0] == '|')
-        trii_sink_print(sink, "  core     : given to %.*s\n", (int)strcspn(pattern + 1, " "),
+        trii_sink_print(sink, "  core     : piped to %.*s\n", (int)strcspn(pattern + 1, " "),
                         pattern + 1);
     else
         trii_sink_print(sink, "  core     : \"%s\", in the worker's folder unless it has a /\n",
@@ -286,8 +287,8 @@ static void print_memory_hint(const trii_failure *f, trii_sink *sink)
     why = trii_memory_kills_explain(f->before, &now);
     trii_sink_print(sink, "  reason   : %s\n",
                     why != NULL ? why
-                                : "somebody sent SIGKILL: not trirun, and the kernel counts no "
-                                  "kill for lack of memory");
+                                : "another process sent SIGKILL: trirun did not, and the kernel "
+                                  "counts no out-of-memory kill");
 }
 
 /* What the ranks whose group was aborted noted of it. */
@@ -365,7 +366,7 @@ static bool print_error_file(const trii_failure *f, trii_sink *sink)
         trii_error_file_copy(path, ours,
                              f->cause->exit.signal != 0 ? -f->cause->exit.signal
                                                         : f->cause->exit.code) != TRI_OK)
-        trii_sink_print(sink, "  its error file was not copied: %s\n", tri_last_error());
+        trii_sink_print(sink, "  cannot copy its error file: %s\n", tri_last_error());
     return error.traceback[0] != '\0';
 }
 
@@ -394,7 +395,7 @@ static void print_victims(const trii_failure *f, trii_sink *sink)
 
         if (w == f->cause || !trii_worker_failed(w))
             continue;
-        if (w->told && !w->suspect)
+        if (w->signalled && !w->was_ending)
             stopped++;
         else
             failed++;
@@ -430,9 +431,9 @@ void trii_failure_report_leavers(const trii_worker *workers, int n_workers, trii
     int shown = 0, others = 0;
 
     for (int i = 0; i < n_workers; i++)
-        others += workers[i].told;
+        others += workers[i].signalled;
     for (int i = 0; i < n_workers && others > 0 && shown < MAX_LEAVERS; i++) {
-        if (workers[i].live || trii_worker_failed(&workers[i]) || workers[i].told)
+        if (workers[i].live || trii_worker_failed(&workers[i]) || workers[i].signalled)
             continue;
         trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s on\n",
                         workers[i].rank,

@@ -10,7 +10,7 @@
 #include "os/clock.h"
 #include "os/folder.h"
 
-enum { MAX_FINDINGS = 8, LOOKS = 4, MAX_FILES = 1 << 14 };
+enum { MAX_FINDINGS = 8, CHECKS = 4, MAX_FILES = 1 << 14 };
 
 static uint64_t calls_of(const char *run_dir, const char *name)
 {
@@ -64,23 +64,23 @@ uint64_t trii_rank_calls(const char *run_dir, int rank)
     return count_calls(run_dir, rank);
 }
 
-static uint64_t measure(trii_hang *hang)
+static uint64_t measure_progress(trii_hang *hang)
 {
     uint64_t sum = count_calls(hang->run_dir, -1);
 
     for (int i = 0; i < hang->n_workers; i++) {
         trii_worker *w = &hang->workers[i];
 
-        sum += trii_stream_signs(&w->out) + trii_stream_signs(&w->err) + !w->live;
+        sum += trii_stream_progress(&w->out) + trii_stream_progress(&w->err) + !w->live;
     }
     return sum;
 }
 
-static void look(trii_timer *timer)
+static void check_progress(trii_timer *timer)
 {
     trii_hang *hang = TRII_CONTAINER(timer, trii_hang, timer);
     int64_t now_ns = trii_now_ns();
-    uint64_t progress = measure(hang);
+    uint64_t progress = measure_progress(hang);
 
     if (progress != hang->progress) {
         hang->progress = progress;
@@ -90,7 +90,7 @@ static void look(trii_timer *timer)
         hang->hung(hang);
         return;
     }
-    trii_loop_timer(hang->loop, timer, now_ns + hang->limit_ns / LOOKS, look);
+    trii_loop_timer(hang->loop, timer, now_ns + hang->limit_ns / CHECKS, check_progress);
 }
 
 void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
@@ -106,7 +106,7 @@ void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const c
     hang->n_workers = n_workers;
     hang->since_ns = trii_now_ns();
     hang->hung = hung;
-    trii_loop_timer(loop, &hang->timer, hang->since_ns + hang->limit_ns / LOOKS, look);
+    trii_loop_timer(loop, &hang->timer, hang->since_ns + hang->limit_ns / CHECKS, check_progress);
 }
 
 void trii_hang_stop(trii_hang *hang)

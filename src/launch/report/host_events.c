@@ -7,8 +7,8 @@
 
 #include "base/err.h"
 
-static void put(const trii_events *events, const char *name, int attempt, int64_t round, int rank,
-                const trii_rdzv_agent *agent, const char *why)
+static void put_host(const trii_events *events, const char *name, int attempt, int64_t round,
+                     int rank, const trii_rdzv_agent *agent, const char *why)
 {
     char host[2 * TRII_RDZV_ADDR_BYTES], reason[2 * TRII_ERR_BYTES];
 
@@ -38,12 +38,12 @@ void trii_host_events_round(const trii_events *events, int attempt, const trii_r
 {
     for (int i = 0; i < n_before; i++) {
         if (!before[i].gone && !is_among(&before[i], i, round->agents, round->group_size))
-            put(events, "host_lost", attempt, round->number, i, &before[i],
-                "it did not come to the next round");
+            put_host(events, "host_lost", attempt, round->number, i, &before[i],
+                     "it did not come to the next round");
     }
     for (int i = 0; i < round->group_size; i++) {
         if (!is_among(&round->agents[i], i, before, n_before))
-            put(events, "host_joined", attempt, round->number, i, &round->agents[i], NULL);
+            put_host(events, "host_joined", attempt, round->number, i, &round->agents[i], NULL);
     }
 }
 
@@ -53,6 +53,6 @@ void trii_host_events_gone(const trii_events *events, int attempt, trii_rdzv_rou
     if (round->agents == NULL || rank < 0 || rank >= round->group_size || round->agents[rank].gone)
         return;
     round->agents[rank].gone = true;
-    put(events, left ? "host_left" : "host_lost", attempt, round->number, rank,
-        &round->agents[rank], why);
+    put_host(events, left ? "host_left" : "host_lost", attempt, round->number, rank,
+             &round->agents[rank], why);
 }

@@ -87,6 +87,6 @@ const char *trii_memory_kills_explain(const trii_memory_kills *before,
     if (before->group >= 0 && after->group > before->group)
         return "out of memory: the kernel killed it at the limit of our control group";
     if (before->host >= 0 && after->host > before->host)
-        return "out of memory, it seems: the kernel of this host has just killed a process for it";
+        return "probably out of memory: the kernel of this host has just killed a process for it";
     return NULL;
 }

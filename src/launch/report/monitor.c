@@ -15,12 +15,12 @@
 /* Nobody looks at a job that is over sooner. */
 #define JOB_FILE_DELAY_MS 20
 
-static void events_went_on(void *arg)
+static void ignore_progress(void *arg)
 {
     (void)arg; /* who has something to say looks how far it got */
 }
 
-static void warn(void *arg, const char *text)
+static void print_warning(void *arg, const char *text)
 {
     const trii_monitor *m = arg;
 
@@ -42,8 +42,8 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *se
                                           .run_dir = setup->run_dir,
                                           .max_restarts = options->max_restarts,
                                           .started_wall_ns = trii_wall_ns()};
-    status =
-        trii_background_create(setup->loop, events_went_on, warn, monitor, &monitor->event_files);
+    status = trii_background_create(setup->loop, ignore_progress, print_warning, monitor,
+                                    &monitor->event_files);
     if (status == TRI_OK)
         status = trii_events_open(&monitor->events, monitor->event_files, options->events,
                                   setup->run_id);
@@ -111,7 +111,7 @@ static void write_job_file(const trii_monitor *m)
                 m->facts.workers[i].process.pid);
     fputs("]}\n", file);
     if (fclose(file) != 0 || trii_path_rename(temporary, path) != TRI_OK)
-        trii_sink_print(m->sink, "trirun: %s was not written\n", path);
+        trii_sink_print(m->sink, "trirun: cannot write %s\n", path);
 }
 
 static void job_file_due(trii_timer *timer)
@@ -127,7 +127,7 @@ void trii_monitor_waits(trii_monitor *m, const char *what)
     write_job_file(m);
 }
 
-static void hung(trii_hang *hang)
+static void job_hung(trii_hang *hang)
 {
     trii_monitor *m = TRII_CONTAINER(hang, trii_monitor, hang);
 
@@ -160,7 +160,7 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
                         job->restart_count, workers[i].rank, i, workers[i].process.pid);
     trii_loop_timer(m->loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
     trii_hang_start(&m->hang, m->loop, m->options->hang_timeout_ms, m->facts.run_dir, workers,
-                    job->local_size, hung);
+                    job->local_size, job_hung);
     trii_metrics_refresh(&m->metrics);
 }
 
@@ -173,7 +173,7 @@ void trii_monitor_worker_ended(trii_monitor *m, const trii_worker *worker)
                     "\"attempt\": %d, \"rank\": %d, \"pid\": %d, \"code\": %d, \"signal\": %d, "
                     "\"stopped_by_us\": %s, \"text\": \"%s\"",
                     m->facts.restarts, worker->rank, worker->process.pid, worker->exit.code,
-                    worker->exit.signal, worker->told ? "true" : "false", what);
+                    worker->exit.signal, worker->signalled ? "true" : "false", what);
 }
 
 void trii_monitor_signal(trii_monitor *m, int number)

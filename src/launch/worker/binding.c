@@ -11,12 +11,12 @@
 
 enum { MAX_CORES = 64 * TRII_CPU_WORDS, MAX_GPUS = 64 };
 
-static bool has(const trii_cpu_set *set, int core)
+static bool has_core(const trii_cpu_set *set, int core)
 {
     return (set->words[core / 64] >> core % 64 & 1) != 0;
 }
 
-static void put(trii_cpu_set *set, int core)
+static void add_core(trii_cpu_set *set, int core)
 {
     set->words[core / 64] |= UINT64_C(1) << core % 64;
 }
@@ -42,8 +42,8 @@ static void read_list(const char *list, const trii_cpu_set *allowed, trii_cpu_se
         if (*end == '-')
             last = strtol(end + 1, &end, 10);
         for (long core = first; core <= last && core < MAX_CORES; core++) {
-            if (has(allowed, (int)core))
-                put(set, (int)core);
+            if (has_core(allowed, (int)core))
+                add_core(set, (int)core);
         }
         list = *end == ',' ? end + 1 : end;
     }
@@ -62,13 +62,13 @@ static bool group_of_core(const trii_binding *b, int core, trii_cpu_set *set)
         if (!read_line(path, line, sizeof(line)))
             return false;
         read_list(line, &b->allowed, set);
-        return has(set, core);
+        return has_core(set, core);
     }
     snprintf(path, sizeof(path), "%s/devices/system/node", b->system);
     if (trii_folder_list(path, 4096, &names, &n) != TRI_OK)
         return false;
     memset(set, 0, sizeof(*set));
-    for (int i = 0; i < n && !has(set, core); i++) {
+    for (int i = 0; i < n && !has_core(set, core); i++) {
         if (strncmp(names[i], "node", 4) != 0)
             continue;
         snprintf(path, sizeof(path), "%s/devices/system/node/%s/cpulist", b->system, names[i]);
@@ -76,7 +76,7 @@ static bool group_of_core(const trii_binding *b, int core, trii_cpu_set *set)
             read_list(line, &b->allowed, set);
     }
     trii_folder_free_names(names, n);
-    return has(set, core);
+    return has_core(set, core);
 }
 
 static tri_status add_group(trii_binding *b, const trii_cpu_set *set)
@@ -99,7 +99,7 @@ tri_status trii_binding_open(trii_binding *binding, const char *how, const char 
 
     *binding = (trii_binding){.allowed = *allowed, .how = how, .system = system};
     for (int core = 0; core < MAX_CORES && status == TRI_OK; core++) {
-        if (!has(allowed, core) || has(&seen, core))
+        if (!has_core(allowed, core) || has_core(&seen, core))
             continue;
         if (!group_of_core(binding, core, &set))
             set = *allowed; /* it does not say */
@@ -177,10 +177,10 @@ void trii_binding_of(const trii_binding *binding, int local_rank, int local_size
     if (sharers > cores)
         return; /* none can have one for itself: all share all */
     for (int core = 0; core < MAX_CORES; core++) {
-        if (!has(cores_out, core))
+        if (!has_core(cores_out, core))
             continue;
         if (index * (int64_t)sharers / cores == place)
-            put(&part, core);
+            add_core(&part, core);
         index++;
     }
     *cores_out = part;

@@ -14,28 +14,27 @@
 #include "base/param.h"
 #include "launch/output/background.h"
 
-#define TELL_MS 10000 /* a store elsewhere: longer is in vain */
+#define STORE_TIMEOUT_MS 10000 /* of a store on another host */
 
 /* The store of another agent; the thread's. */
-typedef struct elsewhere {
+typedef struct remote_store {
     tri_store *store; /* NULL until it is needed */
     char host[256];
     int port;
     int restart_count;
-} elsewhere;
+} remote_store;
 
 struct trii_early_exit {
     trii_tcp_server *store;
     trii_loop *loop;
-    trii_background *background; /* NULL until it is needed, as the next */
-    trii_background_file *told;
-    elsewhere place; /* where the thread will find it */
+    trii_background *background;  /* NULL until it is needed, as the next */
+    trii_background_file *remote; /* writes to `place` */
+    remote_store place;           /* if the store is another agent's */
 };
 
-/* --- a store elsewhere -------------------------------------------------------------------------
- */
+/* --- a store on another host ------------------------------------------------------------- */
 
-static tri_status tell_one(elsewhere *e, int rank, const char *how, size_t bytes)
+static tri_status set_remote_keys(remote_store *e, int rank, const char *how, size_t bytes)
 {
     char key[64];
     tri_status status;
@@ -47,10 +46,10 @@ static tri_status tell_one(elsewhere *e, int rank, const char *how, size_t bytes
 }
 
 /* Lines of "RANK HOW". */
-static tri_status put(void *target, const char *data, size_t bytes)
+static tri_status put_lines(void *target, const char *data, size_t bytes)
 {
-    const tri_store_tcp_options options = {.timeout_ms = TELL_MS};
-    elsewhere *e = target;
+    const tri_store_tcp_options options = {.timeout_ms = STORE_TIMEOUT_MS};
+    remote_store *e = target;
     tri_status status = TRI_OK;
 
     if (e->store == NULL)
@@ -65,53 +64,53 @@ static tri_status put(void *target, const char *data, size_t bytes)
         snprintf(rank, sizeof(rank), "%.*s", (int)(how - data), data);
         status = trii_parse_i64(rank, "rank", 0, INT32_MAX, &number);
         if (status == TRI_OK)
-            status = tell_one(e, (int)number, how + 1, (size_t)(end - how - 1));
+            status = set_remote_keys(e, (int)number, how + 1, (size_t)(end - how - 1));
         bytes -= (size_t)(end + 1 - data);
         data = end + 1;
     }
     return status;
 }
 
-static void release(void *target)
+static void release_store(void *target)
 {
-    tri_store_unref(((elsewhere *)target)->store);
+    tri_store_unref(((remote_store *)target)->store);
     trii_free(target);
 }
 
-static void moved(void *arg)
+static void ignore_progress(void *arg)
 {
     (void)arg;
 }
 
 /* Those that wait have their deadline all the same. */
-static void warn(void *arg, const char *text)
+static void log_warning(void *arg, const char *text)
 {
     (void)arg;
     TRII_LOG(TRII_LOG_INFO, "launch", "%s", text);
 }
 
-static tri_status open_elsewhere(trii_early_exit *early)
+static tri_status open_remote_store(trii_early_exit *early)
 {
-    static const trii_background_kind kind = {.put = put, .release = release};
-    elsewhere *target = trii_alloc(1, sizeof(*target), "early end");
+    static const trii_background_kind kind = {.put = put_lines, .release = release_store};
+    remote_store *target = trii_alloc(1, sizeof(*target), "early exit");
     tri_status status;
 
     if (target == NULL)
         return TRI_ERR_NO_MEMORY;
     *target = early->place;
     status = early->background == NULL
-                 ? trii_background_create(early->loop, moved, warn, NULL, &early->background)
+                 ? trii_background_create(early->loop, ignore_progress, log_warning, NULL,
+                                          &early->background)
                  : TRI_OK;
     if (status != TRI_OK) {
         trii_free(target);
         return status;
     }
     return trii_background_open(early->background, &kind, "the workers' store, of one that ended",
-                                target, &early->told);
+                                target, &early->remote);
 }
 
-/* --- all -----------------------------------------------------------------------------------------
- */
+/* --- publishing --------------------------------------------------------------------------- */
 
 tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *store,
                                   trii_loop *loop, trii_early_exit **early_out)
@@ -121,7 +120,7 @@ tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *s
     *early_out = NULL;
     if (!job->new_store || job->world_size == 1)
         return TRI_OK;
-    early = trii_alloc(1, sizeof(*early), "early end");
+    early = trii_alloc(1, sizeof(*early), "early exit");
     if (early == NULL)
         return TRI_ERR_NO_MEMORY;
     early->store = store;
@@ -133,7 +132,7 @@ tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *s
     return TRI_OK;
 }
 
-static tri_status tell_own(trii_early_exit *early, int rank, const char *how)
+static tri_status set_own_keys(trii_early_exit *early, int rank, const char *how)
 {
     char key[64];
     tri_status status;
@@ -155,13 +154,13 @@ void trii_early_exit_publish(trii_early_exit *early, const trii_worker *worker)
     if (worker->exit.signal == 0 && worker->exit.code == 0)
         snprintf(how, sizeof(how), "ended with status 0");
     if (early->store != NULL) {
-        status = tell_own(early, worker->rank, how);
+        status = set_own_keys(early, worker->rank, how);
     } else {
-        if (early->told == NULL)
-            status = open_elsewhere(early);
+        if (early->remote == NULL)
+            status = open_remote_store(early);
         snprintf(line, sizeof(line), "%d %s\n", worker->rank, how);
         if (status == TRI_OK)
-            trii_background_put(early->told, line, strlen(line));
+            trii_background_put(early->remote, line, strlen(line));
     }
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "launch", "%s", tri_last_error());

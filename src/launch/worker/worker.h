@@ -14,9 +14,9 @@ typedef struct trii_worker {
     trii_process_exit exit;
     int rank, local_rank;
     bool live;
-    bool suspect;                 /* it was ending already when the first failure was seen */
-    bool told;                    /* it was sent a signal by us before it ended */
-    bool noticed;                 /* it was told that the host will be taken away */
+    bool was_ending;              /* already, when the first failure was seen */
+    bool signalled;               /* by us, before it ended */
+    bool notified;                /* of the host's preemption */
     int64_t started_ns, ended_ns; /* monotonic: their order is the order of events */
     int64_t wall_ahead_ns;        /* wall clock less the monotonic one, when it started */
     trii_stream out, err;

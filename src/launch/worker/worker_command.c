@@ -131,7 +131,7 @@ tri_status trii_launch_command_find(trii_launch_command *command,
 
 /* Length of the reference at `at` ("$$", "$local_rank", "${local_rank}"), as Python's
  * string.Template.safe_substitute sees it; 0 if it is none of those. */
-static size_t reference(const char *at, const char **value_out, const char *rank)
+static size_t rank_reference(const char *at, const char **value_out, const char *rank)
 {
     static const char name[] = "local_rank";
     size_t length = sizeof(name) - 1;
@@ -152,13 +152,13 @@ static size_t reference(const char *at, const char **value_out, const char *rank
 }
 
 /* Writes the substituted text to `to` (NULL = only measure); returns its length. */
-static size_t substitute(const char *text, const char *rank, char *to)
+static size_t substitute_rank(const char *text, const char *rank, char *to)
 {
     size_t used = 0;
 
     while (*text != '\0') {
         const char *value;
-        size_t taken = reference(text, &value, rank);
+        size_t taken = rank_reference(text, &value, rank);
         size_t length = taken > 0 ? strlen(value) : 1;
 
         if (to != NULL)
@@ -180,7 +180,7 @@ tri_status trii_launch_command_argv(const trii_launch_command *command, int loca
 
     snprintf(rank, sizeof(rank), "%d", local_rank);
     for (; command->args[n_args] != NULL; n_args++)
-        bytes += substitute(command->args[n_args], rank, NULL) + 1;
+        bytes += substitute_rank(command->args[n_args], rank, NULL) + 1;
     bytes += sizeof("--local-rank=") + sizeof(rank);
     argv = trii_alloc(1, (n + n_args + 2) * sizeof(*argv) + bytes, "arguments of a worker");
     if (argv == NULL)
@@ -193,7 +193,7 @@ tri_status trii_launch_command_argv(const trii_launch_command *command, int loca
     }
     for (size_t i = 0; i < n_args; i++) {
         argv[n++] = text;
-        text += substitute(command->args[i], rank, text) + 1;
+        text += substitute_rank(command->args[i], rank, text) + 1;
     }
     *argv_out = argv;
     return TRI_OK;

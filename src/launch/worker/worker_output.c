@@ -83,7 +83,8 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
         trii_log_file_close(&outputs->filtered[i]);
     status = make_files(outputs, restart_count, local_size);
     if (status != TRI_OK && outputs->begun) {
-        trii_sink_print(outputs->err_sink, "trirun: no files of this attempt: %s\n",
+        trii_sink_print(outputs->err_sink,
+                        "trirun: cannot create the log files of this attempt: %s\n",
                         tri_last_error());
         outputs->folder.attempt[0] = '\0';
         return TRI_OK;
