@@ -160,6 +160,34 @@ static void a_payload_that_is_not_its_messages_is_refused(void **state)
     }
 }
 
+/* Or it would be taken for the next header. */
+static void a_payload_behind_a_frame_that_has_none_is_refused(void **state)
+{
+    static const uint8_t types[] = {TCP_FRAME_CTS, TCP_FRAME_HOLD, TCP_FRAME_WAITS,
+                                    TCP_FRAME_LISTENS, TCP_FRAME_HEARTBEAT};
+    static char in[sizeof(tcp_frame) * 2];
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(types); i++) {
+        const tcp_frame head = {.type = types[i], .bytes = sizeof(tcp_frame)};
+        const tcp_frame goodbye = {.type = TCP_FRAME_GOODBYE};
+        trii_fault fault = {0};
+        tcp_conn conns[2];
+        tcp_group g = {.size = 2, .fault = &fault, .owners = owners, .conns = conns};
+
+        for (int r = 0; r < 2; r++)
+            conns[r] = (tcp_conn){
+                .group = &g, .rank = r, .fd = -1, .ended = true, .in = in, .in_room = sizeof(in)};
+        memcpy(in, &head, sizeof(head));
+        memcpy(in + sizeof(head), &goodbye, sizeof(goodbye));
+        conns[1].in_used = sizeof(in);
+        conns[1].want_in = true;
+        tcp_advance(&g);
+        assert_int_equal(trii_fault_status(&fault), TRI_ERR_PEER_LOST);
+        assert_non_null(strstr(fault.text, "carries something that is not a frame"));
+    }
+}
+
 /* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
  * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
  * broadcasts without us. */
@@ -307,6 +335,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_is_asked_to_hold_when_much_is_kept),
     cmocka_unit_test(a_receive_takes_over_the_message_that_is_coming),
     cmocka_unit_test(a_payload_that_is_not_its_messages_is_refused),
+    cmocka_unit_test(a_payload_behind_a_frame_that_has_none_is_refused),
     cmocka_unit_test(a_share_of_any_size_is_put_aside_for_a_message),
     cmocka_unit_test(no_frame_overtakes_one_that_was_put_aside),
 };
