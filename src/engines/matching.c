@@ -140,7 +140,7 @@ trii_op *trii_recv_take(trii_tags *recvs, trii_tags *any_recvs, uint64_t tag, in
 
         if (own != NULL && trii_waiting_of(own)->posted < trii_waiting_of(any)->posted)
             break;
-        if (trii_op_is_claimed(any) || !trii_op_claim(any))
+        if (trii_op_is_won(any) || !trii_op_win(any))
             continue;
         trii_tags_remove(any_recvs, one);
         any->call.root = from;

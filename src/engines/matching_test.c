@@ -74,17 +74,17 @@ static void a_walk_sees_each_once(void **state)
 }
 
 /* Of receives from a rank and from any rank the one that was posted first; one that another engine
- * has claimed is none. */
+ * has won is passed over. */
 static void the_receive_posted_first_takes_the_message(void **state)
 {
     static trii_op ops[4];
     trii_tags own = {0}, any = {0};
-    atomic_int claim = 1;
+    atomic_int won = 1;
 
     (void)state;
     for (int i = 0; i < 4; i++)
         ops[i] = (trii_op){.call = {.tag = -3, .root = i % 2 ? -1 : 5}};
-    ops[1].call.claim = &claim;
+    ops[1].call.won = &won;
     trii_recv_wait(&own, &ops[2], 2);
     trii_recv_wait(&any, &ops[1], 1);
     trii_recv_wait(&any, &ops[3], 3);

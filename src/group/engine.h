@@ -57,7 +57,7 @@ typedef struct trii_collective {
     const struct trii_collective *piece_of;
     const int *names;
     atomic_int
-        *claim; /* recv any that two engines have: whoever sets it takes a message; or NULL */
+        *won; /* recv any that two engines have: the first to set it takes a message; or NULL */
 } trii_collective;
 
 /* The call that ranks agree about and hear of. */
@@ -151,16 +151,16 @@ static inline tri_status trii_op_status(const trii_op *op)
 
     return status > 0 ? TRI_INPROGRESS : (tri_status)status;
 }
-/* Whether a receive from any rank may take a message; if so, it must. */
-static inline bool trii_op_claim(const trii_op *op)
+/* Whether this engine wins a receive from any rank, and may take a message for it; then it must. */
+static inline bool trii_op_win(const trii_op *op)
 {
     int nobody = 0;
 
-    return op->call.claim == NULL || atomic_compare_exchange_strong(op->call.claim, &nobody, 1);
+    return op->call.won == NULL || atomic_compare_exchange_strong(op->call.won, &nobody, 1);
 }
-static inline bool trii_op_is_claimed(const trii_op *op)
+static inline bool trii_op_is_won(const trii_op *op)
 {
-    return op->call.claim != NULL && atomic_load(op->call.claim) != 0;
+    return op->call.won != NULL && atomic_load(op->call.won) != 0;
 }
 /* For engines whose operations are finished by another thread: sleep until op is finished or
  * the monotonic time until_ns has come. */
@@ -300,10 +300,10 @@ typedef struct trii_engine {
      * self, and its memory is taken for self's too. */
     void (*adopt)(void *self, const void *other);
 
-    /* Optional: takes back a receive from any rank that has been claimed for another engine, or a
-     * send to this rank itself that no receive has come for. False: it is finished already, or will
-     * be. An engine with this ends a receive with a claim that nobody is left for with PEER_LOST,
-     * and does not fail by it. */
+    /* Optional: cancels a receive from any rank that another engine has won, or a send to this rank
+     * itself that no receive has come for. False: it is finished already, or will
+     * be. An engine with this ends a receive that two engines have with PEER_LOST when no sender is
+     * left, and does not fail by it. */
     bool (*withdraw)(void *self, trii_op *op);
 
     /* Optional, both or none, for calls that ranks disagree about, and that make none of them send

@@ -103,14 +103,14 @@ typedef struct hierarchy_call {
     bool at_once;         /* an all_reduce is one call of CROSS */
 } hierarchy_call;
 
-/* A receive from any rank: both engines have it, and the first message claims it. */
+/* A receive from any rank: both engines have it, and the first to find a message wins it. */
 typedef struct hierarchy_any {
     struct hierarchy_any *next; /* guard: mutex */
     struct hierarchy *h;
     trii_op *whole; /* until it is finished */
     trii_op near, far;
-    atomic_int claim;
-    atomic_int vain;                 /* of the two, how many can get no message any more */
+    atomic_int won;                  /* one of the two has a message */
+    atomic_int no_sender_left;       /* of the two, how many can get no message any more */
     atomic_bool near_done, far_done; /* the engine does not have it any more */
     int users;                       /* guard: mutex; threads that wait for it */
 } hierarchy_any;

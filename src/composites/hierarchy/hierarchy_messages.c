@@ -1,8 +1,9 @@
 /*
- * hierarchy_messages.c - send and recv: between ranks of a host through shared memory, else flat. A
- * message goes as it is, with the peer's number on the host. A receive from any rank is two, one of
- * each engine, with one claim: the engine that finds a message first sets it and takes the message;
- * the other one's is taken back later, as no engine is called from another one's callback.
+ * hierarchy_messages.c - send and recv: between ranks of a host through shared memory, else through
+ * the engine that has all ranks. A message goes as it is, with the peer's number on the host. A
+ * receive from any rank is posted to both engines: the one that finds a message first wins the
+ * receive, and the other's is cancelled later, since no engine is called from another one's
+ * callback.
  */
 #include <string.h>
 
@@ -41,11 +42,11 @@ static void half_ended(hierarchy_any *a, const trii_op *op, bool near)
         a->whole->call.bytes = op->call.bytes;
         end_whole(a, status, op->error);
     } else if (status == TRI_OK || trii_fault_status(fault) != TRI_OK) {
-        /* with a message chosen the claim is ours already */
-        if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->claim, &nobody, 1))
+        /* with a message chosen it is won already */
+        if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->won, &nobody, 1))
             end_whole(a, status, op->error);
-    } else if (atomic_fetch_add(&a->vain, 1) == 1 &&
-               atomic_compare_exchange_strong(&a->claim, &nobody, 1)) {
+    } else if (atomic_fetch_add(&a->no_sender_left, 1) == 1 &&
+               atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
         trii_fault_raise(h->fault, status,
                          "rank %d waits for a message, and every rank left the group", h->rank);
         end_whole(a, status, "every rank left the group");
@@ -83,7 +84,7 @@ void hierarchy_message_sweep(hierarchy *h)
     for (hierarchy_any **link = &h->anys; *link != NULL;) {
         hierarchy_any *a = *link;
 
-        if (atomic_load(&a->claim) != 0)
+        if (atomic_load(&a->won) != 0)
             take_back(h, a);
         if (a->users == 0 && atomic_load(&a->near_done) && atomic_load(&a->far_done)) {
             *link = a->next;
@@ -114,11 +115,11 @@ static tri_status post_halves(hierarchy *h, hierarchy_any *a)
     if (st != TRI_OK) {
         atomic_fetch_sub(&h->n_near, 1);
         atomic_store(&a->near_done, true);
-    } else if (!trii_op_is_claimed(&a->near)) {
+    } else if (!trii_op_is_won(&a->near)) {
         st = flat->engine->submit(flat->self, &a->far);
         if (st == TRI_OK)
             return TRI_OK;
-        if (!atomic_compare_exchange_strong(&a->claim, &nobody, 1)) {
+        if (!atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
             st = TRI_OK; /* the other one has a message */
         } else if (in->engine->withdraw(in->self, &a->near)) {
             atomic_fetch_sub(&h->n_near, 1);
@@ -141,7 +142,7 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
     trii_op_init(&a->near, &op->call);
     a->near.call.from = NULL;
     a->near.call.temporary = NULL;
-    a->near.call.claim = &a->claim;
+    a->near.call.won = &a->won;
     a->far = a->near;
     a->near.call.names = h->layout.by_host + h->layout.host_at[h->layout.host];
     a->near.finished = near_ended;

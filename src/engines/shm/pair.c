@@ -162,7 +162,7 @@ void shm_pair_fail_no_sender(shm_group *g)
         trii_tagged *next = trii_tags_walk(&g->any_recvs, one);
         trii_op *op = trii_waiting_op(one);
 
-        if (op->call.claim != NULL) {
+        if (op->call.won != NULL) {
             trii_tags_remove(&g->any_recvs, one);
             shm_pair_finish(g, op, TRI_ERR_PEER_LOST, "every rank of this host left the group");
         }

@@ -201,7 +201,7 @@ bool shm_pair_take_unexpected(shm_group *g, shm_peer *peer, trii_op *op)
     shm_unexpected *kept = (shm_unexpected *)one;
     char why[TRII_ERR_BYTES];
 
-    if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
+    if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
     op->call.root = peer->rank;
     if (!check_dtype(g, peer, op, &kept->announced)) {

@@ -110,7 +110,7 @@ static bool recv_early(tcp_conn *c, trii_op *op)
     trii_message message;
     char why[TRII_ERR_BYTES];
 
-    if (early == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_claim(op)))
+    if (early == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
     op->call.root = c->rank;
     message = tcp_frame_message(&early->head);
@@ -155,7 +155,7 @@ static const trii_op *no_sender_left(tcp_group *g)
         trii_op *op = trii_waiting_op(one);
 
         next = trii_tags_walk(&g->any_recvs, one);
-        if (op->call.claim == NULL)
+        if (op->call.won == NULL)
             return op;
         trii_tags_remove(&g->any_recvs, one);
         tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
