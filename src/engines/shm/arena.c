@@ -14,7 +14,8 @@
 #include "os/memory_room.h"
 #include "os/unix.h"
 
-/* Address space is free, memory is taken piece by piece: few extents, quick look-ups. */
+/* Address space costs nothing and memory is populated piece by piece: extents are large, so that
+ * there are few to search. */
 #define EXTENT_BYTES ((size_t)1 << 30)
 #define LARGE_PAGE ((size_t)2 << 20)
 #define PIECE_ALIGN ((size_t)128)

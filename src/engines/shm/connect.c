@@ -440,8 +440,8 @@ static tri_status choose_spin(shm_group *g)
     return st;
 }
 
-/* Closes all connections: a peer that still waits for our hello need not, before we wait for all
- * peers in the store. */
+/* Closes all connections, so that no peer waits for our hello while we wait for all ranks in the
+ * store. */
 static void close_connections(shm_group *g, acceptor *a, int *listen_fd)
 {
     acceptor_fini(a);

@@ -99,8 +99,8 @@ static void fail_all_ops(shm_group *g)
 
     while (advance_all(g))
         ;
-    shm_abort(
-        g); /* before our callers get their buffers back: a peer that still reads one sees it */
+    /* Before our callers get their buffers back: so a peer that reads one sees it afterwards. */
+    shm_abort(g);
     op = g->queue;
     g->queue = NULL;
     g->queue_tail = &g->queue;
@@ -261,8 +261,7 @@ static void spin_on_op(shm_group *g, trii_op *op)
     }
 }
 
-/* Wakes the peers for what we published, and ends everything if the group has failed. Guard: lock.
- */
+/* Wakes the peers for what we published; ends everything if the group failed. Guard: lock. */
 static void publish_progress(shm_group *g)
 {
     shm_wake_peers(g);
@@ -447,7 +446,7 @@ static void shm_destroy(void *self)
     shm_release(self);
 }
 
-/* Nothing goes through the sockets any more: closing one looks like the end of a peer. */
+/* A closed socket looks like the end of the peer; its data do not go through it. */
 static void shm_sever(void *self, uint32_t draw, bool half)
 {
     shm_group *g = self;
