@@ -1,6 +1,7 @@
 /*
- * agent.c - see agent.h. Life of a job: attempts, one after the other, until one succeeds, the
- * restarts are used up or a signal comes; then the output is written out and the job is over.
+ * agent.c - see agent.h. Life of a job: attempts (attempt.c), one after the other, until one
+ * succeeds, the restarts are used up or a signal comes; then the output is written out and the job
+ * is over. Called by tools/trirun.
  */
 #include "launch/agent_hosts.h"
 #include "launch/agent_internal.h"
@@ -19,9 +20,9 @@
 
 /* A job that is over sooner needs no guard: starting one costs as much as starting a worker. */
 #define GUARD_DELAY_MS 20
-/* For the last words of a job that a signal ended. */
+/* For the last output of a job that a signal ended. */
 #define FLUSH_MS INT64_C(500)
-/* For logs, events and figures, where nothing of them could be written for so long. */
+/* Files in the background that make no progress for so long are given up. */
 #define FILES_MS INT64_C(5000)
 
 static void guard_due(trii_timer *timer)

@@ -1,5 +1,5 @@
 /*
- * agent.h - starts the workers of one host and stays with them until the last is gone.
+ * agent.h - starts the workers of one host and supervises them until the last has ended.
  *
  * One thread, one event loop: it serves the job's store, reads the workers' output, and sees
  * each death through a pidfd, in the order in which they happened. Whatever ends the agent, the

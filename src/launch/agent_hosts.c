@@ -16,13 +16,13 @@
 #include "os/host.h"
 #include "os/signal.h"
 
-/* A worker that complains of a lost peer may be right: so long its host is given to be noticed;
- * and, behind the silence that is allowed, while one is silent. */
+/* A worker that reports a lost peer may be right: so long to wait for the news of that host; and,
+ * beyond the silence that is allowed, while a host is silent. */
 #define VICTIM_MS 1600
 #define VICTIM_MORE_MS (3 * TRII_PEER_HEARTBEAT_MS)
-/* For the store to show that it lives although its agent's connection broke. */
+/* For the store to answer although the connection to its agent broke. */
 #define STORE_CHECK_MS INT64_C(500)
-/* The store may be seen to be gone before the agent that served it. */
+/* The loss of the store may be seen before that of the agent that served it. */
 #define RDZV_CHECK_MS INT64_C(200)
 /* For leaving in order. */
 #define LEAVE_MS 5000
@@ -30,8 +30,8 @@
 /* For the rendezvous thread to end; where the network is dead it will not. */
 #define DESTROY_MS 3000
 #define DESTROY_CUT_MS 50
-/* Who waits for hosts no longer is not seen by `trireme ps`; then how often it is brought up to
- * date. */
+/* A shorter wait for hosts is not shown by `trireme ps`; then how often what it shows is refreshed.
+ */
 #define STATUS_FIRST_MS 100
 #define STATUS_MS 1000
 
@@ -81,7 +81,7 @@ static bool has_given_ranks(const trii_agent_hosts *h)
     return h->agent->options->rdzv == TRII_RDZV_STATIC;
 }
 
-/* What is on is over; workers that run are stopped. */
+/* The round is over for this host; workers that run are stopped. */
 static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, bool counts, const char *why)
 {
     trii_agent *a = h->agent;
@@ -135,7 +135,8 @@ static void rdzv_check_due(trii_timer *timer)
     end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
 }
 
-/* What is known of the end of its agent says more than what a call to the store met. */
+/* The end of the agent that serves the store explains more than the error of a call to the store.
+ */
 static void rdzv_failed(trii_agent_hosts *h, const char *why)
 {
     bool served = false; /* by another agent that we may end_round of */
@@ -196,8 +197,8 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
     }
 }
 
-/* Of the agent that serves the store the store itself tells whether it lives: perhaps it was us who
- * were not heard for a while. The round is that of the peers: another one may be forming. */
+/* Whether the agent that serves the store is alive is decided by the store: it may be this agent
+ * that was cut off for a while. The round is that of the peers: another one may be forming. */
 static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
 {
     trii_agent_hosts *h = arg;
@@ -226,7 +227,7 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
     }
 }
 
-/* There is an agent with which ours cannot work, and never will. */
+/* Another agent takes part that ours can never work with. */
 static void peer_incompatible(void *arg, const char *why)
 {
     trii_agent_hosts *h = arg;
@@ -342,7 +343,7 @@ static void wait_for_news(trii_agent *a, int64_t deadline_ns)
         trii_loop_run_once(a->loop, deadline_ns);
 }
 
-/* Until it is known who was the cause of a failure here, or that nobody else was. */
+/* Until the cause of a failure here is known, or that it was on no other host. */
 static void wait_for_other_cause(trii_agent *a)
 {
     int64_t late = trii_deadline_ms(a->options->host_timeout_ms + VICTIM_MORE_MS);
@@ -354,8 +355,8 @@ static void wait_for_other_cause(trii_agent *a)
         wait_for_news(a, trii_deadline_ms(TRII_PEER_HEARTBEAT_MS));
 }
 
-/* All have ended, and who was seen first may be the victim of another one here. One that complains
- * of a lost peer is told of late: another host may know better. */
+/* All have ended, and the first that was seen to fail may be the victim of another one here. The
+ * failure of one that lost a peer is reported late: another host may have the cause. */
 static void report_cause(trii_agent *a)
 {
     const trii_failure *failure = trii_attempt_find_cause(a);
@@ -369,7 +370,7 @@ static void report_cause(trii_agent *a)
         report_failure(a, words);
 }
 
-/* What the others say counts. */
+/* What the other hosts have reported decides. */
 static trii_outcome conclude_by_news(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;
@@ -397,7 +398,7 @@ static trii_outcome conclude_by_news(trii_agent *a)
     return TRII_OUTCOME_OVER;
 }
 
-/* Until the hosts have met; says now and then who is waited for. */
+/* Until a round is formed; prints now and then which hosts are waited for. */
 static void wait_for_round(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;

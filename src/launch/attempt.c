@@ -1,6 +1,7 @@
 /*
- * attempt.c - one start of the workers: their streams and processes, whose failure came first, and
- * what is told about it.
+ * attempt.c - one start of the workers: their streams and processes, which of them failed first,
+ * and the report of it. Called by agent.c and agent_hosts.c; calls back through
+ * trii_agent_callbacks.
  */
 #include "launch/agent_internal.h"
 
@@ -15,8 +16,9 @@
 
 /* --- a worker ends ------------------------------------------------------------------------ */
 
-/* Deaths are seen in the order in which they are complete. A process can take long to end, and
- * its peers notice at once: who is ending at this moment may have begun before `worker`. */
+/* Deaths are seen in the order in which they are complete. A process can take long to end, and its
+ * peers notice at once: one that is ending now may have begun to end before `worker`. Returns the
+ * first of them by rank. */
 static const trii_worker *mark_ending(trii_agent *a)
 {
     const trii_worker *first = NULL;
@@ -39,7 +41,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     trii_why_job records;
     trii_blame blame;
 
-    if (a->cause == NULL) /* else the others went on without that one */
+    if (a->cause == NULL) /* else an earlier one, with --keep-survivors */
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
     trii_culprit_read(a->folder.path, a->workers, &records);
@@ -59,7 +61,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     trii_shutdown_begin(a, SIGTERM);
 }
 
-/* --keep-survivors: they know what to do without it. */
+/* --keep-survivors. */
 static void continue_without(trii_agent *a, trii_worker *worker)
 {
     char what[80];
@@ -100,8 +102,8 @@ static void reap_worker(trii_agent *a, trii_worker *worker, int64_t ended_ns)
     trii_monitor_worker_ended(&a->monitor, worker);
 }
 
-/* The loop tells of ends one by one, in their order. Who else has ended by now did so in the same
- * moment and by itself, so before the verdict. */
+/* The loop reports ends one by one, in their order. Workers that have also ended by now did so by
+ * themselves: they are reaped before the others are stopped. */
 static void reap_others(trii_agent *a, const trii_worker *first)
 {
     for (int i = 0; i < a->n_workers; i++) {

@@ -1,6 +1,6 @@
 /*
- * dry_run.c - see dry_run.h. What only a meeting of the hosts decides is said to be so; given ranks
- * are shown as if all hosts had as many workers as this one.
+ * dry_run.c - see dry_run.h. What only the rendezvous decides is marked so; given ranks are shown
+ * as if all hosts had as many workers as this one.
  */
 #include "launch/dry_run.h"
 
@@ -18,7 +18,7 @@ static bool is_static(const trii_launch_options *options)
     return options->rdzv == TRII_RDZV_STATIC;
 }
 
-/* Several hosts meet, and ranks, sizes and addresses come of that. */
+/* Ranks, sizes and addresses come from a rendezvous of several hosts. */
 static bool is_dynamic(const trii_launch_options *o)
 {
     return o->max_nodes > 1 && !is_static(o);
@@ -60,7 +60,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
     else
         fprintf(out, "  hosts     : %d to %d", o->min_nodes, o->max_nodes);
     if (o->max_nodes > 1)
-        fprintf(out, "%s\n", is_static(o) ? "" : "; who has which rank is decided when they meet");
+        fprintf(out, "%s\n", is_static(o) ? "" : "; the rendezvous decides who has which rank");
     if (o->max_nodes == 1 && !o->standalone && !is_static(o))
         fprintf(out, "  rendezvous: one host needs none, so %s is not asked\n", o->rdzv_backend);
     if (o->max_nodes > 1) {
@@ -157,7 +157,7 @@ static void print_word(const char *word, FILE *out)
     fputc('\'', out);
 }
 
-/* Whether the value comes of the meeting of the hosts. */
+/* Whether the value comes from the rendezvous. */
 static bool is_decided_then(const trii_launch_options *o, const char *variable)
 {
     static const char *const names[] = {
@@ -179,7 +179,7 @@ static void print_variable(const trii_launch_options *o, const char *variable, F
                 (strncmp(variable, "TRI_NEW_STORE=", 14) == 0 && o->master_port == 0);
 
     if (is_decided_then(o, variable))
-        fprintf(out, "      %.*s(decided when the hosts meet)\n", name, variable);
+        fprintf(out, "      %.*s(decided by the rendezvous)\n", name, variable);
     else if (made)
         fprintf(out, "      %.*s(made at the start)\n", name, variable);
     else

@@ -74,7 +74,7 @@ void trii_guard_dismiss(trii_guard *guard)
 {
     if (guard->pid == 0)
         return;
-    trii_process_kill(guard->pid); /* it would not hear a word if it is stopped */
+    trii_process_kill(guard->pid); /* SIGKILL also ends one that is stopped */
     trii_fd_close(guard->alive_fd);
     guard->pid = 0;
 }

@@ -14,7 +14,7 @@
 
 typedef struct trii_guard {
     int pid;      /* 0: not started */
-    int alive_fd; /* its end tells the guard that we died */
+    int alive_fd; /* closed by our death, which wakes the guard */
 } trii_guard;
 
 /* folder, cgroup: borrowed for the call; the guard holds their locks too. Errors: IO. */

@@ -1,8 +1,8 @@
 /*
- * job_store.c - the store in which the workers of an attempt meet, in the agent's own loop.
+ * job_store.c - the store of the workers of an attempt, served by the agent's own loop.
  *
- * Every attempt gets a new one: a worker that is started again would else read addresses that the
- * dead have left there.
+ * Every attempt gets a new one: a worker that is restarted would else read addresses that workers
+ * of the attempt before left there.
  */
 #include "launch/agent_internal.h"
 

@@ -28,7 +28,7 @@ void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *w
 /* Notes that trirun ends the job now, and why ("it received SIGINT"): the file `stopped`, "NS
  * WORDS\n" by the monotonic clock, so that `trireme why` can tell who waited for whom then. */
 void trii_run_folder_note_stop(const trii_run_folder *folder, const char *words);
-/* The job failed: it stays, and the oldest of more than five goes. */
+/* The job failed: the folder stays, and of more than five such folders the oldest is removed. */
 void trii_run_folder_keep(trii_run_folder *folder);
 
 #endif

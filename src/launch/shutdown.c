@@ -1,6 +1,6 @@
 /*
- * shutdown.c - how an attempt ends: the polite signal, its grace, SIGKILL, and the same for
- * whatever the workers left behind. Only events move it on.
+ * shutdown.c - how an attempt ends: a signal, the grace period, SIGKILL, and the same for whatever
+ * the workers left behind. Only events of the loop move it on; the states are agent_state.h's.
  */
 #include "launch/agent_internal.h"
 #include "launch/os/descendants.h"
@@ -8,7 +8,7 @@
 #include "os/clock.h"
 #include "os/signal.h"
 
-/* What workers left behind gets at most so much grace. */
+/* The longest grace period of processes that workers left behind. */
 #define SWEEP_GRACE_MS INT64_C(5000)
 /* A process that SIGKILL does not end is stuck in the kernel: give up, and say so. */
 #define KILL_MS INT64_C(10000)
@@ -23,7 +23,7 @@ static void signal_workers(trii_agent *a, int number)
         w->signalled = true;
         trii_process_signal(&w->process, number);
         if (number != SIGKILL)
-            trii_process_continue(&w->process); /* a stopped one would not hear it */
+            trii_process_continue(&w->process); /* a stopped one would not handle it */
     }
 }
 

@@ -1,5 +1,5 @@
 /*
- * signals.c - what the user and the kernel tell the agent by signals, as events of its loop.
+ * signals.c - signals of the user and the kernel to the agent, as events of its loop.
  */
 #include "launch/agent_internal.h"
 

@@ -518,7 +518,7 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
            "--rdzv-conf=username=me,password=s3cret,ttl=5", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "with username=me,password=***,ttl=5\n");
-    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(decided when the hosts meet)\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(decided by the rendezvous)\n");
     assert_has(SPAWN_OUT(&j.trirun), "      GROUP_WORLD_SIZE=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_ERROR_FILE=(made at the start)\n");
     assert_null(strstr(SPAWN_OUT(&j.trirun), "s3cret"));
@@ -532,7 +532,7 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "  redirects : stdout of all workers\n");
     assert_has(SPAWN_OUT(&j.trirun), "  tee       : stdout and stderr of local rank 0\n");
     assert_has(SPAWN_OUT(&j.trirun), "  worker 1  : true\n");
-    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "=(decided when the hosts meet)"), 2 * 9);
+    assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "=(decided by the rendezvous)"), 2 * 9);
     assert_has_not(SPAWN_OUT(&j.trirun), "127.0.0.1");
     trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "--rdzv-backend=etcd", "true");

@@ -20,7 +20,7 @@ static bool same_name(const char *given, size_t length, const char *name)
     return true;
 }
 
-/* Nobody's name: the one that is most like it, if any is. */
+/* With the name of the option that is most similar, if one is. */
 static tri_status unknown_long(const char *given, size_t length)
 {
     const char *names[TRII_OPT_COUNT], *best;
@@ -171,7 +171,7 @@ static tri_status parse_all(trii_option_values *values, int argc, char *const *a
     return status;
 }
 
-/* Names that no program has for something else. */
+/* Names that programs do not use for options of their own. */
 static bool is_of_launchers(trii_option i)
 {
     switch (i) {
@@ -203,7 +203,7 @@ static bool is_of_launchers(trii_option i)
     }
 }
 
-/* Whose arguments these are, too. */
+/* A program that takes the same options itself. */
 static bool is_launcher(const char *word)
 {
     const char *base = strrchr(word, '/') != NULL ? strrchr(word, '/') + 1 : word;
@@ -214,7 +214,7 @@ static bool is_launcher(const char *word)
 }
 
 /* The first argument that is an option of ours, which trirun was not given itself: most likely it
- * was meant to stand in front of the program. What is behind another launcher or -- is not. */
+ * was meant to come before the program. Arguments of another launcher or behind -- are not. */
 static char *const *find_misplaced(const trii_option_values *values, const char *program,
                                    char *const *args)
 {

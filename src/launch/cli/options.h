@@ -46,7 +46,7 @@ typedef struct trii_launch_options {
     int64_t shutdown_timeout_ms; /* between a polite signal and SIGKILL */
     int64_t hang_timeout_ms;     /* 0 = a job may take its time */
     int64_t host_timeout_ms;     /* an agent that is silent for so long is lost */
-    int64_t notice_ms;           /* after SIGUSR1 this host is taken away; 0 = not said */
+    int64_t notice_ms;           /* from SIGUSR1 to the preemption of this host; 0 = not known */
     const char *signals;         /* comma list of what is forwarded to the workers */
 
     const char *role;
@@ -78,8 +78,8 @@ typedef struct trii_launch_options {
  * moved afterwards. Errors: INVALID_ARG, with exit_status set. */
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
-/* Says which PET_ variables and which keys of --rdzv-conf nobody reads, with the name that is most
- * like each, and which option stands behind the program. */
+/* Warns of PET_ variables and keys of --rdzv-conf that are unknown, with the most similar name, and
+ * of an option of trirun behind the program. */
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out);
 /* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);

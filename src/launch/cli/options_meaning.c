@@ -1,6 +1,6 @@
 /*
- * options_meaning.c - from the texts of the flags to what they mean: numbers are numbers, and
- * what contradicts itself is refused.
+ * options_meaning.c - from the texts of the options to their values: numbers are parsed, ranges and
+ * combinations are checked.
  *
  * Exit status, as torchrun's: 2 where its argparse refuses a value, 1 where its own checks do.
  */
@@ -66,7 +66,8 @@ static tri_status seconds_of(trii_option_values *values, trii_option i, int64_t 
     return TRI_OK;
 }
 
-/* Agents say five times a second that they live, and a lost packet takes a while to be repeated. */
+/* Agents send heartbeats five times a second, and the retransmission of a lost packet takes a
+ * while. */
 static tri_status host_timeout_of(trii_option_values *values, int64_t *ms_out)
 {
     char name[64];

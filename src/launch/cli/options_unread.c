@@ -1,8 +1,7 @@
 /*
- * options_unread.c - what nobody reads, most likely a mistake: variables PET_NAME and keys of
- * --rdzv-conf that are misspelt, ranks that are not there, filters of what does not come by,
- * options behind the program.
- * torchrun passes it over in silence, which costs hours.
+ * options_unread.c - warns of input that has no effect, most likely by mistake: misspelt variables
+ * PET_NAME and keys of --rdzv-conf, ranks that do not exist, filters of streams that are not teed,
+ * options behind the program. torchrun ignores them silently, which costs its users hours.
  */
 #include <ctype.h>
 #include <stdlib.h>
@@ -15,7 +14,7 @@
 
 enum { NAME_BYTES = 40, NEAR = 4 };
 
-/* All that some back end of ours or of torchrun takes. */
+/* Of all back ends, ours and torchrun's. */
 static const char *const conf_keys[] = {"join_timeout",
                                         "last_call_timeout",
                                         "close_timeout",

@@ -1,6 +1,6 @@
 /*
  * background.h - files that a thread writes, so that a disk that takes its time, or a FIFO that
- * nobody reads, stops neither the agent's loop nor what else is written.
+ * nobody reads, blocks neither the agent's loop nor the other files.
  *
  * All calls are the loop's. The thread starts with the first bytes, holds no lock while it writes
  * and is not waited for at the end beyond what trii_background_is_idle tells. What cannot be

@@ -23,7 +23,7 @@ tri_status trii_log_file_create(const char *path, int *fd_out) TRI_MUST_CHECK;
  * much. Errors: as create, NO_MEMORY. */
 tri_status trii_log_file_open(trii_log_file *log, trii_background *background, const char *path,
                               int64_t max_bytes) TRI_MUST_CHECK;
-/* A disk that is full costs the lines, never the job: that is said once. */
+/* A full disk loses lines and never ends the job; one warning says so. */
 void trii_log_file_put(trii_log_file *log, const char *data, size_t bytes);
 bool trii_log_file_is_behind(const trii_log_file *log); /* not open: false */
 void trii_log_file_close(trii_log_file *log);           /* not open: nothing */

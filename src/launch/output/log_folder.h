@@ -16,10 +16,10 @@
 typedef struct trii_log_folder {
     char run[TRII_LOG_PATH_BYTES / 2];          /* "" = none: --log-dir=/dev/null */
     char attempt[TRII_LOG_PATH_BYTES / 2 + 32]; /* "" = it has no files */
-    bool temporary;                             /* nobody said where, so we must */
+    bool temporary; /* --log-dir was not given, so the user is told where */
 } trii_log_folder;
 
-/* Whether there will be log files, so that a folder is made although nobody named one. */
+/* Whether there will be log files, for which a folder is made also without --log-dir. */
 bool trii_log_folder_is_wanted(const trii_launch_options *options);
 /* Makes the folder of this run. Errors: IO. */
 tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_options *options,

@@ -38,8 +38,8 @@ struct trii_sink {
     int fd;
     const char *name;             /* "stdout" */
     trii_background_file *file;   /* a plain file is written there; NULL: by the loop */
-    struct trii_sink *complaints; /* where it is said that lines were lost; NULL = nowhere */
-    bool lost;                    /* that has been said */
+    struct trii_sink *complaints; /* where a warning goes that lines were lost; NULL = nowhere */
+    bool lost;                    /* that warning was given */
     int64_t flush_ns;             /* an unfinished line is shown after so long */
     bool broken;                  /* nobody reads it any more: what comes is dropped */
     bool behind;                  /* more is queued than its reader took in a moment */

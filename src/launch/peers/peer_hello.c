@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "launch/peers/peer_messages.h"
 
 static const char magic[] = "TRA1 ";
 
@@ -22,23 +23,6 @@ void trii_peer_hello_write(const char *token, int64_t round, int rank,
            (size_t)used < TRII_PEER_HELLO_BYTES ? (size_t)used : TRII_PEER_HELLO_BYTES);
 }
 
-/* A number of digits alone, at most `max`; NULL: none. Returns what follows it. */
-static const char *read_number(const char *text, int64_t max, int64_t *number_out)
-{
-    int64_t number = 0;
-    const char *c = text;
-
-    for (; *c >= '0' && *c <= '9'; c++) {
-        int digit = *c - '0';
-
-        if (number > (max - digit) / 10)
-            return NULL;
-        number = number * 10 + digit;
-    }
-    *number_out = number;
-    return c > text ? c : NULL;
-}
-
 /* Every byte counts: nothing but blanks behind it. */
 static bool parse_hello(trii_peer_hello *hello, const char *token)
 {
@@ -51,10 +35,10 @@ static bool parse_hello(trii_peer_hello *hello, const char *token)
     if (memcmp(text, magic, sizeof(magic) - 1) != 0 || length != TRII_PEER_TOKEN_BYTES - 1 ||
         memcmp(at, token, length) != 0 || at[length] != ' ')
         return false;
-    at = read_number(at + length + 1, INT64_MAX, &hello->round);
+    at = trii_peer_read_number(at + length + 1, INT64_MAX, &hello->round);
     if (at == NULL || *at != ' ')
         return false;
-    at = read_number(at + 1, INT32_MAX, &rank);
+    at = trii_peer_read_number(at + 1, INT32_MAX, &rank);
     if (at == NULL || at + strspn(at, " ") != text + TRII_PEER_HELLO_BYTES)
         return false;
     hello->rank = (int)rank;

@@ -6,8 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Digits alone, at most `max`, and `end` behind them. NULL: none. Returns what follows. */
-static const char *read_number(const char *text, int64_t max, char end, int64_t *number_out)
+const char *trii_peer_read_number(const char *text, int64_t max, int64_t *number_out)
 {
     const char *c = text;
     int64_t number = 0;
@@ -20,7 +19,14 @@ static const char *read_number(const char *text, int64_t max, char end, int64_t 
         number = number * 10 + digit;
     }
     *number_out = number;
-    return c > text && *c == end ? c + 1 : NULL;
+    return c > text ? c : NULL;
+}
+
+/* A number that ends with `end`; returns what follows, or NULL. */
+static const char *read_field(const char *text, int64_t max, char end, int64_t *number_out)
+{
+    text = trii_peer_read_number(text, max, number_out);
+    return text != NULL && *text == end ? text + 1 : NULL;
 }
 
 /* text: from behind the 'n', ended by ';' and a zero byte. */
@@ -28,12 +34,12 @@ static bool parse_preemption(const char *text, trii_peer_message *message_out)
 {
     int64_t rank = 0, number = 0, left_ms = -1;
 
-    text = read_number(text, INT32_MAX, ',', &rank);
+    text = read_field(text, INT32_MAX, ',', &rank);
     if (text != NULL)
-        text = read_number(text, INT32_MAX, ',', &number);
+        text = read_field(text, INT32_MAX, ',', &number);
     if (text == NULL || number == 0)
         return false;
-    text = strcmp(text, "-1;") == 0 ? text + 3 : read_number(text, INT64_MAX, ';', &left_ms);
+    text = strcmp(text, "-1;") == 0 ? text + 3 : read_field(text, INT64_MAX, ';', &left_ms);
     if (text == NULL || *text != '\0')
         return false;
     *message_out = (trii_peer_message){TRII_PEER_PREEMPTION, (int)rank, (int)number, left_ms};
@@ -46,7 +52,7 @@ static bool parse_numbers(const char *text, trii_peer_message *message_out)
 
     if (*text == 'n')
         return parse_preemption(text + 1, message_out);
-    text = read_number(text + 1, INT64_MAX, ';', &ms);
+    text = read_field(text + 1, INT64_MAX, ';', &ms);
     if (text == NULL || *text != '\0')
         return false;
     *message_out = (trii_peer_message){.kind = TRII_PEER_STALLED, .left_ms = ms};

@@ -45,4 +45,7 @@ void trii_peer_messages_preemption(const trii_peer_message *message,
                                    char text_out[TRII_PEER_MESSAGE_BYTES]);
 void trii_peer_messages_stalled(int64_t ms, char text_out[TRII_PEER_MESSAGE_BYTES]);
 
+/* Decimal digits without a sign, at most `max`; returns what follows them, or NULL. */
+const char *trii_peer_read_number(const char *text, int64_t max, int64_t *number_out);
+
 #endif

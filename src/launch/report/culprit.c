@@ -66,7 +66,7 @@ trii_blame trii_culprit_blame(const trii_why_job *records, trii_worker *worker)
 
     if (worker->exit.signal != 0)
         return TRII_BLAME_KILLED;
-    /* No record has it: the values that ranks exchange are not the group's business. */
+    /* Flight records do not hold this: a group does not look at the values that it moves. */
     if (strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), "NaN came in through ") != NULL)
         return TRII_BLAME_VICTIM;
     if (log == NULL)
@@ -122,7 +122,7 @@ void trii_culprit_find(const trii_why_job *records, trii_worker *workers, int n_
         culprit_out->rank = rank;
         culprit_out->worker = worker_of(workers, n_workers, rank);
     }
-    /* Or it did it to others, which is known of it already by what they printed. */
+    /* Or others name it as who aborted their group. */
     for (int i = 0; culprit_out->rank < 0 && named < 0 && i < n_workers; i++) {
         if (&workers[i] == victim ||
             named_by(records, workers[i].rank, &workers[i], &why) != victim->rank)

@@ -15,7 +15,7 @@
 #include "launch/output/background.h"
 
 typedef struct trii_events {
-    trii_background_file *file; /* NULL = nobody asked */
+    trii_background_file *file; /* NULL = no --events */
     const char *run_id;
 } trii_events;
 

@@ -9,6 +9,7 @@
 #include "inspect/why.h"
 #include "os/clock.h"
 #include "os/folder.h"
+#include "os/proc.h"
 
 enum { MAX_FINDINGS = 8, CHECKS = 4, MAX_FILES = 1 << 14 };
 
@@ -122,27 +123,17 @@ static void describe_process(int pid, char *text, size_t bytes)
     static const char *const states[] = {
         "R running", "S sleeping",           "D in an uninterruptible call",
         "T stopped", "t held by a debugger", "Z ended"};
-    char path[64], line[512] = "", channel[64] = "";
+    char name[16], line[512], channel[64];
     const char *state = "in an unknown state";
     const char *at;
-    FILE *file;
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "r");
-    if (file != NULL) {
-        line[fread(line, 1, sizeof(line) - 1, file)] = '\0';
-        fclose(file);
-    }
+    snprintf(name, sizeof(name), "%d", pid);
+    (void)trii_proc_read(name, "stat", line, sizeof(line));
+    (void)trii_proc_read(name, "wchan", channel, sizeof(channel));
     at = strrchr(line, ')'); /* behind the name, which may hold anything */
     for (size_t i = 0; at != NULL && at[1] == ' ' && i < TRII_COUNT_OF(states); i++) {
         if (states[i][0] == at[2])
             state = states[i] + 2;
-    }
-    snprintf(path, sizeof(path), "/proc/%d/wchan", pid);
-    file = fopen(path, "r");
-    if (file != NULL) {
-        channel[fread(channel, 1, sizeof(channel) - 1, file)] = '\0';
-        fclose(file);
     }
     if (strcmp(channel, "0") == 0)
         channel[0] = '\0';

@@ -1,6 +1,6 @@
 /*
- * hang.h - notices that a job does nothing: no rank begins a call, none prints (our own warnings of
- * ranks that wait do not count).
+ * hang.h - detects that a job makes no progress: no rank begins a call and none prints (the
+ * warnings of our library about ranks that wait do not count).
  */
 #ifndef TRII_LAUNCH_HANG_H
 #define TRII_LAUNCH_HANG_H
@@ -10,7 +10,7 @@
 typedef struct trii_hang {
     trii_timer timer;
     trii_loop *loop;
-    int64_t limit_ns; /* 0 = it may take its time */
+    int64_t limit_ns; /* 0 = no limit */
     const char *run_dir;
     trii_worker *workers;
     int n_workers;
@@ -19,19 +19,19 @@ typedef struct trii_hang {
     void (*hung)(struct trii_hang *hang);
 } trii_hang;
 
-/* Begins to watch the workers, which have been started; `hung` comes once. Looks four times
+/* Begins to watch the workers, which have been started; `hung` is called once. Checks four times
  * within limit_ms. run_dir, workers: borrowed. limit_ms 0: nothing is watched. */
 void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
                      trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang));
 void trii_hang_stop(trii_hang *hang);
-/* Who is stuck and where: what the flight records say about who waits for whom; of workers without
- * records, what the kernel says. */
+/* Prints which rank is stuck and where: by the flight records, who waits for whom; for workers
+ * without a record, the state that the kernel shows. */
 void trii_hang_report(const trii_hang *hang, trii_sink *sink);
 /* Calls that the programs of the rank have begun by their flight records; 0 without one. */
 uint64_t trii_rank_calls(const char *run_dir, int rank);
 
-/* Whether the records of the job say that somebody waits for somebody, for longer than ranks of a
- * healthy job do, or that something else is wrong. */
+/* Whether a rank waits for another one, by the flight records, for longer than ranks of a healthy
+ * job do, or something else is wrong. */
 bool trii_hang_is_waiting(const char *run_dir);
 
 #endif

@@ -13,7 +13,7 @@ typedef struct trii_memory_kills {
 } trii_memory_kills;
 
 void trii_memory_kills_read(trii_memory_kills *kills_out);
-/* What a worker that SIGKILL ended says about itself, given the counters before it started:
+/* Why SIGKILL ended a worker, given the counters before it started:
  * a sentence (static text), or NULL if memory was not the reason. */
 const char *trii_memory_kills_explain(const trii_memory_kills *before,
                                       const trii_memory_kills *after);

@@ -1,5 +1,5 @@
 /*
- * environment.h - what a worker is told: torchrun's variables, and TRI_* of ours.
+ * environment.h - the environment of a worker: torchrun's variables, and TRI_* of ours.
  */
 #ifndef TRII_LAUNCH_ENVIRONMENT_H
 #define TRII_LAUNCH_ENVIRONMENT_H
