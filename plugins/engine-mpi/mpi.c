@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/hash.h"
 #include "engine-mpi/mpi_engine.h"
 
 const trii_host *mpi_host;
@@ -55,11 +56,7 @@ static tri_status find_members(const trii_group_args *args, int mine, int world_
 /* The same on all ranks of a group, and another one for groups that form at the same time. */
 static int tag_of(const trii_group_args *args)
 {
-    uint32_t hash = 2166136261u;
-
-    for (const char *c = args->name; *c != '\0'; c++)
-        hash = (hash ^ (unsigned char)*c) * 16777619u;
-    return (int)(hash & 0x7fff);
+    return (int)(trii_hash32(args->name) & 0x7fff);
 }
 
 static tri_status mpi_create(const trii_group_args *args, void **self_out)

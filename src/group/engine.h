@@ -72,8 +72,6 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
  * their source lines, the lower rank's first. */
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size);
-/* "rank 3", "ranks 1, 3-5": n of them, rising, into text; returns how long that is. */
-size_t trii_ranks_text(const int *ranks, int n, char *text, size_t size);
 /* Whether the calls are one, as two ranks make it. */
 static inline bool trii_collective_agree(const trii_collective *a, const trii_collective *b)
 {

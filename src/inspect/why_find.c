@@ -10,6 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
+#include "base/ranks_text.h"
 #include "inspect/why.h"
 
 /* The heaviest finding is the likeliest cause. */
@@ -53,18 +55,11 @@ static void append(char *text, size_t size, const char *format, ...)
     va_end(args);
 }
 
-/* "rank 3", "ranks 0-2, 5". */
 static void append_ranks(char *text, size_t size, const int *ranks, int n)
 {
-    append(text, size, n == 1 ? "rank " : "ranks ");
-    for (int i = 0, end; i < n; i = end) {
-        for (end = i + 1; end < n && ranks[end] == ranks[end - 1] + 1;)
-            end++;
-        append(text, size, end - i > 2 ? "%s%d-%d" : "%s%d", i > 0 ? ", " : "", ranks[i],
-               ranks[end - 1]);
-        if (end - i == 2)
-            append(text, size, ", %d", ranks[end - 1]);
-    }
+    size_t used = strlen(text);
+
+    (void)trii_ranks_text(ranks, n, text + used, size - used);
 }
 
 static void append_seconds(char *text, size_t size, double seconds)
@@ -136,15 +131,9 @@ static trii_why_finding *add(trii_why_job *job, int weight, const char *kind, co
 {
     trii_why_finding *f;
 
-    if (job->n_findings == job->room) {
-        int room = job->room == 0 ? 16 : 2 * job->room;
-
-        f = trii_realloc(job->findings, (size_t)room, sizeof(*f), "findings");
-        if (f == NULL)
-            return NULL;
-        job->findings = f;
-        job->room = room;
-    }
+    if (trii_array_grow(&job->findings, &job->room, job->n_findings, 16, sizeof(*f), "findings") !=
+        TRI_OK)
+        return NULL;
     f = &job->findings[job->n_findings++];
     *f = (trii_why_finding){.weight = weight, .kind = kind};
     snprintf(f->group, sizeof(f->group), "%s", group != NULL ? group : "");

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "graph/contents.h"
 #include "graph/step.h"
 
@@ -154,22 +155,6 @@ static tri_status check_name(const tri_module *self, const char *name)
     return TRI_OK;
 }
 
-/* Room for one more in an array that doubles. */
-static tri_status reserve(void **items_io, int *capacity_io, int n, size_t size)
-{
-    int capacity = *capacity_io > 0 ? 2 * *capacity_io : 4;
-    void *items;
-
-    if (n < *capacity_io)
-        return TRI_OK;
-    items = trii_realloc(*items_io, (size_t)capacity, size, "module parts");
-    if (items == NULL)
-        return TRI_ERR_NO_MEMORY;
-    *items_io = items;
-    *capacity_io = capacity;
-    return TRI_OK;
-}
-
 static void changed(tri_module *module)
 {
     for (; module != NULL; module = module->parent)
@@ -214,7 +199,6 @@ static void grow_higher(tri_module *module, int height)
 
 static tri_status link_child(tri_module *self, const char *name, tri_module *child)
 {
-    void *items = self->children;
     tri_status st;
 
     if (child == NULL)
@@ -227,8 +211,8 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
         st = check_name(self, name);
     if (st < 0)
         return st;
-    st = reserve(&items, &self->children_capacity, self->n_children, sizeof(tri_module *));
-    self->children = items;
+    st = trii_array_grow(&self->children, &self->children_capacity, self->n_children, 4,
+                         sizeof(*self->children), "module parts");
     if (st < 0)
         return st;
     child->name = trii_strdup(name, "module name");
@@ -265,7 +249,6 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
                               tri_tensor *tensor)
 {
     trii_slots *slots = parameter ? &self->parameters : &self->buffers;
-    void *items = slots->items;
     char *copy;
     tri_status st = tri_tensor_status(tensor);
 
@@ -285,8 +268,8 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
     st = check_name(self, name);
     if (st < 0)
         return st;
-    st = reserve(&items, &slots->capacity, slots->n, sizeof(trii_slot));
-    slots->items = items;
+    st = trii_array_grow(&slots->items, &slots->capacity, slots->n, 4, sizeof(*slots->items),
+                         "module parts");
     if (st < 0)
         return st;
     copy = trii_strdup(name, "tensor name");

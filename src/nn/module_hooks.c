@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "nn/module.h"
 
 static tri_status add(tri_module *module, tri_forward_hook hook, void *arg, bool before,
@@ -18,16 +19,10 @@ static tri_status add(tri_module *module, tri_forward_hook hook, void *arg, bool
     if (st < 0)
         return st;
     hooks = &module->hooks;
-    if (hooks->n == hooks->capacity) {
-        int capacity = hooks->capacity > 0 ? 2 * hooks->capacity : 2;
-        trii_hook *items =
-            trii_realloc(hooks->items, (size_t)capacity, sizeof(*items), "hooks of a module");
-
-        if (items == NULL)
-            return TRI_ERR_NO_MEMORY;
-        hooks->items = items;
-        hooks->capacity = capacity;
-    }
+    st = trii_array_grow(&hooks->items, &hooks->capacity, hooks->n, 2, sizeof(*hooks->items),
+                         "hooks of a module");
+    if (st != TRI_OK)
+        return st;
     hooks->items[hooks->n++] =
         (trii_hook){.call = hook, .arg = arg, .id = ++hooks->next_id, .before = before};
     if (id_out != NULL)

@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "graph/contents.h"
@@ -57,21 +58,6 @@ static tri_status name_param(const tri_optimizer *o, trii_optim_param *param, co
                      o->ops->name, param->group, name);
 }
 
-static tri_status grow(tri_optimizer *o)
-{
-    int cap = o->cap_params == 0 ? 64 : 2 * o->cap_params;
-    trii_optim_param *params;
-
-    if (o->n_params < o->cap_params)
-        return TRI_OK;
-    params = trii_realloc(o->params, (size_t)cap, sizeof(*params), "optimizer parameters");
-    if (params == NULL)
-        return TRI_ERR_NO_MEMORY;
-    o->params = params;
-    o->cap_params = cap;
-    return TRI_OK;
-}
-
 static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, const char *name)
 {
     if (tensor == NULL)
@@ -106,7 +92,8 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
                          "%s: %s of group %d is %s of group %d: a tensor can be in one group only",
                          o->ops->name, name, group, o->params[i].name, o->params[i].group);
     }
-    st = grow(o);
+    st = trii_array_grow(&o->params, &o->cap_params, o->n_params, 64, sizeof(*o->params),
+                         "optimizer parameters");
     if (st < 0)
         return st;
     param = &o->params[o->n_params];

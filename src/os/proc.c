@@ -13,6 +13,7 @@
 
 #include <sys/syscall.h>
 
+#include "base/hash.h"
 #include "os/host.h"
 #include "os/read_whole.h"
 
@@ -66,16 +67,11 @@ static uint64_t started_at(const char *fields)
 static uint64_t own_space(void)
 {
     char boot[40], space[64] = "";
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
 
     trii_boot_id(boot);
     if (boot[0] == '\0' || readlink("/proc/self/ns/pid", space, sizeof(space) - 1) < 0)
         return 0;
-    for (const char *p = boot; *p != '\0'; p++)
-        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
-    for (const char *p = space; *p != '\0'; p++)
-        hash = (hash ^ (unsigned char)*p) * UINT64_C(0x100000001b3);
-    return hash;
+    return trii_hash_text(trii_hash_text(TRII_HASH_SEED, boot), space);
 }
 
 void trii_proc_id_own(trii_proc_id *id_out)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "group/join/world.h"
 #include "reducer/agreement.h"
 #include "reducer/inside.h"
@@ -31,21 +32,17 @@ static void describe(void *ctx, int64_t entry, char line[TRII_AGREE_LINE])
                  tri_dtype_name(r->grads[index].dtype), r->grads[index].rows);
 }
 
-/* FNV-1a of what it says, and of the whole name. */
+/* Of what it says, and of the whole name. */
 static tri_status hash_entry(void *ctx, int64_t entry, uint64_t *hash_out)
 {
     const tri_reducer *r = ctx;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
     char line[TRII_AGREE_LINE];
-    const char *at = line;
+    uint64_t hash;
 
     describe(ctx, entry, line);
-    for (int text = 0; text < 2; text++) {
-        for (; *at != '\0'; at++)
-            hash = (hash ^ (unsigned char)*at) * UINT64_C(0x100000001b3);
-        if (entry > 0 && entry <= r->n_grads)
-            at = r->grads[entry - 1].name;
-    }
+    hash = trii_hash_text(TRII_HASH_SEED, line);
+    if (entry > 0 && entry <= r->n_grads)
+        hash = trii_hash_text(hash, r->grads[entry - 1].name);
     *hash_out = hash;
     return TRI_OK;
 }

@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "group/call/premul.h"
 #include "group/join/world.h"
 #include "reducer/inside.h"
@@ -134,21 +135,6 @@ static tri_status check_grad(const tri_reducer_grad *grad, int index)
     return TRI_OK;
 }
 
-static tri_status reserve(tri_reducer *r)
-{
-    int room = r->room > 0 ? 2 * r->room : 16;
-    reducer_grad *grads;
-
-    if (r->n_grads < r->room)
-        return TRI_OK;
-    grads = trii_realloc(r->grads, (size_t)room, sizeof(*grads), "reducer gradients");
-    if (grads == NULL)
-        return TRI_ERR_NO_MEMORY;
-    r->grads = grads;
-    r->room = room;
-    return TRI_OK;
-}
-
 tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *index_out)
 {
     char number[16];
@@ -162,7 +148,8 @@ tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *in
     if (st == TRI_OK)
         st = check_grad(grad, r->n_grads);
     if (st == TRI_OK)
-        st = reserve(r);
+        st = trii_array_grow(&r->grads, &r->room, r->n_grads, 16, sizeof(*r->grads),
+                             "reducer gradients");
     if (st != TRI_OK)
         return st;
     snprintf(number, sizeof(number), "%d", r->n_grads);

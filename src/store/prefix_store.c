@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "os/clock.h"
 
 typedef struct prefix_store {
@@ -366,13 +367,12 @@ tri_status tri_store_prefix(const char *prefix, tri_store *base, tri_store **sto
 
 uint64_t trii_store_path_hash(const tri_store *store)
 {
-    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
+    uint64_t hash = TRII_HASH_SEED;
 
     while (store->ops == &prefix_ops) {
         const prefix_store *prefix = (const prefix_store *)store;
 
-        for (size_t i = 0; i < prefix->prefix_bytes; i++)
-            hash = (hash ^ (unsigned char)prefix->prefix[i]) * UINT64_C(0x100000001b3);
+        hash = trii_hash(hash, prefix->prefix, prefix->prefix_bytes);
         store = prefix->under;
     }
     return hash;

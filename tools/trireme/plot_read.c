@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "os/file.h"
 #include "tool_json.h"
 
@@ -25,15 +26,8 @@ static tri_status find_series(plot_data *data, const char *key, plot_series **se
             return TRI_OK;
         }
     }
-    if (data->n == data->room) {
-        int room = data->room == 0 ? 16 : 2 * data->room;
-
-        s = trii_realloc(data->series, (size_t)room, sizeof(*s), "series");
-        if (s == NULL)
-            return TRI_ERR_NO_MEMORY;
-        data->series = s;
-        data->room = room;
-    }
+    if (trii_array_grow(&data->series, &data->room, data->n, 16, sizeof(*s), "series") != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
     s = &data->series[data->n];
     *s = (plot_series){.file = data->n_files, .key = trii_strdup(key, "series")};
     if (s->key == NULL)
@@ -45,15 +39,8 @@ static tri_status find_series(plot_data *data, const char *key, plot_series **se
 
 static tri_status add_point(plot_series *s, double x, double y)
 {
-    if (s->n == s->room) {
-        int room = s->room == 0 ? 256 : 2 * s->room;
-        plot_point *points = trii_realloc(s->points, (size_t)room, sizeof(*points), "points");
-
-        if (points == NULL)
-            return TRI_ERR_NO_MEMORY;
-        s->points = points;
-        s->room = room;
-    }
+    if (trii_array_grow(&s->points, &s->room, s->n, 256, sizeof(*s->points), "points") != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
     s->points[s->n++] = (plot_point){fabs(x) < MIN_VALUE ? 0 : x, fabs(y) < MIN_VALUE ? 0 : y};
     return TRI_OK;
 }

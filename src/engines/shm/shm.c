@@ -13,6 +13,7 @@
  */
 #include "engines/shm/shm.h"
 
+#include "base/ranks_text.h"
 #include "engines/shm/shm_group.h"
 #include "os/clock.h"
 #include "os/process.h"

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/ranks_text.h"
 #include "group/reduce/reduce.h"
 #include "os/socket.h"
 

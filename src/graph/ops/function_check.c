@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 
 /* Quiet NaNs; their low bits say whose they are. */
 static const uint32_t unwritten_f32 = 0x7fd5a5e1;
@@ -58,17 +59,15 @@ tri_status trii_function_written(const tri_function_array *results, int n, const
     return TRI_OK;
 }
 
-/* FNV-1a. */
 uint64_t trii_function_digest(const tri_function_array *operands, int n)
 {
-    uint64_t digest = UINT64_C(0xcbf29ce484222325);
+    uint64_t digest = TRII_HASH_SEED;
 
     for (int k = 0; k < n; k++) {
         size_t bytes = (size_t)numel(&operands[k]) * tri_dtype_size(operands[k].dtype);
-        const unsigned char *byte = operands[k].data;
 
-        for (size_t i = 0; byte != NULL && i < bytes; i++)
-            digest = (digest ^ byte[i]) * UINT64_C(0x100000001b3);
+        if (operands[k].data != NULL)
+            digest = trii_hash(digest, operands[k].data, bytes);
     }
     return digest;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 
@@ -364,17 +365,9 @@ tri_work *trii_batch_set(tri_work *batch)
 tri_status trii_batch_reserve(void)
 {
     tri_work *batch = open_batch;
-    int room = 2 * batch->member_room;
-    tri_work **grown;
 
-    if (batch->n_members < batch->member_room)
-        return TRI_OK;
-    grown = trii_realloc(batch->members, (size_t)room, sizeof(*grown), "batch of calls");
-    if (grown == NULL)
-        return TRI_ERR_NO_MEMORY;
-    batch->members = grown;
-    batch->member_room = room;
-    return TRI_OK;
+    return trii_array_grow(&batch->members, &batch->member_room, batch->n_members, 8,
+                           sizeof(tri_work *), "batch of calls");
 }
 
 void trii_batch_add(tri_work *own_work)

@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/note.h"
 #include "base/param.h"
+#include "base/ranks_text.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 #include "store/exchange.h"

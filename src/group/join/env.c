@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/param.h"
 #include "os/process.h"
 
@@ -83,11 +84,8 @@ enum { FIRST_JOB_PORT = 20000, N_JOB_PORTS = 12000 };
 
 static int job_port(const char *job)
 {
-    uint32_t hash = 2166136261u; /* FNV-1a: the same on every rank is all that matters */
-
-    for (; *job != '\0'; job++)
-        hash = (hash ^ (unsigned char)*job) * 16777619u;
-    return FIRST_JOB_PORT + (int)(hash % N_JOB_PORTS);
+    /* the same on every rank is all that matters */
+    return FIRST_JOB_PORT + (int)(trii_hash32(job) % N_JOB_PORTS);
 }
 
 tri_status trii_launch_env_meet_here(trii_launch_env *env)

@@ -21,6 +21,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/note.h"
+#include "base/ranks_text.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 #include "os/random.h"

@@ -14,6 +14,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
+#include "base/ranks_text.h"
 #include "group/join/identity.h"
 #include "group/group_internal.h"
 #include "group/join/env.h"

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "base/philox.h"
@@ -125,15 +126,6 @@ static tri_status read_part(trii_chaos *chaos, char *part)
     return bad(whole, "there are seed, delay, stop, kill, drop, half and rank");
 }
 
-static uint32_t hash_of(const char *text)
-{
-    uint32_t hash = 2166136261u; /* FNV-1a */
-
-    for (; *text != '\0'; text++)
-        hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return hash;
-}
-
 tri_status trii_chaos_create(int rank, const char *name, trii_chaos **chaos_out)
 {
     const char *text = trii_param_text(TRII_PARAM_CHAOS);
@@ -151,7 +143,7 @@ tri_status trii_chaos_create(int rank, const char *name, trii_chaos **chaos_out)
         return TRI_ERR_NO_MEMORY;
     chaos->seed = 1;
     chaos->rank = rank;
-    chaos->group = hash_of(name);
+    chaos->group = trii_hash32(name);
     chaos->delay_ms = DELAY_MS;
     snprintf(copy, sizeof(copy), "%s", text);
     for (char *part = copy, *next; part != NULL && status == TRI_OK; part = next) {

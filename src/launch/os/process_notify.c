@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "os/proc.h"
 
 /* Whom the others look for among all processes. */
@@ -20,7 +21,7 @@ typedef struct relative {
 
 typedef struct family {
     relative *all;
-    size_t n, room;
+    int n, room;
     bool looked;
     bool failed; /* too little memory: nobody has children */
 } family;
@@ -85,17 +86,10 @@ static bool expects(int pid, int number)
 
 static void add_relative(family *f, const relative *one)
 {
-    if (f->n == f->room) {
-        size_t room = f->room == 0 ? 256 : 2 * f->room;
-        relative *all = trii_realloc(f->all, room, sizeof(*all), "processes");
-
-        f->failed = all == NULL;
-        if (all == NULL)
-            return;
-        f->all = all;
-        f->room = room;
-    }
-    f->all[f->n++] = *one;
+    f->failed =
+        trii_array_grow(&f->all, &f->room, f->n, 256, sizeof(*f->all), "processes") != TRI_OK;
+    if (!f->failed)
+        f->all[f->n++] = *one;
 }
 
 static void look(family *f)
@@ -133,7 +127,7 @@ static int notify(family *f, int pid, int group, int number, int value)
         return sigqueue(pid, number, (union sigval){.sival_int = value}) == 0;
     if (!f->looked)
         look(f);
-    for (size_t i = 0; i < f->n; i++) {
+    for (int i = 0; i < f->n; i++) {
         if (f->all[i].parent == pid && f->all[i].group == group && f->all[i].pid != pid)
             sent += notify(f, f->all[i].pid, group, number, value);
     }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 
@@ -58,16 +59,9 @@ static trii_rdzv_watched *watched_of(trii_rendezvous *r, const trii_rdzv_entry *
             return &r->watched[at];
         }
     }
-    if (r->n_watched == r->watched_room) {
-        int room = r->watched_room > 0 ? 2 * r->watched_room : 64;
-        trii_rdzv_watched *more =
-            trii_realloc(r->watched, (size_t)room, sizeof(*more), "rendezvous");
-
-        if (more == NULL)
-            return NULL;
-        r->watched = more;
-        r->watched_room = room;
-    }
+    if (trii_array_grow(&r->watched, &r->watched_room, r->n_watched, 64, sizeof(*r->watched),
+                        "rendezvous") != TRI_OK)
+        return NULL;
     r->watched_next = r->n_watched + 1;
     r->watched[r->n_watched] = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us};
     return &r->watched[r->n_watched++];

@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 
 typedef enum kind {
     KIND_NONE,
@@ -60,49 +61,29 @@ static tri_status bad(const char *what)
 
 /* --- the machine's memory ------------------------------------------------------------------ */
 
-static bool grow(void **array, int n, int *room, size_t size)
-{
-    void *more;
-
-    if (n < *room)
-        return true;
-    more = trii_realloc(*array, (size_t)(*room > 0 ? 2 * *room : 64), size, "rendezvous state");
-    if (more == NULL)
-        return false;
-    *array = more;
-    *room = *room > 0 ? 2 * *room : 64;
-    return true;
-}
-
 static tri_status push(machine *m, int index)
 {
-    void *array = m->stack;
-
-    if (!grow(&array, m->n_stack, &m->stack_room, sizeof(*m->stack)))
+    if (trii_array_grow(&m->stack, &m->stack_room, m->n_stack, 64, sizeof(*m->stack),
+                        "rendezvous state") != TRI_OK)
         return TRI_ERR_NO_MEMORY;
-    m->stack = array;
     m->stack[m->n_stack++] = index;
     return TRI_OK;
 }
 
 static tri_status push_new(machine *m, value v)
 {
-    void *array = m->values;
-
-    if (!grow(&array, m->n_values, &m->values_room, sizeof(*m->values)))
+    if (trii_array_grow(&m->values, &m->values_room, m->n_values, 64, sizeof(*m->values),
+                        "rendezvous state") != TRI_OK)
         return TRI_ERR_NO_MEMORY;
-    m->values = array;
     m->values[m->n_values++] = v;
     return push(m, m->n_values - 1);
 }
 
 static tri_status append(machine *m, int list, int item)
 {
-    void *array = m->cells;
-
-    if (!grow(&array, m->n_cells, &m->cells_room, sizeof(*m->cells)))
+    if (trii_array_grow(&m->cells, &m->cells_room, m->n_cells, 64, sizeof(*m->cells),
+                        "rendezvous state") != TRI_OK)
         return TRI_ERR_NO_MEMORY;
-    m->cells = array;
     m->cells[m->n_cells] = (cell){item, -1};
     if (m->values[list].last >= 0)
         m->cells[m->values[list].last].next = m->n_cells;
@@ -114,13 +95,11 @@ static tri_status append(machine *m, int list, int item)
 
 static tri_status remember(machine *m)
 {
-    void *array = m->memo;
-
     if (m->n_stack == 0 || m->stack[m->n_stack - 1] == MARK)
         return bad("nothing to remember");
-    if (!grow(&array, m->n_memo, &m->memo_room, sizeof(*m->memo)))
+    if (trii_array_grow(&m->memo, &m->memo_room, m->n_memo, 64, sizeof(*m->memo),
+                        "rendezvous state") != TRI_OK)
         return TRI_ERR_NO_MEMORY;
-    m->memo = array;
     m->memo[m->n_memo++] = m->stack[m->n_stack - 1];
     return TRI_OK;
 }

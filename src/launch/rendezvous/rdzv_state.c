@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 
 void trii_rdzv_state_init(trii_rdzv_state *state)
 {
@@ -53,16 +54,9 @@ tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node
     if (entry == NULL) {
         if (state->n == TRII_RDZV_MAX_NODES)
             return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: more than %d nodes", TRII_RDZV_MAX_NODES);
-        if (state->n == state->room) {
-            int room = state->room > 0 ? 2 * state->room : 8;
-            trii_rdzv_entry *more =
-                trii_realloc(state->entries, (size_t)room, sizeof(*more), "rendezvous");
-
-            if (more == NULL)
-                return TRI_ERR_NO_MEMORY;
-            state->entries = more;
-            state->room = room;
-        }
+        if (trii_array_grow(&state->entries, &state->room, state->n, 8, sizeof(*entry),
+                            "rendezvous") != TRI_OK)
+            return TRI_ERR_NO_MEMORY;
         entry = &state->entries[state->n++];
         memset(entry, 0, sizeof(*entry));
         entry->node = *node;
