@@ -1,6 +1,6 @@
 /*
- * tcp.h - the inside of the tcp engine: a full mesh of connections, one per pair of ranks. From the
- * top to the bottom; a file calls only those below it, and its own line:
+ * tcp.h - the inside of the tcp engine: a full mesh of connections, one per pair of ranks. Its
+ * files from top to bottom; each calls only files further down:
  *
  *   tcp.c            the engine's table; creating, leaving, aborting a group
  *   tcp_connect.c    forms the mesh through the store
@@ -15,15 +15,16 @@
  *   tcp_fault.c      ends operations, fails the group and tells the peers
  *   tcp_frame.c      the frames
  *
- * An all_reduce: tcp_progress.c (tcp_run posts it), tcp_coll.c, tcp_plan.c; then tcp_progress.c
- * (tcp_progress polls and moves bytes) and tcp_coll.c (says which, and sums them) in turns.
+ * The way of an all_reduce: tcp_run posts it (tcp_progress.c), coll_start_queued starts it
+ * (tcp_coll.c), tcp_plan opens its streams (tcp_plan.c). Then tcp_progress polls and moves bytes;
+ * tcp_coll.c tells it which, reduces those that came, and ends the call.
  */
 #ifndef TRII_ENGINE_TCP_H
 #define TRII_ENGINE_TCP_H
 
+#include "engines/matching.h"
 #include "engines/tcp/tcp_frame.h"
 #include "engines/tcp/tcp_owner.h"
-#include "engines/matching.h"
 #include "group/engine.h"
 #include "os/loop.h"
 #include "os/proc.h"
@@ -33,16 +34,18 @@
 
 extern const trii_engine trii_engine_tcp;
 
-#define TCP_SLOTS 4                   /* collectives under way at once */
-#define TCP_PAST 16                   /* last calls that are remembered, to name them */
-#define TCP_CHUNK ((size_t)128 << 10) /* reduced and sent on at once: stays in the cache */
-#define TCP_RING ((size_t)1 << 20)    /* of all peers' parts that are not summed yet: as well */
-#define TCP_SMALL ((size_t)64 << 10)  /* sent by a rank in total: one phase instead of two */
-#define TCP_EARLY TRII_KEPT_MOST      /* messages kept before their recv, per connection */
-#define TCP_TAIL ((size_t)64 << 20)   /* read after the peer has closed */
-#define TCP_SILENCE_MS 21000          /* of a host: an outage of ten seconds, twice, and a pause */
-#define TCP_GRACE_MS 40               /* for pending calls after a failure elsewhere */
-#define TCP_READ ((size_t)4096)       /* headers and small payloads come with one read */
+#define TCP_SLOTS 4 /* collectives under way at once */
+#define TCP_PAST 16 /* last calls that are remembered, to name them */
+#define TCP_CHUNK                                                                                  \
+    ((size_t)128 << 10) /* reduced, and sent on, in such pieces: they stay in the cache */
+#define TCP_RING ((size_t)1 << 20) /* for all peers' parts that are not reduced yet: likewise */
+#define TCP_SMALL                                                                                  \
+    ((size_t)64 << 10)           /* what a rank sends in total, up to which one phase is faster */
+#define TCP_EARLY TRII_KEPT_MOST /* messages kept before their recv, per connection */
+#define TCP_TAIL ((size_t)64 << 20) /* at most read of a connection that the peer has closed */
+#define TCP_SILENCE_MS 21000    /* of a lost host: twice an outage of ten seconds, and a pause */
+#define TCP_GRACE_MS 40         /* for pending calls to complete after a failure elsewhere */
+#define TCP_READ ((size_t)4096) /* headers and small payloads come with one read */
 
 /* Bytes between this rank and one peer in one direction, in order. */
 typedef struct tcp_stream {

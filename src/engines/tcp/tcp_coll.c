@@ -13,7 +13,7 @@
 #include "group/reduce/reduce.h"
 #include "os/socket.h"
 
-static void sum_what_came(tcp_group *g, tcp_coll *coll);
+static void reduce_received(tcp_group *g, tcp_coll *coll);
 static void end_if_done(tcp_group *g, tcp_coll *coll);
 
 static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
@@ -46,7 +46,7 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
             return;
         }
     }
-    sum_what_came(g, coll); /* a group of one has all of it now */
+    reduce_received(g, coll); /* a group of one has all of it now */
     end_if_done(g, coll);
 }
 
@@ -100,7 +100,7 @@ static void end_if_done(tcp_group *g, tcp_coll *coll)
 
 /* --- moving --------------------------------------------------------------------------------- */
 
-/* More of the own slice is ready: it may be sent on, and there is room in the rings. */
+/* More of the own slice is ready: it can be sent on, and there is room in the rings. */
 static void wake_conns(tcp_group *g, const tcp_coll *coll)
 {
     for (int r = 0; r < g->size; r++) {
@@ -129,8 +129,8 @@ static size_t stream_room(const tcp_coll *coll, const tcp_stream *stream, size_t
     return room;
 }
 
-/* Sums what all peers have sent of the own slice. */
-static void sum_what_came(tcp_group *g, tcp_coll *coll)
+/* Reduces as much of the own slice as all peers have sent. */
+static void reduce_received(tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
     size_t came = coll->own_bytes, before = coll->ready;
@@ -178,7 +178,7 @@ static void stream_received(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, siz
         coll->ready = stream->done;
         wake_conns(g, coll);
     } else {
-        sum_what_came(g, coll);
+        reduce_received(g, coll);
     }
     end_if_done(g, coll);
 }
@@ -208,7 +208,7 @@ static void coll_sent(tcp_conn *c, trii_op *op)
     close_if_done(coll, stream);
     if (stream == &coll->peers[c->rank].part_out) {
         coll->n_part_out--;
-        sum_what_came(c->group, coll);
+        reduce_received(c->group, coll);
     }
     end_if_done(c->group, coll);
 }

@@ -1,6 +1,6 @@
 /*
- * tcp_forming_test.c - how ranks of the tcp engine find each other: addresses, strangers, who never
- * comes, lack of memory.
+ * tcp_forming_test.c - how ranks of the tcp engine find each other: addresses, other programs that
+ * connect, a rank that never comes, lack of memory.
  */
 #include <trireme/comm.h>
 
@@ -51,14 +51,14 @@ static void published_address(tri_store *store, char *host, int *port_out)
     tri_store_free(value);
 }
 
-/* What a rank says first (tcp_connect.c), but with another token. */
+/* The hello of a rank (tcp_connect.c), but with another token. */
 typedef struct impostor {
     uint32_t magic;
     int32_t rank, size;
     char token[33];
 } impostor;
 
-static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
+static void one_host_listens_on_loopback_and_accepts_ranks_only(void **state)
 {
     static const impostor lie = {.magic = 0x54524931, .rank = 1, .size = 2, .token = "0123"};
     char host[64], hosts[4][TRII_ADDR_TEXT];
@@ -68,7 +68,7 @@ static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
     for (int round = 0; round < 12; round++) {
         rank_arg ranks[2];
         tri_store *store = NULL;
-        int stranger = -1, other = -1;
+        int scanner = -1, other = -1;
 
         CHECK_OK(tri_store_hash(&store));
         for (int r = 0; r < 2; r++) {
@@ -83,9 +83,9 @@ static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
         assert_string_equal(host, "127.0.0.1");
         /* it comes at any moment of the forming, or too late: it makes no difference; the
          * first says nothing, the second what a scanner says */
-        if (trii_socket_connect(host, port, trii_deadline_ms(5000), false, &stranger) == TRI_OK &&
+        if (trii_socket_connect(host, port, trii_deadline_ms(5000), false, &scanner) == TRI_OK &&
             round > 0 &&
-            trii_socket_send_all(stranger, round > 1 ? (const void *)&lie : "GET / HTTP/1.0 please",
+            trii_socket_send_all(scanner, round > 1 ? (const void *)&lie : "GET / HTTP/1.0 please",
                                  round > 1 ? sizeof(lie) : 21, trii_deadline_ms(5000)) != TRI_OK)
             assert_true(strlen(tri_last_error()) > 0);
         if (trii_socket_addresses(hosts, 4) > 0)
@@ -95,7 +95,7 @@ static void one_host_listens_on_loopback_and_lets_no_stranger_in(void **state)
             trii_thread_join(&ranks[r].thread);
             expect_failure(&ranks[r], TRI_OK, "");
         }
-        trii_socket_close(stranger);
+        trii_socket_close(scanner);
         tri_store_unref(store);
     }
 }
@@ -156,7 +156,7 @@ static void every_allocation_may_fail_while_forming(void **state)
             if (ranks[r].size > 0)
                 trii_thread_join(&ranks[r].thread);
             done = done && ranks[r].size > 0 && ranks[r].status == TRI_OK;
-            /* the other, without memory, may close its port without a word */
+            /* the other, without memory, may close its port without an answer */
             if (ranks[r].size > 0 && ranks[r].status != TRI_OK &&
                 ranks[r].status != TRI_ERR_NO_MEMORY && ranks[r].status != TRI_ERR_TIMEOUT &&
                 strstr(ranks[r].error, "s for rank ") == NULL)
@@ -175,7 +175,7 @@ static void another_build_is_named(void **state)
 {
     static const struct {
         const char *engine, *key, *text, *says;
-    } strangers[] = {
+    } builds[] = {
         {"tcp", "tcp/net/1", "0 0.0.9/3-18-60 boot ns",
          "rank 1 runs Trireme 0.0.9 (layout 3-18-60), this rank 0.1.0 (layout "},
         {"tcp", "tcp/net/1", "0 boot ns", "rank 1 runs another Trireme than this rank (0.1.0/"},
@@ -186,17 +186,16 @@ static void another_build_is_named(void **state)
     };
 
     (void)state;
-    for (size_t i = 0; i < sizeof(strangers) / sizeof(strangers[0]); i++) {
-        const tri_group_options options = {.engine = strangers[i].engine, .timeout_ms = 20000};
+    for (size_t i = 0; i < sizeof(builds) / sizeof(builds[0]); i++) {
+        const tri_group_options options = {.engine = builds[i].engine, .timeout_ms = 20000};
         tri_store *store = NULL;
         tri_group *group = NULL;
         char key[64];
 
         CHECK_OK(tri_store_hash(&store));
-        snprintf(key, sizeof(key), "tri_group/1/%s", strangers[i].key);
-        CHECK_OK(tri_store_set(store, key, strangers[i].text, strlen(strangers[i].text)));
-        CHECK_FAILS(tri_group_create(store, 0, 2, &options, &group), TRI_ERR_STATE,
-                    strangers[i].says);
+        snprintf(key, sizeof(key), "tri_group/1/%s", builds[i].key);
+        CHECK_OK(tri_store_set(store, key, builds[i].text, strlen(builds[i].text)));
+        CHECK_FAILS(tri_group_create(store, 0, 2, &options, &group), TRI_ERR_STATE, builds[i].says);
         tri_store_unref(store);
     }
 }
@@ -204,7 +203,7 @@ static void another_build_is_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_build_is_named),
     cmocka_unit_test(a_rank_that_never_comes_is_named),
-    cmocka_unit_test(one_host_listens_on_loopback_and_lets_no_stranger_in),
+    cmocka_unit_test(one_host_listens_on_loopback_and_accepts_ranks_only),
     cmocka_unit_test(addresses_of_all_kinds_are_found),
     cmocka_unit_test(every_allocation_may_fail_while_forming),
 };

@@ -13,11 +13,11 @@
  * acks_end: acknowledgements come until then. */
 static int64_t look(trii_socket_health health, int64_t from, int64_t to, int64_t acks_end)
 {
-    int64_t owed_ns = 0;
+    int64_t unacked_ns = 0;
 
     for (int64_t now = from; now <= to; now += 100) {
         health.last_ack_ms = now < acks_end ? 10 : now - acks_end;
-        if (tcp_heartbeat_is_silent(&health, now * MS, SILENCE, &owed_ns))
+        if (tcp_heartbeat_is_silent(&health, now * MS, SILENCE, &unacked_ns))
             return now;
     }
     return -1;
@@ -36,17 +36,17 @@ static void a_host_that_acknowledges_nothing_is_silent(void **state)
 static void a_host_that_owes_nothing_may_be_quiet(void **state)
 {
     trii_socket_health health = {.owed = true, .last_ack_ms = 5000};
-    int64_t owed_ns = 0;
+    int64_t unacked_ns = 0;
 
     (void)state;
     assert_int_equal(look((trii_socket_health){0}, 5000, 9000, 0), -1);
-    /* what was owed before it was paid does not count */
-    assert_false(tcp_heartbeat_is_silent(&health, 6000 * MS, SILENCE, &owed_ns));
+    /* time before the last acknowledgement does not count */
+    assert_false(tcp_heartbeat_is_silent(&health, 6000 * MS, SILENCE, &unacked_ns));
     health.owed = false;
-    assert_false(tcp_heartbeat_is_silent(&health, 6500 * MS, SILENCE, &owed_ns));
+    assert_false(tcp_heartbeat_is_silent(&health, 6500 * MS, SILENCE, &unacked_ns));
     health.owed = true;
-    assert_false(tcp_heartbeat_is_silent(&health, 7100 * MS, SILENCE, &owed_ns));
-    assert_true(tcp_heartbeat_is_silent(&health, 8100 * MS, SILENCE, &owed_ns));
+    assert_false(tcp_heartbeat_is_silent(&health, 7100 * MS, SILENCE, &unacked_ns));
+    assert_true(tcp_heartbeat_is_silent(&health, 8100 * MS, SILENCE, &unacked_ns));
 }
 
 /* A stopped process, or one that computes: its buffers are full, but its host answers. */
@@ -66,13 +66,13 @@ static void a_full_peer_is_not_silent_while_it_answers(void **state)
 static bool outlives(int64_t outage_ms, int64_t rto_ms)
 {
     trii_socket_health health = {.owed = true};
-    int64_t owed_ns = 0, answer_ms = 0;
+    int64_t unacked_ns = 0, answer_ms = 0;
 
     for (int64_t pause = rto_ms; answer_ms < outage_ms; pause *= 2)
         answer_ms += pause;
     for (int64_t ms = 1; ms < answer_ms; ms += 100) {
         health.last_ack_ms = ms;
-        if (tcp_heartbeat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &owed_ns))
+        if (tcp_heartbeat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &unacked_ns))
             return false;
     }
     return true;

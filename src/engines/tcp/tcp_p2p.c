@@ -15,18 +15,18 @@
 #define WHOLE_BYTES ((size_t)1 << 20)
 
 /* What the scratch of a send or receive holds. */
-typedef struct progress {
+typedef struct transfer {
     trii_waiting waiting;
     uint64_t moved;    /* bytes of the first part */
     uint64_t cleared;  /* send: its CTS came while the first part was under way */
     uint64_t send_seq; /* recv: of the send */
     uint64_t cts_sent; /* recv */
-} progress;
+} transfer;
 
-static progress *progress_of(trii_op *op)
+static transfer *transfer_of(trii_op *op)
 {
-    _Static_assert(sizeof(progress) <= sizeof(op->scratch), "the scratch holds it");
-    return (progress *)(void *)op->scratch;
+    _Static_assert(sizeof(transfer) <= sizeof(op->scratch), "the scratch holds it");
+    return (transfer *)(void *)op->scratch;
 }
 
 static void append(trii_op **first, trii_op **last, trii_op *op)
@@ -41,7 +41,7 @@ static void append(trii_op **first, trii_op **last, trii_op *op)
 /* Ends a receive of which all came with the first part, once the CTS has told its sender so. */
 static void end_if_whole(tcp_conn *c, trii_op *op)
 {
-    progress *p = progress_of(op);
+    transfer *p = transfer_of(op);
 
     if (!p->cts_sent || p->moved < op->call.bytes)
         return;
@@ -52,7 +52,7 @@ static void end_if_whole(tcp_conn *c, trii_op *op)
 /* A CTS is to be sent, while the first part still comes. */
 static void request_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
 {
-    progress_of(op)->send_seq = head->seq;
+    transfer_of(op)->send_seq = head->seq;
     append(&c->cts_due, &c->last_cts_due, op);
     c->want_out = c->want_request = true;
 }
@@ -60,7 +60,7 @@ static void request_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
 /* The first part is there, and the CTS is sent or due. */
 static void expect_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
 {
-    progress *p = progress_of(op);
+    transfer *p = transfer_of(op);
 
     p->moved = head->bytes;
     p->waiting.tagged.tag = head->seq;
@@ -258,9 +258,9 @@ static bool p2p_next_request(tcp_conn *c)
     }
     if (op == NULL)
         return false;
-    c->out = (tcp_frame){.type = TCP_FRAME_CTS, .seq = progress_of(op)->send_seq};
+    c->out = (tcp_frame){.type = TCP_FRAME_CTS, .seq = transfer_of(op)->send_seq};
     c->cts_due = op->next;
-    progress_of(op)->cts_sent = 1;
+    transfer_of(op)->cts_sent = 1;
     end_if_whole(c, op);
     return true;
 }
@@ -282,7 +282,7 @@ static bool p2p_next_frame(tcp_conn *c)
     if (op == c->cleared) {
         c->out = (tcp_frame){.type = TCP_FRAME_REST,
                              .seq = op->call.seq,
-                             .bytes = op->call.bytes - progress_of(op)->moved};
+                             .bytes = op->call.bytes - transfer_of(op)->moved};
     } else {
         tcp_frame_fill(&c->out, TCP_FRAME_MESSAGE, &op->call);
         c->out.root = c->rank;
@@ -291,7 +291,7 @@ static bool p2p_next_frame(tcp_conn *c)
         if (c->out.bytes < op->call.bytes || op->call.bytes > TRII_EAGER_BYTES)
             c->out.type = TCP_FRAME_RTS;
     }
-    c->out_from = (const char *)op->call.src + progress_of(op)->moved;
+    c->out_from = (const char *)op->call.src + transfer_of(op)->moved;
     c->out_op = op;
     return true;
 }
@@ -299,7 +299,7 @@ static bool p2p_next_frame(tcp_conn *c)
 /* The CTS of a send has come, and its first part was sent. */
 static void send_rest(tcp_conn *c, trii_op *op)
 {
-    if (progress_of(op)->moved == op->call.bytes) {
+    if (transfer_of(op)->moved == op->call.bytes) {
         tcp_finish(c->group, op, TRI_OK, NULL);
         return;
     }
@@ -309,7 +309,7 @@ static void send_rest(tcp_conn *c, trii_op *op)
 
 static void p2p_sent(tcp_conn *c, trii_op *op)
 {
-    progress *p = progress_of(op);
+    transfer *p = transfer_of(op);
 
     if (op == c->cleared)
         c->cleared = op->next;
@@ -352,11 +352,11 @@ static tcp_verdict accept_rest(tcp_conn *c)
     trii_tagged *one = trii_tags_find(&c->rest_expected, c->head.seq);
     trii_op *op = one != NULL ? trii_waiting_op(one) : NULL;
 
-    if (op == NULL || c->head.bytes != op->call.bytes - progress_of(op)->moved)
+    if (op == NULL || c->head.bytes != op->call.bytes - transfer_of(op)->moved)
         return TCP_MALFORMED;
     trii_tags_remove(&c->rest_expected, one);
     c->in_recv = op;
-    c->in_to = (char *)op->call.dst + progress_of(op)->moved;
+    c->in_to = (char *)op->call.dst + transfer_of(op)->moved;
     return TCP_ACCEPTED;
 }
 
@@ -369,7 +369,7 @@ static void take_cts(tcp_conn *c)
         send_rest(c, trii_waiting_op(one));
     } else if (c->out_op != NULL && c->out_owner == &tcp_p2p_owner &&
                c->out_op->call.seq == c->head.seq) {
-        progress_of(c->out_op)->cleared = 1;
+        transfer_of(c->out_op)->cleared = 1;
     }
 }
 
@@ -411,7 +411,7 @@ static void p2p_received(tcp_conn *c, size_t bytes)
 
 /* --- ends ------------------------------------------------------------------------------------- */
 
-static const trii_op *some(const trii_tags *tags)
+static const trii_op *first_of(const trii_tags *tags)
 {
     const trii_tagged *one = trii_tags_walk(tags, NULL);
 
@@ -420,8 +420,9 @@ static const trii_op *some(const trii_tags *tags)
 
 static const trii_op *p2p_needing(const tcp_conn *c)
 {
-    const trii_op *ops[] = {c->in_recv, some(&c->rest_expected), c->sends, some(&c->rts_sent),
-                            c->cleared, some(&c->recvs)};
+    const trii_op *ops[] = {c->in_recv, first_of(&c->rest_expected),
+                            c->sends,   first_of(&c->rts_sent),
+                            c->cleared, first_of(&c->recvs)};
 
     for (size_t i = 0; i < TRII_COUNT_OF(ops); i++) {
         if (ops[i] != NULL)

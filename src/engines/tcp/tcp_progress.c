@@ -20,7 +20,7 @@
 
 /* Some bytes, from those that were read ahead or from the socket. INPROGRESS: none now, or
  * the connection ended and that was dealt with. */
-static tri_status take_some(tcp_conn *c, char *to, size_t bytes, size_t *got_out)
+static tri_status read_some(tcp_conn *c, char *to, size_t bytes, size_t *got_out)
 {
     tri_status status = TRI_OK;
     size_t got = 0;
@@ -47,7 +47,7 @@ static tri_status take_some(tcp_conn *c, char *to, size_t bytes, size_t *got_out
     return TRI_OK;
 }
 
-static void take_goodbye(tcp_conn *c)
+static void goodbye_received(tcp_conn *c)
 {
     tcp_group *g = c->group;
 
@@ -62,14 +62,14 @@ static void take_goodbye(tcp_conn *c)
     }
 }
 
-/* A frame without owner: it concerns the connection. */
-static tcp_verdict accept_own(tcp_conn *c)
+/* A frame without an owner: it concerns the connection itself. */
+static tcp_verdict accept_conn_frame(tcp_conn *c)
 {
     switch (c->head.type) {
     case TCP_FRAME_HEARTBEAT:
         return TCP_ACCEPTED;
     case TCP_FRAME_GOODBYE:
-        take_goodbye(c);
+        goodbye_received(c);
         return TCP_PARKED; /* nothing comes behind it */
     case TCP_FRAME_FAULT:
         tcp_hang_up(c); /* the end follows: the sender closed behind it */
@@ -93,7 +93,7 @@ static const tcp_owner *owner_of(const tcp_group *g, const tcp_frame *head)
     return NULL;
 }
 
-static void take_payload(tcp_conn *c, size_t bytes)
+static void payload_received(tcp_conn *c, size_t bytes)
 {
     if (c->in_left == 0)
         c->head_done = 0;
@@ -111,7 +111,7 @@ static bool accept_frame(tcp_conn *c)
         c->heard_ns = trii_now_ns();
     c->in_owner = owner_of(c->group, head);
     if (head->bytes == 0 || !is_of(head, TCP_FRAMES_NO_PAYLOAD))
-        verdict = c->in_owner != NULL ? c->in_owner->accept(c) : accept_own(c);
+        verdict = c->in_owner != NULL ? c->in_owner->accept(c) : accept_conn_frame(c);
     c->parked = c->in_owner != NULL && verdict == TCP_PARKED;
     if (verdict == TCP_MALFORMED)
         tcp_hang_up_malformed(c);
@@ -119,7 +119,7 @@ static bool accept_frame(tcp_conn *c)
         return false;
     c->in_left = (size_t)head->bytes;
     if (c->in_left == 0)
-        take_payload(c, 0);
+        payload_received(c, 0);
     return true;
 }
 
@@ -151,13 +151,13 @@ static void pump_in(tcp_conn *c)
             size_t room = c->in_owner->room != NULL ? c->in_owner->room(c) : c->in_left;
 
             c->full = room == 0;
-            if (c->full || take_some(c, c->in_to, room, &got) != TRI_OK)
+            if (c->full || read_some(c, c->in_to, room, &got) != TRI_OK)
                 return;
             c->in_to += got;
             c->in_left -= got;
-            take_payload(c, got);
+            payload_received(c, got);
         } else if (c->head_done < sizeof(c->head)) {
-            if (take_some(c, (char *)&c->head + c->head_done, sizeof(c->head) - c->head_done,
+            if (read_some(c, (char *)&c->head + c->head_done, sizeof(c->head) - c->head_done,
                           &got) != TRI_OK)
                 return;
             c->head_done += got;
@@ -207,7 +207,7 @@ static bool next_frame(tcp_conn *c)
     return true;
 }
 
-static void take_sent(tcp_conn *c, size_t sent)
+static void frame_sent(tcp_conn *c, size_t sent)
 {
     size_t head = sent < c->out_head_left ? sent : c->out_head_left;
     size_t payload = sent - head;
@@ -242,7 +242,7 @@ static void pump_out(tcp_conn *c)
                                                 {c->out_from, c->out_left}},
                                   2, &sent);
         if (status == TRI_OK) {
-            take_sent(c, sent);
+            frame_sent(c, sent);
             continue;
         }
         c->out_stuck = status == TRI_INPROGRESS;
