@@ -87,7 +87,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
     [TRII_PARAM_SHM_CMA] = {"TRI_SHM_CMA", "1",
                             "0: ranks of a host do not read each other's heap memory; 2: also "
-                            "where rounds are faster, as where ranks share cores"},
+                            "where staging is faster, as where ranks share cores"},
     [TRII_PARAM_SPIN_US] = {"TRI_SPIN_US", "",
                             "how long a waiting rank spins before it sleeps "
                             "(default: adapts to cores per rank)"},

@@ -1,5 +1,5 @@
 /*
- * engine_full_test.c - the long part of what every engine promises: vectors of several rounds
+ * engine_full_test.c - the long part of what every engine promises: vectors of several pieces
  * and many chunks.
  * ctest: labels=full timeout=300
  */
@@ -44,7 +44,7 @@ static void shm_large_with_11_ranks(void **state)
 }
 
 /* Where the system does not let ranks read each other's memory. */
-static void shm_large_by_rounds_with_3_ranks(void **state)
+static void shm_large_staged_with_3_ranks(void **state)
 {
     (void)state;
     setenv("TRI_SHM_CMA", "0", 1);
@@ -90,7 +90,7 @@ static void tcp_large_with_11_ranks(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shm_large_with_2_ranks),
     cmocka_unit_test(shm_large_by_reading_with_3_ranks),
-    cmocka_unit_test(shm_large_by_rounds_with_3_ranks),
+    cmocka_unit_test(shm_large_staged_with_3_ranks),
     cmocka_unit_test(shm_large_by_reading_with_8_ranks),
     cmocka_unit_test(shm_large_with_11_ranks),
     cmocka_unit_test(tcp_large_with_2_ranks),
