@@ -57,6 +57,9 @@ void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want);
 tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
                                   trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* products.c: whether it is a matmul of bf16 with leading dimensions that only the loops for f32
+ * walk through: of either side some that the other has not. */
+bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node);
 /* fallback.c: the operation's reference kernel, all plain. */
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
@@ -95,11 +98,14 @@ static inline bool trii_has_in(const trii_ir_node *node, int i)
     return i < node->n_in && node->in[i] >= 0;
 }
 
-/* Layouts of images, from onednn/; NULL if the type is no [N, C, H, W] or the order would be the
- * plain one (C = 1, or H = W = 1). Blocked: f32, block 8 or 16 divides the channels. */
+/* Layouts of images, from onednn/; NULL if the type is not [N, C, H, W] or the order would be the
+ * plain one (C = 1, or H = W = 1). Blocked: block 8 or 16 divides the channels. */
 const trii_layout *trii_cpu_blocked(const trii_type *type, int block);
 /* Channels last: bf16. */
 const trii_layout *trii_cpu_channels_last(const trii_type *type);
+/* That order, of another layout from onednn/, for elements of this type: f32, bf16 or f16. NULL
+ * when memory is out. */
+const trii_layout *trii_cpu_layout_for(tri_dtype dtype, const trii_layout *layout);
 /* What the layout of a value [N, C], [N, C, L] or [N, C, H, W] means to our kernels; false: none of
  * theirs. */
 bool trii_cpu_images(const trii_type *type, const trii_layout *layout, trii_images *images_out);

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "device/cpu/cpu_ops.h"
 #include "graph/ops/table.h"
 
@@ -40,6 +41,16 @@ static tri_status fallback_run(const trii_kernel *kernel, void *const *args, con
     return trii_reference_kernel(f->op, &f->args);
 }
 
+/* Whoever asked for another order must not come here: the elements would be taken for others. */
+static bool all_plain(const trii_group *group)
+{
+    for (int32_t i = 0; i < group->n_in + group->n_out; i++) {
+        if ((i < group->n_in ? group->in_layout[i] : group->out_layout[i - group->n_in]) != NULL)
+            return false;
+    }
+    return true;
+}
+
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out)
 {
@@ -50,6 +61,12 @@ tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
 
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (!all_plain(group)) {
+        trii_free(f);
+        return TRII_FAIL(TRI_ERR_INTERNAL,
+                         "%s: the reference kernel was given operands that are not in plain order",
+                         node->op->name);
+    }
     f->base =
         (trii_kernel){.name = node->op->name, .run = fallback_run, .destroy = trii_cpu_kernel_free};
     f->op = node->op;

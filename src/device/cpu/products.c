@@ -152,7 +152,8 @@ static bool has_own_code(const trii_matmul_shape *s)
            (small || (trii_cpu_isa() == TRII_ISA_AVX512 && trii_cpu_has_amx_bf16()));
 }
 
-/* In bf16: through the library; where it cannot, the reference kernel. */
+/* In bf16: through the library; where it cannot, the reference kernel. Views were accepted only for
+ * what the library multiplies. */
 static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool linear, operands *o,
                                trii_kernel **kernel_out)
 {
@@ -164,10 +165,12 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool 
     o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
     o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
     if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0) {
-        if (!has_own_code(&o->shape))
+        bool native = trii_onednn_has_bf16(); /* if not, its primitives are reference kernels */
+
+        if (!native || !has_own_code(&o->shape))
             status = trii_cpu_bf16_product(
                 &o->shape, args, linear ? "linear:gemm_bf16" : "matmul:gemm_bf16", kernel_out);
-        if (status == TRI_ERR_UNSUPPORTED)
+        if (status == TRI_ERR_UNSUPPORTED && native)
             status = trii_onednn_matmul(&o->shape, args, kernel_out);
     }
     return status == TRI_ERR_UNSUPPORTED ? trii_cpu_fallback_compile(ir, group, kernel_out)
@@ -351,6 +354,18 @@ static void describe(const trii_ir *ir, const trii_ir_node *node,
         describe_linear(ir, node, layout, o, l);
     else
         describe_matmul(ir, node, layout, o, l);
+}
+
+bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node)
+{
+    const trii_layout *const plain[3] = {NULL, NULL, NULL};
+    operands o;
+    lead l;
+
+    if (node->op != &trii_op_matmul || trii_in_type(ir, node, 0)->dtype != TRI_DTYPE_BF16)
+        return false;
+    describe(ir, node, plain, &o, &l);
+    return o.lead != NULL;
 }
 
 /* --- strided operands --------------------------------------------------------------------------

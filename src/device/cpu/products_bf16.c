@@ -1,6 +1,7 @@
 /*
  * products_bf16.c - products of bf16: the library multiplies into f32, each thread a rectangle of
- * the result, and a bias is added and the result rounded while it is in the cache.
+ * the result, and a bias is added and the result rounded while it is in the cache. Where the
+ * library has no products of bf16, gemm_widened.c has.
  *
  * Primitives for fixed sizes are no faster (measured without AMX) and compile for each length of a
  * sequence anew.
@@ -10,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/gemm_widened.h"
 #include "device/cpu/onednn/onednn.h"
 #include "device/cpu/products_bf16.h"
 #include "device/cpu/products_cut.h"
@@ -30,6 +32,8 @@ typedef struct narrow {
     int64_t batch_parts;                 /* if there are enough products, of them */
     int64_t parts;                       /* of either */
     int64_t tile;                        /* floats of a part; 0 = results go where they belong */
+    bool is_widened;
+    int64_t widened; /* floats of a part, behind all tiles: of gemm_widened.c */
 } narrow;
 
 typedef struct narrow_run {
@@ -101,7 +105,8 @@ static void multiply(narrow_run *run, int64_t part, int64_t q, const trii_rectan
 {
     const narrow *l = run->l;
     const trii_matmul_shape *s = &l->s;
-    float *tile = (float *)((char *)run->args[l->arg[4]] + l->b_bytes) + part * l->tile;
+    float *tiles = (float *)((char *)run->args[l->arg[4]] + l->b_bytes);
+    float *tile = tiles + part * l->tile, *widened = tiles + l->parts * l->tile + part * l->widened;
     trii_rectangle now = *r;
     int64_t most = tile_rows(s, r);
 
@@ -126,7 +131,7 @@ static void multiply(narrow_run *run, int64_t part, int64_t q, const trii_rectan
                                   .b_col = s->b_col,
                                   .c = s->c_is_f32 ? (float *)(void *)c : tile,
                                   .c_row = s->c_is_f32 ? s->c_row : now.columns};
-        failed = trii_onednn_gemm_bf16(&g);
+        failed = l->is_widened ? trii_gemm_widened(&g, widened) : trii_onednn_gemm_bf16(&g);
         if (failed != 0) {
             atomic_store_explicit(&run->failed, failed, memory_order_relaxed);
             return;
@@ -204,18 +209,27 @@ static void plan_rounding(narrow *l)
     s->b_col = rows ? 1 : s->k;
 }
 
+/* Whole lines of the cache, so that none is two parts'. */
+static int64_t at_least(int64_t most, int64_t floats)
+{
+    return floats > most ? (floats + 15) / 16 * 16 : most;
+}
+
 static void plan_tiles(narrow *l)
 {
     const trii_matmul_shape *s = &l->s;
 
-    for (int64_t i = 0; i < l->parts && !s->c_is_f32; i++) {
+    for (int64_t i = 0; i < l->parts; i++) {
         trii_rectangle r = rectangle_of(l, i);
-        int64_t floats = r.rows == 0 || r.columns == 0 ? 0 : tile_rows(s, &r) * r.columns;
+        int64_t rows = r.rows == 0 || r.columns == 0 ? 0 : tile_rows(s, &r);
 
-        if (floats > l->tile)
-            l->tile = (floats + 15) / 16 * 16;
+        if (!s->c_is_f32)
+            l->tile = at_least(l->tile, rows * r.columns);
+        if (l->is_widened && rows > 0)
+            l->widened = at_least(l->widened, trii_gemm_widened_floats(rows, r.columns, s->k));
     }
-    l->base.scratch_bytes = l->b_bytes + (size_t)(l->parts * l->tile) * sizeof(float);
+    l->base.scratch_bytes =
+        l->b_bytes + (size_t)(l->parts * (l->tile + l->widened)) * sizeof(float);
 }
 
 tri_status trii_cpu_bf16_product(const trii_matmul_shape *shape, const int args[5],
@@ -223,7 +237,8 @@ tri_status trii_cpu_bf16_product(const trii_matmul_shape *shape, const int args[
 {
     const int64_t mul_adds = shape->batch * shape->m * shape->n * shape->k;
     int64_t threads = trii_parallel_threads();
-    tri_status status = trii_onednn_gemm_bf16_ready();
+    bool is_widened = !trii_onednn_has_bf16();
+    tri_status status = is_widened ? trii_onednn_sgemm_ready() : trii_onednn_gemm_bf16_ready();
     narrow *l;
 
     if (status == TRI_OK && shape->b_is_f32 && shape->b_batch > 0)
@@ -235,6 +250,7 @@ tri_status trii_cpu_bf16_product(const trii_matmul_shape *shape, const int args[
         return TRI_ERR_NO_MEMORY;
     if (mul_adds / PARALLEL_MUL_ADDS < threads)
         threads = mul_adds / PARALLEL_MUL_ADDS + 1;
+    l->is_widened = is_widened;
     l->s = *shape;
     for (int i = 0; i < 5; i++)
         l->arg[i] = args[i];

@@ -2,6 +2,7 @@
  * products_bf16_test.c - products of bf16 against sums in double: every order of the operands, rows
  * apart, a right side in f32, sizes around those of tiles, many products, any number of threads.
  */
+/* ctest: also=TRI_ISA=avx2 */
 #include "device/cpu/products_bf16.h"
 
 #include <math.h>
@@ -122,7 +123,8 @@ static void check(const product *p)
             want += (double)trii_bf16_to_f32(p->a[q * s->a_batch + i * s->a_row + l * s->a_col]) *
                     (double)trii_bf16_to_f32(p->b[q * s->b_batch + l * s->b_row + j * s->b_col]);
         CHECK_NEAR((double)result(p, e), want,
-                   1e-5 * (1 + sqrt((double)s->k)) + (s->c_is_f32 ? 0 : fabs(want) / 250));
+                   1e-5 * (1 + sqrt((double)s->k) + fabs(want)) +
+                       (s->c_is_f32 ? 0 : fabs(want) / 250));
     }
 }
 
@@ -159,6 +161,16 @@ static void products_of_several_tiles(void **state)
     check_sizes(sizes, sizeof(sizes) / sizeof(sizes[0]), 3);
 }
 
+/* Of one side, of the other, of what is summed. */
+static void products_of_more_than_a_block(void **state)
+{
+    static const int64_t sizes[][3] = {
+        {2, 1100, 1100}, {1100, 2, 1100}, {3, 2, 100000}, {1, 1, 1025}, {2, 140000, 1}};
+
+    (void)state;
+    check_sizes(sizes, sizeof(sizes) / sizeof(sizes[0]), 4);
+}
+
 static void many_products_in_bf16(void **state)
 {
     static const int64_t batches[] = {1, 2, 3, 11};
@@ -184,6 +196,7 @@ static void many_products_in_bf16(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_order_and_size_in_bf16),
     cmocka_unit_test(products_of_several_tiles),
+    cmocka_unit_test(products_of_more_than_a_block),
     cmocka_unit_test(many_products_in_bf16),
 };
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/alloc.h"
+#include "base/param.h"
 #include "device/cpu/cpu_parallel.h"
 #include "device/cpu/onednn/handles.h"
 #include "os/cpu.h"
@@ -37,8 +38,9 @@ static void global_init(void)
         [TRII_ISA_AVX512] = dnnl_cpu_isa_all,
     };
 
-    /* Refused if the program itself used the library before: then its choice stands. */
-    if (trii_cpu_isa() != TRII_ISA_AVX512)
+    /* Without TRI_ISA the library finds out itself what there is, within ONEDNN_MAX_CPU_ISA.
+     * Refused if the program itself used the library before: then its choice stands. */
+    if (trii_param_text(TRII_PARAM_ISA) != NULL && trii_cpu_isa() != TRII_ISA_AVX512)
         global.status = dnnl_set_max_cpu_isa(limits[trii_cpu_isa()]);
     global.status = dnnl_engine_create(&global.engine, dnnl_cpu, 0);
     if (global.status == dnnl_success)
@@ -77,6 +79,15 @@ tri_status trii_onednn_engine(dnnl_engine_t *engine_out)
     if (status == TRI_OK)
         *engine_out = global.engine;
     return status;
+}
+
+bool trii_onednn_has_bf16(void)
+{
+    dnnl_engine_t engine;
+
+    /* The first use of the engine sets the limit. */
+    return trii_onednn_engine(&engine) == TRI_OK &&
+           (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core) == dnnl_cpu_isa_avx512_core;
 }
 
 tri_status trii_onednn_attr(dnnl_primitive_attr_t *attr_out)

@@ -21,19 +21,25 @@ typedef struct trii_matmul_shape {
     bool b_is_f32, c_is_f32; /* of a in bf16: b in f32 is rounded */
 } trii_matmul_shape;
 
+/* Whether the library computes in bf16: with AVX-512, unless it is limited (TRI_ISA, or its own
+ * ONEDNN_MAX_CPU_ISA). Elsewhere it knows bf16 only in loops that take a hundred nanoseconds for
+ * each element. */
+bool trii_onednn_has_bf16(void);
+
 /* Of a in bf16. args: where a, b, bias (-1 = none) and c are among the kernel's arguments, and its
  * number of arguments, behind which the scratch is. */
 tri_status trii_onednn_matmul(const trii_matmul_shape *shape, const int args[5],
                               trii_kernel **kernel_out) TRI_MUST_CHECK;
 
-/* c[m, n] = a[m, k] * b[k, n] in f32; strides in elements: of a and of b, one is 1, the other no
- * smaller than the row, or column, that it passes over. Sizes >= 1. */
+/* c[m, n] = a[m, k] * b[k, n] in f32, or is added to; strides in elements: of a and of b, one is 1,
+ * the other no smaller than the row, or column, that it passes over. Sizes >= 1. */
 typedef struct trii_sgemm_args {
     int64_t m, n, k;
     const float *a, *b;
     int64_t a_row, a_col, b_row, b_col;
     float *c;
     int64_t c_row;
+    bool add; /* c += */
 } trii_sgemm_args;
 
 /* Once, before: whoever compiles a kernel that multiplies. */
@@ -58,7 +64,7 @@ tri_status trii_onednn_gemm_bf16_ready(void) TRI_MUST_CHECK;
 int trii_onednn_gemm_bf16(const trii_gemm_bf16_args *args) TRI_MUST_CHECK;
 tri_status trii_onednn_gemm_bf16_status(int failed) TRI_MUST_CHECK;
 
-/* A kernel for a change of layout; either may be NULL (plain), not both. */
+/* A kernel for a change of layout; either may be NULL (plain), not both, and neither strided. */
 tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
                                const trii_layout *to, trii_kernel **kernel_out) TRI_MUST_CHECK;
 

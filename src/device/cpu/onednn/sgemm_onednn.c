@@ -28,7 +28,8 @@ int trii_onednn_sgemm(const trii_sgemm_args *g)
     char b = trii_onednn_order(g->k, g->n, g->b_row, g->b_col, &ldb);
     dnnl_dim_t ldc = g->m == 1 && g->c_row < g->n ? g->n : g->c_row;
 
-    return (int)dnnl_sgemm(a, b, g->m, g->n, g->k, 1, g->a, lda, g->b, ldb, 0, g->c, ldc);
+    return (int)dnnl_sgemm(a, b, g->m, g->n, g->k, 1, g->a, lda, g->b, ldb, g->add ? 1 : 0, g->c,
+                           ldc);
 }
 
 tri_status trii_onednn_sgemm_status(int failed)
