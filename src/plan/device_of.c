@@ -25,6 +25,13 @@ static void enter(tri_device device)
     ops_of(device)->enter(device);
 }
 
+static bool widens(const trii_ir *ir, const trii_ir_node *node)
+{
+    const trii_device_ops *ops = of_node(ir, node);
+
+    return ops->widens != NULL && ops->widens(ir, node);
+}
+
 static bool chains(const trii_ir *ir, const trii_ir_node *node)
 {
     return of_node(ir, node)->chains(ir, node);
@@ -68,6 +75,7 @@ const trii_device_ops trii_plan_device = {
     .size = sizeof(trii_device_ops),
     .name = "any",
     .enter = enter,
+    .widens = widens,
     .chains = chains,
     .absorbs = absorbs,
     .absorbs_before = absorbs_before,

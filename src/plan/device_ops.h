@@ -13,7 +13,7 @@
 #include "plan/plan_pool.h"
 #include "tensor/storage.h"
 
-#define TRII_DEVICE_ABI 3
+#define TRII_DEVICE_ABI 4
 #define TRII_GROUP_NODES 16 /* nodes of a fused group, at most */
 #define TRII_GROUP_VALUES 64
 
@@ -132,6 +132,9 @@ typedef struct trii_device_ops {
      * have failed. Comes before anybody else reads what they made. NULL: kernels are complete when
      * run() returns. */
     tri_status (*synchronise)(void);
+    /* Has the device no kernel for this node on bf16, but one on f32? Then it is asked for that
+     * one, between casts. NULL: never. (Of f16 the plan widens all that computes.) */
+    bool (*widens)(const trii_ir *ir, const trii_ir_node *node);
     /* Required. May this element-wise node be part of a chain? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
     /* Required. May the node, which reads an output of the group that nothing else reads, be

@@ -2,7 +2,8 @@
  * half.c - f16 in a plan: a type to store numbers in. No kernel computes in it: what reads it gets
  * it as f32, what makes it leaves f32, and casts stand around such a node, which devices fuse like
  * any element-wise operation. So every kernel of f32 is one of f16 as well, and each operation
- * rounds once, as the reference kernels do. (bf16 has kernels of its own, see graph/precision.c.)
+ * rounds once, as the reference kernels do. bf16 has kernels of its own (see graph/precision.c),
+ * but for the nodes that the device names in `widens`: those are treated alike.
  */
 #include "base/dtype.h"
 #include "graph/ops/table.h"
@@ -10,13 +11,21 @@
 
 typedef struct widening {
     trii_ir *ir;
+    const trii_device_ops *device;
     trii_ir_node *nodes; /* with the casts among them */
     int32_t n_nodes;
 } widening;
 
-static bool is_f16(const trii_ir *ir, int32_t value)
+/* Which types of 16 bits the node is not to see. */
+typedef struct hidden {
+    bool f16, bf16;
+} hidden;
+
+static bool is_hidden(const trii_ir *ir, int32_t value, hidden h)
 {
-    return value >= 0 && ir->values[value].type.dtype == TRI_DTYPE_F16;
+    tri_dtype dtype = value >= 0 ? ir->values[value].type.dtype : TRI_DTYPE_NONE;
+
+    return (h.f16 && dtype == TRI_DTYPE_F16) || (h.bf16 && dtype == TRI_DTYPE_BF16);
 }
 
 /* What moves elements, or brings them elsewhere, does not mind their type. */
@@ -26,20 +35,28 @@ static bool computes(const trii_ir_node *node)
            node->op->op_class != TRII_CLASS_TRANSFER;
 }
 
-/* How many casts the nodes need at most. */
-static int64_t count_casts(const trii_ir *ir)
+static hidden hidden_from(const widening *w, const trii_ir_node *node)
 {
+    bool f16 = computes(node);
+
+    return (hidden){.f16 = f16,
+                    .bf16 = f16 && w->device->widens != NULL && w->device->widens(w->ir, node)};
+}
+
+/* How many casts the nodes need at most. */
+static int64_t count_casts(const widening *w)
+{
+    const trii_ir *ir = w->ir;
     int64_t n = 0;
 
     for (int32_t k = 0; k < ir->n_nodes; k++) {
         const trii_ir_node *node = &ir->nodes[k];
+        hidden h = hidden_from(w, node);
 
-        if (!computes(node))
-            continue;
         for (int32_t i = 0; i < node->n_in; i++)
-            n += is_f16(ir, node->in[i]);
+            n += is_hidden(ir, node->in[i], h);
         for (int32_t o = 0; o < node->n_out; o++)
-            n += is_f16(ir, node->out[o]);
+            n += is_hidden(ir, node->out[o], h);
     }
     return n;
 }
@@ -78,14 +95,14 @@ static tri_status add_cast(widening *w, const trii_ir_node *beside, int32_t from
 }
 
 /* An operand that the node has twice is widened once. */
-static tri_status widen_operands(widening *w, trii_ir_node *node)
+static tri_status widen_operands(widening *w, trii_ir_node *node, hidden h)
 {
     tri_status status = TRI_OK;
 
     for (int32_t i = 0; i < node->n_in && status == TRI_OK; i++) {
         int32_t narrow = node->in[i], wide;
 
-        if (!is_f16(w->ir, narrow))
+        if (!is_hidden(w->ir, narrow, h))
             continue;
         wide = add_wide(w->ir, narrow);
         if (wide < 0)
@@ -97,14 +114,14 @@ static tri_status widen_operands(widening *w, trii_ir_node *node)
     return status;
 }
 
-static tri_status round_results(widening *w, trii_ir_node *node)
+static tri_status round_results(widening *w, trii_ir_node *node, hidden h)
 {
     tri_status status = TRI_OK;
 
     for (int32_t o = 0; o < node->n_out && status == TRI_OK; o++) {
         int32_t narrow = node->out[o];
 
-        if (!is_f16(w->ir, narrow))
+        if (!is_hidden(w->ir, narrow, h))
             continue;
         node->out[o] = add_wide(w->ir, narrow);
         if (node->out[o] < 0)
@@ -114,10 +131,10 @@ static tri_status round_results(widening *w, trii_ir_node *node)
     return status;
 }
 
-tri_status trii_ir_widen(trii_ir *ir)
+tri_status trii_ir_widen(trii_ir *ir, const trii_device_ops *device)
 {
-    int64_t casts = count_casts(ir);
-    widening w = {.ir = ir};
+    widening w = {.ir = ir, .device = device};
+    int64_t casts = count_casts(&w);
     tri_status status = TRI_OK;
 
     if (casts == 0)
@@ -127,16 +144,13 @@ tri_status trii_ir_widen(trii_ir *ir)
         return TRI_ERR_NO_MEMORY;
     for (int32_t k = 0; k < ir->n_nodes && status == TRI_OK; k++) {
         trii_ir_node *node = &ir->nodes[k];
+        hidden h = hidden_from(&w, node);
         int32_t at;
 
-        if (!computes(node)) {
-            w.nodes[w.n_nodes++] = *node;
-            continue;
-        }
-        status = widen_operands(&w, node);
+        status = widen_operands(&w, node, h);
         at = w.n_nodes++;
         if (status == TRI_OK)
-            status = round_results(&w, node);
+            status = round_results(&w, node, h);
         w.nodes[at] = *node;
     }
     if (status != TRI_OK)

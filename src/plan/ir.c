@@ -140,7 +140,7 @@ static void drop_dead(trii_ir *ir, int32_t *n_f_out, int32_t *n_random_out)
 }
 
 tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment *segment,
-                         int32_t *n_f_out, int32_t *n_random_out)
+                         const trii_device_ops *device, int32_t *n_f_out, int32_t *n_random_out)
 {
     int32_t n_nodes = segment->end_node - segment->first_node;
     build b = {ir, step, segment, trii_alloc((size_t)step->n_values, sizeof(int32_t), "plan")};
@@ -164,7 +164,7 @@ tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment 
     if (status == TRI_OK)
         status = mark_outputs(&b);
     if (status == TRI_OK)
-        status = trii_ir_widen(ir);
+        status = trii_ir_widen(ir, device);
     if (status == TRI_OK)
         drop_dead(ir, n_f_out, n_random_out);
     trii_free(b.map);

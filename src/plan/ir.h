@@ -2,8 +2,8 @@
  * ir.h - the plan's passes, from a recorded segment to groups in order with layouts.
  *
  * trii_ir_build copies the segment and drops dead code, once trii_ir_widen has put casts around
- * what computes on f16; trii_ir_fuse makes groups; trii_ir_layouts chooses layouts and inserts
- * reorders; trii_ir_compile makes the kernels. What they allocate lies in the ir's pool.
+ * what computes on 16 bits in f32; trii_ir_fuse makes groups; trii_ir_layouts chooses layouts and
+ * inserts reorders; trii_ir_compile makes the kernels. What they allocate lies in the ir's pool.
  */
 #ifndef TRII_IR_H
 #define TRII_IR_H
@@ -15,9 +15,11 @@
 /* Writes everything but groups. first_f counts the floats of the live nodes, `n_f_out` is their
  * number; `n_random_out` likewise. */
 tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment *segment,
-                         int32_t *n_f_out, int32_t *n_random_out) TRI_MUST_CHECK;
-/* half.c: what computes on f16 gets it widened to f32, and what it makes rounded. */
-tri_status trii_ir_widen(trii_ir *ir) TRI_MUST_CHECK;
+                         const trii_device_ops *device, int32_t *n_f_out,
+                         int32_t *n_random_out) TRI_MUST_CHECK;
+/* half.c: what computes on f16, or on bf16 where the device has no kernel for that, gets it widened
+ * to f32, and what it makes rounded. */
+tri_status trii_ir_widen(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
 tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
 /* adopt_out: [n_values] per value NULL, or the layout that its persistent tensor takes. */
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,

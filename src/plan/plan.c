@@ -89,7 +89,7 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
     tri_status status = copy_words(plan, segment), taken;
 
     if (status == TRI_OK)
-        status = trii_ir_build(ir, step, segment, &n_f, &n_random);
+        status = trii_ir_build(ir, step, segment, device, &n_f, &n_random);
     for (int32_t v = 0; status == TRI_OK && plan->keeps_plain && v < ir->n_values; v++)
         ir->values[v].stays_plain |= ir->values[v].persistent && ir->values[v].layout == NULL;
     if (status == TRI_OK)

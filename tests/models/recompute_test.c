@@ -1,5 +1,6 @@
 /* recompute_test.c - parts of forward that are computed again for backward: the same bits, less
  * memory, and everything that counts counts once. */
+/* ctest: also=TRI_ISA=avx2 */
 #include <string.h>
 
 #include "plan/plan.h"

@@ -1,7 +1,8 @@
 /*
  * batches_test.c - convolutions of batches of so many sizes that they run in pieces, and changes of
- * layout, against the reference kernels; on several threads, in f32 and bf16.
+ * layout, against the reference kernels; on several threads, in f32, bf16 and f16.
  */
+/* ctest: also=TRI_ISA=avx2 */
 #include <math.h>
 #include <trireme/trireme.h>
 
@@ -40,7 +41,7 @@ static const int cases[CASES][5] = {
     {3, 16, 3, 1, 1}, {32, 16, 1, 1, 1}, {64, 64, 3, 1, 1}, {8, 24, 3, 2, 1}, {32, 32, 3, 1, 4}};
 
 /* Forward and backward of two convolutions, the second of which reads the first's result. */
-static results run_batch(const int c[5], int64_t batch, bool bf16)
+static results run_batch(const int c[5], int64_t batch, tri_dtype dtype)
 {
     const tri_conv_options apart = {
         .stride = {c[3], c[3]}, .padding = {c[2] / 2, c[2] / 2}, .groups = c[4]};
@@ -53,10 +54,10 @@ static results run_batch(const int c[5], int64_t batch, bool bf16)
 
     for (int i = 0; i < 4; i++)
         tri_requires_grad(wanted[i], true);
-    if (bf16)
-        tri_autocast_begin(TRI_DTYPE_BF16);
+    if (dtype != TRI_DTYPE_F32)
+        tri_autocast_begin(dtype);
     y = tri_conv(tri_conv(x, w, b, &apart), w_2, NULL, NULL);
-    if (bf16)
+    if (dtype != TRI_DTYPE_F32)
         tri_autocast_end();
     y = tri_keep(tri_cast(tri_flatten(y, 1), TRI_DTYPE_F32));
     factors = spread_values(TRI_SHAPE(tri_tensor_size(y, 0), tri_tensor_size(y, 1)), 5);
@@ -72,14 +73,15 @@ static results run_batch(const int c[5], int64_t batch, bool bf16)
     return r;
 }
 
-static void check_batch(int which, int64_t batch, bool bf16)
+static void check_batch(int which, int64_t batch, tri_dtype dtype)
 {
+    const double tolerance = dtype == TRI_DTYPE_F32 ? 1e-5 : dtype == TRI_DTYPE_BF16 ? 0.03 : 0.004;
     results want, got;
 
     trii_executor_set(&trii_executor_reference);
-    want = run_batch(cases[which], batch, bf16);
+    want = run_batch(cases[which], batch, dtype);
     trii_executor_set(NULL);
-    got = run_batch(cases[which], batch, bf16);
+    got = run_batch(cases[which], batch, dtype);
     assert_int_equal(want.count, got.count);
     for (int k = 0; k < want.count; k++) {
         double off = 0, size = 0;
@@ -89,15 +91,15 @@ static void check_batch(int which, int64_t batch, bool bf16)
             off += pow((double)want.data[k][i] - (double)got.data[k][i], 2);
             size += pow((double)want.data[k][i], 2);
         }
-        if (!(sqrt(off) <= (bf16 ? 0.03 : 1e-5) * sqrt(size)))
-            fail_msg("case %d, batch %lld%s: result %d is off by %g of %g", which, (long long)batch,
-                     bf16 ? " in bf16" : "", k, sqrt(off), sqrt(size));
+        if (!(sqrt(off) <= tolerance * sqrt(size)))
+            fail_msg("case %d, batch %lld in %s: result %d is off by %g of %g", which,
+                     (long long)batch, tri_dtype_name(dtype), k, sqrt(off), sqrt(size));
     }
     results_free(&want);
     results_free(&got);
 }
 
-static void check_all(bool bf16)
+static void check_all(tri_dtype dtype)
 {
     /* The first 8 have code of their own: the others are in pieces, 16 is one. */
     static const int64_t batches[] = {2, 3, 5, 6, 7, 9, 10, 12, 1, 13, 16, 23};
@@ -107,7 +109,7 @@ static void check_all(bool bf16)
         trii_step_release(); /* plans of so many threads */
         for (int which = threads == 1 ? 0 : 2; which < CASES; which += threads == 1 ? 1 : 2) {
             for (size_t i = 0; i < sizeof(batches) / sizeof(batches[0]); i++)
-                check_batch(which, batches[i], bf16);
+                check_batch(which, batches[i], dtype);
         }
     }
 }
@@ -115,18 +117,25 @@ static void check_all(bool bf16)
 static void batches_in_pieces(void **state)
 {
     (void)state;
-    check_all(false);
+    check_all(TRI_DTYPE_F32);
 }
 
 static void batches_in_pieces_in_bf16(void **state)
 {
     (void)state;
-    check_all(true);
+    check_all(TRI_DTYPE_BF16);
+}
+
+static void batches_in_pieces_in_f16(void **state)
+{
+    (void)state;
+    check_all(TRI_DTYPE_F16);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(batches_in_pieces),
     cmocka_unit_test(batches_in_pieces_in_bf16),
+    cmocka_unit_test(batches_in_pieces_in_f16),
 };
 
 TEST_MAIN(tests)

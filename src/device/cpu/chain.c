@@ -122,21 +122,37 @@ static bool take_strided(const trii_ir *ir, const trii_group *group, const trii_
     return ordered;
 }
 
+/* An order, for elements of each type. */
+typedef struct order {
+    const trii_layout *f32, *bf16, *f16;
+} order;
+
+static const trii_layout *layout_in(const order *o, const trii_type *type)
+{
+    return type->dtype == TRI_DTYPE_F32 ? o->f32 : type->dtype == TRI_DTYPE_BF16 ? o->bf16 : o->f16;
+}
+
+/* That of a layout; false: plain, since memory is out. */
+static bool order_of(const trii_layout *layout, order *o)
+{
+    *o = (order){0};
+    if (layout == NULL)
+        return false;
+    *o = (order){.f32 = trii_cpu_layout_for(TRI_DTYPE_F32, layout),
+                 .bf16 = trii_cpu_layout_for(TRI_DTYPE_BF16, layout),
+                 .f16 = trii_cpu_layout_for(TRI_DTYPE_F16, layout)};
+    return o->f32 != NULL && o->bf16 != NULL && o->f16 != NULL;
+}
+
 /* The layout that operands of the result's shape have: that of persistent state if there is one,
- * else the first that is not plain. NULL: plain, since an operand is broadcast, but for one number,
- * or since two types meet: a layout is of one. */
+ * else the first that is not plain. NULL: plain, since an operand is broadcast, but for one number.
+ */
 static const trii_layout *common_layout(const trii_ir *ir, const trii_group *group,
                                         const trii_layout *const *have)
 {
     const trii_type *type = chain_type(ir, group);
     const trii_layout *layout = NULL;
 
-    for (int i = 0; i < group->n_in + group->n_out; i++) {
-        int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
-
-        if (ir->values[value].type.dtype != type->dtype)
-            return NULL;
-    }
     for (int i = 0; i < group->n_in; i++) {
         const trii_ir_value *value = &ir->values[group->in[i]];
 
@@ -146,34 +162,37 @@ static const trii_layout *common_layout(const trii_ir *ir, const trii_group *gro
             if (trii_type_numel(&value->type) != 1)
                 return NULL;
         } else if (have[i] != NULL && (layout == NULL || value->persistent) &&
-                   have[i]->bytes == trii_type_bytes(type)) {
+                   have[i]->bytes == trii_type_bytes(&value->type)) {
             layout = have[i];
         }
     }
     return layout;
 }
 
-/* All operands of the result's shape in one layout, but for views. */
+/* All operands of the result's shape in one order, but for views. */
 void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want)
 {
     const trii_type *type = chain_type(ir, group);
-    bool ordered = take_strided(ir, group, have, want);
-    const trii_layout *layout = ordered ? NULL : common_layout(ir, group, have);
+    bool strided_order = take_strided(ir, group, have, want), ordered;
+    order all;
 
-    for (int i = 0; i < group->n_in && layout != NULL; i++) {
+    ordered = order_of(strided_order ? NULL : common_layout(ir, group, have), &all);
+    for (int i = 0; i < group->n_in && ordered; i++) {
+        const trii_type *in = &ir->values[group->in[i]].type;
         bool strided = have[i] != NULL && have[i]->strides != NULL;
 
-        if (!strided && trii_type_same_shape(&ir->values[group->in[i]].type, type))
-            want->in[i] = layout;
+        if (!strided && trii_type_same_shape(in, type))
+            want->in[i] = layout_in(&all, in);
     }
     for (int o = 0; o < group->n_out; o++) {
+        const trii_type *out = &ir->values[group->out[o]].type;
         trii_chain_operand part;
 
-        want->out[o] = layout;
-        if (layout != NULL || group->out_layout[o] == NULL)
+        want->out[o] = ordered ? layout_in(&all, out) : NULL;
+        if (ordered || group->out_layout[o] == NULL)
             continue;
-        trii_chain_operand_of(type, group->out_layout[o], type, &part);
+        trii_chain_operand_of(out, group->out_layout[o], type, &part);
         want->out[o] = trii_chain_operand_is_near(&part) ? group->out_layout[o] : NULL;
     }
 }
@@ -376,6 +395,18 @@ static trii_ew_code rounding_to(tri_dtype dtype)
                                     : TRII_EW_COPY;
 }
 
+/* Of what the chain computed itself in f32, a cast takes what would have been stored: so it does
+ * not matter who else is in the chain. */
+static trii_ew_code cast_code(const compile *k, int n)
+{
+    const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
+    tri_dtype from = trii_in_type(k->ir, node, 0)->dtype;
+
+    if (trii_dtype_is_half(from) && inner_node(k, node->in[0]) >= 0)
+        return rounding_to(from);
+    return k->last_use[n] > n ? rounding_to(trii_out_type(k->ir, node, 0)->dtype) : TRII_EW_COPY;
+}
+
 static void write_program(compile *k)
 {
     const trii_cpu_kernels *kernels = trii_cpu_kernels_get();
@@ -386,9 +417,7 @@ static void write_program(compile *k)
         const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
         instr *p = &c->program[c->n_instr++];
 
-        p->fn = kernels->ew[code_of(node->op)];
-        if (node->op == &trii_op_cast && k->last_use[n] > n)
-            p->fn = kernels->ew[rounding_to(trii_out_type(k->ir, node, 0)->dtype)];
+        p->fn = kernels->ew[node->op == &trii_op_cast ? cast_code(k, n) : code_of(node->op)];
         p->f = node->first_f;
         p->dst = (uint8_t)k->reg[n];
         for (int i = 0; i < node->n_in; i++) {

@@ -89,6 +89,15 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
     return NULL;
 }
 
+/* Every family but these has loops of ours for bf16. */
+static bool cpu_widens(const trii_ir *ir, const trii_ir_node *node)
+{
+    bool is_conv = node->op == &trii_op_conv || node->op == &trii_op_conv_backward_data ||
+                   node->op == &trii_op_conv_backward_weight;
+
+    return is_conv ? !trii_onednn_has_bf16() : trii_cpu_product_widens(ir, node);
+}
+
 static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                         trii_layouts *want)
 {
@@ -166,6 +175,7 @@ const trii_device_ops trii_device_cpu = {
     .size = sizeof(trii_device_ops),
     .name = "cpu",
     .enter = cpu_enter,
+    .widens = cpu_widens,
     .chains = trii_cpu_chains,
     .absorbs = trii_cpu_norm_absorbs,
     .absorbs_before = trii_cpu_norm_absorbs_before,

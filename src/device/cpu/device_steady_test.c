@@ -2,6 +2,7 @@
  * device_steady_test.c - a step whose plan exists allocates nothing, whatever operation it is made
  * of: each has a kernel of its own, since reference kernels work on copies in f64.
  */
+/* ctest: also=TRI_ISA=avx2 */
 #include "base/alloc.h"
 #include "plan/plan.h"
 #include "testing/check.h"

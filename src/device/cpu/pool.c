@@ -6,6 +6,7 @@
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
+#include "device/cpu/onednn/onednn.h"
 #include "graph/type.h"
 
 typedef struct pool_kernel {
@@ -71,10 +72,10 @@ static trii_images order_of(const trii_ir *ir, const trii_group *group,
     if (layouts[i] == NULL && type->shape[2] == 1 && type->shape[3] == 1) {
         int block = trii_cpu_kernels_get()->lanes;
 
-        if (images.bf16)
+        if (images.bf16 && trii_onednn_has_bf16())
             images.step = images.c;
         else if (block >= 8 && trii_cpu_blocked(image_type(ir, node), block) != NULL)
-            images.block = block;
+            images.step = images.block = block;
     }
     return images;
 }
@@ -83,6 +84,7 @@ static void pool_layouts(const trii_ir *ir, const trii_group *group, const trii_
                          trii_layouts *want)
 {
     trii_images order = order_of(ir, group, have);
+    bool channels_last = order.step != order.block || (order.bf16 && trii_onednn_has_bf16());
 
     if (order.block == 1 && order.step == 1)
         return;
@@ -90,7 +92,7 @@ static void pool_layouts(const trii_ir *ir, const trii_group *group, const trii_
         int32_t value = i < group->n_in ? group->in[i] : group->out[i - group->n_in];
         const trii_type *type = &ir->values[value].type;
         const trii_layout *layout =
-            order.bf16 ? trii_cpu_channels_last(type) : trii_cpu_blocked(type, order.block);
+            channels_last ? trii_cpu_channels_last(type) : trii_cpu_blocked(type, order.block);
 
         if (i < group->n_in)
             want->in[i] = layout;

@@ -32,7 +32,11 @@ tri_status trii_onednn_md(const trii_type *type, const trii_layout *layout,
 /* Plain order of dims. */
 tri_status trii_onednn_plain_md(dnnl_data_type_t type, const int64_t *dims, int ndim,
                                 dnnl_memory_desc_t *md_out) TRI_MUST_CHECK;
-/* f32 or bf16. */
+/* reorder_halves.c: a change of layout of 16 bits, by moves of ours. UNSUPPORTED: of blocks of
+ * which none contains the other. */
+tri_status trii_onednn_move_halves(const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to,
+                                   trii_kernel **kernel_out) TRI_MUST_CHECK;
+/* f32; of 16 bits bf16. */
 dnnl_data_type_t trii_onednn_type(tri_dtype dtype);
 /* Whether elements are padded with others that somebody must keep zero. */
 bool trii_onednn_padded(const dnnl_memory_desc_t *md);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "device/cpu/onednn/handles.h"
 #include "device/cpu/variety.h"
 #include "graph/type.h"
@@ -239,9 +240,10 @@ tri_status trii_onednn_plain_md(dnnl_data_type_t type, const int64_t *dims, int 
         "memory descriptor");
 }
 
+/* f16, in which the library does not compute on processors, is 16 bits like others. */
 dnnl_data_type_t trii_onednn_type(tri_dtype dtype)
 {
-    return dtype == TRI_DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
+    return trii_dtype_is_half(dtype) ? dnnl_bf16 : dnnl_f32;
 }
 
 tri_status trii_onednn_md(const trii_type *type, const trii_layout *base,
@@ -271,8 +273,7 @@ static const trii_layout *layout_by_tag(const trii_type *type, dnnl_format_tag_t
 
 const trii_layout *trii_cpu_blocked(const trii_type *type, int block)
 {
-    if (type->dtype != TRI_DTYPE_F32 || type->ndim != 4 || type->shape[1] % block != 0 ||
-        (block != 8 && block != 16))
+    if (type->ndim != 4 || type->shape[1] % block != 0 || (block != 8 && block != 16))
         return NULL;
     return layout_by_tag(type, block == 16 ? dnnl_aBcd16b : dnnl_aBcd8b);
 }
@@ -282,6 +283,15 @@ const trii_layout *trii_cpu_channels_last(const trii_type *type)
     if (type->dtype != TRI_DTYPE_BF16 || type->ndim != 4)
         return NULL;
     return layout_by_tag(type, dnnl_acdb);
+}
+
+const trii_layout *trii_cpu_layout_for(tri_dtype dtype, const trii_layout *base)
+{
+    const trii_layout *found = NULL;
+    dnnl_memory_desc_t md = layout_of(base)->md;
+
+    md.data_type = trii_onednn_type(dtype);
+    return trii_onednn_layout(&md, &found) == TRI_OK ? found : NULL;
 }
 
 /* The largest block that divides the channels. */
@@ -366,6 +376,12 @@ tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
         return status;
     c.from = from != NULL ? layout_of(from)->md : plain;
     c.to = to != NULL ? layout_of(to)->md : plain;
+    if (type->dtype == TRI_DTYPE_F16 ||
+        (type->dtype == TRI_DTYPE_BF16 && !trii_onednn_has_bf16())) {
+        status = trii_onednn_move_halves(&c.from, &c.to, kernel_out);
+        if (status != TRI_ERR_UNSUPPORTED)
+            return status;
+    }
     if (is_varied(&c)) {
         const trii_onednn_arg operands[2] = {{DNNL_ARG_FROM, &c.from, 0}, {DNNL_ARG_TO, &c.to, 1}};
         const bool in_images[2] = {true, true};
