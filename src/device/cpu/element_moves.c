@@ -13,7 +13,6 @@
 #include "base/dtype.h"
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/cpu_parallel.h"
-#include "device/cpu/onednn/onednn.h"
 #include "graph/strides.h"
 
 #define LINE 64         /* bytes of a tile as the result has them */
@@ -314,23 +313,6 @@ static tri_status flip_compile(const trii_ir *ir, const trii_group *group, trii_
     start = (type->shape[dim] - 1) * plain.stride[dim];
     from.stride[dim] *= -1;
     return trii_cpu_move(type, from.stride, start, plain.stride, false, "flip", kernel_out);
-}
-
-static bool is_strided(const trii_layout *layout)
-{
-    return layout != NULL && layout->strides != NULL;
-}
-
-tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, const trii_layout *to,
-                            trii_kernel **kernel_out)
-{
-    trii_strides plain;
-
-    if ((from != NULL && !is_strided(from)) || (to != NULL && !is_strided(to)))
-        return trii_onednn_reorder(type, from, to, kernel_out);
-    trii_strides_plain(type, &plain);
-    return trii_cpu_move(type, from != NULL ? from->strides : plain.stride, 0,
-                         to != NULL ? to->strides : plain.stride, false, "copy", kernel_out);
 }
 
 const trii_cpu_family trii_cpu_flip = {
