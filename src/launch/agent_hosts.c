@@ -286,7 +286,7 @@ static void leave_for_signal(trii_agent *a)
 }
 
 /* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they
- * were told first, so then it stays. */
+ * got first, so then it stays. */
 static tri_status open_worker_store(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;
@@ -314,23 +314,23 @@ static void describe_round(const trii_agent *a, trii_launch_job *job)
     job->new_store = !has_given_ranks(h) && !h->round.mixed;
 }
 
-static void report_failure(trii_agent *a, const char *words)
+static void report_failure(trii_agent *a, const char *what)
 {
     char host[256], why[TRII_ERR_BYTES];
     bool more = a->restarts < a->options->max_restarts;
 
     trii_host_name(host, sizeof(host));
-    snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, words);
+    snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, what);
     trii_hosts_state_enter(&a->hosts->state, TRII_HOSTS_REPORTED);
     trii_rendezvous_tell(a->hosts->rdzv, !more, true, why);
 }
 
 static void worker_failed(trii_agent *a)
 {
-    char words[80];
+    char what[80];
 
-    trii_worker_describe(a->cause, words, sizeof(words));
-    report_failure(a, words);
+    trii_worker_describe(a->cause, what, sizeof(what));
+    report_failure(a, what);
 }
 
 /* Runs the loop until there is news, a signal, or it is late. */
@@ -360,14 +360,14 @@ static void wait_for_other_cause(trii_agent *a)
 static void report_cause(trii_agent *a)
 {
     const trii_failure *failure = trii_attempt_find_cause(a);
-    char words[120];
+    char what[120];
 
     if (failure->blame == TRII_BLAME_VICTIM ||
         (failure->culprit.rank >= 0 && failure->culprit.rank != a->cause->rank))
         wait_for_other_cause(a);
-    trii_failure_describe(failure, words, sizeof(words));
+    trii_failure_describe(failure, what, sizeof(what));
     if (a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0)
-        report_failure(a, words);
+        report_failure(a, what);
 }
 
 /* What the other hosts have reported decides. */

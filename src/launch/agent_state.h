@@ -41,7 +41,7 @@ typedef enum trii_hosts_state {
     TRII_HOSTS_JOINED,   /* it is in a round */
     TRII_HOSTS_REPORTED, /* ... and has told the others that a worker failed here */
     TRII_HOSTS_FINISHED, /* the workers of all hosts have succeeded */
-    TRII_HOSTS_LEFT,     /* the others know that it has gone, or nobody is left to be told */
+    TRII_HOSTS_LEFT,     /* the others know that it has gone, or none is left */
     TRII_HOSTS_STATES
 } trii_hosts_state;
 

@@ -271,7 +271,7 @@ const trii_failure *trii_attempt_find_cause(trii_agent *a)
 void trii_attempt_report(trii_agent *a, bool more)
 {
     const trii_failure *failure;
-    char words[120];
+    char what[120];
 
     trii_attempt_close_streams(a);
     if (a->cause == NULL) {
@@ -285,8 +285,8 @@ void trii_attempt_report(trii_agent *a, bool more)
         return;
     }
     failure = trii_attempt_find_cause(a);
-    trii_failure_describe(failure, words, sizeof(words));
-    trii_run_folder_note(&a->folder, a->cause->rank, words);
+    trii_failure_describe(failure, what, sizeof(what));
+    trii_run_folder_note(&a->folder, a->cause->rank, what);
     trii_failure_report(failure, a->err_sink);
     if (more)
         trii_sink_print(a->err_sink, "trirun: restarting (restart %d of %d)\n", a->restarts + 1,

@@ -74,10 +74,10 @@ void trii_run_folder_remove(trii_run_folder *folder)
 }
 
 static void write_note(const trii_run_folder *folder, const char *name, long long number,
-                       const char *words)
+                       const char *reason)
 {
     char path[TRII_RUN_FOLDER_BYTES + 16], text[200];
-    int n = snprintf(text, sizeof(text), "%lld %s\n", number, words);
+    int n = snprintf(text, sizeof(text), "%lld %s\n", number, reason);
     tri_status status;
 
     snprintf(path, sizeof(path), "%s/%s", folder->path, name);
@@ -85,14 +85,14 @@ static void write_note(const trii_run_folder *folder, const char *name, long lon
     (void)status; /* nothing hangs on it */
 }
 
-void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *words)
+void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *reason)
 {
-    write_note(folder, "cause", rank, words);
+    write_note(folder, "cause", rank, reason);
 }
 
-void trii_run_folder_note_stop(const trii_run_folder *folder, const char *words)
+void trii_run_folder_note_stop(const trii_run_folder *folder, const char *reason)
 {
-    write_note(folder, "stopped", trii_now_ns(), words);
+    write_note(folder, "stopped", trii_now_ns(), reason);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

@@ -17,7 +17,7 @@
 
 enum { MAX_LEAVERS = 8 };
 
-/* What is less was slewed, and changes no order that error files could tell. */
+/* A smaller step was slewed, and does not change the order of timestamps in error files. */
 #define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
 
 static bool ended_by_itself(const trii_worker *w)
@@ -25,7 +25,8 @@ static bool ended_by_itself(const trii_worker *w)
     return trii_worker_failed(w) && (w->was_ending || !w->signalled);
 }
 
-/* It has said what is wrong, and was stopped since a rank that it reached ended before. */
+/* It printed that it made the first NaN, and was stopped because a rank that got it ended before.
+ */
 static bool found_nan(trii_worker *w)
 {
     return trii_worker_failed(w) && !ended_by_itself(w) && trii_culprit_made_nan(w);
@@ -47,7 +48,7 @@ static bool read_error(const trii_failure *f, const trii_worker *worker, char *p
 
 /* --- who ended too early ------------------------------------------------------------------ */
 
-/* Ended well by itself before the failure was seen, or was about to. */
+/* Ended with status 0, by itself, before the failure was seen, or was ending then. */
 static bool has_left(const trii_failure *f, const trii_worker *w)
 {
     if (w->live || trii_worker_failed(w))
@@ -55,7 +56,8 @@ static bool has_left(const trii_failure *f, const trii_worker *w)
     return w->was_ending || (!w->signalled && w->ended_ns <= f->cause->ended_ns);
 }
 
-/* Who joined the job by its record and never left it, and is gone with status 0: the first. */
+/* The first worker that joined the job by its record, never left it (tri_finalize), and ended with
+ * status 0. */
 static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
 {
     trii_worker *early = NULL;
@@ -90,13 +92,13 @@ static const trii_record *waiting_call(const trii_why_job *job, int rank)
     return last->state == TRII_RECORD_RUNNING || last->status == TRI_ERR_PEER_LOST ? last : NULL;
 }
 
-/* The cause waited for a peer or lost one, and one was gone by its own will: that one is the cause.
- * What a program makes of a lost peer is its own: it may end by abort(). */
+/* If the cause waited for a peer or lost one, and a peer had ended early with status 0, that peer
+ * is the cause. The program decides how to end when it lost a peer: it may call abort(). */
 static void find_early_leaver(trii_failure *f, const trii_why_job *job)
 {
     const trii_record *call = NULL;
     trii_worker *early = NULL;
-    char words[256];
+    char what[256];
     int n = 0;
 
     if (f->cause->exit.signal == 0 || has_lost_a_peer(job, f->cause->rank))
@@ -110,9 +112,8 @@ static void find_early_leaver(trii_failure *f, const trii_why_job *job)
              (waiting_call(job, rank) != NULL || has_lost_a_peer(job, rank));
     }
     if (early != NULL && call != NULL) {
-        trii_why_describe(job->ranks[f->cause->rank].log, call, words, sizeof(words));
-        snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s",
-                 words);
+        trii_why_describe(job->ranks[f->cause->rank].log, call, what, sizeof(what));
+        snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s", what);
     } else if (early != NULL) {
         snprintf(f->early, sizeof(f->early), "%d other%s needed it", n, n == 1 ? "" : "s");
     }
@@ -120,8 +121,8 @@ static void find_early_leaver(trii_failure *f, const trii_why_job *job)
         f->cause = early;
 }
 
-/* Who aborted the group of the cause takes its place, however it ended itself: it may have waited
- * for the others, and then its end is our doing. */
+/* The rank that aborted the group of the cause takes its place, however it ended itself: it may
+ * have waited for the others until trirun stopped it. */
 static void find_aborter(trii_failure *f, const trii_why_job *job)
 {
     trii_culprit_find(job, f->workers, f->n_workers, f->cause, &f->culprit);
@@ -132,17 +133,17 @@ static void find_aborter(trii_failure *f, const trii_why_job *job)
 void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
 {
     const trii_worker *w = f->cause;
-    char words[64];
+    char what[64];
 
-    trii_worker_describe(w, words, sizeof(words));
+    trii_worker_describe(w, what, sizeof(what));
     if (f->early[0] == '\0' && f->culprit.rank == w->rank && !ended_by_itself(w))
         snprintf(text_out, bytes, "aborted the group");
     else if (f->early[0] == '\0' && found_nan(f->cause))
         snprintf(text_out, bytes, "made a NaN");
     else if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.rank != w->rank)
-        snprintf(text_out, bytes, "%s after rank %d aborted the group", words, f->culprit.rank);
+        snprintf(text_out, bytes, "%s after rank %d aborted the group", what, f->culprit.rank);
     else if (f->early[0] == '\0')
-        snprintf(text_out, bytes, "%s", words);
+        snprintf(text_out, bytes, "%s", what);
     else
         snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
                  (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
@@ -162,7 +163,7 @@ static void set_cause(trii_failure *f, const trii_why_job *job, trii_worker *wor
     f->blame = trii_culprit_blame(job, worker);
 }
 
-/* Programs let one rank say why all of them end, and any of them may be seen first. */
+/* In some programs one rank prints why all of them end, and any of them may be seen first. */
 static bool says_more(trii_worker *w, trii_worker *than)
 {
     return trii_stream_tail(&than->err, TRII_REPORT_LINES)[0] == '\0' &&
@@ -310,17 +311,17 @@ static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
     for (int i = 0; i < 2; i++) {
         if (!streams[i]->direct || !trii_path_is_full(streams[i]->log.path))
             continue;
-        trii_sink_print(sink,
-                        "  disk     : full, beneath %s: what the worker wrote there failed "
-                        "(with -t, or --log-max-size, trirun writes it and loses what does not "
-                        "fit)\n",
-                        streams[i]->log.path);
+        trii_sink_print(
+            sink,
+            "  disk     : the disk of %s is full: the worker's writes to it failed (with -t "
+            "or --log-max-size trirun writes the file, and drops what does not fit)\n",
+            streams[i]->log.path);
         return;
     }
 }
 
-/* Python prints what it dies of, also where it has written it down: the traceback's last line is
- * among those that the worker printed last, and a reader still sees them. */
+/* Python prints its traceback also where it writes an error file: whether the traceback's last line
+ * is among the last lines of the worker, and still in view. */
 static bool is_shown_above(trii_worker *worker, const char *traceback, const trii_sink *sink)
 {
     size_t end = strlen(traceback), begin;
@@ -405,7 +406,7 @@ static void print_victims(const trii_failure *f, trii_sink *sink)
                         stopped, failed);
 }
 
-/* Others may have failed only because somebody had left early. */
+/* The others may have failed only because a rank had left early. */
 static void print_left_before(const trii_failure *f, trii_sink *sink)
 {
     int shown = 0;

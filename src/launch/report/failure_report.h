@@ -32,8 +32,8 @@ void trii_failure_find_cause(trii_failure *failure);
 /* "was killed by SIGSEGV", "returned 0 after 3.0 s without tri_finalize", "aborted the group": the
  * cause that was found. */
 void trii_failure_describe(const trii_failure *failure, char *text_out, size_t bytes);
-/* Root cause, where, when, its last words, hints, and the number of victims. Also hands the
- * cause's error file to whoever started us (TORCHELASTIC_ERROR_FILE). */
+/* Root cause, where, when, its last lines on stderr, hints, and the number of victims. Also hands
+ * the cause's error file to whoever started us (TORCHELASTIC_ERROR_FILE). */
 void trii_failure_report(const trii_failure *failure, trii_sink *sink);
 /* Names the workers that had ended with status 0 while others went on; for a job that had to be
  * stopped. Nothing if there are none. */

@@ -10,11 +10,11 @@
 #include "launch/rendezvous/rendezvous.h"
 
 /* A round has begun: who was not in the one before it, and who of that is not in this one and was
- * not told as gone. before: n_before agents by rank, NULL at the first; agents: those of `round`,
- * which may be another's by now. */
+ * not reported as gone. before: n_before agents by rank, NULL at the first; agents: those of
+ * `round`, which may be another's by now. */
 void trii_host_events_round(const trii_events *events, int attempt, const trii_rdzv_agent *before,
                             int n_before, const trii_rdzv_round *round);
-/* The agent is told as gone, once. */
+/* Reports the agent as gone, once. */
 void trii_host_events_gone(const trii_events *events, int attempt, trii_rdzv_round *round, int rank,
                            bool left, const char *why);
 

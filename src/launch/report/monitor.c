@@ -182,7 +182,7 @@ void trii_monitor_signal(trii_monitor *m, int number)
     trii_events_put(&m->events, "signal", "\"signal\": \"%s\"", trii_signal_name(number));
 }
 
-void trii_monitor_preemption(trii_monitor *m, const char *host, int64_t left_ms, int told)
+void trii_monitor_preemption(trii_monitor *m, const char *host, int64_t left_ms, int notified)
 {
     char own[256], name[300], seconds[32] = "null", workers[32] = "null";
 
@@ -190,8 +190,8 @@ void trii_monitor_preemption(trii_monitor *m, const char *host, int64_t left_ms,
         trii_host_name(own, sizeof(own));
     if (left_ms >= 0)
         snprintf(seconds, sizeof(seconds), "%.3f", (double)left_ms / 1000);
-    if (told >= 0)
-        snprintf(workers, sizeof(workers), "%d", told);
+    if (notified >= 0)
+        snprintf(workers, sizeof(workers), "%d", notified);
     trii_events_put(&m->events, "notice", "\"host\": %s, \"seconds\": %s, \"workers_told\": %s",
                     trii_json_quote(host != NULL ? host : own, name, sizeof(name)), seconds,
                     workers);

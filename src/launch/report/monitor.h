@@ -1,6 +1,6 @@
 /*
- * monitor.h - what a job tells others while it runs: events, figures, the job file that
- * `trireme ps` shows, and whether it hangs. The agent says what happened; nothing here decides.
+ * monitor.h - what a job publishes while it runs: events, metrics, the job file that `trireme ps`
+ * shows, and whether it hangs. The agent reports what happened; nothing here decides.
  */
 #ifndef TRII_LAUNCH_MONITOR_H
 #define TRII_LAUNCH_MONITOR_H
@@ -52,11 +52,12 @@ void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker)
 /* A signal of the user, to be passed on. */
 void trii_monitor_signal(trii_monitor *monitor, int number);
 /* host: another host that will be taken away, NULL = this one. left_ms: -1 = nobody said when.
- * told: how many workers of this host were told, -1 = another host. */
-void trii_monitor_preemption(trii_monitor *monitor, const char *host, int64_t left_ms, int told);
+ * notified: how many workers of this host were, -1 = another host. */
+void trii_monitor_preemption(trii_monitor *monitor, const char *host, int64_t left_ms,
+                             int notified);
 /* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
 void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
-/* The job is over: its last words are queued. */
+/* The job is over: its last events are queued. */
 void trii_monitor_close(trii_monitor *monitor, int exit_status);
 /* Once they are written, or that has taken too long. */
 void trii_monitor_destroy(trii_monitor *monitor);

@@ -16,8 +16,8 @@ typedef struct trii_binding {
     int n_groups;
 } trii_binding;
 
-/* Reads the shape of the host. how, system: borrowed. Errors: NO_MEMORY. A host that does not tell
- * its shape is one group. */
+/* Reads the topology of the host. how, system: borrowed. Errors: NO_MEMORY. A host that does not
+ * show its topology is one group. */
 tri_status trii_binding_open(trii_binding *binding, const char *how, const char *system,
                              const trii_cpu_set *allowed) TRI_MUST_CHECK;
 void trii_binding_close(trii_binding *binding);
