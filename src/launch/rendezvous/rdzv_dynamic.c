@@ -114,7 +114,7 @@ tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
  * keeps us alive there. INPROGRESS: it is not. */
 static tri_status check_members(trii_rendezvous *r)
 {
-    int64_t now = trii_now_ns();
+    int64_t now = trii_rdzv_now(r);
     trii_rdzv_news news = {.gone = -1};
     trii_rdzv_state s;
     const trii_rdzv_entry *self;
@@ -175,7 +175,7 @@ static tri_status take_master(trii_rendezvous *r, const char *addr, const char *
 static tri_status wait_for_master(trii_rendezvous *r, int64_t deadline_ns)
 {
     static const char *const keys[] = {"MASTER_ADDR", "MASTER_PORT"};
-    int64_t soon = trii_deadline_ms(MASTER_MS);
+    int64_t soon = trii_rdzv_deadline(r, MASTER_MS);
     bool known = r->round.master_addr[0] != '\0' && r->round.mixed;
     char *values[2];
     tri_status status = trii_rdzv_read_keys(
@@ -348,6 +348,13 @@ static tri_status serve_and_watch(trii_rendezvous *r)
     return status == TRI_OK ? trii_rdzv_watch_own(r, "serves") : status;
 }
 
+tri_status trii_rdzv_share_c10d(trii_rendezvous *r)
+{
+    tri_status status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
+
+    return status == TRI_OK ? declare(r) : status;
+}
+
 static tri_status c10d_open(trii_rendezvous *r)
 {
     const tri_store_tcp_options options = {.timeout_ms = r->read_ms};
@@ -355,9 +362,7 @@ static tri_status c10d_open(trii_rendezvous *r)
 
     if (status == TRI_OK)
         status = serve_and_watch(r);
-    if (status == TRI_OK)
-        status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
-    return status == TRI_OK ? declare(r) : status;
+    return status == TRI_OK ? trii_rdzv_share_c10d(r) : status;
 }
 
 static void c10d_describe_place(const trii_launch_options *options, int port, char *text_out,

@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "os/clock.h"
 #include "store/exchange.h"
 
 typedef struct role_info {
@@ -337,7 +336,7 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
 
 tri_status trii_rdzv_exchange(trii_rendezvous *r)
 {
-    int64_t deadline = trii_deadline_ms(r->exchange_ms);
+    int64_t deadline = trii_rdzv_deadline(r, r->exchange_ms);
     tri_status status = trii_rdzv_introduce(r);
 
     if (status == TRI_OK && r->round.group_rank == 0)

@@ -21,8 +21,6 @@
 #include "launch/rendezvous/rdzv_handler.h"
 #include "launch/rendezvous/rdzv_phase.h"
 #include "launch/rendezvous/rendezvous.h"
-#include "os/clock.h"
-#include "os/thread.h"
 #include "store/own_address.h"
 #include "store/tcp_server.h"
 
@@ -87,6 +85,7 @@ struct trii_rendezvous {
     char id[256];
     char node_name[TRII_RDZV_ADDR_BYTES]; /* our own host, for people */
     const trii_rdzv_handler *handler;
+    const trii_rdzv_time *time;
     int64_t join_ms, last_call_ms, close_ms, beat_ms, dead_ms, read_ms;
     int64_t exchange_ms;     /* for the members of a complete round to say who they are */
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
@@ -132,10 +131,20 @@ struct trii_rendezvous {
     char watch_key[64];
 };
 
+static inline int64_t trii_rdzv_now(const trii_rendezvous *r)
+{
+    return r->time->now_ns();
+}
+
+static inline int64_t trii_rdzv_deadline(const trii_rendezvous *r, int64_t timeout_ms)
+{
+    return trii_rdzv_now(r) + timeout_ms * TRII_NS_PER_MS;
+}
+
 /* The store has done what it was asked for. */
 static inline void trii_rdzv_answered(trii_rendezvous *r)
 {
-    atomic_store(&r->answered_ns, trii_now_ns());
+    atomic_store(&r->answered_ns, trii_rdzv_now(r));
 }
 
 /* We serve the agents' store. */
@@ -203,7 +212,6 @@ void trii_rdzv_watch_stop(trii_rendezvous *r);
 /* --- rdzv_join.c --- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
-int64_t trii_rdzv_wall_us(void);
 /* Changes the shared state until it took it: removes the node unless a later round than `round` and
  * its successor is there by now, or closes. */
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
@@ -227,6 +235,8 @@ void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 
 /* --- rdzv_dynamic.c --- */
+/* Once r->base is open: keeps the state in it, and declares our settings. */
+tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Whether all in the state that have said so were started with our --nnodes. Errors: INVALID_ARG.
  */
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;

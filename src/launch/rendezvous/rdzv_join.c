@@ -14,16 +14,15 @@
 #include "base/alloc.h"
 #include "base/grow.h"
 #include "launch/rendezvous/rdzv_pickle.h"
-#include "os/clock.h"
 
 #define POLL_MS 30       /* while a round is being formed, at first */
 #define POLL_LONG_MS 250 /* ... after SOON_MS */
 #define SOON_MS 10000
 #define STEP_MS 2500 /* who looks is never longer between two looks */
 
-int64_t trii_rdzv_wall_us(void)
+static int64_t wall_us(const trii_rendezvous *r)
 {
-    return trii_wall_ns() / 1000;
+    return r->time->wall_ns() / 1000;
 }
 
 tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **kv_out)
@@ -94,7 +93,7 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
 {
     trii_wire_buffer raw = {0};
     tri_status status = r->backend->ops->load(r->backend, &raw);
-    int64_t now = trii_now_ns(), step_ns = now - r->looked_ns;
+    int64_t now = trii_rdzv_now(r), step_ns = now - r->looked_ns;
 
     /* A store that stood still, or we ourselves: then nobody was silent. */
     if (step_ns > STEP_MS * TRII_NS_PER_MS)
@@ -140,10 +139,10 @@ static bool beat_if_due(trii_rendezvous *r, trii_rdzv_state *state)
 {
     trii_rdzv_entry *self = trii_rdzv_find(state, &r->self);
 
-    if (self == NULL || trii_now_ns() - r->beat_ns < r->beat_ms * TRII_NS_PER_MS)
+    if (self == NULL || trii_rdzv_now(r) - r->beat_ns < r->beat_ms * TRII_NS_PER_MS)
         return false;
     self->beats = true;
-    self->beat_us = trii_rdzv_wall_us();
+    self->beat_us = wall_us(r);
     return true;
 }
 
@@ -198,7 +197,7 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
         return status;
     }
     if (beat && won)
-        r->beat_ns = trii_now_ns();
+        r->beat_ns = trii_rdzv_now(r);
     *state_out = state;
     return TRI_OK;
 }
@@ -227,12 +226,12 @@ static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
  */
 static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
 {
-    int64_t now = trii_now_ns(), left_us;
+    int64_t now = trii_rdzv_now(r), left_us;
 
     if (!s->has_deadline)
         return false;
     if (s->deadline_us != r->call_us || r->call_ns == 0) {
-        left_us = s->deadline_us - trii_rdzv_wall_us();
+        left_us = s->deadline_us - wall_us(r);
         if (left_us < 0 || left_us > r->last_call_ms * 1000)
             left_us = r->last_call_ms * 1000;
         r->call_us = s->deadline_us;
@@ -245,7 +244,7 @@ static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
 static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, int64_t *deadline)
 {
     const trii_launch_options *o = r->options;
-    int64_t now = trii_rdzv_wall_us();
+    int64_t now = wall_us(r);
     int n = trii_rdzv_count_participants(s);
     trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
 
@@ -264,7 +263,7 @@ static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, in
     if (self != NULL && self->redundant) {
         if (n < o->max_nodes) { /* there is room again, and new patience */
             self->redundant = false;
-            *deadline = trii_deadline_ms(r->join_ms);
+            *deadline = trii_rdzv_deadline(r, r->join_ms);
             *dirty = true;
         }
         return TRI_OK;
@@ -375,7 +374,7 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
                                  r->id);
     } else if (s.complete && self != NULL && self->participant) {
         status = take_round(r, &s);
-    } else if (trii_now_ns() > *deadline && !(self != NULL && self->redundant)) {
+    } else if (trii_rdzv_now(r) > *deadline && !(self != NULL && self->redundant)) {
         status = too_late(r, &s);
     } else {
         status = r->phase == TRII_RDZV_APPLYING ? trii_rdzv_agrees(r, &s) : TRI_OK;
@@ -389,7 +388,7 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
             atomic_store(&r->came,
                          self != NULL && self->participant ? trii_rdzv_count_participants(&s) : -1);
             if (dirty && won) {
-                r->beat_ns = trii_now_ns();
+                r->beat_ns = trii_rdzv_now(r);
                 /* whoever comes later finds us there, and our declaration */
                 trii_rdzv_enter(r, TRII_RDZV_JOINING);
             }
@@ -408,7 +407,7 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
 
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
-    int64_t start = trii_now_ns(), deadline = trii_deadline_ms(r->join_ms);
+    int64_t start = trii_rdzv_now(r), deadline = trii_rdzv_deadline(r, r->join_ms);
     tri_status status = TRI_OK;
 
     trii_rdzv_end_round(r);
@@ -416,7 +415,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
         status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
-        int64_t poll = trii_now_ns() - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;
+        int64_t poll = trii_rdzv_now(r) - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;
 
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
@@ -425,7 +424,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
             status = step(r, &deadline);
         if (status != TRI_INPROGRESS)
             break;
-        trii_rdzv_pause(r, trii_now_ns() + poll * TRII_NS_PER_MS);
+        trii_rdzv_pause(r, trii_rdzv_deadline(r, poll));
         trii_rdzv_drop_lost(r);
     }
     return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;

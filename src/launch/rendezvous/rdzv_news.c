@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "os/clock.h"
 #include "store/exchange.h"
 
 #define WATCH_MS 3000 /* of one wait for the key */
@@ -107,13 +106,13 @@ static void await_key(trii_rendezvous *r)
         TRII_LOG(TRII_LOG_DEBUG, "launch", "waiting for news of this round");
     trii_mutex_lock(&r->mutex);
     while (again && status == TRI_OK) {
-        int64_t began = trii_now_ns();
+        int64_t began = trii_rdzv_now(r);
 
         trii_mutex_unlock(&r->mutex);
         status = tri_store_wait(own, keys, 1, WATCH_MS);
         trii_mutex_lock(&r->mutex);
         again = status == TRI_ERR_TIMEOUT && r->watch == TRII_WATCH_WAITING &&
-                trii_now_ns() - began >= WATCH_MS / 2 * TRII_NS_PER_MS;
+                trii_rdzv_now(r) - began >= WATCH_MS / 2 * TRII_NS_PER_MS;
         status = again ? TRI_OK : status;
     }
     trii_mutex_unlock(&r->mutex);
@@ -128,13 +127,13 @@ void trii_rdzv_watch_main(void *arg)
     trii_mutex_lock(&r->mutex);
     while (r->watch != TRII_WATCH_QUIT) {
         if (r->watch != TRII_WATCH_WAITING) {
-            trii_cond_wait(&r->changed, &r->mutex);
+            r->time->wait_until(&r->changed, &r->mutex, TRII_NO_DEADLINE);
             continue;
         }
         await_key(r);
         /* news also after a failure: then the first thread looks, and sees it */
         r->watch = r->watch == TRII_WATCH_STOPPING ? TRII_WATCH_IDLE : TRII_WATCH_NEWS;
-        trii_cond_broadcast(&r->changed);
+        r->time->notify(&r->changed);
     }
     trii_mutex_unlock(&r->mutex);
 }
@@ -153,7 +152,7 @@ void trii_rdzv_watch_stop(trii_rendezvous *r)
     (void)status; /* without a store its wait ends by itself */
     trii_mutex_lock(&r->mutex);
     while (r->watch == TRII_WATCH_STOPPING)
-        trii_cond_wait(&r->changed, &r->mutex);
+        r->time->wait_until(&r->changed, &r->mutex, TRII_NO_DEADLINE);
     r->watch = TRII_WATCH_IDLE;
     trii_mutex_unlock(&r->mutex);
     tri_store_unref(r->watch_kv);
@@ -166,7 +165,7 @@ void trii_rdzv_watch_start(trii_rendezvous *r)
     r->watch_kv = tri_store_ref(r->kv);
     trii_mutex_lock(&r->mutex);
     r->watch = TRII_WATCH_WAITING;
-    trii_cond_broadcast(&r->changed);
+    r->time->notify(&r->changed);
     trii_mutex_unlock(&r->mutex);
 }
 
@@ -225,7 +224,7 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
                                int64_t deadline_ns, char **values_out,
                                void (*waits)(trii_rendezvous *r, int key))
 {
-    r->members_ns = trii_now_ns();
+    r->members_ns = trii_rdzv_now(r);
     for (int i = 0; n > MANY_KEYS && i < n_needed; i++) {
         char *value = NULL;
         tri_status status;
@@ -254,7 +253,7 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
             }
         }
         free_values(values_out, n);
-        if (trii_now_ns() > deadline_ns)
+        if (trii_rdzv_now(r) > deadline_ns)
             return TRI_ERR_TIMEOUT;
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
@@ -267,6 +266,6 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
         status = r->handler->check_members(r);
         if (status != TRI_OK)
             return status;
-        trii_rdzv_pause(r, trii_now_ns() + 5 * TRII_NS_PER_MS);
+        trii_rdzv_pause(r, trii_rdzv_deadline(r, 5));
     }
 }

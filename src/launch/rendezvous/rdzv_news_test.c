@@ -66,6 +66,7 @@ static void begin(trii_rendezvous *r, mute_store *store, bool broken)
     trii_store_init(&store->base, &mute_ops, 1000);
     store->broken = broken;
     r->kv = &store->base;
+    r->time = &trii_rdzv_real_time;
     trii_mutex_init(&r->mutex);
     trii_cond_init(&r->changed);
     CHECK_OK(trii_thread_start(&r->watcher, "watcher", trii_rdzv_watch_main, r));

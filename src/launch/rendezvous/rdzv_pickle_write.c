@@ -160,8 +160,24 @@ void trii_base64_write(const void *data, size_t bytes, trii_wire_buffer *out)
     }
 }
 
+/* -1: it is not a digit. */
+static int digit_of(unsigned char c)
+{
+    if (c >= 'A' && c <= 'Z')
+        return c - 'A';
+    if (c >= 'a' && c <= 'z')
+        return c - 'a' + 26;
+    if (c >= '0' && c <= '9')
+        return c - '0' + 52;
+    return c == '+' ? 62 : c == '/' ? 63 : -1;
+}
+
+/* Agents read large states often, so bytes are handed on by the block. */
 tri_status trii_base64_read(const char *text, size_t bytes, trii_wire_buffer *out)
 {
+    unsigned char block[3 * 256];
+    size_t used = 0;
+
     if (bytes % 4 != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "base64 of %zu characters", bytes);
     for (size_t at = 0; at < bytes; at += 4) {
@@ -170,17 +186,22 @@ tri_status trii_base64_read(const char *text, size_t bytes, trii_wire_buffer *ou
 
         if (at + 4 == bytes && text[at + 3] == '=')
             n = text[at + 2] == '=' ? 2 : 3;
-        for (int i = 0; i < 4; i++) {
-            const char *digit =
-                i < n && text[at + (size_t)i] != '\0' ? strchr(digits, text[at + (size_t)i]) : NULL;
+        for (int i = 0; i < n; i++) {
+            int digit = digit_of((unsigned char)text[at + (size_t)i]);
 
-            if (i < n && digit == NULL)
+            if (digit < 0)
                 return TRII_FAIL(TRI_ERR_FORMAT, "character 0x%02x in base64",
                                  (unsigned char)text[at + (size_t)i]);
-            word = word << 6 | (i < n ? (unsigned)(digit - digits) : 0);
+            word = word << 6 | (unsigned)digit;
         }
+        word <<= 6 * (4 - n);
         for (int i = 0; i < n - 1; i++)
-            trii_wire_put_u8(out, word >> (16 - 8 * i) & 255);
+            block[used++] = (unsigned char)(word >> (16 - 8 * i));
+        if (used > sizeof(block) - 3) {
+            trii_wire_put(out, block, used);
+            used = 0;
+        }
     }
+    trii_wire_put(out, block, used);
     return out->failed ? TRI_ERR_NO_MEMORY : TRI_OK;
 }

@@ -17,7 +17,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "os/clock.h"
 #include "store/exchange.h"
 #include "store/tcp_client.h"
 
@@ -211,7 +210,7 @@ static tri_status assemble(trii_rendezvous *r)
     char key[64];
     const char *keys[] = {key};
     char *value = NULL;
-    int64_t deadline = trii_deadline_ms(r->join_ms);
+    int64_t deadline = trii_rdzv_deadline(r, r->join_ms);
     tri_status status;
 
     stopped_key(r, r->round.group_rank, key, sizeof(key));
@@ -298,7 +297,7 @@ static tri_status find_master(trii_rendezvous *r, const char *addr, const char *
 /* Nothing else counts who has come, for the user. */
 static tri_status check_members(trii_rendezvous *r)
 {
-    int64_t now = trii_now_ns();
+    int64_t now = trii_rdzv_now(r);
     char missing[120];
 
     if (now - r->counted_ns >= COUNT_MS * TRII_NS_PER_MS) {

@@ -13,7 +13,6 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
-#include "os/clock.h"
 
 #define LOOK_MS 1000
 #define BARRIER_LOOK_MS 100
@@ -67,6 +66,7 @@ static void emit(trii_rendezvous *r, const trii_rdzv_event *event)
     for (link = &r->events; *link != NULL;)
         link = &(*link)->next;
     *link = item;
+    r->time->notify(&r->changed);
     trii_mutex_unlock(&r->mutex);
     trii_wakeup_signal(r->event_fd);
 }
@@ -90,7 +90,7 @@ bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
 
     trii_mutex_lock(&r->mutex);
     while (r->n_orders == 0 && r->watch != TRII_WATCH_NEWS &&
-           trii_cond_wait_until(&r->changed, &r->mutex, deadline_ns))
+           r->time->wait_until(&r->changed, &r->mutex, deadline_ns))
         ;
     notified = r->n_orders > 0 || r->watch == TRII_WATCH_NEWS;
     trii_mutex_unlock(&r->mutex);
@@ -234,19 +234,22 @@ static void count_us_out(trii_rendezvous *r)
 /* Who serves the store stays until the others know how it ended. */
 static void say_goodbye(trii_rendezvous *r)
 {
-    int64_t deadline = trii_deadline_ms(r->round.mixed ? GOODBYE_MIXED_MS : GOODBYE_MS), n = 0;
+    int64_t deadline = trii_rdzv_deadline(r, r->round.mixed ? GOODBYE_MIXED_MS : GOODBYE_MS), n = 0;
     int others = r->round.group_size - (r->gone >= 0); /* the dead say nothing */
     tri_status status = TRI_OK;
 
     count_us_out(r);
     if (r->round.world_size == 0)
         return; /* there never was a round */
-    while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK && trii_now_ns() < deadline) {
+    while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK &&
+           trii_rdzv_now(r) < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
         if (status == TRI_OK && n >= others &&
             (r->handler->is_awaited == NULL || !r->handler->is_awaited(r)))
             break;
-        trii_sleep_until(trii_now_ns() + 5 * TRII_NS_PER_MS);
+        trii_mutex_lock(&r->mutex); /* orders wait */
+        r->time->wait_until(&r->changed, &r->mutex, trii_rdzv_deadline(r, 5));
+        trii_mutex_unlock(&r->mutex);
     }
 }
 
@@ -435,8 +438,7 @@ static void look_if_due(trii_rendezvous *r)
 
     if (r->handler->watch != NULL && look_ms > r->beat_ms / 2)
         look_ms = r->beat_ms / 2 + 1;
-    trii_rdzv_pause(r, is_on || is_member ? trii_now_ns() + look_ms * TRII_NS_PER_MS
-                                          : TRII_NO_DEADLINE);
+    trii_rdzv_pause(r, is_on || is_member ? trii_rdzv_deadline(r, look_ms) : TRII_NO_DEADLINE);
     trii_mutex_lock(&r->mutex);
     ordered = r->n_orders > 0;
     if (r->watch == TRII_WATCH_NEWS && !is_on)
@@ -452,7 +454,7 @@ void trii_rdzv_main(void *arg)
 {
     trii_rendezvous *r = arg;
     bool alive = true;
-    tri_status status = trii_thread_start(&r->watcher, "rdzv-watch", trii_rdzv_watch_main, r);
+    tri_status status = r->time->start(&r->watcher, "rdzv-watch", trii_rdzv_watch_main, r);
     bool has_watcher = status == TRI_OK;
 
     if (status == TRI_OK)
@@ -470,10 +472,10 @@ void trii_rdzv_main(void *arg)
     }
     trii_mutex_lock(&r->mutex);
     r->watch = TRII_WATCH_QUIT;
-    trii_cond_broadcast(&r->changed);
+    r->time->notify(&r->changed);
     trii_mutex_unlock(&r->mutex);
     if (has_watcher)
-        trii_thread_join(&r->watcher);
+        r->time->join(&r->watcher);
     if (r->backend != NULL)
         r->backend->ops->destroy(r->backend);
     trii_own_address_stop(r->own);

@@ -7,9 +7,15 @@
 #include <stdlib.h>
 
 #include "base/alloc.h"
-#include "os/clock.h"
 #include "os/host.h"
 #include "os/process.h"
+
+const trii_rdzv_time trii_rdzv_real_time = {.now_ns = trii_now_ns,
+                                            .wall_ns = trii_wall_ns,
+                                            .wait_until = trii_cond_wait_until,
+                                            .notify = trii_cond_broadcast,
+                                            .start = trii_thread_start,
+                                            .join = trii_thread_join};
 
 static const trii_rdzv_handler *const handlers[] = {
     [TRII_RDZV_STATIC] = &trii_rdzv_static,
@@ -24,7 +30,7 @@ static void order(trii_rendezvous *r, const trii_rdzv_order *o)
         r->n_orders = 0; /* nobody shall hear of us now */
     if (r->n_orders < TRII_RDZV_ORDERS)
         r->orders[r->n_orders++] = *o;
-    trii_cond_broadcast(&r->changed);
+    r->time->notify(&r->changed);
     trii_mutex_unlock(&r->mutex);
 }
 
@@ -79,7 +85,8 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     r->options = o;
     r->setup = *setup;
     r->event_fd = -1;
-    r->handler = handlers[o->rdzv];
+    r->handler = setup->handler != NULL ? setup->handler : handlers[o->rdzv];
+    r->time = setup->time != NULL ? setup->time : &trii_rdzv_real_time;
     r->server_port = o->rdzv_port > 0 ? o->rdzv_port : trii_rdzv_default_port(o);
     snprintf(r->id, sizeof(r->id), "%s", o->run_id);
     trii_host_name(r->node_name, sizeof(r->node_name));
@@ -92,7 +99,7 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
     if (status == TRI_OK)
         status = trii_wakeup_create(&r->event_fd);
     if (status == TRI_OK)
-        status = trii_thread_start(&r->thread, "rendezvous", trii_rdzv_main, r);
+        status = r->time->start(&r->thread, "rendezvous", trii_rdzv_main, r);
     if (status != TRI_OK) {
         trii_tcp_server_destroy(r->server);
         trii_socket_close(r->event_fd);
@@ -105,22 +112,28 @@ tri_status trii_rendezvous_create(const trii_rdzv_setup *setup, trii_rendezvous 
 
 void trii_rendezvous_destroy(trii_rendezvous *r, int64_t patience_ms)
 {
-    int64_t deadline = trii_deadline_ms(patience_ms);
+    int64_t deadline;
     bool done;
 
     if (r == NULL)
         return;
+    deadline = trii_rdzv_deadline(r, patience_ms);
     order(r, &(trii_rdzv_order){.kind = TRII_ORDER_QUIT});
     for (;;) {
         done = r->phase == TRII_RDZV_DONE;
-        if (done || trii_now_ns() > deadline)
+        if (done || trii_rdzv_now(r) > deadline)
             break;
-        /* the store may be served by this thread's loop, and the end needs it */
-        trii_loop_run_once(r->setup.loop, trii_now_ns() + TRII_NS_PER_MS);
+        if (r->setup.loop != NULL) { /* it may serve the store, and the end needs that */
+            trii_loop_run_once(r->setup.loop, trii_rdzv_deadline(r, 1));
+            continue;
+        }
+        trii_mutex_lock(&r->mutex);
+        r->time->wait_until(&r->changed, &r->mutex, trii_rdzv_deadline(r, 1));
+        trii_mutex_unlock(&r->mutex);
     }
     if (!done)
         return;
-    trii_thread_join(&r->thread);
+    r->time->join(&r->thread);
     trii_tcp_server_destroy(r->server);
     while (r->events != NULL) {
         trii_rdzv_event_list *next = r->events->next;

@@ -13,6 +13,7 @@
 #include "base/err.h"
 #include "launch/cli/options.h"
 #include "launch/rendezvous/rdzv_state.h"
+#include "launch/rendezvous/rdzv_time.h"
 #include "os/loop.h"
 
 /* Of an agent's descriptors: what a worker takes (pipes, files, a process), what the agent itself
@@ -69,10 +70,12 @@ typedef struct trii_rdzv_event {
 
 typedef struct trii_rdzv_setup {
     const trii_launch_options *options; /* borrowed */
-    trii_loop *loop;                    /* where the agents' store is served, if we do */
-    int peer_port;                      /* where peers reach us */
-    char token[17];                     /* which they must know */
-    bool keyed;                         /* and a job key */
+    trii_loop *loop;            /* where the agents' store is served, if we do; else NULL will do */
+    int peer_port;              /* where peers reach us */
+    char token[17];             /* which they must know */
+    bool keyed;                 /* and a job key */
+    const trii_rdzv_time *time; /* NULL = the real one */
+    const struct trii_rdzv_handler *handler; /* NULL = that of the options; for tests */
 } trii_rdzv_setup;
 
 /* Opens the store of the agents if that is our task, and starts the thread. Errors: INVALID_ARG

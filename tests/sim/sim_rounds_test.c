@@ -1,0 +1,258 @@
+/*
+ * sim_rounds_test.c - a hundred agents and more in virtual time: however they come, die, leave, are
+ * cut off and come back, those that live end in one round, each with a rank of its own; and a seed
+ * decides all of it.
+ */
+/* ctest: timeout=120 */
+#include "sim_agents.h"
+
+/* Each scenario runs with some seeds; a failure names the one. */
+#define FOR_SEEDS(n) for (uint64_t seed = 1; seed <= (n); seed++)
+
+static void a_hundred_agents_that_come_within_a_minute_form_one_round(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 100, 100, 100);
+        sim_start_within(&job, 0, 100, 60000);
+        sim_await_round(&job, 100, 65000);
+        sim_run_ms(&job, 20000); /* nobody is taken for dead */
+        for (int i = 0; i < job.n; i++)
+            assert_int_equal(job.agents[i].rounds, 1);
+        sim_job_end(&job);
+    }
+}
+
+static void the_last_call_lets_in_whoever_comes_in_time(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 60, 20, 100);
+        job.conf = "last_call_timeout=10";
+        sim_start_within(&job, 0, 30, 2000);
+        sim_run_ms(&job, 8000);
+        assert_int_equal(sim_count(&job, SIM_RUNNING), 0);
+        sim_await_round(&job, 30, 6000);
+        sim_start_within(&job, 30, 60, 5000); /* late, but there is room */
+        sim_run_ms(&job, 6000);
+        sim_await_round(&job, 60, 30000);
+        sim_job_end(&job);
+    }
+}
+
+static void agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 40, 30, 30);
+        job.peers = true;
+        sim_start_within(&job, 0, 40, 5000);
+        sim_run_ms(&job, 6000);
+        sim_await_round(&job, 30, 5000);
+        sim_run_ms(&job, 5000);
+        assert_int_equal(sim_count(&job, SIM_JOINING), 10);
+        for (int i = 0, killed = 0; i < 40 && killed < 4; i++) {
+            if (job.agents[i].state != SIM_RUNNING)
+                continue;
+            sim_kill(&job.agents[i]);
+            killed++;
+        }
+        sim_run_ms(&job, 3000);
+        sim_await_round(&job, 30, 30000);
+        assert_int_equal(sim_count(&job, SIM_JOINING), 6);
+        sim_job_end(&job);
+    }
+}
+
+static void the_dead_are_seen_by_their_silence_if_nobody_else_sees_them(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 50, 10, 50);
+        sim_start_within(&job, 0, 50, 3000);
+        sim_await_round(&job, 50, 10000);
+        for (int i = 0; i < 5; i++)
+            sim_kill(&job.agents[sim_random(10) + 10 * (uint64_t)i]);
+        sim_run_ms(&job, 10000);
+        assert_int_equal(sim_count(&job, SIM_RUNNING), 45); /* 15 s of silence are allowed */
+        sim_run_ms(&job, 12000);
+        sim_await_round(&job, 45, 30000);
+        sim_job_end(&job);
+    }
+}
+
+static void who_leaves_in_order_is_not_waited_for(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 50, 10, 50);
+        job.conf = "last_call_timeout=5";
+        sim_start_within(&job, 0, 50, 3000);
+        sim_await_round(&job, 50, 10000);
+        for (int i = 0; i < 10; i++)
+            sim_leave(&job.agents[i]);
+        sim_run_ms(&job, 2000);
+        sim_await_round(&job, 40, 10000);
+        for (int i = 10; i < 50; i++)
+            assert_int_equal(job.agents[i].rounds, 2);
+        sim_job_end(&job);
+    }
+}
+
+static void a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 40, 10, 40);
+        job.conf = "last_call_timeout=5";
+        sim_start_within(&job, 0, 40, 3000);
+        sim_await_round(&job, 40, 10000);
+        for (int i = 0; i < 8; i++)
+            sim_cut(&job.agents[i], true);
+        sim_run_ms(&job, 8000);
+        for (int i = 0; i < 8; i++)
+            sim_cut(&job.agents[i], false);
+        sim_run_ms(&job, 10000);
+        assert_true(sim_is_one_round(&job));
+        assert_int_equal(job.agents[0].rounds, 1);
+        for (int i = 0; i < 8; i++)
+            sim_cut(&job.agents[i], true);
+        sim_run_ms(&job, 30000);
+        for (int i = 8; i < 40; i++)
+            assert_int_equal(job.agents[i].size, 32); /* the others go on */
+        for (int i = 0; i < 8; i++)
+            sim_cut(&job.agents[i], false);
+        sim_run_ms(&job, 5000);
+        sim_await_round(&job, 40, 60000);
+        sim_job_end(&job);
+    }
+}
+
+static void all_succeed_together(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 60, 60, 60);
+        sim_start_within(&job, 0, 60, 2000);
+        sim_await_round(&job, 60, 10000);
+        for (int i = 0; i < job.n; i++) {
+            assert_int_equal(sim_count(&job, SIM_SUCCEEDED), 0); /* before the last */
+            job.agents[i].state = SIM_FINISHING;
+            trii_rendezvous_finish(job.agents[i].rdzv);
+            sim_run_ms(&job, (int64_t)sim_random(50));
+        }
+        sim_run_ms(&job, 3000);
+        assert_int_equal(sim_count(&job, SIM_SUCCEEDED), 60);
+        sim_job_end(&job);
+    }
+}
+
+/* What happens to one of the agents next. */
+static void disturb(sim_job *job)
+{
+    sim_agent *agent = &job->agents[sim_random((uint64_t)job->n)];
+
+    if (agent->rdzv == NULL) {
+        if (agent->start_ns == 0)
+            sim_start_within(job, agent->id, agent->id + 1, 5000);
+        return;
+    }
+    switch (sim_random(4)) {
+    case 0:
+        sim_kill(agent);
+        break;
+    case 1:
+        if (agent->state == SIM_RUNNING)
+            sim_leave(agent);
+        break;
+    case 2:
+        if (agent->state == SIM_RUNNING)
+            trii_rendezvous_tell(agent->rdzv, false, true, "a worker failed");
+        if (agent->state == SIM_RUNNING)
+            sim_stop_workers(agent);
+        break;
+    default:
+        sim_cut(agent, !agent->link.cut);
+        break;
+    }
+}
+
+static uint64_t random_minute(uint64_t seed)
+{
+    sim_job job;
+    uint64_t trace;
+
+    sim_job_begin(&job, seed, 40, 2, 40);
+    job.conf = "last_call_timeout=5,join_timeout=300";
+    job.peers = seed % 2 == 0;
+    sim_start_within(&job, 0, 40, 3000);
+    for (int64_t until = sim_now() + 60 * TRII_NS_PER_S; sim_now() < until;) {
+        sim_run_ms(&job, 500 + (int64_t)sim_random(2000));
+        disturb(&job);
+    }
+    for (int i = 0; i < job.n; i++) /* and then all is well */
+        sim_cut(&job.agents[i], false);
+    sim_run_ms(&job, 10000); /* who leaves has left */
+    for (int i = 0; i < job.n; i++) {
+        if (job.agents[i].rdzv == NULL && job.agents[i].start_ns == 0)
+            sim_start_within(&job, i, i + 1, 1000);
+    }
+    sim_run_ms(&job, 3000);
+    sim_await_round(&job, 40, 120000);
+    sim_run_ms(&job, 5000);
+    assert_true(sim_is_one_round(&job));
+    trace = job.trace;
+    sim_job_end(&job);
+    return trace;
+}
+
+static void after_a_random_minute_all_are_in_one_round(void **state)
+{
+    (void)state;
+    FOR_SEEDS(3)
+    random_minute(seed);
+}
+
+static void the_same_seed_gives_the_same_minute(void **state)
+{
+    uint64_t trace = random_minute(7);
+
+    (void)state;
+    assert_true(random_minute(7) == trace);
+    assert_true(random_minute(8) != trace);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_hundred_agents_that_come_within_a_minute_form_one_round),
+    cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
+    cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
+    cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
+    cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
+    cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
+    cmocka_unit_test(all_succeed_together),
+    cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
+    cmocka_unit_test(the_same_seed_gives_the_same_minute),
+};
+
+TEST_MAIN(tests)
