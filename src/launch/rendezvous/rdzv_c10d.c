@@ -15,8 +15,9 @@ static const char nothing[] = "Y2FuaW1hZGFt"; /* PyTorch's word for it */
 
 typedef struct c10d {
     trii_rdzv_backend base;
-    char *token; /* what was there at the last load */
+    char *token; /* what was there at the last load, */
     size_t token_bytes;
+    trii_wire_buffer state; /* ... and what it means: agents that wait read the same often */
     char key[];
 } c10d;
 
@@ -25,6 +26,19 @@ static void keep(c10d *self, void *value, size_t bytes)
     trii_free(self->token);
     self->token = value;
     self->token_bytes = bytes;
+}
+
+/* A failure leaves nothing. */
+static tri_status decode(c10d *self, const char *value, size_t bytes)
+{
+    tri_status status = TRI_OK;
+
+    self->state.used = 0;
+    if (bytes != sizeof(nothing) - 1 || memcmp(value, nothing, bytes) != 0)
+        status = trii_base64_read(value, bytes, &self->state);
+    if (status != TRI_OK)
+        trii_wire_buffer_fini(&self->state);
+    return status;
 }
 
 static tri_status load(trii_rdzv_backend *base, trii_wire_buffer *state_out)
@@ -41,10 +55,15 @@ static tri_status load(trii_rdzv_backend *base, trii_wire_buffer *state_out)
         status = tri_store_get(base->store, self->key, 0, &value, &bytes);
     if (status != TRI_OK)
         return status;
+    if (self->token == NULL || bytes != self->token_bytes || memcmp(value, self->token, bytes) != 0)
+        status = decode(self, value, bytes);
+    if (status != TRI_OK) {
+        tri_store_free(value); /* so that the next load fails likewise */
+        return status;
+    }
     keep(self, value, bytes);
-    if (bytes == sizeof(nothing) - 1 && memcmp(value, nothing, bytes) == 0)
-        return TRI_OK;
-    return trii_base64_read(value, bytes, state_out);
+    trii_wire_put(state_out, self->state.data, self->state.used);
+    return state_out->failed ? TRI_ERR_NO_MEMORY : TRI_OK;
 }
 
 static tri_status swap(trii_rdzv_backend *base, const void *state, size_t bytes, bool *won_out)
@@ -64,7 +83,11 @@ static tri_status swap(trii_rdzv_backend *base, const void *state, size_t bytes,
                                    text.data, text.used, &value, &value_bytes);
     if (status == TRI_OK) {
         *won_out = value_bytes == text.used && memcmp(value, text.data, text.used) == 0;
-        keep(self, value, value_bytes);
+        status = decode(self, value, value_bytes);
+        if (status == TRI_OK)
+            keep(self, value, value_bytes);
+        else
+            tri_store_free(value);
     }
     trii_wire_buffer_fini(&text);
     return status;
@@ -76,6 +99,7 @@ static void destroy(trii_rdzv_backend *base)
 
     tri_store_unref(base->store);
     trii_free(self->token);
+    trii_wire_buffer_fini(&self->state);
     trii_free(self);
 }
 

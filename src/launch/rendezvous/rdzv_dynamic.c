@@ -18,7 +18,8 @@
 
 #define MASTER_MS                                                                                  \
     3000 /* a torchrun agent that was rank 0 before does not say again where its store is */
-#define MEMBERS_MS 300 /* between two looks at who is there, while one of them is waited for */
+#define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */
+#define MEMBERS_EACH_MS 2 /* ... and for each of them */
 
 /* --- the same job --- */
 
@@ -120,7 +121,7 @@ static tri_status check_members(trii_rendezvous *r)
     const trii_rdzv_entry *self;
     tri_status status;
 
-    if (now - r->members_ns < MEMBERS_MS * TRII_NS_PER_MS)
+    if (now - r->members_ns < (MEMBERS_MS + MEMBERS_EACH_MS * r->round.group_size) * TRII_NS_PER_MS)
         return TRI_OK;
     r->members_ns = now;
     status = trii_rdzv_look(r, &s);
@@ -250,6 +251,19 @@ static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
     snprintf(event_out->why, sizeof(event_out->why), "%s", why != NULL ? why : "");
 }
 
+/* Who follows us does not look by itself. */
+static void announce(trii_rendezvous *r, const trii_rdzv_state *s, const trii_rdzv_event *event)
+{
+    trii_rdzv_news news = {.over = event->kind == TRII_RDZV_ENDED, .gone = -1};
+
+    if (s->round != r->round.number || trii_rdzv_find(s, &r->self) == NULL)
+        return; /* it is about us alone */
+    for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
+        news.gone = trii_rdzv_find(s, &r->nodes[i]) == NULL ? i : -1;
+    snprintf(news.why, sizeof(news.why), "%.*s", (int)sizeof(news.why) - 1, event->why);
+    trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
+}
+
 static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
 {
     trii_rdzv_state s;
@@ -258,6 +272,8 @@ static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
     if (status != TRI_OK)
         return status;
     find_change(r, &s, event_out);
+    if (event_out->kind != TRII_RDZV_NOTHING && trii_rdzv_leads(r))
+        announce(r, &s, event_out);
     trii_rdzv_state_fini(&s);
     return TRI_OK;
 }

@@ -8,6 +8,7 @@
  *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round
  *   rdzv_exchange.c  what its members say of themselves before it begins
  *   rdzv_news.c      ... and afterwards
+ *   rdzv_beats.c     how they show that they live
  *   rdzv_server.c    the agents' store
  */
 #ifndef TRII_RDZV_INTERNAL_H
@@ -21,6 +22,7 @@
 #include "launch/rendezvous/rdzv_handler.h"
 #include "launch/rendezvous/rdzv_phase.h"
 #include "launch/rendezvous/rendezvous.h"
+#include "store/exchange.h"
 #include "store/own_address.h"
 #include "store/tcp_server.h"
 
@@ -50,11 +52,11 @@ typedef struct trii_rdzv_order {
 
 /* For how long a node did not say that it lives, by our own clock: those of hosts differ. Time in
  * which we did not look does not count. */
-typedef struct trii_rdzv_watched {
+typedef struct trii_rdzv_observed {
     trii_rdzv_node node;
     int64_t beat_us, silent_ns;
     uint64_t look; /* in which it was there last */
-} trii_rdzv_watched;
+} trii_rdzv_observed;
 
 typedef struct trii_rdzv_event_list {
     trii_rdzv_event event;
@@ -116,9 +118,11 @@ struct trii_rendezvous {
     int64_t looked_ns;        /* when the shared state was last read */
     int64_t members_ns;       /* when we last looked whether the members are there */
     int64_t call_us, call_ns; /* the last call's end that was seen last, and when first */
-    trii_rdzv_watched *watched;
-    int n_watched, watched_room;
-    int watched_next; /* where the next node of the state is likely to be */
+    trii_wire_buffer raw;     /* the shared state as it was read last, */
+    trii_rdzv_state state;    /* ... and what it means */
+    trii_rdzv_observed *observed;
+    int n_observed, observed_room;
+    int observed_next; /* where the next node of the state is likely to be */
     uint64_t n_looks;
     int gone;              /* rank of an agent that is dead; -1 = none */
     trii_rdzv_round round; /* the last one */
@@ -126,8 +130,14 @@ struct trii_rendezvous {
     int waited_rank;       /* who did not say yet how many workers it has */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
-    trii_thread watcher;   /* waits for the key that says that there is news */
-    tri_store *watch_kv;   /* that round's keys; NULL = it has none to wait for */
+    uint64_t jitter;
+    char watched[48];        /* a follower: what the watchers' key had last, */
+    int64_t watched_seen_ns; /* ... and when that was new */
+    int64_t n_beats;         /* what we have written into our own key, or the watchers' */
+    int64_t *beats;      /* a watcher: of each member that which is in the state; 2 group_size */
+    int64_t carried_ns;  /* ... and when we looked at the keys */
+    trii_thread watcher; /* waits for the key that says that there is news */
+    tri_store *watch_kv; /* that round's keys; NULL = it has none to wait for */
     char watch_key[64];
 };
 
@@ -208,6 +218,25 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
 void trii_rdzv_watch_main(void *arg);
 void trii_rdzv_watch_start(trii_rendezvous *r);
 void trii_rdzv_watch_stop(trii_rendezvous *r);
+
+/* --- rdzv_beats.c --- */
+/* About that much, other than the other agents: between nine and eleven tenths. */
+int64_t trii_rdzv_jitter_ms(trii_rendezvous *r, int64_t ms);
+/* A round begins. */
+void trii_rdzv_beats_begin(trii_rendezvous *r);
+/* Others look at the shared state for us. */
+bool trii_rdzv_follows(const trii_rendezvous *r);
+/* We look at it for others. */
+bool trii_rdzv_leads(const trii_rendezvous *r);
+/* How often a follower asks for news. */
+int64_t trii_rdzv_follow_ms(const trii_rendezvous *r);
+/* Carries out `news`, and in the same exchange a follower shows that it lives. */
+tri_status trii_rdzv_follow(trii_rendezvous *r, trii_store_call *news) TRI_MUST_CHECK;
+/* Who leads takes over into the state which followers live, now and then; and once it is written.
+ */
+tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state,
+                                 bool *dirty) TRI_MUST_CHECK;
+void trii_rdzv_beats_carried(trii_rendezvous *r);
 
 /* --- rdzv_join.c --- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */

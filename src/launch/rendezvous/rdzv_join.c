@@ -18,7 +18,9 @@
 #define POLL_MS 30       /* while a round is being formed, at first */
 #define POLL_LONG_MS 250 /* ... after SOON_MS */
 #define SOON_MS 10000
-#define STEP_MS 2500 /* who looks is never longer between two looks */
+#define POLL_EACH_MS 2    /* ... and for each node that is there, */
+#define POLL_MOST_MS 2000 /* ... but no more than this */
+#define STEP_MS 2500      /* who looks is never longer between two looks */
 
 static int64_t wall_us(const trii_rendezvous *r)
 {
@@ -48,28 +50,28 @@ int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 
 /* What we know of a node, which is new to us if need be; NULL: too little memory. The state keeps
  * its order from look to look, so it is mostly where the last search ended. */
-static trii_rdzv_watched *watched_of(trii_rendezvous *r, const trii_rdzv_entry *e)
+static trii_rdzv_observed *observed_of(trii_rendezvous *r, const trii_rdzv_entry *e)
 {
-    for (int i = 0; i < r->n_watched; i++) {
-        int at = (r->watched_next + i) % r->n_watched;
+    for (int i = 0; i < r->n_observed; i++) {
+        int at = (r->observed_next + i) % r->n_observed;
 
-        if (trii_rdzv_node_same(&r->watched[at].node, &e->node)) {
-            r->watched_next = at + 1;
-            return &r->watched[at];
+        if (trii_rdzv_node_same(&r->observed[at].node, &e->node)) {
+            r->observed_next = at + 1;
+            return &r->observed[at];
         }
     }
-    if (trii_array_grow(&r->watched, &r->watched_room, r->n_watched, 64, sizeof(*r->watched),
+    if (trii_array_grow(&r->observed, &r->observed_room, r->n_observed, 64, sizeof(*r->observed),
                         "rendezvous") != TRI_OK)
         return NULL;
-    r->watched_next = r->n_watched + 1;
-    r->watched[r->n_watched] = (trii_rdzv_watched){.node = e->node, .beat_us = e->beat_us};
-    return &r->watched[r->n_watched++];
+    r->observed_next = r->n_observed + 1;
+    r->observed[r->n_observed] = (trii_rdzv_observed){.node = e->node, .beat_us = e->beat_us};
+    return &r->observed[r->n_observed++];
 }
 
 /* step_ns: since our last look. */
 static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e, int64_t step_ns)
 {
-    trii_rdzv_watched *w = watched_of(r, e);
+    trii_rdzv_observed *w = observed_of(r, e);
 
     if (w == NULL)
         return false;
@@ -82,33 +84,54 @@ static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e, int64_t step
 /* Who was not in the state this time. */
 static void forget_gone(trii_rendezvous *r)
 {
-    for (int i = 0; i < r->n_watched; i++) {
-        if (r->watched[i].look != r->n_looks)
-            r->watched[i--] = r->watched[--r->n_watched];
+    for (int i = 0; i < r->n_observed; i++) {
+        if (r->observed[i].look != r->n_looks)
+            r->observed[i--] = r->observed[--r->n_observed];
     }
+}
+
+/* The state is mostly what it was at the last look. */
+static tri_status read_state(trii_rendezvous *r, trii_rdzv_state *state_out)
+{
+    trii_wire_buffer raw = {0};
+    tri_status status = r->backend->ops->load(r->backend, &raw);
+
+    if (status == TRI_OK && (raw.used != r->raw.used || raw.used == 0 ||
+                             memcmp(raw.data, r->raw.data, raw.used) != 0)) {
+        trii_rdzv_state_fini(&r->state);
+        if (raw.used > 0)
+            status = trii_rdzv_pickle_read(raw.data, raw.used, &r->state);
+        trii_wire_buffer_fini(&r->raw);
+        if (status == TRI_OK) {
+            r->raw = raw;
+            raw = (trii_wire_buffer){0};
+        }
+    }
+    trii_wire_buffer_fini(&raw);
+    return status == TRI_OK ? trii_rdzv_state_copy(&r->state, state_out) : status;
 }
 
 /* Reads it and takes out who is silent. dirty_out: it was changed. */
 static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_out)
 {
-    trii_wire_buffer raw = {0};
-    tri_status status = r->backend->ops->load(r->backend, &raw);
-    int64_t now = trii_rdzv_now(r), step_ns = now - r->looked_ns;
+    tri_status status;
+    int64_t now, step_ns;
+
+    trii_rdzv_state_init(state);
+    status = read_state(r, state);
+    now = trii_rdzv_now(r);
+    step_ns = now - r->looked_ns;
 
     /* A store that stood still, or we ourselves: then nobody was silent. */
     if (step_ns > STEP_MS * TRII_NS_PER_MS)
         step_ns = 0;
     r->looked_ns = now;
-    trii_rdzv_state_init(state);
     *dirty_out = false;
-    if (status == TRI_OK && raw.used > 0)
-        status = trii_rdzv_pickle_read(raw.data, raw.used, state);
-    trii_wire_buffer_fini(&raw);
     if (status != TRI_OK)
         return status;
     trii_rdzv_answered(r);
     r->n_looks++;
-    r->watched_next = 0;
+    r->observed_next = 0;
     for (int i = 0; i < state->n; i++) {
         trii_rdzv_node node = state->entries[i].node;
 
@@ -189,8 +212,9 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
 
     if (status != TRI_OK)
         return status;
+    status = trii_rdzv_carry_beats(r, &state, &dirty);
     beat = beat_if_due(r, &state);
-    if (dirty || beat)
+    if (status == TRI_OK && (dirty || beat))
         status = save(r, &state, &won);
     if (status != TRI_OK) {
         trii_rdzv_state_fini(&state);
@@ -198,6 +222,8 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
     }
     if (beat && won)
         r->beat_ns = trii_rdzv_now(r);
+    if (won)
+        trii_rdzv_beats_carried(r);
     *state_out = state;
     return TRI_OK;
 }
@@ -405,6 +431,17 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
     return status;
 }
 
+/* The store of many agents would be asked more often than it can answer. */
+static int64_t poll_ms(const trii_rendezvous *r, int64_t start_ns)
+{
+    bool soon = trii_rdzv_now(r) - start_ns < SOON_MS * TRII_NS_PER_MS;
+    int64_t least = soon ? POLL_MS : POLL_LONG_MS, many = r->n_observed * POLL_EACH_MS;
+
+    if (many < least)
+        return least;
+    return many < POLL_MOST_MS ? many : POLL_MOST_MS;
+}
+
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
     int64_t start = trii_rdzv_now(r), deadline = trii_rdzv_deadline(r, r->join_ms);
@@ -415,8 +452,6 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
         status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
-        int64_t poll = trii_rdzv_now(r) - start < SOON_MS * TRII_NS_PER_MS ? POLL_MS : POLL_LONG_MS;
-
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
         status = trii_rdzv_check_own(r);
@@ -424,7 +459,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
             status = step(r, &deadline);
         if (status != TRI_INPROGRESS)
             break;
-        trii_rdzv_pause(r, trii_rdzv_deadline(r, poll));
+        trii_rdzv_pause(r, trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, poll_ms(r, start))));
         trii_rdzv_drop_lost(r);
     }
     return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;

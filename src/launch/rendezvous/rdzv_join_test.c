@@ -114,8 +114,10 @@ static void the_silent_are_found_among_many_that_live(void **state)
         assert_int_equal(trii_rdzv_count_participants(&s), NODES - 2);
         trii_rdzv_state_fini(&s);
     }
-    assert_int_equal(r.n_watched, NODES - 3);
-    trii_free(r.watched);
+    assert_int_equal(r.n_observed, NODES - 3);
+    trii_free(r.observed);
+    trii_wire_buffer_fini(&r.raw);
+    trii_rdzv_state_fini(&r.state);
     trii_wire_buffer_fini(&b.raw);
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "store/exchange.h"
 
+#define NOTIFY_AT_ONCE 64
 #define WATCH_MS 3000 /* of one wait for the key */
 
 static void news_key(char *key, size_t bytes, int64_t number, int rank)
@@ -21,38 +22,51 @@ static void news_key(char *key, size_t bytes, int64_t number, int rank)
         snprintf(key, bytes, "trireme/%lld/wake/%d", (long long)number, rank);
 }
 
+/* Has all n members look, some in one exchange. */
+static tri_status notify_members(tri_store *kv, int64_t number, int n)
+{
+    tri_status status = TRI_OK;
+
+    for (int from = 0; from < n && status == TRI_OK; from += NOTIFY_AT_ONCE) {
+        trii_store_call calls[NOTIFY_AT_ONCE];
+        char keys[NOTIFY_AT_ONCE][64];
+        int k = n - from < NOTIFY_AT_ONCE ? n - from : NOTIFY_AT_ONCE;
+
+        for (int i = 0; i < k; i++) {
+            news_key(keys[i], sizeof(keys[i]), number, from + i);
+            calls[i] = (trii_store_call){.kind = TRII_STORE_SET, .key = keys[i], .text = "1"};
+        }
+        status = trii_store_exchange(kv, calls, k, NULL, 0, 0, NULL, NULL);
+    }
+    return status;
+}
+
+/* Who is not the first has nothing to add: the first notifies all. */
 void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news)
 {
     char key[64], text[TRII_ERR_BYTES];
     void *value;
     size_t bytes;
+    bool first = false;
     tri_status status;
 
     snprintf(text, sizeof(text), "%d %d %d %d %s", news->over, news->counts, news->gone, news->left,
              news->why);
     news_key(key, sizeof(key), number, -1);
     status = tri_store_compare_set(kv, key, "", 0, text, strlen(text), &value, &bytes);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
+        first = bytes == strlen(text) && memcmp(value, text, bytes) == 0;
         tri_store_free(value);
-    for (int i = 0; i < n && status == TRI_OK; i++) {
-        news_key(key, sizeof(key), number, i);
-        status = tri_store_set(kv, key, "1", 1);
     }
+    if (first)
+        status = notify_members(kv, number, n);
     /* A store that is gone is noticed by whoever needs it next. */
     (void)status;
 }
 
 tri_status trii_rdzv_notify_all(trii_rendezvous *r)
 {
-    tri_status status = TRI_OK;
-
-    for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
-        char key[64];
-
-        news_key(key, sizeof(key), r->round.number, i);
-        status = tri_store_set(r->kv, key, "1", 1);
-    }
-    return status;
+    return notify_members(r->kv, r->round.number, r->round.group_size);
 }
 
 static void parse_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out)
@@ -80,7 +94,7 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
     tri_status status;
 
     news_key(key, sizeof(key), r->round.number, -1);
-    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
+    status = trii_rdzv_follow(r, &call);
     *there_out = status == TRI_OK && call.value != NULL;
     if (*there_out)
         parse_news(r, call.value, news_out);
@@ -266,6 +280,7 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
         status = r->handler->check_members(r);
         if (status != TRI_OK)
             return status;
-        trii_rdzv_pause(r, trii_rdzv_deadline(r, 5));
+        trii_rdzv_pause(r,
+                        trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, 5 + r->round.group_size / 4)));
     }
 }

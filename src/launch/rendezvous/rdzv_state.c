@@ -21,6 +21,22 @@ void trii_rdzv_state_fini(trii_rdzv_state *state)
     trii_rdzv_state_init(state);
 }
 
+tri_status trii_rdzv_state_copy(const trii_rdzv_state *state, trii_rdzv_state *copy_out)
+{
+    trii_rdzv_entry *entries = NULL;
+
+    if (state->n > 0) {
+        entries = trii_alloc((size_t)state->n, sizeof(*entries), "rendezvous");
+        if (entries == NULL)
+            return TRI_ERR_NO_MEMORY;
+        memcpy(entries, state->entries, (size_t)state->n * sizeof(*entries));
+    }
+    *copy_out = *state;
+    copy_out->entries = entries;
+    copy_out->room = state->n;
+    return TRI_OK;
+}
+
 bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b)
 {
     return trii_rdzv_node_compare(a, b) == 0;

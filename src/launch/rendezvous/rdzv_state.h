@@ -35,6 +35,9 @@ typedef struct trii_rdzv_state {
 
 void trii_rdzv_state_init(trii_rdzv_state *state);
 void trii_rdzv_state_fini(trii_rdzv_state *state);
+/* copy_out: as trii_rdzv_state_init left it, also after a failure. Errors: NO_MEMORY. */
+tri_status trii_rdzv_state_copy(const trii_rdzv_state *state,
+                                trii_rdzv_state *copy_out) TRI_MUST_CHECK;
 bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b);
 /* PyTorch's order, by which ranks are given. */
 int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b);

@@ -200,6 +200,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
         return;
     }
     trii_rdzv_enter(r, TRII_RDZV_RUNNING);
+    trii_rdzv_beats_begin(r);
     r->gone = -1;
     event.round = r->round;
     emit(r, &event);
@@ -408,7 +409,7 @@ static void look(trii_rendezvous *r)
         emit(r, &event);
         return;
     }
-    if (status == TRI_OK && r->handler->watch != NULL)
+    if (status == TRI_OK && r->handler->watch != NULL && !trii_rdzv_follows(r))
         status = look_at_state(r);
     if (status != TRI_OK)
         fail(r, finishing);
@@ -430,15 +431,24 @@ static bool handle_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
     return o->kind != TRII_ORDER_QUIT;
 }
 
+static int64_t look_ms(const trii_rendezvous *r)
+{
+    /* The last of ours to succeed notifies all; torchrun's does not. */
+    bool barrier = r->phase == TRII_RDZV_FINISHING && !trii_rdzv_leads(r);
+    int64_t ms = barrier ? BARRIER_LOOK_MS : LOOK_MS;
+
+    if (trii_rdzv_follows(r))
+        return trii_rdzv_follow_ms(r);
+    return r->handler->watch != NULL && ms > r->beat_ms / 2 ? r->beat_ms / 2 + 1 : ms;
+}
+
 static void look_if_due(trii_rendezvous *r)
 {
     bool ordered, is_on = trii_rdzv_phase_is_on(r->phase);
     bool is_member = r->handler->watch != NULL && trii_rdzv_phase_is_member(r->phase);
-    int64_t look_ms = r->phase == TRII_RDZV_FINISHING ? BARRIER_LOOK_MS : LOOK_MS;
-
-    if (r->handler->watch != NULL && look_ms > r->beat_ms / 2)
-        look_ms = r->beat_ms / 2 + 1;
-    trii_rdzv_pause(r, is_on || is_member ? trii_rdzv_deadline(r, look_ms) : TRII_NO_DEADLINE);
+    trii_rdzv_pause(r, is_on || is_member
+                           ? trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, look_ms(r)))
+                           : TRII_NO_DEADLINE);
     trii_mutex_lock(&r->mutex);
     ordered = r->n_orders > 0;
     if (r->watch == TRII_WATCH_NEWS && !is_on)
@@ -481,7 +491,10 @@ void trii_rdzv_main(void *arg)
     trii_own_address_stop(r->own);
     tri_store_unref(r->base);
     trii_free(r->nodes);
-    trii_free(r->watched);
+    trii_free(r->beats);
+    trii_wire_buffer_fini(&r->raw);
+    trii_rdzv_state_fini(&r->state);
+    trii_free(r->observed);
     trii_free(r->round.agents);
     trii_rdzv_enter(r, TRII_RDZV_DONE);
 }
