@@ -2,6 +2,7 @@
  * alloc.c - see alloc.h. Counters are relaxed atomics: they cost a nanosecond and the
  * hot paths allocate nothing.
  */
+/* build: leaf */
 #include "base/alloc.h"
 
 #include <stdatomic.h>

@@ -2,6 +2,7 @@
  * dtype.c - see dtype.h. IEEE 754 binary16 by integer arithmetic, so that every
  * processor gives the same bits.
  */
+/* build: hot leaf */
 #include "base/dtype.h"
 
 static const struct {

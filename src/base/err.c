@@ -1,6 +1,7 @@
 /*
  * err.c - see err.h.
  */
+/* build: leaf */
 #include "base/err.h"
 
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /*
  * grow.c - see grow.h.
  */
+/* build: leaf */
 #include "base/grow.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * log.c - see log.h. The specification is parsed once, at the first use.
  */
+/* build: leaf */
 #include "base/log.h"
 
 #include <stdarg.h>

@@ -1,6 +1,7 @@
 /*
  * note.c - see note.h.
  */
+/* build: leaf */
 #include "base/note.h"
 
 #include "base/param.h"

@@ -1,6 +1,7 @@
 /*
  * param.c - see param.h.
  */
+/* build: leaf */
 #include "base/param.h"
 
 #include <errno.h>

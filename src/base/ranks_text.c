@@ -1,6 +1,7 @@
 /*
  * ranks_text.c - see ranks_text.h.
  */
+/* build: leaf */
 #include "base/ranks_text.h"
 
 #include <stdio.h>

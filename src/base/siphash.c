@@ -1,6 +1,7 @@
 /*
  * siphash.c - see siphash.h.
  */
+/* build: leaf */
 #include "base/siphash.h"
 
 typedef struct sip_state {

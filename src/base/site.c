@@ -1,6 +1,7 @@
 /*
  * site.c - see site.h.
  */
+/* build: hot leaf */
 #include "base/site.h"
 
 #include <stddef.h>

@@ -1,6 +1,7 @@
 /*
  * matching.c - see matching.h.
  */
+/* build: hot leaf */
 #include "engines/matching.h"
 
 #include <string.h>

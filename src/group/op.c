@@ -2,6 +2,7 @@
  * op.c - what engine.h promises on the front's side: calls in words, the group's
  * first failure, the end of an operation.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>

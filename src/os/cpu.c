@@ -1,6 +1,7 @@
 /*
  * cpu.c - see cpu.h.
  */
+/* build: leaf */
 #include "os/cpu.h"
 
 #include <sched.h>

@@ -2,6 +2,7 @@
  * cpu_quota.c - see cpu_quota.h. A file cpu.max holds "QUOTA PERIOD" or "max PERIOD", in
  * microseconds; version 1 has a file for each, and -1 for no limit.
  */
+/* build: leaf */
 #include "os/cpu_quota.h"
 
 #include <errno.h>

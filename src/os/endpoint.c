@@ -1,6 +1,7 @@
 /*
  * endpoint.c - see endpoint.h.
  */
+/* build: leaf */
 #include "os/endpoint.h"
 
 #include <arpa/inet.h>

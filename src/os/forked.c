@@ -1,6 +1,7 @@
 /*
  * forked.c - see forked.h.
  */
+/* build: leaf */
 #include "os/forked.h"
 
 #include <pthread.h>

@@ -1,6 +1,7 @@
 /*
  * host.c - see host.h.
  */
+/* build: leaf */
 #include "os/host.h"
 
 #include <fcntl.h>

@@ -1,6 +1,7 @@
 /*
  * limits.c - see limits.h.
  */
+/* build: leaf */
 #include "os/limits.h"
 
 #include <dirent.h>

@@ -1,6 +1,7 @@
 /*
  * proc.c - see proc.h.
  */
+/* build: leaf */
 #include "os/proc.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /*
  * random.c - see random.h.
  */
+/* build: leaf */
 #include "os/random.h"
 
 #include <errno.h>

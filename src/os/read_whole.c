@@ -1,6 +1,7 @@
 /*
  * read_whole.c - see read_whole.h.
  */
+/* build: leaf */
 #include "os/read_whole.h"
 
 #include <errno.h>

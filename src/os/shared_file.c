@@ -1,6 +1,7 @@
 /*
  * shared_file.c - see shared_file.h.
  */
+/* build: leaf */
 #include "os/shared_file.h"
 
 #include <errno.h>

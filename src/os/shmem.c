@@ -1,6 +1,7 @@
 /*
  * shmem.c - see shmem.h.
  */
+/* build: leaf */
 #include "os/shmem.h"
 
 #include <errno.h>

@@ -1,6 +1,7 @@
 /*
  * socket.c - see socket.h.
  */
+/* build: leaf */
 #include "os/socket.h"
 
 #include <arpa/inet.h>

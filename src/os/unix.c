@@ -1,6 +1,7 @@
 /*
  * unix.c - see unix.h.
  */
+/* build: leaf */
 #include "os/unix.h"
 
 #include <errno.h>

@@ -2,6 +2,7 @@
  * agreement.c - see agreement.h. Where ranks differ, all of them learn which rank differs first,
  * and what it and rank 0 have there.
  */
+/* build: leaf */
 #include "reducer/agreement.h"
 
 #include "base/alloc.h"

@@ -1,6 +1,7 @@
 /*
  * bucket.c - assignment of gradients to buckets.
  */
+/* build: leaf */
 #include "reducer/bucket.h"
 
 /* What a key, an element type, has open: its items wear MARK(key) until their bucket closes and

@@ -1,6 +1,7 @@
 /*
  * bucket_make.c - buckets are made, and so is the memory that hooks have with them.
  */
+/* build: leaf */
 #include "base/alloc.h"
 #include "base/err.h"
 #include "reducer/averager.h"

@@ -2,6 +2,7 @@
  * compress.c - hooks that send 16 bits per element. Sums of 16-bit types are made in f32 and
  * rounded once, so a result has two roundings: on the way out and in the sum.
  */
+/* build: leaf */
 #include "base/err.h"
 #include "base/float_env.h"
 #include "group/reduce/reduce.h"

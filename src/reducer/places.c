@@ -2,6 +2,7 @@
  * places.c - the end of the registration: all ranks must have the same gradients, and each gets its
  * bucket and its place there.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -11,6 +11,7 @@
  * the second (all Q). Kept of each matrix, in whatever bucket it travels: one that says whether
  * there is a Q, what is lost, and Q.
  */
+/* build: leaf */
 #include <math.h>
 #include <string.h>
 

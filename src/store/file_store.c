@@ -10,6 +10,7 @@
  * The descriptor of the last operation stays open, without its lock, so that a file that was
  * removed and made again is known by its identity; then everything is read anew.
  */
+/* build: leaf */
 #include "store/store_ops.h"
 
 #include <string.h>

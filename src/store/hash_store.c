@@ -1,6 +1,7 @@
 /*
  * hash_store.c - a store inside one process, for ranks that are threads.
  */
+/* build: leaf */
 #include "store/store_ops.h"
 
 #include <string.h>

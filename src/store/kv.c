@@ -2,6 +2,7 @@
  * kv.c - see kv.h. A hash table with chains; an entry lives while it has a value, a queue
  * or waiters.
  */
+/* build: leaf */
 #include "store/kv.h"
 
 #include <inttypes.h>

@@ -6,6 +6,7 @@
  * a request are stored as they come, so that a length that is announced but never sent
  * costs nothing.
  */
+/* build: leaf */
 #include "store/wire.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * kernels_avx2.c - the kernels for AVX2 with FMA.
  */
+/* build: no-errno */
 #include "device/cpu/kernels.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,7 @@
 /*
  * kernels_avx512.c - the kernels for AVX-512 (F, BW, DQ, VL).
  */
+/* build: no-errno */
 #include "device/cpu/kernels.h"
 
 #if defined(__x86_64__)

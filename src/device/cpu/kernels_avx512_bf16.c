@@ -2,6 +2,7 @@
  * kernels_avx512_bf16.c - the kernels for AVX-512 (F, BW, DQ, VL) with the instruction that rounds
  * to bf16, which takes bf16 that are denormal for 0.
  */
+/* build: no-errno */
 #include "device/cpu/kernels.h"
 
 #if defined(__x86_64__)

@@ -1,6 +1,7 @@
 /*
  * kernels_portable.c - the kernels for the processor family's baseline.
  */
+/* build: no-errno */
 #include "device/cpu/kernels.h"
 
 #define VEC_LANES 4

@@ -2,6 +2,7 @@
  * call_text.c - a call in shared memory, so that the peers can name it in an error message: its
  * source line, its kind, its size. What a rank did last is read here when it fails or is late.
  */
+/* build: hot leaf */
 #include <inttypes.h>
 #include <string.h>
 

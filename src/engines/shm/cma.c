@@ -4,6 +4,7 @@
  * makes two, and none of them into lines that a peer's cache holds. Nobody writes to a peer's
  * memory, so a caller that gave up has its buffers to itself again. Sums: cma_sum.c.
  */
+/* build: hot */
 #include <string.h>
 
 #include "engines/shm/shm_group.h"

@@ -7,6 +7,7 @@
  * In place works: before all slices are summed a rank writes its own slice only, which no peer
  * reads.
  */
+/* build: hot leaf */
 #include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 

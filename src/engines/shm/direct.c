@@ -7,6 +7,7 @@
  * Chunks are claimed, not owned: every rank begins with its own slice and then takes what is
  * left of the others', so a rank that is not running delays nobody.
  */
+/* build: hot leaf */
 #include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 

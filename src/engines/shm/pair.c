@@ -15,6 +15,7 @@
  *
  * pair_in.c is the receiver's side, pair_out.c the sender's; here are posting, advancing, ending.
  */
+/* build: hot */
 #include "engines/shm/shm_group.h"
 
 static void post_recv(shm_group *g, trii_op *op)

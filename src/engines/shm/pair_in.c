@@ -2,6 +2,7 @@
  * pair_in.c - messages from a rank: finding their receives, keeping unexpected ones, which have
  * none yet, and answering offers. See pair.c.
  */
+/* build: hot */
 #include <inttypes.h>
 #include <string.h>
 

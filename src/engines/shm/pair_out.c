@@ -2,6 +2,7 @@
  * pair_out.c - messages to a rank: copying them into cells or offering them, and sending the data
  * that the receiver asks for. See pair.c.
  */
+/* build: hot */
 #include <string.h>
 
 #include "engines/shm/shm_group.h"

@@ -2,6 +2,7 @@
  * parts.c - which elements a rank reads from which peer, for every kind of collective. The paths
  * (data_path.c) differ only in where those elements lie. More of it in shm_group.h.
  */
+/* build: hot leaf */
 #include <string.h>
 
 #include "engines/shm/shm_group.h"

@@ -11,6 +11,7 @@
  * then checks once more for what was published. Sleeps are bounded, so that even a lost wake costs
  * no more than milliseconds.
  */
+/* build: hot */
 #include "engines/shm/shm.h"
 
 #include "base/ranks_text.h"

@@ -5,6 +5,7 @@
  * stages, so that copying in overlaps with summing. Pieces are numbered over the group's life, in
  * the order of the operations. data_path.c chooses it where CMA is not possible or does not pay.
  */
+/* build: hot leaf */
 #include <string.h>
 
 #include "engines/shm/shm_group.h"

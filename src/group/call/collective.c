@@ -3,6 +3,7 @@
  * for all engines, and the message names it with its value. Parts of different sizes are in
  * collective_v.c, send and recv in point_to_point.c.
  */
+/* build: hot */
 #include <string.h>
 
 #include "base/dtype.h"

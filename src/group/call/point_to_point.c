@@ -1,6 +1,7 @@
 /*
  * point_to_point.c - send and recv, from a named rank or from whoever sends first.
  */
+/* build: hot */
 #include "group/group_internal.h"
 
 #include "group/group_limits.h"

@@ -1,6 +1,7 @@
 /*
  * premul.c - see premul.h.
  */
+/* build: leaf */
 #include "group/call/premul.h"
 
 #include <math.h>

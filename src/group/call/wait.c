@@ -2,6 +2,7 @@
  * wait.c - posting a call and waiting for it: the one place where a caller blocks, times out and
  * is told for whom it waits. Work handles are in work.c.
  */
+/* build: hot */
 #include <string.h>
 
 #include "base/alloc.h"

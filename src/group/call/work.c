@@ -1,6 +1,7 @@
 /*
  * work.c - handles of asynchronous calls, and batches: several calls under one handle.
  */
+/* build: hot */
 #include <inttypes.h>
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /*
  * choose.c - see choose.h: reading what the user says, and making one engine.
  */
+/* build: leaf */
 #include "group/form/choose.h"
 
 #include <ctype.h>

@@ -1,6 +1,7 @@
 /*
  * env.c - see env.h.
  */
+/* build: leaf */
 #include "group/join/env.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * env_slurm.c - who we are under srun.
  */
+/* build: leaf */
 #include "group/join/env.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * env_url.c - the URLs of tri_init: tcp://HOST:PORT and file:///PATH, each with an optional
  * ?rank=R&world_size=W, as in torch.distributed.
  */
+/* build: leaf */
 #include "group/join/env.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * identity.c - see identity.h.
  */
+/* build: leaf */
 #include "group/join/identity.h"
 
 #include <string.h>

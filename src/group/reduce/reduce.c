@@ -1,6 +1,7 @@
 /*
  * reduce.c - chooses the kernel of a reduction by the processor.
  */
+/* build: full leaf */
 #include "group/reduce/reduce.h"
 
 #include <string.h>

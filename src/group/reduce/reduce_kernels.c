@@ -7,6 +7,7 @@
  * destination. Everything else goes block by block through accumulators that stay in the
  * first-level cache.
  */
+/* build: vector leaf */
 #include "group/reduce/reduce_kernels.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * scalar.c - the reference reduction, and which element types and operations go together.
  */
+/* build: full leaf */
 #include "group/reduce/reduce.h"
 
 #include <string.h>

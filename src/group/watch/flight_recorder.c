@@ -1,6 +1,7 @@
 /*
  * flight_recorder.c - see flight_recorder.h.
  */
+/* build: hot leaf */
 #include "group/watch/flight_recorder.h"
 
 #include <string.h>
