@@ -1,13 +1,13 @@
 /*
  * tcp_early.c - what comes before the call that it is for (MPI: unexpected messages). A message
- * without a recv is kept, up to TCP_EARLY bytes; beyond that it stays in the connection with all
- * that is behind it, and long before that the peer was asked to hold its messages.
+ * without a recv is kept, up to TCP_EARLY bytes; beyond that it stays in the connection, and so
+ * does all that is behind it. Long before, the peer was asked to hold its messages.
  *
- * A collective's frame that cannot be taken yet is put aside here when a recv waits for a message
- * behind it, and so is the rest of one for which the ring has no room while another rank keeps it
- * from being summed. At most TCP_SLOTS calls can be so far ahead that no rank ends them without us:
- * their frames are put aside however large they are. tcp_p2p.c and tcp_coll.c take their frames
- * from here.
+ * A collective's frame that cannot be taken yet is put aside here if a recv waits for a message
+ * behind it; so is the rest of a frame for which the ring has no room because another rank is late
+ * with its part. A peer has at most TCP_SLOTS calls under way that it cannot end without us: their
+ * frames are put aside however large they are. tcp_p2p.c and tcp_coll.c take their frames from
+ * here.
  */
 #include <string.h>
 
