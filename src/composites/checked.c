@@ -9,53 +9,53 @@
  * caller's computations. A receive from any rank becomes one from the rank whose message comes
  * first, so engines without it have it here.
  */
+#include "composites/composites.h"
+
 #include <string.h>
 
 #include "base/alloc.h"
-#include "group/form/choose.h"
-#include "group/group_internal.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
 #define LOOK_NS TRII_NS_PER_MS /* between two looks at the engine that is not waited for */
 
 /* A call that has not begun. */
-typedef struct compared_call {
-    struct compared_call *next;
+typedef struct checked_call {
+    struct checked_call *next;
     trii_op notice; /* the guard's */
     trii_op *whole; /* the caller's; NULL = it has begun */
     int users;      /* threads that wait for the notice */
-} compared_call;
+} checked_call;
 
-typedef struct compared {
+typedef struct checked {
     trii_engine table; /* as the engine's, with our functions */
     const trii_engine *engine, *guard;
     void *self, *guard_self;
     int rank;
     trii_fault *fault;
     trii_mutex mutex;
-    compared_call *calls; /* guard: mutex, as the next; in order */
+    checked_call *calls; /* guard: mutex, as the next; in order */
     uint64_t seq;
-} compared;
+} checked;
 
 static bool is_message(const trii_op *op)
 {
     return trii_kind_in(op->call.kind, TRII_KINDS_PAIR);
 }
 
-static void compared_abort(void *self)
+static void checked_abort(void *self)
 {
-    compared *c = self;
+    checked *c = self;
 
     c->guard->abort(c->guard_self);
     c->engine->abort(c->self);
 }
 
 /* Guard: mutex. Frees what nobody looks at any more. */
-static void sweep(compared *c)
+static void sweep(checked *c)
 {
-    for (compared_call **link = &c->calls; *link != NULL;) {
-        compared_call *call = *link;
+    for (checked_call **link = &c->calls; *link != NULL;) {
+        checked_call *call = *link;
 
         if (call->whole == NULL && call->users == 0 &&
             trii_op_status(&call->notice) != TRI_INPROGRESS) {
@@ -67,7 +67,7 @@ static void sweep(compared *c)
     }
 }
 
-static void fail_call(compared_call *call, tri_status status, const char *why)
+static void fail_call(checked_call *call, tri_status status, const char *why)
 {
     trii_op *whole = call->whole;
 
@@ -76,7 +76,7 @@ static void fail_call(compared_call *call, tri_status status, const char *why)
 }
 
 /* All ranks have come: the call itself. */
-static void begin(compared *c, compared_call *call)
+static void begin(checked *c, checked_call *call)
 {
     trii_op *whole = call->whole;
     tri_status st;
@@ -101,11 +101,11 @@ static void begin(compared *c, compared_call *call)
 }
 
 /* Guard: mutex. Begins what can be begun, or ends all with the group's failure. */
-static void advance(compared *c)
+static void advance(checked *c)
 {
     bool blocked = false; /* collectives begin one after the other */
 
-    for (compared_call *call = c->calls; call != NULL; call = call->next) {
+    for (checked_call *call = c->calls; call != NULL; call = call->next) {
         tri_status st = trii_op_status(&call->notice);
 
         if (call->whole == NULL || (blocked && !is_message(call->whole)))
@@ -118,8 +118,8 @@ static void advance(compared *c)
             blocked = true;
     }
     if (trii_fault_status(c->fault) != TRI_OK) {
-        compared_abort(c);
-        for (compared_call *call = c->calls; call != NULL; call = call->next) {
+        checked_abort(c);
+        for (checked_call *call = c->calls; call != NULL; call = call->next) {
             c->guard->progress(c->guard_self, &call->notice, 0);
             if (call->whole != NULL)
                 fail_call(call, trii_fault_status(c->fault), c->fault->text);
@@ -128,10 +128,10 @@ static void advance(compared *c)
     sweep(c);
 }
 
-static tri_status compared_submit(void *self, trii_op *op)
+static tri_status checked_submit(void *self, trii_op *op)
 {
-    compared *c = self;
-    compared_call *call = trii_alloc(1, sizeof(*call), "call to compare"), **at = &c->calls;
+    checked *c = self;
+    checked_call *call = trii_alloc(1, sizeof(*call), "call to compare"), **at = &c->calls;
     trii_collective notice = {.kind = TRII_KIND_BARRIER, .piece_of = &op->call};
     tri_status st;
 
@@ -168,23 +168,23 @@ static tri_status compared_submit(void *self, trii_op *op)
     return st;
 }
 
-static compared_call *call_of(compared *c, const trii_op *whole)
+static checked_call *call_of(checked *c, const trii_op *whole)
 {
-    compared_call *call = c->calls;
+    checked_call *call = c->calls;
 
     while (call != NULL && call->whole != whole)
         call = call->next;
     return call;
 }
 
-static void compared_progress(void *self, trii_op *op, int64_t until_ns)
+static void checked_progress(void *self, trii_op *op, int64_t until_ns)
 {
-    compared *c = self;
+    checked *c = self;
 
     trii_mutex_lock(&c->mutex);
     do {
         int64_t moment = trii_now_ns() + LOOK_NS;
-        compared_call *call = call_of(c, op);
+        checked_call *call = call_of(c, op);
 
         moment = moment < until_ns ? moment : until_ns;
         if (call != NULL)
@@ -204,10 +204,10 @@ static void compared_progress(void *self, trii_op *op, int64_t until_ns)
     trii_mutex_unlock(&c->mutex);
 }
 
-static void compared_describe_wait(void *self, trii_op *op, char *text, size_t size)
+static void checked_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
-    compared *c = self;
-    compared_call *call;
+    checked *c = self;
+    checked_call *call;
 
     trii_mutex_lock(&c->mutex);
     call = call_of(c, op);
@@ -218,48 +218,48 @@ static void compared_describe_wait(void *self, trii_op *op, char *text, size_t s
     trii_mutex_unlock(&c->mutex);
 }
 
-static tri_status compared_alloc(void *self, size_t bytes, void **p_out)
+static tri_status checked_alloc(void *self, size_t bytes, void **p_out)
 {
-    const compared *c = self;
+    const checked *c = self;
 
     return c->engine->alloc(c->self, bytes, p_out);
 }
 
-static void compared_free(void *self, void *p)
+static void checked_free(void *self, void *p)
 {
-    const compared *c = self;
+    const checked *c = self;
 
     c->engine->free(c->self, p);
 }
 
-static void *compared_alloc_room(void *self)
+static void *checked_alloc_room(void *self)
 {
-    const compared *c = self;
+    const checked *c = self;
 
     return c->engine->alloc_room(c->self);
 }
 
-static trii_loss compared_loss(void *self, int rank)
+static trii_loss checked_loss(void *self, int rank)
 {
-    const compared *c = self;
+    const checked *c = self;
 
     return c->guard->loss != NULL ? c->guard->loss(c->guard_self, rank) : TRII_LOSS_NONE;
 }
 
-static void compared_sever(void *self, uint32_t draw, bool half)
+static void checked_sever(void *self, uint32_t draw, bool half)
 {
-    const compared *c = self;
+    const checked *c = self;
 
     c->guard->sever(c->guard_self, draw, half);
 }
 
-static void compared_leave(void *self)
+static void checked_leave(void *self)
 {
-    compared *c = self;
+    checked *c = self;
 
     trii_mutex_lock(&c->mutex);
     if (call_of(c, NULL) != c->calls) {
-        for (compared_call *call = c->calls; call != NULL; call = call->next) {
+        for (checked_call *call = c->calls; call != NULL; call = call->next) {
             if (call->whole != NULL)
                 trii_fault_raise(c->fault, TRI_ERR_ABORTED, "rank %d left the group during a call",
                                  c->rank);
@@ -272,15 +272,15 @@ static void compared_leave(void *self)
     c->guard->leave(c->guard_self);
 }
 
-static void compared_destroy(void *self)
+static void checked_destroy(void *self)
 {
-    compared *c = self;
+    checked *c = self;
 
-    compared_leave(c);
+    checked_leave(c);
     c->engine->destroy(c->self);
     c->guard->destroy(c->guard_self);
     while (c->calls != NULL) {
-        compared_call *call = c->calls;
+        checked_call *call = c->calls;
 
         c->calls = call->next;
         trii_free(call);
@@ -289,24 +289,20 @@ static void compared_destroy(void *self)
     trii_free(c);
 }
 
-tri_status trii_compared_make(tri_store *store, trii_group_args *args,
-                              const trii_engine **engine_inout, void **self_inout)
+void *trii_checked_alloc(void)
 {
-    compared *c = trii_alloc(1, sizeof(*c), "comparing engine");
-    tri_store *own = NULL;
-    tri_status st = c != NULL ? tri_store_prefix("guard", store, &own) : TRI_ERR_NO_MEMORY;
+    return trii_alloc(1, sizeof(checked), "comparing engine");
+}
 
-    args->store = store;
-    st = trii_group_agree(args, "comparing", st);
-    if (st == TRI_OK && c != NULL)
-        st = trii_engine_make(NULL, own, args, &c->guard, &c->guard_self);
-    tri_store_unref(own);
-    if (st != TRI_OK || c == NULL) {
-        trii_free(c);
-        return st != TRI_OK ? st : TRI_ERR_NO_MEMORY;
-    }
-    c->engine = *engine_inout;
-    c->self = *self_inout;
+void trii_checked_init(void *self, const trii_group_args *args, trii_child engine, trii_child guard,
+                       trii_child *checked_out)
+{
+    checked *c = self;
+
+    c->engine = engine.engine;
+    c->self = engine.self;
+    c->guard = guard.engine;
+    c->guard_self = guard.self;
     c->rank = args->rank;
     c->fault = args->fault;
     trii_mutex_init(&c->mutex);
@@ -315,20 +311,18 @@ tri_status trii_compared_make(tri_store *store, trii_group_args *args,
         .size = sizeof(trii_engine),
         .name = c->engine->name,
         .kinds = c->engine->kinds | 1u << TRII_KIND_RECV_ANY,
-        .alloc = c->engine->alloc != NULL ? compared_alloc : NULL,
-        .free = c->engine->free != NULL ? compared_free : NULL,
-        .alloc_room = c->engine->alloc_room != NULL ? compared_alloc_room : NULL,
-        .submit = compared_submit,
-        .progress = compared_progress,
-        .describe_wait = compared_describe_wait,
-        .abort = compared_abort,
-        .destroy = compared_destroy,
-        .leave = compared_leave,
-        .sever = compared_sever,
-        .loss = compared_loss,
+        .alloc = c->engine->alloc != NULL ? checked_alloc : NULL,
+        .free = c->engine->free != NULL ? checked_free : NULL,
+        .alloc_room = c->engine->alloc_room != NULL ? checked_alloc_room : NULL,
+        .submit = checked_submit,
+        .progress = checked_progress,
+        .describe_wait = checked_describe_wait,
+        .abort = checked_abort,
+        .destroy = checked_destroy,
+        .leave = checked_leave,
+        .sever = checked_sever,
+        .loss = checked_loss,
         .on_device = c->engine->on_device,
     };
-    *engine_inout = &c->table;
-    *self_inout = c;
-    return TRI_OK;
+    *checked_out = (trii_child){.engine = &c->table, .self = c};
 }

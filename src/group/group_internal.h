@@ -5,14 +5,13 @@
 #ifndef TRII_GROUP_INTERNAL_H
 #define TRII_GROUP_INTERNAL_H
 
-#include "group/watch/chaos.h"
-#include "group/engine.h"
-#include "group/watch/flight_recorder.h"
+#include "group/composite.h"
 #include "group/join/world.h"
+#include "group/watch/chaos.h"
+#include "group/watch/flight_recorder.h"
+#include "os/clock.h"
 #include "os/futex.h"
 #include "os/thread.h"
-
-#define TRII_GROUP_NAME 32
 
 struct tri_group {
     const trii_engine *engine;
@@ -62,31 +61,33 @@ struct tri_work {
     size_t *parts;         /* owned: what op.call's places point at; NULL = none */
 };
 
-/* world.c sets and clears it. */
+static inline int64_t trii_group_timeout_ns(const tri_group *group)
+{
+    return atomic_load_explicit(&group->timeout_ns, memory_order_relaxed);
+}
+static inline int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
+{
+    return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
+}
+
+/* --- group.c --------------------------------------------------------------------------------- */
+
+/* Set and cleared by world.c. */
 void trii_group_set_world(tri_group *group);
 /* Why there is none: "tri_init was not called", or that it was left. */
 const char *trii_group_no_world(void);
-
-/* Frees the works that wait for calls: the last act of a group's end. */
-void trii_group_free_idle(tri_group *group);
-
+/* The timeout that the options or the environment name, in nanoseconds; INT64_MAX = none. */
+tri_status trii_group_timeout_of(const tri_group_options *opt, int64_t *timeout_ns_out);
+/* What is known of a rank of the group: its engine's answer, or the fault's. */
+trii_loss trii_group_loss(tri_group *group, int rank);
 /* Leaves the group although others still hold it, as handles of calls do: they can give it back,
  * and its memory stays until then. Names in the log the calls that nobody has given back. */
 void trii_group_leave(tri_group *group);
 /* The calls of the handles that are not destroyed, some of them, into text; how many there are. */
 int trii_group_name_works(tri_group *group, char *text, size_t size);
+void trii_group_close_recorder(tri_group *group);
 
-/* Memory of tri_group_alloc where the engine has none of its own: zeroed. Refused before it is
- * touched if there is not so much. Released with trii_free. */
-tri_status trii_group_heap(size_t bytes, void **p_out) TRI_MUST_CHECK;
-
-/* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
- * ends it with ABORTED. */
-typedef bool trii_is_over(void *arg);
-tri_status trii_group_say(const trii_group_args *args, const char *step,
-                          tri_status mine) TRI_MUST_CHECK;
-tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                           void *arg) TRI_MUST_CHECK;
+/* --- call/wait.c ----------------------------------------------------------------------------- */
 
 /* How long a caller may wait for an operation. */
 typedef struct trii_patience {
@@ -98,75 +99,38 @@ typedef struct trii_patience {
 /* Waits for op until it is finished or the deadline has come. If that is fatal the group fails with
  * TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience);
-
-/* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
-tri_status trii_group_view(const char *prefix, tri_store *store,
-                           tri_store **view_out) TRI_MUST_CHECK;
-
-/* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
- * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
-tri_status trii_agree_wait(const trii_group_args *args, const char *step,
-                           char **verdict_out) TRI_MUST_CHECK;
-
-/* Pieces of posting a call (wait.c), for work.c. */
-void trii_op_init(trii_op *op, const trii_collective *call);
-/* Numbers the call and hands it to the engine, in one order for both. */
-tri_status trii_op_start(tri_group *group, trii_op *op,
-                         tri_status (*take)(void *self, trii_op *op));
 /* Puts the operation's failure into this thread's line. */
 tri_status trii_op_report(const tri_group *group, const trii_op *op);
+/* The same for a call that cannot be made because the group has failed. */
+tri_status trii_group_report_failed(const tri_group *group, const trii_collective *call);
+/* The end of an operation, for the flight recorder. */
 void trii_record_end(tri_group *group, uint64_t record, tri_status status);
-int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns);
-static inline int64_t trii_group_timeout_ns(const tri_group *group)
-{
-    return atomic_load_explicit(&group->timeout_ns, memory_order_relaxed);
-}
 
-/* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
-tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
-/* Posts an asynchronous call (work.c). */
-tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out);
+/* --- call/work.c ----------------------------------------------------------------------------- */
+
+/* A handle for a call, an idle one if there is any; NULL = no memory. */
+tri_work *trii_work_acquire(tri_group *group);
+/* Takes back a handle whose call was not started. */
+void trii_work_release(tri_group *group, tri_work *work);
+/* The `finished` of a handle's operation. */
+void trii_work_finished(trii_op *op);
 /* Whether this thread collects calls on the group. */
 bool trii_batch_is_open(const tri_group *group);
 /* Room in the open batch for one more work, then the batch takes it. */
 tri_status trii_batch_reserve(void);
 void trii_batch_add(tri_work *own_work);
-
-/* What is known of a rank of the group: its engine's answer, or the fault's. */
-trii_loss trii_group_loss(tri_group *group, int rank);
-
-/* What those who wait while a group forms look at now and then, and until when; NULL allowed. */
-typedef struct trii_forming {
-    bool (*is_over)(void *arg);
-    void *arg;
-    int64_t timeout_ns; /* 0 = the group's */
-} trii_forming;
-/* tri_group_create. */
-tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
-                           const trii_forming *forming, tri_group **group_out);
-
-/* Makes a group of ranks of g, under `key` in its store (subgroup.c has the rest). world_ranks:
- * [size], taken. What opt leaves open comes from g. */
-typedef struct trii_subgroup {
-    const char *key;
-    int rank, size;
-    int *own_world_ranks;
-    int64_t timeout_ns; /* of the forming; 0 = the new group's */
-} trii_subgroup;
-tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
-                           tri_group **group_out);
-
-/* Checks done: posts the call, and waits if work_out is NULL (or puts it into the thread's open
- * batch). Takes call->temporary, on failure too. */
-tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out);
-
-/* --- point_to_point.c --- */
-/* Elements that came, 0 if it is no receive or has not ended well; the same is kept for this thread
- * of a receive without a handle. */
-size_t trii_recv_count(const trii_op *op);
+/* Keeps for this thread how many elements a receive without a handle got. */
 void trii_recv_note(const trii_op *op);
 
-/* --- collective.c: checking, for all calls -------------------------------------------------- */
+/* --- call/post.c ----------------------------------------------------------------------------- */
+
+/* Posts a checked call, and waits if work_out is NULL (or puts it into the thread's open batch).
+ * Takes call->temporary, on failure too. */
+tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out);
+/* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
+tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
+
+/* --- call/collective.c: checking, for all calls ---------------------------------------------- */
 
 /* How every call begins: its group (*group NULL = the world), whether dtype, reduction and root
  * fit; for parts of one size also the sizes and NULL buffers; a buffer that this rank does not use
@@ -178,5 +142,47 @@ tri_status trii_call_bad(const trii_collective *call, const char *what);
 bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
 /* Posts a checked call, if the engine has its kind. */
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
+
+/* --- form/group_agree.c ---------------------------------------------------------------------- */
+
+/* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
+ * ends it with ABORTED. */
+typedef bool trii_is_over(void *arg);
+tri_status trii_group_say(const trii_group_args *args, const char *step,
+                          tri_status mine) TRI_MUST_CHECK;
+tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                           void *arg) TRI_MUST_CHECK;
+/* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
+tri_status trii_group_view(const char *prefix, tri_store *store,
+                           tri_store **view_out) TRI_MUST_CHECK;
+/* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
+ * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
+tri_status trii_agree_wait(const trii_group_args *args, const char *step,
+                           char **verdict_out) TRI_MUST_CHECK;
+
+/* --- form/group_create.c --------------------------------------------------------------------- */
+
+/* What those who wait while a group forms look at now and then, and until when; NULL allowed. */
+typedef struct trii_forming {
+    bool (*is_over)(void *arg);
+    void *arg;
+    int64_t timeout_ns; /* 0 = the group's */
+} trii_forming;
+/* tri_group_create. */
+tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
+                           const trii_forming *forming, tri_group **group_out);
+
+/* --- form/subgroup.c ------------------------------------------------------------------------- */
+
+/* Makes a group of ranks of g, under `key` in its store. world_ranks: [size], taken. What opt
+ * leaves open comes from g. */
+typedef struct trii_subgroup {
+    const char *key;
+    int rank, size;
+    int *own_world_ranks;
+    int64_t timeout_ns; /* of the forming; 0 = the new group's */
+} trii_subgroup;
+tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_group_options *opt,
+                           tri_group **group_out);
 
 #endif

@@ -11,11 +11,9 @@
 #ifndef TRII_HIERARCHY_H
 #define TRII_HIERARCHY_H
 
-#include "group/group_internal.h"
+#include "composites/composites.h"
 #include "group/group_limits.h"
 #include "os/thread.h"
-
-extern const trii_engine trii_engine_hierarchy;
 
 /* --- hierarchy_layout.c --------------------------------------------------------------------- */
 

@@ -308,3 +308,20 @@ tri_status(tri_barrier)(tri_group *group, tri_work **work_out)
     return call(group, &(trii_collective){.kind = TRII_KIND_BARRIER, .site = trii_site_take()},
                 work_out);
 }
+
+tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
+{
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
+    tri_work *work = NULL;
+    tri_status st = trii_call_begin(&group, &call);
+
+    if (st == TRI_OK)
+        st = trii_call_post(group, &call, &work);
+    if (st != TRI_OK)
+        return st;
+    if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
+        work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
+    st = tri_work_wait(work, 0);
+    tri_work_destroy(work);
+    return st;
+}

@@ -3,32 +3,7 @@
  */
 /* build: hot */
 #include "group/group_internal.h"
-
 #include "group/group_limits.h"
-
-/* The elements of this thread's last receive without a handle. */
-static _Thread_local size_t received;
-
-size_t trii_recv_count(const trii_op *op)
-{
-    bool is_recv = trii_kind_in(op->call.kind, TRII_KINDS_RECEIVING);
-
-    if (!is_recv || trii_op_status(op) != TRI_OK)
-        return 0;
-    return op->call.count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
-}
-
-void trii_recv_note(const trii_op *op)
-{
-    received = trii_recv_count(op);
-}
-
-size_t tri_work_count(const tri_work *work)
-{
-    if (work == NULL)
-        return received;
-    return work->members == NULL ? trii_recv_count(&work->op) : 0;
-}
 
 /* A blocking send to ourselves has to find its receive, or room: nobody could post one later but
  * another thread, and that one should not be waited for. */

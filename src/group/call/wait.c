@@ -1,22 +1,16 @@
 /*
- * wait.c - posting a call and waiting for it: the one place where a caller blocks, times out and
- * is told for whom it waits. Work handles are in work.c.
+ * wait.c - waiting for an operation: the one place where a caller blocks, times out and is told
+ * whom it waits for. post.c waits here for blocking calls, work.c for handles.
  */
 /* build: hot */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/log.h"
 #include "base/note.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 
 #define SAY_NS (300 * TRII_NS_PER_MS) /* from then on a wait is long enough to compare calls */
-
-int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
-{
-    return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
-}
 
 /* What the reader may do, at the end of a line. */
 static const char *remedy(const tri_group *group, tri_status st)
@@ -51,6 +45,18 @@ tri_status trii_op_report(const tri_group *group, const trii_op *op)
     return TRII_FAIL(st, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
                      names_call && names_rank ? "" : rank, names_call && names_rank ? "" : ": ",
                      op->error, remedy(group, st));
+}
+
+tri_status trii_group_report_failed(const tri_group *group, const trii_collective *call)
+{
+    tri_status st = trii_fault_status(&group->fault);
+    char what[256];
+
+    if (group->recorder != NULL) /* a failure between two calls has no other record */
+        trii_recorder_failed(group->recorder, group->record_group, st, group->fault.text);
+    trii_collective_describe(call, what, sizeof(what));
+    return TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
+                     group->fault.text, remedy(group, st));
 }
 
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */
@@ -117,17 +123,6 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience
     return trii_op_status(op);
 }
 
-static uint64_t next_seq(tri_group *group, const trii_collective *call)
-{
-    if (call->kind == TRII_KIND_SEND)
-        return ++group->pair_seq[call->root];
-    if (call->kind == TRII_KIND_RECV)
-        return ++group->pair_seq[group->size + call->root];
-    if (call->kind == TRII_KIND_RECV_ANY)
-        return ++group->any_seq;
-    return ++group->seq;
-}
-
 void trii_record_end(tri_group *group, uint64_t record, tri_status status)
 {
     if (record == 0)
@@ -135,93 +130,4 @@ void trii_record_end(tri_group *group, uint64_t record, tri_status status)
     trii_recorder_end(group->recorder, record, status);
     if (TRII_UNLIKELY(status < 0) && trii_fault_status(&group->fault) != TRI_OK)
         trii_recorder_failed(group->recorder, group->record_group, status, group->fault.text);
-}
-
-tri_status trii_op_start(tri_group *group, trii_op *op, tri_status (*take)(void *self, trii_op *op))
-{
-    tri_status st;
-
-    trii_lock_take(&group->lock);
-    op->call.seq = next_seq(group, &op->call);
-    if (group->recorder != NULL)
-        op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
-    st = take(group->self, op);
-    trii_lock_drop(&group->lock);
-    if (TRII_UNLIKELY(st != TRI_OK))
-        trii_record_end(group, op->record, st);
-    return st;
-}
-
-void trii_op_init(trii_op *op, const trii_collective *call)
-{
-    op->call = *call;
-    op->asked.kind = call->kind;
-    op->asked.root = call->root;
-    op->asked.names = call->names;
-    op->asked.count = call->count;
-    atomic_init(&op->status, TRI_INPROGRESS);
-    op->finished = NULL;
-    op->record = 0;
-    op->counted = NULL;
-    op->next = NULL;
-    /* In two halves, each a few stores: the whole would be cleared by rep stos, in 10 ns. */
-    memset(op->scratch, 0, sizeof(op->scratch) / 2);
-    memset(&op->scratch[TRII_COUNT_OF(op->scratch) / 2], 0, sizeof(op->scratch) / 2);
-}
-
-tri_status trii_group_run(tri_group *group, const trii_collective *call)
-{
-    const trii_engine *engine = group->engine;
-    trii_op op;
-    tri_status st;
-
-    trii_op_init(&op, call);
-    st = trii_op_start(group, &op, engine->run != NULL ? engine->run : engine->submit);
-    if (TRII_UNLIKELY(st != TRI_OK)) {
-        op.error[0] = '\0';
-        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
-    }
-    if (trii_op_status(&op) == TRI_INPROGRESS)
-        (void)trii_group_wait(group, &op,
-                              (trii_patience){.deadline_ns = trii_deadline_after(
-                                                  trii_now_ns(), trii_group_timeout_ns(group)),
-                                              .fatal = true});
-    trii_record_end(group, op.record, trii_op_status(&op));
-    if (trii_kind_in(call->kind, TRII_KINDS_RECEIVING))
-        trii_recv_note(&op);
-    return trii_op_report(group, &op);
-}
-
-tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out)
-{
-    tri_work *member = NULL;
-    char what[256];
-    tri_status st;
-
-    if (TRII_UNLIKELY(group->chaos != NULL))
-        trii_chaos_strike(group->chaos, group->engine, group->self, call);
-    st = trii_fault_status(&group->fault);
-    if (TRII_UNLIKELY(st != TRI_OK)) {
-        trii_collective_describe(call, what, sizeof(what));
-        st = TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
-                       group->fault.text, remedy(group, st));
-        if (group->recorder != NULL) /* a failure between two calls has no other record */
-            trii_recorder_failed(group->recorder, group->record_group,
-                                 trii_fault_status(&group->fault), group->fault.text);
-    } else if (work_out != NULL) {
-        st = trii_work_post(group, call, work_out);
-    } else if (TRII_LIKELY(!trii_batch_is_open(group))) {
-        st = trii_group_run(group, call);
-        trii_free(call->temporary);
-        return st;
-    } else {
-        st = trii_batch_reserve();
-        if (st == TRI_OK)
-            st = trii_work_post(group, call, &member);
-        if (st == TRI_OK)
-            trii_batch_add(member);
-    }
-    if (st != TRI_OK)
-        trii_free(call->temporary);
-    return st;
 }

@@ -10,7 +10,6 @@
 #include "group/group_internal.h"
 #include "os/clock.h"
 
-#define NAMED_WORKS 3
 #define LOOKS_APART_NS (100 * TRII_NS_PER_MS) /* at most, of a caller that does nothing else */
 
 /* The batch that this thread collects, or NULL. */
@@ -35,7 +34,7 @@ static void unlink_live(tri_group *group, tri_work *work)
 
 /* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
  * drops the last reference has the group: it holds the handle, or the engine has not ended. */
-static tri_work *work_take(tri_group *group)
+tri_work *trii_work_acquire(tri_group *group)
 {
     tri_work *work;
 
@@ -63,7 +62,7 @@ static tri_work *work_take(tri_group *group)
     return work;
 }
 
-static void work_give(tri_group *group, tri_work *work)
+void trii_work_release(tri_group *group, tri_work *work)
 {
     trii_free(work->parts);
     trii_lock_take(&group->idle_lock);
@@ -71,45 +70,6 @@ static void work_give(tri_group *group, tri_work *work)
     work->next = group->idle;
     group->idle = work;
     trii_lock_drop(&group->idle_lock);
-}
-
-void trii_group_free_idle(tri_group *group)
-{
-    while (group->idle != NULL) {
-        tri_work *next = group->idle->next;
-
-        trii_free(group->idle);
-        group->idle = next;
-    }
-}
-
-int trii_group_name_works(tri_group *group, char *text, size_t size)
-{
-    const tri_work *work;
-    size_t used = 0;
-    int n = 0;
-
-    text[0] = '\0';
-    trii_lock_take(&group->idle_lock);
-    work = group->live;
-    while (work != NULL && work->next != NULL)
-        work = work->next;
-    for (; work != NULL; work = work->prev) { /* the oldest first */
-        char what[256];
-
-        if (work->members != NULL)
-            continue;
-        if (++n > NAMED_WORKS + 1 || used >= size)
-            continue;
-        if (n > NAMED_WORKS) {
-            used += (size_t)snprintf(text + used, size - used, ", ...");
-            continue;
-        }
-        trii_op_describe(&work->op, what, sizeof(what));
-        used += (size_t)snprintf(text + used, size - used, "%s%s", n > 1 ? ", " : "", what);
-    }
-    trii_lock_drop(&group->idle_lock);
-    return n;
 }
 
 size_t trii_group_work_bytes(const tri_work *work)
@@ -124,55 +84,16 @@ size_t trii_group_work_bytes(const tri_work *work)
 static void work_unref(tri_work *work)
 {
     if (atomic_fetch_sub(&work->refs, 1) == 1)
-        work_give(work->group, work);
+        trii_work_release(work->group, work);
 }
 
-static void work_finished(trii_op *op)
+void trii_work_finished(trii_op *op)
 {
     tri_work *work = (tri_work *)((char *)op - offsetof(tri_work, op));
 
     trii_record_end(work->group, op->record, trii_op_status(op));
     trii_free(op->call.temporary);
     work_unref(work);
-}
-
-/* The caller's places are on its stack: the work keeps its own. */
-static tri_status keep_parts(tri_work *work, trii_collective *call)
-{
-    size_t n = (size_t)work->group->size + 1;
-
-    if (call->src_parts == NULL && call->dst_parts == NULL)
-        return TRI_OK;
-    work->parts = trii_alloc(2 * n, sizeof(*work->parts), "work, parts");
-    if (work->parts == NULL)
-        return TRI_ERR_NO_MEMORY;
-    if (call->src_parts != NULL)
-        call->src_parts = memcpy(work->parts, call->src_parts, n * sizeof(*work->parts));
-    if (call->dst_parts != NULL)
-        call->dst_parts = memcpy(work->parts + n, call->dst_parts, n * sizeof(*work->parts));
-    return TRI_OK;
-}
-
-tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out)
-{
-    tri_work *work = work_take(group);
-    tri_status st;
-
-    if (work == NULL)
-        return TRI_ERR_NO_MEMORY;
-    trii_op_init(&work->op, call);
-    work->op.finished = work_finished;
-    atomic_init(&work->refs, 2);
-    st = keep_parts(work, &work->op.call);
-    if (st == TRI_OK)
-        st = trii_op_start(group, &work->op, group->engine->submit);
-    if (st != TRI_OK) {
-        work_give(group, work);
-        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
-    }
-    tri_group_ref(group);
-    *work_out = work;
-    return TRI_OK;
 }
 
 /* --- handles ----------------------------------------------------------------------------- */
@@ -331,21 +252,30 @@ void tri_work_destroy(tri_work *work)
     tri_group_unref(group);
 }
 
-tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
-{
-    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
-    tri_work *work = NULL;
-    tri_status st = trii_call_begin(&group, &call);
+/* --- received elements ------------------------------------------------------------------ */
 
-    if (st == TRI_OK)
-        st = trii_call_post(group, &call, &work);
-    if (st != TRI_OK)
-        return st;
-    if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
-        work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
-    st = tri_work_wait(work, 0);
-    tri_work_destroy(work);
-    return st;
+/* The elements of this thread's last receive without a handle. */
+static _Thread_local size_t received;
+
+static size_t recv_count(const trii_op *op)
+{
+    bool is_recv = trii_kind_in(op->call.kind, TRII_KINDS_RECEIVING);
+
+    if (!is_recv || trii_op_status(op) != TRI_OK)
+        return 0;
+    return op->call.count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
+}
+
+void trii_recv_note(const trii_op *op)
+{
+    received = recv_count(op);
+}
+
+size_t tri_work_count(const tri_work *work)
+{
+    if (work == NULL)
+        return received;
+    return work->members == NULL ? recv_count(&work->op) : 0;
 }
 
 /* --- batches ------------------------------------------------------------------------------- */
@@ -387,13 +317,13 @@ tri_status tri_batch_begin(tri_group *group)
                          trii_group_no_world());
     if (open_batch != NULL)
         return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
-    batch = work_take(group);
+    batch = trii_work_acquire(group);
     if (batch == NULL)
         return TRI_ERR_NO_MEMORY;
     batch->member_room = 8;
     batch->members = trii_alloc((size_t)batch->member_room, sizeof(tri_work *), "batch of calls");
     if (batch->members == NULL) {
-        work_give(group, batch);
+        trii_work_release(group, batch);
         return TRI_ERR_NO_MEMORY;
     }
     atomic_init(&batch->refs, 1);

@@ -1,5 +1,5 @@
 /*
- * choose.c - see choose.h: reading what the user says, and making one engine.
+ * choose.c - reads the text of choose.h, and finds the rule for a call.
  */
 /* build: leaf */
 #include "group/form/choose.h"
@@ -8,12 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/log.h"
-#include "base/param.h"
-#include "group/group_internal.h"
-#include "group/plugin.h"
-
-/* --- reading --------------------------------------------------------------------------------- */
+#include "base/err.h"
 
 static const struct {
     const char *name;
@@ -182,166 +177,4 @@ int trii_choice_rule(const trii_choice *choice, const trii_collective *call)
             return i;
     }
     return -1;
-}
-
-/* --- making ---------------------------------------------------------------------------------- */
-
-/* One attempt with one engine, under keys of its own. */
-static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
-                              void **self_out)
-{
-    tri_status st;
-
-    if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
-                         engine->name, engine->abi);
-    args->store = NULL;
-    if (store != NULL) {
-        st = trii_group_view(engine->name, store, &args->store);
-        if (st != TRI_OK)
-            return st;
-    }
-    st = engine->create(args, self_out);
-    tri_store_unref(args->store);
-    return st;
-}
-
-static bool is_built_in(const trii_engine *engine)
-{
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (*e == engine)
-            return true;
-    }
-    return false;
-}
-
-/* Once: a plug-in's library makes its connections itself. */
-static void warn_of_no_proof(const char *name)
-{
-    static atomic_bool warned;
-
-    if (trii_param_text(TRII_PARAM_JOB_KEY_FILE) != NULL && !atomic_exchange(&warned, true))
-        TRII_LOG(TRII_LOG_WARN, "group",
-                 "engine %s: its connections do not prove the key of TRI_JOB_KEY_FILE, only the "
-                 "store's do",
-                 name);
-}
-
-tri_status trii_engine_refuse(tri_store *store, trii_group_args *args, tri_status why)
-{
-    trii_refusal refusal = {.status = why};
-    const trii_refusal *before = args->refusal;
-
-    if (store == NULL || args->size == 1)
-        return why;
-    snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
-    args->refusal = before != NULL ? before : &refusal;
-    args->store = store;
-    if (trii_group_say(args, TRII_MIXED_STEP, why) != TRI_OK)
-        TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        void *none = NULL;
-
-        if (strcmp((*e)->name, "self") != 0 && create_with(*e, store, args, &none) == TRI_OK)
-            (*e)->destroy(none);
-    }
-    args->refusal = before;
-    return TRII_FAIL(why, "%s", refusal.line);
-}
-
-/* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
- * for nobody (the name may be a mistake of its own); those that have it hear it. */
-static tri_status create_named(const char *name, tri_store *store, trii_group_args *args,
-                               const trii_engine **engine_out, void **self_out)
-{
-    const trii_engine *engine = NULL;
-    tri_store *own = NULL;
-    tri_status st = trii_engine_find(name, &engine);
-
-    *engine_out = engine;
-    if (st == TRI_OK && is_built_in(engine))
-        return create_with(engine, store, args, self_out);
-    if (st == TRI_OK && args->size > 1)
-        warn_of_no_proof(name);
-    if (store != NULL && args->size > 1) {
-        char why[TRII_ERR_BYTES];
-        tri_status said;
-
-        snprintf(why, sizeof(why), "%s", st != TRI_OK ? tri_last_error() : "");
-        said = trii_group_view("plugin", store, &own);
-        args->store = own;
-        if (said == TRI_OK && st != TRI_OK)
-            said = trii_group_say(args, name, st);
-        else if (said == TRI_OK)
-            said = trii_group_agree(args, name, st);
-        tri_store_unref(own);
-        if (st == TRI_OK)
-            st = said;
-        else
-            trii_err_set("%s", why);
-    }
-    if (engine == NULL)
-        return trii_engine_refuse(store, args, st);
-    return st == TRI_OK ? create_with(engine, store, args, self_out) : st;
-}
-
-/* By name: does TRI_CHECK_CALLS want its calls compared? */
-static tri_status wants_comparing(const trii_engine *engine, int size, bool *wants_out)
-{
-    int choice = 0; /* "0", "1", "all" */
-    tri_status st = trii_param_choice(TRII_PARAM_CHECK_CALLS, &choice);
-
-    *wants_out = size > 1 && (choice == 2 || (choice == 1 && !is_built_in(engine)));
-    return st;
-}
-
-static tri_status make_named(const char *name, tri_store *store, trii_group_args *args,
-                             const trii_engine **engine_out, void **self_out)
-{
-    const trii_engine *engine = NULL;
-    void *self = NULL;
-    bool wants = false;
-    tri_status st = create_named(name, store, args, &engine, &self);
-
-    if (st != TRI_OK)
-        return st;
-    st = wants_comparing(engine, args->size, &wants);
-    if (st == TRI_OK && wants)
-        st = trii_compared_make(store, args, &engine, &self);
-    if (st != TRI_OK) {
-        engine->destroy(self);
-        return st;
-    }
-    *engine_out = engine;
-    *self_out = self;
-    return TRI_OK;
-}
-
-/* The named engine, or the first that serves all ranks. create() agrees between the ranks, so
- * that all of them take the same turn here. */
-tri_status trii_engine_make(const char *name, tri_store *store, trii_group_args *args,
-                            const trii_engine **engine_out, void **self_out)
-{
-    tri_status st = TRI_ERR_UNSUPPORTED;
-    char tried[TRII_ERR_BYTES / 2] = "";
-
-    if (name == NULL && args->size == 1)
-        name = "self";
-    if (name != NULL)
-        return make_named(name, store, args, engine_out, self_out);
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (strcmp((*e)->name, "self") == 0)
-            continue;
-        if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
-            continue; /* it would see through the pretence */
-        *engine_out = *e;
-        st = create_with(*e, store, args, self_out);
-        if (st != TRI_ERR_UNSUPPORTED)
-            return st;
-        TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", args->name, (*e)->name,
-                 tri_last_error());
-        snprintf(tried + strlen(tried), sizeof(tried) - strlen(tried), "%s%s: %s",
-                 tried[0] != '\0' ? "; " : "", (*e)->name, tri_last_error());
-    }
-    return TRII_FAIL(st, "no engine serves all %d ranks: %s", args->size, tried);
 }

@@ -1,0 +1,182 @@
+/*
+ * group_create.c - tri_group_create: a view of the store of its own, an engine that all ranks agree
+ * on (engine_make.c), the group. world.c, subgroup.c and shrink.c make theirs here too.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/log.h"
+#include "base/param.h"
+#include "group/form/engine_make.h"
+#include "group/group_internal.h"
+#include "group/group_limits.h"
+#include "os/clock.h"
+#include "os/process.h"
+#include "store/store_ops.h"
+
+/* A view of the store that no other group uses: every rank counts the groups that it makes
+ * there, and all make them in the same order. What lacks memory was not counted. */
+static tri_status private_store(tri_store *store, int rank, tri_store **view_out, int64_t *n_out)
+{
+    char text[64];
+    tri_status st;
+
+    snprintf(text, sizeof(text), "tri_group/made_by/%d", rank);
+    st = tri_store_add(store, text, 1, n_out);
+    if (st == TRI_ERR_NO_MEMORY)
+        st = tri_store_add(store, text, 1, n_out);
+    if (st != TRI_OK)
+        return TRII_FAIL_CTX(st, "group_create, rank %d", rank);
+    snprintf(text, sizeof(text), "tri_group/%" PRId64, *n_out);
+    return trii_group_view(text, store, view_out);
+}
+
+static tri_status check_create(tri_store *store, int rank, int size, tri_group **group_out)
+{
+    if (group_out == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: group_out is NULL");
+    if (size < 1 || rank < 0 || rank >= size)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: rank %d of %d does not exist", rank,
+                         size);
+    if (size > TRII_GROUP_MAX_RANKS)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "group_create: a group of %d; at most %d ranks", size,
+                         TRII_GROUP_MAX_RANKS);
+    if (store == NULL && size > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_create: store is NULL for a group of %d",
+                         size);
+    return TRI_OK;
+}
+
+/* Our rank in the job. */
+static int world_rank(const tri_group *g)
+{
+    const tri_group *whole = trii_group_get_world();
+
+    return whole != NULL ? whole->rank : g->rank;
+}
+
+/* Groups of a rank of the world record where the world does. */
+static void open_recorder(tri_group *g, const tri_store *view)
+{
+    trii_record_group facts = {
+        .id = view != NULL ? trii_store_path_hash(view) : 0, .rank = g->rank, .size = g->size};
+
+    g->recorder = trii_recorder_open(world_rank(g), g->size);
+    if (g->recorder == NULL)
+        return;
+    snprintf(facts.name, sizeof(facts.name), "%s", g->name);
+    g->record_group = trii_recorder_group_forms(g->recorder, &facts);
+}
+
+/* Keeps the first of this rank's own failures. */
+static void refuse(trii_refusal *refusal, tri_status st)
+{
+    if (st == TRI_OK || refusal->status != TRI_OK)
+        return;
+    refusal->status = st;
+    snprintf(refusal->line, sizeof(refusal->line), "%s", tri_last_error());
+}
+
+/* What this rank does by itself before it meets the others. */
+static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, trii_refusal *refusal)
+{
+    if (opt->name != NULL)
+        snprintf(g->name, sizeof(g->name), "%s", opt->name);
+    else
+        snprintf(g->name, sizeof(g->name), "%" PRId64, n);
+    snprintf(g->engine_asked, sizeof(g->engine_asked), "%s",
+             opt->engine != NULL ? opt->engine : "");
+    snprintf(g->bind_host, sizeof(g->bind_host), "%s",
+             opt->bind_host != NULL ? opt->bind_host : "");
+    g->pair_seq = trii_alloc(2 * (size_t)g->size, sizeof(*g->pair_seq), "group, pairs");
+    if (g->pair_seq == NULL)
+        refuse(refusal, TRI_ERR_NO_MEMORY);
+    refuse(refusal, trii_chaos_create(world_rank(g), g->name, &g->chaos));
+}
+
+/* refusal: what has failed already, which the others shall hear. */
+static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
+                              const trii_forming *forming, trii_refusal *refusal)
+{
+    const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
+    trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
+    trii_child made = {0};
+    int64_t n = 0;
+    tri_status st;
+
+    refuse(refusal, trii_group_timeout_of(opt, &args.timeout_ns));
+    atomic_init(&g->timeout_ns, args.timeout_ns);
+    if (store != NULL) {
+        st = private_store(store, g->rank, &g->store, &n);
+        if (st != TRI_OK)
+            return st;
+    }
+    prepare(g, opt, n, refusal);
+    args.deadline_ns = trii_deadline_after(
+        trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
+    args.is_over = forming->is_over;
+    args.is_over_arg = forming->arg;
+    args.bind_host = opt->bind_host;
+    args.fault = &g->fault;
+    args.refusal = refusal->status != TRI_OK ? refusal : NULL;
+    if (args.refusal == NULL)
+        open_recorder(g, g->store);
+    if (args.refusal != NULL && g->size == 1)
+        return TRII_FAIL(refusal->status, "%s", refusal->line);
+    st = trii_engine_make(name, g->store, &args, &made);
+    if (st != TRI_OK && g->recorder != NULL)
+        trii_recorder_failed(g->recorder, g->record_group, st, tri_last_error());
+    g->engine = made.engine;
+    g->self = made.self;
+    if (st != TRI_OK)
+        trii_group_close_recorder(g);
+    else if (g->recorder != NULL)
+        trii_recorder_group_formed(g->recorder, g->record_group, g->engine->name);
+    return st;
+}
+
+tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
+                           const trii_forming *forming, tri_group **group_out)
+{
+    const tri_group_options defaults = {0};
+    const trii_forming usual = {0};
+    trii_refusal refusal = {.status = TRI_OK};
+    tri_group *g, stand_in = {0}; /* where there is no memory, while the others are told */
+    tri_status st;
+
+    st = check_create(store, rank, size, group_out);
+    if (st != TRI_OK)
+        return st;
+    g = trii_alloc(1, sizeof(*g), "group");
+    if (g == NULL)
+        refuse(&refusal, TRI_ERR_NO_MEMORY);
+    g = g != NULL ? g : &stand_in;
+    atomic_init(&g->refs, 1);
+    g->process = trii_process_id();
+    g->rank = rank;
+    g->size = size;
+    trii_mutex_init(&g->memory_lock);
+    st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual,
+                     &refusal);
+    if (st == TRI_OK) {
+        TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
+                 g->engine->name);
+        *group_out = g;
+        return TRI_OK;
+    }
+    st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
+    trii_mutex_fini(&g->memory_lock);
+    trii_chaos_destroy(g->chaos);
+    tri_store_unref(g->store);
+    trii_free(g->pair_seq);
+    if (g != &stand_in)
+        trii_free(g);
+    return st;
+}
+
+tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
+                            tri_group **group_out)
+{
+    return trii_group_form(store, rank, size, opt, NULL, group_out);
+}
