@@ -67,13 +67,10 @@ static void a_call_is_a_collective_or_a_message(void **state)
                                               1u << TRII_KIND_REDUCE_SCATTER_V);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call_has_its_words),
-        cmocka_unit_test(the_numbers_of_calls_stay),
-        cmocka_unit_test(a_call_is_a_collective_or_a_message),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_call_has_its_words),
+    cmocka_unit_test(the_numbers_of_calls_stay),
+    cmocka_unit_test(a_call_is_a_collective_or_a_message),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)
