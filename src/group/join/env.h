@@ -39,16 +39,17 @@ typedef struct trii_launch_env {
  */
 tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out) TRI_MUST_CHECK;
 
-/* --- what env.c and env_url.c share ---------------------------------------------- */
+/* --- env.c ----------------------------------------------------------------------------------- */
 
 /* From the environment: rank, size and their local ones, and with `where` the place to meet;
  * size 1 if no launcher has left its mark. */
 tri_status trii_launch_env_who(trii_launch_env *env, bool where) TRI_MUST_CHECK;
-/* A URL other than env://. */
-tri_status trii_launch_url_read(const char *url, trii_launch_env *env) TRI_MUST_CHECK;
+
+/* --- env_vars.c ------------------------------------------------------------------------------ */
+
 /* NULL if it is not set or empty. */
 const char *trii_launch_env_text(const char *name);
-/* An environment variable that must be there. */
+/* An environment variable that must be set. */
 tri_status trii_launch_env_need(const char *name, int64_t min, int64_t max,
                                 int *value_out) TRI_MUST_CHECK;
 /* An environment variable, `fallback` where it is not set. */
@@ -65,8 +66,9 @@ tri_status trii_launch_env_meet_at(trii_launch_env *env, const char *host,
 tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_name,
                                  const char *size_name) TRI_MUST_CHECK;
 
-/* --- the launchers: `where` as in who ------------------------------------------------------- */
+/* --- the launchers: `where` as in who -------------------------------------------------------- */
 
+tri_status trii_launch_torchrun(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 tri_status trii_launch_openmpi(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 tri_status trii_launch_pmi(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 tri_status trii_launch_srun(trii_launch_env *env, bool where) TRI_MUST_CHECK;

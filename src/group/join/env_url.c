@@ -1,6 +1,6 @@
 /*
- * env_url.c - the URLs of tri_init: tcp://HOST:PORT and file:///PATH, each with an optional
- * ?rank=R&world_size=W, as in torch.distributed.
+ * env_url.c - the URL of tri_init, as in torch.distributed: env:// (env.c), or tcp://HOST:PORT and
+ * file:///PATH, each with an optional ?rank=R&world_size=W.
  */
 /* build: leaf */
 #include "group/join/env.h"
@@ -115,7 +115,7 @@ static tri_status read_file(const char *rest, trii_launch_env *env)
     return read_query(rest + length + (rest[length] == '?'), env);
 }
 
-tri_status trii_launch_url_read(const char *url, trii_launch_env *env)
+static tri_status read_url(const char *url, trii_launch_env *env)
 {
     tri_status status;
 
@@ -127,4 +127,18 @@ tri_status trii_launch_url_read(const char *url, trii_launch_env *env)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: neither env:// nor tcp://HOST:PORT?... nor file:///PATH?...", url);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%.120s", url);
+}
+
+tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out)
+{
+    trii_launch_env env = {0};
+    tri_status status;
+
+    if (url == NULL || strcmp(url, "env://") == 0)
+        status = trii_launch_env_who(&env, true);
+    else
+        status = read_url(url, &env);
+    if (status == TRI_OK)
+        *env_out = env;
+    return status;
 }
