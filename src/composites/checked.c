@@ -246,11 +246,11 @@ static trii_loss checked_loss(void *self, int rank)
     return c->guard->loss != NULL ? c->guard->loss(c->guard_self, rank) : TRII_LOSS_NONE;
 }
 
-static void checked_sever(void *self, uint32_t draw, bool half)
+static void checked_disconnect(void *self, uint32_t draw, bool half)
 {
     const checked *c = self;
 
-    c->guard->sever(c->guard_self, draw, half);
+    c->guard->disconnect(c->guard_self, draw, half);
 }
 
 static void checked_leave(void *self)
@@ -320,7 +320,7 @@ void trii_checked_init(void *self, const trii_group_args *args, trii_child engin
         .abort = checked_abort,
         .destroy = checked_destroy,
         .leave = checked_leave,
-        .sever = checked_sever,
+        .disconnect = checked_disconnect,
         .loss = checked_loss,
         .on_device = c->engine->on_device,
     };

@@ -99,11 +99,11 @@ static void routed_progress(void *self, trii_op *op, int64_t until_ns)
     } while (until_ns != 0 && trii_now_ns() < until_ns);
 }
 
-static bool routed_withdraw(void *self, trii_op *op)
+static bool routed_cancel_recv(void *self, trii_op *op)
 {
     const trii_child *c = child_of(self, op);
 
-    return c->engine->withdraw(c->self, op);
+    return c->engine->cancel_recv(c->self, op);
 }
 
 static void routed_describe_wait(void *self, trii_op *op, char *text, size_t size)
@@ -113,12 +113,12 @@ static void routed_describe_wait(void *self, trii_op *op, char *text, size_t siz
     c->engine->describe_wait(c->self, op, text, size);
 }
 
-static void routed_say(void *self, const trii_op *op)
+static void routed_announce_wait(void *self, const trii_op *op)
 {
     const trii_child *c = child_of(self, op);
 
-    if (c->engine->say != NULL)
-        c->engine->say(c->self, op);
+    if (c->engine->announce_wait != NULL)
+        c->engine->announce_wait(c->self, op);
 }
 
 static tri_status routed_alloc(void *self, size_t bytes, void **p_out)
@@ -162,13 +162,13 @@ static trii_loss routed_loss(void *self, int rank)
     return most;
 }
 
-static void routed_sever(void *self, uint32_t draw, bool half)
+static void routed_disconnect(void *self, uint32_t draw, bool half)
 {
     routed *m = self;
     const trii_child *c = &m->children[draw % (uint32_t)m->n];
 
-    if (c->engine->sever != NULL)
-        c->engine->sever(c->self, draw, half);
+    if (c->engine->disconnect != NULL)
+        c->engine->disconnect(c->self, draw, half);
 }
 
 static void routed_leave(void *self)
@@ -206,10 +206,10 @@ static const trii_engine routed_table = {
     .abort = routed_abort,
     .destroy = routed_destroy,
     .leave = routed_leave,
-    .sever = routed_sever,
-    .withdraw = routed_withdraw,
+    .disconnect = routed_disconnect,
+    .cancel_recv = routed_cancel_recv,
     .loss = routed_loss,
-    .say = routed_say,
+    .announce_wait = routed_announce_wait,
 };
 
 void *trii_routed_alloc(void)

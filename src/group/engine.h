@@ -1,14 +1,14 @@
 /*
  * engine.h - the contract between a process group and what moves its bytes.
  *
- * The front (group.c) checks arguments, numbers the calls, waits, times out, warns and
- * records; an engine moves bytes and says who it waits for. Every call becomes one
- * trii_collective inside one trii_op; an engine gets those, never twenty functions.
- * Beside group_limits.h and group/reduce this is all of src/group that an engine includes.
+ * The group (call/) checks arguments, numbers calls, waits, times out, warns and records; an engine
+ * moves bytes and says which ranks it waits for. Every call becomes one trii_collective inside one
+ * trii_op; an engine gets those, never twenty functions. Besides this header engines include only
+ * group_limits.h and group/reduce.
  *
- * Life of an operation: run() or submit() takes it, trii_op_finish() ends it exactly once.
- * In between its buffers are borrowed. When a group fails, the first cause is kept in its
- * trii_fault, and every pending and later operation ends with that.
+ * Life of an operation: run() or submit() takes it, trii_op_finish() ends it exactly once, and in
+ * between its buffers are borrowed. When a group fails, its trii_fault keeps the first cause, and
+ * every pending and later operation ends with that.
  */
 #ifndef TRII_ENGINE_H
 #define TRII_ENGINE_H
@@ -45,22 +45,21 @@ typedef struct trii_collective {
      * all_to_all_v has both; in src: reduce_scatter_v; in dst: all_gather_v. */
     const size_t *src_parts, *dst_parts;
     int *from;       /* recv any: whose message it was, written before the end; else NULL */
-    void *temporary; /* front's: freed with the operation */
-    float factor;    /* front's: of a premul_sum; src is scaled already */
-    int parts;       /* front's: numbers that make one element of the caller's: 2 = complex */
+    void *temporary; /* the group's: freed with the operation */
+    float factor;    /* the group's: of a premul_sum; src is scaled already */
+    int parts;       /* the group's: numbers in one element of the caller's; 2 = complex */
     uint64_t seq;    /* 1, 2, ... over the group's collectives; send, recv: over a pair's sends
                         or receives (each direction by itself, all tags together) */
     trii_site site;  /* caller's source line; file NULL if unknown */
-    /* An engine made of others. A piece of a larger call: the one that the user made, which is
-     * compared between the ranks and told in messages in place of this, and is no piece itself;
-     * NULL = this one. A message: the numbers that messages give to the ranks; NULL = 0, 1, ... */
+    /* Set by composites only. A piece of a larger call: the whole call, as the user made it, which
+     * ranks compare and messages name instead of this one; NULL = this is the whole. A message:
+     * the ranks' numbers for texts; NULL = 0, 1, ... */
     const struct trii_collective *piece_of;
     const int *names;
-    atomic_int
-        *won; /* recv any that two engines have: the first to set it takes a message; or NULL */
+    atomic_int *won; /* recv any that two engines have: the one that sets it takes a message */
 } trii_collective;
 
-/* The call that ranks agree about and hear of. */
+/* The call that ranks compare and messages name. */
 static inline const trii_collective *trii_collective_whole(const trii_collective *call)
 {
     return call->piece_of != NULL ? call->piece_of : call;
@@ -72,7 +71,7 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
  * their source lines, the lower rank's first. */
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size);
-/* Whether the calls are one, as two ranks make it. */
+/* Whether two ranks make the same call. */
 static inline bool trii_collective_agree(const trii_collective *a, const trii_collective *b)
 {
     return a->kind == b->kind && a->dtype == b->dtype && a->op == b->op && a->root == b->root &&
@@ -117,16 +116,16 @@ tri_status trii_fault_settled(const trii_fault *fault);
 typedef struct trii_op trii_op;
 
 /* Lives on the caller's stack (blocking call) or in a tri_work; the engine may use next and
- * scratch while it owns the operation. Not zeroed but for what the front fills. */
+ * scratch while it owns the operation. trii_op_init fills it; the rest is not zeroed. */
 struct trii_op {
     trii_collective call;
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
-    int route;                   /* of an engine made of others: which of them has it */
-    void (*finished)(trii_op *); /* front's; NULL for blocking calls */
-    uint64_t record;             /* front's; number in the flight recorder, 0 = none */
-    atomic_int *counted;         /* of an engine made of others: less one at the end; or NULL */
-    /* Of `call`, as it was made: who waits tells of it, while an engine's thread makes of a receive
-     * what has come. */
+    int route;                   /* routed.c's: which child has it */
+    void (*finished)(trii_op *); /* the group's; NULL for blocking calls */
+    uint64_t record;             /* the group's; number in the flight recorder, 0 = none */
+    atomic_int *counted;         /* a composite's: less one at the end; or NULL */
+    /* `call` as it was made, for texts about waiting: an engine's thread may change the call of a
+     * receive once its message has come. */
     struct {
         trii_kind kind;
         int root;
@@ -234,7 +233,7 @@ typedef struct trii_engine {
     uint32_t size;    /* sizeof(trii_engine) that the engine was built with */
     const char *name; /* as in tri_group_options.engine */
     uint32_t kinds;   /* which calls it has (kinds.h); others are refused before they reach it */
-    bool to_self;     /* has messages of a rank to itself, and withdraw */
+    bool to_self;     /* has messages of a rank to itself, and cancel_recv */
     bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
                          with call->factor */
 
@@ -255,7 +254,7 @@ typedef struct trii_engine {
 
     /* Required. Takes op and starts it; never blocks on peers. On failure (returned, with
      * the error line) the operation was not taken. A failed group: finish or return its
-     * fault. Calls of one group come one after the other (the front's lock). */
+     * fault. Calls of one group come one after the other (under the group's lock). */
     tri_status (*submit)(void *self, trii_op *op);
 
     /* Optional. As submit, then waits as long as waiting without the clock and without a
@@ -286,31 +285,33 @@ typedef struct trii_engine {
      * comes. All operations are finished then; once is enough. NULL = peers learn it by destroy. */
     void (*leave)(void *self);
 
-    /* Optional. Breaks the connection to some peer (which one, `draw` says), as a network would;
-     * `half`: only the direction away from us. For chaos.h; any thread, never blocks. */
-    void (*sever)(void *self, uint32_t draw, bool half);
+    /* Optional. Breaks the connection to a peer, as a network would: `draw` chooses which, `half`
+     * breaks only the direction to it. For chaos.h; any thread, never blocks. */
+    void (*disconnect)(void *self, uint32_t draw, bool half);
 
     /* Optional: what is known of this other rank, also after a failure. NULL = nothing. Any thread,
      * never blocks. */
     trii_loss (*loss)(void *self, int rank);
 
-    /* Optional: `other`, a group of this engine with the same ranks in the same order, outlives
-     * self, and its memory is taken for self's too. */
-    void (*adopt)(void *self, const void *other);
+    /* Optional. `other` is a group of this engine with the same ranks in the same order, and
+     * outlives self: buffers in its arena count as in the arena of self, too. */
+    void (*share_arena)(void *self, const void *other);
 
-    /* Optional: cancels a receive from any rank that another engine has won, or a send to this rank
-     * itself that no receive has come for. False: it is finished already, or will
-     * be. An engine with this ends a receive that two engines have with PEER_LOST when no sender is
-     * left, and does not fail by it. */
-    bool (*withdraw)(void *self, trii_op *op);
+    /* Optional. Takes back a receive from any rank that another engine has won, or a send to this
+     * rank itself whose receive is not posted. False: it is finished already, or will be. An engine
+     * that has this ends a receive with call.won for which no sender is left with PEER_LOST, and
+     * the group goes on. */
+    bool (*cancel_recv)(void *self, trii_op *op);
 
-    /* Optional, both or none, for calls that ranks disagree about, and that make none of them send
-     * anything to the others. note: a call of the group went elsewhere, its number will not come
-     * here; before any submit of a later one. say: op (of this engine or elsewhere) has not ended
-     * for long: tells all peers the first call that it waits for, and finds out whether their calls
-     * of this number, or what they have said, are others: MISMATCH. Any thread, never blocks. */
-    void (*note)(void *self, const trii_collective *call);
-    void (*say)(void *self, const trii_op *op);
+    /* Optional, both or none: how ranks find that they disagree about calls which make none of them
+     * send anything to the others. Any thread, never blocks.
+     * skip: a call of the group goes to another engine, so its number will not come here; before
+     * any submit of a later one.
+     * announce_wait: op (of this engine or another) has been waiting for long. Tells all peers the
+     * first call that it waits for, and compares it with what they call under this number or have
+     * announced: MISMATCH. */
+    void (*skip)(void *self, const trii_collective *call);
+    void (*announce_wait)(void *self, const trii_op *op);
 } trii_engine;
 
 /* registry/comm.c: the engines of this library, best first, NULL at the end. */

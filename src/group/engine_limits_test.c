@@ -1,5 +1,5 @@
 /*
- * engine_limits_test.c - what the front does for engines that lack something: a call is refused
+ * engine_limits_test.c - what the group does for engines that lack something: a call is refused
  * with the engine's name and who has it; what is in a device's memory is not touched.
  */
 #include "testing/check.h"

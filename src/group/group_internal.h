@@ -35,8 +35,8 @@ struct tri_group {
     atomic_int n_splits;
     char engine_asked[256]; /* "" = none; groups made of this one inherit it, as the next */
     char bind_host[64];
-    _Atomic int64_t timeout_ns; /* INT64_MAX = none */
-    _Atomic int64_t said_ns;    /* when a wait last told the peers in which call it is */
+    _Atomic int64_t timeout_ns;   /* INT64_MAX = none */
+    _Atomic int64_t announced_ns; /* when a wait last called announce_wait */
     atomic_int refs;
     int process; /* whose it is: see trii_group_is_ours */
     char name[TRII_GROUP_NAME];

@@ -1,5 +1,5 @@
 /*
- * group_test.c - what the front promises, through the public calls and a group of one.
+ * group_test.c - what a group promises, through the public calls and a group of one.
  */
 /* ctest: threads=none */
 #include "testing/check.h"

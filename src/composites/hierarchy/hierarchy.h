@@ -2,10 +2,12 @@
  * hierarchy.h - the engine for several ranks on some of several hosts: shm inside a host and tcp
  * between hosts as one. What its files share:
  *
- *   hierarchy.c         the engine: its groups, driving, waiting, faults
- *   hierarchy_layout.c  which rank is where, and what of the canonical tree a host can sum alone
- *   hierarchy_stages.c  calls as stages, each a call of a child
+ *   hierarchy.c         the engine: its table, its memory, its end
+ *   hierarchy_calls.c   collective calls under way: their order, driving, waiting
  *   hierarchy_messages.c  send and recv
+ *   hierarchy_stages.c  calls as stages, each a call of a child
+ *   hierarchy_child.c   a child: making it, posting to it, its failure
+ *   hierarchy_layout.c  which rank is where, and what of the canonical tree a host can sum alone
  *   hierarchy_sum.c     sums in the canonical order of what several hosts have summed
  */
 #ifndef TRII_HIERARCHY_H
@@ -132,13 +134,36 @@ typedef struct hierarchy {
     const void **sources;  /* [size]: for sums */
     const char **from;     /* [n_partials]: likewise */
     char *sum_room;        /* likewise */
-    void *alloc_room;      /* the front's */
+    void *alloc_room;      /* the group's */
 } hierarchy;
 
-/* hierarchy.c's (guard: mutex): looks for faults, true if failed; one look at every child that has
- * something to do, and whatever follows from that. */
+/* --- hierarchy_child.c ----------------------------------------------------------------------- */
+
+/* Makes one of the children, if this rank is in it. Blocks. */
+tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args,
+                                  int which) TRI_MUST_CHECK;
+/* Posts op, as `piece` of the call `whole`; guard: mutex. */
+tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
+                                const trii_op *whole) TRI_MUST_CHECK;
+/* Posts a piece of c's call; the child's end of it is seen by its status. */
+tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child,
+                          const trii_collective *piece) TRI_MUST_CHECK;
+/* What has failed in a child, or was raised from outside, fails everything. True if failed. */
 bool hierarchy_check_faults(hierarchy *h);
+void hierarchy_abort_children(hierarchy *h);
+
+/* --- hierarchy_calls.c ----------------------------------------------------------------------- */
+
+/* As the engine's functions, for collectives. */
+tri_status hierarchy_call_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
+void hierarchy_call_progress(hierarchy *h, trii_op *op, int64_t until_ns);
+void hierarchy_call_describe(hierarchy *h, trii_op *op, char *text, size_t size);
+/* Guard: mutex. One look at every child that has something to do, and whatever follows from it. */
 void hierarchy_look(hierarchy *h);
+/* Guard: mutex. Does what can be done now without a child. */
+void hierarchy_advance(hierarchy *h);
+/* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
+void hierarchy_drive(hierarchy *h, int64_t until_ns);
 
 #define HIERARCHY_LOOK_NS INT64_C(10000000)   /* between two looks at the children's faults */
 #define HIERARCHY_MIXED_NS INT64_C(200000)    /* between two looks at what moves elsewhere */
@@ -155,7 +180,7 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns);
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size);
 /* Of a send to ourselves only. */
-bool hierarchy_message_withdraw(hierarchy *h, trii_op *op);
+bool hierarchy_message_cancel_recv(hierarchy *h, trii_op *op);
 /* Guard: mutex. Frees receives from any rank that no engine has any more. */
 void hierarchy_message_sweep(hierarchy *h);
 /* At the end: frees them all. */
@@ -171,9 +196,6 @@ bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
 /* Begins stage c->stage: does this rank's part, posts what a child has to do, which may be
  * nothing. */
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
-/* hierarchy.c's: posts a piece of c's call; the child's end of it is seen by its status. */
-tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child,
-                          const trii_collective *piece) TRI_MUST_CHECK;
 
 /* --- hierarchy_sum.c (guard: mutex) --------------------------------------------------------- */
 

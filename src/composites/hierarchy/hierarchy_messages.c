@@ -70,12 +70,12 @@ static void take_back(hierarchy *h, hierarchy_any *a)
     hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
 
     if (!atomic_load(&a->near_done) && atomic_load(&a->far_done) &&
-        in->engine->withdraw(in->self, &a->near)) {
+        in->engine->cancel_recv(in->self, &a->near)) {
         atomic_fetch_sub(&h->n_near, 1);
         atomic_store(&a->near_done, true);
     }
     if (!atomic_load(&a->far_done) && atomic_load(&a->near_done) &&
-        flat->engine->withdraw(flat->self, &a->far))
+        flat->engine->cancel_recv(flat->self, &a->far))
         atomic_store(&a->far_done, true);
 }
 
@@ -121,7 +121,7 @@ static tri_status post_halves(hierarchy *h, hierarchy_any *a)
             return TRI_OK;
         if (!atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
             st = TRI_OK; /* the other one has a message */
-        } else if (in->engine->withdraw(in->self, &a->near)) {
+        } else if (in->engine->cancel_recv(in->self, &a->near)) {
             atomic_fetch_sub(&h->n_near, 1);
             atomic_store(&a->near_done, true);
         }
@@ -223,12 +223,12 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
     trii_mutex_unlock(&h->mutex);
 }
 
-bool hierarchy_message_withdraw(hierarchy *h, trii_op *op)
+bool hierarchy_message_cancel_recv(hierarchy *h, trii_op *op)
 {
     const hierarchy_child *on =
         &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
 
-    return on->engine->withdraw(on->self, op);
+    return on->engine->cancel_recv(on->self, op);
 }
 
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size)

@@ -549,7 +549,7 @@ tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c)
     bool staged = hierarchy_is_staged(h, call);
 
     if (staged && c->stage == HIERARCHY_CROSS)
-        flat->engine->note(flat->self, call);
+        flat->engine->skip(flat->self, call);
     switch (staged ? call->kind : TRII_KIND_NONE) {
     case TRII_KIND_NONE:
         flat->seq = call->seq - 1; /* calls that are noted have numbers there too */

@@ -221,7 +221,7 @@ static void self_destroy(void *self)
     trii_free(self);
 }
 
-static bool self_withdraw(void *self, trii_op *op)
+static bool self_cancel_recv(void *self, trii_op *op)
 {
     self_group *g = self;
     trii_tagged *one;
@@ -249,5 +249,5 @@ const trii_engine trii_engine_self = {
     .abort = self_abort,
     .destroy = self_destroy,
     .leave = self_leave,
-    .withdraw = self_withdraw,
+    .cancel_recv = self_cancel_recv,
 };

@@ -120,7 +120,7 @@ static bool queue_remove(shm_queue *queue, const trii_op *op)
     return true;
 }
 
-static bool withdraw_send(shm_group *g, trii_op *op)
+static bool cancel_send(shm_group *g, trii_op *op)
 {
     shm_peer *self = &g->peers[g->rank];
     trii_tagged *one = &trii_waiting_of(op)->tagged;
@@ -134,7 +134,7 @@ static bool withdraw_send(shm_group *g, trii_op *op)
     return true;
 }
 
-bool shm_pair_withdraw(shm_group *g, trii_op *op)
+bool shm_pair_cancel(shm_group *g, trii_op *op)
 {
     trii_tagged *one = NULL;
     bool found;
@@ -142,7 +142,7 @@ bool shm_pair_withdraw(shm_group *g, trii_op *op)
     if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
     if (op->call.kind == TRII_KIND_SEND) {
-        found = withdraw_send(g, op);
+        found = cancel_send(g, op);
     } else {
         one = trii_tags_find(&g->any_recvs, trii_tag_of(&op->call));
         while (one != NULL && trii_waiting_op(one) != op)

@@ -399,7 +399,7 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
 }
 
 /* The extents only grow, and each is the same on all ranks. */
-static void shm_adopt(void *self, const void *other)
+static void shm_share_arena(void *self, const void *other)
 {
     ((shm_group *)self)->arena = other;
 }
@@ -417,13 +417,13 @@ static trii_loss shm_loss(void *self, int rank)
                : TRII_LOSS_NONE;
 }
 
-static bool shm_withdraw(void *self, trii_op *op)
+static bool shm_cancel_recv(void *self, trii_op *op)
 {
     shm_group *g = self;
     bool found;
 
     trii_lock_take(&g->lock);
-    found = shm_pair_withdraw(g, op);
+    found = shm_pair_cancel(g, op);
     trii_lock_drop(&g->lock);
     return found;
 }
@@ -449,7 +449,7 @@ static void shm_destroy(void *self)
 }
 
 /* A closed socket looks like the end of the peer; its data do not go through it. */
-static void shm_sever(void *self, uint32_t draw, bool half)
+static void shm_disconnect(void *self, uint32_t draw, bool half)
 {
     shm_group *g = self;
     int r;
@@ -476,8 +476,8 @@ const trii_engine trii_engine_shm = {
     .abort = shm_abort,
     .destroy = shm_destroy,
     .leave = shm_leave,
-    .sever = shm_sever,
-    .adopt = shm_adopt,
+    .disconnect = shm_disconnect,
+    .share_arena = shm_share_arena,
     .loss = shm_loss,
-    .withdraw = shm_withdraw,
+    .cancel_recv = shm_cancel_recv,
 };

@@ -412,7 +412,7 @@ bool shm_pair_poll_all(shm_group *g);
 void shm_pair_fail_all(shm_group *g, tri_status status, const char *why);
 /* Takes back a receive from any rank, or a send to ourselves, that has no message or receive yet;
  * false: it has. */
-bool shm_pair_withdraw(shm_group *g, trii_op *op);
+bool shm_pair_cancel(shm_group *g, trii_op *op);
 /* No rank is left that could send: ends the receives from any rank that another engine has too. */
 void shm_pair_fail_no_sender(shm_group *g);
 /* A send or receive that needs the peer, or NULL. */

@@ -80,7 +80,7 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
     trii_mutex_unlock(&g->mutex);
 }
 
-static void tcp_note(void *self, const trii_collective *call)
+static void tcp_skip(void *self, const trii_collective *call)
 {
     tcp_group *g = self;
     trii_collective *past = &g->past[call->seq % TCP_PAST];
@@ -91,7 +91,7 @@ static void tcp_note(void *self, const trii_collective *call)
     trii_mutex_unlock(&g->mutex);
 }
 
-static void tcp_say(void *self, const trii_op *op)
+static void tcp_announce_wait(void *self, const trii_op *op)
 {
     tcp_group *g = self;
     const trii_collective *call = &op->call;
@@ -394,7 +394,7 @@ static void tcp_destroy(void *self)
     free_group(self);
 }
 
-static void tcp_sever(void *self, uint32_t draw, bool half)
+static void tcp_disconnect(void *self, uint32_t draw, bool half)
 {
     tcp_group *g = self;
     int r;
@@ -416,7 +416,7 @@ static trii_loss tcp_loss_of(void *self, int rank)
     return loss;
 }
 
-static bool tcp_withdraw(void *self, trii_op *op)
+static bool tcp_cancel_recv(void *self, trii_op *op)
 {
     tcp_group *g = self;
     bool found;
@@ -441,9 +441,9 @@ const trii_engine trii_engine_tcp = {
     .abort = tcp_abort,
     .destroy = tcp_destroy,
     .leave = tcp_leave,
-    .sever = tcp_sever,
+    .disconnect = tcp_disconnect,
     .loss = tcp_loss_of,
-    .withdraw = tcp_withdraw,
-    .note = tcp_note,
-    .say = tcp_say,
+    .cancel_recv = tcp_cancel_recv,
+    .skip = tcp_skip,
+    .announce_wait = tcp_announce_wait,
 };

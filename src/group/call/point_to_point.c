@@ -16,7 +16,7 @@ static tri_status send_to_self(tri_group *group, trii_collective *call)
     if (st != TRI_OK)
         return st;
     st = tri_work_test(work);
-    if (st == TRI_INPROGRESS && group->engine->withdraw(group->self, &work->op)) {
+    if (st == TRI_INPROGRESS && group->engine->cancel_recv(group->self, &work->op)) {
         trii_op_finish(&work->op, TRI_ERR_STATE, "no receive is posted");
         trii_op_describe(&work->op, what, sizeof(what));
         if (call->bytes > TRII_EAGER_BYTES)

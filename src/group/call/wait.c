@@ -10,7 +10,7 @@
 #include "group/group_internal.h"
 #include "os/clock.h"
 
-#define SAY_NS (300 * TRII_NS_PER_MS) /* from then on a wait is long enough to compare calls */
+#define ANNOUNCE_NS (300 * TRII_NS_PER_MS) /* a wait that long is announced, and calls compared */
 
 /* What the reader may do, at the end of a line. */
 static const char *remedy(const tri_group *group, tri_status st)
@@ -92,23 +92,24 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience
     int64_t deadline_ns = patience.deadline_ns;
     bool fatal = patience.fatal;
     int64_t start_ns = trii_now_ns();
-    int64_t say_ns = start_ns + SAY_NS, warn_ns = start_ns + TRII_NOTE_FIRST_NS;
+    int64_t announce_ns = start_ns + ANNOUNCE_NS, warn_ns = start_ns + TRII_NOTE_FIRST_NS;
 
-    if (!fatal && deadline_ns < say_ns)
-        say_ns = deadline_ns; /* it may be one of many short waits */
+    if (!fatal && deadline_ns < announce_ns)
+        announce_ns = deadline_ns; /* it may be one of many short waits */
     while (trii_op_status(op) == TRI_INPROGRESS) {
-        int64_t now, until_ns = say_ns < warn_ns ? say_ns : warn_ns;
+        int64_t now, until_ns = announce_ns < warn_ns ? announce_ns : warn_ns;
 
         group->engine->progress(group->self, op, until_ns < deadline_ns ? until_ns : deadline_ns);
         if (trii_op_status(op) != TRI_INPROGRESS)
             break;
         now = trii_now_ns();
-        if (now >= say_ns) {
-            if (group->engine->say != NULL && (fatal || now - group->said_ns >= SAY_NS)) {
-                group->engine->say(group->self, op);
-                group->said_ns = now;
+        if (now >= announce_ns) {
+            if (group->engine->announce_wait != NULL &&
+                (fatal || now - group->announced_ns >= ANNOUNCE_NS)) {
+                group->engine->announce_wait(group->self, op);
+                group->announced_ns = now;
             }
-            say_ns = TRII_NO_DEADLINE;
+            announce_ns = TRII_NO_DEADLINE;
         }
         if (now >= deadline_ns) {
             if (!fatal)

@@ -203,8 +203,8 @@ static void strike(const trii_chaos *chaos, chaos_kind kind, uint32_t draw,
         break;
     case DROP:
     case HALF:
-        if (engine->sever != NULL)
-            engine->sever(self, draw, kind == HALF);
+        if (engine->disconnect != NULL)
+            engine->disconnect(self, draw, kind == HALF);
         break;
     default:
         break;

@@ -68,13 +68,13 @@ static void other_ranks_are_spared(void **state)
 /* A connection for each peer, in words: 'd' was broken, 'h' closed for sending. */
 static char severed[4];
 
-static void sever(void *self, uint32_t draw, bool half)
+static void disconnect(void *self, uint32_t draw, bool half)
 {
     (void)self;
     severed[draw % 4] = half ? 'h' : 'd';
 }
 
-static const trii_engine engine = {.name = "severed", .sever = sever};
+static const trii_engine engine = {.name = "severed", .disconnect = disconnect};
 
 /* Which of 200 calls were struck, as bits of text. */
 static void strikes(const char *text, int rank, const char *group, char *struck)

@@ -1,0 +1,319 @@
+/*
+ * hierarchy_calls.c - collective calls under way: they begin in order, on every child in the same
+ * one, and several are under way at a time. Whoever waits drives them, one thread for all: it helps
+ * the children of this host along itself, and what is between hosts is moved by the process's
+ * control thread meanwhile. hierarchy_stages.c says what a call makes of the children.
+ */
+#include "composites/hierarchy/hierarchy.h"
+
+#include "os/clock.h"
+
+/* --- calls under way (guard: mutex) ---------------------------------------------------------- */
+
+static bool is_under_way(const hierarchy_child *on, const trii_op *op)
+{
+    return on != NULL && trii_op_status(op) == TRI_INPROGRESS;
+}
+
+static hierarchy_child *notice_on(hierarchy *h, const hierarchy_call *c)
+{
+    return c->noticed ? &h->children[HIERARCHY_IN] : NULL;
+}
+
+/* So that ranks of this host notice if they make different calls, of which some begin here and
+ * some elsewhere. Nobody waits for it but the end. */
+static tri_status notice(hierarchy *h, hierarchy_call *c)
+{
+    const trii_collective piece = {.kind = TRII_KIND_BARRIER, .site = c->op->call.site};
+    tri_status st = TRI_OK;
+
+    if (h->layout.local_size > 1) {
+        st = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->notice, &piece, c->op);
+        c->noticed = st == TRI_OK;
+    }
+    return st;
+}
+
+static void begin_stage(hierarchy *h, hierarchy_call *c)
+{
+    tri_status st = hierarchy_next_stage(h, c);
+
+    if (st == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
+        st = notice(h, c);
+    c->stage++;
+    if (st != TRI_OK)
+        trii_fault_raise(h->fault, st, "rank %d: %s", h->rank, tri_last_error());
+}
+
+/* Ends what a child has done, begins what can be begun. False if nothing could be done. */
+static bool step(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
+{
+    if (is_under_way(c->inner_on, &c->inner))
+        return false;
+    if (c->inner_on != NULL && trii_op_status(&c->inner) != TRI_OK)
+        trii_fault_raise(&c->inner_on->fault, trii_op_status(&c->inner), "%s", c->inner.error);
+    c->inner_on = NULL;
+    if (hierarchy_check_faults(h))
+        return false;
+    if (c->stage == HIERARCHY_STAGES ||
+        (before != NULL && before->stage <= c->stage && c->stage <= HIERARCHY_OUT))
+        return false;
+    begin_stage(h, c);
+    return true;
+}
+
+static hierarchy_call *free_call(hierarchy *h)
+{
+    for (int i = 0; i < HIERARCHY_CALLS; i++) {
+        if (h->calls[i].op == NULL)
+            return &h->calls[i];
+    }
+    return NULL;
+}
+
+/* Queued calls get room; *last: behind which. */
+static void begin_queued(hierarchy *h)
+{
+    hierarchy_call **at = &h->first, *c;
+
+    while (*at != NULL)
+        at = &(*at)->next;
+    while (h->queue != NULL && (c = free_call(h)) != NULL) {
+        c->op = h->queue;
+        h->queue = c->op->next;
+        c->next = NULL;
+        c->stage = 0;
+        c->inner_on = NULL;
+        c->noticed = false;
+        *at = c;
+        at = &c->next;
+    }
+}
+
+static void end_call(hierarchy *h, hierarchy_call **link, tri_status status)
+{
+    hierarchy_call *c = *link;
+    trii_op *op = c->op;
+
+    *link = c->next;
+    c->op = NULL;
+    trii_op_finish(op, status, status != TRI_OK ? h->fault->text : NULL);
+}
+
+/* Everything ends with the group's failure, as far as the children let go. */
+static void finish_all(hierarchy *h)
+{
+    tri_status status = trii_fault_status(h->fault);
+
+    for (hierarchy_call **link = &h->first; *link != NULL;) {
+        hierarchy_call *c = *link;
+        hierarchy_child *in = notice_on(h, c);
+
+        if (is_under_way(c->inner_on, &c->inner))
+            c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
+        if (is_under_way(in, &c->notice))
+            in->engine->progress(in->self, &c->notice, 0);
+        if (is_under_way(c->inner_on, &c->inner) || is_under_way(in, &c->notice))
+            link = &c->next;
+        else
+            end_call(h, link, status);
+    }
+    while (h->queue != NULL && h->first == NULL) {
+        trii_op *op = h->queue;
+
+        h->queue = op->next;
+        trii_op_finish(op, status, h->fault->text);
+    }
+    trii_cond_broadcast(&h->turn);
+}
+
+/* Does what can be done now without a child. While a thread drives, what it looks at stays as it
+ * is: only calls that it does not know yet begin. */
+void hierarchy_advance(hierarchy *h)
+{
+    bool did = true, ended = false;
+
+    while (did && !hierarchy_check_faults(h)) {
+        const hierarchy_call *before = NULL;
+
+        did = false;
+        begin_queued(h);
+        for (hierarchy_call **link = &h->first; *link != NULL;) {
+            hierarchy_call *c = *link;
+
+            while (!(h->driving && c->inner_on != NULL) && step(h, c, before))
+                did = true;
+            if (!h->driving && c->stage == HIERARCHY_STAGES && c->inner_on == NULL &&
+                !is_under_way(notice_on(h, c), &c->notice)) {
+                end_call(h, link, TRI_OK);
+                did = ended = true;
+            } else {
+                before = c;
+                link = &c->next;
+            }
+        }
+    }
+    if (hierarchy_check_faults(h) && !h->driving)
+        finish_all(h);
+    else if (ended)
+        trii_cond_broadcast(&h->turn);
+}
+
+/* --- waiting --------------------------------------------------------------------------------- */
+
+static int64_t sooner(int64_t until_ns, int64_t moment_ns)
+{
+    int64_t look = trii_now_ns() + moment_ns;
+
+    return until_ns < look ? until_ns : look;
+}
+
+static bool is_local(const hierarchy *h, const hierarchy_child *child)
+{
+    return child == &h->children[HIERARCHY_IN] || child == &h->children[HIERARCHY_OUT];
+}
+
+/* What the driver has to look after: the oldest calls of children here and elsewhere. */
+typedef struct duty {
+    hierarchy_child *near, *far;
+    trii_op *near_op, *far_op;
+    int n_far;
+} duty;
+
+static void note(const hierarchy *h, duty *d, hierarchy_child *on, trii_op *op)
+{
+    if (!is_under_way(on, op))
+        return;
+    if (!is_local(h, on)) {
+        d->n_far++;
+        d->far_op = d->far == NULL ? op : d->far_op;
+        d->far = d->far == NULL ? on : d->far;
+    } else if (d->near == NULL) {
+        d->near = on;
+        d->near_op = op;
+    }
+}
+
+static duty duty_of(hierarchy *h)
+{
+    duty d = {0};
+
+    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
+        note(h, &d, c->inner_on, &c->inner);
+        note(h, &d, notice_on(h, c), &c->notice);
+    }
+    return d;
+}
+
+/* Now and then: what others say, of calls for which nothing is under way there. */
+static void listen(hierarchy *h)
+{
+    if (h->first == NULL || trii_now_ns() < h->listen_ns)
+        return;
+    h->listen_ns = trii_now_ns() + HIERARCHY_LISTEN_NS;
+    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
+        const hierarchy_child *child = &h->children[i];
+
+        if (child->self != NULL && !is_local(h, child))
+            child->engine->progress(child->self, h->first->op, 0);
+    }
+}
+
+/* Guard: mutex. One look at every child that has something to do. */
+void hierarchy_look(hierarchy *h)
+{
+    hierarchy_child *in = &h->children[HIERARCHY_IN];
+
+    for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
+        if (is_under_way(c->inner_on, &c->inner))
+            c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
+        if (c->noticed && is_under_way(in, &c->notice))
+            in->engine->progress(in->self, &c->notice, 0);
+    }
+    if (atomic_load(&h->n_near) > 0) /* the operation does not matter for a look */
+        in->engine->progress(in->self, &h->calls[0].inner, 0);
+    listen(h);
+    hierarchy_advance(h);
+}
+
+/* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
+void hierarchy_drive(hierarchy *h, int64_t until_ns)
+{
+    duty d = duty_of(h);
+    bool mixed = d.n_far > 1 || atomic_load(&h->n_near) > 0;
+
+    if (d.near == NULL && d.far == NULL) { /* it ended since the last look */
+        hierarchy_look(h);
+        return;
+    }
+    h->driving = true;
+    trii_mutex_unlock(&h->mutex);
+    if (d.near != NULL)
+        d.near->engine->progress(
+            d.near->self, d.near_op,
+            sooner(until_ns, d.far != NULL ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
+    if (d.far != NULL && d.near == NULL)
+        d.far->engine->progress(d.far->self, d.far_op,
+                                sooner(until_ns, mixed ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
+    trii_mutex_lock(&h->mutex);
+    h->driving = false;
+    hierarchy_look(h);
+    trii_cond_broadcast(&h->turn);
+}
+
+tri_status hierarchy_call_submit(hierarchy *h, trii_op *op)
+{
+    trii_op **at = &h->queue;
+    tri_status st = TRI_OK;
+
+    trii_mutex_lock(&h->mutex);
+    if (hierarchy_check_faults(h)) {
+        st = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
+    } else {
+        op->next = NULL;
+        while (*at != NULL)
+            at = &(*at)->next;
+        *at = op;
+        hierarchy_advance(h);
+    }
+    trii_mutex_unlock(&h->mutex);
+    return st;
+}
+
+void hierarchy_call_progress(hierarchy *h, trii_op *op, int64_t until_ns)
+{
+    trii_mutex_lock(&h->mutex);
+    if (!h->driving)
+        hierarchy_look(h);
+    while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns) {
+        if (h->driving)
+            (void)trii_cond_wait_until(&h->turn, &h->mutex, sooner(until_ns, HIERARCHY_LOOK_NS));
+        else
+            hierarchy_drive(h, until_ns);
+    }
+    trii_mutex_unlock(&h->mutex);
+}
+
+void hierarchy_call_describe(hierarchy *h, trii_op *op, char *text, size_t size)
+{
+    hierarchy_call *c;
+    char inner[300] = "nobody";
+
+    trii_mutex_lock(&h->mutex);
+    c = h->first;
+    while (c != NULL && c->op != op)
+        c = c->next;
+    c = c != NULL && (c->inner_on != NULL || c->noticed) ? c : h->first;
+    if (c != NULL && is_under_way(c->inner_on, &c->inner))
+        c->inner_on->engine->describe_wait(c->inner_on->self, &c->inner, inner, sizeof(inner));
+    else if (c != NULL && is_under_way(notice_on(h, c), &c->notice))
+        notice_on(h, c)->engine->describe_wait(notice_on(h, c)->self, &c->notice, inner,
+                                               sizeof(inner));
+    snprintf(text, size, "%s%s%s",
+             c != NULL && c->op != op ? "an earlier call, which waits for " : "", inner,
+             c != NULL && (c->inner_on == &h->children[HIERARCHY_CROSS] ||
+                           c->inner_on == &h->children[HIERARCHY_BACK])
+                 ? "; or for a rank of the same host"
+                 : "");
+    trii_mutex_unlock(&h->mutex);
+}

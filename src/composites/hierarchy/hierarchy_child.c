@@ -1,0 +1,136 @@
+/*
+ * hierarchy_child.c - one child engine of the hierarchy: who is in it, posting to it, its failure,
+ * which is everybody's. The lowest file of the room.
+ */
+#include "composites/hierarchy/hierarchy.h"
+
+#include <string.h>
+
+#include "base/err.h"
+
+/* --- faults -------------------------------------------------------------------------------- */
+
+static void raise_from(hierarchy *h, const hierarchy_child *c)
+{
+    int lost = atomic_load(&c->fault.lost_rank); /* + 1 */
+
+    if (lost > 0 && lost <= h->size)
+        atomic_store(&h->fault->lost_rank, lost);
+    trii_fault_raise(h->fault, trii_fault_status(&c->fault), "%s", c->fault.text);
+}
+
+void hierarchy_abort_children(hierarchy *h)
+{
+    tri_status status = trii_fault_settled(h->fault);
+
+    for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
+        hierarchy_child *c = &h->children[i];
+
+        if (c->self == NULL)
+            continue;
+        trii_fault_raise(&c->fault, status, "%s", h->fault->text);
+        c->engine->abort(c->self);
+    }
+}
+
+/* What has failed in a child, or was raised from outside, fails everything. True if failed. */
+bool hierarchy_check_faults(hierarchy *h)
+{
+    bool failed = trii_fault_status(h->fault) != TRI_OK;
+    bool all = true;
+
+    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) { /* flat has the best words */
+        const hierarchy_child *c = &h->children[i];
+        bool fault = c->self != NULL && trii_fault_status(&c->fault) != TRI_OK;
+
+        if (fault && !failed)
+            raise_from(h, c);
+        failed = failed || fault;
+        all = all && (c->self == NULL || fault);
+    }
+    if (failed && !all)
+        hierarchy_abort_children(h);
+    return failed;
+}
+
+/* --- posting
+ * --------------------------------------------------------------------------------------- */
+
+tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
+                                const trii_op *whole)
+{
+    tri_status st;
+
+    trii_op_init(op, piece);
+    op->call.piece_of = trii_collective_whole(&whole->call);
+    op->call.temporary = NULL;
+    op->call.from = NULL;
+    op->call.seq = ++child->seq;
+    st = child->engine->submit(child->self, op);
+    if (st != TRI_OK)
+        trii_fault_raise(&child->fault, st, "%s", tri_last_error());
+    return st;
+}
+
+tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii_collective *piece)
+{
+    tri_status st = hierarchy_child_post(&h->children[child], &c->inner, piece, c->op);
+
+    if (st == TRI_OK)
+        c->inner_on = &h->children[child];
+    return st;
+}
+
+/* --- making
+ * ---------------------------------------------------------------------------------------- */
+
+/* Its place among the children: its ranks, its key in the store; size 0: this rank is not in it. */
+static void place_child(const hierarchy *h, int which, trii_group_args *its, char key[24])
+{
+    static const char *const names[HIERARCHY_CHILDREN] = {"in", "cross", "back", "out", "flat"};
+    const hierarchy_layout *l = &h->layout;
+
+    if (which == HIERARCHY_FLAT) {
+        its->rank = h->rank;
+        its->size = h->size;
+        snprintf(key, 24, "%s", names[which]);
+    } else if (which == HIERARCHY_IN || which == HIERARCHY_OUT) {
+        its->rank = l->local_rank;
+        its->size = l->local_size > 1 ? l->local_size : 0;
+        its->names = l->by_host + l->host_at[l->host];
+        snprintf(key, 24, "%s/%d", names[which], l->host);
+    } else {
+        its->rank = l->host;
+        its->size = l->column >= 0 ? l->n_hosts : 0;
+        its->names = l->column_ranks;
+        snprintf(key, 24, "%s/%d", names[which], l->column);
+    }
+}
+
+tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args, int which)
+{
+    static const char *const engines[HIERARCHY_CHILDREN] = {"shm", "tcp", "tcp", "shm", "tcp"};
+    hierarchy_child *c = &h->children[which];
+    trii_group_args its = *args;
+    char key[24];
+    tri_status st;
+
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        if (strcmp((*e)->name, engines[which]) == 0)
+            c->engine = *e;
+    }
+    if (c->engine == NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine hierarchy: it needs %s", engines[which]);
+    place_child(h, which, &its, key);
+    if (its.size == 0)
+        return TRI_OK;
+    snprintf(c->name, sizeof(c->name), "%.15s/%s", args->name, key);
+    its.name = c->name;
+    its.fault = &c->fault;
+    st = tri_store_prefix(key, args->store, &its.store);
+    if (st != TRI_OK)
+        return st;
+    st = c->engine->create(&its, &c->self);
+    tri_store_unref(its.store);
+    return st;
+}
