@@ -148,10 +148,10 @@ tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **wo
 /* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
  * ends it with ABORTED. */
 typedef bool trii_is_over(void *arg);
-tri_status trii_group_say(const trii_group_args *args, const char *step,
-                          tri_status mine) TRI_MUST_CHECK;
-tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                           void *arg) TRI_MUST_CHECK;
+tri_status trii_agree_report(const trii_group_args *args, const char *step,
+                             tri_status mine) TRI_MUST_CHECK;
+tri_status trii_agree_result(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                             void *arg) TRI_MUST_CHECK;
 /* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
 tri_status trii_group_view(const char *prefix, tri_store *store,
                            tri_store **view_out) TRI_MUST_CHECK;

@@ -390,7 +390,7 @@ static void a_rank_that_comes_twice_is_named(void **state)
     start_rank(&s[2], b, "2000");
     for (int i = 1; i < 3; i++) {
         assert_int_equal(spawn_wait(&s[i]), 1);
-        failed += strstr(SPAWN_ERR(&s[i]), "rank 1 has come already (process ") != NULL;
+        failed += strstr(SPAWN_ERR(&s[i]), "rank 1 has already joined (process ") != NULL;
     }
     assert_int_equal(failed, 1); /* the other one waits for rank 2 in vain */
     for (int i = 0; i < 3; i++)
@@ -460,7 +460,7 @@ static void a_worker_that_joins_twice_at_once_is_named(void **state)
                  "[ $RANK = 2 ] && exec sleep 1000; [ $RANK = 0 ] && exec \"$0\" worker 20000; "
                  "\"$0\" worker 3000 & \"$0\" worker 3000; wait; exit 1");
     assert_int_equal(spawn_wait(&s), 1);
-    if (count_lines(SPAWN_ERR(&s), "rank 1 has come already (process ") == 0)
+    if (count_lines(SPAWN_ERR(&s), "rank 1 has already joined (process ") == 0)
         fail_msg("%s", SPAWN_ERR(&s));
     spawn_free(&s);
 }

@@ -74,7 +74,7 @@ static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why
     snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
     args->refusal = before != NULL ? before : &refusal;
     args->store = store;
-    if (trii_group_say(args, ROUTED_STEP, why) != TRI_OK)
+    if (trii_agree_report(args, ROUTED_STEP, why) != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         trii_child none = {0};
@@ -107,7 +107,7 @@ static tri_status create_named(const char *name, tri_store *store, trii_group_ar
         said = trii_group_view("plugin", store, &own);
         args->store = own;
         if (said == TRI_OK && st != TRI_OK)
-            said = trii_group_say(args, name, st);
+            said = trii_agree_report(args, name, st);
         else if (said == TRI_OK)
             said = trii_group_agree(args, name, st);
         tri_store_unref(own);

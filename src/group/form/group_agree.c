@@ -1,11 +1,11 @@
 /*
- * group_agree.c - what the ranks tell each other through the store while a group is made: texts
- * that all of them need, and whether a step went well for everybody. Between hosts each question to
- * the store may take 0.2 s, so a step is one exchange.
+ * group_agree.c - agreement of the ranks through the store while a group is made: whether a step
+ * succeeded on all of them, and texts that all of them need. Between hosts each request to the
+ * store may take 0.2 s, so a step is one exchange.
  *
- *   STEP/R     rank R: "STATUS TEXT"; a status that is not 0 is a failure, and the text its line
- *   STEP/said  where many ranks agree: how many have said so, and above them how many failed
- *   STEP/all   ... "1" if all went well, by the last to say so
+ *   STEP/R     rank R's report, "STATUS TEXT": a status that is not 0 is a failure, TEXT its line
+ *   STEP/said  where many ranks agree: how many have reported, and above them how many failed
+ *   STEP/all   ... "1" if all succeeded, written by the last one to report
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -56,7 +56,7 @@ static const char **step_keys(const char *step, int n)
     return keys;
 }
 
-/* What a rank that failed said becomes everybody's. */
+/* The report of a rank that failed becomes the failure of all. */
 static tri_status failure_of(const trii_group_args *args, int rank, char *text)
 {
     char *line = strchr(text, ' ');
@@ -127,13 +127,14 @@ tri_status trii_group_is_over(const trii_group_args *args)
     return TRII_FAIL(TRI_ERR_PEER_LOST, "%s: a rank ended while the group was formed", args->name);
 }
 
-/* Waits for all keys; says in the log for whom. is_over: NULL, or asked now and then: ABORTED. */
+/* Waits for all keys, and logs which ranks are missing. is_over: NULL, or asked now and then;
+ * true = ABORTED. */
 static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
                         int n_keys, char **values_out, trii_is_over *is_over, void *arg)
 {
     int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start;
     char missing[160];
-    int poor = 0;
+    int out_of_memory = 0;
 
     for (;;) {
         int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
@@ -145,8 +146,8 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
         st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
                                  NULL);
-        if (st == TRI_ERR_NO_MEMORY && ++poor < TRIES)
-            continue; /* this rank has said that it goes on: the others do */
+        if (st == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
+            continue; /* this rank has reported success, so the others go on */
         now = trii_now_ns();
         if (st != TRI_ERR_TIMEOUT)
             return st;
@@ -154,7 +155,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         if (!silent && is_over != NULL && is_over(arg))
             return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
         if (!silent && args->is_over != NULL && args->is_over(args->is_over_arg)) {
-            /* Who ended after all went well had waited for the same: that is there then. */
+            /* A rank that ended after success had waited for the same keys, so they are there. */
             st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, 1, (void **)values_out,
                                      NULL);
             return st == TRI_ERR_TIMEOUT ? trii_group_is_over(args) : st;
@@ -182,13 +183,14 @@ tri_status trii_agree_wait(const trii_group_args *args, const char *step, char *
     return await(args, step, keys, 1, verdict_out, NULL, NULL);
 }
 
-/* texts: [size], which all have said; freed here unless texts_out takes them. */
+/* texts: [size], the reports of all ranks; freed here unless texts_out takes them. */
 static tri_status judge(const trii_group_args *args, char **texts, char **texts_out)
 {
     tri_status st = TRI_OK;
     int cause = -1;
 
-    for (int r = 0; r < args->size; r++) { /* who gave up because of another says ABORTED */
+    for (int r = 0; r < args->size;
+         r++) { /* a rank that gave up because of another reports ABORTED */
         if (!is_well(texts[r]) &&
             (cause < 0 || (strtol(texts[cause], NULL, 10) == TRI_ERR_ABORTED &&
                            strtol(texts[r], NULL, 10) != TRI_ERR_ABORTED)))
@@ -207,27 +209,27 @@ static tri_status judge(const trii_group_args *args, char **texts, char **texts_
     return st;
 }
 
-/* Room for what all say, taken before this rank says that all is well. */
-typedef struct hearing {
+/* Room for the answers of all ranks, taken before this rank reports that it is well. */
+typedef struct answers {
     const char **keys;
     char **texts;
-} hearing;
+} answers;
 
-static tri_status hearing_init(hearing *h, const trii_group_args *args, const char *step)
+static tri_status answers_init(answers *h, const trii_group_args *args, const char *step)
 {
     h->keys = step_keys(step, args->size);
     h->texts = trii_alloc((size_t)args->size, sizeof(*h->texts), "ranks that agree");
     return h->keys != NULL && h->texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-static void hearing_fini(hearing *h)
+static void answers_fini(answers *h)
 {
     trii_free(h->texts);
     trii_free(h->keys);
 }
 
-/* What all have said. */
-static tri_status read_all(const trii_group_args *args, const char *step, const hearing *h,
+/* The reports of all ranks. */
+static tri_status read_all(const trii_group_args *args, const char *step, const answers *h,
                            char **texts_out, trii_is_over *is_over, void *arg)
 {
     tri_status st = await(args, step, h->keys, args->size, h->texts, is_over, arg);
@@ -238,12 +240,12 @@ static tri_status read_all(const trii_group_args *args, const char *step, const 
 /* Some rank of many failed: the lowest one's status and line become everybody's. */
 static tri_status find_failure(const trii_group_args *args, const char *step)
 {
-    hearing h;
-    tri_status st = hearing_init(&h, args, step);
+    answers h;
+    tri_status st = answers_init(&h, args, step);
 
     if (st == TRI_OK)
         st = read_all(args, step, &h, NULL, NULL, NULL);
-    hearing_fini(&h);
+    answers_fini(&h);
     return st != TRI_OK
                ? st
                : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
@@ -260,27 +262,27 @@ static tri_status put(const trii_group_args *args, const char *step, const char 
     return st == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text)) : st;
 }
 
-/* What this rank has to say of a step: why it gave up before all of them, if it did. */
-static tri_status own_word(const trii_group_args *args, tri_status mine)
+/* The report of this rank on a step: why it gave up before the first one, if it did. */
+static tri_status own_result(const trii_group_args *args, tri_status mine)
 {
     return args->refusal != NULL ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
                                  : mine;
 }
 
-static void word(char text[LINE], tri_status mine)
+static void format_result(char text[LINE], tri_status mine)
 {
-    assert(mine <= TRI_OK); /* what is not yet or at its end has to be made a failure before */
+    assert(mine <= TRI_OK); /* "not done" must have become a failure before */
     snprintf(text, LINE, "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
 }
 
 /* The last of many to speak writes the verdict. */
-tri_status trii_group_say(const trii_group_args *args, const char *step, tri_status mine)
+tri_status trii_agree_report(const trii_group_args *args, const char *step, tri_status mine)
 {
     char text[LINE], key[KEY];
     int64_t sum;
     tri_status st;
 
-    word(text, own_word(args, mine));
+    format_result(text, own_result(args, mine));
     st = put(args, step, text);
     if (st != TRI_OK || args->size <= FEW)
         return st;
@@ -293,8 +295,8 @@ tri_status trii_group_say(const trii_group_args *args, const char *step, tri_sta
 }
 
 /* Of many. */
-static tri_status hear_verdict(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                               void *arg)
+static tri_status await_verdict(const trii_group_args *args, const char *step,
+                                trii_is_over *is_over, void *arg)
 {
     char key[KEY], *verdict = NULL;
     const char *keys[] = {key};
@@ -308,39 +310,39 @@ static tri_status hear_verdict(const trii_group_args *args, const char *step, tr
     return st;
 }
 
-tri_status trii_group_hear(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                           void *arg)
+tri_status trii_agree_result(const trii_group_args *args, const char *step, trii_is_over *is_over,
+                             void *arg)
 {
-    hearing h;
+    answers h;
     tri_status st;
 
     if (args->size > FEW)
-        return hear_verdict(args, step, is_over, arg);
-    st = hearing_init(&h, args, step);
+        return await_verdict(args, step, is_over, arg);
+    st = answers_init(&h, args, step);
     if (st == TRI_OK)
         st = read_all(args, step, &h, NULL, is_over, arg);
-    hearing_fini(&h);
+    answers_fini(&h);
     return st;
 }
 
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
-    hearing h = {0};
+    answers h = {0};
     bool room;
     tri_status st;
 
     if (args->size == 1)
         return mine;
-    room = args->size > FEW || hearing_init(&h, args, step) == TRI_OK;
+    room = args->size > FEW || answers_init(&h, args, step) == TRI_OK;
     if (!room && mine == TRI_OK)
         mine = TRI_ERR_NO_MEMORY;
-    st = trii_group_say(args, step, mine);
+    st = trii_agree_report(args, step, mine);
     if (st == TRI_OK && (!room || args->refusal != NULL))
-        st = own_word(args, mine);
+        st = own_result(args, mine);
     else if (st == TRI_OK)
-        st = args->size > FEW ? hear_verdict(args, step, NULL, NULL)
+        st = args->size > FEW ? await_verdict(args, step, NULL, NULL)
                               : read_all(args, step, &h, NULL, NULL, NULL);
-    hearing_fini(&h);
+    answers_fini(&h);
     return st;
 }
 
@@ -359,24 +361,24 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
                              const char *text, char **texts_out)
 {
     char failed[LINE], *own = NULL;
-    hearing h = {0};
-    bool room = hearing_init(&h, args, step) == TRI_OK;
+    answers h = {0};
+    bool room = answers_init(&h, args, step) == TRI_OK;
     tri_status st;
 
-    mine = own_word(args, mine);
+    mine = own_result(args, mine);
     if (mine == TRI_OK && room)
         own = well(text);
     if (mine == TRI_OK && own == NULL)
         mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
-        word(failed, mine);
+        format_result(failed, mine);
     st = put(args, step, own != NULL ? own : failed);
     if (st == TRI_OK && (!room || args->refusal != NULL))
         st = mine;
     else if (st == TRI_OK)
         st = read_all(args, step, &h, texts_out, NULL, NULL);
     trii_free(own);
-    hearing_fini(&h);
+    answers_fini(&h);
     return st;
 }
 

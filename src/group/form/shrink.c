@@ -5,11 +5,12 @@
  * way, so that there are never two groups. Keys of round N, below shrink/N/:
  *
  *   alive/R  rank R is here
- *   members  who is in the group that forms now, '1' or '0' for each rank: whoever sees that all
- * are here but those that are lost, or that nobody came for long, proposes, and the first proposal
- * holds. All '0': too few are left formed   how many members have it outcome  "made": all have;
- * "again": one of them is lost, and those members that are left go on with the next round;
- * "failed": it cannot be made. Whoever knows first writes it
+ *   members  who is in the new group, '1' or '0' for each rank. A rank that sees that all are here
+ *            but the lost ones, or that nobody came for long, proposes it, and the first proposal
+ *            holds. All '0': too few are left
+ *   formed   how many members have the new group
+ *   outcome  "made": all have it; "again": one of them is lost, and the members that are left go on
+ *            with the next round; "failed": it cannot be made. Written by whoever knows first
  */
 #include <inttypes.h>
 #include <string.h>
@@ -171,7 +172,7 @@ static tri_status make(const shrinking *s, const tri_group_options *opt, tri_gro
     return trii_group_make(g, &sub, &options, group_out);
 }
 
-static tri_status say_outcome(const shrinking *s, const char *outcome)
+static tri_status write_outcome(const shrinking *s, const char *outcome)
 {
     void *held = NULL;
     tri_status st =
@@ -182,7 +183,7 @@ static tri_status say_outcome(const shrinking *s, const char *outcome)
 }
 
 /* Until somebody has said it, which every rank that sees a member's end does. */
-static tri_status hear_outcome(const shrinking *s, char text_out[8])
+static tri_status await_outcome(const shrinking *s, char text_out[8])
 {
     static const char *const keys[] = {"outcome"};
     size_t bytes = 0;
@@ -191,7 +192,7 @@ static tri_status hear_outcome(const shrinking *s, char text_out[8])
 
     while ((st = tri_store_wait(s->store, keys, 1, LOOK_MAX_MS)) == TRI_ERR_TIMEOUT) {
         if (has_lost_member(s) || is_over(s))
-            st = say_outcome(s, "again");
+            st = write_outcome(s, "again");
         if (st != TRI_OK && st != TRI_ERR_TIMEOUT)
             return st;
     }
@@ -217,11 +218,11 @@ static tri_status form(const shrinking *s, const tri_group_options *opt, tri_gro
     if (mine == TRI_OK)
         st = tri_store_add(s->store, "formed", 1, &n);
     if (mine != TRI_OK)
-        st = say_outcome(s, mine == TRI_ERR_TIMEOUT || has_lost_member(s) ? "again" : "failed");
+        st = write_outcome(s, mine == TRI_ERR_TIMEOUT || has_lost_member(s) ? "again" : "failed");
     else if (st == TRI_OK && n == s->n_may)
-        st = say_outcome(s, "made");
+        st = write_outcome(s, "made");
     if (st == TRI_OK)
-        st = hear_outcome(s, outcome);
+        st = await_outcome(s, outcome);
     if (st == TRI_OK && mine == TRI_OK && strcmp(outcome, "made") == 0) {
         *group_out = made;
         return TRI_OK;
@@ -254,7 +255,7 @@ static tri_status one_round(shrinking *s, const tri_group_options *opt, tri_grou
         st = decide(s, n_here);
     if (st != TRI_OK || !has_ended)
         return st == TRI_OK ? form(s, opt, group_out) : st;
-    st = hear_outcome(s, outcome);
+    st = await_outcome(s, outcome);
     if (st == TRI_OK && strcmp(outcome, "made") == 0)
         return TRII_FAIL(TRI_ERR_STATE, "this group has shrunk already");
     return st == TRI_OK ? TRI_INPROGRESS : st;

@@ -10,15 +10,15 @@
 #include "os/host.h"
 #include "os/process.h"
 
-void trii_claim_who(char who_out[TRII_CLAIM_TEXT])
+void trii_identity_text(char who_out[TRII_IDENTITY_TEXT])
 {
     char host[64];
 
     trii_host_name(host, sizeof(host));
-    snprintf(who_out, TRII_CLAIM_TEXT, "process %d on %s", trii_process_id(), host);
+    snprintf(who_out, TRII_IDENTITY_TEXT, "process %d on %s", trii_process_id(), host);
 }
 
-bool trii_claim_is_other(const char *who)
+bool trii_identity_is_other(const char *who)
 {
     char host[64], its[64];
     int pid = 0;
@@ -29,17 +29,17 @@ bool trii_claim_is_other(const char *who)
 }
 
 /* OK if the value is our text, STATE with *theirs_out if it is another's. */
-static tri_status compare(const char *value, const char *ours, char theirs_out[TRII_CLAIM_TEXT])
+static tri_status compare(const char *value, const char *ours, char theirs_out[TRII_IDENTITY_TEXT])
 {
     if (strcmp(value, ours) == 0)
         return TRI_OK;
-    snprintf(theirs_out, TRII_CLAIM_TEXT, "%s", value);
+    snprintf(theirs_out, TRII_IDENTITY_TEXT, "%s", value);
     return TRI_ERR_STATE;
 }
 
 /* Puts our text where nothing is. */
 static tri_status claim(tri_store *store, const char *key, const char *ours,
-                        char theirs_out[TRII_CLAIM_TEXT])
+                        char theirs_out[TRII_IDENTITY_TEXT])
 {
     void *value = NULL;
     tri_status status = tri_store_compare_set(store, key, "", 0, ours, strlen(ours), &value, NULL);
@@ -52,7 +52,7 @@ static tri_status claim(tri_store *store, const char *key, const char *ours,
 
 /* Waits for what rank 0 puts there. */
 static tri_status await(tri_store *store, const char *key, const char *ours,
-                        char theirs_out[TRII_CLAIM_TEXT])
+                        char theirs_out[TRII_IDENTITY_TEXT])
 {
     void *value = NULL;
     tri_status status = tri_store_get(store, key, 0, &value, NULL);
@@ -66,9 +66,9 @@ static tri_status await(tri_store *store, const char *key, const char *ours,
 /* Two jobs that chose one port would wait for each other in vain. Rank 0 says whose store it is: if
  * whoever comes first did, a stranger could turn out the job itself. An agent's store has the
  * lives of one job, which may differ in size. */
-tri_status trii_claim_job(tri_store *store, const trii_launch_env *env)
+tri_status trii_identity_claim_job(tri_store *store, const trii_launch_env *env)
 {
-    char ours[TRII_CLAIM_TEXT], theirs[TRII_CLAIM_TEXT];
+    char ours[TRII_IDENTITY_TEXT], theirs[TRII_IDENTITY_TEXT];
     tri_status status;
 
     if (env->agent_store)
@@ -85,26 +85,26 @@ tri_status trii_claim_job(tri_store *store, const trii_launch_env *env)
     return status;
 }
 
-tri_status trii_claim_is_taken(const trii_launch_env *env, const char *by)
+tri_status trii_identity_is_taken(const trii_launch_env *env, const char *by)
 {
     return TRII_FAIL(TRI_ERR_STATE,
-                     "rank %d has come already (%s) to the store at %s port %d: one rank started "
+                     "rank %d has already joined (%s) at the store %s port %d: one rank started "
                      "twice, or two jobs with one port",
                      env->rank, by, env->host, env->port);
 }
 
-tri_status trii_claim_rank(tri_store *store, const trii_launch_env *env)
+tri_status trii_identity_claim_rank(tri_store *store, const trii_launch_env *env)
 {
-    char ours[TRII_CLAIM_TEXT], theirs[TRII_CLAIM_TEXT], key[32];
+    char ours[TRII_IDENTITY_TEXT], theirs[TRII_IDENTITY_TEXT], key[32];
     tri_status status;
 
-    trii_claim_who(ours);
+    trii_identity_text(ours);
     snprintf(key, sizeof(key), "rank/%d", env->rank);
     status = claim(store, key, ours, theirs);
-    return status == TRI_ERR_STATE ? trii_claim_is_taken(env, theirs) : status;
+    return status == TRI_ERR_STATE ? trii_identity_is_taken(env, theirs) : status;
 }
 
-tri_status trii_claim_drop(tri_store *store, int rank)
+tri_status trii_identity_drop_rank(tri_store *store, int rank)
 {
     char key[32];
 

@@ -9,20 +9,20 @@
 
 #include "group/join/env.h"
 
-#define TRII_CLAIM_TEXT 160
+#define TRII_IDENTITY_TEXT 160
 
 /* "process 123 on node1": this one. */
-void trii_claim_who(char who_out[TRII_CLAIM_TEXT]);
-/* Whether a text of trii_claim_who means another process of this host that has not ended. */
-bool trii_claim_is_other(const char *who);
+void trii_identity_text(char who_out[TRII_IDENTITY_TEXT]);
+/* Whether a text of trii_identity_text means another process of this host that has not ended. */
+bool trii_identity_is_other(const char *who);
 
 /* Every rank, with the store or a view of it. Errors: STATE (it serves another job; tells both). */
-tri_status trii_claim_job(tri_store *store, const trii_launch_env *env) TRI_MUST_CHECK;
+tri_status trii_identity_claim_job(tri_store *store, const trii_launch_env *env) TRI_MUST_CHECK;
 /* Errors: STATE (tells who has the rank). */
-tri_status trii_claim_rank(tri_store *store, const trii_launch_env *env) TRI_MUST_CHECK;
+tri_status trii_identity_claim_rank(tri_store *store, const trii_launch_env *env) TRI_MUST_CHECK;
 /* So that it may come again: a program that ends and one that begins can be the same rank. */
-tri_status trii_claim_drop(tri_store *store, int rank) TRI_MUST_CHECK;
+tri_status trii_identity_drop_rank(tri_store *store, int rank) TRI_MUST_CHECK;
 /* Fails with STATE. */
-tri_status trii_claim_is_taken(const trii_launch_env *env, const char *by) TRI_MUST_CHECK;
+tri_status trii_identity_is_taken(const trii_launch_env *env, const char *by) TRI_MUST_CHECK;
 
 #endif

@@ -35,8 +35,8 @@ static tri_status next_turn(tri_store *store, const trii_launch_env *env, const 
     tri_status status = has(store, turn, "left", env->rank, &left);
 
     who = who != NULL ? who + 1 : "";
-    if (status == TRI_OK && !left && trii_claim_is_other(who))
-        return trii_claim_is_taken(env, who);
+    if (status == TRI_OK && !left && trii_identity_is_other(who))
+        return trii_identity_is_taken(env, who);
     if (status == TRI_OK && !left)
         status = has(store, turn, "met", env->rank, &met);
     if (status == TRI_OK) {
@@ -46,17 +46,17 @@ static tri_status next_turn(tri_store *store, const trii_launch_env *env, const 
     return status;
 }
 
-tri_status trii_turn_take(tri_store *store, const trii_launch_env *env, tri_store **view_out,
-                          bool *again_out)
+tri_status trii_incarnation_take(tri_store *store, const trii_launch_env *env, tri_store **view_out,
+                                 bool *again_out)
 {
     static atomic_int tries;
-    char key[KEY_BYTES], who[TRII_CLAIM_TEXT], ours[TRII_CLAIM_TEXT + 32];
+    char key[KEY_BYTES], who[TRII_IDENTITY_TEXT], ours[TRII_IDENTITY_TEXT + 32];
     char *theirs = NULL; /* what is there, as far as we know */
     int turn = 1, try = atomic_fetch_add(&tries, 1);
     tri_status status = TRI_OK;
 
     *again_out = false;
-    trii_claim_who(who);
+    trii_identity_text(who);
     for (;;) {
         const char *expected = theirs != NULL ? theirs : "";
         void *value = NULL;
@@ -89,12 +89,12 @@ static tri_status mark(tri_store *view, const char *what, int rank)
     return tri_store_set(view, key, "", 0);
 }
 
-tri_status trii_turn_met(tri_store *view, int rank)
+tri_status trii_incarnation_joined(tri_store *view, int rank)
 {
     return mark(view, "met", rank);
 }
 
-tri_status trii_turn_left(tri_store *view, int rank)
+tri_status trii_incarnation_left(tri_store *view, int rank)
 {
     return mark(view, "left", rank);
 }

@@ -16,10 +16,10 @@
  *
  * Errors: STATE (another process that lives has this rank; names it), and the store's own.
  */
-tri_status trii_turn_take(tri_store *store, const trii_launch_env *env, tri_store **view_out,
-                          bool *again_out) TRI_MUST_CHECK;
+tri_status trii_incarnation_take(tri_store *store, const trii_launch_env *env, tri_store **view_out,
+                                 bool *again_out) TRI_MUST_CHECK;
 /* With the view: all have come; and this rank has left. */
-tri_status trii_turn_met(tri_store *view, int rank) TRI_MUST_CHECK;
-tri_status trii_turn_left(tri_store *view, int rank) TRI_MUST_CHECK;
+tri_status trii_incarnation_joined(tri_store *view, int rank) TRI_MUST_CHECK;
+tri_status trii_incarnation_left(tri_store *view, int rank) TRI_MUST_CHECK;
 
 #endif

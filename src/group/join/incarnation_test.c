@@ -17,7 +17,7 @@ static int take(tri_store *store)
     const char *keys[] = {"x"};
     int turn = 0;
 
-    CHECK_OK(trii_turn_take(store, &rank_0, &view, &again));
+    CHECK_OK(trii_incarnation_take(store, &rank_0, &view, &again));
     CHECK_OK(tri_store_set(view, "x", "", 0));
     for (int t = 1; t < 5 && !there; t++) {
         char prefix[16];
@@ -43,12 +43,12 @@ static void a_turn_lasts_until_the_ranks_have_met(void **state)
     assert_int_equal(take(store), 1);
     assert_int_equal(take(store), -1); /* in vain, so far */
     CHECK_OK(tri_store_prefix("turn/1", store, &view));
-    CHECK_OK(trii_turn_met(view, 0));
+    CHECK_OK(trii_incarnation_joined(view, 0));
     assert_int_equal(take(store), 2); /* without a word at the end */
     tri_store_unref(view);
     CHECK_OK(tri_store_prefix("turn/2", store, &view));
-    CHECK_OK(trii_turn_met(view, 0));
-    CHECK_OK(trii_turn_left(view, 0));
+    CHECK_OK(trii_incarnation_joined(view, 0));
+    CHECK_OK(trii_incarnation_left(view, 0));
     tri_store_unref(view);
     assert_int_equal(take(store), 3);
     assert_int_equal(take(store), -3);
@@ -70,9 +70,9 @@ static const char *take_at_once(rank_env *env)
         snprintf(name, sizeof(name), "%d", i);
         RANK_TRY(env, tri_store_prefix(name, env->store, &at));
         RANK_TRY(env, ranks_meet(env, name, -1));
-        status = trii_turn_take(at, &rank_0, &view, &again);
+        status = trii_incarnation_take(at, &rank_0, &view, &again);
         if (status != TRI_OK)
-            RANK_FAILS(env, status, TRI_ERR_STATE, "rank 0 has come already (process ");
+            RANK_FAILS(env, status, TRI_ERR_STATE, "rank 0 has already joined (process ");
         RANK_TRY(env, tri_store_add(at, "taken", status == TRI_OK, &taken));
         snprintf(name, sizeof(name), "%d end", i);
         RANK_TRY(env, ranks_meet(env, name, -1));

@@ -285,8 +285,8 @@ static tri_status wait_for_all(tri_store *store, int rank, int size, int64_t dea
     return status;
 }
 
-tri_status trii_meet(tri_store *store, int rank, int size, int64_t deadline_ns,
-                     char session_out[TRII_SESSION_TEXT])
+tri_status trii_session_agree(tri_store *store, int rank, int size, int64_t deadline_ns,
+                              char session_out[TRII_SESSION_TEXT])
 {
     char session[TRII_SESSION_TEXT];
     tri_status status;

@@ -17,7 +17,7 @@
  * Blocks until all ranks came, and says in the log who is missing. Errors: TIMEOUT (names the
  * missing ranks), STATE (two processes have one rank), and the store's own.
  */
-tri_status trii_meet(tri_store *store, int rank, int size, int64_t deadline_ns,
-                     char session_out[TRII_SESSION_TEXT]) TRI_MUST_CHECK;
+tri_status trii_session_agree(tri_store *store, int rank, int size, int64_t deadline_ns,
+                              char session_out[TRII_SESSION_TEXT]) TRI_MUST_CHECK;
 
 #endif

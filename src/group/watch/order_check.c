@@ -1,13 +1,13 @@
 /*
  * order_check.c - TRI_CHECK=order: whether the ranks start the same recorded operations, in one
- * order. Calls that differ in kind, type or length are found out anyway when they meet; this finds
- * two of equal length that have changed places, and names the operations, not the calls that they
- * are made of.
+ * order. Calls that differ in kind, type or length are found anyway when the engine compares them;
+ * this finds two of equal length that have changed places, and names the operations, not the calls
+ * that they are made of.
  *
- * The first rank that comes to the n-th operation of a group writes "order/n" into its store, the
+ * The first rank that reaches the n-th operation of a group writes "order/n" into its store, the
  * others compare, and the last one deletes it. So nobody waits for anybody. Messages have an order
- * for each pair and tag: whoever comes first, sender or receiver, writes "order/FROM>TO/TAG/n", and
- * the other deletes it. What stays has not met.
+ * for each pair and tag: whichever comes first, sender or receiver, writes "order/FROM>TO/TAG/n",
+ * and the other deletes it. What stays has no counterpart.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -24,10 +24,10 @@
 
 /* What is written is "WHAT\nrank 1: .. at train.c:12": what must be the same, and the line about
  * it. */
-typedef struct said {
+typedef struct comparison {
     char ours[384];
     char *theirs; /* tri_store_free */
-} said;
+} comparison;
 
 static const char *line_of(const char *text)
 {
@@ -36,20 +36,20 @@ static const char *line_of(const char *text)
     return end != NULL ? end + 1 : text;
 }
 
-static bool is_same(const said *s)
+static bool is_same(const comparison *s)
 {
     size_t n = strcspn(s->ours, "\n") + 1;
 
     return strncmp(s->ours, s->theirs, n) == 0;
 }
 
-static tri_status say(tri_group *group, const char *key, said *s)
+static tri_status exchange(tri_group *group, const char *key, comparison *s)
 {
     return tri_store_compare_set(group->store, key, "", 0, s->ours, strlen(s->ours),
                                  (void **)&s->theirs, NULL);
 }
 
-/* All ranks hear why, not only that this one gave up. */
+/* All ranks get the reason, not only that this one gave up. */
 static tri_status disagree(tri_group *group)
 {
     trii_fault_raise(&group->fault, TRI_ERR_MISMATCH, "%s", tri_last_error());
@@ -76,7 +76,7 @@ static tri_status forget(tri_group *group, const char *key)
 
 tri_status trii_group_compare_order(tri_group *group, const char *what, const char *where)
 {
-    said s = {.theirs = NULL};
+    comparison s = {.theirs = NULL};
     char key[32];
     uint64_t n;
     tri_status st;
@@ -87,7 +87,7 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
     snprintf(key, sizeof(key), "order/%" PRIu64, n);
     snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s%s%s", what, group->rank, what,
              where[0] != '\0' ? " at " : "", where);
-    st = say(group, key, &s);
+    st = exchange(group, key, &s);
     if (st == TRI_OK && is_same(&s))
         st = forget(group, key);
     else if (st == TRI_OK)
@@ -106,7 +106,7 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
 
 tri_status trii_group_compare_message(tri_group *group, const trii_compared_message *m)
 {
-    said s = {.theirs = NULL};
+    comparison s = {.theirs = NULL};
     char pair[128], key[160];
     int from = m->sends ? group->rank : m->peer, to = m->sends ? m->peer : group->rank;
     int64_t n = 0;
@@ -123,7 +123,7 @@ tri_status trii_group_compare_message(tri_group *group, const trii_compared_mess
     st = tri_store_add(group->store, key, 1, &n);
     snprintf(key, sizeof(key), "%s/%" PRId64, pair, n);
     if (st == TRI_OK)
-        st = say(group, key, &s);
+        st = exchange(group, key, &s);
     if (st == TRI_OK && strcmp(s.ours, s.theirs) != 0) { /* the other has come before */
         st = is_same(&s)
                  ? tri_store_delete(group->store, key, &existed)
