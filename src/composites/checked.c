@@ -1,13 +1,13 @@
 /*
- * checked.c - an engine that does not notice calls that do not match, with one beside it that
- * does. Before a call begins, its ranks tell each other what they call, over an engine of this
- * library (a barrier in its name, or a message without bytes): if they disagree the group fails
- * with the line that shm and tcp have, before the other engine could hang, or write where it must
- * not. TRI_CHECK_CALLS asks for it.
+ * checked.c - an engine that does not notice calls that do not match, with another one, the guard,
+ * that does. Before a call begins, the ranks compare what they call over the guard, an engine of
+ * this library: by a barrier in the name of the call, or by a message without bytes. If they
+ * disagree, the group fails with the line that shm and tcp have, before the engine could hang or
+ * write where it must not. TRI_CHECK_CALLS asks for it; engine_make.c makes both engines.
  *
- * Calls begin in order, once all ranks have come, so the other engine has less to do beside the
- * caller's computations. A receive from any rank becomes one from the rank whose message comes
- * first, so engines without it have it here.
+ * A call begins when all ranks have posted it, and collectives begin in order, so the engine
+ * overlaps less with the caller's computations. A receive from any rank becomes one from the rank
+ * whose message comes first, so engines that lack it have it here.
  */
 #include "composites/composites.h"
 
@@ -22,9 +22,9 @@
 /* A call that has not begun. */
 typedef struct checked_call {
     struct checked_call *next;
-    trii_op notice; /* the guard's */
-    trii_op *whole; /* the caller's; NULL = it has begun */
-    int users;      /* threads that wait for the notice */
+    trii_op guard_op; /* the guard's */
+    trii_op *whole;   /* the caller's; NULL = it has begun */
+    int users;        /* threads that wait for guard_op */
 } checked_call;
 
 typedef struct checked {
@@ -52,13 +52,13 @@ static void checked_abort(void *self)
 }
 
 /* Guard: mutex. Frees what nobody looks at any more. */
-static void sweep(checked *c)
+static void free_ended_calls(checked *c)
 {
     for (checked_call **link = &c->calls; *link != NULL;) {
         checked_call *call = *link;
 
         if (call->whole == NULL && call->users == 0 &&
-            trii_op_status(&call->notice) != TRI_INPROGRESS) {
+            trii_op_status(&call->guard_op) != TRI_INPROGRESS) {
             *link = call->next;
             trii_free(call);
         } else {
@@ -76,17 +76,17 @@ static void fail_call(checked_call *call, tri_status status, const char *why)
 }
 
 /* All ranks have come: the call itself. */
-static void begin(checked *c, checked_call *call)
+static void begin_call(checked *c, checked_call *call)
 {
     trii_op *whole = call->whole;
     tri_status st;
 
     if (whole->call.kind == TRII_KIND_RECV_ANY) {
         whole->call.kind = TRII_KIND_RECV;
-        whole->call.root = call->notice.call.root;
+        whole->call.root = call->guard_op.call.root;
     }
     if (whole->call.kind == TRII_KIND_RECV) { /* as long as the message is */
-        whole->call.count = call->notice.call.count;
+        whole->call.count = call->guard_op.call.count;
         whole->call.bytes = whole->call.count * tri_dtype_size(whole->call.dtype);
     }
     call->whole = NULL;
@@ -106,56 +106,56 @@ static void advance(checked *c)
     bool blocked = false; /* collectives begin one after the other */
 
     for (checked_call *call = c->calls; call != NULL; call = call->next) {
-        tri_status st = trii_op_status(&call->notice);
+        tri_status st = trii_op_status(&call->guard_op);
 
         if (call->whole == NULL || (blocked && !is_message(call->whole)))
             continue;
         if (st == TRI_OK && trii_fault_status(c->fault) == TRI_OK)
-            begin(c, call);
+            begin_call(c, call);
         else if (st < 0 && is_message(call->whole) && trii_fault_status(c->fault) == TRI_OK)
-            fail_call(call, st, call->notice.error); /* there is no room for the message */
+            fail_call(call, st, call->guard_op.error); /* there is no room for the message */
         else if (!is_message(call->whole))
             blocked = true;
     }
     if (trii_fault_status(c->fault) != TRI_OK) {
         checked_abort(c);
         for (checked_call *call = c->calls; call != NULL; call = call->next) {
-            c->guard->progress(c->guard_self, &call->notice, 0);
+            c->guard->progress(c->guard_self, &call->guard_op, 0);
             if (call->whole != NULL)
                 fail_call(call, trii_fault_status(c->fault), c->fault->text);
         }
     }
-    sweep(c);
+    free_ended_calls(c);
 }
 
 static tri_status checked_submit(void *self, trii_op *op)
 {
     checked *c = self;
     checked_call *call = trii_alloc(1, sizeof(*call), "call to compare"), **at = &c->calls;
-    trii_collective notice = {.kind = TRII_KIND_BARRIER, .piece_of = &op->call};
+    trii_collective probe = {.kind = TRII_KIND_BARRIER, .piece_of = &op->call};
     tri_status st;
 
     if (call == NULL)
         return TRI_ERR_NO_MEMORY;
     if (is_message(op)) { /* of so many elements, and no bytes */
-        notice = op->call;
-        notice.src = notice.dst = NULL;
-        notice.bytes = 0;
-        notice.from = NULL;
-        notice.temporary = NULL;
+        probe = op->call;
+        probe.src = probe.dst = NULL;
+        probe.bytes = 0;
+        probe.from = NULL;
+        probe.temporary = NULL;
     }
-    notice.site = op->call.site;
-    trii_op_init(&call->notice, &notice);
-    call->notice.call.seq = op->call.seq;
+    probe.site = op->call.site;
+    trii_op_init(&call->guard_op, &probe);
+    call->guard_op.call.seq = op->call.seq;
     call->whole = op;
     trii_mutex_lock(&c->mutex);
     st = trii_fault_status(c->fault);
     if (st != TRI_OK)
         (void)TRII_FAIL(st, "%s", c->fault->text);
     if (st == TRI_OK && !is_message(op))
-        call->notice.call.seq = ++c->seq;
+        call->guard_op.call.seq = ++c->seq;
     if (st == TRI_OK)
-        st = c->guard->submit(c->guard_self, &call->notice);
+        st = c->guard->submit(c->guard_self, &call->guard_op);
     if (st != TRI_OK) {
         trii_free(call);
     } else {
@@ -191,14 +191,14 @@ static void checked_progress(void *self, trii_op *op, int64_t until_ns)
             call->users++;
         trii_mutex_unlock(&c->mutex);
         if (call != NULL)
-            c->guard->progress(c->guard_self, &call->notice, moment);
+            c->guard->progress(c->guard_self, &call->guard_op, moment);
         else
             c->engine->progress(c->self, op, moment);
         trii_mutex_lock(&c->mutex);
         if (call != NULL)
             call->users--;
         for (call = c->calls; call != NULL; call = call->next)
-            c->guard->progress(c->guard_self, &call->notice, 0);
+            c->guard->progress(c->guard_self, &call->guard_op, 0);
         advance(c);
     } while (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns);
     trii_mutex_unlock(&c->mutex);
@@ -212,7 +212,7 @@ static void checked_describe_wait(void *self, trii_op *op, char *text, size_t si
     trii_mutex_lock(&c->mutex);
     call = call_of(c, op);
     if (call != NULL)
-        c->guard->describe_wait(c->guard_self, &call->notice, text, size);
+        c->guard->describe_wait(c->guard_self, &call->guard_op, text, size);
     else
         c->engine->describe_wait(c->self, op, text, size);
     trii_mutex_unlock(&c->mutex);

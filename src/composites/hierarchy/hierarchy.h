@@ -84,8 +84,8 @@ typedef struct hierarchy_call {
     int stage;                   /* the next to begin */
     trii_op inner;               /* the stage's call to a child */
     hierarchy_child *inner_on;   /* NULL = none is under way */
-    trii_op notice;              /* says on this host that we make a call which begins elsewhere */
-    bool noticed;                /* it is under way */
+    trii_op host_barrier;        /* shows this host's ranks a call that begins elsewhere */
+    bool has_host_barrier;       /* it was posted */
     size_t *columns;             /* [size + 1]: where they begin in the vector, as hosts see it */
     size_t *pieces;              /* [n_hosts + 1]: of our column, for each host */
     size_t *src_at, *dst_at;     /* [size + 1]: of the inner call */
@@ -129,7 +129,7 @@ typedef struct hierarchy {
     hierarchy_call calls[HIERARCHY_CALLS];
     hierarchy_call *first; /* of those under way, in order */
     trii_op *queue;        /* calls that wait for room */
-    int64_t listen_ns;     /* when it is looked at children next that have nothing to do */
+    int64_t idle_ns;       /* when children that have nothing to do are polled next */
     hierarchy_any *anys;   /* not freed yet */
     const void **sources;  /* [size]: for sums */
     const char **from;     /* [n_partials]: likewise */
@@ -165,9 +165,9 @@ void hierarchy_advance(hierarchy *h);
 /* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
 void hierarchy_drive(hierarchy *h, int64_t until_ns);
 
-#define HIERARCHY_LOOK_NS INT64_C(10000000)   /* between two looks at the children's faults */
-#define HIERARCHY_MIXED_NS INT64_C(200000)    /* between two looks at what moves elsewhere */
-#define HIERARCHY_LISTEN_NS INT64_C(50000000) /* between two looks at what others say */
+#define HIERARCHY_LOOK_NS INT64_C(10000000) /* between two looks at the children's faults */
+#define HIERARCHY_MIXED_NS INT64_C(200000)  /* between two looks at what moves elsewhere */
+#define HIERARCHY_IDLE_NS INT64_C(50000000) /* between two looks at what others say */
 static inline bool hierarchy_is_near(const hierarchy *h, int rank)
 {
     return h->layout.host_of[rank] == h->layout.host;
@@ -189,9 +189,10 @@ void hierarchy_message_fini(hierarchy *h);
 /* --- hierarchy_stages.c (guard: mutex) ------------------------------------------------------ */
 
 /* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree.
- * Ranks of a host that do not are noticed on IN. Hosts of which one goes in stages and another does
- * not wait for each other on CROSS and FLAT: a notice there too would cost every small call a round
- * between hosts. So FLAT knows all calls, and ranks that wait for long compare them there. */
+ * Ranks of a host that disagree find it by the host barrier on IN. Hosts of which one goes in
+ * stages and another does not wait for each other on CROSS and FLAT: a barrier there would cost
+ * every small call a round between hosts. So FLAT knows all calls, and ranks that wait for long
+ * compare them there. */
 bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
 /* Begins stage c->stage: does this rank's part, posts what a child has to do, which may be
  * nothing. */

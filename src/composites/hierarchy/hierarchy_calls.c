@@ -15,21 +15,21 @@ static bool is_under_way(const hierarchy_child *on, const trii_op *op)
     return on != NULL && trii_op_status(op) == TRI_INPROGRESS;
 }
 
-static hierarchy_child *notice_on(hierarchy *h, const hierarchy_call *c)
+static hierarchy_child *host_barrier_on(hierarchy *h, const hierarchy_call *c)
 {
-    return c->noticed ? &h->children[HIERARCHY_IN] : NULL;
+    return c->has_host_barrier ? &h->children[HIERARCHY_IN] : NULL;
 }
 
-/* So that ranks of this host notice if they make different calls, of which some begin here and
- * some elsewhere. Nobody waits for it but the end. */
-static tri_status notice(hierarchy *h, hierarchy_call *c)
+/* Ranks of this host may disagree in a way that makes some calls begin here and others elsewhere:
+ * the barrier finds that. Only the end of the call waits for it. */
+static tri_status post_host_barrier(hierarchy *h, hierarchy_call *c)
 {
     const trii_collective piece = {.kind = TRII_KIND_BARRIER, .site = c->op->call.site};
     tri_status st = TRI_OK;
 
     if (h->layout.local_size > 1) {
-        st = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->notice, &piece, c->op);
-        c->noticed = st == TRI_OK;
+        st = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->host_barrier, &piece, c->op);
+        c->has_host_barrier = st == TRI_OK;
     }
     return st;
 }
@@ -39,14 +39,14 @@ static void begin_stage(hierarchy *h, hierarchy_call *c)
     tri_status st = hierarchy_next_stage(h, c);
 
     if (st == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
-        st = notice(h, c);
+        st = post_host_barrier(h, c);
     c->stage++;
     if (st != TRI_OK)
         trii_fault_raise(h->fault, st, "rank %d: %s", h->rank, tri_last_error());
 }
 
 /* Ends what a child has done, begins what can be begun. False if nothing could be done. */
-static bool step(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
+static bool advance_call(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
 {
     if (is_under_way(c->inner_on, &c->inner))
         return false;
@@ -84,7 +84,7 @@ static void begin_queued(hierarchy *h)
         c->next = NULL;
         c->stage = 0;
         c->inner_on = NULL;
-        c->noticed = false;
+        c->has_host_barrier = false;
         *at = c;
         at = &c->next;
     }
@@ -107,13 +107,13 @@ static void finish_all(hierarchy *h)
 
     for (hierarchy_call **link = &h->first; *link != NULL;) {
         hierarchy_call *c = *link;
-        hierarchy_child *in = notice_on(h, c);
+        hierarchy_child *in = host_barrier_on(h, c);
 
         if (is_under_way(c->inner_on, &c->inner))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
-        if (is_under_way(in, &c->notice))
-            in->engine->progress(in->self, &c->notice, 0);
-        if (is_under_way(c->inner_on, &c->inner) || is_under_way(in, &c->notice))
+        if (is_under_way(in, &c->host_barrier))
+            in->engine->progress(in->self, &c->host_barrier, 0);
+        if (is_under_way(c->inner_on, &c->inner) || is_under_way(in, &c->host_barrier))
             link = &c->next;
         else
             end_call(h, link, status);
@@ -141,10 +141,10 @@ void hierarchy_advance(hierarchy *h)
         for (hierarchy_call **link = &h->first; *link != NULL;) {
             hierarchy_call *c = *link;
 
-            while (!(h->driving && c->inner_on != NULL) && step(h, c, before))
+            while (!(h->driving && c->inner_on != NULL) && advance_call(h, c, before))
                 did = true;
             if (!h->driving && c->stage == HIERARCHY_STAGES && c->inner_on == NULL &&
-                !is_under_way(notice_on(h, c), &c->notice)) {
+                !is_under_way(host_barrier_on(h, c), &c->host_barrier)) {
                 end_call(h, link, TRI_OK);
                 did = ended = true;
             } else {
@@ -180,7 +180,7 @@ typedef struct duty {
     int n_far;
 } duty;
 
-static void note(const hierarchy *h, duty *d, hierarchy_child *on, trii_op *op)
+static void duty_add(const hierarchy *h, duty *d, hierarchy_child *on, trii_op *op)
 {
     if (!is_under_way(on, op))
         return;
@@ -199,18 +199,18 @@ static duty duty_of(hierarchy *h)
     duty d = {0};
 
     for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
-        note(h, &d, c->inner_on, &c->inner);
-        note(h, &d, notice_on(h, c), &c->notice);
+        duty_add(h, &d, c->inner_on, &c->inner);
+        duty_add(h, &d, host_barrier_on(h, c), &c->host_barrier);
     }
     return d;
 }
 
 /* Now and then: what others say, of calls for which nothing is under way there. */
-static void listen(hierarchy *h)
+static void poll_idle_children(hierarchy *h)
 {
-    if (h->first == NULL || trii_now_ns() < h->listen_ns)
+    if (h->first == NULL || trii_now_ns() < h->idle_ns)
         return;
-    h->listen_ns = trii_now_ns() + HIERARCHY_LISTEN_NS;
+    h->idle_ns = trii_now_ns() + HIERARCHY_IDLE_NS;
     for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
         const hierarchy_child *child = &h->children[i];
 
@@ -227,12 +227,12 @@ void hierarchy_look(hierarchy *h)
     for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
         if (is_under_way(c->inner_on, &c->inner))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
-        if (c->noticed && is_under_way(in, &c->notice))
-            in->engine->progress(in->self, &c->notice, 0);
+        if (c->has_host_barrier && is_under_way(in, &c->host_barrier))
+            in->engine->progress(in->self, &c->host_barrier, 0);
     }
     if (atomic_load(&h->n_near) > 0) /* the operation does not matter for a look */
         in->engine->progress(in->self, &h->calls[0].inner, 0);
-    listen(h);
+    poll_idle_children(h);
     hierarchy_advance(h);
 }
 
@@ -303,12 +303,12 @@ void hierarchy_call_describe(hierarchy *h, trii_op *op, char *text, size_t size)
     c = h->first;
     while (c != NULL && c->op != op)
         c = c->next;
-    c = c != NULL && (c->inner_on != NULL || c->noticed) ? c : h->first;
+    c = c != NULL && (c->inner_on != NULL || c->has_host_barrier) ? c : h->first;
     if (c != NULL && is_under_way(c->inner_on, &c->inner))
         c->inner_on->engine->describe_wait(c->inner_on->self, &c->inner, inner, sizeof(inner));
-    else if (c != NULL && is_under_way(notice_on(h, c), &c->notice))
-        notice_on(h, c)->engine->describe_wait(notice_on(h, c)->self, &c->notice, inner,
-                                               sizeof(inner));
+    else if (c != NULL && is_under_way(host_barrier_on(h, c), &c->host_barrier))
+        host_barrier_on(h, c)->engine->describe_wait(host_barrier_on(h, c)->self, &c->host_barrier,
+                                                     inner, sizeof(inner));
     snprintf(text, size, "%s%s%s",
              c != NULL && c->op != op ? "an earlier call, which waits for " : "", inner,
              c != NULL && (c->inner_on == &h->children[HIERARCHY_CROSS] ||

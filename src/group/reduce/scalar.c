@@ -14,9 +14,9 @@ tri_status trii_reduce_check(tri_dtype dtype, tri_redop op)
     bool bitwise = op == TRI_REDOP_BAND || op == TRI_REDOP_BOR || op == TRI_REDOP_BXOR;
 
     if (tri_dtype_size(dtype) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is none", (int)dtype);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is not a known type", (int)dtype);
     if ((unsigned)op >= TRI_REDOP_COUNT)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is none", (int)op);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not a known reduction", (int)op);
     if (op == TRI_REDOP_PREMUL_SUM)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
