@@ -11,6 +11,9 @@
 
 /* Of any group: a reduction keeps a pointer to each rank's part on its stack. */
 #define TRII_GROUP_MAX_RANKS 1024
+/* Of one host, through shared memory: a stage then has at least a few lines for every rank. Over
+ * tcp it is as many as one poll can wait for (TRII_POLL_MAX of os/socket.h, less one). */
+#define TRII_HOST_MAX_RANKS 256
 /* Levels of the canonical tree over so many ranks, leaves included, and one to spare. */
 #define TRII_TREE_LEVELS 12
 /* Accepted from a launcher or a URL. No group has so many; the group's own limit says so in

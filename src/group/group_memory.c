@@ -1,7 +1,6 @@
 /*
- * group_memory.c - memory of a group: the engine's, or the heap's. Where the engine can tell only
- * some ranks that one of them got none, all of them tell each other here, by a call of the group
- * that needs no memory itself.
+ * group_memory.c - memory of a group: the engine's, or the heap's. Where an engine's alloc may fail
+ * on some ranks only, the ranks exchange how theirs went by a call that needs no memory itself.
  */
 #include <string.h>
 

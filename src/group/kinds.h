@@ -1,8 +1,7 @@
 /*
- * kinds.h - the one list of what a group can be called for. A new call is a line here, a function
- * in call/, and a case in each engine. What the calls have in common is said by properties, so that
- * nobody keeps a list of kinds of his own: TRII_KINDS_REDUCING and the other masks follow from
- * them.
+ * kinds.h - the one list of the calls that a group has. A new one is a line here, a function in
+ * call/ and a case in each engine. Properties say what calls have in common, and sets of kinds
+ * follow from the properties, so that no other file keeps a list of its own.
  */
 #ifndef TRII_KINDS_H
 #define TRII_KINDS_H

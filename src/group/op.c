@@ -24,7 +24,7 @@ static tri_status of_group(tri_status cause)
     return cause > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : cause;
 }
 
-/* The text is made before it is claimed, so that who waits for it waits for a copy. */
+/* The text is made before the fault is claimed, so that readers wait for no more than a copy. */
 bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, ...)
 {
     tri_status raised = of_group(status);

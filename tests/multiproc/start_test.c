@@ -219,7 +219,7 @@ static void one_rank_twice_is_an_error(void **state)
         for (int i = 0; i < 2; i++) {
             char text[64];
 
-            snprintf(text, sizeof(text), "another process says that it is rank %d", rank);
+            snprintf(text, sizeof(text), "another process claims to be rank %d", rank);
             spawn_expect(&s[i], i == 0 ? text : "");
         }
         for (int i = 0; i < 2; i++)

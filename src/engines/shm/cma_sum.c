@@ -21,7 +21,7 @@ static bool sum_piece(shm_group *g, const trii_op *op, size_t from, size_t n, ch
 {
     const trii_collective *call = &op->call;
     size_t size = tri_dtype_size(call->dtype);
-    const void *src[SHM_MAX_RANKS];
+    const void *src[TRII_HOST_MAX_RANKS];
     unsigned char *at = g->scratch;
 
     for (int r = 0; r < g->size; r++) {

@@ -514,9 +514,9 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
     shm_group *g;
     tri_status st;
 
-    if (args->size > SHM_MAX_RANKS)
+    if (args->size > TRII_HOST_MAX_RANKS)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine shm: %d ranks, at most %d", args->size,
-                         SHM_MAX_RANKS);
+                         TRII_HOST_MAX_RANKS);
     g = trii_alloc(1, sizeof(*g), "shm group");
     if (g == NULL) /* the peers must learn of it */
         return args->size > 1 ? gather_addresses(args, TRI_ERR_NO_MEMORY, NULL) : TRI_ERR_NO_MEMORY;

@@ -24,13 +24,10 @@
 #define CMA_PIECE_MIN_BYTES ((size_t)8 << 10) /* a copy */
 #define CMA_SUM_MIN_BYTES ((size_t)512 << 10)
 
-#define DIRECT_SUMS (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)
+#define DIRECT_SUMS (TRII_KINDS_REDUCING & ~TRII_KINDS_WHOLE_SRC)
 /* A broadcast is faster staged, where the root works too. */
-#define CMA_READS                                                                                  \
-    (1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_GATHER |          \
-     1u << TRII_KIND_SCATTER | 1u << TRII_KIND_ALL_TO_ALL | 1u << TRII_KIND_ALL_TO_ALL_V)
-#define CMA_SUMS                                                                                   \
-    (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE_SCATTER | 1u << TRII_KIND_REDUCE_SCATTER_V)
+#define CMA_READS ((TRII_KINDS_WHOLE_SRC | TRII_KINDS_WHOLE_DST) & ~TRII_KINDS_REDUCING)
+#define CMA_SUMS (TRII_KINDS_REDUCING & ~TRII_KINDS_TO_ROOT)
 /* Ranks that share cores find each other's stages in their own cache: 8 ranks on 2 cores sum 1 MiB
  * in 1140 us staged and in 1620 to 1970 by CMA, and gather it in 408 and 791. */
 #define STAGED_IF_CROWDED (CMA_SUMS | 1u << TRII_KIND_ALL_GATHER | 1u << TRII_KIND_ALL_GATHER_V)

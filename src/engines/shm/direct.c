@@ -57,8 +57,8 @@ static void reduce_chunk(shm_group *g, trii_op *op, int slice, size_t chunk)
     const trii_collective *call = &op->call;
     size_t elem_bytes = tri_dtype_size(call->dtype);
     size_t step = CHUNK_BYTES / elem_bytes;
-    const void *src[SHM_MAX_RANKS];
-    void *dst[SHM_MAX_RANKS];
+    const void *src[TRII_HOST_MAX_RANKS];
+    void *dst[TRII_HOST_MAX_RANKS];
     size_t from, to;
 
     shm_slice(g, slice, call->count, elem_bytes, &from, &to);
@@ -120,7 +120,7 @@ static bool read_arenas(shm_group *g, const trii_op *op)
 
 bool shm_direct_advance(shm_group *g, trii_op *op)
 {
-    if (trii_kind_in(op->call.kind, 1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE))
+    if (trii_kind_in(op->call.kind, TRII_KINDS_REDUCING & ~TRII_KINDS_WHOLE_SRC))
         return advance_reduce(g, op);
     return shm_slot_advance_reading(g, op, read_arenas);
 }

@@ -107,7 +107,7 @@ void shm_take_all(shm_group *g, const trii_op *op, shm_input_of *input_of)
 {
     const trii_collective *call = &op->call;
     size_t size = tri_dtype_size(call->dtype);
-    const void *src[SHM_MAX_RANKS];
+    const void *src[TRII_HOST_MAX_RANKS];
     size_t from, to, n;
 
     if (shm_sums(g, call, &from, &n)) {

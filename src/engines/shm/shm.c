@@ -359,7 +359,7 @@ static int find_missing_ranks(const shm_group *g, const trii_op *op, bool arrive
 static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
     shm_group *g = self;
-    int ranks[SHM_MAX_RANKS];
+    int ranks[TRII_HOST_MAX_RANKS];
     bool arrived = false;
     size_t used = 0;
     int n;
@@ -378,7 +378,7 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
         return;
     }
     if (n > 1) { /* the numbers of all, as what follows may not fit */
-        int names[SHM_MAX_RANKS];
+        int names[TRII_HOST_MAX_RANKS];
 
         for (int i = 0; i < n; i++)
             names[i] = shm_name(g, ranks[i]);

@@ -8,13 +8,12 @@
 
 #include "engines/shm/layout.h"
 #include "group/engine.h"
+#include "group/group_limits.h"
 #include "os/futex.h"
 #include "os/loop.h"
 #include "os/shmem.h"
 #include "os/thread.h"
 
-/* The largest group: a stage then has at least a few lines for every rank. */
-#define SHM_MAX_RANKS 256
 #define SHM_MAX_EXTENTS 64
 #define SHM_SCRATCH_BYTES ((size_t)128 << 10) /* stays in the second-level cache */
 #define SHM_LINE_BYTES ((size_t)64)

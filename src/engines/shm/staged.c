@@ -11,7 +11,7 @@
 #include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 
-#define SUMMED_IN_SLICES (1u << TRII_KIND_ALL_REDUCE | 1u << TRII_KIND_REDUCE)
+#define SUMMED_IN_SLICES (TRII_KINDS_REDUCING & ~TRII_KINDS_WHOLE_SRC)
 
 /* Elements of a piece, in each of its parts. */
 static size_t piece_elems(const shm_group *g, const trii_collective *call)
@@ -114,7 +114,7 @@ static void sum_own_slice(shm_group *g, const trii_collective *call, uint64_t pi
     size_t size = tri_dtype_size(call->dtype), from, to;
     bool ours = call->kind == TRII_KIND_ALL_REDUCE || call->root == g->rank;
     bool others = call->kind == TRII_KIND_ALL_REDUCE || call->root != g->rank;
-    const void *src[SHM_MAX_RANKS];
+    const void *src[TRII_HOST_MAX_RANKS];
     void *dst[2];
     int n_dst = 0;
 
@@ -173,7 +173,7 @@ static void copy_piece_out(shm_group *g, const trii_collective *call, uint64_t p
 {
     size_t size = tri_dtype_size(call->dtype), each = piece_elems(g, call), start = i * each;
     size_t region = shm_has_regions(call->kind) ? (size_t)g->rank * each * size : 0;
-    const void *src[SHM_MAX_RANKS];
+    const void *src[TRII_HOST_MAX_RANKS];
     size_t from, to, n;
 
     if (shm_sums(g, call, &from, &n)) {

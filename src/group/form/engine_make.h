@@ -1,5 +1,5 @@
 /*
- * engine_make.h - making the engine of a group. group_create.c calls it.
+ * engine_make.h - makes the engine of a group, for group_create.c.
  */
 #ifndef TRII_ENGINE_MAKE_H
 #define TRII_ENGINE_MAKE_H

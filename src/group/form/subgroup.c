@@ -1,6 +1,6 @@
 /*
  * subgroup.c - groups made of ranks of another group, through the store of that group: by colour
- * (all ranks say what they want), by a list (only its ranks take part).
+ * (all ranks give theirs) or by a list (only its ranks take part).
  *
  * Every creation has a connection of its own to the store, so that threads which make different
  * groups do not wait for each other.

@@ -1,6 +1,6 @@
 /*
- * env.h - who this process is: rank, size and where the store is, from the environment
- * of the launcher or from a URL. Only reads; world.c acts.
+ * env.h - who this process is: rank, size and where the store is, from the environment of the
+ * launcher or from a URL. Only reads; world.c acts on it.
  */
 #ifndef TRII_ENV_H
 #define TRII_ENV_H

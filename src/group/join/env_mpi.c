@@ -1,6 +1,6 @@
 /*
- * env_mpi.c - who we are under Open MPI's mpirun and under MPICH's and Intel's mpiexec. Only
- * their variables are read: a program that uses MPI itself keeps its PMI connection.
+ * env_mpi.c - rank, size and store under Open MPI's mpirun and under MPICH's and Intel's mpiexec.
+ * Only their variables are read: a program that uses MPI itself keeps its PMI connection.
  */
 /* build: leaf */
 #include "group/join/env.h"

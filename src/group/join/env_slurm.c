@@ -1,5 +1,5 @@
 /*
- * env_slurm.c - who we are under srun.
+ * env_slurm.c - rank, size and store under srun.
  */
 /* build: leaf */
 #include "group/join/env.h"

@@ -1,5 +1,5 @@
 /*
- * env_torchrun.c - who we are under trirun and torchrun.
+ * env_torchrun.c - rank, size and store under trirun and torchrun.
  */
 #include "group/join/env.h"
 

@@ -1,6 +1,7 @@
 /*
- * identity.h - what a process writes into a store when it comes, so that two jobs at one store, or
- * one rank that is started twice, end with an error that names both instead of a timeout.
+ * identity.h - which job a store serves, and which process has which rank: each process writes it
+ * when it joins, so that two jobs at one store, or one rank that is started twice, end with an
+ * error that names both instead of a timeout.
  */
 #ifndef TRII_IDENTITY_H
 #define TRII_IDENTITY_H

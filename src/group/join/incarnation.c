@@ -2,8 +2,8 @@
  * incarnation.c - see incarnation.h.
  *
  * The key "turn/RANK" holds "TURN.TRY process PID on HOST", TRY being the process's own count, and
- * changes by compare and set: there is no moment in which two processes have a turn, or one has it
- * unnamed. The first program, which is the only one mostly, asks the store once.
+ * changes by compare and set: at no moment do two processes have a turn, or does one have it
+ * without its name. The first program, which mostly is the only one, asks the store once.
  */
 #include "group/join/incarnation.h"
 

@@ -1,6 +1,7 @@
 /*
  * incarnation.h - a rank that joins several times at one store: a worker may be a script that runs
- * several programs one after the other, and a program may try again after a timeout.
+ * several programs one after the other, and a program may try again after a timeout. Each time is
+ * a turn.
  */
 #ifndef TRII_INCARNATION_H
 #define TRII_INCARNATION_H

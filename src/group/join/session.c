@@ -1,8 +1,8 @@
 /*
  * session.c - see session.h.
  *
- * Nothing that stands in the store proves that its writer lives, so each side asks for an answer
- * to a number that it has just drawn:
+ * A key in the store does not prove that its writer is alive, so each side draws a number and waits
+ * for the other to repeat it:
  *
  *   trireme/session    rank 0: S, the name of this run
  *   trireme/hello/R    rank R: its number N
@@ -10,8 +10,8 @@
  *   trireme/S/come/R   rank R, once it has read its own N there
  *   trireme/S/come/all rank 0, when all have
  *
- * A stale hello gets an answer that nobody reads. Rank 0 goes on until all have come, and then
- * takes away what only the meeting needed.
+ * A stale hello gets an answer that nobody reads. Rank 0 goes on until all have joined, and then
+ * deletes the keys that only joining needed.
  */
 #include "group/join/session.h"
 
@@ -28,10 +28,10 @@
 
 enum { NUMBER = TRII_SESSION_TEXT - 1, MAX_NAMED = 1000 };
 
-typedef struct guest {
+typedef struct joining_rank {
     char answered[NUMBER]; /* the hello that we answered last */
     bool here;             /* come/R is there */
-} guest;
+} joining_rank;
 
 static void draw(char text[TRII_SESSION_TEXT])
 {
@@ -43,7 +43,7 @@ static void draw(char text[TRII_SESSION_TEXT])
 }
 
 /* OK and the first `room` bytes of the value, INPROGRESS if the key is not there now. */
-static tri_status peek(tri_store *store, const char *key, char *text, size_t room)
+static tri_status read_now(tri_store *store, const char *key, char *text, size_t room)
 {
     bool present = false;
     void *value = NULL;
@@ -105,13 +105,13 @@ static void note_wait(looks *l, int rank, int size, const char *whom)
     l->note_ns = trii_note_next(trii_now_ns());
 }
 
-static tri_status serve_guest(tri_store *store, const char *session, int rank, guest *g)
+static tri_status answer_rank(tri_store *store, const char *session, int rank, joining_rank *g)
 {
     char hello[NUMBER], answer[2 * NUMBER], key[96];
     tri_status status;
 
     snprintf(key, sizeof(key), "trireme/hello/%d", rank);
-    status = peek(store, key, hello, sizeof(hello));
+    status = read_now(store, key, hello, sizeof(hello));
     if (status == TRI_OK && memcmp(hello, g->answered, sizeof(hello)) != 0) {
         memcpy(answer, hello, NUMBER);
         memcpy(answer + NUMBER, session, NUMBER);
@@ -128,12 +128,12 @@ static tri_status serve_guest(tri_store *store, const char *session, int rank, g
     return status;
 }
 
-static void name_missing(const guest *guests, int size, char *text, size_t room)
+static void name_missing(const joining_rank *ranks, int size, char *text, size_t room)
 {
     int missing[MAX_NAMED], n = 0;
 
     for (int r = 1; r < size && n < MAX_NAMED; r++) {
-        if (!guests[r].here)
+        if (!ranks[r].here)
             missing[n++] = r;
     }
     (void)trii_ranks_text(missing, n, text, room);
@@ -142,15 +142,15 @@ static void name_missing(const guest *guests, int size, char *text, size_t room)
 static tri_status check_session(tri_store *store, const char *session)
 {
     char now[NUMBER];
-    tri_status status = peek(store, "trireme/session", now, sizeof(now));
+    tri_status status = read_now(store, "trireme/session", now, sizeof(now));
 
     if (status == TRI_OK && memcmp(now, session, NUMBER) != 0)
-        return TRII_FAIL(TRI_ERR_STATE, "another process says that it is rank 0 here: two jobs "
+        return TRII_FAIL(TRI_ERR_STATE, "another process claims to be rank 0 here: two jobs "
                                         "at one place, or one rank started twice");
     return status;
 }
 
-static tri_status say_come(tri_store *store, const char *session, int rank)
+static tri_status confirm(tri_store *store, const char *session, int rank)
 {
     char key[96];
 
@@ -158,8 +158,8 @@ static tri_status say_come(tri_store *store, const char *session, int rank)
     return tri_store_set(store, key, "", 0);
 }
 
-static tri_status host(tri_store *store, int size, int64_t deadline_ns, const char *session,
-                       guest *guests)
+static tri_status await_ranks(tri_store *store, int size, int64_t deadline_ns, const char *session,
+                              joining_rank *ranks)
 {
     looks l = start_looking(size, deadline_ns);
     tri_status status = tri_store_set(store, "trireme/session", session, NUMBER);
@@ -169,9 +169,9 @@ static tri_status host(tri_store *store, int size, int64_t deadline_ns, const ch
         int here = 1;
 
         for (int r = 1; r < size && status >= 0; r++) {
-            if (!guests[r].here)
-                status = serve_guest(store, session, r, &guests[r]);
-            here += guests[r].here;
+            if (!ranks[r].here)
+                status = answer_rank(store, session, r, &ranks[r]);
+            here += ranks[r].here;
         }
         if (status >= 0)
             status = check_session(store, session);
@@ -182,7 +182,7 @@ static tri_status host(tri_store *store, int size, int64_t deadline_ns, const ch
         status = TRI_OK;
         if (look_again(&l) && trii_now_ns() < l.note_ns)
             continue;
-        name_missing(guests, size, whom, sizeof(whom));
+        name_missing(ranks, size, whom, sizeof(whom));
         if (trii_now_ns() >= deadline_ns)
             return TRII_FAIL(TRI_ERR_TIMEOUT, "world: rank 0 of %d waited %.1f s for %s to join",
                              size, waited_s(&l), whom);
@@ -191,7 +191,7 @@ static tri_status host(tri_store *store, int size, int64_t deadline_ns, const ch
     return status;
 }
 
-/* What only the meeting needed. */
+/* Keys that only joining needed. */
 static tri_status clean(tri_store *store, int size)
 {
     static const char *const names[] = {"hello", "answer"};
@@ -207,20 +207,20 @@ static tri_status clean(tri_store *store, int size)
     return status;
 }
 
-static tri_status meet_all(tri_store *store, int size, int64_t deadline_ns,
-                           char session_out[TRII_SESSION_TEXT])
+static tri_status join_as_rank_0(tri_store *store, int size, int64_t deadline_ns,
+                                 char session_out[TRII_SESSION_TEXT])
 {
     char session[TRII_SESSION_TEXT], key[96];
-    guest *guests = trii_alloc((size_t)size, sizeof(*guests), "ranks that meet");
+    joining_rank *ranks = trii_alloc((size_t)size, sizeof(*ranks), "ranks that meet");
     tri_status status;
 
-    if (guests == NULL)
+    if (ranks == NULL)
         return TRI_ERR_NO_MEMORY;
     draw(session);
-    status = say_come(store, session, 0);
+    status = confirm(store, session, 0);
     if (status == TRI_OK)
-        status = host(store, size, deadline_ns, session, guests);
-    trii_free(guests);
+        status = await_ranks(store, size, deadline_ns, session, ranks);
+    trii_free(ranks);
     if (status == TRI_OK)
         status = clean(store, size);
     if (status == TRI_OK) {
@@ -232,8 +232,8 @@ static tri_status meet_all(tri_store *store, int size, int64_t deadline_ns,
     return status;
 }
 
-static tri_status meet_host(tri_store *store, int rank, int size, int64_t deadline_ns,
-                            char session[TRII_SESSION_TEXT])
+static tri_status join_rank_0(tri_store *store, int rank, int size, int64_t deadline_ns,
+                              char session[TRII_SESSION_TEXT])
 {
     char number[TRII_SESSION_TEXT], hello_key[48], answer_key[48];
     char hello[NUMBER], answer[2 * NUMBER];
@@ -245,14 +245,14 @@ static tri_status meet_host(tri_store *store, int rank, int size, int64_t deadli
     snprintf(answer_key, sizeof(answer_key), "trireme/answer/%d", rank);
     status = tri_store_set(store, hello_key, number, NUMBER);
     while (status == TRI_OK) {
-        status = peek(store, answer_key, answer, sizeof(answer));
+        status = read_now(store, answer_key, answer, sizeof(answer));
         if (status == TRI_OK && memcmp(answer, number, NUMBER) == 0)
             break;
         if (status >= 0)
-            status = peek(store, hello_key, hello, sizeof(hello));
+            status = read_now(store, hello_key, hello, sizeof(hello));
         if (status == TRI_OK && memcmp(hello, number, NUMBER) != 0)
             return TRII_FAIL(TRI_ERR_STATE,
-                             "another process says that it is rank %d here: two "
+                             "another process claims to be rank %d here: two "
                              "jobs at one place, or one rank started twice",
                              rank);
         if (status == TRI_INPROGRESS) /* the store was made anew by an earlier run that ended */
@@ -267,7 +267,7 @@ static tri_status meet_host(tri_store *store, int rank, int size, int64_t deadli
     if (status != TRI_OK)
         return status;
     snprintf(session, TRII_SESSION_TEXT, "%.*s", NUMBER, answer + NUMBER);
-    return say_come(store, session, rank);
+    return confirm(store, session, rank);
 }
 
 /* Until rank 0 has seen all of us. */
@@ -292,8 +292,8 @@ tri_status trii_session_agree(tri_store *store, int rank, int size, int64_t dead
     tri_status status;
 
     if (rank == 0)
-        return meet_all(store, size, deadline_ns, session_out);
-    status = meet_host(store, rank, size, deadline_ns, session);
+        return join_as_rank_0(store, size, deadline_ns, session_out);
+    status = join_rank_0(store, rank, size, deadline_ns, session);
     if (status == TRI_OK)
         status = wait_for_all(store, rank, size, deadline_ns, session);
     if (status == TRI_OK)
