@@ -1,6 +1,7 @@
 /*
  * env_torchrun.c - rank, size and store under trirun and torchrun.
  */
+/* build: leaf */
 #include "group/join/env.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * env_vars.c - reading one variable of the environment, and the address of the store as it follows
  * from MASTER_ADDR or from a job's name: for the files of the launchers, env_torchrun.c and others.
  */
+/* build: leaf */
 #include "group/join/env.h"
 
 #include <string.h>
