@@ -7,6 +7,8 @@
 
 #include <trireme/status.h>
 
+#define TRII_ETCD_PORT 2379 /* of etcd, where the endpoint names none */
+
 enum { TRII_LAUNCH_USAGE = 2, TRII_LAUNCH_FAILED = 1 };
 
 /* Which streams of which workers: -r and -t. */

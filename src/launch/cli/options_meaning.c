@@ -13,7 +13,6 @@
 #include "base/param.h"
 #include "launch/cli/devices.h"
 #include "launch/cli/options_table.h"
-#include "launch/rendezvous/etcd.h"
 #include "os/endpoint.h"
 #include "os/file.h"
 

@@ -16,13 +16,13 @@
 #ifndef TRII_ETCD_H
 #define TRII_ETCD_H
 
+#include "launch/cli/options.h"
 #include "launch/rendezvous/rdzv_backend.h"
 #include "store/store_ops.h"
 
 #define TRII_ETCD_ABI 1u
 #define TRII_ETCD_PLUGIN "rendezvous-etcd.so"
 #define TRII_ETCD_ENTRY "trii_etcd_plugin"
-#define TRII_ETCD_PORT 2379
 
 typedef struct trii_etcd_settings {
     const char *endpoints;       /* HOST[:PORT],...; [V6] in brackets */

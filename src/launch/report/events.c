@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "launch/text.h"
+#include "launch/output/escape.h"
 #include "os/clock.h"
 #include "os/descriptor.h"
 #include "os/file.h"

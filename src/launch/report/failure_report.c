@@ -9,7 +9,7 @@
 
 #include "inspect/why.h"
 #include "launch/report/error_file.h"
-#include "launch/text.h"
+#include "launch/output/escape.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/host.h"

@@ -3,7 +3,7 @@
  */
 #include "launch/report/host_events.h"
 
-#include "launch/text.h"
+#include "launch/output/escape.h"
 
 #include "base/err.h"
 

@@ -11,7 +11,7 @@
 #include "base/err.h"
 #include "base/param.h"
 #include "launch/report/hang.h"
-#include "launch/text.h"
+#include "launch/output/escape.h"
 #include "os/clock.h"
 #include "os/endpoint.h"
 #include "os/file.h"

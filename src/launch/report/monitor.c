@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "launch/text.h"
+#include "launch/output/escape.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/host.h"

@@ -9,7 +9,7 @@
 
 #include "launch/os/pipe.h"
 #include "launch/os/pseudo_terminal.h"
-#include "launch/text.h"
+#include "launch/output/escape.h"
 #include "os/descriptor.h"
 #include "os/terminal.h"
 

@@ -1,10 +1,10 @@
 /*
- * text.h - texts of users (names, ids, messages) as others read them: JSON, Prometheus, a terminal.
- * What is no UTF-8 never gets there, nor is a character cut in two. `out` has room for `bytes`, 16
+ * escape.h - texts of users (names, ids, messages) for JSON, Prometheus and a terminal. What is not
+ * UTF-8 is replaced, and no character is cut in two. `out` has room for `bytes`, 16
  * at least; what does not fit is left out. All return out.
  */
-#ifndef TRII_LAUNCH_TEXT_H
-#define TRII_LAUNCH_TEXT_H
+#ifndef TRII_LAUNCH_ESCAPE_H
+#define TRII_LAUNCH_ESCAPE_H
 
 #include <stddef.h>
 

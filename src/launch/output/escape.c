@@ -1,7 +1,7 @@
 /*
- * text.c - see text.h.
+ * escape.c - see escape.h.
  */
-#include "launch/text.h"
+#include "launch/output/escape.h"
 
 #include <stdbool.h>
 #include <stdio.h>

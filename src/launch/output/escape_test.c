@@ -1,7 +1,7 @@
 /*
- * text_test.c - texts that users gave as JSON, Prometheus and terminals take them.
+ * escape_test.c - texts that users gave as JSON, Prometheus and terminals take them.
  */
-#include "launch/text.h"
+#include "launch/output/escape.h"
 
 #include "testing/check.h"
 
