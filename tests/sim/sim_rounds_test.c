@@ -93,6 +93,31 @@ static void the_dead_are_seen_by_their_silence_if_nobody_else_sees_them(void **s
     }
 }
 
+/* The first ranks look at the state for all others (rdzv_beats.c). */
+static void those_that_watch_for_all_may_die_at_once(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 30, 10, 30);
+        job.conf = "last_call_timeout=5";
+        sim_start_within(&job, 0, 30, 3000);
+        sim_await_round(&job, 30, 10000);
+        sim_run_ms(&job, 20000);
+        for (int i = 0; i < job.n; i++) {
+            if (job.agents[i].rank < 4)
+                sim_kill(&job.agents[i]);
+        }
+        sim_run_ms(&job, 35000);
+        sim_await_round(&job, 26, 20000);
+        for (int i = 0; i < job.n; i++)
+            assert_int_equal(job.agents[i].rounds, job.agents[i].rdzv != NULL ? 2 : 1);
+        sim_job_end(&job);
+    }
+}
+
 static void who_leaves_in_order_is_not_waited_for(void **state)
 {
     sim_job job;
@@ -248,6 +273,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
     cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
     cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
+    cmocka_unit_test(those_that_watch_for_all_may_die_at_once),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
     cmocka_unit_test(all_succeed_together),

@@ -6,7 +6,8 @@
  * seconds. Of ours, the first ranks do: the watchers. All others are followers: each says that it
  * lives in a key of its own, which watchers carry into the state (torchrun's agents that come later
  * judge by it), and hears as news what watchers see there. A follower that sees no watcher for a
- * while looks by itself. Where torchrun's agents are in the round, all are watchers.
+ * while becomes one, until it sees one of a lower rank. Where torchrun's agents are in the round,
+ * all are watchers.
  *
  *   trireme/ROUND/beat/RANK   a follower's: a number that grows
  *   trireme/ROUND/watched     RANK NUMBER of the watcher that looked last
@@ -97,7 +98,9 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_store_call *news)
     *news = calls[0];
     if (status != TRI_OK || !follower || calls[2].value == NULL)
         return status;
-    if (strcmp(calls[2].value, r->watched) != 0) {
+    /* Of several that took over, the first rank stays. */
+    if (strcmp(calls[2].value, r->watched) != 0 &&
+        (trii_rdzv_follows(r) || strtol(calls[2].value, NULL, 10) < r->round.group_rank)) {
         snprintf(r->watched, sizeof(r->watched), "%s", calls[2].value);
         r->watched_seen_ns = trii_rdzv_now(r);
     }
