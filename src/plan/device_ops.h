@@ -53,6 +53,9 @@ typedef struct trii_ir_node {
     int32_t group;
     int32_t region; /* nodes are fused only with those of the same; see graph/recompute.c */
     bool dead;
+    /* A cast of the plan's own in front of a node (half.c): it gets what would have been stored,
+     * also where the same kernel makes it. */
+    bool takes_stored;
 } trii_ir_node;
 
 typedef enum trii_group_kind {

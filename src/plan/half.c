@@ -108,6 +108,7 @@ static tri_status widen_operands(widening *w, trii_ir_node *node, hidden h)
         if (wide < 0)
             return TRI_ERR_NO_MEMORY;
         status = add_cast(w, node, narrow, wide);
+        w->nodes[w->n_nodes - 1].takes_stored = true;
         for (int32_t k = i; k < node->n_in; k++)
             node->in[k] = node->in[k] == narrow ? wide : node->in[k];
     }

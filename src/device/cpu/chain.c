@@ -395,14 +395,14 @@ static trii_ew_code rounding_to(tri_dtype dtype)
                                     : TRII_EW_COPY;
 }
 
-/* Of what the chain computed itself in f32, a cast takes what would have been stored: so it does
- * not matter who else is in the chain. */
+/* What the plan widens for an operation is rounded before, so that it does not matter whether the
+ * chain computed it or it was stored: recomputation gives the same bits. */
 static trii_ew_code cast_code(const compile *k, int n)
 {
     const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
     tri_dtype from = trii_in_type(k->ir, node, 0)->dtype;
 
-    if (trii_dtype_is_half(from) && inner_node(k, node->in[0]) >= 0)
+    if (node->takes_stored && inner_node(k, node->in[0]) >= 0)
         return rounding_to(from);
     return k->last_use[n] > n ? rounding_to(trii_out_type(k->ir, node, 0)->dtype) : TRII_EW_COPY;
 }
