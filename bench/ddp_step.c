@@ -82,7 +82,7 @@ static double median(double *samples, int n)
     return samples[n / 2];
 }
 
-/* --- training -------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 /* Numbers without a pattern; any will do. */
 static uint32_t random_word(void)
@@ -169,7 +169,7 @@ static void warm_up(const task *t, const replica *r)
         step(t, r);
 }
 
-/* --- the share ------------------------------------------------------------------------------- */
+/* --- the share ------------------------------------------------------------ */
 
 static void share(const task *t, int rounds, int steps)
 {
@@ -190,7 +190,7 @@ static void share(const task *t, int rounds, int steps)
     destroy(&alone);
 }
 
-/* --- the overlap ----------------------------------------------------------------------------- */
+/* --- the overlap ---------------------------------------------------------- */
 
 /* When buckets were ready, in milliseconds from the begin of the step. */
 typedef struct moments {

@@ -62,7 +62,7 @@ static long number(const char *text)
 }
 
 /* What the survivors were told, against when it happened. */
-static int report(tri_store *store, int64_t failed_ns, tri_status st, const char *line)
+static int report(tri_store *store, int64_t failed_ns, tri_status status, const char *line)
 {
     void *value = NULL;
     int64_t moment;
@@ -71,9 +71,9 @@ static int report(tri_store *store, int64_t failed_ns, tri_status st, const char
     memcpy(&moment, value, sizeof(moment));
     tri_store_free(value);
     printf("%.1f\n", (double)(failed_ns - moment) / 1e3);
-    if (st == TRI_ERR_PEER_LOST && strstr(line, "rank ") != NULL)
+    if (status == TRI_ERR_PEER_LOST && strstr(line, "rank ") != NULL)
         return 0;
-    fprintf(stderr, "bench_faults: told %s: %s\n", tri_status_name(st), line);
+    fprintf(stderr, "bench_faults: told %s: %s\n", tri_status_name(status), line);
     return 1;
 }
 
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     tri_group_options options = {.timeout_ms = 300000};
     tri_store *store = NULL;
     tri_group *g = NULL;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
     uint64_t seed;
     float *x;
     int64_t failed_ns;
@@ -124,14 +124,14 @@ int main(int argc, char **argv)
             return 1;
         seed = strtoull(argv[6], NULL, 10);
     }
-    while (st == TRI_OK) {
+    while (status == TRI_OK) {
         size_t count = (size_t)1 << draw(&seed) % 19; /* the same on all ranks */
 
-        st = tri_all_reduce(g, x, x, count, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+        status = tri_all_reduce(g, x, x, count, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
     }
     failed_ns = now_ns();
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    result = report(store, failed_ns, st, line);
+    result = report(store, failed_ns, status, line);
     tri_group_unref(g);
     tri_store_unref(store);
     free(x);

@@ -16,7 +16,7 @@
  *     pipelined      the same; the batch goes through in PIECES, of which both devices have some
  *     ddp            DDP, under trirun
  *     ddp_sync       the same, with SyncBatchNorm
- *     ddp_bf16       DDP whose buckets travel as bf16
+ *     ddp_bf16       DDP whose buckets are sent as bf16
  */
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +58,7 @@ static bool is_ddp(const task *t)
     return strncmp(t->strategy, "ddp", 3) == 0;
 }
 
-/* --- strategies ------------------------------------------------------------------------------ */
+/* --- strategies ----------------------------------------------------------- */
 
 static void to_second(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, int n_out,
                       void *arg)
@@ -112,7 +112,7 @@ static void compose(task *t, const char *model)
     t->opt = tri_sgd(net, 0.001, &(tri_sgd_options){.momentum = 0.9});
 }
 
-/* --- steps ----------------------------------------------------------------------------------- */
+/* --- steps ---------------------------------------------------------------- */
 
 static void make_data(task *t, bool images)
 {

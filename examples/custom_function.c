@@ -14,7 +14,7 @@
 
 #include "command_line.h"
 
-/* --- the function --------------------------------------------------------------------------- */
+/* --- the function --------------------------------------------------------- */
 
 /* What tri_apply gets besides tensors; it is copied. */
 typedef struct swish_data {
@@ -113,7 +113,7 @@ static tri_tensor *swish(tri_tensor *x, tri_tensor *beta, double scale)
     return y;
 }
 
-/* --- its gradient, by differences ----------------------------------------------------------- */
+/* --- its gradient, by differences ----------------------------------------- */
 
 /* In f64, as differences need it. */
 static tri_tensor *swish_of(tri_tensor *const *in, int n, void *arg)
@@ -140,7 +140,7 @@ static void check_gradient(void)
         tri_tensor_unref(in[i]);
 }
 
-/* --- in a network --------------------------------------------------------------------------- */
+/* --- in a network --------------------------------------------------------- */
 
 typedef struct learned {
     tri_tensor *beta; /* the module's parameter */

@@ -22,7 +22,7 @@ static const char usage[] =
     "Runs one linear layer on batches that are cut over several devices, and prints the size of\n"
     "each piece and of each whole.";
 
-/* --- the network ---------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 typedef struct model {
     tri_module *fc;
@@ -52,7 +52,7 @@ static tri_module *model_create(void)
     return self;
 }
 
-/* --- the loop ------------------------------------------------------------------------------- */
+/* --- the loop ------------------------------------------------------------- */
 
 int main(int argc, char **argv)
 {

@@ -19,7 +19,7 @@
 
 #include "command_line.h"
 
-/* --- the network ---------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 /* 3x3 convolution, batch norm, ReLU: [N, in, H, W] -> [N, out, H, W]. */
 static tri_module *conv_block(int64_t in, int64_t out)
@@ -66,7 +66,7 @@ static tri_module *make_network(int64_t width)
 
 #define PATH_BYTES 4096
 
-/* --- a run ------------------------------------------------------------------------------------ */
+/* --- a run ---------------------------------------------------------------- */
 
 static struct settings {
     int64_t workers, epochs, batch, loader_threads, threads, seed, limit, shift, width;
@@ -152,7 +152,7 @@ static void train_epoch(run *r)
         TRI_TRY(tri_meter_add_mean(r->loss, loss, batch.size));
         TRI_TRY(tri_meter_add_count(r->right, tri_count_correct(logits, y), batch.size));
 
-        /* ...and run here, as one plan: gradients travel while others are still computed. */
+        /* ...and run here, as one plan: gradients are sent while others are still computed. */
         tri_optimizer_set_lr(r->optimizer, now.lr);
         TRI_TRY(tri_optimizer_step(r->optimizer));
         tri_step_end();
@@ -255,8 +255,7 @@ static double finish_epoch(run *r)
     return accuracy;
 }
 
-/* --- beginning and end --------------------------------------------------------------------------
- */
+/* --- beginning and end ---------------------------------------------------- */
 
 /* Every worker comes here with the same mistake. Rank 0 names it; the others wait for its end, so
  * that no end of theirs looks like the cause. */
@@ -312,7 +311,7 @@ static void choose_folder(run *r)
     int64_t found[2] = {0, 0}; /* what rank 0 sees: the number of the folder; it holds a run */
 
     if (settings.out != NULL && (settings.out[0] == '\0' || strlen(settings.out) >= sizeof(r->dir)))
-        refuse("--out: a name of %zu bytes: 1 to %zu can be", strlen(settings.out),
+        refuse("--out: a name of %zu bytes: must be 1 to %zu", strlen(settings.out),
                sizeof(r->dir) - 1);
     if (tri_rank() == 0 && settings.out != NULL) {
         found[1] = holds_run(settings.out);
@@ -344,7 +343,7 @@ static void choose_precision(void)
     else if (strcmp(settings.precision, "bf16") == 0)
         settings.bf16 = 1;
     else if (strcmp(settings.precision, "f32") != 0)
-        refuse("--precision %s: auto, bf16 or f32", settings.precision);
+        refuse("--precision %s: must be auto, bf16 or f32", settings.precision);
     TRI_TRY(tri_broadcast(NULL, &settings.bf16, 1, TRI_DTYPE_I64, 0, NULL));
 }
 

@@ -41,7 +41,7 @@ static _Noreturn void refuse(const char *what, const char *why)
     exit(2);
 }
 
-/* --- the text --------------------------------------------------------------------------------- */
+/* --- the text ------------------------------------------------------------- */
 
 typedef struct text {
     unsigned char letter[256]; /* of a token */
@@ -92,7 +92,7 @@ static uint64_t random_at(uint64_t index)
     return z ^ (z >> 31);
 }
 
-/* --- training --------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 typedef struct run {
     text text;
@@ -151,7 +151,7 @@ static void train(run *r)
     }
 }
 
-/* --- writing ---------------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
 /* A token drawn by its probability; the likeliest at temperature 0. */
 static int64_t draw(const float *logits, int64_t n, uint64_t index)
@@ -215,7 +215,7 @@ static void write_text(run *r)
     tri_tensor_unref(x);
 }
 
-/* --- beginning and end ------------------------------------------------------------------------ */
+/* --- beginning and end ---------------------------------------------------- */
 
 static void parse_options(int argc, char **argv)
 {

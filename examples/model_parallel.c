@@ -45,7 +45,7 @@ static const char usage[] =
     "same time on pieces of a batch, and prints how long each takes for a batch. A device has its\n"
     "share of the threads: with two devices, one has half of them.";
 
-/* --- the network ---------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 static tri_device second_device(void)
 {
@@ -109,7 +109,7 @@ static tri_tensor *pipelined(tri_module *net, tri_tensor *images, int64_t split)
     return tri_concat(pieces, n, 0);
 }
 
-/* --- training ------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 typedef struct training {
     char name[32]; /* the key of its seconds in the file */
@@ -239,7 +239,7 @@ static training *run_all(training *all, int n, const data *d)
     return best;
 }
 
-/* --- what a pipeline can reach ---------------------------------------------------------------- */
+/* --- what a pipeline can reach -------------------------------------------- */
 
 /* What is timed: the work that there is in any order, and a batch by all of it. */
 enum { FIRST_HALF, SECOND_HALF, FIRST_PIECE, PIPELINED, PARTS };
@@ -373,7 +373,7 @@ static void print_bound(training *t, const data *d)
     tri_module_destroy(halves.net);
 }
 
-/* --- the results ------------------------------------------------------------------------------ */
+/* --- the results ---------------------------------------------------------- */
 
 static void write_times(const training *all, int n, const training *best)
 {

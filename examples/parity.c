@@ -188,7 +188,7 @@ static arguments parse(int argc, char **argv)
     return a;
 }
 
-/* --- the network ---------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 static bool is_gpt(const char *model)
 {
@@ -212,7 +212,7 @@ static tri_module *create_model(const arguments *a)
     return net;
 }
 
-/* --- numbers of the files in the type that is computed in ----------------------------------- */
+/* --- numbers of the files in the type that is computed in ----------------- */
 
 static int64_t numel(const tri_safetensors_entry *e)
 {
@@ -259,7 +259,7 @@ static tri_dtype type_in(const tri_safetensors_entry *e, tri_dtype dtype)
     return e->dtype == TRI_DTYPE_F32 || e->dtype == TRI_DTYPE_F64 ? dtype : e->dtype;
 }
 
-/* --- batches -------------------------------------------------------------------------------- */
+/* --- batches -------------------------------------------------------------- */
 
 typedef struct column {
     char *rows;
@@ -308,7 +308,7 @@ static void column_close(column *c)
     free(c->rows);
 }
 
-/* --- training ------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 /* One step; the loss of the whole batch. */
 static double train_step(const arguments *a, tri_module *model, tri_optimizer *opt, column *x,

@@ -62,7 +62,7 @@ int main(int argc, char **argv)
             for (int j = 0; j < N_W2; j++)
                 g2[j] += error[n] * hidden[n][j] / n_own;
         }
-        TRI_TRY(tri_reducer_ready(r, 1)); /* 5: travels while the other is computed */
+        TRI_TRY(tri_reducer_ready(r, 1)); /* 5: is sent while the other is computed */
         for (int n = first; n < first + n_own; n++)
             for (int i = 0, j = 0; i < N_W1; j = ++i / 3)
                 g1[i] +=

@@ -28,7 +28,7 @@ static void show(const char *call, const int64_t *tensor, int n)
     printf("rank %d: %s [%s]\n", rank, call, n > 0 ? text : "");
 }
 
-/* --- point to point ------------------------------------------------------------------------- */
+/* --- point to point ------------------------------------------------------- */
 
 static void messages(void)
 {
@@ -67,7 +67,7 @@ static void messages(void)
     }
 }
 
-/* --- collectives ---------------------------------------------------------------------------- */
+/* --- collectives ---------------------------------------------------------- */
 
 static void reductions(void)
 {
@@ -167,7 +167,7 @@ static void asynchronous(void)
     TRI_TRY(tri_monitored_barrier(NULL, 30000)); /* its error names who did not come */
 }
 
-/* --- objects: bytes of a length that only their owner knows --------------------------------- */
+/* --- objects: bytes of a length that only their owner knows --------------- */
 
 static void show_texts(const char *call, const char *texts, const size_t *bytes, int n)
 {
@@ -205,7 +205,7 @@ static void objects(void)
     tri_object_free(data);
 }
 
-/* --- groups --------------------------------------------------------------------------------- */
+/* --- groups --------------------------------------------------------------- */
 
 static void groups(void)
 {
@@ -230,7 +230,7 @@ static void groups(void)
     tri_group_unref(half);
 }
 
-/* --- stores --------------------------------------------------------------------------------- */
+/* --- stores --------------------------------------------------------------- */
 
 static void show_value(const char *call, void *value)
 {

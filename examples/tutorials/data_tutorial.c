@@ -32,7 +32,7 @@ static void show_image(const float *img)
     }
 }
 
-/* --- creating a custom dataset for your files ----------------------------------------------- */
+/* --- creating a custom dataset for your files ----------------------------- */
 
 /* Images in files of their own, and a list of lines "FILE, LABEL". */
 typedef struct custom_image_dataset {
@@ -154,7 +154,7 @@ static void read_own_files(tri_dataset *training_data)
     write_files(training_data, 5, img_dir, true);
 }
 
-/* --- preparing your data for training with DataLoaders --------------------------------------- */
+/* --- preparing your data for training with DataLoaders -------------------- */
 
 static void print_shape(const char *what, const tri_tensor *tensor)
 {
@@ -206,7 +206,7 @@ static void iterate(tri_dataset *training_data)
     }
 }
 
-/* --- samplers -------------------------------------------------------------------------------- */
+/* --- samplers ------------------------------------------------------------- */
 
 static void print_indices(const char *what, tri_sampler *own_sampler, int64_t n_epochs)
 {

@@ -18,7 +18,7 @@
 
 #include <trireme/comm.h>
 
-/* --- point to point ------------------------------------------------------------------------- */
+/* --- point to point ------------------------------------------------------- */
 
 /* Blocking: both return when the number was handed over. */
 static void run_blocking(int rank, int size)
@@ -56,7 +56,7 @@ static void run_non_blocking(int rank, int size)
     printf("Rank  %d  has data  tensor(%g.)\n", rank, (double)tensor);
 }
 
-/* --- collectives ---------------------------------------------------------------------------- */
+/* --- collectives ---------------------------------------------------------- */
 
 static void run_all_reduce(int rank, int size)
 {
@@ -70,7 +70,7 @@ static void run_all_reduce(int rank, int size)
     tri_group_unref(group);
 }
 
-/* --- our own ring all-reduce ---------------------------------------------------------------- */
+/* --- our own ring all-reduce ---------------------------------------------- */
 
 enum { N = 4 };
 
@@ -110,7 +110,7 @@ static void run_own_allreduce(int rank, int size)
            memcmp(c, theirs, sizeof(c)) == 0 ? "as tri_all_reduce has" : "and tri_all_reduce not");
 }
 
-/* --- processes ------------------------------------------------------------------------------ */
+/* --- processes ------------------------------------------------------------ */
 
 typedef struct job {
     void (*run)(int rank, int size);

@@ -21,7 +21,7 @@ static void cleanup(void)
     tri_finalize();
 }
 
-/* --- basic use ------------------------------------------------------------------------------ */
+/* --- basic use ------------------------------------------------------------ */
 
 typedef struct toy_model {
     tri_module *net1, *relu, *net2;
@@ -83,7 +83,7 @@ static tri_status demo_basic(int rank, void *arg)
     return TRI_OK;
 }
 
-/* --- save on one process, load on all ------------------------------------------------------- */
+/* --- save on one process, load on all ------------------------------------- */
 
 static tri_status demo_checkpoint(int rank, void *arg)
 {
@@ -114,7 +114,7 @@ static tri_status demo_checkpoint(int rank, void *arg)
     return TRI_OK;
 }
 
-/* --- a model that spans two devices --------------------------------------------------------- */
+/* --- a model that spans two devices --------------------------------------- */
 
 typedef struct toy_mp_model {
     tri_device dev0, dev1;
@@ -160,7 +160,7 @@ static tri_status demo_model_parallel(int rank, void *arg)
     return TRI_OK;
 }
 
-/* --- all of them ---------------------------------------------------------------------------- */
+/* --- all of them ---------------------------------------------------------- */
 
 static void run_demo(tri_status (*demo_fn)(int rank, void *arg), int world_size)
 {

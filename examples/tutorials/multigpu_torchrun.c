@@ -23,7 +23,7 @@
 
 #include <trireme/trireme.h>
 
-/* --- what is trained ------------------------------------------------------------------------ */
+/* --- what is trained ------------------------------------------------------ */
 
 enum { SAMPLES = 2048, INPUTS = 20 };
 
@@ -49,7 +49,7 @@ typedef struct settings {
     int64_t total_epochs, save_every, batch_size, spawn;
 } settings;
 
-/* --- the trainer ---------------------------------------------------------------------------- */
+/* --- the trainer ---------------------------------------------------------- */
 
 typedef struct trainer {
     tri_module *model;
@@ -150,7 +150,7 @@ static tri_status train_worker(int rank, void *arg)
     return TRI_OK;
 }
 
-/* --- the command line ----------------------------------------------------------------------- */
+/* --- the command line ----------------------------------------------------- */
 
 static _Noreturn void usage(int status)
 {

@@ -14,7 +14,7 @@
 static int64_t n_epochs = 10, n_samples;
 static const char *folder;
 
-/* --- dataset partitioning helper ------------------------------------------------------------ */
+/* --- dataset partitioning helper ------------------------------------------ */
 
 /* Some samples of a data set, which are found by a list: a data set of its own class. */
 typedef struct partition {
@@ -68,7 +68,7 @@ static partition data_partitioner_use(const data_partitioner *p, int rank, int s
     return part;
 }
 
-/* --- the network ---------------------------------------------------------------------------- */
+/* --- the network ---------------------------------------------------------- */
 
 typedef struct net {
     tri_module *conv1, *conv2, *fc1, *fc2;
@@ -107,7 +107,7 @@ static tri_module *net_create(void)
     return self;
 }
 
-/* --- distributed synchronous SGD ------------------------------------------------------------ */
+/* --- distributed synchronous SGD ------------------------------------------ */
 
 /* Gradient averaging: one call for each parameter, when all gradients are there. */
 static void average_gradients(tri_module *model)

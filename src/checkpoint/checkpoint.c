@@ -14,8 +14,7 @@
 #include "nn/module.h"
 #include "os/file.h"
 
-/* --- state as entries of a file ----------------------------------------------------------------
- */
+/* --- state as entries of a file ------------------------------------------- */
 
 /* A module's or an optimizer's list of named tensors. */
 typedef struct state_list {
@@ -109,8 +108,7 @@ static tri_status snapshot_take(state_list list, snapshot *s)
     return status;
 }
 
-/* --- modules -------------------------------------------------------------------------------------
- */
+/* --- modules -------------------------------------------------------------- */
 
 /* Its state can be listed. */
 static tri_status check_module(tri_module *module, const char *call)
@@ -178,8 +176,7 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
     return status;
 }
 
-/* --- optimizers ----------------------------------------------------------------------------------
- */
+/* --- optimizers ----------------------------------------------------------- */
 
 static tri_status check_fits(const char *path, const tri_safetensors_entry *want,
                              const tri_safetensors_entry *have)
@@ -230,8 +227,7 @@ static tri_status load_optimizer(tri_optimizer *optimizer, const tri_safetensors
     return status;
 }
 
-/* --- training checkpoints
- * ------------------------------------------------------------------------- */
+/* --- training checkpoints ------------------------------------------------- */
 
 struct tri_checkpoint {
     char *dir;
@@ -272,8 +268,8 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     if (status == TRI_OK)
         status = check_module(module, "tri_checkpoint_save");
     if (status == TRI_OK && keep < 1)
-        status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: at least 1 stays", keep);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: must be at least 1",
+                           keep);
     if (status == TRI_OK && optimizer != NULL)
         status = tri_optimizer_status(optimizer);
     if (status == TRI_OK)

@@ -584,7 +584,7 @@ static void arguments_that_cannot_be_are_named(void **state)
                                 &(tri_checkpoint_info){
                                     .meta = (tri_metadata[]){{"a", "1"}, {"a", "2"}}, .n_meta = 2},
                                 NULL),
-            "metadata a is there twice");
+            "metadata a occurs twice");
     REFUSED(tri_checkpoint_open(NULL, &checkpoint), "folder is NULL");
     REFUSED(tri_checkpoint_open("", &checkpoint), "folder is empty");
     REFUSED(tri_checkpoint_open(s.dir, NULL), "checkpoint_out is NULL");

@@ -1,8 +1,9 @@
 /*
- * commit.c - writes a checkpoint so that it appears whole or not at all (format.h).
+ * commit.c - writes a checkpoint so that it appears complete or not at all (format.h).
  *
- * Parts and manifest are written and synced in a folder of a temporary name; one rename makes it
- * a checkpoint. What a killed writer left is removed by the next one, under the folder's lock.
+ * Parts and manifest are written and synced in a folder with a temporary name; one rename turns it
+ * into a checkpoint. What a killed writer left behind is removed by the next one, under the
+ * folder's lock.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -91,9 +92,9 @@ static tri_status fill_manifest(const char *dir, const trii_manifest *m, json_t 
         const char *key = info->meta[i].key, *value = info->meta[i].value;
 
         if (json_object_get(meta, key) != NULL)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s is there twice", key);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s occurs twice", key);
         if (!trii_json_put(meta, key, json_string(value)))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s: no UTF-8, or memory is out", key);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "metadata %s: not UTF-8, or out of memory", key);
     }
     return TRI_OK;
 }
@@ -150,10 +151,9 @@ static tri_status fill_folder(const char *dir, const trii_manifest *m, const tri
     return status;
 }
 
-/* --- the folder ---------------------------------------------------------------------------------
- */
+/* --- the folder ----------------------------------------------------------- */
 
-/* Made, and nobody else's until it is unlocked. */
+/* Makes the folder and locks it. */
 static tri_status open_folder(const char *folder, int *lock_out)
 {
     tri_status status = trii_folder_create_above(folder);
@@ -189,7 +189,7 @@ static tri_status next_sequence(const char *folder, int64_t *sequence_out)
     return TRI_OK;
 }
 
-/* Removes those beyond the `keep` that were saved last. */
+/* Removes all but the `keep` newest checkpoints. */
 static void drop_old(const char *folder, int keep)
 {
     trii_saved *saved;
@@ -204,7 +204,7 @@ static void drop_old(const char *folder, int keep)
     trii_saved_free(saved, n);
 }
 
-/* FOLDER/NAME, by way of a temporary name. */
+/* Writes FOLDER/NAME under a temporary name first. */
 static tri_status make(const char *folder, const char *name, const char *temporary,
                        const char *final, const trii_manifest *m, const trii_part *parts,
                        int n_parts)
@@ -246,7 +246,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
     if (info->step < 0 || info->epoch < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "tri_checkpoint_save: step %" PRId64 ", epoch %" PRId64
-                         ": neither is negative",
+                         ": neither may be negative",
                          info->step, info->epoch);
     status = open_folder(folder, &lock);
     if (status == TRI_OK)
@@ -263,7 +263,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
                  : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK) {
         drop_old(folder, keep);
-        trii_saved_remove(folder, name); /* what had this step's name before, if anything */
+        trii_saved_remove(folder, name); /* the earlier checkpoint of this step, if any */
     }
 end:
     trii_free(final);

@@ -1,5 +1,5 @@
 /*
- * manifest.c - reads and verifies checkpoints (format.h), finds the newest that is whole.
+ * manifest.c - reads and verifies checkpoints (format.h), and finds the newest complete one.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,8 +13,7 @@
 #include "checkpoint/json.h"
 #include "os/file.h"
 
-/* --- one manifest -------------------------------------------------------------------------------
- */
+/* --- one manifest --------------------------------------------------------- */
 
 /* The checksum that an object carries under "xxh3" as 16 hexadecimal digits. */
 static bool read_checksum(const json_t *object, uint64_t *value_out)
@@ -43,7 +42,7 @@ static tri_status verify_self(const char *path, json_t *root)
     equal = has && trii_checksum_of(text, strlen(text)) == want;
     trii_free(text);
     if (!equal)
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: its checksum does not fit its contents", path);
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: its checksum does not match its contents", path);
     return TRI_OK;
 }
 
@@ -204,8 +203,7 @@ void trii_manifest_fini(trii_manifest *manifest)
     *manifest = (trii_manifest){0};
 }
 
-/* --- the newest ----------------------------------------------------------------------------------
- */
+/* --- the newest ----------------------------------------------------------- */
 
 /* The newest that is whole. */
 static tri_status find_in(const char *folder, const trii_saved *saved, int n, char **dir_out,
@@ -228,12 +226,12 @@ static tri_status find_in(const char *folder, const trii_saved *saved, int n, ch
         TRII_LOG(TRII_LOG_WARN, "checkpoint", "passed over: %s", tri_last_error());
     }
     if (n > 0)
-        return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is whole; the oldest",
+        return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is complete; the oldest",
                              folder, n);
-    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no checkpoint there", folder);
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there is no checkpoint", folder);
 }
 
-/* A manifest may also be that of something else, which keeps its checkpoints beside it. */
+/* A file of this name may belong to another program that keeps its files beside ours. */
 static bool is_checkpoint(const char *folder)
 {
     char *manifest = trii_path_join(folder, TRII_MANIFEST_FILE);

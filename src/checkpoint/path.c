@@ -1,5 +1,5 @@
 /*
- * path.c - a name in a folder.
+ * path.c - joins a folder's path and a name.
  */
 #include <stdio.h>
 #include <string.h>

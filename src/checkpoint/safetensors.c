@@ -55,8 +55,7 @@ struct tri_safetensors {
     int64_t n_meta;
 };
 
-/* --- reading ------------------------------------------------------------------------------------
- */
+/* --- reading -------------------------------------------------------------- */
 
 static tri_status read_shape(const char *path, const json_t *shape, tri_safetensors_entry *e,
                              uint64_t *elems_out)
@@ -66,23 +65,25 @@ static tri_status read_shape(const char *path, const json_t *shape, tri_safetens
     if (!json_is_array(shape))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: its shape is not a list", path, e->name);
     if (json_array_size(shape) > TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s has %zu dimensions, at most %d can be",
-                         path, e->name, json_array_size(shape), TRI_MAX_DIMS);
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: tensor %s has %zu dimensions, at most %d are allowed", path, e->name,
+                         json_array_size(shape), TRI_MAX_DIMS);
     e->ndim = (int)json_array_size(shape);
     for (int d = 0; d < e->ndim; d++) {
         uint64_t size;
 
         if (!trii_json_size(json_array_get(shape, (size_t)d), &size) ||
             __builtin_mul_overflow(elems, size, &elems))
-            return TRII_FAIL(TRI_ERR_FORMAT, "%s: tensor %s: dimension %d of its shape cannot be",
-                             path, e->name, d);
+            return TRII_FAIL(TRI_ERR_FORMAT,
+                             "%s: tensor %s: dimension %d of its shape is not a size", path,
+                             e->name, d);
         e->shape[d] = (int64_t)size;
     }
     *elems_out = elems;
     return TRI_OK;
 }
 
-/* Type, shape and offsets of one tensor, each and together. data_bytes: after the header. */
+/* Checks type, shape and offsets of one tensor, each and together. data_bytes: after the header. */
 static tri_status read_entry(const char *path, const json_t *object, const char *data,
                              uint64_t data_bytes, tri_safetensors_entry *e)
 {
@@ -254,7 +255,7 @@ static tri_status parse(tri_safetensors *f)
     if (length > TRII_SAFETENSORS_MAX_HEADER)
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "%s: a header of %" PRIu64 " bytes: at most %" PRIu64
-                         " can be; not a safetensors file?",
+                         " are allowed; not a safetensors file?",
                          f->path, length, TRII_SAFETENSORS_MAX_HEADER);
     if (length > f->map.bytes - 8)
         return TRII_FAIL(TRI_ERR_FORMAT,

@@ -317,13 +317,13 @@ static void wrong_entries_are_refused(void **state)
     scratch_begin(&s);
     e[1] = e[0];
     CHECK_FAILS(tri_safetensors_write(scratch_path(&s, "t"), e, 2, NULL, 0), TRI_ERR_INVALID_ARG,
-                "tensor a is there twice");
+                "tensor a occurs twice");
     e[1].name = "__metadata__";
     CHECK_FAILS(tri_safetensors_write(scratch_path(&s, "t"), e, 2, NULL, 0), TRI_ERR_INVALID_ARG,
                 "cannot be named");
     e[1].name = "b\xff";
     CHECK_FAILS(tri_safetensors_write(scratch_path(&s, "t"), e, 2, NULL, 0), TRI_ERR_INVALID_ARG,
-                "no UTF-8");
+                "not UTF-8");
     e[1].name = "b";
     e[1].bytes = 12;
     CHECK_FAILS(tri_safetensors_write(scratch_path(&s, "t"), e, 2, NULL, 0), TRI_ERR_INVALID_ARG,

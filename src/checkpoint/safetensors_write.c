@@ -59,7 +59,7 @@ static int compare_entries(const void *a, const void *b)
     return order != 0 ? order : strcmp((*x)->name, (*y)->name);
 }
 
-/* {"dtype":..,"shape":..,"data_offsets":..}; NULL when memory is out. */
+/* {"dtype":..,"shape":..,"data_offsets":..}; NULL: out of memory. */
 static json_t *entry_to_json(const tri_safetensors_entry *e, uint64_t begin)
 {
     json_t *object = json_object(), *shape = json_array();
@@ -83,10 +83,10 @@ static tri_status put_text(json_t *object, const char *key, json_t *own_value, c
 {
     if (json_object_get(object, key) != NULL) {
         json_decref(own_value);
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s is there twice", what, key);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s occurs twice", what, key);
     }
     if (!trii_json_put(object, key, own_value))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: no UTF-8, or memory is out", what, key);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s: not UTF-8, or out of memory", what, key);
     return TRI_OK;
 }
 
@@ -113,8 +113,8 @@ static tri_status build_header(const tri_safetensors_entry *const *sorted, int64
     return status;
 }
 
-/* Control characters as the Python package writes them, \u001f and not \u001F; backslashes stand in
- * texts only. */
+/* Control characters as the Python package writes them, \u001f and not \u001F; backslashes occur
+ * only in texts. */
 static void lower_escapes(char *json, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++) {

@@ -1,9 +1,9 @@
 /*
- * saved.c - which checkpoints a folder holds, and what of it is ours to remove.
+ * saved.c - which checkpoints a folder holds, and which files in it we may remove.
  *
- * A folder of checkpoints is the user's: what does not have exactly a name that we give, or has no
- * manifest of ours, is neither read nor removed. A checkpoint of ours that is old is removed with
- * everything in its folder, also what a user has put there.
+ * A folder of checkpoints belongs to the user: entries whose name is not exactly one that we give,
+ * or that have no manifest of ours, are neither read nor removed. An old checkpoint of ours is
+ * removed with everything in its folder, including what a user has put there.
  */
 #include <ctype.h>
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /*
- * collate.c - samples to batches: those of one size as they are, others with padding.
+ * collate.c - makes batches of samples: samples of one size as they are, others with padding.
  */
 #include "data/collate.h"
 
@@ -56,7 +56,7 @@ static tri_status check_samples(const tri_sample *samples, int64_t n, const tri_
         return status;
     if (n < 1 || samples[0].n_fields < 1 || samples[0].n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: %" PRId64 " samples of %d fields: 1 is the least", call, n,
+                         "%s: %" PRId64 " samples of %d fields: both must be at least 1", call, n,
                          n < 1 ? 0 : samples[0].n_fields);
     for (int64_t i = 0; i < n; i++) {
         for (int f = 0; f < samples[0].n_fields; f++) {
@@ -115,7 +115,7 @@ tri_status tri_collate_default(const tri_sample *samples, int64_t n, tri_sample 
     return status;
 }
 
-/* --- padding ---------------------------------------------------------------------------------- */
+/* --- padding -------------------------------------------------------------- */
 
 /* One element as bytes; false if this type cannot hold such a number. */
 static bool element_of(tri_dtype dtype, double value, unsigned char out[8])

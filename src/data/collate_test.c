@@ -275,14 +275,14 @@ static void wrong_samples_are_named(void **state)
     } rows[] = {
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample gave no field (tri_sample_room)"},
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample gave no field 0"},
-        {TRI_ERR_INVALID_ARG, "sample: field 8, 0 to 7 can be"},
+        {TRI_ERR_INVALID_ARG, "sample: field 8 is out of range (0 to 7)"},
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample returned END"},
-        {TRI_ERR_IO, "data set wrong: its sample returned IO and no line"},
+        {TRI_ERR_IO, "data set wrong: its sample returned IO without a message"},
         {TRI_ERR_IO, "line 5 is unreadable"},
         {TRI_ERR_INVALID_ARG,
          "field 0 of sample 6 is f64 with 1 dimensions, the data set says f32"},
         {TRI_ERR_INVALID_ARG, "dimension 0 of field 0 of sample 7 is 3, the data set says 2"},
-        {TRI_ERR_INVALID_ARG, "size -1 of dimension 0 cannot be"},
+        {TRI_ERR_INVALID_ARG, "size -1 of dimension 0 is negative or too large"},
         {TRI_ERR_INVALID_ARG, "sample 9 has 2 fields, the data set says 1"},
     };
     tri_dataset set = {

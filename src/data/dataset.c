@@ -27,13 +27,14 @@ tri_status trii_field_check(const tri_field *field, const char *what, int index)
     if (bytes == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: field %d has no element type", what, index);
     if (field->ndim < 0 || field->ndim >= TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: field %d has %d dimensions, 0 to %d can be",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: field %d has %d dimensions: must be 0 to %d",
                          what, index, field->ndim, TRI_MAX_DIMS - 1);
     for (int d = 0; d < field->ndim; d++) {
         if (field->shape[d] < 0 || __builtin_mul_overflow(bytes, (size_t)field->shape[d], &bytes))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "%s: field %d: size %" PRId64 " of dimension %d cannot be", what,
-                             index, field->shape[d], d);
+                             "%s: field %d: size %" PRId64
+                             " of dimension %d is negative or too large",
+                             what, index, field->shape[d], d);
     }
     return TRI_OK;
 }
@@ -63,8 +64,8 @@ tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
                          "%s: data set %s has neither get nor peek nor sample: one is required",
                          call, dataset->cls->name);
     if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %d fields: 1 to %d can be", call,
-                         dataset->cls->name, dataset->n_fields, TRI_MAX_FIELDS);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %d fields: must be 1 to %d",
+                         call, dataset->cls->name, dataset->n_fields, TRI_MAX_FIELDS);
     if (dataset->length < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %" PRId64 " samples", call,
                          dataset->cls->name, dataset->length);
@@ -136,13 +137,13 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
         unsigned n_lines = trii_err_lines();
 
         status = dataset->cls->get(dataset, request, slots);
-        if (status > 0) /* "not done" would pass for samples that were never written */
+        if (status > 0) /* a positive status would hide that the samples were not written */
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "data set %s: its get returned %s: OK or an error can be, and length "
-                             "says how many samples there are",
+                             "data set %s: its get returned %s: it must return TRI_OK or an error "
+                             "(length says how many samples there are)",
                              dataset->cls->name, tri_status_name(status));
         if (status < 0 && trii_err_lines() == n_lines)
-            return TRII_FAIL(status, "data set %s: its get returned %s and no line",
+            return TRII_FAIL(status, "data set %s: its get returned %s without a message",
                              dataset->cls->name, tri_status_name(status));
         return status;
     }
@@ -152,7 +153,7 @@ tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, voi
     return TRI_OK;
 }
 
-/* --- single samples --------------------------------------------------------------------------- */
+/* --- single samples ------------------------------------------------------- */
 
 tri_status trii_sample_check(const tri_dataset *dataset, int64_t index, const tri_sample *sample)
 {
@@ -194,7 +195,7 @@ tri_status tri_dataset_sample(tri_dataset *dataset, const tri_request *request,
         return status;
     if (request->n != 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tri_dataset_sample: a request of %" PRId64 " samples: 1 can be",
+                         "tri_dataset_sample: a request of %" PRId64 " samples: must be 1",
                          request->n);
     status = trii_sample_begin(sample_out);
     if (status != TRI_OK)
@@ -216,8 +217,7 @@ tri_status tri_dataset_sample(tri_dataset *dataset, const tri_request *request,
     return tri_dataset_get(dataset, request, sample_out->data);
 }
 
-/* --- arrays ------------------------------------------------------------------------------------
- */
+/* --- arrays --------------------------------------------------------------- */
 
 typedef struct array_set {
     tri_dataset base;
@@ -263,7 +263,7 @@ tri_status tri_dataset_arrays(int64_t length, const tri_field *fields, const voi
     if (length < 0 || n_fields < 1 || n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "dataset_arrays: data set of %" PRId64
-                         " samples with %d fields: 1 to %d can be",
+                         " samples with %d fields: must be 1 to %d",
                          length, n_fields, TRI_MAX_FIELDS);
     for (int f = 0; f < n_fields; f++) {
         tri_status status = trii_field_check(&fields[f], "dataset_arrays", f);
@@ -307,8 +307,7 @@ tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, voi
     return status;
 }
 
-/* --- subsets -----------------------------------------------------------------------------------
- */
+/* --- subsets -------------------------------------------------------------- */
 
 typedef struct subset {
     tri_dataset base;

@@ -68,7 +68,8 @@ static tri_status make_share(tri_sampler *own_whole, const tri_sampler_share_opt
             "(here rank %d of %d)",
             opt->rank, rank, n_replicas);
     if (n_replicas < 1 || rank < 0 || rank >= n_replicas)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler: rank %d of %d replicas", rank, n_replicas);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler: rank %d is out of range (%d replicas)",
+                         rank, n_replicas);
     s = trii_alloc(1, sizeof(*s), "sampler");
     if (s == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -115,7 +116,7 @@ tri_status tri_sampler_distributed(int64_t length, const tri_sampler_distributed
         opt = &defaults;
     if (length < 1 || length > TRII_MAX_SAMPLES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "sampler_distributed: length is %" PRId64 " samples, at least 1 is needed",
+                         "sampler_distributed: length is %" PRId64 " samples: must be at least 1",
                          length);
     status =
         opt->sequential

@@ -87,7 +87,7 @@ static tri_status read_body(trii_gzip *gzip, const char *path, size_t bytes, voi
     status = trii_gzip_read(gzip, &extra, 1, &n);
     if (status == TRI_OK && n > 0)
         status =
-            TRII_FAIL(TRI_ERR_FORMAT, "%s: goes on after its %zu bytes of elements", path, bytes);
+            TRII_FAIL(TRI_ERR_FORMAT, "%s: has more than its %zu bytes of elements", path, bytes);
     if (status != TRI_OK)
         goto err_free;
     *data_out = data;
@@ -144,7 +144,7 @@ void trii_idx_fini(trii_idx *idx)
     *idx = (trii_idx){0};
 }
 
-/* --- images and labels ------------------------------------------------------------------------ */
+/* --- images and labels ---------------------------------------------------- */
 
 static tri_status check_pair(const char *images_path, const trii_idx *images,
                              const char *labels_path, const trii_idx *labels)

@@ -23,7 +23,7 @@ static tri_status check_image(const tri_transform *self, const tri_field *field)
     return TRI_OK;
 }
 
-/* --- crops ------------------------------------------------------------------------------------ */
+/* --- crops ---------------------------------------------------------------- */
 
 static tri_status too_small(const tri_transform *self, const tri_field *field)
 {
@@ -139,14 +139,14 @@ tri_transform tri_transform_center_crop(int64_t height, int64_t width)
                            .numbers = {(double)height, (double)width}};
 }
 
-/* --- mirrors ---------------------------------------------------------------------------------- */
+/* --- mirrors -------------------------------------------------------------- */
 
 static tri_status flip_shape(const tri_transform *self, tri_field *field)
 {
     double p = self->numbers[PROBABILITY];
 
     if (!(p >= 0 && p <= 1))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "transform %s: a probability of %g, 0 to 1 can be",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "transform %s: a probability of %g: must be 0 to 1",
                          self->name, p);
     return check_image(self, field);
 }
@@ -180,7 +180,7 @@ tri_transform tri_transform_random_horizontal_flip(double p)
                            .numbers = {p}};
 }
 
-/* --- numbers ---------------------------------------------------------------------------------- */
+/* --- numbers -------------------------------------------------------------- */
 
 static tri_status float_shape(const tri_transform *self, tri_field *field)
 {

@@ -71,8 +71,7 @@ struct tri_loader {
     int process; /* in which the threads are: a child of fork() has none of them */
 };
 
-/* --- filling ------------------------------------------------------------------------------------
- */
+/* --- filling -------------------------------------------------------------- */
 
 static int64_t batch_rows(const tri_loader *l, int64_t batch)
 {
@@ -178,8 +177,7 @@ static void stop_epoch(tri_loader *l)
     trii_mutex_unlock(&l->mutex);
 }
 
-/* --- slots -------------------------------------------------------------------------------------
- */
+/* --- slots ---------------------------------------------------------------- */
 
 /* Samples are written by the host: from there tri_to copies them. */
 static tri_device batch_device(void)
@@ -257,8 +255,7 @@ static tri_status recycle(tri_loader *l, int64_t batch)
     return TRI_OK;
 }
 
-/* --- the caller's side --------------------------------------------------------------------------
- */
+/* --- the caller's side ---------------------------------------------------- */
 
 static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, int64_t batch_size,
                         const tri_loader_options *opt)

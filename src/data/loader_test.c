@@ -305,7 +305,7 @@ static void a_failure_without_a_line_names_the_data_set(void **state)
         CHECK_OK(tri_loader_begin(loader, 0, 0));
         CHECK_FAILS(tri_dataset_get(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "dataset is NULL");
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
-                    "batch 0 of epoch 0: data set mute: its get returned IO and no line");
+                    "batch 0 of epoch 0: data set mute: its get returned IO without a message");
         tri_loader_destroy(loader);
     }
 }

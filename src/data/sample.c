@@ -67,19 +67,21 @@ static tri_status check_room(int field, tri_dtype dtype, const int64_t *shape, i
     size_t bytes = dtype < TRI_DTYPE_COUNT ? tri_dtype_size(dtype) : 0;
 
     if (field < 0 || field >= TRI_MAX_FIELDS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sample: field %d, 0 to %d can be", field,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sample: field %d is out of range (0 to %d)", field,
                          TRI_MAX_FIELDS - 1);
     if (bytes == 0 || ndim < 0 || ndim > TRI_MAX_DIMS || (ndim > 0 && shape == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "sample: field %d of dtype %d with %d dimensions%s: 0 to %d can be", field,
-                         (int)dtype, ndim, ndim > 0 && shape == NULL ? " and no shape" : "",
+                         "sample: field %d of dtype %d with %d dimensions%s: dtype must exist, "
+                         "dimensions be 0 to %d",
+                         field, (int)dtype, ndim, ndim > 0 && shape == NULL ? " and no shape" : "",
                          TRI_MAX_DIMS);
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 0 || __builtin_mul_overflow(bytes, (size_t)shape[d], &bytes) ||
             bytes > PTRDIFF_MAX)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "sample: field %d: size %" PRId64 " of dimension %d cannot be", field,
-                             shape[d], d);
+                             "sample: field %d: size %" PRId64
+                             " of dimension %d is negative or too large",
+                             field, shape[d], d);
     }
     *bytes_out = bytes;
     return TRI_OK;
@@ -193,11 +195,11 @@ tri_status trii_sample_end(const tri_sample *sample, tri_status status, const ch
 {
     if (sample->memory->failed != TRI_OK)
         return sample->memory->failed; /* its line is the last, unless somebody went on */
-    if (status > 0)                    /* "not done" would pass for what was never written */
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s returned %s: OK or an error can be", what, name,
-                         tri_status_name(status));
+    if (status > 0)                    /* a positive status would hide that nothing was written */
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s returned %s: it must return TRI_OK or an error",
+                         what, name, tri_status_name(status));
     if (status < 0 && trii_err_lines() == n_lines)
-        return TRII_FAIL(status, "%s%s returned %s and no line", what, name,
+        return TRII_FAIL(status, "%s%s returned %s without a message", what, name,
                          tri_status_name(status));
     if (status != TRI_OK)
         return status;

@@ -1,6 +1,6 @@
 /*
- * sampler.c - samplers in general, and those that a loader on one process needs: in order, at
- * random. Numbers are those of torch.utils.data with a generator of seed + epoch.
+ * sampler.c - samplers in general, and the two for a loader on one process: in order, and random.
+ * Indices are those of torch.utils.data with a generator seeded by seed + epoch.
  */
 #include "data/sampler.h"
 
@@ -32,13 +32,13 @@ tri_status trii_sampler_draw(tri_sampler *sampler, int64_t epoch, int64_t *indic
     unsigned n_lines = trii_err_lines();
     tri_status status = sampler->cls->draw(sampler, epoch, indices);
 
-    if (status > 0) /* "not done" would pass for indices that were never written */
+    if (status > 0) /* a positive status would hide that the indices were not written */
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "sampler %s: its draw returned %s: OK or an error can be",
+                         "sampler %s: its draw returned %s: it must return TRI_OK or an error",
                          sampler->cls->name, tri_status_name(status));
     if (status < 0 && trii_err_lines() == n_lines)
-        return TRII_FAIL(status, "sampler %s: its draw returned %s and no line", sampler->cls->name,
-                         tri_status_name(status));
+        return TRII_FAIL(status, "sampler %s: its draw returned %s without a message",
+                         sampler->cls->name, tri_status_name(status));
     return status;
 }
 
@@ -78,7 +78,7 @@ const int64_t *tri_sampler_indices(const tri_sampler *sampler)
     return sampler != NULL ? sampler->indices : NULL;
 }
 
-/* --- in order --------------------------------------------------------------------------------- */
+/* --- in order ------------------------------------------------------------- */
 
 static tri_status draw_sequential(tri_sampler *self, int64_t epoch, int64_t *indices)
 {
@@ -108,7 +108,7 @@ tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out)
         return status;
     if (length < 0 || length > TRII_MAX_SAMPLES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "sampler_sequential: length is %" PRId64 " samples, 0 is the least",
+                         "sampler_sequential: length is %" PRId64 " samples: must not be negative",
                          length);
     s = trii_alloc(1, sizeof(*s), "sampler");
     if (s == NULL)
@@ -118,7 +118,7 @@ tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out)
     return TRI_OK;
 }
 
-/* --- at random -------------------------------------------------------------------------------- */
+/* --- at random ------------------------------------------------------------ */
 
 typedef struct random_sampler {
     tri_sampler base;

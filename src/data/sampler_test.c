@@ -89,13 +89,13 @@ static void impossible_shares_are_refused(void **state)
                 TRI_ERR_INVALID_ARG, "rank 2 without n_replicas");
     CHECK_FAILS(tri_sampler_distributed(
                     5, &(tri_sampler_distributed_options){.n_replicas = 2, .rank = 2}, &sampler),
-                TRI_ERR_INVALID_ARG, "rank 2 of 2");
+                TRI_ERR_INVALID_ARG, "rank 2 is out of range (2 replicas)");
     CHECK_FAILS(
         tri_sampler_distributed(5, &(tri_sampler_distributed_options){.n_replicas = -1}, &sampler),
         TRI_ERR_INVALID_ARG, "-1 replicas");
     CHECK_FAILS(tri_sampler_distributed(
                     5, &(tri_sampler_distributed_options){.n_replicas = 2, .rank = -1}, &sampler),
-                TRI_ERR_INVALID_ARG, "rank -1 of 2");
+                TRI_ERR_INVALID_ARG, "rank -1 is out of range (2 replicas)");
 }
 
 static void check_line(FILE *file, tri_sampler *sampler, int64_t epoch, int n)
@@ -258,7 +258,7 @@ static void an_own_class_is_drawn_shared_and_destroyed(void **state)
     CHECK_FAILS(tri_sampler_set_epoch(&own.base, 1), TRI_ERR_IO, "index file is gone");
     own.mute = true;
     CHECK_FAILS(tri_sampler_set_epoch(&own.base, 1), TRI_ERR_IO,
-                "sampler own: its draw returned IO and no line");
+                "sampler own: its draw returned IO without a message");
     own.status = TRI_END;
     CHECK_FAILS(tri_sampler_set_epoch(&own.base, 1), TRI_ERR_INVALID_ARG,
                 "sampler own: its draw returned END");

@@ -1,6 +1,6 @@
 /*
- * tokens.c - windows of a file of token numbers, mapped: the target of each token is the one after
- * it. Only what is asked for is read, so a file may be larger than memory.
+ * tokens.c - windows of a memory-mapped file of token numbers; the target of each token is the one
+ * after it. Only what is asked for is read, so a file may be larger than memory.
  */
 #include <inttypes.h>
 
@@ -67,7 +67,7 @@ static tri_status check_windows(int token_bytes, int64_t context, const tri_toke
 {
     if (token_bytes != 1 && token_bytes != 2 && token_bytes != 4)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "dataset_tokens: tokens of %d bytes (token_bytes): 1, 2 and 4 can be",
+                         "dataset_tokens: tokens of %d bytes (token_bytes): must be 1, 2 or 4",
                          token_bytes);
     if (context < 1 || context > INT64_MAX / 4096)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -75,7 +75,7 @@ static tri_status check_windows(int token_bytes, int64_t context, const tri_toke
     if (opt->stride < 0 || opt->header_bytes < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "dataset_tokens: a stride of %" PRId64 " and a header of %" PRId64
-                         " bytes: 0 is the least",
+                         " bytes: neither may be negative",
                          opt->stride, opt->header_bytes);
     return TRI_OK;
 }
@@ -88,7 +88,7 @@ static tri_status count_tokens(const char *path, const token_set *set, int64_t h
 
     if (header_bytes > bytes || (bytes - header_bytes) % set->token_bytes != 0)
         return TRII_FAIL(TRI_ERR_FORMAT,
-                         "%s: truncated, or no file of such tokens: %" PRId64
+                         "%s: truncated, or not a file of such tokens: %" PRId64
                          " bytes are not a header of %" PRId64 " and tokens of %d bytes",
                          path, bytes, header_bytes, set->token_bytes);
     n = (bytes - header_bytes) / set->token_bytes;

@@ -143,7 +143,7 @@ static void files_that_cannot_be_are_named(void **state)
     FAILS(tri_dataset_tokens("missing", 2, 4, NULL, &set), TRI_ERR_NOT_FOUND, "missing");
     FAILS(tri_dataset_tokens("/", 2, 4, NULL, &set), TRI_ERR_IO, "not a file");
     FAILS(tri_dataset_tokens(five, 2, 1, NULL, &set), TRI_ERR_FORMAT,
-          "five: truncated, or no file of such tokens: 5 bytes");
+          "five: truncated, or not a file of such tokens: 5 bytes");
     FAILS(tri_dataset_tokens(five, 1, 5, NULL, &set), TRI_ERR_FORMAT,
           "five: 5 tokens, but a window of 5 and the token after it need 6");
     FAILS(tri_dataset_tokens(none, 1, 1, NULL, &set), TRI_ERR_FORMAT, "none: 0 tokens");

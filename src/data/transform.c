@@ -1,8 +1,10 @@
 /*
- * transform.c - data sets whose samples go through a list of transforms, and their random numbers.
+ * transform.c - data sets whose samples go through a list of transforms, and the transforms' random
+ * numbers.
  *
- * A transform turns one field into another one of known shape, or of one that its sample decides.
- * If the last shapes are known the data set writes straight into batches; else it gives samples.
+ * A transform turns one field into another, whose shape is known in advance or depends on the
+ * sample. If all final shapes are known in advance, the data set writes straight into batches; else
+ * it gives samples.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -13,17 +15,17 @@
 #include "data/dataset.h"
 #include "data/sample.h"
 
-#define MAX_TRANSFORMS 64 /* of sets over each other, too: draws count them */
+#define MAX_TRANSFORMS 64 /* including those of the data sets below: random draws count them */
 
 typedef struct transform_set {
     tri_dataset base;
     tri_dataset *parent; /* owned */
-    int first;           /* how many there are below, in sets that this one is made of */
+    int first;           /* how many transforms the data sets below have */
     int n;
     tri_transform list[]; /* [n] */
 } transform_set;
 
-/* --- random numbers --------------------------------------------------------------------------- */
+/* --- random numbers ------------------------------------------------------- */
 
 struct tri_draws {
     uint64_t seed;
@@ -60,9 +62,9 @@ int64_t tri_draw_below(tri_draws *draws, int64_t n)
     return drawn < n ? drawn : n > 0 ? n - 1 : 0; /* of a large n the product may be rounded up */
 }
 
-/* --- one sample ------------------------------------------------------------------------------- */
+/* --- one sample ----------------------------------------------------------- */
 
-/* Puts what the transform makes of its field in the field's place; `moved` is room to work in. */
+/* Replaces the transform's field by its result; `moved` is work space. */
 static tri_status apply_one(const tri_transform *t, int place, const tri_request *request,
                             tri_sample *sample, tri_sample *moved)
 {
@@ -137,9 +139,9 @@ static const tri_dataset_class known_class = {
 static const tri_dataset_class varying_class = {
     .name = "transformed", .sample = get_sample, .destroy = transform_destroy};
 
-/* --- making ----------------------------------------------------------------------------------- */
+/* --- making --------------------------------------------------------------- */
 
-/* The set's own fields, as the list makes them of the base's. */
+/* The fields of this data set: what the list makes of the base's fields. */
 static tri_status find_shapes(transform_set *set)
 {
     for (int k = 0; k < set->n; k++) {
@@ -160,7 +162,7 @@ static tri_status find_shapes(transform_set *set)
             status = t->shape(t, &set->base.fields[t->field]);
             if (status > 0 || (status < 0 && trii_err_lines() == n_lines))
                 return TRII_FAIL(status > 0 ? TRI_ERR_INVALID_ARG : status,
-                                 "transform %s: its shape returned %s and no line", t->name,
+                                 "transform %s: its shape returned %s without a message", t->name,
                                  tri_status_name(status));
         }
         if (status != TRI_OK)
@@ -204,9 +206,10 @@ tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *tra
     if (own_base->cls == &known_class || own_base->cls == &varying_class)
         first = ((transform_set *)own_base)->first + ((transform_set *)own_base)->n;
     if (n < 0 || n > MAX_TRANSFORMS - first) {
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "dataset_transform: %d transforms over %d: 0 to %d together can be", n,
-                           first, MAX_TRANSFORMS);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "dataset_transform: %d transforms over %d: at most %d are allowed together",
+                      n, first, MAX_TRANSFORMS);
         goto err_base;
     }
     set = trii_alloc(1, sizeof(*set) + (size_t)n * sizeof(*transforms), "transforms");

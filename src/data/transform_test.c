@@ -328,7 +328,7 @@ static void wrong_transforms_are_named(void **state)
     other = nothing;
     other.shape = shape_nothing;
     other.numbers[0] = TRI_END;
-    REFUSED(other, "transform nothing: its shape returned END and no line");
+    REFUSED(other, "transform nothing: its shape returned END without a message");
 #undef REFUSED
     for (int k = 0; k < 5; k++) {
         const tri_transform wrong[] = {

@@ -1,10 +1,10 @@
 /*
  * weighted_sampler.c - indices by their weights: torch.utils.data.WeightedRandomSampler.
  *
- * With replacement as torch.multinomial does it, number for number: a uniform number is looked up
- * in the sums of the weights. Without, PyTorch's own numbers depend on the library that it was
- * built with; here a tree of sums gives each index in turn, and a drawn one weighs nothing from
- * then on.
+ * With replacement it does what torch.multinomial does, number for number: a uniform number is
+ * looked up in the cumulative sums of the weights. Without replacement PyTorch's numbers depend on
+ * the library that it was built with; here each index is drawn from a tree of sums, in which a
+ * drawn index has weight 0 from then on.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -22,7 +22,7 @@ typedef struct weighted_sampler {
     uint64_t seed;
     int64_t leaves; /* without replacement: a power of two, n or more */
     double *sums;   /* [n] up to each, over that of all; or the tree, [2 leaves], 1 = the root */
-    double *left;   /* the tree of an epoch, from which drawn ones are taken */
+    double *left;   /* the tree of an epoch, from which drawn indices are removed */
 } weighted_sampler;
 
 static int64_t look_up(const weighted_sampler *s, double uniform)
@@ -40,7 +40,7 @@ static int64_t look_up(const weighted_sampler *s, double uniform)
     return first;
 }
 
-/* A leaf that weighs something, and then nothing. */
+/* Draws a leaf with a positive weight, and sets its weight to 0. */
 static int64_t take_one(weighted_sampler *s, double uniform)
 {
     double *tree = s->left, mass = uniform * tree[1];
@@ -48,7 +48,7 @@ static int64_t take_one(weighted_sampler *s, double uniform)
 
     while (at < s->leaves) {
         at *= 2;
-        /* Rounding may point past the last mass on either side: never go where nothing is. */
+        /* Rounding may choose a subtree of weight 0: never descend into it. */
         if ((mass >= tree[at] && tree[at + 1] > 0) || !(tree[at] > 0)) {
             mass -= tree[at];
             at++;
@@ -101,14 +101,16 @@ static tri_status check_weights(const double *weights, int64_t n,
         if (!(weights[i] >= 0) || isinf(weights[i]))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "sampler_weighted: weight %" PRId64
-                             " is %g, at least 0 and finite can "
-                             "be",
+                             " is %g, must be finite and not negative",
                              i, weights[i]);
         n_positive += weights[i] > 0;
         sum += weights[i];
     }
     if (n_positive == 0 || isinf(sum))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "sampler_weighted: the weights add up to %g", sum);
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "sampler_weighted: the weights add up to %g: their sum must be positive and finite",
+            sum);
     if (opt->no_replacement && wanted > n_positive)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "sampler_weighted: %" PRId64 " samples without replacement, but %" PRId64

@@ -1,9 +1,9 @@
 /*
  * spawn_workers.c - tri_spawn (trireme/launch.h).
  *
- * A worker's standard input is a socket to its parent until fn begins: the parent says there where
- * the store is, and reads there how fn ended. The parent serves the store in its own loop while it
- * waits, without a thread, so it may be copied before.
+ * A worker's standard input is a socket to its parent until fn begins: the parent sends the store's
+ * address there, and reads there how fn ended. The parent serves the store in its own loop while it
+ * waits, without a thread, so that it may still be forked.
  */
 #include <trireme/group.h>
 #include <trireme/launch.h>
@@ -29,16 +29,16 @@
 
 #define GRACE_MS 5000
 #define MAX_WORKERS 4096
-/* "CALL RANK SIZE": a worker that starts anew finds its call by it. */
+/* "CALL RANK SIZE": by this a worker that runs the program again finds its call. */
 #define VARIABLE "TRIREME_SPAWN"
-/* How many calls this process is below: fn may call tri_spawn, but not without end. */
+/* How many calls of tri_spawn are above this process: fn may call it again, to a limit. */
 #define DEPTH "TRIREME_SPAWN_DEPTH"
 #define MAX_DEPTH 8
 #define UNSEEN (-1) /* an exit code that the system kept for itself */
 
-/* What a worker says at its end. */
+/* What a worker reports when it ends. */
 typedef struct word {
-    int64_t at_ns; /* when: the clock is the host's */
+    int64_t at_ns; /* when it failed; all processes of the host have the same clock */
     int32_t status;
     char text[TRII_ERR_BYTES];
 } word;
@@ -62,9 +62,9 @@ typedef struct spawner {
     int64_t grace_ms;
     worker *workers;
     int n, n_live;
-    tri_status status; /* of the likeliest cause; TRI_OK = nobody has failed */
+    tri_status status; /* of the likeliest cause; TRI_OK = no worker has failed */
     int blame;
-    int64_t at_ns; /* when it was said; INT64_MAX = nobody said it */
+    int64_t at_ns; /* when it was reported; INT64_MAX = never */
     char text[TRII_ERR_BYTES];
 } spawner;
 
@@ -119,7 +119,8 @@ static void set_environment(int rank, int size, int port)
     set_number(DEPTH, own_depth() + 1);
 }
 
-/* What fn returned, as a failure with a line if it was none of the other. */
+/* The status that fn returned; a positive one becomes an error, and an error gets a line if it has
+ * none. */
 static tri_status judge_result(tri_status status, bool has_line, word *last)
 {
     if (status > 0)
@@ -150,7 +151,7 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     n_lines = trii_err_lines(); /* a copy has the parent's last one */
     status = fn(rank, arg);
     status = judge_result(status, trii_err_lines() != n_lines, &last);
-    /* Before it leaves the group: peers that fail by that must not be heard first. */
+    /* Before the worker leaves the group: peers that fail because of that must not report first. */
     told = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
     if (tri_is_initialized())
         tri_finalize();
@@ -158,7 +159,7 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     trii_process_leave(status == TRI_OK && told == TRI_OK ? 0 : 1);
 }
 
-/* Whether this process was started for a call of tri_spawn, and is it this one. */
+/* Whether this process was started by a call of tri_spawn, and whether it was this call. */
 static bool find_call(int call, int *rank_out, int *size_out, bool *is_this_out)
 {
     const char *text = getenv(VARIABLE);
@@ -185,7 +186,7 @@ static void grace_over(trii_timer *timer)
     signal_all(TRII_CONTAINER(timer, spawner, grace), SIGKILL);
 }
 
-/* Takes the word of a worker if it has come; it may still be leaving its groups. */
+/* Reads a worker's report if it has come; the worker may still be leaving its groups. */
 static void hear(worker *w)
 {
     char byte;
@@ -195,13 +196,14 @@ static void hear(worker *w)
     w->last.text[sizeof(w->last.text) - 1] = '\0';
 }
 
-/* What it says went before whatever ended it. */
+/* What it reports happened before whatever ended it. */
 static bool said_failure(const worker *w)
 {
     return w->said && w->last.status != TRI_OK;
 }
 
-/* How likely it is a cause: 2 killed by a signal, 1 by itself, 0 it says that a peer is gone. */
+/* How likely this worker is the cause: 2 it was killed by a signal, 1 it failed by itself, 0 it
+ * reports that a peer is gone. */
 static int blame_of(const worker *w, const trii_process_exit *how)
 {
     if (said_failure(w))
@@ -230,9 +232,9 @@ static void keep_failure(spawner *s, const worker *w, const trii_process_exit *h
     }
 }
 
-/* Deaths are seen when they are complete. The kernel closes a process's files first, so that its
- * peers may have failed, and ended, before it: who is on the way by now, or has said that it
- * failed, went by itself. */
+/* A death is seen only when it is complete. The kernel closes a process's files first, so that its
+ * peers may have failed, and ended, before it: a worker that is ending by now, or has reported a
+ * failure, failed by itself. */
 static void stop_others(spawner *s)
 {
     for (int i = 0; i < s->n; i++) {
@@ -264,7 +266,7 @@ static void note_failure(spawner *s, worker *w, const trii_process_exit *how)
         stop_others(s);
 }
 
-/* Others may wait in tri_init for one that ended well, and will not come. */
+/* Others may be waiting in tri_init for a worker that has ended without error and will not come. */
 static void tell_end(spawner *s, int rank)
 {
     char key[48];
@@ -293,7 +295,7 @@ static void worker_ended(trii_watch *watch, unsigned events)
 
 /* --- the parent: workers start ---------------------------------------------------------------- */
 
-/* Runs this program again. envp: ours with the variable. */
+/* Runs this program again. envp: our environment and the variable. */
 static tri_status start_anew(worker *w, int in_fd, int call)
 {
     const char *const *ours = trii_process_environment();
@@ -348,7 +350,7 @@ static tri_status start(spawner *s, worker *w, bool copy, int call, bool *is_chi
     return TRI_OK;
 }
 
-/* The store, and the word to all where it is. */
+/* Serves the store, and sends its address to all workers. */
 static tri_status open_store(spawner *s)
 {
     trii_job_key key = {0};
@@ -366,7 +368,7 @@ static tri_status open_store(spawner *s)
         int32_t port = trii_tcp_server_port(s->store);
 
         status = trii_loop_watch(s->loop, &w->watch, w->process.pidfd, TRII_READABLE, worker_ended);
-        /* One that is gone already is told by its end. */
+        /* If the worker is gone already, its end is seen elsewhere. */
         if (status == TRI_OK &&
             trii_unix_send(w->fd, &port, sizeof(port), -1, trii_deadline_ms(1000)) != TRI_OK)
             port = 0;
@@ -416,7 +418,7 @@ static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
     return TRI_OK;
 }
 
-/* Starts them all; in a copy of this process it does not come back. */
+/* Starts all workers; in a copy of this process it does not return. */
 static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(int rank, void *arg),
                             void *arg)
 {
@@ -438,8 +440,8 @@ static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(in
     return TRI_OK;
 }
 
-/* A copy of a process that has computed could not. A worker has no choice: anew it would begin at
- * main. */
+/* A copy of a process that has computed could not compute. A worker has no choice: run again, it
+ * would begin at main. */
 static bool is_copy(tri_spawn_how how)
 {
     if (how != TRI_SPAWN_AUTO)

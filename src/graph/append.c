@@ -1,17 +1,18 @@
 /*
- * append.c - nodes get into a step, and their words into those of the pending segment.
+ * append.c - appends nodes to a step, and what identifies them to the key of the pending segment.
  *
- * Training repeats itself. What the last step has recorded still stands in the arrays of a step,
- * and while this one is the same from its beginning (old_nodes of the recorder; 0 from the first
- * difference on), a node is there already, checked, with the types of its results: only what may
- * differ is written anew. Equal are operations, operands, integers, to what tri_autocast rounds,
- * and the types of the tensors that are read, so that shape rules could say nothing else.
+ * Training repeats itself. The arrays of a step still hold what the last step recorded; as long as
+ * this step is the same from its beginning (old_nodes of the recorder; 0 from the first difference
+ * on), a node is there already, checked, with the types of its results, and only what may differ is
+ * written anew. The same means: the same operations, operands, integer attributes, autocast type,
+ * and types of the tensors that are read, so that shape rules would give the same result.
  */
 #include "base/dtype.h"
 #include "graph/recorder.h"
 
-/* How the words name a value: as the k-th input or the k-th result of the segment, so that equal
- * programs give equal words wherever in a step they stand. Room for one input must be there. */
+/* How the plan key names a value: as the k-th input or the k-th result of the segment, so that
+ * equal programs have equal keys wherever in a step they are. There must be room for one more
+ * input. */
 static uint32_t edge_code(trii_recorder *r, trii_vid id)
 {
     trii_value *value;
@@ -29,15 +30,15 @@ static uint32_t edge_code(trii_recorder *r, trii_vid id)
     return TRII_WORD_INPUT | (uint32_t)value->slot;
 }
 
-static tri_status append_words(trii_recorder *r, const trii_node *node, const trii_vid *in)
+static tri_status append_key(trii_recorder *r, const trii_node *node, const trii_vid *in)
 {
     int n_in = node->n_in, n_i = node->attrs.n_i;
     size_t n = 5 + (size_t)n_in / 2 + (size_t)n_i;
     uint64_t *w;
     tri_status status = TRI_OK;
 
-    if (TRII_UNLIKELY(r->n_words + n > r->cap_words))
-        status = trii_words_reserve(r, n);
+    if (TRII_UNLIKELY(r->n_key + n > r->cap_key))
+        status = trii_key_reserve(r, n);
     if (status != TRI_OK)
         return status;
     if (r->n_inputs + n_in > r->cap_inputs) {
@@ -49,7 +50,7 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
         if (status != TRI_OK)
             return status;
     }
-    w = r->words + r->n_words;
+    w = r->key + r->n_key;
     *w++ = (uint64_t)(uintptr_t)node->op ^ ((uint64_t)n_in << 48) ^ ((uint64_t)n_i << 56) ^
            ((uint64_t)(node->region < 0) << 55);
     if (TRII_UNLIKELY(node->region < 0))
@@ -62,18 +63,19 @@ static tri_status append_words(trii_recorder *r, const trii_node *node, const tr
     }
     for (int i = 0; i < n_i; i++)
         *w++ = (uint64_t)node->attrs.i[i];
-    r->n_words = (size_t)(w - r->words);
+    r->n_key = (size_t)(w - r->key);
     return TRI_OK;
 }
 
-/* What a host operation has beside its operands, from which nobody can tell its results. */
-static tri_status append_host_words(trii_recorder *r, const trii_node *node, bool like_operands)
+/* What a host operation adds to the key beside its operands, since its results do not follow from
+ * them. */
+static tri_status append_host_key(trii_recorder *r, const trii_node *node, bool like_operands)
 {
     const trii_step *s = &r->step;
     const trii_vid *after = s->in_ids + node->first_in + node->n_in;
     tri_status status =
-        trii_words_reserve(r, 4 + (size_t)node->n_after + (size_t)node->n_out * (1 + TRI_MAX_DIMS));
-    uint64_t *w = r->words + r->n_words;
+        trii_key_reserve(r, 4 + (size_t)node->n_after + (size_t)node->n_out * (1 + TRI_MAX_DIMS));
+    uint64_t *w = r->key + r->n_key;
 
     if (status != TRI_OK)
         return status;
@@ -92,7 +94,7 @@ static tri_status append_host_words(trii_recorder *r, const trii_node *node, boo
         for (int d = 0; d < type->ndim; d++)
             *w++ = (uint64_t)type->shape[d];
     }
-    r->n_words = (size_t)(w - r->words);
+    r->n_key = (size_t)(w - r->key);
     return TRI_OK;
 }
 
@@ -110,9 +112,9 @@ static inline bool use_operands(trii_step *step, const trii_node *node, const tr
     return requires_grad;
 }
 
-/* What nodes have of their own in each step, whether it repeats another or not. The node's
- * operation, operands and integers are there, and the types of its results. */
-static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs *attrs,
+/* What each step sets in a node, whether or not it repeats an earlier step. The node's operation,
+ * operands and integers are there, and the types of its results. */
+static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs *attrs,
                               const trii_host_node *host)
 {
     trii_recorder *r = trii_recorder_of(step);
@@ -126,9 +128,9 @@ static tri_status settle_node(trii_step *step, trii_node *node, const trii_attrs
     node->differentiated = 0;
     node->region = r->region;
     node->backward = r->deferred > 0;
-    status = append_words(r, node, in);
+    status = append_key(r, node, in);
     if (TRII_UNLIKELY(host != NULL) && status == TRI_OK)
-        status = append_host_words(r, node, host->like_operands);
+        status = append_host_key(r, node, host->like_operands);
     if (TRII_UNLIKELY(status != TRI_OK))
         return status;
     node->random_index = node->op->random ? step->random_count++ : 0;
@@ -225,13 +227,13 @@ tri_status trii_host_repeat(trii_step *step, const trii_host_node *host, trii_vi
     trii_node *node = &step->nodes[step->n_nodes];
 
     *first_out = node->first_out;
-    return settle_node(step, node, NULL, host);
+    return finish_node(step, node, NULL, host);
 }
 
 tri_status trii_node_repeat(trii_step *step, const trii_attrs *attrs, trii_vid *first_out)
 {
     trii_node *node = &step->nodes[step->n_nodes];
-    tri_status status = settle_node(step, node, attrs, NULL);
+    tri_status status = finish_node(step, node, attrs, NULL);
 
     if (TRII_LIKELY(status == TRI_OK))
         *first_out = node->first_out;
@@ -290,5 +292,5 @@ tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii
         trii_type_copy(&value->type, &out[o]);
         value->is_float = trii_dtype_is_float(out[o].dtype);
     }
-    return settle_node(step, node, attrs, host);
+    return finish_node(step, node, attrs, host);
 }

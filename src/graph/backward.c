@@ -1,7 +1,7 @@
 /*
- * backward.c - tri_backward: the gradients that the walk records become those of tensors.
+ * backward.c - tri_backward: the gradients that the walk records become the gradients of tensors.
  *
- * To each sum is added what the tensor's gradient held before; a parallel strategy may replace the
+ * To each sum it adds what the tensor's gradient held before; a parallel strategy may replace the
  * sums (trii_grad_hook); at last each is bound to its tensor's grad.
  */
 #include "base/alloc.h"

@@ -43,7 +43,7 @@ bool trii_step_creates_graph(const trii_step *step)
     return step->recorder->create_graph;
 }
 
-/* --- beginning ------------------------------------------------------------------------------ */
+/* --- beginning ------------------------------------------------------------ */
 
 /* "the loss" of a call that takes one, else its number. */
 static const char *name_of(const trii_roots *roots, int k, char text[32])
@@ -175,7 +175,7 @@ tri_status trii_backward_room(trii_backward *b)
     return status;
 }
 
-/* --- the walk --------------------------------------------------------------------------------- */
+/* --- the walk ------------------------------------------------------------- */
 
 static inline void reach(trii_backward *b, trii_vid value, const int32_t *leads)
 {

@@ -3,9 +3,9 @@
  * as differences do.
  *
  * The function is recorded in a context of its own, so that the caller's step, modes and random
- * numbers stay as they are. Inputs are changed where they lie, element by element, since the
- * function may reach them by ways of its own, as a module does its parameters; each is put back
- * before anything else happens.
+ * numbers stay as they are. Inputs are changed in place, element by element, since the function may
+ * reach them in its own ways, as a module reaches its parameters; each element is restored before
+ * anything else happens.
  */
 #include <trireme/context.h>
 #include <trireme/ops.h>
@@ -50,7 +50,7 @@ typedef struct worst {
     double excess, slope, difference;
 } worst;
 
-/* --- words ----------------------------------------------------------------------------------- */
+/* --- words ---------------------------------------------------------------- */
 
 static int64_t numel_of(int ndim, const int64_t *shape)
 {
@@ -107,7 +107,7 @@ static tri_status too_far(const check *c, const worst *w)
                      c->opt.rtol, c->opt.eps);
 }
 
-/* --- inputs ----------------------------------------------------------------------------------- */
+/* --- inputs --------------------------------------------------------------- */
 
 static tri_status check_input(const check *c, int i, const trii_recorder *caller)
 {
@@ -157,10 +157,11 @@ static tri_status check_options(check *c, const tri_check_gradient_options *opt)
     c->opt.nondet_tol = opt->nondet_tol;
     c->opt.second_order = opt->second_order;
     if (!(c->opt.eps > 0) || isinf(c->opt.eps))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "eps is %g: it is above 0", c->opt.eps);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "eps is %g: must be above 0", c->opt.eps);
     if (!(c->opt.atol >= 0) || !(c->opt.rtol >= 0) || !(c->opt.nondet_tol >= 0))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "atol is %g, rtol %g, nondet_tol %g: none is below 0",
-                         c->opt.atol, c->opt.rtol, c->opt.nondet_tol);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "atol is %g, rtol %g, nondet_tol %g: none may be negative", c->opt.atol,
+                         c->opt.rtol, c->opt.nondet_tol);
     return TRI_OK;
 }
 
@@ -184,7 +185,7 @@ static tri_status read_inputs(check *c)
     return TRI_OK;
 }
 
-/* --- calls of the function -------------------------------------------------------------------- */
+/* --- calls of the function ------------------------------------------------ */
 
 /* What it returned, if that can be differentiated. */
 static tri_status check_result(check *c, const tri_tensor *y)
@@ -209,7 +210,7 @@ static tri_status check_result(check *c, const tri_tensor *y)
         if (tri_tensor_size(y, d) != c->shape[d])
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "the function's result has %" PRId64 " in dimension %d, and had "
-                             "%" PRId64 " before: it gives one shape for all values",
+                             "%" PRId64 " before: it must have one shape for all values",
                              tri_tensor_size(y, d), d, c->shape[d]);
     }
     return tri_tensor_ndim(y) == c->ndim
@@ -276,7 +277,7 @@ static tri_status differentiate(check *c, bool create_graph)
     return end_step(status);
 }
 
-/* --- what is checked -------------------------------------------------------------------------- */
+/* --- what is checked ------------------------------------------------------ */
 
 /* With room for all that is compared. */
 static tri_status find_shape(check *c)
@@ -506,7 +507,7 @@ static tri_status check_function(check *c)
     return status == TRI_OK ? check_linear(c) : status;
 }
 
-/* --- gradients of gradients ------------------------------------------------------------------- */
+/* --- gradients of gradients ----------------------------------------------- */
 
 static tri_tensor *failed(tri_status status)
 {
@@ -562,8 +563,7 @@ static tri_status check_gradients(check *first)
                : TRII_FAIL_CTX(status, "second order (the function: all gradients in one row)");
 }
 
-/* --- all ---------------------------------------------------------------------------------------
- */
+/* --- all ------------------------------------------------------------------ */
 
 static tri_status check_arguments(check *c, const tri_check_gradient_options *opt)
 {
@@ -575,7 +575,7 @@ static tri_status check_arguments(check *c, const tri_check_gradient_options *op
     if (c->fn == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the function is NULL");
     if (c->n <= 0 || c->inputs == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d inputs%s: there is at least one", c->n,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d inputs%s: at least one is needed", c->n,
                          c->inputs == NULL ? " at NULL" : "");
     status = check_options(c, opt);
     for (int i = 0; i < c->n && status == TRI_OK; i++)

@@ -24,8 +24,7 @@ static tri_tensor *vector(void)
     return input("x", TRI_SHAPE(3));
 }
 
-/* --- a function of one's own: squares, with backwards of many kinds -----------------------------
- */
+/* --- a function of one's own: squares, with backwards of many kinds ------- */
 
 typedef enum kind {
     RIGHT,
@@ -118,8 +117,7 @@ static tri_tensor *recorded_squares(tri_tensor *const *in, int n, void *arg)
     return y;
 }
 
-/* --- functions of recorded operations ------------------------------------------------------------
- */
+/* --- functions of recorded operations ------------------------------------- */
 
 /* tanh(x * scale + bias), broadcast. */
 static tri_tensor *three(tri_tensor *const *in, int n, void *arg)
@@ -164,8 +162,7 @@ static tri_tensor *in_f32(tri_tensor *const *in, int n, void *arg)
     return tri_cast(tri_sigmoid(tri_cast(in[0], TRI_DTYPE_F32)), TRI_DTYPE_F64);
 }
 
-/* --- what passes ---------------------------------------------------------------------------------
- */
+/* --- what passes ---------------------------------------------------------- */
 
 static void right_gradients_pass(void **state)
 {
@@ -209,8 +206,7 @@ static void nothing_at_all_passes(void **state)
     tri_tensor_unref(full);
 }
 
-/* --- what does not -------------------------------------------------------------------------------
- */
+/* --- what does not -------------------------------------------------------- */
 
 static void a_wrong_gradient_is_named(void **state)
 {
@@ -297,8 +293,7 @@ static void values_that_are_not_numbers_differ(void **state)
     tri_tensor_unref(far);
 }
 
-/* --- misuse --------------------------------------------------------------------------------------
- */
+/* --- misuse --------------------------------------------------------------- */
 
 static tri_tensor *null(tri_tensor *const *in, int n, void *arg)
 {
@@ -424,8 +419,7 @@ static void functions_of_tensors_cannot_call_it(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- what it leaves behind
- * ------------------------------------------------------------------------ */
+/* --- what it leaves behind ------------------------------------------------ */
 
 static void an_input_of_the_open_step_is_refused(void **state)
 {

@@ -1,5 +1,5 @@
 /*
- * contents.c - bytes in and out of tensors, in the middle of steps.
+ * contents.c - copies bytes into and out of tensors, also in the middle of a step.
  */
 #include <math.h>
 
@@ -225,8 +225,7 @@ tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes)
     return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_out");
 }
 
-/* --- reading -----------------------------------------------------------------------------------
- */
+/* --- reading -------------------------------------------------------------- */
 
 tri_status trii_contents_visit(tri_tensor *tensor,
                                void (*see)(void *arg, const trii_type *type, const void *data),

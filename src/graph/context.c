@@ -1,5 +1,5 @@
 /*
- * context.c - who records: a thread's own context, and those that it enters instead.
+ * context.c - which context records: the thread's own, or one that the thread has entered.
  */
 #include <trireme/context.h>
 
@@ -17,7 +17,7 @@ static atomic_int last_id;
 /* tri_context.use */
 enum { FREE, ENTERED, DOOMED }; /* DOOMED: entered, and destroyed meanwhile */
 
-/* --- life ------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 static void recorder_free(trii_recorder *r)
 {
@@ -34,7 +34,7 @@ static void recorder_free(trii_recorder *r)
     trii_free(r->step.nodes);
     trii_free(r->step.in_ids);
     trii_free(r->step.seeded);
-    trii_free(r->words);
+    trii_free(r->key);
     trii_free(r->names);
     trii_free(r->inputs);
     trii_free(r->outputs);
@@ -123,7 +123,7 @@ void trii_step_release(void)
         trii_executor_default->release();
 }
 
-/* --- the current one ---------------------------------------------------------------------- */
+/* --- the current one ------------------------------------------------------ */
 
 /* The first operation of a step. */
 static void step_begin(trii_recorder *r)
@@ -171,7 +171,7 @@ trii_step *trii_step_current(void)
     return step_first();
 }
 
-/* --- contexts of the user's ----------------------------------------------------------------- */
+/* --- contexts of the user's ----------------------------------------------- */
 
 tri_status tri_context_create(tri_context **context_out)
 {
@@ -233,11 +233,10 @@ void tri_context_destroy(tri_context *context)
         recorder_free(context);
 }
 
-/* --- random numbers -------------------------------------------------------------------------- */
+/* --- random numbers ------------------------------------------------------- */
 
-/* What has been recorded draws from what was before: it may not have run, or run again for
- * backward.
- */
+/* What was recorded before keeps the old state: it may not have run yet, or may run again for
+ * backward. */
 static tri_status put_aside(trii_step *step)
 {
     void *array = step->seeded;
@@ -291,7 +290,7 @@ void tri_random_state_set(const tri_random_state *state)
                        TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_random_state_set: the state is NULL"));
 }
 
-/* Of the stream 16 bits have room in the counter; the rest makes another key. */
+/* The counter has room for 16 bits of the stream; the rest goes into the key. */
 trii_random trii_step_random(const trii_step *step, const trii_node *node)
 {
     const tri_random_state *state =

@@ -118,7 +118,7 @@ static void a_destroyed_context_drops_its_step(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- random numbers --------------------------------------------------------------------------- */
+/* --- random numbers ------------------------------------------------------- */
 
 static void random_state_is_the_contexts_own(void **state)
 {
@@ -150,7 +150,7 @@ static void random_state_is_the_contexts_own(void **state)
     tri_context_destroy(context);
 }
 
-/* --- gradients -------------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 static float grad_of(tri_tensor *w)
 {
@@ -239,8 +239,7 @@ static void a_step_knows_any_number_of_tensors(void **state)
     tri_tensor_unref(w);
 }
 
-/* --- threads ------------------------------------------------------------------------------------
- */
+/* --- threads -------------------------------------------------------------- */
 
 typedef struct relay {
     trii_thread thread;

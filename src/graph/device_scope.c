@@ -1,6 +1,6 @@
 /*
- * device_scope.c - tri_device_begin and its end: a mistake fails the step, as those of the other
- * scopes do.
+ * device_scope.c - tri_device_begin and tri_device_end: a mistake fails the step, as with the other
+ * scopes.
  */
 #include "graph/step.h"
 #include "base/err.h"

@@ -68,7 +68,7 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool",
             "2 sizes of the result at NULL");
     refused(tri_adaptive_avg_pool(x, TRI_SHAPE(2, -1)), "tri_adaptive_avg_pool",
-            "size[1] of the result is -1: at least 0");
+            "size[1] of the result is -1: must not be negative");
     refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");
     refused(tri_reshape(m, (int64_t[]){5, 5}, 2), "tri_reshape", "24 elements do not fit 25");
     refused(tri_expand(m, (int64_t[]){2, 4, 7}, 3), "tri_expand", "size 6 cannot grow to 7");
@@ -82,7 +82,7 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_mse_loss(m, v, NULL), "tri_mse_loss", "target must be f32 [4, 6], not f32 [5]");
     refused(tri_dropout(m, 1.5, true), "tri_dropout", "p is 1.5");
     refused(tri_batch_norm(m, &(tri_batch_norm_args){.training = true, .weight = v}),
-            "tri_batch_norm", "come together or not at all");
+            "tri_batch_norm", "or neither");
     refused(tri_batch_norm(m, &(tri_batch_norm_args){.training = false}), "tri_batch_norm_eval",
             "argument 3 is NULL");
     refused(tri_batch_norm(tri_reshape(m, (int64_t[]){1, 24}, 2),
@@ -120,13 +120,14 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
     refused(tri_reshape(m, (int64_t[]){-1, 2, -1}, 3), "tri_reshape",
             "sizes of -1 in dimensions 0 and 2: only one");
     refused(tri_conv(x, w, NULL, &(tri_conv_options){.stride = {1, -2}}), "tri_conv",
-            "stride[1] is -2: at least 1");
+            "stride[1] is -2: must be at least 1");
     refused(tri_conv(x, w, NULL, &(tri_conv_options){.padding = {-1}}), "tri_conv",
-            "padding[0] is -1: at least 0");
-    refused(tri_conv(row, rows, NULL, &(tri_conv_options){.stride = {-2}}), "tri_conv",
-            "stride[0] is -2: at least 1"); /* as it was given, though it is that of a width */
+            "padding[0] is -1: must be at least 0");
+    refused(
+        tri_conv(row, rows, NULL, &(tri_conv_options){.stride = {-2}}), "tri_conv",
+        "stride[0] is -2: must be at least 1"); /* as it was given, though it is that of a width */
     refused(tri_conv(x, w, NULL, &(tri_conv_options){.groups = -1}), "tri_conv",
-            "groups is -1: at least 1");
+            "groups is -1: must be at least 1");
     refused(tri_dropout(m, 1.5, true), "tri_dropout(f32 [4, 6]) at ", "p is 1.5, not in [0, 1]");
     refused(tri_masked_fill(i, tri_eq(i, i), 1e300), "tri_masked_fill", "1e+300 does not fit i64");
     refused(tri_pad(i, TRI_SHAPE(1, 1), NAN), "tri_pad", "does not fit i64");

@@ -1,12 +1,13 @@
 /*
- * gradient.c - who has a gradient. Recording a backward pass or an update changes that at once for
- * what is recorded next, but only the run makes it true: until then the changes are noted, and a
- * step that fails takes them back. What its run had begun to overwrite is said to be lost.
+ * gradient.c - which tensors have a gradient. Recording a backward pass or an update changes this
+ * at once for what is recorded next, but it becomes true only when the step runs: until then the
+ * changes are kept in a list, and a step that fails undoes them. Gradients that the failed run had
+ * begun to overwrite are reported as lost.
  */
 #include "base/alloc.h"
 #include "graph/recorder.h"
 
-/* Relaxed: who may rely on it has claimed the gradient, or is alone. */
+/* Relaxed: a context that relies on it has claimed the gradient, or is alone. */
 static bool published(const tri_tensor *tensor)
 {
     return atomic_load_explicit(&tensor->has_grad, memory_order_relaxed);
@@ -34,8 +35,7 @@ void trii_grad_publish(tri_tensor *tensor, bool has)
     publish(tensor, has, has);
 }
 
-/* What the contents of a gradient were worth when its run failed: whoever reads it gets the line.
- */
+/* Marks a gradient whose run failed: reading it gives the line of the failure. */
 static void spoil(tri_tensor *tensor, const char *cause)
 {
     if (published(tensor))
@@ -192,7 +192,7 @@ void trii_grad_clear(tri_tensor *tensor)
     publish(tensor, false, false);
 }
 
-/* The last of them; nobody else's for a moment more. */
+/* The last one; no other context uses it yet. */
 static tri_tensor *take_change(trii_recorder *r, trii_pending_grad *grad_out)
 {
     tri_tensor *tensor = r->changes[--r->n_changes];

@@ -51,7 +51,7 @@ static void check_pair(tri_tensor *tensor, double a, double b)
     CHECK_NEAR(got[1], b, 1e-12);
 }
 
-/* --- inputs and outputs ----------------------------------------------------------------------- */
+/* --- inputs and outputs --------------------------------------------------- */
 
 static void an_output_may_be_an_input(void **state)
 {
@@ -115,7 +115,7 @@ static void outputs_that_are_the_same_add_up_with_their_seeds(void **state)
     check_pair(tri_grad(x), 2 * 3 * 5, 2 * 5 * 15);
 }
 
-/* --- regions ---------------------------------------------------------------------------------- */
+/* --- regions -------------------------------------------------------------- */
 
 static void regions_without_gradients_are_nothing(void **state)
 {
@@ -225,7 +225,7 @@ static void what_had_no_gradient_has_none_when_computed_again(void **state)
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
 }
 
-/* --- types ------------------------------------------------------------------------------------ */
+/* --- types ---------------------------------------------------------------- */
 
 /* Three of it, one above the other: the gradient of y is a sum over bf16, which is f32. */
 static tri_tensor *thrice(tri_tensor *y_of)
@@ -333,7 +333,7 @@ static void a_slice_of_a_value_in_bf16_may_be_broadcast(void **state)
     }
 }
 
-/* --- targets ---------------------------------------------------------------------------------- */
+/* --- targets -------------------------------------------------------------- */
 
 /* Where a logarithm has its bound, the gradient of the target is that of the bounded loss; and what
  * is no probability has none. */
@@ -372,7 +372,7 @@ static void a_divergence_from_what_is_negative_is_nan(void **state)
     tri_tensor_unref(target);
 }
 
-/* --- functions -------------------------------------------------------------------------------- */
+/* --- functions ------------------------------------------------------------ */
 
 static tri_status fails;
 

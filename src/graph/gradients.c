@@ -1,6 +1,6 @@
 /*
- * gradients.c - tri_gradients: gradients as values, of whatever is asked for. Tensors keep theirs,
- * and strategies hear nothing of it.
+ * gradients.c - tri_gradients: gradients of any values, returned as values. The tensors' own
+ * gradients do not change, and parallel strategies do not take part.
  */
 #include "base/dtype.h"
 #include "graph/backward.h"

@@ -1,12 +1,12 @@
 /*
- * handle.c - a step tensor's `tri_tensor *`: no address but a word, resolved only here.
+ * handle.c - a step tensor's `tri_tensor *`: not an address but a number, resolved only here.
  *
  *   bit 0        1 (addresses of real tensors are even)
  *   bits 1-24    index of the value in its step
  *   bits 25-63   generation of the step, unique in the process
  *
- * So a handle that outlived its step, or came from another thread, is recognised and never read
- * through. Also the facts that a user may ask of a tensor of either kind.
+ * So a handle that outlived its step, or came from another thread, is recognised and never
+ * dereferenced. This file also answers what a user may ask of a tensor of either kind.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -108,7 +108,7 @@ tri_tensor *trii_handle_output(tri_tensor *first, int output)
     return trii_handle(step, id + output);
 }
 
-/* --- failed handles ---------------------------------------------------------------------- */
+/* --- failed handles ------------------------------------------------------- */
 
 void trii_value_fail(trii_recorder *r, trii_value *value, tri_status status)
 {
@@ -225,7 +225,7 @@ tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *c
     return trii_handle_failed(step, status);
 }
 
-/* --- facts ------------------------------------------------------------------------------- */
+/* --- facts ---------------------------------------------------------------- */
 
 /* Type of a tensor of either kind; false leaves the error line. Never makes a leaf. */
 static tri_status facts(const tri_tensor *tensor, trii_type *type)

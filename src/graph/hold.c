@@ -1,15 +1,15 @@
 /*
  * hold.c - see hold.h.
  *
- * One context alone is the rule: `lone` names it, which costs two atomic operations a run and none
- * a tensor. Whoever comes second takes the lock, writes down in the tensors what the first one
- * holds, and from then on all do so, until nobody runs any more.
+ * Usually one context runs alone: `lone` names it, which costs two atomic operations a run and none
+ * a tensor. The second one to come takes the lock and writes down in the tensors what the first one
+ * holds; from then on all contexts do so, until none runs.
  */
 #include "graph/hold.h"
 
 #include "base/alloc.h"
 
-/* In `lone`: not alone, so that whoever begins or ends takes the lock. */
+/* In `lone`: several contexts run, so each takes the lock when it begins and ends. */
 #define SEVERAL ((uintptr_t)1)
 /* In a hold. */
 #define WRITES ((uintptr_t)1)
@@ -23,7 +23,7 @@ static tri_tensor *tensor_of(uintptr_t hold)
     return (tri_tensor *)(hold & ~WRITES); // NOLINT: the bit was added to an address here
 }
 
-/* --- several at once, under the lock -------------------------------------------------------- */
+/* --- several at once, under the lock -------------------------------------- */
 
 static void enlist(trii_recorder *r)
 {
@@ -67,7 +67,7 @@ static const trii_recorder *reader_of(const tri_tensor *tensor)
     return NULL;
 }
 
-/* Whether another run keeps this one from beginning: then its error. */
+/* Fails if another run keeps this one from beginning. */
 static tri_status check_others(const trii_recorder *r)
 {
     for (int32_t i = 0; i < r->n_held; i++) {
@@ -109,7 +109,7 @@ static TRII_NOINLINE void end_among_others(trii_recorder *r)
     trii_step_unlock();
 }
 
-/* --- all --------------------------------------------------------------------------------- */
+/* --- all ------------------------------------------------------------------ */
 
 static tri_status begin(trii_recorder *r)
 {
@@ -195,7 +195,7 @@ bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor)
     uint32_t mine = 0;
 
     if (atomic_load(&lone) == (uintptr_t)r)
-        return true; /* and whoever comes has to take the lock */
+        return true; /* and every other run has to take the lock */
     for (int32_t i = 0; i < r->n_held; i++)
         mine += r->held[i] == (uintptr_t)tensor;
     return tensor->readers == mine && (tensor->writer == NULL || tensor->writer == r);

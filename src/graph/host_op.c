@@ -30,7 +30,7 @@ const trii_graph_op trii_op_host = {
     .grad = host_grad,
 };
 
-/* --- recording ------------------------------------------------------------------------------ */
+/* --- recording ------------------------------------------------------------ */
 
 static tri_status check_values(const trii_step *step, const trii_host_op *op, const char *what,
                                const trii_vid *ids, int n)
@@ -222,7 +222,7 @@ tri_status trii_record_host_like(trii_step *step, trii_host_op *op, const trii_v
     return trii_record_host(step, op, &call, out_ids);
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 static void own(trii_recorder *r, trii_host_op *op)
 {
@@ -272,7 +272,7 @@ void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const 
     }
 }
 
-/* --- TRI_CHECK=order ------------------------------------------------------------------------ */
+/* --- TRI_CHECK=order ------------------------------------------------------ */
 
 /* "all_reduce(f32 [8, 16])" */
 static void describe(const trii_step *step, const trii_node *node, char *text, size_t size)

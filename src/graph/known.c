@@ -1,7 +1,7 @@
 /*
- * known.c - what the tensors of the program are to a step: which of its values is a tensor's
- * contents now, and what the step will make of its gradient. A table by address: an entry of an
- * earlier step is a free place, so that a new step finds the table empty.
+ * known.c - what each tensor of the program is to a step: which value holds its contents now, and
+ * which value will become its gradient. A hash table by address: entries of earlier steps count as
+ * free, so that a new step finds the table empty.
  */
 #include "base/alloc.h"
 #include "graph/recorder.h"

@@ -1,5 +1,5 @@
 /*
- * live.c - who records what just now, and the errors of contexts that get in each other's way.
+ * live.c - which contexts are recording, and the errors of contexts that conflict with each other.
  */
 #include "graph/recorder.h"
 
@@ -68,7 +68,7 @@ static int find(uint64_t generation)
     return -1;
 }
 
-/* --- words -------------------------------------------------------------------------------- */
+/* --- words ---------------------------------------------------------------- */
 
 #define WHO_BYTES (TRII_ERR_BYTES / 4)
 

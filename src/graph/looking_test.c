@@ -16,7 +16,7 @@ static void count_release(void *arg)
     ++*(int *)arg;
 }
 
-/* --- memory of the user's ------------------------------------------------------------------ */
+/* --- memory of the user's ------------------------------------------------- */
 
 static void wrapped_memory_is_read_and_trained_in_place(void **state)
 {
@@ -121,7 +121,7 @@ static void memory_is_released_when_nobody_reads_it(void **state)
     assert_int_equal(released, 1);
 }
 
-/* --- tri_data ------------------------------------------------------------------------------ */
+/* --- tri_data ------------------------------------------------------------- */
 
 static void values_of_a_step_can_be_read_in_place(void **state)
 {
@@ -171,7 +171,7 @@ static void values_in_blocks_are_brought_to_plain_order(void **state)
     tri_tensor_unref(w);
 }
 
-/* --- names and debuggers --------------------------------------------------------------------- */
+/* --- names and debuggers -------------------------------------------------- */
 
 static void names_stand_in_messages(void **state)
 {

@@ -1,5 +1,5 @@
 /*
- * names.c - what users call their tensors, and what a debugger shows of them.
+ * names.c - names that users give to tensors, and what a debugger shows of a tensor.
  */
 #include <stdarg.h>
 
@@ -108,8 +108,7 @@ const char *tri_tensor_name(const tri_tensor *tensor)
     return value != TRII_NO_VALUE ? trii_value_name(r, value) : NULL;
 }
 
-/* --- for debuggers -----------------------------------------------------------------------------
- */
+/* --- for debuggers -------------------------------------------------------- */
 
 typedef struct debug_text {
     char text[1024];

@@ -28,7 +28,7 @@ void tri_autocast_begin(tri_dtype dtype)
                                        tri_dtype_name(dtype)));
     if (autocast->depth >= TRII_AUTOCAST_DEPTH)
         trii_step_fail(step, TRII_FAIL(TRI_ERR_STATE,
-                                       "tri_autocast_begin: more than %d within each other",
+                                       "tri_autocast_begin: more than %d nested in each other",
                                        TRII_AUTOCAST_DEPTH));
     autocast->f16 = autocast->f16 << 1 | (dtype == TRI_DTYPE_F16);
     autocast->depth++;
@@ -113,7 +113,7 @@ tri_status trii_precision_fit(trii_step *step, const trii_graph_op *op, const tr
     return status;
 }
 
-/* --- the reference kernels -------------------------------------------------------------------- */
+/* --- the reference kernels ------------------------------------------------ */
 
 static bool has_half(const trii_array *arrays, int n)
 {

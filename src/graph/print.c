@@ -1,6 +1,6 @@
 /*
- * print.c - values as text, as torch prints them: four digits, one width for all, the corners of
- * what has more than 1,000 elements (torch/_tensor_str.py, the profile "default").
+ * print.c - prints values as torch does: four digits, one width for all, and only the corners of a
+ * tensor with more than 1,000 elements (torch/_tensor_str.py, the profile "default").
  */
 #include <inttypes.h>
 #include <math.h>
@@ -83,7 +83,7 @@ static void number_text(const style *st, const char *element, char text[NUMBER_T
         snprintf(text, NUMBER_TEXT, "%.4f", value);
 }
 
-/* --- which elements are shown --------------------------------------------------------------- */
+/* --- which elements are shown --------------------------------------------- */
 
 /* The index after `i` among those shown of n. */
 static int64_t next_shown(const style *st, int64_t i, int64_t n)
@@ -144,8 +144,7 @@ static void choose_style(style *st)
     visit(st, 0, 0, see_width, st);
 }
 
-/* --- brackets ----------------------------------------------------------------------------------
- */
+/* --- brackets ------------------------------------------------------------- */
 
 /* What stands in front of item `k` of a row: a comma, and a new line if the line has its items. */
 static void put_between(sink *s, int64_t k, int per_line, int indent)
@@ -218,8 +217,7 @@ static void put_block(sink *s, const style *st, int dim, int64_t at, int indent)
     put(s, "]");
 }
 
-/* --- the whole ---------------------------------------------------------------------------------
- */
+/* --- the whole ------------------------------------------------------------ */
 
 typedef struct job {
     sink *s;

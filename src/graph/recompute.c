@@ -1,12 +1,13 @@
 /*
  * recompute.c - parts of forward that are computed again for backward instead of being kept.
  *
- * A region is what is recorded between tri_recompute_begin and its end. When the walk back reaches
- * it, those of its nodes that gradients depend on are copied, in front of the gradients; these read
- * the copies. So user code runs once, and the values of the region live only from the copy to the
- * last gradient of the region. Copies have the types, random numbers and lines of their originals,
- * bind nothing, and are never fused with anything but each other, which would bring them back to
- * where their originals are. What communicates is not repeated: its results are kept.
+ * A region is what is recorded between tri_recompute_begin and tri_recompute_end. When the walk
+ * back reaches it, those of its nodes that gradients depend on are copied in front of the
+ * gradients, which read the copies. So user code runs once, and the values of the region live only
+ * from the copy to the last gradient of the region. Copies have the types, random numbers and
+ * source lines of their originals, bind nothing, and are fused only with each other: fused with
+ * others they would run where their originals are. Communication is not repeated: its results are
+ * kept.
  */
 #include "base/alloc.h"
 #include "graph/backward.h"
@@ -14,7 +15,7 @@
 /* Not copied; -1 = nothing is known yet. */
 #define COPY_WANTED (-2)
 
-/* --- regions ---------------------------------------------------------------------------------- */
+/* --- regions -------------------------------------------------------------- */
 
 static tri_status region_open(trii_recorder *r)
 {
@@ -70,7 +71,7 @@ void tri_recompute_end(void)
         r->region = 0;
 }
 
-/* --- what must be kept ------------------------------------------------------------------------ */
+/* --- what must be kept ---------------------------------------------------- */
 
 /* The region whose copies will make the value again; 0 = of none: it is there or is kept. */
 static int32_t region_of(const trii_step *s, trii_vid v)
@@ -140,7 +141,7 @@ void trii_regions_keep(trii_recorder *r)
     }
 }
 
-/* --- copies ----------------------------------------------------------------------------------- */
+/* --- copies --------------------------------------------------------------- */
 
 /* Which nodes of the region gradients need, up to `last`: those that are differentiated, and what
  * they are made of. */

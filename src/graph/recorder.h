@@ -70,8 +70,8 @@ typedef struct tri_context {
 
     int32_t cap_values, cap_nodes, cap_in_ids;
     int32_t max_values; /* TRII_INDEX_MASK; less in tests */
-    uint64_t *words;    /* of the pending segment */
-    size_t n_words, cap_words;
+    uint64_t *key;      /* of the pending segment */
+    size_t n_key, cap_key;
     trii_vid *inputs;
     int32_t n_inputs, cap_inputs;
     trii_vid *outputs;
@@ -150,7 +150,8 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
     return (trii_recorder *)(void *)step;
 }
 
-/* How words name operands: results of the segment by number, inputs by number with this bit. */
+/* How a plan key names operands: results of the segment by number, inputs by number and this bit.
+ */
 #define TRII_WORD_INPUT 0x80000000u
 #define TRII_WORD_ABSENT 0xffffffffu
 
@@ -161,7 +162,7 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
 /* The current context: the one that this thread entered last, else its own; NULL if it has none
  * yet. */
 trii_recorder *trii_recorder_mine(void);
-tri_status trii_words_reserve(trii_recorder *r, size_t n);
+tri_status trii_key_reserve(trii_recorder *r, size_t n);
 /* Grows *array to at least `need` elements. */
 tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, const char *what);
 /* Room for n more nodes: see TRII_RESERVE_NODES. */

@@ -26,7 +26,7 @@ static float first_of(tri_tensor *tensor)
     return out[0];
 }
 
-/* --- bindings --------------------------------------------------------------------------------- */
+/* --- bindings ------------------------------------------------------------- */
 
 static void bind_value(tri_tensor *handle, tri_tensor *tensor)
 {
@@ -97,7 +97,7 @@ static void writing_gives_up_a_binding_that_has_not_run(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- host operations and hooks ---------------------------------------------------------------- */
+/* --- host operations and hooks -------------------------------------------- */
 
 typedef struct doubler {
     trii_host_op op;
@@ -230,7 +230,7 @@ static void a_failed_host_operation_fails_the_step(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- the update of SGD ------------------------------------------------------------------------ */
+/* --- the update of SGD ---------------------------------------------------- */
 
 static void sgd_step(tri_tensor *p, tri_tensor *m, float g, bool first, bool nesterov)
 {
@@ -271,7 +271,7 @@ static void sgd_is_pytorchs(void **state)
     tri_tensor_unref(m);
 }
 
-/* --- modes ------------------------------------------------------------------------------------ */
+/* --- modes ---------------------------------------------------------------- */
 
 static void eager_mode_runs_each_operation_at_once(void **state)
 {
@@ -451,8 +451,7 @@ static void random_numbers_follow_their_state(void **state)
     tri_tensor_unref(ones);
 }
 
-/* --- memory -------------------------------------------------------------------------------------
- */
+/* --- memory --------------------------------------------------------------- */
 
 /* A step of training; whatever fails comes out of it. */
 static tri_status train_once(double *loss_out)

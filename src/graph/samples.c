@@ -1,9 +1,10 @@
 /*
- * samples.c - of how many samples is a loss the mean? Replicas are weighted by that.
+ * samples.c - how many samples a loss is the mean of, by which replicas are weighted.
  *
- * The mean says so that made it, wherever it stands in the loss: that of a loss before a plain
- * tri_mean, of several the one nearest to the loss. A mean of parameters alone is a penalty and has
- * no samples, and neither has a sum: where nothing else is found, ranks count equally.
+ * The operation that took the mean says so, wherever it is in the loss: that of a loss function
+ * rather than a plain tri_mean, and of several the one nearest to the loss. A mean of parameters
+ * alone is a penalty and has no samples, and neither has a sum: where nothing else is found, ranks
+ * count equally.
  */
 #include <stdatomic.h>
 

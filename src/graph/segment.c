@@ -1,5 +1,6 @@
 /*
- * segment.c - what is pending of a step becomes a segment, is run, and settles.
+ * segment.c - turns the pending part of a step into a segment, runs it, and records what became of
+ * its values.
  */
 #include <stdatomic.h>
 
@@ -132,17 +133,17 @@ static inline bool is_stale(trii_value *value, const tri_tensor *tensor)
     return value->version != tensor->version;
 }
 
-/* The end of the words: inputs with their types and layouts, and what must survive where. */
-static tri_status close_words(trii_recorder *r)
+/* The end of the key: inputs with their types and layouts, and which values must survive where. */
+static tri_status close_key(trii_recorder *r)
 {
     trii_step *s = &r->step;
     size_t n_in = (size_t)r->n_inputs, n_out = (size_t)r->n_outputs;
-    tri_status status = trii_words_reserve(r, n_in * (3 + TRI_MAX_DIMS) + n_out * 3 + 2);
+    tri_status status = trii_key_reserve(r, n_in * (3 + TRI_MAX_DIMS) + n_out * 3 + 2);
     uint64_t *w;
 
     if (status != TRI_OK)
         return status;
-    w = r->words + r->n_words;
+    w = r->key + r->n_key;
     *w++ = n_in << 32 | n_out;
     for (size_t i = 0; i < n_in; i++) {
         trii_value *value = &s->values[r->inputs[i]];
@@ -174,12 +175,12 @@ static tri_status close_words(trii_recorder *r)
                (uint64_t)(value->bound != NULL && value->bound->is_grad) << 3;
         *w++ = value->bound != NULL ? (uint64_t)(uintptr_t)value->bound->layout : 0;
     }
-    r->n_words = (size_t)(w - r->words);
+    r->n_key = (size_t)(w - r->key);
     return TRI_OK;
 }
 
 /* Four lanes, so that multiplications overlap. */
-static uint64_t hash_words(const uint64_t *w, size_t n)
+static uint64_t hash_key(const uint64_t *w, size_t n)
 {
     const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
     uint64_t h[4] = {n, 1, 2, 3}, all;
@@ -204,7 +205,7 @@ static uint64_t hash_words(const uint64_t *w, size_t n)
 static void segment_begin(trii_recorder *r)
 {
     r->step.first_pending = r->step.n_nodes;
-    r->n_words = 0;
+    r->n_key = 0;
     r->n_inputs = 0;
     r->n_outputs = 0;
     r->n_ordinal = 0;
@@ -213,7 +214,7 @@ static void segment_begin(trii_recorder *r)
 }
 
 /* What a successful run leaves of the values. */
-static void settle(trii_recorder *r, const trii_segment *segment)
+static void values_ready(trii_recorder *r, const trii_segment *segment)
 {
     trii_step *s = &r->step;
 
@@ -263,7 +264,7 @@ static void lose_torn(trii_recorder *r, const trii_segment *segment)
     }
 }
 
-static void settle_failure(trii_recorder *r, const trii_segment *segment, tri_status status)
+static void values_failed(trii_recorder *r, const trii_segment *segment, tri_status status)
 {
     trii_step *s = &r->step;
 
@@ -293,17 +294,17 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     if (r->eager)
         executor = &trii_executor_reference;
     if (status == TRI_OK)
-        status = trii_hold_run(r); /* layouts, which are words too, are others' to change before */
+        status = trii_hold_run(r); /* until then others may change layouts, which are in the key */
     held = status == TRI_OK;
     if (status == TRI_OK)
-        status = close_words(r);
+        status = close_key(r);
     segment.inputs = r->inputs;
     segment.n_inputs = r->n_inputs;
     segment.outputs = r->outputs;
     segment.n_outputs = r->n_outputs;
-    segment.words = r->words;
-    segment.n_words = r->n_words;
-    segment.hash = hash_words(r->words, r->n_words);
+    segment.key = r->key;
+    segment.n_key = r->n_key;
+    segment.hash = hash_key(r->key, r->n_key);
     if (status == TRI_OK && r->check)
         status = trii_nan_before(s, &segment);
     if (status == TRI_OK)
@@ -313,9 +314,9 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     if (r->check)
         trii_nan_done(r);
     if (status == TRI_OK) {
-        settle(r, &segment);
+        values_ready(r, &segment);
     } else {
-        settle_failure(r, &segment, status);
+        values_failed(r, &segment, status);
         trii_break(r);
     }
     if (TRII_LIKELY(held))

@@ -1,5 +1,6 @@
 /*
- * step.c - the recorder: appends nodes and the words of the pending segment (segment.c runs it).
+ * step.c - the recorder: appends nodes, and the plan key of the pending segment (segment.c runs
+ * it).
  *
  * Arrays are reused from step to step and grow by half, so that recording allocates nothing once
  * a program has warmed up. Structures are filled field by field: clearing them costs more than
@@ -12,7 +13,7 @@
 #include "graph/ops/table.h"
 #include "graph/recorder.h"
 
-/* --- memory ------------------------------------------------------------------------------ */
+/* --- memory --------------------------------------------------------------- */
 
 tri_status trii_grow(void **array, int32_t *cap, int32_t need, size_t size, const char *what)
 {
@@ -86,20 +87,20 @@ tri_status trii_step_reserve(trii_step *step, int32_t n)
     return reserve_slow(r, n);
 }
 
-tri_status trii_words_reserve(trii_recorder *r, size_t n)
+tri_status trii_key_reserve(trii_recorder *r, size_t n)
 {
-    size_t cap = r->cap_words + r->cap_words / 2;
-    uint64_t *words;
+    size_t cap = r->cap_key + r->cap_key / 2;
+    uint64_t *key;
 
-    if (TRII_LIKELY(r->n_words + n <= r->cap_words))
+    if (TRII_LIKELY(r->n_key + n <= r->cap_key))
         return TRI_OK;
-    if (cap < r->n_words + n)
-        cap = r->n_words + n + 256;
-    words = trii_realloc(r->words, cap, sizeof(*words), "words of a step");
-    if (words == NULL)
+    if (cap < r->n_key + n)
+        cap = r->n_key + n + 256;
+    key = trii_realloc(r->key, cap, sizeof(*key), "plan key of a step");
+    if (key == NULL)
         return TRI_ERR_NO_MEMORY;
-    r->words = words;
-    r->cap_words = cap;
+    r->key = key;
+    r->cap_key = cap;
     return TRI_OK;
 }
 
@@ -144,7 +145,7 @@ void trii_value_release(trii_value *value)
     value->bound = NULL;
 }
 
-/* --- recording ------------------------------------------------------------------------------ */
+/* --- recording ------------------------------------------------------------ */
 
 static tri_status check_operands(trii_step *step, const trii_graph_op *op, const trii_vid *in,
                                  int n_in, const trii_type **types, tri_device *device_out)

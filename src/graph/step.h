@@ -46,7 +46,7 @@ typedef struct trii_value {
     /* The recorder's own. */
     int32_t version;   /* of the tensor's contents, as a run found or left them; -1 = none did */
     trii_vid replaces; /* bound: the value that the tensor had before, or -1 */
-    int32_t slot;      /* number in the segment's words: of an input, or of an output; for a
+    int32_t slot;      /* number in the plan key: of an input, or of an output; for a
                         * failed value the number of its message */
     uint32_t slot_segment; /* in which segment `slot` counts */
 } trii_value;
@@ -100,17 +100,18 @@ typedef struct trii_node {
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;
 
-/* A run of the executor: nodes [first_node, end_node) and what goes in and out. `words` is the
- * canonical form of all that a plan depends on (operations, edges, types, integer attributes,
- * bindings, which values must survive), written while recording; equal words = equal plan. */
+/* What the executor runs at once: nodes [first_node, end_node), with their inputs and outputs.
+ * `key`, the plan key, is the canonical form of all that a plan depends on (operations, edges,
+ * types, integer attributes, bindings, which values must survive), written while recording: equal
+ * keys have the same plan. */
 typedef struct trii_segment {
     int32_t first_node, end_node;
     const trii_vid *inputs; /* READY values read by the nodes, in order of first use */
     int32_t n_inputs;
     const trii_vid *outputs; /* values that must be READY afterwards: kept, bound or needed later */
     int32_t n_outputs;
-    const uint64_t *words;
-    size_t n_words;
+    const uint64_t *key;
+    size_t n_key;
     uint64_t hash;
 } trii_segment;
 
@@ -156,7 +157,7 @@ void trii_step_unlock(void);
 /* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
 extern const trii_executor trii_executor_reference;
 
-/* --- recording, for ops/, nn/, optim/ and parallel/ ---------------------------------------- */
+/* --- recording, for ops/, nn/, optim/ and parallel/ ----------------------- */
 
 /* What an operation's public function does: resolve handles, check by the shape rule, append.
  * `in` may hold NULL for an absent optional input. Returns output 0's handle, or a failed one
@@ -190,7 +191,7 @@ tri_status trii_record_to(trii_step *step, trii_vid value, tri_device device,
  * run already, or is a leaf or bound elsewhere, is copied. */
 tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
 
-/* --- gradients ---------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 /* What a loss is the mean of: so many samples, whose mean divides by the value `divisor`, an f64
  * scalar; NO_VALUE: by their number. crosses_ranks: its gradients on the way are sums over ranks,
@@ -220,7 +221,7 @@ typedef struct trii_grad_hook {
     /* Called by the optimizer before it looks which parameters have a gradient: the last chance to
      * set or clear has_grad of parameters that the loss did not reach here but may have reached
      * elsewhere; may run the step. NULL: nothing to do. */
-    tri_status (*settle)(struct trii_grad_hook *hook, trii_step *step);
+    tri_status (*finish_unused)(struct trii_grad_hook *hook, trii_step *step);
     /* The step has failed, so that what peers still expect of it will never come from here. Called
      * at the first failure, once or more, if the step has read a tensor of this hook; never
      * blocks. NULL: nothing to do. */

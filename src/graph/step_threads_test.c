@@ -66,8 +66,7 @@ static void threads_do_not_disturb_each_other(void **state)
         assert_true(isfinite(alone.losses[k]));
 }
 
-/* --- one tensor, several steps ---------------------------------------------------------------
- */
+/* --- one tensor, several steps -------------------------------------------- */
 
 static tri_tensor *table; /* f32 [2]: 1, 2 */
 
@@ -301,24 +300,24 @@ static void hammer(void *arg)
         trii_step *step = trii_step_current();
         trii_vid id = TRII_NO_VALUE;
         tri_tensor *next = tri_keep(tri_add_scalar(table, 1));
-        tri_status st = tri_tensor_status(next);
+        tri_status status = tri_tensor_status(next);
 
-        if (st == TRI_OK)
-            st = tri_run();
+        if (status == TRI_OK)
+            status = tri_run();
         trii_thread_yield();
-        if (st == TRI_OK)
-            st = trii_resolve(step, tri_add_scalar(next, 0), &id);
-        if (st == TRI_OK)
-            st = trii_bind(step, id, table);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        if (status == TRI_OK)
+            status = trii_resolve(step, tri_add_scalar(next, 0), &id);
+        if (status == TRI_OK)
+            status = trii_bind(step, id, table);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
         else
             tri_step_end();
-        done += st == TRI_OK;
-        r->refused += st == TRI_ERR_STATE;
-        if (st != TRI_OK && st != TRI_ERR_STATE)
-            r->status[0] = st;
-        if (st == TRI_ERR_STATE)
+        done += status == TRI_OK;
+        r->refused += status == TRI_ERR_STATE;
+        if (status != TRI_OK && status != TRI_ERR_STATE)
+            r->status[0] = status;
+        if (status == TRI_ERR_STATE)
             trii_thread_yield();
     }
 }

@@ -1,8 +1,8 @@
 /*
- * why_find.c - from the ranks' records to findings. Per group, the first call that has not
- * ended on some rank is looked at on all of them: who is in it, who made another one, who is
- * missing, and what those do instead. Then sends and receives, and ranks whose process is gone or
- * stopped.
+ * why_find.c - turns the ranks' records into findings. For each group it takes the first call that
+ * has not ended on some rank and looks at all ranks: who is in it, who made another call, who is
+ * missing, and what those do instead. Then it looks at sends and receives, and at ranks whose
+ * process is gone or stopped.
  */
 #include <inttypes.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /*
- * why_named.c - whom the record of a rank that failed names as the one who aborted its group.
+ * why_named.c - which rank the record of a failed rank names as the one that aborted its group.
  */
 #include <string.h>
 

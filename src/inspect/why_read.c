@@ -1,6 +1,6 @@
 /*
- * why_read.c - reads the flight records of a job. Each is copied whole before it is looked
- * at: its writer may go on, and nothing in it is taken for granted.
+ * why_read.c - reads the flight records of a job. Each is copied completely before it is examined,
+ * since its writer may still be running, and nothing in it is trusted.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -55,11 +55,11 @@ static tri_status check_inputs(const multihead_attention *m, tri_tensor *const *
 
     for (int i = 0; i < n_in && i < 3; i++) {
         const char *name = n_in == 1 ? "x" : names[i];
-        tri_status st = in[i] != NULL ? tri_tensor_status(in[i])
-                                      : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL", name);
+        tri_status status = in[i] != NULL ? tri_tensor_status(in[i])
+                                          : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL", name);
 
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
         if (tri_tensor_ndim(in[i]) != 3 || tri_tensor_size(in[i], 2) != m->embed_dim)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s, not [N, %s, %lld]", name,
                              text_of(in[i], text), n_in > 1 && i > 0 ? "S" : "T",
@@ -77,7 +77,7 @@ static tri_status check_inputs(const multihead_attention *m, tri_tensor *const *
     return TRI_OK;
 }
 
-/* --- masks ------------------------------------------------------------------------------------ */
+/* --- masks ---------------------------------------------------------------- */
 
 static bool is_bool(const tri_tensor *mask)
 {
@@ -108,17 +108,17 @@ static tri_status mask_of(const multihead_attention *m, tri_tensor *const *in, i
     int64_t n = tri_tensor_size(in[0], 0), t = tri_tensor_size(in[0], 1);
     int64_t s = tri_tensor_size(in[n_in > 1 ? 1 : 0], 1), heads = 1;
     char shape[128];
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     *mask_out = NULL;
     if (padding != NULL) {
         snprintf(shape, sizeof(shape), "[%lld, %lld] (N, S)", (long long)n, (long long)s);
-        st = check_mask(padding, "key_padding_mask",
-                        tri_tensor_ndim(padding) == 2 && tri_tensor_size(padding, 0) == n &&
-                            tri_tensor_size(padding, 1) == s,
-                        shape);
-        if (st < 0)
-            return st;
+        status = check_mask(padding, "key_padding_mask",
+                            tri_tensor_ndim(padding) == 2 && tri_tensor_size(padding, 0) == n &&
+                                tri_tensor_size(padding, 1) == s,
+                            shape);
+        if (status != TRI_OK)
+            return status;
         padding = tri_reshape(padding, TRI_SHAPE(n, 1, 1, s));
     }
     if (attn != NULL) {
@@ -126,13 +126,13 @@ static tri_status mask_of(const multihead_attention *m, tri_tensor *const *in, i
 
         snprintf(shape, sizeof(shape), "[%lld, %lld] (T, S) or [%lld, %lld, %lld] (N heads, T, S)",
                  (long long)t, (long long)s, (long long)(n * m->heads), (long long)t, (long long)s);
-        st = check_mask(
+        status = check_mask(
             attn, "attn_mask",
             (each ? tri_tensor_size(attn, 0) == n * m->heads : tri_tensor_ndim(attn) == 2) &&
                 tri_tensor_size(attn, -2) == t && tri_tensor_size(attn, -1) == s,
             shape);
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
         heads = each ? m->heads : 1;
         attn = tri_reshape(attn, TRI_SHAPE(each ? n : 1, heads, t, s));
     }
@@ -151,18 +151,18 @@ static tri_status mask_of(const multihead_attention *m, tri_tensor *const *in, i
     return TRI_OK;
 }
 
-/* --- the module ------------------------------------------------------------------------------- */
+/* --- the module ----------------------------------------------------------- */
 
 static tri_tensor *attend(tri_module *self, tri_tensor *const *in, int n_in)
 {
     const multihead_attention *m = tri_module_data(self);
     tri_tensor *part[3], *mask = NULL, *y;
-    tri_status st = check_inputs(m, in, n_in);
+    tri_status status = check_inputs(m, in, n_in);
 
-    if (st == TRI_OK)
-        st = mask_of(m, in, n_in, &mask);
-    if (st < 0)
-        return trii_forward_failed(st);
+    if (status == TRI_OK)
+        status = mask_of(m, in, n_in, &mask);
+    if (status != TRI_OK)
+        return trii_forward_failed(status);
     if (n_in == 1 || (in[0] == in[1] && in[1] == in[2])) {
         tri_split(project(m, in[0], 0, 3), TRI_SHAPE(m->embed_dim, m->embed_dim, m->embed_dim), -1,
                   part);
@@ -202,18 +202,18 @@ static tri_status add_projections(tri_module *self, bool bias)
     multihead_attention *m = tri_module_data(self);
     const int64_t c = m->embed_dim, shape[2] = {3 * c, c};
     tri_tensor *out_bias;
-    tri_status st;
+    tri_status status;
 
     m->in_proj_weight = tri_module_parameter(self, "in_proj_weight", trii_parameter_new(shape, 2));
     if (bias)
         m->in_proj_bias = tri_module_parameter(self, "in_proj_bias", trii_parameter_new(shape, 1));
     m->out_proj = tri_module_child(self, "out_proj",
                                    tri_nn_linear(c, c, &(tri_nn_linear_options){.no_bias = !bias}));
-    st = tri_init_xavier_uniform(m->in_proj_weight, 1.0);
-    if (st == TRI_OK && bias)
-        st = tri_tensor_status(m->in_proj_bias);
+    status = tri_init_xavier_uniform(m->in_proj_weight, 1.0);
+    if (status == TRI_OK && bias)
+        status = tri_tensor_status(m->in_proj_bias);
     out_bias = tri_module_find(m->out_proj, "bias");
-    return st == TRI_OK && out_bias != NULL ? tri_init_constant(out_bias, 0.0) : st;
+    return status == TRI_OK && out_bias != NULL ? tri_init_constant(out_bias, 0.0) : status;
 }
 
 tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
@@ -227,7 +227,7 @@ tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
     const char *wrong = NULL;
     tri_module *self;
     multihead_attention *m;
-    tri_status st;
+    tri_status status;
 
     if (embed_dim < 1 || num_heads < 1)
         wrong = "both must be at least 1";
@@ -249,8 +249,8 @@ tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
     m->heads = num_heads;
     m->dropout = o.dropout;
     m->causal = o.is_causal;
-    st = add_projections(self, !o.no_bias);
-    if (st < 0)
-        trii_module_fail(self, st);
+    status = add_projections(self, !o.no_bias);
+    if (status != TRI_OK)
+        trii_module_fail(self, status);
     return self;
 }

@@ -13,40 +13,40 @@
 static tri_status count_batch(const trii_batch_norm *layer, trii_step *step, trii_vid *next_out)
 {
     trii_vid in[2];
-    tri_status st = trii_resolve(step, layer->num_batches_tracked, &in[0]);
+    tri_status status = trii_resolve(step, layer->num_batches_tracked, &in[0]);
 
-    if (st == TRI_OK && layer->one->device != layer->num_batches_tracked->device)
-        st = trii_tensor_send(layer->one, layer->num_batches_tracked->device);
-    if (st == TRI_OK)
-        st = trii_resolve(step, layer->one, &in[1]);
-    if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_add, in, 2, NULL, next_out);
-    return st == TRI_OK ? trii_bind(step, *next_out, layer->num_batches_tracked) : st;
+    if (status == TRI_OK && layer->one->device != layer->num_batches_tracked->device)
+        status = trii_tensor_send(layer->one, layer->num_batches_tracked->device);
+    if (status == TRI_OK)
+        status = trii_resolve(step, layer->one, &in[1]);
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_add, in, 2, NULL, next_out);
+    return status == TRI_OK ? trii_bind(step, *next_out, layer->num_batches_tracked) : status;
 }
 
 /* What the tensor is now, also when it is written at once (TRI_EAGER=1). */
 static tri_status keep(trii_step *step, tri_tensor *running, trii_vid *out)
 {
-    tri_status st = trii_resolve(step, running, out);
+    tri_status status = trii_resolve(step, running, out);
 
-    return st == TRI_OK ? trii_rec_scaled(step, *out, 1, out) : st;
+    return status == TRI_OK ? trii_rec_scaled(step, *out, 1, out) : status;
 }
 
 /* Of what the tensor was and what it is now, the n-th batch's: old + (now - old) / n. */
 static tri_status average(trii_step *step, trii_vid old, tri_tensor *running, trii_vid n)
 {
     trii_vid now = TRII_NO_VALUE, by = TRII_NO_VALUE;
-    tri_status st = trii_resolve(step, running, &now);
+    tri_status status = trii_resolve(step, running, &now);
 
-    if (st == TRI_OK)
-        st = trii_rec2(step, &trii_op_sub, now, old, &now);
-    if (st == TRI_OK)
-        st = trii_rec_cast(step, n, running->dtype, &by);
-    if (st == TRI_OK)
-        st = trii_rec2(step, &trii_op_div, now, by, &now);
-    if (st == TRI_OK)
-        st = trii_rec2(step, &trii_op_add, old, now, &now);
-    return st == TRI_OK ? trii_bind(step, now, running) : st;
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sub, now, old, &now);
+    if (status == TRI_OK)
+        status = trii_rec_cast(step, n, running->dtype, &by);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_div, now, by, &now);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_add, old, now, &now);
+    return status == TRI_OK ? trii_bind(step, now, running) : status;
 }
 
 static tri_tensor *normalise(tri_tensor *x, const tri_batch_norm_args *args,
@@ -62,26 +62,28 @@ static tri_tensor *track(const trii_batch_norm *layer, tri_tensor *x, const trii
     tri_batch_norm_args args = layer->args;
     trii_vid old[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, n = TRII_NO_VALUE;
     tri_tensor *y;
-    tri_status st = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     if (layer->cumulative) {
         args.momentum = 1.0; /* what they become is what this batch has */
-        if (st == TRI_OK)
-            st = keep(step, args.running_mean, &old[0]);
-        if (st == TRI_OK)
-            st = keep(step, args.running_var, &old[1]);
+        if (status == TRI_OK)
+            status = keep(step, args.running_mean, &old[0]);
+        if (status == TRI_OK)
+            status = keep(step, args.running_var, &old[1]);
     }
-    if (st < 0)
-        return trii_handle_failed(step, st);
+    if (status != TRI_OK)
+        return trii_handle_failed(step, status);
     y = normalise(x, &args, exchange);
     if (tri_tensor_status(y) != TRI_OK)
         return y;
-    st = count_batch(layer, step, &n);
-    if (layer->cumulative && st == TRI_OK)
-        st = average(step, old[0], args.running_mean, n);
-    if (layer->cumulative && st == TRI_OK)
-        st = average(step, old[1], args.running_var, n);
-    return st == TRI_OK ? y : trii_handle_failed(step, TRII_FAIL_CTX(st, "num_batches_tracked"));
+    status = count_batch(layer, step, &n);
+    if (layer->cumulative && status == TRI_OK)
+        status = average(step, old[0], args.running_mean, n);
+    if (layer->cumulative && status == TRI_OK)
+        status = average(step, old[1], args.running_var, n);
+    return status == TRI_OK
+               ? y
+               : trii_handle_failed(step, TRII_FAIL_CTX(status, "num_batches_tracked"));
 }
 
 tri_tensor *trii_batch_norm_forward(tri_module *self, tri_tensor *x, const trii_exchange *exchange)
@@ -141,7 +143,7 @@ void trii_batch_norm_destroy(tri_module *self)
 static tri_status add_statistics(tri_module *self, int64_t channels)
 {
     trii_batch_norm *layer = tri_module_data(self);
-    tri_status st;
+    tri_status status;
 
     layer->args.running_mean =
         tri_module_buffer(self, "running_mean", trii_parameter_new(&channels, 1));
@@ -150,8 +152,8 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
     layer->num_batches_tracked =
         tri_module_buffer(self, "num_batches_tracked", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
     layer->one = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){1});
-    st = tri_tensor_status(layer->one);
-    return st == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : st;
+    status = tri_tensor_status(layer->one);
+    return status == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : status;
 }
 
 static tri_status check_options(const char *label, int64_t channels,
@@ -176,12 +178,12 @@ tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label,
                                 const tri_nn_batch_norm2d_options *opt)
 {
     const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
-    tri_status st = check_options(label, channels, &o);
+    tri_status status = check_options(label, channels, &o);
     tri_module *self;
     trii_batch_norm *layer;
 
-    if (st < 0)
-        return trii_module_failed(st);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     self = tri_module_create(type);
     if (tri_module_status(self) < 0)
         return self;
@@ -193,12 +195,12 @@ tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label,
     if (!o.no_affine) {
         layer->args.weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
         layer->args.bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
-        st = tri_init_constant(layer->args.weight, 1.0);
+        status = tri_init_constant(layer->args.weight, 1.0);
     }
-    if (st == TRI_OK && !o.no_track_running_stats)
-        st = add_statistics(self, channels);
-    if (st < 0)
-        trii_module_fail(self, st);
+    if (status == TRI_OK && !o.no_track_running_stats)
+        status = add_statistics(self, channels);
+    if (status != TRI_OK)
+        trii_module_fail(self, status);
     return self;
 }
 

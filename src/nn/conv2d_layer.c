@@ -80,10 +80,10 @@ static tri_status read_options(int64_t in_channels, int64_t out_channels, int ke
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s, groups %lld: %s", call, (long long)groups,
                          wrong);
     for (int i = 0; i < 4; i++) {
-        tri_status st = trii_pair_get(call, &sizes[i], pairs[i]);
+        tri_status status = trii_pair_get(call, &sizes[i], pairs[i]);
 
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     opt_out->groups = (int)groups;
     return TRI_OK;
@@ -99,12 +99,12 @@ tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
     const tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
     tri_conv_options read = {0};
     int hw[2] = {0};
-    tri_status st = read_options(in_channels, out_channels, kernel, &o, hw, &read);
+    tri_status status = read_options(in_channels, out_channels, kernel, &o, hw, &read);
     tri_module *self;
     conv2d *layer;
 
-    if (st < 0)
-        return trii_module_failed(st);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;

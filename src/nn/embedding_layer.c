@@ -1,5 +1,5 @@
 /*
- * embedding_layer.c - embedding: rows of a weight by their numbers.
+ * embedding_layer.c - embedding: looks up rows of a weight by index.
  */
 #include <stdio.h>
 #include <string.h>
@@ -39,17 +39,17 @@ static tri_status clear_row(tri_tensor *weight, int64_t rows, int64_t row)
     size_t bytes = tri_dtype_size(tri_tensor_dtype(weight)) * (size_t)tri_tensor_numel(weight);
     size_t row_bytes = bytes / (size_t)rows;
     char *values = trii_alloc(bytes, 1, "embedding");
-    tri_status st;
+    tri_status status;
 
     if (values == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = tri_copy_out(weight, values, bytes);
-    if (st == TRI_OK) {
+    status = tri_copy_out(weight, values, bytes);
+    if (status == TRI_OK) {
         memset(values + (size_t)row * row_bytes, 0, row_bytes);
-        st = tri_copy_in(weight, values, bytes);
+        status = tri_copy_in(weight, values, bytes);
     }
     trii_free(values);
-    return st;
+    return status;
 }
 
 tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
@@ -63,7 +63,7 @@ tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
     tri_embedding_options o = opt != NULL ? *opt : (tri_embedding_options){0};
     tri_module *self;
     embedding *layer;
-    tri_status st;
+    tri_status status;
 
     if (num_embeddings < 1 || embedding_dim < 1)
         return trii_module_failed(
@@ -84,10 +84,10 @@ tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
     layer = tri_module_data(self);
     layer->opt = o;
     layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, 2));
-    st = tri_init_normal(layer->weight, 0.0, 1.0);
-    if (st == TRI_OK && o.has_padding_idx)
-        st = clear_row(layer->weight, num_embeddings, o.padding_idx);
-    if (st < 0)
-        trii_module_fail(self, st);
+    status = tri_init_normal(layer->weight, 0.0, 1.0);
+    if (status == TRI_OK && o.has_padding_idx)
+        status = clear_row(layer->weight, num_embeddings, o.padding_idx);
+    if (status != TRI_OK)
+        trii_module_fail(self, status);
     return self;
 }

@@ -43,13 +43,13 @@ typedef struct filler {
 /* Fill by a distribution with two parameters. */
 static tri_status fill(tri_tensor *tensor, const filler *with, double a, double b)
 {
-    tri_status st = tri_tensor_status(tensor);
+    tri_status status = tri_tensor_status(tensor);
     int64_t n;
     size_t bytes;
     void *plain;
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (trii_is_handle(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "init: only persistent tensors can be filled");
     if (tensor->dtype != TRI_DTYPE_F32 && tensor->dtype != TRI_DTYPE_F64)
@@ -65,12 +65,12 @@ static tri_status fill(tri_tensor *tensor, const filler *with, double a, double 
         with->f32(trii_generator(), plain, n, a, b);
     else
         with->f64(trii_generator(), plain, n, a, b);
-    st = tri_copy_in(tensor, plain, bytes);
+    status = tri_copy_in(tensor, plain, bytes);
     trii_free(plain);
-    return st;
+    return status;
 }
 
-/* --- constant and uniform ------------------------------------------------------------------- */
+/* --- constant and uniform ------------------------------------------------- */
 
 static void constant_f32(trii_mt19937 *mt, float *out, int64_t n, double a, double b)
 {
@@ -114,7 +114,7 @@ tri_status tri_init_uniform(tri_tensor *tensor, double low, double high)
     return fill(tensor, &uniform, low, high);
 }
 
-/* --- normal (Box and Muller 1958) ----------------------------------------------------------- */
+/* --- normal (Box and Muller 1958) ----------------------------------------- */
 
 static void normal_block_f32(float *v, double mean, double std)
 {
@@ -198,17 +198,16 @@ tri_status tri_init_normal(tri_tensor *tensor, double mean, double std)
     return fill(tensor, &normal, mean, std);
 }
 
-/* --- by fan: Kaiming (He et al. 2015), Xavier (Glorot and Bengio 2010)
- * --------------------------------------------------------------- */
+/* --- by fan: Kaiming (He et al. 2015), Xavier (Glorot and Bengio 2010) ---- */
 
 /* Elements of one output's (dim 0 == 0) or one input's (dim 1) receptive field. */
 static tri_status fan(const tri_tensor *tensor, int dim, double *fan_out)
 {
     double n;
-    tri_status st = tri_tensor_status(tensor);
+    tri_status status = tri_tensor_status(tensor);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (tri_tensor_ndim(tensor) < 2)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "init: a tensor of %d dimensions has no fan",
                          tri_tensor_ndim(tensor));
@@ -222,10 +221,10 @@ static tri_status fan(const tri_tensor *tensor, int dim, double *fan_out)
 tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a)
 {
     double fan_in, bound;
-    tri_status st = fan(tensor, 1, &fan_in);
+    tri_status status = fan(tensor, 1, &fan_in);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (fan_in == 0.0)
         return TRI_OK; /* no elements */
     bound = sqrt(3.0) * (sqrt(2.0 / (1.0 + a * a)) / sqrt(fan_in));
@@ -235,13 +234,13 @@ tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a)
 tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
 {
     double in, out, bound;
-    tri_status st = fan(tensor, 1, &in);
+    tri_status status = fan(tensor, 1, &in);
 
-    if (st != TRI_OK)
-        return st;
-    st = fan(tensor, 0, &out);
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
+    status = fan(tensor, 0, &out);
+    if (status != TRI_OK)
+        return status;
     if (in + out == 0.0)
         return TRI_OK; /* no elements */
     bound = sqrt(3.0) * (gain * sqrt(2.0 / (in + out)));
@@ -251,10 +250,10 @@ tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
 tri_status tri_init_kaiming_normal(tri_tensor *tensor)
 {
     double fan_out;
-    tri_status st = fan(tensor, 0, &fan_out);
+    tri_status status = fan(tensor, 0, &fan_out);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (fan_out == 0.0)
         return TRI_OK;
     return tri_init_normal(tensor, 0.0, sqrt(2.0) / sqrt(fan_out));

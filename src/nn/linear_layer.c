@@ -14,21 +14,21 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
                               tri_tensor **weight_out, tri_tensor **bias_out)
 {
     double fan_in = 1.0;
-    tri_status st;
+    tri_status status;
 
     for (int d = 1; d < ndim; d++)
         fan_in *= (double)shape[d];
     *weight_out = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
-    st = tri_init_kaiming_uniform(*weight_out, sqrt(5.0));
+    status = tri_init_kaiming_uniform(*weight_out, sqrt(5.0));
     *bias_out = NULL;
-    if (st == TRI_OK && bias) {
+    if (status == TRI_OK && bias) {
         double bound = fan_in > 0.0 ? 1.0 / sqrt(fan_in) : 0.0;
 
         *bias_out = tri_module_parameter(self, "bias", trii_parameter_new(shape, 1));
-        st = tri_init_uniform(*bias_out, -bound, bound);
+        status = tri_init_uniform(*bias_out, -bound, bound);
     }
-    if (st < 0)
-        trii_module_fail(self, st);
+    if (status != TRI_OK)
+        trii_module_fail(self, status);
 }
 
 typedef struct linear {

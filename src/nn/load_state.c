@@ -1,6 +1,6 @@
 /*
- * load_state.c - contents from elsewhere into the parameters and buffers of a tree: which source
- * belongs to which entry, what may differ, and the list of what did not fit.
+ * load_state.c - loads contents into the parameters and buffers of a tree: which source belongs to
+ * which entry, which differences are allowed, and the report of what did not fit.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -112,7 +112,7 @@ static void add_differing(const loading *l, names *list, const tri_state_entry *
     names_add(l, list, line);
 }
 
-/* --- which source belongs to which entry ------------------------------------------------------ */
+/* --- which source belongs to which entry ---------------------------------- */
 
 /* The name that a source has here, or NULL. */
 static const char *name_here(const loading *l, const tri_state_source *source, char *room)
@@ -225,14 +225,14 @@ static tri_status judge(loading *l)
 
 static tri_status match(loading *l)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     for (int64_t i = 0; i < l->module->n_state; i++)
         l->source_of[i] = -1;
-    for (int64_t s = 0; s < l->n && st == TRI_OK; s++)
-        st = match_one(l, s);
-    if (st < 0)
-        return st;
+    for (int64_t s = 0; s < l->n && status == TRI_OK; s++)
+        status = match_one(l, s);
+    if (status != TRI_OK)
+        return status;
     for (int64_t i = 0; i < l->module->n_state; i++)
         if (l->source_of[i] < 0)
             names_add(l, &l->missing, l->module->state[i].name);
@@ -262,7 +262,7 @@ static tri_status check_sources(const tri_state_source *sources, int64_t n)
 static tri_status prepare(loading *l, tri_module *module, const tri_state_source *sources,
                           int64_t n, const tri_load_options *opt)
 {
-    tri_status st = trii_module_flatten(module);
+    tri_status status = trii_module_flatten(module);
 
     *l = (loading){.module = module,
                    .sources = sources,
@@ -273,33 +273,33 @@ static tri_status prepare(loading *l, tri_module *module, const tri_state_source
                    .misfit.kind = "of another kind",
                    .left_out.kind = "left out",
                    .converted.kind = "converted"};
-    if (st == TRI_OK)
-        st = check_sources(sources, n);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK)
+        status = check_sources(sources, n);
+    if (status != TRI_OK)
+        return status;
     l->source_of = trii_alloc((size_t)module->n_state, sizeof(*l->source_of), "state match");
     if (l->source_of == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = match(l);
-    if (st < 0) {
+    status = match(l);
+    if (status != TRI_OK) {
         trii_free(l->source_of);
         l->source_of = NULL;
     }
-    return st;
+    return status;
 }
 
 tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
                             const tri_load_options *opt)
 {
     loading l;
-    tri_status st = prepare(&l, module, sources, n, opt);
+    tri_status status = prepare(&l, module, sources, n, opt);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         trii_free(l.source_of);
-    return st;
+    return status;
 }
 
-/* --- contents --------------------------------------------------------------------------------- */
+/* --- contents ------------------------------------------------------------- */
 
 /* Element i of what need not be aligned. */
 static double read_number(tri_dtype dtype, const void *data, int64_t i)
@@ -346,13 +346,13 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
 {
     loading l;
     void *room = NULL;
-    tri_status st = prepare(&l, module, sources, n, opt);
+    tri_status status = prepare(&l, module, sources, n, opt);
 
-    if (st == TRI_OK && l.most > 0) {
+    if (status == TRI_OK && l.most > 0) {
         room = trii_alloc_aligned(64, l.most, "converted state");
-        st = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+        status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    for (int64_t i = 0; st == TRI_OK && i < module->n_state; i++) {
+    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++) {
         tri_tensor *tensor = module->state[i].tensor;
         const tri_state_source *source;
         const void *data;
@@ -366,11 +366,11 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
             convert(tensor, source, room);
             data = room;
         }
-        st = tri_copy_in(tensor, data, trii_tensor_bytes(tensor));
-        if (st < 0)
+        status = tri_copy_in(tensor, data, trii_tensor_bytes(tensor));
+        if (status != TRI_OK)
             trii_err_prepend("%s", module->state[i].name);
     }
     trii_free(room);
     trii_free(l.source_of);
-    return st;
+    return status;
 }

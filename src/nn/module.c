@@ -1,6 +1,6 @@
 /*
- * module.c - the tree of modules: making, naming, owning, running forward. What layers compute
- * is in layers.c and friends, names and contents of the whole tree in state.c.
+ * module.c - the tree of modules: creation, names, ownership, running forward. Layers are in files
+ * of their own (linear_layer.c); names and contents of the whole tree in state.c.
  */
 #include "nn/module.h"
 
@@ -13,7 +13,7 @@
 #include "graph/contents.h"
 #include "graph/step.h"
 
-/* --- making and failing --------------------------------------------------------------------- */
+/* --- making and failing --------------------------------------------------- */
 
 tri_module *tri_module_create(const tri_module_class *type)
 {
@@ -50,12 +50,12 @@ tri_module *tri_module_simple(const char *name, size_t size,
 {
     trii_simple_class *own;
     tri_module *module;
-    tri_status st = trii_need_text(name, "module_simple", "name");
+    tri_status status = trii_need_text(name, "module_simple", "name");
 
-    if (st == TRI_OK)
-        st = trii_need(forward != NULL ? name : NULL, "module_simple", "forward");
-    if (st < 0)
-        return trii_module_failed(st);
+    if (status == TRI_OK)
+        status = trii_need(forward != NULL ? name : NULL, "module_simple", "forward");
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     own = trii_alloc(1, sizeof(*own), "module class");
     if (own == NULL)
         return &trii_module_no_memory;
@@ -77,7 +77,7 @@ void *tri_module_data(tri_module *self)
     return self != NULL ? self->data : NULL;
 }
 
-/* --- destroying ----------------------------------------------------------------------------- */
+/* --- destroying ----------------------------------------------------------- */
 
 static void slots_fini(trii_slots *slots)
 {
@@ -127,7 +127,7 @@ void tri_module_destroy(tri_module *module)
     destroy_tree(module);
 }
 
-/* --- registering ---------------------------------------------------------------------------- */
+/* --- registering ---------------------------------------------------------- */
 
 static bool name_taken(const tri_module *self, const char *name)
 {
@@ -179,7 +179,7 @@ static tri_status check_place(const tri_module *self, const char *name, const tr
                          self->type->name, name);
     if (child->parent != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: %s%s%s is a part of %s already: a module stands in one place",
+                         "%s: %s%s%s is a part of %s already: a module has one parent",
                          self->type->name, name, name[0] != '\0' ? ": " : "", child->type->name,
                          child->parent->type->name);
     for (const tri_module *m = self->parent; m != NULL; m = m->parent)
@@ -199,22 +199,22 @@ static void grow_higher(tri_module *module, int height)
 
 static tri_status link_child(tri_module *self, const char *name, tri_module *child)
 {
-    tri_status st;
+    tri_status status;
 
     if (child == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" is NULL", self->type->name, name);
-    st = tri_module_status(child);
-    if (st < 0)
-        return TRII_FAIL_CTX(st, "%s", name);
-    st = check_place(self, name, child);
-    if (st == TRI_OK)
-        st = check_name(self, name);
-    if (st < 0)
-        return st;
-    st = trii_array_grow(&self->children, &self->children_capacity, self->n_children, 4,
-                         sizeof(*self->children), "module parts");
-    if (st < 0)
-        return st;
+    status = tri_module_status(child);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", name);
+    status = check_place(self, name, child);
+    if (status == TRI_OK)
+        status = check_name(self, name);
+    if (status != TRI_OK)
+        return status;
+    status = trii_array_grow(&self->children, &self->children_capacity, self->n_children, 4,
+                             sizeof(*self->children), "module parts");
+    if (status != TRI_OK)
+        return status;
     child->name = trii_strdup(name, "module name");
     if (child->name == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -227,13 +227,13 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
 
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child)
 {
-    tri_status st = tri_module_status(self);
+    tri_status status = tri_module_status(self);
 
-    if (st == TRI_OK) {
-        st = link_child(self, name, own_child);
-        if (st == TRI_OK)
+    if (status == TRI_OK) {
+        status = link_child(self, name, own_child);
+        if (status == TRI_OK)
             return own_child;
-        trii_module_fail(self, st);
+        trii_module_fail(self, status);
     }
     if (!stands_below(self, own_child))
         tri_module_destroy(own_child); /* unless it is another parent's */
@@ -250,10 +250,10 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
 {
     trii_slots *slots = parameter ? &self->parameters : &self->buffers;
     char *copy;
-    tri_status st = tri_tensor_status(tensor);
+    tri_status status = tri_tensor_status(tensor);
 
-    if (st < 0)
-        return TRII_FAIL_CTX(st, "%s: %s", self->type->name, name);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s: %s", self->type->name, name);
     if (name != NULL && *name == '\0')
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the name of a tensor is empty",
                          self->type->name);
@@ -265,13 +265,13 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
                          "%s: \"%s\" is %s: a parameter is floating-point (tri_module_buffer takes "
                          "what is not)",
                          self->type->name, name, tri_dtype_name(tensor->dtype));
-    st = check_name(self, name);
-    if (st < 0)
-        return st;
-    st = trii_array_grow(&slots->items, &slots->capacity, slots->n, 4, sizeof(*slots->items),
-                         "module parts");
-    if (st < 0)
-        return st;
+    status = check_name(self, name);
+    if (status != TRI_OK)
+        return status;
+    status = trii_array_grow(&slots->items, &slots->capacity, slots->n, 4, sizeof(*slots->items),
+                             "module parts");
+    if (status != TRI_OK)
+        return status;
     copy = trii_strdup(name, "tensor name");
     if (copy == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -283,16 +283,16 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
 static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name,
                               tri_tensor *own_tensor)
 {
-    tri_status st = tri_module_status(self);
+    tri_status status = tri_module_status(self);
 
-    if (st == TRI_OK) {
-        st = link_tensor(self, parameter, name, own_tensor);
-        if (st == TRI_OK) {
+    if (status == TRI_OK) {
+        status = link_tensor(self, parameter, name, own_tensor);
+        if (status == TRI_OK) {
             if (parameter)
                 tri_requires_grad(own_tensor, true);
             return own_tensor;
         }
-        trii_module_fail(self, st);
+        trii_module_fail(self, status);
     }
     tri_tensor_unref(own_tensor);
     if (self == NULL || self == &trii_module_null)
@@ -300,7 +300,7 @@ static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name
     if (self == &trii_module_no_memory)
         return trii_tensor_no_memory();
     if (self->failed_tensor == NULL)
-        self->failed_tensor = trii_tensor_failed(st);
+        self->failed_tensor = trii_tensor_failed(status);
     return self->failed_tensor;
 }
 
@@ -314,7 +314,7 @@ tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *ow
     return add_tensor(self, false, name, own_tensor);
 }
 
-/* --- forward -------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 /* Twice as many as a tree of modules has levels: its modules may call others in between. */
 #define FORWARDS_WITHIN (2 * TRII_MODULE_LEVELS)
@@ -333,18 +333,18 @@ static void name_failures(const tri_module *module, tri_tensor *const *in, int n
         if (in[i] != NULL && failed(in[i]))
             return;
     for (int i = 0; i < n_out; i++) {
-        tri_status st;
+        tri_status status;
 
         if (!failed(out[i]))
             continue;
         if (out[i] == NULL)
-            st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s left output %d of %d unset",
-                           module->type->name, i, n_out);
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s left output %d of %d unset",
+                               module->type->name, i, n_out);
         else
-            st = tri_tensor_status(out[i]);
+            status = tri_tensor_status(out[i]);
         if (module->name != NULL && module->name[0] != '\0')
             trii_err_prepend("%s", module->name);
-        out[i] = trii_forward_failed(st);
+        out[i] = trii_forward_failed(status);
     }
 }
 
@@ -354,8 +354,8 @@ static tri_status check_depth(const tri_module *module, int depth)
     if (TRII_LIKELY(depth <= FORWARDS_WITHIN))
         return TRI_OK;
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "forward of %s: %d calls of tri_forward within each other are the most: does "
-                     "a module call itself?",
+                     "forward of %s: at most %d nested calls of tri_forward are allowed: does a "
+                     "module call itself?",
                      module->type->name, FORWARDS_WITHIN);
 }
 
@@ -363,39 +363,40 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
 {
     static _Thread_local int forwards;
     int *depth = &forwards;
-    tri_status st = tri_module_status(module);
+    tri_status status = tri_module_status(module);
     bool any = false;
 
     if (out == NULL || n_out < 0)
         return; /* nowhere to say so */
-    if (st == TRI_OK && n_in < 0)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: %d inputs", module->type->name, n_in);
-    else if (st == TRI_OK && n_in > 0 && in == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: the inputs are NULL",
-                       module->type->name);
+    if (status == TRI_OK && n_in < 0)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: %d inputs", module->type->name, n_in);
+    else if (status == TRI_OK && n_in > 0 && in == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: the inputs are NULL",
+                           module->type->name);
     for (int i = 0; i < n_out; i++)
         out[i] = NULL;
     ++*depth;
-    if (st == TRI_OK)
-        st = check_depth(module, *depth);
+    if (status == TRI_OK)
+        status = check_depth(module, *depth);
     else if (module == NULL)
-        st = trii_contents_fail(st, "tri_forward");
-    if (st == TRI_OK && module->recompute)
+        status = trii_contents_fail(status, "tri_forward");
+    if (status == TRI_OK && module->recompute)
         tri_recompute_begin();
-    if (st == TRI_OK && module->hooks.n > 0)
+    if (status == TRI_OK && module->hooks.n > 0)
         trii_forward_hooked(module, in, n_in, out, n_out);
-    else if (st == TRI_OK)
+    else if (status == TRI_OK)
         module->type->forward(module, in, n_in, out, n_out);
-    if (st == TRI_OK && module->recompute)
+    if (status == TRI_OK && module->recompute)
         tri_recompute_end();
     --*depth;
     for (int i = 0; i < n_out; i++) {
-        if (st < 0)
-            out[i] = trii_forward_failed(st);
+        if (status != TRI_OK)
+            out[i] = trii_forward_failed(status);
         else
             any = any || failed(out[i]);
     }
-    if (any && st == TRI_OK)
+    if (any && status == TRI_OK)
         name_failures(module, in, n_in, out, n_out);
 }
 

@@ -1,5 +1,6 @@
 /*
- * module_hooks.c - what users hang around the forward of a module.
+ * module_hooks.c - forward hooks: functions of the user that run before or after a module's
+ * forward.
  */
 #include <string.h>
 
@@ -11,18 +12,18 @@
 static tri_status add(tri_module *module, tri_forward_hook hook, void *arg, bool before,
                       int64_t *id_out)
 {
-    tri_status st = tri_module_status(module);
+    tri_status status = tri_module_status(module);
     trii_hooks *hooks;
 
-    if (st == TRI_OK && hook == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "hook of %s: hook is NULL", module->type->name);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK && hook == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "hook of %s: hook is NULL", module->type->name);
+    if (status != TRI_OK)
+        return status;
     hooks = &module->hooks;
-    st = trii_array_grow(&hooks->items, &hooks->capacity, hooks->n, 2, sizeof(*hooks->items),
-                         "hooks of a module");
-    if (st != TRI_OK)
-        return st;
+    status = trii_array_grow(&hooks->items, &hooks->capacity, hooks->n, 2, sizeof(*hooks->items),
+                             "hooks of a module");
+    if (status != TRI_OK)
+        return status;
     hooks->items[hooks->n++] =
         (trii_hook){.call = hook, .arg = arg, .id = ++hooks->next_id, .before = before};
     if (id_out != NULL)

@@ -160,7 +160,7 @@ static void what_a_hook_makes_of_a_failure_is_the_forward_s(void **state)
     tri_module_destroy(net);
 }
 
-/* --- the summary ------------------------------------------------------------------------------ */
+/* --- the summary ---------------------------------------------------------- */
 
 static char *summary_of(tri_module *net, tri_tensor *x)
 {

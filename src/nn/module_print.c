@@ -52,7 +52,7 @@ static char *extra_repr(tri_module *module)
 
 static void print_tree(tri_module *module, FILE *file, int level)
 {
-    char *extra = module->status < 0 ? NULL : extra_repr(module);
+    char *extra = module->status != TRI_OK ? NULL : extra_repr(module);
 
     fprintf(file, "%s(", tri_module_type(module));
     if (extra == NULL)

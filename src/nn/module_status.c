@@ -1,6 +1,6 @@
 /*
- * module_status.c - modules that could not be made, and forwards that cannot be: the first failure
- * stays, and whoever asks gets it.
+ * module_status.c - failed modules, and forwards that cannot run: the first failure is kept, and
+ * whoever asks for the status gets it.
  */
 #include <string.h>
 
@@ -28,7 +28,7 @@ bool trii_module_is_shared(const tri_module *module)
 
 void trii_module_fail(tri_module *module, tri_status status)
 {
-    if (trii_module_is_shared(module) || module->status < 0)
+    if (trii_module_is_shared(module) || module->status != TRI_OK)
         return;
     module->status = status;
     module->why = trii_strdup(tri_last_error(), "module error");
@@ -58,7 +58,7 @@ tri_status tri_module_status(const tri_module *module)
 {
     if (module == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the module is NULL");
-    if (module->status < 0)
+    if (module->status != TRI_OK)
         return TRII_FAIL(module->status, "%s", module->why != NULL ? module->why : "no memory");
     return TRI_OK;
 }
@@ -80,12 +80,12 @@ void trii_forward_refused(tri_status status, tri_tensor **out, int n_out)
 /* The number of inputs and outputs of a layer's forward. */
 bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out)
 {
-    tri_status st;
+    tri_status status;
 
     if (n_in == 1 && n_out == 1)
         return true;
-    st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
-                   self->type->name, n_in, n_out);
-    trii_forward_refused(st, out, n_out);
+    status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes 1 input to 1 output, not %d to %d",
+                       self->type->name, n_in, n_out);
+    trii_forward_refused(status, out, n_out);
     return false;
 }

@@ -9,7 +9,7 @@
 #include "testing/check.h"
 #include "testing/nn_golden.h"
 
-/* --- initial values ------------------------------------------------------------------------- */
+/* --- initial values ------------------------------------------------------- */
 
 static void check_bits(tri_tensor *tensor, const void *wanted, size_t bytes)
 {
@@ -104,7 +104,7 @@ static void normal_values_follow_torch_to_rounding(void **state)
     check_normal(TRI_DTYPE_F32, 6, golden_normal6, 4e-7); /* made as doubles, then rounded */
 }
 
-/* --- names and state ------------------------------------------------------------------------ */
+/* --- names and state ------------------------------------------------------ */
 
 /* Blocks that live when this thread's recorder is there, with its table of tensors of a run. */
 static long live_at_start(void)
@@ -146,7 +146,7 @@ static void registering_later_renews_the_state(void **state)
     tri_module_destroy(net);
 }
 
-/* --- errors --------------------------------------------------------------------------------- */
+/* --- errors --------------------------------------------------------------- */
 
 static void a_failed_child_fails_its_parents(void **state)
 {
@@ -257,7 +257,7 @@ static void wrong_shapes_name_module_and_line(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- loading -------------------------------------------------------------------------------- */
+/* --- loading -------------------------------------------------------------- */
 
 static void loading_is_strict_and_all_or_nothing(void **state)
 {
@@ -288,7 +288,7 @@ static void loading_is_strict_and_all_or_nothing(void **state)
     tri_module_destroy(net);
 }
 
-/* --- forward -------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 static void sum_and_difference(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                                int n_out)
@@ -389,20 +389,20 @@ static void nesting_ends_with_an_error(void **state)
 
 static void every_allocation_may_fail(void **state)
 {
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
     long n = 0, before;
 
     (void)state;
     before = live_at_start();
-    while (st != TRI_OK && n < 1000) {
+    while (status != TRI_OK && n < 1000) {
         tri_module *net;
 
         trii_alloc_fail_at(++n);
         net =
             tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_batch_norm2d(2, NULL), tri_nn_relu());
-        st = tri_module_status(net);
-        if (st == TRI_OK && tri_module_state_count(net) != 7)
-            st = TRI_ERR_NO_MEMORY;
+        status = tri_module_status(net);
+        if (status == TRI_OK && tri_module_state_count(net) != 7)
+            status = TRI_ERR_NO_MEMORY;
         trii_alloc_fail_at(0);
         tri_module_destroy(net);
         assert_int_equal(trii_alloc_live(), before);

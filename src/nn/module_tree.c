@@ -1,5 +1,5 @@
 /*
- * module_tree.c - looking at a tree of modules: children, names, freezing.
+ * module_tree.c - walks over a tree of modules: children, names, freezing.
  */
 #include <string.h>
 

@@ -50,7 +50,7 @@ static void mistakes_are_told_where_they_are_made(void **state)
     tri_module_destroy(twice);
     bad = tri_module_simple("Loop", 0, into_itself);
     CHECK_FAILS(tri_tensor_status(tri_forward(bad, x)), TRI_ERR_INVALID_ARG,
-                "2048 calls of tri_forward within each other");
+                "2048 nested calls of tri_forward");
     assert_int_equal(tri_tensor_status(tri_forward(net, x)), TRI_OK); /* none is left open */
     tri_step_end();
     tri_module_destroy(bad);

@@ -94,7 +94,7 @@ static tri_module *row_norm_new(const tri_module_class *type, const int64_t *sha
 {
     tri_module *self = tri_module_create(type);
     row_norm *layer = tri_module_data(self);
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (tri_module_status(self) < 0)
         return self;
@@ -103,14 +103,14 @@ static tri_module *row_norm_new(const tri_module_class *type, const int64_t *sha
     layer->eps = eps;
     if (weight) {
         layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
-        st = tri_init_constant(layer->weight, 1.0);
+        status = tri_init_constant(layer->weight, 1.0);
     }
-    if (st == TRI_OK && bias) {
+    if (status == TRI_OK && bias) {
         layer->bias = tri_module_parameter(self, "bias", trii_parameter_new(shape, ndim));
-        st = tri_tensor_status(layer->bias);
+        status = tri_tensor_status(layer->bias);
     }
-    if (st < 0)
-        trii_module_fail(self, st);
+    if (status != TRI_OK)
+        trii_module_fail(self, status);
     return self;
 }
 
@@ -121,10 +121,10 @@ tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim, const tri_nn_layer
                                           .forward = layer_norm_forward,
                                           .extra_repr = layer_norm_repr};
     const tri_nn_layer_norm_options o = opt != NULL ? *opt : (tri_nn_layer_norm_options){0};
-    tri_status st = check_row("layer_norm", shape, ndim, o.eps);
+    tri_status status = check_row("layer_norm", shape, ndim, o.eps);
 
-    if (st < 0)
-        return trii_module_failed(st);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine,
                         !o.no_elementwise_affine && !o.no_bias);
 }
@@ -136,9 +136,9 @@ tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_nor
                                           .forward = rms_norm_forward,
                                           .extra_repr = rms_norm_repr};
     const tri_nn_rms_norm_options o = opt != NULL ? *opt : (tri_nn_rms_norm_options){0};
-    tri_status st = check_row("rms_norm", shape, ndim, o.eps);
+    tri_status status = check_row("rms_norm", shape, ndim, o.eps);
 
-    if (st < 0)
-        return trii_module_failed(st);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine, false);
 }

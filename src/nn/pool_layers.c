@@ -82,19 +82,19 @@ static tri_module *pool2d_new(const tri_module_class *type, const char *label, i
                                       {"stride", o.stride, o.stride_hw, 1, 0},
                                       {"padding", o.padding, o.padding_hw, 0, 0}};
     char call[48];
-    tri_status st;
+    tri_status status;
 
     snprintf(call, sizeof(call), "nn_%s(kernel %d)", label, kernel);
-    st = trii_pair_get(call, &sizes[0], layer.pool.kernel);
+    status = trii_pair_get(call, &sizes[0], layer.pool.kernel);
     for (int d = 0; d < 2; d++)
         layer.pool.stride[d] = layer.pool.kernel[d];
-    if (st == TRI_OK && (o.stride != 0 || o.stride_hw[0] != 0 || o.stride_hw[1] != 0))
-        st = trii_pair_get(call, &sizes[1], layer.pool.stride);
-    if (st == TRI_OK)
-        st = trii_pair_get(call, &sizes[2], layer.pool.padding);
-    if (st == TRI_OK)
-        st = check_padding(call, &layer.pool);
-    return st < 0 ? trii_module_failed(st) : trii_simple_new(type, layer);
+    if (status == TRI_OK && (o.stride != 0 || o.stride_hw[0] != 0 || o.stride_hw[1] != 0))
+        status = trii_pair_get(call, &sizes[1], layer.pool.stride);
+    if (status == TRI_OK)
+        status = trii_pair_get(call, &sizes[2], layer.pool.padding);
+    if (status == TRI_OK)
+        status = check_padding(call, &layer.pool);
+    return status != TRI_OK ? trii_module_failed(status) : trii_simple_new(type, layer);
 }
 
 tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt)
@@ -111,8 +111,7 @@ tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt)
     return pool2d_new(&type, "avg_pool2d", kernel, opt, apply_avg_pool);
 }
 
-/* --- of rows ----------------------------------------------------------------------------------
- */
+/* --- of rows -------------------------------------------------------------- */
 
 static int max_pool1d_repr(tri_module *self, char *text, size_t bytes)
 {
@@ -141,16 +140,17 @@ static tri_module *pool1d_new(const tri_module_class *type, const char *label, i
                                         .ceil_mode = o.ceil_mode,
                                         .exclude_padding = o.exclude_padding}};
     char call[48];
-    tri_status st;
+    tri_status status;
 
     snprintf(call, sizeof(call), "nn_%s(kernel %d)", label, kernel);
     if (kernel < 1 || o.stride < 0 || o.padding < 0)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "%s: stride %d, padding %d: kernel and stride must be at least 1, padding 0",
-                       call, o.stride, o.padding);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "%s: stride %d, padding %d: kernel and stride must be at least 1, padding 0",
+                      call, o.stride, o.padding);
     else
-        st = check_padding(call, &layer.pool);
-    return st < 0 ? trii_module_failed(st) : trii_simple_new(type, layer);
+        status = check_padding(call, &layer.pool);
+    return status != TRI_OK ? trii_module_failed(status) : trii_simple_new(type, layer);
 }
 
 tri_module *tri_nn_max_pool1d(int kernel, const tri_nn_pool1d_options *opt)
@@ -167,8 +167,7 @@ tri_module *tri_nn_avg_pool1d(int kernel, const tri_nn_pool1d_options *opt)
     return pool1d_new(&type, "avg_pool1d", kernel, opt, apply_avg_pool);
 }
 
-/* --- adaptive ---------------------------------------------------------------------------------
- */
+/* --- adaptive ------------------------------------------------------------- */
 
 /* Their size is a, b of images, a of rows. */
 static tri_tensor *apply_adaptive_avg(const tri_module *self, const trii_simple_layer *layer,

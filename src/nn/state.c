@@ -10,7 +10,7 @@
 #include "graph/step.h"
 #include "nn/module.h"
 
-/* --- flattening ----------------------------------------------------------------------------- */
+/* --- flattening ----------------------------------------------------------- */
 
 static int64_t count_entries(const tri_module *module)
 {
@@ -50,39 +50,39 @@ static tri_status add_slots(tri_module *root, const trii_slots *slots, bool para
 
 static tri_status add_module(tri_module *root, const tri_module *module, const char *path)
 {
-    tri_status st = add_slots(root, &module->parameters, true, path);
+    tri_status status = add_slots(root, &module->parameters, true, path);
 
-    if (st == TRI_OK)
-        st = add_slots(root, &module->buffers, false, path);
-    for (int i = 0; i < module->n_children && st == TRI_OK; i++) {
+    if (status == TRI_OK)
+        status = add_slots(root, &module->buffers, false, path);
+    for (int i = 0; i < module->n_children && status == TRI_OK; i++) {
         const tri_module *child = module->children[i];
         char *below = join(path, child->name, child->name[0] != '\0' ? "." : "");
 
-        st = below != NULL ? add_module(root, child, below) : TRI_ERR_NO_MEMORY;
+        status = below != NULL ? add_module(root, child, below) : TRI_ERR_NO_MEMORY;
         trii_free(below);
     }
-    return st;
+    return status;
 }
 
 tri_status trii_module_flatten(tri_module *module)
 {
-    tri_status st = tri_module_status(module);
+    tri_status status = tri_module_status(module);
 
-    if (st < 0 || module->n_state >= 0)
-        return st;
+    if (status != TRI_OK || module->n_state >= 0)
+        return status;
     module->state = trii_alloc((size_t)count_entries(module), sizeof(*module->state), "state");
     if (module->state == NULL)
         return TRI_ERR_NO_MEMORY;
     module->n_state = 0;
-    st = add_module(module, module, "");
-    if (st < 0) {
+    status = add_module(module, module, "");
+    if (status != TRI_OK) {
         for (int64_t i = 0; i < module->n_state; i++)
             trii_free((void *)(uintptr_t)module->state[i].name);
         trii_free(module->state);
         module->state = NULL;
         module->n_state = -1;
     }
-    return st;
+    return status;
 }
 
 int64_t tri_module_state_count(tri_module *module)
@@ -145,7 +145,7 @@ tri_tensor *tri_module_find(tri_module *module, const char *name)
     return at >= 0 ? module->state[at].tensor : NULL;
 }
 
-/* --- hashing -------------------------------------------------------------------------------- */
+/* --- hashing -------------------------------------------------------------- */
 
 uint64_t trii_hash_bytes(uint64_t hash, const void *data, size_t bytes)
 {
@@ -170,12 +170,12 @@ tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io)
     void *plain = trii_alloc_aligned(64, bytes, "state hash");
     uint64_t hash = *hash_io;
     int32_t kind[2] = {(int32_t)entry->tensor->dtype, entry->tensor->ndim};
-    tri_status st;
+    tri_status status;
 
     if (plain == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = tri_copy_out(entry->tensor, plain, bytes);
-    if (st == TRI_OK) {
+    status = tri_copy_out(entry->tensor, plain, bytes);
+    if (status == TRI_OK) {
         hash = trii_hash_bytes(hash, entry->name, strlen(entry->name));
         hash = trii_hash_bytes(hash, kind, sizeof(kind));
         hash = trii_hash_bytes(hash, entry->tensor->shape,
@@ -183,19 +183,19 @@ tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io)
         *hash_io = trii_hash_bytes(hash, plain, bytes);
     }
     trii_free(plain);
-    return st;
+    return status;
 }
 
 tri_status tri_module_hash(tri_module *module, uint64_t *hash_out)
 {
     uint64_t hash = 1;
-    tri_status st = trii_module_flatten(module);
+    tri_status status = trii_module_flatten(module);
 
-    if (st == TRI_OK && hash_out == NULL)
+    if (status == TRI_OK && hash_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_hash: hash_out is NULL");
-    for (int64_t i = 0; st == TRI_OK && i < module->n_state; i++)
-        st = trii_hash_entry(&module->state[i], &hash);
-    if (st == TRI_OK)
+    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++)
+        status = trii_hash_entry(&module->state[i], &hash);
+    if (status == TRI_OK)
         *hash_out = hash;
-    return st;
+    return status;
 }

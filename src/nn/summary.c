@@ -79,16 +79,16 @@ static tri_status add_rows(table *t, tri_module *module, const char *path)
         const char *child = module->children[i]->name;
         size_t bytes = strlen(name) + strlen(child) + 2;
         char *below = trii_alloc(bytes, 1, "path of a module");
-        tri_status st = TRI_ERR_NO_MEMORY;
+        tri_status status = TRI_ERR_NO_MEMORY;
 
         if (below != NULL) {
             snprintf(below, bytes, "%s%s%s", name, *name != '\0' && *child != '\0' ? "." : "",
                      child);
-            st = add_rows(t, module->children[i], below);
+            status = add_rows(t, module->children[i], below);
         }
         trii_free(below);
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     return TRI_OK;
 }
@@ -110,12 +110,13 @@ static void table_fini(table *t)
 static tri_status look(table *t, tri_module *module, tri_tensor *const *in, int n_in)
 {
     tri_tensor *out = NULL;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < t->n && st == TRI_OK; i++)
-        st = tri_module_forward_hook(t->rows[i].module, note_shape, &t->rows[i], &t->rows[i].hook);
-    if (st < 0)
-        return st;
+    for (int i = 0; i < t->n && status == TRI_OK; i++)
+        status =
+            tri_module_forward_hook(t->rows[i].module, note_shape, &t->rows[i], &t->rows[i].hook);
+    if (status != TRI_OK)
+        return status;
     tri_module_train(module, false);
     tri_no_grad_begin();
     tri_forward_n(module, in, n_in, &out, 1);
@@ -172,23 +173,23 @@ static void write_table(const table *t, tri_module *module, FILE *file)
 
 tri_status(tri_module_summary)(tri_module *module, tri_tensor *const *in, int n_in, FILE *file)
 {
-    tri_status st = tri_module_status(module);
+    tri_status status = tri_module_status(module);
     table t = {.n = 0};
 
-    if (st == TRI_OK && n_in > 0)
-        st = trii_need(in, "with inputs", "in");
-    if (st < 0)
-        return TRII_FAIL_CTX(st, "tri_module_summary");
+    if (status == TRI_OK && n_in > 0)
+        status = trii_need(in, "with inputs", "in");
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "tri_module_summary");
     t.rows = trii_alloc((size_t)count_modules(module), sizeof(*t.rows), "summary of a module");
-    st = t.rows != NULL ? add_rows(&t, module, NULL) : TRI_ERR_NO_MEMORY;
-    if (st == TRI_OK && n_in > 0)
-        st = look(&t, module, in, n_in);
-    if (st == TRI_OK) {
+    status = t.rows != NULL ? add_rows(&t, module, NULL) : TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK && n_in > 0)
+        status = look(&t, module, in, n_in);
+    if (status == TRI_OK) {
         file = file != NULL ? file : stderr;
         write_table(&t, module, file);
         if (fflush(file) != 0 || ferror(file))
-            st = TRII_FAIL(TRI_ERR_IO, "tri_module_summary: the file cannot be written");
+            status = TRII_FAIL(TRI_ERR_IO, "tri_module_summary: the file cannot be written");
     }
     table_fini(&t);
-    return st;
+    return status;
 }

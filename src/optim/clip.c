@@ -1,9 +1,10 @@
 /*
  * clip.c - gradients clipped by their norm or by value, as a part of the recorded step.
  *
- * Of an optimizer nothing is rewritten: the factor is an operand of its updates, so that clipping
- * costs one pass over the gradients, and under DDP they stay in their buckets. Clips before the
- * last are recorded as values of their own.
+ * Clipping the gradients of an optimizer rewrites none of them: the factor is an operand of its
+ * updates, so that clipping costs one pass over the gradients, and under DDP they stay in their
+ * buckets. If there are several clips, all but the last are recorded as operations that produce new
+ * gradients.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -14,7 +15,7 @@
 static const trii_optim_clip no_clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE},
                                         .there = {TRII_NO_VALUE, TRII_NO_VALUE}};
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 /* The gradient times the factor (NO_VALUE: as it is), then within the limit (0: none). */
 static tri_status clip_value(trii_step *step, trii_vid *grad_io, trii_vid factor, double limit)
@@ -49,7 +50,7 @@ static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_v
     while (at < n) {
         trii_vid in[TRII_MAX_INPUTS], first = TRII_NO_VALUE;
         int n_in = 0;
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
 
         attrs.i[0] = *total_out != TRII_NO_VALUE;
         n_in += (int)attrs.i[0];
@@ -64,11 +65,11 @@ static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_v
         if (first == TRII_NO_VALUE)
             return TRI_OK;
         if (attrs.i[0] != 0)
-            st = trii_record_to(step, *total_out, device_of(step, first), &in[0]);
-        if (st == TRI_OK)
-            st = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
-        if (st < 0)
-            return st;
+            status = trii_record_to(step, *total_out, device_of(step, first), &in[0]);
+        if (status == TRI_OK)
+            status = trii_record_values(step, &trii_op_square_sum, in, n_in, &attrs, total_out);
+        if (status != TRI_OK)
+            return status;
     }
     return TRI_OK;
 }
@@ -82,7 +83,7 @@ static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, doub
     static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     bool there[2] = {false, false};
     trii_vid total;
-    tri_status st = total_of(step, grads, n, &total);
+    tri_status status = total_of(step, grads, n, &total);
 
     for (int i = 0; i < n; i++) {
         if (grads[i] != TRII_NO_VALUE)
@@ -92,20 +93,20 @@ static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, doub
         trii_attrs attrs;
 
         norm[d] = factor[d] = TRII_NO_VALUE;
-        if (st < 0 || !there[d])
+        if (status != TRI_OK || !there[d])
             continue;
         attrs.n_i = 1;
         attrs.i[0] = dtypes[d];
         attrs.n_f = 1;
         attrs.f[0] = max_norm;
-        st = trii_record_values(step, &trii_op_clip_factor, &total, 1, &attrs, &norm[d]);
-        if (st < 0)
+        status = trii_record_values(step, &trii_op_clip_factor, &total, 1, &attrs, &norm[d]);
+        if (status != TRI_OK)
             continue;
         factor[d] = norm[d] + 1;
         for (int k = 0; k < 2; k++) /* something may run before they are read */
             step->values[norm[d] + k].keep = true;
     }
-    return st;
+    return status;
 }
 
 /* The clip's factor for this gradient, on its device; NO_VALUE: by value. */
@@ -114,7 +115,7 @@ static tri_status factor_for(trii_step *step, trii_optim_clip *clip, trii_vid gr
 {
     bool wide = step->values[grad].type.dtype == TRI_DTYPE_F64;
     tri_device device = device_of(step, grad);
-    tri_status st;
+    tri_status status;
 
     *factor_out = clip->factor[wide];
     if (*factor_out == TRII_NO_VALUE || device_of(step, *factor_out) == device)
@@ -123,9 +124,9 @@ static tri_status factor_for(trii_step *step, trii_optim_clip *clip, trii_vid gr
         clip->there[0] = clip->there[1] = TRII_NO_VALUE;
     clip->device = device;
     if (clip->there[wide] == TRII_NO_VALUE) {
-        st = trii_record_to(step, clip->factor[wide], device, &clip->there[wide]);
-        if (st < 0)
-            return st;
+        status = trii_record_to(step, clip->factor[wide], device, &clip->there[wide]);
+        if (status != TRI_OK)
+            return status;
         step->values[clip->there[wide]].keep = true;
     }
     *factor_out = clip->there[wide];
@@ -140,18 +141,18 @@ static tri_tensor *norm_handle(trii_step *step, const trii_vid norm[2])
     trii_attrs attrs;
 
     if (id == TRII_NO_VALUE) {
-        tri_status st;
+        tri_status status;
 
         trii_fill_attrs(&type, 0.0, &attrs);
-        st = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &id);
-        if (st < 0)
-            return trii_handle_failed(step, st);
+        status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &id);
+        if (status != TRI_OK)
+            return trii_handle_failed(step, status);
         step->values[id].keep = true;
     }
     return trii_handle_recorded(step, id);
 }
 
-/* --- what all four calls share ---------------------------------------------------------------- */
+/* --- what all four calls share -------------------------------------------- */
 
 static tri_status check_bound(const char *what, double bound, bool may_be_zero)
 {
@@ -162,20 +163,20 @@ static tri_status check_bound(const char *what, double bound, bool may_be_zero)
 }
 
 /* The failure is the step's, for there may be nobody who looks at the handle. */
-static tri_status end(trii_step *step, const char *call, tri_status st)
+static tri_status end(trii_step *step, const char *call, tri_status status)
 {
     trii_site site = trii_site_last();
 
     tri_no_grad_end();
-    if (st >= 0)
-        return st;
-    st = site.file != NULL ? TRII_FAIL_CTX(st, "%s at %s:%d", call, site.file, site.line)
-                           : TRII_FAIL_CTX(st, "%s", call);
-    trii_step_fail(step, st);
-    return st;
+    if (status == TRI_OK)
+        return status;
+    status = site.file != NULL ? TRII_FAIL_CTX(status, "%s at %s:%d", call, site.file, site.line)
+                               : TRII_FAIL_CTX(status, "%s", call);
+    trii_step_fail(step, status);
+    return status;
 }
 
-/* --- of an optimizer -------------------------------------------------------------------------- */
+/* --- of an optimizer ------------------------------------------------------ */
 
 static tri_status clip_is_current(const tri_optimizer *o, const trii_step *step)
 {
@@ -193,10 +194,10 @@ static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
 {
     *grad_out = TRII_NO_VALUE;
     if (trii_has_grad(param->tensor)) {
-        tri_status st = trii_resolve(step, param->tensor->grad, grad_out);
+        tri_status status = trii_resolve(step, param->tensor->grad, grad_out);
 
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     if (o->n_clips > 0 && *grad_out != param->clipped)
         return TRII_FAIL(TRI_ERR_STATE,
@@ -209,66 +210,66 @@ static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
 /* The first n_clips clips, as values. */
 static tri_status apply(tri_optimizer *o, trii_step *step, int n_clips, trii_vid *grad_io)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int c = 0; c < n_clips && st == TRI_OK; c++) {
+    for (int c = 0; c < n_clips && status == TRI_OK; c++) {
         trii_vid factor;
 
-        st = factor_for(step, &o->clips[c], *grad_io, &factor);
-        if (st == TRI_OK)
-            st = clip_value(step, grad_io, factor, o->clips[c].limit);
+        status = factor_for(step, &o->clips[c], *grad_io, &factor);
+        if (status == TRI_OK)
+            status = clip_value(step, grad_io, factor, o->clips[c].limit);
     }
-    return st;
+    return status;
 }
 
 tri_status trii_optimizer_clipped(tri_optimizer *o, trii_step *step, const trii_optim_param *param,
                                   trii_vid *grad_io, trii_vid *scale_out, double *limit_out)
 {
     trii_optim_clip *last = &o->clips[o->n_clips - 1];
-    tri_status st = clip_is_current(o, step);
+    tri_status status = clip_is_current(o, step);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (*grad_io != param->clipped)
         return TRII_FAIL(TRI_ERR_STATE,
                          "its gradient has changed since it was clipped: clip after the last "
                          "tri_backward");
     if (*grad_io == TRII_NO_VALUE)
         return TRI_OK;
-    st = apply(o, step, o->n_clips - 1, grad_io);
+    status = apply(o, step, o->n_clips - 1, grad_io);
     *limit_out = last->limit;
-    return st == TRI_OK ? factor_for(step, last, *grad_io, scale_out) : st;
+    return status == TRI_OK ? factor_for(step, last, *grad_io, scale_out) : status;
 }
 
 static tri_status ready(tri_optimizer *o, trii_step *step)
 {
-    tri_status st = tri_optimizer_status(o);
+    tri_status status = tri_optimizer_status(o);
 
-    if (st == TRI_OK)
-        st = clip_is_current(o, step);
-    if (st == TRI_OK && o->n_clips == TRII_CLIPS)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d clips before tri_optimizer_step",
-                       o->ops->name, TRII_CLIPS);
-    return st == TRI_OK ? trii_optimizer_settle(o, step) : st;
+    if (status == TRI_OK)
+        status = clip_is_current(o, step);
+    if (status == TRI_OK && o->n_clips == TRII_CLIPS)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d clips before tri_optimizer_step",
+                           o->ops->name, TRII_CLIPS);
+    return status == TRI_OK ? trii_optimizer_finish_unused(o, step) : status;
 }
 
 /* The gradients that the next update shall read, as the clips so far leave them (applied), or as
  * they are. */
 static tri_status gradients_to_clip(tri_optimizer *o, trii_step *step, bool applied)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < o->n_params && status == TRI_OK; i++) {
         trii_vid grad;
 
-        st = gradient_of(o, step, &o->params[i], &grad);
+        status = gradient_of(o, step, &o->params[i], &grad);
         o->grads[i] = grad;
-        if (st == TRI_OK)
+        if (status == TRI_OK)
             o->params[i].clipped = grad;
-        if (st == TRI_OK && applied && grad != TRII_NO_VALUE)
-            st = apply(o, step, o->n_clips, &o->grads[i]);
+        if (status == TRI_OK && applied && grad != TRII_NO_VALUE)
+            status = apply(o, step, o->n_clips, &o->grads[i]);
     }
-    return st;
+    return status;
 }
 
 /* Adds a clip; by norm if `norm` is not NULL. */
@@ -276,14 +277,14 @@ static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii
 {
     const trii_vid *grads = o->grads;
     trii_optim_clip clip = no_clip;
-    tri_status st = gradients_to_clip(o, step, norm != NULL);
+    tri_status status = gradients_to_clip(o, step, norm != NULL);
 
-    if (st == TRI_OK && norm != NULL)
-        st = factors_of(step, grads, o->n_params, bound, norm, &clip);
+    if (status == TRI_OK && norm != NULL)
+        status = factors_of(step, grads, o->n_params, bound, norm, &clip);
     else
         clip.limit = bound;
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     o->clip_generation = step->generation;
     o->clips[o->n_clips++] = clip;
     return TRI_OK;
@@ -291,24 +292,24 @@ static tri_status add_clip(tri_optimizer *o, trii_step *step, double bound, trii
 
 static tri_status clip_optimizer(tri_optimizer *o, trii_step *step, double bound, trii_vid *norm)
 {
-    tri_status st = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+    tri_status status = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
 
-    if (st == TRI_OK)
-        st = ready(o, step);
-    return st == TRI_OK ? add_clip(o, step, bound, norm) : st;
+    if (status == TRI_OK)
+        status = ready(o, step);
+    return status == TRI_OK ? add_clip(o, step, bound, norm) : status;
 }
 
 tri_tensor *(tri_clip_grad_norm)(tri_optimizer *o, double max_norm)
 {
     trii_step *step = trii_step_current();
     trii_vid norm[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
-    tri_status st;
+    tri_status status;
 
     if (step == NULL)
         return trii_tensor_no_memory();
     tri_no_grad_begin();
-    st = end(step, "tri_clip_grad_norm", clip_optimizer(o, step, max_norm, norm));
-    return st < 0 ? trii_handle_failed(step, st) : norm_handle(step, norm);
+    status = end(step, "tri_clip_grad_norm", clip_optimizer(o, step, max_norm, norm));
+    return status != TRI_OK ? trii_handle_failed(step, status) : norm_handle(step, norm);
 }
 
 void(tri_clip_grad_value)(tri_optimizer *o, double limit)
@@ -321,21 +322,21 @@ void(tri_clip_grad_value)(tri_optimizer *o, double limit)
     (void)end(step, "tri_clip_grad_value", clip_optimizer(o, step, limit, NULL));
 }
 
-/* --- of a scaler ------------------------------------------------------------------------------ */
+/* --- of a scaler ---------------------------------------------------------- */
 
 /* What the gradients are multiplied by, f32 and f64, and whether one of them is not finite. */
 static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid scale,
                              trii_optim_clip *clip, trii_vid *found_out)
 {
     trii_vid in[2] = {TRII_NO_VALUE, scale}, found;
-    tri_status st = total_of(step, o->grads, o->n_params, &in[0]);
+    tri_status status = total_of(step, o->grads, o->n_params, &in[0]);
 
-    if (st == TRI_OK && in[0] != TRII_NO_VALUE)
-        st = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
-    if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_loss_unscale, in, 2, NULL, &found);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK && in[0] != TRII_NO_VALUE)
+        status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_loss_unscale, in, 2, NULL, &found);
+    if (status != TRI_OK)
+        return status;
     for (int k = 0; k < 3; k++) /* something may run before they are read */
         step->values[found + k].keep = true;
     clip->factor[0] = found + 1;
@@ -347,52 +348,52 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
 /* The gradients themselves become others. */
 static tri_status unscale_now(const tri_optimizer *o, trii_step *step, trii_optim_clip *clip)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < o->n_params && status == TRI_OK; i++) {
         trii_vid grad = o->grads[i], factor;
 
         if (grad == TRII_NO_VALUE)
             continue;
-        st = factor_for(step, clip, grad, &factor);
-        if (st == TRI_OK)
-            st = clip_value(step, &grad, factor, 0.0);
-        if (st == TRI_OK)
-            st = trii_grad_bind(step, grad, o->params[i].tensor);
+        status = factor_for(step, clip, grad, &factor);
+        if (status == TRI_OK)
+            status = clip_value(step, &grad, factor, 0.0);
+        if (status == TRI_OK)
+            status = trii_grad_bind(step, grad, o->params[i].tensor);
     }
-    return st;
+    return status;
 }
 
 tri_status trii_optimizer_unscale(tri_optimizer *o, trii_step *step, trii_vid scale, bool now,
                                   trii_vid *found_out)
 {
     trii_optim_clip clip = no_clip;
-    tri_status st = tri_optimizer_status(o);
+    tri_status status = tri_optimizer_status(o);
 
-    if (st == TRI_OK)
-        st = clip_is_current(o, step);
-    if (st == TRI_OK && now && o->n_clips > 0)
-        st = TRII_FAIL(TRI_ERR_STATE, "%s: gradients were clipped before: unscale them first",
-                       o->ops->name);
-    if (st == TRI_OK)
-        st = trii_optimizer_settle(o, step);
-    if (st == TRI_OK)
-        st = gradients_to_clip(o, step, true);
-    if (st == TRI_OK)
-        st = inverse_of(o, step, scale, &clip, found_out);
-    if (st < 0 || now)
-        return st < 0 ? st : unscale_now(o, step, &clip);
+    if (status == TRI_OK)
+        status = clip_is_current(o, step);
+    if (status == TRI_OK && now && o->n_clips > 0)
+        status = TRII_FAIL(TRI_ERR_STATE, "%s: gradients were clipped before: unscale them first",
+                           o->ops->name);
+    if (status == TRI_OK)
+        status = trii_optimizer_finish_unused(o, step);
+    if (status == TRI_OK)
+        status = gradients_to_clip(o, step, true);
+    if (status == TRI_OK)
+        status = inverse_of(o, step, scale, &clip, found_out);
+    if (status != TRI_OK || now)
+        return status != TRI_OK ? status : unscale_now(o, step, &clip);
     o->clip_generation = step->generation;
     o->clips[o->n_clips++] = clip;
     return TRI_OK;
 }
 
-/* --- of a list -------------------------------------------------------------------------------- */
+/* --- of a list ------------------------------------------------------------ */
 
 static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n, trii_vid *grads)
 {
     trii_grad_hook *last = NULL;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     for (int i = 0; i < n; i++) {
         if (params[i] == NULL || trii_is_handle(params[i]))
@@ -400,17 +401,17 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
                 TRI_ERR_INVALID_ARG,
                 "element %d of the list is %s: only persistent tensors have a gradient", i,
                 params[i] == NULL ? "NULL" : "a value of a step");
-        if (params[i]->status < 0)
+        if (params[i]->status != TRI_OK)
             return tri_tensor_status(params[i]);
     }
-    for (int i = 0; i < n && st == TRI_OK; i++)
-        st = trii_hook_settle(params[i], &last, step);
-    for (int i = 0; i < n && st == TRI_OK; i++) {
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = trii_hook_finish_unused(params[i], &last, step);
+    for (int i = 0; i < n && status == TRI_OK; i++) {
         grads[i] = TRII_NO_VALUE;
         if (trii_has_grad(params[i]))
-            st = trii_resolve(step, params[i]->grad, &grads[i]);
+            status = trii_resolve(step, params[i]->grad, &grads[i]);
     }
-    return st;
+    return status;
 }
 
 /* By norm if `norm` is not NULL. */
@@ -419,45 +420,45 @@ static tri_status clip_list(trii_step *step, tri_tensor *const *params, int n, d
 {
     trii_optim_clip clip = no_clip;
     trii_vid *grads;
-    tri_status st = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
+    tri_status status = check_bound(norm != NULL ? "max_norm" : "limit", bound, norm != NULL);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (n < 0 || (n > 0 && params == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "a list of %d tensors at %s", n,
                          params == NULL ? "NULL" : "a valid address");
     grads = trii_alloc((size_t)n + 1, sizeof(*grads), "gradients to clip");
     if (grads == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = gradients_of(step, params, n, grads);
-    if (st == TRI_OK && norm != NULL)
-        st = factors_of(step, grads, n, bound, norm, &clip);
-    for (int i = 0; i < n && st == TRI_OK; i++) {
+    status = gradients_of(step, params, n, grads);
+    if (status == TRI_OK && norm != NULL)
+        status = factors_of(step, grads, n, bound, norm, &clip);
+    for (int i = 0; i < n && status == TRI_OK; i++) {
         trii_vid factor;
 
         if (grads[i] == TRII_NO_VALUE)
             continue;
-        st = factor_for(step, &clip, grads[i], &factor);
-        if (st == TRI_OK)
-            st = clip_value(step, &grads[i], factor, norm != NULL ? 0.0 : bound);
-        if (st == TRI_OK)
-            st = trii_grad_bind(step, grads[i], params[i]);
+        status = factor_for(step, &clip, grads[i], &factor);
+        if (status == TRI_OK)
+            status = clip_value(step, &grads[i], factor, norm != NULL ? 0.0 : bound);
+        if (status == TRI_OK)
+            status = trii_grad_bind(step, grads[i], params[i]);
     }
     trii_free(grads);
-    return st;
+    return status;
 }
 
 tri_tensor *(tri_clip_grad_norm_of)(tri_tensor *const *params, int n, double max_norm)
 {
     trii_step *step = trii_step_current();
     trii_vid norm[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
-    tri_status st;
+    tri_status status;
 
     if (step == NULL)
         return trii_tensor_no_memory();
     tri_no_grad_begin();
-    st = end(step, "tri_clip_grad_norm_of", clip_list(step, params, n, max_norm, norm));
-    return st < 0 ? trii_handle_failed(step, st) : norm_handle(step, norm);
+    status = end(step, "tri_clip_grad_norm_of", clip_list(step, params, n, max_norm, norm));
+    return status != TRI_OK ? trii_handle_failed(step, status) : norm_handle(step, norm);
 }
 
 void(tri_clip_grad_value_of)(tri_tensor *const *params, int n, double limit)

@@ -1,7 +1,7 @@
 /*
  * ema.c - moving averages of a model's parameters, as torch.optim.swa_utils.AveragedModel with
- * get_ema_multi_avg_fn. The averages are tensors of their own; to be used they change places with
- * the parameters.
+ * get_ema_multi_avg_fn. The averages are tensors of their own, which are swapped with the
+ * parameters to be used.
  */
 #include <string.h>
 
@@ -37,14 +37,14 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
     const tri_tensor *from = entry->tensor;
     tri_tensor *average;
     char *name;
-    tri_status st;
+    tri_status status;
 
     if (from->dtype != TRI_DTYPE_F32 && from->dtype != TRI_DTYPE_F64)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s: only f32 and f64 can be averaged",
                          entry->name, tri_dtype_name(from->dtype));
-    st = trii_tensor_create(from->dtype, from->shape, from->ndim, from->device, &average);
-    if (st < 0)
-        return st;
+    status = trii_tensor_create(from->dtype, from->shape, from->ndim, from->device, &average);
+    if (status != TRI_OK)
+        return status;
     name = trii_strdup(entry->name, "parameter name");
     if (name == NULL) {
         tri_tensor_unref(average);
@@ -58,28 +58,29 @@ static tri_status add(tri_ema *e, const tri_state_entry *entry)
 static tri_status gather(tri_ema *e, tri_module *model)
 {
     int64_t total, one = 1;
-    tri_status st = trii_module_flatten(model);
+    tri_status status = trii_module_flatten(model);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     total = tri_module_state_count(model);
     e->list = trii_alloc((size_t)total + 1, sizeof(*e->list), "averages");
     e->state = trii_alloc((size_t)total + 1, sizeof(*e->state), "averages");
     if (e->list == NULL || e->state == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < total && st == TRI_OK; i++) {
+    for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
         if (entry.parameter && !is_listed(e, entry.tensor))
-            st = add(e, &entry);
+            status = add(e, &entry);
     }
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (e->n == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the model has no parameters");
-    st = trii_tensor_create(TRI_DTYPE_I64, &one, 1, TRI_CPU(0), &e->n_averaged); /* counted here */
-    if (st < 0)
-        return st;
+    status =
+        trii_tensor_create(TRI_DTYPE_I64, &one, 1, TRI_CPU(0), &e->n_averaged); /* counted here */
+    if (status != TRI_OK)
+        return status;
     e->state[e->n].name = trii_strdup("n_averaged", "parameter name");
     e->state[e->n].tensor = e->n_averaged;
     return e->state[e->n].name != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
@@ -88,7 +89,7 @@ static tri_status gather(tri_ema *e, tri_module *model)
 tri_status tri_ema_create(tri_module *model, double decay, tri_ema **ema_out)
 {
     tri_ema *e;
-    tri_status st;
+    tri_status status;
 
     if (ema_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_ema_create: ema_out is NULL");
@@ -100,11 +101,11 @@ tri_status tri_ema_create(tri_module *model, double decay, tri_ema **ema_out)
     if (e == NULL)
         return TRI_ERR_NO_MEMORY;
     e->decay = decay;
-    st = gather(e, model);
-    if (st < 0) {
-        st = TRII_FAIL_CTX(st, "tri_ema_create");
+    status = gather(e, model);
+    if (status != TRI_OK) {
+        status = TRII_FAIL_CTX(status, "tri_ema_create");
         tri_ema_destroy(e);
-        return st;
+        return status;
     }
     *ema_out = e;
     return TRI_OK;
@@ -130,7 +131,7 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
 {
     bool first = *(const int64_t *)trii_tensor_data(e->n_averaged) == 0;
     trii_update_batch batch;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     batch.n = batch.n_states = 0;
     batch.scale = batch.skip = TRII_NO_VALUE;
@@ -140,22 +141,22 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
     batch.attrs.n_f = 2;
     batch.attrs.f[0] = 0.0;
     batch.attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it is the parameter */
-    for (int i = 0; i < e->n && st == TRI_OK; i++) {
+    for (int i = 0; i < e->n && status == TRI_OK; i++) {
         const averaged *a = &e->list[i];
         trii_vid value;
 
         if (batch.n > 0 &&
             (trii_update_is_full(&batch) || a->param->dtype != batch.tensors[0]->dtype ||
              a->param->device != batch.tensors[0]->device))
-            st = trii_update_record(&batch, step);
-        if (st == TRI_OK)
-            st = trii_resolve(step, a->param, &value);
-        if (st == TRI_OK)
-            st = trii_update_add(&batch, step, a->average, value, NULL);
-        if (st < 0)
-            st = TRII_FAIL_CTX(st, "%s", e->state[i].name);
+            status = trii_update_record(&batch, step);
+        if (status == TRI_OK)
+            status = trii_resolve(step, a->param, &value);
+        if (status == TRI_OK)
+            status = trii_update_add(&batch, step, a->average, value, NULL);
+        if (status != TRI_OK)
+            status = TRII_FAIL_CTX(status, "%s", e->state[i].name);
     }
-    return st == TRI_OK ? trii_update_record(&batch, step) : st;
+    return status == TRI_OK ? trii_update_record(&batch, step) : status;
 }
 
 /* Runs what `record` recorded. */
@@ -163,7 +164,7 @@ static tri_status run(tri_ema *e, const char *call,
                       tri_status (*record)(tri_ema *e, trii_step *step))
 {
     trii_step *step = trii_step_current();
-    tri_status st;
+    tri_status status;
 
     if (e == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
@@ -172,51 +173,51 @@ static tri_status run(tri_ema *e, const char *call,
     for (int i = 0; i < e->n; i++) { /* the averages go where their parameters went */
         if (e->list[i].average->device == e->list[i].param->device)
             continue;
-        st = trii_tensor_send(e->list[i].average, e->list[i].param->device);
-        if (st < 0)
-            return TRII_FAIL_CTX(st, "%s", call);
+        status = trii_tensor_send(e->list[i].average, e->list[i].param->device);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "%s", call);
     }
     tri_no_grad_begin();
-    st = record(e, step);
+    status = record(e, step);
     tri_no_grad_end();
-    st = st < 0 ? TRII_FAIL_CTX(st, "%s", call) : trii_step_run(step);
-    if (st == TRI_OK)
+    status = status != TRI_OK ? TRII_FAIL_CTX(status, "%s", call) : trii_step_run(step);
+    if (status == TRI_OK)
         return TRI_OK;
-    trii_step_fail(step, st); /* some without the others must not run when the step ends */
+    trii_step_fail(step, status); /* some without the others must not run when the step ends */
     return trii_step_run(step);
 }
 
 tri_status tri_ema_update(tri_ema *e)
 {
-    tri_status st = run(e, "tri_ema_update", record_averages);
+    tri_status status = run(e, "tri_ema_update", record_averages);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         ++*(int64_t *)trii_tensor_data(e->n_averaged);
-    return st;
+    return status;
 }
 
 static tri_status record_swap(tri_ema *e, trii_step *step)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < e->n && st == TRI_OK; i++) {
+    for (int i = 0; i < e->n && status == TRI_OK; i++) {
         trii_vid param, average;
 
-        st = trii_resolve(step, e->list[i].param, &param);
-        if (st == TRI_OK)
-            st = trii_resolve(step, e->list[i].average, &average);
-        if (st == TRI_OK)
-            st = trii_record_values(step, &trii_op_copy, &param, 1, NULL, &param);
-        if (st == TRI_OK)
-            st = trii_record_values(step, &trii_op_copy, &average, 1, NULL, &average);
-        if (st == TRI_OK)
-            st = trii_bind(step, param, e->list[i].average);
-        if (st == TRI_OK)
-            st = trii_bind(step, average, e->list[i].param);
-        if (st < 0)
-            st = TRII_FAIL_CTX(st, "%s", e->state[i].name);
+        status = trii_resolve(step, e->list[i].param, &param);
+        if (status == TRI_OK)
+            status = trii_resolve(step, e->list[i].average, &average);
+        if (status == TRI_OK)
+            status = trii_record_values(step, &trii_op_copy, &param, 1, NULL, &param);
+        if (status == TRI_OK)
+            status = trii_record_values(step, &trii_op_copy, &average, 1, NULL, &average);
+        if (status == TRI_OK)
+            status = trii_bind(step, param, e->list[i].average);
+        if (status == TRI_OK)
+            status = trii_bind(step, average, e->list[i].param);
+        if (status != TRI_OK)
+            status = TRII_FAIL_CTX(status, "%s", e->state[i].name);
     }
-    return st;
+    return status;
 }
 
 tri_status tri_ema_swap(tri_ema *e)

@@ -1,7 +1,7 @@
 /*
- * grad_scaler.c - loss scaling, as torch.amp.GradScaler. The scale, how long it has not changed and
- * what was found of each optimizer's gradients are tensors, so that nothing waits for a decision:
- * the update reads it (TRII_UPDATE_SKIPS), and the next scale is computed from it.
+ * grad_scaler.c - loss scaling, as torch.amp.GradScaler. The scale, the steps since it last
+ * changed, and whether an optimizer's gradients are finite are all tensors, so that nothing waits
+ * for a decision: the update reads it (TRII_UPDATE_SKIPS), and the next scale is computed from it.
  */
 #include <math.h>
 
@@ -33,7 +33,7 @@ struct tri_grad_scaler {
     int n;
 };
 
-/* --- making --------------------------------------------------------------------------------- */
+/* --- making --------------------------------------------------------------- */
 
 static tri_status check(const tri_grad_scaler *s, double scale)
 {
@@ -54,15 +54,15 @@ static tri_status check(const tri_grad_scaler *s, double scale)
 
 static tri_status scalar(tri_dtype dtype, double value, tri_tensor **tensor_out)
 {
-    tri_status st = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), tensor_out);
+    tri_status status = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), tensor_out);
 
-    return st == TRI_OK && value != 0 ? tri_init_constant(*tensor_out, value) : st;
+    return status == TRI_OK && value != 0 ? tri_init_constant(*tensor_out, value) : status;
 }
 
 static tri_status make(tri_grad_scaler *s, const tri_grad_scaler_options *opt)
 {
     double scale = trii_option(opt->init_scale, 65536);
-    tri_status st;
+    tri_status status;
 
     s->disabled = opt->disabled;
     s->growth_factor = trii_option(opt->growth_factor, 2);
@@ -70,17 +70,17 @@ static tri_status make(tri_grad_scaler *s, const tri_grad_scaler_options *opt)
     s->growth_interval = opt->growth_interval != 0 ? opt->growth_interval : 2000;
     if (s->disabled)
         return TRI_OK;
-    st = check(s, scale);
-    if (st == TRI_OK)
-        st = scalar(TRI_DTYPE_F32, scale, &s->scale);
-    return st == TRI_OK ? scalar(TRI_DTYPE_I64, 0, &s->tracker) : st;
+    status = check(s, scale);
+    if (status == TRI_OK)
+        status = scalar(TRI_DTYPE_F32, scale, &s->scale);
+    return status == TRI_OK ? scalar(TRI_DTYPE_I64, 0, &s->tracker) : status;
 }
 
 tri_status tri_grad_scaler_create(const tri_grad_scaler_options *opt, tri_grad_scaler **scaler_out)
 {
     static const tri_grad_scaler_options defaults;
     tri_grad_scaler *s;
-    tri_status st;
+    tri_status status;
 
     if (scaler_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_grad_scaler_create: scaler_out is NULL");
@@ -88,11 +88,11 @@ tri_status tri_grad_scaler_create(const tri_grad_scaler_options *opt, tri_grad_s
     s = trii_alloc(1, sizeof(*s), "gradient scaler");
     if (s == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = make(s, opt != NULL ? opt : &defaults);
-    if (st < 0) {
-        st = TRII_FAIL_CTX(st, "tri_grad_scaler_create");
+    status = make(s, opt != NULL ? opt : &defaults);
+    if (status != TRI_OK) {
+        status = TRII_FAIL_CTX(status, "tri_grad_scaler_create");
         tri_grad_scaler_destroy(s);
-        return st;
+        return status;
     }
     *scaler_out = s;
     return TRI_OK;
@@ -109,46 +109,46 @@ void tri_grad_scaler_destroy(tri_grad_scaler *s)
     trii_free(s);
 }
 
-/* --- the loss ------------------------------------------------------------------------------- */
+/* --- the loss ------------------------------------------------------------- */
 
 static tri_status scale_loss(trii_step *step, const tri_grad_scaler *s, tri_tensor *loss,
                              trii_vid *out)
 {
     trii_vid in[2];
-    tri_status st;
+    tri_status status;
 
     if (loss == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "loss is NULL");
-    st = trii_resolve(step, loss, &in[0]);
-    if (st == TRI_OK)
-        st = trii_resolve(step, s->scale, &in[1]);
-    if (st == TRI_OK)
-        st = trii_record_to(step, in[1], step->values[in[0]].type.device, &in[1]);
-    if (st == TRI_OK && step->values[in[0]].type.dtype == TRI_DTYPE_F64) {
+    status = trii_resolve(step, loss, &in[0]);
+    if (status == TRI_OK)
+        status = trii_resolve(step, s->scale, &in[1]);
+    if (status == TRI_OK)
+        status = trii_record_to(step, in[1], step->values[in[0]].type.device, &in[1]);
+    if (status == TRI_OK && step->values[in[0]].type.dtype == TRI_DTYPE_F64) {
         const trii_attrs wide = {.n_i = 1, .i = {TRI_DTYPE_F64}};
 
-        st = trii_record_values(step, &trii_op_cast, &in[1], 1, &wide, &in[1]);
+        status = trii_record_values(step, &trii_op_cast, &in[1], 1, &wide, &in[1]);
     }
-    return st == TRI_OK ? trii_record_values(step, &trii_op_mul, in, 2, NULL, out) : st;
+    return status == TRI_OK ? trii_record_values(step, &trii_op_mul, in, 2, NULL, out) : status;
 }
 
 tri_tensor *(tri_grad_scaler_scale)(tri_grad_scaler *s, tri_tensor *loss)
 {
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status st;
+    tri_status status;
 
     if (step == NULL)
         return trii_tensor_no_memory();
     if (s != NULL && s->disabled && loss != NULL)
         return loss;
-    st = s != NULL ? scale_loss(step, s, loss, &out)
-                   : TRII_FAIL(TRI_ERR_INVALID_ARG, "scaler is NULL");
-    return st < 0 ? trii_handle_refused(step, "grad_scaler_scale", &loss, 1, st)
-                  : trii_handle_recorded(step, out);
+    status = s != NULL ? scale_loss(step, s, loss, &out)
+                       : TRII_FAIL(TRI_ERR_INVALID_ARG, "scaler is NULL");
+    return status != TRI_OK ? trii_handle_refused(step, "grad_scaler_scale", &loss, 1, status)
+                            : trii_handle_recorded(step, out);
 }
 
-/* --- optimizers ----------------------------------------------------------------------------- */
+/* --- optimizers ----------------------------------------------------------- */
 
 /* What was unscaled in a step that has failed was not: its flag has never been written. */
 static void look_again(scaled *of, const trii_step *step)
@@ -177,12 +177,12 @@ static tri_status find(tri_grad_scaler *s, const tri_optimizer *o, const trii_st
                          "more than %d optimizers before tri_grad_scaler_update", MAX_OPTIMIZERS);
     *out = &s->list[free_one];
     if (free_one == s->n) {
-        tri_status st = scalar(TRI_DTYPE_F32, -1, &(*out)->found);
+        tri_status status = scalar(TRI_DTYPE_F32, -1, &(*out)->found);
 
-        if (st < 0) {
+        if (status != TRI_OK) {
             tri_tensor_unref((*out)->found);
             (*out)->found = NULL;
-            return st;
+            return status;
         }
         s->n++;
     }
@@ -195,14 +195,14 @@ static tri_status unscale(const tri_grad_scaler *s, scaled *of, tri_optimizer *o
                           bool now)
 {
     trii_vid scale, found;
-    tri_status st = trii_resolve(step, s->scale, &scale);
+    tri_status status = trii_resolve(step, s->scale, &scale);
 
-    if (st == TRI_OK)
-        st = trii_optimizer_unscale(o, step, scale, now, &found);
-    if (st == TRI_OK)
-        st = trii_bind(step, found, of->found);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK)
+        status = trii_optimizer_unscale(o, step, scale, now, &found);
+    if (status == TRI_OK)
+        status = trii_bind(step, found, of->found);
+    if (status != TRI_OK)
+        return status;
     of->stage = UNSCALED;
     of->generation = step->generation;
     return TRI_OK;
@@ -211,16 +211,16 @@ static tri_status unscale(const tri_grad_scaler *s, scaled *of, tri_optimizer *o
 static tri_status unscale_once(tri_grad_scaler *s, tri_optimizer *o, trii_step *step)
 {
     scaled *of;
-    tri_status st = s == NULL || o == NULL ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL",
-                                                       s == NULL ? "scaler" : "optimizer")
-                                           : tri_optimizer_status(o);
+    tri_status status = s == NULL || o == NULL ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is NULL",
+                                                           s == NULL ? "scaler" : "optimizer")
+                                               : tri_optimizer_status(o);
 
-    if (st == TRI_OK)
-        st = find(s, o, step, &of);
-    if (st == TRI_OK && of->stage != READY)
-        st = TRII_FAIL(TRI_ERR_STATE, "the optimizer %s since the last tri_grad_scaler_update",
-                       of->stage == STEPPED ? "has stepped" : "was unscaled already");
-    return st == TRI_OK ? unscale(s, of, o, step, true) : st;
+    if (status == TRI_OK)
+        status = find(s, o, step, &of);
+    if (status == TRI_OK && of->stage != READY)
+        status = TRII_FAIL(TRI_ERR_STATE, "the optimizer %s since the last tri_grad_scaler_update",
+                           of->stage == STEPPED ? "has stepped" : "was unscaled already");
+    return status == TRI_OK ? unscale(s, of, o, step, true) : status;
 }
 
 /* The failure of a function that has nowhere to return it is the step's. */
@@ -228,27 +228,27 @@ void(tri_grad_scaler_unscale)(tri_grad_scaler *s, tri_optimizer *o)
 {
     trii_step *step = trii_step_current();
     trii_site site = trii_site_last();
-    tri_status st;
+    tri_status status;
 
     if (step == NULL || (s != NULL && s->disabled))
         return;
     tri_no_grad_begin();
-    st = unscale_once(s, o, step);
+    status = unscale_once(s, o, step);
     tri_no_grad_end();
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return;
-    st = site.file != NULL
-             ? TRII_FAIL_CTX(st, "tri_grad_scaler_unscale at %s:%d", site.file, site.line)
-             : TRII_FAIL_CTX(st, "tri_grad_scaler_unscale");
-    trii_step_fail(step, st);
+    status = site.file != NULL
+                 ? TRII_FAIL_CTX(status, "tri_grad_scaler_unscale at %s:%d", site.file, site.line)
+                 : TRII_FAIL_CTX(status, "tri_grad_scaler_unscale");
+    trii_step_fail(step, status);
 }
 
 static tri_status prepare(tri_grad_scaler *s, tri_optimizer *o, trii_step *step, scaled **of_out)
 {
-    tri_status st = find(s, o, step, of_out);
+    tri_status status = find(s, o, step, of_out);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if ((*of_out)->stage == STEPPED)
         return TRII_FAIL(TRI_ERR_STATE, "a second time before tri_grad_scaler_update");
     if ((*of_out)->stage == UNSCALED && (*of_out)->generation != step->generation)
@@ -258,61 +258,61 @@ static tri_status prepare(tri_grad_scaler *s, tri_optimizer *o, trii_step *step,
     if ((*of_out)->stage == UNSCALED)
         return TRI_OK;
     tri_no_grad_begin();
-    st = unscale(s, *of_out, o, step, false);
+    status = unscale(s, *of_out, o, step, false);
     tri_no_grad_end();
-    return st;
+    return status;
 }
 
 tri_status(tri_grad_scaler_step)(tri_grad_scaler *s, tri_optimizer *o)
 {
     trii_step *step;
     scaled *of = NULL;
-    tri_status st;
+    tri_status status;
 
     if (s == NULL || o == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_grad_scaler_step: %s is NULL",
                          s == NULL ? "scaler" : "optimizer");
-    st = tri_optimizer_status(o);
-    if (st < 0 || s->disabled)
-        return st < 0 ? st : trii_optimizer_step_unless(o, NULL);
+    status = tri_optimizer_status(o);
+    if (status != TRI_OK || s->disabled)
+        return status != TRI_OK ? status : trii_optimizer_step_unless(o, NULL);
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = prepare(s, o, step, &of);
-    if (st == TRI_OK) {
-        st = trii_optimizer_step_unless(o, of->found);
-        of->stage = st == TRI_OK ? STEPPED : READY;
-        return st;
+    status = prepare(s, o, step, &of);
+    if (status == TRI_OK) {
+        status = trii_optimizer_step_unless(o, of->found);
+        of->stage = status == TRI_OK ? STEPPED : READY;
+        return status;
     }
-    st = TRII_FAIL_CTX(st, "tri_grad_scaler_step");
-    trii_step_fail(step, st); /* what was recorded must not run when the step ends */
+    status = TRII_FAIL_CTX(status, "tri_grad_scaler_step");
+    trii_step_fail(step, status); /* what was recorded must not run when the step ends */
     return trii_step_run(step);
 }
 
-/* --- the next scale ------------------------------------------------------------------------- */
+/* --- the next scale ------------------------------------------------------- */
 
 static tri_status record_next(const tri_grad_scaler *s, trii_step *step, scaled *const *used, int n)
 {
     const trii_attrs attrs = {
         .n_i = 1, .i = {s->growth_interval}, .n_f = 2, .f = {s->growth_factor, s->backoff_factor}};
     trii_vid in[2 + MAX_OPTIMIZERS], out = TRII_NO_VALUE;
-    tri_status st = trii_resolve(step, s->scale, &in[0]);
+    tri_status status = trii_resolve(step, s->scale, &in[0]);
 
-    if (st == TRI_OK)
-        st = trii_resolve(step, s->tracker, &in[1]);
-    for (int i = 0; i < n && st == TRI_OK; i++)
-        st = trii_resolve(step, used[i]->found, &in[2 + i]);
-    if (st == TRI_OK)
-        st = trii_record_values(step, &trii_op_loss_rescale, in, 2 + n, &attrs, &out);
-    if (st == TRI_OK) {
+    if (status == TRI_OK)
+        status = trii_resolve(step, s->tracker, &in[1]);
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = trii_resolve(step, used[i]->found, &in[2 + i]);
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_loss_rescale, in, 2 + n, &attrs, &out);
+    if (status == TRI_OK) {
         (void)trii_handle_recorded(step, out); /* eager mode runs it now */
-        st = trii_bind(step, out, s->scale);
+        status = trii_bind(step, out, s->scale);
     }
-    if (st == TRI_OK)
-        st = trii_bind(step, out + 1, s->tracker);
-    for (int i = 0; i < n && st == TRI_OK; i++)
-        st = trii_bind(step, out + 2 + i, used[i]->found);
-    return st;
+    if (status == TRI_OK)
+        status = trii_bind(step, out + 1, s->tracker);
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = trii_bind(step, out + 2 + i, used[i]->found);
+    return status;
 }
 
 tri_status(tri_grad_scaler_update)(tri_grad_scaler *s)
@@ -320,7 +320,7 @@ tri_status(tri_grad_scaler_update)(tri_grad_scaler *s)
     trii_step *step = trii_step_current();
     scaled *used[MAX_OPTIMIZERS];
     int n = 0;
-    tri_status st;
+    tri_status status;
 
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_grad_scaler_update: scaler is NULL");
@@ -338,15 +338,15 @@ tri_status(tri_grad_scaler_update)(tri_grad_scaler *s)
                          "tri_grad_scaler_update: no optimizer has looked at its gradients: "
                          "tri_grad_scaler_step comes before");
     tri_no_grad_begin();
-    st = record_next(s, step, used, n);
+    status = record_next(s, step, used, n);
     tri_no_grad_end();
     for (int i = 0; i < n; i++)
         used[i]->stage = READY;
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return TRI_OK;
-    st = TRII_FAIL_CTX(st, "tri_grad_scaler_update");
-    trii_step_fail(step, st);
-    return st;
+    status = TRII_FAIL_CTX(status, "tri_grad_scaler_update");
+    trii_step_fail(step, status);
+    return status;
 }
 
 double tri_grad_scaler_get_scale(tri_grad_scaler *s)
@@ -360,7 +360,7 @@ double tri_grad_scaler_get_scale(tri_grad_scaler *s)
     return tri_item_get(s->scale, &value) == TRI_OK ? value : (double)NAN;
 }
 
-/* --- state ---------------------------------------------------------------------------------- */
+/* --- state ---------------------------------------------------------------- */
 
 int64_t tri_grad_scaler_state_count(const tri_grad_scaler *s)
 {

@@ -416,7 +416,7 @@ static void a_disabled_one_does_nothing(void **state)
     tri_tensor_unref(p);
 }
 
-/* --- a model ---------------------------------------------------------------------------------- */
+/* --- a model -------------------------------------------------------------- */
 
 enum { SAMPLES = 64, FEATURES = 16 };
 

@@ -9,7 +9,7 @@
 #include "testing/nn_golden.h"
 #include "testing/optim_problem.h"
 
-/* --- SGD ------------------------------------------------------------------------------------ */
+/* --- SGD ------------------------------------------------------------------ */
 
 static tri_sgd_options options_of(const struct golden_sgd *g)
 {
@@ -226,7 +226,7 @@ static void a_failed_step_is_no_update(void **state)
     problem_destroy(&p);
 }
 
-/* --- schedules ------------------------------------------------------------------------------ */
+/* --- schedules ------------------------------------------------------------ */
 
 static void cosine_is_that_of_torch(void **state)
 {

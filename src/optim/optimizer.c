@@ -18,7 +18,7 @@
 #include "graph/ops/table.h"
 #include "nn/module.h"
 
-/* --- making --------------------------------------------------------------------------------- */
+/* --- making --------------------------------------------------------------- */
 
 static char *joined(const char *first, const char *second)
 {
@@ -67,7 +67,7 @@ static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, 
                          "%s: %s is a value of a step; only persistent tensors (parameters, "
                          "tri_tensor_create) can be updated",
                          o->ops->name, name);
-    if (tensor->status < 0)
+    if (tensor->status != TRI_OK)
         return tri_tensor_status(tensor);
     if (tensor->dtype != TRI_DTYPE_F32 && tensor->dtype != TRI_DTYPE_F64)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s is %s: only f32 and f64 can be updated",
@@ -79,10 +79,10 @@ static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, 
 static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *name, int group)
 {
     trii_optim_param *param;
-    tri_status st = check_param(o, tensor, name);
+    tri_status status = check_param(o, tensor, name);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < o->n_params; i++) {
         if (o->params[i].tensor != tensor)
             continue;
@@ -92,15 +92,15 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
                          "%s: %s of group %d is %s of group %d: a tensor can be in one group only",
                          o->ops->name, name, group, o->params[i].name, o->params[i].group);
     }
-    st = trii_array_grow(&o->params, &o->cap_params, o->n_params, 64, sizeof(*o->params),
-                         "optimizer parameters");
-    if (st < 0)
-        return st;
+    status = trii_array_grow(&o->params, &o->cap_params, o->n_params, 64, sizeof(*o->params),
+                             "optimizer parameters");
+    if (status != TRI_OK)
+        return status;
     param = &o->params[o->n_params];
     *param = (trii_optim_param){.group = group, .clipped = TRII_NO_VALUE};
-    st = name_param(o, param, name);
-    if (st < 0)
-        return st;
+    status = name_param(o, param, name);
+    if (status != TRI_OK)
+        return status;
     param->tensor = tri_tensor_ref(tensor);
     o->n_params++;
     return TRI_OK;
@@ -109,39 +109,39 @@ static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *na
 static tri_status add_model(tri_optimizer *o, tri_module *model, int group)
 {
     int64_t total;
-    tri_status st;
+    tri_status status;
 
     if (model == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the model is NULL", o->ops->name);
-    st = trii_module_flatten(model);
-    if (st < 0)
-        return st;
+    status = trii_module_flatten(model);
+    if (status != TRI_OK)
+        return status;
     total = tri_module_state_count(model);
-    for (int64_t i = 0; i < total && st == TRI_OK; i++) {
+    for (int64_t i = 0; i < total && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(model, i);
 
         if (entry.parameter)
-            st = add_param(o, entry.tensor, entry.name, group);
+            status = add_param(o, entry.tensor, entry.name, group);
     }
-    return st;
+    return status;
 }
 
 static tri_status add_list(tri_optimizer *o, const tri_param_group *from, int group)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (from->n_params < 0 || (from->n_params > 0 && from->params == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group %d: a list of %d parameters at %s",
                          o->ops->name, group, from->n_params,
                          from->params == NULL ? "NULL" : "a valid address");
-    for (int i = 0; i < from->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < from->n_params && status == TRI_OK; i++) {
         char number[32];
         const char *name = from->names != NULL ? from->names[i] : NULL;
 
         snprintf(number, sizeof(number), "param_%d", o->n_params);
-        st = add_param(o, from->params[i], name != NULL ? name : number, group);
+        status = add_param(o, from->params[i], name != NULL ? name : number, group);
     }
-    return st;
+    return status;
 }
 
 static tri_status add_group(tri_optimizer *o, const trii_optim_recipe *recipe,
@@ -177,14 +177,15 @@ static tri_status add_states(tri_optimizer *o, const trii_optim_recipe *recipe, 
 
         for (int s = 0; s < n_states; s++) {
             tri_state_entry *listed = &o->state[o->n_state];
-            tri_status st;
+            tri_status status;
 
-            st = trii_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim,
-                                    param->tensor->device, &param->state[s]);
-            if (st == TRI_OK && recipe->state_value != 0.0)
-                st = tri_init_constant(param->state[s], recipe->state_value);
-            if (st < 0)
-                return TRII_FAIL_CTX(st, "%s of %s", recipe->state_names[s], param->name);
+            status =
+                trii_tensor_create(param->tensor->dtype, param->tensor->shape, param->tensor->ndim,
+                                   param->tensor->device, &param->state[s]);
+            if (status == TRI_OK && recipe->state_value != 0.0)
+                status = tri_init_constant(param->state[s], recipe->state_value);
+            if (status != TRI_OK)
+                return TRII_FAIL_CTX(status, "%s of %s", recipe->state_names[s], param->name);
             listed->name = joined(param->name, recipe->state_names[s]);
             if (listed->name == NULL)
                 return TRI_ERR_NO_MEMORY;
@@ -199,7 +200,7 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
                          const tri_param_group *groups, int n_groups)
 {
     int64_t n;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (groups == NULL || n_groups < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s_of: groups at %p, n is %d: there must be a group",
@@ -207,22 +208,22 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
     o->groups = trii_alloc((size_t)n_groups, sizeof(*o->groups), "optimizer groups");
     if (o->groups == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int g = 0; g < n_groups && st == TRI_OK; g++)
-        st = add_group(o, recipe, &groups[g]);
-    if (st < 0)
-        return st;
+    for (int g = 0; g < n_groups && status == TRI_OK; g++)
+        status = add_group(o, recipe, &groups[g]);
+    if (status != TRI_OK)
+        return status;
     n = o->n_params;
     if (n == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there are no parameters", o->ops->name);
-    st = add_states(o, recipe, trii_update_states(o->ops->rule, o->flags));
-    if (st < 0)
-        return st;
+    status = add_states(o, recipe, trii_update_states(o->ops->rule, o->flags));
+    if (status != TRI_OK)
+        return status;
     o->grads = trii_alloc((size_t)n, sizeof(*o->grads), "optimizer gradients");
     if (o->grads == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = trii_tensor_create(TRI_DTYPE_I64, &n, 1, TRI_CPU(0), &o->updates); /* counted here */
-    if (st < 0)
-        return st;
+    status = trii_tensor_create(TRI_DTYPE_I64, &n, 1, TRI_CPU(0), &o->updates); /* counted here */
+    if (status != TRI_OK)
+        return status;
     o->state[o->n_state].name = trii_strdup("step", "optimizer state name");
     if (o->state[o->n_state].name == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -234,15 +235,15 @@ tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_
                                      int n_groups)
 {
     tri_optimizer *o = trii_alloc(1, sizeof(*o), "optimizer");
-    tri_status st;
+    tri_status status;
 
     if (o == NULL)
         return &trii_optimizer_out_of_memory;
     o->ops = recipe->ops;
     o->flags = recipe->flags;
-    st = gather(o, recipe, groups, n_groups);
-    if (st < 0)
-        trii_optimizer_fail(o, st);
+    status = gather(o, recipe, groups, n_groups);
+    if (status != TRI_OK)
+        trii_optimizer_fail(o, status);
     else
         trii_optimizer_check(o);
     return o;
@@ -269,19 +270,19 @@ void tri_optimizer_destroy(tri_optimizer *o)
     trii_free(o);
 }
 
-/* --- the step ------------------------------------------------------------------------------- */
+/* --- the step ------------------------------------------------------------- */
 
 tri_status trii_update_add(trii_update_batch *b, trii_step *step, tri_tensor *tensor, trii_vid grad,
                            tri_tensor *const *states)
 {
     trii_vid *in = b->in + b->n * (2 + b->n_states);
-    tri_status st = trii_resolve(step, tensor, &in[0]);
+    tri_status status = trii_resolve(step, tensor, &in[0]);
 
     in[1] = grad;
-    for (int s = 0; s < b->n_states && st == TRI_OK; s++)
-        st = trii_resolve(step, states[s], &in[2 + s]);
-    if (st < 0)
-        return st;
+    for (int s = 0; s < b->n_states && status == TRI_OK; s++)
+        status = trii_resolve(step, states[s], &in[2 + s]);
+    if (status != TRI_OK)
+        return status;
     b->tensors[b->n] = tensor;
     b->states[b->n++] = states;
     return TRI_OK;
@@ -291,7 +292,7 @@ tri_status trii_update_record(trii_update_batch *b, trii_step *step)
 {
     int n = b->n, n_in;
     trii_vid out;
-    tri_status st;
+    tri_status status;
 
     b->n = 0;
     if (n == 0)
@@ -301,15 +302,15 @@ tri_status trii_update_record(trii_update_batch *b, trii_step *step)
         b->in[n_in++] = b->scale;
     if (b->skip != TRII_NO_VALUE)
         b->in[n_in++] = b->skip;
-    st = trii_record_values(step, &trii_op_update, b->in, n_in, &b->attrs, &out);
-    if (st == TRI_OK)
+    status = trii_record_values(step, &trii_op_update, b->in, n_in, &b->attrs, &out);
+    if (status == TRI_OK)
         (void)trii_handle_recorded(step, out); /* eager mode runs it now */
-    for (int t = 0; t < n && st == TRI_OK; t++) {
-        st = trii_bind(step, out++, b->tensors[t]);
-        for (int s = 0; s < b->n_states && st == TRI_OK; s++)
-            st = trii_bind(step, out++, b->states[t][s]);
+    for (int t = 0; t < n && status == TRI_OK; t++) {
+        status = trii_bind(step, out++, b->tensors[t]);
+        for (int s = 0; s < b->n_states && status == TRI_OK; s++)
+            status = trii_bind(step, out++, b->states[t][s]);
     }
-    return st;
+    return status;
 }
 
 /* What parameters must share to be updated by one node. */
@@ -340,10 +341,10 @@ typedef struct recording {
 /* Records the batch; the next one begins at parameter `next`. */
 static tri_status flush(recording *r, int next)
 {
-    tri_status st = trii_update_record(&r->batch, r->step);
+    tri_status status = trii_update_record(&r->batch, r->step);
 
-    if (st < 0)
-        return TRII_FAIL_CTX(st, "update of %s and others", r->o->params[r->first].name);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "update of %s and others", r->o->params[r->first].name);
     for (int i = r->first; i < next; i++)
         r->o->params[i].recorded = r->o->params[i].adding;
     r->first = next;
@@ -353,14 +354,15 @@ static tri_status flush(recording *r, int next)
 /* What the scaler found, where the batch is updated. */
 static tri_status find_skip(recording *r, tri_device device)
 {
-    tri_status st;
+    tri_status status;
 
     r->batch.skip = TRII_NO_VALUE;
     if (TRII_LIKELY(r->o->found == NULL))
         return TRI_OK;
     r->batch.attrs.i[1] |= TRII_UPDATE_SKIPS;
-    st = trii_resolve(r->step, r->o->found, &r->batch.skip);
-    return st == TRI_OK ? trii_record_to(r->step, r->batch.skip, device, &r->batch.skip) : st;
+    status = trii_resolve(r->step, r->o->found, &r->batch.skip);
+    return status == TRI_OK ? trii_record_to(r->step, r->batch.skip, device, &r->batch.skip)
+                            : status;
 }
 
 static tri_status begin_batch(recording *r, const likeness *like)
@@ -386,22 +388,22 @@ static tri_status record_update(recording *r, int i, int64_t updates)
     trii_vid grad = TRII_NO_VALUE;
     likeness like = {param->group,         updates, TRII_NO_VALUE, 0.0, param->tensor->dtype,
                      param->tensor->device};
-    tri_status st = trii_grad_consume(r->step, param->tensor, &grad);
+    tri_status status = trii_grad_consume(r->step, param->tensor, &grad);
 
-    if (st == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
-        st = trii_optimizer_clipped(r->o, r->step, param, &grad, &like.scale, &like.limit);
-    if (st == TRI_OK && grad != TRII_NO_VALUE && r->batch.n > 0 &&
+    if (status == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
+        status = trii_optimizer_clipped(r->o, r->step, param, &grad, &like.scale, &like.limit);
+    if (status == TRI_OK && grad != TRII_NO_VALUE && r->batch.n > 0 &&
         (!is_like(&like, &r->like) || trii_update_is_full(&r->batch)))
-        st = flush(r, i);
-    if (st < 0 || grad == TRII_NO_VALUE)
-        return st;
+        status = flush(r, i);
+    if (status != TRI_OK || grad == TRII_NO_VALUE)
+        return status;
     r->any = true;
     if (r->batch.n == 0)
-        st = begin_batch(r, &like);
-    if (st == TRI_OK)
-        st = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
-    param->adding = st == TRI_OK;
-    return st;
+        status = begin_batch(r, &like);
+    if (status == TRI_OK)
+        status = trii_update_add(&r->batch, r->step, param->tensor, grad, param->state);
+    param->adding = status == TRI_OK;
+    return status;
 }
 
 /* Parameters stay as they are, and a loop that forgot its backward pass would never know why. */
@@ -432,10 +434,10 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
     for (int i = 0; i < o->n_params; i++)
         o->params[i].recorded = o->params[i].adding = false;
     for (int i = 0; i < o->n_params; i++) {
-        tri_status st = record_update(&r, i, updates[i]);
+        tri_status status = record_update(&r, i, updates[i]);
 
-        if (st < 0)
-            return TRII_FAIL_CTX(st, "update of %s", o->params[i].name);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "update of %s", o->params[i].name);
     }
     if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK)
         warn_of_no_gradient(o);
@@ -455,64 +457,64 @@ static void count_updates(tri_optimizer *o)
 /* The state goes where its parameter went (tri_module_to). */
 static tri_status follow(const tri_optimizer *o)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < o->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < o->n_params && status == TRI_OK; i++) {
         const trii_optim_param *param = &o->params[i];
 
         if (TRII_LIKELY(param->state[0] == NULL ||
                         param->state[0]->device == param->tensor->device))
             continue;
-        for (int s = 0; s < TRII_UPDATE_STATES && st == TRI_OK; s++) {
+        for (int s = 0; s < TRII_UPDATE_STATES && status == TRI_OK; s++) {
             if (param->state[s] != NULL)
-                st = trii_tensor_send(param->state[s], param->tensor->device);
+                status = trii_tensor_send(param->state[s], param->tensor->device);
         }
     }
-    return st;
+    return status;
 }
 
 static tri_status update(tri_optimizer *o, trii_step *step)
 {
-    tri_status st = trii_optimizer_settle(o, step);
+    tri_status status = trii_optimizer_finish_unused(o, step);
 
-    if (st == TRI_OK)
-        st = follow(o);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK)
+        status = follow(o);
+    if (status != TRI_OK)
+        return status;
     tri_no_grad_begin();
-    st = record_updates(o, step);
+    status = record_updates(o, step);
     tri_no_grad_end();
-    if (st < 0) {
+    if (status != TRI_OK) {
         if (step->first_pending == step->n_nodes) /* in eager mode those before it have run */
             count_updates(o);
-        return st;
+        return status;
     }
     trii_step_count_update(step);
-    st = trii_step_run(step);
-    if (st == TRI_OK)
+    status = trii_step_run(step);
+    if (status == TRI_OK)
         count_updates(o);
-    return st;
+    return status;
 }
 
 tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
 {
     trii_step *step;
-    tri_status st = tri_optimizer_status(o);
+    tri_status status = tri_optimizer_status(o);
 
     if (o == NULL)
-        return trii_contents_fail(st, "tri_optimizer_step");
-    if (st < 0)
-        return st;
+        return trii_contents_fail(status, "tri_optimizer_step");
+    if (status != TRI_OK)
+        return status;
     step = trii_step_current();
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
     o->found = found;
-    st = update(o, step);
+    status = update(o, step);
     o->found = NULL;
     o->n_clips = 0;
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return TRI_OK;
-    trii_step_fail(step, st); /* what was recorded must not run when the step ends */
+    trii_step_fail(step, status); /* what was recorded must not run when the step ends */
     return trii_step_run(step);
 }
 
@@ -529,7 +531,7 @@ void tri_optimizer_zero_grad(tri_optimizer *o)
         o->n_clips = 0;
 }
 
-/* --- state ---------------------------------------------------------------------------------- */
+/* --- state ---------------------------------------------------------------- */
 
 int64_t tri_optimizer_state_count(tri_optimizer *o)
 {

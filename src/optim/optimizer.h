@@ -98,9 +98,9 @@ tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
                                   trii_vid *scale_out, double *limit_out) TRI_MUST_CHECK;
 /* The hooks' last word on which parameters have a gradient, once for parameters of one hook that
  * follow each other; may run the step. *last_io starts as NULL. */
-tri_status trii_hook_settle(const tri_tensor *tensor, trii_grad_hook **last_io,
-                            trii_step *step) TRI_MUST_CHECK;
-tri_status trii_optimizer_settle(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
+tri_status trii_hook_finish_unused(const tri_tensor *tensor, trii_grad_hook **last_io,
+                                   trii_step *step) TRI_MUST_CHECK;
+tri_status trii_optimizer_finish_unused(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
 /* clip.c: all gradients are to be divided by the loss's scale, an f32 scalar: by the next update,
  * as its last clip (now: false), or they themselves. *found_out: an f32 scalar, 1 if one of them
  * is not finite, else 0. */

@@ -170,7 +170,7 @@ static void states_are_called_as_in_torch(void **state)
     problem_destroy(&p);
 }
 
-/* --- groups ----------------------------------------------------------------------------------- */
+/* --- groups --------------------------------------------------------------- */
 
 static void groups_have_settings_of_their_own(void **state)
 {
@@ -406,7 +406,7 @@ static void bad_groups_are_refused(void **state)
     problem_destroy(&p);
 }
 
-/* --- settings --------------------------------------------------------------------------------- */
+/* --- settings ------------------------------------------------------------- */
 
 static void settings_are_checked(void **state)
 {
@@ -462,7 +462,7 @@ static void a_momentum_needs_its_buffer(void **state)
     problem_destroy(&p);
 }
 
-/* --- averages --------------------------------------------------------------------------------- */
+/* --- averages ------------------------------------------------------------- */
 
 static void averages_are_those_of_torch(void **state)
 {

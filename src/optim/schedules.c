@@ -1,5 +1,5 @@
 /*
- * schedules.c - learning rates as pure functions of the step: nothing to save, nothing to resume.
+ * schedules.c - learning rates as pure functions of the step: no state to save or restore.
  */
 #include <math.h>
 

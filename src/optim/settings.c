@@ -1,5 +1,6 @@
 /*
- * settings.c - an optimizer's settings: what they are called, what they may be, and who has them.
+ * settings.c - an optimizer's settings: their names, their allowed values, and which optimizer has
+ * which.
  */
 #include <math.h>
 
@@ -50,18 +51,18 @@ void trii_optimizer_check(tri_optimizer *o)
     for (int g = 0; g < o->n_groups; g++) {
         o->groups[g].base_lr = o->groups[g].hyper[TRI_HYPER_LR];
         for (int h = 0; h < TRII_HYPERS; h++) {
-            tri_status st =
+            tri_status status =
                 has(o, (unsigned)h) ? check(o, (tri_hyper)h, o->groups[g].hyper[h]) : TRI_OK;
 
-            if (st < 0)
-                trii_optimizer_fail(o, st);
+            if (status != TRI_OK)
+                trii_optimizer_fail(o, status);
         }
     }
 }
 
 static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
 {
-    tri_status st;
+    tri_status status;
 
     if (!has(o, (unsigned)what))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s has no setting %s (%d)", o->ops->name,
@@ -70,9 +71,9 @@ static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
     if (group < TRI_ALL_GROUPS || group >= o->n_groups)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group %d is out of range (it has %d)",
                          o->ops->name, group, o->n_groups);
-    st = check(o, what, value);
-    if (st < 0)
-        return st;
+    status = check(o, what, value);
+    if (status != TRI_OK)
+        return status;
     if (what == TRI_HYPER_MOMENTUM && value != 0.0 && (o->flags & TRII_UPDATE_MOMENTUM) == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: momentum %g, but it was made without: give it one in its options",
@@ -94,13 +95,13 @@ int tri_optimizer_groups(const tri_optimizer *o)
 
 void tri_optimizer_set(tri_optimizer *o, int group, tri_hyper what, double value)
 {
-    tri_status st;
+    tri_status status;
 
-    if (o == NULL || o->status < 0)
+    if (o == NULL || o->status != TRI_OK)
         return;
-    st = set(o, group, what, value);
-    if (st < 0)
-        trii_optimizer_fail(o, st);
+    status = set(o, group, what, value);
+    if (status != TRI_OK)
+        trii_optimizer_fail(o, status);
 }
 
 double tri_optimizer_get(const tri_optimizer *o, int group, tri_hyper what)

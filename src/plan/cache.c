@@ -1,9 +1,9 @@
 /*
  * cache.c - the executor: finds the plan of a segment, or makes it.
  *
- * Plans belong to the process. A run has its plan and an arena alone: whoever finds the plan of its
- * segment in use makes another one like it, and arenas, whose pages are touched once, go from run
- * to run. So a context may go from thread to thread, and many may run at once.
+ * Plans belong to the process. A run has its plan and an arena to itself: if the plan of a segment
+ * is in use, another one like it is made; arenas, whose pages are touched only once, are passed
+ * from run to run. So a context may move from thread to thread, and many may run at once.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -44,16 +44,16 @@ static struct {
 typedef struct lease {
     trii_plan *plan;
     arena *arena;
-    arena *own; /* of lanes whose devices have memory of their own, in their order */
+    arena *own; /* of queues whose devices have memory of their own, in their order */
 } lease;
 
-/* --- under the lock ------------------------------------------------------------------------- */
+/* --- under the lock ------------------------------------------------------- */
 
 static bool is_free_for(const trii_plan *plan, const trii_segment *segment, bool plain)
 {
     return !plan->busy && plan->hash == segment->hash && plan->keeps_plain == plain &&
-           plan->n_words == segment->n_words &&
-           memcmp(plan->words, segment->words, segment->n_words * sizeof(uint64_t)) == 0;
+           plan->n_key == segment->n_key &&
+           memcmp(plan->key, segment->key, segment->n_key * sizeof(uint64_t)) == 0;
 }
 
 static trii_plan *find(const trii_segment *segment, bool plain)
@@ -163,7 +163,7 @@ static TRII_NOINLINE void bound_held(trii_plan *newest)
     }
 }
 
-/* --- runs ------------------------------------------------------------------------------------ */
+/* --- runs ----------------------------------------------------------------- */
 
 static void give_back(lease *l)
 {
@@ -225,22 +225,22 @@ static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
     return TRI_OK;
 }
 
-/* The arenas of lanes whose devices have memory of their own. */
+/* The arenas of queues whose devices have memory of their own. */
 static TRII_NOINLINE tri_status fit_own_arenas(lease *l)
 {
     arena **at = &l->own;
     tri_status status = TRI_OK;
 
-    for (int32_t i = 0; i < l->plan->n_lanes && status == TRI_OK; i++) {
-        trii_plan_lane *lane = &l->plan->lanes[i];
+    for (int32_t i = 0; i < l->plan->n_queues && status == TRI_OK; i++) {
+        trii_plan_queue *queue = &l->plan->queues[i];
 
-        if (lane->arena_bytes == 0)
+        if (queue->arena_bytes == 0)
             continue;
         trii_mutex_lock(&cache.lock);
-        *at = take_arena(lane->device, lane->arena);
+        *at = take_arena(queue->device, queue->arena);
         trii_mutex_unlock(&cache.lock);
-        status = fit_arena(at, lane->device, lane->arena_bytes);
-        if (status == TRI_OK && lane->arena != (*at)->data)
+        status = fit_arena(at, queue->device, queue->arena_bytes);
+        if (status == TRI_OK && queue->arena != (*at)->data)
             trii_plan_bind_arena(l->plan, i, (*at)->data);
         if (*at != NULL)
             at = &(*at)->next;
@@ -338,13 +338,13 @@ static tri_status cache_run(trii_step *step, const trii_segment *segment)
         status = adopt(step, segment, &l);
     if (status != TRI_OK)
         return status;
-    l.plan->lanes[0].ops->enter(l.plan->lanes[0].device);
+    l.plan->queues[0].ops->enter(l.plan->queues[0].device);
     status = trii_plan_run(l.plan, step, segment);
     give_back(&l);
     return status;
 }
 
-/* --- the whole -------------------------------------------------------------------------------- */
+/* --- the whole ------------------------------------------------------------ */
 
 void trii_plan_release(void)
 {

@@ -1,5 +1,5 @@
 /*
- * compiled.c - counts the kernels for which devices compiled code.
+ * compiled.c - counts the kernels that devices have compiled.
  */
 #include <stdatomic.h>
 

@@ -1,6 +1,6 @@
 /*
- * device_of.c - what the plan's passes ask of "the device": the question goes to the kind of device
- * on which the group in question runs. A group never has nodes of two.
+ * device_of.c - passes the questions of the plan's passes on to a device: to the kind of device on
+ * which the group in question runs. A group never has nodes of two.
  */
 #include "plan/plan.h"
 #include "tensor/device_list.h"

@@ -1,5 +1,5 @@
 /* host_order_test.c - when communication of a plan starts and is waited for: by groups of ranks,
- * behind what it comes after, over lanes, and in parts that are computed again. */
+ * behind what it comes after, over queues, and in parts that are computed again. */
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
@@ -8,7 +8,7 @@
 #include "plan/plan.h"
 #include "testing/check.h"
 
-/* --- an operation that notes what becomes of it ----------------------------------------------- */
+/* --- an operation that notes what becomes of it --------------------------- */
 
 static int events[256], n_events;
 
@@ -139,7 +139,7 @@ static tri_tensor *square(float a)
     return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), data);
 }
 
-/* --- tests ------------------------------------------------------------------------------------ */
+/* --- tests ---------------------------------------------------------------- */
 
 static void who_lacks_operands_holds_back_its_own_group_only(void **state)
 {
@@ -256,7 +256,7 @@ static void gradients_begin_where_nothing_was_read(void **state)
     tri_tensor_unref(x);
 }
 
-/* Another lane fails to make the operand of the first, and the second may not start before it,
+/* Another queue fails to make the operand of the first, and the second may not start before it,
  * while somebody waits for the second: neither does. */
 static void what_fails_on_another_device_is_not_communicated(void **state)
 {
@@ -272,7 +272,7 @@ static void what_fails_on_another_device_is_not_communicated(void **state)
             logits = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 2), (const float[]){1, 2});
             target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &label);
         }
-        (void)tri_keep(tri_neg(x)); /* the first lane is that of cpu:0 */
+        (void)tri_keep(tri_neg(x)); /* the first queue is that of cpu:0 */
         loss = tri_cross_entropy(tri_mul_scalar(logits, 2), target, NULL);
         (void)tri_keep(record(&noted_kind, 1, 1, 1, loss, NULL));
         (void)tri_keep(tri_neg(record(&noted_kind, 2, 1, 1, x, NULL)));
@@ -387,8 +387,8 @@ static void what_differs_from_the_step_before_is_recorded_anew(void **state)
     tri_tensor_unref(x);
 }
 
-/* Operands from two devices, and a lane that is late with them. */
-static void lanes_share_the_order_of_a_group(void **state)
+/* Operands from two devices, and a queue that is late with them. */
+static void queues_share_the_order_of_a_group(void **state)
 {
     tri_tensor *x;
 
@@ -477,7 +477,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_communicates_is_not_computed_again),
         cmocka_unit_test(results_require_gradients_one_by_one),
         cmocka_unit_test(what_differs_from_the_step_before_is_recorded_anew),
-        cmocka_unit_test(lanes_share_the_order_of_a_group),
+        cmocka_unit_test(queues_share_the_order_of_a_group),
         cmocka_unit_test(what_is_put_into_order_for_it_does_not_wait_for_the_rest),
     };
 

@@ -1,21 +1,21 @@
 /*
- * host_run.c - communication while a plan runs: it starts when its entry has come, what it reads is
- * there and the one before it in its group has started; it is polled between kernels, and waited
- * for. Who waits for one operation moves all others as well: a peer may be waiting for one of those
- * before it does its part of this one.
+ * host_run.c - communication while a plan runs. An operation starts when its entry is reached, its
+ * operands are complete and the one before it in its group has started; it is polled between
+ * kernels, and waited for. Waiting for one operation advances all others as well: a peer may need
+ * one of those before it does its part of this one.
  */
 #include <string.h>
 
 #include "base/err.h"
-#include "plan/lane_progress.h"
+#include "plan/queue_progress.h"
 #include "plan/plan.h"
 
 /* How long a wait stays with one operation while others of other groups are under way: short at
  * first, then so that sleeping pays. */
 #define SLICE_NS 20000
 #define MAX_SLICE_NS 500000
-/* Or while other lanes may fail. */
-#define LANES_SLICE_NS 10000000
+/* Or while other queues may fail. */
+#define QUEUES_SLICE_NS 10000000
 
 void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
@@ -27,7 +27,7 @@ void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment
     }
 }
 
-/* --- one operation -------------------------------------------------------------------------- */
+/* --- one operation -------------------------------------------------------- */
 
 static TRII_NOINLINE tri_status failed(trii_plan_host *host, const trii_step *step,
                                        const trii_segment *segment, tri_status status)
@@ -36,8 +36,8 @@ static TRII_NOINLINE tri_status failed(trii_plan_host *host, const trii_step *st
     return trii_node_failed(step, segment->first_node + host->node, status);
 }
 
-static tri_status settle(trii_plan_host *host, const trii_step *step, const trii_segment *segment,
-                         tri_status status)
+static tri_status finish_op(trii_plan_host *host, const trii_step *step,
+                            const trii_segment *segment, tri_status status)
 {
     if (TRII_UNLIKELY(status < 0))
         return failed(host, step, segment, status);
@@ -65,7 +65,7 @@ static bool may_start(const trii_plan *plan, const trii_plan_host *host)
         if (plan->hosts[host->needs[k]].state != TRII_HOST_DONE)
             return false;
     }
-    return TRII_LIKELY(plan->n_lanes == 1) || trii_lanes_passed(plan, host->start);
+    return TRII_LIKELY(plan->n_queues == 1) || trii_queues_passed(plan, host->start);
 }
 
 static tri_status start(trii_plan_host *host, const trii_step *step, const trii_segment *segment,
@@ -75,13 +75,13 @@ static tri_status start(trii_plan_host *host, const trii_step *step, const trii_
     tri_status status = trii_host_check(step, segment->first_node + host->node);
 
     if (status == TRI_OK && alone && kind->run != NULL)
-        return settle(host, step, segment, kind->run(host->op, &host->buffers));
+        return finish_op(host, step, segment, kind->run(host->op, &host->buffers));
     if (status == TRI_OK)
         status = kind->start(host->op, &host->buffers);
-    return settle(host, step, segment, status == TRI_OK ? TRI_INPROGRESS : status);
+    return finish_op(host, step, segment, status == TRI_OK ? TRI_INPROGRESS : status);
 }
 
-/* --- all of them ---------------------------------------------------------------------------- */
+/* --- all of them ---------------------------------------------------------- */
 
 tri_status trii_host_arrives(trii_plan *plan, int32_t h, const trii_step *step,
                              const trii_segment *segment, int32_t *n_running)
@@ -106,7 +106,7 @@ tri_status trii_hosts_poll(trii_plan *plan, const trii_step *step, const trii_se
         if (host->state == TRII_HOST_ARMED && may_start(plan, host))
             status = start(host, step, segment, false);
         else if (host->state == TRII_HOST_RUNNING)
-            status = settle(host, step, segment, host->op->kind->poll(host->op));
+            status = finish_op(host, step, segment, host->op->kind->poll(host->op));
         if (TRII_UNLIKELY(status != TRI_OK))
             return status;
         running += host->state == TRII_HOST_ARMED || host->state == TRII_HOST_RUNNING;
@@ -128,16 +128,16 @@ static trii_plan_host *obstacle(trii_plan *plan, trii_plan_host *host)
     return NULL;
 }
 
-/* Nothing is under way: the first that is to start lacks nothing but what other lanes make. */
-static tri_status wait_for_lanes(const trii_plan *plan)
+/* Nothing is under way: the first that is to start lacks nothing but what other queues make. */
+static tri_status wait_for_queues(const trii_plan *plan)
 {
     int32_t h = 0;
 
     while (h < plan->n_hosts && plan->hosts[h].state != TRII_HOST_ARMED)
         h++;
-    if (plan->n_lanes == 1 || h == plan->n_hosts)
+    if (plan->n_queues == 1 || h == plan->n_hosts)
         return TRII_FAIL(TRI_ERR_INTERNAL, "plan: communication that nothing will start");
-    return trii_lanes_wait(plan, plan->hosts[h].start);
+    return trii_queues_wait(plan, plan->hosts[h].start);
 }
 
 /* Whether to wait for it moves all that is under way: that is of its group. */
@@ -167,19 +167,19 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
         if (first == NULL) { /* what it comes after is done: it may start by now */
             status = trii_hosts_poll(plan, step, segment, n_running);
             if (status == TRI_OK && host->state == TRII_HOST_ARMED && obstacle(plan, host) == NULL)
-                status = wait_for_lanes(plan);
+                status = wait_for_queues(plan);
         } else {
             bool all = first == host && moves_all(plan, host);
-            int64_t alone_ns = plan->n_lanes == 1 ? INT64_MAX : LANES_SLICE_NS;
+            int64_t alone_ns = plan->n_queues == 1 ? INT64_MAX : QUEUES_SLICE_NS;
 
-            status = settle(first, step, segment,
-                            first->op->kind->wait(first->op, all ? alone_ns : slice_ns));
+            status = finish_op(first, step, segment,
+                               first->op->kind->wait(first->op, all ? alone_ns : slice_ns));
             slice_ns = slice_ns * 2 < MAX_SLICE_NS ? slice_ns * 2 : MAX_SLICE_NS;
         }
         if (status == TRI_OK && host->state != TRII_HOST_DONE)
             status = trii_hosts_poll(plan, step, segment, n_running);
-        if (status == TRI_OK && host->state != TRII_HOST_DONE && plan->n_lanes > 1)
-            status = trii_lanes_check(plan);
+        if (status == TRI_OK && host->state != TRII_HOST_DONE && plan->n_queues > 1)
+            status = trii_queues_check(plan);
     }
     return status;
 }

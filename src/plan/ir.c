@@ -1,5 +1,5 @@
 /*
- * ir.c - copies a segment into the plan's form and drops what nobody needs.
+ * ir.c - copies a segment into the intermediate form and drops dead code.
  */
 #include "plan/ir.h"
 
@@ -171,7 +171,7 @@ tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment 
     return status;
 }
 
-/* --- groups -------------------------------------------------------------------------------- */
+/* --- groups --------------------------------------------------------------- */
 
 trii_group *trii_ir_add_group(trii_ir *ir, trii_group_kind kind, int32_t position)
 {

@@ -1,5 +1,5 @@
 /*
- * ir_value.c - a value of the plan's form: made, and how large it is.
+ * ir_value.c - values of the intermediate form: their creation, and their sizes.
  */
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /*
- * layout_fit.c - brings a value into the layout that a group wants: a reorder, or the tensor adopts
- * it.
+ * layout_fit.c - gives a value the layout that a group wants: by a reorder, or for good if it is a
+ * tensor.
  */
 #include "plan/layout_choice.h"
 

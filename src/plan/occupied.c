@@ -22,7 +22,7 @@ void trii_occupied_fini(trii_occupied *o)
     trii_pool_fini(&o->pool);
 }
 
-/* --- one set ---------------------------------------------------------------------------------- */
+/* --- one set -------------------------------------------------------------- */
 
 /* The first range from number `from` on that ends behind `at`: near ones are looked at first. */
 static int32_t range_behind(trii_occupied *o, const trii_byte_ranges *s, int32_t from, size_t at)
@@ -79,7 +79,7 @@ static tri_status add_range(trii_occupied *o, trii_byte_ranges *s, size_t begin,
     return TRI_OK;
 }
 
-/* --- the tree --------------------------------------------------------------------------------- */
+/* --- the tree ------------------------------------------------------------- */
 
 /* Calls visit for each node that [first, last] touches, but for those below one that it spans. */
 typedef struct walk {

@@ -17,7 +17,7 @@ static void add_entry(trii_schedule *s, trii_entry_kind kind, int32_t group, int
     entry->kind = kind;
     entry->host = host;
     entry->node = -1;
-    s->entry_lane[s->n_entries] = group >= 0 ? s->group_lane[group] : 0;
+    s->entry_queue[s->n_entries] = group >= 0 ? s->group_queue[group] : 0;
     s->entry_group[s->n_entries++] = group;
 }
 

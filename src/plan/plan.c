@@ -68,15 +68,15 @@ static tri_status take_kernels(trii_plan *plan, const trii_ir *ir)
     return plan->kernels != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-static tri_status copy_words(trii_plan *plan, const trii_segment *segment)
+static tri_status copy_key(trii_plan *plan, const trii_segment *segment)
 {
-    uint64_t *words = trii_pool_alloc(&plan->pool, segment->n_words, sizeof(*words));
+    uint64_t *key = trii_pool_alloc(&plan->pool, segment->n_key, sizeof(*key));
 
-    if (words == NULL)
+    if (key == NULL)
         return TRI_ERR_NO_MEMORY;
-    memcpy(words, segment->words, segment->n_words * sizeof(*words));
-    plan->words = words;
-    plan->n_words = segment->n_words;
+    memcpy(key, segment->key, segment->n_key * sizeof(*key));
+    plan->key = key;
+    plan->n_key = segment->n_key;
     plan->hash = segment->hash;
     return TRI_OK;
 }
@@ -86,7 +86,7 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
 {
     int32_t n_f = 0, n_random = 0;
     const trii_layout **adopt = NULL;
-    tri_status status = copy_words(plan, segment), taken;
+    tri_status status = copy_key(plan, segment), taken;
 
     if (status == TRI_OK)
         status = trii_ir_build(ir, step, segment, device, &n_f, &n_random);

@@ -64,7 +64,7 @@ typedef struct trii_slots {
 typedef struct trii_plan_output {
     bool bound;
     int32_t first; /* the first entry that writes where it lies */
-    int32_t lane;  /* and whose that is: communication is the first one's, wherever it writes */
+    int32_t queue; /* and whose that is: communication is the first one's, wherever it writes */
     tri_device device;
     size_t bytes;
     const trii_layout *layout; /* how the plan leaves it */
@@ -76,26 +76,26 @@ typedef struct trii_plan_output {
 typedef struct trii_arena_slot {
     void **slot;
     size_t offset;
-    int32_t lane; /* whose arena; -1 = that of the host's memory */
+    int32_t queue; /* whose arena; -1 = that of the host's memory */
 } trii_arena_slot;
 
-/* One device of a plan: its entries, which run in this order. Of a plan with one lane, all. */
-#define TRII_PLAN_LANES 64
-typedef struct trii_plan_lane {
+/* One device of a plan: its entries, which run in this order. Of a plan with one queue, all. */
+#define TRII_PLAN_QUEUES 64
+typedef struct trii_plan_queue {
     tri_device device;
     const trii_device_ops *ops; /* of the device */
-    int32_t *entries;           /* with several lanes */
+    int32_t *entries;           /* with several queues */
     int32_t n_entries;
     int32_t reached; /* of a run that failed: the last entry that was begun */
     /* Of a device with memory of its own; others share the plan's. */
     size_t arena_bytes;
     void *arena; /* the base that the slots hold */
-} trii_plan_lane;
+} trii_plan_queue;
 
-/* The first `count` entries of the lane must be complete. */
-typedef struct trii_lane_wait {
-    int32_t lane, count;
-} trii_lane_wait;
+/* The first `count` entries of the queue must be complete. */
+typedef struct trii_queue_wait {
+    int32_t queue, count;
+} trii_queue_wait;
 
 /* A persistent tensor's contents that must change their layout before the first run. */
 typedef struct trii_adoption {
@@ -106,8 +106,8 @@ typedef struct trii_adoption {
 typedef struct trii_plan {
     trii_pool pool;
     uint64_t hash;
-    const uint64_t *words;
-    size_t n_words;
+    const uint64_t *key;
+    size_t n_key;
     uint64_t runs;
     struct trii_entry_times *times; /* [entry] TRI_TRACE, TRI_LOG=plan:trace; else NULL */
     bool traced;                    /* TRI_TRACE */
@@ -117,14 +117,14 @@ typedef struct trii_plan {
     trii_plan_host *hosts;
     int32_t n_hosts;
 
-    trii_plan_lane *lanes; /* the first is the calling thread's */
-    int32_t n_lanes;
+    trii_plan_queue *queues; /* the first is the calling thread's */
+    int32_t n_queues;
     /* With several: waits[first_wait[e] .. first_wait[e + 1]) come before entry e; and whether
-     * another lane waits for it. */
+     * another queue waits for it. */
     int32_t *first_wait;
-    trii_lane_wait *waits;
+    trii_queue_wait *waits;
     bool *signals;
-    struct trii_lane_state *lane_states; /* of the run that is under way */
+    struct trii_queue_state *queue_states; /* of the run that is under way */
 
     trii_kernel **kernels; /* owned */
     int32_t n_kernels;
@@ -137,7 +137,7 @@ typedef struct trii_plan {
     size_t arena_bytes;
     size_t copied_bytes; /* by entries that only move them: copies, changes of layout */
     void *arena;         /* the base that the slots hold */
-    bool own_arenas;     /* lanes have some */
+    bool own_arenas;     /* queues have some */
 
     double *f;       /* the scalar block */
     int32_t *f_node; /* live nodes with floats: number in the segment, n_f_nodes of them */
@@ -171,9 +171,9 @@ void trii_plan_forget_outputs(trii_plan *plan);
  * none, and false in *done_out, because another context's run reads one of them. */
 tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_segment *segment,
                            bool *done_out) TRI_MUST_CHECK;
-/* The arena with this number is at `data`: lane -1, plan->arena_bytes or more; of a lane with an
+/* The arena with this number is at `data`: queue -1, plan->arena_bytes or more; of a queue with an
  * arena, likewise. Before the first run, and whenever they have changed. */
-void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data);
+void trii_plan_bind_arena(trii_plan *plan, int32_t queue, void *data);
 tri_status trii_plan_run(trii_plan *plan, trii_step *step,
                          const trii_segment *segment) TRI_MUST_CHECK;
 
@@ -198,7 +198,7 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
 void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms, uint64_t compiled);
 void trii_plan_log_times(const trii_plan *plan);
 
-/* --- cache.c ------------------------------------------------------------------------------- */
+/* --- cache.c -------------------------------------------------------------- */
 
 /* Runs segments through plans, which it keeps for the process. registry/train.c puts it in place.
  */

@@ -1,6 +1,6 @@
 /*
- * plan_buffers.c - buffers of a schedule: which one a value lies in, when it is used; and what all
- * that places values or orders entries asks of both.
+ * plan_buffers.c - buffers of a schedule: which one holds a value, when it is in use; and what the
+ * passes that place values or order entries ask about both.
  */
 #include "graph/type.h"
 #include "plan/schedule.h"
@@ -36,21 +36,21 @@ int32_t trii_buffer_of(const trii_schedule *s, int32_t value)
     return values[end].buffer < 0 ? -1 : trii_buffer_root(s, values[end].buffer);
 }
 
-int32_t trii_type_lane(const trii_schedule *s, const trii_type *type)
+int32_t trii_type_queue(const trii_schedule *s, const trii_type *type)
 {
-    for (int32_t l = 0; l < s->plan->n_lanes; l++) {
-        if (s->plan->lanes[l].device == type->device)
+    for (int32_t l = 0; l < s->plan->n_queues; l++) {
+        if (s->plan->queues[l].device == type->device)
             return l;
     }
     return -1;
 }
 
-int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
+int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t queue,
                         size_t bytes)
 {
     s->buffers[s->n_buffers] = (trii_buffer){.place = where,
                                              .index = index,
-                                             .lane = lane,
+                                             .queue = queue,
                                              .bytes = bytes,
                                              .first = INT32_MAX,
                                              .last = -1,

@@ -1,6 +1,6 @@
 /*
- * plan_log.c - TRI_LOG=plan:info says what was compiled, plan:debug shows every entry,
- * plan:trace times them and tells after 16, 32, 64, .. runs where the time went.
+ * plan_log.c - TRI_LOG=plan:info says what was compiled, plan:debug shows every entry, plan:trace
+ * times them and reports after 16, 32, 64, .. runs where the time went.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -55,8 +55,7 @@ static void no_two_live_buffers_overlap(void **state)
     }
 }
 
-/* --- training steps, planned and eager ---------------------------------------------------------
- */
+/* --- training steps, planned and eager ------------------------------------ */
 
 #define BATCH 20
 typedef struct mlp {
@@ -233,7 +232,7 @@ static void out_of_memory_while_compiling(void **state)
     assert_true(failures > 5);
 }
 
-/* --- host operations ------------------------------------------------------------------------ */
+/* --- host operations ------------------------------------------------------ */
 
 static int events[64], n_events;
 

@@ -10,8 +10,7 @@
 #include "plan/plan.h"
 #include "testing/check.h"
 
-/* --- a context goes from thread to thread ------------------------------------------------------
- */
+/* --- a context goes from thread to thread --------------------------------- */
 
 typedef struct trainer {
     trii_thread thread;
@@ -78,8 +77,7 @@ static void nothing_is_compiled_again_on_another_thread(void **state)
     tri_tensor_unref(t.x);
 }
 
-/* --- one model, many threads --------------------------------------------------------------------
- */
+/* --- one model, many threads ---------------------------------------------- */
 
 #define READERS 8
 #define TURNS 6
@@ -146,8 +144,7 @@ static void eight_threads_evaluate_one_model_at_once(void **state)
     tri_tensor_unref(images);
 }
 
-/* --- what stays ----------------------------------------------------------------------------------
- */
+/* --- what stays ----------------------------------------------------------- */
 
 static void length(int64_t n)
 {

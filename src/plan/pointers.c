@@ -1,6 +1,6 @@
 /*
- * pointers.c - the pointers of a plan's entries: which argument gets its address from an input, an
- * output or the arena, how far behind its beginning; and which copies have nothing to do.
+ * pointers.c - the pointers of a plan's entries: which argument points into an input, an output or
+ * the arena, and at which offset; and which copies have nothing to do.
  */
 #include "plan/schedule.h"
 #include "tensor/device_memory.h"
@@ -131,7 +131,7 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
 
 static int32_t arena_of(const trii_plan *plan, const trii_buffer *b)
 {
-    return trii_is_host(plan->lanes[trii_buffer_lane(b)].device) ? -1 : trii_buffer_lane(b);
+    return trii_is_host(plan->queues[trii_buffer_queue(b)].device) ? -1 : trii_buffer_queue(b);
 }
 
 static tri_status fill_arena_slots(const wiring *w)
@@ -158,7 +158,7 @@ static tri_status add_late_copies(wiring *w, trii_schedule *s)
         trii_entry *entry = &s->plan->entries[s->n_entries];
         int32_t from = trii_buffer_of(s, s->late[l]);
         int32_t to = trii_buffer_add(s, TRII_PLACE_OUTPUT, value->output,
-                                     trii_type_lane(s, &value->type), s->buffers[from].bytes);
+                                     trii_type_queue(s, &value->type), s->buffers[from].bytes);
 
         trii_buffer_touch(s, to, s->n_entries);
         *entry = (trii_entry){.node = -1};
@@ -168,7 +168,7 @@ static tri_status add_late_copies(wiring *w, trii_schedule *s)
         wire_buffer(w, &entry->args[0], from);
         wire_buffer(w, &entry->args[1], to);
         s->late_to[l] = to;
-        s->entry_lane[s->n_entries] = trii_buffer_lane(&s->buffers[to]);
+        s->entry_queue[s->n_entries] = trii_buffer_queue(&s->buffers[to]);
         s->entry_group[s->n_entries++] = -1;
     }
     return TRI_OK;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "plan/ir.h"
-#include "plan/lane_run.h"
+#include "plan/queue_run.h"
 #include "plan/plan.h"
 #include "plan/run_entry.h"
 #include "plan/trace.h"
@@ -126,16 +126,16 @@ static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segmen
     int32_t n_running = 0;
     tri_status status = TRI_OK;
 
-    if (TRII_UNLIKELY(plan->n_lanes > 1))
-        return trii_lanes_run(plan, step, segment, &run);
-    plan->lanes[0].reached = plan->n_entries; /* if only what comes at the end fails */
+    if (TRII_UNLIKELY(plan->n_queues > 1))
+        return trii_queues_run(plan, step, segment, &run);
+    plan->queues[0].reached = plan->n_entries; /* if only what comes at the end fails */
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
         status = trii_run_entry(plan, e, step, segment, &run, &n_running);
         if (TRII_UNLIKELY(status != TRI_OK))
-            plan->lanes[0].reached = e;
+            plan->queues[0].reached = e;
     }
-    if (TRII_UNLIKELY(plan->lanes[0].ops->synchronise != NULL))
-        status = trii_lane_synchronise(&plan->lanes[0], status);
+    if (TRII_UNLIKELY(plan->queues[0].ops->synchronise != NULL))
+        status = trii_queue_synchronise(&plan->queues[0], status);
     return status;
 }
 
@@ -146,7 +146,7 @@ static void mark_torn(const trii_plan *plan, trii_step *step, const trii_segment
         trii_value *value = &step->values[segment->outputs[o]];
 
         value->torn = value->bound != NULL &&
-                      plan->output[o].first <= plan->lanes[plan->output[o].lane].reached;
+                      plan->output[o].first <= plan->queues[plan->output[o].queue].reached;
     }
 }
 
@@ -202,14 +202,14 @@ tri_status trii_plan_adopt(const trii_plan *plan, trii_step *step, const trii_se
     return status;
 }
 
-void trii_plan_bind_arena(trii_plan *plan, int32_t lane, void *data)
+void trii_plan_bind_arena(trii_plan *plan, int32_t queue, void *data)
 {
-    if (lane < 0)
+    if (queue < 0)
         plan->arena = data;
     else
-        plan->lanes[lane].arena = data;
+        plan->queues[queue].arena = data;
     for (int32_t k = 0; k < plan->n_arena_slots; k++) {
-        if (plan->arena_slots[k].lane == lane)
+        if (plan->arena_slots[k].queue == queue)
             *plan->arena_slots[k].slot = (char *)data + plan->arena_slots[k].offset;
     }
 }

@@ -1,5 +1,5 @@
 /*
- * run_entry.c - see run_entry.h; what is rare.
+ * run_entry.c - see run_entry.h; the rare cases.
  */
 #include "plan/run_entry.h"
 
@@ -22,13 +22,13 @@ TRII_NOINLINE void trii_note_times(struct trii_entry_times *times, int64_t begin
     times->sum += times->end - begin;
 }
 
-tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status)
+tri_status trii_queue_synchronise(const trii_plan_queue *queue, tri_status status)
 {
     char line[TRII_ERR_BYTES];
     tri_status done;
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    done = lane->ops->synchronise();
+    done = queue->ops->synchronise();
     if (status == TRI_OK)
         return done;
     trii_err_set("%s", line); /* the first failure is the cause */

@@ -1,5 +1,5 @@
 /*
- * run_entry.h - one entry of a plan runs. Inline: a step of a small network is a few dozen of them.
+ * run_entry.h - runs one entry of a plan. Inline: a step of a small network is a few dozen of them.
  */
 #ifndef TRII_RUN_ENTRY_H
 #define TRII_RUN_ENTRY_H
@@ -16,9 +16,9 @@
 tri_status trii_kernel_failed(const trii_entry *entry, const trii_step *step,
                               const trii_segment *segment, tri_status status);
 void trii_note_times(struct trii_entry_times *times, int64_t begin);
-/* What the calling thread has run on the lane's device is complete, which has a function for that.
+/* What the calling thread has run on the queue's device is complete, which has a function for that.
  * Returns `status` if it is a failure, and leaves its line. */
-tri_status trii_lane_synchronise(const trii_plan_lane *lane, tri_status status) TRI_MUST_CHECK;
+tri_status trii_queue_synchronise(const trii_plan_queue *queue, tri_status status) TRI_MUST_CHECK;
 
 /* Entry e runs on the calling thread; what communicates moves on. n_running counts what does, or
  * will as soon as it may. */

@@ -1,6 +1,6 @@
 /*
- * schedule.c - decides what lies where in a plan. The order of its entries is made by order.c or
- * lane_order.c, their pointers by pointers.c.
+ * schedule.c - assigns memory to the values of a plan. The order of its entries is made by order.c
+ * or queue_order.c, their pointers by pointers.c.
  *
  * Memory: every value has a buffer. Buffers lie in the arena, are an input's contents, or are an
  * output (a bound tensor, or storage that outlives the run). A value shares its reader's buffer
@@ -17,7 +17,7 @@
 
 #define SMALL_BYTES 16384
 
-/* --- buffers -------------------------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------- */
 
 /* Whether result o of a host operation may lie on its operand o. */
 static bool lies_on_operand(const trii_schedule *s, const trii_group *group, int32_t o)
@@ -37,7 +37,7 @@ static void place_values(trii_schedule *s)
     for (int32_t v = 0; v < ir->n_values; v++) {
         if (ir->values[v].input >= 0)
             ir->values[v].buffer = trii_buffer_add(s, TRII_PLACE_INPUT, ir->values[v].input,
-                                                   trii_type_lane(s, &ir->values[v].type), 0);
+                                                   trii_type_queue(s, &ir->values[v].type), 0);
     }
     for (int32_t g = ir->n_groups - 1; g >= 0; g--) {
         trii_group *group = ir->groups[g];
@@ -49,12 +49,12 @@ static void place_values(trii_schedule *s)
             if (value->base >= 0)
                 continue; /* a view */
             if (value->buffer < 0 && value->output >= 0)
-                value->buffer =
-                    trii_buffer_add(s, TRII_PLACE_OUTPUT, value->output,
-                                    trii_type_lane(s, &value->type), trii_value_bytes(s, group, o));
+                value->buffer = trii_buffer_add(s, TRII_PLACE_OUTPUT, value->output,
+                                                trii_type_queue(s, &value->type),
+                                                trii_value_bytes(s, group, o));
             else if (value->buffer < 0 && !view)
                 value->buffer =
-                    trii_buffer_add(s, TRII_PLACE_ARENA, -1, trii_type_lane(s, &value->type),
+                    trii_buffer_add(s, TRII_PLACE_ARENA, -1, trii_type_queue(s, &value->type),
                                     trii_value_bytes(s, group, o));
             else if (value->buffer < 0)
                 s->view_of[group->out[o]] = group->in[0];
@@ -238,10 +238,10 @@ static void merge_in_place(trii_schedule *s)
     }
 }
 
-/* The part of the arena that is the lane's, or its own arena: nobody else's values lie there. */
-static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *intervals)
+/* The part of the arena that is the queue's, or its own arena: nobody else's values lie there. */
+static tri_status plan_part(trii_schedule *s, int32_t queue, trii_interval *intervals)
 {
-    bool own = !trii_is_host(s->plan->lanes[lane].device);
+    bool own = !trii_is_host(s->plan->queues[queue].device);
     size_t bytes = 0, begin = own ? 0 : s->plan->arena_bytes;
     int32_t n = 0;
     tri_status status;
@@ -251,7 +251,7 @@ static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *inter
             trii_buffer *buf = &s->buffers[b];
 
             if (buf->place != TRII_PLACE_ARENA || buf->merged >= 0 || buf->last < 0 ||
-                trii_buffer_lane(buf) != lane)
+                trii_buffer_queue(buf) != queue)
                 continue;
             if (pass == 0)
                 intervals[n++] = (trii_interval){buf->bytes, buf->first, buf->last, 0};
@@ -266,7 +266,7 @@ static tri_status plan_part(trii_schedule *s, int32_t lane, trii_interval *inter
         n = 0;
     }
     if (own)
-        s->plan->lanes[lane].arena_bytes = bytes;
+        s->plan->queues[queue].arena_bytes = bytes;
     s->plan->own_arenas |= own && bytes > 0;
     if (!own)
         s->plan->arena_bytes += bytes;
@@ -278,13 +278,13 @@ static tri_status plan_arena(trii_schedule *s)
     trii_interval *intervals = trii_alloc((size_t)s->n_buffers, sizeof(*intervals), "memory plan");
     tri_status status = intervals != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    for (int32_t l = 0; l < s->plan->n_lanes && status == TRI_OK; l++)
+    for (int32_t l = 0; l < s->plan->n_queues && status == TRI_OK; l++)
         status = plan_part(s, l, intervals);
     trii_free(intervals);
     return status;
 }
 
-/* --- the rest ------------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------- */
 
 static tri_status describe_outputs(trii_schedule *s)
 {
@@ -314,7 +314,7 @@ static tri_status describe_outputs(trii_schedule *s)
         if (buf->place == TRII_PLACE_OUTPUT && buf->first < s->n_entries &&
             s->kept[buf->first] >= 0 && s->kept[buf->first] < plan->output[buf->index].first) {
             plan->output[buf->index].first = s->kept[buf->first];
-            plan->output[buf->index].lane = s->entry_lane[buf->first];
+            plan->output[buf->index].queue = s->entry_queue[buf->first];
         }
     }
     return TRI_OK;
@@ -333,14 +333,14 @@ static tri_status allocate(trii_schedule *s, int32_t n_hosts)
     ok = ok && TRII_NEW(pool, ir->n_values, s->late_to) != NULL;
     ok = ok && TRII_NEW(pool, ir->n_groups, s->host_of) != NULL;
     ok = ok && TRII_NEW(pool, ir->n_groups, s->group_entry) != NULL;
-    ok = ok && TRII_NEW(pool, ir->n_groups, s->group_lane) != NULL;
+    ok = ok && TRII_NEW(pool, ir->n_groups, s->group_queue) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->host_state) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->host_start) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->host_group) != NULL;
     ok = ok && TRII_NEW(pool, n_hosts, s->unstarted) != NULL;
     ok = ok && TRII_NEW(pool, ir->n_groups, s->done) != NULL;
     ok = ok && TRII_NEW(pool, n_entries, s->entry_group) != NULL;
-    ok = ok && TRII_NEW(pool, n_entries, s->entry_lane) != NULL;
+    ok = ok && TRII_NEW(pool, n_entries, s->entry_queue) != NULL;
     ok = ok && TRII_NEW(pool, n_entries, s->scratch) != NULL;
     ok = ok && TRII_NEW(pool, n_entries, s->kept) != NULL;
     ok = ok && TRII_NEW(&s->plan->pool, n_entries, s->plan->entries) != NULL;
@@ -377,11 +377,11 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         for (int32_t o = 0; o < group->n_out; o++)
             ir->values[group->out[o]].group = g;
     }
-    status = trii_lanes_find(&s);
+    status = trii_queues_find(&s);
     if (status == TRI_OK)
         status = trii_order_hosts(&s);
-    if (status == TRI_OK && plan->n_lanes > 1)
-        status = trii_lanes_order(&s);
+    if (status == TRI_OK && plan->n_queues > 1)
+        status = trii_queues_order(&s);
     else if (status == TRI_OK)
         trii_order(&s);
     if (status != TRI_OK)
@@ -394,7 +394,7 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         s.scratch[e] = -1;
         if (group == NULL || group->kernel == NULL || group->kernel->scratch_bytes == 0)
             continue;
-        s.scratch[e] = trii_buffer_add(&s, TRII_PLACE_ARENA, -1, s.entry_lane[e],
+        s.scratch[e] = trii_buffer_add(&s, TRII_PLACE_ARENA, -1, s.entry_queue[e],
                                        group->kernel->scratch_bytes);
         trii_buffer_touch(&s, s.scratch[e], e);
     }
@@ -403,8 +403,8 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
     status = plan_arena(&s);
     if (status == TRI_OK)
         status = trii_plan_pointers(&s);
-    if (status == TRI_OK && plan->n_lanes > 1)
-        status = trii_lanes_connect(&s);
+    if (status == TRI_OK && plan->n_queues > 1)
+        status = trii_queues_connect(&s);
     if (status == TRI_OK)
         status = describe_outputs(&s);
     return status;

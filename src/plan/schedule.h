@@ -1,7 +1,7 @@
 /*
- * schedule.h - what the files that put a plan in order share: order.c, lane_order.c, schedule.c,
- * pointers.c and lane_events.c, in the order in which they work.
- * Nobody else includes it.
+ * schedule.h - what the files that order a plan and assign its memory share: order.c,
+ * queue_order.c, schedule.c, pointers.c and queue_events.c, in the order in which they work. Nobody
+ * else includes it.
  */
 #ifndef TRII_SCHEDULE_H
 #define TRII_SCHEDULE_H
@@ -14,16 +14,16 @@ typedef enum trii_place { TRII_PLACE_ARENA, TRII_PLACE_INPUT, TRII_PLACE_OUTPUT 
 typedef struct trii_buffer {
     trii_place place;
     int32_t index; /* input or output number */
-    int32_t lane;  /* of whose device it is; that of an input only counts with several lanes */
+    int32_t queue; /* of whose device it is; that of an input only counts with several queues */
     size_t bytes;
     int32_t first, last; /* entries; first INT32_MAX = never written */
     int32_t merged;      /* into this buffer; -1 = itself */
     size_t offset;
 } trii_buffer;
 
-static inline int32_t trii_buffer_lane(const trii_buffer *buffer)
+static inline int32_t trii_buffer_queue(const trii_buffer *buffer)
 {
-    return buffer->lane > 0 ? buffer->lane : 0;
+    return buffer->queue > 0 ? buffer->queue : 0;
 }
 
 typedef struct trii_schedule {
@@ -40,10 +40,10 @@ typedef struct trii_schedule {
     int32_t *host_state;  /* [host] 0 not started, 1 started, 2 waited */
     int32_t *host_start;  /* [host] entry */
     int32_t *group_entry; /* [group] entry; -1 = none (views) */
-    int32_t *group_lane;  /* [group] */
+    int32_t *group_queue; /* [group] */
     bool *done;           /* [group] has its place in the order */
     int32_t *entry_group; /* [entry] -1 for waits and late copies */
-    int32_t *entry_lane;  /* [entry] */
+    int32_t *entry_queue; /* [entry] */
     int32_t *scratch;     /* [entry] buffer or -1 */
     int32_t *kept;        /* [entry] its number when idle views are gone; -1 = gone */
     int32_t *late;        /* [n_late] outputs that are copied at the end: values */
@@ -58,13 +58,13 @@ typedef struct trii_schedule {
 /* The buffer that stands for this one, and that of a value; -1 = it has none. */
 int32_t trii_buffer_root(const trii_schedule *s, int32_t buffer);
 int32_t trii_buffer_of(const trii_schedule *s, int32_t value);
-/* A new buffer; lane -1: of a device on which nothing runs. */
-int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t lane,
+/* A new buffer; queue -1: of a device on which nothing runs. */
+int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t queue,
                         size_t bytes);
 /* The entry reads or writes it. */
 void trii_buffer_touch(trii_schedule *s, int32_t buffer, int32_t entry);
-/* The lane of the type's device; -1: nothing runs there. */
-int32_t trii_type_lane(const trii_schedule *s, const trii_type *type);
+/* The queue of the type's device; -1: nothing runs there. */
+int32_t trii_type_queue(const trii_schedule *s, const trii_type *type);
 /* Of output o of the group, in its layout. */
 size_t trii_value_bytes(const trii_schedule *s, const trii_group *group, int32_t o);
 /* Whether the entry communicates, or its kernel looks at data, and so may fail. */
@@ -80,13 +80,13 @@ void trii_order_end(trii_schedule *s);
 int32_t trii_order_source(const trii_schedule *s, int32_t group);
 /* Before: who starts before whom. */
 tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
-/* lane_order.c: the devices of the segment become lanes; of several the groups are ordered so that
- * they overlap. */
-tri_status trii_lanes_find(trii_schedule *s) TRI_MUST_CHECK;
-tri_status trii_lanes_order(trii_schedule *s) TRI_MUST_CHECK;
+/* queue_order.c: the devices of the segment become queues; of several the groups are ordered so
+ * that they overlap. */
+tri_status trii_queues_find(trii_schedule *s) TRI_MUST_CHECK;
+tri_status trii_queues_order(trii_schedule *s) TRI_MUST_CHECK;
 /* pointers.c: arguments of the entries, and copies at the end; what needs no copy goes. */
 tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;
-/* lane_events.c, of plans with several lanes: who waits for whom. */
-tri_status trii_lanes_connect(trii_schedule *s) TRI_MUST_CHECK;
+/* queue_events.c, of plans with several queues: who waits for whom. */
+tri_status trii_queues_connect(trii_schedule *s) TRI_MUST_CHECK;
 
 #endif

@@ -159,7 +159,7 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
-    char *text = trii_alloc((size_t)(plan->n_entries + plan->n_lanes), EVENT_BYTES, "trace");
+    char *text = trii_alloc((size_t)(plan->n_entries + plan->n_queues), EVENT_BYTES, "trace");
     size_t n = 0;
     tri_status status;
 
@@ -168,14 +168,14 @@ static void write_run(const trii_plan *plan, const trii_step *step, const trii_s
         return;
     }
     trace.runs++;
-    for (int32_t l = 0; l < plan->n_lanes; l++) {
-        const trii_plan_lane *lane = &plan->lanes[l];
-        int32_t entries = plan->n_lanes > 1 ? lane->n_entries : plan->n_entries;
+    for (int32_t l = 0; l < plan->n_queues; l++) {
+        const trii_plan_queue *queue = &plan->queues[l];
+        int32_t entries = plan->n_queues > 1 ? queue->n_entries : plan->n_entries;
 
-        n += write_name(text + n, lane->device);
+        n += write_name(text + n, queue->device);
         for (int32_t i = 0; i < entries; i++)
-            n += write_entry(text + n, plan, plan->n_lanes > 1 ? lane->entries[i] : i, lane->device,
-                             step, segment);
+            n += write_entry(text + n, plan, plan->n_queues > 1 ? queue->entries[i] : i,
+                             queue->device, step, segment);
     }
     status = trii_append(trace.fd, trace.path, text, n);
     trii_free(text);

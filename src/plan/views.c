@@ -1,6 +1,6 @@
 /*
- * views.c - values that lie in other values: what a view reads is where it was, what a join puts
- * together was written there.
+ * views.c - values that share memory with other values: a view reads its input's memory in place,
+ * and what a join concatenates was written in place.
  *
  * A view's outputs get the memory of its input, an offset, and a strided layout (or the plain one,
  * where the elements lie so). Each reader says whether it takes that; else the plan copies once,
@@ -79,8 +79,7 @@ static int64_t offset_bytes(const trii_type *type, const trii_strides *strides)
     return trii_type_numel(type) == 0 ? 0 : strides->offset * (int64_t)tri_dtype_size(type->dtype);
 }
 
-/* --- joins, from behind ------------------------------------------------------------------------
- */
+/* --- joins, from behind --------------------------------------------------- */
 
 static tri_status set_place(trii_layout_choice *c, int32_t v, int32_t base, const trii_strides *at)
 {
@@ -182,8 +181,7 @@ tri_status trii_views_place(trii_layout_choice *c)
     return status;
 }
 
-/* --- in their turn -----------------------------------------------------------------------------
- */
+/* --- in their turn -------------------------------------------------------- */
 
 static tri_status join(trii_layout_choice *c, trii_group *group)
 {

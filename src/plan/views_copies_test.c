@@ -13,7 +13,7 @@
 #include "testing/check.h"
 #include "testing/integers.h"
 
-/* --- products -------------------------------------------------------------------------------- */
+/* --- products ------------------------------------------------------------- */
 
 static void a_weight_that_all_rows_share_gets_its_gradient_from_one_product(void **state)
 {
@@ -188,8 +188,7 @@ static void products_of_overlapping_windows_are_those_of_their_copies(void **sta
     }
 }
 
-/* --- attention of GPT ---------------------------------------------------------------------------
- */
+/* --- attention of GPT ----------------------------------------------------- */
 
 #define N 2
 #define T 70

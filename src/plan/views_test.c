@@ -20,8 +20,7 @@ static tri_tensor *changed(tri_tensor *x)
     return tri_tensor_dtype(x) == TRI_DTYPE_I64 ? tri_add(x, x) : tri_neg(x);
 }
 
-/* --- random chains -----------------------------------------------------------------------------
- */
+/* --- random chains -------------------------------------------------------- */
 
 static int64_t sizes_of(tri_tensor *x, int64_t *shape)
 {
@@ -241,7 +240,7 @@ static void so_have_chains_of_other_types(void **state)
     check_chains(TRI_DTYPE_I64, 3000, 30);
 }
 
-/* --- a part of a tensor ----------------------------------------------------------------------- */
+/* --- a part of a tensor --------------------------------------------------- */
 
 /* Of what slices of one value flow back to, each is added to its place. */
 static void gradients_of_slices_are_added_where_they_belong(void **state)

@@ -1,5 +1,5 @@
 /*
- * bucket_make.c - buckets are made, and so is the memory that hooks have with them.
+ * bucket_make.c - creates buckets, and the memory that hooks attach to them.
  */
 /* build: leaf */
 #include "base/alloc.h"
@@ -50,7 +50,7 @@ tri_status trii_averager_make(trii_averager *a, const trii_bucket_item *items, i
                               size_t first_bytes, size_t cap_bytes, int max_items)
 {
     int *bucket_of = trii_alloc((size_t)n, sizeof(*bucket_of), "buckets");
-    tri_status st;
+    tri_status status;
 
     a->buckets = NULL;
     a->n_buckets = 0;
@@ -62,11 +62,11 @@ tri_status trii_averager_make(trii_averager *a, const trii_bucket_item *items, i
     trii_bucket_assign(items, n, first_bytes, cap_bytes, max_items, bucket_of, &a->n_buckets);
     if (n > 0)
         a->n_buckets = trii_bucket_cut_last(items, n, first_bytes, bucket_of, a->n_buckets);
-    st = fill(a, items, n, bucket_of);
+    status = fill(a, items, n, bucket_of);
     trii_free(bucket_of);
-    if (st != TRI_OK)
+    if (status != TRI_OK)
         trii_averager_free(a, false);
-    return st;
+    return status;
 }
 
 void trii_averager_free(trii_averager *a, bool forgets)

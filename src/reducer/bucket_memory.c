@@ -1,5 +1,5 @@
 /*
- * bucket_memory.c - memory that hooks have with a bucket, or with what is in it.
+ * bucket_memory.c - memory that hooks attach to a bucket, or to a gradient in it.
  */
 #include "base/alloc.h"
 #include "base/err.h"

@@ -1,12 +1,12 @@
 /*
  * compress.c - hooks that send 16 bits per element. Sums of 16-bit types are made in f32 and
- * rounded once, so a result has two roundings: on the way out and in the sum.
+ * rounded once, so a result is rounded twice: when it is sent, and in the sum.
  */
 /* build: leaf */
 #include "base/err.h"
 #include "base/float_env.h"
 #include "group/reduce/reduce.h"
-#include "reducer/inside.h"
+#include "reducer/reducer_internal.h"
 
 /* Doubles go by way of f32, a piece at a time. */
 #define PIECE 256
@@ -69,17 +69,17 @@ static tri_status run_stage(tri_bucket *bucket, int stage, tri_dtype wire_type, 
 static tri_status narrow(tri_bucket *bucket, int stage, tri_dtype wire_type, tri_work **work_out)
 {
     const char *call = wire_type == TRI_DTYPE_F16 ? "bucket_hook_f16" : "bucket_hook_bf16";
-    tri_status st = trii_need(bucket, call, "bucket");
+    tri_status status = trii_need(bucket, call, "bucket");
     uint64_t env;
 
-    if (st == TRI_OK)
-        st = trii_need(work_out, call, "work_out");
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = trii_need(work_out, call, "work_out");
+    if (status != TRI_OK)
+        return status;
     env = trii_float_env_enter();
-    st = run_stage(bucket, stage, wire_type, work_out);
+    status = run_stage(bucket, stage, wire_type, work_out);
     trii_float_env_leave(env);
-    return st;
+    return status;
 }
 
 tri_status tri_bucket_hook_f16(void *state, tri_bucket *bucket, int stage, tri_work **work_out)

@@ -13,14 +13,14 @@
 /* One pass with these gradients, all ready at once. */
 static tri_status pass(tri_reducer *r, int64_t samples, int n_grads)
 {
-    tri_status st = tri_reducer_begin(r, samples);
+    tri_status status = tri_reducer_begin(r, samples);
 
-    for (int g = n_grads - 1; g >= 0 && st == TRI_OK; g--)
-        st = tri_reducer_ready(r, g);
-    return st == TRI_OK ? tri_reducer_finish(r) : st;
+    for (int g = n_grads - 1; g >= 0 && status == TRI_OK; g--)
+        status = tri_reducer_ready(r, g);
+    return status == TRI_OK ? tri_reducer_finish(r) : status;
 }
 
-/* --- 16 bits -------------------------------------------------------------------------------- */
+/* --- 16 bits -------------------------------------------------------------- */
 
 typedef struct narrow {
     tri_bucket_hook hook;
@@ -70,7 +70,7 @@ static void sixteen_bits_travel(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- factors -------------------------------------------------------------------------------- */
+/* --- factors -------------------------------------------------------------- */
 
 /* Two matrices, one below the other, and a vector. */
 enum { ROWS = 24, UPPER = 11, COLUMNS = 20, VECTOR = 7 };
@@ -123,23 +123,23 @@ static double distance(const float *a, const float *b, int n)
 
 static tri_status factors(tri_group *group, tri_power_sgd *power, gradients *g, tri_reducer **r)
 {
-    tri_status st = tri_reducer_create(&(tri_reducer_options){.group = group,
-                                                              .hook = tri_bucket_hook_power_sgd,
-                                                              .hook_state = power},
-                                       r);
+    tri_status status = tri_reducer_create(&(tri_reducer_options){.group = group,
+                                                                  .hook = tri_bucket_hook_power_sgd,
+                                                                  .hook_state = power},
+                                           r);
 
-    if (st == TRI_OK)
-        st = tri_reducer_add(
+    if (status == TRI_OK)
+        status = tri_reducer_add(
             *r, &(tri_reducer_grad){.data = g->m, .count = UPPER * COLUMNS, .rows = UPPER}, NULL);
-    if (st == TRI_OK)
-        st = tri_reducer_add(*r,
-                             &(tri_reducer_grad){.data = g->m + UPPER * COLUMNS,
-                                                 .count = (ROWS - UPPER) * COLUMNS,
-                                                 .rows = ROWS - UPPER},
-                             NULL);
-    if (st == TRI_OK)
-        st = tri_reducer_add(*r, &(tri_reducer_grad){.data = g->v, .count = VECTOR}, NULL);
-    return st;
+    if (status == TRI_OK)
+        status = tri_reducer_add(*r,
+                                 &(tri_reducer_grad){.data = g->m + UPPER * COLUMNS,
+                                                     .count = (ROWS - UPPER) * COLUMNS,
+                                                     .rows = ROWS - UPPER},
+                                 NULL);
+    if (status == TRI_OK)
+        status = tri_reducer_add(*r, &(tri_reducer_grad){.data = g->v, .count = VECTOR}, NULL);
+    return status;
 }
 
 typedef struct power_case {
@@ -219,15 +219,15 @@ static double drift(rank_env *env, tri_group *group, bool no_feedback, int passe
     tri_power_sgd *state = NULL;
     gradients g, wanted, sum = {0};
     tri_reducer *r = NULL;
-    tri_status st = tri_power_sgd_create(
+    tri_status status = tri_power_sgd_create(
         &(tri_power_sgd_options){.start_pass = -1, .no_feedback = no_feedback}, &state);
 
-    if (st == TRI_OK)
-        st = factors(group, state, &g, &r);
+    if (status == TRI_OK)
+        status = factors(group, state, &g, &r);
     average(&wanted, samples, 2, 3, 0);
-    for (int k = 0; k < passes && st == TRI_OK; k++) {
+    for (int k = 0; k < passes && status == TRI_OK; k++) {
         make(&g, 3, env->rank, 0);
-        st = pass(r, samples[env->rank], 3);
+        status = pass(r, samples[env->rank], 3);
         for (int i = 0; i < ROWS * COLUMNS; i++)
             sum.m[i] += g.m[i];
     }
@@ -235,7 +235,7 @@ static double drift(rank_env *env, tri_group *group, bool no_feedback, int passe
         wanted.m[i] *= (float)passes;
     tri_reducer_destroy(r);
     tri_power_sgd_destroy(state);
-    return st == TRI_OK ? distance(sum.m, wanted.m, ROWS * COLUMNS) : -1;
+    return status == TRI_OK ? distance(sum.m, wanted.m, ROWS * COLUMNS) : -1;
 }
 
 static const char *feedback(rank_env *env)
@@ -315,7 +315,7 @@ static void bad_options_are_refused(void **state)
     assert_null(power);
 }
 
-/* --- a user's own ----------------------------------------------------------------------------- */
+/* --- a user's own --------------------------------------------------------- */
 
 typedef struct journal {
     char text[256];
@@ -345,7 +345,7 @@ static const char *own_hook(rank_env *env)
     float x[3];
     tri_group *group = NULL;
     tri_reducer *r = NULL;
-    tri_status st;
+    tri_status status;
 
     JOIN(env, group);
     RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group,
@@ -360,13 +360,13 @@ static const char *own_hook(rank_env *env)
     }
     if (env->rank != 0)
         j.fail_at = -1;
-    st = pass(r, 1, 3);
+    status = pass(r, 1, 3);
     if (*(int *)env->arg >= 0) {
-        if (st != TRI_ERR_ABORTED || strstr(tri_last_error(), "no ink") == NULL)
-            return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(st),
+        if (status != TRI_ERR_ABORTED || strstr(tri_last_error(), "no ink") == NULL)
+            return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                              tri_last_error());
     } else {
-        RANK_TRY(env, st);
+        RANK_TRY(env, status);
         if (strcmp(j.text, "0.0 1.0 2.0 0.1 2.1 0.2 2.2 ") != 0)
             return RANK_FAIL(env, "stages %s", j.text);
         /* weights of a half; bucket 0 is the last gradient, bucket 1 stays this rank's */

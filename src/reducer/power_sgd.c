@@ -1,5 +1,5 @@
 /*
- * power_sgd.c - PowerSGD: a matrix M [n, m] travels as P [n, r] and Q [m, r].
+ * power_sgd.c - PowerSGD: a matrix M [n, m] is sent as P [n, r] and Q [m, r].
  *
  *     Q orthonormal, from the last pass or random   P = sum of M Q, made orthonormal
  *     Q = sum of M^T P                              the average is P Q^T
@@ -19,7 +19,7 @@
 #include "base/err.h"
 #include "base/float_env.h"
 #include "base/philox.h"
-#include "reducer/inside.h"
+#include "reducer/reducer_internal.h"
 
 #define START_PASS 1000
 #define NOISE 1e-10 /* of a square, in f32 */
@@ -42,7 +42,7 @@ typedef struct memory {
     size_t n_whole, n_p, n_q;
 } memory;
 
-/* --- which parts ---------------------------------------------------------------------------- */
+/* --- which parts ---------------------------------------------------------- */
 
 /* Whether the part travels as factors, and their sizes. */
 static bool is_matrix(const tri_power_sgd *state, const tri_bucket_part *part, matrix *m)
@@ -129,7 +129,7 @@ static void copy_whole(const tri_power_sgd *state, const tri_bucket *bucket, con
     }
 }
 
-/* --- arithmetic ----------------------------------------------------------------------------- */
+/* --- arithmetic ----------------------------------------------------------- */
 
 static double dot(const float *a, size_t k, size_t l, size_t n, size_t r)
 {
@@ -262,7 +262,7 @@ static void unpack(const tri_power_sgd *state, const tri_bucket *bucket, const m
     memcpy(m->kept + 1 + m->rows * m->columns, m->q, m->columns * m->rank * sizeof(float));
 }
 
-/* --- the hook ------------------------------------------------------------------------------- */
+/* --- the hook ------------------------------------------------------------- */
 
 static tri_status sum_up(const tri_bucket *bucket, void *data, size_t count, tri_dtype dtype,
                          tri_work **work_out)
@@ -277,10 +277,10 @@ static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri
     memory mem = {0};
 
     if (!plain) {
-        tri_status st = memory_of(state, bucket, &mem);
+        tri_status status = memory_of(state, bucket, &mem);
 
-        if (st != TRI_OK)
-            return st;
+        if (status != TRI_OK)
+            return status;
         plain = mem.n_q == 0;
     }
     if (plain)
@@ -305,19 +305,19 @@ static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri
 tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int stage,
                                      tri_work **work_out)
 {
-    tri_status st = trii_need(hook_state, "bucket_hook_power_sgd", "state");
+    tri_status status = trii_need(hook_state, "bucket_hook_power_sgd", "state");
     uint64_t env;
 
-    if (st == TRI_OK)
-        st = trii_need(bucket, "bucket_hook_power_sgd", "bucket");
-    if (st == TRI_OK)
-        st = trii_need(work_out, "bucket_hook_power_sgd", "work_out");
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = trii_need(bucket, "bucket_hook_power_sgd", "bucket");
+    if (status == TRI_OK)
+        status = trii_need(work_out, "bucket_hook_power_sgd", "work_out");
+    if (status != TRI_OK)
+        return status;
     env = trii_float_env_enter();
-    st = run_stage(hook_state, bucket, stage, work_out);
+    status = run_stage(hook_state, bucket, stage, work_out);
     trii_float_env_leave(env);
-    return st;
+    return status;
 }
 
 tri_status tri_power_sgd_create(const tri_power_sgd_options *opt, tri_power_sgd **state_out)

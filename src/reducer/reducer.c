@@ -1,5 +1,5 @@
 /*
- * reducer.c - averages of plain buffers over the ranks: life, and a pass from begin to finish.
+ * reducer.c - averages of plain buffers over the ranks: creation, and a pass from begin to finish.
  */
 #include <string.h>
 
@@ -9,20 +9,20 @@
 #include "base/grow.h"
 #include "group/call/premul.h"
 #include "group/join/world.h"
-#include "reducer/inside.h"
+#include "reducer/reducer_internal.h"
 
-/* --- failures ------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 /* Every later call says what this one says, and the peers are told. */
-static tri_status fail(tri_reducer *r, tri_status st)
+static tri_status fail(tri_reducer *r, tri_status status)
 {
     if (r->status == TRI_OK) { /* whatever it was, the group is to be replaced */
-        r->status = st = st > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : st;
+        r->status = status = status > TRI_ERR_PEER_LOST ? TRI_ERR_ABORTED : status;
         snprintf(r->why, sizeof(r->why), "%s", tri_last_error());
         tri_group_abort(r->group, r->why);
         trii_err_set("%s", r->why);
     }
-    return st;
+    return status;
 }
 
 /* How every call begins. */
@@ -35,38 +35,38 @@ static tri_status check(const tri_reducer *r, const char *call)
     return TRI_OK;
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 static tri_status find_group(tri_reducer *r)
 {
     tri_group *group = r->options.group;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (group == NULL && !tri_is_initialized())
-        st = tri_init(NULL);
-    if (st != TRI_OK)
-        return st;
+        status = tri_init(NULL);
+    if (status != TRI_OK)
+        return status;
     r->group = tri_group_ref(group != NULL ? group : trii_group_get_world());
     return TRI_OK;
 }
 
 tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **reducer_out)
 {
-    tri_status st = trii_need(reducer_out, "reducer_create", "reducer_out");
+    tri_status status = trii_need(reducer_out, "reducer_create", "reducer_out");
     tri_reducer *r;
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     r = trii_alloc(1, sizeof(*r), "reducer");
     if (r == NULL)
         return TRI_ERR_NO_MEMORY;
     if (opt != NULL)
         r->options = *opt;
     trii_bucket_defaults(&r->options.first_bucket_bytes, &r->options.bucket_cap_bytes);
-    st = find_group(r);
-    if (st != TRI_OK) {
+    status = find_group(r);
+    if (status != TRI_OK) {
         trii_free(r);
-        return TRII_FAIL_CTX(st, "reducer_create");
+        return TRII_FAIL_CTX(status, "reducer_create");
     }
     r->averager = (trii_averager){.group = r->group,
                                   .hook = r->options.hook,
@@ -79,14 +79,14 @@ tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **redu
 static tri_status wait_work(tri_work **work_io)
 {
     tri_work *work = *work_io;
-    tri_status st;
+    tri_status status;
 
     if (work == NULL)
         return TRI_OK;
-    st = tri_work_wait(work, 0);
+    status = tri_work_wait(work, 0);
     *work_io = NULL;
     tri_work_destroy(work);
-    return st;
+    return status;
 }
 
 /* Its buffers are ours: it has to be over, which after an abort it soon is. */
@@ -139,19 +139,19 @@ tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *in
 {
     char number[16];
     char *name;
-    tri_status st = check(r, "reducer_add");
+    tri_status status = check(r, "reducer_add");
 
-    if (st == TRI_OK && grad == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_add: the gradient is NULL");
-    if (st == TRI_OK && r->committed)
-        st = TRII_FAIL(TRI_ERR_STATE, "reducer_add: too late, the buckets are made");
-    if (st == TRI_OK)
-        st = check_grad(grad, r->n_grads);
-    if (st == TRI_OK)
-        st = trii_array_grow(&r->grads, &r->room, r->n_grads, 16, sizeof(*r->grads),
-                             "reducer gradients");
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK && grad == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_add: the gradient is NULL");
+    if (status == TRI_OK && r->committed)
+        status = TRII_FAIL(TRI_ERR_STATE, "reducer_add: too late, the buckets are made");
+    if (status == TRI_OK)
+        status = check_grad(grad, r->n_grads);
+    if (status == TRI_OK)
+        status = trii_array_grow(&r->grads, &r->room, r->n_grads, 16, sizeof(*r->grads),
+                                 "reducer gradients");
+    if (status != TRI_OK)
+        return status;
     snprintf(number, sizeof(number), "%d", r->n_grads);
     name = trii_strdup(grad->name != NULL ? grad->name : number, "gradient name");
     if (name == NULL)
@@ -170,20 +170,20 @@ tri_status tri_reducer_add(tri_reducer *r, const tri_reducer_grad *grad, int *in
 
 tri_status tri_reducer_commit(tri_reducer *r)
 {
-    tri_status st = check(r, "reducer_commit");
+    tri_status status = check(r, "reducer_commit");
 
-    if (st != TRI_OK || r->committed)
-        return st;
-    st = trii_reducer_agree(r);
-    if (st == TRI_ERR_MISMATCH && r->status == TRI_OK) {
-        r->status = st; /* all ranks say so: nobody has to be told */
+    if (status != TRI_OK || r->committed)
+        return status;
+    status = trii_reducer_agree(r);
+    if (status == TRI_ERR_MISMATCH && r->status == TRI_OK) {
+        r->status = status; /* all ranks say so: nobody has to be told */
         snprintf(r->why, sizeof(r->why), "%s", tri_last_error());
-        return st;
+        return status;
     }
-    if (st == TRI_OK)
-        st = trii_reducer_make_buckets(r);
-    if (st != TRI_OK)
-        return fail(r, st);
+    if (status == TRI_OK)
+        status = trii_reducer_make_buckets(r);
+    if (status != TRI_OK)
+        return fail(r, status);
     r->committed = true;
     return TRI_OK;
 }
@@ -193,7 +193,7 @@ void *tri_reducer_data(tri_reducer *r, int index)
     return r != NULL && index >= 0 && index < r->n_grads ? r->grads[index].data : NULL;
 }
 
-/* --- sending -------------------------------------------------------------------------------- */
+/* --- sending -------------------------------------------------------------- */
 
 /* Messages about what we call name the user's line. */
 static void at_site(const tri_reducer *r)
@@ -207,30 +207,30 @@ static void fill(const tri_reducer *r, const tri_bucket *bucket, double weight)
         const reducer_grad *grad = &r->grads[bucket->parts[i].index];
 
         if (!grad->ready || r->count == 0)
-            memset(grad->place, 0, grad->count * tri_dtype_size(grad->dtype));
-        else if (weight != 1.0 || grad->data != grad->place)
-            trii_scale(grad->data, grad->place, grad->count, grad->dtype, weight);
+            memset(grad->bucket_view, 0, grad->count * tri_dtype_size(grad->dtype));
+        else if (weight != 1.0 || grad->data != grad->bucket_view)
+            trii_scale(grad->data, grad->bucket_view, grad->count, grad->dtype, weight);
     }
 }
 
 /* All buckets that are complete and next. */
 static tri_status send_complete(tri_reducer *r)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    while (st == TRI_OK && r->next < r->averager.n_buckets && r->n_missing[r->next] == 0) {
+    while (status == TRI_OK && r->next < r->averager.n_buckets && r->n_missing[r->next] == 0) {
         trii_bucket *bucket = &r->averager.buckets[r->next++];
         double weight;
 
         if (r->header != NULL)
-            st = wait_work(&r->header);
-        if (st != TRI_OK)
+            status = wait_work(&r->header);
+        if (status != TRI_OK)
             break;
         weight = r->total > 0 ? (double)r->count / (double)r->total : 0.0;
         fill(r, &bucket->bucket, weight);
-        st = trii_bucket_send(&r->averager, bucket, weight, false);
+        status = trii_bucket_send(&r->averager, bucket, weight, false);
     }
-    return st;
+    return status;
 }
 
 /* Helps the oldest that is under way; a failure comes out where it is waited for. */
@@ -244,33 +244,34 @@ static void help(const tri_reducer *r)
     }
 }
 
-/* --- a pass --------------------------------------------------------------------------------- */
+/* --- a pass --------------------------------------------------------------- */
 
 tri_status(tri_reducer_begin)(tri_reducer *r, int64_t n_samples)
 {
-    tri_status st = check(r, "reducer_begin");
+    tri_status status = check(r, "reducer_begin");
 
-    if (st == TRI_OK && n_samples < 0)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_begin: %lld samples", (long long)n_samples);
-    if (st == TRI_OK && r->in_pass)
-        st = TRII_FAIL(TRI_ERR_STATE, "reducer_begin: the last pass was not finished");
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK && n_samples < 0)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_begin: %lld samples: must not be negative",
+                           (long long)n_samples);
+    if (status == TRI_OK && r->in_pass)
+        status = TRII_FAIL(TRI_ERR_STATE, "reducer_begin: the last pass was not finished");
+    if (status != TRI_OK)
+        return status;
     r->averager.site = trii_site_take();
-    st = tri_reducer_commit(r);
-    if (st != TRI_OK)
-        return st;
+    status = tri_reducer_commit(r);
+    if (status != TRI_OK)
+        return status;
     r->count = r->total = r->local_count + n_samples;
     at_site(r);
-    st = (tri_all_reduce)(r->group, &r->total, &r->total, 1, TRI_DTYPE_I64, TRI_REDOP_SUM,
-                          &r->header);
-    if (st == TRI_OK && r->count == 0) {
-        st = wait_work(&r->header);
-        if (st == TRI_OK && r->total == 0)
+    status = (tri_all_reduce)(r->group, &r->total, &r->total, 1, TRI_DTYPE_I64, TRI_REDOP_SUM,
+                              &r->header);
+    if (status == TRI_OK && r->count == 0) {
+        status = wait_work(&r->header);
+        if (status == TRI_OK && r->total == 0)
             return TRI_END;
     }
-    if (st != TRI_OK)
-        return fail(r, st);
+    if (status != TRI_OK)
+        return fail(r, status);
     for (int i = 0; i < r->n_grads; i++)
         r->grads[i].ready = false;
     for (int b = 0; b < r->averager.n_buckets; b++)
@@ -284,16 +285,16 @@ tri_status(tri_reducer_begin)(tri_reducer *r, int64_t n_samples)
 tri_status(tri_reducer_ready)(tri_reducer *r, int index)
 {
     reducer_grad *grad;
-    tri_status st = check(r, "reducer_ready");
+    tri_status status = check(r, "reducer_ready");
 
-    if (st == TRI_OK && !r->in_pass)
-        st = TRII_FAIL(TRI_ERR_STATE, "reducer_ready: no pass was begun");
-    if (st == TRI_OK && (index < 0 || index >= r->n_grads))
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "reducer_ready: gradient %d is out of range (there are %d)", index,
-                       r->n_grads);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK && !r->in_pass)
+        status = TRII_FAIL(TRI_ERR_STATE, "reducer_ready: no pass was begun");
+    if (status == TRI_OK && (index < 0 || index >= r->n_grads))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "reducer_ready: gradient %d is out of range (there are %d)", index,
+                           r->n_grads);
+    if (status != TRI_OK)
+        return status;
     grad = &r->grads[index];
     if (grad->ready)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -302,9 +303,9 @@ tri_status(tri_reducer_ready)(tri_reducer *r, int index)
     r->averager.site = trii_site_take();
     grad->ready = true;
     r->n_missing[grad->bucket]--;
-    st = send_complete(r);
-    if (st != TRI_OK)
-        return fail(r, st);
+    status = send_complete(r);
+    if (status != TRI_OK)
+        return fail(r, status);
     help(r);
     return TRI_OK;
 }
@@ -324,10 +325,10 @@ static tri_status send_map(tri_reducer *r)
 static tri_status complete(tri_reducer *r)
 {
     for (int b = 0; b < r->averager.n_buckets; b++) {
-        tri_status st = trii_bucket_advance(&r->averager, &r->averager.buckets[b], INT64_MAX);
+        tri_status status = trii_bucket_advance(&r->averager, &r->averager.buckets[b], INT64_MAX);
 
-        if (st != TRI_OK)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     return wait_work(&r->map_work);
 }
@@ -338,8 +339,8 @@ static void take_averages(tri_reducer *r)
         reducer_grad *grad = &r->grads[i];
 
         grad->used = !r->options.find_unused || r->map[i] != 0;
-        if (grad->used && grad->data != grad->place && grad->count > 0)
-            memcpy(grad->data, grad->place, grad->count * tri_dtype_size(grad->dtype));
+        if (grad->used && grad->data != grad->bucket_view && grad->count > 0)
+            memcpy(grad->data, grad->bucket_view, grad->count * tri_dtype_size(grad->dtype));
     }
 }
 
@@ -362,24 +363,24 @@ static tri_status name_missing(const tri_reducer *r)
 
 tri_status(tri_reducer_finish)(tri_reducer *r)
 {
-    tri_status st = check(r, "reducer_finish");
+    tri_status status = check(r, "reducer_finish");
 
-    if (st == TRI_OK && !r->in_pass)
-        st = TRII_FAIL(TRI_ERR_STATE, "reducer_finish: no pass was begun");
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK && !r->in_pass)
+        status = TRII_FAIL(TRI_ERR_STATE, "reducer_finish: no pass was begun");
+    if (status != TRI_OK)
+        return status;
     r->averager.site = trii_site_take();
     for (int b = 0; b < r->averager.n_buckets; b++)
         r->n_missing[b] = 0;
-    st = send_complete(r);
-    if (st == TRI_OK)
-        st = wait_work(&r->header); /* without gradients nobody else did */
-    if (st == TRI_OK)
-        st = send_map(r);
-    if (st == TRI_OK)
-        st = complete(r);
-    if (st != TRI_OK)
-        return fail(r, st);
+    status = send_complete(r);
+    if (status == TRI_OK)
+        status = wait_work(&r->header); /* without gradients nobody else did */
+    if (status == TRI_OK)
+        status = send_map(r);
+    if (status == TRI_OK)
+        status = complete(r);
+    if (status != TRI_OK)
+        return fail(r, status);
     take_averages(r);
     r->last_total = r->total;
     r->local_count = 0;
@@ -389,35 +390,38 @@ tri_status(tri_reducer_finish)(tri_reducer *r)
 
 tri_status tri_reducer_no_sync(tri_reducer *r, int64_t n_samples)
 {
-    tri_status st = check(r, "reducer_no_sync");
+    tri_status status = check(r, "reducer_no_sync");
 
-    if (st == TRI_OK && n_samples < 0)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_no_sync: %lld samples", (long long)n_samples);
-    if (st == TRI_OK && r->in_pass)
-        st = TRII_FAIL(TRI_ERR_STATE, "reducer_no_sync: within a pass");
-    if (st == TRI_OK)
+    if (status == TRI_OK && n_samples < 0)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "reducer_no_sync: %lld samples: must not be negative",
+                      (long long)n_samples);
+    if (status == TRI_OK && r->in_pass)
+        status = TRII_FAIL(TRI_ERR_STATE, "reducer_no_sync: within a pass");
+    if (status == TRI_OK)
         r->local_count += n_samples;
-    return st;
+    return status;
 }
 
 tri_status tri_reducer_join(tri_reducer *r, tri_status (*update)(void *arg), void *arg)
 {
     for (;;) {
-        tri_status st = (tri_reducer_begin)(r, 0);
+        tri_status status = (tri_reducer_begin)(r, 0);
 
-        if (st == TRI_END)
+        if (status == TRI_END)
             return TRI_OK;
-        if (st == TRI_OK)
-            st = (tri_reducer_finish)(r);
-        if (st != TRI_OK)
-            return st;
-        st = update != NULL ? update(arg) : TRI_OK;
-        if (st != TRI_OK)
-            return fail(r, TRII_FAIL_CTX(st, "reducer_join: update: %s", tri_status_name(st)));
+        if (status == TRI_OK)
+            status = (tri_reducer_finish)(r);
+        if (status != TRI_OK)
+            return status;
+        status = update != NULL ? update(arg) : TRI_OK;
+        if (status != TRI_OK)
+            return fail(r,
+                        TRII_FAIL_CTX(status, "reducer_join: update: %s", tri_status_name(status)));
     }
 }
 
-/* --- facts ---------------------------------------------------------------------------------- */
+/* --- facts ---------------------------------------------------------------- */
 
 bool tri_reducer_used(const tri_reducer *r, int index)
 {

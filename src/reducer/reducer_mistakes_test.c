@@ -117,19 +117,19 @@ static const char *gives_up(rank_env *env)
         RANK_FAILS(env, tri_reducer_begin(r, 1), TRI_ERR_ABORTED,
                    "has failed: reducer_join: update: IO: the disk is full");
     } else {
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
 
-        for (int pass = 0; pass < 1000 && st == TRI_OK; pass++) {
-            st = tri_reducer_begin(r, 1);
-            if (st == TRI_OK)
-                st = tri_reducer_ready(r, 0);
-            if (st == TRI_OK)
-                st = tri_reducer_finish(r);
+        for (int pass = 0; pass < 1000 && status == TRI_OK; pass++) {
+            status = tri_reducer_begin(r, 1);
+            if (status == TRI_OK)
+                status = tri_reducer_ready(r, 0);
+            if (status == TRI_OK)
+                status = tri_reducer_finish(r);
         }
-        if (st != TRI_ERR_ABORTED ||
+        if (status != TRI_ERR_ABORTED ||
             strstr(tri_last_error(),
                    "rank 0 aborted the group: reducer_join: update: IO: the disk") == NULL)
-            return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
+            return RANK_FAIL(env, "%s: %s", tri_status_name(status), tri_last_error());
     }
     tri_reducer_destroy(r);
     tri_group_unref(group);
@@ -149,21 +149,21 @@ static const char *leaves_within_a_pass(rank_env *env)
     float x[2] = {1, 2};
     tri_group *group = NULL;
     tri_reducer *r = NULL;
-    tri_status st;
+    tri_status status;
 
     JOIN(env, group);
     RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
     for (int g = 0; g < 2; g++)
         RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = &x[g], .count = 1}, NULL));
     RANK_TRY(env, tri_reducer_commit(r));
-    st = tri_reducer_begin(r, 1);
+    status = tri_reducer_begin(r, 1);
     if (env->rank != 0) {
-        if (st == TRI_OK)
-            st = tri_reducer_ready(r, 0);
-        if (st == TRI_OK)
-            st = tri_reducer_finish(r);
-        if (st != TRI_ERR_ABORTED || strstr(tri_last_error(), "within a pass") == NULL)
-            return RANK_FAIL(env, "%s: %s", tri_status_name(st), tri_last_error());
+        if (status == TRI_OK)
+            status = tri_reducer_ready(r, 0);
+        if (status == TRI_OK)
+            status = tri_reducer_finish(r);
+        if (status != TRI_ERR_ABORTED || strstr(tri_last_error(), "within a pass") == NULL)
+            return RANK_FAIL(env, "%s: %s", tri_status_name(status), tri_last_error());
     }
     tri_reducer_destroy(r);
     tri_group_unref(group);
@@ -238,30 +238,30 @@ static void a_hang_names_the_line_of_the_call(void **state)
 
 static void every_allocation_may_fail(void **state)
 {
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
     float x[20] = {0};
     long n = 0;
 
     (void)state;
     CHECK_OK(tri_init(NULL));
-    while (st == TRI_ERR_NO_MEMORY || st == TRI_ERR_ABORTED) {
+    while (status == TRI_ERR_NO_MEMORY || status == TRI_ERR_ABORTED) {
         long live = trii_alloc_live();
         tri_reducer *r = NULL;
 
         trii_alloc_fail_at(++n);
-        st = tri_reducer_create(NULL, &r);
-        for (int g = 0; g < 20 && st == TRI_OK; g++)
-            st = tri_reducer_add(r, &(tri_reducer_grad){.data = &x[g], .count = 1}, NULL);
-        if (st == TRI_OK)
-            st = tri_reducer_begin(r, 1);
+        status = tri_reducer_create(NULL, &r);
+        for (int g = 0; g < 20 && status == TRI_OK; g++)
+            status = tri_reducer_add(r, &(tri_reducer_grad){.data = &x[g], .count = 1}, NULL);
+        if (status == TRI_OK)
+            status = tri_reducer_begin(r, 1);
         trii_alloc_fail_at(0);
         tri_reducer_destroy(r);
-        if (st != TRI_OK && trii_alloc_live() != live)
+        if (status != TRI_OK && trii_alloc_live() != live)
             fail_msg("allocation %ld: %ld blocks are left", n, trii_alloc_live() - live);
         tri_finalize(); /* a failure within the commit aborts the group */
         CHECK_OK(tri_init(NULL));
     }
-    CHECK_OK(st);
+    CHECK_OK(status);
     tri_finalize();
     assert_true(n > 30);
     assert_int_equal(trii_alloc_live(), 0);

@@ -50,21 +50,21 @@ static void set(tri_dtype dtype, void *data, size_t i, double x)
 static tri_status setup(const scene *s, tri_group *group, tri_reducer **r, buffers *b)
 {
     tri_reducer_options options = s->options;
-    tri_status st;
+    tri_status status;
 
     options.group = group;
-    st = tri_reducer_create(&options, r);
-    for (int g = 0; g < N_GRADS && st == TRI_OK; g++) {
+    status = tri_reducer_create(&options, r);
+    for (int g = 0; g < N_GRADS && status == TRI_OK; g++) {
         b->data[g] = s->placed ? NULL : trii_alloc(counts[g], 8, "gradient");
-        st = tri_reducer_add(
+        status = tri_reducer_add(
             *r, &(tri_reducer_grad){.data = b->data[g], .count = counts[g], .dtype = s->dtype},
             NULL);
     }
-    if (st == TRI_OK)
-        st = tri_reducer_commit(*r);
-    for (int g = 0; g < N_GRADS && st == TRI_OK; g++)
+    if (status == TRI_OK)
+        status = tri_reducer_commit(*r);
+    for (int g = 0; g < N_GRADS && status == TRI_OK; g++)
         b->data[g] = tri_reducer_data(*r, g);
-    return st;
+    return status;
 }
 
 static void teardown(const scene *s, tri_group *group, tri_reducer *r, buffers *b)
@@ -193,7 +193,7 @@ static void what_a_rank_without_samples_marks_does_not_count(void **state)
     run_threads(2, &shm_options, garbage_of_no_samples, NULL);
 }
 
-/* --- buckets -------------------------------------------------------------------------------- */
+/* --- buckets -------------------------------------------------------------- */
 
 static const char *sixty_gradients(rank_env *env)
 {
@@ -310,7 +310,7 @@ static void steady_passes_allocate_nothing(void **state)
     run_threads(2, &shm_options, steady, NULL);
 }
 
-/* --- unused, accumulated, used up ------------------------------------------------------------ */
+/* --- unused, accumulated, used up ----------------------------------------- */
 
 static const char *unused(rank_env *env)
 {

@@ -115,7 +115,7 @@ tri_status trii_handshake_connect(int fd, const trii_job_key *key, const char *p
         return TRI_OK;
     memcpy(hello, magic, sizeof(magic));
     if (!trii_random_bytes(hello + 8, 32))
-        return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
+        return TRII_FAIL(TRI_ERR_IO, "the system's random numbers are not available");
     status = trii_socket_send_all(fd, hello, sizeof(hello), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(fd, answer, sizeof(answer), deadline_ns);
@@ -157,14 +157,14 @@ tri_status trii_handshake_feed(trii_handshake *shake, const trii_job_key *key, c
     *used_out = n;
     known = shake->got < sizeof(magic) ? shake->got : sizeof(magic);
     if (!shake->answered && memcmp(shake->in, magic, known) != 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "it proves no job key");
+        return TRII_FAIL(TRI_ERR_FORMAT, "it does not prove a job key");
     if (shake->got < want)
         return TRI_INPROGRESS;
     shake->got = 0;
     if (!shake->answered) {
         memcpy(shake->client, shake->in + 8, 32);
         if (!trii_random_bytes(shake->server, 32))
-            return TRII_FAIL(TRI_ERR_IO, "this system gives no random numbers");
+            return TRII_FAIL(TRI_ERR_IO, "the system's random numbers are not available");
         memcpy(answer_out, magic, sizeof(magic));
         memcpy(answer_out + 8, shake->server, 32);
         prove(key, "server", purpose, shake->client, shake->server, answer_out + 40);

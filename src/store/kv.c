@@ -386,7 +386,7 @@ static tri_status next_sum(const kv_entry *entry, int64_t delta, char text[24], 
     }
     sum = strtoll(old, &end, 10);
     if (end == old)
-        return TRII_FAIL(TRI_ERR_FORMAT, "store: add to \"%.*s\", which holds no number",
+        return TRII_FAIL(TRI_ERR_FORMAT, "store: add to \"%.*s\", which does not hold a number",
                          (int)(entry->key_bytes < 64 ? entry->key_bytes : 64), entry->key);
     *sum_out = (int64_t)((uint64_t)sum + (uint64_t)delta);
     snprintf(text, 24, "%" PRId64, *sum_out);

@@ -301,7 +301,8 @@ tri_status tri_store_barrier(tri_store *store, const char *key, int64_t size, in
     bool own = status == TRI_OK && store->ops->barrier != NULL;
 
     if (status == TRI_OK && size < 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "store_barrier: size %lld", (long long)size);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "store_barrier: size %lld: must be at least 1",
+                           (long long)size);
     if (status != TRI_OK)
         return status;
     snprintf(counter, sizeof(counter), "%s%s", key, own ? "" : "/num_members");

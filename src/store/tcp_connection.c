@@ -2,7 +2,7 @@
  * tcp_connection.c - what the server of a TCP store keeps of a connection: the memory that it
  * holds, whether it has replies to send, what it waits for.
  */
-#include "store/tcp_server_inside.h"
+#include "store/tcp_server_internal.h"
 
 void trii_server_account(trii_connection *c)
 {

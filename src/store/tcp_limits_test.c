@@ -9,7 +9,7 @@
 #include "os/clock.h"
 #include "os/loop.h"
 #include "os/socket.h"
-#include "store/tcp_server_inside.h"
+#include "store/tcp_server_internal.h"
 #include "testing/check.h"
 
 #define SOON trii_deadline_ms(20000)

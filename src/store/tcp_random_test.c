@@ -9,7 +9,7 @@
 #include "os/clock.h"
 #include "os/loop.h"
 #include "os/socket.h"
-#include "store/tcp_server_inside.h"
+#include "store/tcp_server_internal.h"
 #include "testing/check.h"
 
 enum { CLIENTS = 12, STEPS = 20000 };

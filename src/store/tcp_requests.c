@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/clock.h"
-#include "store/tcp_server_inside.h"
+#include "store/tcp_server_internal.h"
 
 #define MAX_REPLY ((size_t)256 << 20) /* one reply; only MULTI_GET and LIST_KEYS come near */
 #define UNCOUNTED ((size_t)4 << 10)   /* a reply that is let through however full the server is */

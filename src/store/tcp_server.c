@@ -17,7 +17,7 @@
 #include "os/limits.h"
 #include "os/secret.h"
 #include "os/unix.h"
-#include "store/tcp_server_inside.h"
+#include "store/tcp_server_internal.h"
 
 #define READ_BYTES ((size_t)64 << 10)
 #define MAX_UNSENT ((size_t)1 << 20) /* replies; above it requests stay unread */

@@ -13,8 +13,7 @@
 #include "base/log.h"
 #include "base/param.h"
 
-/* --- names --------------------------------------------------------------------------------------
- */
+/* --- names ---------------------------------------------------------------- */
 
 #define TEN(text)                                                                                  \
     text "0", text "1", text "2", text "3", text "4", text "5", text "6", text "7", text "8",      \
@@ -46,8 +45,7 @@ const char *tri_device_text(tri_device device)
                              : "no device";
 }
 
-/* --- how many -----------------------------------------------------------------------------------
- */
+/* --- how many ------------------------------------------------------------- */
 
 static atomic_int n_cpus; /* 0 = nobody has asked yet */
 
@@ -133,10 +131,10 @@ static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
         *place_out = (int)place;
         return TRI_OK;
     }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "TRI_VISIBLE_DEVICES: \"%.*s\" is not understood; a list such as "
-                     "\"cpu:1,cpu:0\" is",
-                     (int)length, text);
+    return TRII_FAIL(
+        TRI_ERR_INVALID_ARG,
+        "TRI_VISIBLE_DEVICES: \"%.*s\" is not understood; expected a list such as \"cpu:1,cpu:0\"",
+        (int)length, text);
 }
 
 /* The places of the kind's devices that are visible, in their order; -1: the list names none of
@@ -219,8 +217,7 @@ tri_status trii_device_check(tri_device device)
                      tri_device_text(device), n, kinds[kind]);
 }
 
-/* --- of this thread -----------------------------------------------------------------------------
- */
+/* --- of this thread ------------------------------------------------------- */
 
 static _Thread_local trii_device_modes own;
 static _Thread_local trii_device_modes *used; /* NULL: own */
@@ -262,8 +259,7 @@ tri_status trii_device_push(tri_device device)
     if (m->depth < TRII_DEVICE_SCOPES)
         m->scopes[m->depth] = status == TRI_OK ? device : before;
     else if (status == TRI_OK)
-        status =
-            TRII_FAIL(TRI_ERR_STATE, "more than %d of them, one in the other", TRII_DEVICE_SCOPES);
+        status = TRII_FAIL(TRI_ERR_STATE, "more than %d nested in each other", TRII_DEVICE_SCOPES);
     m->depth++;
     return status;
 }

@@ -53,8 +53,7 @@ tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t by
     return TRI_OK;
 }
 
-/* --- memory of devices --------------------------------------------------------------------------
- */
+/* --- memory of devices ---------------------------------------------------- */
 
 static tri_device device_of(const void *ctx)
 {
@@ -90,8 +89,7 @@ tri_status trii_storage_create_on(tri_device device, size_t bytes, trii_storage 
     return TRI_OK;
 }
 
-/* --- memory of the user's ------------------------------------------------------------------------
- */
+/* --- memory of the user's ------------------------------------------------- */
 
 typedef struct wrapped {
     void (*release)(void *arg);

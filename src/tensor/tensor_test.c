@@ -51,8 +51,7 @@ static void tensors_are_counted_and_checked(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* --- storage of another owner -------------------------------------------------------------------
- */
+/* --- storage of another owner --------------------------------------------- */
 
 static char arena[256];
 static int arena_users;
@@ -103,8 +102,7 @@ static void a_tensor_in_a_bucket_stays_there(void **state)
     assert_int_equal(arena_users, 0);
 }
 
-/* --- layouts ------------------------------------------------------------------------------------
- */
+/* --- layouts -------------------------------------------------------------- */
 
 /* Four floats, last one first. */
 static tri_status turn(const trii_layout *layout, const void *src, void *dst)

@@ -27,11 +27,11 @@ typedef struct traffic {
     int peer, tag;
 } traffic;
 
-/* --- while it runs -------------------------------------------------------------------------- */
+/* --- while it runs -------------------------------------------------------- */
 
 static tri_status named(const traffic *t, tri_status status)
 {
-    return status < 0 && t->what != NULL ? TRII_FAIL_CTX(status, "%s", t->what) : status;
+    return status != TRI_OK && t->what != NULL ? TRII_FAIL_CTX(status, "%s", t->what) : status;
 }
 
 /* A receive takes what is shorter, too; a value has as many elements as its type says. */
@@ -55,8 +55,8 @@ static tri_status ended(traffic *t, tri_status status)
         return status;
     if (status == TRI_ERR_GROUP_TIMEOUT && t->compared)
         trii_group_name_unmet(t->group, unmet, sizeof(unmet));
-    status =
-        status < 0 ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet) : check_length(t);
+    status = status != TRI_OK ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet)
+                              : check_length(t);
     status = named(t, status);
     tri_work_destroy(t->work);
     t->work = NULL;
@@ -169,7 +169,7 @@ static tri_status recv_start(trii_host_op *op, const trii_host_buffers *b)
     return (tri_recv)(t->group, b->out[0], t->count, t->dtype, t->peer, t->tag, &t->work);
 }
 
-/* --- gradients ------------------------------------------------------------------------------ */
+/* --- gradients ------------------------------------------------------------ */
 
 static tri_status has_gradient(const traffic *t)
 {
@@ -253,7 +253,7 @@ static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_v
     return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &token);
 }
 
-/* --- kinds ---------------------------------------------------------------------------------- */
+/* --- kinds ---------------------------------------------------------------- */
 
 #define KIND(name_, in_place_, compare_, collective_)                                              \
     static const trii_host_kind name_##_kind = {.name = #name_,                                    \
@@ -274,7 +274,7 @@ KIND(all_to_all, false, compare, true)
 KIND(send, false, compare_message, false)
 KIND(recv, false, compare_message, false)
 
-/* --- recording ------------------------------------------------------------------------------ */
+/* --- recording ------------------------------------------------------------ */
 
 static tri_status group_of(tri_group *given, const char *name, tri_group **group_out)
 {

@@ -71,7 +71,7 @@ static void make_program(program *p, int size, tri_dtype dtype, uint32_t seed)
                         draw(&seed, 4) == 0;
 }
 
-/* --- what ranks do alone ---------------------------------------------------------------------- */
+/* --- what ranks do alone -------------------------------------------------- */
 
 static tri_tensor *leaf(const program *p, int rank, int number)
 {
@@ -128,7 +128,7 @@ static tri_tensor *loss_of(const program *p, int rank, tri_tensor *const *values
     return loss;
 }
 
-/* --- one process ------------------------------------------------------------------------------ */
+/* --- one process ---------------------------------------------------------- */
 
 static tri_tensor *row(tri_tensor *x, int r)
 {
@@ -230,7 +230,7 @@ static void play(program *p)
             tri_tensor_unref(values[r][k]);
 }
 
-/* --- many ------------------------------------------------------------------------------------- */
+/* --- many ----------------------------------------------------------------- */
 
 typedef struct part {
     rank_env *env;

@@ -5,7 +5,7 @@
 #include "base/compiler.h"
 #include "testing/traffic_calls.h"
 
-/* --- a store in a process of its own ---------------------------------------------------------- */
+/* --- a store in a process of its own -------------------------------------- */
 
 typedef struct served {
     pid_t pid;
@@ -52,7 +52,7 @@ static tri_status join(rank_env *env, tri_store **store_out, tri_group **group_o
                : status;
 }
 
-/* --- it ends ---------------------------------------------------------------------------------- */
+/* --- it ends -------------------------------------------------------------- */
 
 /* Only what rank 0 does still needs it. */
 static const char *rank_whose_store_ends(rank_env *env)
@@ -99,7 +99,7 @@ static void a_store_that_ends_is_named_on_all_ranks(void **state)
     unsetenv("TRI_CHECK");
 }
 
-/* --- it does not answer ----------------------------------------------------------------------- */
+/* --- it does not answer --------------------------------------------------- */
 
 static bool has_begun(tri_store *store)
 {

@@ -13,7 +13,7 @@ static tri_tensor *trained(tri_tensor *x)
     return x;
 }
 
-/* --- gradients -------------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 #define N 6
 
@@ -135,7 +135,7 @@ static void parts_of_ranks_have_gradients(void **state)
             run_threads(size, size > 1 ? &engines[e] : NULL, parts_rank, NULL);
 }
 
-/* --- a pipeline ------------------------------------------------------------------------------- */
+/* --- a pipeline ----------------------------------------------------------- */
 
 #define ROWS 4
 #define WIDTH 5
@@ -248,7 +248,7 @@ static void large_messages_cross(void **state)
         run_threads(2, &engines[e], large_message_rank, NULL);
 }
 
-/* --- order ------------------------------------------------------------------------------------ */
+/* --- order ---------------------------------------------------------------- */
 
 static const char *opposite_rank(rank_env *env)
 {
@@ -379,8 +379,7 @@ static void views_are_communicated(void **state)
         run_threads(2, &engines[e], columns_rank, NULL);
 }
 
-/* --- sizes, gradients that nobody wants --------------------------------------------------------
- */
+/* --- sizes, gradients that nobody wants ----------------------------------- */
 
 static const char *empty_rank(rank_env *env)
 {
@@ -419,7 +418,7 @@ static void nothing_is_sent_and_differentiated_too(void **state)
         run_threads(2, &engines[e], empty_rank, NULL);
 }
 
-/* --- what is wrong ---------------------------------------------------------------------------- */
+/* --- what is wrong -------------------------------------------------------- */
 
 static const char *refused_rank(rank_env *env)
 {

@@ -33,7 +33,7 @@ static void both_engines(const char *(*main)(rank_env *env))
         run_threads(2, &engines[e], main, NULL);
 }
 
-/* --- messages that cross ---------------------------------------------------------------------- */
+/* --- messages that cross -------------------------------------------------- */
 
 /* Rank 1 answers what rank 0 sends, and rank 0 has posted the receive of the answer before. */
 static const char *answer(rank_env *env, tri_group *group)
@@ -125,7 +125,7 @@ static void nor_where_another_device_makes_the_message(void **state)
     both_engines(devices_rank);
 }
 
-/* --- parts of a step that will not come ------------------------------------------------------- */
+/* --- parts of a step that will not come ----------------------------------- */
 
 static tri_status same_shape(const tri_function_call *call, tri_function_array *out)
 {

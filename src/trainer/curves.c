@@ -1,6 +1,6 @@
 /*
- * curves.c - pictures of metrics: drawn by the tool, so that no program that trains has to load
- * what draws.
+ * curves.c - plots of metrics, drawn by the tool, so that a training program need not load a
+ * drawing library.
  */
 #include <stdio.h>
 

@@ -1,8 +1,8 @@
 /*
  * metrics.c - metrics as JSON lines.
  *
- * A record is one write, so a killed run leaves whole lines, but for the last one at worst; and
- * whoever opens the file to go on drops what cannot be read and what lies after its step.
+ * A record is one write, so a killed run leaves complete lines, except perhaps the last. Opening
+ * the file to continue drops what cannot be read and what comes after the step to continue from.
  */
 #include "trainer/metrics.h"
 

@@ -1,5 +1,5 @@
 /*
- * numbered_run.c - a folder of its own for every run.
+ * numbered_run.c - a new folder for every run.
  */
 #include <inttypes.h>
 #include <stdio.h>

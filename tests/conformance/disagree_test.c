@@ -95,8 +95,7 @@ static void ranks_that_disagree_about_any_call_are_named(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- one half against the other ----------------------------------------------------------------
- */
+/* --- one half against the other ------------------------------------------- */
 
 enum { SMALL = 4, LARGE = 5000 }; /* elements */
 enum { PAST = 2, AFTERWARDS = 100000 };

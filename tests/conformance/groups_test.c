@@ -107,7 +107,7 @@ static const char *listed(rank_env *env)
     return NULL;
 }
 
-/* --- several groups from several threads ----------------------------------------------------- */
+/* --- several groups from several threads ---------------------------------- */
 
 enum { THREADS = 3, CALLS = 60 };
 
@@ -169,8 +169,7 @@ static const char *many_groups(rank_env *env)
     return NULL;
 }
 
-/* --- objects -----------------------------------------------------------------------------------
- */
+/* --- objects -------------------------------------------------------------- */
 
 /* The object of a rank in a call: `length` bytes that say whose they are. */
 static size_t object_of(int rank, int call, char *out)
@@ -244,8 +243,7 @@ static const char *objects(rank_env *env)
     return NULL;
 }
 
-/* --- monitored barrier --------------------------------------------------------------------------
- */
+/* --- monitored barrier ---------------------------------------------------- */
 
 /* Ranks 1, 3, 4 and 5 do not come before the others have given up. */
 static const char *some_are_missing(rank_env *env)

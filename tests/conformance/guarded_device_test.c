@@ -18,8 +18,7 @@
 
 static const float two[2] = {1.5f, -2};
 
-/* --- a model ------------------------------------------------------------------------------------
- */
+/* --- a model -------------------------------------------------------------- */
 
 typedef struct training {
     tri_module *net;
@@ -93,8 +92,7 @@ static uint64_t hash_of(tri_module *module)
     return hash;
 }
 
-/* --- training ------------------------------------------------------------------------------------
- */
+/* --- training ------------------------------------------------------------- */
 
 static void the_host_dies_at_the_memory_of_a_device(void **state)
 {
@@ -193,8 +191,7 @@ static void the_interpreter_and_the_search_for_nan_work_there(void **state)
     end(&there);
 }
 
-/* --- several devices in one step -----------------------------------------------------------------
- */
+/* --- several devices in one step ------------------------------------------ */
 
 #define STAGES 3
 
@@ -254,8 +251,7 @@ static void stages_on_devices_of_two_kinds_have_the_bits_of_one(void **state)
     }
 }
 
-/* --- looking, saving ----------------------------------------------------------------------------
- */
+/* --- looking, saving ------------------------------------------------------ */
 
 static void tensors_there_can_be_looked_at(void **state)
 {
@@ -394,8 +390,7 @@ static void what_overflows_is_skipped_there(void **state)
     assert_true(scaled_on(TRI_CPU(0)) == scaled_on(TRI_CUDA(0)));
 }
 
-/* --- failures ------------------------------------------------------------------------------------
- */
+/* --- failures ------------------------------------------------------------- */
 
 static void a_full_device_is_named_and_leaves_nothing_behind(void **state)
 {

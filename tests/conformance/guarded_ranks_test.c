@@ -33,8 +33,7 @@ static tri_device second_device_of(where w, int rank)
     return w != SPLIT ? device_of(w, rank) : rank == 0 ? TRI_CUDA(1) : TRI_CPU(0);
 }
 
-/* --- collectives and messages ------------------------------------------------------------------
- */
+/* --- collectives and messages --------------------------------------------- */
 
 #define CALLS 6
 #define MOST 20011
@@ -231,8 +230,7 @@ static void a_backward_pass_begins_at_a_token_there(void **state)
     run_threads(2, &engines[0], token_rank, NULL);
 }
 
-/* --- DDP ---------------------------------------------------------------------------------------
- */
+/* --- DDP ------------------------------------------------------------------ */
 
 #define SIDE 6
 #define CLASSES 4
@@ -510,8 +508,7 @@ static void ddp_trains_there_without_a_plan(void **state)
     trii_executor_set(NULL);
 }
 
-/* --- failures ----------------------------------------------------------------------------------
- */
+/* --- failures ------------------------------------------------------------- */
 
 static const char *failing_rank(rank_env *env)
 {

@@ -170,8 +170,7 @@ static void the_layout_of_hosts_chooses_the_engine(void **state)
     }
 }
 
-/* --- faults ------------------------------------------------------------------------------------
- */
+/* --- faults --------------------------------------------------------------- */
 
 static const char *one_dies(rank_env *env)
 {

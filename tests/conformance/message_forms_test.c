@@ -19,7 +19,7 @@ static void run_everywhere(const char *(*main)(rank_env *env))
     run_ranks("shm,send:tcp", NULL, 2, TIMEOUT_MS, main);
 }
 
-/* --- to oneself ------------------------------------------------------------------------------- */
+/* --- to oneself ----------------------------------------------------------- */
 
 enum { LARGE = 300000 };
 
@@ -254,7 +254,7 @@ static void an_abort_ends_messages_to_oneself(void **state)
     run_ranks("tcp", NULL, 1, TIMEOUT_MS, waits_for_itself);
 }
 
-/* --- more room, less room --------------------------------------------------------------------- */
+/* --- more room, less room ------------------------------------------------- */
 
 static int peer_of(const rank_env *env)
 {

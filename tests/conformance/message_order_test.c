@@ -13,7 +13,7 @@ static void run_everywhere(const char *(*main)(rank_env *env))
     run_ranks("hierarchy", "a,b,b", 3, 40000, main);
 }
 
-/* --- backwards -------------------------------------------------------------------------------- */
+/* --- backwards ------------------------------------------------------------ */
 
 enum { BACKWARDS = 400 };
 
@@ -71,7 +71,7 @@ static void messages_are_received_backwards(void **state)
     run_everywhere(backwards);
 }
 
-/* --- more than is kept ------------------------------------------------------------------------ */
+/* --- more than is kept ---------------------------------------------------- */
 
 enum { MANY = 600, EACH = 200000 }; /* bytes: together more than a receiver keeps */
 
@@ -194,7 +194,7 @@ static void a_large_send_is_over_when_its_receive_is_there(void **state)
     run_everywhere(large_sends);
 }
 
-/* --- storms ----------------------------------------------------------------------------------- */
+/* --- storms --------------------------------------------------------------- */
 
 /* Both send all that they have before either receives, with blocking calls. */
 static const char *storm(rank_env *env)
@@ -294,7 +294,7 @@ static void a_rank_in_a_barrier_takes_messages(void **state)
     run_everywhere(into_a_barrier);
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
+/* --- ends ----------------------------------------------------------------- */
 
 /* Messages that nobody ever receives: small ones, which are gone, are forgotten. */
 static const char *leaves_them(rank_env *env)

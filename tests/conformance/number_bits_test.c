@@ -13,8 +13,7 @@
 
 #define PRINT "--print"
 
-/* --- what the child prints ---------------------------------------------------------------------
- */
+/* --- what the child prints ------------------------------------------------ */
 
 static void print_result(tri_tensor *y)
 {
@@ -179,8 +178,7 @@ static int print_all(void)
     return 0;
 }
 
-/* --- the test ----------------------------------------------------------------------------------
- */
+/* --- the test ------------------------------------------------------------- */
 
 static void start(spawn *s, const char *isa, const char *threads)
 {

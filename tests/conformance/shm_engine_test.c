@@ -10,7 +10,7 @@
 
 static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 40000};
 
-/* --- processes ------------------------------------------------------------------------------ */
+/* --- processes ------------------------------------------------------------ */
 
 static const size_t process_counts[] = {0, 1, 23, 1009, 4099, 40009, SIZE_MAX};
 static const tri_dtype process_dtypes[] = {
@@ -50,8 +50,7 @@ static void ranks_of_one_host_get_shm(void **state)
     run_processes(3, NULL, takes_the_best, NULL, NULL, 30);
 }
 
-/* --- many works, many threads ------------------------------------------------------------------
- */
+/* --- many works, many threads --------------------------------------------- */
 
 /* Of base + rank over all ranks. */
 static float sum_of_ranks(int size, int base)
@@ -216,8 +215,7 @@ static void several_threads_of_a_rank_may_wait(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- send and recv ------------------------------------------------------------------------------
- */
+/* --- send and recv -------------------------------------------------------- */
 
 /* More messages than a pair holds at a time, received by tag in another order where that can
  * be, and one larger than its ring. */
@@ -263,8 +261,7 @@ static void messages_arrive_in_order_by_tag(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- memory
- * ---------------------------------------------------------------------------------------- */
+/* --- memory --------------------------------------------------------------- */
 
 static const char *uses_memory(rank_env *env)
 {
@@ -304,8 +301,7 @@ static void memory_is_zero_aligned_and_reused(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- nothing stays
- * ------------------------------------------------------------------------------------ */
+/* --- nothing stays -------------------------------------------------------- */
 
 static int count_descriptors(void)
 {

@@ -246,7 +246,7 @@ static void f16_on_portable_kernels(void **state)
     compare_all("ops_f16.txt", TRI_DTYPE_F16, near_in_f16);
 }
 
-/* --- second gradients ------------------------------------------------------------------------- */
+/* --- second gradients ----------------------------------------------------- */
 
 static tri_tensor *weighed(tri_tensor *x, int number)
 {

@@ -118,7 +118,7 @@ void misuse_optimizer(misuse_pick *p, tri_optimizer *optimizer)
         misuse_status(p, tri_optimizer_status(optimizer));
 }
 
-/* --- variants of one function ----------------------------------------------------------------- */
+/* --- variants of one function --------------------------------------------- */
 
 /* The v-th call of a row; false: there are no more. */
 static bool choose(const misuse_row *row, int v, misuse_pick *p)
@@ -236,7 +236,7 @@ static void call_from(const misuse_row *row, int first)
     }
 }
 
-/* --- circumstances ---------------------------------------------------------------------------- */
+/* --- circumstances -------------------------------------------------------- */
 
 typedef struct circumstance {
     void (*before)(void);
@@ -377,7 +377,7 @@ static void misuse_all(const circumstance *c)
     munmap(told, sizeof(*told));
 }
 
-/* --- the cases -------------------------------------------------------------------------------- */
+/* --- the cases ------------------------------------------------------------ */
 
 static void every_function_before_anything_else(void **state)
 {

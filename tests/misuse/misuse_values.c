@@ -31,7 +31,7 @@ static bool is_pointer(const char *type)
     return strchr(type, '*') != NULL;
 }
 
-/* --- bad ones --------------------------------------------------------------------------------- */
+/* --- bad ones ------------------------------------------------------------- */
 
 static const char *const bad_texts[] = {NULL, "", "\n\x01 %%", "\xff\xfe", "long"};
 static const int64_t bad_shapes[][4] = {
@@ -92,7 +92,7 @@ static bool is_bad(const misuse_pick *p, int i, int *kind_out)
     return p->bad == i || (p->bad == -2 && misuse_kinds(&p->row->parameters[i]) > 0);
 }
 
-/* --- good ones: objects that work ------------------------------------------------------------- */
+/* --- good ones: objects that work ----------------------------------------- */
 
 /* Tensors that have to fit each other; whatever is not here is f32 [2, 3]. */
 static const struct {

@@ -13,8 +13,7 @@ static int64_t numel(const tri_function_array *array)
     return n;
 }
 
-/* --- scaled pick: y = scale x[index], with x floating-point, index i64 -------------------------
- */
+/* --- scaled pick: y = scale x[index], with x floating-point, index i64 ---- */
 
 /* out: y [index's shape], and how often each row was taken, i64 [rows]. */
 typedef struct pick_data {
@@ -255,8 +254,7 @@ static void shapes_that_no_tensor_has_are_refused(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- what TRI_CHECK=nan finds ------------------------------------------------------------------
- */
+/* --- what TRI_CHECK=nan finds --------------------------------------------- */
 
 /* Which mistake is made: 1: forward leaves the last element, 2: it overwrites x, 3: backward leaves
  * all, 4: it overwrites the gradient that it is given. */
@@ -318,8 +316,7 @@ static void what_a_function_forgets_is_found_when_asked_for(void **state)
     assert_int_equal(unsetenv("TRI_CHECK"), 0);
 }
 
-/* --- product: y = a b, with a saved value, and gradients in both forms -------------------------
- */
+/* --- product: y = a b, with a saved value, and gradients in both forms ---- */
 
 static tri_status product_shape(const tri_function_call *call, tri_function_array *out)
 {
@@ -520,8 +517,7 @@ static void in_regions_and_with_nothing(void **state)
     tri_tensor_unref(none);
 }
 
-/* --- replicas, each a thread -------------------------------------------------------------------
- */
+/* --- replicas, each a thread ---------------------------------------------- */
 
 static tri_status train_replica(rank *r)
 {

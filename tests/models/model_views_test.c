@@ -38,7 +38,7 @@ static void copies_nothing(const char *what, tri_module *model, tri_tensor *cons
     tri_module_destroy(model);
 }
 
-/* --- the layer -------------------------------------------------------------------------------- */
+/* --- the layer ------------------------------------------------------------ */
 
 #define WIDTH 24
 
@@ -79,7 +79,7 @@ static void nor_does_one_whose_keys_are_another_text_s(void **state)
     tri_tensor_unref(in[1]);
 }
 
-/* --- models ----------------------------------------------------------------------------------- */
+/* --- models --------------------------------------------------------------- */
 
 static void a_gpt_copies_nothing(void **state)
 {

@@ -12,24 +12,24 @@
 
 #define PIECES 4
 
-static int n_looked_at, entries_before, entries_of_lane;
+static int n_looked_at, entries_before, entries_of_queue;
 
-/* Of lane 1, before the first that goes back. */
+/* Of queue 1, before the first that goes back. */
 static int32_t forward_entries(const trii_plan *plan, const trii_step *step,
                                const trii_segment *segment)
 {
-    const trii_plan_lane *lane = &plan->lanes[1];
+    const trii_plan_queue *queue = &plan->queues[1];
 
-    for (int32_t i = 0; i < lane->n_entries; i++) {
-        int32_t node = plan->entries[lane->entries[i]].node;
+    for (int32_t i = 0; i < queue->n_entries; i++) {
+        int32_t node = plan->entries[queue->entries[i]].node;
 
         if (node >= 0 && step->nodes[segment->first_node + node].backward)
             return i;
     }
-    return lane->n_entries;
+    return queue->n_entries;
 }
 
-/* What lane 1 has done when lane 0 can begin to go back. */
+/* What queue 1 has done when queue 0 can begin to go back. */
 static tri_status look(trii_step *step, const trii_segment *segment)
 {
     trii_plan *plan;
@@ -38,10 +38,10 @@ static tri_status look(trii_step *step, const trii_segment *segment)
 
     if (status != TRI_OK)
         return status;
-    if (plan->n_lanes > 1)
+    if (plan->n_queues > 1)
         forward = forward_entries(plan, step, segment);
-    for (int32_t i = 0; plan->n_lanes > 1 && i < plan->lanes[0].n_entries && until == 0; i++) {
-        int32_t e = plan->lanes[0].entries[i];
+    for (int32_t i = 0; plan->n_queues > 1 && i < plan->queues[0].n_entries && until == 0; i++) {
+        int32_t e = plan->queues[0].entries[i];
 
         if (plan->first_wait[e] < plan->first_wait[e + 1] &&
             plan->waits[plan->first_wait[e]].count > forward)
@@ -50,7 +50,7 @@ static tri_status look(trii_step *step, const trii_segment *segment)
     if (until > 0) {
         n_looked_at++;
         entries_before = until;
-        entries_of_lane = plan->lanes[1].n_entries;
+        entries_of_queue = plan->queues[1].n_entries;
     }
     trii_plan_destroy(plan);
     return trii_executor_plan.run(step, segment);
@@ -88,7 +88,7 @@ static void a_piece_goes_back_before_the_next_one_does(void **state)
     trii_executor_set(NULL);
     assert_int_equal(n_looked_at, 2);
     /* all that goes forward and one of the pieces that go back, which are the larger part */
-    assert_in_range(entries_before, 1, entries_of_lane * 2 / 3);
+    assert_in_range(entries_before, 1, entries_of_queue * 2 / 3);
     tri_tensor_unref(x);
     tri_tensor_unref(target);
     tri_optimizer_destroy(opt);

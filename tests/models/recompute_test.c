@@ -9,7 +9,7 @@
 #define DEPTH 6 /* at most */
 #define WIDTH 64
 
-/* --- networks ------------------------------------------------------------------------------- */
+/* --- networks ------------------------------------------------------------- */
 
 static tri_module *mlp_block(void)
 {
@@ -150,7 +150,7 @@ static void batches_are_counted_once(void **state)
     tri_module_destroy(net);
 }
 
-/* --- regions by hand ------------------------------------------------------------------------ */
+/* --- regions by hand ------------------------------------------------------ */
 
 static int calls;
 
@@ -319,7 +319,7 @@ static void without_gradients_a_region_is_nothing(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- replicas --------------------------------------------------------------------------------- */
+/* --- replicas ------------------------------------------------------------- */
 
 static tri_status train_replica(rank *r)
 {

@@ -63,7 +63,7 @@ static int run_agent(int argc, char **argv)
     return exit_status;
 }
 
-/* --- tests ------------------------------------------------------------------------------------ */
+/* --- tests ---------------------------------------------------------------- */
 
 typedef struct clock_job {
     trirun_job job;

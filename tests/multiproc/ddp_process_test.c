@@ -98,7 +98,7 @@ static tri_status train_step(trainer *t, int read)
     return tri_step_end_status();
 }
 
-/* --- replicas never drift ------------------------------------------------------------------- */
+/* --- replicas never drift ------------------------------------------------- */
 
 static const char *train_differently(rank_env *env)
 {
@@ -127,7 +127,7 @@ static void three_replicas_never_drift(void **state)
     run_processes(3, NULL, train_differently, NULL, NULL, 50);
 }
 
-/* --- a death -------------------------------------------------------------------------------- */
+/* --- a death -------------------------------------------------------------- */
 
 static const char *rank_1_dies(rank_env *env)
 {

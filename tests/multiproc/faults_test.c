@@ -28,7 +28,7 @@ static const char *reduce_once(rank_env *env, tri_group *group)
     return x == (float)env->size ? NULL : RANK_FAIL(env, "sum %g", (double)x);
 }
 
-/* --- death -------------------------------------------------------------------------------- */
+/* --- death ---------------------------------------------------------------- */
 
 /* Rank 1 tells the moment and dies by the signal `arg`; the others wait for it. */
 static const char *rank_1_dies(rank_env *env)
@@ -248,7 +248,7 @@ static void tcp_gives_no_wrong_sum_after_a_death_in_the_middle(void **state)
     run_processes(3, &tcp_options, rank_1_dies_in_the_middle, NULL, ends, 30);
 }
 
-/* --- leaving, giving up ------------------------------------------------------------------- */
+/* --- leaving, giving up --------------------------------------------------- */
 
 static const char *rank_1_leaves(rank_env *env)
 {
@@ -318,7 +318,7 @@ static void tcp_tells_everybody_of_an_abort(void **state)
     run_processes(2, &tcp_options, rank_1_aborts, NULL, NULL, 30);
 }
 
-/* --- disagreement -------------------------------------------------------------------------- */
+/* --- disagreement --------------------------------------------------------- */
 
 static char disagreement[3][512]; /* what each rank was told last */
 
@@ -475,7 +475,7 @@ static void allocations_must_agree(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- time ---------------------------------------------------------------------------------- */
+/* --- time ----------------------------------------------------------------- */
 
 static const char *rank_1_is_late(rank_env *env)
 {

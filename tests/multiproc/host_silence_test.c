@@ -52,7 +52,7 @@ static void stop_both(trirun_job *agents)
     }
 }
 
-/* --- silence that is no death ----------------------------------------------------------------- */
+/* --- silence that is no death --------------------------------------------- */
 
 /* Whether a line of the log is one that was not asked for. */
 static bool complains(const char *log)
@@ -105,7 +105,7 @@ static void neither_does_the_one_with_the_store(void **state)
     check_pause("c10d", 0);
 }
 
-/* --- a host is lost --------------------------------------------------------------------------- */
+/* --- a host is lost ------------------------------------------------------- */
 
 /* Rests at first; after a restart it says so and ends well. */
 static const char ends_the_second_time[] =

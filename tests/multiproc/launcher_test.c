@@ -14,7 +14,7 @@
 
 #include "testing/launcher_job.h"
 
-/* --- what workers are told ---------------------------------------------------------------- */
+/* --- what workers are told ------------------------------------------------ */
 
 static int compare_lines(const void *a, const void *b)
 {
@@ -188,7 +188,7 @@ static void python_files_and_modules_are_run_by_the_interpreter(void **state)
     spawn_remove_folder(folder);
 }
 
-/* --- failures ------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 static void the_first_failure_is_named_with_its_last_lines(void **state)
 {
@@ -415,7 +415,7 @@ static void wrong_usage_ends_with_torchruns_status(void **state)
     }
 }
 
-/* --- nothing is left behind --------------------------------------------------------------- */
+/* --- nothing is left behind ----------------------------------------------- */
 
 static void a_signal_ends_the_job_and_leaves_nothing(void **state)
 {

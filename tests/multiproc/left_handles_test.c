@@ -19,7 +19,7 @@ enum { RANKS = 3, PATIENCE_MS = 20000 };
 
 static const char *own_path; /* of this program */
 
-/* --- what this program does as a worker ------------------------------------------------------- */
+/* --- what this program does as a worker ----------------------------------- */
 
 static tri_status until_it_ended(int64_t pid)
 {
@@ -125,8 +125,7 @@ static int keeps(void)
     return trii_alloc_live() == 0 ? 0 : 6;
 }
 
-/* --- the tests ----------------------------------------------------------------------------------
- */
+/* --- the tests ------------------------------------------------------------ */
 
 static void start_all(spawn s[RANKS], const char *mode, const char *engine)
 {

@@ -45,7 +45,7 @@ static void start_static(trirun_job *j, int port, int rank, const char *conf, co
     trirun_start(j, args);
 }
 
-/* --- static ---------------------------------------------------------------------------------- */
+/* --- static --------------------------------------------------------------- */
 
 static void static_ranks_are_those_that_were_given(void **state)
 {
@@ -236,7 +236,7 @@ static void an_odd_address_leaves_events_whole(void **state)
     trirun_end(&a, 0);
 }
 
-/* --- c10d ------------------------------------------------------------------------------------- */
+/* --- c10d ----------------------------------------------------------------- */
 
 static void hosts_meet_in_the_first_ones_store(void **state)
 {

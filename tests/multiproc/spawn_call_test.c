@@ -11,8 +11,7 @@
 
 #include "testing/launcher_job.h"
 
-/* --- scenes: what a started program does --------------------------------------------------------
- */
+/* --- scenes: what a started program does ---------------------------------- */
 
 static tri_status sum_of_ranks(int rank, void *arg)
 {
@@ -144,8 +143,7 @@ static int stop_scene(void)
     return 0;
 }
 
-/* --- tests --------------------------------------------------------------------------------------
- */
+/* --- tests ---------------------------------------------------------------- */
 
 static void start_scene(spawn *s, const char *name)
 {

@@ -84,7 +84,7 @@ static void wait_for_server(int port)
     }
 }
 
-/* --- file:// ------------------------------------------------------------------------------ */
+/* --- file:// -------------------------------------------------------------- */
 
 static void start_file(spawn *s, const char *path, int rank, int size, const char *timeout_ms)
 {
@@ -229,7 +229,7 @@ static void one_rank_twice_is_an_error(void **state)
     scratch_end(&folder);
 }
 
-/* --- launchers of others --------------------------------------------------------------------- */
+/* --- launchers of others -------------------------------------------------- */
 
 static void mpirun_starts_it_unchanged(void **state)
 {
@@ -277,7 +277,7 @@ static void sruns_variables_are_enough(void **state)
     }
 }
 
-/* --- two jobs, one place ------------------------------------------------------------------- */
+/* --- two jobs, one place -------------------------------------------------- */
 
 /* Rank 0 of job A serves; rank 1 of job B comes to its port. */
 static void another_jobs_store_is_named(void **state)
@@ -397,7 +397,7 @@ static void a_rank_that_comes_twice_is_named(void **state)
         spawn_free(&s[i]);
 }
 
-/* --- trirun, whose store is new -------------------------------------------------------------- */
+/* --- trirun, whose store is new ------------------------------------------- */
 
 static void start_script(spawn *s, const char *n, const char *script)
 {
@@ -465,7 +465,7 @@ static void a_worker_that_joins_twice_at_once_is_named(void **state)
     spawn_free(&s);
 }
 
-/* --- the job key ----------------------------------------------------------------------------- */
+/* --- the job key ---------------------------------------------------------- */
 
 static void make_key(scratch *folder, const char *name, const char *text)
 {

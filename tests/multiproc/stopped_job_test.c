@@ -10,7 +10,7 @@
 
 enum { LARGE = 1 << 20 };
 
-/* --- the worker ----------------------------------------------------------------------------- */
+/* --- the worker ----------------------------------------------------------- */
 
 /* Rank 0 sends to rank 1 what 1 does not receive, for 1 does the same; rank 2 receives from 1. */
 static int wait_for_each_other(void)
@@ -27,7 +27,7 @@ static int wait_for_each_other(void)
     return status == TRI_OK ? 0 : 1;
 }
 
-/* --- tests ---------------------------------------------------------------------------------- */
+/* --- tests ---------------------------------------------------------------- */
 
 static void start(launcher_job *j)
 {

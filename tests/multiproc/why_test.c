@@ -70,7 +70,7 @@ static tri_status form(rank_env *env, tri_group **group_out)
     return tri_group_create(env->store, env->rank, env->size, env->options, group_out);
 }
 
-/* --- a rank that never calls ------------------------------------------------------------------ */
+/* --- a rank that never calls ---------------------------------------------- */
 
 enum { CALL_LINE = __LINE__ + 4 }; /* of the one below */
 
@@ -127,8 +127,7 @@ static void a_rank_that_never_calls_is_named(void **state)
     }
 }
 
-/* --- calls in another order ---------------------------------------------------------------------
- */
+/* --- calls in another order ----------------------------------------------- */
 
 static const char *order_differs(rank_env *env)
 {
@@ -163,8 +162,7 @@ static void both_calls_of_a_mismatch_are_shown(void **state)
     run_processes(2, &options, order_differs, NULL, NULL, PATIENCE_S);
 }
 
-/* --- a killed rank
- * -------------------------------------------------------------------------------- */
+/* --- a killed rank -------------------------------------------------------- */
 
 static const char *rank_2_is_killed(rank_env *env)
 {
@@ -204,8 +202,7 @@ static void a_killed_rank_is_the_first_line(void **state)
     run_processes(3, &options, rank_2_is_killed, NULL, ends, PATIENCE_S);
 }
 
-/* --- a stopped rank
- * ------------------------------------------------------------------------------- */
+/* --- a stopped rank ------------------------------------------------------- */
 
 static const char *rank_1_is_stopped(rank_env *env)
 {
@@ -244,8 +241,7 @@ static void a_stopped_rank_is_told_from_a_dead_one(void **state)
     run_processes(3, &options, rank_1_is_stopped, NULL, NULL, PATIENCE_S);
 }
 
-/* --- receives that wait for each other
- * ------------------------------------------------------------- */
+/* --- receives that wait for each other ------------------------------------ */
 
 static const char *both_receive(rank_env *env)
 {
@@ -281,8 +277,7 @@ static void receives_that_wait_for_each_other_are_shown(void **state)
     run_processes(2, &options, both_receive, NULL, NULL, PATIENCE_S);
 }
 
-/* --- the others form the group
- * ---------------------------------------------------------------------- */
+/* --- the others form the group -------------------------------------------- */
 
 static const char *rank_1_is_late(rank_env *env)
 {
@@ -306,8 +301,7 @@ static void ranks_that_are_not_there_yet_are_named(void **state)
     run_processes(2, &options, rank_1_is_late, NULL, NULL, PATIENCE_S);
 }
 
-/* --- what is no record
- * ------------------------------------------------------------------------------- */
+/* --- what is no record ---------------------------------------------------- */
 
 static void run_tool(spawn *s, const char *job, int status)
 {
@@ -372,8 +366,7 @@ static void what_is_no_record_is_refused(void **state)
     free(whole);
 }
 
-/* --- which job ---------------------------------------------------------------------------------
- */
+/* --- which job ------------------------------------------------------------ */
 
 /* What `trireme why ARGUMENT` prints of the jobs below `home`. */
 static void why_at(const char *home, const char *argument, char *text)

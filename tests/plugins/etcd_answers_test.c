@@ -132,8 +132,7 @@ static void bytes_are_written_as_they_are_read(void **state)
     }
 }
 
-/* --- the fuzzer --------------------------------------------------------------------------------
- */
+/* --- the fuzzer ----------------------------------------------------------- */
 
 static void run_answer(const uint8_t *data, size_t bytes)
 {

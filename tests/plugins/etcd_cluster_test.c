@@ -80,8 +80,7 @@ static void who_has_seen_the_state_may_replace_it(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- a network that loses answers --------------------------------------------------------------
- */
+/* --- a network that loses answers ----------------------------------------- */
 
 enum { LINKS = 8 };
 
@@ -249,8 +248,7 @@ static void a_write_whose_answer_is_lost_happens_once(void **state)
     assert_true(r.robbed > 20);
 }
 
-/* --- leases ------------------------------------------------------------------------------------
- */
+/* --- leases --------------------------------------------------------------- */
 
 static bool on_gone(void *arg, const trii_etcd_kv *kv)
 {
@@ -376,8 +374,7 @@ static void a_client_whose_leases_ended_goes_on(void **state)
     a->ops->destroy(a);
 }
 
-/* --- servers that go ---------------------------------------------------------------------------
- */
+/* --- servers that go ------------------------------------------------------ */
 
 typedef struct adder {
     tri_store *store;
@@ -486,8 +483,7 @@ static void who_is_no_etcd_is_named(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* --- users and certificates --------------------------------------------------------------------
- */
+/* --- users and certificates ----------------------------------------------- */
 
 static void users_log_in(void **state)
 {

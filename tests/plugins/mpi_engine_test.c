@@ -13,7 +13,7 @@
 
 #define PATIENCE_MS 100000 /* beside other load a role may take half a minute */
 
-/* --- as a rank ------------------------------------------------------------------------------- */
+/* --- as a rank ------------------------------------------------------------ */
 
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
 static const size_t large_counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
@@ -242,7 +242,7 @@ static int rank_main(const char *role)
     return failure != NULL;
 }
 
-/* --- as the test ----------------------------------------------------------------------------- */
+/* --- as the test ---------------------------------------------------------- */
 
 /* `mpirun -np ranks PROGRAM`, with env in front. Its output is freed by the caller. */
 static void run_mpi(spawn *s, int ranks, const char *program, const char *const *env)

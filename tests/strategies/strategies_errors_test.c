@@ -4,7 +4,7 @@
  */
 #include "strategies.h"
 
-/* --- what does not compose ------------------------------------------------------------------- */
+/* --- what does not compose ------------------------------------------------ */
 
 static tri_module *layer(void)
 {
@@ -93,7 +93,7 @@ static void data_parallel_cuts_no_network_on_several_devices(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- ranks that differ ----------------------------------------------------------------------- */
+/* --- ranks that differ ---------------------------------------------------- */
 
 typedef enum other { NOTHING, COLLECTIVES, GROUP } other;
 
@@ -200,8 +200,10 @@ static void other_settings_are_found_by_verify(void **state)
                       clipped = {.ranks = 2, .update = SGD_CLIP};
 
     (void)state;
-    expect_both(&mlp, &two_ranks, &mlp, &adamw, "0.0.weight f64[12, 16] of rank 1 has other bits");
-    expect_both(&gpt, &two_ranks, &gpt, &clipped, "wte.weight f64[11, 8] of rank 1 has other bits");
+    expect_both(&mlp, &two_ranks, &mlp, &adamw,
+                "0.0.weight f64[12, 16] of rank 1 differs from rank 0's in its bits");
+    expect_both(&gpt, &two_ranks, &gpt, &clipped,
+                "wte.weight f64[11, 8] of rank 1 differs from rank 0's in its bits");
 }
 
 static void another_group_is_waited_for_by_name(void **state)

@@ -11,7 +11,7 @@
 static const int rank_counts[] = {0, 1, 2, 4, 6, 8};
 #define RANK_COUNTS (TEST_TSAN ? 4 : (int)TRII_COUNT_OF(rank_counts))
 
-/* --- one composition ------------------------------------------------------------------------- */
+/* --- one composition ------------------------------------------------------ */
 
 static const char *rank_main(rank_env *env)
 {
@@ -63,7 +63,7 @@ static void check(const kind *k, const composition *c)
     compare(&j, alone);
 }
 
-/* --- pairs of strategies --------------------------------------------------------------------- */
+/* --- pairs of strategies -------------------------------------------------- */
 
 static composition composition_of(const kind *k, const int *level)
 {

@@ -1,6 +1,6 @@
 /*
  * any_order.h - runs plans over several cpu devices on one thread, in an order of their entries
- * that their lanes could come to if some were quick and others slow. What the plan forgets to wait
+ * that their queues could come to if some were quick and others slow. What the plan forgets to wait
  * for then gives wrong results every time, whatever the machine does. Tests only.
  */
 #ifndef TEST_ANY_ORDER_H
@@ -12,30 +12,30 @@
 #include "plan/plan.h"
 #include "testing/check.h"
 
-/* Which order: lanes by their rank in a permutation, each as far as it can go before the next one,
+/* Which order: queues by their rank in a permutation, each as far as it can go before the next one,
  * and communication as early as it can be (even numbers) or as late; from ANY_ORDER_RANDOM on at
  * random. */
 static int any_order_number;
 #define ANY_ORDER_RANDOM 12
 #define ANY_ORDERS 24
-/* Of the plans with several lanes that have run. */
+/* Of the plans with several queues that have run. */
 static int any_order_runs;
 
 typedef struct any_order {
     trii_plan *plan;
-    int32_t at[TRII_PLAN_LANES]; /* the next entry of the lane */
+    int32_t at[TRII_PLAN_QUEUES]; /* the next entry of the queue */
     int32_t *order, n;
     bool *placed; /* [entry] */
     uint32_t seed;
 } any_order;
 
-/* Whether what the entry waits for in other lanes is complete, as far as they are. */
+/* Whether what the entry waits for in other queues is complete, as far as they are. */
 static inline bool any_order_passed(const any_order *o, int32_t e)
 {
     const trii_plan *plan = o->plan;
 
     for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1]; w++) {
-        if (o->at[plan->waits[w].lane] < plan->waits[w].count)
+        if (o->at[plan->waits[w].queue] < plan->waits[w].count)
             return false;
     }
     return true;
@@ -47,7 +47,7 @@ static inline void any_order_place(any_order *o, int32_t e)
     o->order[o->n++] = e;
 }
 
-/* Communication that a lane has gone past without starting it, since it lacks something. */
+/* Communication that a queue has gone past without starting it, since it lacks something. */
 static inline bool any_order_start(any_order *o)
 {
     bool any = false;
@@ -55,9 +55,9 @@ static inline bool any_order_start(any_order *o)
     for (int32_t h = 0; h < o->plan->n_hosts; h++) {
         int32_t e = o->plan->hosts[h].start;
 
-        /* its lane is the first one */
+        /* its queue is the first one */
         for (int32_t i = 0; i < o->at[0] && !o->placed[e]; i++) {
-            if (o->plan->lanes[0].entries[i] == e && any_order_passed(o, e)) {
+            if (o->plan->queues[0].entries[i] == e && any_order_passed(o, e)) {
                 any_order_place(o, e);
                 any = true;
             }
@@ -66,16 +66,16 @@ static inline bool any_order_start(any_order *o)
     return any;
 }
 
-/* One entry of the lane, if it may run. */
+/* One entry of the queue, if it may run. */
 static inline bool any_order_step(any_order *o, int32_t l)
 {
-    const trii_plan_lane *lane = &o->plan->lanes[l];
+    const trii_plan_queue *queue = &o->plan->queues[l];
     const trii_entry *entry;
     int32_t e;
 
-    if (l >= o->plan->n_lanes || o->at[l] == lane->n_entries)
+    if (l >= o->plan->n_queues || o->at[l] == queue->n_entries)
         return false;
-    e = lane->entries[o->at[l]];
+    e = queue->entries[o->at[l]];
     entry = &o->plan->entries[e];
     if (entry->kind == TRII_ENTRY_START) {
         o->at[l]++; /* which holds up nobody */
@@ -101,14 +101,14 @@ static inline void any_order_find(any_order *o)
             any = any_order_step(o, permutations[any_order_number / 2][k]);
         if (!any && any_order_number >= ANY_ORDER_RANDOM) {
             o->seed = o->seed * 1664525u + 1013904223u;
-            any = any_order_step(o, (int32_t)(o->seed >> 16) % o->plan->n_lanes);
+            any = any_order_step(o, (int32_t)(o->seed >> 16) % o->plan->n_queues);
         }
-        for (int32_t l = 0; l < o->plan->n_lanes && !any; l++)
+        for (int32_t l = 0; l < o->plan->n_queues && !any; l++)
             any = any_order_step(o, l);
         if (!any)
             any = any_order_start(o);
         if (!any)
-            fail_msg("lanes that wait for each other");
+            fail_msg("queues that wait for each other");
     }
 }
 
@@ -116,7 +116,7 @@ static inline void any_order_find(any_order *o)
 typedef struct any_order_kernel {
     trii_kernel base; /* first */
     const trii_kernel *inner;
-    const trii_plan_lane *lane;
+    const trii_plan_queue *queue;
 } any_order_kernel;
 
 static inline tri_status any_order_kernel_run(const trii_kernel *kernel, void *const *args,
@@ -124,11 +124,11 @@ static inline tri_status any_order_kernel_run(const trii_kernel *kernel, void *c
 {
     const any_order_kernel *own = (const any_order_kernel *)(const void *)kernel;
 
-    own->lane->ops->enter(own->lane->device);
+    own->queue->ops->enter(own->queue->device);
     return own->inner->run(own->inner, args, run);
 }
 
-/* The plan becomes one of one lane. */
+/* The plan becomes one of one queue. */
 static inline void any_order_rewrite(any_order *o)
 {
     trii_plan *plan = o->plan;
@@ -138,14 +138,14 @@ static inline void any_order_rewrite(any_order *o)
     int32_t *place = trii_pool_alloc(&plan->pool, n, sizeof(*place));
 
     assert_true(entries != NULL && kernels != NULL && place != NULL);
-    for (int32_t l = 0; l < plan->n_lanes; l++) {
-        for (int32_t i = 0; i < plan->lanes[l].n_entries; i++) {
-            any_order_kernel *kernel = &kernels[plan->lanes[l].entries[i]];
-            trii_entry *entry = &plan->entries[plan->lanes[l].entries[i]];
+    for (int32_t l = 0; l < plan->n_queues; l++) {
+        for (int32_t i = 0; i < plan->queues[l].n_entries; i++) {
+            any_order_kernel *kernel = &kernels[plan->queues[l].entries[i]];
+            trii_entry *entry = &plan->entries[plan->queues[l].entries[i]];
 
             if (entry->kernel == NULL)
                 continue;
-            *kernel = (any_order_kernel){*entry->kernel, entry->kernel, &plan->lanes[l]};
+            *kernel = (any_order_kernel){*entry->kernel, entry->kernel, &plan->queues[l]};
             kernel->base.run = any_order_kernel_run;
             entry->kernel = &kernel->base;
         }
@@ -161,10 +161,10 @@ static inline void any_order_rewrite(any_order *o)
     for (int32_t i = 0; i < plan->outputs.n; i++) {
         if (plan->output[i].first < plan->n_entries)
             plan->output[i].first = place[plan->output[i].first];
-        plan->output[i].lane = 0;
+        plan->output[i].queue = 0;
     }
     plan->entries = entries;
-    plan->n_lanes = 1;
+    plan->n_queues = 1;
 }
 
 static inline tri_status any_order_run(trii_step *step, const trii_segment *segment)
@@ -175,11 +175,11 @@ static inline tri_status any_order_run(trii_step *step, const trii_segment *segm
 
     if (status != TRI_OK)
         return status;
-    if (o.plan->n_lanes == 1) {
+    if (o.plan->n_queues == 1) {
         trii_plan_destroy(o.plan);
         return trii_executor_plan.run(step, segment);
     }
-    assert_in_range(o.plan->n_lanes, 2, 3);
+    assert_in_range(o.plan->n_queues, 2, 3);
     any_order_runs++;
     o.order = trii_pool_alloc(&o.plan->pool, (size_t)o.plan->n_entries, sizeof(*o.order));
     o.placed = trii_pool_alloc(&o.plan->pool, (size_t)o.plan->n_entries, sizeof(*o.placed));

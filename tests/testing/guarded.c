@@ -19,8 +19,7 @@
 #define BYTES ((size_t)64 << 20)
 #define QUEUE 64
 
-/* --- memory -------------------------------------------------------------------------------------
- */
+/* --- memory --------------------------------------------------------------- */
 
 typedef struct block {
     size_t at, bytes;
@@ -124,8 +123,7 @@ size_t guarded_bytes(int index)
     return used;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 typedef struct guarded_kernel {
     trii_kernel base; /* first */
@@ -232,8 +230,7 @@ static void enter(tri_device device)
     trii_device_cpu.enter(TRI_CPU(0));
 }
 
-/* --- copies -------------------------------------------------------------------------------------
- */
+/* --- copies --------------------------------------------------------------- */
 
 static tri_status move(int a, int b, void *dst, const void *src, size_t bytes)
 {
@@ -265,8 +262,7 @@ static tri_status guarded_copy(int dst_index, void *dst, int src_index, const vo
     return move(dst_index, src_index, dst, src, bytes);
 }
 
-/* --- the kind -----------------------------------------------------------------------------------
- */
+/* --- the kind ------------------------------------------------------------- */
 
 static int count(void)
 {

@@ -180,7 +180,7 @@ bool hosts_plug_lossy(int host, int delay_ms, int jitter_ms, int loss_per_mille)
                                         .loss_per_mille = loss_per_mille});
 }
 
-/* --- what happens to hosts ------------------------------------------------------------------ */
+/* --- what happens to hosts ------------------------------------------------ */
 
 void hosts_cut(int host)
 {

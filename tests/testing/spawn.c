@@ -34,7 +34,7 @@ static long long now_ms(void)
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
 }
 
-/* --- starting --------------------------------------------------------------------------- */
+/* --- starting ------------------------------------------------------------- */
 
 static bool same_variable(const char *a, const char *b)
 {
@@ -113,7 +113,7 @@ void spawn_signal(const spawn *s, int number)
     kill(s->pid, number);
 }
 
-/* --- waiting ------------------------------------------------------------------------------ */
+/* --- waiting -------------------------------------------------------------- */
 
 static void read_some(spawn *s, int i)
 {
@@ -323,7 +323,7 @@ void spawn_free(spawn *s)
     memset(s, 0, sizeof(*s));
 }
 
-/* --- places ------------------------------------------------------------------------------- */
+/* --- places --------------------------------------------------------------- */
 
 const char *spawn_bin(const char *name)
 {

@@ -49,7 +49,7 @@ typedef struct result {
     double min_us, median_us, p99_us, algorithm_gbs, bus_gbs;
 } result;
 
-/* --- operations ------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 static double twice_all_but_one(int size)
 {
@@ -97,7 +97,7 @@ static const operation operations[] = {
     {"send_recv", false, false, once, perf_send_recv},
 };
 
-/* --- the command line -------------------------------------------------------------------- */
+/* --- the command line ----------------------------------------------------- */
 
 /* "4", "16K", "1M,256M": binary multiples. */
 static bool read_sizes(plan *p, const char *list)
@@ -164,18 +164,19 @@ static int read_option(plan *p, const char *self, const char *name, const char *
         p->engine = value;
     } else if (strcmp(name, "--bytes") == 0) {
         if (!read_sizes(p, value))
-            return command_usage(self, "--bytes %s: no list of sizes like 4,16K,1M", value);
+            return command_usage(self, "--bytes %s: is not a list of sizes like 4,16K,1M", value);
     } else if (strcmp(name, "--dtype") == 0) {
         if (!read_dtype(p, value))
-            return command_usage(self, "--dtype %s: f32, f64, i32, i64, f16 or bf16", value);
+            return command_usage(self, "--dtype %s: must be f32, f64, i32, i64, f16 or bf16",
+                                 value);
     } else if (strcmp(name, "--buffers") == 0) {
         p->heap = strcmp(value, "heap") == 0;
         if (!p->heap && strcmp(value, "arena") != 0)
-            return command_usage(self, "--buffers %s: arena or heap", value);
+            return command_usage(self, "--buffers %s: must be arena or heap", value);
     } else if (strcmp(name, "--seconds") == 0) {
         p->seconds = strtod(value, NULL);
         if (!(p->seconds > 0 && p->seconds < 1e6))
-            return command_usage(self, "--seconds %s: no time", value);
+            return command_usage(self, "--seconds %s: is not a number of seconds", value);
     } else if (strcmp(name, "--outstanding") == 0) {
         if (trii_parse_i64(value, name, 1, PERF_MOST_OUTSTANDING, &n) != TRI_OK)
             return command_usage(self, "%s", tri_last_error());
@@ -267,7 +268,7 @@ static int read_arguments(plan *p, int argc, char **argv)
     return check_sizes(p, argv[0]);
 }
 
-/* --- buffers ------------------------------------------------------------------------------ */
+/* --- buffers -------------------------------------------------------------- */
 
 /* Small whole numbers, so that sums are exact in every dtype. */
 static int pattern(size_t i, int rank)
@@ -361,7 +362,7 @@ static bool check_result(const plan *p, const void *dst, size_t count, size_t pa
     return true;
 }
 
-/* --- measuring ---------------------------------------------------------------------------- */
+/* --- measuring ------------------------------------------------------------ */
 
 static int compare_doubles(const void *a, const void *b)
 {

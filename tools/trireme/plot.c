@@ -65,9 +65,9 @@ static int check(const arguments *args)
     if (args->n_files == 0)
         return command_usage("plot", "which files?");
     if (args->output == NULL)
-        return command_usage("plot", "where to? (-o FILE.svg or -o FILE.png)");
+        return command_usage("plot", "no output file: give -o FILE.svg or -o FILE.png");
     if (args->bars && args->timeline)
-        return command_usage("plot", "--bars and --timeline are two pictures");
+        return command_usage("plot", "--bars and --timeline exclude each other");
     if (args->y_label != NULL && !args->bars) {
         other = "--y-label";
         whose = "--bars";

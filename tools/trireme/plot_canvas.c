@@ -119,8 +119,7 @@ void canvas_grey(canvas *c, double level)
     cairo_set_source_rgb(c->cr, level, level, level);
 }
 
-/* --- text ----------------------------------------------------------------------------------------
- */
+/* --- text ----------------------------------------------------------------- */
 
 void canvas_font(canvas *c, double size, bool bold)
 {
@@ -170,8 +169,7 @@ void canvas_text_upwards(canvas *c, double x, double y, double height, const cha
     cairo_restore(c->cr);
 }
 
-/* --- shapes --------------------------------------------------------------------------------------
- */
+/* --- shapes --------------------------------------------------------------- */
 
 void canvas_move_to(canvas *c, double x, double y)
 {

@@ -64,8 +64,7 @@ static range x_range(const plot_panel *panels, int n_panels)
     return r;
 }
 
-/* --- a panel
- * -------------------------------------------------------------------------------------- */
+/* --- a panel -------------------------------------------------------------- */
 
 /* One line through points that come one by one. */
 typedef struct pen {

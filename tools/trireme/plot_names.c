@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- paths ---------------------------------------------------------------------------------------
- */
+/* --- paths ---------------------------------------------------------------- */
 
 /* Bytes of the first name of a path with the slashes behind it. */
 static size_t first_name(const char *path)
@@ -87,8 +86,7 @@ void plot_name_file(const char *const *files, int n_files, int index, char *out,
     plot_make_utf8(out);
 }
 
-/* --- UTF-8 ---------------------------------------------------------------------------------------
- */
+/* --- UTF-8 ---------------------------------------------------------------- */
 
 /* Length of the character, 0 if it is none. */
 static size_t character(const unsigned char *at)

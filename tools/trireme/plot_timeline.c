@@ -29,9 +29,9 @@ static double unit_of(double us, const char **name)
     return us >= 2e6 ? 1e6 : us >= 2e3 ? 1e3 : 1;
 }
 
-static void draw_row(const frame *f, const trace_run *run, int lane, double unit)
+static void draw_row(const frame *f, const trace_run *run, int row, double unit)
 {
-    double top = f->top + ROW * lane + (ROW - BOX) / 2, from = 0, to = -1;
+    double top = f->top + ROW * row + (ROW - BOX) / 2, from = 0, to = -1;
     int category = -1;
 
     canvas_grey(f->c, 0.96);
@@ -40,7 +40,7 @@ static void draw_row(const frame *f, const trace_run *run, int lane, double unit
         const trace_event *e = &run->events[i];
         double begin, end;
 
-        if (i < run->n && e->lane != lane)
+        if (i < run->n && e->row != row)
             continue;
         begin = i < run->n ? frame_x(f, e->begin / unit) : INFINITY;
         if (category >= 0 && (begin > to + NEAR || e->category != category)) {
@@ -58,17 +58,17 @@ static void draw_row(const frame *f, const trace_run *run, int lane, double unit
     }
 }
 
-static void draw_name(const frame *f, const trace_run *run, int lane)
+static void draw_name(const frame *f, const trace_run *run, int row)
 {
-    double middle = f->top + ROW * (lane + 0.5);
+    double middle = f->top + ROW * (row + 0.5);
     char text[64];
 
     canvas_font(f->c, 12, true);
     canvas_grey(f->c, 0.1);
-    canvas_text(f->c, f->left - 10, middle - 2, 1, run->lanes[lane].name);
+    canvas_text(f->c, f->left - 10, middle - 2, 1, run->rows[row].name);
     canvas_font(f->c, 11, false);
     canvas_grey(f->c, 0.35);
-    snprintf(text, sizeof(text), "%.0f %% busy", 100 * run->lanes[lane].busy / run->us);
+    snprintf(text, sizeof(text), "%.0f %% busy", 100 * run->rows[row].busy / run->us);
     canvas_text(f->c, f->left - 10, middle + 13, 1, text);
 }
 
@@ -102,7 +102,7 @@ tri_status plot_timeline(const char *path, const trace_run *run, const char *tit
                .left = LEFT,
                .top = top,
                .width = WIDTH - LEFT - RIGHT,
-               .height = ROW * run->n_lanes,
+               .height = ROW * run->n_rows,
                .x = {0, run->us / unit}};
     tri_status status = canvas_open(&c, path, WIDTH, top + f.height + FOOT);
 
@@ -115,7 +115,7 @@ tri_status plot_timeline(const char *path, const trace_run *run, const char *tit
     }
     draw_keys(&f, run, top - 14);
     frame_draw_x(&f);
-    for (int l = 0; l < run->n_lanes; l++) {
+    for (int l = 0; l < run->n_rows; l++) {
         draw_row(&f, run, l, unit);
         draw_name(&f, run, l);
     }

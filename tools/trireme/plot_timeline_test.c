@@ -127,7 +127,7 @@ static void mistakes_with_timelines_are_named(void **state)
     assert_int_equal(plot(in, "-o", out, "--run", "1", NULL), 2);
     assert_non_null(strstr(said, "--run is for --timeline"));
     assert_int_equal(plot("--timeline", "--bars", in, "-o", out, NULL), 2);
-    assert_non_null(strstr(said, "two pictures"));
+    assert_non_null(strstr(said, "exclude each other"));
     assert_int_equal(plot("--timeline", in, in, "-o", out, NULL), 2);
     assert_non_null(strstr(said, "one file, not 2"));
     bad = scratch_file(&s, "bad.json", "[\n{\"step\":1}\n", 13);

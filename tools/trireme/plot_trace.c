@@ -17,7 +17,7 @@
 const char *const trace_categories[TRACE_CATEGORIES] = {"forward", "backward",      "update",
                                                         "copy",    "communication", "other"};
 
-#define MAX_LANES 256
+#define MAX_ROWS 256
 #define MAX_US 1e15 /* thirty years */
 #define MIN_US 1e-3 /* of a run: a clock that counts nanoseconds has seen it */
 
@@ -27,8 +27,8 @@ typedef struct reader {
     trace_event *events;
     int64_t *runs; /* [event] */
     int n, room;
-    trace_lane lanes[MAX_LANES];
-    int n_lanes;
+    trace_row rows[MAX_ROWS];
+    int n_rows;
 } reader;
 
 static int64_t integer_of(const json_t *object, const char *key)
@@ -37,20 +37,20 @@ static int64_t integer_of(const json_t *object, const char *key)
 }
 
 /* -1: too many. */
-static int lane_of(reader *r, const json_t *event)
+static int row_of(reader *r, const json_t *event)
 {
     int64_t pid = integer_of(event, "pid"), tid = integer_of(event, "tid");
-    trace_lane *lane = &r->lanes[r->n_lanes];
+    trace_row *row = &r->rows[r->n_rows];
 
-    for (int l = 0; l < r->n_lanes; l++) {
-        if (r->lanes[l].pid == pid && r->lanes[l].tid == tid)
+    for (int l = 0; l < r->n_rows; l++) {
+        if (r->rows[l].pid == pid && r->rows[l].tid == tid)
             return l;
     }
-    if (r->n_lanes == MAX_LANES)
+    if (r->n_rows == MAX_ROWS)
         return -1;
-    *lane = (trace_lane){.pid = pid, .tid = tid};
-    snprintf(lane->name, sizeof(lane->name), "thread %" PRId64, tid);
-    return r->n_lanes++;
+    *row = (trace_row){.pid = pid, .tid = tid};
+    snprintf(row->name, sizeof(row->name), "thread %" PRId64, tid);
+    return r->n_rows++;
 }
 
 static int category_of(const char *name)
@@ -62,7 +62,7 @@ static int category_of(const char *name)
     return c;
 }
 
-static tri_status add_event(reader *r, int lane, const json_t *event)
+static tri_status add_event(reader *r, int row, const json_t *event)
 {
     double begin = json_number_value(json_object_get(event, "ts"));
     double us = json_number_value(json_object_get(event, "dur"));
@@ -87,7 +87,7 @@ static tri_status add_event(reader *r, int lane, const json_t *event)
     r->events[r->n++] =
         (trace_event){.begin = begin,
                       .us = us,
-                      .lane = lane,
+                      .row = row,
                       .category = category_of(json_string_value(json_object_get(event, "cat")))};
     return TRI_OK;
 }
@@ -96,21 +96,21 @@ static tri_status add_line(reader *r, int line, const json_t *event)
 {
     const char *kind = json_string_value(json_object_get(event, "ph"));
     const char *what = json_string_value(json_object_get(event, "name"));
-    int lane = kind != NULL ? lane_of(r, event) : -1;
+    int row = kind != NULL ? row_of(r, event) : -1;
 
     if (kind == NULL)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: not an event of a trace", r->path, line);
-    if (lane < 0)
+    if (row < 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s, line %d: more than %d devices", r->path, line,
-                         MAX_LANES);
+                         MAX_ROWS);
     if (strcmp(kind, "X") == 0)
-        return add_event(r, lane, event);
+        return add_event(r, row, event);
     if (strcmp(kind, "M") == 0 && what != NULL && strcmp(what, "thread_name") == 0) {
         const char *name =
             json_string_value(json_object_get(json_object_get(event, "args"), "name"));
 
-        snprintf(r->lanes[lane].name, sizeof(r->lanes[lane].name), "%s", name != NULL ? name : "?");
-        plot_make_utf8(r->lanes[lane].name);
+        snprintf(r->rows[row].name, sizeof(r->rows[row].name), "%s", name != NULL ? name : "?");
+        plot_make_utf8(r->rows[row].name);
     }
     return TRI_OK;
 }
@@ -145,17 +145,16 @@ static tri_status read_events(reader *r, const trii_mapping *map)
 }
 
 /* The run that begins at event `first`: where it ends, and on how many devices it was. */
-static int run_end(const reader *r, int first, int *n_lanes_out)
+static int run_end(const reader *r, int first, int *n_rows_out)
 {
-    bool seen[MAX_LANES] = {false};
-    int64_t pid = r->lanes[r->events[first].lane].pid;
+    bool seen[MAX_ROWS] = {false};
+    int64_t pid = r->rows[r->events[first].row].pid;
     int i = first;
 
-    *n_lanes_out = 0;
-    for (; i < r->n && r->runs[i] == r->runs[first] && r->lanes[r->events[i].lane].pid == pid;
-         i++) {
-        *n_lanes_out += !seen[r->events[i].lane];
-        seen[r->events[i].lane] = true;
+    *n_rows_out = 0;
+    for (; i < r->n && r->runs[i] == r->runs[first] && r->rows[r->events[i].row].pid == pid; i++) {
+        *n_rows_out += !seen[r->events[i].row];
+        seen[r->events[i].row] = true;
     }
     return i;
 }
@@ -165,11 +164,11 @@ static tri_status choose(const reader *r, int64_t number, int *first_out, int *e
     int most = 0, end;
 
     for (int first = 0; first < r->n; first = end) {
-        int n_lanes;
+        int n_rows;
 
-        end = run_end(r, first, &n_lanes);
-        if (number > 0 ? r->runs[first] == number : n_lanes >= most) {
-            most = n_lanes;
+        end = run_end(r, first, &n_rows);
+        if (number > 0 ? r->runs[first] == number : n_rows >= most) {
+            most = n_rows;
             *first_out = first;
             *end_out = end;
         }
@@ -184,7 +183,7 @@ static tri_status choose(const reader *r, int64_t number, int *first_out, int *e
 
 static int by_device(const void *a, const void *b)
 {
-    const trace_lane *x = a, *y = b;
+    const trace_row *x = a, *y = b;
 
     if (x->pid != y->pid)
         return x->pid < y->pid ? -1 : 1;
@@ -195,28 +194,28 @@ static int by_device(const void *a, const void *b)
 static tri_status take(reader *r, int first, int end, trace_run *run)
 {
     double begin = INFINITY, last = -INFINITY;
-    int number[MAX_LANES];
+    int number[MAX_ROWS];
 
     *run = (trace_run){.number = r->runs[first], .n = end - first};
     run->events = trii_alloc((size_t)run->n, sizeof(*run->events), "events");
-    run->lanes = trii_alloc((size_t)r->n_lanes, sizeof(*run->lanes), "devices");
-    if (run->events == NULL || run->lanes == NULL)
+    run->rows = trii_alloc((size_t)r->n_rows, sizeof(*run->rows), "devices");
+    if (run->events == NULL || run->rows == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int i = first; i < end; i++) {
-        trace_lane *lane = &r->lanes[r->events[i].lane];
+        trace_row *row = &r->rows[r->events[i].row];
 
-        lane->busy += r->events[i].us;
+        row->busy += r->events[i].us;
         begin = fmin(begin, r->events[i].begin);
         last = fmax(last, r->events[i].begin + r->events[i].us);
     }
-    for (int l = 0; l < r->n_lanes; l++) {
-        if (r->lanes[l].busy > 0)
-            run->lanes[run->n_lanes++] = r->lanes[l];
+    for (int l = 0; l < r->n_rows; l++) {
+        if (r->rows[l].busy > 0)
+            run->rows[run->n_rows++] = r->rows[l];
     }
-    qsort(run->lanes, (size_t)run->n_lanes, sizeof(*run->lanes), by_device);
-    for (int l = 0; l < r->n_lanes; l++) {
+    qsort(run->rows, (size_t)run->n_rows, sizeof(*run->rows), by_device);
+    for (int l = 0; l < r->n_rows; l++) {
         number[l] = 0;
-        while (number[l] < run->n_lanes && by_device(&run->lanes[number[l]], &r->lanes[l]) != 0)
+        while (number[l] < run->n_rows && by_device(&run->rows[number[l]], &r->rows[l]) != 0)
             number[l]++;
     }
     run->us = last - begin;
@@ -228,8 +227,8 @@ static tri_status take(reader *r, int first, int end, trace_run *run)
 
         *event = r->events[i];
         event->begin -= begin;
-        event->lane = number[r->events[i].lane];
-        run->n += event->lane < run->n_lanes; /* else it took no time */
+        event->row = number[r->events[i].row];
+        run->n += event->row < run->n_rows; /* else it took no time */
     }
     return TRI_OK;
 }
@@ -264,6 +263,6 @@ tri_status trace_read(const char *path, int64_t number, trace_run *run_out)
 void trace_run_fini(trace_run *run)
 {
     trii_free(run->events);
-    trii_free(run->lanes);
+    trii_free(run->rows);
     *run = (trace_run){0};
 }

@@ -13,21 +13,21 @@ extern const char *const trace_categories[TRACE_CATEGORIES]; /* the last: of any
 
 typedef struct trace_event {
     double begin, us; /* microseconds; in a run from its first event's begin on */
-    int lane, category;
+    int row, category;
 } trace_event;
 
-typedef struct trace_lane {
+typedef struct trace_row {
     int64_t pid, tid;
     char name[32];
     double busy; /* microseconds */
-} trace_lane;
+} trace_row;
 
 typedef struct trace_run {
     int64_t number;
     trace_event *events;
     int n;
-    trace_lane *lanes; /* those that have events, in the order of processes and devices */
-    int n_lanes;
+    trace_row *rows; /* those that have events, in the order of processes and devices */
+    int n_rows;
     double us; /* from the first begin to the last end */
 } trace_run;
 

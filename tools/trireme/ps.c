@@ -26,7 +26,7 @@ typedef struct ps_job {
     trii_why_job seen; /* if has_records */
 } ps_job;
 
-/* --- reading -------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------- */
 
 /* trirun and its guard hold a lock on the folder of a job that runs. */
 static bool is_live(const char *folder)
@@ -72,7 +72,7 @@ static const char *text_in(const ps_job *job, const char *key)
     return text != NULL ? text : "?";
 }
 
-/* --- what a rank does ----------------------------------------------------------------------- */
+/* --- what a rank does ----------------------------------------------------- */
 
 /* How often per second the newest call was repeated from the same line, which for a training loop
  * is its steps; 0 if it is long ago. */
@@ -190,7 +190,7 @@ static json_t *job_json(const ps_job *job)
     return object;
 }
 
-/* --- words ---------------------------------------------------------------------------------- */
+/* --- words ---------------------------------------------------------------- */
 
 static void print_rank(const json_t *rank)
 {

@@ -42,7 +42,7 @@ static int failed(void)
     return COMMAND_FAILED;
 }
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 /* An argument, or all of stdin for "-". Released with free if *own_out. */
 static const char *read_value(const char *arg, size_t *bytes_out, char **own_out)
@@ -83,8 +83,7 @@ static void print_value(const request *r, const void *value, size_t bytes)
         putchar('\n');
 }
 
-/* --- actions ------------------------------------------------------------------------------------
- */
+/* --- actions -------------------------------------------------------------- */
 
 typedef tri_status (*put_call)(tri_store *store, const char *key, const void *value, size_t bytes);
 
@@ -277,8 +276,7 @@ static const action actions[] = {
     {"queue-length", 1, 1, "queue-length QUEUE", run_queue_length},
 };
 
-/* --- where -------------------------------------------------------------------------------------
- */
+/* --- where ---------------------------------------------------------------- */
 
 /* As trii_endpoint_read, and "@NAME". */
 static int split_endpoint(const char *text, char *host, size_t room, int *port_out)
@@ -291,7 +289,7 @@ static int split_endpoint(const char *text, char *host, size_t room, int *port_o
     if (trii_endpoint_read(text, "--endpoint", host, room, port_out) != TRI_OK)
         return command_usage("store", "%s", tri_last_error());
     if (host[0] == '\0')
-        return command_usage("store", "--endpoint %s names no host", text);
+        return command_usage("store", "--endpoint %s does not name a host", text);
     return COMMAND_OK;
 }
 
@@ -370,8 +368,7 @@ static const action *find_action(const char *name)
     return NULL;
 }
 
-/* --- options -------------------------------------------------------------------------------------
- */
+/* --- options -------------------------------------------------------------- */
 
 /* Whether argv[*i_io] is "--name=VALUE", or "--name" with its value behind it; NULL: that is
  * missing. */

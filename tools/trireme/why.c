@@ -12,7 +12,7 @@
 
 enum { MAX_LINES = 10 };
 
-/* --- which job ------------------------------------------------------------------------------ */
+/* --- which job ------------------------------------------------------------ */
 
 /* The newest that is in trouble, else the newest. */
 static int choose(const char *parent, char *const *names, int n)
@@ -88,7 +88,7 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
     return COMMAND_FAILED;
 }
 
-/* --- words ---------------------------------------------------------------------------------- */
+/* --- words ---------------------------------------------------------------- */
 
 static const char *const state_names[] = {[TRII_WHY_ABSENT] = "without a record",
                                           [TRII_WHY_RUNNING] = "running",

@@ -197,7 +197,7 @@ void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
     }
 }
 
-/* --- the program ----------------------------------------------------------------------------- */
+/* --- the program ---------------------------------------------------------- */
 
 typedef struct instr {
     trii_ew_fn fn;
@@ -285,7 +285,7 @@ static tri_status chain_run_kernel(const trii_kernel *kernel, void *const *args,
     return TRI_OK;
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling ------------------------------------------------------------ */
 
 typedef struct compile {
     const trii_ir *ir;

@@ -86,8 +86,7 @@ static void round_to(tri_dtype half, uint16_t *narrow, const float *d, int64_t n
         kernels->to_bf16(narrow, d, (size_t)n);
 }
 
-/* --- repeated ----------------------------------------------------------------------------------
- */
+/* --- repeated ------------------------------------------------------------- */
 
 static void load_repeated(float *d, const void *operand, int64_t begin, int64_t n,
                           const trii_chain_operand *o)
@@ -122,8 +121,7 @@ static void load_repeated(float *d, const void *operand, int64_t begin, int64_t 
     }
 }
 
-/* --- strided -----------------------------------------------------------------------------------
- */
+/* --- strided -------------------------------------------------------------- */
 
 /* A place in the walk through the dimensions. */
 typedef struct place {

@@ -147,7 +147,7 @@ static void check_task(const task *t, bool odd)
         free(want.data[k]);
 }
 
-/* --- permute, flip ---------------------------------------------------------------------------- */
+/* --- permute, flip -------------------------------------------------------- */
 
 static tri_tensor *permute(tri_tensor *x, const int64_t *arg)
 {
@@ -217,7 +217,7 @@ static void millions_of_elements_move(void **state)
     check_task(&back, false);
 }
 
-/* --- the largest ------------------------------------------------------------------------------ */
+/* --- the largest ---------------------------------------------------------- */
 
 /* arg: how many dimensions, and which */
 static tri_tensor *amax(tri_tensor *x, const int64_t *arg)
@@ -326,7 +326,7 @@ static void the_largest_on_portable_kernels(void **state)
     check_largest(false);
 }
 
-/* --- dropout ---------------------------------------------------------------------------------- */
+/* --- dropout -------------------------------------------------------------- */
 
 static tri_tensor *dropout(tri_tensor *x, const int64_t *arg)
 {

@@ -7,8 +7,7 @@
 #include "testing/device_models.h"
 #include "testing/lone_exchange.h"
 
-/* --- products and losses -----------------------------------------------------------------------
- */
+/* --- products and losses -------------------------------------------------- */
 
 static tri_tensor *build_mlp(tri_tensor *const *l, const void *options)
 {
@@ -116,8 +115,7 @@ static void a_wrong_target_is_named(void **state)
     tri_tensor_unref(t);
 }
 
-/* --- element-wise chains with broadcasting ------------------------------------------------------
- */
+/* --- element-wise chains with broadcasting -------------------------------- */
 
 static tri_tensor *build_chain(tri_tensor *const *l, const void *options)
 {
@@ -282,8 +280,7 @@ static void bf16_chains_of_every_length(void **state)
     check_lengths(true);
 }
 
-/* --- softmax, gradients of activations, normalisation of rows -----------------------------------
- */
+/* --- softmax, gradients of activations, normalisation of rows ------------- */
 
 static tri_tensor *build_softmax(tri_tensor *const *l, const void *options)
 {
@@ -337,7 +334,7 @@ static void normalisation_of_rows(void **state)
     }
 }
 
-/* --- bf16 ------------------------------------------------------------------------------------- */
+/* --- bf16 ----------------------------------------------------------------- */
 
 static void bf16_products(void **state)
 {

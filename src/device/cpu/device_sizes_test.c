@@ -19,8 +19,7 @@ typedef struct results {
     int count;
 } results;
 
-/* --- sizes -------------------------------------------------------------------------------------
- */
+/* --- sizes ---------------------------------------------------------------- */
 
 typedef int64_t (*resize_fn)(int64_t size, int ndim, bool classes);
 
@@ -70,8 +69,7 @@ static op_case resized(const op_case *c, resize_fn resize)
     return made;
 }
 
-/* --- runs --------------------------------------------------------------------------------------
- */
+/* --- runs ----------------------------------------------------------------- */
 
 static void read_result(results *r, tri_tensor *tensor)
 {
@@ -216,8 +214,7 @@ static bool check_case(const op_case *c, bool bf16, const int *threads)
     return defined;
 }
 
-/* --- tests -------------------------------------------------------------------------------------
- */
+/* --- tests ---------------------------------------------------------------- */
 
 static bool is_one_of(const char *name, const char *const *names)
 {

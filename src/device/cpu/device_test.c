@@ -6,7 +6,7 @@
 #include "testing/device_models.h"
 #include "testing/lone_exchange.h"
 
-/* --- convolution ------------------------------------------------------------------------------ */
+/* --- convolution ---------------------------------------------------------- */
 
 static tri_tensor *build_conv(tri_tensor *const *l, const void *options)
 {
@@ -72,7 +72,7 @@ static void convolutions_portable(void **state)
     check_convs();
 }
 
-/* --- normalisation ---------------------------------------------------------------------------- */
+/* --- normalisation -------------------------------------------------------- */
 
 typedef struct norm_options {
     bool residual, relu, conv, eval, pooled;
@@ -167,8 +167,7 @@ static void normalisation_portable(void **state)
     check_norms();
 }
 
-/* --- pooling -----------------------------------------------------------------------------------
- */
+/* --- pooling -------------------------------------------------------------- */
 
 typedef struct pool_options {
     int kind, kernel, stride, pad;
@@ -252,7 +251,7 @@ static void pooling_avx2(void **state)
     check_pools();
 }
 
-/* --- bf16 ------------------------------------------------------------------------------------- */
+/* --- bf16 ----------------------------------------------------------------- */
 
 /* leaves: x, weights of two convolutions, weight and bias of the normalisation, of the end */
 static tri_tensor *build_small_network(tri_tensor *const *l, const void *options)
@@ -323,8 +322,7 @@ static void bf16_portable(void **state)
     check_all_in_bf16();
 }
 
-/* --- threads: convolutions are left out, whose library may add in another order ----------------
- */
+/* --- threads (without convolutions, whose sums may vary with them) -------- */
 
 /* The plan's results have the same bits on one thread and on more than there is work for. */
 static void check_threads(const model *m)

@@ -37,7 +37,7 @@ typedef struct move_run {
     char *y;
 } move_run;
 
-/* --- rows ------------------------------------------------------------------------------------- */
+/* --- rows ----------------------------------------------------------------- */
 
 #define ROW(T)                                                                                     \
     static void row_##T(T *y, int64_t to, const T *x, int64_t from, int64_t n)                     \
@@ -138,7 +138,7 @@ static void rows_range(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* --- tiles ------------------------------------------------------------------------------------ */
+/* --- tiles ---------------------------------------------------------------- */
 
 /* y[j * to + l] = x[l * from + j] */
 #define TURN(T)                                                                                    \
@@ -196,7 +196,7 @@ static void bands_range(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* --- the kernel ------------------------------------------------------------------------------- */
+/* --- the kernel ----------------------------------------------------------- */
 
 static tri_status move_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {

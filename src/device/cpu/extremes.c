@@ -41,7 +41,7 @@ typedef struct extremes_run {
     char *scratch;
 } extremes_run;
 
-/* --- walking ---------------------------------------------------------------------------------- */
+/* --- walking -------------------------------------------------------------- */
 
 /* What one call works on: result elements at .. at + n, a part of their reduction. */
 typedef struct piece {
@@ -89,8 +89,7 @@ static piece piece_of(const extremes_run *run, int64_t item, int64_t part)
     return p;
 }
 
-/* --- the largest, and where it is --------------------------------------------------------------
- */
+/* --- the largest, and where it is ----------------------------------------- */
 
 /* NaN wins and stays; of equals the first. */
 static bool wins(float x, float best)
@@ -234,7 +233,7 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* --- the gradient of amax: equal largest elements share it -------------------------------------
+/* --- the gradient of amax: equal largest elements share it -------------------
  *
  * The shares of a NaN, which nothing equals, are infinite or NaN: times 0 all get NaN. */
 
@@ -334,7 +333,7 @@ static tri_status amax_backward_run(const trii_kernel *kernel, void *const *args
     return TRI_OK;
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling ------------------------------------------------------------ */
 
 static bool amax_takes(const trii_ir *ir, const trii_ir_node *node)
 {

@@ -44,7 +44,7 @@ void trii_flash_write(const trii_flash *f, void *data, const trii_flash_rows *ro
     }
 }
 
-/* --- masks ------------------------------------------------------------------------------------ */
+/* --- masks ---------------------------------------------------------------- */
 
 static void mask_order(const trii_flash_tile *tile, float *s)
 {
@@ -104,7 +104,7 @@ void trii_flash_keep(const trii_flash_run *run, const trii_flash_tile *tile, flo
     }
 }
 
-/* --- compiling and running -------------------------------------------------------------------- */
+/* --- compiling and running ------------------------------------------------ */
 
 bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node)
 {

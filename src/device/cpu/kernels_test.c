@@ -187,7 +187,7 @@ static void odd_functions_keep_the_sign_of_zero(void **state)
     }
 }
 
-/* --- updates; spelled out here, and the compiler must not contract them either ---------------- */
+/* --- updates, spelled out, which the compiler must not contract ----------- */
 
 static void sgd_wanted(const trii_update_args *args, float d, int i, float *p_want, float *m_want)
 {

@@ -39,7 +39,7 @@ static tri_status check_indices(const lookup *k, const int64_t *index)
     return status;
 }
 
-/* --- forward ---------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 static void copy_range(void *ctx, int64_t begin, int64_t end)
 {
@@ -64,7 +64,7 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
     return status;
 }
 
-/* --- backward --------------------------------------------------------------------------------- */
+/* --- backward ------------------------------------------------------------- */
 
 /* Counts how often each row was taken, and sorts by that; the order within a row stays. */
 static void sort_rows(const lookup_run *run)
@@ -126,7 +126,7 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
     return TRI_OK;
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling ------------------------------------------------------------ */
 
 static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)
 {

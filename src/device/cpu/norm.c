@@ -11,7 +11,7 @@
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
-#include "device/cpu/norm_inside.h"
+#include "device/cpu/norm_internal.h"
 
 static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)
 {
@@ -23,7 +23,7 @@ bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node)
     return trii_norm_takes(ir, node, IN_BX);
 }
 
-/* --- fusion ----------------------------------------------------------------------------------- */
+/* --- fusion --------------------------------------------------------------- */
 
 bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node)
 {
@@ -98,7 +98,7 @@ bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_
     return true;
 }
 
-/* --- layouts ---------------------------------------------------------------------------------- */
+/* --- layouts -------------------------------------------------------------- */
 
 void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,
                       const trii_layout *const *have, trii_layouts *want)
@@ -126,7 +126,7 @@ void trii_norm_backward_layouts(const trii_ir *ir, const trii_group *group,
     trii_norm_follow(ir, group, ir->nodes[group->nodes[group->n_nodes - 1]].in[IN_BX], have, want);
 }
 
-/* --- forward ---------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 static void update_running(const trii_norm_run *run, int64_t c, float mean, float var)
 {
@@ -266,7 +266,7 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
     return TRI_OK;
 }
 
-/* --- backward --------------------------------------------------------------------------------- */
+/* --- backward ------------------------------------------------------------- */
 
 enum { OUT_DX, OUT_DWEIGHT, OUT_DBIAS };
 

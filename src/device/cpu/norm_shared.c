@@ -6,9 +6,9 @@
 #include <assert.h>
 
 #include "device/cpu/cpu_parallel.h"
-#include "device/cpu/norm_inside.h"
+#include "device/cpu/norm_internal.h"
 
-/* --- statistics ------------------------------------------------------------------------------- */
+/* --- statistics ----------------------------------------------------------- */
 
 static void stats_range(void *ctx, int64_t begin, int64_t end)
 {
@@ -61,7 +61,7 @@ static tri_status stats_compile(const trii_ir *ir, const trii_group *group,
     return TRI_OK;
 }
 
-/* --- sums of the backward pass ---------------------------------------------------------------- */
+/* --- sums of the backward pass -------------------------------------------- */
 
 enum { OUT_SUMS, OUT_REDUCE_DWEIGHT, OUT_REDUCE_DBIAS };
 
@@ -130,7 +130,7 @@ static tri_status reduce_compile(const trii_ir *ir, const trii_group *group,
     return TRI_OK;
 }
 
-/* --- dx --------------------------------------------------------------------------------------- */
+/* --- dx ------------------------------------------------------------------- */
 
 static void elemt_range(void *ctx, int64_t begin, int64_t end)
 {

@@ -368,8 +368,7 @@ bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node)
     return o.lead != NULL;
 }
 
-/* --- strided operands --------------------------------------------------------------------------
- */
+/* --- strided operands ----------------------------------------------------- */
 
 /* A matrix whose rows, or columns, are contiguous and do not overlap. */
 static bool is_matrix(int64_t rows, int64_t cols, int64_t row, int64_t col)

@@ -64,7 +64,7 @@ static void put_row(const row_run *run, int arg, int64_t r, const float *wide)
         k->kernels->to_bf16((uint16_t *)run->args[arg] + r * k->n, wide, (size_t)k->n);
 }
 
-/* --- forward ---------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 static void forward_range(void *ctx, int64_t begin, int64_t end)
 {
@@ -97,7 +97,7 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* --- backward --------------------------------------------------------------------------------- */
+/* --- backward ------------------------------------------------------------- */
 
 static void band_range(void *ctx, int64_t begin, int64_t end)
 {
@@ -167,7 +167,7 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
     return TRI_OK;
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling ------------------------------------------------------------ */
 
 /* x and what has its shape are f32 or bf16, statistics and parameters f32. */
 static bool takes(const trii_ir *ir, const trii_ir_node *node)

@@ -135,8 +135,7 @@ static void store(const reduction *r, const double *sums, int64_t n, float *y)
         y[i] = (float)(sums[i] / r->divisor);
 }
 
-/* --- the last axis is reduced ------------------------------------------------------------------
- */
+/* --- the last axis is reduced --------------------------------------------- */
 
 /* Rows that a block holds; 0: a row is longer than that. */
 static int64_t rows_of_a_block(const reduction *r)
@@ -246,8 +245,7 @@ static void rows_end_range(void *ctx, int64_t begin, int64_t end)
         run->y[k] = (float)(trii_tree_total(run->partial + k * r->blocks, r->blocks) / r->divisor);
 }
 
-/* --- the last axis is kept ---------------------------------------------------------------------
- */
+/* --- the last axis is kept ------------------------------------------------ */
 
 static int64_t chunk_size(const reduction *r, int64_t chunk)
 {
@@ -303,8 +301,7 @@ static void columns_end_range(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* --- the kernel --------------------------------------------------------------------------------
- */
+/* --- the kernel ----------------------------------------------------------- */
 
 static tri_status sum_run_kernel(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {

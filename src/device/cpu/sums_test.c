@@ -47,8 +47,7 @@ static int tables(const trii_cpu_kernels *out[MAX_TABLES])
     return n;
 }
 
-/* --- kernels -----------------------------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 enum { KIND_VALUES, KIND_PRODUCTS, KIND_SQUARES, KINDS };
 
@@ -253,8 +252,7 @@ static void exponentials_of_rows_have_one_sum(void **state)
     free(x);
 }
 
-/* --- long sums ---------------------------------------------------------------------------------
- */
+/* --- long sums ------------------------------------------------------------ */
 
 static tri_tensor *filled(int64_t n, float value, const int64_t *shape, int ndim)
 {
@@ -292,8 +290,7 @@ static void long_sums_are_exact(void **state)
     tri_tensor_unref(y);
 }
 
-/* --- any dimensions ----------------------------------------------------------------------------
- */
+/* --- any dimensions ------------------------------------------------------- */
 
 typedef struct shape_case {
     int ndim;
@@ -416,8 +413,7 @@ static void sums_over_any_dimensions(void **state)
     trii_executor_set(NULL);
 }
 
-/* --- how often the largest element is where it belongs ------------------------------------------
- */
+/* --- how often the largest element is where it belongs -------------------- */
 
 static void rows_with_ties_and_nan_are_counted_as_the_reference_does(void **state)
 {

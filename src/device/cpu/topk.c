@@ -59,7 +59,7 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* --- ranks ------------------------------------------------------------------------------------ */
+/* --- ranks ---------------------------------------------------------------- */
 
 static rank rank_of(const topk *k, double x, int64_t at)
 {
@@ -142,7 +142,7 @@ static void sort(rank *ranks, int64_t n, rank *work)
         memcpy(ranks, from, (size_t)n * sizeof(*ranks));
 }
 
-/* --- lists ------------------------------------------------------------------------------------ */
+/* --- lists ---------------------------------------------------------------- */
 
 /* The lowest ranks of what has been read. */
 typedef struct list {
@@ -390,7 +390,7 @@ static tri_status topk_run_kernel(const trii_kernel *kernel, void *const *args,
     return TRI_OK;
 }
 
-/* --- compiling -------------------------------------------------------------------------------- */
+/* --- compiling ------------------------------------------------------------ */
 
 static bool topk_takes(const trii_ir *ir, const trii_ir_node *node)
 {

@@ -55,8 +55,7 @@ static void a_nan_is_the_extreme_of_its_row(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- against the reference kernel --------------------------------------------------------------
- */
+/* --- against the reference kernel ----------------------------------------- */
 
 typedef struct topk_case {
     int ndim;

@@ -14,7 +14,7 @@
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 
-/* --- random_key ------------------------------------------------------------------------------- */
+/* --- random_key ----------------------------------------------------------- */
 
 static tri_status key_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                             trii_type *out, int *n_out)
@@ -55,7 +55,7 @@ trii_random trii_random_of_key(const int64_t *key)
                          .index = (uint32_t)key[3]};
 }
 
-/* --- shapes ----------------------------------------------------------------------------------- */
+/* --- shapes --------------------------------------------------------------- */
 
 /* in q k v mask? key? */
 static tri_status check_operands(const trii_type *const *in)
@@ -136,7 +136,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
     return TRI_OK;
 }
 
-/* --- reference -------------------------------------------------------------------------------- */
+/* --- reference ------------------------------------------------------------ */
 
 void trii_attention_sizes(const trii_type *q, const trii_type *k, const trii_type *v,
                           trii_attention_size *size)
@@ -337,7 +337,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, backward_kernel);
 }
 
-/* --- the operation ---------------------------------------------------------------------------- */
+/* --- the operation -------------------------------------------------------- */
 
 static tri_status attention_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                                  const bool *needs, trii_vid *grad_in)
@@ -395,7 +395,7 @@ const trii_graph_op trii_op_attention_backward = {
     .reference = backward_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_status check_options(const tri_attention_options *o, const trii_type *q,
                                 const trii_type *k)

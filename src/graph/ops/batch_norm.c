@@ -22,7 +22,7 @@ tri_status trii_norm_check_channels(const trii_type *const *in, int first, int n
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "x must be [N, C, ..]");
     for (int i = first; i < n_in && status == TRI_OK; i++) {
         if ((in[i] == NULL) != (in[first + ((i - first) ^ 1)] == NULL))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s and %s come together or not at all",
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "give both %s and %s, or neither",
                              names[(i - first) & 2], names[((i - first) & 2) + 1]);
         if (in[i] == NULL)
             continue;
@@ -40,8 +40,7 @@ static void channel_type(trii_type *out, const trii_type *x)
     out->shape[0] = x->shape[1];
 }
 
-/* --- training -----------------------------------------------------------------------------------
- */
+/* --- training ------------------------------------------------------------- */
 
 static tri_status train_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                               trii_type *out, int *n_out)
@@ -239,8 +238,7 @@ const trii_graph_op trii_op_batch_norm_backward = {
     .reference = backward_reference,
 };
 
-/* --- evaluation ---------------------------------------------------------------------------------
- */
+/* --- evaluation ----------------------------------------------------------- */
 
 static tri_status eval_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
@@ -333,8 +331,7 @@ const trii_graph_op trii_op_batch_norm_eval_backward = {
     .reference = eval_backward_reference,
 };
 
-/* --- public -------------------------------------------------------------------------------------
- */
+/* --- public --------------------------------------------------------------- */
 
 tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *args, trii_vid first)
 {

@@ -1,5 +1,5 @@
 /*
- * batch_norm_channel.c - what the reference kernels of batch normalisation do with one channel.
+ * batch_norm_channel.c - one channel of batch normalisation, for the reference kernels.
  */
 #include "graph/ops/batch_norm.h"
 

@@ -1,6 +1,6 @@
 /*
- * batch_norm_shared.c - batch normalisation whose statistics are those of several batches, which
- * others hold: tri_batch_norm in parts, with an exchange between them (shared_statistics.h).
+ * batch_norm_shared.c - batch normalisation whose statistics are taken over several batches, held
+ * by others: tri_batch_norm in parts, with an exchange between them (shared_statistics.h).
  *
  * Forward: mean, variance and number of values of one's own batch, one vector; all of these,
  * gathered; what they are together; x normalised by it. Backward: two sums per channel of one's own
@@ -11,7 +11,7 @@
 
 #include "graph/ops/batch_norm.h"
 
-/* --- statistics of one batch ------------------------------------------------------------------ */
+/* --- statistics of one batch ---------------------------------------------- */
 
 /* [C] means, [C] biased variances, their number. */
 static tri_status stats_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -61,7 +61,7 @@ const trii_graph_op trii_op_batch_norm_stats = {
     .reference = stats_reference,
 };
 
-/* --- statistics of all ------------------------------------------------------------------------ */
+/* --- statistics of all ---------------------------------------------------- */
 
 enum { OUT_MEAN, OUT_VAR, OUT_COUNT, OUT_RUNNING_MEAN, OUT_RUNNING_VAR };
 
@@ -76,8 +76,7 @@ static tri_status gather_shape(const trii_type *const *in, int n_in, const trii_
     if (in[0]->ndim != 2 || in[0]->shape[1] != 2 * channels + 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "statistics must be [size, 2 C + 1]");
     if ((in[1] == NULL) != (in[2] == NULL))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "running_mean and running_var come together or not at all");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "give both running_mean and running_var, or neither");
     for (int i = 1; i < n_in && in[i] != NULL; i++) {
         tri_status status = trii_rule_same_dtype(in[0], in[i]);
 
@@ -153,7 +152,7 @@ const trii_graph_op trii_op_batch_norm_gather_stats = {
     .reference = gather_reference,
 };
 
-/* --- normalising by them ---------------------------------------------------------------------- */
+/* --- normalising by them -------------------------------------------------- */
 
 enum { IN_X, IN_WEIGHT, IN_BIAS, IN_MEAN, IN_VAR, IN_COUNT };
 
@@ -236,7 +235,7 @@ const trii_graph_op trii_op_batch_norm_elemt = {
     .reference = elemt_reference,
 };
 
-/* --- its gradient ----------------------------------------------------------------------------- */
+/* --- its gradient --------------------------------------------------------- */
 
 /* in g x weight? (for kernels that find the sign of a ReLU behind) mean var; f: eps. With xhat = (x
  * - mean) / sqrt(var + eps): out [sum of g, sum of g xhat], and these two by themselves, which are
@@ -331,7 +330,7 @@ const trii_graph_op trii_op_batch_norm_backward_elemt = {
     .reference = backward_reference,
 };
 
-/* --- recording -------------------------------------------------------------------------------- */
+/* --- recording ------------------------------------------------------------ */
 
 /* A persistent tensor or handle as an operand; NULL is absent. */
 static tri_status operand(trii_step *step, tri_tensor *tensor, trii_vid *out)

@@ -15,7 +15,7 @@
 
 enum { I_REDUCTION, I_IGNORED, I_LOGARITHMS, N_I };
 
-/* --- the rule --------------------------------------------------------------------------------- */
+/* --- the rule ------------------------------------------------------------- */
 
 static tri_status check_rows(const trii_type *x, const trii_type *target, const trii_type *weight,
                              const trii_attrs *attrs)
@@ -63,7 +63,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
     return check_rows(in[1], in[2], in[3], attrs);
 }
 
-/* --- reference -------------------------------------------------------------------------------- */
+/* --- reference ------------------------------------------------------------ */
 
 tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes)
 {
@@ -172,7 +172,7 @@ static tri_status loss_reference(const trii_kernel_args *args)
 
 double trii_class_grad(double g, int64_t reduction, double divisor)
 {
-    /* a replica without a target has no share in the mean: what it weighs nothing adds nothing */
+    /* a replica without a target has weight 0 in the mean, and must add 0 to it */
     return reduction != TRI_REDUCTION_MEAN ? g : g == 0 ? 0 : g / divisor;
 }
 
@@ -218,7 +218,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, backward_kernel);
 }
 
-/* --- entries ---------------------------------------------------------------------------------- */
+/* --- entries -------------------------------------------------------------- */
 
 static tri_status loss_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                             const bool *needs, trii_vid *grad_in)
@@ -249,7 +249,7 @@ static tri_status target_weights_shape(const trii_type *const *in, int n_in,
                : TRII_FAIL(TRI_ERR_INTERNAL, "targets of %s", tri_dtype_name(in[0]->dtype));
 }
 
-/* What is no class is none of its business: the loss refuses it. */
+/* Targets out of range are ignored here: the loss refuses them. */
 static tri_status target_weights_kernel(const trii_kernel_args *args)
 {
     const int64_t *target = args->in[0].data;
@@ -320,7 +320,7 @@ const trii_graph_op trii_op_cross_entropy_backward = {
     .reference = backward_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 typedef struct class_loss {
     const trii_graph_op *op;

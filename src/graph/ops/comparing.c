@@ -3,7 +3,7 @@
  */
 #include "graph/ops/rows.h"
 
-/* --- comparisons ------------------------------------------------------------------------------ */
+/* --- comparisons ---------------------------------------------------------- */
 
 static tri_status compare_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                 trii_type *out, int *n_out)
@@ -90,7 +90,7 @@ COMPARE(le, <=)
 COMPARE(gt, >)
 COMPARE(ge, >=)
 
-/* --- logic ------------------------------------------------------------------------------------ */
+/* --- logic ---------------------------------------------------------------- */
 
 static tri_status check_bool(const trii_type *type, const char *what)
 {
@@ -149,7 +149,7 @@ TRII_PUBLIC_BINARY(logical_or)
 TRII_PUBLIC_BINARY(logical_xor)
 TRII_PUBLIC_UNARY(logical_not)
 
-/* --- where, masked_fill ----------------------------------------------------------------------- */
+/* --- where, masked_fill --------------------------------------------------- */
 
 /* in condition a b */
 static tri_status where_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,

@@ -7,7 +7,7 @@
  */
 #include "graph/ops/composed.h"
 
-/* --- powers ----------------------------------------------------------------------------------- */
+/* --- powers --------------------------------------------------------------- */
 
 static trii_vid compare_zero(trii_composer *c, const trii_graph_op *op, trii_vid a,
                              const trii_type *like)
@@ -18,7 +18,7 @@ static trii_vid compare_zero(trii_composer *c, const trii_graph_op *op, trii_vid
 }
 
 /* Of the base: b a^(b - 1), 0 where both are 0; of the exponent: a^b log a, 0 where a is 0 and b is
- * not negative. There another base stands in, so that what is thrown away is finite. */
+ * not negative. There the base is replaced, so that the result that is discarded is finite. */
 tri_status trii_composed_pow(trii_step *step, const trii_node *node, trii_vid g, bool of_exponent,
                              trii_vid *out)
 {
@@ -42,7 +42,7 @@ tri_status trii_composed_pow(trii_step *step, const trii_node *node, trii_vid g,
     return c.status;
 }
 
-/* --- products --------------------------------------------------------------------------------- */
+/* --- products ------------------------------------------------------------- */
 
 #define LEVELS 63
 
@@ -61,7 +61,7 @@ static trii_vid narrow(tree *t, trii_vid x, int dim, int64_t start, int64_t n)
     return out;
 }
 
-/* [rows, n] -> [rows, (n + 1) / 2, 2]: a last one is alone with 1. */
+/* [rows, n] -> [rows, (n + 1) / 2, 2]: an odd last element is paired with 1. */
 static trii_vid pairs_of(tree *t, trii_vid x, int64_t n)
 {
     const trii_attrs attrs = {.n_i = 4, .n_f = 1, .i = {0, 0, 0, n % 2}, .f = {1}};
@@ -71,7 +71,7 @@ static trii_vid pairs_of(tree *t, trii_vid x, int64_t n)
     return trii_compose_reshape(&t->c, x, (int64_t[]){t->rows, (n + 1) / 2, 2}, 3);
 }
 
-/* [rows, n]: what the products of the others are, times g [rows, 1]. */
+/* [rows, n]: for each element the product of the others, times g [rows, 1]. */
 static trii_vid others(tree *t, trii_vid x, int64_t n, trii_vid g)
 {
     const trii_attrs last = {.n_i = 1, .i = {2}};

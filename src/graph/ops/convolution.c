@@ -51,8 +51,7 @@ static geometry geometry_of(const int64_t *attr, const int64_t *x, const int64_t
     return g;
 }
 
-/* --- patches ------------------------------------------------------------------------------------
- */
+/* --- patches -------------------------------------------------------------- */
 
 /* One pixel of the output: which image, and where its patch begins in the input. */
 typedef struct pixel {
@@ -142,8 +141,7 @@ static void scatter_outputs(const geometry *g, const double *rows, int64_t group
     }
 }
 
-/* --- shape rules --------------------------------------------------------------------------------
- */
+/* --- shape rules ---------------------------------------------------------- */
 
 static tri_status conv_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
@@ -189,8 +187,7 @@ static tri_status conv_shape(const trii_type *const *in, int n_in, const trii_at
     return status;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 static tri_status forward_kernel(const trii_kernel_args *args)
 {
@@ -326,8 +323,7 @@ static tri_status conv_backward_weight_reference(const trii_kernel_args *args)
     return trii_in_double(args, backward_weight_kernel);
 }
 
-/* --- entries ------------------------------------------------------------------------------------
- */
+/* --- entries -------------------------------------------------------------- */
 
 static tri_status conv_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                             const bool *needs, trii_vid *grad_in)
@@ -426,8 +422,7 @@ const trii_graph_op trii_op_conv_backward_weight = {
     .flops = backward_weight_flops,
 };
 
-/* --- public ------------------------------------------------------------------------------------
- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_status check_number(const char *name, int d, int number, int least)
 {
@@ -437,7 +432,7 @@ static tri_status check_number(const char *name, int d, int number, int least)
         return TRI_OK;
     if (d >= 0)
         snprintf(place, sizeof(place), "[%d]", d);
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s is %d: at least %d is allowed", name, place, number,
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s is %d: must be at least %d", name, place, number,
                      least);
 }
 

@@ -111,8 +111,7 @@ const trii_graph_op trii_op_copy = {
     .reference = copy_reference,
 };
 
-/* --- dropout_mask -------------------------------------------------------------------------------
- */
+/* --- dropout_mask --------------------------------------------------------- */
 
 /*
  * Element e: word e % 4 of Philox with key = seed and counter
@@ -202,8 +201,7 @@ tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
     return trii_handle_recorded(step, out);
 }
 
-/* --- cast ---------------------------------------------------------------------------------------
- */
+/* --- cast ----------------------------------------------------------------- */
 
 static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out)
@@ -229,8 +227,8 @@ static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_at
             break;
         default:
             return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "from %s to %s: bool, the integers from u8 to i64, f16, bf16, f32 and "
-                             "f64 are what there is",
+                             "from %s to %s: supported are bool, the integers from u8 to i64, f16, "
+                             "bf16, f32 and f64",
                              tri_dtype_name(dtypes[0]), tri_dtype_name(dtypes[1]));
         }
     }

@@ -6,7 +6,7 @@
 #include "graph/ops/rows.h"
 #include "graph/ops/second_order.h"
 
-/* --- binary ----------------------------------------------------------------------------------- */
+/* --- binary --------------------------------------------------------------- */
 
 TRII_BINARY_INT(add, a + b)
 TRII_BINARY_INT(sub, a - b)
@@ -94,7 +94,7 @@ TRII_PUBLIC_BINARY(sub)
 TRII_PUBLIC_BINARY(mul)
 TRII_PUBLIC_BINARY(div)
 
-/* --- maximum, minimum ------------------------------------------------------------------------- */
+/* --- maximum, minimum ----------------------------------------------------- */
 
 /* NaN wins: it is neither less nor greater, and adding passes it on. */
 TRII_BINARY(maximum, a > b ? a : b > a ? b : a == b ? a : a + b)
@@ -162,7 +162,7 @@ TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, trii_second_flat
 TRII_PUBLIC_BINARY(maximum)
 TRII_PUBLIC_BINARY(minimum)
 
-/* --- unary ------------------------------------------------------------------------------------ */
+/* --- unary ---------------------------------------------------------------- */
 
 TRII_UNARY(neg, -a)
 TRII_UNARY(add_scalar, a + f0)

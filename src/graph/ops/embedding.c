@@ -1,6 +1,6 @@
 /*
- * embedding.c - rows of a table by their numbers, and the gradient: rows added up in the order in
- * which they were taken.
+ * embedding.c - rows of a table by index, and the gradient: rows are added up in the order in which
+ * they were taken.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /*
- * extents.c - reductions beside sums: products, truth values, logsumexp; the largest and smallest
- * with their indices; running sums.
+ * extents.c - reductions other than sums: products, truth values, logsumexp; the largest and
+ * smallest with their indices; running sums.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -23,7 +23,7 @@ static into into_begin(const trii_type *in, int64_t mask)
     return w;
 }
 
-/* --- prod ------------------------------------------------------------------------------------- */
+/* --- prod ----------------------------------------------------------------- */
 
 static tri_status prod_kernel(const trii_kernel_args *args)
 {
@@ -123,7 +123,7 @@ const trii_graph_op trii_op_prod_backward = {
     .reference = prod_backward_reference,
 };
 
-/* --- any, all --------------------------------------------------------------------------------- */
+/* --- any, all ------------------------------------------------------------- */
 
 static tri_status truth_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                               trii_type *out, int *n_out)
@@ -180,7 +180,7 @@ const trii_graph_op trii_op_all = {
     .reference = all_reference,
 };
 
-/* --- logsumexp -------------------------------------------------------------------------------- */
+/* --- logsumexp ------------------------------------------------------------ */
 
 static tri_status logsumexp_kernel(const trii_kernel_args *args)
 {
@@ -252,7 +252,7 @@ const trii_graph_op trii_op_logsumexp = {
     .reference = logsumexp_reference,
 };
 
-/* --- cumsum ----------------------------------------------------------------------------------- */
+/* --- cumsum --------------------------------------------------------------- */
 
 /* i: dim, 1 = from the end */
 static tri_status cumsum_kernel(const trii_kernel_args *args)
@@ -300,8 +300,7 @@ const trii_graph_op trii_op_cumsum = {
     .reference = cumsum_reference,
 };
 
-/* --- topk (and max, min along a dimension) -------------------------------------------------------
- */
+/* --- topk (and max, min along a dimension) -------------------------------- */
 
 /* i: dim, k, trii_topk_order; out values, indices (i64) */
 static tri_status topk_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -389,7 +388,7 @@ const trii_graph_op trii_op_topk = {
     .reference = topk_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 tri_tensor *tri_prod(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim)
 {

@@ -64,8 +64,7 @@ static tri_status failed_in(tri_status status, const char *what, const tri_funct
     return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s of %s", what, class->name);
 }
 
-/* --- attributes ---------------------------------------------------------------------------------
- */
+/* --- attributes ----------------------------------------------------------- */
 
 static const tri_function_class *class_of(const int64_t *iattr)
 {
@@ -136,8 +135,7 @@ static tri_status attrs_shape(const trii_type *const *in, int n_in, const trii_a
     return TRI_OK;
 }
 
-/* --- running ------------------------------------------------------------------------------------
- */
+/* --- running -------------------------------------------------------------- */
 
 static tri_function_array array_of(const trii_array *from)
 {
@@ -275,8 +273,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
     return trii_reference_kernel(&backward_in_f32, args);
 }
 
-/* --- gradients ----------------------------------------------------------------------------------
- */
+/* --- gradients ------------------------------------------------------------ */
 
 /* Reached with create_graph only. */
 static tri_status backward_grad(trii_step *step, const trii_node *node, const trii_vid *g,
@@ -356,7 +353,7 @@ static tri_status compute(const rule *q)
     }
     if (attrs.n_i > TRII_MAX_IATTRS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "gradients of %d dimensions altogether: %d are the most",
+                         "gradients of %d dimensions altogether: at most %d are allowed",
                          attrs.n_i - SIZES, TRII_MAX_IATTRS - SIZES);
     status = trii_record_values(q->step, &op_backward, in, n, &attrs, &first);
     for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
@@ -444,8 +441,7 @@ static const trii_graph_op op_apply = {
     .reference = forward_reference,
 };
 
-/* --- recording ----------------------------------------------------------------------------------
- */
+/* --- recording ------------------------------------------------------------ */
 
 static tri_status check_call(const tri_function_class *class, const void *data,
                              tri_tensor *const *in, int n_in, int n_out)
@@ -512,8 +508,8 @@ static tri_status ask_shape(trii_step *step, const tri_function_class *class, co
     }
     if (status == TRI_OK && attrs->n_i > TRII_MAX_IATTRS)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "shape of %s set %d dimensions altogether: %d are the most", class->name,
-                           attrs->n_i - SIZES, TRII_MAX_IATTRS - SIZES);
+                           "shape of %s set %d dimensions altogether: at most %d are allowed",
+                           class->name, attrs->n_i - SIZES, TRII_MAX_IATTRS - SIZES);
     return status;
 }
 

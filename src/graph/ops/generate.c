@@ -58,9 +58,9 @@ static tri_status random_shape(const trii_type *const *in, int n_in, const trii_
     tri_status status = made_shape(in, n_in, attrs, out, n_out);
 
     if (status == TRI_OK && !trii_dtype_is_float(out->dtype))
-        status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "random numbers in %s: f16, bf16, f32 and f64 are there",
-                      tri_dtype_name(out->dtype));
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "random numbers in %s: f16, bf16, f32 and f64 are supported",
+                           tri_dtype_name(out->dtype));
     return status;
 }
 
@@ -77,7 +77,7 @@ static tri_status write_all(const trii_kernel_args *args,
     return TRI_OK;
 }
 
-/* --- arange, eye ------------------------------------------------------------------------------ */
+/* --- arange, eye ---------------------------------------------------------- */
 
 static double arange_value(const trii_kernel_args *args, int64_t k)
 {
@@ -113,7 +113,7 @@ const trii_graph_op trii_op_eye = {
     .reference = eye_reference,
 };
 
-/* --- random numbers --------------------------------------------------------------------------- */
+/* --- random numbers ------------------------------------------------------- */
 
 static uint64_t word_pair(const uint32_t *words)
 {
@@ -194,7 +194,7 @@ const trii_graph_op trii_op_randint = {
     .reference = integers_reference,
 };
 
-/* --- bernoulli, multinomial ------------------------------------------------------------------- */
+/* --- bernoulli, multinomial ----------------------------------------------- */
 
 static tri_status bernoulli_kernel(const trii_kernel_args *args)
 {
@@ -276,7 +276,7 @@ static tri_status multinomial_row(const trii_kernel_args *args, int64_t row, con
         if (!(p[c] >= 0 && p[c] <= DBL_MAX))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "p is %g (class %" PRId64 " of row %" PRId64
-                             "), not a number from 0 on",
+                             "): must be a number of at least 0",
                              p[c], c, row);
         left[c] = p[c];
     }
@@ -322,7 +322,7 @@ const trii_graph_op trii_op_multinomial = {
     .reference = multinomial_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_tensor *refused(const char *name, tri_status status)
 {

@@ -1,5 +1,5 @@
 /*
- * indexing.c - elements by number: gather, scatter_add, index_select, one_hot.
+ * indexing.c - elements by index: gather, scatter_add, index_select, one_hot.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -26,7 +26,7 @@ static tri_status check_within(const trii_type *small, const trii_type *large, i
                      trii_type_text(small, text[0]), what, trii_type_text(large, text[1]));
 }
 
-/* --- gather ----------------------------------------------------------------------------------- */
+/* --- gather --------------------------------------------------------------- */
 
 /* in x index; i: dim */
 static tri_status gather_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -121,7 +121,7 @@ const trii_graph_op trii_op_gather = {
     .reference = gather_reference,
 };
 
-/* --- scatter_add ------------------------------------------------------------------------------ */
+/* --- scatter_add ---------------------------------------------------------- */
 
 /* in x index src; i: dim */
 static tri_status scatter_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -205,7 +205,7 @@ const trii_graph_op trii_op_scatter_add = {
     .reference = scatter_reference,
 };
 
-/* --- index_select ----------------------------------------------------------------------------- */
+/* --- index_select --------------------------------------------------------- */
 
 /* in x index [n]; i: dim */
 static tri_status select_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -310,7 +310,7 @@ const trii_graph_op trii_op_index_select_backward = {
     .reference = select_backward_reference,
 };
 
-/* --- one_hot ---------------------------------------------------------------------------------- */
+/* --- one_hot -------------------------------------------------------------- */
 
 /* in index; i: classes */
 static tri_status one_hot_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -325,8 +325,8 @@ static tri_status one_hot_shape(const trii_type *const *in, int n_in, const trii
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "index of %d dimensions, at most %d are allowed",
                            out->ndim, TRI_MAX_DIMS - 1);
     if (status == TRI_OK && attrs->i[0] < 1)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRId64 " classes, 1 or more are allowed",
-                           attrs->i[0]);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRId64 " classes: must be at least 1", attrs->i[0]);
     if (status == TRI_OK)
         out->shape[out->ndim++] = attrs->i[0];
     return status;
@@ -356,7 +356,7 @@ const trii_graph_op trii_op_one_hot = {
     .reference = one_hot_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 /* i: dim of the first operand */
 static tri_tensor *along(const trii_graph_op *op, tri_tensor *const *in, int n_in, int dim)

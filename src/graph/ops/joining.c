@@ -1,6 +1,6 @@
 /*
- * joining.c - tensors one behind the other along a dimension, and cut apart again. A node takes or
- * gives up to FAN of them; more become a tree of nodes.
+ * joining.c - concatenates tensors along a dimension, and splits them again. A node takes or gives
+ * up to FAN of them; more become a tree of nodes.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static bool part_view(const trii_type *in, const trii_type *out, const int64_t *
     return true;
 }
 
-/* --- concat ----------------------------------------------------------------------------------- */
+/* --- concat --------------------------------------------------------------- */
 
 /* i: dim, sizes of the inputs.. */
 static tri_status concat_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -99,7 +99,7 @@ const trii_graph_op trii_op_concat = {
     .reference = concat_reference,
 };
 
-/* --- split ------------------------------------------------------------------------------------ */
+/* --- split ---------------------------------------------------------------- */
 
 /* i: dim, sizes.. */
 static tri_status split_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -164,7 +164,7 @@ const trii_graph_op trii_op_split = {
     .reference = split_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_status rec_concat_node(trii_step *step, const trii_vid *ids, int n, int dim,
                                   trii_vid *out)
@@ -220,8 +220,9 @@ static tri_status resolve_all(trii_step *step, tri_tensor *const *xs, int n, int
                                  "tensor %d has %d dimensions, the first has %d", i, type.ndim,
                                  trii_type_of(step, ids[0])->ndim - 1);
             if (type.ndim == TRI_MAX_DIMS)
-                return TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
-                                 type.ndim + 1, TRI_MAX_DIMS);
+                return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                 "a result of %d dimensions: at most %d are allowed", type.ndim + 1,
+                                 TRI_MAX_DIMS);
             for (int d = type.ndim; d > *dim; d--)
                 type.shape[d] = type.shape[d - 1];
             type.shape[*dim] = 1;
@@ -263,7 +264,7 @@ static tri_tensor *joined(const char *name, tri_tensor *const *xs, int n, int di
         return trii_handle_failed(NULL, TRI_ERR_NO_MEMORY);
     if (xs == NULL || n < 1) {
         status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "%d tensors, 1 or more are allowed", xs == NULL ? 0 : n);
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "%d tensors: must be at least 1", xs == NULL ? 0 : n);
         return trii_handle_refused(step, name, NULL, 0, status);
     }
     if (n > FAN)
@@ -372,7 +373,7 @@ void tri_split(tri_tensor *x, const int64_t *sizes, int n, int dim, tri_tensor *
     if (out == NULL || n < 1) {
         if (step != NULL)
             trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                           "tri_split: %d parts, 1 or more are allowed, with room "
+                                           "tri_split: %d parts: must be at least 1, with room "
                                            "for them",
                                            n));
         return;
@@ -398,7 +399,7 @@ int tri_chunk(tri_tensor *x, int n, int dim, tri_tensor **out)
     if (out == NULL || n < 1) {
         if (step != NULL)
             trii_step_fail(step, TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                           "tri_chunk: %d parts, 1 or more are allowed, with room "
+                                           "tri_chunk: %d parts: must be at least 1, with room "
                                            "for them",
                                            n));
         return 0;

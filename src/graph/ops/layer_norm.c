@@ -60,7 +60,7 @@ static tri_status check_rows(const trii_type *x, int64_t n_dims, const trii_type
     return status;
 }
 
-/* --- forward ---------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 /* out y, mean, rstd */
 static tri_status layer_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -160,7 +160,7 @@ static tri_status rms_reference(const trii_kernel_args *args)
     return trii_in_double(args, rms_kernel);
 }
 
-/* --- backward --------------------------------------------------------------------------------- */
+/* --- backward ------------------------------------------------------------- */
 
 /* in g x w? mean? rstd (no mean: rms); i: normalised dimensions, 1 = dw, 1 = db; out dx, and dw, db
  * where they are wanted */
@@ -337,7 +337,7 @@ const trii_graph_op trii_op_rms_norm = {
     .reference = rms_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_tensor *normalised(const trii_graph_op *op, tri_tensor *const *in, int n_in, int n_dims,
                               double eps)
@@ -350,7 +350,7 @@ static tri_tensor *normalised(const trii_graph_op *op, tri_tensor *const *in, in
                            "tri_%s: %d dimensions are to be normalised, 1 to %d are allowed",
                            op->name, n_dims, TRI_MAX_DIMS);
     else if (!(eps >= 0 && eps <= DBL_MAX))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_%s: eps %g is not a number from 0 on",
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_%s: eps %g: must be a number of at least 0",
                            op->name, eps);
     if (status != TRI_OK)
         return trii_handle_failed(trii_step_current(), status);

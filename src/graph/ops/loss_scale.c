@@ -1,5 +1,5 @@
 /*
- * loss_scale.c - what a gradient scaler decides, as values of the step: whether gradients are
+ * loss_scale.c - the decisions of a gradient scaler, as values of the step: whether gradients are
  * finite, by what they are unscaled, and by what the next loss is scaled. As PyTorch's
  * _amp_foreach_non_finite_check_and_unscale_ and _amp_update_scale_.
  */

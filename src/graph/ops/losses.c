@@ -4,7 +4,7 @@
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
-/* --- mse_loss --------------------------------------------------------------------------------- */
+/* --- mse_loss ------------------------------------------------------------- */
 
 static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                             trii_type *out, int *n_out)
@@ -99,8 +99,7 @@ const trii_graph_op trii_op_mse_loss_backward = {
     .reference = mse_backward_reference,
 };
 
-/* --- count_correct ------------------------------------------------------------------------------
- */
+/* --- count_correct -------------------------------------------------------- */
 
 static tri_status check_logits(const trii_type *logits, const trii_type *target)
 {

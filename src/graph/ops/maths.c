@@ -76,7 +76,7 @@ POW_BACKWARD(float, f32)
 POW_BACKWARD(double, f64)
 TRII_ROW_REFERENCE(pow_backward, NULL)
 
-/* --- gradients -------------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 static tri_status pow_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                            const bool *needs, trii_vid *grad_in)
@@ -179,7 +179,7 @@ BACKWARD(softplus, trii_second_softplus);
 UNARY(hardswish, hardswish_grad);
 BACKWARD(hardswish, trii_second_hardswish);
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 TRII_PUBLIC_BINARY(pow)
 

@@ -6,8 +6,7 @@
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 
-/* --- matmul ------------------------------------------------------------------------------------
- */
+/* --- matmul --------------------------------------------------------------- */
 
 /* Rows and columns of one operand after its transposition. */
 static void matrix_sizes(const trii_type *type, bool transposed, int64_t *rows, int64_t *cols)
@@ -267,8 +266,7 @@ tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b)
     return trii_handle_recorded(step, out);
 }
 
-/* --- linear ------------------------------------------------------------------------------------
- */
+/* --- linear --------------------------------------------------------------- */
 
 static tri_status linear_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)

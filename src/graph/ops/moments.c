@@ -1,6 +1,6 @@
 /*
- * moments.c - variance, deviation and norms: made of other operations, which give them kernels and
- * gradients.
+ * moments.c - variance, deviation and norms, composed of other operations, which have the kernels
+ * and gradients.
  */
 #include <math.h>
 
@@ -8,8 +8,7 @@
 #include "graph/ops/second_order.h"
 #include "graph/ops/reduce_rules.h"
 
-/* --- root: a square root whose gradient at 0 is 0, as PyTorch has it for deviations and norms
- * ------ */
+/* --- root: a square root whose gradient at 0 is 0, as in PyTorch ---------- */
 
 TRII_UNARY(root, sqrt(a))
 TRII_BINARY(root_backward, b == 0 ? 0 : a / (2 * b))
@@ -24,7 +23,7 @@ static tri_status root_grad(trii_step *step, const trii_node *node, const trii_v
 TRII_ELEMENTWISE(root, trii_shape_unary_float, root_grad);
 TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, trii_second_root);
 
-/* --- variance --------------------------------------------------------------------------------- */
+/* --- variance ------------------------------------------------------------- */
 
 static tri_status rec_reduced(trii_step *step, const trii_graph_op *op, trii_vid x, int64_t mask,
                               bool keepdim, trii_vid *out)
@@ -77,7 +76,7 @@ static tri_tensor *spread_of(const char *name, tri_tensor *x, const int64_t *dim
         step != NULL ? operand_of(step, x, dims, n_dims, &id, &mask) : TRI_ERR_NO_MEMORY;
 
     if (status == TRI_OK && correction < 0)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "correction %d, 0 or more are allowed", correction);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "correction %d: must be at least 0", correction);
     if (status == TRI_OK)
         status = rec_var(step, id, mask, keepdim, correction, &out);
     if (status == TRI_OK && root)
@@ -96,7 +95,7 @@ tri_tensor *tri_std(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim
     return spread_of("std", x, dims, n_dims, keepdim, correction, true);
 }
 
-/* --- norm ------------------------------------------------------------------------------------- */
+/* --- norm ----------------------------------------------------------------- */
 
 static tri_status rec_pow(trii_step *step, trii_vid x, double p, trii_vid *out)
 {

@@ -10,7 +10,7 @@
 #include "graph/ops/second_order.h"
 #include "graph/ops/reduce_rules.h"
 
-/* --- elements --------------------------------------------------------------------------------- */
+/* --- elements ------------------------------------------------------------- */
 
 static inline double smooth(double d, double beta)
 {
@@ -157,7 +157,7 @@ TRII_ELEMENTWISE(bce, trii_shape_broadcast_float, bce_grad);
 TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, trii_second_bce);
 TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div_grad);
 
-/* --- reduction -------------------------------------------------------------------------------- */
+/* --- reduction ------------------------------------------------------------ */
 
 tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduction, trii_vid *out)
 {
@@ -193,7 +193,7 @@ tri_status trii_check_reduction(tri_reduction reduction)
                      (int)reduction);
 }
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 /* The operands, of one shape and floating-point dtype. by_batch: TRI_REDUCTION_BATCHMEAN is one. */
 static tri_status resolve_pair(trii_step *step, tri_tensor *const *in, tri_reduction reduction,

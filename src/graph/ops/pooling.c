@@ -69,8 +69,7 @@ static window adaptive(const int64_t *attr, const int64_t *image, const int64_t 
     return v;
 }
 
-/* --- kernels ------------------------------------------------------------------------------------
- */
+/* --- kernels -------------------------------------------------------------- */
 
 /* Position of the largest element of a window in its plane; NaN wins. -1 if the window is empty. */
 static int64_t largest_in(const double *plane, int64_t width, const window *v)
@@ -153,8 +152,7 @@ static tri_status backward(const trii_kernel_args *args, window_fn at, bool maxi
     return TRI_OK;
 }
 
-/* --- shape rules --------------------------------------------------------------------------------
- */
+/* --- shape rules ---------------------------------------------------------- */
 
 /* As PyTorch: with ceil_mode the last window must start inside the image or its left padding. */
 static int64_t output_size(int64_t image, const int64_t *attr, int d)
@@ -261,8 +259,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
     return image_shape(in[0], attrs->i + attrs->n_i - 2, out);
 }
 
-/* --- entries ------------------------------------------------------------------------------------
- */
+/* --- entries -------------------------------------------------------------- */
 
 static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_node *node,
                                   trii_vid g, bool maximum, trii_vid *out)
@@ -280,8 +277,7 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
     return trii_record_values(step, op, in, maximum ? 2 : 1, &attrs, out);
 }
 
-/* --- maxima, with create_graph ------------------------------------------------------------------
- */
+/* --- maxima, with create_graph -------------------------------------------- */
 
 /* i: as of either maximum, and in any case at this place 1 = of the adaptive one. */
 enum { ADAPTIVE = N_WINDOWED };
@@ -412,8 +408,7 @@ POOLING(avg_pool, windowed_shape, sliding, false, avg_pool_second)
 POOLING(adaptive_max_pool, adaptive_max_shape, adaptive, true, NULL)
 POOLING(adaptive_avg_pool, adaptive_avg_shape, adaptive, false, adaptive_avg_pool_second)
 
-/* --- public ------------------------------------------------------------------------------------
- */
+/* --- public --------------------------------------------------------------- */
 
 /* x [N, C, L] or [N, C, H, W], or one without N, as a batch of images. */
 static tri_status as_images(trii_step *step, int n_dims, trii_vid *x_io)
@@ -550,7 +545,7 @@ static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, const int64_t
     for (int d = 0; status == TRI_OK && d < n; d++) {
         if (size[d] < 0)
             status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                               "size[%d] of the result is %" PRId64 ": at least 0 is allowed", d,
+                               "size[%d] of the result is %" PRId64 ": must not be negative", d,
                                size[d]);
     }
     if (status == TRI_OK) {

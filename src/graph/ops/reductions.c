@@ -173,7 +173,7 @@ const trii_graph_op trii_op_mean = {
     .reference = mean_reference,
 };
 
-/* --- sum_to ----------------------------------------------------------------------------------- */
+/* --- sum_to --------------------------------------------------------------- */
 
 static tri_status sum_to_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
@@ -222,7 +222,7 @@ const trii_graph_op trii_op_sum_to = {
     .reference = sum_to_reference,
 };
 
-/* --- amax ------------------------------------------------------------------------------------- */
+/* --- amax ----------------------------------------------------------------- */
 
 /* Strides into the reduced tensor (0 for reduced dimensions) for a walk over `in`. */
 void trii_reduced_strides(const trii_type *in, int64_t mask, int64_t *stride)
@@ -253,7 +253,7 @@ static tri_status amax_shape(const trii_type *const *in, int n_in, const trii_at
                              trii_type *out, int *n_out)
 {
     if (trii_reduced_count(in[0], attrs->i[0]) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a dimension of no elements has no largest one");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a dimension of size 0 has no largest element");
     return trii_reduce_shape(in, n_in, attrs, out, n_out);
 }
 
@@ -348,8 +348,7 @@ const trii_graph_op trii_op_amax_backward = {
     .reference = amax_backward_reference,
 };
 
-/* --- argmax -------------------------------------------------------------------------------------
- */
+/* --- argmax --------------------------------------------------------------- */
 
 /* i: dim, keepdim */
 static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -407,7 +406,7 @@ const trii_graph_op trii_op_argmax = {
     .reference = argmax_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim, int64_t *mask_out)
 {

@@ -1,5 +1,5 @@
 /*
- * reference_work.c - memory for reference kernels: what a plan lends them, or the heap's.
+ * reference_work.c - work memory for reference kernels: lent by the plan, or from the heap.
  */
 #include <string.h>
 

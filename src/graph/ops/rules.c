@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "graph/ops/kernel_rules.h"
 
-/* --- shape rules ---------------------------------------------------------------------------- */
+/* --- shape rules ---------------------------------------------------------- */
 
 tri_status trii_rule_float(const trii_type *type, const char *what)
 {
@@ -162,7 +162,7 @@ tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, cons
     return status;
 }
 
-/* --- recording ---------------------------------------------------------------------------- */
+/* --- recording ------------------------------------------------------------ */
 
 tri_status trii_rec1(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid *out)
 {
@@ -279,7 +279,7 @@ tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpo
     return trii_record_values(step, &trii_op_matmul, in, 2, &attrs, out);
 }
 
-/* --- kernels -------------------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------- */
 
 /* Dimensions of the output with each operand's strides, neighbours merged where possible. */
 typedef struct walk {

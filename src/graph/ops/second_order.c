@@ -90,7 +90,7 @@ static tri_status curved(trii_step *step, const trii_node *node, trii_vid gg, co
     static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
                                   trii_vid *out)
 
-/* --- activations ------------------------------------------------------------------------------ */
+/* --- activations ---------------------------------------------------------- */
 
 /* (1 - y) y */
 CURVED(sigmoid)
@@ -184,7 +184,7 @@ CURVED(silu)
     return status == TRI_OK ? trii_rec2(step, &trii_op_sigmoid_backward, d, s, out) : status;
 }
 
-/* --- powers and bounds ------------------------------------------------------------------------ */
+/* --- powers and bounds ---------------------------------------------------- */
 
 /* -1/2 x^(-3/2) */
 CURVED(rsqrt)
@@ -271,7 +271,7 @@ CURVED(root)
     return status == TRI_OK ? trii_rec_scaled(step, d, -2, out) : status;
 }
 
-/* --- losses ----------------------------------------------------------------------------------- */
+/* --- losses --------------------------------------------------------------- */
 
 /* Gradients of a and b that are opposite. */
 static tri_status opposite(trii_step *step, trii_vid d, const bool *needs, trii_vid *grad_in)
@@ -479,7 +479,7 @@ TRII_SECOND(cross_entropy)
     return rows_of_softmax(step, node, gg[0], &grad_in[1]);
 }
 
-/* --- sums, parts and rows --------------------------------------------------------------------- */
+/* --- sums, parts and rows ------------------------------------------------- */
 
 TRII_SECOND(sum_to)
 {
@@ -557,7 +557,7 @@ TRII_SECOND(embedding)
     return c.status;
 }
 
-/* --- images ----------------------------------------------------------------------------------- */
+/* --- images --------------------------------------------------------------- */
 
 /* The seven numbers of a convolution, and the shape of what a gradient of it gives. */
 static tri_status convolution(trii_step *step, const trii_node *node, const trii_graph_op *op,

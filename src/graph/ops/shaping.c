@@ -15,7 +15,7 @@ static void copy_sizes(const trii_attrs *attrs, tri_dtype dtype, trii_type *out)
         out->shape[d] = attrs->i[d];
 }
 
-/* --- reshape ---------------------------------------------------------------------------------- */
+/* --- reshape -------------------------------------------------------------- */
 
 /* "[2, -1]" */
 static const char *sizes_text(const trii_attrs *attrs, char text[TRII_TYPE_TEXT])
@@ -110,7 +110,7 @@ const trii_graph_op trii_op_reshape = {
     .reference = bytes_reference,
 };
 
-/* --- expand ----------------------------------------------------------------------------------- */
+/* --- expand --------------------------------------------------------------- */
 
 static tri_status expand_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
@@ -197,7 +197,7 @@ const trii_graph_op trii_op_expand = {
     .reference = expand_reference,
 };
 
-/* --- permute, flip ---------------------------------------------------------------------------- */
+/* --- permute, flip -------------------------------------------------------- */
 
 /* Copies in output order; input element = sum of index times stride, from `start`. */
 static void gather(const trii_kernel_args *args, const int64_t *stride, int64_t start)
@@ -246,7 +246,7 @@ static tri_status permute_shape(const trii_type *const *in, int n_in, const trii
 
         if (from < 0 || from >= out->ndim || (seen >> from & 1))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "dims[%d] is %lld: each of 0 to %d must stand there once", d,
+                             "dims[%d] is %lld: each of 0 to %d must occur once", d,
                              (long long)attrs->i[d], in[0]->ndim - 1);
         seen |= 1u << from;
         out->shape[d] = in[0]->shape[from];
@@ -348,7 +348,7 @@ const trii_graph_op trii_op_flip = {
     .reference = flip_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 static tri_tensor *refused(const char *name, tri_tensor *x, tri_status status)
 {
@@ -444,7 +444,7 @@ tri_tensor *tri_unsqueeze(tri_tensor *x, int dim)
         return trii_record_as("unsqueeze", &trii_op_reshape, &x, 1, NULL);
     status = trii_rule_dim(dim, ndim + 1, &at);
     if (status == TRI_OK && ndim == TRI_MAX_DIMS)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions: at most %d are allowed",
                            ndim + 1, TRI_MAX_DIMS);
     if (status != TRI_OK)
         return refused("unsqueeze", x, status);

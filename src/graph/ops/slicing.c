@@ -9,7 +9,7 @@
 #include "graph/ops/second_order.h"
 #include "graph/strides.h"
 
-/* --- slice ------------------------------------------------------------------------------------ */
+/* --- slice ---------------------------------------------------------------- */
 
 /* i: for each dimension start, step, number */
 static tri_status slice_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -129,7 +129,7 @@ const trii_graph_op trii_op_slice_backward = {
     .reference = slice_backward_reference,
 };
 
-/* --- pad -------------------------------------------------------------------------------------- */
+/* --- pad ------------------------------------------------------------------ */
 
 /* i: for each dimension elements before and behind; f: their value */
 static tri_status pad_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -189,7 +189,7 @@ const trii_graph_op trii_op_pad = {
     .reference = pad_reference,
 };
 
-/* --- tril ------------------------------------------------------------------------------------- */
+/* --- tril ----------------------------------------------------------------- */
 
 /* i: diagonal, 1 = the upper triangle */
 static tri_status tril_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -239,7 +239,7 @@ const trii_graph_op trii_op_tril = {
     .reference = tril_reference,
 };
 
-/* --- public ----------------------------------------------------------------------------------- */
+/* --- public --------------------------------------------------------------- */
 
 /* Number and attributes of a slice along one dimension; all of the others. */
 static void whole_slice(const trii_type *x, trii_attrs *attrs)
@@ -317,7 +317,7 @@ tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t 
 
     whole_slice(x, attrs);
     if (stride < 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ", 1 or more is allowed", stride);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ": must be at least 1", stride);
     attrs->i[3 * dim] = first;
     attrs->i[3 * dim + 2] = last > first ? (last - first - 1) / stride + 1 : 0;
     attrs->i[3 * dim + 1] = attrs->i[3 * dim + 2] > 1 ? stride : 1; /* may be any number else */

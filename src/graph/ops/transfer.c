@@ -1,6 +1,6 @@
 /*
- * transfer.c - a tensor on another device: the only operation whose result lies elsewhere than its
- * operands.
+ * transfer.c - copies a tensor to another device: the only operation whose result is on another
+ * device than its operands.
  */
 #include <string.h>
 

@@ -18,13 +18,13 @@ static tri_status unfold_shape(const trii_type *const *in, int n_in, const trii_
     *n_out = 1;
     trii_type_copy(out, in[0]);
     if (step < 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ", 1 or more is allowed", step);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ": must be at least 1", step);
     if (size < 0 || size > out->shape[dim])
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "windows of %" PRId64 " of dimension %" PRId64 ", which has %" PRId64,
                          size, dim, out->shape[dim]);
     if (out->ndim == TRI_MAX_DIMS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions, %d are allowed",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a result of %d dimensions: at most %d are allowed",
                          out->ndim + 1, TRI_MAX_DIMS);
     out->shape[dim] = (out->shape[dim] - size) / step + 1;
     out->shape[out->ndim++] = size;

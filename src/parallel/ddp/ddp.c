@@ -25,17 +25,17 @@ trii_ddp *trii_ddp_of(const tri_module *model)
                                                                                  : NULL;
 }
 
-/* --- construction --------------------------------------------------------------------------- */
+/* --- construction --------------------------------------------------------- */
 
 static tri_status join_group(trii_ddp *ddp)
 {
     tri_group *group;
-    tri_status st;
+    tri_status status;
 
     if (ddp->options.group == NULL && !tri_is_initialized()) {
-        st = tri_init(NULL);
-        if (st < 0)
-            return st;
+        status = tri_init(NULL);
+        if (status != TRI_OK)
+            return status;
     }
     group = ddp->options.group != NULL ? ddp->options.group : trii_group_get_world();
     ddp->size = tri_group_size(ddp->options.group);
@@ -60,29 +60,29 @@ static tri_status first_buckets(trii_ddp *ddp)
 
 static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_out)
 {
-    tri_status st = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
+    tri_status status = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
 
-    return st == TRI_OK ? tri_copy_in(*unit_out, one, tri_dtype_size(dtype)) : st;
+    return status == TRI_OK ? tri_copy_in(*unit_out, one, tri_dtype_size(dtype)) : status;
 }
 
 static tri_status make_units(trii_ddp *ddp)
 {
-    tri_status st = make_unit(TRI_DTYPE_F32, &(const float){1}, &ddp->unit[0]);
+    tri_status status = make_unit(TRI_DTYPE_F32, &(const float){1}, &ddp->unit[0]);
 
-    return st == TRI_OK ? make_unit(TRI_DTYPE_F64, &(const double){1}, &ddp->unit[1]) : st;
+    return status == TRI_OK ? make_unit(TRI_DTYPE_F64, &(const double){1}, &ddp->unit[1]) : status;
 }
 
 static tri_status set_up(trii_ddp *ddp)
 {
-    tri_status st = trii_ddp_compare(ddp, false, true);
+    tri_status status = trii_ddp_compare(ddp, false, true);
 
-    if (st == TRI_OK)
-        st = trii_ddp_called(trii_replica_send(ddp->net, ddp->group, 0));
-    if (st == TRI_OK)
-        st = first_buckets(ddp);
-    if (st == TRI_OK)
-        st = trii_ddp_buffers_make(ddp);
-    return st == TRI_OK ? make_units(ddp) : st;
+    if (status == TRI_OK)
+        status = trii_ddp_called(trii_replica_send(ddp->net, ddp->group, 0));
+    if (status == TRI_OK)
+        status = first_buckets(ddp);
+    if (status == TRI_OK)
+        status = trii_ddp_buffers_make(ddp);
+    return status == TRI_OK ? make_units(ddp) : status;
 }
 
 static uint64_t new_id(void)
@@ -93,36 +93,38 @@ static uint64_t new_id(void)
 }
 
 /* Of what the ranks do together; where they find that they differ all of them say so. */
-static inline tri_status met(trii_ddp *ddp, tri_status st)
+static inline tri_status met(trii_ddp *ddp, tri_status status)
 {
-    return TRII_LIKELY(st >= 0 || st == TRI_ERR_MISMATCH) ? st : trii_ddp_tell(ddp->group, st);
+    return TRII_LIKELY(status == TRI_OK || status == TRI_ERR_MISMATCH)
+               ? status
+               : trii_ddp_tell(ddp->group, status);
 }
 
 /* Before the ranks meet in something that is not recorded: what pends runs. */
 static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    tri_status st;
+    tri_status status;
 
     /* It would take its parent's turn, for which the parent then waits in vain. */
     if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
         return TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
                                         "parent's: tri_spawn starts processes that train");
-    st = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
-    return TRII_LIKELY(st >= 0) ? st : trii_ddp_tell(ddp->group, st);
+    status = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
 }
 
 /* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
 static tri_status relist(trii_ddp *ddp)
 {
-    tri_status st = run_before(ddp);
+    tri_status status = run_before(ddp);
 
-    if (st == TRI_OK)
-        st = trii_ddp_compare(ddp, false, true);
-    if (st == TRI_OK)
-        st = trii_ddp_params_list(ddp);
-    if (st < 0)
-        return met(ddp, st);
+    if (status == TRI_OK)
+        status = trii_ddp_compare(ddp, false, true);
+    if (status == TRI_OK)
+        status = trii_ddp_params_list(ddp);
+    if (status != TRI_OK)
+        return met(ddp, status);
     ddp->id = new_id(); /* the plans of before had other buckets */
     ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
     return met(ddp, first_buckets(ddp));
@@ -150,7 +152,7 @@ static tri_group *asked_for(const tri_ddp_options *opt)
 static tri_status check_devices(trii_ddp *ddp)
 {
     const tri_ddp_options *o = &ddp->options;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (o->device_ids != NULL && o->n_devices == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "device_ids is set, but n_devices is 0: set it to 1");
@@ -165,66 +167,67 @@ static tri_status check_devices(trii_ddp *ddp)
     if (o->device_ids != NULL) {
         ddp->devices[0] = o->device_ids[0];
         ddp->device = &ddp->devices[0];
-        st = trii_device_check(ddp->devices[0]);
+        status = trii_device_check(ddp->devices[0]);
     }
-    if (o->output_device != NULL && st == TRI_OK) {
+    if (o->output_device != NULL && status == TRI_OK) {
         ddp->devices[1] = *o->output_device;
         ddp->output = &ddp->devices[1];
-        st = trii_device_check(ddp->devices[1]);
+        status = trii_device_check(ddp->devices[1]);
     }
-    for (int64_t i = 0; i < tri_module_state_count(ddp->net) && st == TRI_OK; i++) {
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net) && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(ddp->net, i);
         char home[16];
 
         if (ddp->device == NULL || tri_tensor_device(entry.tensor) == *ddp->device)
             continue;
         snprintf(home, sizeof(home), "%s", tri_device_text(*ddp->device));
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "%s lies on %s, and device_ids[0] is %s: tri_module_to moves the network "
-                       "there, and a network on several devices has no device_ids",
-                       entry.name, tri_device_text(tri_tensor_device(entry.tensor)), home);
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "%s lies on %s, and device_ids[0] is %s: tri_module_to moves the network "
+                      "there, and a network on several devices has no device_ids",
+                      entry.name, tri_device_text(tri_tensor_device(entry.tensor)), home);
     }
-    return st;
+    return status;
 }
 
 /* What each rank finds for itself. */
 static tri_status look_at_network(trii_ddp *ddp)
 {
-    tri_status st = trii_module_flatten(ddp->net);
+    tri_status status = trii_module_flatten(ddp->net);
 
-    if (st == TRI_OK)
-        st = check_inside(ddp);
-    if (st == TRI_OK)
-        st = check_devices(ddp);
-    if (st == TRI_OK)
-        st = trii_ddp_params_watch(ddp);
-    return st == TRI_OK ? trii_ddp_params_list(ddp) : st;
+    if (status == TRI_OK)
+        status = check_inside(ddp);
+    if (status == TRI_OK)
+        status = check_devices(ddp);
+    if (status == TRI_OK)
+        status = trii_ddp_params_watch(ddp);
+    return status == TRI_OK ? trii_ddp_params_list(ddp) : status;
 }
 
-/* st: of this rank so far. One that has no network says so where the others compare theirs. */
-static tri_status meet(trii_ddp *ddp, tri_status st)
+/* status: of this rank so far. One that has no network says so where the others compare theirs. */
+static tri_status meet(trii_ddp *ddp, tri_status status)
 {
     char line[TRII_ERR_BYTES];
     tri_status joined;
 
-    if (st == TRI_ERR_NO_MEMORY)
-        return st;
+    if (status == TRI_ERR_NO_MEMORY)
+        return status;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     joined = join_group(ddp);
-    if (st == TRI_OK && joined == TRI_OK && ddp->group != NULL)
+    if (status == TRI_OK && joined == TRI_OK && ddp->group != NULL)
         return met(ddp, set_up(ddp));
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return joined;
     if (joined == TRI_OK && ddp->group != NULL)
         trii_replica_failed(ddp->group, line);
     trii_err_set("%s", line);
-    return st;
+    return status;
 }
 
 /* The group's own numbers of ranks stand in the line. */
-static void name_group(const trii_ddp *ddp, tri_status st)
+static void name_group(const trii_ddp *ddp, tri_status status)
 {
-    if (ddp->group != NULL && ddp->group != trii_group_get_world() && st <= TRI_ERR_PEER_LOST)
+    if (ddp->group != NULL && ddp->group != trii_group_get_world() && status <= TRI_ERR_PEER_LOST)
         trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->size,
                          ddp->rank);
     else
@@ -235,7 +238,7 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
 {
     tri_module *model = tri_module_create(&ddp_class);
     trii_ddp *ddp = trii_ddp_of(model);
-    tri_status st;
+    tri_status status;
 
     if (ddp == NULL) {
         (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
@@ -245,28 +248,28 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->id = new_id();
-    st = trii_need(own_net, "tri_ddp", "own_net");
-    if (st < 0)
-        trii_module_fail(model, st);
+    status = trii_need(own_net, "tri_ddp", "own_net");
+    if (status != TRI_OK)
+        trii_module_fail(model, status);
     ddp->net = trii_module_adopt(model, "", own_net);
-    st = tri_module_status(model);
-    if (st == TRI_OK)
-        st = look_at_network(ddp);
-    st = meet(ddp, st);
+    status = tri_module_status(model);
+    if (status == TRI_OK)
+        status = look_at_network(ddp);
+    status = meet(ddp, status);
     ddp->hook = ddp->group == NULL
                     ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
-                    : (trii_grad_hook){.attach = trii_ddp_attach,
+                    : (trii_grad_hook){.attach = trii_ddp_record_backward,
                                        .seed = trii_ddp_seed,
                                        .held = trii_ddp_held,
-                                       .settle = trii_ddp_settle,
+                                       .finish_unused = trii_ddp_finish_unused,
                                        .failed = step_failed};
-    if (st == TRI_ERR_NO_MEMORY)
-        st = trii_ddp_tell(asked_for(opt), st);
-    if (st == TRI_OK)
+    if (status == TRI_ERR_NO_MEMORY)
+        status = trii_ddp_tell(asked_for(opt), status);
+    if (status == TRI_OK)
         trii_ddp_params_hook(ddp);
-    if (st < 0) {
-        name_group(ddp, st);
-        trii_module_fail(model, st);
+    if (status != TRI_OK) {
+        name_group(ddp, status);
+        trii_module_fail(model, status);
     }
     return model;
 }
@@ -277,15 +280,15 @@ static void ddp_destroy(tri_module *self)
 
     trii_ddp_buckets_free(ddp);
     trii_ddp_buffers_free(ddp);
-    trii_travels_free(ddp->headers);
-    trii_travels_free(ddp->counts);
+    trii_ddp_colls_free(ddp->headers);
+    trii_ddp_colls_free(ddp->counts);
     tri_tensor_unref(ddp->unit[0]);
     tri_tensor_unref(ddp->unit[1]);
     trii_ddp_params_free(ddp);
     tri_group_unref(ddp->group);
 }
 
-/* --- forward -------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 /* The peers of a step that failed here wait in its collectives: they get the reason instead. */
 static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why)
@@ -298,19 +301,19 @@ static void step_failed(trii_grad_hook *hook, const trii_step *step, const char 
             tri_group_abort(ddp->group, why);
 }
 
-/* The step's place among those that are open: its own, else a free one, else the oldest. */
-static int place_of_step(const trii_ddp *ddp, const trii_step *step)
+/* The step's slot among the open steps: its own, else a free one, else that of the oldest. */
+static int open_slot(const trii_ddp *ddp, const trii_step *step)
 {
-    int place = 0;
+    int slot = 0;
 
     for (int i = 0; i < TRII_DDP_OPEN; i++) {
         if (ddp->open[i].generation == step->generation)
             return i;
-        if (ddp->open[place].generation != 0 &&
-            (ddp->open[i].generation == 0 || ddp->open[i].number < ddp->open[place].number))
-            place = i;
+        if (ddp->open[slot].generation != 0 &&
+            (ddp->open[i].generation == 0 || ddp->open[i].number < ddp->open[slot].number))
+            slot = i;
     }
-    return place;
+    return slot;
 }
 
 /* From here to the last bucket of the backward a failure is told to the peers. Reading a parameter
@@ -319,22 +322,22 @@ static tri_status open_pass(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
     trii_vid id;
-    int place;
-    tri_status st = TRI_ERR_NO_MEMORY;
+    int slot;
+    tri_status status = TRI_ERR_NO_MEMORY;
 
     if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
         return run_before(ddp); /* which fails: nothing that is recorded now will run */
     if (step != NULL)
-        st = trii_resolve(step, ddp->params[0].tensor, &id);
-    if (st < 0)
-        return st;
-    place = place_of_step(ddp, step);
-    if (ddp->open[place].generation != step->generation) {
-        ddp->open[place].generation = step->generation;
-        ddp->open[place].number = ++ddp->n_opened;
-        ddp->open[place].n_forwards = 0;
+        status = trii_resolve(step, ddp->params[0].tensor, &id);
+    if (status != TRI_OK)
+        return status;
+    slot = open_slot(ddp, step);
+    if (ddp->open[slot].generation != step->generation) {
+        ddp->open[slot].generation = step->generation;
+        ddp->open[slot].number = ++ddp->n_opened;
+        ddp->open[slot].n_forwards = 0;
     }
-    ddp->open[place].n_forwards++;
+    ddp->open[slot].n_forwards++;
     return TRI_OK;
 }
 
@@ -342,24 +345,24 @@ static tri_status open_pass(trii_ddp *ddp)
 static tri_status before_forward(trii_ddp *ddp)
 {
     trii_step *step;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (ddp->no_sync > 0)
         return TRI_OK;
     if (trii_ddp_params_grew(ddp))
-        st = relist(ddp);
-    if (st == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
-        st = run_before(ddp);
-        if (st == TRI_OK)
-            st = met(ddp, trii_ddp_buckets_rebuild(ddp));
+        status = relist(ddp);
+    if (status == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
+        status = run_before(ddp);
+        if (status == TRI_OK)
+            status = met(ddp, trii_ddp_buckets_rebuild(ddp));
     }
-    if (st == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
+    if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
         step = trii_step_current();
-        st = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
+        status = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
     }
-    if (st == TRI_OK)
-        st = open_pass(ddp);
-    return st;
+    if (status == TRI_OK)
+        status = open_pass(ddp);
+    return status;
 }
 
 /* With device_ids or output_device. */
@@ -388,11 +391,11 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 
     trii_random_stream_set((uint64_t)ddp->rank);
     if (ddp->group != NULL && self->training) {
-        tri_status st = before_forward(ddp);
+        tri_status status = before_forward(ddp);
 
-        if (st < 0) {
+        if (status != TRI_OK) {
             for (int i = 0; i < n_out; i++)
-                out[i] = trii_forward_failed(st);
+                out[i] = trii_forward_failed(status);
             return;
         }
     }
@@ -402,7 +405,7 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
         forward_there(ddp, in, n_in, out, n_out);
 }
 
-/* --- the rest of parallel.h ----------------------------------------------------------------- */
+/* --- the rest of parallel.h ----------------------------------------------- */
 
 void tri_no_sync_begin(tri_module *model)
 {
@@ -448,34 +451,34 @@ int64_t tri_ddp_sample_count(const tri_module *model)
 tri_status tri_ddp_verify(tri_module *model, bool buffers)
 {
     trii_ddp *ddp = trii_ddp_of(model);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (ddp == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
     if (ddp->group == NULL)
         return TRI_OK;
-    st = run_before(ddp);
-    return st == TRI_OK ? met(ddp, trii_ddp_compare(ddp, true, buffers)) : st;
+    status = run_before(ddp);
+    return status == TRI_OK ? met(ddp, trii_ddp_compare(ddp, true, buffers)) : status;
 }
 
 tri_status tri_ddp_sync_buffers(tri_module *model)
 {
     trii_ddp *ddp = trii_ddp_of(model);
     trii_step *step = trii_step_current();
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (ddp == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "ddp_sync_buffers: the module was not made by tri_ddp");
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = run_before(ddp);
-    if (st < 0 || ddp->group == NULL)
-        return st;
-    st = trii_ddp_buffers_record(ddp, step);
-    return st == TRI_OK ? trii_step_run(step) : st;
+    status = run_before(ddp);
+    if (status != TRI_OK || ddp->group == NULL)
+        return status;
+    status = trii_ddp_buffers_record(ddp, step);
+    return status == TRI_OK ? trii_step_run(step) : status;
 }

@@ -1,37 +1,37 @@
 /*
- * ddp.h - the inside of data-parallel training, for the files of this folder.
+ * ddp.h - DistributedDataParallel: what the files of this folder share.
  *
- *   ddp.c         the module: options, construction, forward, no_sync, the stop vote
- *   params.c      which parameters are averaged
- *   agree.c       ranks compare their models; one rank's state to all
- *   buckets.c     where gradients lie: storages in the group's arena, their order, the rebuild
- *   attach.c      what tri_backward gets to record: the header, one collective per bucket
- *   travel.h      the recorded collectives while they run
- *   buffers.c     one rank's buffers to all before a forward in training
- *   ddp_counts.c  samples that wait to be averaged
- *   ddp_join.c    ranks without data
- *   ddp_stats.c   how long buckets are under way
+ *   ddp.c              the module: options, construction, forward, no_sync, the stop vote
+ *   params.c           which parameters are averaged
+ *   ddp_verify.c       ranks compare their models; one rank's state is sent to all
+ *   buckets.c          where gradients lie: storages in the group's arena, their order, the rebuild
+ *   backward_hook.c    what tri_backward records: the header, one collective per bucket
+ *   ddp_collectives.h  the recorded collectives while they run
+ *   buffers.c          one rank's buffers are sent to all before a forward in training
+ *   ddp_counts.c       samples that wait to be averaged
+ *   ddp_join.c         ranks that have run out of data
+ *   ddp_stats.c        how long each bucket takes
  *
  * How the average is made. With c_r samples on rank r (or what their mean divides by) and N = sum
  * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (8-byte
  * sums: what the means divide by; stop votes and ranks with unused parameters; samples; who has no
  * data any more) is the first operation of the backward pass: it depends on nothing or on targets
  * alone, so it is exchanged while forward runs. Its result, the weight c_r / N in double rounded
- * once, is the *seed* of the backward pass, so that every gradient comes out weighted, and a bucket
- * is one plain sum: no pass over memory before it and none after. With equal counts the weight is
- * 1/W; torch multiplies each gradient by 1/W instead, which is the same for W a power of two
- * (scaling is exact) and equal to rounding else. Where gradients had added up before (no_sync, a
- * second loss), these are multiplied by the weight: weights sum to 1, so what was averaged already
- * stays. Where the seed is not ours alone to choose (a loss of several models) it stays 1, and the
- * sums are multiplied instead.
+ * once, is the *seed* (torch: grad_output) of the backward pass: every gradient comes out weighted,
+ * and a bucket is one plain sum, without a pass over memory before or after it. With equal counts
+ * the weight is 1/W; torch multiplies each gradient by 1/W instead, which is the same for W a power
+ * of two (scaling is exact) and equal to rounding else. Where gradients had added up before
+ * (no_sync, a second loss), these are multiplied by the weight: weights sum to 1, so what was
+ * averaged already stays. Where the seed is not ours alone to choose (a loss of several models) it
+ * stays 1, and the sums are multiplied instead.
  *
  * Gradients that go through sums over ranks on their way (SyncBatchNorm) mix the ranks' losses, so
  * these have to be weighted before. That is what the seed does; a pass without synchronisation has
  * a header and a seed too then, and its gradients add up as they will be summed.
  *
- * A bucket is one operation of the step. With a hook whose later stages communicate, in one order
- * over all buckets, it is two: all buckets are sent, then all are waited for, and nothing else of
- * the group begins in between.
+ * A bucket is one operation of the step. With a hook whose later stages communicate it is two,
+ * since those stages have one order over all buckets: all buckets are sent, then all are waited
+ * for, and the group begins nothing else in between.
  */
 #ifndef TRII_DDP_H
 #define TRII_DDP_H
@@ -57,10 +57,10 @@ typedef struct trii_ddp_param {
     const char *name;   /* the module's */
     tri_tensor *tensor; /* borrowed from its trii_ddp_watched */
     trii_ddp_bucket *bucket;
-    /* Of a parameter in a device's own memory, whose gradient lies there too: its place in the
-     * bucket, through which copies go; owned. NULL: the gradient itself lies in the bucket. */
-    tri_tensor *place;
-    size_t offset, bytes; /* of its place in the bucket */
+    /* Of a parameter in a device's own memory, whose gradient lies there too: the view of the
+     * bucket through which it is copied; owned. NULL: the gradient itself lies in the bucket. */
+    tri_tensor *bucket_view;
+    size_t offset, bytes; /* in the bucket */
     bool used_here;       /* by the last synchronised backward */
 } trii_ddp_param;
 
@@ -80,22 +80,22 @@ typedef struct trii_ddp_watched {
 } trii_ddp_watched;
 
 /* One recorded collective, from recording until it is done. */
-typedef enum trii_travel_state {
-    TRII_TRAVEL_FREE,
-    TRII_TRAVEL_RECORDED,
-    TRII_TRAVEL_STARTED
-} trii_travel_state;
+typedef enum trii_ddp_coll_state {
+    TRII_DDP_COLL_FREE,
+    TRII_DDP_COLL_RECORDED,
+    TRII_DDP_COLL_STARTED
+} trii_ddp_coll_state;
 
-typedef struct trii_travel {
-    trii_host_op op;   /* first: a trii_host_op * of ours is a trii_travel */
+typedef struct trii_ddp_coll {
+    trii_host_op op;   /* first: a trii_host_op * of ours is a trii_ddp_coll */
     atomic_int owners; /* the model, and the step in which it is recorded until that ends */
     trii_ddp *ddp;     /* NULL: it is gone */
     tri_group *left;   /* then: the group whose ranks wait for it, a reference; NULL = none does */
     trii_ddp_bucket *bucket; /* what it carries: one of the two, or a header */
     struct trii_ddp_block *block;
-    struct trii_travel *next;   /* of the same kind */
-    struct trii_travel *header; /* of a bucket: the header of the same backward */
-    trii_travel_state state;
+    struct trii_ddp_coll *next;   /* of the same kind */
+    struct trii_ddp_coll *header; /* of a bucket: the header of the same backward */
+    trii_ddp_coll_state state;
     uint64_t generation; /* of the step in which it is recorded */
     trii_site site;      /* the forward or backward that recorded it */
     tri_work *work;
@@ -122,16 +122,16 @@ typedef struct trii_travel {
     /* header: divisors; votes + (ranks that throw << 16) + (ranks with unused parameters << 32);
      * samples; which ranks have joined, a bit each */
     double sums[];
-} trii_travel;
+} trii_ddp_coll;
 
 struct trii_ddp_bucket {
     trii_bucket *wire; /* of the averager */
     trii_storage *storage;
-    trii_travel *travels, *ends;
+    trii_ddp_coll *colls, *ends;
     int64_t sent_ns, comm_ns, exposed_ns; /* see ddp_stats.c */
     size_t sent_bytes;
     /* Of the backward that is being recorded: what sends the bucket, and its results. */
-    trii_travel *recorded;
+    trii_ddp_coll *recorded;
     trii_vid sent[TRII_DDP_ITEMS + 1];
 };
 
@@ -140,7 +140,7 @@ typedef struct trii_ddp_block {
     trii_storage *storage;
     size_t bytes;
     int first, n; /* of ddp->buffers */
-    trii_travel *travels;
+    trii_ddp_coll *colls;
 } trii_ddp_block;
 
 typedef struct trii_ddp_buffer {
@@ -178,9 +178,9 @@ struct trii_ddp {
         int n_forwards;      /* without a backward that is complete */
     } open[TRII_DDP_OPEN];
     uint64_t n_opened;
-    trii_travel *headers;
-    trii_travel *counts; /* of backward passes without synchronisation */
-    trii_travel *header; /* of the backward that is being recorded */
+    trii_ddp_coll *headers;
+    trii_ddp_coll *counts; /* of backward passes without synchronisation */
+    trii_ddp_coll *header; /* of the backward that is being recorded */
     /* The last header that was recorded, and its step: what follows there may depend on what it
      * brings. */
     trii_vid last_weight;
@@ -232,7 +232,7 @@ struct trii_ddp {
     } before;
 };
 
-/* agree.c. Collective. `contents`: compare values too, else names, types and shapes. */
+/* ddp_verify.c. Collective. `contents`: compare values too, else names, types and shapes. */
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers) TRI_MUST_CHECK;
 /* This rank has no network to compare: the others are told why when they compare theirs. */
 void trii_replica_failed(tri_group *group, const char *line);
@@ -242,7 +242,7 @@ tri_status trii_replica_send(tri_module *net, tri_group *group, int root) TRI_MU
 /* ddp.c. NULL: it is none. */
 trii_ddp *trii_ddp_of(const tri_module *model);
 /* What failed here: peers that are where the ranks meet get the reason. */
-tri_status trii_ddp_tell(tri_group *group, tri_status st);
+tri_status trii_ddp_tell(tri_group *group, tri_status status);
 
 /* buckets.c. Storage in the group's arena. */
 tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes,
@@ -271,14 +271,15 @@ void trii_ddp_stats_sent(trii_ddp_bucket *bucket);
 void trii_ddp_stats_waited(trii_ddp *ddp, trii_ddp_bucket *bucket, int64_t since_ns);
 void trii_ddp_stats_over(trii_ddp *ddp, trii_ddp_bucket *bucket, bool last);
 
-/* attach.c: the hook's functions. */
+/* backward_hook.c: the hook's functions. */
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
                          const trii_samples *under, trii_vid *seed_out);
-tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                           trii_vid *grads, int n, const trii_samples *under);
+tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
+                                    tri_tensor *const *params, trii_vid *grads, int n,
+                                    const trii_samples *under);
 tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
                          trii_vid *term_io);
-tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step);
+tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step);
 
 /* ddp_counts.c. Before a backward is recorded: what the step gives back if it fails. Fails (STATE)
  * while one of another context pends, whose counts are the model's too. */
@@ -293,26 +294,26 @@ tri_status trii_ddp_count(trii_ddp *ddp, trii_step *step, const trii_samples *un
 tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                                 trii_vid *grads, int n, const trii_samples *under);
 
-/* travel.c: what became of a call to the group, which the program did not make itself: where the
- * ranks' calls differ the error says what ours are for. */
-tri_status trii_ddp_called(tri_status st);
+/* ddp_collectives.c: what became of a call to the group, which the program did not make itself:
+ * where the ranks' calls differ the error says what ours are for. */
+tri_status trii_ddp_called(tri_status status);
 /* The same of a call in a forward or backward: also what a rank that has left may have missed. */
-tri_status trii_ddp_passed(tri_status st);
+tri_status trii_ddp_passed(tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
-tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
-                            trii_travel **travel_out) TRI_MUST_CHECK;
+tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *step,
+                              trii_ddp_coll **coll_out) TRI_MUST_CHECK;
 /* What a pending step still points to fails when it is started, here and on the peers, and is freed
  * when the step ends. */
-void trii_travels_free(trii_travel *list);
+void trii_ddp_colls_free(trii_ddp_coll *list);
 /* Numbers in a header. */
 size_t trii_ddp_header_count(const trii_ddp *ddp);
 /* Fill in the operation of the kinds. */
-void trii_travel_is_header(trii_travel *travel);
-void trii_travel_is_count(trii_travel *travel);
+void trii_ddp_coll_is_header(trii_ddp_coll *coll);
+void trii_ddp_coll_is_count(trii_ddp_coll *coll);
 /* Sends the bucket; without a hook waits for its averages. */
-void trii_travel_is_bucket(trii_travel *travel);
+void trii_ddp_coll_is_bucket(trii_ddp_coll *coll);
 /* With a hook: waits for the bucket's averages. */
-void trii_travel_is_end(trii_travel *travel);
+void trii_ddp_coll_is_end(trii_ddp_coll *coll);
 
 /* buffers.c */
 tri_status trii_ddp_buffers_make(trii_ddp *ddp) TRI_MUST_CHECK;

@@ -5,24 +5,24 @@
 /* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"
 
-/* --- failures ------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 static tri_status destroy_while_pending(rank *r)
 {
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+    for (int step = 0; step < 3 && status == TRI_OK; step++) {
         tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         if (step == 2)
             tri_module_destroy(model);
-        st = tri_step_end_status();
+        status = tri_step_end_status();
         (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);
-    return st;
+    return status;
 }
 
 static void a_pending_step_outlives_its_model(void **state)
@@ -44,20 +44,20 @@ static tri_status train_with_a_bad_label(rank *r)
 {
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+    for (int step = 0; step < 3 && status == TRI_OK; step++) {
         const int64_t labels[2] = {0, r->index == 1 && step == 1 ? 77 : 1};
         tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
 
         tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
-        st = tri_step_end_status();
+        status = tri_step_end_status();
         (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
         tri_tensor_unref(y);
     }
     tri_tensor_unref(x);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void a_failure_of_one_rank_is_the_peers_at_once(void **state)
@@ -91,16 +91,16 @@ static tri_status train_and_stay(rank *r)
     const mistake *how = r->arg;
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+    for (int step = 0; step < 3 && status == TRI_OK; step++) {
         bool wrong = r->index == 1 && step == 1;
         const int64_t labels[3] = {0, wrong && *how == BAD_LABEL ? 77 : 1, 0};
         int64_t n = wrong && *how == BAD_SHAPE ? 3 : 2;
         tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, &n, 1, labels);
 
         tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
-        st = tri_step_end_status();
+        status = tri_step_end_status();
         (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
         tri_tensor_unref(y);
     }
@@ -112,7 +112,7 @@ static tri_status train_and_stay(rank *r)
     trii_mutex_unlock(&gate_mutex);
     tri_tensor_unref(x);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void peers_hear_of(mistake how, const char *what)
@@ -147,7 +147,7 @@ static void so_it_is_in_eager_mode(void **state)
     peers_hear_of(BAD_SHAPE, "tri_cross_entropy(f64 [2, 3], i64 [3])");
 }
 
-/* --- a forward that only one rank makes ------------------------------------------------------- */
+/* --- a forward that only one rank makes ----------------------------------- */
 
 /* Statistics travel with each forward in training mode: rank 0's pair with the others' next. */
 static tri_status look_alone(rank *r)
@@ -158,21 +158,21 @@ static tri_status look_alone(rank *r)
         tri_ddp(tri_sequential(tri_nn_batch_norm2d(1, NULL), tri_nn_conv2d(1, 1, 1, NULL)),
                 &(tri_ddp_options){.group = r->group});
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int step = 0; step < 3 && st == TRI_OK; step++) {
+    for (int step = 0; step < 3 && status == TRI_OK; step++) {
         if (step == 1 && r->index == 0)
             tri_item(tri_mse_loss(tri_forward(model, x), x, NULL));
         tri_step_end();
         tri_backward(tri_mse_loss(tri_forward(model, x), x, NULL));
-        st = tri_optimizer_step(opt);
+        status = tri_optimizer_step(opt);
         snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
         tri_step_end();
     }
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
     tri_tensor_unref(x);
-    return st;
+    return status;
 }
 
 /* Both lines of the program, and what the calls in them are for. */
@@ -211,7 +211,7 @@ static void the_order_of_operations_tells_it_too(void **state)
         "ddp_agreement_test.c:", "in each forward in training mode and each backward"});
 }
 
-/* --- what only one rank asks of its model ----------------------------------------------------- */
+/* --- what only one rank asks of its model --------------------------------- */
 
 /* Rank 1 verifies, or its model regroups its buckets in a second forward; rank 0 does neither. */
 static tri_status ask_alone(rank *r)
@@ -219,29 +219,29 @@ static tri_status ask_alone(rank *r)
     const bool *verifies = r->arg;
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2), *y = rows_of(y_data, OUT, 0, 2);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    if (st == TRI_OK && !*verifies) {
+    if (status == TRI_OK && !*verifies) {
         tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-        st = tri_step_end_status();
+        status = tri_step_end_status();
     }
-    if (st == TRI_OK && r->index == 0) {
+    if (status == TRI_OK && r->index == 0) {
         float one = 1;
 
-        st = tri_all_reduce(r->group, &one, &one, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
-    } else if (st == TRI_OK && *verifies) {
-        st = tri_ddp_verify(model, true);
-    } else if (st == TRI_OK) {
+        status = tri_all_reduce(r->group, &one, &one, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    } else if (status == TRI_OK && *verifies) {
+        status = tri_ddp_verify(model, true);
+    } else if (status == TRI_OK) {
         tri_tensor *out = tri_forward(model, x);
 
-        st = tri_tensor_status(out);
+        status = tri_tensor_status(out);
     }
     (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_step_end();
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank(void **state)
@@ -260,7 +260,7 @@ static void so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank(void 
     }
 }
 
-/* --- construction --------------------------------------------------------------------------- */
+/* --- construction --------------------------------------------------------- */
 
 static tri_tensor *pass_on(tri_module *self, tri_tensor *x)
 {
@@ -274,7 +274,7 @@ static tri_status differing_models(rank *r)
                        tri_nn_linear(r->index == 1 ? 2 : 4, r->index == 1 ? 4 : 2, NULL));
     tri_module *model = NULL, *outer;
     const int *depth = r->arg; /* of names: "block_of_the_encoder.block_of_the_encoder.2.weight" */
-    tri_status st;
+    tri_status status;
 
     for (int i = 0; i < *depth; i++) {
         outer = tri_module_simple("Block", 0, pass_on);
@@ -282,10 +282,10 @@ static tri_status differing_models(rank *r)
         net = outer;
     }
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
-    st = tri_module_status(model);
+    status = tri_module_status(model);
 
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void differing_models_are_named_on_every_rank(void **state)
@@ -311,10 +311,10 @@ static tri_status longer_model(rank *r)
                           ? tri_sequential(tri_nn_linear(4, 4, NULL))
                           : tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_linear(4, 4, NULL));
     tri_module *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void missing_layers_are_named_too(void **state)
@@ -335,16 +335,16 @@ static tri_status drift(rank *r)
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *bias = tri_module_find(model, "2.bias");
     double values[8] = {0};
-    tri_status st;
+    tri_status status;
 
     TRY(tri_module_status(model));
     TRY(tri_ddp_verify(model, true));
     if (r->index == 1)
         TRY(tri_copy_in(bias, values, sizeof(values)));
-    st = tri_ddp_verify(model, true);
+    status = tri_ddp_verify(model, true);
     (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void verify_names_who_drifted(void **state)
@@ -359,7 +359,7 @@ static void verify_names_who_drifted(void **state)
     }
 }
 
-/* --- votes, counts, buffers ----------------------------------------------------------------- */
+/* --- votes, counts, buffers ----------------------------------------------- */
 
 static tri_status vote(rank *r)
 {
@@ -499,7 +499,7 @@ static void buffers_come_from_rank_0_before_each_forward_in_training(void **stat
     }
 }
 
-/* --- TRI_CHECK=nan -------------------------------------------------------------------------- */
+/* --- TRI_CHECK=nan -------------------------------------------------------- */
 
 /* Rank 0 makes a NaN in its backward pass, rank 1 none. */
 static tri_status diverge(rank *r)
@@ -507,21 +507,21 @@ static tri_status diverge(rank *r)
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *loss;
-    tri_status st;
+    tri_status status;
 
     TRY(tri_module_status(model));
     loss = tri_mse_loss(tri_forward(model, x), y, NULL);
     if (r->index == 0)
         loss = tri_div(loss, tri_sub(loss, loss));
     tri_backward(loss);
-    st = tri_optimizer_step(opt);
-    if (st == TRI_OK)
-        st = tri_step_end_status();
+    status = tri_optimizer_step(opt);
+    if (status == TRI_OK)
+        status = tri_step_end_status();
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void a_nan_is_named_where_it_was_made(void **state)

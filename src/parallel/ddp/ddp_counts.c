@@ -1,19 +1,19 @@
 /*
- * ddp_counts.c - samples that were counted and not averaged yet, and what a step that fails takes
+ * ddp_counts.c - samples that were counted but not averaged yet, and how a failed step takes them
  * back.
  */
 #include "parallel/ddp/ddp.h"
 
 tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (ddp->before.generation == step->generation && ddp->before.first_node == step->first_pending)
         return TRI_OK;
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
-        st = trii_grad_check(step, ddp->params[i].tensor);
-    if (st < 0)
-        return st;
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
+        status = trii_grad_check(step, ddp->params[i].tensor);
+    if (status != TRI_OK)
+        return status;
     ddp->before.generation = step->generation;
     ddp->before.first_node = step->first_pending;
     ddp->before.local_count = ddp->local_count;
@@ -57,18 +57,18 @@ bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
 tri_status trii_ddp_count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
 {
     trii_vid in = under->divisor, out;
-    trii_travel *t;
-    tri_status st;
+    trii_ddp_coll *t;
+    tri_status status;
 
     ddp->local_count += under->count;
     if (in == TRII_NO_VALUE) {
         ddp->local_fixed += under->count;
         return TRI_OK;
     }
-    st = trii_travel_take(ddp, &ddp->counts, step, &t);
-    if (st < 0)
-        return st;
-    trii_travel_is_count(t);
+    status = trii_ddp_coll_take(ddp, &ddp->counts, step, &t);
+    if (status != TRI_OK)
+        return status;
+    trii_ddp_coll_is_count(t);
     t->epoch = ddp->epoch;
     return trii_record_host_like(step, &t->op, &in, 1, &out);
 }
@@ -77,13 +77,13 @@ tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tenso
                                 trii_vid *grads, int n, const trii_samples *under)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
-    tri_status st = trii_ddp_remember(ddp, step);
+    tri_status status = trii_ddp_remember(ddp, step);
 
     (void)params;
     (void)grads;
     (void)n;
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     (void)trii_ddp_forget_if_cleared(ddp);
     ddp->local_count += under->count;
     if (ddp->no_sync > 0)

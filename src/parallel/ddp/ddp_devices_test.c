@@ -83,7 +83,7 @@ static tri_status train(rank *r)
     tri_tensor *x[2], *y[2];
     tri_module *net = build(p), *model;
     tri_optimizer *opt;
-    tri_status st;
+    tri_status status;
 
     TRY(tri_module_to(tri_module_submodule(net, "second"), p->second));
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group,
@@ -110,16 +110,16 @@ static tri_status train(rank *r)
         TRY(update(p, model, opt));
         TRY(tri_step_end_status());
     }
-    st = r->size > 1 ? tri_ddp_verify(model, !p->norm) : TRI_OK;
-    if (st == TRI_OK)
-        st = take_weights(r, model);
+    status = r->size > 1 ? tri_ddp_verify(model, !p->norm) : TRI_OK;
+    if (status == TRI_OK)
+        status = take_weights(r, model);
     for (int m = 0; m < micro; m++) {
         tri_tensor_unref(x[m]);
         tri_tensor_unref(y[m]);
     }
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 /* On two devices, with the loss on either: as on one. */

@@ -71,7 +71,7 @@ static void it_is_the_average_before_and_after_its_run(void **state)
     CHECK_NEAR(two[0].weights[3], two[0].weights[4], 0);
 }
 
-/* --- of a parameter that only another rank uses ----------------------------------------------- */
+/* --- of a parameter that only another rank uses --------------------------- */
 
 typedef struct switched {
     tri_tensor *a, *b;

@@ -172,7 +172,7 @@ static double distance(const plan *a, const plan *b, int size)
     return most;
 }
 
-/* --- hooks that round ------------------------------------------------------------------------- */
+/* --- hooks that round ----------------------------------------------------- */
 
 static void hooks_of_16_bits_are_close_to_none(void **state)
 {
@@ -257,8 +257,7 @@ static void gradients_of_convolutions_are_rounded_as_they_lie(void **state)
     }
 }
 
-/* --- one of the program's -----------------------------------------------------------------------
- */
+/* --- one of the program's ------------------------------------------------- */
 
 /* A plain sum in three collectives, one after the other, so that what is out of order would meet
  * one of another size. */
@@ -314,8 +313,7 @@ static void eager_mode_has_the_bits_of_a_sum_too(void **state)
     assert_true(distance(&p, &none, 2) == 0.0);
 }
 
-/* --- PowerSGD
- * ------------------------------------------------------------------------------------- */
+/* --- PowerSGD ------------------------------------------------------------- */
 
 static void power_sgd_of_full_rank_is_close_to_none(void **state)
 {
@@ -431,8 +429,7 @@ static void power_sgd_keeps_what_it_does_with_plain_buffers(void **state)
     }
 }
 
-/* --- mistakes ----------------------------------------------------------------------------------
- */
+/* --- mistakes ------------------------------------------------------------- */
 
 typedef struct failure {
     int stage;
@@ -460,16 +457,16 @@ static tri_status train_until_it_fails(rank *r)
                                                            .hook = fails_late,
                                                            .hook_state = r});
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
     int step = 0;
 
-    while (st == TRI_OK && step < STEPS)
-        st = train_step(r, &p, model, opt, step++);
+    while (status == TRI_OK && step < STEPS)
+        status = train_step(r, &p, model, opt, step++);
     r->n_weights = step;
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 /* What is not done is no end of a stage either. */
@@ -505,10 +502,10 @@ static tri_status make_unlike(rank *r)
         tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group,
                                            .hook = r->index == 1 ? tri_bucket_hook_bf16
                                                                  : tri_bucket_hook_f16});
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void ranks_with_other_hooks_are_named(void **state)

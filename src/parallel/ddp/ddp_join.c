@@ -1,5 +1,5 @@
 /*
- * ddp_join.c - ranks whose data are used up before the others': they take part with empty batches.
+ * ddp_join.c - ranks that run out of data before the others: they take part with empty batches.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -18,16 +18,16 @@ static size_t buffer_bytes(const trii_ddp *ddp)
 
 static tri_status copy_buffers(const trii_ddp *ddp, char *memory, bool back)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < ddp->n_buffers && st == TRI_OK; i++) {
+    for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++) {
         tri_tensor *buffer = ddp->buffers[i].tensor;
         size_t bytes = trii_tensor_bytes(buffer);
 
-        st = back ? tri_copy_in(buffer, memory, bytes) : tri_copy_out(buffer, memory, bytes);
+        status = back ? tri_copy_in(buffer, memory, bytes) : tri_copy_out(buffer, memory, bytes);
         memory += bytes;
     }
-    return st;
+    return status;
 }
 
 /* Forward and backward on an empty batch, until its averages are there. */
@@ -36,7 +36,7 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
     trii_step *step = trii_step_current();
     tri_tensor *mine;
     bool check;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -48,13 +48,14 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
     if (ddp->header == NULL)
         tri_backward(mine);
     else
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "ddp_join: loss calls tri_backward, which the join does with its result");
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "ddp_join: loss calls tri_backward, which the join does with its result");
     ddp->joined = false;
-    if (st == TRI_OK)
-        st = trii_step_run(step);
+    if (status == TRI_OK)
+        status = trii_step_run(step);
     (void)trii_nan_check_set(step, check);
-    return st;
+    return status;
 }
 
 /* What a last pass must leave as it was. */
@@ -90,58 +91,59 @@ static bool nobody_has_data(const trii_ddp *ddp)
 
 static tri_status call_update(tri_status (*update)(void *arg), void *arg)
 {
-    tri_status st = update(arg);
+    tri_status status = update(arg);
 
-    return st <= 0 ? st
-                   : TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update returned %s",
-                               tri_status_name(st));
+    return status <= 0 ? status
+                       : TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update returned %s",
+                                   tri_status_name(status));
 }
 
 static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
                        tri_status (*update)(void *arg), void *arg)
 {
     before b = {.buffers = trii_alloc(1, buffer_bytes(ddp), "buffers of a model")};
-    tri_status st = b.buffers != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    tri_status status = b.buffers != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    while (st == TRI_OK) {
-        st = note(ddp, &b);
-        if (st == TRI_OK)
-            st = empty_pass(ddp, loss, arg);
-        if (st == TRI_OK && ddp->n_joined == 0)
-            st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "ddp_join: the loss that the function gave is not one of the model in "
-                           "training mode, with synchronisation");
-        if (st == TRI_OK && nobody_has_data(ddp))
+    while (status == TRI_OK) {
+        status = note(ddp, &b);
+        if (status == TRI_OK)
+            status = empty_pass(ddp, loss, arg);
+        if (status == TRI_OK && ddp->n_joined == 0)
+            status =
+                TRII_FAIL(TRI_ERR_INVALID_ARG,
+                          "ddp_join: the loss that the function gave is not one of the model in "
+                          "training mode, with synchronisation");
+        if (status == TRI_OK && nobody_has_data(ddp))
             break;
-        if (st == TRI_OK)
-            st = call_update(update, arg);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        if (status == TRI_OK)
+            status = call_update(update, arg);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
     }
-    if (st == TRI_OK)
-        st = undo(ddp, &b);
+    if (status == TRI_OK)
+        status = undo(ddp, &b);
     trii_free(b.buffers);
-    return st;
+    return status;
 }
 
 tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
                         tri_status (*update)(void *arg), void *arg, const tri_ddp_join_options *opt)
 {
     trii_ddp *ddp = trii_ddp_of(model);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    if (st == TRI_OK && ddp == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: the module was not made by tri_ddp");
-    if (st == TRI_OK && loss == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
-    if (st == TRI_OK && update == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update is NULL");
-    if (st < 0 || ddp->group == NULL)
-        return st;
+    if (status == TRI_OK && ddp == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: the module was not made by tri_ddp");
+    if (status == TRI_OK && loss == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
+    if (status == TRI_OK && update == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update is NULL");
+    if (status != TRI_OK || ddp->group == NULL)
+        return status;
     ddp->throws = opt != NULL && opt->throw_on_early_termination;
-    st = join(ddp, loss, update, arg);
-    if (st == TRI_OK && !ddp->options.no_buffer_sync)
-        st = tri_ddp_sync_buffers(model);
+    status = join(ddp, loss, update, arg);
+    if (status == TRI_OK && !ddp->options.no_buffer_sync)
+        status = tri_ddp_sync_buffers(model);
     ddp->source = 0;
-    return st < 0 ? trii_ddp_tell(ddp->group, st) : st;
+    return status != TRI_OK ? trii_ddp_tell(ddp->group, status) : status;
 }

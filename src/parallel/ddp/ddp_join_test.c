@@ -154,11 +154,11 @@ static tri_status find_nan(void)
 {
     tri_tensor *one = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){-1});
     double value;
-    tri_status st = tri_item_get(tri_log(one), &value);
+    tri_status status = tri_item_get(tri_log(one), &value);
 
     tri_step_end();
     tri_tensor_unref(one);
-    return st == TRI_ERR_NAN ? TRI_OK : TRII_FAIL(TRI_ERR_INTERNAL, "a NaN was not found");
+    return status == TRI_ERR_NAN ? TRI_OK : TRII_FAIL(TRI_ERR_INTERNAL, "a NaN was not found");
 }
 
 static tri_status train(rank *r)
@@ -355,7 +355,7 @@ static void a_pass_without_any_data_is_not_shown_to_hooks(void **state)
     check(&(plan){.steps = {2, 2, 2}, .hook = counted}, 3, 1e-12);
 }
 
-/* --- votes ------------------------------------------------------------------------------------ */
+/* --- votes ---------------------------------------------------------------- */
 
 /* Rank 0 is in the join when rank 1 votes: it has to leave with the others. */
 static tri_status vote(rank *r)
@@ -422,8 +422,7 @@ static void who_has_joined_weighs_nothing(void **state)
         CHECK_NEAR(ranks[0].weights[i], one[0].weights[i], 1e-12);
 }
 
-/* --- mistakes ----------------------------------------------------------------------------------
- */
+/* --- mistakes ------------------------------------------------------------- */
 
 static tri_status refuse(void *arg)
 {
@@ -464,23 +463,23 @@ static tri_status join_and_fail(rank *r)
     const plan p = {.steps = {0, 3}};
     const mistake *m = r->arg;
     trainer t = {.p = &p, .from = r->index, .to = r->index + 1};
-    tri_status st;
+    tri_status status;
 
     t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
     t.opt = tri_sgd(t.model, 0.05, NULL);
-    st = tri_module_status(t.model);
-    if (st == TRI_OK && r->index == 0)
-        st = tri_ddp_join(t.model, m->loss, m->update, &t, NULL);
-    for (int step = 0; step < 3 && st == TRI_OK && r->index == 1; step++) {
+    status = tri_module_status(t.model);
+    if (status == TRI_OK && r->index == 0)
+        status = tri_ddp_join(t.model, m->loss, m->update, &t, NULL);
+    for (int step = 0; step < 3 && status == TRI_OK && r->index == 1; step++) {
         tri_backward(loss_of_step(&t, step));
-        st = update(&t);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        status = update(&t);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
     }
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.model);
-    return st;
+    return status;
 }
 
 static void a_mistake_in_the_join_is_told_to_peers(void **state)
@@ -510,38 +509,38 @@ static tri_status run_out(rank *r)
 {
     const plan *p = r->arg;
     trainer t = {.p = p, .from = r->index, .to = r->index + 1};
-    tri_status st;
+    tri_status status;
 
     t.model = tri_ddp(build(p, r->group), &(tri_ddp_options){.group = r->group});
     t.opt = tri_sgd(t.model, 0.05, NULL);
-    st = tri_module_status(t.model);
-    for (int step = 0; step < p->steps[r->index] && st == TRI_OK; step++) {
+    status = tri_module_status(t.model);
+    for (int step = 0; step < p->steps[r->index] && status == TRI_OK; step++) {
         tri_backward(loss_of_step(&t, step));
-        st = tri_optimizer_step(t.opt);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
-        t.updates += st == TRI_OK;
+        status = tri_optimizer_step(t.opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+        t.updates += status == TRI_OK;
     }
-    if (st == TRI_OK)
-        st = tri_ddp_join(t.model, loss_of_nothing, update, &t,
-                          &(tri_ddp_join_options){.throw_on_early_termination = true});
-    if (st == TRI_OK && r->index == 0) { /* the next epoch, without */
+    if (status == TRI_OK)
+        status = tri_ddp_join(t.model, loss_of_nothing, update, &t,
+                              &(tri_ddp_join_options){.throw_on_early_termination = true});
+    if (status == TRI_OK && r->index == 0) { /* the next epoch, without */
         tri_backward(loss_of_step(&t, 0));
-        st = tri_optimizer_step(t.opt);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        status = tri_optimizer_step(t.opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
     }
-    if (st == TRI_OK) {
+    if (status == TRI_OK) {
         const int before = t.updates;
 
-        st = tri_ddp_join(t.model, loss_of_nothing, update, &t, NULL);
+        status = tri_ddp_join(t.model, loss_of_nothing, update, &t, NULL);
         t.updates = before;
     }
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     r->n_weights = t.updates;
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.model);
-    return st;
+    return status;
 }
 
 static void all_fail_when_some_run_out(void **state)
@@ -606,24 +605,24 @@ static tri_status join_with_another_loss(rank *r)
     const plan p = {.steps = {0, 3}};
     const bool *at_once = r->arg;
     trainer t = {.p = &p, .from = r->index, .to = r->index + 1};
-    tri_status st;
+    tri_status status;
 
     t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
     t.opt = tri_sgd(t.model, 0.05, NULL);
-    st = tri_module_status(t.model);
-    if (st == TRI_OK && r->index == 0)
-        st = tri_ddp_join(t.model, *at_once ? another_loss : loss_then_another, update_once, &t,
-                          NULL);
-    for (int step = 0; step < 3 && st == TRI_OK && r->index == 1; step++) {
+    status = tri_module_status(t.model);
+    if (status == TRI_OK && r->index == 0)
+        status = tri_ddp_join(t.model, *at_once ? another_loss : loss_then_another, update_once, &t,
+                              NULL);
+    for (int step = 0; step < 3 && status == TRI_OK && r->index == 1; step++) {
         tri_backward(loss_of_step(&t, step));
-        st = update(&t);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        status = update(&t);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
     }
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.model);
-    return st;
+    return status;
 }
 
 static void a_loss_that_is_not_the_models_is_refused(void **state)

@@ -19,7 +19,7 @@ static tri_status meet(const rank *r)
     return tri_store_wait(r->store, keys, 2, 20000);
 }
 
-/* --- devices ---------------------------------------------------------------------------------- */
+/* --- devices -------------------------------------------------------------- */
 
 /* Of the second device; 0: options without devices. */
 static tri_status train_there(rank *r)
@@ -102,24 +102,23 @@ static void devices_that_do_not_fit_are_named(void **state)
     }
 }
 
-/* --- a network that is none, on one rank -------------------------------------------------------
- */
+/* --- a network that is none, on one rank ---------------------------------- */
 
 static tri_status make_one_after_another(rank *r)
 {
     const int *bad = r->arg;
     tri_module *model = tri_ddp(r->index == *bad ? tri_nn_linear(-1, 2, NULL) : mlp(1),
                                 &(tri_ddp_options){.group = r->group});
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     keep_line(r);
     tri_module_destroy(model);
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return TRI_ERR_INTERNAL;
     model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group}); /* the group goes on */
     TRY(tri_module_status(model));
     tri_module_destroy(model);
-    r->hash = st == TRI_ERR_MISMATCH;
+    r->hash = status == TRI_ERR_MISMATCH;
     return TRI_OK;
 }
 
@@ -137,8 +136,7 @@ static void a_network_that_failed_on_one_rank_is_told_to_all(void **state)
     }
 }
 
-/* --- passes that are open ----------------------------------------------------------------------
- */
+/* --- passes that are open ------------------------------------------------- */
 
 /* Two forwards, and the backward of the second goes wrong on rank 0 when that of the first is
  * complete. In contexts of their own: the first is complete in one when the other has its
@@ -150,7 +148,7 @@ static tri_status fail_in_the_second_backward(rank *r)
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
     tri_tensor *short_y = rows_of(y_data, OUT, 0, 3), *first = NULL, *second;
     tri_context *context = NULL;
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     TRY(tri_context_create(&context));
     if (*contexts == 2) {
@@ -164,13 +162,13 @@ static tri_status fail_in_the_second_backward(rank *r)
     if (*contexts != 2)
         first = tri_forward(model, x);
     tri_backward(tri_mse_loss(first, y, NULL));
-    if (st == TRI_OK)
-        st = tri_run();
+    if (status == TRI_OK)
+        status = tri_run();
     if (*contexts != 0)
         TRY(tri_context_leave());
     tri_backward(tri_mse_loss(second, r->index == 0 ? short_y : y, NULL));
-    if (st == TRI_OK)
-        st = tri_run();
+    if (status == TRI_OK)
+        status = tri_run();
     keep_line(r);
     TRY(meet(r));
     tri_step_end();
@@ -179,7 +177,7 @@ static tri_status fail_in_the_second_backward(rank *r)
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_tensor_unref(short_y);
-    return st;
+    return status;
 }
 
 static void a_mistake_in_one_of_two_passes_is_told(void **state)
@@ -196,8 +194,7 @@ static void a_mistake_in_one_of_two_passes_is_told(void **state)
     }
 }
 
-/* --- figures ------------------------------------------------------------------------------------
- */
+/* --- figures -------------------------------------------------------------- */
 
 /* Of so many passes since the last call. */
 static tri_status look_at_figures(const rank *r, tri_module *model, int64_t passes)
@@ -299,8 +296,7 @@ static void a_small_limit_makes_several_buckets(void **state)
     check_ranks(ranks, 2);
 }
 
-/* --- a module's broadcast ------------------------------------------------------------------------
- */
+/* --- a module's broadcast ------------------------------------------------- */
 
 static tri_status send_module(rank *r)
 {
@@ -346,13 +342,13 @@ static tri_status send_unlike(rank *r)
     bool mistaken = r->index == 1;
     tri_module *net = tri_nn_linear(3, mistaken && *kind == 0 ? 4 : 5, NULL);
     tri_tensor *x = rows_of(x_data, 3, 0, 2);
-    tri_status st;
+    tri_status status;
 
     if (tri_module_broadcast(net, r->group, 2) != TRI_ERR_INVALID_ARG) /* nothing is sent */
         return TRI_ERR_INTERNAL;
     if (mistaken && *kind == 2) /* f32 and f64 */
         tri_backward(tri_mean(tri_forward(net, x), NULL, 0, false));
-    st = tri_module_broadcast(net, r->group, mistaken && *kind == 1);
+    status = tri_module_broadcast(net, r->group, mistaken && *kind == 1);
     keep_line(r);
     tri_step_end();
     tri_module_destroy(net);
@@ -360,7 +356,7 @@ static tri_status send_unlike(rank *r)
     net = mlp(1);
     TRY(tri_module_broadcast(net, r->group, 1));
     tri_module_destroy(net);
-    r->hash = st == TRI_ERR_MISMATCH;
+    r->hash = status == TRI_ERR_MISMATCH;
     return TRI_OK;
 }
 

@@ -26,7 +26,7 @@ static void keep_line(rank *r)
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
 }
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 /* Input, target and a loss of before are recorded when the second forward regroups the gradients,
  * which first runs what pends. */
@@ -73,7 +73,7 @@ static void what_was_computed_before_a_forward_is_there_after_it(void **state)
     check_ranks(ranks, 2);
 }
 
-/* --- failures --------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 /* Rank 1's first micro-batch, which is not averaged, has a label that is no class. */
 static tri_status fail_in_no_sync(rank *r)
@@ -81,9 +81,9 @@ static tri_status fail_in_no_sync(rank *r)
     const int *bad_step = r->arg;
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int step = 0; step < 4 && st == TRI_OK; step++) {
+    for (int step = 0; step < 4 && status == TRI_OK; step++) {
         for (int micro = 0; micro < 2; micro++) {
             bool bad = r->index == 1 && step == *bad_step && micro == 0;
             const int64_t labels[2] = {0, bad ? 77 : 1};
@@ -99,13 +99,13 @@ static tri_status fail_in_no_sync(rank *r)
                 (void)tri_item(loss); /* the step has failed when the next forward begins */
             tri_tensor_unref(y);
         }
-        st = tri_step_end_status();
+        status = tri_step_end_status();
         keep_line(r);
     }
     TRY(meet(r));
     tri_tensor_unref(x);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void a_failure_before_a_synchronised_forward_is_told_to_peers(void **state)
@@ -128,19 +128,19 @@ static tri_status fail_when_verified(rank *r)
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2), *loss;
     tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     tri_module_train(model, false);
     loss = tri_keep(tri_cross_entropy(tri_forward(model, x), y, NULL));
     (void)loss;
-    if (st == TRI_OK)
-        st = tri_ddp_verify(model, *buffers);
+    if (status == TRI_OK)
+        status = tri_ddp_verify(model, *buffers);
     keep_line(r);
     TRY(meet(r));
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void so_is_one_before_the_replicas_are_compared(void **state)
@@ -161,18 +161,18 @@ static tri_status fail_in_the_second_pass(rank *r)
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4), *out;
     tri_tensor *short_y = rows_of(y_data, OUT, 0, 3);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-    if (st == TRI_OK)
-        st = tri_step_end_status();
+    if (status == TRI_OK)
+        status = tri_step_end_status();
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     out = tri_keep(tri_forward(model, x));
-    if (st == TRI_OK)
-        st = tri_run();
+    if (status == TRI_OK)
+        status = tri_run();
     tri_backward(tri_mse_loss(out, r->index == 0 ? short_y : y, NULL));
-    if (st == TRI_OK)
-        st = tri_run();
+    if (status == TRI_OK)
+        status = tri_run();
     keep_line(r);
     TRY(meet(r));
     tri_step_end();
@@ -180,7 +180,7 @@ static tri_status fail_in_the_second_pass(rank *r)
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_tensor_unref(short_y);
-    return st;
+    return status;
 }
 
 static void a_mistake_behind_another_backward_is_told_too(void **state)
@@ -193,7 +193,7 @@ static void a_mistake_behind_another_backward_is_told_too(void **state)
     check_told(ranks, 0, TRI_ERR_INVALID_ARG, "tri_mse_loss(f64 [4, 3], f64 [3, 3])");
 }
 
-/* --- a model that goes away ------------------------------------------------------------------- */
+/* --- a model that goes away ----------------------------------------------- */
 
 /* While a step of this context or of another one points to its collectives, on rank 0. */
 static tri_status destroy_while_pending(rank *r)
@@ -202,7 +202,7 @@ static tri_status destroy_while_pending(rank *r)
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
     tri_context *context = NULL;
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
     TRY(tri_context_create(&context));
     TRY(tri_context_enter(context));
@@ -213,8 +213,8 @@ static tri_status destroy_while_pending(rank *r)
         tri_module_destroy(model);
     if (*elsewhere)
         TRY(tri_context_enter(context));
-    if (st == TRI_OK)
-        st = tri_run();
+    if (status == TRI_OK)
+        status = tri_run();
     keep_line(r);
     TRY(meet(r));
     TRY(tri_context_leave());
@@ -223,7 +223,7 @@ static tri_status destroy_while_pending(rank *r)
         tri_module_destroy(model);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
-    return st;
+    return status;
 }
 
 static void a_pending_step_outlives_its_model_and_peers_hear_of_it(void **state)

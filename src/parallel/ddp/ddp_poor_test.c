@@ -93,7 +93,7 @@ static const char *train_once(rank_env *env, int n, bool *over_out)
     status = train(env, group, n);
     if (status == TRI_ERR_GROUP_TIMEOUT || status == TRI_ERR_TIMEOUT)
         return RANK_FAIL(env, "rank %d, allocation %d: %s", env->rank, n, tri_last_error());
-    RANK_TRY(env, tri_store_add(view, "failed", status < 0, &n_failed));
+    RANK_TRY(env, tri_store_add(view, "failed", status != TRI_OK, &n_failed));
     snprintf(key, sizeof(key), "n%d", n);
     RANK_TRY(env, ranks_meet(env, key, -1));
     RANK_TRY(env, tri_store_add(view, "failed", 0, &n_failed));

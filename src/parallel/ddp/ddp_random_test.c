@@ -54,7 +54,7 @@ static void make_program(program *p, uint32_t seed, int size)
     }
 }
 
-/* --- the network ------------------------------------------------------------------------------ */
+/* --- the network ---------------------------------------------------------- */
 
 typedef struct layers {
     tri_module *layer[LAYERS];
@@ -99,7 +99,7 @@ static tri_module *build(const program *p, layers **layers_out)
     return self;
 }
 
-/* --- training --------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 /* Rows of rank q's batch b in step s. */
 static tri_tensor *input_of(const program *p, int s, int b, int q)

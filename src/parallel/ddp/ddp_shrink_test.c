@@ -16,16 +16,16 @@ typedef struct training {
 static tri_status one_step(const training *t, double factor, tri_tensor *target)
 {
     tri_tensor *loss = tri_mse_loss(tri_forward(t->model, t->x), target, NULL);
-    tri_status st;
+    tri_status status;
 
     tri_backward(tri_grad_scaler_scale(t->scaler, tri_mul_scalar(loss, factor)));
-    st = tri_grad_scaler_step(t->scaler, t->opt);
-    if (st == TRI_OK)
-        st = tri_grad_scaler_update(t->scaler);
-    if (st == TRI_OK)
+    status = tri_grad_scaler_step(t->scaler, t->opt);
+    if (status == TRI_OK)
+        status = tri_grad_scaler_update(t->scaler);
+    if (status == TRI_OK)
         return tri_step_end_status();
     tri_step_end();
-    return st;
+    return status;
 }
 
 /* The values of the old model in a new one. */
@@ -58,18 +58,18 @@ static tri_status train_on(rank *r)
     tri_tensor *short_y = rows_of(y_data, OUT, 0, 3);
     bool fails = *all || r->index == 2;
     tri_group *left = NULL;
-    tri_status st;
+    tri_status status;
 
     TRY(tri_module_status(t.model));
     TRY(tri_grad_scaler_create(&(tri_grad_scaler_options){.growth_interval = 3}, &t.scaler));
     t.opt = tri_adam(t.model, 0.01, NULL);
     for (int s = 0; s < BEFORE; s++)
         TRY(one_step(&t, 1, t.y));
-    st = one_step(&t, 1, fails ? short_y : t.y);
-    if (st != (fails ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED))
+    status = one_step(&t, 1, fails ? short_y : t.y);
+    if (status != (fails ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED))
         return TRI_ERR_INTERNAL;
-    st = one_step(&t, 1, t.y); /* the group stays failed, also where all ranks failed alike */
-    if (st != TRI_ERR_ABORTED || tri_group_status(r->group) != TRI_ERR_ABORTED)
+    status = one_step(&t, 1, t.y); /* the group stays failed, also where all ranks failed alike */
+    if (status != TRI_ERR_ABORTED || tri_group_status(r->group) != TRI_ERR_ABORTED)
         return TRI_ERR_INTERNAL;
     if (*all || r->index < 2) {
         TRY(tri_group_shrink(r->group, &(tri_shrink_options){.grace_ms = *all ? 0 : 200}, &left));

@@ -1,5 +1,5 @@
 /*
- * ddp_stats.c - tri_ddp_stats: what ddp_timing.c has counted since the last call.
+ * ddp_stats.c - tri_ddp_stats: what ddp_timing.c has measured since the last call.
  */
 #include "base/err.h"
 #include "parallel/ddp/ddp.h"
@@ -38,14 +38,14 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
                          tri_ddp_bucket_stats *buckets_out, int room)
 {
     trii_ddp *ddp = trii_ddp_of(model);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
     tri_ddp_pass_stats stats = {.hidden = 1.0};
     int64_t n;
 
-    if (st == TRI_OK)
-        st = trii_need(stats_out, "ddp_stats", "stats_out");
-    if (st < 0)
-        return st;
+    if (status == TRI_OK)
+        status = trii_need(stats_out, "ddp_stats", "stats_out");
+    if (status != TRI_OK)
+        return status;
     if (ddp == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_stats: the module was not made by tri_ddp");
     if (room < 0)

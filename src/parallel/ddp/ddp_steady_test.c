@@ -47,23 +47,23 @@ static tri_status steps(rank *r, tri_group *group, tri_module *model)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){4, 3, SIDE, SIDE}, 4);
     tri_tensor *y = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){4, CLASSES}, 2);
     tri_optimizer *opt = tri_sgd(model, 0.01, &(tri_sgd_options){.momentum = 0.9});
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int k = 0; k < WARM_UP && st == TRI_OK; k++)
-        st = one_step(model, opt, x, y);
-    for (int window = 0; window < WINDOWS && st == TRI_OK; window++) {
+    for (int k = 0; k < WARM_UP && status == TRI_OK; k++)
+        status = one_step(model, opt, x, y);
+    for (int window = 0; window < WINDOWS && status == TRI_OK; window++) {
         if (window > 0 && now.calls[0] == now.calls[1])
             break;
-        st = read_calls(r, group, &now.calls[0]);
-        for (int k = 0; k < MEASURED && st == TRI_OK; k++)
-            st = one_step(model, opt, x, y);
-        if (st == TRI_OK)
-            st = read_calls(r, group, &now.calls[1]);
+        status = read_calls(r, group, &now.calls[0]);
+        for (int k = 0; k < MEASURED && status == TRI_OK; k++)
+            status = one_step(model, opt, x, y);
+        if (status == TRI_OK)
+            status = read_calls(r, group, &now.calls[1]);
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_optimizer_destroy(opt);
-    return st;
+    return status;
 }
 
 static tri_status body(rank *r)
@@ -71,7 +71,7 @@ static tri_status body(rank *r)
     const tri_group_options options = {.engine = now.engine};
     tri_group *group = NULL;
     tri_module *net, *model;
-    tri_status st;
+    tri_status status;
 
     TRY(tri_group_create(r->store, r->index, r->size, &options, &group));
     trii_mutex_lock(&drawing);
@@ -81,10 +81,10 @@ static tri_status body(rank *r)
     trii_mutex_unlock(&drawing);
     model = tri_ddp(net, &(tri_ddp_options){
                              .group = group, .first_bucket_bytes = 1, .bucket_cap_bytes = 20000});
-    st = steps(r, group, model);
+    status = steps(r, group, model);
     tri_module_destroy(model);
     tri_group_unref(group);
-    return st;
+    return status;
 }
 
 static void check(const char *engine)

@@ -54,7 +54,7 @@ static tri_status train(rank *r)
     tri_module *model;
     tri_optimizer *opt;
     tri_tensor *x[2], *y[2];
-    tri_status st;
+    tri_status status;
 
     options.group = r->group;
     model = tri_ddp(mlp(1 + (uint64_t)r->index), &options);
@@ -82,16 +82,16 @@ static tri_status train(rank *r)
         TRY(p->clip > 0.0 ? clip(p, model, opt) : tri_optimizer_step(opt));
         TRY(tri_step_end_status());
     }
-    st = r->size > 1 ? tri_ddp_verify(model, true) : TRI_OK;
-    if (st == TRI_OK)
-        st = take_weights(r, model);
+    status = r->size > 1 ? tri_ddp_verify(model, true) : TRI_OK;
+    if (status == TRI_OK)
+        status = take_weights(r, model);
     for (int m = 0; m < micro; m++) {
         tri_tensor_unref(x[m]);
         tri_tensor_unref(y[m]);
     }
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static const plan whole = {.parts = {0, ROWS}};
@@ -248,7 +248,7 @@ static void eager_mode_gives_the_same(void **state)
     check_plan(&(plan){.parts = {0, 5, 12}}, 2, &whole);
 }
 
-/* --- unused parameters ---------------------------------------------------------------------- */
+/* --- unused parameters ---------------------------------------------------- */
 
 /* A trunk and three heads; the forward takes the head by a number in its data. */
 typedef struct forked {

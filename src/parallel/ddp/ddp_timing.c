@@ -1,5 +1,6 @@
 /*
- * ddp_timing.c - how long a bucket is under way, and how much of that somebody waits for.
+ * ddp_timing.c - how long each bucket takes, and how much of that time is spent waiting for
+ * it.
  */
 #include "os/clock.h"
 #include "parallel/ddp/ddp.h"

@@ -5,17 +5,17 @@ static tri_status train_with_fewer_batches(rank *r)
 {
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 4), *y = rows_of(y_data, OUT, 0, 4);
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int step = 0; step < (r->index == 1 ? 2 : 3) && st == TRI_OK; step++) {
+    for (int step = 0; step < (r->index == 1 ? 2 : 3) && status == TRI_OK; step++) {
         tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-        st = tri_step_end_status();
+        status = tri_step_end_status();
         (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     }
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void who_has_fewer_batches_is_told_to_join(void **state)

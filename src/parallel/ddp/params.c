@@ -1,7 +1,7 @@
 /*
- * params.c - which parameters are averaged: those that require a gradient. All others are watched,
- * since one that is unfrozen later must not be trained on each rank alone: before the next
- * synchronised forward it gets its place in the buckets, on all ranks.
+ * params.c - which parameters are averaged: those that require a gradient. All others are watched:
+ * one that is unfrozen later must not be trained by each rank for itself, so before the next
+ * synchronised forward it gets its view in the buckets, on all ranks.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -62,7 +62,7 @@ static tri_status count_trained(const trii_ddp *ddp, int *n_out)
 static void free_lists(trii_ddp *ddp)
 {
     for (int i = 0; i < ddp->n_params; i++)
-        tri_tensor_unref(ddp->params[i].place);
+        tri_tensor_unref(ddp->params[i].bucket_view);
     trii_free(ddp->params);
     trii_free(ddp->observed);
     trii_free(ddp->sequence);
@@ -115,15 +115,15 @@ tri_status trii_ddp_params_list(trii_ddp *ddp)
 {
     trii_ddp made = {.n_params = 0}; /* of which only the lists count */
     int count = 0;
-    tri_status st = count_trained(ddp, &count);
+    tri_status status = count_trained(ddp, &count);
 
-    if (st == TRI_OK)
-        st = make_lists(&made, (size_t)count);
-    if (st == TRI_OK)
-        st = carry_kept(ddp, count);
-    if (st < 0) {
+    if (status == TRI_OK)
+        status = make_lists(&made, (size_t)count);
+    if (status == TRI_OK)
+        status = carry_kept(ddp, count);
+    if (status != TRI_OK) {
         free_lists(&made);
-        return st;
+        return status;
     }
     free_lists(ddp);
     ddp->params = made.params;

@@ -29,7 +29,7 @@ static void data_parallel_destroy(tri_module *self)
     trii_free(((data_parallel *)tri_module_data(self))->devices);
 }
 
-/* --- scatter -------------------------------------------------------------------------------- */
+/* --- scatter -------------------------------------------------------------- */
 
 static tri_status check_home(const data_parallel *dp)
 {
@@ -57,12 +57,12 @@ static tri_status count_pieces(const data_parallel *dp, tri_tensor *const *in, i
     int first = 0;
 
     for (int i = 0; i < n_in; i++) {
-        tri_status st = tri_tensor_status(in[i]);
-        int ndim = st == TRI_OK ? tri_tensor_ndim(in[i]) : 0;
+        tri_status status = tri_tensor_status(in[i]);
+        int ndim = status == TRI_OK ? tri_tensor_ndim(in[i]) : 0;
         int dim = dp->dim < 0 ? dp->dim + ndim : dp->dim;
 
-        if (st < 0)
-            return st;
+        if (status != TRI_OK)
+            return status;
         if (dim < 0 || dim >= ndim)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "data_parallel: input %d has %d dimensions, and is to be cut along "
@@ -85,7 +85,7 @@ static tri_status count_pieces(const data_parallel *dp, tri_tensor *const *in, i
     return TRI_OK;
 }
 
-/* --- parallel apply ------------------------------------------------------------------------- */
+/* --- parallel apply ------------------------------------------------------- */
 
 static void name_replica(const data_parallel *dp, int r, tri_tensor *const *in, int n_in,
                          tri_tensor **out, int n_out)
@@ -94,11 +94,11 @@ static void name_replica(const data_parallel *dp, int r, tri_tensor *const *in, 
         if (tri_tensor_status(in[i]) < 0)
             return; /* it has come with the input */
     for (int o = 0; o < n_out; o++) {
-        tri_status st = tri_tensor_status(out[o]);
+        tri_status status = tri_tensor_status(out[o]);
 
-        if (st < 0)
+        if (status != TRI_OK)
             out[o] = trii_forward_failed(
-                TRII_FAIL_CTX(st, "replica %d on %s", r, tri_device_text(dp->devices[r])));
+                TRII_FAIL_CTX(status, "replica %d on %s", r, tri_device_text(dp->devices[r])));
     }
 }
 
@@ -116,7 +116,7 @@ static void run_replica(const data_parallel *dp, trii_step *step, int r, tri_ten
     name_replica(dp, r, in, n_in, out, n_out);
 }
 
-/* --- gather --------------------------------------------------------------------------------- */
+/* --- gather --------------------------------------------------------------- */
 
 static void warn_of_scalars(void)
 {
@@ -132,7 +132,7 @@ static void warn_of_scalars(void)
 static tri_tensor *gather(const data_parallel *dp, int o, tri_tensor **pieces, int n)
 {
     tri_tensor *all;
-    tri_status st;
+    tri_status status;
     bool scalars = tri_tensor_status(pieces[0]) == TRI_OK && tri_tensor_ndim(pieces[0]) == 0;
 
     for (int r = 0; r < n; r++)
@@ -147,15 +147,16 @@ static tri_tensor *gather(const data_parallel *dp, int o, tri_tensor **pieces, i
         if (tri_tensor_status(pieces[r]) < 0)
             return pieces[r];
     all = tri_concat(pieces, n, scalars ? 0 : dp->dim);
-    st = tri_tensor_status(all);
-    if (st < 0)
+    status = tri_tensor_status(all);
+    if (status != TRI_OK)
         all = trii_forward_failed(TRII_FAIL_CTX(
-            st, "data_parallel: result %d of the replicas is put together along dimension %d (dim)",
-            o, dp->dim));
+            status,
+            "data_parallel: result %d of the replicas is put together along dimension %d (dim)", o,
+            dp->dim));
     return all;
 }
 
-/* --- forward -------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 /* in[i] of replica r stands at pieces[r * n_in + i], out[o] at results[o * n + r]. */
 static tri_status run_pieces(const data_parallel *dp, tri_tensor *const *in, int n_in,
@@ -195,18 +196,18 @@ static void data_parallel_forward(tri_module *self, tri_tensor *const *in, int n
                                   tri_tensor **out, int n_out)
 {
     const data_parallel *dp = tri_module_data(self);
-    tri_status st = check_home(dp);
+    tri_status status = check_home(dp);
     int n = 1;
 
-    if (st == TRI_OK && dp->n_devices > 1)
-        st = count_pieces(dp, in, n_in, &n);
-    if (st == TRI_OK)
-        st = run_pieces(dp, in, n_in, out, n_out, n);
-    for (int o = 0; o < n_out && st < 0; o++)
-        out[o] = trii_forward_failed(st);
+    if (status == TRI_OK && dp->n_devices > 1)
+        status = count_pieces(dp, in, n_in, &n);
+    if (status == TRI_OK)
+        status = run_pieces(dp, in, n_in, out, n_out, n);
+    for (int o = 0; o < n_out && status != TRI_OK; o++)
+        out[o] = trii_forward_failed(status);
 }
 
-/* --- construction --------------------------------------------------------------------------- */
+/* --- construction --------------------------------------------------------- */
 
 static const tri_module_class data_parallel_class = {.name = "DataParallel",
                                                      .size = sizeof(data_parallel),
@@ -237,7 +238,7 @@ static tri_status list_all(data_parallel *dp)
 
 static tri_status list_given(data_parallel *dp, const tri_data_parallel_options *opt)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (opt->n_devices < 1 || opt->n_devices > TRI_MAX_DEVICES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "n_devices is %d: 1 to %d are allowed",
@@ -245,15 +246,15 @@ static tri_status list_given(data_parallel *dp, const tri_data_parallel_options 
     dp->devices = trii_alloc((size_t)opt->n_devices, sizeof(*dp->devices), "devices");
     if (dp->devices == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < opt->n_devices && st == TRI_OK; i++) {
-        st = trii_device_check(opt->device_ids[i]);
-        for (int before = 0; before < i && st == TRI_OK; before++)
+    for (int i = 0; i < opt->n_devices && status == TRI_OK; i++) {
+        status = trii_device_check(opt->device_ids[i]);
+        for (int before = 0; before < i && status == TRI_OK; before++)
             if (opt->device_ids[before] == opt->device_ids[i])
-                st = TRII_FAIL(TRI_ERR_INVALID_ARG, "device_ids[%d] and [%d] are both %s", before,
-                               i, tri_device_text(opt->device_ids[i]));
+                status = TRII_FAIL(TRI_ERR_INVALID_ARG, "device_ids[%d] and [%d] are both %s",
+                                   before, i, tri_device_text(opt->device_ids[i]));
         dp->devices[dp->n_devices++] = opt->device_ids[i];
     }
-    return st;
+    return status;
 }
 
 /* What is called once for each piece cannot be what cuts batches, or what averages them. */
@@ -276,13 +277,13 @@ static tri_status check_inside(const data_parallel *dp)
 
 static tri_status set_up(data_parallel *dp, const tri_data_parallel_options *opt)
 {
-    tri_status st;
+    tri_status status;
 
     if (opt->device_ids == NULL && opt->n_devices != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d devices, but device_ids is NULL", opt->n_devices);
-    st = opt->device_ids == NULL ? list_all(dp) : list_given(dp, opt);
-    if (st < 0)
-        return st;
+    status = opt->device_ids == NULL ? list_all(dp) : list_given(dp, opt);
+    if (status != TRI_OK)
+        return status;
     dp->dim = opt->dim;
     dp->output = opt->output_device != NULL ? *opt->output_device : dp->devices[0];
     return trii_device_check(dp->output);
@@ -293,26 +294,26 @@ tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_optio
     static const tri_data_parallel_options defaults;
     tri_module *model = tri_module_create(&data_parallel_class);
     data_parallel *dp;
-    tri_status st;
+    tri_status status;
 
     if (tri_module_status(model) < 0) {
         tri_module_destroy(own_net);
         return model;
     }
     dp = tri_module_data(model);
-    st = trii_need(own_net, "data_parallel", "own_net");
-    if (st < 0)
-        trii_module_fail(model, st);
+    status = trii_need(own_net, "data_parallel", "own_net");
+    if (status != TRI_OK)
+        trii_module_fail(model, status);
     dp->net = trii_module_adopt(model, "", own_net);
-    st = tri_module_status(model);
-    if (st < 0)
+    status = tri_module_status(model);
+    if (status != TRI_OK)
         return model;
-    st = trii_module_flatten(dp->net);
-    if (st == TRI_OK)
-        st = check_inside(dp);
-    if (st == TRI_OK)
-        st = set_up(dp, opt != NULL ? opt : &defaults);
-    if (st < 0)
-        trii_module_fail(model, TRII_FAIL_CTX(st, "tri_data_parallel"));
+    status = trii_module_flatten(dp->net);
+    if (status == TRI_OK)
+        status = check_inside(dp);
+    if (status == TRI_OK)
+        status = set_up(dp, opt != NULL ? opt : &defaults);
+    if (status != TRI_OK)
+        trii_module_fail(model, TRII_FAIL_CTX(status, "tri_data_parallel"));
     return model;
 }

@@ -11,7 +11,7 @@
 #define OUT 3
 #define STEPS 10
 
-/* --- what a module sees --------------------------------------------------------------------- */
+/* --- what a module sees --------------------------------------------------- */
 
 typedef struct seen {
     int64_t rows[16];
@@ -82,7 +82,7 @@ static void a_batch_is_cut_as_torch_cuts_it(void **state)
     expect_pieces(7, 1, (int64_t[]){7}, 1);
 }
 
-/* --- training ------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 typedef struct run {
     double losses[STEPS];
@@ -271,7 +271,7 @@ static void in_ddp_it_trains_like_one(void **state)
         CHECK_NEAR(got.state[i], alone.state[i], 1e-12);
 }
 
-/* --- buffers -------------------------------------------------------------------------------- */
+/* --- buffers -------------------------------------------------------------- */
 
 /* The first piece's statistics, as if there were no others. */
 static void running_statistics_are_the_first_pieces(void **state)
@@ -312,7 +312,7 @@ static void running_statistics_are_the_first_pieces(void **state)
         CHECK_NEAR(mean[1][c], mean[0][c], 0);
 }
 
-/* --- around it ------------------------------------------------------------------------------ */
+/* --- around it ------------------------------------------------------------ */
 
 /* Copies that were made without gradients serve no training in the same step. */
 static void a_forward_without_gradients_before_one_with(void **state)
@@ -495,7 +495,7 @@ static void results_are_where_and_as_they_are_wanted(void **state)
     tri_module_destroy(model);
 }
 
-/* --- mistakes ------------------------------------------------------------------------------- */
+/* --- mistakes ------------------------------------------------------------- */
 
 static void expect_refused(const tri_data_parallel_options *opt, const char *words)
 {

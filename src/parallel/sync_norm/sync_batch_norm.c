@@ -1,7 +1,7 @@
 /*
- * sync_batch_norm.c - batch norm by the batches of all ranks of a group: the layer, and the
- * conversion of layers into it. What is computed: graph/ops/batch_norm_shared.c; here it gets
- * recorded collectives between its parts.
+ * sync_batch_norm.c - batch norm over the batches of all ranks of a group: the layer, and the
+ * conversion of existing layers. graph/ops/batch_norm_shared.c computes; this file records the
+ * collectives between its parts.
  */
 #include <trireme/sync_batch_norm.h>
 
@@ -11,7 +11,7 @@
 #include "nn/batch_norm_layer.h"
 #include "traffic/traffic.h"
 
-/* --- the ranks, as the operation asks for them ------------------------------------------------ */
+/* --- the ranks, as the operation asks for them ---------------------------- */
 
 /* One forward's; the step owns it, since gradients come later than the module may live. */
 typedef struct peers {
@@ -27,20 +27,21 @@ static const peers *peers_of(const trii_exchange *exchange)
 
 static tri_status gather(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out)
 {
-    tri_status st = trii_record_all_gather(step, peers_of(exchange)->group, x, out);
+    tri_status status = trii_record_all_gather(step, peers_of(exchange)->group, x, out);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         trii_traffic_is_for(step, *out, "SyncBatchNorm (2 C + 1 numbers of C channels)");
-    return st;
+    return status;
 }
 
 static tri_status sum(const trii_exchange *exchange, trii_step *step, trii_vid x, trii_vid *out)
 {
-    tri_status st = trii_record_all_reduce(step, peers_of(exchange)->group, x, TRI_REDOP_SUM, out);
+    tri_status status =
+        trii_record_all_reduce(step, peers_of(exchange)->group, x, TRI_REDOP_SUM, out);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         trii_traffic_is_for(step, *out, "gradient of SyncBatchNorm");
-    return st;
+    return status;
 }
 
 static void release(trii_host_op *owned)
@@ -52,18 +53,18 @@ static tri_status peers_new(trii_step *step, tri_group *group, peers **peers_out
 {
     static const trii_host_kind kind = {.name = "SyncBatchNorm", .release = release};
     trii_host_op *owned = NULL;
-    tri_status st =
+    tri_status status =
         step != NULL ? trii_host_op_new(step, &kind, sizeof(peers), &owned) : TRI_ERR_NO_MEMORY;
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     *peers_out = (peers *)(void *)owned;
     (*peers_out)->exchange = (trii_exchange){.gather = gather, .sum = sum};
     (*peers_out)->group = tri_group_ref(group);
     return TRI_OK;
 }
 
-/* --- the layer -------------------------------------------------------------------------------- */
+/* --- the layer ------------------------------------------------------------ */
 
 /* Whom it shares with now; NULL: nobody. */
 static tri_group *group_of(const tri_module *self)
@@ -100,16 +101,16 @@ static void sync_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_
     trii_step *step = trii_step_current();
     peers *with = NULL;
     tri_group *group;
-    tri_status st;
+    tri_status status;
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
-    st = step != NULL ? check_input(tri_module_data(self), step, in[0]) : TRI_ERR_NO_MEMORY;
+    status = step != NULL ? check_input(tri_module_data(self), step, in[0]) : TRI_ERR_NO_MEMORY;
     group = group_of(self);
-    if (st == TRI_OK && group != NULL)
-        st = peers_new(step, group, &with);
-    if (st < 0)
-        trii_forward_refused(st, out, n_out);
+    if (status == TRI_OK && group != NULL)
+        status = peers_new(step, group, &with);
+    if (status != TRI_OK)
+        trii_forward_refused(status, out, n_out);
     else
         out[0] = trii_batch_norm_forward(self, in[0], with != NULL ? &with->exchange : NULL);
 }
@@ -144,7 +145,7 @@ tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_nor
     return self;
 }
 
-/* --- conversion ------------------------------------------------------------------------------- */
+/* --- conversion ----------------------------------------------------------- */
 
 /* A module stays one and the same, so that programs may hold pointers to it: it changes its class.
  */

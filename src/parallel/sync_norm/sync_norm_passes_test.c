@@ -108,9 +108,9 @@ static tri_status train(rank *r)
                                                                        .bucket_cap_bytes = 200,
                                                                        .first_bucket_bytes = 1});
     tri_optimizer *opt = tri_sgd(model, 0.5, &(tri_sgd_options){.momentum = 0.9});
-    tri_status st = tri_module_status(model);
+    tri_status status = tri_module_status(model);
 
-    for (int u = 0; u < UPDATES && st == TRI_OK; u++) {
+    for (int u = 0; u < UPDATES && status == TRI_OK; u++) {
         for (int k = 0; k < p->n_passes; k++) {
             if (p->passes[k].local)
                 tri_no_sync_begin(model);
@@ -119,23 +119,24 @@ static tri_status train(rank *r)
             if (p->passes[k].local)
                 tri_no_sync_end(model);
             if (k == u % 2) /* some run by themselves, some with what follows */
-                st = tri_run();
+                status = tri_run();
         }
-        if (st == TRI_OK)
-            st = tri_optimizer_step(opt);
-        if (st == TRI_OK)
-            st = tri_step_end_status();
+        if (status == TRI_OK)
+            status = tri_optimizer_step(opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
     }
-    if (st == TRI_OK)
-        st = tri_ddp_verify(model, true);
-    if (st == TRI_OK)
-        st = take_weights(r, model);
-    if (st == TRI_OK && p->hook != NULL && !alone && fabs(weight - share_of(p, r->index)) > 1e-12)
-        st = TRII_FAIL(TRI_ERR_INTERNAL, "the hook hears of a weight of %g", weight);
+    if (status == TRI_OK)
+        status = tri_ddp_verify(model, true);
+    if (status == TRI_OK)
+        status = take_weights(r, model);
+    if (status == TRI_OK && p->hook != NULL && !alone &&
+        fabs(weight - share_of(p, r->index)) > 1e-12)
+        status = TRII_FAIL(TRI_ERR_INTERNAL, "the hook hears of a weight of %g", weight);
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void check(const plan *p)
@@ -203,7 +204,7 @@ static void targets_that_are_ignored_do_not_count(void **state)
                   .passes = {{.local = true, .rows = {3, 9}}, {.rows = {6, 3}}}});
 }
 
-/* --- what cannot be weighed before ranks add it up -------------------------------------------- */
+/* --- what cannot be weighed before ranks add it up ------------------------ */
 
 /* The inputs want a gradient of this rank's own loss. */
 static void inputs_with_gradients_go_with_even_batches(void **state)
@@ -225,7 +226,7 @@ static void inputs_with_gradients_go_with_even_batches(void **state)
     for (int i = 0; i < 2; i++) {
         run_ranks(ranks, 2, train, &uneven[i]);
         for (int r = 0; r < 2; r++) {
-            assert_true(ranks[r].status < 0);
+            assert_true(ranks[r].status != TRI_OK);
             assert_non_null(strstr(ranks[r].line, "goes with batches of one size"));
         }
     }
@@ -244,7 +245,7 @@ static void losses_of_both_kinds_do_not_add_up_without_synchronisation(void **st
     make_data();
     run_ranks(ranks, 2, train, &mixed);
     for (int r = 0; r < 2; r++) {
-        assert_true(ranks[r].status < 0);
+        assert_true(ranks[r].status != TRI_OK);
         assert_non_null(strstr(ranks[r].line, "a loss that does not cannot be added"));
     }
 }

@@ -16,7 +16,7 @@
 #define OUT 3
 #define STATE 1024
 
-/* --- one problem, for one process and for many ------------------------------------------------ */
+/* --- one problem, for one process and for many ---------------------------- */
 
 typedef struct problem {
     bool images;
@@ -65,7 +65,7 @@ static tri_status fill_state(tri_module *net)
         for (int64_t i = 0; i < n; i++)
             data[i] = (tri_tensor_ndim(entry.tensor) == 1) + 0.4 * number((uint64_t)k, i);
         status = tri_copy_in(entry.tensor, data, (size_t)n * sizeof(double));
-        if (status < 0)
+        if (status != TRI_OK)
             return status;
     }
     return TRI_OK;
@@ -107,7 +107,7 @@ static tri_status take_state(tri_module *net, double *state, int *n_out)
         if (tri_tensor_dtype(t) != TRI_DTYPE_F64)
             continue;
         status = tri_copy_out(t, state + *n_out, (size_t)n * sizeof(double));
-        if (status < 0)
+        if (status != TRI_OK)
             return status;
         *n_out += n;
     }

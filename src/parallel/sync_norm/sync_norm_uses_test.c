@@ -7,7 +7,7 @@
 
 #define UPDATES 3
 
-/* --- training --------------------------------------------------------------------------------- */
+/* --- training ------------------------------------------------------------- */
 
 typedef struct plan {
     int rows[3];    /* of each rank, in all at most ROWS */
@@ -121,7 +121,7 @@ static tri_status train(rank *r)
     tri_group *own = NULL;
     tri_module *model;
     tri_optimizer *opt;
-    tri_status st;
+    tri_status status;
 
     TRY(tri_group_split(r->group, 0, r->index, NULL, &own));
     model = tri_ddp(
@@ -131,17 +131,17 @@ static tri_status train(rank *r)
         return TRI_ERR_INTERNAL;
     tri_group_unref(own);
     opt = tri_sgd(model, 0.5, &(tri_sgd_options){.momentum = 0.9});
-    st = tri_module_status(model);
-    if (st == TRI_OK)
-        st = run_updates(r, model, opt, losses);
-    if (st == TRI_OK)
-        st = take_weights(r, model);
+    status = tri_module_status(model);
+    if (status == TRI_OK)
+        status = run_updates(r, model, opt, losses);
+    if (status == TRI_OK)
+        status = take_weights(r, model);
     for (int u = 0; u < UPDATES; u++)
         r->weights[r->n_weights++] = losses[u];
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);
-    return st;
+    return status;
 }
 
 static void it_trains_as_one_process_however_it_is_used(void **state)
@@ -173,7 +173,7 @@ static void it_trains_as_one_process_however_it_is_used(void **state)
     }
 }
 
-/* --- shapes and types ------------------------------------------------------------------------- */
+/* --- shapes and types ----------------------------------------------------- */
 
 #define C 3
 #define MOST (ROWS * C * 12)

@@ -50,7 +50,7 @@ static tri_module *layer_of(tri_group *group, int64_t channels, tri_dtype dtype)
     return layer;
 }
 
-/* --- second gradients ------------------------------------------------------------------------- */
+/* --- second gradients ----------------------------------------------------- */
 
 /* Of the penalty: the squares of the first gradients of x and of the weight, all together, by x. */
 static tri_status penalty_gradient(tri_module *layer, tri_tensor *x, double *out, size_t bytes)
@@ -63,13 +63,13 @@ static tri_status penalty_gradient(tri_module *layer, tri_tensor *x, double *out
     loss = tri_sum(tri_mul(tri_square(y), tri_add_scalar(y, 1.5)), NULL, 0, false);
     status =
         tri_gradients(&loss, 1, inputs, 2, &(tri_gradients_options){.create_graph = true}, first);
-    if (status < 0)
+    if (status != TRI_OK)
         return status;
     loss = tri_sum(tri_square(first[0]), NULL, 0, false);
     status = tri_gradients(&loss, 1, inputs, 1, NULL, &second);
     if (status == TRI_OK)
         status = tri_copy_out(second, out, bytes);
-    return status < 0 ? status : tri_step_end_status();
+    return status != TRI_OK ? status : tri_step_end_status();
 }
 
 static const char *second_rank(rank_env *env)
@@ -110,7 +110,7 @@ static void second_gradients_are_those_of_the_whole_batch(void **state)
         run_threads(size, NULL, second_rank, want);
 }
 
-/* --- 16 bits, recomputation, no_sync ---------------------------------------------------------- */
+/* --- 16 bits, recomputation, no_sync -------------------------------------- */
 
 typedef struct way {
     bool bf16, recompute, no_sync, destroy;
@@ -234,7 +234,7 @@ static void so_they_are_where_gradients_add_up(void **state)
     check_way((way){.no_sync = true, .tolerance = 1e-4});
 }
 
-/* --- running statistics ----------------------------------------------------------------------- */
+/* --- running statistics --------------------------------------------------- */
 
 /* Behind three batches they are the mean of the three. */
 static tri_status run_batches(tri_module *layer, int rank, int size, double *mean, double *var)
@@ -316,7 +316,7 @@ static void cumulative_statistics_are_the_means_of_all_batches(void **state)
     assert_int_equal(unsetenv("TRI_EAGER"), 0);
 }
 
-/* --- evaluation ------------------------------------------------------------------------------- */
+/* --- evaluation ----------------------------------------------------------- */
 
 /* Rank 0 alone evaluates, while the other has left. */
 static const char *evaluating_rank(rank_env *env)
@@ -363,7 +363,7 @@ static void in_evaluation_it_is_batch_norm_and_communicates_nothing(void **state
     run_threads(2, NULL, evaluating_rank, NULL);
 }
 
-/* --- conversion ------------------------------------------------------------------------------- */
+/* --- conversion ----------------------------------------------------------- */
 
 static void count_calls(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, int n_out,
                         void *arg)
@@ -425,7 +425,7 @@ static void conversion_of_nothing_converts_nothing(void **state)
     tri_module_destroy(net);
 }
 
-/* --- what is refused -------------------------------------------------------------------------- */
+/* --- what is refused ------------------------------------------------------ */
 
 static const char *other_channels_rank(rank_env *env)
 {

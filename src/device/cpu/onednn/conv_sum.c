@@ -126,7 +126,7 @@ void trii_conv_sum_layouts(const trii_ir *ir, const trii_group *group, trii_layo
     dnnl_primitive_desc_destroy(chosen.pd);
 }
 
-/* --- the kernel ------------------------------------------------------------------------------- */
+/* --- the kernel ----------------------------------------------------------- */
 
 typedef struct copy {
     int arg;

@@ -1,5 +1,5 @@
 /*
- * travel_buckets.c - buckets of gradients while a step runs: filled, sent, waited for; and which
+ * ddp_coll_buckets.c - buckets of gradients while a step runs: filled, sent, waited for; and which
  * parameters any rank used.
  */
 #include <string.h>
@@ -10,21 +10,21 @@
 #include "base/log.h"
 #include "group/join/world.h"
 #include "os/clock.h"
-#include "parallel/ddp/travel.h"
+#include "parallel/ddp/ddp_collectives.h"
 
 #define BLOCKING_BYTES ((size_t)16 << 10)
 
-/* --- sending -------------------------------------------------------------------------------- */
+/* --- sending -------------------------------------------------------------- */
 
-static void *place_of(const trii_ddp_param *param)
+static void *bucket_data(const trii_ddp_param *param)
 {
     return (char *)param->bucket->storage->data + param->offset;
 }
 
-/* Gradients that are not in place get there; parameters without one count as zeros, and so do all
- * of a rank that weighs nothing: zero times a NaN, as the mean of no rows is, would be everybody's.
- * What earlier passes have weighed counts all the same. */
-static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
+/* Copies into the bucket what is not there yet. Parameters without a gradient count as zeros, and
+ * so do all of a rank whose weight is 0: its mean over no rows is NaN, and 0 * NaN would reach all
+ * ranks. Gradients to which earlier passes gave a weight count as they are. */
+static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
 {
     trii_ddp *ddp = t->ddp;
     int n_copied = 0;
@@ -37,8 +37,8 @@ static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
             continue;
         param = &ddp->params[t->item[i]];
         t->out_bytes[i] = param->bytes;
-        if (buffers->in[i] != place_of(param)) {
-            memcpy(place_of(param), buffers->in[i], param->bytes);
+        if (buffers->in[i] != bucket_data(param)) {
+            memcpy(bucket_data(param), buffers->in[i], param->bytes);
             n_copied++;
         }
     }
@@ -49,13 +49,13 @@ static void fill_bucket(trii_travel *t, const trii_host_buffers *buffers)
         const trii_ddp_param *param = &ddp->params[t->bucket->wire->parts[i].index];
 
         if (!param->used_here || (t->header->divisor == 0 && !t->header->weighed))
-            memset(place_of(param), 0, param->bytes);
+            memset(bucket_data(param), 0, param->bytes);
     }
 }
 
-/* Which parameters any rank used: only if some rank left one unused, which all know from the
- * header, which is complete; behind the last bucket, so that it has its place in the order. */
-static tri_status send_map(trii_travel *t)
+/* Sums up which parameters any rank used, only if some rank left one unused; the header, which is
+ * complete, tells all ranks. Sent after the last bucket, so that all ranks send it in one order. */
+static tri_status send_map(trii_ddp_coll *t)
 {
     trii_ddp *ddp = t->ddp;
 
@@ -68,20 +68,20 @@ static tri_status send_map(trii_travel *t)
 }
 
 /* Nothing may still be moving in the bucket, or in a hook's memory, when a step has failed. */
-static TRII_NOINLINE tri_status gave_up(trii_travel *t, tri_status st)
+static TRII_NOINLINE tri_status gave_up(trii_ddp_coll *t, tri_status status)
 {
     char line[TRII_ERR_BYTES];
 
-    st = trii_ddp_called(st);
+    status = trii_ddp_called(status);
     snprintf(line, sizeof(line), "%s", tri_last_error());
     tri_group_abort(t->ddp->group, line);
     trii_averager_drain(&t->ddp->averager);
     trii_err_set("%s", line);
-    return st;
+    return status;
 }
 
 /* Of what it averages; where earlier passes have been weighed each by itself, of all samples. */
-static double share_of(const trii_travel *header)
+static double share_of(const trii_ddp_coll *header)
 {
     const double *sums = header->sums;
 
@@ -90,7 +90,7 @@ static double share_of(const trii_travel *header)
     return sums[0] > 0 ? header->divisor / sums[0] : 0.0;
 }
 
-static tri_status bucket_send(trii_travel *t, const trii_host_buffers *buffers, bool blocks)
+static tri_status bucket_send(trii_ddp_coll *t, const trii_host_buffers *buffers, bool blocks)
 {
     trii_ddp *ddp = t->ddp;
     const double *sums = t->header->sums;
@@ -98,29 +98,29 @@ static tri_status bucket_send(trii_travel *t, const trii_host_buffers *buffers, 
     /* A join's last pass: with a hook the header, which says so, is there. */
     bool none = ddp->averager.hook != NULL && ddp->n_joined == ddp->size && sums[0] == 0 &&
                 !t->header->weighed;
-    tri_status st;
+    tri_status status;
 
     if (t->bucket->wire->bucket.index == 0 && !none)
         ddp->averager.pass++;
     ddp->averager.site = t->site;
     fill_bucket(t, buffers);
-    t->state = TRII_TRAVEL_STARTED;
+    t->state = TRII_DDP_COLL_STARTED;
     if (TRII_UNLIKELY(ddp->stats.on))
         trii_ddp_stats_sent(t->bucket);
-    st = none ? TRI_OK : trii_bucket_send(&ddp->averager, t->bucket->wire, weight, blocks);
-    if (st == TRI_OK && t->last) {
-        trii_travel_blame(t);
-        st = send_map(t);
+    status = none ? TRI_OK : trii_bucket_send(&ddp->averager, t->bucket->wire, weight, blocks);
+    if (status == TRI_OK && t->last) {
+        trii_ddp_coll_blame(t);
+        status = send_map(t);
     }
-    return TRII_LIKELY(st == TRI_OK) ? st : gave_up(t, st);
+    return TRII_LIKELY(status == TRI_OK) ? status : gave_up(t, status);
 }
 
 static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    return bucket_send((trii_travel *)op, buffers, false);
+    return bucket_send((trii_ddp_coll *)op, buffers, false);
 }
 
-static void close_pass(const trii_travel *t)
+static void close_pass(const trii_ddp_coll *t)
 {
     for (int i = 0; i < TRII_DDP_OPEN; i++) {
         if (t->ddp->open[i].generation != t->generation)
@@ -131,7 +131,7 @@ static void close_pass(const trii_travel *t)
     }
 }
 
-static tri_status bucket_done(trii_travel *t)
+static tri_status bucket_done(trii_ddp_coll *t)
 {
     for (int i = 0; i < t->n; i++) {
         const trii_ddp_param *param;
@@ -139,85 +139,85 @@ static tri_status bucket_done(trii_travel *t)
         if (t->item[i] < 0)
             continue;
         param = &t->ddp->params[t->item[i]];
-        if (t->out[i] != place_of(param))
-            memcpy(t->out[i], place_of(param), param->bytes);
+        if (t->out[i] != bucket_data(param))
+            memcpy(t->out[i], bucket_data(param), param->bytes);
     }
     if (t->last)
         close_pass(t);
     if (TRII_UNLIKELY(t->ddp->stats.on))
         trii_ddp_stats_over(t->ddp, t->bucket, t->last);
-    t->state = TRII_TRAVEL_FREE;
+    t->state = TRII_DDP_COLL_FREE;
     return TRI_OK;
 }
 
 /* Its first collective is over; what the hook makes of it is the end's. */
-static tri_status bucket_sent(trii_travel *t, int64_t for_ns)
+static tri_status bucket_sent(trii_ddp_coll *t, int64_t for_ns)
 {
     tri_work *work = t->bucket->wire->work;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (work != NULL)
-        st = for_ns > 0 ? trii_work_wait_for(work, for_ns) : trii_work_poll(work);
-    if (st < 0)
-        return TRII_FAIL(st, "%s", tri_work_error(work));
-    return st;
+        status = for_ns > 0 ? trii_work_wait_for(work, for_ns) : trii_work_poll(work);
+    if (status < 0)
+        return TRII_FAIL(status, "%s", tri_work_error(work));
+    return status;
 }
 
 /* The moment, if somebody waits from now on and the time is taken; else 0. */
-static inline int64_t waits_since(const trii_travel *t, int64_t for_ns)
+static inline int64_t waits_since(const trii_ddp_coll *t, int64_t for_ns)
 {
     return TRII_UNLIKELY(t->ddp->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
 }
 
-static tri_status bucket_go_on(trii_travel *t, int64_t for_ns)
+static tri_status bucket_go_on(trii_ddp_coll *t, int64_t for_ns)
 {
     trii_averager *averager = &t->ddp->averager;
     int64_t since = waits_since(t, for_ns);
-    tri_status st;
+    tri_status status;
 
-    if (t->state != TRII_TRAVEL_STARTED)
+    if (t->state != TRII_DDP_COLL_STARTED)
         return TRI_OK;
     averager->site = t->site;
-    st = averager->each_ends ? trii_bucket_advance(averager, t->bucket->wire, for_ns)
-                             : bucket_sent(t, for_ns);
+    status = averager->each_ends ? trii_bucket_advance(averager, t->bucket->wire, for_ns)
+                                 : bucket_sent(t, for_ns);
     if (since != 0)
         trii_ddp_stats_waited(t->ddp, t->bucket, since);
-    if (TRII_UNLIKELY(st < 0))
-        return gave_up(t, st);
-    if (st == TRI_OK && t->map_work != NULL)
-        st = trii_travel_work(&t->map_work, for_ns);
-    if (st != TRI_OK)
-        return st;
+    if (TRII_UNLIKELY(status < 0))
+        return gave_up(t, status);
+    if (status == TRI_OK && t->map_work != NULL)
+        status = trii_ddp_coll_work(&t->map_work, for_ns);
+    if (status != TRI_OK)
+        return status;
     if (averager->each_ends)
         return bucket_done(t);
-    t->state = TRII_TRAVEL_FREE;
+    t->state = TRII_DDP_COLL_FREE;
     return TRI_OK;
 }
 
 static tri_status bucket_poll(trii_host_op *op)
 {
-    return bucket_go_on((trii_travel *)op, 0);
+    return bucket_go_on((trii_ddp_coll *)op, 0);
 }
 
 static tri_status bucket_wait(trii_host_op *op, int64_t for_ns)
 {
-    return bucket_go_on((trii_travel *)op, for_ns);
+    return bucket_go_on((trii_ddp_coll *)op, for_ns);
 }
 
 /* Nothing is left to overlap with: a small one is done without a work handle. */
 static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
     const tri_bucket *bucket = &t->bucket->wire->bucket;
     bool small = bucket->count * tri_dtype_size(bucket->dtype) <= BLOCKING_BYTES;
     tri_work *batch = trii_batch_set(NULL); /* without a handle it blocks, whatever it begins */
     int64_t since = waits_since(t, INT64_MAX);
-    tri_status st = bucket_send(t, buffers, small);
+    tri_status status = bucket_send(t, buffers, small);
 
     trii_batch_set(batch);
     if (since != 0 && small)
         trii_ddp_stats_waited(t->ddp, t->bucket, since);
-    return st == TRI_OK ? bucket_wait(op, INT64_MAX) : st;
+    return status == TRI_OK ? bucket_wait(op, INT64_MAX) : status;
 }
 
 static const trii_host_kind bucket_kind = {.name = "tri_ddp (gradients)",
@@ -226,11 +226,11 @@ static const trii_host_kind bucket_kind = {.name = "tri_ddp (gradients)",
                                            .poll = bucket_poll,
                                            .wait = bucket_wait,
                                            .run = bucket_run,
-                                           .abort = trii_travel_abort,
-                                           .release = trii_travel_release,
-                                           .compare = trii_travel_compare};
+                                           .abort = trii_ddp_coll_abort,
+                                           .release = trii_ddp_coll_release,
+                                           .compare = trii_ddp_coll_compare};
 
-void trii_travel_is_bucket(trii_travel *t)
+void trii_ddp_coll_is_bucket(trii_ddp_coll *t)
 {
     t->op.kind = &bucket_kind;
     t->op.any_layout = t->ddp->any_layout;
@@ -238,42 +238,42 @@ void trii_travel_is_bucket(trii_travel *t)
 
 static tri_status end_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
 
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
-    t->state = TRII_TRAVEL_STARTED;
+    t->state = TRII_DDP_COLL_STARTED;
     return TRI_OK;
 }
 
 /* The last one waits for all: what begins behind it must not meet a hook's later stages. */
-static tri_status end_go_on(trii_travel *t, int64_t for_ns)
+static tri_status end_go_on(trii_ddp_coll *t, int64_t for_ns)
 {
     trii_averager *averager = &t->ddp->averager;
     int64_t since = waits_since(t, for_ns);
-    tri_status st;
+    tri_status status;
 
-    if (t->state != TRII_TRAVEL_STARTED)
+    if (t->state != TRII_DDP_COLL_STARTED)
         return TRI_OK;
     averager->site = t->site;
-    st = trii_bucket_advance(averager, t->bucket->wire, for_ns);
-    for (int b = 0; b < averager->n_buckets && t->last && st == TRI_OK; b++)
-        st = trii_bucket_advance(averager, &averager->buckets[b], for_ns);
+    status = trii_bucket_advance(averager, t->bucket->wire, for_ns);
+    for (int b = 0; b < averager->n_buckets && t->last && status == TRI_OK; b++)
+        status = trii_bucket_advance(averager, &averager->buckets[b], for_ns);
     if (since != 0)
         trii_ddp_stats_waited(t->ddp, t->bucket, since);
-    if (TRII_UNLIKELY(st < 0))
-        return gave_up(t, st);
-    return st == TRI_OK ? bucket_done(t) : st;
+    if (TRII_UNLIKELY(status < 0))
+        return gave_up(t, status);
+    return status == TRI_OK ? bucket_done(t) : status;
 }
 
 static tri_status end_poll(trii_host_op *op)
 {
-    return end_go_on((trii_travel *)op, 0);
+    return end_go_on((trii_ddp_coll *)op, 0);
 }
 
 static tri_status end_wait(trii_host_op *op, int64_t for_ns)
 {
-    return end_go_on((trii_travel *)op, for_ns);
+    return end_go_on((trii_ddp_coll *)op, for_ns);
 }
 
 static const trii_host_kind end_kind = {.name = "tri_ddp (averages of a hook)",
@@ -281,11 +281,11 @@ static const trii_host_kind end_kind = {.name = "tri_ddp (averages of a hook)",
                                         .start = end_start,
                                         .poll = end_poll,
                                         .wait = end_wait,
-                                        .abort = trii_travel_abort,
-                                        .release = trii_travel_release,
-                                        .compare = trii_travel_compare};
+                                        .abort = trii_ddp_coll_abort,
+                                        .release = trii_ddp_coll_release,
+                                        .compare = trii_ddp_coll_compare};
 
-void trii_travel_is_end(trii_travel *t)
+void trii_ddp_coll_is_end(trii_ddp_coll *t)
 {
     t->op.kind = &end_kind;
     t->op.identity |= UINT64_C(0x2000);

@@ -1,5 +1,5 @@
 /*
- * forked_lanes_test.c - a child of fork has none of the threads that compute, for one device or
+ * forked_queues_test.c - a child of fork has none of the threads that compute, for one device or
  * several, or that load data, and is told what to use; its parent goes on.
  */
 #include <sys/wait.h>

@@ -1,10 +1,10 @@
 /*
- * norm_inside.h - what the kernels of batch normalisation share (norm.c, norm_shared.c).
+ * norm_internal.h - what the kernels of batch normalisation share (norm.c, norm_shared.c).
  *
  * A unit is a channel, or a block of them.
  */
-#ifndef TRII_NORM_INSIDE_H
-#define TRII_NORM_INSIDE_H
+#ifndef TRII_NORM_INTERNAL_H
+#define TRII_NORM_INTERNAL_H
 
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
- * lane_events.c - which entries of one lane must wait for which of another.
+ * queue_events.c - which entries of one queue must wait for which of another (CUDA: events).
  *
- * In a lane entries run in order. Between lanes, an entry waits for every earlier one that touches
- * the same bytes, if one of the two writes them: so results cross when they are complete, and a
- * buffer gets its next value when nobody elsewhere reads it any more. Only entries that touch
- * memory of another lane can be part of that: copies between devices, who reads a value of another
- * device where it is, and communication, which the first lane does for all. As everybody waits for
+ * In a queue entries run in order. Between queues, an entry waits for every earlier one that
+ * touches the same bytes, if one of the two writes them: so results cross when they are complete,
+ * and a buffer gets its next value when nobody elsewhere reads it any more. Only entries that touch
+ * memory of another queue can be part of that: copies between devices, who reads a value of another
+ * device where it is, and communication, which the first queue does for all. As everybody waits for
  * what is earlier in one order, nobody waits for ever.
  */
 #include <string.h>
@@ -20,15 +20,14 @@ typedef struct access {
 
 typedef struct events {
     trii_schedule *s;
-    int n_lanes;
+    int n_queues;
     access *accesses;
     int32_t n_accesses;
-    int32_t *need;  /* [entry, lane] the last entry of that lane that it waits for; -1 */
-    int32_t *place; /* [entry] its number in its lane */
+    int32_t *need;  /* [entry, queue] the last entry of that queue that it waits for; -1 */
+    int32_t *place; /* [entry] its number in its queue */
 } events;
 
-/* --- who touches what --------------------------------------------------------------------------
- */
+/* --- who touches what ----------------------------------------------------- */
 
 static void add(events *v, int32_t entry, int32_t buffer, bool write)
 {
@@ -81,19 +80,18 @@ static bool overlap(const trii_schedule *s, int32_t a, int32_t b)
     if (a == b)
         return true;
     if (x->place == TRII_PLACE_ARENA || y->place == TRII_PLACE_ARENA)
-        return x->place == y->place && trii_buffer_lane(x) == trii_buffer_lane(y) &&
+        return x->place == y->place && trii_buffer_queue(x) == trii_buffer_queue(y) &&
                x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
     return tensor_of(s, x) != NULL && tensor_of(s, x) == tensor_of(s, y);
 }
 
-/* --- who waits for whom ------------------------------------------------------------------------
- */
+/* --- who waits for whom --------------------------------------------------- */
 
 static void wait_for(events *v, int32_t entry, int32_t earlier)
 {
-    int32_t *need = &v->need[entry * v->n_lanes + v->s->entry_lane[earlier]];
+    int32_t *need = &v->need[entry * v->n_queues + v->s->entry_queue[earlier]];
 
-    if (v->s->entry_lane[earlier] != v->s->entry_lane[entry] && *need < earlier)
+    if (v->s->entry_queue[earlier] != v->s->entry_queue[entry] && *need < earlier)
         *need = earlier;
 }
 
@@ -104,12 +102,12 @@ static void find_conflicts(events *v)
     for (int32_t i = 0; i < v->n_accesses; i++) {
         const access *x = &v->accesses[i];
 
-        if (s->buffers[x->buffer].lane == s->entry_lane[x->entry])
+        if (s->buffers[x->buffer].queue == s->entry_queue[x->entry])
             continue;
         for (int32_t k = 0; k < v->n_accesses; k++) {
             const access *y = &v->accesses[k];
 
-            if ((!x->write && !y->write) || s->entry_lane[x->entry] == s->entry_lane[y->entry] ||
+            if ((!x->write && !y->write) || s->entry_queue[x->entry] == s->entry_queue[y->entry] ||
                 !overlap(s, x->buffer, y->buffer))
                 continue;
             if (x->entry < y->entry)
@@ -120,13 +118,13 @@ static void find_conflicts(events *v)
     }
 }
 
-/* The last entry of its lane up to this one: a join, for one, has none of its own, and is complete
+/* The last entry of its queue up to this one: a join, for one, has none of its own, and is complete
  * with the parts before it. -1 = none. */
 static int32_t last_kept(const trii_schedule *s, int32_t entry)
 {
     int32_t e = entry;
 
-    while (e >= 0 && (s->kept[e] < 0 || s->entry_lane[e] != s->entry_lane[entry]))
+    while (e >= 0 && (s->kept[e] < 0 || s->entry_queue[e] != s->entry_queue[entry]))
         e--;
     return e;
 }
@@ -149,13 +147,13 @@ static void wait_for_others(events *v)
     }
 }
 
-/* What a step updates is written when nothing before it can fail any more, in no lane. */
+/* What a step updates is written when nothing before it can fail any more, in no queue. */
 static void wait_for_risks(events *v)
 {
     const trii_schedule *s = v->s;
-    int32_t risk[TRII_PLAN_LANES], e = 0;
+    int32_t risk[TRII_PLAN_QUEUES], e = 0;
 
-    for (int l = 0; l < v->n_lanes; l++)
+    for (int l = 0; l < v->n_queues; l++)
         risk[l] = -1;
     for (int32_t i = 0; i < v->n_accesses; i++) {
         const access *x = &v->accesses[i];
@@ -163,75 +161,74 @@ static void wait_for_risks(events *v)
 
         for (; e < x->entry; e++) {
             if (s->kept[e] >= 0 && trii_entry_may_fail(s, e))
-                risk[s->entry_lane[e]] = e;
+                risk[s->entry_queue[e]] = e;
         }
         if (!x->write || b->place != TRII_PLACE_OUTPUT || tensor_of(s, b) == NULL ||
             tensor_of(s, b)->is_grad)
             continue;
-        for (int l = 0; l < v->n_lanes; l++) {
+        for (int l = 0; l < v->n_queues; l++) {
             if (risk[l] >= 0)
                 wait_for(v, x->entry, risk[l]);
         }
     }
 }
 
-/* --- into the plan -----------------------------------------------------------------------------
- */
+/* --- into the plan -------------------------------------------------------- */
 
 static tri_status list_entries(events *v)
 {
     trii_schedule *s = v->s;
     trii_plan *plan = s->plan;
 
-    for (int l = 0; l < v->n_lanes; l++) {
-        if (TRII_NEW(&plan->pool, s->n_entries, plan->lanes[l].entries) == NULL)
+    for (int l = 0; l < v->n_queues; l++) {
+        if (TRII_NEW(&plan->pool, s->n_entries, plan->queues[l].entries) == NULL)
             return TRI_ERR_NO_MEMORY;
     }
     for (int32_t e = 0; e < s->n_entries; e++) {
-        trii_plan_lane *lane = &plan->lanes[s->entry_lane[e]];
+        trii_plan_queue *queue = &plan->queues[s->entry_queue[e]];
 
         if (s->kept[e] < 0)
             continue;
-        v->place[e] = lane->n_entries;
-        lane->entries[lane->n_entries++] = s->kept[e];
+        v->place[e] = queue->n_entries;
+        queue->entries[queue->n_entries++] = s->kept[e];
     }
     return TRI_OK;
 }
 
-/* What a lane has waited for already, it need not wait for again. */
+/* What a queue has waited for already, it need not wait for again. */
 static void list_waits(events *v)
 {
     const trii_schedule *s = v->s;
     trii_plan *plan = s->plan;
-    int32_t known[TRII_PLAN_LANES][TRII_PLAN_LANES], n = 0;
+    int32_t known[TRII_PLAN_QUEUES][TRII_PLAN_QUEUES], n = 0;
 
     memset(known, 0, sizeof(known));
     for (int32_t e = 0; e < s->n_entries; e++) {
-        int32_t lane = s->entry_lane[e];
+        int32_t queue = s->entry_queue[e];
 
         if (s->kept[e] < 0)
             continue;
         plan->first_wait[s->kept[e]] = n;
-        for (int32_t l = 0; l < v->n_lanes; l++) {
-            int32_t earlier = v->need[e * v->n_lanes + l];
+        for (int32_t l = 0; l < v->n_queues; l++) {
+            int32_t earlier = v->need[e * v->n_queues + l];
 
-            if (earlier < 0 || v->place[earlier] < known[lane][l])
+            if (earlier < 0 || v->place[earlier] < known[queue][l])
                 continue;
             if (s->plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* which holds up nobody */
-                known[lane][l] = v->place[earlier] + 1;
-            plan->waits[n++] = (trii_lane_wait){l, v->place[earlier] + 1};
+                known[queue][l] = v->place[earlier] + 1;
+            plan->waits[n++] = (trii_queue_wait){l, v->place[earlier] + 1};
             plan->signals[s->kept[earlier]] = true;
         }
     }
     plan->first_wait[plan->n_entries] = n;
 }
 
-tri_status trii_lanes_connect(trii_schedule *s)
+tri_status trii_queues_connect(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
     trii_pool *pool = s->ir->pool;
-    events v = {.s = s, .n_lanes = plan->n_lanes};
-    size_t room = 2 * (size_t)s->n_late, n = (size_t)s->n_entries * (size_t)v.n_lanes;
+    events v = {.s = s, .n_queues = plan->n_queues};
+    size_t room = 2 * (size_t)s->n_late, n = (size_t)s->n_entries * (size_t)v.n_queues;
     tri_status status;
 
     for (int32_t g = 0; g < s->ir->n_groups; g++) {

@@ -1,6 +1,7 @@
 /*
- * travel_header.c - what comes before the gradients of a backward: how much each rank weighs, who
- * votes, who has no data any more. And what counts where nothing is sent.
+ * ddp_coll_header.c - what is exchanged before the gradients of a backward pass: each rank's
+ * weight, votes to stop, and who has run out of data. Also what replaces it in passes that send
+ * nothing.
  */
 #include <math.h>
 #include <string.h>
@@ -8,18 +9,18 @@
 #include <trireme/group.h>
 
 #include "base/err.h"
-#include "parallel/ddp/travel.h"
+#include "parallel/ddp/ddp_collectives.h"
 
 #define POLLS_PER_LOOK 16
 
-/* --- the header ----------------------------------------------------------------------------- */
+/* --- the header ----------------------------------------------------------- */
 
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
     trii_ddp *ddp = t->ddp;
 
-    trii_travel_blame(t);
+    trii_ddp_coll_blame(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
     t->divisor = (double)t->fixed;
@@ -39,17 +40,17 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
     if (t->joined)
         t->sums[3 + ddp->rank / TRII_JOINED_BITS] =
             (double)(UINT64_C(1) << ddp->rank % TRII_JOINED_BITS);
-    t->state = TRII_TRAVEL_STARTED;
+    t->state = TRII_DDP_COLL_STARTED;
     return trii_ddp_passed(tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
                                           TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
 }
 
-static bool has_joined(const trii_travel *t, int rank)
+static bool has_joined(const trii_ddp_coll *t, int rank)
 {
     return (uint64_t)t->sums[3 + rank / TRII_JOINED_BITS] >> rank % TRII_JOINED_BITS & 1;
 }
 
-static tri_status fail_early(const trii_travel *t)
+static tri_status fail_early(const trii_ddp_coll *t)
 {
     char ranks[TRII_ERR_BYTES / 4] = "";
     size_t used = 0;
@@ -65,7 +66,7 @@ static tri_status fail_early(const trii_travel *t)
 }
 
 /* Some rank has no data any more. */
-static TRII_NOINLINE tri_status count_joined(const trii_travel *t, bool throws)
+static TRII_NOINLINE tri_status count_joined(const trii_ddp_coll *t, bool throws)
 {
     trii_ddp *ddp = t->ddp;
     int last = 0; /* that has data */
@@ -81,7 +82,7 @@ static TRII_NOINLINE tri_status count_joined(const trii_travel *t, bool throws)
     return throws && ddp->n_joined < ddp->size ? fail_early(t) : TRI_OK;
 }
 
-static TRII_NOINLINE tri_status refuse_uneven(const trii_travel *t)
+static TRII_NOINLINE tri_status refuse_uneven(const trii_ddp_coll *t)
 {
     return TRII_FAIL(
         TRI_ERR_INVALID_ARG,
@@ -94,7 +95,7 @@ static TRII_NOINLINE tri_status refuse_uneven(const trii_travel *t)
 }
 
 /* What the ranks said beside how much they weigh. */
-static tri_status take_news(const trii_travel *t)
+static tri_status take_news(const trii_ddp_coll *t)
 {
     trii_ddp *ddp = t->ddp;
     uint64_t ranks = (uint64_t)t->sums[1];
@@ -108,46 +109,47 @@ static tri_status take_news(const trii_travel *t)
     return TRII_UNLIKELY(joined > 0) ? count_joined(t, (ranks >> 16 & 0xffff) != 0) : TRI_OK;
 }
 
-static tri_status header_done(trii_travel *t)
+static tri_status header_done(trii_ddp_coll *t)
 {
     double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 0.0;
-    tri_status st = t->use == TRII_HEADER_AVERAGE ? take_news(t) : TRI_OK;
+    tri_status status = t->use == TRII_HEADER_AVERAGE ? take_news(t) : TRI_OK;
 
-    if (st == TRI_OK && TRII_UNLIKELY(t->even) &&
+    if (status == TRI_OK && TRII_UNLIKELY(t->even) &&
         fabs(t->divisor * t->ddp->size - t->sums[0]) > 1e-9 * t->sums[0])
-        st = refuse_uneven(t);
-    if (st < 0)
-        return st;
+        status = refuse_uneven(t);
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < t->n; i++) {
         if (t->out_bytes[i] == sizeof(float))
             *(float *)t->out[i] = (float)weight;
         else
             *(double *)t->out[i] = weight;
     }
-    t->state = TRII_TRAVEL_FREE;
+    t->state = TRII_DDP_COLL_FREE;
     return TRI_OK;
 }
 
-static tri_status header_go_on(trii_travel *t, int64_t for_ns)
+static tri_status header_go_on(trii_ddp_coll *t, int64_t for_ns)
 {
-    tri_status st = t->state == TRII_TRAVEL_STARTED ? trii_travel_work(&t->work, for_ns) : TRI_OK;
+    tri_status status =
+        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(&t->work, for_ns) : TRI_OK;
 
-    return st == TRI_OK && t->state == TRII_TRAVEL_STARTED ? header_done(t) : st;
+    return status == TRI_OK && t->state == TRII_DDP_COLL_STARTED ? header_done(t) : status;
 }
 
 static tri_status header_poll(trii_host_op *op)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
 
     /* A few bytes that arrive by themselves: looking after every kernel would cost more. */
-    if (t->state == TRII_TRAVEL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
+    if (t->state == TRII_DDP_COLL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
         return TRI_INPROGRESS;
     return header_go_on(t, 0);
 }
 
 static tri_status header_wait(trii_host_op *op, int64_t for_ns)
 {
-    return header_go_on((trii_travel *)op, for_ns);
+    return header_go_on((trii_ddp_coll *)op, for_ns);
 }
 
 static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)",
@@ -155,21 +157,21 @@ static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)
                                            .start = header_start,
                                            .poll = header_poll,
                                            .wait = header_wait,
-                                           .abort = trii_travel_abort,
-                                           .release = trii_travel_release,
-                                           .compare = trii_travel_compare};
+                                           .abort = trii_ddp_coll_abort,
+                                           .release = trii_ddp_coll_release,
+                                           .compare = trii_ddp_coll_compare};
 
-void trii_travel_is_header(trii_travel *t)
+void trii_ddp_coll_is_header(trii_ddp_coll *t)
 {
     t->op.kind = &header_kind;
     t->op.any_layout = true; /* scalars */
 }
 
-/* --- counts ----------------------------------------------------------------------------------- */
+/* --- counts --------------------------------------------------------------- */
 
 static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
     trii_ddp *ddp = t->ddp;
 
     if (ddp->valued_epoch != t->epoch)
@@ -177,7 +179,7 @@ static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers
     ddp->valued_epoch = t->epoch;
     ddp->local_valued += *(const double *)buffers->in[0];
     memmove(buffers->out[0], buffers->in[0], sizeof(double));
-    t->state = TRII_TRAVEL_FREE;
+    t->state = TRII_DDP_COLL_FREE;
     return TRI_OK;
 }
 
@@ -199,9 +201,9 @@ static const trii_host_kind count_kind = {.name = "tri_ddp (samples of all)",
                                           .start = count_start,
                                           .poll = count_done,
                                           .wait = count_wait,
-                                          .release = trii_travel_release};
+                                          .release = trii_ddp_coll_release};
 
-void trii_travel_is_count(trii_travel *t)
+void trii_ddp_coll_is_count(trii_ddp_coll *t)
 {
     t->op.kind = &count_kind;
     t->op.identity |= UINT64_C(0x4000);

@@ -1,21 +1,21 @@
 /*
- * inside.h - the reducer, inside: what its files share.
+ * reducer_internal.h - what the files of the reducer share.
  *
- *   reducer.c     life, and a pass: begin, ready, finish
- *   places.c      buckets and places; do all ranks have the same gradients?
- *   averager.h    what it has in common with DDP: buckets and their way
- *   agreement.h   likewise: do all ranks have the same?
- *   bucket.c      which gradients travel together; bucket_make.c
- *   compress.c    hooks that halve the bytes
- *   power_sgd.c   the hook that sends factors
+ *   reducer.c         creation, and a pass: begin, ready, finish
+ *   bucket_layout.c   checks that all ranks have the same gradients, and gives each its bucket
+ *   averager.h        shared with DDP: the buckets and how they are sent
+ *   agreement.h       shared with DDP: do all ranks have the same?
+ *   bucket.c          which gradients share a bucket; bucket_make.c
+ *   compress.c        hooks that halve the bytes
+ *   power_sgd.c       the hook that sends factors
  *
  * A pass: begin posts the header (the sum of samples). A bucket whose gradients are all there, and
  * that is next in order, is filled with them times this rank's share and handed to the hook, which
  * posts its first collective. So all ranks post header, buckets, the map of used gradients, then
  * the hooks' later stages in one order, whatever the order in which gradients get ready.
  */
-#ifndef TRII_REDUCER_INSIDE_H
-#define TRII_REDUCER_INSIDE_H
+#ifndef TRII_REDUCER_INTERNAL_H
+#define TRII_REDUCER_INTERNAL_H
 
 #include <trireme/reducer.h>
 
@@ -24,8 +24,8 @@
 
 typedef struct reducer_grad {
     char *name;
-    void *data;  /* the user's, or `place` */
-    void *place; /* in the bucket */
+    void *data;        /* the user's, or `bucket_view` */
+    void *bucket_view; /* where it lies in the bucket */
     size_t count, rows;
     tri_dtype dtype;
     int bucket;
@@ -52,7 +52,7 @@ struct tri_reducer {
     uint8_t *map; /* [n_grads]: used by any rank */
 };
 
-/* places.c. Collective. */
+/* bucket_layout.c. Collective. */
 tri_status trii_reducer_agree(tri_reducer *r) TRI_MUST_CHECK;
 tri_status trii_reducer_make_buckets(tri_reducer *r) TRI_MUST_CHECK;
 void trii_reducer_free_buckets(tri_reducer *r);

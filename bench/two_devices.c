@@ -1,6 +1,6 @@
 /*
- * lanes.c - two halves of a model that do not depend on each other, on two cpu devices and on one:
- * milliseconds of a training step of each, in turns, and their ratio. Half the cores are a
+ * two_devices.c - two halves of a model that do not depend on each other, on two cpu devices and on
+ * one: milliseconds of a training step of each, in turns, and their ratio. Half the cores are a
  * device's, so with one device the other half of them is idle.
  */
 #include <stdio.h>

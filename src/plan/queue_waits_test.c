@@ -1,4 +1,4 @@
-/* lane_waits_test.c - what entries of several lanes wait for: whichever lanes are quick and
+/* queue_waits_test.c - what entries of several queues wait for: whichever queues are quick and
  * whichever are slow, a step has the results of one device, and one that fails changes nothing. */
 #include <trireme/nn.h>
 #include <trireme/ops.h>
@@ -61,8 +61,7 @@ static void leave_in(tri_tensor *value, tri_tensor *tensor)
     CHECK_OK(trii_bind(trii_step_current(), id, tensor));
 }
 
-/* --- bytes that are used again -----------------------------------------------------------------
- */
+/* --- bytes that are used again -------------------------------------------- */
 
 static void back_and_forth(void)
 {
@@ -131,7 +130,7 @@ static void pieces_over_a_copied_value(void)
     tri_tensor *q = filled_on(TRI_CPU(1), 128, 2, 1), *none = filled_on(TRI_CPU(0), 4, 1, 0);
     tri_tensor *v, *there, *a, *b;
 
-    (void)tri_keep(tri_neg(none)); /* the first lane is that of cpu:0 */
+    (void)tri_keep(tri_neg(none)); /* the first queue is that of cpu:0 */
     v = tri_mul_scalar(x, 2);
     there = tri_keep(tri_neg(tri_to(v, TRI_CPU(0))));
     a = tri_mul_scalar(p, 2);
@@ -152,8 +151,7 @@ static void so_do_pieces_of_its_room(void **state)
     in_any_order(pieces_over_a_copied_value);
 }
 
-/* --- tensors that change -----------------------------------------------------------------------
- */
+/* --- tensors that change -------------------------------------------------- */
 
 /* What was recorded before the change sees the old contents, on all devices. */
 static void read_and_change(int64_t n, bool risky)
@@ -213,7 +211,7 @@ static void change_in_place(tri_tensor *w, int64_t n)
 {
     tri_tensor *x = filled_on(TRI_CPU(0), 4, 1, 0), *there, *old;
 
-    (void)tri_keep(tri_neg(x)); /* the first lane is that of cpu:0 */
+    (void)tri_keep(tri_neg(x)); /* the first queue is that of cpu:0 */
     old = n < LARGE ? tri_narrow(w, 0, 0, n) : w;
     there = tri_keep(tri_neg(tri_to(old, TRI_CPU(1))));
     leave_in(tri_add_scalar(w, 1), w);
@@ -234,8 +232,7 @@ static void an_update_is_written_where_it_belongs(void **state)
     change_in_place(filled_on(TRI_CPU(0), LARGE, 1, 0.25), LARGE / 2);
 }
 
-/* --- failures ----------------------------------------------------------------------------------
- */
+/* --- failures ------------------------------------------------------------- */
 
 /* A large tensor of cpu:1 is updated, and something on cpu:0 that comes before in the step fails.
  */
@@ -262,8 +259,7 @@ static void a_failure_on_one_device_leaves_tensors_of_others_alone(void **state)
     in_any_order(fail_elsewhere);
 }
 
-/* --- communication -----------------------------------------------------------------------------
- */
+/* --- communication -------------------------------------------------------- */
 
 typedef struct slow {
     trii_host_op op; /* first */
@@ -327,7 +323,7 @@ static tri_status cut_short(trii_host_op *op, int64_t for_ns)
 static const trii_host_kind cut_kind = {
     .name = "cut", .start = slow_start, .poll = slow_poll, .wait = cut_short};
 
-/* It has written into a tensor of cpu:1, whose own lane has not begun anything. */
+/* It has written into a tensor of cpu:1, whose own queue has not begun anything. */
 static void what_failed_communication_had_written_is_lost(void **state)
 {
     tri_tensor *w, *x, *here;
@@ -337,7 +333,7 @@ static void what_failed_communication_had_written_is_lost(void **state)
     w = filled_on(TRI_CPU(1), LARGE, 1, 0.5);
     x = filled_on(TRI_CPU(1), LARGE, 3, 0.25);
     here = filled_on(TRI_CPU(0), 4, 1, 0);
-    (void)tri_keep(tri_neg(here)); /* the first lane is that of cpu:0 */
+    (void)tri_keep(tri_neg(here)); /* the first queue is that of cpu:0 */
     leave_in(hosted(&cut_kind, x, NULL), w);
     (void)tri_keep(tri_cumsum(w, 0));
     CHECK_FAILS(tri_run(), TRI_ERR_ABORTED, "cut short");
@@ -348,7 +344,7 @@ static void what_failed_communication_had_written_is_lost(void **state)
     tri_tensor_unref(x);
 }
 
-/* The first lane communicates what lies on cpu:1 and cpu:2, and their lanes read it. */
+/* The first queue communicates what lies on cpu:1 and cpu:2, and their queues read it. */
 static void communicate(bool in_place)
 {
     tri_tensor *w[3], *sum = NULL;
@@ -460,7 +456,7 @@ static void begin_behind(tri_device device, writing how)
     tri_tensor *w = filled_on(device, LARGE, 1, 0.5), *x = filled_on(TRI_CPU(0), LARGE, 3, 0.25);
     tri_tensor *from = filled_on(device, LARGE, 1, 0.5), *changed, *y;
 
-    (void)tri_keep(tri_neg(x)); /* the first lane is that of cpu:0 */
+    (void)tri_keep(tri_neg(x)); /* the first queue is that of cpu:0 */
     looked_at = (const float *)trii_tensor_data(w) + LARGE - 64;
     changed = plus_one(from, how);
     leave_in(changed, w);
@@ -497,8 +493,7 @@ static void who_reads_what_was_communicated_waits_for_it(void **state)
     in_any_order(communicate_in_place);
 }
 
-/* --- all together ------------------------------------------------------------------------------
- */
+/* --- all together --------------------------------------------------------- */
 
 #define POOL 24
 #define SIDE 8

@@ -1,11 +1,11 @@
 /*
- * lane_run.c - see lane_run.h.
+ * queue_run.c - see queue_run.h.
  *
  * The threads of devices belong to the process: made when they are first needed, they sleep while
  * nothing is asked of them, and stay. A run has its threads alone: ranks that are threads of one
  * process wait for each other in the middle of their runs.
  */
-#include "plan/lane_run.h"
+#include "plan/queue_run.h"
 
 #include <limits.h>
 #include <string.h>
@@ -16,28 +16,27 @@
 #include "os/futex.h"
 #include "os/process.h"
 #include "os/thread.h"
-#include "plan/lane_progress.h"
+#include "plan/queue_progress.h"
 #include "plan/run_entry.h"
 #include "tensor/device_list.h"
 
 #define POLL_NS 50000 /* while communication is under way */
 
-typedef struct lane_run lane_run;
+typedef struct queue_run queue_run;
 
-struct lane_run {
+struct queue_run {
     trii_plan *plan;
     const trii_step *step;
     const trii_segment *segment;
     const trii_run *run;
     atomic_int failed_at; /* the first entry that has failed; later ones need not run */
-    atomic_int n_busy;    /* lanes of other threads */
-    trii_lane_state *states;
+    atomic_int n_busy;    /* queues of other threads */
+    trii_queue_state *states;
 };
 
-/* --- one lane ----------------------------------------------------------------------------------
- */
+/* --- one queue ------------------------------------------------------------ */
 
-static void fail(trii_lane_state *own, int32_t e, tri_status status)
+static void fail(trii_queue_state *own, int32_t e, tri_status status)
 {
     int first = atomic_load(&own->run->failed_at);
 
@@ -48,16 +47,16 @@ static void fail(trii_lane_state *own, int32_t e, tri_status status)
         ;
 }
 
-static void announce(trii_lane_state *own, int done)
+static void announce(trii_queue_state *own, int done)
 {
     atomic_store_explicit(&own->done, done, memory_order_release);
     trii_futex_wake_all(&own->done);
 }
 
-/* Until the other lane is that far, or has ended; communication moves on meanwhile. */
-static tri_status wait_for(const lane_run *r, const trii_lane_wait *wait, int32_t *n_running)
+/* Until the other queue is that far, or has ended; communication moves on meanwhile. */
+static tri_status wait_for(const queue_run *r, const trii_queue_wait *wait, int32_t *n_running)
 {
-    atomic_int *done = &r->states[wait->lane].done;
+    atomic_int *done = &r->states[wait->queue].done;
     tri_status status = TRI_OK;
     int now;
 
@@ -70,17 +69,17 @@ static tri_status wait_for(const lane_run *r, const trii_lane_wait *wait, int32_
     return status;
 }
 
-static void walk(trii_lane_state *own)
+static void walk(trii_queue_state *own)
 {
-    lane_run *r = own->run;
+    queue_run *r = own->run;
     trii_plan *plan = r->plan;
-    trii_plan_lane *lane = &plan->lanes[own->lane];
+    trii_plan_queue *queue = &plan->queues[own->queue];
     int32_t n_running = 0;
     tri_status status = TRI_OK;
 
-    lane->reached = -1;
-    for (int32_t i = 0; i < lane->n_entries; i++) {
-        int32_t e = lane->entries[i];
+    queue->reached = -1;
+    for (int32_t i = 0; i < queue->n_entries; i++) {
+        int32_t e = queue->entries[i];
 
         for (int32_t w = plan->first_wait[e];
              w < plan->first_wait[e + 1] && plan->entries[e].kind != TRII_ENTRY_START &&
@@ -89,7 +88,7 @@ static void walk(trii_lane_state *own)
             status = wait_for(r, &plan->waits[w], &n_running);
         if (atomic_load_explicit(&r->failed_at, memory_order_acquire) < e)
             break;
-        lane->reached = e;
+        queue->reached = e;
         if (status == TRI_OK)
             status = trii_run_entry(plan, e, r->step, r->segment, r->run, &n_running);
         if (status != TRI_OK) {
@@ -97,8 +96,8 @@ static void walk(trii_lane_state *own)
             break;
         }
         if (plan->signals[e]) {
-            if (lane->ops->synchronise != NULL)
-                status = trii_lane_synchronise(lane, TRI_OK);
+            if (queue->ops->synchronise != NULL)
+                status = trii_queue_synchronise(queue, TRI_OK);
             if (status != TRI_OK) {
                 fail(own, e, status);
                 break;
@@ -106,23 +105,22 @@ static void walk(trii_lane_state *own)
             announce(own, i + 1);
         }
     }
-    if (lane->ops->synchronise != NULL) {
-        tri_status end = trii_lane_synchronise(lane, status);
+    if (queue->ops->synchronise != NULL) {
+        tri_status end = trii_queue_synchronise(queue, status);
 
         if (status == TRI_OK && end != TRI_OK)
-            fail(own, lane->reached, end);
+            fail(own, queue->reached, end);
     }
     announce(own, INT_MAX);
 }
 
-/* --- the threads of devices --------------------------------------------------------------------
- */
+/* --- the threads of devices ----------------------------------------------- */
 
 typedef struct executor {
     tri_device device;
     trii_thread thread;
     trii_cond asked;
-    trii_lane_state *job; /* NULL: it is free */
+    trii_queue_state *job; /* NULL: it is free */
     struct executor *next;
 } executor;
 
@@ -135,8 +133,8 @@ static void execute(void *arg)
     executor *own = arg;
 
     for (;;) {
-        trii_lane_state *job;
-        lane_run *run;
+        trii_queue_state *job;
+        queue_run *run;
 
         trii_mutex_lock(&mutex);
         while (own->job == NULL)
@@ -144,7 +142,7 @@ static void execute(void *arg)
         job = own->job;
         trii_mutex_unlock(&mutex);
         run = job->run;
-        run->plan->lanes[job->lane].ops->enter(own->device);
+        run->plan->queues[job->queue].ops->enter(own->device);
         walk(job);
         trii_mutex_lock(&mutex);
         own->job = NULL;
@@ -184,10 +182,10 @@ static tri_status find_executor(tri_device device, executor **executor_out)
     return TRI_OK;
 }
 
-/* Hands out all lanes but the first, or none. */
-static tri_status hand_out(lane_run *r)
+/* Hands out all queues but the first, or none. */
+static tri_status hand_out(queue_run *r)
 {
-    executor *of[TRII_PLAN_LANES];
+    executor *of[TRII_PLAN_QUEUES];
     tri_status status = TRI_OK;
 
     int here = trii_process_id(), made = atomic_load(&made_in);
@@ -197,12 +195,12 @@ static tri_status hand_out(lane_run *r)
                          "the threads of %s and others are not in a child of fork(): tri_spawn "
                          "starts processes that compute, unless they are to be copies "
                          "(TRI_SPAWN_COPY)",
-                         tri_device_text(r->plan->lanes[1].device));
+                         tri_device_text(r->plan->queues[1].device));
     trii_mutex_lock(&mutex);
     atomic_store(&made_in, here);
-    for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++)
-        status = find_executor(r->plan->lanes[l].device, &of[l]);
-    for (int32_t l = 1; l < r->plan->n_lanes && status == TRI_OK; l++) {
+    for (int32_t l = 1; l < r->plan->n_queues && status == TRI_OK; l++)
+        status = find_executor(r->plan->queues[l].device, &of[l]);
+    for (int32_t l = 1; l < r->plan->n_queues && status == TRI_OK; l++) {
         of[l]->job = &r->states[l];
         trii_cond_signal(&of[l]->asked);
     }
@@ -210,30 +208,30 @@ static tri_status hand_out(lane_run *r)
     return status;
 }
 
-tri_status trii_lanes_run(trii_plan *plan, const trii_step *step, const trii_segment *segment,
-                          const trii_run *run)
+tri_status trii_queues_run(trii_plan *plan, const trii_step *step, const trii_segment *segment,
+                           const trii_run *run)
 {
-    size_t n = (size_t)plan->n_lanes;
-    lane_run r = {.plan = plan, .step = step, .segment = segment, .run = run};
-    trii_lane_state *states = plan->lane_states;
-    const trii_lane_state *first = NULL;
+    size_t n = (size_t)plan->n_queues;
+    queue_run r = {.plan = plan, .step = step, .segment = segment, .run = run};
+    trii_queue_state *states = plan->queue_states;
+    const trii_queue_state *first = NULL;
     tri_status status;
     int busy;
 
     if (states == NULL)
-        states = plan->lane_states = trii_pool_alloc(&plan->pool, n, sizeof(*states));
+        states = plan->queue_states = trii_pool_alloc(&plan->pool, n, sizeof(*states));
     if (states == NULL)
         return TRI_ERR_NO_MEMORY;
     r.states = states;
     atomic_init(&r.failed_at, INT_MAX);
-    atomic_init(&r.n_busy, plan->n_lanes - 1);
-    for (int32_t l = 0; l < plan->n_lanes; l++) {
+    atomic_init(&r.n_busy, plan->n_queues - 1);
+    for (int32_t l = 0; l < plan->n_queues; l++) {
         states[l].failed = INT32_MAX;
         states[l].run = &r;
         states[l].failed_at = &r.failed_at;
-        states[l].lane = l;
+        states[l].queue = l;
         atomic_store_explicit(&states[l].done, 0, memory_order_relaxed);
-        plan->lanes[l].reached = -1;
+        plan->queues[l].reached = -1;
     }
     status = hand_out(&r);
     if (status == TRI_OK) {

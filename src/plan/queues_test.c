@@ -1,5 +1,5 @@
 /*
- * lanes_test.c - steps over several devices: the bits of one device, whatever waits for whom;
+ * queues_test.c - steps over several devices: the bits of one device, whatever waits for whom;
  * stages that overlap; failures.
  */
 #include <trireme/function.h>
@@ -27,8 +27,7 @@ static tri_tensor *rows(int64_t n, int seed)
     return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(n, WIDTH), data);
 }
 
-/* --- a pipeline --------------------------------------------------------------------------------
- */
+/* --- a pipeline ----------------------------------------------------------- */
 
 typedef struct pipeline {
     tri_module *stages[STAGES];
@@ -129,21 +128,20 @@ static void stages_train_with_the_bits_of_one_device(void **state)
     }
 }
 
-/* --- the order ---------------------------------------------------------------------------------
- */
+/* --- the order ------------------------------------------------------------ */
 
-static int32_t first_backward, forwards_before, most_lanes, most_ahead, held_up;
+static int32_t first_backward, forwards_before, most_queues, most_ahead, held_up;
 
 /* What the backward pass makes for the stage before (a batch's gradient) although it has made
- * gradients of weights, on the last lane. */
+ * gradients of weights, on the last queue. */
 static int32_t batches_behind_weights(const trii_plan *plan, const trii_step *step,
                                       const trii_segment *segment)
 {
-    const trii_plan_lane *lane = &plan->lanes[plan->n_lanes - 1];
+    const trii_plan_queue *queue = &plan->queues[plan->n_queues - 1];
     int32_t n_weights = 0, behind = 0;
 
-    for (int32_t i = 0; i < lane->n_entries; i++) {
-        int32_t n = plan->entries[lane->entries[i]].node;
+    for (int32_t i = 0; i < queue->n_entries; i++) {
+        int32_t n = plan->entries[queue->entries[i]].node;
         const trii_node *node = n >= 0 ? &step->nodes[segment->first_node + n] : NULL;
         const trii_type *type = node != NULL ? &step->values[node->first_out].type : NULL;
 
@@ -156,15 +154,15 @@ static int32_t batches_behind_weights(const trii_plan *plan, const trii_step *st
     return behind;
 }
 
-/* Layers that have gone forward on the last lane and not back, at most. */
+/* Layers that have gone forward on the last queue and not back, at most. */
 static int32_t layers_ahead(const trii_plan *plan, const trii_step *step,
                             const trii_segment *segment)
 {
-    const trii_plan_lane *lane = &plan->lanes[plan->n_lanes - 1];
+    const trii_plan_queue *queue = &plan->queues[plan->n_queues - 1];
     int32_t now = 0, most = 0;
 
-    for (int32_t i = 0; i < lane->n_entries; i++) {
-        int32_t n = plan->entries[lane->entries[i]].node;
+    for (int32_t i = 0; i < queue->n_entries; i++) {
+        int32_t n = plan->entries[queue->entries[i]].node;
         const trii_node *node = n >= 0 ? &step->nodes[segment->first_node + n] : NULL;
 
         now += node != NULL && !node->backward && strcmp(node->op->name, "linear") == 0;
@@ -179,19 +177,19 @@ static int32_t layers_ahead(const trii_plan *plan, const trii_step *step,
 static tri_status look(trii_step *step, const trii_segment *segment)
 {
     trii_plan *plan;
-    int32_t n_lanes;
+    int32_t n_queues;
     tri_status status = trii_plan_create(step, segment, &trii_plan_device, false, &plan);
 
     if (status != TRI_OK)
         return status;
-    n_lanes = plan->n_lanes;
-    most_lanes = n_lanes > most_lanes ? n_lanes : most_lanes;
-    if (n_lanes > 1) {
+    n_queues = plan->n_queues;
+    most_queues = n_queues > most_queues ? n_queues : most_queues;
+    if (n_queues > 1) {
         most_ahead = layers_ahead(plan, step, segment);
         held_up = batches_behind_weights(plan, step, segment);
     }
-    for (int32_t i = 0; n_lanes > 1 && i < plan->lanes[0].n_entries; i++) {
-        int32_t node = plan->entries[plan->lanes[0].entries[i]].node;
+    for (int32_t i = 0; n_queues > 1 && i < plan->queues[0].n_entries; i++) {
+        int32_t node = plan->entries[plan->queues[0].entries[i]].node;
 
         if (node < 0)
             continue;
@@ -199,7 +197,7 @@ static tri_status look(trii_step *step, const trii_segment *segment)
             first_backward = i;
             forwards_before = 0;
             for (int32_t k = 0; k < i; k++) {
-                int32_t before = plan->entries[plan->lanes[0].entries[k]].node;
+                int32_t before = plan->entries[plan->queues[0].entries[k]].node;
 
                 forwards_before +=
                     before >= 0 &&
@@ -225,7 +223,7 @@ static void a_stage_goes_on_with_the_next_batch_while_others_work(void **state)
     for (int one_backward = 0; one_backward < 2; one_backward++) {
         first_backward = forwards_before = -1;
         train(&p, 8, one_backward != 0, losses);
-        assert_int_equal(most_lanes, 2);
+        assert_int_equal(most_queues, 2);
         /* two layers each of two or three batches, not of one, nor of all eight */
         assert_in_range(forwards_before, 4, 6);
         assert_int_equal(most_ahead, 2); /* the last stage turns round after one batch */
@@ -237,7 +235,7 @@ static void a_stage_goes_on_with_the_next_batch_while_others_work(void **state)
     destroy(&p);
 }
 
-static void one_device_has_one_lane(void **state)
+static void one_device_has_one_queue(void **state)
 {
     pipeline p;
     float losses[8];
@@ -251,14 +249,13 @@ static void one_device_has_one_lane(void **state)
         train(&p, 2, false, losses);
     }
     trii_executor_set(NULL);
-    assert_int_equal(most_lanes, 1);
+    assert_int_equal(most_queues, 1);
     destroy(&p);
 }
 
-/* --- memory ------------------------------------------------------------------------------------
- */
+/* --- memory --------------------------------------------------------------- */
 
-/* Many values that leave their lane and are overwritten there, back and forth. */
+/* Many values that leave their queue and are overwritten there, back and forth. */
 static void copies_are_made_before_their_source_is_overwritten(void **state)
 {
     enum { N = 50000, ROUNDS = 24 };
@@ -374,10 +371,9 @@ static void layouts_and_empty_tensors_cross(void **state)
     assert_memory_equal(out[0], out[1], sizeof(out[0]));
 }
 
-/* --- failures ----------------------------------------------------------------------------------
- */
+/* --- failures ------------------------------------------------------------- */
 
-static void a_failure_in_any_lane_names_its_operation_and_changes_nothing(void **state)
+static void a_failure_in_any_queue_names_its_operation_and_changes_nothing(void **state)
 {
     const int64_t good[ROWS] = {0}, bad[ROWS] = {0, 0, 99, 0, 0, 0};
 
@@ -458,7 +454,7 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
     (void)state;
     CHECK_OK(tri_cpu_devices(2));
     for (int round = 0; round < 4; round++) {
-        int here = round % 2; /* the first lane has what fails first, or a long way to the other */
+        int here = round % 2; /* the first queue has what fails first, or a long way to the other */
         tri_tensor *x[2], *y;
 
         for (int d = 0; d < 2; d++) {
@@ -471,7 +467,7 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
         y = x[0];
         for (int k = 0; k < 20 && here == 1; k++)
             y = tri_cumsum(tri_add(x[0], y), 0);
-        failing(here == 0, y); /* cpu:0 is the first lane */
+        failing(here == 0, y); /* cpu:0 is the first queue */
         failing(here == 1, x[1]);
         CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "this comes first");
         tri_step_end();
@@ -483,12 +479,12 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(stages_train_with_the_bits_of_one_device),
     cmocka_unit_test(a_stage_goes_on_with_the_next_batch_while_others_work),
-    cmocka_unit_test(one_device_has_one_lane),
+    cmocka_unit_test(one_device_has_one_queue),
     cmocka_unit_test(copies_are_made_before_their_source_is_overwritten),
     cmocka_unit_test(a_parameter_is_read_elsewhere_before_it_changes),
     cmocka_unit_test(views_cross_and_see_what_was_there),
     cmocka_unit_test(layouts_and_empty_tensors_cross),
-    cmocka_unit_test(a_failure_in_any_lane_names_its_operation_and_changes_nothing),
+    cmocka_unit_test(a_failure_in_any_queue_names_its_operation_and_changes_nothing),
     cmocka_unit_test(of_two_failures_the_first_in_the_order_is_told),
 };
 

@@ -1,6 +1,6 @@
 /*
- * agree.c - do all ranks have the same model? And if not, who differs first, and where: said on
- * every rank. Then one rank's values to all.
+ * ddp_verify.c - do all ranks have the same model? If not, every rank's error names the first rank
+ * that differs, and where. Then one rank's values are broadcast to all.
  */
 #include <stdio.h>
 #include <string.h>
@@ -94,7 +94,7 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
     tri_state_entry entry = entry_of(c, index);
     char line[TRII_AGREE_LINE] = {0};
     uint64_t mixed;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     *hash_out = 0;
     if (entry.tensor != NULL && !entry.parameter && !c->buffers)
@@ -109,10 +109,10 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
                                 (size_t)entry.tensor->ndim * sizeof(*entry.tensor->shape));
     }
     if (c->contents && entry.tensor != NULL && index % 2 == 1)
-        st = trii_hash_entry(&entry, &mixed);
-    if (st == TRI_OK)
+        status = trii_hash_entry(&entry, &mixed);
+    if (status == TRI_OK)
         *hash_out = mixed;
-    return st;
+    return status;
 }
 
 static tri_status compare(comparison *c)
@@ -124,12 +124,12 @@ static tri_status compare(comparison *c)
         .hash = hash,
         .describe = describe};
     trii_difference found;
-    tri_status st = trii_agree(&agreement, &found);
+    tri_status status = trii_agree(&agreement, &found);
 
-    if (st < 0 || found.rank == 0)
-        return c->ddp != NULL ? trii_ddp_called(st) : st;
+    if (status != TRI_OK || found.rank == 0)
+        return c->ddp != NULL ? trii_ddp_called(status) : status;
     if (c->contents && strcmp(found.line, found.line_of_0) == 0)
-        return TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d has other bits than rank 0's",
+        return TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d differs from rank 0's in its bits",
                          found.line, found.rank);
     return TRII_FAIL(TRI_ERR_MISMATCH, "%snot the same model: rank %d has %s, rank 0 has %s",
                      c->ddp != NULL ? "ddp: " : "", found.rank, found.line, found.line_of_0);
@@ -153,100 +153,101 @@ void trii_replica_failed(tri_group *group, const char *line)
 
 static tri_status send_state(tri_module *net, tri_group *group, int root)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int64_t i = 0; i < tri_module_state_count(net) && st == TRI_OK; i++) {
+    for (int64_t i = 0; i < tri_module_state_count(net) && status == TRI_OK; i++) {
         tri_state_entry entry = tri_module_state(net, i);
         size_t bytes = trii_tensor_bytes(entry.tensor);
         void *plain = trii_alloc(1, bytes, "values of a module");
 
-        st = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
-        if (st == TRI_OK)
-            st = tri_broadcast(group, plain, bytes, TRI_DTYPE_U8, root, NULL);
-        if (st == TRI_OK && tri_group_rank(group) != root)
-            st = tri_copy_in(entry.tensor, plain, bytes);
-        if (st < 0)
-            st = TRII_FAIL_CTX(st, "%s from rank %d", entry.name, root);
+        status = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
+        if (status == TRI_OK)
+            status = tri_broadcast(group, plain, bytes, TRI_DTYPE_U8, root, NULL);
+        if (status == TRI_OK && tri_group_rank(group) != root)
+            status = tri_copy_in(entry.tensor, plain, bytes);
+        if (status != TRI_OK)
+            status = TRII_FAIL_CTX(status, "%s from rank %d", entry.name, root);
         trii_free(plain);
     }
-    return st;
+    return status;
 }
 
 tri_status trii_replica_send(tri_module *net, tri_group *group, int root)
 {
     tri_work *batch = trii_batch_set(NULL);
-    tri_status st = send_state(net, group, root);
+    tri_status status = send_state(net, group, root);
 
     trii_batch_set(batch);
-    return st;
+    return status;
 }
 
-/* --- without DDP ------------------------------------------------------------------------------ */
+/* --- without DDP ---------------------------------------------------------- */
 
 /* What pends in the module has run. */
 static tri_status prepare(tri_module *module)
 {
-    tri_status st = tri_module_status(module);
+    tri_status status = tri_module_status(module);
     trii_step *step;
 
-    if (st == TRI_OK)
-        st = trii_module_flatten(module);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK)
+        status = trii_module_flatten(module);
+    if (status != TRI_OK)
+        return status;
     step = trii_step_current();
     return step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
 }
 
 static tri_status compare_and_send(tri_module *module, tri_group *group, int root)
 {
-    tri_status st =
+    tri_status status =
         compare(&(comparison){.net = module, .group = group, .root = root, .buffers = true});
 
-    if (st == TRI_OK)
-        st = trii_replica_send(module, group, root);
-    return st == TRI_OK || st == TRI_ERR_MISMATCH ? st : trii_ddp_tell(group, st);
+    if (status == TRI_OK)
+        status = trii_replica_send(module, group, root);
+    return status == TRI_OK || status == TRI_ERR_MISMATCH ? status : trii_ddp_tell(group, status);
 }
 
 /* The peers are where modules are compared; without memory this rank cannot go there. */
-static tri_status say_failed(tri_group *group, tri_status st)
+static tri_status say_failed(tri_group *group, tri_status status)
 {
     char line[TRII_ERR_BYTES];
 
-    if (st == TRI_ERR_NO_MEMORY)
-        return trii_ddp_tell(group, st);
+    if (status == TRI_ERR_NO_MEMORY)
+        return trii_ddp_tell(group, status);
     snprintf(line, sizeof(line), "%s", tri_last_error());
     trii_replica_failed(group, line);
     trii_err_set("%s", line);
-    return st;
+    return status;
 }
 
 tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
 {
-    tri_status st = trii_need(module, "module_broadcast", "module");
+    tri_status status = trii_need(module, "module_broadcast", "module");
 
-    if (st == TRI_OK && group == NULL && !tri_is_initialized())
-        st = tri_init(NULL);
-    if (st == TRI_OK && (root < 0 || root >= tri_group_size(group)))
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "module_broadcast: root %d is out of range (group of %d)", root,
-                       tri_group_size(group));
-    if (st < 0)
-        return st;
+    if (status == TRI_OK && group == NULL && !tri_is_initialized())
+        status = tri_init(NULL);
+    if (status == TRI_OK && (root < 0 || root >= tri_group_size(group)))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "module_broadcast: root %d is out of range (group of %d)", root,
+                           tri_group_size(group));
+    if (status != TRI_OK)
+        return status;
     group = group != NULL ? group : trii_group_get_world();
-    st = prepare(module);
+    status = prepare(module);
     if (tri_group_size(group) > 1)
-        st = st == TRI_OK ? compare_and_send(module, group, root) : say_failed(group, st);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "module_broadcast");
+        status =
+            status == TRI_OK ? compare_and_send(module, group, root) : say_failed(group, status);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "module_broadcast");
 }
 
-TRII_NOINLINE tri_status trii_ddp_tell(tri_group *group, tri_status st)
+TRII_NOINLINE tri_status trii_ddp_tell(tri_group *group, tri_status status)
 {
     char line[TRII_ERR_BYTES];
 
     if (group == NULL || tri_group_size(group) == 1)
-        return st;
+        return status;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     tri_group_abort(group, line);
     trii_err_set("%s", line);
-    return st;
+    return status;
 }

@@ -1,13 +1,13 @@
 /*
- * lane_order.c - a plan over several devices: each has a lane, and the groups one order over all
- * lanes, in which everything comes behind what it reads.
+ * queue_order.c - a plan over several devices: each has a queue, and the groups have one order over
+ * all queues, in which everything comes after what it reads.
  *
- * The order is that of a simulated run: a lane that is free takes what has its operands, a group of
- * the backward pass before one of the forward pass, of the backward pass what another lane waits
- * for before what stays here (gradients of parameters), and else what was recorded first. So stages
- * of a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun as
- * long as a lane still keeps more of them than there are lanes behind it, and one: what they made
- * has to be kept for the backward pass.
+ * The order is that of a simulated run: a queue that is free takes what has its operands, a group
+ * of the backward pass before one of the forward pass, of the backward pass what another queue
+ * waits for before what stays here (gradients of parameters), and else what was recorded first. So
+ * stages of a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun
+ * as long as a queue still keeps more of them than there are queues behind it, and one: what they
+ * made has to be kept for the backward pass.
  *
  * A change of layout goes right before the first group that reads it: what all micro-batches wait
  * for, such as weights for the backward pass, must not hold up the first of them until the last is
@@ -20,38 +20,37 @@
 #include "plan/schedule.h"
 #include "tensor/device_list.h"
 
-/* What a lane takes next, as long as nothing that matters for it has changed. */
-typedef struct lane_choice {
+/* What a queue takes next, as long as nothing that matters for it has changed. */
+typedef struct queue_choice {
     bool known;
     int32_t place; /* in `waiting`; -1 = nothing */
     double start;
-} lane_choice;
+} queue_choice;
 
-typedef struct lane_order {
+typedef struct queue_order {
     trii_schedule *s;
-    int n_lanes;
+    int n_queues;
     int32_t *missing;    /* [group] edges from groups without a place */
     int32_t *first_next; /* [group + 1] where its edges begin in `next` */
     int32_t *next;
-    int32_t *writer;      /* [value] of an input: the group that overwrites its tensor; -1 */
-    int32_t *part;        /* [group] its part of the forward pass: a group of it; -1 = none */
-    double *ready;        /* [group] when its operands are there */
-    bool *put_off;        /* [group] a change of layout that its first reader takes along */
-    bool *first;          /* [group] it comes behind nothing */
-    bool *awaited;        /* [group] by another lane, or by what is */
-    int8_t *rank;         /* [group] rank_of it */
-    lane_choice *next_of; /* [lane] */
-    int32_t *open;        /* [part, lane] reads to come of what the part made there */
-    bool *begun;          /* [part, lane] */
-    int32_t *waiting;     /* [lane, ..] groups whose operands have a place */
-    int32_t *n_waiting;   /* [lane] */
-    int32_t *alive;       /* [lane] parts that are begun and still read */
-    double *time;         /* [lane] */
-    int32_t placed;       /* groups */
-} lane_order;
+    int32_t *writer;       /* [value] of an input: the group that overwrites its tensor; -1 */
+    int32_t *part;         /* [group] its part of the forward pass: a group of it; -1 = none */
+    double *ready;         /* [group] when its operands are there */
+    bool *put_off;         /* [group] a change of layout that its first reader takes along */
+    bool *first;           /* [group] it comes behind nothing */
+    bool *awaited;         /* [group] by another queue, or by what is */
+    int8_t *rank;          /* [group] rank_of it */
+    queue_choice *next_of; /* [queue] */
+    int32_t *open;         /* [part, queue] reads to come of what the part made there */
+    bool *begun;           /* [part, queue] */
+    int32_t *waiting;      /* [queue, ..] groups whose operands have a place */
+    int32_t *n_waiting;    /* [queue] */
+    int32_t *alive;        /* [queue] parts that are begun and still read */
+    double *time;          /* [queue] */
+    int32_t placed;        /* groups */
+} queue_order;
 
-/* --- lanes -------------------------------------------------------------------------------------
- */
+/* --- queues --------------------------------------------------------------- */
 
 static tri_device device_of(const trii_ir *ir, const trii_group *group)
 {
@@ -59,47 +58,46 @@ static tri_device device_of(const trii_ir *ir, const trii_group *group)
         .type.device;
 }
 
-static int32_t lane_of(trii_plan *plan, tri_device device)
+static int32_t queue_of(trii_plan *plan, tri_device device)
 {
-    for (int32_t l = 0; l < plan->n_lanes; l++) {
-        if (plan->lanes[l].device == device)
+    for (int32_t l = 0; l < plan->n_queues; l++) {
+        if (plan->queues[l].device == device)
             return l;
     }
-    if (plan->n_lanes == TRII_PLAN_LANES)
+    if (plan->n_queues == TRII_PLAN_QUEUES)
         return -1;
-    plan->lanes[plan->n_lanes].device = device;
-    plan->lanes[plan->n_lanes].ops = trii_device_kinds[trii_device_kind_of(device)]->ops;
-    return plan->n_lanes++;
+    plan->queues[plan->n_queues].device = device;
+    plan->queues[plan->n_queues].ops = trii_device_kinds[trii_device_kind_of(device)]->ops;
+    return plan->n_queues++;
 }
 
-tri_status trii_lanes_find(trii_schedule *s)
+tri_status trii_queues_find(trii_schedule *s)
 {
     trii_plan *plan = s->plan;
 
-    if (TRII_NEW(&plan->pool, TRII_PLAN_LANES, plan->lanes) == NULL)
+    if (TRII_NEW(&plan->pool, TRII_PLAN_QUEUES, plan->queues) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         const trii_group *group = s->ir->groups[g];
 
-        s->group_lane[g] = 0; /* who runs the plan communicates */
+        s->group_queue[g] = 0; /* who runs the plan communicates */
         if (group->kind != TRII_GROUP_HOST)
-            s->group_lane[g] = lane_of(plan, device_of(s->ir, group));
-        if (s->group_lane[g] < 0)
+            s->group_queue[g] = queue_of(plan, device_of(s->ir, group));
+        if (s->group_queue[g] < 0)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "plan: one run on more than %d devices",
-                             TRII_PLAN_LANES);
+                             TRII_PLAN_QUEUES);
     }
-    for (int32_t g = 0; plan->n_lanes == 0 && g < s->ir->n_groups; g++)
-        (void)lane_of(plan, device_of(s->ir, s->ir->groups[g]));
-    if (plan->n_lanes == 0)
-        (void)lane_of(plan, TRI_CPU(0));
+    for (int32_t g = 0; plan->n_queues == 0 && g < s->ir->n_groups; g++)
+        (void)queue_of(plan, device_of(s->ir, s->ir->groups[g]));
+    if (plan->n_queues == 0)
+        (void)queue_of(plan, TRI_CPU(0));
     return TRI_OK;
 }
 
-/* --- edges -------------------------------------------------------------------------------------
- */
+/* --- edges ---------------------------------------------------------------- */
 
 /* NULL: a reorder. */
-static const trii_node *node_of(const lane_order *o, int32_t g)
+static const trii_node *node_of(const queue_order *o, int32_t g)
 {
     const trii_group *group = o->s->ir->groups[g];
     const trii_node *nodes = &o->s->step->nodes[o->s->segment->first_node];
@@ -107,14 +105,14 @@ static const trii_node *node_of(const lane_order *o, int32_t g)
     return group->n_nodes > 0 ? &nodes[o->s->ir->nodes[group->nodes[0]].source] : NULL;
 }
 
-static bool is_backward(const lane_order *o, int32_t g)
+static bool is_backward(const queue_order *o, int32_t g)
 {
     const trii_node *node = node_of(o, g);
 
     return node != NULL && node->backward;
 }
 
-static void find_writers(lane_order *o)
+static void find_writers(queue_order *o)
 {
     const trii_ir *ir = o->s->ir;
 
@@ -131,7 +129,7 @@ static void find_writers(lane_order *o)
 }
 
 /* Each edge once or more: with `fill` into the lists, else into their lengths. */
-static void edge(lane_order *o, int32_t from, int32_t to, bool fill)
+static void edge(queue_order *o, int32_t from, int32_t to, bool fill)
 {
     if (fill)
         o->next[o->first_next[from]++] = to;
@@ -141,7 +139,7 @@ static void edge(lane_order *o, int32_t from, int32_t to, bool fill)
 }
 
 /* Behind what it comes after; within its group in record order. */
-static void host_edges(lane_order *o, int32_t g, bool fill)
+static void host_edges(queue_order *o, int32_t g, bool fill)
 {
     const trii_schedule *s = o->s;
     const trii_ir_node *node = &s->ir->nodes[s->ir->groups[g]->nodes[0]];
@@ -157,9 +155,9 @@ static void host_edges(lane_order *o, int32_t g, bool fill)
     }
 }
 
-/* Who reads what peers have sent waits for it, and so does the first lane: behind the start of all
+/* Who reads what peers have sent waits for it, and so does the first queue: behind the start of all
  * that was recorded before, for which those peers may be waiting. */
-static void wait_edges(lane_order *o, int32_t g, bool fill)
+static void wait_edges(queue_order *o, int32_t g, bool fill)
 {
     const trii_schedule *s = o->s;
     const trii_group *group = s->ir->groups[g];
@@ -174,7 +172,7 @@ static void wait_edges(lane_order *o, int32_t g, bool fill)
         edge(o, s->host_group[h], g, fill);
 }
 
-static void all_edges(lane_order *o, bool fill)
+static void all_edges(queue_order *o, bool fill)
 {
     const trii_schedule *s = o->s;
 
@@ -196,7 +194,7 @@ static void all_edges(lane_order *o, bool fill)
     }
 }
 
-static tri_status make_edges(lane_order *o)
+static tri_status make_edges(queue_order *o)
 {
     int32_t n = o->s->ir->n_groups;
 
@@ -214,20 +212,19 @@ static tri_status make_edges(lane_order *o)
 }
 
 /* From the back: edges lead to later groups. */
-static void find_awaited(lane_order *o)
+static void find_awaited(queue_order *o)
 {
-    const int32_t *lane = o->s->group_lane;
+    const int32_t *queue = o->s->group_queue;
 
     for (int32_t g = o->s->ir->n_groups - 1; g >= 0; g--) {
         for (int32_t e = o->first_next[g]; e < o->first_next[g + 1] && !o->awaited[g]; e++)
-            o->awaited[g] = lane[o->next[e]] != lane[g] || o->awaited[o->next[e]];
+            o->awaited[g] = queue[o->next[e]] != queue[g] || o->awaited[o->next[e]];
     }
 }
 
-/* --- parts of the forward pass -----------------------------------------------------------------
- */
+/* --- parts of the forward pass -------------------------------------------- */
 
-static int32_t part_root(const lane_order *o, int32_t g)
+static int32_t part_root(const queue_order *o, int32_t g)
 {
     while (o->part[g] != g)
         g = o->part[g];
@@ -236,14 +233,14 @@ static int32_t part_root(const lane_order *o, int32_t g)
 
 /* The group in whose part the value was made; -1 = in none. Scalars and vectors (losses, running
  * statistics) connect nothing. */
-static int32_t made_in(const lane_order *o, int32_t value)
+static int32_t made_in(const queue_order *o, int32_t value)
 {
     int32_t from = o->s->ir->values[value].group;
 
     return from >= 0 && o->part[from] >= 0 && o->s->ir->values[value].type.ndim > 1 ? from : -1;
 }
 
-static void find_parts(lane_order *o)
+static void find_parts(queue_order *o)
 {
     const trii_schedule *s = o->s;
 
@@ -271,43 +268,42 @@ static void find_parts(lane_order *o)
             int32_t from = made_in(o, group->in[i]);
 
             if (from >= 0)
-                o->open[o->part[from] * o->n_lanes + s->group_lane[from]]++;
+                o->open[o->part[from] * o->n_queues + s->group_queue[from]]++;
         }
     }
 }
 
-static void count_parts(lane_order *o, int32_t g)
+static void count_parts(queue_order *o, int32_t g)
 {
     const trii_schedule *s = o->s;
     const trii_group *group = s->ir->groups[g];
-    int32_t lane = s->group_lane[g];
+    int32_t queue = s->group_queue[g];
 
-    if (o->part[g] >= 0 && !o->begun[o->part[g] * o->n_lanes + lane]) {
-        o->begun[o->part[g] * o->n_lanes + lane] = true;
-        o->alive[lane] += o->open[o->part[g] * o->n_lanes + lane] > 0;
+    if (o->part[g] >= 0 && !o->begun[o->part[g] * o->n_queues + queue]) {
+        o->begun[o->part[g] * o->n_queues + queue] = true;
+        o->alive[queue] += o->open[o->part[g] * o->n_queues + queue] > 0;
     }
     for (int32_t i = 0; i < group->n_in; i++) {
         int32_t from = made_in(o, group->in[i]);
 
-        if (from >= 0 && --o->open[o->part[from] * o->n_lanes + s->group_lane[from]] == 0) {
-            o->alive[s->group_lane[from]]--;
-            o->next_of[s->group_lane[from]].known = false;
+        if (from >= 0 && --o->open[o->part[from] * o->n_queues + s->group_queue[from]] == 0) {
+            o->alive[s->group_queue[from]]--;
+            o->next_of[s->group_queue[from]].known = false;
         }
     }
 }
 
-static bool may_begin(const lane_order *o, int32_t g)
+static bool may_begin(const queue_order *o, int32_t g)
 {
-    int32_t lane = o->s->group_lane[g];
+    int32_t queue = o->s->group_queue[g];
 
-    return o->part[g] < 0 || o->begun[o->part[g] * o->n_lanes + lane] ||
-           o->alive[lane] <= o->n_lanes - lane;
+    return o->part[g] < 0 || o->begun[o->part[g] * o->n_queues + queue] ||
+           o->alive[queue] <= o->n_queues - queue;
 }
 
-/* --- the simulated run -------------------------------------------------------------------------
- */
+/* --- the simulated run ---------------------------------------------------- */
 
-static double cost_of(const lane_order *o, int32_t g)
+static double cost_of(const queue_order *o, int32_t g)
 {
     const trii_ir *ir = o->s->ir;
     const trii_group *group = ir->groups[g];
@@ -328,7 +324,7 @@ static double cost_of(const lane_order *o, int32_t g)
 
 /* 0 host operations; backward: 1 what others wait for, 2 the rest; 3 forward; 4 what is computed
  * again for backward: it has its operands long before it is wanted. */
-static int8_t rank_of(const lane_order *o, int32_t g)
+static int8_t rank_of(const queue_order *o, int32_t g)
 {
     if (o->s->ir->groups[g]->kind == TRII_GROUP_HOST)
         return 0;
@@ -339,16 +335,16 @@ static int8_t rank_of(const lane_order *o, int32_t g)
     return o->awaited[g] ? 1 : 2;
 }
 
-/* What the lane takes next: its place in `waiting`, -1 = nothing; and when. */
-static int32_t choose(const lane_order *o, int32_t lane, bool begin_any, double *start_out)
+/* What the queue takes next: its place in `waiting`, -1 = nothing; and when. */
+static int32_t choose(const queue_order *o, int32_t queue, bool begin_any, double *start_out)
 {
-    const int32_t *waiting = o->waiting + (size_t)lane * (size_t)o->s->ir->n_groups;
+    const int32_t *waiting = o->waiting + (size_t)queue * (size_t)o->s->ir->n_groups;
     int32_t best = -1;
     int best_rank = 0;
 
-    for (int32_t k = 0; k < o->n_waiting[lane]; k++) {
+    for (int32_t k = 0; k < o->n_waiting[queue]; k++) {
         int32_t g = waiting[k];
-        double start = fmax(o->time[lane], o->ready[g]);
+        double start = fmax(o->time[queue], o->ready[g]);
         int rank = o->rank[g];
 
         if (best >= 0 && (start > *start_out ||
@@ -365,26 +361,26 @@ static int32_t choose(const lane_order *o, int32_t lane, bool begin_any, double 
 }
 
 /* The same, but nothing is begun that may not: looked for anew only where it may be another. */
-static int32_t choose_known(lane_order *o, int32_t lane, double *start_out)
+static int32_t choose_known(queue_order *o, int32_t queue, double *start_out)
 {
-    lane_choice *c = &o->next_of[lane];
+    queue_choice *c = &o->next_of[queue];
 
     if (!c->known)
-        c->place = choose(o, lane, false, &c->start);
+        c->place = choose(o, queue, false, &c->start);
     c->known = true;
     *start_out = c->start;
     return c->place;
 }
 
-static void push(lane_order *o, int32_t g)
+static void push(queue_order *o, int32_t g)
 {
-    int32_t lane = o->s->group_lane[g];
+    int32_t queue = o->s->group_queue[g];
 
-    o->next_of[lane].known = false;
-    o->waiting[(size_t)lane * (size_t)o->s->ir->n_groups + (size_t)o->n_waiting[lane]++] = g;
+    o->next_of[queue].known = false;
+    o->waiting[(size_t)queue * (size_t)o->s->ir->n_groups + (size_t)o->n_waiting[queue]++] = g;
 }
 
-static bool reads(const lane_order *o, int32_t g, int32_t from)
+static bool reads(const queue_order *o, int32_t g, int32_t from)
 {
     const trii_group *group = o->s->ir->groups[g];
     bool found = false;
@@ -394,8 +390,8 @@ static bool reads(const lane_order *o, int32_t g, int32_t from)
     return found;
 }
 
-/* Others may wait for it on their lanes, or nobody at all. */
-static bool may_put_off(const lane_order *o, int32_t g)
+/* Others may wait for it on their queues, or nobody at all. */
+static bool may_put_off(const queue_order *o, int32_t g)
 {
     const trii_schedule *s = o->s;
     bool here = s->ir->groups[g]->kind == TRII_GROUP_REORDER, any = false;
@@ -405,14 +401,14 @@ static bool may_put_off(const lane_order *o, int32_t g)
 
         any = any || reader;
         here = s->ir->groups[o->next[e]]->kind != TRII_GROUP_HOST &&
-               (!reader || s->group_lane[o->next[e]] == s->group_lane[g]);
+               (!reader || s->group_queue[o->next[e]] == s->group_queue[g]);
     }
     return here && any;
 }
 
 /* All that it comes behind has a place. Who reads what is put off need not wait for it; who
  * overwrites its operand does. */
-static void may_go(lane_order *o, int32_t g)
+static void may_go(queue_order *o, int32_t g)
 {
     o->put_off[g] = may_put_off(o, g);
     if (!o->put_off[g]) {
@@ -430,15 +426,15 @@ static void may_go(lane_order *o, int32_t g)
     }
 }
 
-/* Behind what it reads and was put off, on its lane. */
-static void place(lane_order *o, int32_t g)
+/* Behind what it reads and was put off, on its queue. */
+static void place(queue_order *o, int32_t g)
 {
     const trii_group *group = o->s->ir->groups[g];
-    int32_t lane = o->s->group_lane[g];
+    int32_t queue = o->s->group_queue[g];
     bool was_put_off = o->put_off[g];
 
     o->put_off[g] = false;
-    o->next_of[lane].known = false;
+    o->next_of[queue].known = false;
     for (int32_t i = 0; i < group->n_in; i++) {
         int32_t from = o->s->ir->values[group->in[i]].group;
 
@@ -448,30 +444,30 @@ static void place(lane_order *o, int32_t g)
     trii_order_group(o->s, g);
     o->placed++;
     count_parts(o, g);
-    o->time[lane] = fmax(o->time[lane], o->ready[g]) + cost_of(o, g);
+    o->time[queue] = fmax(o->time[queue], o->ready[g]) + cost_of(o, g);
     for (int32_t e = o->first_next[g]; e < o->first_next[g + 1]; e++) {
         int32_t next = o->next[e];
 
         if (was_put_off && reads(o, next, g))
             continue;
-        o->ready[next] = fmax(o->ready[next], o->time[lane]);
+        o->ready[next] = fmax(o->ready[next], o->time[queue]);
         if (--o->missing[next] == 0)
             may_go(o, next);
     }
 }
 
-static void take(lane_order *o, int32_t lane, int32_t k, double start)
+static void take(queue_order *o, int32_t queue, int32_t k, double start)
 {
-    int32_t *waiting = o->waiting + (size_t)lane * (size_t)o->s->ir->n_groups;
+    int32_t *waiting = o->waiting + (size_t)queue * (size_t)o->s->ir->n_groups;
     int32_t g = waiting[k];
 
-    waiting[k] = waiting[--o->n_waiting[lane]];
-    o->time[lane] = start;
+    waiting[k] = waiting[--o->n_waiting[queue]];
+    o->time[queue] = start;
     place(o, g);
 }
 
 /* Its reader may wait for who overwrites its operand. */
-static bool place_first_put_off(lane_order *o)
+static bool place_first_put_off(queue_order *o)
 {
     for (int32_t g = 0; g < o->s->ir->n_groups; g++) {
         if (o->put_off[g]) {
@@ -482,10 +478,10 @@ static bool place_first_put_off(lane_order *o)
     return false;
 }
 
-static tri_status allocate(lane_order *o)
+static tri_status allocate(queue_order *o)
 {
     trii_pool *pool = o->s->ir->pool;
-    size_t n = (size_t)o->s->ir->n_groups, lanes = (size_t)o->n_lanes;
+    size_t n = (size_t)o->s->ir->n_groups, queues = (size_t)o->n_queues;
     bool ok = TRII_NEW(pool, n, o->missing) != NULL;
 
     ok = ok && TRII_NEW(pool, n + 1, o->first_next) != NULL;
@@ -496,19 +492,19 @@ static tri_status allocate(lane_order *o)
     ok = ok && TRII_NEW(pool, n, o->first) != NULL;
     ok = ok && TRII_NEW(pool, n, o->awaited) != NULL;
     ok = ok && TRII_NEW(pool, n, o->rank) != NULL;
-    ok = ok && TRII_NEW(pool, lanes, o->next_of) != NULL;
-    ok = ok && TRII_NEW(pool, n * lanes, o->open) != NULL;
-    ok = ok && TRII_NEW(pool, n * lanes, o->begun) != NULL;
-    ok = ok && TRII_NEW(pool, n * lanes, o->waiting) != NULL;
-    ok = ok && TRII_NEW(pool, lanes, o->n_waiting) != NULL;
-    ok = ok && TRII_NEW(pool, lanes, o->alive) != NULL;
-    ok = ok && TRII_NEW(pool, lanes, o->time) != NULL;
+    ok = ok && TRII_NEW(pool, queues, o->next_of) != NULL;
+    ok = ok && TRII_NEW(pool, n * queues, o->open) != NULL;
+    ok = ok && TRII_NEW(pool, n * queues, o->begun) != NULL;
+    ok = ok && TRII_NEW(pool, n * queues, o->waiting) != NULL;
+    ok = ok && TRII_NEW(pool, queues, o->n_waiting) != NULL;
+    ok = ok && TRII_NEW(pool, queues, o->alive) != NULL;
+    ok = ok && TRII_NEW(pool, queues, o->time) != NULL;
     return ok ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-tri_status trii_lanes_order(trii_schedule *s)
+tri_status trii_queues_order(trii_schedule *s)
 {
-    lane_order o = {.s = s, .n_lanes = s->plan->n_lanes};
+    queue_order o = {.s = s, .n_queues = s->plan->n_queues};
     tri_status status = allocate(&o);
 
     if (status != TRI_OK)
@@ -528,23 +524,23 @@ tri_status trii_lanes_order(trii_schedule *s)
             may_go(&o, g);
     }
     while (o.placed < s->ir->n_groups) {
-        int32_t lane = -1, chosen = -1;
+        int32_t queue = -1, chosen = -1;
         double start = 0;
 
-        for (int pass = 0; pass < 2 && lane < 0; pass++) {
-            for (int32_t l = 0; l < o.n_lanes; l++) {
+        for (int pass = 0; pass < 2 && queue < 0; pass++) {
+            for (int32_t l = 0; l < o.n_queues; l++) {
                 double at = 0;
                 int32_t k = pass == 0 ? choose_known(&o, l, &at) : choose(&o, l, true, &at);
 
-                if (k < 0 || (lane >= 0 && at >= start))
+                if (k < 0 || (queue >= 0 && at >= start))
                     continue;
-                lane = l;
+                queue = l;
                 chosen = k;
                 start = at;
             }
         }
-        if (lane >= 0)
-            take(&o, lane, chosen, start);
+        if (queue >= 0)
+            take(&o, queue, chosen, start);
         else if (!place_first_put_off(&o))
             return TRII_FAIL(TRI_ERR_INTERNAL, "plan: groups that wait for each other");
     }

@@ -1,9 +1,9 @@
 /*
- * tcp_server_inside.h - what the two halves of the TCP store's server share: connections
+ * tcp_server_internal.h - what the two halves of the TCP store's server share: connections
  * (tcp_server.c) and what clients ask for over them (tcp_requests.c).
  */
-#ifndef TRII_TCP_SERVER_INSIDE_H
-#define TRII_TCP_SERVER_INSIDE_H
+#ifndef TRII_TCP_SERVER_INTERNAL_H
+#define TRII_TCP_SERVER_INTERNAL_H
 
 #include "os/thread.h"
 #include "os/unforked.h"

@@ -1,6 +1,6 @@
 /*
- * attach.c - what a synchronised tri_backward records beside the gradients: the header, whose
- * result weighs them, and one sum per bucket.
+ * backward_hook.c - what a synchronised tri_backward records beside the gradients: the header,
+ * whose result is their weight, and one sum per bucket.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "parallel/ddp/ddp.h"
 #include "tensor/device_memory.h"
 
-/* --- the header ----------------------------------------------------------------------------- */
+/* --- the header ----------------------------------------------------------- */
 
 /* Records the header; weights[i] is its result as types[i]. */
 static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use use,
@@ -19,14 +19,14 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
                                 trii_vid *weights)
 {
     trii_vid in[3], out[3];
-    trii_travel *t;
-    tri_status st = trii_travel_take(ddp, &ddp->headers, step, &t);
+    trii_ddp_coll *t;
+    tri_status status = trii_ddp_coll_take(ddp, &ddp->headers, step, &t);
 
-    for (int i = 0; i < n && st == TRI_OK; i++)
-        st = trii_resolve(step, ddp->unit[types[i] == TRI_DTYPE_F64], &in[i]);
-    if (st < 0)
-        return st;
-    trii_travel_is_header(t);
+    for (int i = 0; i < n && status == TRI_OK; i++)
+        status = trii_resolve(step, ddp->unit[types[i] == TRI_DTYPE_F64], &in[i]);
+    if (status != TRI_OK)
+        return status;
+    trii_ddp_coll_is_header(t);
     t->joined = ddp->joined;
     t->throws = ddp->joined && ddp->throws;
     t->count = ddp->local_count + (t->joined ? 0 : under->count);
@@ -41,9 +41,9 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
         t->out_bytes[i] = tri_dtype_size(types[i]);
     if (t->valued)
         in[n] = under->divisor;
-    st = trii_record_host_like(step, &t->op, in, n + t->valued, out);
-    if (st < 0)
-        return st;
+    status = trii_record_host_like(step, &t->op, in, n + t->valued, out);
+    if (status != TRI_OK)
+        return status;
     memcpy(weights, out, (size_t)n * sizeof(*out));
     t->weight = ddp->last_weight = out[0];
     ddp->last_generation = step->generation;
@@ -71,15 +71,16 @@ static tri_status weigh(trii_ddp *ddp, trii_step *step, const tri_tensor *param,
 {
     int wide = param->dtype == TRI_DTYPE_F64;
     trii_vid *there = &ddp->weight_there[wide], factors[2] = {*grad_io, TRII_NO_VALUE};
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (param->device != ddp->weight_device)
         ddp->weight_there[0] = ddp->weight_there[1] = TRII_NO_VALUE;
     ddp->weight_device = param->device;
     if (*there == TRII_NO_VALUE)
-        st = trii_record_to(step, ddp->weight[wide], param->device, there);
+        status = trii_record_to(step, ddp->weight[wide], param->device, there);
     factors[1] = *there;
-    return st == TRI_OK ? trii_record_values(step, &trii_op_mul, factors, 2, NULL, grad_io) : st;
+    return status == TRI_OK ? trii_record_values(step, &trii_op_mul, factors, 2, NULL, grad_io)
+                            : status;
 }
 
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
@@ -88,26 +89,26 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
     trii_ddp *ddp = (trii_ddp *)hook;
     trii_header_use use = ddp->no_sync > 0 ? TRII_HEADER_WEIGH : TRII_HEADER_AVERAGE;
     bool cleared;
-    tri_status st;
+    tri_status status;
 
     ddp->header = NULL;
     ddp->seeded = false;
     forget_weight(ddp);
-    st = trii_ddp_remember(ddp, step);
-    if (st < 0)
-        return st;
+    status = trii_ddp_remember(ddp, step);
+    if (status != TRI_OK)
+        return status;
     cleared = trii_ddp_forget_if_cleared(ddp);
     if ((ddp->no_sync > 0 && !under->crosses_ranks) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
     if (cleared || ddp->weighed) {
-        st = record_header(ddp, step, use, under, &dtype, 1, seed_out);
+        status = record_header(ddp, step, use, under, &dtype, 1, seed_out);
     } else {
-        st = record_weight(ddp, step, use, under);
-        *seed_out = st == TRI_OK ? ddp->weight[dtype == TRI_DTYPE_F64] : TRII_NO_VALUE;
+        status = record_weight(ddp, step, use, under);
+        *seed_out = status == TRI_OK ? ddp->weight[dtype == TRI_DTYPE_F64] : TRII_NO_VALUE;
     }
-    ddp->seeded = st == TRI_OK;
-    return st;
+    ddp->seeded = status == TRI_OK;
+    return status;
 }
 
 /* Whether the gradients of the backward that is being recorded come weighted. */
@@ -126,7 +127,7 @@ tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor
                : TRI_OK;
 }
 
-/* --- who is who ----------------------------------------------------------------------------- */
+/* --- who is who ----------------------------------------------------------- */
 
 /* Index of a parameter; `k` is its place in the backward, nearly always the same as last time. */
 static int index_of(trii_ddp *ddp, const tri_tensor *tensor, int k)
@@ -167,47 +168,48 @@ static void observe(trii_ddp *ddp, const trii_vid *grad_of)
     ddp->has_observed = true;
 }
 
-/* --- buckets -------------------------------------------------------------------------------- */
+/* --- buckets -------------------------------------------------------------- */
 
 /* The result of the bucket's collective, to where the parameter wants its gradient. */
 static tri_status take_result(const trii_ddp_param *param, trii_step *step, trii_vid result,
                               trii_vid *grad_out)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    if (param->place != NULL)
-        st = trii_bind(step, result, param->place);
-    return st == TRI_OK ? trii_record_to(step, result, param->tensor->device, grad_out) : st;
+    if (param->bucket_view != NULL)
+        status = trii_bind(step, result, param->bucket_view);
+    return status == TRI_OK ? trii_record_to(step, result, param->tensor->device, grad_out)
+                            : status;
 }
 
 static tri_status take_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
-                              trii_travel **list, trii_travel **travel_out)
+                              trii_ddp_coll **list, trii_ddp_coll **coll_out)
 {
     int index = bucket->wire->bucket.index;
-    trii_travel *t;
-    tri_status st = trii_travel_take(ddp, list, step, &t);
+    trii_ddp_coll *t;
+    tri_status status = trii_ddp_coll_take(ddp, list, step, &t);
 
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     t->bucket = bucket;
     t->header = ddp->header;
     t->last = index == ddp->averager.n_buckets - 1;
     t->n = 0;
     t->op.identity |= (uint64_t)(index + 1);
-    *travel_out = t;
+    *coll_out = t;
     return TRI_OK;
 }
 
 /* What record_bucket left comes back as averages. */
-static tri_status take_results(trii_ddp *ddp, trii_step *step, const trii_travel *t,
+static tri_status take_results(trii_ddp *ddp, trii_step *step, const trii_ddp_coll *t,
                                const trii_vid *out, trii_vid *grad_of)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < t->n && st == TRI_OK; i++)
+    for (int i = 0; i < t->n && status == TRI_OK; i++)
         if (t->item[i] >= 0)
-            st = take_result(&ddp->params[t->item[i]], step, out[i], &grad_of[t->item[i]]);
-    return st;
+            status = take_result(&ddp->params[t->item[i]], step, out[i], &grad_of[t->item[i]]);
+    return status;
 }
 
 static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket,
@@ -216,96 +218,96 @@ static tri_status record_bucket(trii_ddp *ddp, trii_step *step, trii_ddp_bucket 
     const tri_bucket *wire = &bucket->wire->bucket;
     trii_vid in[TRII_DDP_ITEMS + 1];
     trii_host_call call = {.in = in};
-    trii_travel *t;
-    tri_status st = take_bucket(ddp, step, bucket, &bucket->travels, &t);
+    trii_ddp_coll *t;
+    tri_status status = take_bucket(ddp, step, bucket, &bucket->colls, &t);
 
-    if (st < 0)
-        return st;
-    trii_travel_is_bucket(t);
+    if (status != TRI_OK)
+        return status;
+    trii_ddp_coll_is_bucket(t);
     bucket->recorded = t;
-    for (int i = 0; i < wire->n_parts && st == TRI_OK; i++) {
+    for (int i = 0; i < wire->n_parts && status == TRI_OK; i++) {
         const trii_ddp_param *param = &ddp->params[wire->parts[i].index];
         trii_vid grad = grad_of[wire->parts[i].index];
 
         if (grad == TRII_NO_VALUE)
             continue;
-        if (param->place != NULL)
-            st = trii_record_to(step, grad, TRI_CPU(0), &grad);
+        if (param->bucket_view != NULL)
+            status = trii_record_to(step, grad, TRI_CPU(0), &grad);
         t->item[t->n] = wire->parts[i].index;
         in[t->n++] = grad;
     }
     if (t->n == 0) { /* it has to be sent all the same */
         t->item[t->n] = -1;
-        st = trii_resolve(step, ddp->unit[0], &in[t->n++]);
+        status = trii_resolve(step, ddp->unit[0], &in[t->n++]);
     }
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     call.n_in = t->n;
     /* What it says of unused parameters comes with the last; hooks ask for the weight. */
     call.after = &ddp->header->weight;
     call.n_after = t->last || ddp->averager.hook != NULL;
-    st = trii_record_host(step, &t->op, &call, bucket->sent);
-    return st == TRI_OK && ddp->averager.each_ends
+    status = trii_record_host(step, &t->op, &call, bucket->sent);
+    return status == TRI_OK && ddp->averager.each_ends
                ? take_results(ddp, step, t, bucket->sent, grad_of)
-               : st;
+               : status;
 }
 
 /* Where buckets end together: the averages, once all are sent, of which `last` is the last. */
 static tri_status record_end(trii_ddp *ddp, trii_step *step, trii_ddp_bucket *bucket, trii_vid last,
                              trii_vid *grad_of)
 {
-    const trii_travel *start = bucket->recorded;
+    const trii_ddp_coll *start = bucket->recorded;
     trii_vid out[TRII_DDP_ITEMS + 1];
     trii_host_call call = {.in = bucket->sent, .n_in = start->n, .after = &last};
-    trii_travel *t;
-    tri_status st = take_bucket(ddp, step, bucket, &bucket->ends, &t);
+    trii_ddp_coll *t;
+    tri_status status = take_bucket(ddp, step, bucket, &bucket->ends, &t);
 
-    if (st < 0)
-        return st;
-    trii_travel_is_end(t);
+    if (status != TRI_OK)
+        return status;
+    trii_ddp_coll_is_end(t);
     t->n = start->n;
     memcpy(t->item, start->item, (size_t)t->n * sizeof(*t->item));
     call.n_after = !t->last;
-    st = trii_record_host(step, &t->op, &call, out);
-    return st == TRI_OK ? take_results(ddp, step, t, out, grad_of) : st;
+    status = trii_record_host(step, &t->op, &call, out);
+    return status == TRI_OK ? take_results(ddp, step, t, out, grad_of) : status;
 }
 
 static tri_status record_buckets(trii_ddp *ddp, trii_step *step, trii_vid *grad_of)
 {
     trii_ddp_bucket *end = ddp->buckets + ddp->averager.n_buckets;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (trii_ddp_bucket *b = ddp->buckets; b < end && st == TRI_OK; b++)
-        st = record_bucket(ddp, step, b, grad_of);
+    for (trii_ddp_bucket *b = ddp->buckets; b < end && status == TRI_OK; b++)
+        status = record_bucket(ddp, step, b, grad_of);
     if (ddp->averager.each_ends)
-        return st;
-    for (trii_ddp_bucket *b = ddp->buckets; b < end && st == TRI_OK; b++)
-        st = record_end(ddp, step, b, end[-1].sent[0], grad_of);
-    return st;
+        return status;
+    for (trii_ddp_bucket *b = ddp->buckets; b < end && status == TRI_OK; b++)
+        status = record_end(ddp, step, b, end[-1].sent[0], grad_of);
+    return status;
 }
 
 /* Gradients that earlier backward passes left and this loss does not reach go with the rest. */
 static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_of)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++) {
         tri_tensor *param = ddp->params[i].tensor;
 
         if (grad_of[i] != TRII_NO_VALUE || !trii_has_grad(param))
             continue;
-        st = trii_resolve(step, param->grad, &grad_of[i]);
-        if (st == TRI_OK)
-            st = trii_ddp_held(&ddp->hook, step, param, &grad_of[i]);
+        status = trii_resolve(step, param->grad, &grad_of[i]);
+        if (status == TRI_OK)
+            status = trii_ddp_held(&ddp->hook, step, param, &grad_of[i]);
     }
-    return st;
+    return status;
 }
 
 static tri_status refuse_unweighed(const char *why)
 {
     return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                      "ddp: gradients between tri_no_sync_begin and tri_no_sync_end went through "
-                     "statistics that ranks share (SyncBatchNorm) and are weighed already; %s "
+                     "statistics that ranks share (SyncBatchNorm) and are weighted already; %s "
                      "cannot be added to them: average these first, by a tri_backward of their "
                      "kind behind tri_no_sync_end",
                      why);
@@ -315,40 +317,40 @@ static tri_status refuse_unweighed(const char *why)
 static tri_status weigh_all(trii_ddp *ddp, trii_step *step, const trii_samples *under,
                             trii_vid *grad_of)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     forget_weight(ddp);
     if (ddp->weighed)
-        st = refuse_unweighed("a loss that reaches other models or tensors as well");
-    if (st == TRI_OK)
-        st = record_weight(ddp, step, TRII_HEADER_AVERAGE, under);
-    if (st == TRI_OK)
+        status = refuse_unweighed("a loss that reaches other models or tensors as well");
+    if (status == TRI_OK)
+        status = record_weight(ddp, step, TRII_HEADER_AVERAGE, under);
+    if (status == TRI_OK)
         ddp->header->even = under->crosses_ranks;
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
         if (grad_of[i] != TRII_NO_VALUE)
-            st = weigh(ddp, step, ddp->params[i].tensor, &grad_of[i]);
-    return st;
+            status = weigh(ddp, step, ddp->params[i].tensor, &grad_of[i]);
+    return status;
 }
 
 /* A backward without synchronisation whose gradients go through sums over ranks. */
 static tri_status add_up(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
                          const trii_samples *under)
 {
-    tri_status st;
+    tri_status status;
 
     if (is_seeded(ddp, step)) {
-        st = add_left_over(ddp, step, grad_of);
+        status = add_left_over(ddp, step, grad_of);
         ddp->local_count += under->count;
         ddp->local_fixed = 0;
         ddp->weighed = true;
-        return st;
+        return status;
     }
     if (ddp->weighed)
         return refuse_unweighed("a loss that reaches other models or tensors as well");
     forget_weight(ddp);
-    st = record_weight(ddp, step, TRII_HEADER_CHECK, under);
-    if (st < 0)
-        return st;
+    status = record_weight(ddp, step, TRII_HEADER_CHECK, under);
+    if (status != TRI_OK)
+        return status;
     ddp->header->even = true;
     return trii_ddp_count(ddp, step, under);
 }
@@ -357,12 +359,12 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
                               const trii_samples *under)
 {
     bool unused = false;
-    tri_status st = add_left_over(ddp, step, grad_of);
+    tri_status status = add_left_over(ddp, step, grad_of);
 
-    if (st == TRI_OK && !is_seeded(ddp, step))
-        st = weigh_all(ddp, step, under, grad_of);
-    if (st < 0)
-        return st;
+    if (status == TRI_OK && !is_seeded(ddp, step))
+        status = weigh_all(ddp, step, under, grad_of);
+    if (status != TRI_OK)
+        return status;
     for (int i = 0; i < ddp->n_params; i++) {
         ddp->params[i].used_here = grad_of[i] != TRII_NO_VALUE;
         unused = unused || !ddp->params[i].used_here;
@@ -372,11 +374,11 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
     ddp->header->vote_stop = ddp->vote_stop;
     ddp->vote_stop = false;
     ddp->unsettled = unused;
-    if (st == TRI_OK)
-        st = record_buckets(ddp, step, grad_of);
+    if (status == TRI_OK)
+        status = record_buckets(ddp, step, grad_of);
     ddp->local_count = ddp->local_fixed = 0;
     ddp->weighed = false;
-    return st;
+    return status;
 }
 
 /* What a backward without synchronisation, whose gradients are this rank's alone, leaves. */
@@ -386,16 +388,17 @@ static tri_status count(trii_ddp *ddp, trii_step *step, const trii_samples *unde
                         : trii_ddp_count(ddp, step, under);
 }
 
-tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                           trii_vid *grads, int n, const trii_samples *under)
+tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
+                                    tri_tensor *const *params, trii_vid *grads, int n,
+                                    const trii_samples *under)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
     trii_vid *grad_of = ddp->grad_of;
-    tri_status st;
+    tri_status status;
 
-    st = trii_ddp_remember(ddp, step);
-    if (st < 0)
-        return st;
+    status = trii_ddp_remember(ddp, step);
+    if (status != TRI_OK)
+        return status;
     if (!is_seeded(ddp, step)) /* else that was done when it began */
         (void)trii_ddp_forget_if_cleared(ddp);
     if (ddp->no_sync > 0 && !under->crosses_ranks)
@@ -420,36 +423,36 @@ tri_status trii_ddp_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *co
         grad_of[i] = grads[k];
     }
     if (ddp->no_sync > 0) {
-        st = add_up(ddp, step, grad_of, under);
+        status = add_up(ddp, step, grad_of, under);
     } else {
         if (!ddp->has_observed)
             observe(ddp, grad_of);
-        st = synchronise(ddp, step, grad_of, under);
+        status = synchronise(ddp, step, grad_of, under);
     }
     ddp->seeded = false; /* of this backward only: the next may have no seed of ours */
-    for (int k = 0; k < n && st == TRI_OK; k++) {
+    for (int k = 0; k < n && status == TRI_OK; k++) {
         int i = index_of(ddp, params[k], k);
 
         grads[k] = grad_of[i];
         grad_of[i] = TRII_NO_VALUE;
     }
     /* What is left was not reached by this loss: nobody else binds it. */
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++)
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
         if (grad_of[i] != TRII_NO_VALUE)
-            st = trii_grad_bind(step, grad_of[i], ddp->params[i].tensor);
-    return st;
+            status = trii_grad_bind(step, grad_of[i], ddp->params[i].tensor);
+    return status;
 }
 
-/* --- before the update ---------------------------------------------------------------------- */
+/* --- before the update ---------------------------------------------------- */
 
 /* The average that the plan did not copy, since nothing here made a gradient. */
 static tri_status fetch_average(const trii_ddp_param *param)
 {
     const tri_tensor *grad = param->tensor->grad;
 
-    return param->place == NULL
+    return param->bucket_view == NULL
                ? TRI_OK
-               : trii_memory_write(grad->device, grad->layout, trii_tensor_data(param->place),
+               : trii_memory_write(grad->device, grad->layout, trii_tensor_data(param->bucket_view),
                                    trii_tensor_data(grad), trii_tensor_bytes(grad));
 }
 
@@ -466,27 +469,27 @@ static TRII_NOINLINE void warn_of_drift(void)
              site.file != NULL ? site.file : "?", site.line);
 }
 
-tri_status trii_ddp_settle(trii_grad_hook *hook, trii_step *step)
+tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step)
 {
     trii_ddp *ddp = (trii_ddp *)hook;
-    tri_status st;
+    tri_status status;
 
     if (TRII_UNLIKELY(ddp->no_sync > 0 && ddp->size > 1))
         warn_of_drift();
     if (!ddp->unsettled)
         return TRI_OK;
-    st = trii_step_run(step);
+    status = trii_step_run(step);
     ddp->unsettled = false;
-    if (st < 0)
-        return st;
+    if (status != TRI_OK)
+        return status;
     /* Unused here: used elsewhere, the average lies in the bucket; unused everywhere, the
      * optimizer passes over it, as it does on all ranks. */
-    for (int i = 0; i < ddp->n_params && st == TRI_OK; i++) {
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++) {
         if (ddp->params[i].used_here)
             continue;
         if (ddp->map[i] != 0)
-            st = fetch_average(&ddp->params[i]);
+            status = fetch_average(&ddp->params[i]);
         trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
     }
-    return st;
+    return status;
 }

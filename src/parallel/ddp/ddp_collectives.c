@@ -1,6 +1,6 @@
 /*
- * travel.c - the collectives of a step: their life, and what their kinds have in common while they
- * run.
+ * ddp_collectives.c - the collectives of a step: creation and release, and what all kinds do alike
+ * while they run.
  */
 #include <string.h>
 
@@ -9,18 +9,18 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "group/join/world.h"
-#include "parallel/ddp/travel.h"
+#include "parallel/ddp/ddp_collectives.h"
 
 size_t trii_ddp_header_count(const trii_ddp *ddp)
 {
     return 3 + (size_t)TRII_JOINED_WORDS(ddp->size);
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
-void trii_travel_release(trii_host_op *op)
+void trii_ddp_coll_release(trii_host_op *op)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
 
     if (atomic_fetch_sub(&t->owners, 1) > 1)
         return;
@@ -28,7 +28,7 @@ void trii_travel_release(trii_host_op *op)
     trii_free(t);
 }
 
-static void drop_work(trii_travel *t)
+static void drop_work(trii_ddp_coll *t)
 {
     tri_work_destroy(t->work);
     tri_work_destroy(t->map_work);
@@ -36,20 +36,20 @@ static void drop_work(trii_travel *t)
     t->map_work = NULL;
 }
 
-tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
-                            trii_travel **travel_out)
+tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *step,
+                              trii_ddp_coll **coll_out)
 {
-    trii_travel *t = *list;
+    trii_ddp_coll *t = *list;
     uint64_t number = 0;
 
     /* Those of a step that ended without running them are free as well. */
     while (t != NULL && atomic_load(&t->owners) > 1 &&
-           (t->state != TRII_TRAVEL_FREE || t->generation != step->generation)) {
+           (t->state != TRII_DDP_COLL_FREE || t->generation != step->generation)) {
         t = t->next;
         number++;
     }
     if (t == NULL) {
-        trii_travel **end = list;
+        trii_ddp_coll **end = list;
 
         t = trii_alloc(1, sizeof(*t) + trii_ddp_header_count(ddp) * sizeof(double),
                        "ddp collective");
@@ -69,10 +69,10 @@ tri_status trii_travel_take(trii_ddp *ddp, trii_travel **list, trii_step *step,
         trii_host_op_give(step, &t->op);
     }
     drop_work(t);
-    t->state = TRII_TRAVEL_RECORDED;
+    t->state = TRII_DDP_COLL_RECORDED;
     t->site = trii_site_last();
     t->generation = step->generation;
-    *travel_out = t;
+    *coll_out = t;
     return TRI_OK;
 }
 
@@ -98,7 +98,7 @@ static tri_status orphan_wait(trii_host_op *op, int64_t for_ns)
 
 static void orphan_abort(trii_host_op *op, const char *why)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
 
     if (t->left != NULL)
         tri_group_abort(t->left, why);
@@ -111,86 +111,86 @@ static const trii_host_kind orphan_kind = {.name = "tri_ddp (a model that is gon
                                            .poll = orphan_poll,
                                            .wait = orphan_wait,
                                            .abort = orphan_abort,
-                                           .release = trii_travel_release};
+                                           .release = trii_ddp_coll_release};
 
-void trii_travels_free(trii_travel *list)
+void trii_ddp_colls_free(trii_ddp_coll *list)
 {
     while (list != NULL) {
-        trii_travel *next = list->next;
+        trii_ddp_coll *next = list->next;
 
         drop_work(list);
-        if (list->state != TRII_TRAVEL_FREE && list->op.kind->abort != NULL)
+        if (list->state != TRII_DDP_COLL_FREE && list->op.kind->abort != NULL)
             list->left = tri_group_ref(list->ddp->group);
         list->ddp = NULL;
         list->op.kind = &orphan_kind;
-        trii_travel_release(&list->op);
+        trii_ddp_coll_release(&list->op);
         list = next;
     }
 }
 
-void trii_travel_abort(trii_host_op *op, const char *why)
+void trii_ddp_coll_abort(trii_host_op *op, const char *why)
 {
-    trii_travel *t = (trii_travel *)op;
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
 
-    if (t->state != TRII_TRAVEL_FREE)
+    if (t->state != TRII_DDP_COLL_FREE)
         tri_group_abort(t->ddp->group, why);
 }
 
 /* Where ranks do not do the same, and so do not meet. */
-static tri_status explain(tri_status st, const char *line)
+static tri_status explain(tri_status status, const char *line)
 {
-    return TRII_FAIL(st, "%s%s", line,
-                     st == TRI_ERR_MISMATCH || st == TRI_ERR_GROUP_TIMEOUT
+    return TRII_FAIL(status, "%s%s", line,
+                     status == TRI_ERR_MISMATCH || status == TRI_ERR_GROUP_TIMEOUT
                          ? " (a model of tri_ddp communicates when it is made or verified, in each "
                            "forward in training mode and each backward: all ranks of its group do "
                            "these, or none)"
                          : "");
 }
 
-tri_status trii_ddp_called(tri_status st)
+tri_status trii_ddp_called(tri_status status)
 {
-    return st < 0 ? explain(st, tri_last_error()) : st;
+    return status != TRI_OK ? explain(status, tri_last_error()) : status;
 }
 
 /* Of a pass: whoever left without a failure has most likely had fewer batches. */
-static tri_status explain_pass(tri_status st, const char *line)
+static tri_status explain_pass(tri_status status, const char *line)
 {
-    if (st == TRI_ERR_PEER_LOST && strstr(line, " left the group") != NULL)
-        return TRII_FAIL(st,
+    if (status == TRI_ERR_PEER_LOST && strstr(line, " left the group") != NULL)
+        return TRII_FAIL(status,
                          "%s (a rank whose batches are used up before others' calls "
                          "tri_ddp_join behind its loop, as all do)",
                          line);
-    return explain(st, line);
+    return explain(status, line);
 }
 
-tri_status trii_ddp_passed(tri_status st)
+tri_status trii_ddp_passed(tri_status status)
 {
-    return st < 0 ? explain_pass(st, tri_last_error()) : st;
+    return status != TRI_OK ? explain_pass(status, tri_last_error()) : status;
 }
 
 /* The operation's failure as this thread's error, or its success. */
-static tri_status work_ended(tri_work **work_io, tri_status st)
+static tri_status work_ended(tri_work **work_io, tri_status status)
 {
-    if (st < 0)
-        st = explain_pass(st, tri_work_error(*work_io));
+    if (status != TRI_OK)
+        status = explain_pass(status, tri_work_error(*work_io));
     tri_work_destroy(*work_io);
     *work_io = NULL;
-    return st;
+    return status;
 }
 
-tri_status trii_travel_work(tri_work **work_io, int64_t for_ns)
+tri_status trii_ddp_coll_work(tri_work **work_io, int64_t for_ns)
 {
-    tri_status st;
+    tri_status status;
 
     if (*work_io == NULL)
         return TRI_OK;
-    st = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
-    return st == TRI_INPROGRESS ? st : work_ended(work_io, st);
+    status = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
+    return status == TRI_INPROGRESS ? status : work_ended(work_io, status);
 }
 
-tri_status trii_travel_compare(trii_host_op *op, const char *what, const char *where)
+tri_status trii_ddp_coll_compare(trii_host_op *op, const char *what, const char *where)
 {
-    const trii_travel *t = (trii_travel *)op;
+    const trii_ddp_coll *t = (trii_ddp_coll *)op;
     char text[64];
 
     (void)what;
@@ -203,7 +203,7 @@ tri_status trii_travel_compare(trii_host_op *op, const char *what, const char *w
     return trii_ddp_called(trii_group_compare_order(t->ddp->group, text, where));
 }
 
-void trii_travel_blame(const trii_travel *t)
+void trii_ddp_coll_blame(const trii_ddp_coll *t)
 {
     if (t->site.file != NULL)
         tri_site_set(t->site.file, t->site.line);

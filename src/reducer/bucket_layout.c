@@ -1,6 +1,6 @@
 /*
- * places.c - the end of the registration: all ranks must have the same gradients, and each gets its
- * bucket and its place there.
+ * bucket_layout.c - the end of the registration: all ranks must have the same gradients, and each
+ * gradient gets its bucket and its offset there.
  */
 /* build: leaf */
 #include <string.h>
@@ -9,9 +9,9 @@
 #include "base/hash.h"
 #include "group/join/world.h"
 #include "reducer/agreement.h"
-#include "reducer/inside.h"
+#include "reducer/reducer_internal.h"
 
-/* --- agreement ------------------------------------------------------------------------------ */
+/* --- agreement ------------------------------------------------------------ */
 
 /* The options come first, then the gradients. */
 static void describe(void *ctx, int64_t entry, char line[TRII_AGREE_LINE])
@@ -53,22 +53,22 @@ tri_status trii_reducer_agree(tri_reducer *r)
     const trii_agreement agreement = {
         .group = r->group, .n = r->n_grads + 1, .ctx = r, .hash = hash_entry, .describe = describe};
     trii_difference found;
-    tri_status st = trii_agree(&agreement, &found);
+    tri_status status = trii_agree(&agreement, &found);
 
-    if (st == TRI_OK && found.rank != 0)
-        st = TRII_FAIL(TRI_ERR_MISMATCH,
-                       "reducer: not the same gradients: rank %d has %s; rank 0 has %s", found.rank,
-                       found.line, found.line_of_0);
-    return st;
+    if (status == TRI_OK && found.rank != 0)
+        status = TRII_FAIL(TRI_ERR_MISMATCH,
+                           "reducer: not the same gradients: rank %d has %s; rank 0 has %s",
+                           found.rank, found.line, found.line_of_0);
+    return status;
 }
 
-/* --- buckets -------------------------------------------------------------------------------- */
+/* --- buckets -------------------------------------------------------------- */
 
 /* As a backward pass completes them: the last one first. */
 static tri_status list_items(tri_reducer *r)
 {
     trii_bucket_item *items = trii_alloc((size_t)r->n_grads, sizeof(*items), "reducer buckets");
-    tri_status st;
+    tri_status status;
 
     if (items == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -83,44 +83,44 @@ static tri_status list_items(tri_reducer *r)
                                       .dtype = grad->dtype,
                                       .index = index};
     }
-    st = trii_averager_make(&r->averager, items, r->n_grads, r->options.first_bucket_bytes,
-                            r->options.bucket_cap_bytes, 0);
+    status = trii_averager_make(&r->averager, items, r->n_grads, r->options.first_bucket_bytes,
+                                r->options.bucket_cap_bytes, 0);
     trii_free(items);
-    return st;
+    return status;
 }
 
-static tri_status place(tri_reducer *r, tri_bucket *b)
+static tri_status lay_out(tri_reducer *r, tri_bucket *b)
 {
     size_t size = tri_dtype_size(b->dtype);
     void *data = NULL;
-    tri_status st = trii_group_alloc(r->group, b->count > 0 ? b->count * size : 1, &data);
+    tri_status status = trii_group_alloc(r->group, b->count > 0 ? b->count * size : 1, &data);
 
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "reducer bucket of %zu bytes", b->count * size);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "reducer bucket of %zu bytes", b->count * size);
     b->data = data;
     for (int i = 0; i < b->n_parts; i++) {
         reducer_grad *grad = &r->grads[b->parts[i].index];
 
         grad->bucket = b->index;
-        grad->place = (char *)b->data + b->parts[i].offset * size;
+        grad->bucket_view = (char *)b->data + b->parts[i].offset * size;
         if (grad->data == NULL)
-            grad->data = grad->place;
+            grad->data = grad->bucket_view;
     }
     return TRI_OK;
 }
 
 tri_status trii_reducer_make_buckets(tri_reducer *r)
 {
-    tri_status st = list_items(r);
+    tri_status status = list_items(r);
 
-    if (st == TRI_OK) {
+    if (status == TRI_OK) {
         r->n_missing = trii_alloc((size_t)r->averager.n_buckets, sizeof(int), "reducer buckets");
         r->map = trii_alloc((size_t)r->n_grads, 1, "reducer map");
-        st = r->n_missing != NULL && r->map != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+        status = r->n_missing != NULL && r->map != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    for (int b = 0; b < r->averager.n_buckets && st == TRI_OK; b++)
-        st = place(r, &r->averager.buckets[b].bucket);
-    return st;
+    for (int b = 0; b < r->averager.n_buckets && status == TRI_OK; b++)
+        status = lay_out(r, &r->averager.buckets[b].bucket);
+    return status;
 }
 
 void trii_reducer_free_buckets(tri_reducer *r)

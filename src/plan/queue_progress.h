@@ -1,0 +1,35 @@
+/*
+ * queue_progress.h - the progress of a run's queues, and waiting for it.
+ */
+#ifndef TRII_QUEUE_PROGRESS_H
+#define TRII_QUEUE_PROGRESS_H
+
+#include <stdatomic.h>
+
+#include "base/err.h"
+#include "plan/plan.h"
+
+typedef struct trii_queue_state {
+    /* How many of its entries are complete, as far as others wait for them; INT_MAX: it has ended.
+     */
+    atomic_int done;
+    char apart[60]; /* from what its own thread writes */
+    int32_t failed; /* entry; INT32_MAX = none */
+    tri_status status;
+    char line[TRII_ERR_BYTES];
+    struct queue_run *run;
+    atomic_int
+        *failed_at; /* of the run: the first entry that has failed; later ones need not run */
+    int32_t queue;
+} trii_queue_state;
+
+/* For the first queue's communication, which other entries of its own do not wait for: whether what
+ * entry e waits for in other queues is complete. */
+bool trii_queues_passed(const trii_plan *plan, int32_t e);
+/* Until it is; ABORTED if that will not be, because a queue has failed. */
+tri_status trii_queues_wait(const trii_plan *plan, int32_t e) TRI_MUST_CHECK;
+/* ABORTED if a queue has failed in front of what the first one runs now: peers may wait for what it
+ * did not make. */
+tri_status trii_queues_check(const trii_plan *plan) TRI_MUST_CHECK;
+
+#endif
