@@ -26,11 +26,11 @@ typedef struct tri_module tri_module;             /* nn.h */
 typedef struct tri_optimizer tri_optimizer;       /* optim.h */
 typedef struct tri_load_options tri_load_options; /* nn.h */
 
-/* --- safetensors ------------------------------------------------------------------------ */
+/* --- safetensors ---------------------------------------------------------- */
 
 typedef struct tri_safetensors tri_safetensors; /* an open file */
 
-/* A text that travels with a file. */
+/* A text that is stored with a file. */
 typedef struct tri_metadata {
     const char *key;
     const char *value;
@@ -82,7 +82,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
                                                         int64_t n, const tri_metadata *meta,
                                                         int n_meta);
 
-/* --- module state ------------------------------------------------------------------------- */
+/* --- module state --------------------------------------------------------- */
 
 /* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
  * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. */
@@ -94,7 +94,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path)
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 
-/* --- training checkpoints --------------------------------------------------------------------- */
+/* --- training checkpoints ------------------------------------------------- */
 
 typedef struct tri_checkpoint tri_checkpoint; /* an open one */
 

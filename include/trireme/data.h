@@ -35,7 +35,7 @@ typedef struct tri_loader tri_loader;
 
 #define TRI_MAX_FIELDS 8
 
-/* --- data sets -------------------------------------------------------------------------- */
+/* --- data sets ------------------------------------------------------------ */
 
 /* One field of a sample: shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. A size
  * of -1 differs from sample to sample (then the class has `sample`). */
@@ -118,7 +118,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_arrays(int64_t length, const tri_f
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first,
                                                      int64_t count, tri_dataset **dataset_out);
 
-/* --- IDX files (MNIST and its kin) --------------------------------------------------------- */
+/* --- IDX files (MNIST and its kin) ---------------------------------------- */
 
 /* Images [count, H, W] and labels [count] of two IDX files, plain or gzip; read into memory.
  * Field 0 is the image as it is in the file (u8 [1, H, W]), field 1 the label (i64 []).
@@ -135,8 +135,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const
 TRI_API TRI_MUST_CHECK tri_status tri_fashion_mnist(const char *dir, bool train,
                                                     tri_dataset **dataset_out);
 
-/* --- tokens
- * --------------------------------------------------------------------------------------- */
+/* --- tokens --------------------------------------------------------------- */
 
 typedef struct tri_tokens_options {
     int64_t stride;       /* from one window's start to the next; 0 = 1: every token of the file
@@ -153,7 +152,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token
                                                      int64_t context, const tri_tokens_options *opt,
                                                      tri_dataset **dataset_out);
 
-/* --- images ----------------------------------------------------------------------------------- */
+/* --- images --------------------------------------------------------------- */
 
 /* What happens to field 0; all zero: only conversion to float, 0..255 to 0..1. */
 typedef struct tri_image_options {
@@ -170,7 +169,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
                                                     const tri_image_options *opt,
                                                     tri_dataset **dataset_out);
 
-/* --- transforms -------------------------------------------------------------------------------
+/* --- transforms --------------------------------------------------------------
  *
  *     const tri_transform look[] = {tri_transform_random_crop(28, 28, 2),
  *                                   tri_transform_random_horizontal_flip(0.5),
@@ -220,11 +219,10 @@ TRI_API tri_transform tri_transform_to_float(void);
 /* (x - mean[c]) / std[c] of f32 [C, ..], 1 to 8 channels. */
 TRI_API tri_transform tri_transform_normalize(const double *mean, const double *std, int channels);
 
-/* --- which samples, in which order -------------------------------------------------------------
+/* --- which samples, in which order -------------------------------------------
  *
  * Samplers of torch.utils.data, whose numbers they give for a generator that is seeded by seed +
- * epoch. Each is repeatable: an epoch's indices depend on the options and the epoch alone.
- */
+ * epoch. Each is repeatable: an epoch's indices depend on the options and the epoch alone. */
 
 /* A kind of sampler. An own one puts `tri_sampler base` first in its struct. */
 typedef struct tri_sampler_class {
@@ -300,7 +298,7 @@ TRI_API int64_t tri_sampler_length(const tri_sampler *sampler);
 /* [tri_sampler_length], borrowed until the next set_epoch; NULL before the first. */
 TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
 
-/* --- loaders ---------------------------------------------------------------------------------- */
+/* --- loaders -------------------------------------------------------------- */
 
 /* Makes a batch of samples[n]: gives every field of the batch room (tri_sample_room), with the
  * samples along its first dimension, and fills it; there may be other fields than a sample has.

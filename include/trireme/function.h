@@ -88,7 +88,7 @@ TRI_API void tri_apply(const tri_function_class *type, const void *data, tri_ten
                        int n_in, tri_tensor **out, int n_out);
 
 /* Sets the error line of this thread and returns `status`, for functions that fail. A status that
- * is no error becomes INVALID_ARG. */
+ * is not an error becomes INVALID_ARG. */
 TRI_API tri_status tri_fail(tri_status status, const char *format, ...) TRI_PRINTF(2, 3);
 
 TRI_END_DECLS

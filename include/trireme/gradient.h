@@ -58,7 +58,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
                                                 const tri_gradients_options *opt,
                                                 tri_tensor **grads_out);
 
-/* --- checks ---------------------------------------------------------------------------------- */
+/* --- checks --------------------------------------------------------------- */
 
 /* Zero means the default. */
 typedef struct tri_check_gradient_options {
@@ -94,7 +94,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_check_gradient(tri_gradient_fn fn, void *a
                                                      tri_tensor *const *inputs, int n,
                                                      const tri_check_gradient_options *opt);
 
-/* --- recomputation --------------------------------------------------------------------------- */
+/* --- recomputation -------------------------------------------------------- */
 
 /**
  * What is recorded between these is computed again for backward instead of being kept until then:

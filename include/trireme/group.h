@@ -60,19 +60,19 @@ typedef struct tri_init_options {
  * URL. With no such environment this is a world of one.
  *
  * Blocks: until all ranks arrived, at most the timeout; a TIMEOUT names the missing ranks.
- * Errors: INVALID_ARG (a variable is missing or no number), TIMEOUT, STATE (already joined),
+ * Errors: INVALID_ARG (a variable is missing or not a number), TIMEOUT, STATE (already joined),
  * PEER_LOST (a rank ended before all had joined, as far as trirun or rank 0 can see that).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
-/* Leave the world; waits until its peers know that this is no failure, and rank 0 where it serves
- * the store for the others to leave, or to end: for 10 s or the world's timeout at most; the log
- * names those that have not left. Harmless without init. Handles of calls, memory and models that
- * outlive it can be given back later; the log names the calls, of which those that are not over end
- * with ABORTED, here and on the ranks that wait for them. */
+/* Leaves the world. Waits until its peers know that this is not a failure; rank 0, if it serves the
+ * store, also waits until the others have left or ended, at most 10 s or the world's timeout, and
+ * the log names those that have not. Harmless without tri_init. Handles of calls, memory and models
+ * that outlive the world can be released later; the log names unfinished calls, which end with
+ * ABORTED, here and on the ranks that wait for them. */
 TRI_API void tri_finalize(void);
 TRI_API bool tri_is_initialized(void);
-/* Rank and size in the world; 0 and 1 before tri_init, whatever the launcher says. If size was
- * asked for then, and the world that is joined is larger, the log warns. */
+/* Rank and size in the world; 0 and 1 before tri_init, whatever the launcher says. If the size was
+ * asked for before tri_init and the world is larger, the log warns. */
 TRI_API int tri_rank(void);
 TRI_API int tri_world_size(void);
 /* Rank among the processes of this host, and how many they are. */
@@ -89,11 +89,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, i
                                                    tri_group **group_out);
 TRI_API tri_group *tri_group_ref(tri_group *group); /* NULL allowed */
 TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one leaves the group */
-/* Give up: every pending and later operation on the group returns ABORTED here, and PEER_LOST
- * or ABORTED on the peers. Never blocks; any thread. */
+/* Aborts the group: every pending and later operation on it returns ABORTED here, and PEER_LOST or
+ * ABORTED on the peers. Never blocks; any thread. */
 TRI_API void tri_group_abort(tri_group *group, const char *why);
-/* TRI_OK, or what the group has failed with, and the line that says why; of the group's range, so
- * that a new group is needed. STATE: there is no world. Never blocks; any thread. */
+/* TRI_OK, or the status with which the group failed, and the line that says why; such a group must
+ * be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
 TRI_API tri_status tri_group_status(const tri_group *group);
 
 TRI_API int tri_group_rank(const tri_group *group);
@@ -133,15 +133,15 @@ typedef struct tri_shrink_options {
 } tri_shrink_options;
 
 /**
- * The ranks that are left of a group that failed (else it is aborted now), as a new group in the
- * old order. Collective over those that are left, which agree in the store who they are: once every
- * rank has come or is known to be lost (its process has ended, its host is silent). Slow is not
- * lost: a rank that still computes is waited for, for grace_ms. A rank that comes after that is
- * told PEER_LOST. If another rank ends meanwhile, they agree anew. opt NULL = defaults.
+ * Makes a new group of the surviving ranks of a failed group, in the old order; a group that has
+ * not failed is aborted first. Collective over the survivors, which agree in the store who they
+ * are: once every rank has come or is known to be lost (its process has ended, its host is silent).
+ * Slow is not lost: a rank that still computes is waited for, for grace_ms. A rank that comes after
+ * that gets PEER_LOST. If another rank ends meanwhile, they agree anew. opt NULL = defaults.
  *
- * After a failure it may be called again, which a rank that failed by itself (NO_MEMORY) must do,
- * as the others wait for it. The old group is still to be released. Without agent, the store ends
- * with rank 0. ncclCommShrink, c10d shrink_group.
+ * After a failure it may be called again, and a rank that failed by itself (NO_MEMORY) must do so,
+ * since the others wait for it. The old group must still be released. Without an agent, the store
+ * ends with rank 0. ncclCommShrink, c10d shrink_group.
  *
  * Errors: PEER_LOST (too late, or fewer than min_size are left), STATE (done already), and those of
  * tri_group_create.
@@ -155,19 +155,19 @@ TRI_API int tri_group_world_rank(const tri_group *group, int rank);
 TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
 
 /**
- * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed,
- * 64-byte aligned, already touched. Collective: all ranks allocate the same sizes in the same
- * order. Heap memory works everywhere too; it is staged. What is freed goes back to the system.
- * NULL on failure (tri_last_error): where it fails for one rank under shm or hierarchy it does for
- * all, and the group goes on (hierarchy makes a call of it: in one order with the others); more
- * than the host or the control group has left is refused before it is touched. Ranks that ask for
- * different sizes fail the group (MISMATCH). Once the group has failed a peer that has not noticed
- * yet may still write into it: do not use it again.
+ * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed, 64-byte
+ * aligned, already touched. Collective: all ranks allocate the same sizes in the same order. Heap
+ * memory works everywhere too, with a copy. Freed memory goes back to the system. NULL on failure
+ * (tri_last_error): if it fails on one rank under shm or hierarchy, it fails on all ranks, and the
+ * group can still be used (hierarchy makes a collective call of it, in one order with the others);
+ * more than the host or the control group has left is refused before it is touched. Ranks that ask
+ * for different sizes fail the group (MISMATCH). Do not use the memory after the group has failed:
+ * a peer that has not noticed yet may still write into it.
  */
 TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);
 
-/* --- collectives ---------------------------------------------------------------------
+/* --- collectives -------------------------------------------------------------
  * src, dst: where there is a reduction aligned as an array of `dtype` is (else INVALID_ARG), in the
  *   other calls anywhere; borrowed until the operation is done;
  *   dst == src means in place, any other overlap is INVALID_ARG. Counts are elements of `dtype`; 0
@@ -183,8 +183,7 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *   the other (tcp, hierarchy). GROUP_TIMEOUT it is where rules send them to different engines, and
  *   for a receive and a collective that wait for each other: a thread may yet make the other call.
  *
- * Threads: any, but all ranks must post a group's collectives in one order.
- */
+ * Threads: any, but all ranks must post a group's collectives in one order. */
 
 /* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
@@ -283,7 +282,7 @@ TRI_API size_t tri_work_count(const tri_work *work);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
 
-/* --- objects ----------------------------------------------------------------------------
+/* --- objects -----------------------------------------------------------------
  * Byte strings of lengths that only their owner knows. Blocking. *data_out: a buffer with a zero
  * byte behind the data, released with tri_object_free; with several objects, one behind the other
  * in the order of the ranks, and bytes_out[size] says how long each is. A rank without memory for
@@ -306,7 +305,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_scatter_object(tri_group *group, const voi
                                                      size_t *bytes_out);
 TRI_API void tri_object_free(void *data); /* NULL allowed */
 
-/* --- work ----------------------------------------------------------------------------- */
+/* --- work ----------------------------------------------------------------- */
 
 /* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given one is over, and the work goes
  * on. GROUP_TIMEOUT: what was left of the group's is over, against which counts all time that was
@@ -321,7 +320,7 @@ TRI_API const char *tri_work_error(const tri_work *work);
 /* Releases the handle; an unfinished operation goes on and its buffers stay borrowed. */
 TRI_API void tri_work_destroy(tri_work *work);
 
-/* --- call sites -------------------------------------------------------------------------
+/* --- call sites --------------------------------------------------------------
  * The functions that wait for peers are wrapped so that messages can name the line of the
  * caller (call_site.h). */
 #ifndef TRI_NO_SITES

@@ -24,7 +24,7 @@ TRI_BEGIN_DECLS
 
 typedef struct tri_module tri_module;
 
-/* --- layers --------------------------------------------------------------------------------- */
+/* --- layers --------------------------------------------------------------- */
 
 typedef struct tri_nn_linear_options {
     bool no_bias;
@@ -147,7 +147,7 @@ TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
                       (tri_module *[]){__VA_ARGS__})
 #endif
 
-/* --- modules of one's own ------------------------------------------------------------------- */
+/* --- modules of one's own ------------------------------------------------- */
 
 /* What a kind of module is. `forward` turns n_in inputs into n_out outputs; it gets outputs that
  * are all NULL and must set each; a failure shows as a failed tensor. */
@@ -180,7 +180,7 @@ TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_te
 /* True between tri_module_train(.., true), the start, and tri_module_train(.., false). */
 TRI_API bool tri_module_is_training(const tri_module *self);
 
-/* --- use ------------------------------------------------------------------------------------ */
+/* --- use ------------------------------------------------------------------ */
 
 /* One input, one output; never NULL. Modules call those below them, 2,048 within each other at the
  * most: one that calls itself ends there, and fails. */
@@ -204,7 +204,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
 /* Destroys the module and all below. NULL allowed; only roots. */
 TRI_API void tri_module_destroy(tri_module *module);
 
-/* --- hooks ---------------------------------------------------------------------------------- */
+/* --- hooks ---------------------------------------------------------------- */
 
 /**
  * Called around each forward of a module: before it with its inputs (out NULL, n_out 0), or after
@@ -228,7 +228,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_forward_hook(tri_module *module, tr
 /* Whether there was one of this id. */
 TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
 
-/* --- the tree ------------------------------------------------------------------------------- */
+/* --- the tree ------------------------------------------------------------- */
 
 /* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
 TRI_API int tri_module_children(const tri_module *module);
@@ -258,7 +258,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_summary(tri_module *module, tri_ten
  * path with a mistake in it, fails the step. */
 TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 
-/* --- state: parameters and buffers under PyTorch's names, in state_dict's order ------------- */
+/* --- state, by PyTorch's names and in state_dict's order ------------------ */
 
 typedef struct tri_state_entry {
     const char *name;   /* "layer1.0.conv1.weight"; borrowed while the module is not changed */
@@ -313,7 +313,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
  * (and, but for chance, only if) their replicas are equal. Runs what was recorded. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
-/* --- initial values ------------------------------------------------------------------------- */
+/* --- initial values ------------------------------------------------------- */
 
 /* Drawn from the generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform
  * distributions give PyTorch's bits. */

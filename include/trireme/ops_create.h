@@ -9,13 +9,11 @@
 
 TRI_BEGIN_DECLS
 
-/* --- tensors made in a step
- * ------------------------------------------------------------------------
+/* --- tensors made in a step --------------------------------------------------
  *
  * shape[ndim] as TRI_SHAPE(2, 3) gives it. dtype TRI_DTYPE_NONE: f32, of tri_randint i64, of
  * tri_arange i64 if its numbers are whole, else f32. They are step tensors: tri_tensor_clone keeps
- * one. Random numbers are Philox's, as dropout's (tri_manual_seed).
- */
+ * one. Random numbers are Philox's, as dropout's (tri_manual_seed). */
 TRI_API tri_tensor *tri_zeros(const int64_t *shape, int ndim, tri_dtype dtype);
 TRI_API tri_tensor *tri_ones(const int64_t *shape, int ndim, tri_dtype dtype);
 TRI_API tri_tensor *tri_full(const int64_t *shape, int ndim, double value, tri_dtype dtype);

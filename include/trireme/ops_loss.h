@@ -20,7 +20,7 @@ typedef enum tri_reduction {
     TRI_REDUCTION_BATCHMEAN /* the sum over the size of dimension 0: of tri_kl_div only */
 } tri_reduction;
 
-/* --- losses of classes ---------------------------------------------------------------------------
+/* --- losses of classes -------------------------------------------------------
  *
  * Scores [N, C, d..] of C classes (or [C]) with targets [N, d..] (or []), i64, each a class or the
  * one that is ignored (another fails the run, naming the row). The mean is over what is not
@@ -46,7 +46,7 @@ TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
 /* How many rows of logits [N, C] have their largest element at target [N]: i64 scalar. */
 TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
 
-/* --- losses of pairs -----------------------------------------------------------------------------
+/* --- losses of pairs ---------------------------------------------------------
  *
  * An input and a target of one shape and floating-point dtype. The mean is over all elements. */
 typedef struct tri_pair_loss_options {

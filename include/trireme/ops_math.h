@@ -9,7 +9,7 @@
 
 TRI_BEGIN_DECLS
 
-/* --- element-wise ----------------------------------------------------------------------- */
+/* --- element-wise --------------------------------------------------------- */
 TRI_API tri_tensor *tri_add(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_sub(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_mul(tri_tensor *a, tri_tensor *b);
@@ -56,7 +56,7 @@ TRI_API tri_tensor *tri_elu(tri_tensor *x, double alpha); /* alpha 0: 1 (TRI_ZER
 TRI_API tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold);
 TRI_API tri_tensor *tri_hardswish(tri_tensor *x);
 
-/* --- truth values (bool) ------------------------------------------------------------------
+/* --- truth values (bool) -----------------------------------------------------
  *
  * Comparisons of two tensors of one dtype, of which either may be broadcast; NaN is unequal to all.
  */

@@ -9,7 +9,7 @@
 
 TRI_BEGIN_DECLS
 
-/* --- matrix products ---------------------------------------------------------------------- */
+/* --- matrix products ------------------------------------------------------ */
 /* [.., M, K] x [.., K, N] -> [.., M, N]; leading dimensions broadcast. A vector [K] on the left is
  * a row, on the right a column, and the result lacks that dimension: two vectors give a number. */
 TRI_API tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b);
@@ -24,7 +24,7 @@ typedef struct tri_embedding_options {
 TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
                                   const tri_embedding_options *opt);
 
-/* --- attention ---------------------------------------------------------------------------------
+/* --- attention ---------------------------------------------------------------
  *
  * scaled_dot_product_attention: softmax(q k^T scale + mask) v for q [B, H, T, D], k [B, Hk, S, D],
  * v [B, Hk, S, Dv] -> [B, H, T, Dv]. The T x S weights are never kept, so memory grows with T, not
@@ -40,7 +40,7 @@ typedef struct tri_attention_options {
 TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
                                   const tri_attention_options *opt);
 
-/* --- convolution and pooling ----------------------------------------------------------------- */
+/* --- convolution and pooling ---------------------------------------------- */
 /* Zero means the default: stride 1, padding 0, dilation 1, groups 1. [0] is the first dimension
  * behind the channels; those that the weight does not have are 0. */
 typedef struct tri_conv_options {
@@ -72,7 +72,7 @@ TRI_API tri_tensor *tri_avg_pool(tri_tensor *x, const tri_pool_options *opt);
 TRI_API tri_tensor *tri_adaptive_avg_pool(tri_tensor *x, const int64_t *size, int n);
 TRI_API tri_tensor *tri_adaptive_max_pool(tri_tensor *x, const int64_t *size, int n);
 
-/* --- normalisation --------------------------------------------------------------------------- */
+/* --- normalisation -------------------------------------------------------- */
 /* x [N, C, ..]; weight, bias [C] or both NULL; running_mean, running_var [C], persistent, or both
  * NULL. Training: batch statistics normalise (biased variance) and update the running ones
  * (unbiased) by momentum; else the running ones normalise. An empty batch leaves them as they

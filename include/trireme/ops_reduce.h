@@ -9,12 +9,11 @@
 
 TRI_BEGIN_DECLS
 
-/* --- reductions (dims NULL, or none of them: all dimensions) ------------------------------------
+/* --- reductions (dims NULL or none of them: all) -----------------------------
  *
  * Sums and means have the same bits on any number of threads and any instruction set. Of no
  * elements a sum is 0 and a mean NaN, and so is the loss of an empty batch, with gradients of zeros
- * for what has elements.
- */
+ * for what has elements. */
 TRI_API tri_tensor *tri_sum(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_mean(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_amax(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);

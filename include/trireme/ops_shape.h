@@ -9,15 +9,14 @@
 
 TRI_BEGIN_DECLS
 
-/* --- shape --------------------------------------------------------------------------------
+/* --- shape -------------------------------------------------------------------
  *
  * What only names elements of x (all of this block but tri_flip; tri_narrow, tri_slice, tri_select,
  * tri_unbind, tri_split, tri_chunk and tri_unfold below) moves no bytes within a step: whoever
  * reads the result reads x, if he can. A result that outlives the run is copied, in plain order.
  *
  * Here and below a dimension counts from the end where it is negative: -1 is the last. A tensor
- * without dimensions has 0 and -1 for those that name one, as in PyTorch.
- */
+ * without dimensions has 0 and -1 for those that name one, as in PyTorch. */
 /* One size may be -1. */
 TRI_API tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim);
 /* [d0.. start_dim..] -> dims from start_dim on become one. */
@@ -36,8 +35,7 @@ TRI_API tri_tensor *tri_flip(tri_tensor *x, int dim);
  * already. */
 TRI_API tri_tensor *tri_to(tri_tensor *x, tri_device device);
 
-/* --- parts, and parts together (any dtype; dim counts from the end where it is negative) ---------
- */
+/* --- splitting, joining (any dtype; a negative dim counts from the end) --- */
 /* length elements of a dimension from start (negative: from the end) on; they must be there. */
 TRI_API tri_tensor *tri_narrow(tri_tensor *x, int dim, int64_t start, int64_t length);
 /* x[start:end:step] along dim: negative ends count from the end, and all are cut to what there is
@@ -70,8 +68,7 @@ TRI_API tri_tensor *tri_pad(tri_tensor *x, const int64_t *pad, int n, double val
 TRI_API tri_tensor *tri_tril(tri_tensor *x, int64_t diagonal);
 TRI_API tri_tensor *tri_triu(tri_tensor *x, int64_t diagonal);
 
-/* --- elements by number (index i64; a number out of range fails the run) -------------------------
- */
+/* --- elements by index (i64; an index out of range fails the run) --------- */
 /* torch.gather (tri_gather is the collective): out[i][j] = x[index[i][j]][j] for dim 0: index has
  * x's dimensions and, but for dim, at most its sizes; the result has index's shape. */
 TRI_API tri_tensor *tri_gather_along(tri_tensor *x, int dim, tri_tensor *index);

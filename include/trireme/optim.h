@@ -23,7 +23,7 @@ TRI_BEGIN_DECLS
 
 typedef struct tri_optimizer tri_optimizer;
 
-/* --- making -----------------------------------------------------------------------------------
+/* --- making ------------------------------------------------------------------
  *
  * Each optimiser comes in two forms. tri_NAME(model, ..) takes the parameters that the model has at
  * this moment. tri_NAME_of(groups, n, ..) takes groups, of models or of lists of tensors, that may
@@ -32,8 +32,7 @@ typedef struct tri_optimizer tri_optimizer;
  *
  * Never NULL: a failed one (bad options, a failed model, no parameters, a tensor in two groups)
  * carries its error into tri_optimizer_step. In options and groups zero means the default, TRI_ZERO
- * zero.
- */
+ * zero. */
 
 /* Give either a model or a list. */
 typedef struct tri_param_group {
@@ -106,7 +105,7 @@ TRI_API tri_optimizer *tri_adagrad_of(const tri_param_group *groups, int n, doub
 TRI_API void tri_optimizer_destroy(tri_optimizer *optimizer); /* NULL allowed */
 TRI_API TRI_MUST_CHECK tri_status tri_optimizer_status(const tri_optimizer *optimizer);
 
-/* --- the step --------------------------------------------------------------------------------- */
+/* --- the step ------------------------------------------------------------- */
 
 /**
  * Updates every parameter that has a gradient, consumes the gradients, and runs everything that
@@ -144,7 +143,7 @@ TRI_API void tri_clip_grad_value(tri_optimizer *optimizer, double limit);
 TRI_API tri_tensor *tri_clip_grad_norm_of(tri_tensor *const *params, int n, double max_norm);
 TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double limit);
 
-/* --- loss scaling ------------------------------------------------------------------------------
+/* --- loss scaling ------------------------------------------------------------
  *
  * torch.amp.GradScaler, for TRI_AUTOCAST(TRI_DTYPE_F16): the loss is multiplied so that small
  * gradients are not rounded to 0, and gradients are divided again before the update. Where one of
@@ -164,8 +163,7 @@ TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double lim
  * Whether to update is decided within the plan; nobody waits for it. An update that was left out
  * changes nothing: not the parameters, the optimizer's state or its count of steps. Under tri_ddp
  * the averages decide, so that all ranks do alike. One thread at a time uses a scaler; the scale is
- * a tensor, which one context's step may write.
- */
+ * a tensor, which one context's step may write. */
 typedef struct tri_grad_scaler tri_grad_scaler;
 
 /* Zero means the default. */
@@ -207,13 +205,12 @@ TRI_API double tri_grad_scaler_get_scale(tri_grad_scaler *scaler);
 TRI_API int64_t tri_grad_scaler_state_count(const tri_grad_scaler *scaler);
 TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int64_t index);
 
-/* --- settings ----------------------------------------------------------------------------------
+/* --- settings ----------------------------------------------------------------
  *
  * Each group has its own. Whether there is a momentum at all is decided when the optimizer is made.
  * A value that would have been refused then (negative, infinite, NaN, a beta of 1, dampening with
  * nesterov), or a setting or group that there is not, fails the optimizer: so do all its steps from
- * then on.
- */
+ * then on. */
 typedef enum tri_hyper {
     TRI_HYPER_LR,
     TRI_HYPER_WEIGHT_DECAY,
@@ -237,7 +234,7 @@ TRI_API double tri_optimizer_get(const tri_optimizer *optimizer, int group, tri_
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 
-/* --- state, for checkpoints --------------------------------------------------------------------
+/* --- state, for checkpoints --------------------------------------------------
  *
  * Entries are called "PARAMETER.STATE" with torch's names (momentum_buffer; exp_avg, exp_avg_sq,
  * max_exp_avg_sq; square_avg, grad_avg; sum), and "step" (i64, one per parameter: how often it was
@@ -245,8 +242,7 @@ TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 TRI_API int64_t tri_optimizer_state_count(tri_optimizer *optimizer);
 TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t index);
 
-/* --- averages of parameters --------------------------------------------------------------------
- */
+/* --- averages of parameters ----------------------------------------------- */
 
 /* Moving averages of a model's parameters, which often generalise better than the parameters:
  *     average = decay * average + (1 - decay) * parameter
@@ -265,7 +261,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_ema_swap(tri_ema *ema);
 TRI_API int64_t tri_ema_state_count(const tri_ema *ema);
 TRI_API tri_state_entry tri_ema_state(const tri_ema *ema, int64_t index);
 
-/* --- schedules: pure functions of the step number (0 = before the first update) ------------- */
+/* --- schedules: functions of the step (0 = before the first update) ------- */
 
 TRI_API double tri_schedule_constant(double lr, int64_t step);
 /* torch's CosineAnnealingLR: from lr to lr_min over total_steps, closed form. */

@@ -6,29 +6,29 @@
  *
  * and nothing else changes: tri_forward(model, x), tri_backward(loss), tri_optimizer_step(opt).
  *
- * A forward in training (tri_module_train) gives all ranks rank 0's buffers first. One in
- * evaluation communicates nothing: `if (tri_rank() == 0) evaluate(model)` is fine. Each rank then
- * evaluates with the running statistics of its own samples; tri_ddp_sync_buffers gives all of them
- * rank 0's.
+ * A forward in training (tri_module_train) first broadcasts rank 0's buffers. A forward in
+ * evaluation communicates nothing, so `if (tri_rank() == 0) evaluate(model)` is fine: each rank
+ * evaluates with the running statistics of its own samples, unless tri_ddp_sync_buffers has given
+ * all ranks those of rank 0.
  *
  * A parameter that is unfrozen later (tri_requires_grad, on all ranks) is averaged from the next
- * synchronised forward on. One context trains a model at a time: a backward while one of another
- * context waits to run is refused (STATE).
+ * synchronised forward on. One context trains a model at a time: a backward is refused (STATE)
+ * while the backward of another context has yet to run.
  *
- * The average is over samples, not over ranks: each rank weighs as many samples as its loss is the
- * mean of (see tri_backward in tensor.h; a count of tri_backward_of overrides), so batches of
- * different sizes, also empty ones, give the gradient of the whole batch. Where a mean divides by
- * something else (targets that are ignored, classes that weigh differently), ranks weigh by that;
- * with a sum they count equally. With equal batches this is torch's DistributedDataParallel.
+ * The average is over samples, not over ranks: a rank's weight is the number of samples that its
+ * loss is the mean of (see tri_backward in tensor.h; the count of tri_backward_of overrides it), so
+ * batches of different sizes, even empty ones, give the gradient of the whole batch. Where a mean
+ * divides by something else (ignored targets, weighted classes), that is the rank's weight; with a
+ * sum all ranks have equal weights. With equal batches this is torch's DistributedDataParallel.
  *
- * A step that fails on a rank, from a forward in training on (outside of tri_no_sync_begin and end)
- * until its gradients are averaged (or to its end, if several forwards went into one loss), fails
- * the group: peers may be waiting for this rank already, and get its error (ABORTED) instead of a
- * deadline. So it is where all ranks make the same mistake, which none knows of the others. To go
- * on takes a new group (tri_group_shrink, to which all may come) and a new model of tri_ddp, whose
- * parameters and buffers become rank 0's. States of optimizers and gradient scalers do not, and of
- * two ranks one may have updated where the other failed: load a checkpoint on all ranks, or give
- * them rank 0's.
+ * A step that fails on a rank fails the group if it fails between a forward in training (outside of
+ * tri_no_sync_begin and tri_no_sync_end) and the average of its gradients (or the end of the step,
+ * if several forwards went into one loss): peers may be waiting for this rank already, and get its
+ * error (ABORTED) at once. This is so even where all ranks make the same mistake, since no rank can
+ * know that. To continue, make a new group (tri_group_shrink, which all ranks may join) and a new
+ * model with tri_ddp, which gives all ranks the parameters and buffers of rank 0. It does not do so
+ * for the states of optimizers and gradient scalers, and one rank may have updated where another
+ * failed: load a checkpoint on all ranks, or broadcast rank 0's.
  */
 #ifndef TRIREME_PARALLEL_H
 #define TRIREME_PARALLEL_H
@@ -43,10 +43,10 @@ TRI_BEGIN_DECLS
 /* Zero means the default. */
 typedef struct tri_ddp_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
-    size_t bucket_cap_bytes; /* gradients travel in pieces of about this; 0 = 25 MiB */
-    size_t first_bucket_bytes; /* the first piece, so that sending starts early, and the last, so
-                                  that little is left when the backward is over; 0 = 1 MiB, or
-                                  bucket_cap_bytes if that is less */
+    size_t bucket_cap_bytes;   /* of a bucket of gradients, about; 0 = 25 MiB */
+    size_t first_bucket_bytes; /* of the first bucket, so that sending starts early, and the last,
+                                  so that little is left to send when the backward ends; 0 = 1 MiB,
+                                  or bucket_cap_bytes if that is less */
     bool no_buffer_sync; /* buffers stay each rank's own once the model is made: no broadcast before
                             a forward (torch's forward_sync_buffers=False) */
     /* NULL = a sum. Else what reducer.h has, or one of the program's, the same on all ranks: it
@@ -81,21 +81,22 @@ typedef struct tri_ddp_options {
  */
 TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
 
-/* Between these, forward and backward communicate nothing: gradients add up on each rank, and the
- * next synchronised backward averages the sum. They nest. Harmless for other modules. An update in
- * between lets replicas drift apart, of which the log warns once. SyncBatchNorm communicates all
- * the same, and its sums weigh ranks: gradients then add up weighed, each pass by its own samples.
+/* Between these calls, forward and backward communicate nothing: gradients add up on each rank, and
+ * the next synchronised backward averages the sum. The calls nest, and do nothing for modules
+ * without tri_ddp. An update in between lets replicas drift apart; the log warns once.
+ * SyncBatchNorm communicates even then, and its sums need the ranks' weights: gradients are then
+ * weighted pass by pass before they add up.
  */
 TRI_API void tri_no_sync_begin(tri_module *model);
 TRI_API void tri_no_sync_end(tri_module *model);
 
-/* A vote to stop, which travels with the next synchronised backward at no cost. After the step
- * tri_ddp_stopped is true on all ranks if any rank voted; so all leave the loop together. */
+/* A vote to stop, sent with the next synchronised backward at no extra cost. After that step
+ * tri_ddp_stopped is true on all ranks if any rank voted, so that all leave the loop together. */
 TRI_API void tri_ddp_vote_stop(tri_module *model);
 TRI_API bool tri_ddp_stopped(const tri_module *model);
 
-/* Samples that the last synchronised backward averaged over, on all ranks together (rows with an
- * ignored target among them); known after the step ran. 0 before. */
+/* The number of samples, on all ranks together, that the last synchronised backward averaged over
+ * (including rows with an ignored target); known once the step has run, 0 before. */
 TRI_API int64_t tri_ddp_sample_count(const tri_module *model);
 
 /* Zero means the default. */
@@ -107,14 +108,14 @@ typedef struct tri_ddp_join_options {
 } tri_ddp_join_options;
 
 /**
- * For a rank whose data are used up before those of others (torch's join): goes on with empty
- * batches until no rank has data left, so that its replica stays equal and what its network sends
- * in forward (batch norm over all ranks) finds it there. All ranks call it behind their loops. A
- * rank that is here weighs nothing in the averages. Until the last one has come, what forward and
- * update count on this rank goes on as on the others; a last pass, without any data, changes
- * nothing. Gradients that tri_no_sync_begin has left on a rank are data. Buffers are rank 0's while
- * it had data in the last pass, then those of the highest rank that had; in the end all ranks have
- * them (unless no_buffer_sync).
+ * For a rank that runs out of data before others (torch's join): continues with empty batches until
+ * no rank has data left, so that its replica stays equal and takes part in what the network
+ * communicates in forward (batch norm over all ranks). All ranks call it after their loops. A rank
+ * in tri_ddp_join has weight 0 in the averages. Until the last rank has come, whatever forward and
+ * update count on this rank is counted as on the others; a last pass, without any data, changes
+ * nothing. Gradients that tri_no_sync_begin has left on a rank count as data. Buffers are those of
+ * rank 0 while it had data in the last pass, then those of the highest rank that had; at the end
+ * all ranks have them (unless no_buffer_sync).
  *
  *   loss    the loss of a forward of the model in training on a batch of no rows: as in the loop,
  *           without tri_backward
@@ -124,7 +125,7 @@ typedef struct tri_ddp_join_options {
  *   arg     what they are called with
  *   opt     NULL = defaults
  *
- * Errors: INVALID_ARG (not a model of tri_ddp; the loss is no synchronised one of it), MISMATCH
+ * Errors: INVALID_ARG (not a model of tri_ddp; the loss is not a synchronised one of it), MISMATCH
  *   (throw_on_early_termination), those of the passes and of update.
  * Blocks: until no rank has data left. A group of one returns at once.
  */

@@ -9,17 +9,20 @@
  *     ... compute a gradient ...  tri_reducer_ready(r, index);               // in any order
  *     tri_reducer_finish(r);            // now every buffer holds the mean over all samples
  *
- * Gradients travel in buckets: in reverse order of their registration (as a backward pass
- * completes them), the first bucket of about 1 MiB, so that sending starts early, the others of
- * 25 MiB. A bucket is sent as soon as all of it is ready, in one order on all ranks.
+ * Gradients are sent in buckets, in reverse order of their registration (the order in which a
+ * backward pass completes them): a first bucket of about 1 MiB, so that sending starts early, then
+ * buckets of 25 MiB. A bucket is sent as soon as all of it is ready, in the same order on all
+ * ranks.
  *
- * The average is over samples, not over ranks: a rank's gradient weighs as many samples as it
- * says. With g the gradient of the mean over the rank's own samples, what comes out is that of the
- * mean over everybody's. Results are bit for bit the same on all ranks, whatever the buckets.
+ * The average is over samples, not over ranks: the weight of a rank's gradient is the number of
+ * samples it gives. If each rank's gradient is that of the mean over its own samples, the result is
+ * the gradient of the mean over all samples. Results are the same on all ranks, bit for bit,
+ * whatever the buckets.
  *
- * Threads: one at a time. Errors of the group (PEER_LOST, GROUP_TIMEOUT, MISMATCH, ABORTED) stay:
- * every later call returns them. A failure on one rank aborts the group, so that its peers get the
- * reason and do not wait; it comes out as ABORTED here too, with its cause in the line.
+ * Threads: one at a time. Errors of the group (PEER_LOST, GROUP_TIMEOUT, MISMATCH, ABORTED) are
+ * permanent: every later call returns them. A failure on one rank aborts the group, so that its
+ * peers get the reason instead of waiting; on this rank it is returned as ABORTED too, with its
+ * cause in the line.
  */
 #ifndef TRIREME_REDUCER_H
 #define TRIREME_REDUCER_H
@@ -40,7 +43,7 @@ typedef struct tri_reducer_grad {
     size_t rows;      /* count = rows x columns: lets hooks treat it as a matrix; 0 = a vector */
 } tri_reducer_grad;
 
-/* --- communication hooks ---------------------------------------------------------------
+/* --- communication hooks -----------------------------------------------------
  * A hook replaces the sum of a bucket, usually to send fewer bytes. */
 
 typedef struct tri_bucket_part {
@@ -65,30 +68,30 @@ typedef struct tri_bucket {
 } tri_bucket;
 
 /**
- * Called with stage 0 when the bucket is complete; when the work that it left in *work_out is done,
- * with stage 1, and so on, until it leaves NULL there (as it is before the call): then the average
- * is in bucket->data. Stage 0 overlaps with the computation and should only start something; later
- * stages run in tri_reducer_finish (of a model: when all buckets were sent), stage by stage over
- * all buckets. So all ranks make the same calls in the same order if their hooks do. Any status but
- * TRI_OK aborts the group.
+ * Called with stage 0 when the bucket is complete; with stage 1 when the work that it left in
+ * *work_out is done, and so on, until it leaves NULL there (as it is before the call): then the
+ * average is in bucket->data. Stage 0 overlaps with the computation and should only start
+ * something; later stages run in tri_reducer_finish (for a model: when all buckets have been sent),
+ * stage by stage over all buckets. So all ranks make the same calls in the same order if their
+ * hooks do. Any status but TRI_OK aborts the group.
  */
 typedef tri_status (*tri_bucket_hook)(void *state, tri_bucket *bucket, int stage,
                                       tri_work **work_out);
 
-/* Memory for hooks that stays with the bucket and is freed with it: the same piece each time,
- * zeros at first. Asking for more than before loses the contents. NULL: no memory. */
+/* Memory of a hook that stays with the bucket and is freed with it: zeros at first, and the same
+ * memory in each call. Asking for more than before loses the contents. NULL: out of memory. */
 TRI_API void *tri_bucket_memory(tri_bucket *bucket, size_t bytes);
 
-/* Half the bytes of f32: what travels is rounded to f16 or bf16, sums are made in f32 and rounded
- * once. Buckets of 16-bit types travel as they are. `state` is not used. */
+/* Half the bytes of f32: buckets are sent as f16 or bf16, sums are made in f32 and rounded once.
+ * Buckets of 16-bit types are sent as they are. `state` is not used. */
 TRI_API tri_status tri_bucket_hook_f16(void *state, tri_bucket *bucket, int stage,
                                        tri_work **work_out);
 TRI_API tri_status tri_bucket_hook_bf16(void *state, tri_bucket *bucket, int stage,
                                         tri_work **work_out);
 
-/* PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019; defaults of torch's hook): an n x m matrix
- * travels as n x r and m x r; what is lost is added to the next gradient. f32 gradients with `rows`
- * and enough to gain; all others travel as they are. */
+/* PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019; defaults of torch's hook): an n x m matrix is
+ * sent as n x r and m x r; what is lost is added to the next gradient (error feedback). Applies to
+ * f32 gradients with `rows` and enough to gain; all others are sent as they are. */
 typedef struct tri_power_sgd_options {
     int rank;           /* r; 0 = 1 */
     int64_t start_pass; /* passes before that are plain averages; 0 = 1000, -1 = none */
@@ -107,7 +110,7 @@ TRI_API void tri_power_sgd_destroy(tri_power_sgd *state);
 TRI_API tri_status tri_bucket_hook_power_sgd(void *state, tri_bucket *bucket, int stage,
                                              tri_work **work_out);
 
-/* --- the reducer ------------------------------------------------------------------------ */
+/* --- the reducer ---------------------------------------------------------- */
 
 /* Zero means the default. All ranks give the same. */
 typedef struct tri_reducer_options {

@@ -91,7 +91,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_get(tri_store *store, const char *ke
                                                 size_t *bytes_out);
 TRI_API void tri_store_free(void *value);
 /* Adds delta to a decimal counter (missing = 0) and returns the sum; wraps on overflow.
- * Errors: FORMAT (the value is no number; a tcp store's server closes the connection: IO). */
+ * Errors: FORMAT (the value is not a number; a tcp store's server closes the connection: IO). */
 TRI_API TRI_MUST_CHECK tri_status tri_store_add(tri_store *store, const char *key, int64_t delta,
                                                 int64_t *sum_out);
 /* c10d's truth table: stored if missing and expected is empty, or if equal; the reply is the
@@ -131,7 +131,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_num_keys(tri_store *store, int64_t *
 TRI_API TRI_MUST_CHECK tri_status tri_store_list_keys(tri_store *store, char ***keys_out,
                                                       int64_t *n_out);
 
-/* --- queues: beside the value of a key, a queue of the same name ---------------------------
+/* --- queues: beside the value of a key, a queue of the same name -------------
  * Values come out in the order in which they went in, each once, whoever takes it. wait and
  * check take a queue that is not empty for a present key. Errors: UNSUPPORTED (a file store);
  * PyTorch's server without libuv knows none and closes the connection: IO. */

@@ -1,27 +1,27 @@
 /*
- * sync_batch_norm.h - batch normalisation by the batches of all ranks: torch.nn.SyncBatchNorm.
+ * sync_batch_norm.h - batch normalisation over the batches of all ranks (torch.nn.SyncBatchNorm).
  *
  *     net = resnet18();
  *     tri_convert_sync_batch_norm(net, NULL);
  *     model = tri_ddp(net, NULL);
  *
- * In training the statistics of each channel, and their gradients, are those of all ranks' batches
- * together, so that several ranks compute what one process does with the whole batch; batches may
+ * In training the statistics of each channel, and their gradients, are taken over all ranks'
+ * batches, so that several ranks compute what one process does with the whole batch; batches may
  * differ in size, and be empty. All ranks have the same running statistics, bit for bit (the
- * variance unbiased, over all samples). In evaluation it is an ordinary batch norm and communicates
- * nothing; so is it in training where the group has one rank.
+ * variance unbiased, over all samples). In evaluation, or in a group of one rank, it is an ordinary
+ * batch norm and communicates nothing.
  *
- * A forward in training is a part of the step in which all ranks of the group take part, also
- * between tri_no_sync_begin and its end, and so is its backward pass: all ranks call the same
- * modules in the same order, and differentiate what the others do. Each layer sends 2 C + 1 numbers
- * to each rank in forward, and sums 2 C in backward. Gradients of weight and bias are those of the
- * rank's own samples; tri_ddp averages them, and weighs ranks by their samples before the sums. It
- * cannot where a loss reaches parameters or inputs (tri_requires_grad) outside of that one model:
- * such a tri_backward fails (INVALID_ARG) unless all ranks' batches have one size.
+ * A forward in training, and its backward pass, is collective over the group, even between
+ * tri_no_sync_begin and tri_no_sync_end: all ranks call the same modules in the same order and
+ * differentiate the same values. Each layer sends 2 C + 1 numbers to each rank in forward, and sums
+ * 2 C in backward. Gradients of weight and bias are those of the rank's own samples; tri_ddp
+ * averages them, and weights ranks by their samples before the sums. It cannot do so where a loss
+ * reaches parameters or inputs (tri_requires_grad) outside of that one model: such a tri_backward
+ * fails (INVALID_ARG) unless all ranks' batches have the same size.
  *
- * What a group does has one order, so that under tri_ddp of the same group no gradients travel
- * before the last layer's sums have: where the network between hosts is slow, give the layers a
- * group of their own (tri_group_split of the same ranks), and both travel while backward goes on.
+ * A group runs its operations in one order, so under tri_ddp of the same group no gradients are
+ * sent before the sums of the last layer: where the network between hosts is slow, give the layers
+ * a group of their own (tri_group_split of the same ranks), so that both overlap with backward.
  */
 #ifndef TRIREME_SYNC_BATCH_NORM_H
 #define TRIREME_SYNC_BATCH_NORM_H

@@ -51,7 +51,7 @@ typedef struct tri_tensor tri_tensor;
 /* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
 #define TRI_ZERO (-0.0)
 
-/* --- persistent tensors ------------------------------------------------------------- */
+/* --- persistent tensors --------------------------------------------------- */
 
 /* Zeros. shape[ndim], 0 <= ndim <= TRI_MAX_DIMS, sizes >= 0. */
 TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim);
@@ -70,7 +70,7 @@ TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
  * and a loader's tensors a release too many is ignored, and the log says so, once. */
 TRI_API void tri_tensor_unref(tri_tensor *tensor);
 
-/* --- facts (of both kinds) ---------------------------------------------------------- */
+/* --- facts (of both kinds) ------------------------------------------------ */
 
 TRI_API tri_dtype tri_tensor_dtype(const tri_tensor *tensor);       /* NONE for a failed handle */
 TRI_API int tri_tensor_ndim(const tri_tensor *tensor);              /* -1 for a failed handle */
@@ -94,7 +94,7 @@ TRI_API const char *tri_tensor_name(const tri_tensor *tensor);
  */
 TRI_API const char *tri_debug(const tri_tensor *tensor);
 
-/* --- contents ----------------------------------------------------------------------- */
+/* --- contents ------------------------------------------------------------- */
 
 /* Plain bytes into a persistent tensor; `bytes` must be its size. If recorded work still
  * reads the tensor, that work keeps the old contents. */
@@ -124,7 +124,7 @@ TRI_API tri_tensor *tri_keep(tri_tensor *tensor);
 /* A persistent copy of a step tensor's value (runs what was recorded). */
 TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 
-/* --- steps and gradients -------------------------------------------------------------- */
+/* --- steps and gradients -------------------------------------------------- */
 
 /* Run everything recorded so far on this thread. If that fails, parameters, running statistics and
  * counters are what they were before. But an update of a large tensor that had begun when a peer

@@ -13,7 +13,7 @@
 
 TRI_BEGIN_DECLS
 
-/* --- progress ------------------------------------------------------------------------------ */
+/* --- progress ------------------------------------------------------------- */
 
 /* A bar that is redrawn in place on a terminal, a plain line now and then elsewhere:
  *
@@ -49,7 +49,7 @@ TRI_API void tri_progress_resume(tri_progress *progress);
 TRI_API double tri_progress_seconds(const tri_progress *progress);
 TRI_API double tri_progress_rate(const tri_progress *progress);
 
-/* --- metrics -------------------------------------------------------------------------------- */
+/* --- metrics -------------------------------------------------------------- */
 
 /* A file of JSON lines: one object a record, {"step":10,"epoch":1,"loss":0.51,...}. */
 typedef struct tri_metrics tri_metrics;
@@ -61,7 +61,7 @@ typedef struct tri_metric {
 
 /* Opens `path`: anew, or with keep_steps >= 0 with its records of "step" <= keep_steps kept and
  * the others gone (a run that resumes there). A last line that was cut short is dropped.
- * Missing folders above it are made. What is no file (a pipe, /dev/stderr) is only written to.
+ * Missing folders above it are made. What is not a file (a pipe, /dev/stderr) is only written to.
  * Errors: INVALID_ARG, IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);
@@ -86,7 +86,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_plot(const char *const *paths, int n_paths
  * above it are made. Errors: INVALID_ARG, IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_run_folder_create(const char *prefix, int64_t *number_out);
 
-/* --- running means --------------------------------------------------------------------------- */
+/* --- running means -------------------------------------------------------- */
 
 /* Mean of a scalar over steps. Adding records one addition into the step; the value is only
  * fetched when it is asked for. Sums are f64. */

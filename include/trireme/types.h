@@ -24,7 +24,7 @@ typedef enum tri_dtype {
     TRI_DTYPE_F8_E4M3,
     TRI_DTYPE_F8_E5M2,
     TRI_DTYPE_COUNT,
-    /* In calls of groups only: complex numbers, two f32 or f64 each, which travel as those. */
+    /* In calls of groups only: complex numbers, two f32 or f64 each, which are sent as those. */
     TRI_DTYPE_C64 = 32,
     TRI_DTYPE_C128
 } tri_dtype;

@@ -1,5 +1,5 @@
 /*
- * json.h - the only user of Jansson in this room: what its callers repeat otherwise.
+ * json.h - the only user of Jansson in this room: wrappers for what its callers would repeat.
  */
 #ifndef TRII_JSON_H
 #define TRII_JSON_H

@@ -1,6 +1,6 @@
 /*
- * backward.h - the walk back from some values, for those who ask for gradients: tri_backward
- * (backward.c) and tri_gradients (gradients.c).
+ * backward.h - the walk back from some values, for its two callers: tri_backward (backward.c) and
+ * tri_gradients (gradients.c).
  */
 #ifndef TRII_BACKWARD_H
 #define TRII_BACKWARD_H

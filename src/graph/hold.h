@@ -1,6 +1,6 @@
 /*
- * hold.h - what a run reads and writes of the program's tensors, against runs of other contexts.
- * Many may read a tensor at a time, or one may write it.
+ * hold.h - reader-writer locks of the program's tensors between the runs of several contexts: many
+ * may read a tensor at a time, or one may write it.
  */
 #ifndef TRII_HOLD_H
 #define TRII_HOLD_H

@@ -63,7 +63,7 @@ typedef struct trii_host_kind {
 
 struct trii_host_op {
     const trii_host_kind *kind;
-    uint64_t identity; /* equal words need equal identities: part of the plan's key */
+    uint64_t identity; /* part of the plan key: equal keys need equal identities */
     uint64_t group;    /* whose order it is part of; 0 = of none's */
     /* true: operand k comes in the layout of the tensor that result k, of its type, is bound to
      * (plain if it is bound to none); false: all come in plain order */

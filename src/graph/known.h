@@ -1,5 +1,5 @@
 /*
- * known.h - the table of a context from persistent tensors to what they are to its step.
+ * known.h - a context's table from persistent tensors to their values in its step.
  */
 #ifndef TRII_KNOWN_H
 #define TRII_KNOWN_H

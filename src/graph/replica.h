@@ -1,5 +1,5 @@
 /*
- * replica.h - recording a part of a network on another device than the one where its tensors lie.
+ * replica.h - records a part of a network on another device than that of its tensors.
  */
 #ifndef TRII_REPLICA_H
 #define TRII_REPLICA_H

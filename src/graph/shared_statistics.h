@@ -1,6 +1,6 @@
 /*
- * shared_statistics.h - whom an operation shares its statistics with. The graph knows no groups:
- * rooms above it record what communicates (parallel/).
+ * shared_statistics.h - how batch statistics are shared. The graph knows nothing of groups: the
+ * rooms above it (parallel/) record what communicates.
  */
 #ifndef TRII_SHARED_STATISTICS_H
 #define TRII_SHARED_STATISTICS_H

@@ -1,6 +1,6 @@
 /*
- * strides.h - where the elements of a value lie that is a part of another one, or has its elements
- * in another order: a view.
+ * strides.h - views: where the elements of a value lie that is a part of another one, or has its
+ * elements in another order.
  */
 #ifndef TRII_STRIDES_H
 #define TRII_STRIDES_H

@@ -1,5 +1,5 @@
 /*
- * type.h - small questions about a value's shape and type.
+ * type.h - small functions of a value's shape and type.
  */
 #ifndef TRII_TYPE_H
 #define TRII_TYPE_H

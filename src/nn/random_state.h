@@ -1,6 +1,6 @@
 /*
- * random_state.h - what random numbers go on from: the state of the context's, and the generator
- * of initial values.
+ * random_state.h - the random state to save and restore: the context's, and the generator of
+ * initial values.
  */
 #ifndef TRII_RANDOM_STATE_H
 #define TRII_RANDOM_STATE_H

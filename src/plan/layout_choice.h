@@ -41,7 +41,7 @@ static inline bool trii_is_strided(const trii_layout *layout)
     return layout != NULL && layout->strides != NULL;
 }
 
-/* --- layout.c ------------------------------------------------------------------------------ */
+/* --- layout.c ------------------------------------------------------------- */
 
 /* A new value of the type, in this layout. */
 /* Room for twice as many values. */
@@ -61,7 +61,7 @@ tri_status trii_layout_fit_output(trii_layout_choice *c, trii_group *group, int3
 void trii_layout_replace(trii_ir *ir, const trii_group *group, int32_t from, int32_t to,
                          bool outputs);
 
-/* --- views.c ------------------------------------------------------------------------------- */
+/* --- views.c -------------------------------------------------------------- */
 
 /* Before layouts are chosen: what is written only to become a part of a joined value shall be
  * written there. */

@@ -1,5 +1,5 @@
 /*
- * memory.h - where in an arena each buffer lies, given when it is alive.
+ * memory.h - assigns offsets in an arena to buffers, given when each is alive.
  */
 #ifndef TRII_MEMORY_H
 #define TRII_MEMORY_H

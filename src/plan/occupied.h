@@ -1,6 +1,6 @@
 /*
- * occupied.h - which bytes of an arena are taken when, so that the lowest place that is free for a
- * while is found without a look at everything that was placed; for memory.c.
+ * occupied.h - which bytes of an arena are taken when, so that the lowest offset that is free for
+ * some time is found without looking at every buffer; for memory.c.
  *
  * A binary tree over time. A node knows as disjoint ranges, in order, which bytes are taken at any
  * time within its span, and which by something that spans it whole. What is placed as low as it

@@ -1,6 +1,6 @@
 /*
- * plan_pool.h - memory for many small things that die together: a plan, or what compiling one
- * needs.
+ * plan_pool.h - a memory pool for many small things that are freed together: a plan, or what
+ * compiling one needs.
  */
 #ifndef TRII_PLAN_POOL_H
 #define TRII_PLAN_POOL_H

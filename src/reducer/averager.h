@@ -1,7 +1,7 @@
 /*
- * averager.h - buckets on their way: what averages of plain buffers (the reducer) and of a model's
- * gradients (DDP) have in common. The front fills a bucket with this rank's gradients times its
- * share and sends it; what happens to it until the averages lie there is decided here.
+ * averager.h - sends buckets: what the reducer (plain buffers) and DDP (a model's gradients) share.
+ * The caller fills a bucket with this rank's gradients times its share and sends it; this file
+ * decides what happens until the averages are in the bucket.
  */
 #ifndef TRII_AVERAGER_H
 #define TRII_AVERAGER_H

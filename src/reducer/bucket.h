@@ -1,6 +1,6 @@
 /*
- * bucket.h - which gradients travel together: sizes in, buckets out. Plain data, shared by the
- * reducer over buffers and by DDP.
+ * bucket.h - assigns gradients to buckets: sizes in, buckets out. Plain data, shared by the reducer
+ * and DDP.
  */
 #ifndef TRII_BUCKET_H
 #define TRII_BUCKET_H

@@ -1,5 +1,5 @@
 /*
- * device_list.h - which devices there are, and which of them this thread makes tensors on.
+ * device_list.h - which devices exist, and which of them is this thread's current one.
  */
 #ifndef TRII_DEVICE_LIST_H
 #define TRII_DEVICE_LIST_H

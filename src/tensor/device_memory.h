@@ -1,9 +1,9 @@
 /*
- * device_memory.h - memory that only the kernels of its device may touch, and the copies that cross
- * its border.
+ * device_memory.h - memory that only the kernels of its device may touch, and copies into and out
+ * of it.
  *
- * The host's memory, which all cpu devices share, needs no table: whoever holds contents asks
- * trii_is_host first, and outside of devices and of what stands here nobody looks at others.
+ * The host's memory, which all cpu devices share, needs no table: code that holds contents calls
+ * trii_is_host first, and only devices and these functions touch other memory.
  */
 #ifndef TRII_DEVICE_MEMORY_H
 #define TRII_DEVICE_MEMORY_H

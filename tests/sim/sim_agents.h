@@ -117,7 +117,7 @@ static inline void sim_cut(sim_agent *agent, bool cut)
     sim_notify(&agent->link);
 }
 
-/* --- what agents do --- */
+/* --- what agents do ------------------------------------------------------- */
 
 /* Then it joins again. */
 static inline void sim_stop_workers(sim_agent *agent)
@@ -217,7 +217,7 @@ static inline void sim_run_ms(sim_job *job, int64_t ms)
     }
 }
 
-/* --- what must be so --- */
+/* --- what must be so ------------------------------------------------------ */
 
 static inline int sim_count(const sim_job *job, sim_state state)
 {

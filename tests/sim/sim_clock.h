@@ -38,7 +38,7 @@ static struct {
     int n_tasks, n_heap;
 } sim;
 
-/* --- the seed decides --- */
+/* --- the seed decides ----------------------------------------------------- */
 
 static inline uint64_t sim_random(uint64_t below)
 {
@@ -48,7 +48,7 @@ static inline uint64_t sim_random(uint64_t below)
     return sim.random % below;
 }
 
-/* --- who is next: a heap by moment and order --- */
+/* --- who is next: a heap by moment and order ------------------------------ */
 
 static inline bool sim_is_before(const sim_task *a, const sim_task *b)
 {
@@ -109,7 +109,7 @@ static inline sim_task *sim_take_next(void)
     return next;
 }
 
-/* --- waiting --- */
+/* --- waiting -------------------------------------------------------------- */
 
 /* Held: sim.mutex. Returns when it is the task's turn. */
 static inline void sim_pass_turn(sim_task *task)
@@ -159,7 +159,7 @@ static inline void sim_notify(const void *channel)
     trii_mutex_unlock(&sim.mutex);
 }
 
-/* --- in the place of clocks and threads --- */
+/* --- in the place of clocks and threads ----------------------------------- */
 
 static inline int64_t sim_now(void)
 {

@@ -21,7 +21,7 @@
 #define BOUND 1e-9
 #define CLIP 0.05 /* below the norm of nearly every gradient here, so that it does something */
 
-/* --- what training leaves -------------------------------------------------------------------- */
+/* --- what training leaves ------------------------------------------------- */
 
 typedef struct result {
     double losses[MAX_STEPS]; /* sums over samples */
@@ -52,7 +52,7 @@ static inline tri_status keep_result(tri_module *model, result *r)
     return TRI_OK;
 }
 
-/* --- one process alone ----------------------------------------------------------------------- */
+/* --- one process alone ---------------------------------------------------- */
 
 /* The seed is the process's: one thread at a time draws initial values. */
 static trii_mutex drawing = TRII_MUTEX_INITIALIZER;
@@ -229,7 +229,7 @@ static inline tri_status train_alone(const kind *k, const composition *c, result
     return st;
 }
 
-/* --- a rank of a composition ----------------------------------------------------------------- */
+/* --- a rank of a composition ---------------------------------------------- */
 
 typedef struct job {
     const kind *k;
@@ -448,7 +448,7 @@ static inline const char *train_rank(rank_env *env, tri_group *group, job *j)
     return failure;
 }
 
-/* --- comparison ------------------------------------------------------------------------------ */
+/* --- comparison ----------------------------------------------------------- */
 
 /* What differs, or NULL. `losses` are sums over all ranks. */
 static inline const char *difference(const job *j, const double *losses, const result *got,

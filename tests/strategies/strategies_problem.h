@@ -22,7 +22,7 @@
 #define MAX_RANKS 8
 #define MAX_DEVICES 3
 
-/* --- models ---------------------------------------------------------------------------------- */
+/* --- models --------------------------------------------------------------- */
 
 typedef struct kind {
     const char *name;
@@ -112,7 +112,7 @@ static const kind sync_norm = {.name = "CNN with SyncBatchNorm",
                                .rest = {"2"},
                                .shared = true};
 
-/* --- compositions ---------------------------------------------------------------------------- */
+/* --- compositions --------------------------------------------------------- */
 
 typedef enum placement {
     ONE_DEVICE,
@@ -209,7 +209,7 @@ static inline int samples_of(const kind *k, const composition *c, int step)
     return n;
 }
 
-/* --- data ------------------------------------------------------------------------------------ */
+/* --- data ----------------------------------------------------------------- */
 
 static inline double number_at(int i)
 {

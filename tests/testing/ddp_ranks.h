@@ -21,7 +21,7 @@
 #define STEPS 5
 #define WEIGHTS 512
 
-/* --- ranks as threads ----------------------------------------------------------------------- */
+/* --- ranks as threads ----------------------------------------------------- */
 
 typedef struct rank rank;
 typedef tri_status (*rank_body)(rank *r);
@@ -81,7 +81,7 @@ static inline void check_ranks(const rank *ranks, int size)
             return try_status_;                                                                    \
     } while (0)
 
-/* --- the problem: an MLP in double precision ------------------------------------------------ */
+/* --- the problem: an MLP in double precision ------------------------------ */
 
 static double x_data[ROWS * IN], y_data[ROWS * OUT];
 

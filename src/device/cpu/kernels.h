@@ -193,7 +193,7 @@ typedef struct trii_cpu_kernels {
      * lanes[i % TRII_SUM_LANES]; as long as there are, four of a lane at once, a tree in f32. Rows
      * of n elements, `stride` apart: */
     void (*add_values)(const float *x, int64_t rows, int64_t stride, int64_t n, double *lanes);
-    /* The same of each row alone, its lanes added as trii_lanes_total does. */
+    /* The same of each row alone, its lanes added as trii_queues_total does. */
     void (*row_totals)(const float *x, int64_t rows, int64_t stride, int64_t n, double *totals);
     /* So is the sum of a[i] * b[i], and of (a[i] - b[i])^2, which are added one by one. */
     double (*total_product)(const float *a, const float *b, int64_t n);

@@ -122,7 +122,7 @@ VEC_FN void ELEM_FN(moments)(const void *unit, const trii_images *images, float 
     }
 }
 
-/* --- forward ------------------------------------------------------------------------------- */
+/* --- forward -------------------------------------------------------------- */
 
 VEC_INLINE void ELEM_FN(norm_scalar)(const trii_norm_args *args, int64_t i, float alpha, float beta)
 {
@@ -190,7 +190,7 @@ VEC_FN void ELEM_FN(norm)(const trii_norm_args *args, const trii_images *images)
     }
 }
 
-/* --- backward ------------------------------------------------------------------------------ */
+/* --- backward ------------------------------------------------------------- */
 
 /* dy behind the mask, at one element. */
 VEC_INLINE float ELEM_FN(masked_scalar)(const trii_norm_backward_args *args, int64_t i, float alpha,

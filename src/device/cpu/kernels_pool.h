@@ -50,7 +50,7 @@ VEC_FN void ELEM_FN(max_pool)(const void *unit, void *pooled, const trii_images 
     }
 }
 
-/* --- backward ------------------------------------------------------------------------------ */
+/* --- backward ------------------------------------------------------------- */
 
 /* Gradients of windows are added up in f32: where dx is f32 right in it, else in a ring of rows,
  * each of which is rounded once, when no later window reaches it. */
@@ -202,7 +202,7 @@ VEC_FN void ELEM_FN(avg_pool_backward)(const void *pooled, void *out, const trii
     ELEM_FN(pool_sums_reach)(&sums, dx, images->h, images->h);
 }
 
-/* --- forward, averages --------------------------------------------------------------------- */
+/* --- forward, averages ---------------------------------------------------- */
 
 VEC_FN void ELEM_FN(avg_pool)(const void *unit, void *pooled, const trii_images *images,
                               const trii_pooling *pool)

@@ -102,8 +102,8 @@ VEC_INLINE void sum_rounds(const float *x, int64_t n, vec_d *s)
     }
 }
 
-/* As trii_lanes_total: lanes that are half of them apart are added, until one is left. Vectors from
- * `vecs` on, a power of two, hold zeros. */
+/* As trii_queues_total: lanes that are half of them apart are added, until one is left. Vectors
+ * from `vecs` on, a power of two, hold zeros. */
 VEC_INLINE double sum_lanes(vec_d *s, int vecs)
 {
     for (int half = vecs / 2; half > 0; half /= 2) {

@@ -10,7 +10,7 @@
 #include "graph/shared_statistics.h"
 #include "graph/ops/rules.h"
 
-/* --- recording many operations: the first failure stays, and nothing is recorded after it ----- */
+/* --- recording many operations: the first failure stays and ends it ------- */
 
 typedef struct trii_composer {
     trii_step *step;
@@ -37,7 +37,7 @@ trii_vid trii_compose_masked(trii_composer *c, trii_vid x, trii_vid mask, bool i
 /* What a gradient is computed in: the type, but of 16 bits f32. */
 tri_dtype trii_compose_dtype(const trii_type *type);
 
-/* --- gradients -------------------------------------------------------------------------------- */
+/* --- gradients ------------------------------------------------------------ */
 
 /* Of operands x w? b?, in each part of x along the dimensions of `mask`. */
 typedef struct trii_norm_rule {

@@ -1,5 +1,5 @@
 /*
- * function_check.h - what TRI_CHECK=nan sees of a user's function: that it writes all of its
+ * function_check.h - what TRI_CHECK=nan checks of a user's function: that it writes all of its
  * results, and none of its operands.
  */
 #ifndef TRII_FUNCTION_CHECK_H

@@ -1,5 +1,6 @@
 /*
- * function_guard.h - whether a user's function is running on this thread: what it may not do then.
+ * function_guard.h - whether a user's function is running on this thread, and which calls are
+ * forbidden then.
  */
 #ifndef TRII_FUNCTION_GUARD_H
 #define TRII_FUNCTION_GUARD_H

@@ -18,7 +18,7 @@
 #include "graph/step.h"
 #include "graph/type.h"
 
-/* --- shape rules ---------------------------------------------------------------------------- */
+/* --- shape rules ---------------------------------------------------------- */
 
 /* f32 or f64; `what` names the operand. */
 tri_status trii_rule_float(const trii_type *type, const char *what);
@@ -42,7 +42,7 @@ tri_status trii_shape_unary_float(const trii_type *const *in, int n_in, const tr
 tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                       trii_type *out, int *n_out);
 
-/* --- recording gradients -------------------------------------------------------------------- */
+/* --- recording gradients -------------------------------------------------- */
 
 static inline trii_vid trii_node_in(const trii_step *step, const trii_node *node, int i)
 {
@@ -98,7 +98,7 @@ tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b,
 tri_status trii_rec_scattered(trii_step *step, const trii_type *like, int64_t dim, trii_vid index,
                               trii_vid src, trii_vid *out) TRI_MUST_CHECK;
 
-/* --- kernels -------------------------------------------------------------------------------- */
+/* --- kernels -------------------------------------------------------------- */
 
 #define TRII_WALK_INPUTS 5
 

@@ -1,5 +1,5 @@
 /*
- * walks.h - going through the elements of a plain tensor, for reference kernels that move them.
+ * walks.h - loops over the elements of a plain tensor, for reference kernels that move them.
  */
 #ifndef TRII_WALKS_H
 #define TRII_WALKS_H

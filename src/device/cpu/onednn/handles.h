@@ -20,7 +20,7 @@ tri_status trii_onednn_status(dnnl_status_t status, const char *what) TRI_MUST_C
  * the distance of its rows, or columns. */
 char trii_onednn_order(int64_t rows, int64_t cols, int64_t row, int64_t col, dnnl_dim_t *ld_out);
 
-/* --- layouts.c ----------------------------------------------------------------------------- */
+/* --- layouts.c ------------------------------------------------------------ */
 
 /* The layout of a memory descriptor; NULL in *layout_out where its bytes are in plain order.
  * UNSUPPORTED if it is padded or not a blocked format. */
@@ -41,7 +41,7 @@ dnnl_data_type_t trii_onednn_type(tri_dtype dtype);
 /* Whether elements are padded with others that somebody must keep zero. */
 bool trii_onednn_padded(const dnnl_memory_desc_t *md);
 
-/* --- kernel.c ------------------------------------------------------------------------------ */
+/* --- kernel.c ------------------------------------------------------------- */
 
 #define TRII_ONEDNN_ARGS 5
 
