@@ -49,7 +49,7 @@ typedef struct gloo_group {
     int n_idle; /* of the waiters, less the messages that were given to them */
 } gloo_group;
 
-/* --- calls ----------------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------- */
 
 static tri_status fail_call(gloo_group *g, gloo_task *task, const char *why)
 {
@@ -140,7 +140,7 @@ static tri_status end_message(gloo_group *g, gloo_task *task)
     return TRI_OK;
 }
 
-/* --- threads --------------------------------------------------------------------------------- */
+/* --- threads -------------------------------------------------------------- */
 
 static gloo_task *pop(gloo_task **first, gloo_task ***last)
 {
@@ -227,7 +227,7 @@ static tri_status need_waiter(gloo_group *g)
     return TRI_OK;
 }
 
-/* --- the table ------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 static tri_status post_message(gloo_group *g, gloo_task *task)
 {
@@ -360,7 +360,7 @@ static void gloo_destroy(void *self)
     free_group(self);
 }
 
-/* --- forming --------------------------------------------------------------------------------- */
+/* --- forming -------------------------------------------------------------- */
 
 static bool store_set(void *arg, const char *key, const void *data, size_t bytes)
 {

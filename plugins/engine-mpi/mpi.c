@@ -10,7 +10,7 @@
 
 const trii_host *mpi_host;
 
-/* --- forming --------------------------------------------------------------------------------- */
+/* --- forming -------------------------------------------------------------- */
 
 /* Everybody's rank in MPI_COMM_WORLD, through the store; the same verdict on all ranks. */
 static tri_status find_members(const trii_group_args *args, int mine, int world_size, int *members)
@@ -94,7 +94,7 @@ static tri_status mpi_create(const trii_group_args *args, void **self_out)
     return TRI_OK;
 }
 
-/* --- calls ----------------------------------------------------------------------------------- */
+/* --- calls ---------------------------------------------------------------- */
 
 static tri_status mpi_submit(void *self, trii_op *op)
 {

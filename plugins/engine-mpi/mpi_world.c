@@ -31,7 +31,7 @@ static struct {
     const mpi_group *first; /* the world as a rule; NULL: none, or it was left */
 } world = {.mutex = TRII_MUTEX_INITIALIZER, .last_posted = &world.posted};
 
-/* --- beginning ------------------------------------------------------------------------------- */
+/* --- beginning ------------------------------------------------------------ */
 
 /* Alone, MPI_Init would make a world of one, slowly, and nobody wants that. */
 static bool has_launcher(void)
@@ -72,7 +72,7 @@ static tri_status begin(void)
     return TRI_OK;
 }
 
-/* --- tasks ----------------------------------------------------------------------------------- */
+/* --- tasks ---------------------------------------------------------------- */
 
 static void finish(mpi_task *task, tri_status status)
 {
@@ -147,7 +147,7 @@ static bool test_all(mpi_task **active)
     return ended;
 }
 
-/* --- orders ---------------------------------------------------------------------------------- */
+/* --- orders --------------------------------------------------------------- */
 
 static tri_status form(mpi_group *group)
 {
@@ -217,7 +217,7 @@ static void carry_out(mpi_task **active, mpi_order *order)
     mpi_host->mutex_unlock(&world.mutex);
 }
 
-/* --- the thread ------------------------------------------------------------------------------ */
+/* --- the thread ----------------------------------------------------------- */
 
 /* Sleeps if nothing is under way, then takes what is there. */
 static void take(bool idle, mpi_order **order_out, mpi_task **posted_out)
@@ -284,7 +284,7 @@ static void run(void *arg)
     }
 }
 
-/* --- from other threads ---------------------------------------------------------------------- */
+/* --- from other threads --------------------------------------------------- */
 
 tri_status mpi_world_order(mpi_order *order)
 {

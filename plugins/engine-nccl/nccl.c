@@ -11,7 +11,7 @@
 
 const trii_host *nccl_host;
 
-/* --- the thread ------------------------------------------------------------------------------ */
+/* --- the thread ----------------------------------------------------------- */
 
 static void finish(nccl_group *g, nccl_task *task, tri_status status)
 {
@@ -140,7 +140,7 @@ static void run(void *arg)
     }
 }
 
-/* --- forming --------------------------------------------------------------------------------- */
+/* --- forming -------------------------------------------------------------- */
 
 static tri_status cuda_failed(const char *what, cudaError_t error)
 {
@@ -273,7 +273,7 @@ static tri_status nccl_create(const trii_group_args *args, void **self_out)
     return status;
 }
 
-/* --- the table ------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 static tri_status nccl_submit(void *self, trii_op *op)
 {

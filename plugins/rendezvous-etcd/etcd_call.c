@@ -16,8 +16,7 @@
 #define PAUSE_MAX_MS 500
 #define NOT_NEEDED "-" /* a token: this etcd has no users */
 
-/* --- servers -----------------------------------------------------------------------------------
- */
+/* --- servers -------------------------------------------------------------- */
 
 static tri_status add_endpoint(trii_etcd_client *client, const char *text, size_t n)
 {
@@ -89,8 +88,7 @@ void trii_etcd_avoid(trii_etcd_client *client, int endpoint)
     trii_mutex_unlock(&client->mutex);
 }
 
-/* --- one attempt -------------------------------------------------------------------------------
- */
+/* --- one attempt ---------------------------------------------------------- */
 
 tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char *path,
                              trii_etcd_post *post, trii_etcd_answer *answer_out)
@@ -124,8 +122,7 @@ tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char 
     return status;
 }
 
-/* --- users -------------------------------------------------------------------------------------
- */
+/* --- users ---------------------------------------------------------------- */
 
 static bool is_login_asked(int code, const trii_etcd_reply *reply)
 {
@@ -201,8 +198,7 @@ static void log_out(trii_etcd_client *client)
     trii_mutex_unlock(&client->mutex);
 }
 
-/* --- a call ------------------------------------------------------------------------------------
- */
+/* --- a call --------------------------------------------------------------- */
 
 static bool will_pass(int code, const trii_etcd_reply *reply)
 {

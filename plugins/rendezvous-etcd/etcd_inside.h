@@ -43,7 +43,7 @@ struct trii_etcd_client {
     trii_thread beat;
 };
 
-/* --- etcd_call.c --- */
+/* --- etcd_call.c ---------------------------------------------------------- */
 /* "HOST[:PORT],..." into endpoints. Errors: INVALID_ARG. */
 tri_status trii_etcd_read_endpoints(trii_etcd_client *client) TRI_MUST_CHECK;
 /* One attempt at one server. */
@@ -53,7 +53,7 @@ tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char 
 int trii_etcd_endpoint(trii_etcd_client *client);
 void trii_etcd_avoid(trii_etcd_client *client, int endpoint);
 
-/* --- etcd_lease.c --- */
+/* --- etcd_lease.c --------------------------------------------------------- */
 /* The job's lease `seen` is gone: another one. */
 tri_status trii_etcd_lease_renew(trii_etcd_client *client, int64_t seen,
                                  int64_t deadline_ns) TRI_MUST_CHECK;

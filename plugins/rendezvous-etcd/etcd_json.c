@@ -10,8 +10,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 
-/* --- base64, the standard alphabet with padding ------------------------------------------------
- */
+/* --- base64, the standard alphabet with padding --------------------------- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
@@ -52,8 +51,7 @@ static bool decode(const char *text, size_t n, char *out, size_t *bytes_out)
     return true;
 }
 
-/* --- requests ----------------------------------------------------------------------------------
- */
+/* --- requests ------------------------------------------------------------- */
 
 void trii_etcd_put_text(trii_wire_buffer *out, const char *text)
 {
@@ -107,8 +105,7 @@ void trii_etcd_put_string(trii_wire_buffer *out, const char *text)
     trii_etcd_put_text(out, "\"");
 }
 
-/* --- answers -----------------------------------------------------------------------------------
- */
+/* --- answers -------------------------------------------------------------- */
 
 static int64_t number_of(const json_t *value)
 {

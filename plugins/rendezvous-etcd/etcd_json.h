@@ -42,8 +42,7 @@ tri_status trii_etcd_reply_read(const char *text, size_t bytes,
                                 trii_etcd_reply *reply_out) TRI_MUST_CHECK;
 void trii_etcd_reply_fini(trii_etcd_reply *reply); /* zeroed ones allowed */
 
-/* --- requests: appended to a buffer, which remembers a failure ---------------------------------
- */
+/* --- requests: appended to a buffer, which remembers a failure ------------ */
 
 void trii_etcd_put_text(trii_wire_buffer *out, const char *text);
 void trii_etcd_put_int(trii_wire_buffer *out, int64_t number);

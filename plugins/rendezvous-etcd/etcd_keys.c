@@ -21,15 +21,14 @@ tri_status trii_etcd_read(trii_etcd_client *client, const char *key, trii_etcd_r
     return status;
 }
 
-/* --- writes ------------------------------------------------------------------------------------
+/* --- writes ------------------------------------------------------------------
  *
  * if agent/NAME is what we wrote last, and the key is as expected:
  *     write; agent/NAME = the number of this write
  * else
  *     read agent/NAME; read the key
  *
- * The number tells an earlier attempt that was done from a key that is not as expected.
- */
+ * The number tells an earlier attempt that was done from a key that is not as expected. */
 
 static void put_write(trii_wire_buffer *body, const trii_etcd_write *w, int64_t lease)
 {
@@ -151,8 +150,7 @@ tri_status trii_etcd_write_once(trii_etcd_client *client, const trii_etcd_write 
     return status;
 }
 
-/* --- watches -----------------------------------------------------------------------------------
- */
+/* --- watches -------------------------------------------------------------- */
 
 typedef struct watching {
     bool (*event)(void *arg, const trii_etcd_kv *kv);

@@ -13,8 +13,7 @@
 #define OWN_LEASE_S 10
 #define GOODBYE_MS 2000
 
-/* --- leases ------------------------------------------------------------------------------------
- */
+/* --- leases --------------------------------------------------------------- */
 
 static tri_status lease_call(trii_etcd_client *client, const char *path, const char *field,
                              int64_t number, int64_t deadline_ns, trii_etcd_reply *reply_out)
@@ -238,8 +237,7 @@ static void beat_main(void *arg)
     trii_mutex_unlock(&client->beat_mutex);
 }
 
-/* --- end ---------------------------------------------------------------------------------------
- */
+/* --- end ------------------------------------------------------------------ */
 
 /* Unless another agent is there (one whose create_revision is not 0), the store's keys go; the
  * state stays until the lease ends, so that who is late hears how it ended. */
@@ -307,8 +305,7 @@ void trii_etcd_client_unref(trii_etcd_client *client)
         destroy(client);
 }
 
-/* --- beginning ---------------------------------------------------------------------------------
- */
+/* --- beginning ------------------------------------------------------------ */
 
 static const char *keep(char **at, const char *text)
 {

@@ -67,7 +67,7 @@ void trii_log_write(trii_log_level level, const char *component, const char *for
     host->log_write((int)level, component, "%s", text);
 }
 
-/* --- the front of stores, which is trirun's and calls ours by its table ----------------------- */
+/* --- the public functions of stores, passed on to trirun's table ---------- */
 
 void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms)
 {

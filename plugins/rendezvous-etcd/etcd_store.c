@@ -32,8 +32,7 @@ static void store_destroy(tri_store *self)
     trii_free(store);
 }
 
-/* --- keys --------------------------------------------------------------------------------------
- */
+/* --- keys ----------------------------------------------------------------- */
 
 /* The keys' full names, one behind the other, in one block that is freed with trii_free. */
 static const char **full_keys(const etcd_store *store, const char *const *keys, int n_keys)
@@ -67,8 +66,7 @@ static tri_status too_large(const char *key, size_t bytes)
                      key, bytes, MAX_BYTES);
 }
 
-/* --- writes ------------------------------------------------------------------------------------
- */
+/* --- writes --------------------------------------------------------------- */
 
 /* What a write makes of what is there (NULL = no key). A new value, or nothing to be done. */
 typedef struct change {
@@ -258,8 +256,7 @@ static tri_status store_remove(tri_store *self, const char *key, bool *existed_o
     return status;
 }
 
-/* --- reads -------------------------------------------------------------------------------------
- */
+/* --- reads ---------------------------------------------------------------- */
 
 /* Keys that are looked up together, and what is known of each. */
 typedef struct lookup {

@@ -62,6 +62,12 @@ FNR == 1 {
 {
     last_file = FILENAME
     last_line = FNR
+    # A banner of a section, `/* --- title ---- */` or the first line of a comment, ends in column 80:
+    # clang-format breaks longer ones in two.
+    if ($0 ~ /^[ \t]*\/\* ---/ && (length($0) != 80 || $0 !~ /--( \*\/)?$/) || $0 ~ /^[ \t]*\/\* ?(-----|===)/)
+        bad("a banner is `/* --- title ---- */`, of 80 columns")
+    if (open_banner && $0 ~ /^[ \t]*\*\/$/) bad("a banner is one line")
+    open_banner = $0 ~ /^[ \t]*\/\* ---.*-$/
     line = code($0)
     if (line ~ /^[ \t]*$/) next
     if (line ~ /^[ \t]*#[ \t]*pragma[ \t]+omp/) bad("threads belong to device/cpu/parallel.c")

@@ -204,7 +204,7 @@ tri_status trii_param_check_all(void)
     return status;
 }
 
-/* --- names that nobody reads ---------------------------------------------------------------- */
+/* --- names that nobody reads ---------------------------------------------- */
 
 int trii_name_distance(const char *a, size_t n_a, const char *b)
 {

@@ -76,7 +76,7 @@ bool trii_spawned(void)
     return is_worker;
 }
 
-/* --- the worker ----------------------------------------------------------------------------- */
+/* --- the worker ----------------------------------------------------------- */
 
 static void set_number(const char *name, int value)
 {
@@ -171,7 +171,7 @@ static bool find_call(int call, int *rank_out, int *size_out, bool *is_this_out)
     return true;
 }
 
-/* --- the parent: workers end ------------------------------------------------------------------ */
+/* --- the parent: workers end ---------------------------------------------- */
 
 static void signal_all(spawner *s, int number)
 {
@@ -293,7 +293,7 @@ static void worker_ended(trii_watch *watch, unsigned events)
         tell_end(w->owner, w->rank);
 }
 
-/* --- the parent: workers start ---------------------------------------------------------------- */
+/* --- the parent: workers start -------------------------------------------- */
 
 /* Runs this program again. envp: our environment and the variable. */
 static tri_status start_anew(worker *w, int in_fd, int call)

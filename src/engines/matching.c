@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 
-/* --- tables by tag --------------------------------------------------------------------------- */
+/* --- tables by tag -------------------------------------------------------- */
 
 static size_t chains_of(const trii_tags *tags)
 {
@@ -119,7 +119,7 @@ void trii_tags_clear(trii_tags *tags)
     *tags = (trii_tags){0};
 }
 
-/* --- receives -------------------------------------------------------------------------------- */
+/* --- receives ------------------------------------------------------------- */
 
 void trii_recv_wait(trii_tags *recvs, trii_op *op, uint64_t posted)
 {

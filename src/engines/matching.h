@@ -18,7 +18,7 @@ static inline bool trii_is_copied(size_t bytes, size_t kept)
     return bytes <= TRII_EAGER_BYTES;
 }
 
-/* --- tables by tag --------------------------------------------------------------------------- */
+/* --- tables by tag -------------------------------------------------------- */
 
 /* Is part of what waits. */
 typedef struct trii_tagged {
@@ -49,7 +49,7 @@ trii_tagged *trii_tags_walk(const trii_tags *tags, const trii_tagged *after);
 /* Frees what the table itself has taken; it is empty then. */
 void trii_tags_clear(trii_tags *tags);
 
-/* --- receives -------------------------------------------------------------------------------- */
+/* --- receives ------------------------------------------------------------- */
 
 /* How the scratch of sends and receives begins, in every engine that uses these tables. */
 typedef struct trii_waiting {

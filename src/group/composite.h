@@ -38,7 +38,7 @@ typedef struct trii_composites {
 /* registry/comm.c: those of this library. */
 const trii_composites *trii_composites_get(void);
 
-/* --- what composites use of the group -------------------------------------------------------- */
+/* --- what composites use of the group ------------------------------------- */
 
 /* An operation of `call`, to be submitted to a child; only call and status may be changed then. */
 void trii_op_init(trii_op *op, const trii_collective *call);

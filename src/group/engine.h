@@ -87,7 +87,7 @@ static inline size_t trii_part_count(const size_t *parts, size_t count, int rank
     return parts != NULL ? parts[rank + 1] - parts[rank] : count;
 }
 
-/* --- the group's first failure ------------------------------------------------------- */
+/* --- the group's first failure -------------------------------------------- */
 
 typedef struct trii_fault {
     atomic_int status; /* 0 = none; written last, so text is whole once it is set */
@@ -111,7 +111,7 @@ static inline tri_status trii_fault_status(const trii_fault *fault)
  * ABORTED where that thread gets no further for a second (a debugger holds it). */
 tri_status trii_fault_settled(const trii_fault *fault);
 
-/* --- operations ------------------------------------------------------------------------ */
+/* --- operations ----------------------------------------------------------- */
 
 typedef struct trii_op trii_op;
 
@@ -180,7 +180,7 @@ tri_status trii_group_is_over(const struct trii_group_args *args);
 /* Milliseconds until args->deadline_ns for store calls: at least 1. */
 int64_t trii_group_left_ms(const struct trii_group_args *args);
 
-/* --- the table ------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 typedef struct trii_group_args {
     tri_store *store; /* already private to this group: plain key names cannot collide.

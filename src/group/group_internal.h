@@ -70,7 +70,7 @@ static inline int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
     return timeout_ns >= TRII_NO_DEADLINE - start_ns ? TRII_NO_DEADLINE : start_ns + timeout_ns;
 }
 
-/* --- group.c --------------------------------------------------------------------------------- */
+/* --- group.c -------------------------------------------------------------- */
 
 /* Set and cleared by world.c. */
 void trii_group_set_world(tri_group *group);
@@ -87,7 +87,7 @@ void trii_group_leave(tri_group *group);
 int trii_group_name_works(tri_group *group, char *text, size_t size);
 void trii_group_close_recorder(tri_group *group);
 
-/* --- call/wait.c ----------------------------------------------------------------------------- */
+/* --- call/wait.c ---------------------------------------------------------- */
 
 /* How long a caller may wait for an operation. */
 typedef struct trii_patience {
@@ -106,7 +106,7 @@ tri_status trii_group_report_failed(const tri_group *group, const trii_collectiv
 /* The end of an operation, for the flight recorder. */
 void trii_record_end(tri_group *group, uint64_t record, tri_status status);
 
-/* --- call/work.c ----------------------------------------------------------------------------- */
+/* --- call/work.c ---------------------------------------------------------- */
 
 /* A handle for a call, an idle one if there is any; NULL = no memory. */
 tri_work *trii_work_acquire(tri_group *group);
@@ -122,7 +122,7 @@ void trii_batch_add(tri_work *own_work);
 /* Keeps for this thread how many elements a receive without a handle got. */
 void trii_recv_note(const trii_op *op);
 
-/* --- call/post.c ----------------------------------------------------------------------------- */
+/* --- call/post.c ---------------------------------------------------------- */
 
 /* Posts a checked call, and waits if work_out is NULL (or puts it into the thread's open batch).
  * Takes call->temporary, on failure too. */
@@ -130,7 +130,7 @@ tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **w
 /* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
 tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
 
-/* --- call/collective.c: checking, for all calls ---------------------------------------------- */
+/* --- call/collective.c: checking, for all calls --------------------------- */
 
 /* How every call begins: its group (*group NULL = the world), whether dtype, reduction and root
  * fit; for parts of one size also the sizes and NULL buffers; a buffer that this rank does not use
@@ -143,7 +143,7 @@ bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
 /* Posts a checked call, if the engine has its kind. */
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
 
-/* --- form/group_agree.c ---------------------------------------------------------------------- */
+/* --- form/group_agree.c --------------------------------------------------- */
 
 /* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
  * ends it with ABORTED. */
@@ -160,7 +160,7 @@ tri_status trii_group_view(const char *prefix, tri_store *store,
 tri_status trii_agree_wait(const trii_group_args *args, const char *step,
                            char **verdict_out) TRI_MUST_CHECK;
 
-/* --- form/group_create.c --------------------------------------------------------------------- */
+/* --- form/group_create.c -------------------------------------------------- */
 
 /* What those who wait while a group forms look at now and then, and until when; NULL allowed. */
 typedef struct trii_forming {
@@ -172,7 +172,7 @@ typedef struct trii_forming {
 tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
                            const trii_forming *forming, tri_group **group_out);
 
-/* --- form/subgroup.c ------------------------------------------------------------------------- */
+/* --- form/subgroup.c ------------------------------------------------------ */
 
 /* Makes a group of ranks of g, under `key` in its store. world_ranks: [size], taken. What opt
  * leaves open comes from g. */

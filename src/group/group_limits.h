@@ -7,7 +7,7 @@
 
 #include <stddef.h>
 
-/* --- ranks ----------------------------------------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------- */
 
 /* Of any group: a reduction keeps a pointer to each rank's part on its stack. */
 #define TRII_GROUP_MAX_RANKS 1024
@@ -20,7 +20,7 @@
  * better words. */
 #define TRII_WORLD_MAX_RANKS 1000000
 
-/* --- messages -------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 /* What every engine promises, in group.h at tri_send: messages of up to TRII_EAGER_BYTES are copied
  * and the send ends at once; larger ones stay where they are until their receive is posted. What

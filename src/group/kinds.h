@@ -49,7 +49,7 @@ typedef enum trii_kind {
         TRII_KIND_COUNT
 } trii_kind;
 
-/* --- sets of kinds: bit 1u << kind ----------------------------------------------------------- */
+/* --- sets of kinds: bit 1u << kind ---------------------------------------- */
 
 #define TRII_KIND_BIT_IF(NAME, name, properties, any)                                              \
     | (((properties) & (any)) != 0 ? 1u << TRII_KIND_##NAME : 0u)

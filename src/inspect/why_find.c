@@ -41,7 +41,7 @@ typedef struct view {
     uint16_t *number; /* [size] the group's number there */
 } view;
 
-/* --- text ---------------------------------------------------------------------------------- */
+/* --- text ----------------------------------------------------------------- */
 
 static void append(char *text, size_t size, const char *format, ...) TRII_PRINTF(3, 4);
 
@@ -125,7 +125,7 @@ static void append_doing(const trii_why_job *job, int r, uint16_t group, char *t
         append(text, size, " (rank %d: pid %d)", r, rank->pid);
 }
 
-/* --- findings ------------------------------------------------------------------------------ */
+/* --- findings ------------------------------------------------------------- */
 
 static trii_why_finding *add(trii_why_job *job, int weight, const char *kind, const char *group)
 {
@@ -323,7 +323,7 @@ static tri_status find_failures(trii_why_job *job)
     return status;
 }
 
-/* --- one group ------------------------------------------------------------------------------- */
+/* --- one group ------------------------------------------------------------ */
 
 static bool is_pair(const trii_record *record)
 {
@@ -566,7 +566,7 @@ static tri_status find_forming(trii_why_job *job, const view *v)
     return TRI_OK;
 }
 
-/* --- all groups ------------------------------------------------------------------------------ */
+/* --- all groups ----------------------------------------------------------- */
 
 /* Who is in the group that rank r calls `group`. False if a lower rank has shown it already. */
 static bool view_fill(const trii_why_job *job, int r, const trii_record_group *group, view *v)

@@ -249,7 +249,7 @@ void trii_why_free(trii_why_job *job)
     trii_free(job->findings);
 }
 
-/* --- records --------------------------------------------------------------------------- */
+/* --- records -------------------------------------------------------------- */
 
 const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record)
 {

@@ -34,7 +34,7 @@ static void guard_due(trii_timer *timer)
                         tri_last_error());
 }
 
-/* --- the beginning ------------------------------------------------------------------------ */
+/* --- the beginning -------------------------------------------------------- */
 
 static void make_run_id(trii_agent *a)
 {
@@ -139,7 +139,7 @@ static tri_status open_agent(trii_agent *a)
     return status;
 }
 
-/* --- attempts ------------------------------------------------------------------------------ */
+/* --- attempts ------------------------------------------------------------- */
 
 static void run_to_the_end(trii_agent *a)
 {
@@ -213,7 +213,7 @@ static tri_status run_attempts(trii_agent *a)
     return TRI_OK;
 }
 
-/* --- the end ------------------------------------------------------------------------------ */
+/* --- the end -------------------------------------------------------------- */
 
 /* Writes out what is queued. A reader that does not read is waited for, as any program does,
  * until a signal comes; if one has come already, only a moment. */

@@ -546,7 +546,7 @@ trii_outcome trii_agent_hosts_conclude(trii_agent *a)
     return conclude_by_news(a);
 }
 
-/* --- life ------------------------------------------------------------------------------ */
+/* --- life ----------------------------------------------------------------- */
 
 /* Where peers call us: nobody else, if all agents are on this host. */
 static const char *peer_host(const trii_launch_options *o)

@@ -90,7 +90,7 @@ struct trii_agent {
     trii_process *live; /* room for n_workers */
 };
 
-/* --- attempt.c --- */
+/* --- attempt.c ------------------------------------------------------------ */
 /* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
  * there. */
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
@@ -105,7 +105,7 @@ void trii_attempt_close_streams(trii_agent *a);
 /* Closes what the attempt holds; may come twice. */
 void trii_attempt_dispose(trii_agent *a);
 
-/* --- shutdown.c --- */
+/* --- shutdown.c ----------------------------------------------------------- */
 /* Sends the signal to all live workers and begins to wait for their end. */
 void trii_shutdown_begin(trii_agent *a, int number);
 /* The next state, if this one has nothing left to wait for. */
@@ -115,18 +115,18 @@ void trii_shutdown_grace_over(trii_timer *timer);
 /* Takes the status of what was left to us by processes that ended. */
 void trii_shutdown_reap(trii_agent *a);
 
-/* --- signals.c --- */
+/* --- signals.c ------------------------------------------------------------ */
 tri_status trii_agent_signals_open(trii_agent *a) TRI_MUST_CHECK;
 void trii_agent_signals_close(trii_agent *a);
 
-/* --- preemption.c --- */
+/* --- preemption.c --------------------------------------------------------- */
 /* The signal came; value_ms: in how long, 0 = it does not say. */
 void trii_preemption_received(trii_agent *a, int value_ms);
 /* Another host's agent has such a notice. left_ms: -1 = nobody said when. */
 void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t left_ms);
 void trii_preemption_stop(trii_agent *a);
 
-/* --- job_store.c --- */
+/* --- job_store.c ---------------------------------------------------------- */
 /* A store without any key, for one attempt: keys of an earlier one are never read. */
 tri_status trii_job_store_open(trii_agent *a, const char *host, int port) TRI_MUST_CHECK;
 void trii_job_store_close(trii_agent *a);

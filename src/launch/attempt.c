@@ -14,7 +14,7 @@
 #include "os/descriptor.h"
 #include "os/signal.h"
 
-/* --- a worker ends ------------------------------------------------------------------------ */
+/* --- a worker ends -------------------------------------------------------- */
 
 /* Deaths are seen in the order in which they are complete. A process can take long to end, and its
  * peers notice at once: one that is ending now may have begun to end before `worker`. Returns the
@@ -136,7 +136,7 @@ static void worker_ready(trii_watch *watch, unsigned events)
     }
 }
 
-/* --- starting ----------------------------------------------------------------------------- */
+/* --- starting ------------------------------------------------------------- */
 
 static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_job *job)
 {
@@ -235,7 +235,7 @@ tri_status trii_attempt_start(trii_agent *a)
     return status == TRI_OK ? start_workers(a) : status;
 }
 
-/* --- the report --------------------------------------------------------------------------- */
+/* --- the report ----------------------------------------------------------- */
 
 void trii_attempt_close_streams(trii_agent *a)
 {

@@ -25,7 +25,7 @@ static tri_status fail_path(const char *what, const char *path)
     return TRII_FAIL(status, "%s %s: %s", what, path, strerror(errno));
 }
 
-/* --- mappings ------------------------------------------------------------------------------- */
+/* --- mappings ------------------------------------------------------------- */
 
 tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
 {
@@ -64,7 +64,7 @@ void trii_mapping_close(trii_mapping *mapping)
     *mapping = (trii_mapping){0};
 }
 
-/* --- writing --------------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
 static tri_status write_all(int fd, const char *path, const void *data, size_t bytes)
 {
@@ -273,7 +273,7 @@ void trii_writer_abort(trii_writer *writer)
     writer_release(writer);
 }
 
-/* --- names ---------------------------------------------------------------------------------- */
+/* --- names ---------------------------------------------------------------- */
 
 tri_status trii_path_rename(const char *src, const char *dst)
 {
@@ -381,8 +381,7 @@ bool trii_path_is_full(const char *path)
     return statvfs(path, &room) == 0 && room.f_blocks > 0 && room.f_bavail == 0;
 }
 
-/* --- lines -------------------------------------------------------------------------------------
- */
+/* --- lines ---------------------------------------------------------------- */
 
 tri_status trii_append_open(const char *path, int *fd_out)
 {

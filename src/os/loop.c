@@ -289,7 +289,7 @@ void trii_loop_timer_stop(trii_loop *loop, trii_timer *timer)
     trii_loop_unlock(loop);
 }
 
-/* --- the process's control thread --------------------------------------------------- */
+/* --- the process's control thread ----------------------------------------- */
 
 static struct {
     trii_mutex mutex; /* also serialises start and stop */

@@ -258,7 +258,7 @@ void trii_process_wait(int pid)
         ;
 }
 
-/* --- facts -------------------------------------------------------------------------- */
+/* --- facts ---------------------------------------------------------------- */
 
 tri_status trii_process_own_path(char *path_out, size_t bytes)
 {

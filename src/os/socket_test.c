@@ -86,7 +86,7 @@ static void waits_end_at_the_deadline_and_when_the_peer_dies(void **state)
     trii_socket_close(a);
 }
 
-/* --- loop --- */
+/* --- loop ----------------------------------------------------------------- */
 
 typedef struct counter {
     trii_watch watch;

@@ -38,7 +38,7 @@ typedef struct file_store {
     char path[];
 } file_store;
 
-/* --- the file ----------------------------------------------------------------------------- */
+/* --- the file ------------------------------------------------------------- */
 
 static tri_status forget(file_store *store)
 {
@@ -219,7 +219,7 @@ static trii_slice name_of(file_store *store, const char *key)
     return (trii_slice){store->key + 1, bytes + 1};
 }
 
-/* --- operations ----------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 /* Writes down what the table says of the key. */
 static tri_status record_value(file_store *store, trii_slice name)
@@ -482,7 +482,7 @@ static tri_status file_list(tri_store *self, trii_key_list *list)
     return l.status;
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- life ----------------------------------------------------------------- */
 
 /* The last of a world takes the file away, as PyTorch's does. */
 static void sign_off(file_store *store)

@@ -295,7 +295,7 @@ static void a_full_disk_is_an_error_and_loses_nothing(void **state)
     scratch_end(&s);
 }
 
-/* --- several at once ------------------------------------------------------------------------- */
+/* --- several at once ------------------------------------------------------ */
 
 enum { N_WRITERS = 4, N_ADDS = 200 };
 
@@ -341,8 +341,7 @@ static void many_writers_lose_nothing(void **state)
     scratch_end(&s);
 }
 
-/* --- the format, byte by byte ------------------------------------------------------------------
- */
+/* --- the format, byte by byte --------------------------------------------- */
 
 static void records_may_come_in_any_pieces(void **state)
 {

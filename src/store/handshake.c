@@ -18,7 +18,7 @@
 
 static const unsigned char magic[8] = {'T', 'R', 'I', 'K', 'E', 'Y', '1', '\n'};
 
-/* --- libsodium -------------------------------------------------------------------------------- */
+/* --- libsodium ------------------------------------------------------------ */
 
 /* The three functions that we use of it. */
 static struct {
@@ -49,7 +49,7 @@ static void load_sodium(void)
                       find(library, "sodium_memcmp", &sodium.differ) && sodium.init() >= 0;
 }
 
-/* --- the key ---------------------------------------------------------------------------------- */
+/* --- the key -------------------------------------------------------------- */
 
 tri_status trii_job_key_load(trii_job_key *key_out)
 {
@@ -103,7 +103,7 @@ static void prove(const trii_job_key *key, const char *side, const char *purpose
                       sizeof(key->bytes)); /* fails only on wrong sizes */
 }
 
-/* --- client ----------------------------------------------------------------------------------- */
+/* --- client --------------------------------------------------------------- */
 
 tri_status trii_handshake_connect(int fd, const trii_job_key *key, const char *purpose,
                                   int64_t deadline_ns)
@@ -132,7 +132,7 @@ tri_status trii_handshake_connect(int fd, const trii_job_key *key, const char *p
     return trii_socket_send_all(fd, proof, sizeof(proof), deadline_ns);
 }
 
-/* --- server ----------------------------------------------------------------------------------- */
+/* --- server --------------------------------------------------------------- */
 
 bool trii_handshake_is_other(const trii_handshake *shake, char first)
 {

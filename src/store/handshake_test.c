@@ -241,7 +241,7 @@ static void an_optional_key_serves_both(void **state)
     scratch_end(&s);
 }
 
-/* --- strangers ------------------------------------------------------------------------------- */
+/* --- strangers ------------------------------------------------------------ */
 
 /* Asks the server until it has closed at least `min` of the connections, and closes the rest. */
 static void wait_for_closed(tri_store *client, const int *fds, int n, int min, int max)

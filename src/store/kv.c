@@ -203,7 +203,7 @@ static void tidy(trii_kv *kv, kv_entry *entry)
     free_entry(entry);
 }
 
-/* --- waits -------------------------------------------------------------------------- */
+/* --- waits ---------------------------------------------------------------- */
 
 static void unlink_wait(wait_link *link)
 {
@@ -311,7 +311,7 @@ tri_status trii_kv_wait_for(trii_kv *kv, const trii_slice *keys, size_t n_keys, 
     return TRI_OK;
 }
 
-/* --- values ------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 /* How much room the value shall have: appending doubles, so that many small pieces stay linear, and
  * a small value does not keep the memory of a large one. */
@@ -494,7 +494,7 @@ void trii_kv_each(const trii_kv *kv, bool (*visit)(void *arg, trii_slice key), v
     }
 }
 
-/* --- queues ------------------------------------------------------------------------- */
+/* --- queues --------------------------------------------------------------- */
 
 tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value)
 {

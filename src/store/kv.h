@@ -51,7 +51,7 @@ tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value) TRI_MUST_
 bool trii_kv_pop(trii_kv *kv, trii_slice key, char **own_value_out, size_t *bytes_out);
 int64_t trii_kv_queue_length(const trii_kv *kv, trii_slice key);
 
-/* --- waits -------------------------------------------------------------------------- */
+/* --- waits ---------------------------------------------------------------- */
 
 /* `ready(owner, wait)` is called once, from the write that completes the wait, which is then
  * freed; the callback must not touch the table. */

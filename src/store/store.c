@@ -398,7 +398,7 @@ tri_status tri_store_list_keys(tri_store *store, char ***keys_out, int64_t *n_ou
     return status;
 }
 
-/* --- queues ----------------------------------------------------------------------------- */
+/* --- queues --------------------------------------------------------------- */
 
 static tri_status check_queue(const tri_store *store, const char *call, const char *key)
 {

@@ -339,7 +339,7 @@ static void queues_give_each_value_once_in_order(void **state)
     }
 }
 
-/* --- waiting ---------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 typedef struct writer {
     tri_store *store;
@@ -574,7 +574,7 @@ static void every_allocation_may_fail(void **state)
 
 #endif
 
-/* --- barriers --------------------------------------------------------------------------- */
+/* --- barriers ------------------------------------------------------------- */
 
 typedef struct comer {
     tri_store *store;

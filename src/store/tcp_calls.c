@@ -193,7 +193,7 @@ static tri_status tcp_multi_get(tri_store *self, const char *const *keys, int n_
     return trii_tcp_leave(store, status);
 }
 
-/* --- several in one exchange (exchange.h) ----------------------------------------------------- */
+/* --- several in one exchange (exchange.h) --------------------------------- */
 
 static void put_call(trii_tcp_store *store, const trii_store_call *call)
 {

@@ -56,7 +56,7 @@ static bool all_present(const trii_kv *kv, const trii_slice *keys, size_t n_keys
     return true;
 }
 
-/* --- waits ------------------------------------------------------------------------------------ */
+/* --- waits ---------------------------------------------------------------- */
 
 static void on_wait_ready(void *owner, trii_kv_wait *wait)
 {
@@ -94,7 +94,7 @@ static void cancel_waits(trii_connection *c)
     trii_wire_put_u8(&c->out, 1);
 }
 
-/* --- the rest --------------------------------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------- */
 
 static tri_status do_barrier(trii_connection *c, trii_slice key, int64_t size)
 {

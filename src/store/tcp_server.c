@@ -29,7 +29,7 @@
 #define MAX_ACCEPTS 64             /* before those that are connected have their turn */
 #define ACCEPT_PAUSE_MS 100        /* when the process is out of descriptors */
 
-/* --- connections ---------------------------------------------------------------------- */
+/* --- connections ---------------------------------------------------------- */
 
 static bool may_complain(trii_tcp_server *server)
 {
@@ -112,7 +112,7 @@ static bool flush(trii_connection *c)
     return true;
 }
 
-/* --- bytes ------------------------------------------------------------------------------ */
+/* --- bytes ---------------------------------------------------------------- */
 
 static tri_status take_handshake(trii_connection *c, const char *data, size_t bytes,
                                  size_t *used_out)
@@ -259,7 +259,7 @@ static void on_ready(trii_watch *watch, unsigned events)
     trii_server_flush(server);
 }
 
-/* --- accepting -------------------------------------------------------------------------- */
+/* --- accepting ------------------------------------------------------------ */
 
 /* The stranger that has been here longest; the list begins with the newest connection. */
 static trii_connection *oldest_stranger(const trii_tcp_server *server)
@@ -381,7 +381,7 @@ static void on_accept(trii_watch *watch, unsigned events)
     }
 }
 
-/* --- life ------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 /* A job has one server, so it says this once. */
 static void check_open(trii_tcp_server *server, int fd, bool told)

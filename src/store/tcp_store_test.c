@@ -18,7 +18,7 @@
 #define SOON trii_deadline_ms(20000)
 #define U64(n) n, 0, 0, 0, 0, 0, 0, 0
 
-/* --- raw clients against our server ------------------------------------------------------- */
+/* --- raw clients against our server --------------------------------------- */
 
 static trii_tcp_server *start_server(void)
 {
@@ -329,7 +329,7 @@ static void many_replies_are_not_made_at_once(void **state)
     trii_tcp_server_destroy(server);
 }
 
-/* --- our client against raw servers --------------------------------------------------------- */
+/* --- our client against raw servers --------------------------------------- */
 
 /* Accepts one client, compares what it sends with a script and answers with one. */
 typedef struct fake_server {
@@ -521,7 +521,7 @@ static void an_exchange_without_all_replies_has_no_values(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* --- both ours ------------------------------------------------------------------------------ */
+/* --- both ours ------------------------------------------------------------ */
 
 static void the_server_waits_for_its_world(void **state)
 {

@@ -250,7 +250,7 @@ tri_status trii_wire_feed(trii_wire_parser *parser, const void *data, size_t byt
     return TRI_OK;
 }
 
-/* --- writing -------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
 bool trii_wire_buffer_keep(trii_wire_buffer *buffer, size_t bytes)
 {

@@ -72,7 +72,7 @@ typedef enum trii_wire_op {
 /* "SET", ...; static text, never NULL. */
 const char *trii_wire_op_name(unsigned op);
 
-/* --- reading requests ----------------------------------------------------------------- */
+/* --- reading requests ----------------------------------------------------- */
 
 typedef struct trii_wire_request {
     trii_wire_op op;
@@ -113,7 +113,7 @@ void trii_wire_parser_fini(trii_wire_parser *parser);
 tri_status trii_wire_feed(trii_wire_parser *parser, const void *data, size_t bytes,
                           size_t *used_out, trii_wire_request *request_out) TRI_MUST_CHECK;
 
-/* --- writing -------------------------------------------------------------------------- */
+/* --- writing -------------------------------------------------------------- */
 
 /* A growing byte buffer; a failed put is remembered and later puts do nothing. */
 typedef struct trii_wire_buffer {

@@ -33,8 +33,7 @@ static void quiet(void)
     setenv("TRI_LOG", "error", 1);
 }
 
-/* --- store requests -----------------------------------------------------------------------------
- */
+/* --- store requests ------------------------------------------------------- */
 
 /* A hash of all requests, fed in pieces of `piece` bytes; *status_out is how it ended. */
 static uint64_t parse_requests(const uint8_t *data, size_t bytes, size_t piece,
@@ -83,7 +82,7 @@ static void run_requests(const uint8_t *data, size_t bytes)
 
 static const fuzz_target requests_target = {.name = "store_requests", .run = run_requests};
 
-/* --- the state of a rendezvous --- */
+/* --- the state of a rendezvous -------------------------------------------- */
 
 /* What is understood is understood again once it was written down. */
 static void run_rendezvous(const uint8_t *data, size_t bytes)
@@ -161,8 +160,7 @@ static void end_server(void)
 static const fuzz_target server_target = {
     .name = "store_requests", .begin = begin_server, .run = run_server, .end = end_server};
 
-/* --- the file store's records --------------------------------------------------------------------
- */
+/* --- the file store's records --------------------------------------------- */
 
 static void run_records(const uint8_t *data, size_t bytes)
 {
@@ -186,8 +184,7 @@ static void run_records(const uint8_t *data, size_t bytes)
 
 static const fuzz_target records_target = {.name = "store_file", .run = run_records};
 
-/* --- the handshake -------------------------------------------------------------------------------
- */
+/* --- the handshake -------------------------------------------------------- */
 
 static trii_job_key fuzz_key;
 
@@ -224,8 +221,7 @@ static void run_handshake(const uint8_t *data, size_t bytes)
 static const fuzz_target handshake_target = {
     .name = "handshake", .begin = begin_handshake, .run = run_handshake};
 
-/* --- the hello of an agent ---
- */
+/* --- the hello of an agent ------------------------------------------------ */
 
 static const char agent_token[] = "0123456789abcdef";
 
@@ -268,8 +264,7 @@ static void run_agent_hello(const uint8_t *data, size_t bytes)
 static const fuzz_target agent_hello_target = {
     .name = "agent_hello", .begin = begin_handshake, .run = run_agent_hello};
 
-/* --- and what agents say then ---
- */
+/* --- and what agents say then --------------------------------------------- */
 
 /* A hash of all words, in pieces of `piece` bytes. */
 static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
@@ -311,8 +306,7 @@ static void run_agent_words(const uint8_t *data, size_t bytes)
 
 static const fuzz_target agent_words_target = {.name = "agent_words", .run = run_agent_words};
 
-/* --- files ---------------------------------------------------------------------------------------
- */
+/* --- files ---------------------------------------------------------------- */
 
 /* The path of a file without a name of its own, which has these bytes until the next has its own.
  */
@@ -367,8 +361,7 @@ static void run_idx(const uint8_t *data, size_t bytes)
 static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};
 static const fuzz_target idx_target = {.name = "idx", .run = run_idx};
 
-/* --- the tcp engine's frames
- * ---------------------------------------------------------------------- */
+/* --- the tcp engine's frames ---------------------------------------------- */
 
 typedef struct frame_rank {
     tri_store *store;

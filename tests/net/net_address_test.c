@@ -14,7 +14,7 @@
 
 static const char *own_path; /* of this program */
 
-/* --- what this program does ------------------------------------------------------------------- */
+/* --- what this program does ----------------------------------------------- */
 
 static int rank_worker(const char *timeout_ms)
 {
@@ -81,8 +81,7 @@ static int relay(const char *to, const char *port)
     }
 }
 
-/* --- ranks and agents --------------------------------------------------------------------------
- */
+/* --- ranks and agents ----------------------------------------------------- */
 
 /* host 0: here. */
 static void start_rank(spawn *s, int host, int rank, const char *address, const char *timeout_ms)
@@ -123,8 +122,7 @@ static const char *nobody_there(const host_job *j)
     return j->spread ? "10.77.0.9" : "192.0.2.1";
 }
 
-/* --- an address of nobody ----------------------------------------------------------------------
- */
+/* --- an address of nobody ------------------------------------------------- */
 
 static void check_rank(const char *address, const char *words, bool spread)
 {
@@ -182,8 +180,7 @@ static void an_agent_of_rank_0_says_that_the_address_is_not_its_own(void **state
     host_job_end(&j);
 }
 
-/* --- an address of a service -------------------------------------------------------------------
- */
+/* --- an address of a service ---------------------------------------------- */
 
 static void an_address_that_leads_back_here_is_right(void **state)
 {
@@ -215,8 +212,7 @@ static void an_address_that_leads_back_here_is_right(void **state)
     host_job_end(&j);
 }
 
-/* --- two that serve ----------------------------------------------------------------------------
- */
+/* --- two that serve ------------------------------------------------------- */
 
 static void a_second_rank_0_on_another_host_is_told_of_the_first(void **state)
 {

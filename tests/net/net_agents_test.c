@@ -9,7 +9,7 @@
 
 static const char *own_path; /* of this program */
 
-/* --- a host dies ------------------------------------------------------------------------------ */
+/* --- a host dies ---------------------------------------------------------- */
 
 /* The agent's words come, and its workers run in a world of `size` after this loss. */
 static void check_goes_on(host_agent *a, double start_ms, const char *words, int size)
@@ -108,7 +108,7 @@ static void hosts_with_given_ranks_end_when_one_dies(void **state)
     host_job_end(&j);
 }
 
-/* --- the host of the store -------------------------------------------------------------------- */
+/* --- the host of the store ------------------------------------------------ */
 
 /* The others end, soon, and say whose end it was. */
 static void check_store_lost(host_agent *a, double start_ms, bool spread)
@@ -166,7 +166,7 @@ static void a_host_that_is_cut_off_from_all_ends(void **state)
     host_job_end(&j);
 }
 
-/* --- partitions ------------------------------------------------------------------------------- */
+/* --- partitions ----------------------------------------------------------- */
 
 typedef enum cut_kind { CUT_BOTH, CUT_TO_STORE, CUT_FROM_STORE, CUT_OWN_LINK } cut_kind;
 
@@ -272,7 +272,7 @@ static void a_wire_that_is_cut_for_a_moment_is_nothing(void **state)
     host_job_end(&j);
 }
 
-/* --- a host freezes --------------------------------------------------------------------------- */
+/* --- a host freezes ------------------------------------------------------- */
 
 static void freeze(host_agent *a, const host_job *j, int number)
 {

@@ -17,7 +17,7 @@ enum { MAX_RANKS = 4, PORT = 29500, RUN_MS = 100000 };
 
 static const char *own_path; /* of this program */
 
-/* --- what this program does as a worker ------------------------------------------------------- */
+/* --- what this program does as a worker ----------------------------------- */
 
 static int element(int rank, size_t i, int round)
 {
@@ -194,8 +194,7 @@ static int noisy(void)
     return 0;
 }
 
-/* --- the tests ----------------------------------------------------------------------------------
- */
+/* --- the tests ------------------------------------------------------------ */
 
 typedef struct wires {
     int delay_ms, jitter_ms, loss_per_mille;

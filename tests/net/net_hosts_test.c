@@ -26,7 +26,7 @@ static double now_ms(void)
     return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
 }
 
-/* --- what this program does as a worker --------------------------------------------------- */
+/* --- what this program does as a worker ----------------------------------- */
 
 /* Sums until one of them took as long as an outage: all end with the same one. */
 static int go_through_outage(void)
@@ -140,7 +140,7 @@ static bool two_hosts(void)
     return true;
 }
 
-/* --- finding each other --------------------------------------------------------------------- */
+/* --- finding each other --------------------------------------------------- */
 
 /* Where there are no namespaces: ranks on addresses of their own, and none of them is the store's.
  */
@@ -241,7 +241,7 @@ static void two_jobs_with_one_port_on_two_hosts_do_not_meet(void **state)
         hosts_end();
 }
 
-/* --- failures ----------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 /* A rank alone, which must fail within the deadline of one second, with words. */
 static void check_no_way(int host, const char *address, int port, const char *words)

@@ -108,7 +108,7 @@ static void hierarchy_disconnect(void *self, uint32_t draw, bool half)
     flat->engine->disconnect(flat->self, draw, half);
 }
 
-/* --- life ------------------------------------------------------------------------------------ */
+/* --- life ----------------------------------------------------------------- */
 
 static void release(hierarchy *h)
 {

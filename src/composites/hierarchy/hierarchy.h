@@ -17,7 +17,7 @@
 #include "group/group_limits.h"
 #include "os/thread.h"
 
-/* --- hierarchy_layout.c --------------------------------------------------------------------- */
+/* --- hierarchy_layout.c --------------------------------------------------- */
 
 /* Hosts are numbered by their first rank, the ranks of a host by their order. A column is a rank of
  * each host: as many of them as the smallest host has ranks; what is summed or gathered in a host
@@ -54,7 +54,7 @@ tri_status hierarchy_layout_fill(hierarchy_layout *layout, const int *hosts, int
                                  int rank) TRI_MUST_CHECK;
 void hierarchy_layout_fini(hierarchy_layout *layout);
 
-/* --- the engine ----------------------------------------------------------------------------- */
+/* --- the engine ----------------------------------------------------------- */
 
 /* Every call begins its stages in this order, and a stage only when the call before has begun it:
  * so all ranks of a child make its calls in one order, while several calls are under way. */
@@ -137,7 +137,7 @@ typedef struct hierarchy {
     void *alloc_room;      /* the group's */
 } hierarchy;
 
-/* --- hierarchy_child.c ----------------------------------------------------------------------- */
+/* --- hierarchy_child.c ---------------------------------------------------- */
 
 /* Makes one of the children, if this rank is in it. Blocks. */
 tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args,
@@ -152,7 +152,7 @@ tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child,
 bool hierarchy_check_faults(hierarchy *h);
 void hierarchy_abort_children(hierarchy *h);
 
-/* --- hierarchy_calls.c ----------------------------------------------------------------------- */
+/* --- hierarchy_calls.c ---------------------------------------------------- */
 
 /* As the engine's functions, for collectives. */
 tri_status hierarchy_call_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
@@ -173,7 +173,7 @@ static inline bool hierarchy_is_near(const hierarchy *h, int rank)
     return h->layout.host_of[rank] == h->layout.host;
 }
 
-/* --- hierarchy_messages.c ------------------------------------------------------------------- */
+/* --- hierarchy_messages.c ------------------------------------------------- */
 
 /* As the engine's functions, for sends and receives. */
 tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
@@ -186,7 +186,7 @@ void hierarchy_message_sweep(hierarchy *h);
 /* At the end: frees them all. */
 void hierarchy_message_fini(hierarchy *h);
 
-/* --- hierarchy_stages.c (guard: mutex) ------------------------------------------------------ */
+/* --- hierarchy_stages.c (guard: mutex) ------------------------------------ */
 
 /* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree.
  * Ranks of a host that disagree find it by the host barrier on IN. Hosts of which one goes in
@@ -198,7 +198,7 @@ bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
  * nothing. */
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
 
-/* --- hierarchy_sum.c (guard: mutex) --------------------------------------------------------- */
+/* --- hierarchy_sum.c (guard: mutex) --------------------------------------- */
 
 #define HIERARCHY_SUM_BYTES ((size_t)8 << 10) /* summed at a time */
 #define HIERARCHY_SUM_DEPTH (2 * TRII_TREE_LEVELS)

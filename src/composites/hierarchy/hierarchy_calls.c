@@ -8,7 +8,7 @@
 
 #include "os/clock.h"
 
-/* --- calls under way (guard: mutex) ---------------------------------------------------------- */
+/* --- calls under way (guard: mutex) --------------------------------------- */
 
 static bool is_under_way(const hierarchy_child *on, const trii_op *op)
 {
@@ -159,7 +159,7 @@ void hierarchy_advance(hierarchy *h)
         trii_cond_broadcast(&h->turn);
 }
 
-/* --- waiting --------------------------------------------------------------------------------- */
+/* --- waiting -------------------------------------------------------------- */
 
 static int64_t sooner(int64_t until_ns, int64_t moment_ns)
 {

@@ -8,7 +8,7 @@
 
 #include "base/err.h"
 
-/* --- faults -------------------------------------------------------------------------------- */
+/* --- faults --------------------------------------------------------------- */
 
 static void raise_from(hierarchy *h, const hierarchy_child *c)
 {
@@ -53,8 +53,7 @@ bool hierarchy_check_faults(hierarchy *h)
     return failed;
 }
 
-/* --- posting
- * --------------------------------------------------------------------------------------- */
+/* --- posting -------------------------------------------------------------- */
 
 tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
                                 const trii_op *whole)
@@ -81,8 +80,7 @@ tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii
     return st;
 }
 
-/* --- making
- * ---------------------------------------------------------------------------------------- */
+/* --- making --------------------------------------------------------------- */
 
 /* Its place among the children: its ranks, its key in the store; size 0: this rank is not in it. */
 static void place_child(const hierarchy *h, int which, trii_group_args *its, char key[24])

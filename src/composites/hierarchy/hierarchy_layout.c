@@ -12,7 +12,7 @@
 
 #define HOST_TEXT 96
 
-/* --- the canonical tree ---------------------------------------------------------------------- */
+/* --- the canonical tree --------------------------------------------------- */
 
 static bool on_one_host(const hierarchy_layout *l, int first, int n)
 {
@@ -74,7 +74,7 @@ static void fill_partials(hierarchy_layout *l)
     l->tree_fits = l->n_partials == l->n_hosts && fits(l, 0, l->size, 0, l->n_hosts);
 }
 
-/* --- filling --------------------------------------------------------------------------------- */
+/* --- filling -------------------------------------------------------------- */
 
 static void fill_columns(hierarchy_layout *l)
 {
@@ -148,7 +148,7 @@ void hierarchy_layout_fini(hierarchy_layout *l)
     l->memory = NULL;
 }
 
-/* --- reading --------------------------------------------------------------------------------- */
+/* --- reading -------------------------------------------------------------- */
 
 /* Which host a rank is on: all that share a loopback interface share memory too. TRI_HOSTS
  * pretends: names of the ranks' hosts, "a,a,b,b". */

@@ -11,7 +11,7 @@
 #include "composites/hierarchy/hierarchy.h"
 #include "os/clock.h"
 
-/* --- from any rank --------------------------------------------------------------------------- */
+/* --- from any rank -------------------------------------------------------- */
 
 /* A receive from any rank that both engines have; NULL = it is none, or a flat one. */
 static hierarchy_any *any_of(const hierarchy *h, const trii_op *op)
@@ -163,7 +163,7 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
     return st;
 }
 
-/* --- all messages ---------------------------------------------------------------------------- */
+/* --- all messages --------------------------------------------------------- */
 
 tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
 {

@@ -58,7 +58,7 @@ bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call)
     }
 }
 
-/* --- memory and places ----------------------------------------------------------------------- */
+/* --- memory and places ---------------------------------------------------- */
 
 /* A part of memory, which does not exist yet: sizes are added up first. */
 static size_t take(size_t *used, size_t bytes)
@@ -166,7 +166,7 @@ static trii_collective piece_of(const hierarchy_call *c, trii_kind kind, tri_dty
     return piece;
 }
 
-/* --- reductions ------------------------------------------------------------------------------ */
+/* --- reductions ----------------------------------------------------------- */
 
 static bool must_pack(const hierarchy *h, const trii_collective *call)
 {
@@ -456,7 +456,7 @@ static tri_status stage_reduction(hierarchy *h, hierarchy_call *c)
     }
 }
 
-/* --- calls that only move -------------------------------------------------------------------- */
+/* --- calls that only move ------------------------------------------------- */
 
 static tri_status lay_out_gathering(hierarchy *h, hierarchy_call *c)
 {

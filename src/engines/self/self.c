@@ -43,7 +43,7 @@ static tri_status self_create(const trii_group_args *args, void **self_out)
     return TRI_OK;
 }
 
-/* --- messages (guard: lock) ------------------------------------------------------------------- */
+/* --- messages (guard: lock) ----------------------------------------------- */
 
 static trii_message message_of(const trii_op *send)
 {
@@ -166,7 +166,7 @@ static tri_status submit_message(self_group *g, trii_op *op)
     return st == TRI_OK ? TRI_OK : TRII_FAIL(st, "%s", g->fault->text);
 }
 
-/* --- the table -------------------------------------------------------------------------------- */
+/* --- the table ------------------------------------------------------------ */
 
 static tri_status self_submit(void *self, trii_op *op)
 {

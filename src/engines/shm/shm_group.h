@@ -350,7 +350,7 @@ bool shm_slot_all_finished(shm_group *g, trii_op *op);
 typedef bool shm_reader(shm_group *g, const trii_op *op);
 bool shm_slot_advance_reading(shm_group *g, trii_op *op, shm_reader *read);
 
-/* --- the paths, one file each (guard: lock); shm_path_advance says what advancing means --- */
+/* --- the paths, one file each (guard: lock; see shm_path_advance) --------- */
 
 bool shm_direct_advance(shm_group *g, trii_op *op);
 

@@ -22,7 +22,7 @@
 
 static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_owner};
 
-/* --- processes that end ----------------------------------------------------------------------- */
+/* --- processes that end --------------------------------------------------- */
 
 /* What the process had sent may wait here for its call, or be on the way: a slow network may
  * deliver it after we see the end of the process. */
@@ -66,7 +66,7 @@ static void on_process_end(trii_watch *watch, unsigned events)
                     check_late_data);
 }
 
-/* --- calls ------------------------------------------------------------------------------------ */
+/* --- calls ---------------------------------------------------------------- */
 
 static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 {
@@ -132,7 +132,7 @@ static void tcp_abort(void *self)
     trii_mutex_unlock(&g->mutex);
 }
 
-/* --- life ------------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 static void free_group(tcp_group *g)
 {

@@ -208,7 +208,7 @@ static inline int tcp_name(const tcp_group *g, int rank)
     return trii_rank_name(g->names, rank);
 }
 
-/* --- tcp_fault.c ---------------------------------------------------------------------------- */
+/* --- tcp_fault.c ---------------------------------------------------------- */
 
 /* Ends an operation that is in no list any more. */
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
@@ -227,7 +227,7 @@ void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, 
  * is. */
 size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size);
 
-/* --- tcp_hangup.c --------------------------------------------------------------------------- */
+/* --- tcp_hangup.c --------------------------------------------------------- */
 
 /* The peer closed or the connection broke: reads what is left and finds out what it means.
  * tcp_advance must follow: it fails the group if that is called for. */
@@ -239,7 +239,7 @@ void tcp_fail_if_due(tcp_group *g);
 /* Of a group that has failed: finds out whether the peer has ended too, and how. */
 void tcp_read_after_fault(tcp_conn *c);
 
-/* --- tcp_progress.c ------------------------------------------------------------------------- */
+/* --- tcp_progress.c ------------------------------------------------------- */
 
 /* Of the engine's table. */
 tri_status tcp_submit(void *self, trii_op *op);
@@ -250,7 +250,7 @@ void tcp_advance(tcp_group *g);
 /* Of the control thread: something happened on this connection. */
 void tcp_on_ready(trii_watch *watch, unsigned events);
 
-/* --- tcp_early.c ---------------------------------------------------------------------------- */
+/* --- tcp_early.c ---------------------------------------------------------- */
 
 /* Keeps the message that begins; false: there is no room. */
 bool tcp_early_keep(tcp_conn *c);
@@ -266,12 +266,12 @@ void tcp_stash_drop(tcp_conn *c);
 /* At the end: drops all, and ends the sends among them. */
 void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why);
 
-/* --- tcp_plan.c ----------------------------------------------------------------------------- */
+/* --- tcp_plan.c ----------------------------------------------------------- */
 
 /* Opens the streams, and fills what is known about the sum. Obtains the scratch memory. */
 tri_status tcp_plan(tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
 
-/* --- tcp_coll.c ----------------------------------------------------------------------------- */
+/* --- tcp_coll.c ----------------------------------------------------------- */
 
 /* Whether the peer's frame is of another call than ours of this number: then the group fails. */
 bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame);
@@ -280,13 +280,13 @@ const trii_op *tcp_coll_needing(const tcp_conn *c);
 /* Who the collective waits for. */
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
 
-/* --- tcp_p2p.c ------------------------------------------------------------------------------ */
+/* --- tcp_p2p.c ------------------------------------------------------------ */
 
 /* Cancels a receive from any rank or a send to ourselves; false: it has what it waits for. */
 bool tcp_p2p_cancel(tcp_group *g, trii_op *op);
 void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
 
-/* --- tcp_heartbeat.c ------------------------------------------------------------------------ */
+/* --- tcp_heartbeat.c ------------------------------------------------------ */
 
 /* The group is formed: begins to watch for hosts that fall silent, if there are others. */
 tri_status tcp_heartbeat_start(tcp_group *g) TRI_MUST_CHECK;
@@ -297,7 +297,7 @@ bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int6
 /* What is known of the peer, also after a failure. Guard: mutex. */
 trii_loss tcp_heartbeat_loss(tcp_conn *c);
 
-/* --- tcp_connect.c -------------------------------------------------------------------------- */
+/* --- tcp_connect.c -------------------------------------------------------- */
 
 /* Connects all pairs. g may be NULL if status says why: this rank has failed already, and
  * the others are told. *agreed_out (always written): all ranks know the result; else the

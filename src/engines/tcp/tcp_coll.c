@@ -50,7 +50,7 @@ static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
     end_if_done(g, coll);
 }
 
-/* --- life ----------------------------------------------------------------------------------- */
+/* --- life ----------------------------------------------------------------- */
 
 static void coll_post(tcp_group *g, trii_op *op)
 {
@@ -98,7 +98,7 @@ static void end_if_done(tcp_group *g, tcp_coll *coll)
     tcp_finish(g, op, TRI_OK, NULL);
 }
 
-/* --- moving --------------------------------------------------------------------------------- */
+/* --- moving --------------------------------------------------------------- */
 
 /* More of the own slice is ready: it can be sent on, and there is room in the rings. */
 static void wake_conns(tcp_group *g, const tcp_coll *coll)
@@ -324,7 +324,7 @@ static tcp_verdict coll_accept(tcp_conn *c)
     return TCP_ACCEPTED;
 }
 
-/* --- frames that were put aside --------------------------------------------------------------- */
+/* --- frames that were put aside ------------------------------------------- */
 
 /* The ring is full: what is left of the frame is put aside, if that helps. */
 static bool stash_rest(tcp_conn *c)
@@ -377,7 +377,7 @@ static bool coll_resume(tcp_conn *c)
     return true;
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
+/* --- ends ----------------------------------------------------------------- */
 
 const trii_op *tcp_coll_needing(const tcp_conn *c)
 {
@@ -407,7 +407,7 @@ static void coll_fail_all(tcp_group *g, tri_status status, const char *why)
     }
 }
 
-/* --- who is missing ------------------------------------------------------------------------- */
+/* --- who is missing ------------------------------------------------------- */
 
 /* In a broadcast only the root is waited for: the others wait as we do. */
 static bool not_arrived(const tcp_coll *coll, int peer)

@@ -102,7 +102,7 @@ static void take_conn(tcp_conn *c, int fd)
     trii_unforked_hold(&c->unforked, fd);
 }
 
-/* --- connecting ------------------------------------------------------------------------------- */
+/* --- connecting ----------------------------------------------------------- */
 
 static tri_status exchange_hello(int fd, tcp_group *g, const trii_job_key *key, int peer,
                                  const char *peer_token, const char *own_token, int64_t deadline_ns)
@@ -213,7 +213,7 @@ static tri_status connect_to(tcp_group *g, const trii_group_args *args, const tr
     return TRI_OK;
 }
 
-/* --- accepting -------------------------------------------------------------------------------- */
+/* --- accepting ------------------------------------------------------------ */
 
 /* An unidentified connection. */
 typedef struct pending_conn {

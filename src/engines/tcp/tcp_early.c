@@ -88,7 +88,7 @@ static tcp_early *begin_early(tcp_conn *c)
     return early;
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 bool tcp_early_keep(tcp_conn *c)
 {
@@ -166,7 +166,7 @@ void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why)
     c->stash_coll = NULL;
 }
 
-/* --- collectives ------------------------------------------------------------------------------ */
+/* --- collectives ---------------------------------------------------------- */
 
 bool tcp_stash_put(tcp_conn *c)
 {

@@ -218,7 +218,7 @@ static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* --- order ------------------------------------------------------------------------------------ */
+/* --- order ---------------------------------------------------------------- */
 
 enum { SUMMED = 262144, SUMMED_BYTES = SUMMED * 4 }; /* more than a ring */
 

@@ -103,7 +103,7 @@ void tcp_fail_left(tcp_conn *c, const trii_op *op)
              tcp_name(c->group, c->rank), call);
 }
 
-/* --- in words --------------------------------------------------------------------------------- */
+/* --- in words ------------------------------------------------------------- */
 
 void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, size_t size)
 {

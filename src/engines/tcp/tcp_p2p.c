@@ -36,7 +36,7 @@ static void append(trii_op **first, trii_op **last, trii_op *op)
     *last = op;
 }
 
-/* --- the rest of a message ------------------------------------------------------------------ */
+/* --- the rest of a message ------------------------------------------------ */
 
 /* Ends a receive of which all came with the first part, once the CTS has told its sender so. */
 static void end_if_whole(tcp_conn *c, trii_op *op)
@@ -68,7 +68,7 @@ static void expect_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
     end_if_whole(c, op);
 }
 
-/* --- posting ---------------------------------------------------------------------------------- */
+/* --- posting -------------------------------------------------------------- */
 
 /* A message that is in no table any more, and all that came of it is there. */
 static void deliver_early(tcp_conn *c, tcp_early *early, trii_op *op)
@@ -244,7 +244,7 @@ static void p2p_post(tcp_group *g, trii_op *op)
     }
 }
 
-/* --- out -------------------------------------------------------------------------------------- */
+/* --- out ------------------------------------------------------------------ */
 
 /* Sends a HOLD or a CTS. */
 static bool p2p_next_request(tcp_conn *c)
@@ -327,7 +327,7 @@ static void p2p_sent(tcp_conn *c, trii_op *op)
         trii_tags_add(&c->rts_sent, &p->waiting.tagged);
 }
 
-/* --- in --------------------------------------------------------------------------------------- */
+/* --- in ------------------------------------------------------------------- */
 
 static tcp_verdict accept_message(tcp_conn *c)
 {
@@ -409,7 +409,7 @@ static void p2p_received(tcp_conn *c, size_t bytes)
         tcp_finish(c->group, op, TRI_OK, NULL);
 }
 
-/* --- ends ------------------------------------------------------------------------------------- */
+/* --- ends ----------------------------------------------------------------- */
 
 static const trii_op *first_of(const trii_tags *tags)
 {

@@ -108,7 +108,7 @@ static void open_part_out(tcp_coll *coll, int peer, const char *at, size_t bytes
     coll->n_part_out++;
 }
 
-/* --- plans: which streams a call has ---------------------------------------------------- */
+/* --- plans: which streams a call has -------------------------------------- */
 
 static tri_status plan_all_reduce(tcp_group *g, tcp_coll *coll)
 {

@@ -16,7 +16,7 @@
 #define SPIN_LEAST_NS 1000 /* below this we sleep at once */
 #define SPIN_TRY 64        /* in so many polls spinning is tried once, whether or not it has paid */
 
-/* --- in --------------------------------------------------------------------------------------- */
+/* --- in ------------------------------------------------------------------- */
 
 /* Some bytes, from those that were read ahead or from the socket. INPROGRESS: none now, or
  * the connection ended and that was dealt with. */
@@ -171,7 +171,7 @@ static void pump_in(tcp_conn *c)
     }
 }
 
-/* --- out -------------------------------------------------------------------------------------- */
+/* --- out ------------------------------------------------------------------ */
 
 static bool owners_frame(tcp_conn *c)
 {
@@ -287,7 +287,7 @@ void tcp_advance(tcp_group *g)
     tcp_fail_if_due(g);
 }
 
-/* --- the control thread's share --------------------------------------------------------------- */
+/* --- the control thread's share ------------------------------------------- */
 
 /* What it watches: the ends of connections always, bytes only while operations are under way
  * that no thread waits for. */
@@ -337,7 +337,7 @@ void tcp_on_ready(trii_watch *watch, unsigned events)
     trii_mutex_unlock(&g->mutex);
 }
 
-/* --- operations ------------------------------------------------------------------------------- */
+/* --- operations ----------------------------------------------------------- */
 
 static void try_all_conns(tcp_group *g)
 {

@@ -40,7 +40,7 @@ static tri_status take_stirred(tri_group *group)
     return st;
 }
 
-/* --- from one thread that waits to another --------------------------------------------------- */
+/* --- from one thread that waits to another -------------------------------- */
 
 typedef struct waiter {
     tri_work *work;
@@ -108,7 +108,7 @@ static void a_thread_that_leaves_hands_its_turn_on(void **state)
     run_threads(2, &tcp_options, two_wait, &gave_up);
 }
 
-/* --- from a thread that waits to the control thread ------------------------------------------- */
+/* --- from a thread that waits to the control thread ----------------------- */
 
 typedef struct large_one {
     atomic_int got, sums; /* rank 0 has its message; ranks that have the sum */

@@ -57,7 +57,7 @@ static const int sizes[] = {1, 2, 3, 4, 8, 11};
 #define EACH_SIZE(p)                                                                               \
     for (size_t i_ = 0; i_ < sizeof(sizes) / sizeof(sizes[0]) && ((p) = sizes[i_]); i_++)
 
-/* --- values ----------------------------------------------------------------------------------- */
+/* --- values --------------------------------------------------------------- */
 
 /* Values whose sum depends on the order, the same for all who ask. */
 static float value_of(int rank, size_t i)
@@ -154,7 +154,7 @@ static void a_large_all_reduce_goes_round_the_rings(void **state)
     all_ok(3, reduce_main, &(reduce_case){8500003 / LESS, TRI_REDOP_MAX, false});
 }
 
-/* --- the other collectives -------------------------------------------------------------------- */
+/* --- the other collectives ------------------------------------------------ */
 
 static tri_status rest_main(rank_arg *a)
 {
@@ -207,7 +207,7 @@ static void the_other_collectives_move_the_right_bytes(void **state)
     }
 }
 
-/* --- asynchronous ----------------------------------------------------------------------------- */
+/* --- asynchronous --------------------------------------------------------- */
 
 enum { N_WORKS = 12 };
 
@@ -290,7 +290,7 @@ static void works_that_nobody_waits_for_move_on(void **state)
     all_ok(3, background_main, NULL);
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 static tri_status messages_main(rank_arg *a)
 {
@@ -382,7 +382,7 @@ static void a_message_passes_collectives_that_are_not_begun(void **state)
     all_ok(2, crossing_main, NULL);
 }
 
-/* --- failures --------------------------------------------------------------------------------- */
+/* --- failures ------------------------------------------------------------- */
 
 /* Rank 2 stays away from the second call until the others have given up. */
 static tri_status absent_main(rank_arg *a)

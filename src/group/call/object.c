@@ -50,7 +50,7 @@ void tri_object_free(void *data)
     trii_free(data);
 }
 
-/* --- the lengths of all ranks ------------------------------------------------------------ */
+/* --- the lengths of all ranks --------------------------------------------- */
 
 static tri_status gather_sizes(tri_group *group, const trii_site *site, size_t bytes,
                                size_t **sizes_out)

@@ -96,7 +96,7 @@ void trii_work_finished(trii_op *op)
     work_unref(work);
 }
 
-/* --- handles ----------------------------------------------------------------------------- */
+/* --- handles -------------------------------------------------------------- */
 
 #define SINCE_LAST_LOOK INT64_C(-1)
 
@@ -252,7 +252,7 @@ void tri_work_destroy(tri_work *work)
     tri_group_unref(group);
 }
 
-/* --- received elements ------------------------------------------------------------------ */
+/* --- received elements ---------------------------------------------------- */
 
 /* The elements of this thread's last receive without a handle. */
 static _Thread_local size_t received;
@@ -278,7 +278,7 @@ size_t tri_work_count(const tri_work *work)
     return work->members == NULL ? recv_count(&work->op) : 0;
 }
 
-/* --- batches ------------------------------------------------------------------------------- */
+/* --- batches -------------------------------------------------------------- */
 
 bool trii_batch_is_open(const tri_group *group)
 {

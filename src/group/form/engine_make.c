@@ -198,7 +198,7 @@ static tri_status make_one(const char *name, tri_store *store, trii_group_args *
     return st;
 }
 
-/* --- several by rules ------------------------------------------------------------------------ */
+/* --- several by rules ----------------------------------------------------- */
 
 typedef struct routes {
     trii_child children[1 + TRII_RULES]; /* the group's own one first */

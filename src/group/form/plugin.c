@@ -16,7 +16,7 @@
 #include "os/host.h"
 #include "os/library.h"
 
-/* --- what a plug-in may use ------------------------------------------------------------------ */
+/* --- what a plug-in may use ----------------------------------------------- */
 
 static TRII_PRINTF(2, 3) tri_status host_fail(tri_status status, const char *format, ...)
 {
@@ -102,7 +102,7 @@ static const trii_host host = {
     .reduce = host_reduce,
 };
 
-/* --- finding --------------------------------------------------------------------------------- */
+/* --- finding -------------------------------------------------------------- */
 
 #define MAX_PLUGINS 8
 #define NAME_BYTES 16

@@ -47,7 +47,7 @@ static bool is_over(const shrinking *s)
     return trii_now_ns() >= s->deadline_ns;
 }
 
-/* --- who is here ---------------------------------------------------------------------------- */
+/* --- who is here ---------------------------------------------------------- */
 
 /* *n_open_out: those that may still come. */
 static tri_status look_who_is_here(shrinking *s, int *n_here_out, int *n_open_out)
@@ -139,7 +139,7 @@ static tri_status decide(shrinking *s, int n_here)
                      s->grace_ns / TRII_NS_PER_MS);
 }
 
-/* --- the group ------------------------------------------------------------------------------- */
+/* --- the group ------------------------------------------------------------ */
 
 static bool has_lost_member(const shrinking *s)
 {
@@ -235,7 +235,7 @@ static tri_status form(const shrinking *s, const tri_group_options *opt, tri_gro
     return TRII_FAIL(mine != TRI_OK ? mine : TRI_ERR_ABORTED, "%s", line);
 }
 
-/* --- rounds ---------------------------------------------------------------------------------- */
+/* --- rounds --------------------------------------------------------------- */
 
 /* Another call of this rank may have been here: then its round is over. */
 static tri_status one_round(shrinking *s, const tri_group_options *opt, tri_group **group_out)

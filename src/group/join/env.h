@@ -39,13 +39,13 @@ typedef struct trii_launch_env {
  */
 tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out) TRI_MUST_CHECK;
 
-/* --- env.c ----------------------------------------------------------------------------------- */
+/* --- env.c ---------------------------------------------------------------- */
 
 /* From the environment: rank, size and their local ones, and with `where` the place to meet;
  * size 1 if no launcher has left its mark. */
 tri_status trii_launch_env_who(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 
-/* --- env_vars.c ------------------------------------------------------------------------------ */
+/* --- env_vars.c ----------------------------------------------------------- */
 
 /* NULL if it is not set or empty. */
 const char *trii_launch_env_text(const char *name);
@@ -66,7 +66,7 @@ tri_status trii_launch_env_meet_at(trii_launch_env *env, const char *host,
 tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_name,
                                  const char *size_name) TRI_MUST_CHECK;
 
-/* --- the launchers: `where` as in who -------------------------------------------------------- */
+/* --- the launchers: `where` as in who ------------------------------------- */
 
 tri_status trii_launch_torchrun(trii_launch_env *env, bool where) TRI_MUST_CHECK;
 tri_status trii_launch_openmpi(trii_launch_env *env, bool where) TRI_MUST_CHECK;

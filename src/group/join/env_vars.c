@@ -79,7 +79,7 @@ tri_status trii_launch_env_master(trii_launch_env *env)
     return status == TRI_OK ? trii_launch_env_set_host(env, host, length) : status;
 }
 
-/* --- places that follow from a job's name --------------------------------------------------- */
+/* --- places that follow from a job's name --------------------------------- */
 
 /* Ports below the range that systems give out themselves. */
 enum { FIRST_JOB_PORT = 20000, N_JOB_PORTS = 12000 };

@@ -276,8 +276,7 @@ bool trii_world_store_lacks_one(void *world_store)
     return others < ws->size - 1 && tri_store_set(ws->store, keys[0], "", 0) == TRI_OK;
 }
 
-/* --- a rank that cannot join
- * ---------------------------------------------------------------------- */
+/* --- a rank that cannot join ---------------------------------------------- */
 
 /* To ranks that meet under `view`, all of them: rank 0, which serves it, hears them out. */
 static tri_status say_refusal(tri_store *base, const trii_launch_env *env, tri_status mine,
@@ -332,8 +331,7 @@ tri_status trii_world_store_refuse(const char *url, tri_status mine)
     return TRII_FAIL(mine, "%s", line);
 }
 
-/* --- leaving
- * -------------------------------------------------------------------------------------- */
+/* --- leaving -------------------------------------------------------------- */
 
 /* Whoever leaves last takes the file away, so that it does not grow from run to run. */
 static void leave_file(const trii_launch_env *env, tri_store *store)

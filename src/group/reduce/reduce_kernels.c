@@ -32,7 +32,7 @@ typedef struct half_functions {
     size_t (*sum)(const trii_reduce_args *args);
 } half_functions;
 
-/* --- f32 sums in registers ------------------------------------------------------------------- */
+/* --- f32 sums in registers ------------------------------------------------ */
 
 /* One function per number of sources, so that the addresses stay in registers. The factor is
  * exact (avg over a power of two) or 1. */
@@ -109,7 +109,7 @@ static TRII_INLINE size_t register_sum(const trii_reduce_args *args, const half_
     }
 }
 
-/* --- pairs of blocks -------------------------------------------------------------------------- */
+/* --- pairs of blocks ------------------------------------------------------ */
 
 #define EACH(expression)                                                                           \
     for (size_t i = 0; i < n; i++)                                                                 \
@@ -213,8 +213,7 @@ static TRII_INLINE void pair(const void *a, const void *b, void *out, size_t n, 
     }
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
+/* --- blocks --------------------------------------------------------------- */
 
 /* Accumulators of the tree: level l holds what waits for its right brother. */
 typedef struct block_space {
@@ -357,8 +356,7 @@ static TRII_INLINE void reduce(const trii_reduce_args *args, const half_function
     }
 }
 
-/* --- one function per instruction set -----------------------------------------------------------
- */
+/* --- one function per instruction set ------------------------------------- */
 
 static void widen_portable(const uint16_t *src, float *dst, size_t n)
 {

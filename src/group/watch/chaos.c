@@ -39,7 +39,7 @@ struct trii_chaos {
     _Atomic uint64_t calls;
 };
 
-/* --- the text ------------------------------------------------------------------------------- */
+/* --- the text ------------------------------------------------------------- */
 
 static tri_status bad(const char *part, const char *why)
 {
@@ -164,7 +164,7 @@ void trii_chaos_destroy(trii_chaos *chaos)
     trii_free(chaos);
 }
 
-/* --- the strikes ---------------------------------------------------------------------------- */
+/* --- the strikes ---------------------------------------------------------- */
 
 static double unit(uint32_t draw)
 {

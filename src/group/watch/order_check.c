@@ -102,7 +102,7 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
                                         group->name);
 }
 
-/* --- messages --------------------------------------------------------------------------------- */
+/* --- messages ------------------------------------------------------------- */
 
 tri_status trii_group_compare_message(tri_group *group, const trii_compared_message *m)
 {

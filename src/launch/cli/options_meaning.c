@@ -103,7 +103,7 @@ static const char *text_or_null(const trii_option_values *values, trii_option i)
     return text != NULL && *text != '\0' ? text : NULL;
 }
 
-/* --- hosts and workers -------------------------------------------------------------------- */
+/* --- hosts and workers ---------------------------------------------------- */
 
 static tri_status read_nnodes(trii_option_values *values, trii_launch_options *options)
 {
@@ -370,7 +370,7 @@ bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *v
     return false;
 }
 
-/* --- output ------------------------------------------------------------------------------- */
+/* --- output --------------------------------------------------------------- */
 
 static tri_status read_std(trii_option_values *values, trii_option i, trii_std_spec *spec)
 {
@@ -491,7 +491,7 @@ static tri_status read_output(trii_option_values *values, trii_launch_options *o
     return status;
 }
 
-/* --- the program -------------------------------------------------------------------------- */
+/* --- the program ---------------------------------------------------------- */
 
 static tri_status read_program(trii_option_values *values, trii_launch_options *options)
 {

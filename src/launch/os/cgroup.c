@@ -22,7 +22,7 @@
  * is stuck in the kernel does not end. A job that begins does not wait long for another's ruins. */
 enum { END_MS = 2000, SWEEP_MS = 100 };
 
-/* --- where -------------------------------------------------------------------------------- */
+/* --- where ---------------------------------------------------------------- */
 
 /* Copies a field of mountinfo, in which the kernel writes spaces, tabs, ends of lines and
  * backslashes as \ooo. */
@@ -172,7 +172,7 @@ tri_status trii_cgroup_own(char path_out[TRII_CGROUP_BYTES])
                  : TRII_FAIL(TRI_ERR_UNSUPPORTED, "no control groups of version 2 are mounted");
 }
 
-/* --- one of them -------------------------------------------------------------------------- */
+/* --- one of them ---------------------------------------------------------- */
 
 static bool is_populated(int folder_fd, int deadline_ms)
 {
@@ -250,7 +250,7 @@ void trii_cgroup_remove(trii_cgroup *group)
         clear_and_remove(group, END_MS);
 }
 
-/* --- making one --------------------------------------------------------------------------- */
+/* --- making one ----------------------------------------------------------- */
 
 /* Takes away a group that nobody has locked. */
 static void sweep_one(const char *path)

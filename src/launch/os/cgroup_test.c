@@ -17,7 +17,7 @@
 
 #define LEGACY "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
 
-/* --- where it is -------------------------------------------------------------------------- */
+/* --- where it is ---------------------------------------------------------- */
 
 static const struct {
     const char *groups, *mounts, *path; /* NULL = none */
@@ -161,7 +161,7 @@ static void torn_texts_do_no_harm(void **state)
     }
 }
 
-/* --- its life ----------------------------------------------------------------------------- */
+/* --- its life ------------------------------------------------------------- */
 
 /* False: not on this machine, or not by this user; then what is said of it was checked. */
 static bool make_group(trii_cgroup *group)

@@ -46,7 +46,7 @@ struct trii_background {
     uint64_t done;
 };
 
-/* --- the thread --------------------------------------------------------------------------- */
+/* --- the thread ----------------------------------------------------------- */
 
 static void enqueue_file(trii_background_file *file)
 {
@@ -119,7 +119,7 @@ static void write_files(void *arg)
     trii_mutex_unlock(&b->mutex);
 }
 
-/* --- the loop's side ---------------------------------------------------------------------- */
+/* --- the loop's side ------------------------------------------------------ */
 
 static void file_free(trii_background_file *file)
 {

@@ -183,7 +183,7 @@ static void stream_catch_up(trii_stream *stream)
     stream_watch(stream);
 }
 
-/* --- what sinks ask of their streams ---------------------------------------------------------- */
+/* --- what sinks ask of their streams -------------------------------------- */
 
 /* Nobody reads the sink: close the workers' pipes too, so that they learn it as if they had written
  * themselves. */
@@ -224,7 +224,7 @@ void trii_sink_go_on(trii_sink *sink)
         stream_catch_up(s);
 }
 
-/* --- life of a stream ------------------------------------------------------------------------- */
+/* --- life of a stream ----------------------------------------------------- */
 
 tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
                             const trii_stream_options *options)

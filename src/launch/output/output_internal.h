@@ -10,7 +10,7 @@
 
 #define TRII_QUEUE_ROOM ((size_t)1 << 16) /* a sink that holds more is behind its reader */
 
-/* --- output_sink.c --- */
+/* --- output_sink.c -------------------------------------------------------- */
 void trii_sink_put(trii_sink *sink, const char *data, size_t bytes);
 /* Writes what the descriptor takes now. */
 void trii_sink_flush(trii_sink *sink);
@@ -19,7 +19,7 @@ void trii_sink_commit(trii_sink *sink);
 /* From here on the stream owns the sink's last line; ends another's unfinished one. */
 void trii_sink_begin(trii_sink *sink, const trii_stream *stream);
 
-/* --- output_lines.c --- */
+/* --- output_lines.c ------------------------------------------------------- */
 /* The first `bytes` of the stream's buffer are shown, also where they end within a line, and leave
  * it; but a state of a progress bar whose turn it is not stays at the buffer's beginning. */
 void trii_stream_show(trii_stream *stream, size_t bytes);

@@ -97,7 +97,7 @@ static void put_lines(trii_stream *stream, const char *data, size_t bytes)
     }
 }
 
-/* --- bars --------------------------------------------------------------------------------- */
+/* --- bars ----------------------------------------------------------------- */
 
 /* Whether a \r takes the reader's eye back to the beginning of the stream's own line. */
 static bool is_in_place(const trii_stream *stream)

@@ -81,8 +81,7 @@ static void end_link(trii_peer_link *l)
         trii_peer_lost(p, rank, "is gone: its agent ended");
 }
 
-/* --- messages ------------------------------------------------------------------------------------
- */
+/* --- messages ------------------------------------------------------------- */
 
 /* A deadline that is over is of no use to anybody. */
 static void send_preemption(const trii_peer_link *l, int rank)
@@ -146,8 +145,7 @@ static void handle_messages(const trii_peer_link *l, const char *data, size_t by
     }
 }
 
-/* --- identification
- * -------------------------------------------------------------------------------- */
+/* --- identification ------------------------------------------------------- */
 
 /* It has identified itself. */
 static void identify_link(trii_peer_link *l, int rank, int64_t round)

@@ -33,8 +33,7 @@ void trii_peer_lost(trii_peers *p, int rank, const char *why)
     trii_peer_events_post(p, TRII_PEER_LOST, rank, -1, text);
 }
 
-/* --- agents that cannot be reached
- * -------------------------------------------------------------------- */
+/* --- agents that cannot be reached ---------------------------------------- */
 
 /* In how many rounds it could not be reached since it last answered; the oldest entry makes room.
  */
@@ -88,8 +87,7 @@ static void handle_unreachable(trii_peers *p, int rank, const char *why)
     trii_peer_events_post(p, TRII_PEER_INCOMPATIBLE, -1, -1, text);
 }
 
-/* --- dialing ------------------------------------------------------------------------------------
- */
+/* --- dialing -------------------------------------------------------------- */
 
 void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
                          trii_peer_dial_result result, const char *why)
@@ -159,8 +157,7 @@ void trii_peer_dial_rank(trii_peers *p, int rank)
                  trii_peer_name(&dial.agent, name), tri_last_error());
 }
 
-/* --- heartbeats ---------------------------------------------------------------------------------
- */
+/* --- heartbeats ----------------------------------------------------------- */
 
 static void handle_silence(trii_peers *p, int rank)
 {

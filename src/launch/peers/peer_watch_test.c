@@ -18,7 +18,7 @@
 #define SILENCE_MS 1000
 #define LONG_SILENCE_MS 6000 /* half of which no machine stands still for */
 
-/* --- hellos ----------------------------------------------------------------------------------- */
+/* --- hellos --------------------------------------------------------------- */
 
 static const char token[] = "0123456789abcdef";
 
@@ -90,7 +90,7 @@ static void what_is_no_hello_is_refused(void **state)
     }
 }
 
-/* --- agents in one loop ----------------------------------------------------------------------- */
+/* --- agents in one loop --------------------------------------------------- */
 
 typedef struct told {
     int lost, incompatible, warning; /* how often; the last rank */
@@ -457,7 +457,7 @@ static void who_is_never_reached_is_refused_at_last(void **state)
     end(&p);
 }
 
-/* --- silence ---------------------------------------------------------------------------------- */
+/* --- silence -------------------------------------------------------------- */
 
 /* As while it waits for a disk: it is heard for as long as that takes. */
 static void an_agent_whose_loop_stands_still_is_not_lost(void **state)

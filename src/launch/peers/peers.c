@@ -13,7 +13,7 @@
 #include "os/secret.h"
 #include "os/socket.h"
 
-/* --- beginning and end ------------------------------------------------------------------------ */
+/* --- beginning and end ---------------------------------------------------- */
 
 static void peers_main(void *arg)
 {
@@ -126,7 +126,7 @@ bool trii_peers_keyed(const trii_peers *peers)
     return peers->key.set;
 }
 
-/* --- rounds ----------------------------------------------------------------------------------- */
+/* --- rounds --------------------------------------------------------------- */
 
 /* For a new round, with what is known of its hosts; NULL: too little memory. */
 static trii_peer_state *make_states(const trii_peers *p, const trii_rdzv_round *round)

@@ -92,7 +92,7 @@ struct trii_peers {
     trii_peer_unreachable unreachable[TRII_PEER_NEIGHBOURS];
 };
 
-/* --- peer_links.c --- */
+/* --- peer_links.c --------------------------------------------------------- */
 /* Takes the descriptor. rank -1: it has to identify itself. NULL: no room or memory, it is closed.
  */
 trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t round);
@@ -109,14 +109,14 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events);
 /* Drops all connections with an agent of our round. */
 void trii_peer_links_drop(trii_peers *p, int rank);
 
-/* --- peer_liveness.c --- */
+/* --- peer_liveness.c ------------------------------------------------------ */
 void trii_peer_heartbeat(trii_timer *timer);
 void trii_peer_dial_rank(trii_peers *p, int rank);
 void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
                          trii_peer_dial_result result, const char *why);
 void trii_peer_lost(trii_peers *p, int rank, const char *why);
 
-/* --- peer_events.c --- */
+/* --- peer_events.c -------------------------------------------------------- */
 typedef enum trii_peer_event_kind {
     TRII_PEER_LOST,
     TRII_PEER_INCOMPATIBLE,

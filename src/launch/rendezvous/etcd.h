@@ -43,8 +43,7 @@ typedef struct trii_etcd_settings {
 tri_status trii_etcd_create(const trii_etcd_settings *settings,
                             trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
 
-/* --- between trirun and the plug-in ------------------------------------------------------------
- */
+/* --- between trirun and the plug-in --------------------------------------- */
 
 /* What the plug-in may use, with the contracts of the functions that they are named after. */
 typedef struct trii_etcd_host {

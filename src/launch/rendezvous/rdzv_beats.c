@@ -108,7 +108,7 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_store_call *news)
     return TRI_OK;
 }
 
-/* --- what watchers do --- */
+/* --- what watchers do ----------------------------------------------------- */
 
 /* Of each member: the number that is in the state, and behind those, what its key has now. */
 static tri_status read_beats(trii_rendezvous *r)

@@ -21,7 +21,7 @@
 #define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */
 #define MEMBERS_EACH_MS 2 /* ... and for each of them */
 
-/* --- the same job --- */
+/* --- the same job --------------------------------------------------------- */
 
 /* As it was written on the command line. */
 static void nnodes_text(int min, int max, char *text_out, size_t bytes)
@@ -109,7 +109,7 @@ tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
     return status;
 }
 
-/* --- a round that is complete --- */
+/* --- a round that is complete --------------------------------------------- */
 
 /* Whether the round that is being prepared is still that of the shared state, with all its members;
  * keeps us alive there. INPROGRESS: it is not. */
@@ -226,7 +226,7 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
                      r->id, r->round.group_size, came, (double)r->read_ms / 1000, name);
 }
 
-/* --- a round that is on --- */
+/* --- a round that is on --------------------------------------------------- */
 
 /* What in the shared state ends this host's round, if anything does. */
 static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
@@ -311,7 +311,7 @@ static bool is_awaited(trii_rendezvous *r)
     return any;
 }
 
-/* --- where the state is kept --- */
+/* --- where the state is kept ---------------------------------------------- */
 
 static bool is_yes(const char *text)
 {

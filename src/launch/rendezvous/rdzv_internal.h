@@ -163,7 +163,7 @@ static inline bool trii_rdzv_serves(const trii_rendezvous *r)
     return r->server != NULL;
 }
 
-/* --- rdzv_server.c --- */
+/* --- rdzv_server.c -------------------------------------------------------- */
 /* Opens the store of the agents if that is our task. */
 tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Whether the store's address is one of ours: only such a one can be bound. */
@@ -182,7 +182,7 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim) TRI_MUST_C
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rdzv_thread.c --- */
+/* --- rdzv_thread.c -------------------------------------------------------- */
 /* The thread. */
 void trii_rdzv_main(void *arg);
 /* Takes a step of the table in rdzv_phase.c. */
@@ -198,7 +198,7 @@ void trii_rdzv_end_round(trii_rendezvous *r);
 /* LOST orders that wait, carried out. */
 void trii_rdzv_drop_lost(trii_rendezvous *r);
 
-/* --- rdzv_news.c --- */
+/* --- rdzv_news.c ---------------------------------------------------------- */
 /* Waits for the first n_needed of n keys of the round, and sees to orders meanwhile; then all n are
  * read, NULL for those that are not there (tri_store_free). waits: NULL, or told the first that is
  * missing, each time that it looks in vain. STATE: interrupted; INPROGRESS: the
@@ -219,7 +219,7 @@ void trii_rdzv_watch_main(void *arg);
 void trii_rdzv_watch_start(trii_rendezvous *r);
 void trii_rdzv_watch_stop(trii_rendezvous *r);
 
-/* --- rdzv_beats.c --- */
+/* --- rdzv_beats.c --------------------------------------------------------- */
 /* About that much, other than the other agents: between nine and eleven tenths. */
 int64_t trii_rdzv_jitter_ms(trii_rendezvous *r, int64_t ms);
 /* A round begins. */
@@ -238,7 +238,7 @@ tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state,
                                  bool *dirty) TRI_MUST_CHECK;
 void trii_rdzv_beats_carried(trii_rendezvous *r);
 
-/* --- rdzv_join.c --- */
+/* --- rdzv_join.c ---------------------------------------------------------- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Changes the shared state until it took it: removes the node unless a later round than `round` and
@@ -253,7 +253,7 @@ int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
 tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
                                  tri_store **kv_out) TRI_MUST_CHECK;
 
-/* --- rdzv_exchange.c --- */
+/* --- rdzv_exchange.c ------------------------------------------------------ */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
 /* How many hosts have said who they are; missing_out: "ranks 1, 3" of those that have not. */
@@ -263,7 +263,7 @@ void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rdzv_dynamic.c --- */
+/* --- rdzv_dynamic.c ------------------------------------------------------- */
 /* Once r->base is open: keeps the state in it, and declares our settings. */
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Whether all in the state that have said so were started with our --nnodes. Errors: INVALID_ARG.

@@ -46,7 +46,7 @@ int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
     return -1;
 }
 
-/* --- the shared state ------------------------------------------------------------------------- */
+/* --- the shared state ----------------------------------------------------- */
 
 /* What we know of a node, which is new to us if need be; NULL: too little memory. The state keeps
  * its order from look to look, so it is mostly where the last search ended. */
@@ -228,7 +228,7 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
     return TRI_OK;
 }
 
-/* --- deciding --------------------------------------------------------------------------------- */
+/* --- deciding ------------------------------------------------------------- */
 
 /* Everybody of the round before this one who lives is here again, and nobody else wants to come.
  * Who was not in that round cannot know. */

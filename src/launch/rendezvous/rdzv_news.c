@@ -102,8 +102,7 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
     return status;
 }
 
-/* --- the second thread --------------------------------------------------------------------------
- */
+/* --- the second thread ---------------------------------------------------- */
 
 /* Until the key is there, the store fails or the round is over. A store that is broken says TIMEOUT
  * too: at once, and for ever. */
@@ -183,8 +182,7 @@ void trii_rdzv_watch_start(trii_rendezvous *r)
     trii_mutex_unlock(&r->mutex);
 }
 
-/* --- waiting for a member -----------------------------------------------------------------------
- */
+/* --- waiting for a member ------------------------------------------------- */
 
 /* The keys and the news of the round, in one exchange. */
 static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,

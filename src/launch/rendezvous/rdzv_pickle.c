@@ -59,7 +59,7 @@ static tri_status bad(const char *what)
     return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous state: %s", what);
 }
 
-/* --- the machine's memory ------------------------------------------------------------------ */
+/* --- the machine's memory ------------------------------------------------- */
 
 static tri_status push(machine *m, int index)
 {
@@ -118,7 +118,7 @@ static value plain(kind k)
     return (value){.kind = k, .first = -1, .last = -1, .name = -1, .state = -1};
 }
 
-/* --- its operations ------------------------------------------------------------------------ */
+/* --- its operations ------------------------------------------------------- */
 
 /* A number of so many bytes, little end first. */
 static tri_status number(machine *m, size_t bytes, uint64_t *number_out)
@@ -397,7 +397,7 @@ static tri_status operate(machine *m, unsigned char op)
     }
 }
 
-/* --- values as a state ----------------------------------------------------------------------- */
+/* --- values as a state ---------------------------------------------------- */
 
 static bool text_is(const machine *m, int index, const char *text)
 {

@@ -151,7 +151,7 @@ static void nothing_is_called_or_imported(void **test)
                 "operation 0x63");
 }
 
-/* --- the rules -------------------------------------------------------------------------------- */
+/* --- the rules ------------------------------------------------------------ */
 
 static void ranks_follow_the_order_of_nodes(void **test)
 {

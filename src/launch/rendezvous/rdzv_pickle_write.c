@@ -141,7 +141,7 @@ void trii_rdzv_pickle_write(const trii_rdzv_state *state, trii_wire_buffer *out)
     trii_wire_put(out, "ub.", 3);
 }
 
-/* --- base64 --------------------------------------------------------------------------------- */
+/* --- base64 --------------------------------------------------------------- */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 

@@ -23,7 +23,7 @@
 #define COUNT_MS 500  /* between two counts of who has come */
 #define PROBE_MS 1000 /* for a store to answer that has the port we want */
 
-/* --- who has which rank --- */
+/* --- who has which rank --------------------------------------------------- */
 
 static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
 {
@@ -141,7 +141,7 @@ static tri_status vacate(trii_rendezvous *r, int rank, int64_t pid, int64_t roun
     return status;
 }
 
-/* --- starting again --- */
+/* --- starting again ------------------------------------------------------- */
 
 /* The workers' keys: all that are not the agents'. */
 static tri_status empty_store(trii_rendezvous *r)
@@ -260,7 +260,7 @@ static tri_status join(trii_rendezvous *r)
     return status == TRI_OK ? assemble(r) : status;
 }
 
-/* --- the table --- */
+/* --- the table ------------------------------------------------------------ */
 
 static trii_rdzv_server server(const trii_launch_options *options)
 {

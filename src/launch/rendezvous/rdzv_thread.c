@@ -19,7 +19,7 @@
 #define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
 
-/* --- between the threads --- */
+/* --- between the threads -------------------------------------------------- */
 
 void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase)
 {
@@ -152,7 +152,7 @@ void trii_rdzv_drop_lost(trii_rendezvous *r)
     }
 }
 
-/* --- a round that is on --- */
+/* --- a round that is on --------------------------------------------------- */
 
 void trii_rdzv_end_round(trii_rendezvous *r)
 {

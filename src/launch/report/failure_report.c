@@ -46,7 +46,7 @@ static bool read_error(const trii_failure *f, const trii_worker *worker, char *p
     return path[0] != '\0' && trii_error_file_read(path, error);
 }
 
-/* --- who ended too early ------------------------------------------------------------------ */
+/* --- who ended too early -------------------------------------------------- */
 
 /* Ended with status 0, by itself, before the failure was seen, or was ending then. */
 static bool has_left(const trii_failure *f, const trii_worker *w)

@@ -21,7 +21,7 @@
 #define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for who asks */
 #define BYTES_PER_WORKER 1024
 
-/* --- the text ----------------------------------------------------------------------------- */
+/* --- the text ------------------------------------------------------------- */
 
 typedef struct text_buffer {
     char *text;
@@ -134,7 +134,7 @@ static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
     return b.text;
 }
 
-/* --- the file ----------------------------------------------------------------------------- */
+/* --- the file ------------------------------------------------------------- */
 
 static tri_status put(void *target, const char *data, size_t bytes)
 {
@@ -174,7 +174,7 @@ static void refresh_due(trii_timer *timer)
     trii_loop_timer(metrics->loop, timer, trii_deadline_ms(REFRESH_MS), refresh_due);
 }
 
-/* --- HTTP --------------------------------------------------------------------------------- */
+/* --- HTTP ----------------------------------------------------------------- */
 
 static void serve_due(trii_timer *timer);
 

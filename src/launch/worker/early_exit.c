@@ -32,7 +32,7 @@ struct trii_early_exit {
     remote_store place;           /* if the store is another agent's */
 };
 
-/* --- a store on another host ------------------------------------------------------------- */
+/* --- a store on another host ---------------------------------------------- */
 
 static tri_status set_remote_keys(remote_store *e, int rank, const char *how, size_t bytes)
 {
@@ -110,7 +110,7 @@ static tri_status open_remote_store(trii_early_exit *early)
                                 target, &early->remote);
 }
 
-/* --- publishing --------------------------------------------------------------------------- */
+/* --- publishing ----------------------------------------------------------- */
 
 tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *store,
                                   trii_loop *loop, trii_early_exit **early_out)
