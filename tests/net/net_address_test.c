@@ -228,7 +228,7 @@ static void a_second_rank_0_on_another_host_is_told_of_the_first(void **state)
     start_rank(&s[1], 2, 0, "10.77.0.1", "30000");
     assert_int_not_equal(spawn_wait(&s[1]), 0);
     trirun_has(SPAWN_ERR(&s[1]), "rank 0 has already joined (process ");
-    trirun_has(SPAWN_ERR(&s[1]), "on host1) to the store at 10.77.0.1 port 29500");
+    trirun_has(SPAWN_ERR(&s[1]), "on host1) at the store 10.77.0.1 port 29500");
     assert_null(strstr(SPAWN_ERR(&s[1]), "waited 30"));
     spawn_signal(&s[0], SIGKILL);
     (void)spawn_wait(&s[0]);
