@@ -173,7 +173,7 @@ static void mistakes_with_scopes_fail_the_step(void **state)
                 "tri_device_begin: cpu:7 does not exist");
     for (int i = 0; i < 65; i++)
         tri_device_begin(TRI_CPU(0));
-    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "more than 64 of them");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "nested more than 64 deep");
     for (int i = 0; i < 65; i++)
         tri_device_end();
     CHECK_OK(tri_step_end_status());

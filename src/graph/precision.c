@@ -27,9 +27,9 @@ void tri_autocast_begin(tri_dtype dtype)
                                        "tri_autocast_begin: to %s; bf16 and f16 are supported",
                                        tri_dtype_name(dtype)));
     if (autocast->depth >= TRII_AUTOCAST_DEPTH)
-        trii_step_fail(step, TRII_FAIL(TRI_ERR_STATE,
-                                       "tri_autocast_begin: more than %d nested in each other",
-                                       TRII_AUTOCAST_DEPTH));
+        trii_step_fail(step,
+                       TRII_FAIL(TRI_ERR_STATE, "tri_autocast_begin: nested more than %d deep",
+                                 TRII_AUTOCAST_DEPTH));
     autocast->f16 = autocast->f16 << 1 | (dtype == TRI_DTYPE_F16);
     autocast->depth++;
 }

@@ -327,7 +327,8 @@ static void wrong_uses_are_named(void **state)
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "tri_autocast_end without");
     for (int i = 0; i < 65; i++)
         tri_autocast_begin(TRI_DTYPE_F16);
-    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "tri_autocast_begin: more than 64 within");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE,
+                "tri_autocast_begin: nested more than 64 deep");
     for (int i = 0; i < 65; i++)
         tri_autocast_end();
     CHECK_OK(tri_step_end_status());

@@ -140,7 +140,7 @@ static const zero_case cases[] = {
     {"flip, no columns", flip, 3, {3, 2, 0}, NONE, NULL, 3, {3, 2, 0}},
     {"dropout", dropout, 2, {0, 3}, NONE, NULL, 2, {0, 3}},
     {"amax", amax, 2, {0, 3}, NONE, NULL, 1, {0}},
-    {"amax, no columns", amax, 2, {3, 0}, NONE, "of no elements", 0, {0}},
+    {"amax, no columns", amax, 2, {3, 0}, NONE, "a dimension of size 0 has no largest element", 0, {0}},
     {"amax of nothing", amax_all, 2, {0, 3}, NONE, "no element", 0, {0}},
     {"argmax", argmax, 2, {0, 3}, NONE, NULL, 1, {0}},
     {"argmax, nothing inside", argmax, 3, {3, 4, 0}, NONE, NULL, 2, {3, 0}},

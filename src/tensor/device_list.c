@@ -259,7 +259,7 @@ tri_status trii_device_push(tri_device device)
     if (m->depth < TRII_DEVICE_SCOPES)
         m->scopes[m->depth] = status == TRI_OK ? device : before;
     else if (status == TRI_OK)
-        status = TRII_FAIL(TRI_ERR_STATE, "more than %d nested in each other", TRII_DEVICE_SCOPES);
+        status = TRII_FAIL(TRI_ERR_STATE, "nested more than %d deep", TRII_DEVICE_SCOPES);
     m->depth++;
     return status;
 }
