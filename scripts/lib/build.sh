@@ -20,12 +20,15 @@ build_preset() {
         rm -rf "$folder/CMakeCache.txt" "$folder/CMakeFiles"
     fi
     say "building $1"
-    if [ ! -f "$folder/build.ninja" ] || [ ! -f "$folder/CMakeCache.txt" ]; then
+    # Packages that came later bring plug-ins and tests: `./run test` installs more than `./run train`.
+    if [ ! -f "$folder/build.ninja" ] || [ ! -f "$folder/CMakeCache.txt" ] ||
+        [ /var/lib/dpkg/status -nt "$folder/build.ninja" ]; then
         cmake --preset "$1" >"$folder/build.log" 2>&1 || {
             cat "$folder/build.log"
             echo "run: cmake could not configure the preset $1" >&2
             return 1
         }
+        touch "$folder/build.ninja"
     fi
     if ! ${build_nice:-} cmake --build --preset "$1" -j "$jobs" >"$folder/build.log" 2>&1; then
         grep -v '^\[[0-9]*/[0-9]*\] [A-Z]' "$folder/build.log" | tail -n 100
