@@ -43,7 +43,7 @@ TRI_BEGIN_DECLS
 /* Zero means the default. */
 typedef struct tri_ddp_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
-    size_t bucket_cap_bytes;   /* of a bucket of gradients, about; 0 = 25 MiB */
+    size_t bucket_cap_bytes; /* of a bucket of gradients, about; 0 = 25 MiB */
     size_t first_bucket_bytes; /* of the first bucket, so that sending starts early, and the last,
                                   so that little is left to send when the backward ends; 0 = 1 MiB,
                                   or bucket_cap_bytes if that is less */

@@ -63,7 +63,7 @@ check_doc() {
     fi
     unknown=$(grep -oE '\b(tri|TRI)_[A-Za-z0-9_]+' "$doc" | sort -u | while read -r name; do
         case $name in
-        *_ | TRI_BREAK | TRI_CHECK | TRI_EAGER | TRI_LOG | TRI_TRACE) continue ;; # a beginning; variables of the environment
+        *_ | TRI_BREAK | TRI_CHECK | TRI_EAGER | TRI_ISA | TRI_LOG | TRI_TRACE) continue ;; # a beginning; variables of the environment
         esac
         grep -rqw -- "$name" "$include" || echo "$name"
     done)
