@@ -118,8 +118,10 @@ static tri_status read_beats(trii_rendezvous *r)
     char(*keys)[KEY_BYTES] = (char(*)[KEY_BYTES])(calls + n), text[48];
     tri_status status = TRI_ERR_NO_MEMORY;
 
-    if (r->beats == NULL)
+    if (r->beats == NULL) {
         r->beats = trii_alloc((size_t)n, 2 * sizeof(*r->beats), "rendezvous");
+        r->beats_of = n;
+    }
     if (calls != NULL && r->beats != NULL) {
         snprintf(text, sizeof(text), "%d %lld", r->round.group_rank, (long long)++r->n_beats);
         watched_key(r, keys[0]);
@@ -172,9 +174,10 @@ tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state, boo
     return status;
 }
 
+/* The next round may have been agreed on in between, and have another size. */
 void trii_rdzv_beats_carried(trii_rendezvous *r)
 {
-    size_t n = (size_t)r->round.group_size;
+    size_t n = (size_t)r->beats_of;
 
     if (r->beats != NULL)
         memcpy(r->beats, r->beats + n, n * sizeof(*r->beats));

@@ -134,10 +134,11 @@ struct trii_rendezvous {
     char watched[48];        /* a follower: what the watchers' key had last, */
     int64_t watched_seen_ns; /* ... and when that was new */
     int64_t n_beats;         /* what we have written into our own key, or the watchers' */
-    int64_t *beats;      /* a watcher: of each member that which is in the state; 2 group_size */
-    int64_t carried_ns;  /* ... and when we looked at the keys */
-    trii_thread watcher; /* waits for the key that says that there is news */
-    tri_store *watch_kv; /* that round's keys; NULL = it has none to wait for */
+    int64_t *beats;          /* a watcher: of each member that which is in the state; 2 beats_of */
+    int beats_of;            /* the size of the round that they are of */
+    int64_t carried_ns;      /* ... and when we looked at the keys */
+    trii_thread watcher;     /* waits for the key that says that there is news */
+    tri_store *watch_kv;     /* that round's keys; NULL = it has none to wait for */
     char watch_key[64];
 };
 
