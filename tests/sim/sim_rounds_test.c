@@ -3,7 +3,7 @@
  * cut off and come back, those that live end in one round, each with a rank of its own; and a seed
  * decides all of it.
  */
-/* ctest: timeout=120 */
+/* ctest: labels=full timeout=120 */
 #include "sim_agents.h"
 
 /* Each scenario runs with some seeds; a failure names the one. */
