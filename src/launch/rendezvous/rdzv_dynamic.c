@@ -3,111 +3,19 @@
  * (rdzv_state.h), so that torchrun's may be among them; how they form one is in rdzv_join.c. They
  * differ in where the state and the keys are kept.
  *
- *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME of an agent of ours, before anybody can
- * see it in the state: all must have the same --nnodes. torchrun's say nothing, and are taken as
- * they are ID/trireme/serves                       PID NNODES NAME of who serves the store
+ *   ID/trireme/serves   PID NNODES NAME of who serves the store
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "launch/rendezvous/rdzv_etcd.h"
-#include "store/exchange.h"
 
-#define MASTER_MS                                                                                  \
-    3000 /* a torchrun agent that was rank 0 before does not say again where its store is */
+/* A torchrun agent that was rank 0 before does not say again where its store is. */
+#define MASTER_MS 3000
 #define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */
 #define MEMBERS_EACH_MS 2 /* ... and for each of them */
-
-/* --- the same job --------------------------------------------------------- */
-
-/* As it was written on the command line. */
-static void nnodes_text(int min, int max, char *text_out, size_t bytes)
-{
-    if (min == max)
-        snprintf(text_out, bytes, "--nnodes %d", max);
-    else
-        snprintf(text_out, bytes, "--nnodes %d:%d", min, max);
-}
-
-static void declared_key(const trii_rendezvous *r, const trii_rdzv_node *node, char *key_out,
-                         size_t bytes)
-{
-    snprintf(key_out, bytes, "trireme/%s/declared/%s/%lld/%lld", r->id, node->addr,
-             (long long)node->pid, (long long)node->local_id);
-}
-
-#define KEY_BYTES (2 * TRII_RDZV_ADDR_BYTES + 100)
-
-static tri_status declare(trii_rendezvous *r)
-{
-    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
-
-    declared_key(r, &r->self, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s", r->options->min_nodes, r->options->max_nodes,
-             r->node_name);
-    return tri_store_set(r->base, key, text, strlen(text));
-}
-
-static void withdraw(trii_rendezvous *r)
-{
-    char key[KEY_BYTES];
-    bool existed;
-    tri_status status;
-
-    declared_key(r, &r->self, key, sizeof(key));
-    status = tri_store_delete(r->base, key, &existed);
-    (void)status; /* nobody looks at it without a node in the state */
-}
-
-/* text: its declaration. */
-static tri_status agrees_with(const trii_rendezvous *r, const trii_rdzv_node *node,
-                              const char *text)
-{
-    char name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
-    const trii_launch_options *o = r->options;
-    int min, max;
-
-    if (sscanf(text, "%d %d %255s", &min, &max, name) != 3 ||
-        (min == o->min_nodes && max == o->max_nodes))
-        return TRI_OK;
-    nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
-    nnodes_text(min, max, theirs, sizeof(theirs));
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
-                     "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
-                     r->id, name, (long long)node->pid, theirs, r->node_name,
-                     (long long)r->self.pid, ours);
-}
-
-/* Reads without waiting: torchrun's agents declare nothing, and one that leaves at this moment
- * takes its own away. */
-tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
-{
-    size_t n = (size_t)state->n;
-    char(*keys)[KEY_BYTES] = trii_alloc(n + 1, sizeof(*keys), "rendezvous");
-    trii_store_call *calls = trii_alloc(n + 1, sizeof(*calls), "rendezvous");
-    tri_status status = TRI_ERR_NO_MEMORY;
-
-    if (keys != NULL && calls != NULL) {
-        for (int i = 0; i < state->n; i++) {
-            declared_key(r, &state->entries[i].node, keys[i], KEY_BYTES);
-            calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
-        }
-        status =
-            n > 0 ? trii_store_exchange(r->base, calls, state->n, NULL, 0, 0, NULL, NULL) : TRI_OK;
-        for (int i = 0; i < state->n && status == TRI_OK; i++) {
-            if (calls[i].value != NULL)
-                status = agrees_with(r, &state->entries[i].node, calls[i].value);
-        }
-        trii_store_calls_free(calls, state->n);
-    }
-    trii_free(calls);
-    trii_free(keys);
-    return status;
-}
 
 /* --- a round that is complete --------------------------------------------- */
 
@@ -294,7 +202,7 @@ static tri_status leave(trii_rendezvous *r, bool close)
     tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, close);
 
     if (status == TRI_OK)
-        withdraw(r);
+        trii_rdzv_withdraw(r);
     return status;
 }
 
@@ -353,7 +261,7 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
 
 static tri_status serve_and_watch(trii_rendezvous *r)
 {
-    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+    char key[TRII_RDZV_ADDR_BYTES + 40], text[TRII_RDZV_ADDR_BYTES + 40];
     tri_status status = TRI_OK;
 
     if (!trii_rdzv_serves(r))
@@ -368,7 +276,7 @@ tri_status trii_rdzv_share_c10d(trii_rendezvous *r)
 {
     tri_status status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
 
-    return status == TRI_OK ? declare(r) : status;
+    return status == TRI_OK ? trii_rdzv_declare(r) : status;
 }
 
 static tri_status c10d_open(trii_rendezvous *r)
@@ -397,7 +305,7 @@ static tri_status etcd_open(trii_rendezvous *r)
     r->base = tri_store_ref(r->backend->store);
     if (!trii_rdzv_name_self(r))
         trii_rdzv_etcd_address(r->options->rdzv_endpoint, r->self.addr, sizeof(r->self.addr));
-    return declare(r);
+    return trii_rdzv_declare(r);
 }
 
 static void etcd_describe_place(const trii_launch_options *options, int port, char *text_out,

@@ -2,12 +2,15 @@
  * rdzv_internal.h - the rendezvous thread's state, shared by
  *
  *   rendezvous.c     what the agent calls
+ *   rdzv_orders.c    between it and the thread
  *   rdzv_thread.c    the thread: orders, and a round that is on
  *   rdzv_phase.c     where it stands
  *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
- *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round
+ *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round,
+ *   rdzv_declare.c   ... and whether its members were started alike
  *   rdzv_exchange.c  what its members say of themselves before it begins
- *   rdzv_news.c      ... and afterwards
+ *   rdzv_wait.c      ... and how they wait for it
+ *   rdzv_news.c      ... and what they say afterwards
  *   rdzv_beats.c     how they show that they live
  *   rdzv_server.c    the agents' store
  */
@@ -183,30 +186,42 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim) TRI_MUST_C
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rdzv_thread.c -------------------------------------------------------- */
-/* The thread. */
-void trii_rdzv_main(void *arg);
+/* --- rdzv_orders.c -------------------------------------------------------- */
 /* Takes a step of the table in rdzv_phase.c. */
 void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase);
+/* The first that waits; false: none does. */
+bool trii_rdzv_next_order(trii_rendezvous *r, trii_rdzv_order *order_out);
+void trii_rdzv_emit(trii_rendezvous *r, const trii_rdzv_event *event);
+void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts,
+                         const char *why);
 /* A note for the user. */
 void trii_rdzv_note(trii_rendezvous *r, const char *text);
 /* Waits for an order, news or the deadline; false: only that. */
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
-/* Ends the round that was on, for us: no news of it is watched for. */
-void trii_rdzv_end_round(trii_rendezvous *r);
+
+/* --- rdzv_thread.c -------------------------------------------------------- */
+/* The thread. */
+void trii_rdzv_main(void *arg);
+
+/* --- rdzv_wait.c ---------------------------------------------------------- */
+/* Takes an agent that is lost out of what is shared, and tells the others. */
+tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *lost,
+                          trii_rdzv_news *news_out) TRI_MUST_CHECK;
 /* LOST orders that wait, carried out. */
 void trii_rdzv_drop_lost(trii_rendezvous *r);
-
-/* --- rdzv_news.c ---------------------------------------------------------- */
 /* Waits for the first n_needed of n keys of the round, and sees to orders meanwhile; then all n are
- * read, NULL for those that are not there (tri_store_free). waits: NULL, or told the first that is
- * missing, each time that it looks in vain. STATE: interrupted; INPROGRESS: the
- * round is over before it began; TIMEOUT. */
+ * read, NULL for those that are not there (tri_store_free). waits: NULL, or called with the first
+ * that is missing, after each look. STATE: interrupted; INPROGRESS: the round is over before it
+ * began; TIMEOUT. */
 tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
                                int64_t deadline_ns, char **values_out,
                                void (*waits)(trii_rendezvous *r, int key)) TRI_MUST_CHECK;
+
+/* --- rdzv_news.c ---------------------------------------------------------- */
+/* rank: by whose key it is notified; -1: the news themselves. */
+void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank);
 /* Tells all of ours in round `kv` something. */
 void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
 /* Has all of ours in the round that is on look. */
@@ -214,11 +229,15 @@ tri_status trii_rdzv_notify_all(trii_rendezvous *r) TRI_MUST_CHECK;
 /* What was told in this round; *there_out false: nothing yet. */
 tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
                                bool *there_out) TRI_MUST_CHECK;
+/* The same of the text that was read; who is gone is not waited for any more. */
+void trii_rdzv_take_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out);
 /* The second thread, which waits for the key of the round by which others notify us, and its
  * beginning and end for one round. The end takes a few seconds if the store does not answer. */
 void trii_rdzv_watch_main(void *arg);
 void trii_rdzv_watch_start(trii_rendezvous *r);
 void trii_rdzv_watch_stop(trii_rendezvous *r);
+/* Ends the round that was on, for us: no news of it is watched for. */
+void trii_rdzv_end_round(trii_rendezvous *r);
 
 /* --- rdzv_beats.c --------------------------------------------------------- */
 /* About that much, other than the other agents: between nine and eleven tenths. */
@@ -267,8 +286,12 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 /* --- rdzv_dynamic.c ------------------------------------------------------- */
 /* Once r->base is open: keeps the state in it, and declares our settings. */
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Whether all in the state that have said so were started with our --nnodes. Errors: INVALID_ARG.
- */
+
+/* --- rdzv_declare.c ------------------------------------------------------- */
+/* Our settings, before anybody can see us; and takes that back. */
+tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
+void trii_rdzv_withdraw(trii_rendezvous *r);
+/* Whether those in the state were started with our --nnodes. Errors: INVALID_ARG. */
 tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
 
 #endif

@@ -1,7 +1,6 @@
 /*
  * rdzv_news.c - what the members of a round tell each other while it is on, or being prepared: the
- * first news of a round count, a second thread waits for them, and whoever waits for a member sees
- * whether it is still there.
+ * first news of a round count, and a second thread waits for them.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -14,7 +13,7 @@
 #define NOTIFY_AT_ONCE 64
 #define WATCH_MS 3000 /* of one wait for the key */
 
-static void news_key(char *key, size_t bytes, int64_t number, int rank)
+void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank)
 {
     if (rank < 0)
         snprintf(key, bytes, "trireme/%lld/news", (long long)number);
@@ -33,7 +32,7 @@ static tri_status notify_members(tri_store *kv, int64_t number, int n)
         int k = n - from < NOTIFY_AT_ONCE ? n - from : NOTIFY_AT_ONCE;
 
         for (int i = 0; i < k; i++) {
-            news_key(keys[i], sizeof(keys[i]), number, from + i);
+            trii_rdzv_news_key(keys[i], sizeof(keys[i]), number, from + i);
             calls[i] = (trii_store_call){.kind = TRII_STORE_SET, .key = keys[i], .text = "1"};
         }
         status = trii_store_exchange(kv, calls, k, NULL, 0, 0, NULL, NULL);
@@ -52,7 +51,7 @@ void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_n
 
     snprintf(text, sizeof(text), "%d %d %d %d %s", news->over, news->counts, news->gone, news->left,
              news->why);
-    news_key(key, sizeof(key), number, -1);
+    trii_rdzv_news_key(key, sizeof(key), number, -1);
     status = tri_store_compare_set(kv, key, "", 0, text, strlen(text), &value, &bytes);
     if (status == TRI_OK) {
         first = bytes == strlen(text) && memcmp(value, text, bytes) == 0;
@@ -69,7 +68,7 @@ tri_status trii_rdzv_notify_all(trii_rendezvous *r)
     return notify_members(r->kv, r->round.number, r->round.group_size);
 }
 
-static void parse_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out)
+void trii_rdzv_take_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out)
 {
     int over = 0, counts = 0, left = 0, used = 0;
 
@@ -93,11 +92,11 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
     trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
     tri_status status;
 
-    news_key(key, sizeof(key), r->round.number, -1);
+    trii_rdzv_news_key(key, sizeof(key), r->round.number, -1);
     status = trii_rdzv_follow(r, &call);
     *there_out = status == TRI_OK && call.value != NULL;
     if (*there_out)
-        parse_news(r, call.value, news_out);
+        trii_rdzv_take_news(r, call.value, news_out);
     trii_store_calls_free(&call, 1);
     return status;
 }
@@ -174,7 +173,7 @@ void trii_rdzv_watch_stop(trii_rendezvous *r)
 
 void trii_rdzv_watch_start(trii_rendezvous *r)
 {
-    news_key(r->watch_key, sizeof(r->watch_key), r->round.number, r->round.group_rank);
+    trii_rdzv_news_key(r->watch_key, sizeof(r->watch_key), r->round.number, r->round.group_rank);
     r->watch_kv = tri_store_ref(r->kv);
     trii_mutex_lock(&r->mutex);
     r->watch = TRII_WATCH_WAITING;
@@ -182,103 +181,9 @@ void trii_rdzv_watch_start(trii_rendezvous *r)
     trii_mutex_unlock(&r->mutex);
 }
 
-/* --- waiting for a member ------------------------------------------------- */
-
-/* The keys and the news of the round, in one exchange. */
-static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,
-                            bool *over_out)
+void trii_rdzv_end_round(trii_rendezvous *r)
 {
-    trii_store_call *calls = trii_alloc((size_t)n + 1, sizeof(*calls), "rendezvous");
-    trii_rdzv_news news;
-    char news_name[64];
-    tri_status status;
-
-    if (calls == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
-    news_key(news_name, sizeof(news_name), r->round.number, -1);
-    calls[n] = (trii_store_call){.kind = TRII_STORE_READ, .key = news_name};
-    status =
-        trii_store_exchange(r->kv, calls, n + !r->handler->fixed_hosts, NULL, 0, 0, NULL, NULL);
-    *over_out = status == TRI_OK && calls[n].value != NULL;
-    if (*over_out)
-        parse_news(r, calls[n].value, &news);
-    for (int i = 0; i < n; i++)
-        values_out[i] = status == TRI_OK ? calls[i].value : NULL;
-    tri_store_free(calls[n].value);
-    trii_free(calls);
-    return status;
-}
-
-static void free_values(char **values, int n)
-{
-    for (int i = 0; i < n; i++) {
-        tri_store_free(values[i]);
-        values[i] = NULL;
-    }
-}
-
-static bool are_there(char *const *values, int n)
-{
-    int there = 0;
-
-    while (there < n && values[there] != NULL)
-        there++;
-    return there == n;
-}
-
-/* Of many keys those that are needed are waited for one by one: each look costs the store all that
- * it reads. */
-#define MANY_KEYS 64
-
-tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
-                               int64_t deadline_ns, char **values_out,
-                               void (*waits)(trii_rendezvous *r, int key))
-{
-    r->members_ns = trii_rdzv_now(r);
-    for (int i = 0; n > MANY_KEYS && i < n_needed; i++) {
-        char *value = NULL;
-        tri_status status;
-
-        if (waits != NULL)
-            waits(r, i);
-        status = trii_rdzv_read_keys(r, &keys[i], 1, 1, deadline_ns, &value, NULL);
-
-        tri_store_free(value);
-        if (status != TRI_OK)
-            return status;
-    }
-    for (;;) {
-        bool over;
-        tri_status status = look_once(r, keys, n, values_out, &over);
-
-        if (status != TRI_OK)
-            return status;
-        trii_rdzv_answered(r);
-        if (are_there(values_out, n_needed))
-            return TRI_OK;
-        for (int i = 0; i < n_needed && waits != NULL; i++) {
-            if (values_out[i] == NULL) {
-                waits(r, i);
-                break;
-            }
-        }
-        free_values(values_out, n);
-        if (trii_rdzv_now(r) > deadline_ns)
-            return TRI_ERR_TIMEOUT;
-        if (trii_rdzv_interrupted(r))
-            return TRI_ERR_STATE;
-        if (over)
-            return TRI_INPROGRESS; /* the round is over already */
-        status = trii_rdzv_check_own(r);
-        if (status != TRI_OK)
-            return status;
-        trii_rdzv_drop_lost(r);
-        status = r->handler->check_members(r);
-        if (status != TRI_OK)
-            return status;
-        trii_rdzv_pause(r,
-                        trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, 5 + r->round.group_size / 4)));
-    }
+    trii_rdzv_watch_stop(r);
+    tri_store_unref(r->kv);
+    r->kv = NULL;
 }

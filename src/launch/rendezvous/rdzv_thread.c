@@ -1,15 +1,12 @@
 /*
  * rdzv_thread.c - the rendezvous thread: its orders, and a round that is on. Orders come from
- * rendezvous.c, rounds from rdzv_join.c and rdzv_exchange.c.
+ * rendezvous.c by rdzv_orders.c, rounds from rdzv_join.c and rdzv_exchange.c.
  *
  * While a round is on, the thread sleeps. A second one waits in the store for a key that others
  * write when something happened (the store wakes it at once); every LOOK_MS the shared state is
  * looked at, since torchrun's agents write no such key.
  */
 #include "launch/rendezvous/rdzv_internal.h"
-
-#include <assert.h>
-#include <string.h>
 
 #include "base/alloc.h"
 #include "base/log.h"
@@ -19,19 +16,7 @@
 #define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
 
-/* --- between the threads -------------------------------------------------- */
-
-void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase)
-{
-    trii_rdzv_phase from = r->phase;
-
-    if (from == phase)
-        return;
-    assert(trii_rdzv_phase_may(from, phase));
-    TRII_LOG(TRII_LOG_TRACE, "launch", "rendezvous: %s, was %s", trii_rdzv_phase_name(phase),
-             trii_rdzv_phase_name(from));
-    r->phase = phase;
-}
+/* --- a round that is on --------------------------------------------------- */
 
 /* Until the next order. */
 static void stop_round(trii_rendezvous *r)
@@ -40,135 +25,14 @@ static void stop_round(trii_rendezvous *r)
         trii_rdzv_enter(r, TRII_RDZV_STOPPED);
 }
 
-static bool next_order(trii_rendezvous *r, trii_rdzv_order *order_out)
-{
-    bool any;
-
-    trii_mutex_lock(&r->mutex);
-    any = r->n_orders > 0;
-    if (any) {
-        *order_out = r->orders[0];
-        memmove(r->orders, r->orders + 1, (size_t)--r->n_orders * sizeof(*r->orders));
-    }
-    trii_mutex_unlock(&r->mutex);
-    return any;
-}
-
-static void emit(trii_rendezvous *r, const trii_rdzv_event *event)
-{
-    trii_rdzv_event_list *item = trii_alloc(1, sizeof(*item), "rendezvous");
-    trii_rdzv_event_list **link;
-
-    if (item == NULL)
-        return; /* so much memory is always there, or nothing works */
-    item->event = *event;
-    trii_mutex_lock(&r->mutex);
-    for (link = &r->events; *link != NULL;)
-        link = &(*link)->next;
-    *link = item;
-    r->time->notify(&r->changed);
-    trii_mutex_unlock(&r->mutex);
-    trii_wakeup_signal(r->event_fd);
-}
-
-static void emit_simple(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts, const char *why)
-{
-    trii_rdzv_event event = {.kind = kind, .counts = counts, .gone = -1};
-
-    snprintf(event.why, sizeof(event.why), "%s", why);
-    emit(r, &event);
-}
-
-void trii_rdzv_note(trii_rendezvous *r, const char *text)
-{
-    emit_simple(r, TRII_RDZV_NOTE, false, text);
-}
-
-bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
-{
-    bool notified;
-
-    trii_mutex_lock(&r->mutex);
-    while (r->n_orders == 0 && r->watch != TRII_WATCH_NEWS &&
-           r->time->wait_until(&r->changed, &r->mutex, deadline_ns))
-        ;
-    notified = r->n_orders > 0 || r->watch == TRII_WATCH_NEWS;
-    trii_mutex_unlock(&r->mutex);
-    return notified;
-}
-
-bool trii_rdzv_interrupted(trii_rendezvous *r)
-{
-    bool is = false;
-
-    trii_mutex_lock(&r->mutex);
-    for (int i = 0; i < r->n_orders; i++)
-        is = is || r->orders[i].kind == TRII_ORDER_LEAVE || r->orders[i].kind == TRII_ORDER_CLOSE ||
-             r->orders[i].kind == TRII_ORDER_QUIT;
-    trii_mutex_unlock(&r->mutex);
-    return is;
-}
-
-/* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
- * stopped for a while and is alone for that reason does not harm a round that is on without it. */
-static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *o, trii_rdzv_news *news_out)
-{
-    int64_t n;
-    tri_status status;
-
-    *news_out = (trii_rdzv_news){.gone = o->number};
-    snprintf(news_out->why, sizeof(news_out->why), "%s", o->why);
-    if (o->round == r->round.number)
-        r->gone = o->number;
-    status = r->handler->drop(r, o, news_out);
-    if (status == TRI_OK && r->kv != NULL && news_out->gone >= 0) {
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, news_out);
-        status = tri_store_num_keys(r->base, &n);
-    }
-    return status;
-}
-
-void trii_rdzv_drop_lost(trii_rendezvous *r)
-{
-    trii_rdzv_order lost;
-    trii_rdzv_news news;
-
-    for (;;) {
-        trii_mutex_lock(&r->mutex);
-        lost.kind = TRII_ORDER_NONE;
-        for (int i = 0; i < r->n_orders && lost.kind == TRII_ORDER_NONE; i++) {
-            if (r->orders[i].kind != TRII_ORDER_LOST)
-                continue;
-            lost = r->orders[i];
-            memmove(r->orders + i, r->orders + i + 1,
-                    (size_t)(--r->n_orders - i) * sizeof(*r->orders));
-        }
-        trii_mutex_unlock(&r->mutex);
-        if (lost.kind == TRII_ORDER_NONE)
-            return;
-        /* Without the store all ends anyway, as whoever needs it next will see. */
-        if (!lost.serves && drop(r, &lost, &news) == TRI_OK)
-            trii_rdzv_answered(r);
-    }
-}
-
-/* --- a round that is on --------------------------------------------------- */
-
-void trii_rdzv_end_round(trii_rendezvous *r)
-{
-    trii_rdzv_watch_stop(r);
-    tri_store_unref(r->kv);
-    r->kv = NULL;
-}
-
 /* An agent of torchrun that serves the store goes as soon as everybody has succeeded, whether or
  * not the others have seen that. */
 static void fail(trii_rendezvous *r, bool finishing)
 {
     if (finishing && r->round.mixed)
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+        trii_rdzv_emit_kind(r, TRII_RDZV_FINISHED, false, "");
     else
-        emit_simple(r, TRII_RDZV_FAILED, false, tri_last_error());
+        trii_rdzv_emit_kind(r, TRII_RDZV_FAILED, false, tri_last_error());
     stop_round(r);
 }
 
@@ -194,8 +58,8 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     if (status == TRI_ERR_STATE && trii_rdzv_interrupted(r))
         return; /* the order that is there says what to do */
     if (status != TRI_OK) {
-        emit_simple(r, status == TRI_END ? TRII_RDZV_UNNEEDED : TRII_RDZV_FAILED, false,
-                    tri_last_error());
+        trii_rdzv_emit_kind(r, status == TRI_END ? TRII_RDZV_UNNEEDED : TRII_RDZV_FAILED, false,
+                            tri_last_error());
         trii_rdzv_enter(r, TRII_RDZV_BROKEN);
         return;
     }
@@ -203,7 +67,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     trii_rdzv_beats_begin(r);
     r->gone = -1;
     event.round = r->round;
-    emit(r, &event);
+    trii_rdzv_emit(r, &event);
     r->round.agents = NULL; /* the agent's now */
 }
 
@@ -270,7 +134,7 @@ static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
         TRII_LOG(TRII_LOG_INFO, "launch", "leaving the rendezvous: %s", tri_last_error());
     trii_rdzv_end_round(r);
     trii_rdzv_enter(r, TRII_RDZV_GONE);
-    emit_simple(r, TRII_RDZV_LEFT, false, "");
+    trii_rdzv_emit_kind(r, TRII_RDZV_LEFT, false, "");
 }
 
 static void finish(trii_rendezvous *r)
@@ -301,7 +165,7 @@ static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
     if (trii_rdzv_phase_is_on(r->phase) && o->round != r->round.number)
         return; /* the round that is on has links of its own */
     /* If its store answers it lives, and it was us who was not heard. */
-    status = o->serves ? tri_store_num_keys(r->base, &n) : drop(r, o, &news);
+    status = o->serves ? tri_store_num_keys(r->base, &n) : trii_rdzv_drop(r, o, &news);
     if (status == TRI_OK)
         trii_rdzv_answered(r);
     if (!trii_rdzv_phase_is_on(r->phase))
@@ -315,7 +179,7 @@ static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
         snprintf(event.why, sizeof(event.why), "%s", o->why);
     }
     if (status == TRI_OK)
-        emit(r, &event);
+        trii_rdzv_emit(r, &event);
     else
         fail(r, r->phase == TRII_RDZV_FINISHING);
     stop_round(r);
@@ -370,9 +234,9 @@ static tri_status look_at_state(trii_rendezvous *r)
     if (status != TRI_OK)
         return status;
     if (passed)
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+        trii_rdzv_emit_kind(r, TRII_RDZV_FINISHED, false, "");
     else
-        emit(r, &event);
+        trii_rdzv_emit(r, &event);
     stop_round(r);
     return TRI_OK;
 }
@@ -391,7 +255,7 @@ static void look(trii_rendezvous *r)
     if (status == TRI_OK && passed) {
         count_us_out(r);
         trii_rdzv_enter(r, TRII_RDZV_JOB_ENDED);
-        emit_simple(r, TRII_RDZV_FINISHED, false, "");
+        trii_rdzv_emit_kind(r, TRII_RDZV_FINISHED, false, "");
         return;
     }
     if (status == TRI_OK)
@@ -406,7 +270,7 @@ static void look(trii_rendezvous *r)
             count_us_out(r);
         trii_rdzv_enter(r, news.over ? TRII_RDZV_JOB_ENDED : TRII_RDZV_STOPPED);
         snprintf(event.why, sizeof(event.why), "%s", news.why);
-        emit(r, &event);
+        trii_rdzv_emit(r, &event);
         return;
     }
     if (status == TRI_OK && r->handler->watch != NULL && !trii_rdzv_follows(r))
@@ -427,7 +291,7 @@ static void keep_alive(trii_rendezvous *r)
 static bool handle_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
 {
     if (o->kind == TRII_ORDER_LEAVE || o->kind == TRII_ORDER_CLOSE)
-        emit_simple(r, TRII_RDZV_LEFT, false, "");
+        trii_rdzv_emit_kind(r, TRII_RDZV_LEFT, false, "");
     return o->kind != TRII_ORDER_QUIT;
 }
 
@@ -475,7 +339,7 @@ void trii_rdzv_main(void *arg)
     while (alive) {
         trii_rdzv_order o;
 
-        if (next_order(r, &o))
+        if (trii_rdzv_next_order(r, &o))
             alive = status == TRI_OK ? handle(r, &o) : handle_without_store(r, &o);
         else
             look_if_due(r);
