@@ -7,6 +7,8 @@
  *     speed remains. Without means that the same workers train at the same time, each a replica of
  *     its own of the plain network: caches and memory are as busy, and nobody is waited for. Of
  *     ROUNDS (5) rounds of both, one after the other, STEPS (4) steps each, the medians.
+ *     bench_ddp_step sync_batch_norm resnet18 BATCH [ROUNDS [STEPS]]
+ * prints the same, with DDP in both: with SyncBatchNorm and without it.
  *     bench_ddp_step overlap MODEL BATCH [ROUNDS]
  * prints "step communication both hidden allowed": milliseconds of a step without DDP, of its
  *     buckets' sums with nothing beside them, and of a step with DDP; which share of the
@@ -117,12 +119,15 @@ static void make_data(task *t)
         ((int64_t *)t->y_data)[i] = random_word() % (t->gpt ? VOCABULARY : CLASSES);
 }
 
-static replica replica_of(const task *t, const tri_ddp_options *ddp)
+/* ddp: its options, or NULL: each worker for itself. sync: with SyncBatchNorm. */
+static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
 {
     replica r;
 
     tri_manual_seed(1);
     r.model = model_by_name(t->gpt ? "gpt:6,384,6,256,256" : "resnet18", CLASSES);
+    if (sync)
+        TRI_TRY(tri_convert_sync_batch_norm(r.model, NULL) > 0 ? TRI_OK : TRI_ERR_INVALID_ARG);
     if (ddp != NULL)
         r.model = tri_ddp(r.model, ddp);
     TRI_TRY(tri_module_status(r.model));
@@ -171,23 +176,35 @@ static void warm_up(const task *t, const replica *r)
 
 /* --- the share ------------------------------------------------------------ */
 
-static void share(const task *t, int rounds, int steps)
+/* Destroys both. */
+static void print_share(const task *t, replica measured, replica plain, int rounds, int steps)
 {
     static double with[MOST_ROUNDS], without[MOST_ROUNDS], of[MOST_ROUNDS];
-    replica together = replica_of(t, &(tri_ddp_options){0}), alone = replica_of(t, NULL);
 
-    warm_up(t, &together);
-    warm_up(t, &alone);
+    warm_up(t, &measured);
+    warm_up(t, &plain);
     for (int i = 0; i < rounds; i++) {
-        with[i] = worst(steps_ms(t, &together, steps));
-        without[i] = worst(steps_ms(t, &alone, steps));
+        with[i] = worst(steps_ms(t, &measured, steps));
+        without[i] = worst(steps_ms(t, &plain, steps));
         of[i] = without[i] / with[i];
     }
     if (tri_rank() == 0)
         printf("%.4f %.3f %.3f\n", median(of, rounds), median(with, rounds),
                median(without, rounds));
-    destroy(&together);
-    destroy(&alone);
+    destroy(&measured);
+    destroy(&plain);
+}
+
+static void share(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_of(t, &(tri_ddp_options){0}, false), replica_of(t, NULL, false), rounds,
+                steps);
+}
+
+static void sync_batch_norm(const task *t, int rounds, int steps)
+{
+    print_share(t, replica_of(t, &(tri_ddp_options){0}, true),
+                replica_of(t, &(tri_ddp_options){0}, false), rounds, steps);
 }
 
 /* --- the overlap ---------------------------------------------------------- */
@@ -216,7 +233,7 @@ static double find_moments(const task *t, int rounds, double *ready, int n)
 {
     static moments m;
     static double whole[MOST_ROUNDS];
-    replica r = replica_of(t, &(tri_ddp_options){.hook = note_moment, .hook_state = &m});
+    replica r = replica_of(t, &(tri_ddp_options){.hook = note_moment, .hook_state = &m}, false);
     double step_ms;
 
     warm_up(t, &r);
@@ -252,16 +269,18 @@ static double sums_ms(float *const *data, const tri_ddp_bucket_stats *buckets, i
     return now_ms() - begin;
 }
 
-static void overlap(const task *t, int rounds)
+static void overlap(const task *t, int rounds, int steps)
 {
     static double alone[MOST_ROUNDS], sums[MOST_ROUNDS], both[MOST_ROUNDS];
     static tri_ddp_bucket_stats buckets[MOST_BUCKETS];
     double ready[MOST_BUCKETS], a, b, c, passed = 0, whole;
-    replica together = replica_of(t, &(tri_ddp_options){0}), own = replica_of(t, NULL);
+    replica together = replica_of(t, &(tri_ddp_options){0}, false);
+    replica own = replica_of(t, NULL, false);
     tri_ddp_pass_stats stats;
     float *data[MOST_BUCKETS];
     int n;
 
+    (void)steps; /* one after each kind of communication */
     warm_up(t, &together);
     warm_up(t, &own);
     TRI_TRY(tri_ddp_stats(together.model, &stats, buckets, MOST_BUCKETS));
@@ -304,25 +323,34 @@ static int number(int argc, char **argv, int i, int fallback)
     return argc > i ? (int)strtol(argv[i], NULL, 10) : fallback;
 }
 
+typedef void measurement(const task *t, int rounds, int steps);
+
+static measurement *measurement_of(const char *name)
+{
+    if (strcmp(name, "share") == 0)
+        return share;
+    if (strcmp(name, "sync_batch_norm") == 0)
+        return sync_batch_norm;
+    return strcmp(name, "overlap") == 0 ? overlap : NULL;
+}
+
 int main(int argc, char **argv)
 {
     int rounds = number(argc, argv, 4, 5), steps = number(argc, argv, 5, 4);
-    bool shares = argc > 1 && strcmp(argv[1], "share") == 0;
+    measurement *measure = argc > 3 ? measurement_of(argv[1]) : NULL;
     task t;
 
-    if (argc < 4 || (!shares && strcmp(argv[1], "overlap") != 0) || rounds < 1 ||
-        rounds > MOST_ROUNDS || steps < 1) {
-        fprintf(stderr, "usage: %s share|overlap resnet18|gpt BATCH [ROUNDS [STEPS]]\n", argv[0]);
+    if (measure == NULL || rounds < 1 || rounds > MOST_ROUNDS || steps < 1) {
+        fprintf(stderr,
+                "usage: %s share|sync_batch_norm|overlap resnet18|gpt BATCH [ROUNDS [STEPS]]\n",
+                argv[0]);
         return 2;
     }
     t.gpt = strcmp(argv[2], "gpt") == 0;
     t.batch = strtol(argv[3], NULL, 10);
     TRI_TRY(tri_init(NULL));
     make_data(&t);
-    if (shares)
-        share(&t, rounds, steps);
-    else
-        overlap(&t, rounds);
+    measure(&t, rounds, steps);
     tri_tensor_unref(t.x);
     tri_tensor_unref(t.y);
     free(t.x_data);

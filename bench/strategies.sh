@@ -68,7 +68,7 @@ bench_table() {
     row cut "model parallel, two devices" 1 2
     row pipelined "the same, pipelined in 4 pieces" 1 2
     ratio "DataParallel, 2 devices" "of DDP" ddp data_parallel
-    ratio "SyncBatchNorm" "of DDP" ddp sync
+    bench_case "SyncBatchNorm" "of DDP" "$(awk '{ print $1 }' "$bench_work/sync_share" | median)"
     ratio "bf16 hook" times hook_none hook_bf16
     [ ! -s "$bench_work/resnet50" ] || {
         bench_case "pipelined ResNet-50, 2 devices" times \
@@ -93,6 +93,12 @@ while bench_round "$round" "$rounds"; do
     round=$((round + 1))
     echo "round $round of $rounds" >&2
 done
+
+# In turn within the same two workers: how fast a core is changes between processes by more than
+# the 5 % that are looked for.
+TRI_NUM_THREADS=1 "$bench_bin/trirun" --standalone --nproc-per-node 2 \
+    "$bench_bin/bench_ddp_step" sync_batch_norm resnet18 "$((batch / 2))" "$(full_or 9 3)" 2 \
+    >"$bench_work/sync_share"
 
 TRI_NUM_THREADS=2 "$bench_bin/model_parallel" --output "$bench_work/seconds.jsonl" \
     --repeats "$(full_or 10 2)" --split-size "$(full_or 0 8)" >"$bench_work/resnet50"
