@@ -43,6 +43,17 @@ void trii_peer_events_post(trii_peers *p, trii_peer_event_kind kind, int rank, i
     trii_wakeup_signal(p->events_fd);
 }
 
+void trii_peer_lost(trii_peers *p, int rank, const char *why)
+{
+    char text[TRII_ERR_BYTES], name[TRII_PEER_NAME_BYTES];
+
+    if (p->states[rank].reported)
+        return;
+    p->states[rank].reported = true;
+    snprintf(text, sizeof(text), "%s %s", trii_peer_name(&p->round.agents[rank], name), why);
+    trii_peer_events_post(p, TRII_PEER_LOST, rank, -1, text);
+}
+
 static trii_peer_event *take_event(trii_peers *p)
 {
     trii_peer_event *n;

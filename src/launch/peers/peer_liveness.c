@@ -22,17 +22,6 @@
 #define UNREACHABLE_MAX_SERVES 6
 #define UNREACHABLE_MORE 2 /* the higher one may still be in the next round when it has ended */
 
-void trii_peer_lost(trii_peers *p, int rank, const char *why)
-{
-    char text[TRII_ERR_BYTES], name[TRII_PEER_NAME_BYTES];
-
-    if (p->states[rank].reported)
-        return;
-    p->states[rank].reported = true;
-    snprintf(text, sizeof(text), "%s %s", trii_peer_name(&p->round.agents[rank], name), why);
-    trii_peer_events_post(p, TRII_PEER_LOST, rank, -1, text);
-}
-
 /* --- agents that cannot be reached ---------------------------------------- */
 
 /* In how many rounds it could not be reached since it last answered; the oldest entry makes room.

@@ -1,7 +1,8 @@
 /*
  * peers_internal.h - the state of peers.h, shared by peers.c (rounds, beginning and end),
- * peer_links.c (connections and the messages over them), peer_liveness.c (heartbeats, who lives,
- * who is dialed) and peer_events.c (the way back to the agent's loop).
+ * peer_liveness.c (heartbeats, who lives, who is dialed), peer_links.c (connections and the
+ * messages over them) and peer_events.c (the way back to the agent's loop); each calls only those
+ * after it.
  *
  * All of it runs on the thread of the peers' own loop, under that loop's lock; what the agent calls
  * takes the lock.
@@ -92,6 +93,12 @@ struct trii_peers {
     trii_peer_unreachable unreachable[TRII_PEER_NEIGHBOURS];
 };
 
+/* --- peer_liveness.c ------------------------------------------------------ */
+void trii_peer_heartbeat(trii_timer *timer);
+void trii_peer_dial_rank(trii_peers *p, int rank);
+void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
+                         trii_peer_dial_result result, const char *why);
+
 /* --- peer_links.c --------------------------------------------------------- */
 /* Takes the descriptor. rank -1: it has to identify itself. NULL: no room or memory, it is closed.
  */
@@ -109,13 +116,6 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events);
 /* Drops all connections with an agent of our round. */
 void trii_peer_links_drop(trii_peers *p, int rank);
 
-/* --- peer_liveness.c ------------------------------------------------------ */
-void trii_peer_heartbeat(trii_timer *timer);
-void trii_peer_dial_rank(trii_peers *p, int rank);
-void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
-                         trii_peer_dial_result result, const char *why);
-void trii_peer_lost(trii_peers *p, int rank, const char *why);
-
 /* --- peer_events.c -------------------------------------------------------- */
 typedef enum trii_peer_event_kind {
     TRII_PEER_LOST,
@@ -131,6 +131,9 @@ void trii_peer_events_close(trii_peers *p);
  * PREEMPTED. */
 void trii_peer_events_post(trii_peers *p, trii_peer_event_kind kind, int rank, int64_t left_ms,
                            const char *text);
+
+/* Posts LOST of an agent of this round, once. */
+void trii_peer_lost(trii_peers *p, int rank, const char *why);
 
 #define TRII_PEER_NAME_BYTES (TRII_RDZV_ADDR_BYTES + 40)
 /* "host NAME (pid N)": its rank is another one in the next round. */
