@@ -90,8 +90,8 @@ static void a_bar_is_redrawn_in_place_while_nobody_else_prints(void **state)
     trirun_end(&j, 0);
 }
 
-/* Two that are redrawn at once cost a line now and then, not one for each of their states. */
-static void bars_of_several_workers_take_turns(void **state)
+/* Two that are drawn at once cost no line for each of their states, and no other text its line. */
+static void bars_of_several_workers_are_drawn_over_each_other(void **state)
 {
     static const char *const styles[] = {
         "for (i = 1; i <= 2000; i++) printf \"\\r%d of 2000\", i; print \"\"", /* as tqdm */
@@ -117,17 +117,29 @@ static void bars_of_several_workers_take_turns(void **state)
             for (int rank = 0; rank < 2 && k == 0; rank++) {
                 char last[40], done[40];
 
-                snprintf(last, sizeof(last), "[%d]: 2000 of 2000\n", rank);
+                snprintf(last, sizeof(last), "\r[%d]: 2000 of 2000", rank);
                 snprintf(done, sizeof(done), "[%d]: done\n", rank);
-                if (i < 3)
-                    assert_has(SPAWN_OUT(&j.trirun), last);
+                assert_has(SPAWN_OUT(&j.trirun), last);
                 assert_has(SPAWN_OUT(&j.trirun), done);
-                assert_has_not(SPAWN_OUT(&j.trirun), "\r");
             }
             assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "done\n"), 2);
             trirun_end(&j, 0);
         }
     }
+}
+
+static void a_line_beside_a_bar_stands_alone(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
+           ("[ $RANK = 0 ] && { printf '\r 1%%\r 2%%'; exec sleep 1000; }\n"
+            "while :; do echo tick; sleep 0.05; done"));
+    spawn_expect(&j.trirun, "[0]:  2%\n[1]: tick\n");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
 }
 
 static void on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors(void **state)
@@ -214,7 +226,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_see_a_terminal_where_trirun_has_one),
     cmocka_unit_test(an_unfinished_line_is_shown_and_never_joined),
     cmocka_unit_test(a_bar_is_redrawn_in_place_while_nobody_else_prints),
-    cmocka_unit_test(bars_of_several_workers_take_turns),
+    cmocka_unit_test(bars_of_several_workers_are_drawn_over_each_other),
+    cmocka_unit_test(a_line_beside_a_bar_stands_alone),
     cmocka_unit_test(on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors),
     cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
     cmocka_unit_test(a_reader_that_leaves_ends_the_job),

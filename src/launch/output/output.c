@@ -58,13 +58,9 @@ static size_t find_line_end(const char *data, size_t bytes)
 
 static void flush_fired(trii_timer *timer);
 
-/* A line that is not finished, or a state of a progress bar. */
 static int64_t flush_due_ns(const trii_stream *stream)
 {
-    int64_t due_ns = stream->grown_ns + stream->sink->flush_ns;
-    int64_t draw_ns = trii_stream_draw_ns(stream);
-
-    return draw_ns > due_ns ? draw_ns : due_ns;
+    return stream->grown_ns + stream->sink->flush_ns;
 }
 
 static void flush_later(trii_stream *stream)
@@ -111,8 +107,6 @@ static bool stream_read(trii_stream *stream)
     if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
     trii_stream_show(stream, ready);
-    if (stream->used >= LINE_BYTES)
-        trii_stream_show(stream, stream->used);
     stream->grown_ns = trii_now_ns();
     flush_later(stream);
     if (is_log_behind(stream)) {
@@ -135,10 +129,8 @@ static void flush_fired(trii_timer *timer)
      * line that the worker itself left unfinished is shown. */
     if (now_ns < flush_due_ns(stream))
         flush_later(stream);
-    else if (!stream_read(stream)) {
+    else if (!stream_read(stream))
         trii_stream_show(stream, stream->used);
-        flush_later(stream);
-    }
 }
 
 static void stream_ready(trii_watch *watch, unsigned events)
@@ -295,7 +287,6 @@ void trii_stream_close(trii_stream *stream)
         return;
     trii_stream_drain(stream);
     trii_stream_show(stream, stream->used);
-    trii_stream_show(stream, stream->used); /* a state that waits for its turn */
     trii_loop_timer_stop(sink->loop, &stream->flush);
     trii_loop_unwatch(&stream->watch);
     trii_fd_close(stream->fd);
@@ -382,7 +373,10 @@ const char *trii_stream_tail(trii_stream *stream, int n_lines)
 
     if (stream->direct)
         load_tail(stream);
-    at = stream->tail_used;
+    for (at = 0; at < stream->tail_used; at++) {
+        if (stream->tail[at] == '\0') /* it would end the text */
+            stream->tail[at] = '?';
+    }
     while (at > 0 && stream->tail[at - 1] == '\n')
         stream->tail[--at] = '\0';
     stream->tail_used = at;

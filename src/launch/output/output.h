@@ -4,11 +4,11 @@
  * A stream is the reading end of a worker's pipe, a sink is where lines go. A line of one
  * worker is not cut by another's, unless it stays unfinished (a prompt): then it is shown after a
  * moment, and ends where another's follows.
- * Progress bars of several workers take turns: output_lines.c. A sink that takes nothing stops the
- * streams that fill its queue, so that their workers wait as they would for a slow terminal; trirun
- * itself never does, and a worker that prints little does not wait for one that prints much. A sink
- * whose reader has gone closes the workers' pipes; one that cannot be written for another reason,
- * such as a full disk, loses lines.
+ * Progress bars of several workers are drawn over each other: output_lines.c. A sink that takes
+ * nothing stops the streams that fill its queue, so that their workers wait as they would for a
+ * slow terminal; trirun itself never does, and a worker that prints little does not wait for one
+ * that prints much. A sink whose reader has gone closes the workers' pipes; one that cannot be
+ * written for another reason, such as a full disk, loses lines.
  */
 #ifndef TRII_LAUNCH_OUTPUT_H
 #define TRII_LAUNCH_OUTPUT_H
@@ -44,7 +44,6 @@ struct trii_sink {
     bool broken;                  /* nobody reads it any more: what comes is dropped */
     bool behind;                  /* more is queued than its reader took in a moment */
     bool full;                    /* streams that put more than their share are not read */
-    bool redraws;                 /* a terminal: \r goes back to the beginning of the line */
     bool colour;                  /* labels are coloured */
     char *queue;                  /* from start, `used` bytes */
     size_t start, used, capacity;
@@ -88,9 +87,8 @@ struct trii_stream {
     size_t share;            /* bytes put since the sink fell behind */
     char *line;              /* unfinished */
     size_t used, capacity;
-    bool redraw;        /* a progress bar: what comes takes the place of its last state */
-    size_t state_bytes; /* of `line`: a state, with its \r, that waits to be shown */
-    int64_t drawn_ns;   /* when one was, 0 = never */
+    bool bar;      /* its unfinished line, as shown, is a progress bar: there was a \r in it */
+    bool returned; /* ... and that was the last that was shown */
     char tail[TRII_STREAM_TAIL_BYTES]; /* the last bytes that came */
     size_t tail_used;
 };

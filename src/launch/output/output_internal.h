@@ -16,14 +16,13 @@ void trii_sink_put(trii_sink *sink, const char *data, size_t bytes);
 void trii_sink_flush(trii_sink *sink);
 /* Starts writing what was put. */
 void trii_sink_commit(trii_sink *sink);
-/* From here on the stream owns the sink's last line; ends another's unfinished one. */
+/* From here on the stream owns the sink's last line. Ends another's unfinished one; of two bars one
+ * is drawn over the other. */
 void trii_sink_begin(trii_sink *sink, const trii_stream *stream);
 
 /* --- output_lines.c ------------------------------------------------------- */
 /* The first `bytes` of the stream's buffer are shown, also where they end within a line, and leave
- * it; but a state of a progress bar whose turn it is not stays at the buffer's beginning. */
+ * it. */
 void trii_stream_show(trii_stream *stream, size_t bytes);
-/* When the next state of its bar may be shown; 0 = at once, also what is no bar. */
-int64_t trii_stream_draw_ns(const trii_stream *stream);
 
 #endif

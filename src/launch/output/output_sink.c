@@ -43,7 +43,8 @@ tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *fil
                           const char *name)
 {
     static const trii_background_kind kind = {.put = put_in_file, .release = leave_open};
-    const char *no_colour = getenv("NO_COLOR"), *terminal = getenv("TERM");
+    const char *no_colour = getenv("NO_COLOR"), *term = getenv("TERM");
+    bool terminal = trii_fd_is_terminal(fd);
     tri_status status = TRI_OK;
 
     memset(sink, 0, sizeof(*sink));
@@ -52,10 +53,9 @@ tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *fil
     sink->name = name;
     if (trii_fd_is_file(fd))
         status = trii_background_open(files, &kind, name, (void *)(intptr_t)fd, &sink->file);
-    sink->redraws = trii_fd_is_terminal(fd);
-    sink->flush_ns = sink->redraws ? FLUSH_TERMINAL_NS : FLUSH_NS;
-    sink->colour = sink->redraws && (no_colour == NULL || *no_colour == '\0') &&
-                   (terminal == NULL || strcmp(terminal, "dumb") != 0);
+    sink->flush_ns = terminal ? FLUSH_TERMINAL_NS : FLUSH_NS;
+    sink->colour = terminal && (no_colour == NULL || *no_colour == '\0') &&
+                   (term == NULL || strcmp(term, "dumb") != 0);
     return status;
 }
 
@@ -195,10 +195,12 @@ void trii_sink_commit(trii_sink *sink)
 
 void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
 {
-    if (sink->open != NULL && sink->open != stream) {
-        trii_sink_put(sink, "\n", 1);
-        sink->open = NULL;
-    }
+    bool over = sink->open != NULL && sink->open->bar && stream != NULL && stream->bar;
+
+    if (sink->open == NULL || sink->open == stream)
+        return;
+    trii_sink_put(sink, over ? "\r" : "\n", 1);
+    sink->open = NULL;
 }
 
 void trii_sink_print(trii_sink *sink, const char *format, ...)
