@@ -265,3 +265,32 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
         options->misplaced = find_misplaced(&values, options->program, options->args);
     return TRI_OK;
 }
+
+/* --- warnings ------------------------------------------------------------- */
+
+/* With its value, if that is the next argument. */
+static void check_place(const trii_launch_options *o, FILE *out)
+{
+    const char *option = o->misplaced != NULL ? o->misplaced[0] : NULL;
+    const char *value = option != NULL ? o->misplaced[1] : NULL;
+
+    if (option == NULL)
+        return;
+    if (value == NULL || value[0] == '-' || strchr(option, '=') != NULL)
+        value = "";
+    fprintf(out,
+            "trirun: %s%s%.60s comes after %s and is passed to it as an argument: options of "
+            "trirun come first, as in trirun %s%s%.60s %s (if it is meant for %s: trirun -- %s)\n",
+            option, *value != '\0' ? " " : "", value, o->program, option, *value != '\0' ? " " : "",
+            value, o->program, o->program, o->program);
+}
+
+void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
+{
+    check_place(options, out);
+    if (options->standalone && options->node_rank > 0)
+        fprintf(out,
+                "trirun: --node-rank %d is ignored: without an address this is a job of one "
+                "host; for N hosts give all of them --nnodes N and --master-addr\n",
+                options->node_rank);
+}

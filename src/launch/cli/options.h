@@ -80,8 +80,7 @@ typedef struct trii_launch_options {
  * moved afterwards. Errors: INVALID_ARG, with exit_status set. */
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
-/* Warns of PET_ variables and keys of --rdzv-conf that are unknown, with the most similar name, and
- * of an option of trirun behind the program. */
+/* Warns of an option of trirun behind the program, and of a --node-rank that has no effect. */
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out);
 /* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);
