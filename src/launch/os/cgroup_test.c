@@ -242,6 +242,37 @@ static void a_group_ends_all_that_is_in_it(void **state)
     expect_killed(&process[0]);
 }
 
+/* Also in a group that was killed before, in which some kernels let nobody be born. */
+static void what_a_process_starts_at_once_is_in_its_group(void **state)
+{
+    enum { ROUNDS = 20 };
+    static const char *const argv[] = {"/bin/sh", "-c", "setsid sleep 1000 &", NULL};
+    static const char *const envp[] = {"PATH=/usr/bin:/bin", NULL};
+    trii_process_spec spec = {
+        .path = argv[0], .argv = argv, .envp = envp, .in_fd = -1, .out_fd = -1, .err_fd = -1};
+    trii_cgroup group;
+
+    (void)state;
+    if (!make_group(&group))
+        return;
+    spec.cgroup_fd = &group.fd;
+    for (int i = 0; i < ROUNDS; i++) {
+        trii_process_exit how;
+        trii_process process;
+        tri_status status;
+
+        CHECK_OK(trii_process_start(&spec, &process));
+        while ((status = trii_process_reap(&process, &how)) == TRI_INPROGRESS)
+            poll(NULL, 0, 1);
+        CHECK_OK(status);
+        assert_int_equal(how.code, 0);
+        assert_true(trii_cgroup_is_populated(&group));
+        trii_cgroup_clear(&group);
+        assert_false(trii_cgroup_is_populated(&group));
+    }
+    trii_cgroup_remove(&group);
+}
+
 static void what_cannot_start_in_a_group_says_so(void **state)
 {
     static const char *const argv[] = {"/no/such/file", NULL}, *const envp[] = {NULL};
@@ -319,6 +350,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(torn_texts_do_no_harm),
     cmocka_unit_test(names_of_ours_are_cut_off),
     cmocka_unit_test(a_group_ends_all_that_is_in_it),
+    cmocka_unit_test(what_a_process_starts_at_once_is_in_its_group),
     cmocka_unit_test(what_cannot_start_in_a_group_says_so),
     cmocka_unit_test(a_group_that_the_kernel_refuses_is_done_without),
     cmocka_unit_test(a_group_whose_owner_is_gone_is_swept),
