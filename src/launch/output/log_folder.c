@@ -10,6 +10,8 @@
 #include "os/file.h"
 #include "os/folder.h"
 
+enum { MAX_ID = 128 }; /* bytes of a job's id in the name of its folder */
+
 bool trii_log_folder_is_wanted(const trii_launch_options *options)
 {
     const trii_std_spec *specs[] = {&options->redirects, &options->tee};
@@ -41,6 +43,10 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
         return TRI_OK;
     }
     folder->temporary = base == NULL;
+    if (base != NULL && strlen(base) + MAX_ID + 16 > sizeof(path))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--log-dir %.40s...: the name is too long (at most %d bytes)", base,
+                         (int)sizeof(path) - MAX_ID - 16);
     if (folder->temporary)
         snprintf(path, sizeof(path), "%s/torchelastic_XXXXXX",
                  temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
@@ -52,11 +58,8 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
         return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
                              folder->temporary ? "the folder of log files" : "--log-dir",
                              folder->temporary ? path : base);
-    if (used + strlen(run_id) + 16 >= sizeof(path))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "--log-dir: the name is too long");
-    if (status != TRI_OK)
-        return status;
-    snprintf(path + used, sizeof(path) - used, "%s%s_XXXXXX", folder->temporary ? "/" : "", run_id);
+    snprintf(path + used, sizeof(path) - used, "%s%.*s_XXXXXX", folder->temporary ? "/" : "",
+             MAX_ID, run_id);
     for (char *at = path + used + folder->temporary; *at != '\0'; at++)
         *at = *at == '/' ? '_' : *at; /* an id may be anything */
     status = trii_folder_create_unique(path);

@@ -98,43 +98,53 @@ static bool is_string(span value)
     return value.at != NULL && value.at < value.end && *value.at == '"';
 }
 
-/* Writes the code point as UTF-8; halves of pairs become a question mark. */
+/* Writes the code point as UTF-8; what cannot stand in a text of C, and halves of pairs, become a
+ * question mark. */
 static size_t put_character(unsigned code, char *out)
 {
-    if (code < 0x80) {
-        out[0] = (char)code;
-        return 1;
-    }
-    if (code < 0x800) {
-        out[0] = (char)(0xc0 | code >> 6);
-        out[1] = (char)(0x80 | (code & 0x3f));
-        return 2;
-    }
-    if (code >= 0xd800 && code < 0xe000) {
+    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+
+    if (code == 0 || (code >= 0xd800 && code < 0xe000)) {
         out[0] = '?';
         return 1;
     }
-    out[0] = (char)(0xe0 | code >> 12);
-    out[1] = (char)(0x80 | (code >> 6 & 0x3f));
-    out[2] = (char)(0x80 | (code & 0x3f));
-    return 3;
+    if (n == 1) {
+        out[0] = (char)code;
+        return 1;
+    }
+    out[0] = (char)((0xf00u >> n & 0xff) | code >> 6 * (n - 1));
+    for (size_t i = 1; i < n; i++)
+        out[i] = (char)(0x80 | (code >> 6 * (n - 1 - i) & 0x3f));
+    return n;
+}
+
+/* The XXXX of \uXXXX. */
+static bool read_code(const char *at, const char *end, unsigned *code_out)
+{
+    *code_out = 0;
+    for (int i = 0; i < 4; i++, at++) {
+        if (at >= end || !isxdigit((unsigned char)*at))
+            return false;
+        *code_out = *code_out * 16 +
+                    (unsigned)(isdigit((unsigned char)*at) ? *at - '0' : (*at | 32) - 'a' + 10);
+    }
+    return true;
 }
 
 static size_t decode_escape(const char **at, const char *end, char *out)
 {
     static const char names[] = "nrtbf", values[] = "\n\r\t\b\f";
     const char *name = strchr(names, **at);
-    unsigned code = 0;
+    unsigned code, low;
 
-    if (**at == 'u' && end - *at > 4) {
-        for (int i = 1; i <= 4; i++) {
-            char c = (*at)[i];
-
-            code =
-                code * 16 + (unsigned)(isdigit((unsigned char)c) ? c - '0' : (c | 32) - 'a' + 10);
-        }
+    if (**at == 'u' && read_code(*at + 1, end, &code)) {
         *at += 4;
-        return put_character(code & 0xffff, out);
+        if (code >> 10 == 0x36 && end - *at > 6 && (*at)[1] == '\\' && (*at)[2] == 'u' &&
+            read_code(*at + 3, end, &low) && low >> 10 == 0x37) {
+            code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
+            *at += 6;
+        }
+        return put_character(code, out);
     }
     out[0] = name != NULL ? values[name - names] : **at;
     return 1;

@@ -43,7 +43,8 @@ static void read_copy(char *text, size_t bytes)
 
 static const char whole[] =
     "{\"message\": {\"extraInfo\": {\"timestamp\": \"1700000000\", \"py_callstack\": "
-    "\"Traceback\\n\\tx \\u00e4\\u20ac\\ud83d\"}, \"message\": \"E: \\\"q\\\" \\\\\"}, \"x\": [1, "
+    "\"Traceback\\n\\tx \\u00e4\\u20ac\\ud83d \\ud83d\\ude00\\u0000.\"}, \"message\": \"E: "
+    "\\\"q\\\" \\\\\"}, \"x\": [1, "
     "{}]}";
 
 static void both_forms_are_understood(void **state)
@@ -56,7 +57,7 @@ static void both_forms_are_understood(void **state)
     write_file(whole, sizeof(whole) - 1);
     assert_true(trii_error_file_read(path, &error));
     assert_string_equal(error.message, "E: \"q\" \\");
-    assert_string_equal(error.traceback, "Traceback\n\tx \xc3\xa4\xe2\x82\xac?");
+    assert_string_equal(error.traceback, "Traceback\n\tx \xc3\xa4\xe2\x82\xac? \xf0\x9f\x98\x80?.");
     assert_int_equal(error.timestamp, 1700000000);
     CHECK_OK(trii_error_file_copy(path, copy, -11));
     read_copy(text, sizeof(text));
