@@ -294,6 +294,46 @@ static void a_rank_in_a_barrier_takes_messages(void **state)
     run_everywhere(into_a_barrier);
 }
 
+/* Rank 1 is in a collective when it receives. Rank 0 has seen that, and comes to the collective
+ * only when its message is sent. */
+static const char *collective_later(rank_env *env)
+{
+    enum { LARGE = 3 << 20, N = 3000 };
+    tri_group *g = NULL;
+    const char *failure = join(env, &g), *posted = "posted";
+    unsigned char *large = calloc(1, LARGE), word = 1;
+    static float x[3][N];
+    tri_work *sum = NULL;
+
+    if (failure != NULL)
+        return failure;
+    if (env->rank == 1) {
+        RANK_TRY(env, tri_send(g, &word, 1, TRI_DTYPE_U8, 0, 1, NULL));
+        RANK_TRY(env, tri_all_reduce(g, x[1], x[1], N, TRI_DTYPE_F32, TRI_REDOP_SUM, &sum));
+        RANK_TRY(env, tri_store_set(env->store, posted, "", 0));
+        RANK_TRY(env, tri_recv(g, large, LARGE, TRI_DTYPE_U8, 0, 2, NULL));
+        RANK_TRY(env, tri_work_wait(sum, 0));
+        tri_work_destroy(sum);
+    } else {
+        if (env->rank == 0) {
+            RANK_TRY(env, tri_store_wait(env->store, &posted, 1, 20000));
+            RANK_TRY(env, tri_recv(g, &word, 1, TRI_DTYPE_U8, 1, 1, NULL));
+            RANK_TRY(env, tri_send(g, large, LARGE, TRI_DTYPE_U8, 1, 2, NULL));
+        }
+        RANK_TRY(env, tri_all_reduce(g, x[env->rank], x[env->rank], N, TRI_DTYPE_F32, TRI_REDOP_SUM,
+                                     NULL));
+    }
+    tri_group_unref(g);
+    free(large);
+    return NULL;
+}
+
+static void a_large_send_may_come_before_a_collective_that_its_receiver_is_in(void **state)
+{
+    (void)state;
+    run_everywhere(collective_later);
+}
+
 /* --- ends ----------------------------------------------------------------- */
 
 /* Messages that nobody ever receives: small ones, which are gone, are forgotten. */
@@ -408,6 +448,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(both_may_send_all_before_they_receive),
     cmocka_unit_test(any_number_of_receives_may_wait),
     cmocka_unit_test(a_rank_in_a_barrier_takes_messages),
+    cmocka_unit_test(a_large_send_may_come_before_a_collective_that_its_receiver_is_in),
     cmocka_unit_test(messages_that_nobody_receives_are_forgotten),
     cmocka_unit_test(an_abort_ends_the_sends_that_wait),
     cmocka_unit_test(a_flood_ends_with_a_deadline_that_says_why),

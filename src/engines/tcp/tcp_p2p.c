@@ -321,10 +321,12 @@ static void p2p_sent(tcp_conn *c, trii_op *op)
     }
     p->moved = c->out.bytes;
     p->waiting.tagged.tag = op->call.seq;
-    if (p->cleared)
+    if (p->cleared) {
         send_rest(c, op);
-    else
-        trii_tags_add(&c->rts_sent, &p->waiting.tagged);
+        return;
+    }
+    trii_tags_add(&c->rts_sent, &p->waiting.tagged);
+    c->want_in = c->want_in || c->parked || c->full; /* the CTS comes behind that */
 }
 
 /* --- in ------------------------------------------------------------------- */
