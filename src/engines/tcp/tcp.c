@@ -288,8 +288,11 @@ static void say_goodbye(tcp_conn *c, int64_t deadline_ns)
     char rest[TCP_READ];
     size_t got = 0;
 
-    /* a peer that is gone, or that takes nothing for a second, needs no goodbye */
-    if (trii_socket_send_all(c->fd, &frame, sizeof(frame), deadline_ns) != TRI_OK)
+    /* a frame without an operation, as a CTS is, may still be here, or half of it; a peer that is
+     * gone, or that takes nothing for a second, needs no goodbye */
+    if (trii_socket_send_all(c->fd, (const char *)&c->out + sizeof(c->out) - c->out_head_left,
+                             c->out_head_left, deadline_ns) != TRI_OK ||
+        trii_socket_send_all(c->fd, &frame, sizeof(frame), deadline_ns) != TRI_OK)
         return;
     trii_socket_shutdown(c->fd);
     /* closing with unread bytes would reset the connection, and overtake the goodbye */

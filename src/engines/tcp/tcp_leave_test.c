@@ -1,10 +1,12 @@
 /*
  * tcp_leave_test.c - a rank leaves while its peer is stopped: it waits for a moment only, and what
- * it had sent arrives when the peer goes on.
+ * it had sent arrives when the peer goes on. And while half of a frame is sent.
  */
 #include "testing/check.h"
 #include "testing/ranks.h"
 
+#include "engines/tcp/tcp.h"
+#include "group/group_internal.h"
 #include "os/clock.h"
 
 enum { LAST, OWED, FULL }; /* of what there is when rank 0 leaves: see the tests */
@@ -126,10 +128,39 @@ static void a_peer_that_takes_nothing_holds_nobody_up(void **state)
     leave_amid(FULL);
 }
 
+/* A frame that belongs to no operation is half in the socket when rank 0 leaves. */
+static const char *leaves_amid_a_frame(rank_env *env)
+{
+    enum { HALF = sizeof(tcp_frame) / 2 };
+    tri_group *g = NULL;
+    unsigned char byte;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (env->rank == 0) {
+        tcp_conn *c = &((tcp_group *)g->self)->conns[1];
+
+        c->out = (tcp_frame){.type = TCP_FRAME_HOLD};
+        c->out_head_left = sizeof(c->out) - HALF;
+        RANK_TRY(env, trii_socket_send_all(c->fd, &c->out, HALF, trii_deadline_ms(20000)));
+    } else {
+        RANK_FAILS(env, tri_recv(g, &byte, 1, TRI_DTYPE_U8, 0, 0, NULL), TRI_ERR_PEER_LOST,
+                   "left the group");
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_frame_that_was_begun_is_ended_before_the_goodbye(void **state)
+{
+    (void)state;
+    run_threads(2, &options, leaves_amid_a_frame, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_peer_gets_what_was_sent_last),
     cmocka_unit_test(a_stopped_peer_gets_more_than_its_socket_takes),
     cmocka_unit_test(a_peer_that_takes_nothing_holds_nobody_up),
+    cmocka_unit_test(a_frame_that_was_begun_is_ended_before_the_goodbye),
 };
 
 TEST_MAIN(tests)
