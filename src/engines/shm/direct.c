@@ -41,12 +41,12 @@ static int64_t claim_chunk(shm_u64 *claimed, uint64_t seq, size_t n_chunks)
     }
 }
 
-static void count_chunk(shm_u64 *done, uint64_t seq)
+static void count_chunks(shm_u64 *done, uint64_t seq, uint64_t n)
 {
     uint64_t tag = seq << COUNT_BITS;
     uint64_t now = shm_load(done);
 
-    while (!atomic_compare_exchange_weak_explicit(done, &now, (now < tag ? tag : now) + 1,
+    while (!atomic_compare_exchange_weak_explicit(done, &now, (now < tag ? tag : now) + n,
                                                   memory_order_acq_rel, memory_order_relaxed))
         ;
 }
@@ -86,13 +86,18 @@ static bool advance_reduce(shm_group *g, trii_op *op)
         int slice = (g->rank + i) % g->size;
         shm_chunks *chunks = &shm_slot_of(g, slice, seq)->chunks;
         size_t n = chunks_of_slice(g, slice, &op->call);
+        uint64_t n_summed = 0;
         int64_t chunk;
 
-        while ((chunk = claim_chunk(&chunks->claimed, seq, n)) >= 0) {
+        for (; (chunk = claim_chunk(&chunks->claimed, seq, n)) >= 0; n_summed++)
             reduce_chunk(g, op, slice, (size_t)chunk);
-            count_chunk(&chunks->done, seq);
-            did = true;
-        }
+        if (n_summed == 0)
+            continue;
+        /* A peer that failed may have had its buffers back while we read them. */
+        if (shm_check_peers(g))
+            return false;
+        count_chunks(&chunks->done, seq, n_summed);
+        did = true;
     }
     step->phase = SHM_WAITING; /* all chunks are claimed; some may still be at work */
     g->must_wake |= did;

@@ -346,11 +346,13 @@ static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
         trii_op *op = peer->to_answer.first;
         shm_step *step = shm_step_of(op);
 
+        if (trii_fault_status(g->fault) != TRI_OK)
+            return did; /* a sender that failed may have had its buffer back while we read it */
         if (step->src_at != 0 && step->moved < op->call.bytes) {
             read_offered(g, peer, op);
             did = true;
             if (shm_check_peers(g))
-                return did; /* a sender that failed may have had its buffer back while we read it */
+                return did;
             if (step->src_at != 0 && step->moved < op->call.bytes)
                 return did; /* the rest after other operations had a turn */
         }
