@@ -307,10 +307,35 @@ static void control_main(void *arg)
         trii_loop_run_once(loop, TRII_NO_DEADLINE);
 }
 
+/* The epoll instance is shared with the parent, whose thread would call what we watch there; and
+ * the parent's threads may have held the locks. */
+static void in_child(void)
+{
+    trii_loop *inherited = control.loop;
+
+    trii_mutex_init(&control.mutex);
+    control.users = 0;
+    control.loop = NULL;
+    if (inherited == NULL)
+        return;
+    trii_mutex_init_recursive(&inherited->mutex);
+    close(inherited->epoll_fd);
+    close(inherited->wake_fd);
+    inherited->epoll_fd = inherited->wake_fd = -1;
+    inherited->timers = NULL;
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(NULL, NULL, in_child);
+}
+
 tri_status trii_control_take(trii_loop **loop_out)
 {
+    static trii_once once = TRII_ONCE_INITIALIZER;
     tri_status status = TRI_OK;
 
+    trii_once_run(&once, watch_forks);
     trii_mutex_lock(&control.mutex);
     if (control.users == 0) {
         status = trii_loop_create(&control.loop);
@@ -329,10 +354,10 @@ tri_status trii_control_take(trii_loop **loop_out)
     return status;
 }
 
-void trii_control_release(void)
+void trii_control_release(const trii_loop *loop)
 {
     trii_mutex_lock(&control.mutex);
-    if (--control.users == 0) {
+    if (loop == control.loop && --control.users == 0) {
         atomic_store(&control.stop, true);
         trii_loop_wake(control.loop);
         trii_thread_join(&control.thread);

@@ -189,16 +189,16 @@ static void the_control_thread_serves_all_users(void **state)
     CHECK_OK(trii_control_take(&same));
     assert_ptr_equal(loop, same);
     CHECK_OK(trii_loop_watch(loop, &c.watch, a, TRII_WRITABLE, count_ready));
-    trii_control_release();
+    trii_control_release(loop);
     while (atomic_load(&c.calls) == 0)
         trii_thread_yield();
     trii_loop_timer(loop, &c.timer, trii_deadline_ms(1), count_fire);
     while (atomic_load(&c.calls) == 1)
         trii_thread_yield();
-    trii_control_release();
+    trii_control_release(loop);
     assert_int_equal(trii_alloc_live(), live);
     CHECK_OK(trii_control_take(&loop)); /* and can start again */
-    trii_control_release();
+    trii_control_release(loop);
     trii_socket_close(a);
     trii_socket_close(b);
 }

@@ -498,7 +498,7 @@ void trii_tcp_server_destroy(trii_tcp_server *server)
         trii_loop_unlock(server->loop);
     }
     if (server->own_control)
-        trii_control_release();
+        trii_control_release(server->loop);
     trii_kv_destroy(server->kv);
     trii_secret_wipe(&server->key, sizeof(server->key));
     trii_free(server->scratch);

@@ -1,6 +1,6 @@
 /*
  * forked_child_test.c - a child of fork that ends as programs end, by exit and what stands in
- * atexit, does its parent's groups no harm.
+ * atexit, does its parent's groups no harm, and may begin anew.
  */
 #include <sys/wait.h>
 
@@ -84,9 +84,53 @@ static void nor_does_one_over_tcp(void **state)
     run(&tcp_options);
 }
 
+/* --- a child of a process with a control thread --------------------------- */
+
+/* A store of the child's own, in place of the one that its parent serves. */
+static int serve_in_child(tri_store *inherited)
+{
+    const tri_store_tcp_options serve = {.serve = true};
+    tri_store *own = NULL, *client = NULL;
+    int64_t n = 0;
+    bool good;
+
+    alarm(20);
+    good = tri_store_tcp("127.0.0.1", 0, &serve, &own) == TRI_OK &&
+           tri_store_tcp("127.0.0.1", tri_store_port(own), NULL, &client) == TRI_OK &&
+           tri_store_add(client, "n", 1, &n) == TRI_OK;
+    tri_store_unref(inherited);
+    good = good && tri_store_add(client, "n", 1, &n) == TRI_OK && n == 2;
+    tri_store_unref(client);
+    tri_store_unref(own);
+    return good ? 0 : 1;
+}
+
+static void a_child_serves_a_store_of_its_own(void **state)
+{
+    const tri_store_tcp_options serve = {.serve = true};
+    tri_store *store = NULL;
+    int64_t n = 0;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &serve, &store));
+    for (int i = 1; i <= 5; i++) {
+        int status = -1;
+        pid_t child = fork();
+
+        if (child == 0)
+            _exit(serve_in_child(store));
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_int_equal(status, 0);
+        CHECK_OK(tri_store_add(store, "n", 1, &n));
+        assert_int_equal(n, i);
+    }
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent),
     cmocka_unit_test(nor_does_one_over_tcp),
+    cmocka_unit_test(a_child_serves_a_store_of_its_own),
 };
 
 TEST_MAIN(tests)

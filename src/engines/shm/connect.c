@@ -569,7 +569,7 @@ void shm_release(shm_group *g)
         trii_loop_timer_stop(g->loop, &g->death_mark_timer);
         trii_robust_futex_release(&g->block->head.death_mark);
         trii_loop_unlock(g->loop);
-        trii_control_release();
+        trii_control_release(g->loop);
     }
     shm_arena_release(g);
     for (int r = 0; g->peers != NULL && r < g->size; r++) {

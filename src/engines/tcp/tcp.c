@@ -229,7 +229,7 @@ static void unwatch_all(tcp_group *g)
     if (g->loop != NULL) {
         trii_loop_timer_stop(g->loop, &g->failure_timer);
         trii_loop_timer_stop(g->loop, &g->heartbeat_timer);
-        trii_control_release();
+        trii_control_release(g->loop);
     }
     g->loop = NULL;
 }
