@@ -236,6 +236,12 @@ static const char *objects(rank_env *env)
     }
     RANK_FAILS(env, tri_gather_object(g, mine, 1, 77, (void **)&mine, NULL), TRI_ERR_INVALID_ARG,
                "root 77 is out of range (group of ");
+    src[env->size - 1] = NULL;
+    if (env->rank == 0)
+        RANK_FAILS(env,
+                   tri_scatter_object(g, src, (size_t[RANKS_MAX]){[0 ... RANKS_MAX - 1] = 1}, 0,
+                                      (void **)&mine, NULL),
+                   TRI_ERR_INVALID_ARG, "is NULL");
     tri_group_unref(g);
     free(mine);
     free(scratch);

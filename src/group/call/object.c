@@ -225,6 +225,10 @@ tri_status(tri_scatter_object)(tri_group *group, const void *const *src, const s
         return st;
     if (at_root && bytes == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: bytes is NULL", what);
+    for (int r = 0; r < group->size && at_root; r++) {
+        if (src[r] == NULL && bytes[r] > 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: src of rank %d is NULL", what, r);
+    }
     none = trii_alloc((size_t)group->size, sizeof(*none), "object sizes");
     comes = trii_alloc((size_t)group->size, sizeof(*comes), "object sizes");
     sizes = trii_alloc((size_t)group->size, sizeof(*sizes), "object sizes");
