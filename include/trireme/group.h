@@ -35,9 +35,8 @@ typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
 /* Zero means default, everywhere: start from {0} and name what you change. */
 typedef struct tri_group_options {
     /* "self", "shm", "hierarchy", "tcp", or a plug-in: "mpi", "gloo", "nccl"; "auto" = the best for
-     * the hosts (never a plug-in). Calls may go elsewhere, by operation and size of one rank's
-     * part: "auto,all_reduce>=1M:hierarchy,send:tcp". The same on all ranks. NULL = TRI_ENGINE,
-     * where an item may be for groups of one name: "dp@tcp,all_gather<4K:shm"; else "auto" */
+     * the hosts (never a plug-in). As torch.distributed spells it also "cpu:gloo" or "cuda:nccl".
+     * The same on all ranks. NULL = TRI_ENGINE, else "auto" */
     const char *engine;
     int64_t timeout_ms;    /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
                               TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
@@ -98,7 +97,7 @@ TRI_API tri_status tri_group_status(const tri_group *group);
 
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
-TRI_API const char *tri_group_engine(const tri_group *group); /* static text; "mixed" = several */
+TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
 /* Whether there is an engine of this name here: built in ("self", "shm", "tcp"), or a plug-in that
  * can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the first
  * question about a plug-in loads it. */
@@ -256,8 +255,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void 
  *
  * count: of a receive, for how many elements there is room; fewer may come (tri_work_count). More
  * is INVALID_ARG, and names both: the message stays, for a receive with more room. Another dtype is
- * a MISMATCH. (Engine gloo: count must be the message's, but with TRI_CHECK_CALLS=1; mpi: more is a
- * MISMATCH.)
+ * a MISMATCH. (Engine gloo: count must be the message's; mpi: more is a MISMATCH.)
  */
 TRI_API TRI_MUST_CHECK tri_status tri_send(tri_group *group, const void *src, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);

@@ -54,15 +54,14 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                           "nan: stop at the first operation that makes a NaN; order: compare which "
                           "recorded operations the ranks start"},
     [TRII_PARAM_CHECK_CALLS] = {"TRI_CHECK_CALLS", "0",
-                                "1: plug-ins compare the ranks' calls too, before each (all: every "
-                                "engine that is named)"},
+                                "1: the ranks' calls are compared under plug-ins too, before each "
+                                "(all: under every engine)"},
     [TRII_PARAM_CPU_DEVICES] = {"TRI_CPU_DEVICES", "1",
                                 "devices among which the process's threads are shared out"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},
     [TRII_PARAM_ENGINE] =
         {"TRI_ENGINE", "",
-         "engine of the groups (self, shm, hierarchy, tcp, or a plug-in: mpi, mpich, gloo, nccl), "
-         "also by group, operation and size: auto,all_reduce>=1M:tcp,dp@shm"},
+         "engine of the groups: self, shm, hierarchy, tcp, or a plug-in: mpi, mpich, gloo, nccl"},
     [TRII_PARAM_HEARTBEAT_MS] = {"TRI_HEARTBEAT_MS", "21000",
                                  "tcp: how long another host may be silent before it is lost; 0 = "
                                  "for ever"},

@@ -22,7 +22,7 @@
 #include "base/site.h"
 #include "group/kinds.h"
 
-#define TRII_ENGINE_ABI 6u
+#define TRII_ENGINE_ABI 7u
 #define TRII_ALLOC_ROOM ((size_t)256)
 
 /* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
@@ -120,7 +120,6 @@ typedef struct trii_op trii_op;
 struct trii_op {
     trii_collective call;
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
-    int route;                   /* routed.c's: which child has it */
     void (*finished)(trii_op *); /* the group's; NULL for blocking calls */
     uint64_t record;             /* the group's; number in the flight recorder, 0 = none */
     atomic_int *counted;         /* a composite's: less one at the end; or NULL */

@@ -13,6 +13,8 @@
 #include "os/futex.h"
 #include "os/thread.h"
 
+typedef struct trii_call_check trii_call_check;
+
 struct tri_group {
     const trii_engine *engine;
     void *self; /* the engine's */
@@ -41,7 +43,8 @@ struct tri_group {
     int process; /* whose it is: see trii_group_is_ours */
     char name[TRII_GROUP_NAME];
     trii_fault fault;
-    trii_chaos *chaos; /* NULL = none */
+    trii_chaos *chaos;      /* NULL = none */
+    trii_call_check *check; /* NULL = the engine compares calls, or nobody asked for it */
 };
 
 /* False in a forked child: what it has a copy of is shared with the parent, memory and connections,
@@ -142,6 +145,36 @@ tri_status trii_call_bad(const trii_collective *call, const char *what);
 bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
 /* Posts a checked call, if the engine has its kind. */
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
+
+/* --- watch/call_check.c --------------------------------------------------- */
+
+/* NULL = no memory. */
+trii_call_check *trii_call_check_create(int size);
+void trii_call_check_destroy(trii_call_check *check);
+/* For engines whose collectives must have the numbers 1, 2, ...: comparisons count too, so that
+ * what such an engine says of calls has higher numbers than what the group says. */
+void trii_call_check_renumber(trii_call_check *check);
+/* As the engine's functions; where group->check is not NULL. submit: for collectives. */
+tri_status trii_call_check_submit(tri_group *group, trii_op *op) TRI_MUST_CHECK;
+void trii_call_check_progress(tri_group *group, trii_op *op, int64_t until_ns);
+void trii_call_check_describe(tri_group *group, trii_op *op, char *text, size_t size);
+/* Ends the calls that have not begun, before the engine leaves. */
+void trii_call_check_leave(tri_group *group);
+
+static inline void trii_group_progress(tri_group *group, trii_op *op, int64_t until_ns)
+{
+    if (TRII_UNLIKELY(group->check != NULL))
+        trii_call_check_progress(group, op, until_ns);
+    else
+        group->engine->progress(group->self, op, until_ns);
+}
+static inline void trii_group_describe_wait(tri_group *group, trii_op *op, char *text, size_t size)
+{
+    if (group->check != NULL)
+        trii_call_check_describe(group, op, text, size);
+    else
+        group->engine->describe_wait(group->self, op, text, size);
+}
 
 /* --- form/group_agree.c --------------------------------------------------- */
 

@@ -1,6 +1,6 @@
 /*
- * compared.h - what holds for an engine whose calls are compared by one beside it
- * (TRI_CHECK_CALLS): for tests of built-in engines and of plug-ins.
+ * compared.h - what holds for an engine whose calls the group compares (TRI_CHECK_CALLS): for tests
+ * of built-in engines and of plug-ins.
  */
 #ifndef TEST_COMPARED_H
 #define TEST_COMPARED_H

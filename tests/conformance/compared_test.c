@@ -1,6 +1,6 @@
 /*
- * compared_test.c - engines whose calls are compared by another one beside them: as for plug-ins,
- * here with those of the library.
+ * compared_test.c - engines whose calls the group compares: as for plug-ins, here with those of the
+ * library.
  */
 #include "conformance/compared.h"
 
@@ -10,15 +10,19 @@ static const size_t counts[] = {0, 1, 23, 4099, SIZE_MAX};
 static const tri_dtype few_dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_NONE};
 static const char *const engines[] = {"tcp", "shm"};
 
+static void on(const char *engine, int size, const char *(*main)(rank_env *env), void *arg)
+{
+    tri_group_options options = {.engine = engine, .timeout_ms = 40000};
+
+    setenv("TRI_CHECK_CALLS", "all", 1);
+    run_threads(size, &options, main, arg);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void on_all(int size, const char *(*main)(rank_env *env), void *arg)
 {
-    setenv("TRI_CHECK_CALLS", "all", 1);
-    for (size_t e = 0; e < TRII_COUNT_OF(engines); e++) {
-        tri_group_options options = {.engine = engines[e], .timeout_ms = 40000};
-
-        run_threads(size, &options, main, arg);
-        assert_int_equal(trii_alloc_live(), 0);
-    }
+    for (size_t e = 0; e < TRII_COUNT_OF(engines); e++)
+        on(engines[e], size, main, arg);
 }
 
 static void calls_are_what_they_were(void **state)
@@ -30,7 +34,7 @@ static void calls_are_what_they_were(void **state)
     on_all(5, run_script, &what);
 }
 
-/* The engine that compares is hierarchy, whose own pieces of a comparison are compared too. */
+/* Comparisons are calls of several engines there. */
 static void hosts_compare_too(void **state)
 {
     script what = {.counts = counts, .dtypes = few_dtypes};
@@ -39,8 +43,8 @@ static void hosts_compare_too(void **state)
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(hosts); i++) {
         setenv("TRI_HOSTS", hosts[i], 1);
-        on_all(3, run_script, &what);
-        on_all(3, compared_sides, NULL);
+        on("hierarchy", 3, run_script, &what);
+        on("hierarchy", 3, compared_sides, NULL);
     }
 }
 
@@ -102,6 +106,145 @@ static void a_dead_rank_ends_all_calls(void **state)
     run_processes(3, &options, one_dies, NULL, ends, 15);
 }
 
+/* What may be posted without waiting may be posted in any order of groups and messages: nobody
+ * waits for the others until it asks to. */
+static const char *crossed_orders(rank_env *env)
+{
+    enum { CALLS = 20 };
+    float x[2][CALLS], m = 0;
+    tri_group *g[2] = {NULL, NULL};
+    tri_work *works[2][CALLS];
+    int first = env->rank % 2;
+
+    for (int i = 0; i < 2; i++)
+        RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g[i]));
+    for (int half = 0; half < 2; half++) {
+        int i = half == 0 ? first : !first;
+
+        for (int k = 0; k < CALLS; k++) {
+            x[i][k] = (float)(k + 1);
+            RANK_TRY(env, tri_all_reduce(g[i], &x[i][k], &x[i][k], 1, TRI_DTYPE_F32,
+                                         k % 2 == 0 ? TRI_REDOP_SUM : TRI_REDOP_MAX, &works[i][k]));
+        }
+        /* behind calls that the others have not posted */
+        if (half == 0 && env->rank < 2 && env->rank == 0)
+            RANK_TRY(env, tri_send(g[0], &x[i][0], 1, TRI_DTYPE_F32, 1, 1, NULL));
+        else if (half == 0 && env->rank == 1)
+            RANK_TRY(env, tri_recv(g[0], &m, 1, TRI_DTYPE_F32, 0, 1, NULL));
+    }
+    for (int i = 0; i < 2; i++) { /* the last first */
+        for (int k = CALLS - 1; k >= 0; k--) {
+            float want = k % 2 == 0 ? (float)((k + 1) * env->size) : (float)(k + 1);
+
+            RANK_TRY(env, tri_work_wait(works[i][k], 0));
+            tri_work_destroy(works[i][k]);
+            if (x[i][k] != want)
+                return RANK_FAIL(env, "group %d, call %d: %g", i, k, (double)x[i][k]);
+        }
+        tri_group_unref(g[i]);
+    }
+    return NULL;
+}
+
+static void nobody_waits_for_the_others_while_posting(void **state)
+{
+    (void)state;
+    on_all(2, crossed_orders, NULL);
+    on_all(5, crossed_orders, NULL);
+}
+
+/* Only some of the ranks differ, in a call behind others that they have in common. */
+static const char *the_third_differs(rank_env *env)
+{
+    float x[4] = {0};
+    tri_group *g = NULL;
+    tri_work *works[3];
+    bool odd = env->rank == env->size - 1;
+    tri_status status;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int k = 0; k < 2; k++)
+        RANK_TRY(env, tri_all_reduce(g, &x[k], &x[k], 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[k]));
+    status = odd ? tri_broadcast(g, x, 0, TRI_DTYPE_F32, 1, &works[2])
+                 : tri_broadcast(g, x, 0, TRI_DTYPE_F32, 0, &works[2]);
+    RANK_TRY(env, status);
+    RANK_FAILS(env, tri_work_wait(works[2], 0), TRI_ERR_MISMATCH,
+               "rank 0 calls broadcast #3 of 0 f32 from rank 0 (compared_test.c:");
+    if (strstr(tri_last_error(), odd ? "; rank 3 calls broadcast #3 of 0 f32 from rank 1 "
+                                     : "; rank 3 calls broadcast #3") == NULL)
+        return RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
+    RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_MISMATCH, "the group has failed");
+    for (int k = 0; k < 3; k++) {
+        status = tri_work_wait(works[k], 0); /* over, well or not */
+        if (status == TRI_INPROGRESS)
+            return RANK_FAIL(env, "call %d goes on", k);
+        tri_work_destroy(works[k]);
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_call_behind_others_is_named_by_its_number(void **state)
+{
+    (void)state;
+    on_all(4, the_third_differs, NULL);
+}
+
+static const char *leaves_a_call(rank_env *env)
+{
+    float x = 1;
+    tri_group *g = NULL;
+    tri_work *works[2];
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (env->rank == 0) {
+        for (int i = 0; i < 2; i++) {
+            RANK_TRY(env, tri_all_reduce(g, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[i]));
+            tri_work_destroy(works[i]);
+        }
+        RANK_TRY(env, tri_store_set(env->store, "posted", "", 0));
+    } else {
+        RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"posted"}, 1, 0));
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_group_is_left_with_calls_that_have_not_begun(void **state)
+{
+    (void)state;
+    on_all(2, leaves_a_call, NULL);
+}
+
+/* A subgroup is compared for itself, and a world of one has nobody to compare with. */
+static const char *in_parts(rank_env *env)
+{
+    float x = 1;
+    tri_group *g = NULL, *half = NULL, *one = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_group_split(g, env->rank % 2, 0, NULL, &half));
+    if (env->rank % 2 == 0)
+        RANK_TRY(env, tri_barrier(half, NULL));
+    RANK_TRY(env, tri_all_reduce(half, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    RANK_TRY(env, tri_group_split(g, env->rank, 0, NULL, &one));
+    RANK_TRY(env, tri_all_reduce(one, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (x != (float)(env->size / 2))
+        return RANK_FAIL(env, "rank %d: %g", env->rank, (double)x);
+    tri_group_unref(one);
+    tri_group_unref(half);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void subgroups_are_compared_for_themselves(void **state)
+{
+    (void)state;
+    on_all(4, in_parts, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_are_what_they_were),
     cmocka_unit_test(calls_that_differ_are_named),
@@ -110,6 +253,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_is_late_is_named),
     cmocka_unit_test(a_dead_rank_ends_all_calls),
     cmocka_unit_test(hosts_compare_too),
+    cmocka_unit_test(nobody_waits_for_the_others_while_posting),
+    cmocka_unit_test(a_call_behind_others_is_named_by_its_number),
+    cmocka_unit_test(a_group_is_left_with_calls_that_have_not_begun),
+    cmocka_unit_test(subgroups_are_compared_for_themselves),
 };
 
 TEST_MAIN(tests)

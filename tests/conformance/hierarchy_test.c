@@ -308,7 +308,7 @@ static void calls_that_go_different_ways_are_a_mismatch(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* Each host agrees with itself: by what flat knows, and by an engine beside it. */
+/* Each host agrees with itself: by what flat knows, and where the group compares. */
 static void hosts_that_go_different_ways_are_a_mismatch(void **state)
 {
     static char any[] = "calls all_reduce #2";

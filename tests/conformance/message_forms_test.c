@@ -16,7 +16,6 @@ static void run_everywhere(const char *(*main)(rank_env *env))
     run_ranks("shm", NULL, 2, TIMEOUT_MS, main);
     run_ranks("tcp", NULL, 2, TIMEOUT_MS, main);
     run_ranks("hierarchy", "a,a,b", 3, TIMEOUT_MS, main);
-    run_ranks("shm,send:tcp", NULL, 2, TIMEOUT_MS, main);
 }
 
 /* --- to oneself ----------------------------------------------------------- */

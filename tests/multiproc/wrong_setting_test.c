@@ -66,7 +66,7 @@ static void an_engine_that_does_not_exist_is_heard_by_all(void **state)
 {
     (void)state;
     check_all_hear(0, "TRI_ENGINE=bogus", "bogus");
-    check_all_hear(1, "TRI_ENGINE=shm,nothing:tcp", "nothing");
+    check_all_hear(1, "TRI_ENGINE=shm,all_reduce:tcp", "a group has one engine");
 }
 
 /* arg: what the others ask for; the last rank asks for what there is not. */
@@ -87,7 +87,7 @@ static const char *one_asks_for_nothing(rank_env *env)
 
 static void whatever_the_others_ask_for(void **state)
 {
-    static const char *const engines[] = {NULL, "shm", "tcp", "tcp,send:shm"};
+    static const char *const engines[] = {NULL, "shm", "tcp", "cpu:tcp"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {

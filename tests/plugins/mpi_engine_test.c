@@ -191,7 +191,7 @@ static const char *thread_refused(rank_env *env)
     return NULL;
 }
 
-/* Calls that do not match, with an engine beside it that compares them. */
+/* Calls that do not match, where the group compares them. */
 static const char *rank_compared(rank_env *env)
 {
     const char *failure;

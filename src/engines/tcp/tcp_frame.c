@@ -54,12 +54,10 @@ trii_message tcp_frame_message(const tcp_frame *head)
     return message;
 }
 
-/* A message without payload may announce any number of elements: the checked engine sends those. */
 bool tcp_frame_is_sound(const tcp_frame *head)
 {
     size_t all;
 
     return !__builtin_mul_overflow(head->count, tri_dtype_size((tri_dtype)head->dtype), &all) &&
-           (head->bytes == 0 || head->bytes == all ||
-            (head->type == TCP_FRAME_RTS && head->bytes < all));
+           (head->bytes == all || (head->type == TCP_FRAME_RTS && head->bytes < all));
 }

@@ -138,10 +138,9 @@ tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **wo
             return st;
     }
     if (!trii_kind_in(call->kind, group->engine->kinds))
-        return TRII_FAIL(
-            TRI_ERR_UNSUPPORTED, "%s: engine %s does not have it; shm, tcp and hierarchy do%s",
-            trii_kind_name(call->kind), group->engine->name,
-            call->kind == TRII_KIND_RECV_ANY ? ", and this one with TRI_CHECK_CALLS=1" : "");
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "%s: engine %s does not have it; shm, tcp and hierarchy do",
+                         trii_kind_name(call->kind), group->engine->name);
     if (call->op == TRI_REDOP_PREMUL_SUM && !group->engine->on_device) {
         tri_status st = trii_premul_apply(group, call);
 

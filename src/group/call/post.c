@@ -30,7 +30,9 @@ static tri_status start(tri_group *group, trii_op *op, tri_status (*take)(void *
     op->call.seq = next_seq(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
-    st = take(group->self, op);
+    st = TRII_UNLIKELY(group->check != NULL) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
+             ? trii_call_check_submit(group, op)
+             : take(group->self, op);
     trii_lock_drop(&group->lock);
     if (TRII_UNLIKELY(st != TRI_OK))
         trii_record_end(group, op->record, st);

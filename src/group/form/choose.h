@@ -1,16 +1,12 @@
 /*
- * choose.h - which engines serve a group: the text of tri_group_options.engine or TRI_ENGINE.
+ * choose.h - which engine serves a group: the text of tri_group_options.engine or TRI_ENGINE.
  *
- *     TEXT  = ITEM[,ITEM...]
- *     ITEM  = [GROUP@]ENGINE                      the group's engine; "auto", or none: by layout
- *           | [GROUP@][OPERATION][>=BYTES][<BYTES]:ENGINE
+ *     ENGINE        a built-in engine or a plug-in; "auto", or nothing: by where the ranks are
+ *     cpu:ENGINE    the same, as torch.distributed spells it: buffers are in the host's memory
+ *     cuda:ENGINE   for buffers in a GPU's memory
  *
- * GROUP is a group's name, * at its end stands for anything. OPERATION is all_reduce, reduce,
- * reduce_scatter, all_gather, broadcast, gather, scatter, all_to_all (with parts of different sizes
- * too), barrier, or send, which means all messages and has no sizes; without one all collectives
- * are meant, and with cpu, as in PyTorch, everything. BYTES are those of one rank's part (of all,
- * where parts differ), with K, M or G. The first item that fits holds; of engines without a
- * condition the last.
+ * A group has one engine. Where torch.distributed has one for each type of device
+ * ("cpu:gloo,cuda:nccl"), here each has a group of its own.
  */
 #ifndef TRII_CHOOSE_H
 #define TRII_CHOOSE_H
@@ -18,25 +14,17 @@
 #include "group/engine.h"
 
 #define TRII_ENGINE_NAME 16
-#define TRII_ENGINE_TEXT 256 /* the longest */
-#define TRII_RULES 8
 
-typedef struct trii_rule {
-    uint32_t kinds;
-    size_t least, below; /* bytes; below 0 = no limit */
-    char engine[TRII_ENGINE_NAME];
-} trii_rule;
+typedef enum trii_buffers { TRII_BUFFERS_ANY, TRII_BUFFERS_CPU, TRII_BUFFERS_CUDA } trii_buffers;
 
 typedef struct trii_choice {
     char engine[TRII_ENGINE_NAME]; /* "" = by layout */
-    int n_rules;
-    trii_rule rules[TRII_RULES];
+    trii_buffers buffers;
 } trii_choice;
 
-/* What the text says for the group of this name. Errors: INVALID_ARG names the item. */
-tri_status trii_choice_parse(const char *text, const char *group,
-                             trii_choice *choice_out) TRI_MUST_CHECK;
-/* The rule for a call, or -1. */
-int trii_choice_rule(const trii_choice *choice, const trii_collective *call);
+/* text: NULL allowed. Errors: INVALID_ARG says what is allowed. */
+tri_status trii_choice_parse(const char *text, trii_choice *choice_out) TRI_MUST_CHECK;
+/* Whether the engine serves the buffers that the choice names. Errors: INVALID_ARG. */
+tri_status trii_choice_fits(const trii_choice *choice, const trii_engine *engine) TRI_MUST_CHECK;
 
 #endif

@@ -1,8 +1,7 @@
 /*
  * engine_make.c - makes the engine of a group: the one that the user names, else the first that
- * serves all ranks; several by rules become one (src/composites/routed.c), and one that does not
- * compare calls gets another beside it that does (checked.c). Ranks agree on each step through the
- * store, so that all of them take the same turn.
+ * serves all ranks. Ranks agree on each step through the store, so that all of them take the same
+ * turn; what the ranks of a plug-in must have in common they compare here, by one exchange.
  */
 /* build: leaf */
 #include "group/form/engine_make.h"
@@ -16,11 +15,11 @@
 #include "group/group_internal.h"
 #include "group/plugin.h"
 
-#define ROUTED_STEP "room" /* the first one of routed */
+#define PLUGIN_STEP "plugin" /* the step of plug-ins, whatever their names */
 
 /* One attempt with one engine, under keys of its own. */
 static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
-                              trii_child *child_out)
+                              trii_made_engine *made_out)
 {
     tri_status st;
 
@@ -33,10 +32,10 @@ static tri_status create_with(const trii_engine *engine, tri_store *store, trii_
         if (st != TRI_OK)
             return st;
     }
-    st = engine->create(args, &child_out->self);
+    st = engine->create(args, &made_out->self);
     tri_store_unref(args->store);
     if (st == TRI_OK)
-        child_out->engine = engine;
+        made_out->engine = engine;
     return st;
 }
 
@@ -61,8 +60,14 @@ static void warn_of_no_proof(const char *name)
                  name);
 }
 
+/* The view in which ranks that name a plug-in agree. */
+static tri_status plugin_view(tri_store *store, trii_group_args *args)
+{
+    return trii_group_view(PLUGIN_STEP, store, &args->store);
+}
+
 /* Of a rank that cannot choose as the others do: gives `why`, with the line, in the first step of
- * routed and of each engine that is built in, where the others may wait for it. Returns it; waits
+ * plug-ins and of each engine that is built in, where the others may wait for it. Returns it; waits
  * for nobody. */
 static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why)
 {
@@ -73,11 +78,11 @@ static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why
         return why;
     snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
     args->refusal = before != NULL ? before : &refusal;
-    args->store = store;
-    if (trii_agree_report(args, ROUTED_STEP, why) != TRI_OK)
+    if (plugin_view(store, args) != TRI_OK || trii_agree_report(args, PLUGIN_STEP, why) != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
+    tri_store_unref(args->store);
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        trii_child none = {0};
+        trii_made_engine none = {0};
 
         if (strcmp((*e)->name, "self") != 0 && create_with(*e, store, args, &none) == TRI_OK)
             none.engine->destroy(none.self);
@@ -86,44 +91,65 @@ static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why
     return TRII_FAIL(why, "%s", refusal.line);
 }
 
+/* texts: what each rank says. The first that is not as rank 0's is named on all ranks alike. */
+static tri_status compare_texts(const trii_group_args *args, char **texts)
+{
+    tri_status status = TRI_OK;
+
+    for (int r = 1; r < args->size && status == TRI_OK; r++) {
+        if (strcmp(texts[0], texts[r]) != 0)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                               "the ranks want different groups: rank 0 has %s, rank %d has %s",
+                               texts[0], r, texts[r]);
+    }
+    return status;
+}
+
+/* That all ranks have the plug-in, and want the same of it. */
+static tri_status agree_on_plugin(const char *name, bool checks, tri_store *store,
+                                  trii_group_args *args)
+{
+    char own[TRII_ENGINE_NAME + 64], **texts;
+    tri_status status = plugin_view(store, args);
+
+    if (status != TRI_OK)
+        return status;
+    texts = trii_alloc((size_t)args->size, sizeof(*texts), "ranks that agree");
+    snprintf(own, sizeof(own), "engine %s and TRI_CHECK_CALLS=%d", name, checks);
+    status = trii_group_gather(args, PLUGIN_STEP, texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY, own,
+                               texts);
+    tri_store_unref(args->store);
+    if (status == TRI_OK && texts != NULL) {
+        status = compare_texts(args, texts);
+        for (int r = 0; r < args->size; r++)
+            tri_store_free(texts[r]);
+    }
+    trii_free(texts);
+    return status;
+}
+
 /* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits
  * for nobody, since the name may be a mistake of its own; the others learn it. */
-static tri_status create_named(const char *name, tri_store *store, trii_group_args *args,
-                               trii_child *child_out)
+static tri_status create_named(const trii_choice *choice, bool checks, tri_store *store,
+                               trii_group_args *args, trii_made_engine *made_out)
 {
     const trii_engine *engine = NULL;
-    tri_store *own = NULL;
-    tri_status st = trii_engine_find(name, &engine);
+    tri_status status = trii_engine_find(choice->engine, &engine);
 
-    if (st == TRI_OK && is_built_in(engine))
-        return create_with(engine, store, args, child_out);
-    if (st == TRI_OK && args->size > 1)
-        warn_of_no_proof(name);
-    if (store != NULL && args->size > 1) {
-        char why[TRII_ERR_BYTES];
-        tri_status said;
-
-        snprintf(why, sizeof(why), "%s", st != TRI_OK ? tri_last_error() : "");
-        said = trii_group_view("plugin", store, &own);
-        args->store = own;
-        if (said == TRI_OK && st != TRI_OK)
-            said = trii_agree_report(args, name, st);
-        else if (said == TRI_OK)
-            said = trii_group_agree(args, name, st);
-        tri_store_unref(own);
-        if (st == TRI_OK)
-            st = said;
-        else
-            trii_err_set("%s", why);
+    if (status == TRI_OK)
+        status = trii_choice_fits(choice, engine);
+    if (status != TRI_OK)
+        return refuse(store, args, status);
+    if (!is_built_in(engine) && args->size > 1) {
+        warn_of_no_proof(engine->name);
+        status = agree_on_plugin(choice->engine, checks, store, args);
     }
-    if (engine == NULL)
-        return refuse(store, args, st);
-    return st == TRI_OK ? create_with(engine, store, args, child_out) : st;
+    return status == TRI_OK ? create_with(engine, store, args, made_out) : status;
 }
 
 /* The first that serves all ranks. create() agrees between the ranks, so that all of them go on to
  * the next one together. */
-static tri_status make_auto(tri_store *store, trii_group_args *args, trii_child *child_out)
+static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_engine *made_out)
 {
     tri_status st = TRI_ERR_UNSUPPORTED;
     char tried[TRII_ERR_BYTES / 2] = "";
@@ -133,7 +159,7 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_child 
             continue;
         if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
             continue; /* it would see through the pretence */
-        st = create_with(*e, store, args, child_out);
+        st = create_with(*e, store, args, made_out);
         if (st != TRI_ERR_UNSUPPORTED)
             return st;
         TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", args->name, (*e)->name,
@@ -144,164 +170,60 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_child 
     return TRII_FAIL(st, "no engine serves all %d ranks: %s", args->size, tried);
 }
 
-/* Whether TRI_CHECK_CALLS asks for calls of this engine to be compared. Only engines that were
- * asked for by name: those of this library compare by themselves. */
-static tri_status wants_comparing(const trii_engine *engine, int size, bool *wants_out)
-{
-    int choice = 0; /* "0", "1", "all" */
-    tri_status st = trii_param_choice(TRII_PARAM_CHECK_CALLS, &choice);
+/* --- comparing calls ------------------------------------------------------ */
 
-    *wants_out = size > 1 && (choice == 2 || (choice == 1 && !is_built_in(engine)));
-    return st;
+enum { CHECK_ALL = 2 }; /* of the choices of TRI_CHECK_CALLS */
+
+/* What TRI_CHECK_CALLS says, and the memory to compare calls with if it may be needed. */
+static tri_status prepare_check(int size, int *wanted_out, trii_call_check **check_out)
+{
+    tri_status status = trii_param_choice(TRII_PARAM_CHECK_CALLS, wanted_out);
+
+    if (status != TRI_OK || *wanted_out == 0 || size == 1)
+        return status;
+    *check_out = trii_call_check_create(size);
+    return *check_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-/* On failure the engine is as it was. */
-static tri_status make_checked(tri_store *store, trii_group_args *args, trii_child *engine_inout)
+/* Whether the calls of this engine are compared for it. Those of this library do it themselves,
+ * at no cost. */
+static bool needs_check(const trii_engine *engine, int wanted)
 {
-    const trii_composites *composites = trii_composites_get();
-    void *checked = composites->checked_alloc();
-    tri_store *own = NULL;
-    trii_child guard = {0};
-    tri_status st = checked != NULL ? tri_store_prefix("guard", store, &own) : TRI_ERR_NO_MEMORY;
+    static atomic_bool warned;
 
-    args->store = store;
-    st = trii_group_agree(args, "comparing", st);
-    if (st == TRI_OK)
-        st = make_auto(own, args, &guard);
-    tri_store_unref(own);
-    if (st == TRI_OK && checked != NULL)
-        composites->checked_init(checked, args, *engine_inout, guard, engine_inout);
-    else
-        trii_free(checked);
-    return st;
-}
-
-/* name: NULL = the best that serves all ranks. */
-static tri_status make_one(const char *name, tri_store *store, trii_group_args *args,
-                           trii_child *child_out)
-{
-    bool wants = false;
-    tri_status st;
-
-    if (name == NULL && args->size == 1)
-        name = "self";
-    if (name == NULL)
-        return make_auto(store, args, child_out);
-    st = create_named(name, store, args, child_out);
-    if (st != TRI_OK)
-        return st;
-    st = wants_comparing(child_out->engine, args->size, &wants);
-    if (st == TRI_OK && wants)
-        st = make_checked(store, args, child_out);
-    if (st != TRI_OK)
-        child_out->engine->destroy(child_out->self);
-    return st;
-}
-
-/* --- several by rules ----------------------------------------------------- */
-
-typedef struct routes {
-    trii_child children[1 + TRII_RULES]; /* the group's own one first */
-    int n_children;
-    int of_rule[TRII_RULES];
-} routes;
-
-/* All ranks must have the same rules: else their calls would go different ways. */
-static tri_status compare_texts(const char *text, const trii_group_args *args)
-{
-    char *first = NULL;
-    tri_status st = TRI_OK;
-
-    if (args->rank == 0)
-        st = tri_store_set(args->store, "rules", text, strlen(text));
-    else
-        st = tri_store_get(args->store, "rules", trii_group_left_ms(args), (void **)&first, NULL);
-    if (st == TRI_OK && first != NULL && strcmp(first, text) != 0)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "engine (tri_group_options or TRI_ENGINE): rank 0 says \"%s\", rank %d says "
-                       "\"%s\"",
-                       first, args->rank, text);
-    tri_store_free(first);
-    return trii_group_agree(args, "same rules", st);
-}
-
-/* The engine of this name, made if it is the first of it; "" = auto. */
-static tri_status route_to(routes *r, const trii_choice *choice, const char *name, tri_store *store,
-                           trii_group_args *args, int *child_out)
-{
-    trii_child *c = &r->children[r->n_children];
-    tri_store *own = NULL;
-    char key[16];
-    tri_status st;
-
-    for (int i = 0; i < r->n_children && *name != '\0'; i++) {
-        if (strcmp(r->children[i].engine->name, name) == 0) {
-            *child_out = i;
-            return TRI_OK;
-        }
-    }
-    if (*name == '\0' && r->n_children > 0) { /* auto, as the group's own */
-        *child_out = 0;
-        return choice->engine[0] == '\0'
-                   ? TRI_OK
-                   : TRII_FAIL(TRI_ERR_INVALID_ARG,
-                               "engine (tri_group_options or TRI_ENGINE): a rule cannot mean auto "
-                               "where the group's engine is named");
-    }
-    snprintf(key, sizeof(key), "mixed/%d", r->n_children);
-    st = trii_group_view(key, store, &own);
-    if (st != TRI_OK)
-        return st;
-    st = make_one(*name != '\0' ? name : NULL, own, args, c);
-    tri_store_unref(own);
-    if (st == TRI_OK && c->engine->on_device) {
-        st = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                       "engine %s: what is in a device's memory needs a group of its own",
-                       c->engine->name);
-        c->engine->destroy(c->self);
-    }
-    if (st == TRI_OK)
-        *child_out = r->n_children++;
-    return st;
-}
-
-static tri_status make_routed(const trii_choice *choice, const char *text, tri_store *store,
-                              trii_group_args *args, trii_child *routed_out)
-{
-    const trii_composites *composites = trii_composites_get();
-    void *routed = composites->routed_alloc();
-    routes r = {.n_children = 0};
-    tri_status st;
-    int own = 0;
-
-    args->store = store;
-    st = trii_group_agree(args, ROUTED_STEP, routed != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
-    if (st == TRI_OK)
-        st = compare_texts(text, args);
-    if (st == TRI_OK)
-        st = route_to(&r, choice, choice->engine, store, args, &own);
-    for (int i = 0; i < choice->n_rules && st == TRI_OK; i++)
-        st = route_to(&r, choice, choice->rules[i].engine, store, args, &r.of_rule[i]);
-    if (st == TRI_OK && routed != NULL) {
-        composites->routed_init(routed, args, choice, r.of_rule, r.children, r.n_children,
-                                routed_out);
-        return TRI_OK;
-    }
-    for (int i = r.n_children - 1; i >= 0; i--)
-        r.children[i].engine->destroy(r.children[i].self);
-    trii_free(routed);
-    return st;
+    if (engine->on_device && !atomic_exchange(&warned, true))
+        TRII_LOG(
+            TRII_LOG_WARN, "group",
+            "engine %s: TRI_CHECK_CALLS cannot compare its calls, whose buffers are in a GPU's "
+            "memory",
+            engine->name);
+    return !engine->on_device && (wanted == CHECK_ALL || !is_built_in(engine));
 }
 
 tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
-                            trii_child *engine_out)
+                            trii_made_engine *made_out)
 {
     trii_choice choice = {0};
-    tri_status st = trii_choice_parse(text, args->name, &choice);
+    trii_call_check *check = NULL;
+    int wanted = 0;
+    tri_status status = trii_choice_parse(text, &choice);
 
-    if (st != TRI_OK)
-        return refuse(store, args, st);
-    if (choice.n_rules > 0 && args->size > 1)
-        return make_routed(&choice, text, store, args, engine_out);
-    return make_one(choice.engine[0] != '\0' ? choice.engine : NULL, store, args, engine_out);
+    if (status == TRI_OK)
+        status = prepare_check(args->size, &wanted, &check);
+    if (status == TRI_OK && choice.engine[0] == '\0' && args->size == 1)
+        snprintf(choice.engine, sizeof(choice.engine), "self");
+    if (status != TRI_OK)
+        status = refuse(store, args, status);
+    else if (choice.engine[0] == '\0')
+        status = make_auto(store, args, made_out);
+    else
+        status = create_named(&choice, wanted != 0, store, args, made_out);
+    if (status == TRI_OK && check != NULL && needs_check(made_out->engine, wanted)) {
+        if (is_built_in(made_out->engine))
+            trii_call_check_renumber(check);
+        made_out->check = check;
+        return TRI_OK;
+    }
+    trii_call_check_destroy(check);
+    return status;
 }

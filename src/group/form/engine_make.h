@@ -4,11 +4,17 @@
 #ifndef TRII_ENGINE_MAKE_H
 #define TRII_ENGINE_MAKE_H
 
-#include "group/composite.h"
+#include "group/engine.h"
 
-/* The engine that `text` (choose.h; NULL allowed) names for the group args->name: one, or several
- * by rules. args->store is replaced meanwhile. Blocks until all ranks are connected. */
+typedef struct trii_made_engine {
+    const trii_engine *engine;
+    void *self;
+    struct trii_call_check *check; /* NULL = calls are not compared outside the engine */
+} trii_made_engine;
+
+/* The engine that `text` (choose.h; NULL allowed) names for the group args->name. args->store is
+ * replaced meanwhile. Blocks until all ranks are connected. */
 tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
-                            trii_child *engine_out) TRI_MUST_CHECK;
+                            trii_made_engine *made_out) TRI_MUST_CHECK;
 
 #endif

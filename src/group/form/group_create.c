@@ -101,7 +101,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
 {
     const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
     trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
-    trii_child made = {0};
+    trii_made_engine made = {0};
     int64_t n = 0;
     tri_status st;
 
@@ -129,6 +129,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         trii_recorder_failed(g->recorder, g->record_group, st, tri_last_error());
     g->engine = made.engine;
     g->self = made.self;
+    g->check = made.check;
     if (st != TRI_OK)
         trii_group_close_recorder(g);
     else if (g->recorder != NULL)

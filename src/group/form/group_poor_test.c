@@ -104,16 +104,11 @@ static void all_hear_of_a_rank_without_memory_tcp_twice(void **state)
     torture("tcp", 2);
 }
 
-static void all_hear_of_a_rank_without_memory_in_a_mixed_group(void **state)
+static void all_hear_of_a_rank_without_memory_to_compare_calls(void **state)
 {
     (void)state;
-    torture("tcp,send:shm", 1);
-}
-
-static void all_hear_of_a_rank_without_memory_in_a_mixed_group_twice(void **state)
-{
-    (void)state;
-    torture("tcp,send:shm", 2);
+    setenv("TRI_CHECK_CALLS", "all", 1);
+    torture("tcp", 1);
 }
 
 static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen(void **state)
@@ -133,8 +128,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_shm_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp_twice),
-    cmocka_unit_test(all_hear_of_a_rank_without_memory_in_a_mixed_group),
-    cmocka_unit_test(all_hear_of_a_rank_without_memory_in_a_mixed_group_twice),
+    cmocka_unit_test(all_hear_of_a_rank_without_memory_to_compare_calls),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice),
 };
