@@ -39,7 +39,7 @@ tri_status trii_rdzv_state_copy(const trii_rdzv_state *state, trii_rdzv_state *c
 
 bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b)
 {
-    return trii_rdzv_node_compare(a, b) == 0;
+    return a->pid == b->pid && a->local_id == b->local_id && strcmp(a->addr, b->addr) == 0;
 }
 
 int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b)
