@@ -46,13 +46,19 @@ typedef struct sim_job {
     uint64_t trace; /* of all events and their moments */
 } sim_job;
 
+/* Each life of an agent is another process. */
+static inline int64_t sim_pid(const sim_agent *agent)
+{
+    return 1000 * (int64_t)agent->id + agent->lives;
+}
+
 static inline tri_status sim_open(trii_rendezvous *r)
 {
     sim_agent *agent = (sim_agent *)(uintptr_t)r->options; /* its first field */
 
     r->base = sim_store_create(&agent->link);
     snprintf(r->self.addr, sizeof(r->self.addr), "host%d", agent->id);
-    r->self.pid = 1000 + agent->lives;
+    r->self.pid = sim_pid(agent);
     return trii_rdzv_share_c10d(r);
 }
 
@@ -176,7 +182,7 @@ static inline void sim_see_death(sim_job *job, sim_agent *gone)
         if (agent->rdzv == NULL || agent->round != gone->round || agent->state != SIM_RUNNING)
             continue;
         snprintf(known[0].node.addr, sizeof(known[0].node.addr), "host%d", gone->id);
-        known[0].node.pid = 1000 + gone->lives;
+        known[0].node.pid = sim_pid(gone);
         round.agents = known - gone->rank; /* only its own is looked at */
         trii_rendezvous_lost(agent->rdzv, &round, gone->rank, "its agent is gone");
     }

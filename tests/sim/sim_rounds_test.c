@@ -93,6 +93,46 @@ static void the_dead_are_seen_by_their_silence_if_nobody_else_sees_them(void **s
     }
 }
 
+/* Nobody knows of all of them by itself: each is seen by another agent, at another moment. */
+static void several_hosts_that_die_at_once_are_not_waited_for(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(3)
+    {
+        sim_job_begin(&job, seed, 30, 10, 30);
+        job.conf = "last_call_timeout=600";
+        sim_start_within(&job, 0, 30, 3000);
+        sim_await_round(&job, 30, 10000);
+        sim_run_ms(&job, 7000);
+        for (int i = 0; i < 5; i++)
+            sim_kill(&job.agents[sim_random(6) + 6 * (uint64_t)i]);
+        sim_run_ms(&job, 12000);
+        sim_await_round(&job, 25, 20000); /* 15 s of silence are allowed */
+        sim_job_end(&job);
+    }
+}
+
+static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(3)
+    {
+        sim_job_begin(&job, seed, 50, 10, 50);
+        job.conf = "last_call_timeout=600";
+        sim_start_within(&job, 0, 50, 3000);
+        sim_await_round(&job, 50, 10000);
+        for (int i = 0; i < 10; i++)
+            sim_leave(&job.agents[i]);
+        sim_run_ms(&job, 2000);
+        sim_await_round(&job, 40, 8000);
+        sim_job_end(&job);
+    }
+}
+
 /* The first ranks look at the state for all others (rdzv_beats.c). */
 static void those_that_watch_for_all_may_die_at_once(void **state)
 {
@@ -273,6 +313,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
     cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
     cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
+    cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
+    cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(those_that_watch_for_all_may_die_at_once),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),

@@ -93,6 +93,18 @@ static inline tri_status sim_store_set(tri_store *base, const char *key, const v
     return status;
 }
 
+static inline tri_status sim_store_append(tri_store *base, const char *key, const void *value,
+                                          size_t bytes)
+{
+    tri_status status = sim_request((sim_store *)base, bytes);
+
+    if (status == TRI_OK)
+        status = trii_kv_append(sim_shared.kv, sim_text(key), (trii_slice){value, bytes});
+    if (status == TRI_OK)
+        sim_notify(sim_channel_of(key));
+    return status;
+}
+
 static inline tri_status sim_store_add(tri_store *base, const char *key, int64_t delta,
                                        int64_t *sum_out)
 {
@@ -235,6 +247,7 @@ static const trii_store_ops sim_store_ops = {
     .clone = sim_store_clone,
     .set = sim_store_set,
     .multi_get = sim_store_multi_get,
+    .append = sim_store_append,
     .add = sim_store_add,
     .compare_set = sim_store_compare_set,
     .wait = sim_store_wait,

@@ -19,7 +19,7 @@
 
 #include "base/alloc.h"
 
-enum { WATCHERS = 4, KEY_BYTES = 64 };
+enum { WATCHERS = TRII_RDZV_WATCHERS, KEY_BYTES = 64 };
 
 /* In percent of keep_alive_interval: a follower beats and a watcher carries so often, and for so
  * long the one may not see the other. Two carries and one beat fit into what makes a node dead. */

@@ -19,6 +19,14 @@
 
 /* --- a round that is complete --------------------------------------------- */
 
+/* Of very many members only the first ranks see at once that somebody is gone, and say so. */
+static int64_t members_ms(const trii_rendezvous *r)
+{
+    return trii_rdzv_is_led(r) && r->round.group_rank >= TRII_RDZV_WATCHERS
+               ? r->beat_ms
+               : MEMBERS_MS + (int64_t)MEMBERS_EACH_MS * r->round.group_size;
+}
+
 /* Whether the round that is being prepared is still that of the shared state, with all its members;
  * keeps us alive there. INPROGRESS: it is not. */
 static tri_status check_members(trii_rendezvous *r)
@@ -29,7 +37,7 @@ static tri_status check_members(trii_rendezvous *r)
     const trii_rdzv_entry *self;
     tri_status status;
 
-    if (now - r->members_ns < (MEMBERS_MS + MEMBERS_EACH_MS * r->round.group_size) * TRII_NS_PER_MS)
+    if (now - r->members_ns < members_ms(r) * TRII_NS_PER_MS)
         return TRI_OK;
     r->members_ns = now;
     status = trii_rdzv_look(r, &s);
@@ -199,8 +207,11 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdz
 
 static tri_status leave(trii_rendezvous *r, bool close)
 {
-    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, close);
+    tri_status status;
 
+    if (!close)
+        trii_rdzv_forget(r, &r->self); /* nor do the others wait for us */
+    status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, close);
     if (status == TRI_OK)
         trii_rdzv_withdraw(r);
     return status;

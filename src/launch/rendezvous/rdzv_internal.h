@@ -7,7 +7,8 @@
  *   rdzv_phase.c     where it stands
  *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
  *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round,
- *   rdzv_declare.c   ... and whether its members were started alike
+ *   rdzv_declare.c   ... whether its members were started alike,
+ *   rdzv_lead.c      ... and who writes the shared state where they are very many
  *   rdzv_exchange.c  what its members say of themselves before it begins
  *   rdzv_wait.c      ... and how they wait for it
  *   rdzv_news.c      ... and what they say afterwards
@@ -30,6 +31,7 @@
 #include "store/tcp_server.h"
 
 #define TRII_RDZV_ORDERS 64
+#define TRII_RDZV_WATCHERS 4 /* first ranks, which look at the shared state for all */
 
 typedef enum trii_rdzv_order_kind {
     TRII_ORDER_NONE,
@@ -84,6 +86,34 @@ typedef struct trii_rdzv_news {
     char why[TRII_ERR_BYTES / 2];
 } trii_rdzv_news;
 
+/* Of an agent that has the leader write the shared state for it (rdzv_lead.c). */
+typedef struct trii_rdzv_request {
+    int64_t number;      /* of its key */
+    trii_rdzv_node node; /* no address: it was not read yet */
+    int64_t left, beat;  /* the round that it has left; a number that grows */
+    bool beats;          /* it has grown since the state was written */
+    bool carried;        /* the state has had it; if it is not there any more, it was removed */
+    bool added;          /* ... since the last look */
+    bool withdrawn;      /* by the agent */
+} trii_rdzv_request;
+
+#define TRII_RDZV_NO_ROUND (-1)
+
+typedef struct trii_rdzv_lead {
+    bool leads;
+    bool checked;   /* whether a silent leader has formed the round */
+    int64_t left;   /* our last round, or TRII_RDZV_NO_ROUND */
+    int64_t own;    /* the number of our request, from 1; 0 = there is none */
+    int64_t own_ns; /* when we last showed by it that we live */
+    char text[TRII_RDZV_ADDR_BYTES + 200]; /* the leader's key at the last look, */
+    int64_t seen_ns;                       /* ... and when that was new */
+    int n_nodes;                           /* in the state, by the leader's key */
+    int64_t from, n_known; /* who leads: requests behind `from` count, and so many are known */
+    int64_t read_ns;       /* ... when all were read */
+    trii_rdzv_request *requests;
+    int n, room;
+} trii_rdzv_lead;
+
 struct trii_rendezvous {
     const trii_launch_options *options;
     trii_rdzv_setup setup;
@@ -127,6 +157,8 @@ struct trii_rendezvous {
     int n_observed, observed_room;
     int observed_next; /* where the next node of the state is likely to be */
     uint64_t n_looks;
+    trii_rdzv_lead lead;
+    bool redundant;        /* at the last look */
     int gone;              /* rank of an agent that is dead; -1 = none */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
@@ -220,6 +252,9 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
                                void (*waits)(trii_rendezvous *r, int key)) TRI_MUST_CHECK;
 
 /* --- rdzv_news.c ---------------------------------------------------------- */
+/* The keys of that round. */
+tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
+                                 tri_store **kv_out) TRI_MUST_CHECK;
 /* rank: by whose key it is notified; -1: the news themselves. */
 void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank);
 /* Tells all of ours in round `kv` something. */
@@ -231,6 +266,10 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
                                bool *there_out) TRI_MUST_CHECK;
 /* The same of the text that was read; who is gone is not waited for any more. */
 void trii_rdzv_take_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out);
+/* Says in our last round's keys that an agent is gone: more than one may be when a round ends. */
+void trii_rdzv_mark_gone(trii_rendezvous *r, int rank);
+/* Who is gone by those keys is not waited for any more; false: nobody. */
+bool trii_rdzv_read_gone(trii_rendezvous *r);
 /* The second thread, which waits for the key of the round by which others notify us, and its
  * beginning and end for one round. The end takes a few seconds if the store does not answer. */
 void trii_rdzv_watch_main(void *arg);
@@ -258,6 +297,24 @@ tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state,
                                  bool *dirty) TRI_MUST_CHECK;
 void trii_rdzv_beats_carried(trii_rendezvous *r);
 
+/* --- rdzv_lead.c ---------------------------------------------------------- */
+typedef enum trii_rdzv_turn {
+    TRII_RDZV_WAITS,
+    TRII_RDZV_READS, /* once, since the round may be formed */
+    TRII_RDZV_WRITES
+} trii_rdzv_turn;
+
+/* In this job a leader writes the shared state for all. */
+bool trii_rdzv_is_led(const trii_rendezvous *r);
+/* We begin to join. */
+void trii_rdzv_lead_begin(trii_rendezvous *r);
+/* What we do with the shared state now. Who leads knows all requests afterwards. */
+tri_status trii_rdzv_lead_look(trii_rendezvous *r, trii_rdzv_turn *turn_out) TRI_MUST_CHECK;
+/* Who leads looks once more whether those that it has added are there. */
+tri_status trii_rdzv_lead_check(trii_rendezvous *r) TRI_MUST_CHECK;
+/* We join no longer; formed: and there is something to see in the state. */
+void trii_rdzv_lead_end(trii_rendezvous *r, bool formed);
+
 /* --- rdzv_join.c ---------------------------------------------------------- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
@@ -268,10 +325,9 @@ tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, in
 #define TRII_RDZV_ANY_ROUND (INT64_MAX - 1)
 /* A look at the state while a round is on: keeps us alive there, drops the dead. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
-/* The node is known to be gone: no round waits for it. Its rank in our last round, or -1. */
+/* The node is known to be gone: no round waits for it, ours or another's. Its rank in our last
+ * round, or -1. */
 int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
-tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
-                                 tri_store **kv_out) TRI_MUST_CHECK;
 
 /* --- rdzv_exchange.c ------------------------------------------------------ */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */

@@ -27,19 +27,12 @@ static int64_t wall_us(const trii_rendezvous *r)
     return r->time->wall_ns() / 1000;
 }
 
-tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **kv_out)
-{
-    char prefix[sizeof(r->id) + 64];
-
-    snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.%lld", r->id, (long long)round);
-    return tri_store_prefix(prefix, r->base, kv_out);
-}
-
 int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 {
     for (int i = 0; r->nodes != NULL && i < r->round.group_size; i++) {
         if (trii_rdzv_node_same(&r->nodes[i], node)) {
             r->nodes[i].addr[0] = '\0';
+            trii_rdzv_mark_gone(r, i);
             return i;
         }
     }
@@ -175,6 +168,12 @@ static bool is_recent(const trii_rdzv_state *s, int64_t round)
     return s->complete ? s->round <= round : s->round <= round + 1;
 }
 
+/* The job is over, and nobody waits until its members have left the state. */
+static bool is_left_to_end(const trii_rdzv_state *s, const trii_rdzv_entry *e)
+{
+    return s->closed && e->participant;
+}
+
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close)
 {
@@ -188,7 +187,8 @@ tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, in
         status = load(r, &state, &dirty);
         if (status != TRI_OK)
             break;
-        if (remove != NULL && is_recent(&state, round) && trii_rdzv_find(&state, remove) != NULL) {
+        if (remove != NULL && is_recent(&state, round) && trii_rdzv_find(&state, remove) != NULL &&
+            !is_left_to_end(&state, trii_rdzv_find(&state, remove))) {
             trii_rdzv_remove(&state, remove, r->options->min_nodes);
             dirty = true;
         }
@@ -230,13 +230,8 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
 
 /* --- deciding ------------------------------------------------------------- */
 
-/* Everybody of the round before this one who lives is here again, and nobody else wants to come.
- * Who was not in that round cannot know. */
-static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
+static bool have_all_come(const trii_rendezvous *r, const trii_rdzv_state *state)
 {
-    if (r->nodes == NULL || state->round != r->round.number + 1 ||
-        trii_rdzv_count_waiting(state) > 0)
-        return false;
     for (int i = 0; i < r->round.group_size; i++) {
         const trii_rdzv_entry *e = trii_rdzv_find(state, &r->nodes[i]);
 
@@ -245,6 +240,16 @@ static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
             return false;
     }
     return true;
+}
+
+/* Everybody of the round before this one who lives is here again, and nobody else wants to come.
+ * Who was not in that round cannot know. */
+static bool is_reunion(trii_rendezvous *r, const trii_rdzv_state *state)
+{
+    if (r->nodes == NULL || state->round != r->round.number + 1 ||
+        trii_rdzv_count_waiting(state) > 0)
+        return false;
+    return have_all_come(r, state) || (trii_rdzv_read_gone(r) && have_all_come(r, state));
 }
 
 /* Whether the last call is over. Its end is told by the clock of the host that set it; ours may
@@ -266,58 +271,113 @@ static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
     return now > r->call_ns;
 }
 
-/* What we do now. dirty: the state was changed and is to be written. */
-static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty, int64_t *deadline)
+/* What a node does now that wants to be in a round after the one that it left. dirty: the state was
+ * changed and is to be written; joins: the first one that now waits for a round that is on. */
+static tri_status decide_for(trii_rendezvous *r, trii_rdzv_state *s, const trii_rdzv_node *node,
+                             int64_t left, bool *dirty, const trii_rdzv_node **joins)
 {
     const trii_launch_options *o = r->options;
-    int64_t now = wall_us(r);
-    int n = trii_rdzv_count_participants(s);
-    trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+    trii_rdzv_entry *e = trii_rdzv_find(s, node);
+    tri_status status;
+    int n;
 
-    if (!s->complete) {
-        if (self == NULL || !self->participant) {
-            *dirty = true;
-            return trii_rdzv_participate(s, &r->self, o->min_nodes, o->max_nodes, now,
-                                         r->last_call_ms * 1000);
-        }
-        if (n >= o->min_nodes && (is_last_call_over(r, s) || is_reunion(r, s))) {
-            trii_rdzv_complete(s);
-            *dirty = true;
-        }
-        return TRI_OK;
-    }
-    if (self != NULL && self->redundant) {
-        if (n < o->max_nodes) { /* there is room again, and new patience */
-            self->redundant = false;
-            *deadline = trii_rdzv_deadline(r, r->join_ms);
-            *dirty = true;
-        }
-        return TRI_OK;
-    }
-    if (self == NULL || !self->waiting) {
-        tri_status status = trii_rdzv_entry_of(s, &r->self, &self);
-
-        if (status != TRI_OK)
-            return status;
-        self->waiting = n < o->max_nodes;
-        self->redundant = !self->waiting;
-        self->beats = true;
-        self->beat_us = now;
+    if (s->complete && e != NULL && e->participant) {
+        if (s->round != left)
+            return TRI_OK; /* it is in */
+        trii_rdzv_remove(s, node, o->min_nodes);
         *dirty = true;
+        e = NULL;
     }
+    if (!s->complete && e != NULL && e->participant)
+        return TRI_OK;
+    n = trii_rdzv_count_participants(s);
+    if (s->complete && e != NULL && (e->waiting || (e->redundant && n == o->max_nodes)))
+        return TRI_OK;
+    *dirty = true;
+    if (!s->complete)
+        return trii_rdzv_participate(s, node, o->min_nodes, o->max_nodes, wall_us(r),
+                                     r->last_call_ms * 1000);
+    if (e != NULL && e->redundant) { /* there is room again */
+        e->redundant = false;
+        return TRI_OK;
+    }
+    status = trii_rdzv_entry_of(s, node, &e);
+    if (status != TRI_OK)
+        return status;
+    e->waiting = n < o->max_nodes;
+    e->redundant = !e->waiting;
+    e->beats = true;
+    e->beat_us = wall_us(r);
+    if (e->waiting && *joins == NULL)
+        *joins = node;
     return TRI_OK;
 }
 
-/* The members of the round that waits for nobody are told that we do. */
-static void announce(trii_rendezvous *r, const trii_rdzv_state *s)
+/* Those who have asked the leader. */
+static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty,
+                                      const trii_rdzv_node **joins)
 {
+    trii_rdzv_lead *l = &r->lead;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < l->n && status == TRI_OK; i++) {
+        trii_rdzv_request *q = &l->requests[i];
+        trii_rdzv_entry *e = trii_rdzv_find(s, &q->node);
+
+        q->added = false;
+        if (q->node.addr[0] == '\0' || trii_rdzv_node_same(&q->node, &r->self))
+            continue;
+        if (q->withdrawn) {
+            *dirty = *dirty || e != NULL;
+            trii_rdzv_remove(s, &q->node, r->options->min_nodes);
+            continue;
+        }
+        if (e == NULL && q->carried)
+            continue; /* it was taken for dead */
+        q->added = e == NULL;
+        status = decide_for(r, s, &q->node, q->left, dirty, joins);
+        e = trii_rdzv_find(s, &q->node);
+        q->carried = q->carried || e != NULL;
+        if (!q->beats || e == NULL)
+            continue;
+        q->beats = false;
+        e->beats = true;
+        e->beat_us = wall_us(r);
+        *dirty = true;
+    }
+    l->n_nodes = s->n;
+    return status;
+}
+
+/* What we do now, and those for whom we do it. */
+static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty,
+                         const trii_rdzv_node **joins)
+{
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+    bool was_in = !s->complete && self != NULL && self->participant;
+    tri_status status = decide_for(r, s, &r->self, r->lead.left, dirty, joins);
+
+    if (status == TRI_OK && r->lead.leads)
+        status = decide_for_requests(r, s, dirty, joins);
+    if (status == TRI_OK && was_in && !s->complete &&
+        trii_rdzv_count_participants(s) >= r->options->min_nodes &&
+        (is_last_call_over(r, s) || is_reunion(r, s))) {
+        trii_rdzv_complete(s);
+        *dirty = true;
+    }
+    return status;
+}
+
+/* The members of the round that is on are told that somebody waits. */
+static void announce(trii_rendezvous *r, const trii_rdzv_state *s, const trii_rdzv_node *joins)
+{
+    const char *host = trii_rdzv_node_same(joins, &r->self) ? r->node_name : joins->addr;
     trii_rdzv_news news = {.gone = -1};
     tri_store *kv;
 
     if (trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
         return; /* they look by themselves, too */
-    snprintf(news.why, sizeof(news.why), "host %s (pid %lld) joins", r->node_name,
-             (long long)r->self.pid);
+    snprintf(news.why, sizeof(news.why), "host %s (pid %lld) joins", host, (long long)joins->pid);
     trii_rdzv_broadcast(kv, s->round, trii_rdzv_count_participants(s), &news);
     tri_store_unref(kv);
 }
@@ -380,53 +440,76 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
     return TRI_OK;
 }
 
-/* One look and one attempt to write. INPROGRESS: not yet. */
-static tri_status step(trii_rendezvous *r, int64_t *deadline)
+/* Who asked the leader and left before it was added might not be removed by itself. */
+static tri_status remove_withdrawn(trii_rendezvous *r)
+{
+    trii_rdzv_lead *l = &r->lead;
+    tri_status status = l->leads ? trii_rdzv_lead_check(r) : TRI_OK;
+
+    for (int i = 0; i < l->n && status == TRI_OK; i++) {
+        if (l->requests[i].added && l->requests[i].withdrawn)
+            status = trii_rdzv_change(r, &l->requests[i].node, TRII_RDZV_ANY_ROUND, false);
+    }
+    return status;
+}
+
+static tri_status decide_and_save(trii_rendezvous *r, trii_rdzv_state *s, bool dirty)
+{
+    const trii_rdzv_node *joins = NULL;
+    const trii_rdzv_entry *self;
+    bool won = false;
+    tri_status status = r->phase == TRII_RDZV_APPLYING ? trii_rdzv_agrees(r, s) : TRI_OK;
+
+    if (status == TRI_OK)
+        status = decide(r, s, &dirty, &joins);
+    dirty = (status == TRI_OK && beat_if_due(r, s)) || dirty;
+    if (status == TRI_OK && dirty)
+        status = save(r, s, &won);
+    if (status != TRI_OK)
+        return status;
+    self = trii_rdzv_find(s, &r->self);
+    atomic_store(&r->came,
+                 self != NULL && self->participant ? trii_rdzv_count_participants(s) : -1);
+    if (!won)
+        return TRI_INPROGRESS;
+    r->beat_ns = trii_rdzv_now(r);
+    /* whoever comes later finds us there, and our declaration */
+    trii_rdzv_enter(r, TRII_RDZV_JOINING);
+    status = remove_withdrawn(r);
+    if (status != TRI_OK)
+        return status;
+    if (joins != NULL)
+        announce(r, s, joins);
+    return s->complete && self != NULL && self->participant ? take_round(r, s) : TRI_INPROGRESS;
+}
+
+/* One look, and one attempt to write. INPROGRESS: not yet. */
+static tri_status step(trii_rendezvous *r, bool writes, int64_t *deadline)
 {
     trii_rdzv_state s;
-    bool dirty, won = true, was_waiting, was_redundant;
+    bool dirty, was_redundant = r->redundant;
     const trii_rdzv_entry *self;
     tri_status status = load(r, &s, &dirty);
 
     if (status != TRI_OK)
         return status;
     self = trii_rdzv_find(&s, &r->self);
-    was_waiting = self != NULL && self->waiting;
-    was_redundant = self != NULL && self->redundant;
-    if (s.closed) {
-        status = self != NULL && self->redundant
+    r->redundant = self != NULL && self->redundant;
+    if (r->redundant) /* however long it takes until there is a place */
+        *deadline = trii_rdzv_deadline(r, r->join_ms);
+    if (r->redundant && !was_redundant)
+        note_full(r, &s);
+    if (s.closed)
+        status = r->redundant
                      ? TRII_FAIL(TRI_END, "job %s is over; it had enough hosts without us", r->id)
                      : TRII_FAIL(TRI_ERR_STATE, "rendezvous of job %s is closed: the job is over",
                                  r->id);
-    } else if (s.complete && self != NULL && self->participant) {
+    else if (s.complete && self != NULL && self->participant && s.round != r->lead.left)
         status = take_round(r, &s);
-    } else if (trii_rdzv_now(r) > *deadline && !(self != NULL && self->redundant)) {
+    else if (trii_rdzv_now(r) > *deadline)
         status = too_late(r, &s);
-    } else {
-        status = r->phase == TRII_RDZV_APPLYING ? trii_rdzv_agrees(r, &s) : TRI_OK;
-        if (status == TRI_OK)
-            status = decide(r, &s, &dirty, deadline);
-        dirty = (status == TRI_OK && beat_if_due(r, &s)) || dirty;
-        if (status == TRI_OK && dirty)
-            status = save(r, &s, &won);
-        if (status == TRI_OK) {
-            self = trii_rdzv_find(&s, &r->self);
-            atomic_store(&r->came,
-                         self != NULL && self->participant ? trii_rdzv_count_participants(&s) : -1);
-            if (dirty && won) {
-                r->beat_ns = trii_rdzv_now(r);
-                /* whoever comes later finds us there, and our declaration */
-                trii_rdzv_enter(r, TRII_RDZV_JOINING);
-            }
-            if (dirty && won && !was_waiting && self != NULL && self->waiting)
-                announce(r, &s);
-            if (dirty && won && !was_redundant && self != NULL && self->redundant)
-                note_full(r, &s);
-            status = dirty && won && s.complete && self != NULL && self->participant
-                         ? take_round(r, &s)
-                         : TRI_INPROGRESS;
-        }
-    }
+    else
+        status = writes ? decide_and_save(r, &s, dirty) : TRI_INPROGRESS;
     trii_rdzv_state_fini(&s);
     return status;
 }
@@ -435,32 +518,56 @@ static tri_status step(trii_rendezvous *r, int64_t *deadline)
 static int64_t poll_ms(const trii_rendezvous *r, int64_t start_ns)
 {
     bool soon = trii_rdzv_now(r) - start_ns < SOON_MS * TRII_NS_PER_MS;
-    int64_t least = soon ? POLL_MS : POLL_LONG_MS, many = r->n_observed * POLL_EACH_MS;
+    int64_t least = soon ? POLL_MS : POLL_LONG_MS;
+    int64_t most = r->lead.leads ? POLL_LONG_MS : POLL_MOST_MS;
+    int64_t many = POLL_EACH_MS * (trii_rdzv_is_led(r) ? r->lead.n_nodes : r->n_observed);
 
     if (many < least)
         return least;
-    return many < POLL_MOST_MS ? many : POLL_MOST_MS;
+    return many < most ? many : most;
+}
+
+static tri_status join_once(trii_rendezvous *r, int64_t *deadline)
+{
+    trii_rdzv_turn turn = TRII_RDZV_WRITES;
+    tri_status status = trii_rdzv_check_own(r);
+
+    if (status == TRI_OK && trii_rdzv_is_led(r))
+        status = trii_rdzv_lead_look(r, &turn);
+    if (status == TRI_OK && turn == TRII_RDZV_WAITS) {
+        atomic_store(&r->came, r->lead.n_nodes);
+        if (trii_rdzv_now(r) <= *deadline)
+            return TRI_INPROGRESS;
+    }
+    return status == TRI_OK ? step(r, turn == TRII_RDZV_WRITES, deadline) : status;
 }
 
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
     int64_t start = trii_rdzv_now(r), deadline = trii_rdzv_deadline(r, r->join_ms);
-    tri_status status = TRI_OK;
+    tri_status status = TRI_INPROGRESS;
 
     trii_rdzv_end_round(r);
-    if (r->phase == TRII_RDZV_JOINING) /* else nobody has seen us yet */
+    trii_rdzv_lead_begin(r);
+    r->redundant = false;
+    if (r->phase == TRII_RDZV_JOINING && !trii_rdzv_is_led(r)) { /* else nobody has seen us yet */
         status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
+        status = status == TRI_OK ? TRI_INPROGRESS : status;
+    }
     atomic_store(&r->met, 0);
-    while (status == TRI_OK || status == TRI_INPROGRESS) {
-        if (trii_rdzv_interrupted(r))
-            return TRI_ERR_STATE;
-        status = trii_rdzv_check_own(r);
-        if (status == TRI_OK)
-            status = step(r, &deadline);
+    while (status == TRI_INPROGRESS) {
+        if (trii_rdzv_interrupted(r)) {
+            status = TRI_ERR_STATE;
+            break;
+        }
+        status = join_once(r, &deadline);
         if (status != TRI_INPROGRESS)
             break;
         trii_rdzv_pause(r, trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, poll_ms(r, start))));
         trii_rdzv_drop_lost(r);
     }
+    if (trii_rdzv_is_led(r)) /* whether the others, too, find something in the state */
+        trii_rdzv_lead_end(r, status == TRI_OK || status == TRI_END ||
+                                  (status == TRI_ERR_STATE && !trii_rdzv_interrupted(r)));
     return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;
 }

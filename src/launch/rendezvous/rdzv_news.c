@@ -1,9 +1,15 @@
 /*
  * rdzv_news.c - what the members of a round tell each other while it is on, or being prepared: the
- * first news of a round count, and a second thread waits for them.
+ * first news of a round count, and a second thread waits for them. Who is gone is not in the news
+ * alone, since more than one agent may be.
+ *
+ *   trireme/ROUND/news        OVER COUNTS GONE LEFT WHY
+ *   trireme/ROUND/wake/RANK   1: there are news
+ *   trireme/ROUND/gone        RANK RANK ...
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,6 +18,14 @@
 
 #define NOTIFY_AT_ONCE 64
 #define WATCH_MS 3000 /* of one wait for the key */
+
+tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **kv_out)
+{
+    char prefix[sizeof(r->id) + 64];
+
+    snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.%lld", r->id, (long long)round);
+    return tri_store_prefix(prefix, r->base, kv_out);
+}
 
 void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank)
 {
@@ -99,6 +113,55 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
         trii_rdzv_take_news(r, call.value, news_out);
     trii_store_calls_free(&call, 1);
     return status;
+}
+
+/* --- who is gone ---------------------------------------------------------- */
+
+static void gone_key(const trii_rendezvous *r, char *key, size_t bytes)
+{
+    snprintf(key, bytes, "trireme/%lld/gone", (long long)r->round.number);
+}
+
+void trii_rdzv_mark_gone(trii_rendezvous *r, int rank)
+{
+    char key[64], text[16];
+    tri_store *kv;
+    tri_status status = trii_rdzv_round_store(r, r->round.number, &kv);
+
+    if (status != TRI_OK)
+        return;
+    gone_key(r, key, sizeof(key));
+    snprintf(text, sizeof(text), "%d ", rank);
+    status = tri_store_append(kv, key, text, strlen(text));
+    (void)status; /* then the others wait for them until the last call ends */
+    tri_store_unref(kv);
+}
+
+bool trii_rdzv_read_gone(trii_rendezvous *r)
+{
+    char key[64], *at, *end;
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    tri_store *kv;
+    bool any = false;
+
+    if (trii_rdzv_round_store(r, r->round.number, &kv) != TRI_OK)
+        return false;
+    gone_key(r, key, sizeof(key));
+    if (trii_store_exchange(kv, &call, 1, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        for (at = call.value; at != NULL && *at != '\0'; at = end) {
+            long rank = strtol(at, &end, 10);
+
+            if (end == at)
+                break;
+            any = any || (rank >= 0 && rank < r->round.group_size);
+            if (rank >= 0 && rank < r->round.group_size)
+                r->nodes[rank].addr[0] = '\0';
+            end += *end == ' ';
+        }
+        trii_store_calls_free(&call, 1);
+    }
+    tri_store_unref(kv);
+    return any;
 }
 
 /* --- the second thread ---------------------------------------------------- */

@@ -303,6 +303,8 @@ static int64_t look_ms(const trii_rendezvous *r)
 
     if (trii_rdzv_follows(r))
         return trii_rdzv_follow_ms(r);
+    if (!trii_rdzv_phase_is_on(r->phase) && trii_rdzv_is_led(r))
+        return r->beat_ms / 2 + 1; /* only to show that we live while our workers stop */
     return r->handler->watch != NULL && ms > r->beat_ms / 2 ? r->beat_ms / 2 + 1 : ms;
 }
 
