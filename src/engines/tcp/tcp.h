@@ -132,7 +132,7 @@ typedef struct tcp_conn {
     trii_op *out_op;    /* that the payload is of; NULL = the frame has none */
     bool out_stuck;     /* the socket is full */
     bool want_out;      /* to be pumped: something may be sent */
-    bool want_request;  /* a request of some owner is to be sent, before a long read */
+    bool want_request;  /* a request of some owner is to be sent, before payloads and long reads */
     bool want_announce; /* the group's `announced` is to be sent */
     bool heartbeat_due; /* nothing was sent for a while */
 

@@ -46,7 +46,7 @@ static void count(tcp_conn *c, size_t bytes)
 
     c->early_bytes = bytes;
     if (hold != c->we_hold && c->rank != c->group->rank)
-        c->hold_due = c->want_out = true;
+        c->hold_due = c->want_out = c->want_request = true;
     c->we_hold = hold;
 }
 

@@ -42,7 +42,7 @@ typedef struct tcp_owner {
     bool (*resume)(struct tcp_conn *c);
 
     /* Optional: as next_frame, for requests that the peer waits for: they go before all payloads.
-     */
+     * Asked only after c->want_request was set. */
     bool (*next_request)(struct tcp_conn *c);
     /* Required. Fills c->out, c->out_from and c->out_op, the operation that the payload is of;
      * false: there is nothing to send now. */

@@ -143,7 +143,7 @@ static void pump_in(tcp_conn *c)
     while (!g->failed && !c->has_left) {
         size_t got = 0;
 
-        if (resume_early(c))
+        if (c->stash != NULL && resume_early(c))
             continue;
         if (g->failed)
             return;
@@ -178,11 +178,12 @@ static bool owners_frame(tcp_conn *c)
     const tcp_group *g = c->group;
 
     c->out_op = NULL;
-    for (int i = 0; i < TCP_OWNERS; i++) {
+    for (int i = 0; c->want_request && i < TCP_OWNERS; i++) {
         c->out_owner = g->owners[i];
         if (c->out_owner->next_request != NULL && c->out_owner->next_request(c))
             return true;
     }
+    c->want_request = false;
     for (int i = 0; i < TCP_OWNERS; i++) {
         c->out_owner = g->owners[i];
         if (c->out_owner->next_frame(c))
@@ -227,7 +228,6 @@ static void pump_out(tcp_conn *c)
     tcp_group *g = c->group;
 
     c->out_stuck = false;
-    c->want_request = false;
     while (!g->failed) {
         size_t skip = sizeof(c->out) - c->out_head_left, sent = 0;
         tri_status status;
