@@ -178,20 +178,28 @@ static inline void trii_group_describe_wait(tri_group *group, trii_op *op, char 
 
 /* --- form/group_agree.c --------------------------------------------------- */
 
-/* The two halves of a trii_group_agree. Hearing: is_over NULL, or asked four times a second: true
- * ends it with ABORTED. */
-typedef bool trii_is_over(void *arg);
+/* The half of a trii_group_agree that waits for nobody. */
 tri_status trii_agree_report(const trii_group_args *args, const char *step,
                              tri_status mine) TRI_MUST_CHECK;
-tri_status trii_agree_result(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                             void *arg) TRI_MUST_CHECK;
+/* What a rank that waits looks at four times a second. */
+typedef struct trii_looks {
+    tri_status (*look)(void *arg); /* not OK = the wait ends with that and its line */
+    void *arg;
+    int64_t first_ns; /* not 0: so early for the first time, then after twice as long, and so on */
+    const char *whom; /* who is missing if all ranks have written STEP/rank; NULL = "the others" */
+} trii_looks;
+/* Returns when `key` is there, with NULL when all ranks have written STEP/rank. Says in the log who
+ * has not, as does TIMEOUT. */
+tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *key,
+                            const trii_looks *looks) TRI_MUST_CHECK;
+/* The same of a step that nobody fails, when this rank and all others are at it. */
+tri_status trii_agree_arrive(const trii_group_args *args, const char *step,
+                             const trii_looks *looks) TRI_MUST_CHECK;
+/* The failure that the report of a rank is, "STATUS LINE"; cuts the text. */
+tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text);
 /* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
 tri_status trii_group_view(const char *prefix, tri_store *store,
                            tri_store **view_out) TRI_MUST_CHECK;
-/* STEP/all in args->store, which somebody writes when all ranks wrote STEP/rank: its text, to be
- * freed. Says in the log for whom it waits, those without STEP/rank; so does TIMEOUT. */
-tri_status trii_agree_wait(const trii_group_args *args, const char *step,
-                           char **verdict_out) TRI_MUST_CHECK;
 
 /* --- form/group_create.c -------------------------------------------------- */
 

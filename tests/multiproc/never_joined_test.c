@@ -14,14 +14,26 @@ static char self[4096]; /* this program */
 static tri_status only_come(const char *rank)
 {
     const char *host = getenv("MASTER_ADDR"), *port = getenv("MASTER_PORT");
-    tri_store *store = NULL;
-    char key[64];
-    tri_status status = tri_store_tcp(host, (int)strtol(port, NULL, 10), NULL, &store);
+    tri_store *base = NULL, *store = NULL;
+    void *answer = NULL;
+    char key[64], me[100];
+    tri_status status = tri_store_tcp(host, (int)strtol(port, NULL, 10), NULL, &base);
 
-    snprintf(key, sizeof(key), "trireme/0/turn/1/come/%s", rank);
     if (status == TRI_OK)
+        status = tri_store_prefix("trireme/0", base, &store);
+    snprintf(key, sizeof(key), "rank/%s", rank);
+    snprintf(me, sizeof(me), "0 name %s process 1 on nowhere|", getenv("WORLD_SIZE"));
+    if (status == TRI_OK)
+        status = tri_store_set(store, key, me, strlen(me));
+    if (status == TRI_OK)
+        status = tri_store_get(store, "world/name", 20000, &answer, NULL);
+    if (status == TRI_OK) {
+        snprintf(key, sizeof(key), "%.16s/come/%s", (const char *)answer + 2, rank);
         status = tri_store_set(store, key, "0 ", 2);
+    }
+    tri_store_free(answer);
     tri_store_unref(store);
+    tri_store_unref(base);
     return status;
 }
 

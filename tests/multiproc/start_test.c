@@ -145,15 +145,17 @@ static void a_file_of_a_run_that_crashed_does_no_harm(void **state)
 {
     spawn s[3];
     scratch folder;
-    int greetings;
+    int identities;
 
     (void)state;
     scratch_begin(&folder);
     for (int crashed = 0; crashed < 3; crashed++) {
         const char *path = scratch_path(&folder, "meet");
+        char key[16];
 
+        snprintf(key, sizeof(key), "rank/%d", crashed);
         start_file(&s[crashed], path, crashed, 3, NULL);
-        wait_for_text(path, crashed > 0 ? "hello" : "session");
+        wait_for_text(path, key);
         spawn_signal(&s[crashed], SIGKILL);
         assert_int_equal(spawn_wait(&s[crashed]), -SIGKILL);
         spawn_free(&s[crashed]);
@@ -168,11 +170,11 @@ static void a_file_of_a_run_that_crashed_does_no_harm(void **state)
         spawn_free(&s[rank]);
     }
     assert_int_equal(scratch_count(folder.dir), 1);
-    /* the others see the dead one's answer before rank 0 can give another */
-    greetings = count_text(scratch_path(&folder, "meet"), "/hello/");
+    /* the others see what the dead rank 0 wrote before another one comes */
+    identities = count_text(scratch_path(&folder, "meet"), "|");
     for (int rank = 1; rank < 3; rank++)
         start_file(&s[rank], scratch_path(&folder, "meet"), rank, 3, NULL);
-    wait_for_count(scratch_path(&folder, "meet"), "/hello/", greetings + 2);
+    wait_for_count(scratch_path(&folder, "meet"), "|", identities + 2);
     start_file(&s[0], scratch_path(&folder, "meet"), 0, 3, NULL);
     for (int rank = 0; rank < 3; rank++)
         check_rank(&s[rank], rank, 3, rank, 3);
@@ -188,7 +190,7 @@ static void ranks_that_do_not_come_are_named(void **state)
     (void)state;
     scratch_begin(&folder);
     start_file(&s[1], scratch_path(&folder, "meet"), 2, 4, "3000");
-    wait_for_text(scratch_path(&folder, "meet"), "hello");
+    wait_for_text(scratch_path(&folder, "meet"), "rank/");
     start_file(&s[0], scratch_path(&folder, "meet"), 0, 4, "1000");
     assert_int_equal(spawn_wait(&s[0]), 1);
     if (strstr(SPAWN_ERR(&s[0]), "s for ranks 1, 3 to join") == NULL)
@@ -213,13 +215,13 @@ static void one_rank_twice_is_an_error(void **state)
     scratch_begin(&folder);
     for (int rank = 0; rank < 2; rank++) {
         start_file(&s[0], scratch_path(&folder, "meet"), rank, 2, "5000");
-        wait_for_text(scratch_path(&folder, "meet"), rank > 0 ? "hello" : "session");
+        wait_for_text(scratch_path(&folder, "meet"), "rank/");
         start_file(&s[1], scratch_path(&folder, "meet"), rank, 2, "5000");
         /* the first one sees the second; the second may only time out or see it too */
         for (int i = 0; i < 2; i++) {
             char text[64];
 
-            snprintf(text, sizeof(text), "another process claims to be rank %d", rank);
+            snprintf(text, sizeof(text), "rank %d has already joined (process ", rank);
             spawn_expect(&s[i], i == 0 ? text : "");
         }
         for (int i = 0; i < 2; i++)
@@ -347,7 +349,22 @@ static void rank_0_does_not_wait_for_those_that_have_ended(void **state)
     spawn_free(&s[0]);
 }
 
-/* Rank 2 says that it has come, and ends before the group is formed. */
+/* Says as rank 2 of 3 that it has come. */
+static void only_come(tri_store *store)
+{
+    static const char me[] = "0 name 3 process 1 on nowhere|";
+    char world[17] = "", come[64];
+    void *answer = NULL;
+
+    CHECK_OK(tri_store_set(store, "trireme/0/rank/2", me, strlen(me)));
+    CHECK_OK(tri_store_get(store, "trireme/0/world/name", 20000, &answer, NULL));
+    assert_int_equal(sscanf(answer, "0 %16s ", world), 1);
+    tri_store_free(answer);
+    snprintf(come, sizeof(come), "trireme/0/%s/come/2", world);
+    CHECK_OK(tri_store_set(store, come, "0 ", 2));
+}
+
+/* It ends before the group is formed. */
 static void who_ends_while_the_world_is_formed_is_not_waited_for(void **state)
 {
     char env[2][MAX_ENTRIES][200] = {{"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""},
@@ -362,8 +379,7 @@ static void who_ends_while_the_world_is_formed_is_not_waited_for(void **state)
         start_rank(&s[rank], env[rank], "300000");
     }
     CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &store));
-    CHECK_OK(tri_store_set(store, "trireme/0/rank/2", "process 1 on nowhere", 20));
-    CHECK_OK(tri_store_set(store, "trireme/0/come/2", "0 ", 2));
+    only_come(store);
     tri_store_unref(store);
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(spawn_wait(&s[rank]), 1);

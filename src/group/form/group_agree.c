@@ -27,11 +27,11 @@ enum {
     FEW = 32,         /* so many read what each of them says, more count */
     KEY = 96,
     LINE = TRII_ERR_BYTES + 16,
-    ASK_MS = 250,
     TRIES = 3 /* of what others wait for, if memory is short */
 };
 
-#define FAILED (INT64_C(1) << 32) /* what a failure adds to the count */
+#define ASK_NS (250 * TRII_NS_PER_MS) /* between two looks */
+#define FAILED (INT64_C(1) << 32)     /* what a failure adds to the count */
 
 int64_t trii_group_left_ms(const trii_group_args *args)
 {
@@ -56,8 +56,7 @@ static const char **step_keys(const char *step, int n)
     return keys;
 }
 
-/* The report of a rank that failed becomes the failure of all. */
-static tri_status failure_of(const trii_group_args *args, int rank, char *text)
+tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text)
 {
     char *line = strchr(text, ' ');
     int64_t status = 0;
@@ -76,10 +75,10 @@ static bool is_well(const char *text)
     return strncmp(text, "0 ", 2) == 0;
 }
 
-/* Those that have not said anything about `step`. The failure of one that has, OK if all is well.
- */
-static tri_status name_missing(const trii_group_args *args, const char *step, char *text,
-                               size_t size)
+/* Those that have not said anything about `step`, `others` if all have. The failure of one that
+ * has, OK if all is well. */
+static tri_status name_missing(const trii_group_args *args, const char *step, const char *others,
+                               char *text, size_t size)
 {
     tri_status st = TRI_OK;
     int missing[MAX_NAMED], n = 0, n_ranks = args->size < MAX_NAMED ? args->size : MAX_NAMED;
@@ -95,7 +94,7 @@ static tri_status name_missing(const trii_group_args *args, const char *step, ch
             if (calls[r].value == NULL)
                 missing[n++] = r;
             else if (st == TRI_OK && !is_well(calls[r].value))
-                st = failure_of(args, r, calls[r].value);
+                st = trii_agree_failure(args, r, calls[r].value);
         }
         trii_store_calls_free(calls, n_ranks);
     }
@@ -104,16 +103,17 @@ static tri_status name_missing(const trii_group_args *args, const char *step, ch
     if (n > 0)
         (void)trii_ranks_text(missing, n, text, size);
     else
-        snprintf(text, size, "the others");
+        snprintf(text, size, "%s", others != NULL ? others : "the others");
     return st;
 }
 
 /* Who failed, more than who did not come, is why there is no group; but the one may have failed
  * because of the other. */
-static tri_status agree_timed_out(const trii_group_args *args, const char *step, int64_t waited_ns)
+static tri_status agree_timed_out(const trii_group_args *args, const char *step, const char *others,
+                                  int64_t waited_ns)
 {
     char missing[160], why[TRII_ERR_BYTES] = "";
-    tri_status cause = name_missing(args, step, missing, sizeof(missing));
+    tri_status cause = name_missing(args, step, others, missing, sizeof(missing));
 
     if (cause != TRI_OK)
         snprintf(why, sizeof(why), " (%s)", tri_last_error());
@@ -127,60 +127,78 @@ tri_status trii_group_is_over(const trii_group_args *args)
     return TRII_FAIL(TRI_ERR_PEER_LOST, "%s: a rank ended while the group was formed", args->name);
 }
 
-/* Waits for all keys, and logs which ranks are missing. is_over: NULL, or asked now and then;
- * true = ABORTED. */
-static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
-                        int n_keys, char **values_out, trii_is_over *is_over, void *arg)
+/* TIMEOUT if they are not there after so long. */
+static tri_status get(const trii_group_args *args, const char *const *keys, int n_keys,
+                      int64_t for_ns, char **values_out)
 {
-    int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start;
+    int64_t ms = for_ns / TRII_NS_PER_MS + 1;
+
+    if (values_out != NULL)
+        return trii_store_exchange(args->store, NULL, 0, keys, n_keys, ms, (void **)values_out,
+                                   NULL);
+    return args->store->ops->wait(args->store, keys, n_keys, trii_deadline_ms(ms));
+}
+
+/* Not OK: nobody needs to wait any more, and line says why. */
+static tri_status look(const trii_group_args *args, const trii_looks *looks,
+                       char line[TRII_ERR_BYTES])
+{
+    tri_status st = looks->look != NULL ? looks->look(looks->arg) : TRI_OK;
+
+    if (st == TRI_OK && args->is_over != NULL && args->is_over(args->is_over_arg))
+        st = trii_group_is_over(args);
+    snprintf(line, TRII_ERR_BYTES, "%s", tri_last_error());
+    return st;
+}
+
+/* Waits for all keys, and logs which ranks are missing. values_out: NULL = they need only be there.
+ */
+static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
+                        int n_keys, const trii_looks *looks, char **values_out)
+{
+    const trii_looks none = {0};
+    int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start, pause;
     char missing[160];
     int out_of_memory = 0;
 
+    looks = looks != NULL ? looks : &none;
+    pause = looks->first_ns > 0 ? looks->first_ns : ASK_NS;
     for (;;) {
-        int64_t until = note < args->deadline_ns ? note : args->deadline_ns, left_ms;
+        int64_t until = note < args->deadline_ns ? note : args->deadline_ns;
         bool silent;
         tri_status st;
 
-        if ((is_over != NULL || args->is_over != NULL) && until > now + ASK_MS * TRII_NS_PER_MS)
-            until = now + ASK_MS * TRII_NS_PER_MS;
-        left_ms = until > now ? (until - now) / TRII_NS_PER_MS + 1 : 1;
-        st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, left_ms, (void **)values_out,
-                                 NULL);
+        if ((looks->look != NULL || args->is_over != NULL) && until > now + pause)
+            until = now + pause;
+        pause = 2 * pause < ASK_NS ? 2 * pause : ASK_NS;
+        st = get(args, keys, n_keys, until > now ? until - now : 0, values_out);
         if (st == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
             continue; /* this rank has reported success, so the others go on */
         now = trii_now_ns();
         if (st != TRI_ERR_TIMEOUT)
             return st;
         silent = trii_store_is_silent(args->store); /* to ask more would take longer than `until` */
-        if (!silent && is_over != NULL && is_over(arg))
-            return TRII_FAIL(TRI_ERR_ABORTED, "%s: nobody will come", args->name);
-        if (!silent && args->is_over != NULL && args->is_over(args->is_over_arg)) {
+        if (!silent) {
+            char line[TRII_ERR_BYTES];
+            tri_status over = look(args, looks, line);
+
             /* A rank that ended after success had waited for the same keys, so they are there. */
-            st = trii_store_exchange(args->store, NULL, 0, keys, n_keys, 1, (void **)values_out,
-                                     NULL);
-            return st == TRI_ERR_TIMEOUT ? trii_group_is_over(args) : st;
+            st = over != TRI_OK ? get(args, keys, n_keys, 0, values_out) : st;
+            if (over != TRI_OK)
+                return st == TRI_ERR_TIMEOUT ? TRII_FAIL(over, "%s", line) : st;
         }
         if (now >= args->deadline_ns)
-            return agree_timed_out(args, step, now - start);
+            return agree_timed_out(args, step, looks->whom, now - start);
         if (now < until)
             return st; /* the store itself gave up */
         if (now < note)
             continue;
-        name_missing(args, step, missing, sizeof(missing));
+        name_missing(args, step, looks->whom, missing, sizeof(missing));
         TRII_LOG(TRII_LOG_WARN, "group", "%s: rank %d of %d has waited %.1f s for %s to join",
                  args->name, args->rank, args->size, (double)(now - start) / TRII_NS_PER_S,
                  missing);
         note = trii_note_next(now);
     }
-}
-
-tri_status trii_agree_wait(const trii_group_args *args, const char *step, char **verdict_out)
-{
-    char key[KEY];
-    const char *keys[] = {key};
-
-    snprintf(key, sizeof(key), "%s/all", step);
-    return await(args, step, keys, 1, verdict_out, NULL, NULL);
 }
 
 /* texts: [size], the reports of all ranks; freed here unless texts_out takes them. */
@@ -197,7 +215,7 @@ static tri_status judge(const trii_group_args *args, char **texts, char **texts_
             cause = r;
     }
     if (cause >= 0)
-        st = failure_of(args, cause, texts[cause]);
+        st = trii_agree_failure(args, cause, texts[cause]);
     for (int r = 0; r < args->size; r++) {
         if (st == TRI_OK && texts_out != NULL) {
             memmove(texts[r], texts[r] + 2, strlen(texts[r] + 2) + 1);
@@ -230,9 +248,9 @@ static void answers_fini(answers *h)
 
 /* The reports of all ranks. */
 static tri_status read_all(const trii_group_args *args, const char *step, const answers *h,
-                           char **texts_out, trii_is_over *is_over, void *arg)
+                           char **texts_out)
 {
-    tri_status st = await(args, step, h->keys, args->size, h->texts, is_over, arg);
+    tri_status st = await(args, step, h->keys, args->size, NULL, h->texts);
 
     return st == TRI_OK ? judge(args, h->texts, texts_out) : st;
 }
@@ -244,7 +262,7 @@ static tri_status find_failure(const trii_group_args *args, const char *step)
     tri_status st = answers_init(&h, args, step);
 
     if (st == TRI_OK)
-        st = read_all(args, step, &h, NULL, NULL, NULL);
+        st = read_all(args, step, &h, NULL);
     answers_fini(&h);
     return st != TRI_OK
                ? st
@@ -295,33 +313,17 @@ tri_status trii_agree_report(const trii_group_args *args, const char *step, tri_
 }
 
 /* Of many. */
-static tri_status await_verdict(const trii_group_args *args, const char *step,
-                                trii_is_over *is_over, void *arg)
+static tri_status await_verdict(const trii_group_args *args, const char *step)
 {
     char key[KEY], *verdict = NULL;
     const char *keys[] = {key};
     tri_status st;
 
     snprintf(key, sizeof(key), "%s/all", step);
-    st = await(args, step, keys, 1, &verdict, is_over, arg);
+    st = await(args, step, keys, 1, NULL, &verdict);
     if (st == TRI_OK && verdict[0] != '1')
         st = find_failure(args, step);
     tri_store_free(verdict);
-    return st;
-}
-
-tri_status trii_agree_result(const trii_group_args *args, const char *step, trii_is_over *is_over,
-                             void *arg)
-{
-    answers h;
-    tri_status st;
-
-    if (args->size > FEW)
-        return await_verdict(args, step, is_over, arg);
-    st = answers_init(&h, args, step);
-    if (st == TRI_OK)
-        st = read_all(args, step, &h, NULL, is_over, arg);
-    answers_fini(&h);
     return st;
 }
 
@@ -340,9 +342,39 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
     if (st == TRI_OK && (!room || args->refusal != NULL))
         st = own_result(args, mine);
     else if (st == TRI_OK)
-        st = args->size > FEW ? await_verdict(args, step, NULL, NULL)
-                              : read_all(args, step, &h, NULL, NULL, NULL);
+        st = args->size > FEW ? await_verdict(args, step) : read_all(args, step, &h, NULL);
     answers_fini(&h);
+    return st;
+}
+
+tri_status trii_agree_arrive(const trii_group_args *args, const char *step, const trii_looks *looks)
+{
+    int n = args->size > FEW ? 1 : args->size;
+    const char **keys = step_keys(step, n);
+    char all[KEY];
+    tri_status st = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL)
+        st = trii_agree_report(args, step, TRI_OK);
+    snprintf(all, sizeof(all), "%s/all", step);
+    if (st == TRI_OK && args->size > FEW)
+        keys[0] = all;
+    if (st == TRI_OK)
+        st = await(args, step, keys, n, looks, NULL);
+    trii_free(keys);
+    return st;
+}
+
+tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *key,
+                            const trii_looks *looks)
+{
+    const char **keys = key != NULL ? &key : step_keys(step, args->size);
+    tri_status st = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL)
+        st = await(args, step, keys, key != NULL ? 1 : args->size, looks, NULL);
+    if (key == NULL)
+        trii_free(keys);
     return st;
 }
 
@@ -376,7 +408,7 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
     if (st == TRI_OK && (!room || args->refusal != NULL))
         st = mine;
     else if (st == TRI_OK)
-        st = read_all(args, step, &h, texts_out, NULL, NULL);
+        st = read_all(args, step, &h, texts_out);
     trii_free(own);
     answers_fini(&h);
     return st;

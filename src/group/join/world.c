@@ -16,7 +16,7 @@
 static struct {
     trii_mutex mutex; /* serialises init and finalize; the rest is read without it */
     trii_launch_env env;
-    tri_store *store;
+    trii_world_store ws;
     int64_t timeout_ms;
     atomic_int rank, size, local_rank, local_size;
     /* What tri_world_size returned before the world was first joined; 0 = nobody asked, -1 = it has
@@ -73,11 +73,10 @@ static tri_status join(const tri_init_options *opt)
     status =
         trii_group_form(ws.store, env.rank, env.size, &options,
                         &(trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws}, &world);
-    tri_store_unref(ws.launcher);
     if (status != TRI_OK) {
         if (status != TRI_ERR_TIMEOUT)
             trii_world_store_linger(ws.store);
-        tri_store_unref(ws.store);
+        trii_world_store_release(&ws);
         trii_log_set_rank(-1);
         return status;
     }
@@ -87,7 +86,7 @@ static tri_status join(const tri_init_options *opt)
                  "tri_world_size was %d before tri_init, which joined %d ranks: was work divided?",
                  early, env.size);
     joined.env = env;
-    joined.store = ws.store;
+    joined.ws = ws;
     joined.timeout_ms = timeout_ms;
     publish(&env);
     trii_group_set_world(world);
@@ -122,11 +121,8 @@ void tri_finalize(void)
         if (ours && atomic_load(&world->refs) > 1)
             trii_group_leave(world);
         tri_group_unref(world);
-        if (ours) { /* else its connection is the parent's, too */
-            trii_world_store_leave(&joined.env, joined.store, joined.timeout_ms);
-            tri_store_unref(joined.store);
-        }
-        joined.store = NULL;
+        if (ours) /* else its connection is the parent's, too */
+            trii_world_store_leave(&joined.env, &joined.ws, joined.timeout_ms);
         publish(&alone);
         trii_log_set_rank(-1);
     }

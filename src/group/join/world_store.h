@@ -9,8 +9,9 @@
 #include <trireme/store.h>
 
 typedef struct trii_world_store {
-    tri_store *store;    /* owned: a view that only this run of these ranks writes to */
-    tri_store *launcher; /* owned: where a launcher reports workers that ended; NULL = none does */
+    tri_store *base;   /* owned: what join.h uses; NULL in a world of one */
+    tri_store *store;  /* owned: a view of it that only this world writes to */
+    bool reports_ends; /* the launcher reports at base workers that ended */
     int size;
 } trii_world_store;
 
@@ -27,7 +28,9 @@ void trii_world_store_linger(tri_store *store);
 /* A rank whose settings are wrong says so where the others would wait for it until their deadline,
  * unless a launcher serves the store, which notices that it ended. Returns the failure. */
 tri_status trii_world_store_refuse(const char *url, tri_status mine) TRI_MUST_CHECK;
-/* This rank leaves; rank 0, if it serves the store, last. */
-void trii_world_store_leave(const trii_launch_env *env, tri_store *store, int64_t timeout_ms);
+/* Without a word to the others: the world was not formed. */
+void trii_world_store_release(trii_world_store *ws);
+/* This rank leaves; rank 0, if it serves the store, last. Frees what is in ws. */
+void trii_world_store_leave(const trii_launch_env *env, trii_world_store *ws, int64_t timeout_ms);
 
 #endif

@@ -1,0 +1,215 @@
+/*
+ * join_test.c - ranks that join at one store: again and again, twice at once, in vain, and with
+ * others that are not of their world.
+ */
+#include "testing/check.h"
+#include "testing/ranks.h"
+
+#include "group/join/join.h"
+#include "base/err.h"
+#include "os/clock.h"
+
+static tri_status join(tri_store *store, trii_launch_env env, int64_t timeout_ms, tri_store **view)
+{
+    *view = NULL;
+    return trii_join(store, &env, NULL, TRI_OK, trii_deadline_ms(timeout_ms), view);
+}
+
+/* Of trirun's workers; at a store that torchrun's agent, rank 0 and nobody serves. */
+static trii_launch_env trirun_env(int rank, int size)
+{
+    return (trii_launch_env){.rank = rank,
+                             .size = size,
+                             .host = "here",
+                             .port = 1,
+                             .agent_store = true,
+                             .new_store = true};
+}
+
+static trii_launch_env env_of(int kind, int rank, int size)
+{
+    trii_launch_env env = trirun_env(rank, size);
+
+    env.new_store = kind == 0;
+    env.agent_store = kind <= 1;
+    snprintf(env.file, sizeof(env.file), "%s", kind == 3 ? "/file" : "");
+    return env;
+}
+
+enum { KINDS = 4, WORLDS = 30, ROUNDS = 20 };
+
+static const char *join_and_leave(rank_env *env)
+{
+    for (int i = 0; i < WORLDS; i++) {
+        tri_store *view;
+        int64_t n = 0;
+
+        RANK_TRY(env, join(env->store, env_of(i % KINDS, env->rank, env->size), 20000, &view));
+        RANK_TRY(env, tri_store_add(view, "here", 1, &n));
+        if (n > env->size)
+            return RANK_FAIL(env, "world %d is an earlier one", i);
+        tri_store_unref(view);
+        if (i % 3 > 0) /* or without a word */
+            RANK_TRY(env, trii_join_leave(env->store, env->rank));
+    }
+    return NULL;
+}
+
+static void each_world_is_a_new_one(void **state)
+{
+    (void)state;
+    run_threads(3, NULL, join_and_leave, NULL);
+}
+
+static void processes_join_at_one_store_again_and_again(void **state)
+{
+    (void)state;
+    run_processes(RANKS_MAX, NULL, join_and_leave, NULL, NULL, 60);
+}
+
+/* All are rank 0, as if it were started thrice, and all live: one of them has the rank. */
+static const char *take_at_once(rank_env *env)
+{
+    for (int i = 0; i < ROUNDS; i++) {
+        tri_store *at = NULL, *view;
+        char name[8];
+        int64_t named = 0;
+        tri_status status;
+
+        snprintf(name, sizeof(name), "%d", i);
+        RANK_TRY(env, tri_store_prefix(name, env->store, &at));
+        RANK_TRY(env, ranks_meet(env, name, -1));
+        status = join(at, env_of(i % 2 * 2, 0, 2), 100, &view);
+        if (status != TRI_ERR_TIMEOUT)
+            RANK_FAILS(env, status, TRI_ERR_STATE, "rank 0 has already joined (process ");
+        RANK_TRY(env, tri_store_add(at, "named", status == TRI_ERR_STATE, &named));
+        snprintf(name, sizeof(name), "%d end", i);
+        RANK_TRY(env, ranks_meet(env, name, -1));
+        RANK_TRY(env, tri_store_add(at, "named", 0, &named));
+        if (named != env->size - 1)
+            return RANK_FAIL(env, "round %d: %d processes were refused", i, (int)named);
+        tri_store_unref(at);
+    }
+    return NULL;
+}
+
+static void of_processes_at_once_one_has_the_rank(void **state)
+{
+    (void)state;
+    run_processes(3, NULL, take_at_once, NULL, NULL, 60);
+}
+
+/* Rank 2 is at first one that has ended, and rank 0 gives up; rank 1 has joined only once. */
+static const char *rank_0_tries_again(rank_env *env)
+{
+    static const char stale[] = "0 stale 3 process 1 on elsewhere|";
+    tri_store *view;
+
+    if (env->rank == 0) {
+        RANK_TRY(env, tri_store_set(env->store, "rank/2", stale, strlen(stale)));
+        RANK_FAILS(env, join(env->store, trirun_env(0, 3), 600, &view), TRI_ERR_TIMEOUT,
+                   " s for rank 2 to join");
+        RANK_TRY(env, tri_store_set(env->store, "again", "", 0));
+    }
+    if (env->rank == 2)
+        RANK_TRY(env, tri_store_wait(env->store, (const char *[]){"again"}, 1, 20000));
+    RANK_TRY(env, join(env->store, trirun_env(env->rank, 3), 20000, &view));
+    tri_store_unref(view);
+    return NULL;
+}
+
+static void ranks_go_over_to_the_world_of_a_rank_0_that_tries_again(void **state)
+{
+    (void)state;
+    run_threads(3, NULL, rank_0_tries_again, NULL);
+}
+
+/* Rank 1 believes in three. */
+static const char *two_of_three(rank_env *env)
+{
+    for (int kind = 0; kind < KINDS; kind++) {
+        tri_store *at = NULL, *view;
+        char name[8];
+
+        snprintf(name, sizeof(name), "%d", kind);
+        RANK_TRY(env, tri_store_prefix(name, env->store, &at));
+        if (env->rank == 1)
+            RANK_FAILS(env, join(at, env_of(kind, 1, 3), 20000, &view), TRI_ERR_STATE,
+                       "serves another job (2 ranks), this is 3 ranks: give each job a ");
+        else
+            RANK_FAILS(env, join(at, env_of(kind, 0, 2), 400, &view), TRI_ERR_TIMEOUT,
+                       "for rank 1 to join");
+        if (env->rank == 1 && trii_join_has(at, "rank", 1))
+            return RANK_FAIL(env, "the stranger keeps the rank");
+        tri_store_unref(at);
+    }
+    return NULL;
+}
+
+static void a_rank_with_another_world_size_is_named(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, two_of_three, NULL);
+}
+
+/* Nobody waits for it. */
+static const char *one_cannot(rank_env *env)
+{
+    for (int odd = 0; odd < env->size; odd++) {
+        const trii_launch_env mine = env_of(2, env->rank, env->size);
+        tri_store *at = NULL, *view = NULL;
+        char name[16];
+
+        snprintf(name, sizeof(name), "%d", odd);
+        RANK_TRY(env, tri_store_prefix(name, env->store, &at));
+        snprintf(name, sizeof(name), "rank %d: odd", odd);
+        if (env->rank == odd)
+            RANK_FAILS(env,
+                       trii_join(at, &mine, NULL, TRII_FAIL(TRI_ERR_FORMAT, "odd"),
+                                 trii_deadline_ms(20000), &view),
+                       TRI_ERR_FORMAT, "odd");
+        else
+            RANK_FAILS(env, join(at, mine, 20000, &view), TRI_ERR_FORMAT, name);
+        tri_store_unref(at);
+    }
+    return NULL;
+}
+
+static void a_rank_that_cannot_join_is_the_failure_of_all(void **state)
+{
+    (void)state;
+    run_threads(3, NULL, one_cannot, NULL);
+}
+
+/* A store that rank 0 serves is of this world, so that rank has been started on two hosts. */
+static void a_process_of_another_host_has_the_rank(void **state)
+{
+    static const char other[] = "0 name 2 process 1 on elsewhere|";
+    tri_store *store = NULL, *view;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    for (int kind = 0; kind < KINDS; kind++) {
+        CHECK_OK(tri_store_set(store, "rank/1", other, strlen(other)));
+        if (kind == 2)
+            CHECK_FAILS(join(store, env_of(kind, 1, 2), 50, &view), TRI_ERR_STATE,
+                        "rank 1 has already joined (process 1 on elsewhere) at the store here port "
+                        "1: one rank started twice, or two jobs with one port");
+        else
+            CHECK_FAILS(join(store, env_of(kind, 1, 2), 50, &view), TRI_ERR_TIMEOUT,
+                        " s for rank 0 to join");
+    }
+    tri_store_unref(store);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(each_world_is_a_new_one),
+    cmocka_unit_test(processes_join_at_one_store_again_and_again),
+    cmocka_unit_test(of_processes_at_once_one_has_the_rank),
+    cmocka_unit_test(ranks_go_over_to_the_world_of_a_rank_0_that_tries_again),
+    cmocka_unit_test(a_rank_with_another_world_size_is_named),
+    cmocka_unit_test(a_rank_that_cannot_join_is_the_failure_of_all),
+    cmocka_unit_test(a_process_of_another_host_has_the_rank),
+};
+
+TEST_MAIN(tests)
