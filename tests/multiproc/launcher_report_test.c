@@ -54,7 +54,8 @@ static void a_workers_error_file_is_reported_and_handed_on(void **state)
     assert_has(SPAWN_ERR(&j.trirun), "/attempt_0/0/error.json\n");
     assert_has(SPAWN_ERR(&j.trirun), "    | Traceback\n    |   line 7\n");
     assert_true(slurp(ours, text, sizeof(text)));
-    assert_has(text, "{\"message\": {\"errorCode\": 3, \"message\": \"ValueError: bo\\\"om\"");
+    assert_has(text, "{\"message\": {\"message\": \"ValueError: bo\\\"om\", \"extraInfo\": {");
+    assert_has(text, "}, \"errorCode\": 3}}");
     trirun_end(&j, 1);
     spawn_remove_folder(home);
 }
@@ -414,7 +415,7 @@ static void a_report_is_whole_and_has_no_control_characters(void **state)
     }
     snprintf(name + used, sizeof(name) - used, "x\033[2J");
     write_text(name,
-               "#!/bin/sh\necho '{\"message\": {\"message\": \"bad\\u001b[2J\\nend\", "
+               "#!/bin/sh\nprintf '%s\\n' '{\"message\": {\"message\": \"bad\\u001b[2J\\nend\", "
                "\"extraInfo\": {}}}' >$TORCHELASTIC_ERROR_FILE\nexit 3\n",
                0755);
     TRIRUN(&j, "--role=a\033b", "-t3", "--nproc-per-node=1", name);

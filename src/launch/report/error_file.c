@@ -1,5 +1,5 @@
 /*
- * error_file.c - see error_file.h.
+ * error_file.c - see error_file.h. The only user of Jansson in this room.
  *
  *   {"message": {"message": TEXT, "extraInfo": {"py_callstack": TEXT, "timestamp": "SECONDS"}}}
  *
@@ -7,248 +7,143 @@
  */
 #include "launch/report/error_file.h"
 
-#include <ctype.h>
-#include <stdio.h>
+#include <jansson.h>
 #include <string.h>
 
-#include "base/compiler.h"
+#include "base/alloc.h"
 #include "os/file.h"
 
-/* Deeper is no file of torchelastic's. */
-enum { MAX_DEPTH = 16 };
-
-typedef struct span {
-    const char *at, *end; /* at == NULL: nothing */
-} span;
-
-static const char *skip_blank(const char *at, const char *end)
+/* \uDXXX, the first half of a surrogate pair if X is one of 89AB, the second if it is one of CDEF.
+ */
+static bool is_half(const char *at, const char *end, const char *which)
 {
-    while (at < end && isspace((unsigned char)*at))
-        at++;
-    return at;
+    return end - at >= 6 && memcmp(at, "\\ud", 3) == 0 && at[3] != '\0' &&
+           strchr(which, at[3]) != NULL;
 }
 
-/* Behind the value at `at`, or NULL if it is none. */
-static const char *skip_value(const char *at, const char *end)
+/* Python also writes single halves, for names of files that are not UTF-8; Jansson refuses them.
+ * Reads the text with question marks instead. */
+static json_t *load_without_halves(const char *text, size_t bytes)
 {
-    int depth = 0;
+    static const char first[] = "89abAB", second[] = "cdefCDEF";
+    char *copy = trii_alloc(bytes + 1, 1, "error file"), *end;
+    json_t *object;
 
-    do {
-        at = skip_blank(at, end);
-        if (at == end)
-            return NULL;
-        if (*at == '"') {
-            for (at++; at < end && *at != '"'; at++)
-                at += *at == '\\';
-            if (at >= end)
-                return NULL;
-            at++;
-        } else if (*at == '{' || *at == '[') {
-            at++;
-            if (++depth > MAX_DEPTH)
-                return NULL;
-        } else if (*at == '}' || *at == ']') {
-            at++;
-            depth--;
-        } else if (*at == ',' || *at == ':') {
-            if (depth == 0)
-                return NULL;
-            at++;
-        } else if (*at == '\0') {
-            return NULL; /* strchr would find it */
-        } else {
-            while (at < end && *at != '\0' && strchr(",:{}[]\" \t\r\n", *at) == NULL)
-                at++;
-        }
-    } while (depth > 0);
-    return depth == 0 ? at : NULL;
-}
-
-/* The value of a key of the object. */
-static span find_key(span object, const char *key)
-{
-    const char *at = object.at, *end = object.end, *value;
-    size_t length = strlen(key);
-
-    if (at == NULL || (at = skip_blank(at, end)) == end || *at != '{')
-        return (span){0};
-    for (at = skip_blank(at + 1, end); at < end && *at == '"'; at = skip_blank(at + 1, end)) {
-        bool same = (size_t)(end - at) > length + 1 && memcmp(at + 1, key, length) == 0 &&
-                    at[length + 1] == '"';
-
-        at = skip_value(at, end);
-        at = at != NULL ? skip_blank(at, end) : end;
-        if (at == end || *at != ':')
-            break;
-        value = skip_blank(at + 1, end);
-        at = skip_value(value, end);
-        if (at == NULL)
-            break;
-        if (same)
-            return (span){value, at};
-        at = skip_blank(at, end);
-        if (at == end || *at != ',')
-            break;
+    if (copy == NULL)
+        return NULL;
+    end = copy + bytes;
+    memcpy(copy, text, bytes);
+    for (char *at = copy; at < end; at++) {
+        if (is_half(at, end, first) && is_half(at + 6, end, second))
+            at += 11;
+        else if (is_half(at, end, first) || is_half(at, end, second))
+            memcpy(at, "\\u003f", 6);
     }
-    return (span){0};
+    object = json_loadb(copy, bytes, JSON_ALLOW_NUL, NULL);
+    trii_free(copy);
+    return object;
 }
 
-static bool is_string(span value)
+/* NULL: no such file, or no JSON. */
+static json_t *load(const char *path)
 {
-    return value.at != NULL && value.at < value.end && *value.at == '"';
+    trii_mapping file;
+    json_t *object;
+
+    if (trii_mapping_open(path, &file) != TRI_OK)
+        return NULL;
+    object = json_loadb(file.data, file.bytes, JSON_ALLOW_NUL, NULL);
+    if (object == NULL)
+        object = load_without_halves(file.data, file.bytes);
+    trii_mapping_close(&file);
+    return object;
 }
 
-/* Writes the code point as UTF-8; what cannot stand in a text of C, and halves of pairs, become a
- * question mark. */
-static size_t put_character(unsigned code, char *out)
+static bool is_inside_character(const char *at)
 {
-    size_t n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
-
-    if (code == 0 || (code >= 0xd800 && code < 0xe000)) {
-        out[0] = '?';
-        return 1;
-    }
-    if (n == 1) {
-        out[0] = (char)code;
-        return 1;
-    }
-    out[0] = (char)((0xf00u >> n & 0xff) | code >> 6 * (n - 1));
-    for (size_t i = 1; i < n; i++)
-        out[i] = (char)(0x80 | (code >> 6 * (n - 1 - i) & 0x3f));
-    return n;
-}
-
-/* The XXXX of \uXXXX. */
-static bool read_code(const char *at, const char *end, unsigned *code_out)
-{
-    *code_out = 0;
-    for (int i = 0; i < 4; i++, at++) {
-        if (at >= end || !isxdigit((unsigned char)*at))
-            return false;
-        *code_out = *code_out * 16 +
-                    (unsigned)(isdigit((unsigned char)*at) ? *at - '0' : (*at | 32) - 'a' + 10);
-    }
-    return true;
-}
-
-static size_t decode_escape(const char **at, const char *end, char *out)
-{
-    static const char names[] = "nrtbf", values[] = "\n\r\t\b\f";
-    const char *name = strchr(names, **at);
-    unsigned code, low;
-
-    if (**at == 'u' && read_code(*at + 1, end, &code)) {
-        *at += 4;
-        if (code >> 10 == 0x36 && end - *at > 6 && (*at)[1] == '\\' && (*at)[2] == 'u' &&
-            read_code(*at + 3, end, &low) && low >> 10 == 0x37) {
-            code = 0x10000 + ((code & 0x3ff) << 10 | (low & 0x3ff));
-            *at += 6;
-        }
-        return put_character(code, out);
-    }
-    out[0] = name != NULL ? values[name - names] : **at;
-    return 1;
+    return ((unsigned char)*at & 0xc0) == 0x80;
 }
 
 /* The text of a JSON string; of a longer one its end where `tail`, else its beginning. */
-static void decode_string(span value, bool tail, char *out, size_t bytes)
+static void copy_string(const json_t *value, bool tail, char *out, size_t bytes)
 {
-    size_t used = 0;
+    const char *text = json_string_value(value);
+    size_t length = json_string_length(value), room = bytes - 1, from = 0;
 
-    out[0] = '\0';
-    if (!is_string(value))
-        return;
-    for (const char *at = value.at + 1; at < value.end - 1; at++) {
-        char character[4] = {*at};
-        size_t n = 1;
-
-        if (*at == '\\') {
-            at++;
-            n = decode_escape(&at, value.end, character);
-        }
-        if (used + n >= bytes) {
-            size_t drop = bytes / 2;
-
-            if (!tail)
-                break;
-            used -= drop;
-            memmove(out, out + drop, used);
-        }
-        memcpy(out + used, character, n);
-        used += n;
+    if (length > room && tail) {
+        for (from = length - room; from < length && is_inside_character(text + from);)
+            from++;
+    } else if (length > room) {
+        for (length = room; length > 0 && is_inside_character(text + length);)
+            length--;
     }
-    out[used] = '\0';
+    if (length > from)
+        memcpy(out, text + from, length - from);
+    out[length - from] = '\0';
+    for (size_t i = 0; i < length - from; i++)
+        out[i] = out[i] == '\0' ? '?' : out[i];
 }
 
 /* A number, also one in a string. */
-static int64_t number_of(span value)
+static int64_t number_of(const json_t *value)
 {
-    char text[24] = "";
-    size_t length = value.at != NULL ? (size_t)(value.end - value.at) : 0;
-
-    if (is_string(value)) {
-        decode_string(value, false, text, sizeof(text));
-    } else if (length < sizeof(text) && length > 0) {
-        memcpy(text, value.at, length);
-        text[length] = '\0';
-    }
-    return strtoll(text, NULL, 10);
+    if (json_is_string(value))
+        return strtoll(json_string_value(value), NULL, 10);
+    return (int64_t)json_integer_value(value);
 }
 
 bool trii_error_file_read(const char *path, trii_error_file *error_out)
 {
-    trii_mapping file;
-    span message, info, stamp;
+    json_t *file = load(path);
+    const json_t *message = json_object_get(file, "message"), *info = file;
 
     memset(error_out, 0, sizeof(*error_out));
-    if (trii_mapping_open(path, &file) != TRI_OK)
-        return false;
-    info = (span){file.data, (const char *)file.data + file.bytes};
-    stamp = find_key(info, "timestamp");
-    message = find_key(info, "message");
-    if (message.at != NULL && !is_string(message)) {
-        info = find_key(message, "extraInfo");
-        stamp = find_key(info, "timestamp");
-        decode_string(find_key(info, "py_callstack"), true, error_out->traceback,
-                      sizeof(error_out->traceback));
-        message = find_key(message, "message");
+    if (json_is_object(message)) {
+        info = json_object_get(message, "extraInfo");
+        copy_string(json_object_get(info, "py_callstack"), true, error_out->traceback,
+                    sizeof(error_out->traceback));
+        message = json_object_get(message, "message");
     }
-    decode_string(message, false, error_out->message, sizeof(error_out->message));
-    error_out->timestamp = number_of(stamp);
-    trii_mapping_close(&file);
+    copy_string(message, false, error_out->message, sizeof(error_out->message));
+    error_out->timestamp = number_of(json_object_get(info, "timestamp"));
+    json_decref(file);
     return error_out->message[0] != '\0';
+}
+
+/* The text of the file with "errorCode" in its message; release with trii_free. NULL: it is not of
+ * that form, or too little memory. */
+static char *add_error_code(const char *path, int exit_code, size_t *bytes_out)
+{
+    json_t *file = load(path), *message = json_object_get(file, "message");
+    char *text = NULL;
+
+    if (json_is_object(message) &&
+        json_object_set_new(message, "errorCode", json_integer(exit_code)) == 0) {
+        *bytes_out = json_dumpb(file, NULL, 0, JSON_ENSURE_ASCII);
+        text = trii_alloc(*bytes_out, 1, "error file");
+    }
+    if (text != NULL)
+        *bytes_out = json_dumpb(file, text, *bytes_out, JSON_ENSURE_ASCII);
+    json_decref(file);
+    return text;
 }
 
 tri_status trii_error_file_copy(const char *from, const char *to, int exit_code)
 {
+    size_t bytes = 0;
+    char *text = add_error_code(from, exit_code, &bytes);
     trii_mapping file;
-    trii_writer writer;
-    span message;
-    char code[48] = "";
-    size_t before = 0;
-    tri_status status = trii_mapping_open(from, &file);
+    tri_status status;
 
+    if (text != NULL) {
+        status = trii_file_replace(to, text, bytes);
+        trii_free(text);
+        return status;
+    }
+    status = trii_mapping_open(from, &file);
     if (status != TRI_OK)
         return status;
-    message = find_key((span){file.data, (const char *)file.data + file.bytes}, "message");
-    if (message.at != NULL && *message.at == '{') {
-        before = (size_t)(message.at + 1 - (const char *)file.data);
-        snprintf(code, sizeof(code), "\"errorCode\": %d%s", exit_code,
-                 *skip_blank(message.at + 1, message.end) == '}' ? "" : ", ");
-    }
-    status = trii_writer_open(to, &writer);
-    if (status == TRI_OK) {
-        status = trii_writer_put(&writer, file.data, before);
-        if (status == TRI_OK)
-            status = trii_writer_put(&writer, code, strlen(code));
-        if (status == TRI_OK)
-            status =
-                trii_writer_put(&writer, (const char *)file.data + before, file.bytes - before);
-        if (status == TRI_OK)
-            status = trii_writer_publish(&writer);
-        else
-            trii_writer_abort(&writer);
-    }
+    status = trii_file_replace(to, file.data, file.bytes);
     trii_mapping_close(&file);
     return status;
 }

@@ -61,7 +61,9 @@ static void both_forms_are_understood(void **state)
     assert_int_equal(error.timestamp, 1700000000);
     CHECK_OK(trii_error_file_copy(path, copy, -11));
     read_copy(text, sizeof(text));
-    assert_ptr_equal(strstr(text, "{\"message\": {\"errorCode\": -11, \"extraInfo\": {"), text);
+    assert_ptr_equal(strstr(text, "{\"message\": {\"extraInfo\": {\"timestamp\": \"1700000000\", "),
+                     text);
+    assert_non_null(strstr(text, ", \"errorCode\": -11}, \"x\": [1, {}]}"));
     write_file("{\"timestamp\": 12, \"message\": \"old\"}", 35);
     assert_true(trii_error_file_read(path, &error));
     assert_string_equal(error.message, "old");
@@ -95,6 +97,32 @@ static void what_is_no_error_file_does_no_harm(void **state)
     assert_false(trii_error_file_read(path, &error));
 }
 
+/* Of the message the beginning, of the traceback the end, and no character in part. */
+static void a_long_text_is_cut_between_characters(void **state)
+{
+    static const char begin[] = "{\"message\": {\"extraInfo\": {\"py_callstack\": \"";
+    enum { CHARACTERS = 3000 };
+    static char text[2 * (CHARACTERS + 2) * 6 + 200];
+    trii_error_file error;
+    size_t used = 0;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s",
+                                 i == 0 ? begin : "\"}, \"message\": \"");
+        for (int k = 0; k < CHARACTERS; k++)
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "\\u%04x",
+                                     k < CHARACTERS / 2 ? 0x20ac : 0x20ad);
+    }
+    used += (size_t)snprintf(text + used, sizeof(text) - used, "\"}}");
+    write_file(text, used);
+    assert_true(trii_error_file_read(path, &error));
+    assert_int_equal(strlen(error.message), (sizeof(error.message) - 1) / 3 * 3);
+    assert_int_equal(strncmp(error.message, "\xe2\x82\xac", 3), 0);
+    assert_int_equal(strlen(error.traceback), (sizeof(error.traceback) - 1) / 3 * 3);
+    assert_int_equal(strncmp(error.traceback, "\xe2\x82\xad", 3), 0);
+}
+
 static void a_kill_for_memory_is_told_from_the_counters(void **state)
 {
     const trii_memory_kills before = {.group = 2, .host = 7}, same = before;
@@ -113,6 +141,8 @@ static void a_kill_for_memory_is_told_from_the_counters(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_long_text_is_cut_between_characters, make_folder,
+                                    remove_folder),
     cmocka_unit_test(a_kill_for_memory_is_told_from_the_counters),
 };
 
