@@ -137,7 +137,8 @@ static inline void sim_take_event(sim_job *job, sim_agent *agent, trii_rdzv_even
     uint64_t what = (uint64_t)event->kind + 16 * (uint64_t)agent->id + (uint64_t)sim_now() * 65536;
 
     job->trace = (job->trace ^ what) * 0x100000001B3u;
-    snprintf(agent->why, sizeof(agent->why), "%s", event->why);
+    if (event->why[0] != '\0') /* that it has left says nothing new */
+        snprintf(agent->why, sizeof(agent->why), "%s", event->why);
     switch (event->kind) {
     case TRII_RDZV_JOINED:
         trii_free(event->round.agents);
@@ -288,6 +289,16 @@ static inline void sim_job_begin(sim_job *job, uint64_t seed, int n, int min, in
     CHECK_OK(trii_kv_create(&sim_shared.kv));
     for (int i = 0; i < n; i++)
         job->agents[i].id = i;
+}
+
+/* Who writes the shared state for all that join; NULL: nobody does now. */
+static inline sim_agent *sim_leader(const sim_job *job)
+{
+    for (int i = 0; i < job->n; i++) {
+        if (job->agents[i].rdzv != NULL && job->agents[i].rdzv->lead.leads)
+            return &job->agents[i];
+    }
+    return NULL;
 }
 
 /* Agents start at moments of the next ms milliseconds. */

@@ -93,6 +93,78 @@ static void the_dead_are_seen_by_their_silence_if_nobody_else_sees_them(void **s
     }
 }
 
+/* Whoever writes the state for all may die, be cut off or leave before the round is formed. */
+static void the_leader_may_go_while_a_round_is_formed(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(6)
+    {
+        sim_agent *leader;
+
+        sim_job_begin(&job, seed, 40, 20, 40);
+        job.conf = "last_call_timeout=20";
+        sim_start_within(&job, 0, 39, 3000);
+        sim_run_ms(&job, 1000 + (int64_t)sim_random(3000));
+        leader = sim_leader(&job);
+        assert_non_null(leader);
+        if (seed % 3 == 0)
+            sim_kill(leader);
+        else if (seed % 3 == 1)
+            sim_leave(leader);
+        else
+            sim_cut(leader, true);
+        sim_run_ms(&job, 6000);
+        assert_true(sim_leader(&job) != NULL && (sim_leader(&job) != leader || seed % 3 == 2));
+        sim_await_round(&job, 38, 60000);
+        sim_job_end(&job);
+    }
+}
+
+static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(6)
+    {
+        sim_job_begin(&job, seed, 40, 20, 40);
+        job.conf = "last_call_timeout=5";
+        sim_start_within(&job, 0, 39, 1000);
+        for (int i = 0; i < 10; i++) {
+            sim_run_ms(&job, (int64_t)sim_random(400));
+            if (job.agents[i].rdzv != NULL)
+                sim_leave(&job.agents[i]);
+            job.agents[i].start_ns = 0;
+        }
+        sim_await_round(&job, 29, 12000); /* none of them is waited for */
+        for (int i = 10; i < 39; i++)
+            assert_int_equal(job.agents[i].rounds, 1);
+        sim_job_end(&job);
+    }
+}
+
+static void an_agent_with_another_number_of_hosts_is_refused(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 40, 40, 40);
+        sim_start_within(&job, 0, 20, 1000);
+        sim_run_ms(&job, 3000);
+        job.max = 41;
+        sim_start_within(&job, 20, 21, 1000);
+        sim_run_ms(&job, 3000);
+        assert_int_equal(job.agents[20].state, SIM_FAILED);
+        assert_non_null(strstr(job.agents[20].why, "was started with --nnodes 40, this one"));
+        assert_int_equal(sim_count(&job, SIM_JOINING), 20);
+        sim_job_end(&job);
+    }
+}
+
 /* Nobody knows of all of them by itself: each is seen by another agent, at another moment. */
 static void several_hosts_that_die_at_once_are_not_waited_for(void **state)
 {
@@ -313,6 +385,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
     cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
     cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
+    cmocka_unit_test(the_leader_may_go_while_a_round_is_formed),
+    cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
+    cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(those_that_watch_for_all_may_die_at_once),

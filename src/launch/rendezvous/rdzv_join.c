@@ -424,9 +424,13 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
         if (!e->participant)
             continue;
         if (e->rank < 0 || e->rank >= n) {
-            tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
+            tri_status status = TRI_OK;
 
             trii_free(nodes);
+            if (trii_rdzv_is_led(r))
+                r->lead.left = s->round; /* the leader takes us out */
+            else
+                status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
             return status == TRI_OK ? TRI_INPROGRESS : status;
         }
         nodes[e->rank] = e->node;
@@ -478,7 +482,7 @@ static tri_status decide_and_save(trii_rendezvous *r, trii_rdzv_state *s, bool d
     status = remove_withdrawn(r);
     if (status != TRI_OK)
         return status;
-    if (joins != NULL)
+    if (joins != NULL && s->complete && trii_rdzv_find(s, joins)->waiting)
         announce(r, s, joins);
     return s->complete && self != NULL && self->participant ? take_round(r, s) : TRI_INPROGRESS;
 }
