@@ -1,6 +1,7 @@
 /*
- * dry_run.c - see dry_run.h. What only the rendezvous decides is marked so; given ranks are shown
- * as if all hosts had as many workers as this one.
+ * dry_run.c - see dry_run.h. It shows what trirun makes of the options, not the options again. What
+ * only the rendezvous decides is marked so; given ranks are shown as if all hosts had as many
+ * workers as this one.
  */
 #include "launch/dry_run.h"
 
@@ -8,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "launch/cli/devices.h"
-#include "launch/output/log_folder.h"
 #include "launch/worker/environment.h"
 #include "launch/worker/worker_command.h"
 #include "os/host.h"
@@ -22,29 +22,6 @@ static bool is_static(const trii_launch_options *options)
 static bool is_dynamic(const trii_launch_options *o)
 {
     return o->max_nodes > 1 && !is_static(o);
-}
-
-/* Settings of the rendezvous; a dry run is shown to others, so what is secret stays out of it. */
-static void print_conf(const char *conf, FILE *out)
-{
-    const char *before = " with ";
-
-    while (*conf != '\0') {
-        int length = (int)strcspn(conf, ","), name = (int)strcspn(conf, "=,");
-        bool secret = false;
-
-        for (int i = 0; i + 4 <= name; i++)
-            secret = secret || strncmp(conf + i, "pass", 4) == 0 ||
-                     (i + 5 <= name && strncmp(conf + i, "token", 5) == 0) ||
-                     (i + 6 <= name && strncmp(conf + i, "secret", 6) == 0);
-        if (secret && name < length)
-            fprintf(out, "%s%.*s=***", before, name, conf);
-        else
-            fprintf(out, "%s%.*s", before, length, conf);
-        before = ",";
-        conf += length + (conf[length] == ',');
-    }
-    fputc('\n', out);
 }
 
 static void print_hosts(const trii_launch_options *o, FILE *out)
@@ -67,7 +44,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
         fprintf(out, "  rendezvous: %s at %s", o->rdzv_backend, o->rdzv_host);
         if (o->rdzv_port >= 0)
             fprintf(out, ":%d", o->rdzv_port);
-        print_conf(o->rdzv_conf, out);
+        fputc('\n', out);
     }
     if (o->max_nodes > 1 && is_static(o))
         fprintf(out, "  node rank : %d%s; ranks are shown as if every host had %d worker%s\n",
@@ -84,57 +61,6 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
 static const char *job_id(const trii_launch_options *o)
 {
     return o->run_id != NULL ? o->run_id : "(made at the start)";
-}
-
-static void print_streams(const char *title, const trii_launch_options *o,
-                          const trii_std_spec *spec, FILE *out)
-{
-    static const char *const streams[] = {"", "stdout", "stderr", "stdout and stderr"};
-    const char *before = "";
-
-    if (!spec->per_rank && spec->all != 0)
-        fprintf(out, "  %-10s: %s of all workers\n", title, streams[spec->all]);
-    for (int i = 0; spec->per_rank && i < o->nproc; i++) {
-        if (trii_std_of(spec, i) == 0)
-            continue;
-        if (*before == '\0')
-            fprintf(out, "  %-10s:", title);
-        fprintf(out, "%s %s of local rank %d", before, streams[trii_std_of(spec, i)], i);
-        before = ",";
-    }
-    if (*before != '\0')
-        fputc('\n', out);
-}
-
-static void print_logs(const trii_launch_options *o, FILE *out)
-{
-    const char *temporary = getenv("TMPDIR");
-
-    if (o->log_dir != NULL && strcmp(o->log_dir, "/dev/null") == 0)
-        fprintf(out, "  logs      : none, and no error files\n");
-    else if (o->log_dir != NULL)
-        fprintf(out, "  logs      : below %s\n", o->log_dir);
-    else if (trii_log_folder_is_wanted(o))
-        fprintf(out, "  logs      : in a new folder below %s\n",
-                temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
-    else
-        fprintf(out, "  logs      : none; error files are in the run folder\n");
-    print_streams("redirects", o, &o->redirects, out);
-    print_streams("tee", o, &o->tee, out);
-}
-
-static void print_rest(const trii_launch_options *o, FILE *out)
-{
-    fprintf(out, "  job id    : %s\n", job_id(o));
-    fprintf(out, "  restarts  : %d\n", o->max_restarts);
-    fprintf(out, "  ending    : %s are passed on; after %g s SIGKILL\n", o->signals,
-            (double)o->shutdown_timeout_ms / 1000);
-    if (o->hang_timeout_ms > 0)
-        fprintf(out, "  hang      : stopped after %g s without any progress\n",
-                (double)o->hang_timeout_ms / 1000);
-    print_logs(o, out);
-    if (o->numa_binding != NULL)
-        fprintf(out, "  binding   : %s\n", o->numa_binding);
 }
 
 /* One word of a command line as a shell would take it. */
@@ -238,7 +164,6 @@ tri_status trii_dry_run(const trii_launch_options *o, const trii_launch_command 
 
     fprintf(out, "trirun would run %s, and runs nothing:\n", o->program);
     print_hosts(o, out);
-    print_rest(o, out);
     for (int i = 0; i < o->nproc && status == TRI_OK; i++)
         status = print_worker(o, &job, command, i, out);
     return status;

@@ -511,27 +511,21 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
     assert_has(SPAWN_OUT(&j.trirun), "      RANK=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=29500\n");
     assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_RUN_ID=none\n");
-    assert_has(SPAWN_OUT(&j.trirun), "  job id    : none\n");
     assert_has(SPAWN_OUT(&j.trirun), "as if every host had 2 workers\n");
-    assert_has(SPAWN_OUT(&j.trirun), "  logs      : none; error files are in the run folder\n");
     trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "--nnodes=2", "--rdzv-backend=etcd", "--rdzv-endpoint=h:1",
            "--rdzv-conf=username=me,password=s3cret,ttl=5", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
-    assert_has(SPAWN_OUT(&j.trirun), "with username=me,password=***,ttl=5\n");
     assert_has(SPAWN_OUT(&j.trirun), "      MASTER_PORT=(decided by the rendezvous)\n");
     assert_has(SPAWN_OUT(&j.trirun), "      GROUP_WORLD_SIZE=2\n");
     assert_has(SPAWN_OUT(&j.trirun), "      TORCHELASTIC_ERROR_FILE=(made at the start)\n");
-    assert_null(strstr(SPAWN_OUT(&j.trirun), "s3cret"));
+    assert_has(SPAWN_OUT(&j.trirun), "  rendezvous: etcd at h:1\n");
+    assert_has_not(SPAWN_OUT(&j.trirun), "s3cret");
     trirun_end(&j, 0);
-    TRIRUN(&j, "--dry-run", "--nnodes=1:3", "--nproc-per-node=2", "--rdzv-backend=c10d", "-r", "1",
-           "-t", "0:3", "--log-dir=/x", "true");
+    TRIRUN(&j, "--dry-run", "--nnodes=1:3", "--nproc-per-node=2", "--rdzv-backend=c10d", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "  rendezvous: c10d at localhost:29400\n");
     assert_has(SPAWN_OUT(&j.trirun), "  store     : on the host that gets rank 0, any free port\n");
-    assert_has(SPAWN_OUT(&j.trirun), "  logs      : below /x\n");
-    assert_has(SPAWN_OUT(&j.trirun), "  redirects : stdout of all workers\n");
-    assert_has(SPAWN_OUT(&j.trirun), "  tee       : stdout and stderr of local rank 0\n");
     assert_has(SPAWN_OUT(&j.trirun), "  worker 1  : true\n");
     assert_int_equal(count_in(SPAWN_OUT(&j.trirun), "=(decided by the rendezvous)"), 2 * 9);
     assert_has_not(SPAWN_OUT(&j.trirun), "127.0.0.1");
