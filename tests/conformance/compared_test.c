@@ -5,6 +5,7 @@
 #include "conformance/compared.h"
 
 #include "base/alloc.h"
+#include "os/thread.h"
 
 static const size_t counts[] = {0, 1, 23, 4099, SIZE_MAX};
 static const tri_dtype few_dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_BF16, TRI_DTYPE_NONE};
@@ -127,7 +128,7 @@ static const char *crossed_orders(rank_env *env)
                                          k % 2 == 0 ? TRI_REDOP_SUM : TRI_REDOP_MAX, &works[i][k]));
         }
         /* behind calls that the others have not posted */
-        if (half == 0 && env->rank < 2 && env->rank == 0)
+        if (half == 0 && env->rank == 0)
             RANK_TRY(env, tri_send(g[0], &x[i][0], 1, TRI_DTYPE_F32, 1, 1, NULL));
         else if (half == 0 && env->rank == 1)
             RANK_TRY(env, tri_recv(g[0], &m, 1, TRI_DTYPE_F32, 0, 1, NULL));
@@ -245,6 +246,68 @@ static void subgroups_are_compared_for_themselves(void **state)
     on_all(4, in_parts, NULL);
 }
 
+/* Of a rank, a thread has messages and waits for a call that the other thread has posted. */
+typedef struct side {
+    rank_env *env;
+    tri_group *group;
+    tri_work *work;
+    tri_status status;
+} side;
+
+enum { TURNS = 200 };
+
+static void exchange_messages(void *arg)
+{
+    side *s = arg;
+    int peer = s->env->rank ^ 1;
+
+    for (int i = 0; i < TURNS && s->status == TRI_OK; i++) {
+        float out = (float)i, in = -1;
+        tri_work *work = NULL;
+
+        s->status = tri_recv(s->group, &in, 1, TRI_DTYPE_F32, peer, i, &work);
+        if (s->status == TRI_OK)
+            s->status = tri_send(s->group, &out, 1, TRI_DTYPE_F32, peer, i, NULL);
+        if (s->status == TRI_OK)
+            s->status = tri_work_wait(work, 0);
+        tri_work_destroy(work);
+        if (s->status == TRI_OK && in != out)
+            s->status = TRI_ERR_FORMAT;
+    }
+    if (s->status == TRI_OK)
+        s->status = tri_work_wait(s->work, 0);
+}
+
+static const char *two_threads(rank_env *env)
+{
+    float first = 1, x = 1;
+    trii_thread thread;
+    side s = {.env = env};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &s.group));
+    RANK_TRY(env,
+             tri_all_reduce(s.group, &first, &first, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &s.work));
+    RANK_TRY(env, trii_thread_start(&thread, "messages", exchange_messages, &s));
+    for (int i = 0; i < TURNS; i++) {
+        x = 1;
+        RANK_TRY(env, tri_all_reduce(s.group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    }
+    trii_thread_join(&thread);
+    RANK_TRY(env, s.status);
+    if (first != (float)env->size || x != (float)env->size)
+        return RANK_FAIL(env, "%g, %g", (double)first, (double)x);
+    tri_work_destroy(s.work);
+    tri_group_unref(s.group);
+    return NULL;
+}
+
+static void threads_share_a_group(void **state)
+{
+    (void)state;
+    on_all(2, two_threads, NULL);
+    on_all(4, two_threads, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_are_what_they_were),
     cmocka_unit_test(calls_that_differ_are_named),
@@ -257,6 +320,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_behind_others_is_named_by_its_number),
     cmocka_unit_test(a_group_is_left_with_calls_that_have_not_begun),
     cmocka_unit_test(subgroups_are_compared_for_themselves),
+    cmocka_unit_test(threads_share_a_group),
 };
 
 TEST_MAIN(tests)

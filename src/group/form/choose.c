@@ -13,8 +13,8 @@
 static tri_status refuse(const char *text, const char *what)
 {
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "engine \"%s\" " WHOSE ": %s; allowed are ENGINE, cpu:ENGINE or "
-                     "cuda:ENGINE, and other devices or calls need a group of their own",
+                     "engine \"%s\" " WHOSE ": %s; allowed are ENGINE, cpu:ENGINE and "
+                     "cuda:ENGINE; make another group for other calls or devices",
                      text, what);
 }
 

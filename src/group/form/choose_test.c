@@ -73,7 +73,7 @@ static void what_is_wrong_is_named_with_what_is_allowed(void **state)
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
         CHECK_FAILS(trii_choice_parse(cases[i].text, &choice), TRI_ERR_INVALID_ARG, cases[i].says);
-        assert_non_null(strstr(tri_last_error(), "allowed are ENGINE, cpu:ENGINE or cuda:ENGINE"));
+        assert_non_null(strstr(tri_last_error(), "allowed are ENGINE, cpu:ENGINE and cuda:ENGINE"));
     }
     assert_int_equal(choice.buffers, TRII_BUFFERS_CUDA);
 }
