@@ -1,6 +1,6 @@
 /*
  * host_silence_test.c - agents that say nothing for a while, and agents that are gone: what the
- * others make of it, with given ranks and with c10d.
+ * others make of it, with given ranks. With c10d, in virtual time: tests/sim/sim_rounds_test.c.
  */
 /* ctest: labels=quick timeout=60 */
 #include <signal.h>
@@ -11,13 +11,12 @@
 static const char rests[] = "echo rank $RANK runs; exec sleep 1000";
 
 /* Agent `rank` of n, on loopback. */
-static void start_of(trirun_job *j, int n, const char *backend, int port, int rank,
-                     const char *flag, const char *script)
+static void start_of(trirun_job *j, int n, int port, int rank, const char *flag, const char *script)
 {
-    char endpoint[40], text[3][40];
-    const char *const args[] = {text[0],
+    char endpoint[40], text[2][40];
+    const char *const args[] = {"--rdzv-backend=static",
+                                text[0],
                                 text[1],
-                                text[2],
                                 "--rdzv-id=s",
                                 "--rdzv-conf",
                                 "timeout=20,join_timeout=20",
@@ -31,16 +30,14 @@ static void start_of(trirun_job *j, int n, const char *backend, int port, int ra
                                 NULL};
 
     snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
-    snprintf(text[0], sizeof(text[0]), "--rdzv-backend=%s", backend);
-    snprintf(text[1], sizeof(text[1]), "--node-rank=%d", rank);
-    snprintf(text[2], sizeof(text[2]), "--nnodes=%d", n);
+    snprintf(text[0], sizeof(text[0]), "--node-rank=%d", rank);
+    snprintf(text[1], sizeof(text[1]), "--nnodes=%d", n);
     trirun_start(j, args);
 }
 
-static void start(trirun_job *j, const char *backend, int port, int rank, const char *flag,
-                  const char *script)
+static void start(trirun_job *j, int port, int rank, const char *flag, const char *script)
 {
-    start_of(j, 2, backend, port, rank, flag, script);
+    start_of(j, 2, port, rank, flag, script);
 }
 
 static void stop_both(trirun_job *agents)
@@ -65,14 +62,14 @@ static bool complains(const char *log)
 
 /* Each agent has its last connection to the store before one is stopped: of a store that does not
  * accept a new one the other would speak, and be right. */
-static void check_pause(const char *backend, int stopped)
+static void check_pause(int stopped)
 {
     int port = spawn_free_port();
     trirun_job agents[2];
 
     assert_int_equal(setenv("TRI_LOG", "debug", 1), 0);
     for (int i = 0; i < 2; i++)
-        start(&agents[i], backend, port, i, "--nproc-per-node=1", rests);
+        start(&agents[i], port, i, "--nproc-per-node=1", rests);
     assert_int_equal(unsetenv("TRI_LOG"), 0);
     for (int i = 0; i < 2; i++) {
         spawn_expect(&agents[i].run, " runs\n");
@@ -85,8 +82,7 @@ static void check_pause(const char *backend, int stopped)
     for (int i = 0; i < 2; i++) {
         spawn_read(&agents[i].run, 1);
         if (complains(SPAWN_ERR(&agents[i].run)))
-            fail_msg("%s, agent %d stopped, agent %d says: %s", backend, stopped, i,
-                     SPAWN_ERR(&agents[i].run));
+            fail_msg("agent %d stopped, agent %d says: %s", stopped, i, SPAWN_ERR(&agents[i].run));
     }
     stop_both(agents);
 }
@@ -94,15 +90,13 @@ static void check_pause(const char *backend, int stopped)
 static void an_agent_that_stands_still_for_two_seconds_loses_nothing(void **state)
 {
     (void)state;
-    check_pause("static", 1);
-    check_pause("c10d", 1);
+    check_pause(1);
 }
 
 static void neither_does_the_one_with_the_store(void **state)
 {
     (void)state;
-    check_pause("static", 0);
-    check_pause("c10d", 0);
+    check_pause(0);
 }
 
 /* --- a host is lost ------------------------------------------------------- */
@@ -119,14 +113,14 @@ static void a_lost_host_with_a_given_rank_may_come_back(void **state)
     trirun_job a, b, c;
 
     (void)state;
-    start(&a, "static", port, 0, "--nproc-per-node=1", ends_the_second_time);
-    start(&b, "static", port, 1, "--nproc-per-node=1", ends_the_second_time);
+    start(&a, port, 0, "--nproc-per-node=1", ends_the_second_time);
+    start(&b, port, 1, "--nproc-per-node=1", ends_the_second_time);
     spawn_expect(&a.run, "rank 0 of 2 runs\n");
     spawn_expect(&b.run, "rank 1 of 2 runs\n");
     spawn_signal(&b.run, SIGKILL);
     assert_int_equal(spawn_wait(&b.run), -SIGKILL);
     spawn_expect(&a.run, "is gone: its agent ended; restarting once all 2 hosts have joined");
-    start(&c, "static", port, 1, "--nproc-per-node=2", ends_the_second_time);
+    start(&c, port, 1, "--nproc-per-node=2", ends_the_second_time);
     assert_int_equal(spawn_wait(&a.run), 0);
     assert_int_equal(spawn_wait(&c.run), 0);
     trirun_has(SPAWN_OUT(&a.run), "rank 0 of 3 runs\nrestarted\n");
@@ -144,7 +138,7 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++)
-        start_of(&agents[i], 3, "static", port, i, "--host-timeout=3", ends_the_second_time);
+        start_of(&agents[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
     for (int i = 0; i < 3; i++)
         spawn_expect(&agents[i].run, " of 3 runs\n");
     for (int i = 1; i < 3; i++) {
@@ -155,7 +149,7 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
             spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined");
     }
     for (int i = 1; i < 3; i++)
-        start_of(&again[i], 3, "static", port, i, "--host-timeout=3", ends_the_second_time);
+        start_of(&again[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
     again[0] = agents[0];
     for (int i = 0; i < 3; i++) {
         if (spawn_wait(&again[i].run) != 0)
@@ -172,7 +166,7 @@ static void without_restarts_the_loss_of_a_given_rank_is_the_end(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++)
-        start(&agents[i], "static", port, i, "--max-restarts=0", rests);
+        start(&agents[i], port, i, "--max-restarts=0", rests);
     for (int i = 0; i < 2; i++)
         spawn_expect(&agents[i].run, " runs\n");
     spawn_signal(&agents[1].run, SIGKILL);
@@ -191,7 +185,7 @@ static void the_silence_that_is_allowed_can_be_chosen(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++)
-        start(&agents[i], "static", port, i, "--host-timeout=1", ends_the_second_time);
+        start(&agents[i], port, i, "--host-timeout=1", ends_the_second_time);
     for (int i = 0; i < 2; i++)
         spawn_expect(&agents[i].run, " runs\n");
     spawn_signal(&agents[1].run, SIGSTOP);

@@ -1,8 +1,8 @@
 /*
  * membership_soak_test.c - hosts come, go, die and hang at random under seeds, several at once, and
  * workers fail: the job always ends up with those that are there, and nothing is left.
- * TRI_SOAK_CHANGES sets the number of changes (500 take about ten minutes), TRI_SOAK_SEED another
- * seed for the first of the two runs.
+ * TRI_SOAK_CHANGES sets the number of changes (500 take about ten minutes), TRI_SOAK_SEED the seed.
+ * Many seeds of the rendezvous alone, in virtual time: tests/sim/sim_rounds_test.c.
  */
 /* ctest: labels=full timeout=1800 */
 #include <signal.h>
@@ -252,15 +252,8 @@ static void membership_changes_at_random(void **state)
     run(from_environment("TRI_SOAK_SEED", 1));
 }
 
-static void membership_changes_at_random_otherwise(void **state)
-{
-    (void)state;
-    run(from_environment("TRI_SOAK_SEED", 1) + 1000);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(membership_changes_at_random),
-    cmocka_unit_test(membership_changes_at_random_otherwise),
 };
 
 TEST_MAIN(tests)

@@ -1,8 +1,7 @@
 /*
- * membership_test.c - hosts that come, go, die and hang while a MIN:MAX job runs.
- *
- * Agents on one machine; a host that is killed is its agent with all that it started, one that is
- * cut off is an agent that is stopped (it says nothing any more, and its connections stay).
+ * membership_test.c - hosts that come, go and die while a MIN:MAX job runs. Agents on one machine;
+ * a host that is killed is its agent with all that it started. Hosts that freeze and thaw:
+ * tests/net/net_agents_test.c.
  */
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -110,27 +109,6 @@ static void a_host_that_dies_is_noticed_and_the_others_go_on(void **state)
     trirun_has(SPAWN_ERR(&a.run), "is gone: its agent ended");
     assert_int_equal(spawn_wait(&b.run), -SIGKILL);
     trirun_end(&b, 1);
-    stop(&a, 0);
-}
-
-static void a_host_that_is_cut_off_is_noticed_and_comes_back(void **state)
-{
-    trirun_job a, b;
-    double start_s;
-
-    (void)state;
-    start_two(&a, &b, "1:2", "last_call_timeout=0.2");
-    forget_output(&a);
-    forget_output(&b);
-    start_s = trirun_seconds();
-    spawn_signal(&b.run, SIGSTOP);
-    spawn_expect(&a.run, "size 1 rank 0");
-    assert_true(trirun_seconds() - start_s < SOON_S);
-    trirun_has(SPAWN_ERR(&a.run), "was silent for 5 s: its host answers, so its agent is stopped");
-    spawn_signal(&b.run, SIGCONT);
-    spawn_expect(&a.run, "size 2");
-    spawn_expect(&b.run, "size 2");
-    stop(&b, 0);
     stop(&a, 0);
 }
 
@@ -279,7 +257,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_that_come_and_go_are_events),
     cmocka_unit_test(a_host_that_joins_a_running_job_is_taken_in),
     cmocka_unit_test(a_host_that_dies_is_noticed_and_the_others_go_on),
-    cmocka_unit_test(a_host_that_is_cut_off_is_noticed_and_comes_back),
     cmocka_unit_test(a_host_that_is_told_to_stop_leaves_the_others_running),
     cmocka_unit_test(hosts_beyond_max_wait_and_end_in_peace),
     cmocka_unit_test(a_host_beyond_max_takes_the_place_of_one_that_dies),

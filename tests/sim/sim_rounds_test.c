@@ -283,6 +283,35 @@ static void a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back(void
     }
 }
 
+/* All are silent then, and none of them is dead. */
+static void a_store_that_stands_still_costs_nobody_its_place(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        for (int n = 4; n <= 40; n += 36) {
+            sim_job_begin(&job, seed, n, 2, n);
+            sim_start_within(&job, 0, n, 3000);
+            sim_await_round(&job, n, 10000);
+            sim_run_ms(&job, (int64_t)sim_random(5000));
+            for (int ms = 2000; ms <= 20000; ms += 18000) { /* 15 s of silence are allowed */
+                for (int i = 0; i < n; i++)
+                    sim_cut(&job.agents[i], true);
+                sim_run_ms(&job, ms);
+                for (int i = 0; i < n; i++)
+                    sim_cut(&job.agents[i], false);
+                sim_run_ms(&job, 10000);
+                assert_int_equal(sim_count(&job, SIM_RUNNING), n);
+                for (int i = 0; i < n; i++)
+                    assert_int_equal(job.agents[i].rounds, 1);
+            }
+            sim_job_end(&job);
+        }
+    }
+}
+
 static void all_succeed_together(void **state)
 {
     sim_job job;
@@ -393,6 +422,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(those_that_watch_for_all_may_die_at_once),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
+    cmocka_unit_test(a_store_that_stands_still_costs_nobody_its_place),
     cmocka_unit_test(all_succeed_together),
     cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
     cmocka_unit_test(the_same_seed_gives_the_same_minute),
