@@ -38,6 +38,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 #include "os/host.h"
@@ -410,7 +411,8 @@ static void withdraw(const joining *j)
     char line[TRII_ERR_BYTES];
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    (void)trii_join_leave(j->store, j->env->rank);
+    if (trii_join_leave(j->store, j->env->rank) != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "group", "%s", tri_last_error());
     trii_err_set("%s", line);
 }
 
