@@ -11,7 +11,8 @@
 #include "base/err.h"
 #include "os/clock.h"
 
-#define NAMED_KEYS 3 /* how many missing keys a message shows */
+#define NAMED_KEYS 3    /* how many missing keys a message shows */
+#define COUNTED_KEYS 64 /* and counts */
 
 void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms)
 {
@@ -99,29 +100,50 @@ static int64_t deadline_of(const tri_store *store, int64_t timeout_ms)
     return trii_deadline_ms(timeout_ms != 0 ? timeout_ms : store->timeout_ms);
 }
 
+typedef struct missing_keys {
+    int n;
+    size_t used;
+    char names[256];
+} missing_keys;
+
+/* By halves, up to COUNTED_KEYS: each question is a round trip, and there may be 100,000 keys. */
+static tri_status find_missing(tri_store *store, const char *const *keys, int n_keys,
+                               missing_keys *found)
+{
+    const int half = n_keys / 2;
+    bool present = false;
+    tri_status status = store->ops->check(store, keys, n_keys, &present);
+
+    if (status != TRI_OK || present)
+        return status;
+    if (n_keys > 1) {
+        status = find_missing(store, keys, half, found);
+        if (status == TRI_OK && found->n < COUNTED_KEYS)
+            status = find_missing(store, keys + half, n_keys - half, found);
+        return status;
+    }
+    if (found->n++ < NAMED_KEYS && found->used < sizeof(found->names))
+        found->used +=
+            (size_t)snprintf(found->names + found->used, sizeof(found->names) - found->used,
+                             "%s%.60s", found->n > 1 ? ", " : "", keys[0]);
+    return TRI_OK;
+}
+
 /* Says which keys are missing, instead of a bare timeout. */
 static tri_status name_missing(tri_store *store, const char *call, const char *const *keys,
                                int n_keys, int64_t waited_ns)
 {
-    char names[256] = "";
-    size_t used = 0;
-    int missing = 0;
+    missing_keys found = {0};
 
     if (trii_store_is_silent(store))
         return no_answer(call, waited_ns);
-    for (int i = 0; i < n_keys; i++) {
-        bool present = false;
-
-        /* the store may be gone meanwhile: its own line says so */
-        if (store->ops->check(store, &keys[i], 1, &present) != TRI_OK)
-            return TRI_ERR_TIMEOUT;
-        if (!present && missing++ < NAMED_KEYS && used < sizeof(names))
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%.60s",
-                                     missing > 1 ? ", " : "", keys[i]);
-    }
-    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: %d of %d keys still missing after %.1f s: %s%s", call,
-                     missing, n_keys, (double)waited_ns / (double)TRII_NS_PER_S, names,
-                     missing > NAMED_KEYS ? ", ..." : "");
+    /* the store may be gone meanwhile: its own line says so */
+    if (find_missing(store, keys, n_keys, &found) != TRI_OK)
+        return TRI_ERR_TIMEOUT;
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: %s%d of %d keys still missing after %.1f s: %s%s", call,
+                     found.n < COUNTED_KEYS ? "" : "at least ", found.n, n_keys,
+                     (double)waited_ns / (double)TRII_NS_PER_S, found.names,
+                     found.n > NAMED_KEYS ? ", ..." : "");
 }
 
 tri_store *tri_store_ref(tri_store *store)

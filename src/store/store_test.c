@@ -9,6 +9,7 @@
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/thread.h"
+#include "store/store_ops.h"
 #include "testing/check.h"
 
 typedef struct fixture {
@@ -446,6 +447,50 @@ static void a_timeout_names_the_missing_keys_and_the_store_goes_on(void **state)
     }
 }
 
+static trii_store_ops counted_ops;
+static tri_status (*check_counted)(tri_store *self, const char *const *keys, int n_keys,
+                                   bool *present_out);
+static int n_checks;
+
+static tri_status count_check(tri_store *self, const char *const *keys, int n_keys,
+                              bool *present_out)
+{
+    n_checks++;
+    return check_counted(self, keys, n_keys, present_out);
+}
+
+/* Each look may be a round trip: not one for each key. */
+static void a_timeout_asks_little_about_many_keys(void **state)
+{
+    enum { N = 5000 };
+    static char text[N][8];
+    const char *keys[N];
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    counted_ops = *store->ops;
+    check_counted = counted_ops.check;
+    counted_ops.check = count_check;
+    store->ops = &counted_ops;
+    for (int i = 0; i < N; i++) {
+        snprintf(text[i], sizeof(text[i]), "%d", i);
+        keys[i] = text[i];
+        if (i != 1234 && i != 4000)
+            CHECK_OK(tri_store_set(store, keys[i], "", 0));
+    }
+    CHECK_FAILS(tri_store_wait(store, keys, N, 5), TRI_ERR_TIMEOUT, "2 of 5000 keys still missing");
+    assert_non_null(strstr(tri_last_error(), ": 1234, 4000"));
+    assert_in_range(n_checks, 1, 100);
+    for (int i = 0; i < N; i++)
+        text[i][0] = 'x';
+    n_checks = 0;
+    CHECK_FAILS(tri_store_wait(store, keys, N, 5), TRI_ERR_TIMEOUT,
+                "at least 64 of 5000 keys still missing");
+    assert_in_range(n_checks, 1, 200);
+    tri_store_unref(store);
+}
+
 /* PyTorch: a second for each timeout below one (file store); 206 ms for an empty value (TCP store's
  * classic server). */
 static void short_timeouts_and_empty_values_take_no_longer(void **state)
@@ -631,6 +676,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_pop_waits_for_a_push),
     cmocka_unit_test(a_wait_ends_when_the_last_key_comes),
     cmocka_unit_test(a_timeout_names_the_missing_keys_and_the_store_goes_on),
+    cmocka_unit_test(a_timeout_asks_little_about_many_keys),
     cmocka_unit_test(short_timeouts_and_empty_values_take_no_longer),
     cmocka_unit_test(clones_share_keys_and_outlive_each_other),
     cmocka_unit_test(prefixes_nest_as_in_pytorch),
