@@ -203,6 +203,7 @@ static const char *objects(rank_env *env)
 {
     char *mine = malloc(40000), *scratch = malloc(40000), *each = malloc(40000 * RANKS_MAX);
     const void *src[RANKS_MAX];
+    size_t ones[RANKS_MAX];
     tri_group *g = NULL;
 
     JOIN(env, g);
@@ -237,10 +238,10 @@ static const char *objects(rank_env *env)
     RANK_FAILS(env, tri_gather_object(g, mine, 1, 77, (void **)&mine, NULL), TRI_ERR_INVALID_ARG,
                "root 77 is out of range (group of ");
     src[env->size - 1] = NULL;
+    for (int r = 0; r < env->size; r++)
+        ones[r] = 1;
     if (env->rank == 0)
-        RANK_FAILS(env,
-                   tri_scatter_object(g, src, (size_t[RANKS_MAX]){[0 ... RANKS_MAX - 1] = 1}, 0,
-                                      (void **)&mine, NULL),
+        RANK_FAILS(env, tri_scatter_object(g, src, ones, 0, (void **)&mine, NULL),
                    TRI_ERR_INVALID_ARG, "is NULL");
     tri_group_unref(g);
     free(mine);
