@@ -361,6 +361,7 @@ void trii_rdzv_main(void *arg)
     trii_wire_buffer_fini(&r->raw);
     trii_rdzv_state_fini(&r->state);
     trii_free(r->observed);
+    trii_free(r->lead.requests);
     trii_free(r->round.agents);
     trii_rdzv_enter(r, TRII_RDZV_DONE);
 }
