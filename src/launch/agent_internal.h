@@ -62,7 +62,7 @@ struct trii_agent {
     trii_cgroup cgroup; /* of the workers; none where that is not allowed */
     trii_guard guard;
     const trii_launch_command *command;
-    char run_id[256];
+    char run_id[TRII_RUN_ID_BYTES];
     trii_outputs outputs;
     trii_sink *err_sink; /* of outputs */
     trii_monitor monitor;

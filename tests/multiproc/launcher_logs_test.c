@@ -172,6 +172,47 @@ static void a_silent_rank_is_heard_when_it_fails(void **state)
     spawn_remove_folder(logs);
 }
 
+static void a_zero_byte_does_not_end_a_workers_last_words(void **state)
+{
+    char logs[300];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(logs, sizeof(logs));
+    TRIRUN(&j, "--nproc-per-node=1", "--log-dir", logs, "-r3", "sh", "-c",
+           "printf '\\0one\\ntw\\0o\\n' >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "    | ?one\n    | tw?o\n");
+    trirun_end(&j, 1);
+    spawn_remove_folder(logs);
+}
+
+/* Neither a folder of half its name, nor a job that fails for the name of its folder. */
+static void a_name_that_is_too_long_makes_no_folder_and_a_long_id_is_cut(void **state)
+{
+    char home[256], logs[900], id[400], option[420], line[420];
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(logs, sizeof(logs), "%s/%0200d/%0200d/%0200d", home, 1, 2, 3);
+    TRIRUN(&j, "--log-dir", logs, "-r3", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "...: the name is too long (at most ");
+    assert_int_equal(spawn_count_entries(home), 0);
+    trirun_end(&j, 0);
+    snprintf(id, sizeof(id), "%0255d", 7);
+    snprintf(option, sizeof(option), "--rdzv-id=%s", id);
+    TRIRUN(&j, option, "--rdzv-backend=c10d", "--rdzv-endpoint=localhost", "--log-dir", home, "-r1",
+           "sh", "-c", "echo $TORCHELASTIC_RUN_ID");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    only_entry(home, "000", logs, sizeof(logs));
+    snprintf(line, sizeof(line), "%s\n", id);
+    expect_file(logs, "attempt_0/0/stdout.log", line);
+    trirun_end(&j, 0);
+    spawn_remove_folder(home);
+}
+
 static void a_large_log_is_turned_over_between_lines(void **state)
 {
     char logs[300], run[400], path[500], text[8192], older[8192];
@@ -253,6 +294,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_users_label_takes_torchruns_variables),
     cmocka_unit_test(ranks_that_are_filtered_out_are_silent),
     cmocka_unit_test(a_silent_rank_is_heard_when_it_fails),
+    cmocka_unit_test(a_zero_byte_does_not_end_a_workers_last_words),
+    cmocka_unit_test(a_name_that_is_too_long_makes_no_folder_and_a_long_id_is_cut),
     cmocka_unit_test(a_large_log_is_turned_over_between_lines),
     cmocka_unit_test(a_worker_that_floods_does_not_stop_another),
     cmocka_unit_test(a_label_is_coloured_on_a_terminal_only),

@@ -8,6 +8,7 @@
 #include <trireme/status.h>
 
 #define TRII_ETCD_PORT 2379 /* of etcd, where the endpoint names none */
+#define TRII_RUN_ID_BYTES 256
 
 enum { TRII_LAUNCH_USAGE = 2, TRII_LAUNCH_FAILED = 1 };
 

@@ -288,6 +288,9 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     if (options->run_id == NULL && options->max_nodes > 1 &&
         !asked) /* all agents must have the same */
         options->run_id = trii_option_rows[TRII_OPT_RDZV_ID].fallback;
+    if (options->run_id != NULL && strlen(options->run_id) >= TRII_RUN_ID_BYTES)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-id %.40s...: is too long (at most %d bytes)",
+                         options->run_id, TRII_RUN_ID_BYTES - 1);
     options->master_addr = trii_option_rows[TRII_OPT_MASTER_ADDR].fallback;
     options->rdzv_port = -1;
     options->standalone = asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 &&

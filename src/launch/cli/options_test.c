@@ -109,6 +109,23 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--master-port=70000", "prog"), TRI_ERR_INVALID_ARG, "70000");
 }
 
+/* Agents would meet others whose id begins in the same way. */
+static void a_long_id_is_refused_and_not_cut(void **state)
+{
+    trii_launch_options options;
+    char id[300];
+
+    (void)state;
+    memset(id, 'i', sizeof(id));
+    id[255] = '\0';
+    CHECK_OK(PARSE(&options, "--nnodes=2", "--rdzv-id", id, "p"));
+    assert_string_equal(options.run_id, id);
+    id[255] = 'i';
+    id[256] = '\0';
+    CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-id", id, "p"), TRI_ERR_INVALID_ARG,
+                "is too long (at most 255 bytes)");
+}
+
 static void one_host_alone_is_one_host(void **state)
 {
     trii_launch_options options;
@@ -326,6 +343,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
+    cmocka_unit_test(a_long_id_is_refused_and_not_cut),
     cmocka_unit_test(one_host_alone_is_one_host),
     cmocka_unit_test(a_number_without_an_upper_limit_is_told_its_lower_one),
     cmocka_unit_test(where_hosts_meet_has_torchruns_defaults),
