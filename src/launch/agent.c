@@ -1,7 +1,8 @@
 /*
- * agent.c - see agent.h. Life of a job: attempts (attempt.c), one after the other, until one
+ * agent.c - see agent.h. The life of a job: attempts (attempt.c), one after the other, until one
  * succeeds, the restarts are used up or a signal comes; then the output is written out and the job
- * is over. Called by tools/trirun.
+ * is over. Called by tools/trirun/trirun.c; the loop that it runs calls everything else of this
+ * room.
  */
 #include "launch/agent_hosts.h"
 #include "launch/agent_internal.h"

@@ -1,5 +1,10 @@
 /*
- * agent_hosts.c - see agent_hosts.h.
+ * agent_hosts.c - see agent_hosts.h: joins the agents of the other hosts through the rendezvous
+ * thread (rendezvous.h), listens to them (peers/peers.h), and turns what either reports into the
+ * states of agent_state.h.
+ *
+ * Called by agent.c only, which skips this file in a job of one host. A new round begins and ends
+ * attempts through attempt.h; the events of the hosts go to report/host_events.h.
  */
 #include "launch/agent_hosts.h"
 

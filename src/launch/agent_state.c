@@ -1,5 +1,7 @@
 /*
- * agent_state.c - see agent_state.h.
+ * agent_state.c - the two tables of agent_state.h. agent.c, agent_hosts.c, attempt.c and shutdown.c
+ * change states only through them; a change that the table does not have is a bug, and asserts.
+ * agent_state_test.c walks every path.
  */
 #include "launch/agent_state.h"
 

@@ -1,5 +1,7 @@
 /*
- * guard.c - see guard.h.
+ * guard.c - see guard.h. agent.c starts it before the first worker and dismisses it when the job is
+ * over; shutdown.c is told if it dies. It is a copy of the agent (os/descendants.h) that does
+ * nothing until its pipe closes, so it costs a few pages of memory and no processor time.
  */
 #include "launch/guard.h"
 

@@ -1,5 +1,7 @@
 /*
- * run_folder.c - see run_folder.h.
+ * run_folder.c - see run_folder.h. agent.c makes and locks the folder, and removes it at the end
+ * unless there is something to read in it; attempt.c and signals.c write the notes; the guard keeps
+ * it if the agent was killed. `trireme why` and `trireme ps` read it through inspect/jobs.h.
  */
 #include "launch/run_folder.h"
 

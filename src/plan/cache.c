@@ -1,9 +1,13 @@
 /*
- * cache.c - the executor: finds the plan of a segment, or makes it.
+ * cache.c - the executor of segments, trii_plan_executor: finds the plan of a segment by its key,
+ * or has plan.c compile it, and runs it (run.c). Called by graph/segment.c through the table that
+ * registry/train.c puts in place.
  *
  * Plans belong to the process. A run has its plan and an arena to itself: if the plan of a segment
- * is in use, another one like it is made; arenas, whose pages are touched only once, are passed
- * from run to run. So a context may move from thread to thread, and many may run at once.
+ * is in use, a second one is compiled. Arenas go from run to run, since their pages are touched
+ * only once: a program whose sequences grow used 300 arenas for 300 lengths before an arena that
+ * must grow did so by a quarter, and 26 since. So a context may move from thread to thread, and
+ * many contexts may run at once.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -18,33 +22,37 @@
 #include "tensor/device_memory.h"
 
 #define BUCKETS 256
-/* Of a program whose every step differs; whatever was used last stays. */
+/* plans that are kept; the one used longest ago goes first, which matters to programs whose every
+ * step differs */
 #define MAX_PLANS 1024
-/* Of their outputs, beside those of the one that ran last and of what takes turns with it. */
+/* bytes of outputs that idle plans keep, beside those of the plan that ran last and of the plans
+ * that take turns with it: 400 lengths of a sequence kept 1.3 GB without this limit, 0.4 GB with it
+ */
 #define MAX_HELD_BYTES ((size_t)256 << 20)
 #define TURNS 8
 
 typedef struct arena {
     struct arena *next;
-    tri_device device; /* whose memory; TRI_CPU(0) = the host's */
+    tri_device device; /* the device whose memory it is; TRI_CPU(0) = the host's */
     void *data;
     size_t bytes;
 } arena;
 
 static struct {
-    trii_mutex lock; /* of all below, and of plans' busy, used and next */
+    trii_mutex lock; /* guards everything below, and busy, used and next of plans */
     trii_plan *buckets[BUCKETS];
-    trii_plan *last; /* given back last: training repeats itself */
-    arena *arenas;   /* that nobody uses; given back last first */
+    trii_plan *last; /* the one returned last comes first: training repeats itself */
+    arena *arenas;   /* idle arenas; the one returned last comes first */
     uint64_t clock;
     trii_plan_stats stats;
 } cache = {.lock = TRII_MUTEX_INITIALIZER};
 
-/* What a run has. */
+/* What a run has to itself. */
 typedef struct lease {
     trii_plan *plan;
     arena *arena;
-    arena *own; /* of queues whose devices have memory of their own, in their order */
+    /* arenas of queues whose devices have memory of their own, in the order of the queues */
+    arena *own;
 } lease;
 
 /* --- under the lock ------------------------------------------------------- */
@@ -80,8 +88,7 @@ static void unlink_plan(trii_plan *plan)
     cache.stats.n_plans--;
 }
 
-/* That holds so many bytes at least, and that nobody has used for the longest time; NULL = all are
- * in use. */
+/* The idle arena of at least so many bytes that was used longest ago; NULL = all are in use. */
 static trii_plan *find_oldest(size_t held_bytes)
 {
     trii_plan *oldest = NULL;
@@ -96,7 +103,7 @@ static trii_plan *find_oldest(size_t held_bytes)
     return oldest;
 }
 
-/* Taken out. */
+/* Takes it out of the list. */
 static trii_plan *take_oldest(void)
 {
     trii_plan *oldest = find_oldest(0);
@@ -106,7 +113,8 @@ static trii_plan *take_oldest(void)
     return oldest;
 }
 
-/* Of the device's memory, the arena whose address the plan's pointers have already, or any. */
+/* An arena of the device's memory: the one that the plan's pointers point into already, or any
+ * other. */
 static arena *take_arena(tri_device device, const void *before)
 {
     arena **any = NULL, **at = &cache.arenas, *taken;
@@ -136,7 +144,7 @@ static void give_arenas(arena *list)
     }
 }
 
-/* Of all plans; what a run adds counts when it is over. */
+/* Of all plans; what a run adds counts when the run has ended. */
 static size_t held_bytes(void)
 {
     size_t held = 0;
@@ -148,8 +156,8 @@ static size_t held_bytes(void)
     return held;
 }
 
-/* The plan has new storages for its outputs. Were every run of another length, each plan would have
- * some that nobody ever wants again. */
+/* The plan has made new storages for its outputs. If every run had another length, each plan would
+ * keep some that nobody will ever use again. */
 static TRII_NOINLINE void bound_held(trii_plan *newest)
 {
     size_t held = held_bytes();
@@ -195,8 +203,8 @@ static void arena_free(const arena *a)
 }
 
 /* Makes *a if it is NULL, and large enough. One that must grow grows by a quarter at least: a
- * program whose sequences become longer and longer would else touch all pages anew at each length,
- * and pages that nobody touches cost nothing. */
+ * program whose sequences become longer and longer would otherwise touch every page anew at each
+ * length, and pages that nobody touches cost nothing. */
 static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
 {
     void *data;
@@ -305,7 +313,8 @@ static tri_status take(const trii_step *step, const trii_segment *segment, bool 
     return status;
 }
 
-/* Nobody changes the order of weights that others are reading: then a plan without that. */
+/* Another context is reading the weights, so their layout cannot change now: compile a plan that
+ * leaves it alone. */
 static TRII_NOINLINE tri_status adopt(trii_step *step, const trii_segment *segment, lease *l)
 {
     bool done = false;
@@ -317,7 +326,7 @@ static TRII_NOINLINE tri_status adopt(trii_step *step, const trii_segment *segme
     return status == TRI_OK ? take(step, segment, true, l) : status;
 }
 
-/* The threads that compute stayed with the parent, and with them perhaps our locks. */
+/* The threads that compute stayed with the parent, and so did the owners of our locks. */
 static TRII_NOINLINE tri_status refuse_forked(void)
 {
     return TRII_FAIL(TRI_ERR_STATE,

@@ -1,5 +1,7 @@
 /*
- * compiled.c - counts the kernels that devices have compiled.
+ * compiled.c - counts the kernels for which devices compiled code. Devices report to it
+ * (device/cpu/onednn/primitives.c); plan.c and cache.c read it for the plan's log line and
+ * trii_plan_stats. Tests use the count to show that a new length compiles nothing.
  */
 #include <stdatomic.h>
 

@@ -1,6 +1,7 @@
 /*
- * device_of.c - passes the questions of the plan's passes on to a device: to the kind of device on
- * which the group in question runs. A group never has nodes of two.
+ * device_of.c - one trii_device_ops for all devices of a process: each question of the passes goes
+ * to the kind of device on which the group in question runs. A group never has nodes on two
+ * devices. Used by cache.c; the kinds are listed in registry/train.c.
  */
 #include "plan/plan.h"
 #include "tensor/device_list.h"

@@ -20,20 +20,21 @@
 typedef struct trii_ir_value {
     trii_type type;
     int32_t node;   /* producer, or -1 */
-    int32_t output; /* of the segment, or -1: number in segment->outputs */
-    int32_t input;  /* of the segment, or -1: number in segment->inputs */
-    bool bound;     /* the output must be left in a persistent tensor, */
-    int32_t old;    /* whose contents before are this value, an input; -1 = nobody reads them */
-    /* Of what the value is made of or left in, when the plan was compiled; NULL = plain. */
+    int32_t output; /* number in segment->outputs, or -1: not an output of the segment */
+    int32_t input;  /* number in segment->inputs, or -1: not an input of the segment */
+    bool bound;     /* the output must be left in a persistent tensor */
+    int32_t old;    /* whose old contents are this value, an input; -1 = nobody reads them */
+    /* The layout of the persistent tensor that the value comes from or is left in, when the plan
+     * was compiled; NULL = plain. */
     const trii_layout *layout;
-    bool persistent;   /* an input that lies in a persistent tensor */
-    bool stays_plain;  /* and that tensor, or the one it is bound to, may have no other layout */
-    bool updated;      /* that tensor is written by this segment */
-    int32_t n_readers; /* live nodes that read it */
+    bool persistent;   /* an input whose contents lie in a persistent tensor */
+    bool stays_plain;  /* that tensor, or the one that the value is bound to, must stay plain */
+    bool updated;      /* the segment writes that tensor */
+    int32_t n_readers; /* live nodes that read the value */
     int32_t group;     /* producer, or -1 */
     int32_t buffer;
-    /* A view: it lies in the memory of this value, which is no view, `offset` bytes behind its
-     * beginning, in the order of its layout (often a strided one); -1 = in its own. */
+    /* A view: it lies in the memory of this value, which is not a view itself, `offset` bytes from
+     * its start, in the order of its layout (often a strided one); -1 = in memory of its own. */
     int32_t base;
     int64_t offset;
 } trii_ir_value;
@@ -51,34 +52,36 @@ typedef struct trii_ir_node {
     int32_t first_f, n_f; /* where its floats are in the run's scalar block */
     int32_t random;       /* number in trii_run.random, or -1 */
     int32_t group;
-    int32_t region; /* nodes are fused only with those of the same; see graph/recompute.c */
+    int32_t region; /* only nodes with the same number are fused; see graph/recompute.c */
     bool dead;
-    /* A cast of the plan's own in front of a node (half.c): it gets what would have been stored,
-     * also where the same kernel makes it. */
+    /* A cast that the plan itself put in front of a node (half.c): the node gets the value as it
+     * would have been stored, even if one kernel computes both. */
     bool takes_stored;
 } trii_ir_node;
 
 typedef enum trii_group_kind {
-    TRII_GROUP_OP,    /* nodes[0], and what the device absorbed into it */
-    TRII_GROUP_CHAIN, /* element-wise nodes over one shape */
-    TRII_GROUP_VIEW,  /* no kernel: the outputs are elements of the input */
-    TRII_GROUP_JOIN,  /* no kernel: the inputs are the elements of the output */
+    TRII_GROUP_OP,    /* nodes[0], and what the device fused into it */
+    TRII_GROUP_CHAIN, /* element-wise nodes that share one shape */
+    TRII_GROUP_VIEW,  /* no kernel: outputs are elements of the input in another order or part */
+    TRII_GROUP_JOIN,  /* no kernel: inputs are parts of the output */
     TRII_GROUP_REORDER,
-    TRII_GROUP_TRANSFER, /* a copy from another device, in the layout that it has; where both have
-                            the memory of the host a view, unless the copy leaves the plan */
+    /* a copy from another device, in the layout that it has there; if both devices use the
+     * host's memory it is a view, unless the copy is an output of the plan */
+    TRII_GROUP_TRANSFER,
     TRII_GROUP_HOST
 } trii_group_kind;
 
 typedef struct trii_group {
     trii_group_kind kind;
-    int32_t position; /* groups run in ascending order of it, */
-    int32_t number;   /* and in that in which they were made */
+    int32_t position; /* groups run in ascending order of this, */
+    int32_t number;   /* and groups with the same number in the order in which they were made */
     int32_t n_nodes, n_in, n_out;
     int32_t nodes[TRII_GROUP_NODES]; /* in record order */
     int32_t *in;                     /* [n_in] values from outside, each once */
     int32_t *out;                    /* [n_out] values that are needed outside */
     const trii_layout **in_layout;   /* [n_in] how the kernel sees them */
-    const trii_layout **out_layout;  /* before they are chosen: in which a reader would like it */
+    /* before layouts are chosen: the one in which a reader would like the output */
+    const trii_layout **out_layout;
     struct trii_kernel *kernel;
 } trii_group;
 
@@ -92,9 +95,10 @@ typedef struct trii_ir {
     struct trii_strided_list *strided; /* the plan's own */
 } trii_ir;
 
-/* The layout of a value whose elements lie at these distances (layout->strides), the same pointer
- * for the same ones; NULL where that is the plain order. It lives as long as the ir: kernels copy
- * what they need. Sizes of 1 have the stride that plain order would give them. */
+/* The layout of a value whose elements are these distances apart (layout->strides); equal distances
+ * give the same pointer, and those of the plain order give NULL. It lives as long as the ir, so
+ * kernels copy what they need. A dimension of size 1 has the stride that plain order would give it.
+ */
 tri_status trii_ir_strided(const trii_ir *ir, const trii_type *type, const int64_t *stride,
                            const trii_layout **layout_out) TRI_MUST_CHECK;
 
@@ -104,20 +108,20 @@ typedef struct trii_run {
     const trii_random *random; /* of all random nodes */
 } trii_run;
 
-/* A prepared kernel. args: inputs, outputs, then the scratch if it wants any. */
+/* A compiled kernel. args: inputs, outputs, then the scratch if it needs any. */
 typedef struct trii_kernel {
     const char *name; /* for logs: operation and implementation; lives as long as the kernel */
     tri_status (*run)(const struct trii_kernel *kernel, void *const *args, const trii_run *run);
     void (*destroy)(struct trii_kernel *kernel);
     size_t scratch_bytes;
-    /* NULL, or [n_out]: bit i set where output o may lie on input i (of the same bytes), that is,
-     * where each element of the input is read before that of the output is written. Neither is a
-     * view then, nor does another input lie there. */
+    /* NULL, or [n_out]: bit i is set where output o may lie on input i (of equal size), because
+     * each element of the input is read before that element of the output is written. Neither of
+     * them is a view then, nor does any other input lie there. */
     const uint64_t *in_place;
 } trii_kernel;
 
-/* Wanted by trii_device.layouts. adopt: bit i = where input i is a persistent tensor it should
- * take this layout for good (weights). */
+/* What trii_device_ops.layouts fills in. adopt: bit i = the persistent tensor that is input i
+ * should change to this layout for good (weights). */
 typedef struct trii_layouts {
     const trii_layout *in[TRII_GROUP_VALUES];
     const trii_layout *out[TRII_GROUP_VALUES];
@@ -129,45 +133,48 @@ typedef struct trii_device_ops {
     size_t size;
     const char *name;
     /* Required. What the calling thread compiles and runs from now on is for this device: with its
-     * number of threads, or on its stream. Called before each run; cheap. */
+     * number of threads, or on its stream. Called before each run, so it must be cheap. */
     void (*enter)(tri_device device);
-    /* All kernels that the calling thread has run on the device that it entered are complete, or
-     * have failed. Comes before anybody else reads what they made. NULL: kernels are complete when
-     * run() returns. */
+    /* Waits until all kernels that the calling thread has started on its current device are
+     * complete, or have failed. Called before anybody else reads what they made. NULL: kernels are
+     * complete when run() returns. */
     tri_status (*synchronise)(void);
-    /* Has the device no kernel for this node on bf16, but one on f32? Then it is asked for that
-     * one, between casts. NULL: never. (Of f16 the plan widens all that computes.) */
+    /* Whether the device has no kernel for this node on bf16 but has one on f32. The plan then puts
+     * casts around the node. NULL: never. (Around nodes on f16 the plan always puts casts.) */
     bool (*widens)(const trii_ir *ir, const trii_ir_node *node);
-    /* Required. May this element-wise node be part of a chain? */
+    /* Required. May this element-wise node be fused with others? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
-    /* Required. May the node, which reads an output of the group that nothing else reads, be
-     * computed by the group's kernel? (normalisation, then addition, then ReLU) */
+    /* Required. May the node, the only reader of an output of the group, be computed by the group's
+     * kernel? (An addition or ReLU after a normalisation.) */
     bool (*absorbs)(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
-    /* Required. May the node before, whose output `node` reads, be computed by node's kernel?
-     * Other readers of that output get it from this kernel. (ReLU's gradient before
-     * normalisation's.) If so, it may exchange inputs of `before`, and count their readers. */
+    /* Required. May the node `before`, whose output `node` reads, be computed by node's kernel?
+     * Other readers of that output then get it from this kernel. (The gradient of a ReLU before
+     * that of a normalisation.) If so, the device may exchange inputs of `before`, and then updates
+     * the counts of their readers. */
     bool (*absorbs_before)(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
-    /* Required. May the node, which alone reads an output of each of two groups, be computed with
-     * both of them by one kernel? (the sum of two gradients of one convolution's weights) */
+    /* Required. May the node, the only reader of an output of each of two groups, be computed by
+     * one kernel together with both? (The sum of two gradients of one convolution's weights.) */
     bool (*sums)(const trii_ir *ir, const trii_group *a, const trii_group *b,
                  const trii_ir_node *node);
-    /* Required. have[i]: the layouts in which the inputs are; fills the wanted ones. The plan
-     * reorders where they differ. Outputs of persistent state keep the layout `ir` says where
-     * the device can. Inputs may be strided: views, which a kernel takes (want = have) or has
-     * copied; with strides of 0 where they were expanded. group->out_layout[o] may be a strided
-     * layout in which the reader of an output would save a copy; then want = that, or another. */
+    /* Required. have[i]: the layout of each input; fills in the layouts that the kernel wants. The
+     * plan reorders where they differ. Outputs left in persistent state keep the layout that `ir`
+     * names, where the device can. Inputs may be strided views, which a kernel takes as they are
+     * (want = have) or gets copied; expanded ones have strides of 0. group->out_layout[o] may be a
+     * strided layout in which the reader of an output would save a copy: then want that, or another
+     * one. */
     void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want_out);
-    /* Required. For the layouts in the group. Memory of the kernel is the device's. */
+    /* Required. Compiles the kernel for the layouts that the group has now. The kernel owns its
+     * memory. */
     tri_status (*compile)(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out);
-    /* Required. One input, one output; NULL = plain. A strided one meets plain or strided ones
-     * only. */
+    /* Required. A kernel that changes a layout: one input, one output; NULL = plain. If one side is
+     * strided the other is plain or strided. */
     tri_status (*compile_reorder)(const trii_type *type, const trii_layout *from,
                                   const trii_layout *to, trii_kernel **kernel_out);
 } trii_device_ops;
 
-/* A device says that it has just had code compiled for a kernel: not where it found some that was
- * there, or where one function serves all sizes. Any thread. Shown in trii_plan_stats. */
+/* A device reports that it compiled code for a kernel just now (not: found code that was there, or
+ * uses a function that serves all sizes). Any thread. Shown by trii_plan_stats. */
 void trii_count_compiled(void);
 
 #endif

@@ -1,12 +1,13 @@
 /*
- * fuse.c - cuts the nodes into groups, each of which becomes one kernel.
+ * fuse.c - the pass that cuts nodes into groups, each of which becomes one kernel. Called by plan.c
+ * after ir.c; asks the device what it can fuse (chains, absorbs, absorbs_before and sums of
+ * trii_device_ops).
  *
  * Nodes are taken in record order. An element-wise node joins the chain that makes one of its
- * inputs, or the operation that the device can extend by it, or makes one of two operations whose
- * results it adds; other nodes open a group. A group
- * runs at one position, so joining moves work: up, if everything the node reads is there already,
- * or down, if nobody has read the group's outputs yet. Either way every group still comes after
- * all that it reads.
+ * inputs, or the operation that the device can extend by it, or makes one kernel of two operations
+ * whose results it adds; any other node opens a group. A group runs at one position, so joining
+ * moves work: earlier, if everything that the node reads is there already, or later, if nobody has
+ * read the group's outputs yet. Either way every group still comes after all that it reads.
  */
 #include "plan/ir.h"
 
@@ -15,7 +16,7 @@
 typedef struct fuse {
     trii_ir *ir;
     const trii_device_ops *device;
-    bool *read;        /* [group] a node outside has read one of its outputs */
+    bool *read;        /* [group] a node outside the group has read one of its outputs */
     int32_t last_host; /* the last node so far that communicates; -1 */
 } fuse;
 
@@ -41,7 +42,7 @@ static bool has_bound_output(const trii_ir *ir, const trii_ir_node *node)
     return false;
 }
 
-/* Waiting for what came from peers must not move in front of what they may be waiting for. */
+/* A wait for peers must not move in front of a start that those peers may be waiting for. */
 static bool waits_too_early(const fuse *f, const trii_group *from, int32_t position)
 {
     return from->kind == TRII_GROUP_HOST && f->last_host * TRII_POSITION_STEP > position;
@@ -51,7 +52,7 @@ static bool waits_too_early(const fuse *f, const trii_group *from, int32_t posit
 static bool can_move_up(const fuse *f, const trii_ir_node *node, int32_t group)
 {
     if (has_bound_output(f->ir, node))
-        return false; /* old contents may still be read in between */
+        return false; /* a later group may still read the old contents */
     for (int32_t i = 0; i < node->n_in; i++) {
         int32_t other;
         const trii_group *from = producer(f, node->in[i], &other);
@@ -77,7 +78,7 @@ static void join(const fuse *f, int32_t n, int32_t group)
     f->ir->nodes[n].group = group;
 }
 
-/* Puts the nodes of an unread chain in front of another one's: both feed the same node. */
+/* Moves the nodes of an unread chain to the front of another chain: both feed the same node. */
 static void merge(const fuse *f, int32_t from, int32_t to)
 {
     trii_group *a = f->ir->groups[from], *b = f->ir->groups[to];
@@ -112,7 +113,7 @@ static void merge_other_inputs(const fuse *f, int32_t n, int32_t group)
     }
 }
 
-/* The group that makes the value for nobody but the node; -1 = none, or it cannot grow. */
+/* The group whose result only this node reads; -1 = there is none, or it cannot take more nodes. */
 static int32_t made_for(const fuse *f, const trii_ir_node *node, int32_t value)
 {
     int32_t g;
@@ -141,13 +142,14 @@ static bool join_both(const fuse *f, int32_t n)
     return true;
 }
 
-/* Joins the element-wise node to a group that makes one of its inputs, if it can. */
+/* Joins the element-wise node to a group that makes one of its inputs, if possible. */
 static bool join_producer(const fuse *f, int32_t n, bool chains)
 {
     const trii_ir_node *node = &f->ir->nodes[n];
     const trii_type *type = &f->ir->values[node->out[0]].type;
 
-    for (int pass = 0; pass < 2; pass++) { /* first into operations: saves more */
+    /* kernels with a fixed core first: joining one of those saves more */
+    for (int pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < node->n_in; i++) {
             int32_t g;
             trii_group *group = producer(f, node->in[i], &g);
@@ -183,7 +185,7 @@ static bool join_producer(const fuse *f, int32_t n, bool chains)
     return false;
 }
 
-/* A node with a kernel of its own may take the small one before it along. */
+/* A node with a kernel of its own may take a small node before it into that kernel. */
 static bool take_before(const fuse *f, int32_t n)
 {
     const trii_ir_node *node = &f->ir->nodes[n];
@@ -204,7 +206,7 @@ static bool take_before(const fuse *f, int32_t n)
     return false;
 }
 
-/* What a host operation comes after is as good as read by it. */
+/* A value that a host operation comes after counts as read by it. */
 static void mark_reads(fuse *f, int32_t n)
 {
     const trii_ir_node *node = &f->ir->nodes[n];
@@ -249,7 +251,7 @@ static tri_status place(const fuse *f, int32_t n)
     return TRI_OK;
 }
 
-/* Merged groups are empty: they go. */
+/* Groups that were merged into others are empty now: removes them. */
 static void drop_empty(trii_ir *ir)
 {
     int32_t kept = 0;
@@ -261,11 +263,11 @@ static void drop_empty(trii_ir *ir)
     ir->n_groups = kept;
 }
 
-/* What host operations wait for and costs nothing else goes first: so they are under way while the
- * rest runs. */
+/* Whatever host operations wait for, and whatever feeds nothing else, runs first, so that
+ * communication is under way while the rest computes. */
 static tri_status hurry_hosts(trii_ir *ir)
 {
-    /* [value] read by what computes */
+    /* [value] read by a node that computes */
     bool *computed = trii_pool_alloc(ir->pool, (size_t)ir->n_values, sizeof(*computed));
 
     if (computed == NULL)

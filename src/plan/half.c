@@ -1,9 +1,13 @@
 /*
- * half.c - f16 in a plan: a type to store numbers in. No kernel computes in it: what reads it gets
- * it as f32, what makes it leaves f32, and casts stand around such a node, which devices fuse like
- * any element-wise operation. So every kernel of f32 is one of f16 as well, and each operation
- * rounds once, as the reference kernels do. bf16 has kernels of its own (see graph/precision.c),
- * but for the nodes that the device names in `widens`: those are treated alike.
+ * half.c - the pass that lets plans compute on 16 bits in f32; ir.c calls it while it builds.
+ *
+ * f16 is a type to store numbers in: no kernel computes in it. A node that reads f16 gets f32, a
+ * node that makes f16 leaves f32, and casts stand around it, which devices fuse like any other
+ * element-wise operation. So every kernel of f32 is one of f16 as well, and each operation rounds
+ * once, as the reference kernels do. bf16 has kernels of its own (see graph/precision.c), except
+ * for the nodes that the device names in `widens`: those are treated the same way. Without AVX-512
+ * oneDNN computes convolutions on bf16 in plain loops: a step of resnet18 took more than 100 s, and
+ * takes 2.7 s with casts (f32: 2.65 s).
  */
 #include "base/dtype.h"
 #include "graph/ops/table.h"
@@ -16,7 +20,7 @@ typedef struct widening {
     int32_t n_nodes;
 } widening;
 
-/* Which types of 16 bits the node is not to see. */
+/* Which 16-bit types the node must not see. */
 typedef struct hidden {
     bool f16, bf16;
 } hidden;
@@ -28,7 +32,7 @@ static bool is_hidden(const trii_ir *ir, int32_t value, hidden h)
     return (h.f16 && dtype == TRI_DTYPE_F16) || (h.bf16 && dtype == TRI_DTYPE_BF16);
 }
 
-/* What moves elements, or brings them elsewhere, does not mind their type. */
+/* Nodes that move elements, or bring them elsewhere, take any type. */
 static bool computes(const trii_ir_node *node)
 {
     return node->op->precision != TRII_PRECISION_ANY && node->op->op_class != TRII_CLASS_HOST &&
@@ -61,7 +65,7 @@ static int64_t count_casts(const widening *w)
     return n;
 }
 
-/* A value of f32 in the place of this one; -1 when memory is out. */
+/* The value with its type widened to f32; -1 when memory is out. */
 static int32_t add_wide(trii_ir *ir, int32_t value)
 {
     trii_type type = ir->values[value].type;
@@ -94,7 +98,7 @@ static tri_status add_cast(widening *w, const trii_ir_node *beside, int32_t from
     return TRI_OK;
 }
 
-/* An operand that the node has twice is widened once. */
+/* An operand that the node reads twice is widened once. */
 static tri_status widen_operands(widening *w, trii_ir_node *node, hidden h)
 {
     tri_status status = TRI_OK;

@@ -1,8 +1,10 @@
 /*
- * host_run.c - communication while a plan runs. An operation starts when its entry is reached, its
- * operands are complete and the one before it in its group has started; it is polled between
- * kernels, and waited for. Waiting for one operation advances all others as well: a peer may need
- * one of those before it does its part of this one.
+ * host_run.c - communication while a plan runs; called by run.c and queue_run.c on the thread that
+ * runs the plan.
+ *
+ * An operation starts when its entry is reached, its operands are complete and the one before it in
+ * its group has started. It is polled between kernels, and waited for. Waiting for one operation
+ * also progresses all others: a peer may need one of those before it does its part of this one.
  */
 #include <string.h>
 
@@ -10,11 +12,11 @@
 #include "plan/queue_progress.h"
 #include "plan/plan.h"
 
-/* How long a wait stays with one operation while others of other groups are under way: short at
- * first, then so that sleeping pays. */
+/* How long a wait blocks in one operation while operations of other groups are under way: short at
+ * first, then long enough for sleeping to pay. */
 #define SLICE_NS 20000
 #define MAX_SLICE_NS 500000
-/* Or while other queues may fail. */
+/* The same while other queues may fail. */
 #define QUEUES_SLICE_NS 10000000
 
 void trii_hosts_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment)
@@ -45,7 +47,7 @@ static tri_status finish_op(trii_plan_host *host, const trii_step *step,
     return TRI_OK;
 }
 
-/* The one before it in its group has started, or is done where that is to be alone. */
+/* The one before it in its group has started, or is complete if that one must run alone. */
 static bool is_next(const trii_plan *plan, const trii_plan_host *host)
 {
     const trii_plan_host *before;
@@ -99,7 +101,8 @@ tri_status trii_hosts_poll(trii_plan *plan, const trii_step *step, const trii_se
 {
     int32_t running = 0;
 
-    for (int32_t h = 0; h < plan->n_hosts; h++) { /* what one waits for stands before it */
+    /* operations that one waits for stand before it */
+    for (int32_t h = 0; h < plan->n_hosts; h++) {
         trii_plan_host *host = &plan->hosts[h];
         tri_status status = TRI_OK;
 
@@ -115,8 +118,8 @@ tri_status trii_hosts_poll(trii_plan *plan, const trii_step *step, const trii_se
     return TRI_OK;
 }
 
-/* The operation that keeps this one from being done: itself, or the first of those under way that
- * it waits for to start; NULL: none is. */
+/* The operation that keeps this one from completing: itself, or the first operation under way that
+ * must end before it can start; NULL: there is none. */
 static trii_plan_host *obstacle(trii_plan *plan, trii_plan_host *host)
 {
     if (host->state == TRII_HOST_RUNNING)
@@ -128,7 +131,7 @@ static trii_plan_host *obstacle(trii_plan *plan, trii_plan_host *host)
     return NULL;
 }
 
-/* Nothing is under way: the first that is to start lacks nothing but what other queues make. */
+/* Nothing is under way: the first that has not started lacks only what other queues make. */
 static tri_status wait_for_queues(const trii_plan *plan)
 {
     int32_t h = 0;
@@ -140,7 +143,7 @@ static tri_status wait_for_queues(const trii_plan *plan)
     return trii_queues_wait(plan, plan->hosts[h].start);
 }
 
-/* Whether to wait for it moves all that is under way: that is of its group. */
+/* Whether waiting for it progresses everything that is under way: it all belongs to its group. */
 static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
 {
     for (int32_t h = 0; h < plan->n_hosts; h++) {
@@ -164,7 +167,7 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
     while (host->state != TRII_HOST_DONE && status == TRI_OK) {
         trii_plan_host *first = obstacle(plan, host);
 
-        if (first == NULL) { /* what it comes after is done: it may start by now */
+        if (first == NULL) { /* the value that it comes after is complete: it may start now */
             status = trii_hosts_poll(plan, step, segment, n_running);
             if (status == TRI_OK && host->state == TRII_HOST_ARMED && obstacle(plan, host) == NULL)
                 status = wait_for_queues(plan);
@@ -184,8 +187,9 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
     return status;
 }
 
-/* Their buffers are ours: nothing may still be moving when we return. Peers may wait for operations
- * that will never start here: waiting for ours without a word would last until the deadline. */
+/* The buffers are ours, so nothing may still write to them when we return. Peers may wait for
+ * operations that will never start here; without an abort they would wait until the deadline, and
+ * so would we. */
 void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     char line[TRII_ERR_BYTES];

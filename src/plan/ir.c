@@ -1,5 +1,7 @@
 /*
- * ir.c - copies a segment into the intermediate form and drops dead code.
+ * ir.c - the first pass: copies a segment into the intermediate form (trii_ir), with casts around
+ * 16-bit nodes (half.c), and drops dead code. Called by plan.c. The rest of the file keeps groups
+ * and their operands consistent for the passes that change them (fuse.c, layout.c).
  */
 #include "plan/ir.h"
 
@@ -10,7 +12,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 
-/* Scratch of the build: the ir's value of each value of the step; -1 = none. */
+/* Scratch of the build: the ir's value for each value of the step; -1 = none. */
 typedef struct build {
     trii_ir *ir;
     const trii_step *step;
@@ -105,8 +107,8 @@ static tri_status mark_outputs(const build *b)
     return TRI_OK;
 }
 
-/* From the back: a node lives if somebody reads it. Numbers floats and random operations of
- * those that do. */
+/* From the back: a node lives if somebody reads it. Numbers the floats and the random operations of
+ * live nodes. */
 static void drop_dead(trii_ir *ir, int32_t *n_f_out, int32_t *n_random_out)
 {
     int32_t n_f = 0, n_random = 0;
@@ -244,7 +246,7 @@ tri_status trii_ir_finish_group(trii_ir *ir, int32_t index)
     group->n_in = group->n_out = 0;
     for (int32_t n = 0; n < group->n_nodes; n++) {
         trii_ir_node *node = &ir->nodes[group->nodes[n]];
-        /* Kernels know their operands by number, so an operation alone keeps all of them. */
+        /* Kernels know their operands by number, so a group of one node keeps all of them. */
         bool all = group->n_nodes == 1;
 
         node->group = index;
@@ -286,7 +288,8 @@ void trii_ir_sort_groups(trii_ir *ir)
             trii_ir_node *node = &ir->nodes[ir->groups[g]->nodes[n]];
 
             node->group = g;
-            for (int32_t o = 0; o < node->n_out; o++) /* also what does not leave the group */
+            /* including those that do not leave the group */
+            for (int32_t o = 0; o < node->n_out; o++)
                 ir->values[node->out[o]].group = g;
         }
         for (int32_t o = 0; o < ir->groups[g]->n_out; o++)

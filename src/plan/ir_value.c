@@ -1,5 +1,6 @@
 /*
- * ir_value.c - values of the intermediate form: their creation, and their sizes.
+ * ir_value.c - values of the intermediate form: making new ones, and their sizes in a layout. Below
+ * all passes that insert casts (half.c) or copies (layout_fit.c).
  */
 #include <string.h>
 

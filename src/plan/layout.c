@@ -1,10 +1,12 @@
 /*
- * layout.c - decides in which order each value's elements lie.
+ * layout.c - the pass that decides in which order each value's elements lie. Called by plan.c after
+ * fusion; asks the device for each group (trii_device_ops.layouts), calls views.c for groups that
+ * are views or joins and layout_fit.c for what does not fit.
  *
- * Groups are asked in the order in which they run; what they make keeps the layout that they
- * prefer, so a convolution's blocked output stays blocked through normalisation, ReLU, addition
- * and pooling. A reorder is inserted only where a reader wants something else; weights and other
- * persistent state take the wanted layout for good instead.
+ * Groups are asked in the order in which they run; their results keep the layout that they prefer,
+ * so a convolution's blocked output stays blocked through normalisation, ReLU, addition and
+ * pooling. A reorder is inserted only where a reader wants something else; weights and other
+ * persistent state change to the wanted layout for good.
  */
 #include <assert.h>
 
@@ -13,8 +15,8 @@
 #include "tensor/device_list.h"
 #include "tensor/device_memory.h"
 
-/* Operand k in the layout of the tensor that result k is bound to: what all ranks agreed on. The
- * rest is plain, since another rank may lay it out differently. */
+/* Operand k in the layout of the tensor that result k is bound to, on which all ranks agreed.
+ * Everything else is plain, since another rank may have chosen another layout. */
 static void host_layouts(const trii_layout_choice *c, const trii_group *group, trii_layouts *want)
 {
     const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
@@ -31,14 +33,14 @@ static void host_layouts(const trii_layout_choice *c, const trii_group *group, t
     }
 }
 
-/* Between kinds of devices: neither knows the other's orders. */
+/* Between kinds of devices: neither knows the other's layouts. */
 static bool crosses(const trii_ir *ir, const trii_group *group)
 {
     return trii_device_kind_of(ir->values[group->in[0]].type.device) !=
            trii_device_kind_of(ir->values[group->out[0]].type.device);
 }
 
-/* Memory of the host is that of every cpu device: what goes from one to another stays where it is,
+/* All cpu devices use the host's memory: a value that goes from one to another stays where it is,
  * unless it leaves the plan or is written into another value. */
 static bool stays(const trii_layout_choice *c, const trii_group *group)
 {
@@ -82,7 +84,8 @@ static tri_status choose_group(trii_layout_choice *c, trii_group *group)
     }
     if (group->kind == TRII_GROUP_HOST)
         host_layouts(c, group, &want);
-    else if (group->kind == TRII_GROUP_TRANSFER) /* moves memory as it is, if it is one piece */
+    /* copies the memory as it is, if it is one piece */
+    else if (group->kind == TRII_GROUP_TRANSFER)
         want.in[0] = want.out[0] =
             trii_is_strided(have[0]) || crosses(c->ir, group) ? NULL : have[0];
     else

@@ -27,10 +27,10 @@ typedef struct trii_layout_choice {
     const trii_step *step;
     const trii_segment *segment;
     const trii_device_ops *device;
-    /* By value, all with this room: */
+    /* Indexed by value, all with this capacity: */
     const trii_layout **now;
-    bool *used;                /* a group reads it as it is */
-    trii_layout_copy **copies; /* that exist */
+    bool *used;                /* some group reads the value as it is */
+    trii_layout_copy **copies; /* number of copies that exist */
     trii_layout_place *place;
     int32_t room;
     const trii_layout **adopt;
@@ -48,25 +48,25 @@ static inline bool trii_is_strided(const trii_layout *layout)
 tri_status trii_layout_room(trii_layout_choice *c) TRI_MUST_CHECK;
 tri_status trii_layout_value(trii_layout_choice *c, const trii_type *type,
                              const trii_layout *layout, int32_t *value_out) TRI_MUST_CHECK;
-/* A group that copies `from` into `to`, with the layouts as they are now: by way of plain order
- * where one is strided and the other the device's. */
+/* A group that copies `from` into `to`, in their present layouts: by way of plain order where one
+ * is strided and the other is a layout of the device's own. */
 tri_status trii_layout_reorder(trii_layout_choice *c, int32_t from, int32_t to,
                                int32_t position) TRI_MUST_CHECK;
-/* Input i of the group is in this layout: as it is, adopted, or copied. */
+/* Gives input i of the group this layout: as it is, for good, or by a copy. */
 tri_status trii_layout_fit_input(trii_layout_choice *c, trii_group *group, int32_t i,
                                  const trii_layout *layout, bool adopt) TRI_MUST_CHECK;
 tri_status trii_layout_fit_output(trii_layout_choice *c, trii_group *group, int32_t o,
                                   const trii_layout *layout) TRI_MUST_CHECK;
-/* In the nodes of the group. */
+/* Replaces it in the nodes of the group. */
 void trii_layout_replace(trii_ir *ir, const trii_group *group, int32_t from, int32_t to,
                          bool outputs);
 
 /* --- views.c -------------------------------------------------------------- */
 
-/* Before layouts are chosen: what is written only to become a part of a joined value shall be
+/* Before layouts are chosen: a value whose only use is to become a part of a joined value shall be
  * written there. */
 tri_status trii_views_place(trii_layout_choice *c) TRI_MUST_CHECK;
-/* Of a group that is a view, or a join, in its turn. */
+/* Places a group that is a view, or a join, when its turn comes. */
 tri_status trii_views_choose(trii_layout_choice *c, trii_group *group) TRI_MUST_CHECK;
 
 #endif

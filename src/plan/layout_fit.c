@@ -1,6 +1,6 @@
 /*
  * layout_fit.c - gives a value the layout that a group wants: by a reorder, or for good if it is a
- * tensor.
+ * tensor. Called by layout.c for operands and results of kernels, and by views.c.
  */
 #include "plan/layout_choice.h"
 
@@ -38,7 +38,7 @@ tri_status trii_layout_room(trii_layout_choice *c)
 tri_status trii_layout_value(trii_layout_choice *c, const trii_type *type,
                              const trii_layout *layout, int32_t *value_out)
 {
-    trii_type copy_of_type = *type; /* may lie in the array that grows */
+    trii_type copy_of_type = *type; /* it may lie in the array that grows */
     int32_t value = trii_ir_add_value(c->ir, &copy_of_type);
 
     if (value < 0)
@@ -92,7 +92,7 @@ tri_status trii_layout_reorder(trii_layout_choice *c, int32_t from, int32_t to, 
     if (group->in == NULL || group->out == NULL || group->in_layout == NULL ||
         group->out_layout == NULL)
         return TRI_ERR_NO_MEMORY;
-    c->ir->values[from].n_readers++; /* so its kernel knows that somebody needs it */
+    c->ir->values[from].n_readers++; /* so its kernel knows that somebody needs the value */
     group->n_in = group->n_out = 1;
     group->in[0] = from;
     group->out[0] = to;
@@ -101,8 +101,8 @@ tri_status trii_layout_reorder(trii_layout_choice *c, int32_t from, int32_t to, 
     return TRI_OK;
 }
 
-/* Persistent state may change its layout for good: not what another group already reads as it
- * is, and not where the padding would need more room. */
+/* Persistent state may change its layout for good, except where another group already reads it as
+ * it is, or where padding would need more memory. */
 static bool can_adopt(const trii_layout_choice *c, int32_t v, const trii_layout *want, bool wanted)
 {
     const trii_ir_value *value = &c->ir->values[v];
@@ -112,9 +112,9 @@ static bool can_adopt(const trii_layout_choice *c, int32_t v, const trii_layout 
            !trii_is_strided(want) && want->bytes == trii_type_bytes(&value->type);
 }
 
-/* Where operand i is put into order: right before the group. What communicates starts when the last
- * operand is there, wherever it was recorded: its operands are put into order where they are made,
- * so that it need not wait for all that was recorded before it. */
+/* Where the reorder of operand i goes: right before the group. Communication starts when its last
+ * operand is there, wherever it was recorded; so its operands are reordered where they are made,
+ * and it need not wait for everything that was recorded before it. */
 static int32_t position_before(const trii_layout_choice *c, const trii_group *group, int32_t i)
 {
     int32_t from = c->ir->values[group->in[i]].group;
@@ -165,8 +165,8 @@ tri_status trii_layout_fit_input(trii_layout_choice *c, trii_group *group, int32
     return trii_layout_reorder(c, v, made, position);
 }
 
-/* A tensor that has a layout keeps it: what the kernel makes in another one is reordered, and so is
- * what shall lie in another value but was not written there. */
+/* A tensor that has a layout keeps it: if the kernel makes another one, the result is reordered.
+ * The same holds for a value that shall lie in another value but was not written there. */
 tri_status trii_layout_fit_output(trii_layout_choice *c, trii_group *group, int32_t o,
                                   const trii_layout *layout)
 {

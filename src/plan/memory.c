@@ -1,6 +1,9 @@
 /*
- * memory.c - see memory.h. Largest first, lowest fit: within a few percent of the lower bound on
- * training graphs.
+ * memory.c - see memory.h. Called by schedule.c with every buffer of a plan. Largest first, lowest
+ * fit: within a few percent of the lower bound on training graphs.
+ *
+ * Up to 512 buffers each is compared with all that are placed, which is quicker for so few; beyond
+ * that occupied.c finds the same places. Comparing all took 32 s for a step of 100,000 operations.
  */
 #include "plan/memory.h"
 
@@ -20,7 +23,7 @@ static int by_size(const void *a, const void *b)
         return x->bytes > y->bytes ? -1 : 1;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return x < y ? -1 : x > y; /* ties by number: every rank plans the same */
+    return x < y ? -1 : x > y; /* ties by number: every rank must plan the same */
 }
 
 static size_t rounded(size_t bytes)
@@ -46,7 +49,7 @@ static size_t lowest_fit(const trii_interval *it, trii_interval *const *placed, 
     return at;
 }
 
-/* Each looks at all others: quick for few. */
+/* Each interval looks at all others: quick for few. */
 static void place_few(trii_interval **order, int32_t n, trii_interval **placed)
 {
     for (int32_t i = 0; i < n; i++) {
@@ -60,7 +63,7 @@ static void place_few(trii_interval **order, int32_t n, trii_interval **placed)
     }
 }
 
-/* To the same places. */
+/* The same places by a tree. */
 static tri_status place_many(trii_interval **order, int32_t n)
 {
     trii_occupied o;

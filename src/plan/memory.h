@@ -9,11 +9,11 @@
 
 #include <trireme/status.h>
 
-/* Alive in steps [first, last] of a schedule, both included. */
+/* Alive in entries [first, last] of a schedule, both included. */
 typedef struct trii_interval {
     size_t bytes;
     int32_t first, last;
-    size_t offset; /* the answer: a multiple of TRII_MEMORY_ALIGN */
+    size_t offset; /* result: a multiple of TRII_MEMORY_ALIGN */
 } trii_interval;
 
 #define TRII_MEMORY_ALIGN ((size_t)64)

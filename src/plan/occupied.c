@@ -1,11 +1,12 @@
 /*
- * occupied.c - see occupied.h.
+ * occupied.c - the tree of occupied.h. Called by memory.c for plans of more than 512 buffers.
  */
 #include "plan/occupied.h"
 
 #include <string.h>
 
-#define MAX_SETS 256 /* of four nodes a level, of 31 levels */
+/* What a search visits: four nodes on each of 31 levels, and some to spare. */
+#define MAX_SETS 256
 
 tri_status trii_occupied_init(trii_occupied *o, int32_t times)
 {
@@ -24,7 +25,7 @@ void trii_occupied_fini(trii_occupied *o)
 
 /* --- one set -------------------------------------------------------------- */
 
-/* The first range from number `from` on that ends behind `at`: near ones are looked at first. */
+/* The first range from number `from` on that ends after `at`; near ones are tried first. */
 static int32_t range_behind(trii_occupied *o, const trii_byte_ranges *s, int32_t from, size_t at)
 {
     int32_t step = 1, low = from, high = from;
@@ -81,15 +82,16 @@ static tri_status add_range(trii_occupied *o, trii_byte_ranges *s, size_t begin,
 
 /* --- the tree ------------------------------------------------------------- */
 
-/* Calls visit for each node that [first, last] touches, but for those below one that it spans. */
+/* Calls visit for each node that [first, last] touches, but not for nodes below one that it spans.
+ */
 typedef struct walk {
     trii_occupied *o;
     int32_t first, last;
     tri_status (*visit)(struct walk *w, int32_t node, bool spanned);
-    /* of a search: */
+    /* used by a search */
     const trii_byte_ranges *set[MAX_SETS];
     int32_t n_sets;
-    /* of a taking: */
+    /* used by taking */
     size_t begin, end;
 } walk;
 
@@ -123,7 +125,7 @@ size_t trii_occupied_lowest(trii_occupied *o, int32_t first, int32_t last, size_
     size_t at = 0;
 
     if (walk_node(&w, 1, 0, o->n_leaves) != TRI_OK)
-        return 0; /* listing does not fail */
+        return 0; /* listing cannot fail */
     for (int32_t i = 0, agreed = 0; agreed < w.n_sets; i = i + 1 < w.n_sets ? i + 1 : 0) {
         const trii_byte_ranges *s = w.set[i];
 
@@ -134,7 +136,7 @@ size_t trii_occupied_lowest(trii_occupied *o, int32_t first, int32_t last, size_
             if (cursor[i] == s->n || s->at[cursor[i]].begin >= at + bytes)
                 break;
             at = s->at[cursor[i]].end;
-            agreed = 1; /* with itself, then */
+            agreed = 1; /* ranges that agree so far: the first with itself */
         }
     }
     return at;

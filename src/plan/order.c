@@ -1,12 +1,14 @@
 /*
- * order.c - the order of entries on one device: as the groups are sorted; host operations start as
- * soon as their inputs are complete, in record order among those of their group of ranks, and are
- * waited for before the first reader of their outputs. One that reads what another one makes gets
- * its place as if that were there already: when it starts is found when the plan runs (host_run.c).
+ * order.c - the order of entries on one device; called by schedule.c. Groups run in record order;
+ * host operations start as soon as their inputs are complete, in record order among those of their
+ * group of ranks, and are waited for before the first reader of their outputs. A host operation
+ * that reads what another one makes gets its place as if that were complete already: when it really
+ * starts is found when the plan runs (host_run.c).
  *
- * Of one that is read at once what it does not read of the last groups before it comes behind its
- * start: work that is done while it is under way (sums of SyncBatchNorm beside the gradient of a
- * weight), and few values live longer.
+ * If the output of a host operation is read at once, groups before it that it does not depend on
+ * move behind its start: they run while it is under way (the sums of SyncBatchNorm beside the
+ * gradient of a weight), and few values live longer for it. queue_order.c uses the waits and starts
+ * of this file for plans over several devices.
  */
 #include "plan/schedule.h"
 
@@ -29,7 +31,7 @@ static void wait_host(trii_schedule *s, int32_t host)
     s->host_state[host] = 2;
 }
 
-/* Before the group reads outputs of host operations, straight or through views. */
+/* Waits for the host operations whose outputs the group reads, straight or through views. */
 static void wait_inputs(trii_schedule *s, const trii_group *group)
 {
     for (int32_t i = 0; i < group->n_in; i++) {
@@ -52,7 +54,7 @@ static inline bool is_done(const trii_schedule *s, int32_t value)
     return s->ir->values[value].group < 0 || s->done[s->ir->values[value].group];
 }
 
-/* All that a host operation reads or comes after is made, or under way. */
+/* Everything that the host operation reads or comes after is made, or under way. */
 static bool may_arrive(const trii_schedule *s, int32_t host)
 {
     const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[host]]->nodes[0]];
@@ -163,7 +165,7 @@ static void start_all(trii_schedule *s)
     for (int32_t k = 0; k < s->n_unstarted;) {
         if (may_arrive(s, s->unstarted[k])) {
             start_host(s, s->host_group[s->unstarted[k]]);
-            k = 0; /* another may now have what it needs */
+            k = 0; /* another one may have all its operands now */
         } else {
             k++;
         }
@@ -172,7 +174,7 @@ static void start_all(trii_schedule *s)
 
 /* Groups before a host operation that may change places with it. */
 #define AHEAD 8
-/* It is read at once: by one of the next few. */
+/* It is read at once if its reader is one of the next few groups. */
 #define BEHIND 3
 
 static bool is_read_at_once(const trii_schedule *s, int32_t host)
@@ -187,7 +189,7 @@ static bool is_read_at_once(const trii_schedule *s, int32_t host)
     return false;
 }
 
-/* Bits of the groups from `begin` on: those that made one of the values. */
+/* Bits of the groups from `begin` on that made one of the values. */
 static uint32_t makers(const trii_schedule *s, int32_t begin, const int32_t *values, int32_t n)
 {
     uint32_t made = 0;
@@ -201,8 +203,8 @@ static uint32_t makers(const trii_schedule *s, int32_t begin, const int32_t *val
     return made;
 }
 
-/* Of the groups from g on the next host operation, if it is near and read at once, comes first,
- * with all that it needs. */
+/* Among the groups from g on, brings the next host operation to the front if it is near and read at
+ * once, with everything that it needs. */
 static void order_next_host(trii_schedule *s, int32_t g)
 {
     const trii_ir_node *node;
@@ -229,10 +231,10 @@ static void order_next_host(trii_schedule *s, int32_t g)
 
 void trii_order(trii_schedule *s)
 {
-    start_all(s); /* what has no operands */
+    start_all(s); /* groups without operands */
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (s->done[g])
-            continue; /* a host operation that started early, or what one needed */
+            continue; /* a host operation that started early, or a group that one needed */
         order_next_host(s, g);
         if (s->done[g])
             continue;

@@ -1,5 +1,7 @@
 /*
- * plan.c - from a segment to a plan: the passes in their order.
+ * plan.c - compiles a segment: ir.c, fuse.c, layout.c, the device's kernels, schedule.c, in this
+ * order, a pass a file. Called by cache.c when no plan has the segment's key. docs/ARCHITECTURE.md
+ * has the way of a convolution through all of them.
  */
 #include "plan/plan.h"
 
@@ -53,7 +55,7 @@ static tri_status list_adoptions(trii_plan *plan, const trii_ir *ir, const trii_
     return TRI_OK;
 }
 
-/* The kernels become the plan's, also when compiling stopped half-way. */
+/* The plan owns the kernels, even if compiling stopped half-way. */
 static tri_status take_kernels(trii_plan *plan, const trii_ir *ir)
 {
     plan->kernels = trii_pool_alloc(&plan->pool, (size_t)ir->n_groups, sizeof(*plan->kernels));

@@ -1,6 +1,6 @@
 /*
  * plan_log.c - TRI_LOG=plan:info says what was compiled, plan:debug shows every entry, plan:trace
- * times them and reports after 16, 32, 64, .. runs where the time went.
+ * times them and reports after 16, 32, 64, .. runs where the time went. Called by plan.c and run.c.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -78,7 +78,7 @@ void trii_plan_log(const trii_plan *plan, const trii_ir *ir, double compile_ms, 
         log_group(ir, ir->groups[g]);
 }
 
-/* Entries are numbered as they run. */
+/* Entries are numbered in the order in which they run. */
 void trii_plan_log_times(const trii_plan *plan)
 {
     double total = 0;

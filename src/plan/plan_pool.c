@@ -1,5 +1,6 @@
 /*
- * plan_pool.c - see plan_pool.h.
+ * plan_pool.c - see plan_pool.h. Every pass allocates from the pool of the plan that is compiled,
+ * so that nothing has to be freed one by one when a pass fails.
  */
 #include "plan/plan_pool.h"
 

@@ -1,6 +1,7 @@
 /*
  * pointers.c - the pointers of a plan's entries: which argument points into an input, an output or
- * the arena, and at which offset; and which copies have nothing to do.
+ * an arena, and at which offset; and which copies have nothing to do. The last pass; called by
+ * schedule.c. At run time only the slots that are found here are written (run.c).
  */
 #include "plan/schedule.h"
 #include "tensor/device_memory.h"
@@ -10,7 +11,7 @@ typedef struct wiring {
     const trii_schedule *s;
     void ***slots;
     int32_t *buffers;
-    int64_t *offsets; /* behind their beginning */
+    int64_t *offsets; /* from the start of the buffer */
     int32_t n;
 } wiring;
 
@@ -94,7 +95,7 @@ static tri_status wire_entry(wiring *w, int32_t e)
     return TRI_OK;
 }
 
-/* Sorts the slots of one kind of place by index. */
+/* Sorts the slots of one kind by index. */
 static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place where, int32_t n)
 {
     trii_pool *pool = &w->s->plan->pool;
@@ -122,7 +123,7 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
             slots->offsets[at] = w->offsets[k];
         }
     }
-    /* first[i + 1] now is where i begins: shift back. */
+    /* first[i + 1] is where i begins now: shift back. */
     for (int32_t i = 0; i < n; i++)
         slots->first[i] = slots->first[i + 1];
     slots->first[n] = total;
@@ -150,7 +151,8 @@ static tri_status fill_arena_slots(const wiring *w)
     return TRI_OK;
 }
 
-/* Copies of deferred outputs, behind everything else. They write through the output's slot. */
+/* Copies of outputs that are written at the end, after all other entries. They write through the
+ * output's slot. */
 static tri_status add_late_copies(wiring *w, trii_schedule *s)
 {
     for (int32_t l = 0; l < s->n_late; l++) {

@@ -1,12 +1,13 @@
 /*
- * queue_events.c - which entries of one queue must wait for which of another (CUDA: events).
+ * queue_events.c - which entries of one queue must wait for which entries of another (CUDA:
+ * events). Called by schedule.c for plans over several devices, after queue_order.c and pointers.c.
  *
- * In a queue entries run in order. Between queues, an entry waits for every earlier one that
+ * In a queue entries run in order. Between queues, an entry waits for every earlier entry that
  * touches the same bytes, if one of the two writes them: so results cross when they are complete,
- * and a buffer gets its next value when nobody elsewhere reads it any more. Only entries that touch
- * memory of another queue can be part of that: copies between devices, who reads a value of another
- * device where it is, and communication, which the first queue does for all. As everybody waits for
- * what is earlier in one order, nobody waits for ever.
+ * and a buffer gets its next value when nobody reads the last one any more. Only entries that touch
+ * memory of another queue can be affected: copies between devices, readers of a value that another
+ * device made in shared memory, and communication, which the first queue does for all. Every wait
+ * is for an entry that is earlier in one common order, so there is no deadlock.
  */
 #include <string.h>
 
@@ -118,8 +119,8 @@ static void find_conflicts(events *v)
     }
 }
 
-/* The last entry of its queue up to this one: a join, for one, has none of its own, and is complete
- * with the parts before it. -1 = none. */
+/* The last entry of its queue up to this one. A join has no entry of its own and is complete with
+ * the entries before it. -1 = none. */
 static int32_t last_kept(const trii_schedule *s, int32_t entry)
 {
     int32_t e = entry;
@@ -129,7 +130,7 @@ static int32_t last_kept(const trii_schedule *s, int32_t entry)
     return e;
 }
 
-/* What communication comes after without touching it. */
+/* The entries that communication must come after without touching their memory. */
 static void wait_for_others(events *v)
 {
     const trii_schedule *s = v->s;
@@ -147,7 +148,7 @@ static void wait_for_others(events *v)
     }
 }
 
-/* What a step updates is written when nothing before it can fail any more, in no queue. */
+/* Updates are written when nothing before them can fail any more, in any queue. */
 static void wait_for_risks(events *v)
 {
     const trii_schedule *s = v->s;
@@ -195,7 +196,7 @@ static tri_status list_entries(events *v)
     return TRI_OK;
 }
 
-/* What a queue has waited for already, it need not wait for again. */
+/* A queue need not wait again for what it has waited for already. */
 static void list_waits(events *v)
 {
     const trii_schedule *s = v->s;
@@ -214,7 +215,7 @@ static void list_waits(events *v)
 
             if (earlier < 0 || v->place[earlier] < known[queue][l])
                 continue;
-            if (s->plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* which holds up nobody */
+            if (s->plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* and delays nobody */
                 known[queue][l] = v->place[earlier] + 1;
             plan->waits[n++] = (trii_queue_wait){l, v->place[earlier] + 1};
             plan->signals[s->kept[earlier]] = true;

@@ -1,17 +1,18 @@
 /*
- * queue_order.c - a plan over several devices: each has a queue, and the groups have one order over
- * all queues, in which everything comes after what it reads.
+ * queue_order.c - the order of a plan over several devices: each has a queue, and the groups have
+ * one order over all queues, in which everything comes after what it reads. Called by schedule.c
+ * instead of order.c.
  *
- * The order is that of a simulated run: a queue that is free takes what has its operands, a group
- * of the backward pass before one of the forward pass, of the backward pass what another queue
- * waits for before what stays here (gradients of parameters), and else what was recorded first. So
- * stages of a pipeline overlap. Independent parts of the forward pass (micro-batches) are not begun
- * as long as a queue still keeps more of them than there are queues behind it, and one: what they
- * made has to be kept for the backward pass.
+ * The order is that of a simulated run. A queue that is free takes a group whose operands are
+ * there: a group of the backward pass before one of the forward pass; within the backward pass,
+ * what another queue waits for before what stays here (gradients of parameters); otherwise what was
+ * recorded first. So the stages of a pipeline overlap. Independent parts of the forward pass
+ * (micro-batches) are not begun while a queue keeps the results of more parts than there are queues
+ * behind it plus one: those results have to be kept for the backward pass.
  *
- * A change of layout goes right before the first group that reads it: what all micro-batches wait
- * for, such as weights for the backward pass, must not hold up the first of them until the last is
- * there, too.
+ * A change of layout goes right before the first group that reads it: a layout that all
+ * micro-batches need, such as that of weights for the backward pass, must not delay the first of
+ * them until the last is there.
  */
 #include <math.h>
 #include <string.h>
@@ -23,25 +24,26 @@
 /* What a queue takes next, as long as nothing that matters for it has changed. */
 typedef struct queue_choice {
     bool known;
-    int32_t place; /* in `waiting`; -1 = nothing */
+    int32_t place; /* its place in `waiting`; -1 = nothing */
     double start;
 } queue_choice;
 
 typedef struct queue_order {
     trii_schedule *s;
     int n_queues;
-    int32_t *missing;    /* [group] edges from groups without a place */
+    int32_t *missing;    /* [group] how many groups without a place come before it */
     int32_t *first_next; /* [group + 1] where its edges begin in `next` */
     int32_t *next;
-    int32_t *writer;       /* [value] of an input: the group that overwrites its tensor; -1 */
-    int32_t *part;         /* [group] its part of the forward pass: a group of it; -1 = none */
-    double *ready;         /* [group] when its operands are there */
-    bool *put_off;         /* [group] a change of layout that its first reader takes along */
-    bool *first;           /* [group] it comes behind nothing */
-    bool *awaited;         /* [group] by another queue, or by what is */
+    int32_t *writer; /* [value] for an input: the group that overwrites its tensor; -1 */
+    /* [group] the part of the forward pass to which it belongs, by a group of it; -1 = none */
+    int32_t *part;
+    double *ready;         /* [group] when its operands are there, in simulated time */
+    bool *put_off;         /* [group] a change of layout, placed with its first reader */
+    bool *first;           /* [group] nothing has to come before it */
+    bool *awaited;         /* [group] read by another queue, or by a group that is */
     int8_t *rank;          /* [group] rank_of it */
-    queue_choice *next_of; /* [queue] */
-    int32_t *open;         /* [part, queue] reads to come of what the part made there */
+    queue_choice *next_of; /* [queue] when it is free, in simulated time */
+    int32_t *open;         /* [part, queue] reads still to come of what the part made there */
     bool *begun;           /* [part, queue] */
     int32_t *waiting;      /* [queue, ..] groups whose operands have a place */
     int32_t *n_waiting;    /* [queue] */
@@ -80,7 +82,8 @@ tri_status trii_queues_find(trii_schedule *s)
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         const trii_group *group = s->ir->groups[g];
 
-        s->group_queue[g] = 0; /* who runs the plan communicates */
+        /* the queue of the thread that runs the plan does the communication */
+        s->group_queue[g] = 0;
         if (group->kind != TRII_GROUP_HOST)
             s->group_queue[g] = queue_of(plan, device_of(s->ir, group));
         if (s->group_queue[g] < 0)
@@ -122,13 +125,13 @@ static void find_writers(queue_order *o)
         if (ir->values[w].old >= 0)
             o->writer[ir->values[w].old] = ir->values[w].group;
     }
-    for (int32_t v = 0; v < ir->n_values; v++) { /* views read what they are views of */
+    for (int32_t v = 0; v < ir->n_values; v++) { /* views are edges to the groups that read them */
         if (ir->values[v].base >= 0)
             o->writer[v] = o->writer[ir->values[v].base];
     }
 }
 
-/* Each edge once or more: with `fill` into the lists, else into their lengths. */
+/* Each edge once or more: with `fill` into the lists, otherwise into their lengths. */
 static void edge(queue_order *o, int32_t from, int32_t to, bool fill)
 {
     if (fill)
@@ -138,7 +141,7 @@ static void edge(queue_order *o, int32_t from, int32_t to, bool fill)
     o->missing[to] += !fill;
 }
 
-/* Behind what it comes after; within its group in record order. */
+/* After what it comes after; within its group of ranks in record order. */
 static void host_edges(queue_order *o, int32_t g, bool fill)
 {
     const trii_schedule *s = o->s;
@@ -155,8 +158,8 @@ static void host_edges(queue_order *o, int32_t g, bool fill)
     }
 }
 
-/* Who reads what peers have sent waits for it, and so does the first queue: behind the start of all
- * that was recorded before, for which those peers may be waiting. */
+/* A reader of what peers have sent waits for it, and so does the first queue: after the start of
+ * everything that was recorded earlier, for which those peers may be waiting. */
 static void wait_edges(queue_order *o, int32_t g, bool fill)
 {
     const trii_schedule *s = o->s;
@@ -204,7 +207,7 @@ static tri_status make_edges(queue_order *o)
     if (TRII_NEW(o->s->ir->pool, o->first_next[n], o->next) == NULL)
         return TRI_ERR_NO_MEMORY;
     all_edges(o, true);
-    /* first_next[g] now is where g ends: shift back */
+    /* first_next[g] is where g ends now: shift back */
     for (int32_t g = n; g > 0; g--)
         o->first_next[g] = o->first_next[g - 1];
     o->first_next[0] = 0;
@@ -231,8 +234,8 @@ static int32_t part_root(const queue_order *o, int32_t g)
     return g;
 }
 
-/* The group in whose part the value was made; -1 = in none. Scalars and vectors (losses, running
- * statistics) connect nothing. */
+/* The group of the part in which the value was made; -1 = in none. Scalars and vectors (losses,
+ * running statistics) do not make two parts one. */
 static int32_t made_in(const queue_order *o, int32_t value)
 {
     int32_t from = o->s->ir->values[value].group;
@@ -255,7 +258,7 @@ static void find_parts(queue_order *o)
                 o->part[part_root(o, g)] = part_root(o, from);
         }
         if (o->part[g] == g && group->kind == TRII_GROUP_REORDER)
-            o->part[g] = -1; /* of a weight: it begins nothing */
+            o->part[g] = -1; /* a layout of a weight belongs to no part */
     }
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (o->part[g] >= 0)
@@ -323,7 +326,7 @@ static double cost_of(const queue_order *o, int32_t g)
 }
 
 /* 0 host operations; backward: 1 what others wait for, 2 the rest; 3 forward; 4 what is computed
- * again for backward: it has its operands long before it is wanted. */
+ * again for backward: its operands are there long before it is wanted. */
 static int8_t rank_of(const queue_order *o, int32_t g)
 {
     if (o->s->ir->groups[g]->kind == TRII_GROUP_HOST)
@@ -360,7 +363,8 @@ static int32_t choose(const queue_order *o, int32_t queue, bool begin_any, doubl
     return best;
 }
 
-/* The same, but nothing is begun that may not: looked for anew only where it may be another. */
+/* The same without beginning a part that may not begin yet; searched again only where it may have
+ * changed. */
 static int32_t choose_known(queue_order *o, int32_t queue, double *start_out)
 {
     queue_choice *c = &o->next_of[queue];
@@ -390,7 +394,7 @@ static bool reads(const queue_order *o, int32_t g, int32_t from)
     return found;
 }
 
-/* Others may wait for it on their queues, or nobody at all. */
+/* Other groups may wait for it on their queues, or none at all. */
 static bool may_put_off(const queue_order *o, int32_t g)
 {
     const trii_schedule *s = o->s;
@@ -406,8 +410,8 @@ static bool may_put_off(const queue_order *o, int32_t g)
     return here && any;
 }
 
-/* All that it comes behind has a place. Who reads what is put off need not wait for it; who
- * overwrites its operand does. */
+/* Everything before it has a place. A reader of a group that is put off need not wait for it; a
+ * group that overwrites its operand must. */
 static void may_go(queue_order *o, int32_t g)
 {
     o->put_off[g] = may_put_off(o, g);
@@ -426,7 +430,7 @@ static void may_go(queue_order *o, int32_t g)
     }
 }
 
-/* Behind what it reads and was put off, on its queue. */
+/* After the groups that it reads and that were put off, on its queue. */
 static void place(queue_order *o, int32_t g)
 {
     const trii_group *group = o->s->ir->groups[g];
@@ -466,7 +470,7 @@ static void take(queue_order *o, int32_t queue, int32_t k, double start)
     place(o, g);
 }
 
-/* Its reader may wait for who overwrites its operand. */
+/* Its reader may be waiting for a group that overwrites its operand. */
 static bool place_first_put_off(queue_order *o)
 {
     for (int32_t g = 0; g < o->s->ir->n_groups; g++) {

@@ -1,5 +1,6 @@
 /*
- * queue_progress.c - see queue_progress.h.
+ * queue_progress.c - see queue_progress.h. Written by the threads of queue_run.c, read by
+ * host_run.c.
  */
 #include "plan/queue_progress.h"
 
@@ -17,7 +18,7 @@ bool trii_queues_passed(const trii_plan *plan, int32_t e)
     return passed && atomic_load_explicit(states->failed_at, memory_order_acquire) > e;
 }
 
-/* ABORTED if a queue has failed in front of entry e. */
+/* ABORTED if a queue has failed at an entry before e. */
 static tri_status check_before(const trii_plan *plan, int32_t e)
 {
     const trii_queue_state *states = plan->queue_states;

@@ -13,7 +13,7 @@ typedef struct trii_queue_state {
     /* How many of its entries are complete, as far as others wait for them; INT_MAX: it has ended.
      */
     atomic_int done;
-    char apart[60]; /* from what its own thread writes */
+    char apart[60]; /* on another cache line than fields that its own thread writes */
     int32_t failed; /* entry; INT32_MAX = none */
     tri_status status;
     char line[TRII_ERR_BYTES];
@@ -23,13 +23,13 @@ typedef struct trii_queue_state {
     int32_t queue;
 } trii_queue_state;
 
-/* For the first queue's communication, which other entries of its own do not wait for: whether what
- * entry e waits for in other queues is complete. */
+/* For the first queue's communication, which other entries of that queue do not wait for: whether
+ * everything that entry e waits for in other queues is complete. */
 bool trii_queues_passed(const trii_plan *plan, int32_t e);
-/* Until it is; ABORTED if that will not be, because a queue has failed. */
+/* Waits until it is; ABORTED if it never will be, because a queue has failed. */
 tri_status trii_queues_wait(const trii_plan *plan, int32_t e) TRI_MUST_CHECK;
-/* ABORTED if a queue has failed in front of what the first one runs now: peers may wait for what it
- * did not make. */
+/* ABORTED if a queue has failed at an entry before the one that the first queue runs now: peers may
+ * wait for data that it did not make. */
 tri_status trii_queues_check(const trii_plan *plan) TRI_MUST_CHECK;
 
 #endif

@@ -1,9 +1,10 @@
 /*
- * queue_run.c - see queue_run.h.
+ * queue_run.c - see queue_run.h. Called by run.c.
  *
- * The threads of devices belong to the process: made when they are first needed, they sleep while
- * nothing is asked of them, and stay. A run has its threads alone: ranks that are threads of one
- * process wait for each other in the middle of their runs.
+ * The threads of devices belong to the process: they are made when they are first needed, sleep
+ * while they have nothing to do, and stay. A run has its threads to itself: ranks that are threads
+ * of one process wait for each other in the middle of their runs, so a shared thread would be a
+ * deadlock.
  */
 #include "plan/queue_run.h"
 
@@ -20,7 +21,7 @@
 #include "plan/run_entry.h"
 #include "tensor/device_list.h"
 
-#define POLL_NS 50000 /* while communication is under way */
+#define POLL_NS 50000 /* progresses communication that is under way */
 
 typedef struct queue_run queue_run;
 
@@ -53,7 +54,8 @@ static void announce(trii_queue_state *own, int done)
     trii_futex_wake_all(&own->done);
 }
 
-/* Until the other queue is that far, or has ended; communication moves on meanwhile. */
+/* Waits until the other queue has come that far, or has ended; progresses communication meanwhile.
+ */
 static tri_status wait_for(const queue_run *r, const trii_queue_wait *wait, int32_t *n_running)
 {
     atomic_int *done = &r->states[wait->queue].done;
@@ -124,7 +126,7 @@ typedef struct executor {
     struct executor *next;
 } executor;
 
-static trii_mutex mutex = TRII_MUTEX_INITIALIZER; /* of the list and all jobs */
+static trii_mutex mutex = TRII_MUTEX_INITIALIZER; /* guards the list and all jobs */
 static executor *executors;
 static atomic_int made_in; /* the process whose threads they are; 0 = there are none */
 
@@ -148,11 +150,11 @@ static void execute(void *arg)
         own->job = NULL;
         trii_mutex_unlock(&mutex);
         atomic_fetch_sub_explicit(&run->n_busy, 1, memory_order_acq_rel);
-        trii_futex_wake_all(&run->n_busy); /* the run may be gone */
+        trii_futex_wake_all(&run->n_busy); /* the run may be freed from here on */
     }
 }
 
-/* A free one. The mutex is held. */
+/* A free thread. The mutex is held. */
 static tri_status find_executor(tri_device device, executor **executor_out)
 {
     executor *it = executors;
@@ -182,7 +184,7 @@ static tri_status find_executor(tri_device device, executor **executor_out)
     return TRI_OK;
 }
 
-/* Hands out all queues but the first, or none. */
+/* Gives each queue but the first a thread, or none of them. */
 static tri_status hand_out(queue_run *r)
 {
     executor *of[TRII_PLAN_QUEUES];

@@ -1,5 +1,7 @@
 /*
- * run.c - one run of a plan: bind what moved, walk the entries.
+ * run.c - one run of a plan; called by cache.c with a plan and an arena that nobody else uses. Sets
+ * the pointers that changed since the last run, walks the entries (run_entry.h; queue_run.c for
+ * several devices), and gives the results to the step's values.
  */
 #include <string.h>
 
@@ -23,8 +25,8 @@ static void set_slots(trii_slots *slots, int32_t i, void *data)
         *slots->slots[k] = (char *)data + slots->offsets[k];
 }
 
-/* A storage of the plan that nobody holds; new ones are made until the turns suffice, and beyond
- * that for this run alone. */
+/* A storage of the plan that nobody holds. New ones are made until there are enough to take turns,
+ * and beyond that for this run alone. */
 static tri_status choose_storage(trii_plan *plan, trii_plan_output *output)
 {
     trii_storage *made;
@@ -85,7 +87,7 @@ static tri_status bind_outputs(trii_plan *plan, const trii_step *step, const tri
     return TRI_OK;
 }
 
-/* The step's values get what the plan made. */
+/* Gives the step's values the storages of the plan's outputs. */
 static void publish(trii_plan *plan, trii_step *step, const trii_segment *segment)
 {
     for (int32_t o = 0; o < segment->n_outputs; o++) {
@@ -128,7 +130,7 @@ static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segmen
 
     if (TRII_UNLIKELY(plan->n_queues > 1))
         return trii_queues_run(plan, step, segment, &run);
-    plan->queues[0].reached = plan->n_entries; /* if only what comes at the end fails */
+    plan->queues[0].reached = plan->n_entries; /* even if only a copy at the end fails */
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
         status = trii_run_entry(plan, e, step, segment, &run, &n_running);
         if (TRII_UNLIKELY(status != TRI_OK))
@@ -150,7 +152,7 @@ static void mark_torn(const trii_plan *plan, trii_step *step, const trii_segment
     }
 }
 
-/* Changes the layout of persistent tensors for good, in their place. */
+/* Changes the layout of persistent tensors for good, in place. */
 static tri_status adopt(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     for (int32_t k = 0; k < plan->n_adoptions; k++) {

@@ -1,5 +1,5 @@
 /*
- * run_entry.c - see run_entry.h; the rare cases.
+ * run_entry.c - the rare cases of run_entry.h: failures, and waiting for a device.
  */
 #include "plan/run_entry.h"
 

@@ -1,5 +1,6 @@
 /*
- * run_entry.h - runs one entry of a plan. Inline: a step of a small network is a few dozen of them.
+ * run_entry.h - runs one entry of a plan; for run.c and queue_run.c. Inline, since a step of a
+ * small network is a few dozen entries of less than a microsecond each.
  */
 #ifndef TRII_RUN_ENTRY_H
 #define TRII_RUN_ENTRY_H
@@ -12,16 +13,16 @@
 #include "plan/trace.h"
 #include "tensor/device_memory.h"
 
-/* Says which operation it was. */
+/* Prepends which operation failed; returns `status`. */
 tri_status trii_kernel_failed(const trii_entry *entry, const trii_step *step,
                               const trii_segment *segment, tri_status status);
 void trii_note_times(struct trii_entry_times *times, int64_t begin);
-/* What the calling thread has run on the queue's device is complete, which has a function for that.
- * Returns `status` if it is a failure, and leaves its line. */
+/* Waits until everything that the calling thread has run on the queue's device is complete, if the
+ * device has a function for that. Returns `status` if it is a failure, and keeps its line. */
 tri_status trii_queue_synchronise(const trii_plan_queue *queue, tri_status status) TRI_MUST_CHECK;
 
-/* Entry e runs on the calling thread; what communicates moves on. n_running counts what does, or
- * will as soon as it may. */
+/* Runs entry e on the calling thread, and progresses communication. n_running counts what is under
+ * way, or will start as soon as it may. */
 static inline tri_status trii_run_entry(trii_plan *plan, int32_t e, const trii_step *step,
                                         const trii_segment *segment, const trii_run *run,
                                         int32_t *n_running)

@@ -1,12 +1,13 @@
 /*
- * schedule.c - assigns memory to the values of a plan. The order of its entries is made by order.c
- * or queue_order.c, their pointers by pointers.c.
+ * schedule.c - assigns memory to the values of a plan; called by plan.c when kernels are compiled.
+ * order.c or queue_order.c order the entries before, memory.c places the buffers, pointers.c and
+ * queue_events.c finish the entries.
  *
- * Memory: every value has a buffer. Buffers lie in the arena, are an input's contents, or are an
- * output (a bound tensor, or storage that outlives the run). A value shares its reader's buffer
- * where that saves a copy: what a host operation or a view passes on, and what an element-wise
- * kernel may overwrite. What a step updates is written when nothing of it can fail any more, where
- * that is cheap.
+ * Every value has a buffer. A buffer lies in the arena, is an input's contents, or is an output (a
+ * bound tensor, or storage that outlives the run). A value shares its reader's buffer where that
+ * saves a copy: what a host operation or a view passes on, and what an element-wise kernel may
+ * overwrite. Updates are written into their tensors when nothing of the step can fail any more,
+ * where that is cheap.
  */
 #include "plan/schedule.h"
 
@@ -93,7 +94,7 @@ static void live_ranges(trii_schedule *s)
 
         if (g >= 0)
             touch_group(s, s->ir->groups[g], e);
-        if (s->plan->entries[e].kind == TRII_ENTRY_WAIT) /* in use from start to here */
+        if (s->plan->entries[e].kind == TRII_ENTRY_WAIT) /* in use from the start to here */
             touch_group(s, s->ir->groups[s->entry_group[s->host_start[s->plan->entries[e].host]]],
                         e);
     }
@@ -108,8 +109,9 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
     return -1;
 }
 
-/* Whether the group reads the memory of input i, which is no view, as that input only: another one,
- * be it a view or another name of the same elements, would see what is written over them. */
+/* Whether the group reads the memory of input i, which is not a view, through that input only:
+ * another input (a view, or another name of the same elements) would see what is written over it.
+ */
 static bool reads_once(const trii_schedule *s, const trii_group *group, int32_t i)
 {
     if (s->ir->values[group->in[i]].base >= 0)
@@ -151,7 +153,7 @@ static bool may_overwrite(const trii_schedule *s, int32_t e, int32_t in, int32_t
     return false;
 }
 
-/* A bound tensor is written while the step runs: nobody may need its old contents after the
+/* A bound tensor is written while the step runs, so nobody may need its old contents after the
  * first write. */
 static bool safe_to_bind(const trii_schedule *s, int32_t value)
 {
@@ -165,7 +167,7 @@ static bool safe_to_bind(const trii_schedule *s, int32_t value)
     return last < first || (last == first && may_overwrite(s, first, old, value));
 }
 
-/* The last entry that may fail although the step was recorded. */
+/* The last entry that may fail although recording succeeded. */
 static int32_t last_risk(const trii_schedule *s)
 {
     int32_t e = s->n_entries - 1;
@@ -175,9 +177,9 @@ static int32_t last_risk(const trii_schedule *s)
     return e;
 }
 
-/* Would the value be in its tensor although the step fails behind it? Running statistics, counters
- * and small parameters wait for the end: copying them costs nothing that shows. Large ones are
- * reported as lost if it comes to that. A gradient that was not complete is none, and a host
+/* Whether the value would reach its tensor even if the step fails later. Running statistics,
+ * counters and small parameters are held back until the end: copying them costs nothing measurable.
+ * Large ones are reported as lost if it comes to that. An incomplete gradient is none, and a host
  * operation's result has to lie in its tensor. */
 static bool is_hasty(const trii_schedule *s, int32_t value, int32_t risk)
 {
@@ -189,7 +191,7 @@ static bool is_hasty(const trii_schedule *s, int32_t value, int32_t risk)
            !s->step->values[s->segment->outputs[ir->values[value].output]].bound->is_grad;
 }
 
-/* Outputs that must not be written where they end up until all is done go through the arena. */
+/* Outputs that must not be written in place until everything has succeeded go through the arena. */
 static void defer_unsafe_outputs(trii_schedule *s)
 {
     trii_ir *ir = s->ir;
@@ -238,7 +240,7 @@ static void merge_in_place(trii_schedule *s)
     }
 }
 
-/* The part of the arena that is the queue's, or its own arena: nobody else's values lie there. */
+/* The part of the arena that belongs to the queue, or its own arena: only its values lie there. */
 static tri_status plan_part(trii_schedule *s, int32_t queue, trii_interval *intervals)
 {
     bool own = !trii_is_host(s->plan->queues[queue].device);

@@ -14,10 +14,10 @@ typedef enum trii_place { TRII_PLACE_ARENA, TRII_PLACE_INPUT, TRII_PLACE_OUTPUT 
 typedef struct trii_buffer {
     trii_place place;
     int32_t index; /* input or output number */
-    int32_t queue; /* of whose device it is; that of an input only counts with several queues */
+    int32_t queue; /* of the device on which it lies; an input's only matters with several queues */
     size_t bytes;
     int32_t first, last; /* entries; first INT32_MAX = never written */
-    int32_t merged;      /* into this buffer; -1 = itself */
+    int32_t merged;      /* the buffer that it became a part of; -1 = itself */
     size_t offset;
 } trii_buffer;
 
@@ -55,38 +55,39 @@ typedef struct trii_schedule {
 #define TRII_NEW(pool, n, pointer)                                                                 \
     ((pointer) = trii_pool_alloc(pool, (size_t)(n), sizeof(*(pointer))))
 
-/* The buffer that stands for this one, and that of a value; -1 = it has none. */
+/* The buffer that stands for this one now, and that of a value; -1 = it has none. */
 int32_t trii_buffer_root(const trii_schedule *s, int32_t buffer);
 int32_t trii_buffer_of(const trii_schedule *s, int32_t value);
-/* A new buffer; queue -1: of a device on which nothing runs. */
+/* A new buffer; queue -1: on a device on which nothing runs. */
 int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32_t queue,
                         size_t bytes);
-/* The entry reads or writes it. */
+/* The entry reads or writes the buffer. */
 void trii_buffer_touch(trii_schedule *s, int32_t buffer, int32_t entry);
 /* The queue of the type's device; -1: nothing runs there. */
 int32_t trii_type_queue(const trii_schedule *s, const trii_type *type);
-/* Of output o of the group, in its layout. */
+/* Bytes of output o of the group, in its layout. */
 size_t trii_value_bytes(const trii_schedule *s, const trii_group *group, int32_t o);
-/* Whether the entry communicates, or its kernel looks at data, and so may fail. */
+/* Whether the entry may fail: it communicates, or its kernel checks its operands. */
 bool trii_entry_may_fail(const trii_schedule *s, int32_t entry);
 
-/* order.c: all groups, in record order; host operations as early as they can. */
+/* order.c: all groups, in record order; host operations as early as possible. */
 void trii_order(trii_schedule *s);
-/* What both orders are made of: the next entry is this group, behind the waits that it needs; and
- * the waits at the end. */
+/* What both orders are built from: appends this group as the next entry, behind the waits that it
+ * needs; and appends the waits at the end. */
 void trii_order_group(trii_schedule *s, int32_t group);
 void trii_order_end(trii_schedule *s);
-/* What this group is a view of, or itself; -1 = of an input. */
+/* The group of which this group is a view, or itself; -1 = a view of an input. */
 int32_t trii_order_source(const trii_schedule *s, int32_t group);
-/* Before: who starts before whom. */
+/* Before either: finds which operation starts before which. */
 tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
-/* queue_order.c: the devices of the segment become queues; of several the groups are ordered so
- * that they overlap. */
+/* queue_order.c: the devices of the segment become queues; with several, groups are ordered so that
+ * queues overlap. */
 tri_status trii_queues_find(trii_schedule *s) TRI_MUST_CHECK;
 tri_status trii_queues_order(trii_schedule *s) TRI_MUST_CHECK;
-/* pointers.c: arguments of the entries, and copies at the end; what needs no copy goes. */
+/* pointers.c: arguments of the entries, and copies at the end; removes copies with nothing to do.
+ */
 tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;
-/* queue_events.c, of plans with several queues: who waits for whom. */
+/* queue_events.c, for plans with several queues: which entry waits for which. */
 tri_status trii_queues_connect(trii_schedule *s) TRI_MUST_CHECK;
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * trace.c - see trace.h.
+ * trace.c - the file of trace.h. run.c calls it after each run that TRI_TRACE times; plan.c asks
+ * whether to take times at all.
  */
 #include "plan/trace.h"
 
@@ -17,17 +18,17 @@
 #include "os/thread.h"
 #include "tensor/device_list.h"
 
-#define EVENT_BYTES 320 /* at most, with a name of NAME_BYTES */
+#define EVENT_BYTES 320 /* bytes of an event at most, with a name of NAME_BYTES */
 #define NAME_BYTES 96
 
-/* The process's file. */
+/* The file; one for the process. */
 static struct {
-    trii_mutex mutex; /* of all that follows */
+    trii_mutex mutex; /* guards everything below */
     int opened_in;    /* the process that has opened it; 0 = none has */
-    int fd;           /* -1: there is none, or no more is written */
+    int fd;           /* -1: there is none, or nothing more is written */
     char path[512];
     int64_t runs, events;
-    bool named[TRI_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices of which it has the name */
+    bool named[TRI_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices whose names have been written */
 } trace = {.mutex = TRII_MUTEX_INITIALIZER, .fd = -1};
 
 bool trii_trace_wanted(void)
@@ -35,7 +36,7 @@ bool trii_trace_wanted(void)
     return trii_param_text(TRII_PARAM_TRACE) != NULL;
 }
 
-/* %p in the name is the process's number. False: too long. */
+/* %p in the name becomes the process id. False: too long. */
 static bool name_file(const char *pattern, int pid)
 {
     size_t n = 0;
@@ -61,7 +62,7 @@ static void stop(const char *why)
     trace.fd = -1;
 }
 
-/* Anew in each process: a child of fork() leaves its parent's alone. */
+/* Opens the file anew in each process: a child of fork() leaves its parent's alone. */
 static void open_file(int pid)
 {
     const char *pattern = trii_param_text(TRII_PARAM_TRACE);
@@ -100,7 +101,7 @@ static const char *category_of(const trii_entry *entry, const trii_node *node)
     return node->backward ? "backward" : "forward";
 }
 
-/* As text of JSON. */
+/* Escapes the text for JSON. */
 static void name_of(const trii_entry *entry, const trii_node *node, char *out)
 {
     const char *name = entry->kernel != NULL ? entry->kernel->name

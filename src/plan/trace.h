@@ -1,8 +1,8 @@
 /*
  * trace.h - TRI_TRACE: what ran when and on which device, in a file.
  *
- * It is a Chrome trace (chrome://tracing, ui.perfetto.dev), one event a line, which
- * `trireme plot --timeline` reads, too:
+ * It is a Chrome trace (chrome://tracing, ui.perfetto.dev), one event a line, which `trireme plot
+ * --timeline` reads, too:
  *
  *     [
  *     {"name":"thread_name","ph":"M","pid":4711,"tid":1,"args":{"name":"cpu:1"}}
@@ -11,25 +11,25 @@
  * The closing bracket is missing, as the format allows: a program may end at any time. ts and dur
  * are microseconds of the monotonic clock; tid is a device; cat is forward, backward, update, copy
  * (between devices, and changes of layout) or communication; run counts the process's runs of
- * plans. A kernel of a device that computes later is there when it was begun.
+ * plans. A kernel of an asynchronous device is shown at the time when it was launched.
  */
 #ifndef TRII_TRACE_H
 #define TRII_TRACE_H
 
 #include "plan/plan.h"
 
-#define TRII_TRACE_MAX_EVENTS 1000000 /* a file; then a warning, and no more */
+#define TRII_TRACE_MAX_EVENTS 1000000 /* events of a file; then a warning, and no more */
 
-/* Of the last run. */
+/* Times of the last run. */
 struct trii_entry_times {
     int64_t begin, end;
-    int64_t sum; /* over all runs */
+    int64_t sum; /* sums over all runs */
 };
 
-/* Whether new plans are to note times for it. */
+/* Whether new plans are to take times for it. */
 bool trii_trace_wanted(void);
-/* After a run that did not fail, of a plan that notes times. A file that cannot be written is told
- * once, and fails nothing. Any thread. */
+/* Writes the events of a run that succeeded, of a plan that takes times. If the file cannot be
+ * written, one warning says so and nothing fails. Any thread. */
 void trii_trace_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment);
 
 #endif

@@ -1,14 +1,15 @@
 /*
  * views.c - values that share memory with other values: a view reads its input's memory in place,
- * and what a join concatenates was written in place.
+ * and the operands of a join (concat) are written in place. Called by layout.c for groups of these
+ * kinds, and by device/cpu/flash_tiles.c, which asks where a view would have its result.
  *
  * A view's outputs get the memory of its input, an offset, and a strided layout (or the plain one,
- * where the elements lie so). Each reader says whether it takes that; else the plan copies once,
- * for all of them. What leaves the plan is plain.
+ * if the elements lie that way). Each reader says whether it takes that; if not, the plan copies
+ * once, for all readers. Outputs of the plan are plain.
  *
- * A join works from behind: a value that nobody reads but the join, straight or through views, is
- * written where it will be a part of the joined one, by its kernel if that can, else by a copy.
- * What cannot be placed so is copied there.
+ * Joins are resolved from the back: a value that only the join reads, straight or through views, is
+ * written where it will be a part of the joined one, by its kernel if that can, otherwise by a
+ * copy. Operands that cannot be placed like this are copied into the join.
  */
 #include "plan/layout_choice.h"
 
@@ -60,7 +61,7 @@ tri_status trii_ir_strided(const trii_ir *ir, const trii_type *type, const int64
     return TRI_OK;
 }
 
-/* Where the elements of a value lie that is plain or strided, in those of its base. */
+/* Where the elements of a plain or strided value lie within its base. */
 static void strides_of(const trii_layout_choice *c, int32_t v, trii_strides *strides)
 {
     const trii_ir_value *value = &c->ir->values[v];
@@ -92,7 +93,8 @@ static tri_status set_place(trii_layout_choice *c, int32_t v, int32_t base, cons
     return trii_ir_strided(c->ir, type, at->stride, &place->layout);
 }
 
-/* The value is to be written at `at` of `base`, if it may lie anywhere at all and has a writer. */
+/* The value is to be written at `at` of `base`, if it may lie anywhere at all and some kernel
+ * writes it. */
 static tri_status claim(trii_layout_choice *c, int32_t v, int32_t base, const trii_strides *at,
                         bool *claimed_out)
 {
@@ -118,7 +120,7 @@ static tri_status claim(trii_layout_choice *c, int32_t v, int32_t base, const tr
     return *claimed_out && status == TRI_OK ? set_place(c, v, base, at) : status;
 }
 
-/* A joined value that has a layout of the device's for good is plain first. */
+/* A joined value that has changed to a layout of the device's is made plain first. */
 static tri_status plain_whole(trii_layout_choice *c, trii_group *group)
 {
     int32_t whole = group->out[0], made;
@@ -222,7 +224,7 @@ static tri_status join(trii_layout_choice *c, trii_group *group)
     return status;
 }
 
-/* Output o of the view lies at `at` of the memory of input v; what leaves the plan is copied. */
+/* Output o of the view lies at `at` of the memory of input v; an output of the plan is copied. */
 static tri_status view_output(trii_layout_choice *c, trii_group *group, int32_t o, int32_t v,
                               const trii_strides *at)
 {
@@ -248,7 +250,7 @@ static tri_status view_output(trii_layout_choice *c, trii_group *group, int32_t 
     return trii_layout_reorder(c, made, out, group->position + 1 + o);
 }
 
-/* Where every output lies; false: some cannot be said. */
+/* Where every output lies; false: no strides can say it. */
 static bool find_outputs(const trii_layout_choice *c, const trii_group *group, trii_strides *at)
 {
     const trii_ir_node *node = &c->ir->nodes[group->nodes[0]];
@@ -263,7 +265,7 @@ static bool find_outputs(const trii_layout_choice *c, const trii_group *group, t
     return true;
 }
 
-/* The output has the bytes of a value that lies in plain order in its own memory. */
+/* The output has the same bytes as a value that lies in plain order in memory of its own. */
 static bool is_the_same(const trii_layout_choice *c, const trii_group *group,
                         const trii_strides *at)
 {
@@ -282,7 +284,7 @@ static tri_status view(trii_layout_choice *c, trii_group *group)
     int32_t out = group->out[0];
 
     assert(node->n_out == group->n_out && group->n_out > 0);
-    if (c->place[out].chosen) { /* written where it shall be */
+    if (c->place[out].chosen) { /* written in its final place */
         c->used[group->in[0]] = true;
         group->in_layout[0] = c->now[group->in[0]];
         c->now[out] = group->out_layout[0] = c->place[out].layout;
@@ -295,7 +297,7 @@ static tri_status view(trii_layout_choice *c, trii_group *group)
         status = trii_layout_fit_input(c, group, 0, NULL, false);
         if (status != TRI_OK)
             return status;
-        (void)find_outputs(c, group, at); /* of plain order everything has a view */
+        (void)find_outputs(c, group, at); /* a plain value has every view */
     }
     c->used[group->in[0]] = true;
     group->in_layout[0] = c->now[group->in[0]];

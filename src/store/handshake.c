@@ -1,5 +1,7 @@
 /*
- * handshake.c - see handshake.h.
+ * handshake.c - see handshake.h. Called by both ends of every connection of a job: the TCP store
+ * (tcp_open.c, tcp_server.c), the tcp engine, and agents among each other (launch/peers). The only
+ * file that knows libsodium, which it loads when a key is used.
  */
 #include "store/handshake.h"
 

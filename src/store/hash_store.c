@@ -1,5 +1,6 @@
 /*
- * hash_store.c - a store inside one process, for ranks that are threads.
+ * hash_store.c - a store inside one process, for ranks that are threads; one table (kv.h) under one
+ * lock. Made by tri_store_hash; most tests run on it.
  */
 /* build: leaf */
 #include "store/store_ops.h"

@@ -1,6 +1,7 @@
 /*
- * store.c - the front of all stores: arguments, references, timeouts, and messages that
- * are the same for every kind.
+ * store.c - the public functions of all stores: they check arguments, count references, turn
+ * timeouts into deadlines, and call the kind's table (store_ops.h). Messages that are the same for
+ * every kind are written here.
  */
 #include "store/store_ops.h"
 

@@ -1,6 +1,7 @@
 /*
- * tcp_connection.c - what the server of a TCP store keeps of a connection: the memory that it
- * holds, whether it has replies to send, what it waits for.
+ * tcp_connection.c - what the server of a TCP store keeps for one connection: its memory, the
+ * replies that it has to send, and what it waits for. Below tcp_server.c and tcp_requests.c, which
+ * both use it.
  */
 #include "store/tcp_server_internal.h"
 

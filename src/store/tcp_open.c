@@ -1,6 +1,7 @@
 /*
- * tcp_open.c - a connection to the server of a TCP store: made, tried again until the deadline,
- * greeted, and closed.
+ * tcp_open.c - the connection of a TCP store's client: made, tried again until the deadline (the
+ * server may start later), greeted, and closed. Called by tcp_store.c, and by tcp_calls.c when a
+ * connection has to be made anew.
  */
 #include "store/tcp_client.h"
 

@@ -1,7 +1,7 @@
 /*
- * tcp_requests.c - what clients of the TCP store's server ask for (wire.h).
- *
- * Nobody waits here: a WAIT is a note in the table, answered by the write that completes it.
+ * tcp_requests.c - what a request to the TCP store's server does to the table (kv.h), and the reply
+ * (wire.h). Called by tcp_server.c with whole requests. A WAIT is an entry in the table, answered
+ * by the write that completes it: nothing here blocks.
  */
 #include <string.h>
 

@@ -1,10 +1,12 @@
 /*
- * tcp_server.c - see tcp_server.h; the protocol is in wire.h.
+ * tcp_server.c - see tcp_server.h; the protocol is in wire.h. Accepts connections, reads requests
+ * as they come, and sends replies; what a request does is in tcp_requests.c. Started by tcp_store.c
+ * in a process that hosts a store, and by trirun in its own loop (launch/job_store.c).
  *
- * Nobody waits here: a WAIT is a note in the table, answered by the write that completes
- * it. What a client can make the server hold is bounded: one request (wire.h), the table
- * (kv.h), replies (a client that does not read its replies is not read either) and waits.
- * Whatever is malformed closes that connection and no other.
+ * Nothing here blocks: a WAIT is an entry in the table, answered by the write that completes it.
+ * What a client can make the server hold is limited: one request (wire.h), the table (kv.h),
+ * replies (a client that does not read its replies is not read either) and waits. A malformed
+ * request closes its connection and no other.
  */
 #include <string.h>
 

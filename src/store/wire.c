@@ -1,10 +1,10 @@
 /*
- * wire.c - see wire.h.
+ * wire.c - see wire.h. Called by the client (tcp_exchange.c, tcp_calls.c) and by the server
+ * (tcp_server.c, tcp_requests.c); tests/fuzz calls it with every cut of a request.
  *
- * The fields of an op are a text that the parser walks: u = u32, i = i64, k = key,
- * b = bytes, and K = count, then that many k; M = count, then that many k b. The bytes of
- * a request are stored as they come, so that a length that is announced but never sent
- * costs nothing.
+ * The fields of an op are a text that the parser walks: u = u32, i = i64, k = key, b = bytes, and K
+ * = count, then that many k; M = count, then that many k b. The bytes of a request are stored as
+ * they come, so a length that is announced but never sent costs nothing.
  */
 /* build: leaf */
 #include "store/wire.h"

@@ -1,5 +1,8 @@
 /*
- * devices.c - see devices.h.
+ * devices.c - see devices.h. Called by options_meaning.c for --nproc-per-node=auto, and by
+ * attempt.c and dry_run.c to share the cores among the workers. Cores are those that the agent may
+ * run on, within its control group's quota; GPUs are counted in CUDA_VISIBLE_DEVICES or below
+ * /proc.
  */
 #include "launch/cli/devices.h"
 

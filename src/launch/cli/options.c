@@ -1,6 +1,7 @@
 /*
- * options.c - see options.h. Every flag may be spelled with - or _, its value follows after =
- * or as the next argument, and a unique beginning of a name is enough, as with argparse.
+ * options.c - see options.h. Every flag may be spelled with - or _, its value follows after = or as
+ * the next argument, and a unique beginning of a name is enough, as with argparse. Called by
+ * tools/trirun; it only collects texts, options_meaning.c gives them their values.
  */
 #include "launch/cli/options.h"
 

@@ -1,5 +1,7 @@
 /*
- * options_table.c - see options_table.h; the text of --help stands here too.
+ * options_table.c - the table of options_table.h, and the text of --help. Read by options.c
+ * (names), options_meaning.c (defaults) and options_unread.c (misspelt names); docs/TORCHRUN.md and
+ * the manual page are compared with it by tests.
  */
 #include "launch/cli/options_table.h"
 

@@ -1,5 +1,7 @@
 /*
- * cgroup.c - see cgroup.h.
+ * cgroup.c - see cgroup.h. agent.c makes the group, shutdown.c and guard.c end what is in it. A
+ * worker that leaves its session and its parent and clears its environment outlives a killed agent
+ * otherwise.
  */
 #include "launch/os/cgroup.h"
 

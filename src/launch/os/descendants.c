@@ -1,5 +1,6 @@
 /*
- * descendants.c - see descendants.h.
+ * descendants.c - see descendants.h: subreaper, parent-death signals, and the search of /proc.
+ * Called by agent.c at its start and by shutdown.c and guard.c at the end of a job.
  */
 #include "launch/os/descendants.h"
 

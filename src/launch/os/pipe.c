@@ -1,5 +1,6 @@
 /*
- * pipe.c - see pipe.h.
+ * pipe.c - see pipe.h. Used for the workers' streams (worker/worker_output.c), by output/ to read
+ * and write them, and between the agent and its guard.
  */
 #include "launch/os/pipe.h"
 

@@ -1,5 +1,7 @@
 /*
- * process_notify.c - see process_notify.h.
+ * process_notify.c - see process_notify.h. Called by preemption.c alone: whether the signal would
+ * end a process is read from /proc/PID/status of each of its threads before it is sent. It goes to
+ * the processes below a worker, too, since that is often a shell.
  */
 #include "launch/os/process_notify.h"
 

@@ -1,5 +1,7 @@
 /*
- * pseudo_terminal.c - see pseudo_terminal.h.
+ * pseudo_terminal.c - see pseudo_terminal.h. worker/worker_output.c opens one for each worker whose
+ * output goes to a terminal, so that progress bars are drawn; signals.c passes on changes of the
+ * window's size.
  */
 #include "launch/os/pseudo_terminal.h"
 

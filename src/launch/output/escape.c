@@ -1,5 +1,6 @@
 /*
- * escape.c - see escape.h.
+ * escape.c - see escape.h. Called wherever a text of a user goes into JSON, a Prometheus label or
+ * the terminal: report/, and labels of lines (worker/worker_output.c).
  */
 #include "launch/output/escape.h"
 

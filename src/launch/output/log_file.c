@@ -1,5 +1,6 @@
 /*
- * log_file.c - see log_file.h.
+ * log_file.c - see log_file.h. output.c and output_lines.c append, worker/worker_output.c opens and
+ * closes; the bytes go through background.c.
  */
 #include "launch/output/log_file.h"
 

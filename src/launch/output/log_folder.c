@@ -1,5 +1,7 @@
 /*
- * log_folder.c - see log_folder.h.
+ * log_folder.c - see log_folder.h. worker/worker_output.c makes the folders and the log files in
+ * them, attempt.c asks for the folder of error files, and dry_run.c asks whether there would be
+ * any.
  */
 #include "launch/output/log_folder.h"
 

@@ -1,6 +1,7 @@
 /*
- * output.c - see output.h: the workers' streams. What a line looks like is output_lines.c; where it
- * goes is output_sink.c.
+ * output.c - see output.h: the workers' streams. attempt.c adds them as workers start and drains
+ * them as they end; what a line looks like is decided in output_lines.c, where it goes in
+ * output_sink.c. report/ asks here for the last lines of a stream.
  */
 #include "launch/output/output_internal.h"
 

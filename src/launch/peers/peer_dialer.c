@@ -1,5 +1,7 @@
 /*
- * peer_dialer.c - see peer_dialer.h.
+ * peer_dialer.c - see peer_dialer.h. peers.c and peer_liveness.c order a connection and get a
+ * descriptor on which the hello (peer_hello.h) is done. A connect to a host that drops packets
+ * takes minutes to fail, and with a thread for each of them nobody waits for it.
  */
 #include "launch/peers/peer_dialer.h"
 

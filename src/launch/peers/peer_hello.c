@@ -1,5 +1,6 @@
 /*
- * peer_hello.c - see peer_hello.h.
+ * peer_hello.c - see peer_hello.h. Written by peer_dialer.c, read by peer_links.c on the side that
+ * is dialed.
  */
 #include "launch/peers/peer_hello.h"
 

@@ -1,5 +1,6 @@
 /*
- * peer_messages.c - see peer_messages.h.
+ * peer_messages.c - see peer_messages.h: parses and writes single messages; peer_links.c has the
+ * connections, peer_liveness.c the meaning.
  */
 #include "launch/peers/peer_messages.h"
 

@@ -1,5 +1,7 @@
 /*
- * peers.c - see peers.h: beginning and end, and the rounds.
+ * peers.c - see peers.h: the thread, its rounds, its beginning and end. Called by agent_hosts.c
+ * only; everything that happens on the thread is in peer_links.c, peer_liveness.c and
+ * peer_events.c.
  */
 #include "launch/peers/peers.h"
 

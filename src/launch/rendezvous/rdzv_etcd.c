@@ -1,5 +1,6 @@
 /*
- * rdzv_etcd.c - see rdzv_etcd.h.
+ * rdzv_etcd.c - see rdzv_etcd.h. Called by rdzv_dynamic.c when --rdzv-backend is etcd or etcd-v2;
+ * the plug-in itself is plugins/rendezvous-etcd.
  */
 #include "launch/rendezvous/rdzv_etcd.h"
 

@@ -1,14 +1,16 @@
 /*
- * rdzv_phase.c - see rdzv_phase.h.
+ * rdzv_phase.c - the table of rdzv_phase.h: which phase may follow which. rdzv_thread.c,
+ * rdzv_dynamic.c and rdzv_beats.c change phases only through it.
  *
- *   CONNECTING -> CONNECTED -> APPLYING -> JOINING -> RUNNING -> FINISHING -> JOB_ENDED -> GONE ->
- * DONE ^          |           |
+ *   CONNECTING -> CONNECTED -> APPLYING -> JOINING -> RUNNING -> FINISHING -> JOB_ENDED
+ *                                             ^          |           |
  *                                             +------ STOPPED <------+
  *
- * The thread may be asked to end wherever it stands once it has tried to connect, and a host may
- * leave wherever it has a store. The agent may ask to join before it has read that the job is over
- * or that the store has failed (its peers told it something else first); joining then fails and
- * says so.
+ * Not drawn: NO_STORE where connecting failed, BROKEN where the store failed later, GONE when this
+ * host has left, and DONE. The thread may be asked to end wherever it stands once it has tried to
+ * connect, and a host may leave wherever it has a store. The agent may ask to join before it has
+ * read that the job is over or that the store has failed (its peers told it something else first);
+ * joining then fails and says so.
  */
 #include "launch/rendezvous/rdzv_phase.h"
 

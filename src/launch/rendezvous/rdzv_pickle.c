@@ -1,10 +1,12 @@
 /*
- * rdzv_pickle.c - see rdzv_pickle.h.
+ * rdzv_pickle.c - see rdzv_pickle.h. Called by rdzv_join.c for every state that it reads; the other
+ * direction is rdzv_pickle_write.c.
  *
  * A pickle is a program for a small stack machine. Ours builds values (numbers, texts, tuples,
  * sets, dictionaries, objects as a name with arguments and attributes) in one array; lists are
- * chains of cells in another. Both grow by at most one element per byte read, so the input's
- * bound bounds them. A value may contain itself; whoever walks the values goes a fixed way down.
+ * chains of cells in another. Both grow by at most one element per byte read, so a limit on the
+ * input limits them too. A value may contain itself: code that reads the values follows a path of
+ * fixed length and never recurses.
  */
 #include "launch/rendezvous/rdzv_pickle.h"
 

@@ -1,6 +1,7 @@
 /*
- * rendezvous.c - see rendezvous.h: what the agent calls. Orders are queued for the thread
- * (rdzv_thread.c), and its events for the agent.
+ * rendezvous.c - see rendezvous.h: what agent_hosts.c calls. Chooses the handler (rdzv_static.c or
+ * rdzv_dynamic.c), starts the thread (rdzv_thread.c), queues orders for it and its events for the
+ * agent.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 

@@ -1,5 +1,7 @@
 /*
- * culprit.c - see culprit.h.
+ * culprit.c - see culprit.h. attempt.c asks as workers fail, failure_report.c when it writes the
+ * report. Flight records are read through inspect/, the last lines of stderr through
+ * output/output.h.
  */
 #include "launch/report/culprit.h"
 

@@ -1,5 +1,6 @@
 /*
- * events.c - see events.h.
+ * events.c - see events.h. Called by monitor.c (the job and its workers) and host_events.c (hosts).
+ * Lines are written by output/background.h, so that a slow disk delays no decision of the agent.
  */
 #include "launch/report/events.h"
 

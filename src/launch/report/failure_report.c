@@ -1,5 +1,7 @@
 /*
- * failure_report.c - see failure_report.h.
+ * failure_report.c - see failure_report.h. Called by attempt.c when the workers of a failed attempt
+ * have ended, and by agent_hosts.c when other hosts report theirs. Puts together what culprit.c,
+ * error_file.c and memory_kills.c found.
  */
 #include "launch/report/failure_report.h"
 

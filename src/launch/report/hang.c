@@ -1,5 +1,6 @@
 /*
- * hang.c - see hang.h.
+ * hang.c - see hang.h. monitor.c starts it with --hang-timeout and prints its report; job_metrics.c
+ * takes the calls of each rank from here, signals.c whether ranks were waiting when a signal came.
  */
 #include "launch/report/hang.h"
 

@@ -1,5 +1,6 @@
 /*
- * host_events.c - see host_events.h.
+ * host_events.c - see host_events.h. Called by agent_hosts.c with the members of a new round, and
+ * when one of them is gone.
  */
 #include "launch/report/host_events.h"
 

@@ -1,5 +1,6 @@
 /*
- * job_metrics.c - see job_metrics.h.
+ * job_metrics.c - see job_metrics.h. Called by monitor.c, which knows the figures; the file is
+ * written by output/background.h, HTTP is spoken by plugins/metrics-http.
  */
 #include "launch/report/job_metrics.h"
 

@@ -1,9 +1,10 @@
 /*
- * memory_kills.c - see memory_kills.h.
+ * memory_kills.c - see memory_kills.h. monitor.c reads the counters at the start of an attempt,
+ * failure_report.c again when a worker died of SIGKILL.
  *
  * Control groups, version 2: oom_kill in memory.events; version 1: in memory.oom_control. Both
- * count our group and, in version 2, those below, such as the workers' own, which counts nothing.
- * /proc/vmstat counts the host.
+ * count our group; version 2 also counts those below it, such as the workers' own group, in which
+ * no memory controller is enabled. /proc/vmstat counts the whole host.
  */
 #include "launch/report/memory_kills.h"
 

@@ -1,5 +1,6 @@
 /*
- * monitor.c - see monitor.h.
+ * monitor.c - see monitor.h. Called by agent.c, attempt.c, agent_hosts.c, preemption.c and
+ * signals.c as things happen; calls events.c, job_metrics.c and hang.c.
  */
 #include "launch/report/monitor.h"
 

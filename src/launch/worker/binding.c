@@ -1,5 +1,6 @@
 /*
- * binding.c - see binding.h. All facts come from files below /sys, as the kernel shows them.
+ * binding.c - see binding.h. All facts come from files below /sys, as the kernel shows them: no
+ * libnuma, no driver. agent.c reads them once, attempt.c applies them as each worker starts.
  */
 #include "launch/worker/binding.h"
 

@@ -1,5 +1,7 @@
 /*
- * early_exit.c - see early_exit.h.
+ * early_exit.c - see early_exit.h. Called by attempt.c when a worker ends; read by
+ * src/group/join/world_store.c. Without it a worker would wait until tri_init's deadline for one
+ * that will never come.
  */
 #include "launch/worker/early_exit.h"
 

@@ -1,10 +1,11 @@
 /*
- * environment.c - see environment.h.
+ * environment.c - see environment.h. Called by attempt.c for each worker, and by dry_run.c to show
+ * the same.
  *
  * Threads: torchrun sets OMP_NUM_THREADS=1 when it starts several workers and the user said
- * nothing, so that they do not fight for the cores; scripts rely on it and it stays. A worker
- * of ours need not be that poor: TRI_NUM_THREADS, which it reads first, is its share of the
- * cores. Whoever sets OMP_NUM_THREADS or TRI_NUM_THREADS himself is obeyed.
+ * nothing, so that they do not fight for the cores; scripts rely on it, so we do the same. That
+ * would leave a worker of ours on one core, so TRI_NUM_THREADS, which it reads first, is set to its
+ * share of the cores. A value that the user set for either stays.
  */
 #include "launch/worker/environment.h"
 

@@ -1,5 +1,6 @@
 /*
- * worker.c - see worker.h.
+ * worker.c - see worker.h. attempt.c owns the workers; the reports (report/) read their state and
+ * how they ended.
  */
 #include "launch/worker/worker.h"
 

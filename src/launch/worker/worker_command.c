@@ -1,5 +1,6 @@
 /*
- * worker_command.c - see worker_command.h.
+ * worker_command.c - see worker_command.h. tools/trirun checks the program before anything is
+ * started, attempt.c builds the command line of each worker, dry_run.c shows it.
  */
 #include "launch/worker/worker_command.h"
 

@@ -1,5 +1,6 @@
 /*
- * worker_output.c - see worker_output.h.
+ * worker_output.c - see worker_output.h. Called by attempt.c as a worker starts; opens pipes or
+ * pseudo-terminals and log files, and hands the reading ends to output/output.h.
  */
 #include "launch/worker/worker_output.h"
 
