@@ -1,5 +1,10 @@
 /*
- * checkpoint.c - state of modules and optimizers into files and back.
+ * checkpoint.c - state of modules and optimizers into files and back: tri_save, tri_load,
+ * tri_checkpoint_*. Files are written by commit.c and safetensors_write.c, found and verified by
+ * manifest.c, read by safetensors.c.
+ *
+ * A save copies the whole state first, so it needs twice its memory, and training could go on while
+ * the copy is written.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -134,7 +139,7 @@ tri_status tri_save(tri_module *module, const char *path)
     return status;
 }
 
-/* Writes what is in a file into a module (nothing before all is known to fit), or only checks. */
+/* Writes the tensors of a file into a module (after checking that all fit), or only checks. */
 typedef tri_status (*load_fn)(tri_module *module, const tri_state_source *sources, int64_t n,
                               const tri_load_options *opt);
 
@@ -155,7 +160,7 @@ static tri_status load(tri_module *module, const char *path, const tri_safetenso
         memcpy(sources[i].shape, e->shape, sizeof(e->shape));
     }
     status = how(module, sources, n, opt);
-    if (status != TRI_OK) /* what does not fit is the file */
+    if (status != TRI_OK) /* the file is at fault */
         status = TRII_FAIL_CTX(status == TRI_ERR_INVALID_ARG ? TRI_ERR_FORMAT : status, "%s", path);
     trii_free(sources);
     return status;
@@ -342,7 +347,7 @@ const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char
 /* The files of a checkpoint, open while its state is checked and written. */
 typedef struct sources {
     char *model_path, *rest_path;
-    tri_safetensors *model, *rest; /* rest: NULL without an optimizer */
+    tri_safetensors *model, *rest; /* the others NULL without an optimizer */
 } sources;
 
 static tri_status sources_open(const tri_checkpoint *checkpoint, bool with_optimizer, sources *s)
@@ -386,7 +391,7 @@ tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *
         status = load(module, from.model_path, from.model, trii_module_fits, NULL);
     if (status == TRI_OK && optimizer != NULL)
         status = check_optimizer(optimizer, from.rest_path, from.rest);
-    /* All fits: nothing was written before this line. */
+    /* Everything fits: nothing was written before this line. */
     if (status == TRI_OK)
         status = load(module, from.model_path, from.model, tri_module_load, NULL);
     if (status == TRI_OK && optimizer != NULL)

@@ -1,5 +1,6 @@
 /*
- * checksum.c - see checksum.h. The only user of xxHash.
+ * checksum.c - see checksum.h. The only user of xxHash. Called by commit.c and safetensors_write.c
+ * while they write, and by manifest.c.
  */
 #include "checkpoint/checksum.h"
 

@@ -1,9 +1,9 @@
 /*
- * commit.c - writes a checkpoint so that it appears complete or not at all (format.h).
+ * commit.c - writes a checkpoint so that it appears complete or not at all (format.h). Called by
+ * checkpoint.c.
  *
- * Parts and manifest are written and synced in a folder with a temporary name; one rename turns it
- * into a checkpoint. What a killed writer left behind is removed by the next one, under the
- * folder's lock.
+ * Parts and manifest are written and synced in a folder with a temporary name; one rename makes it
+ * a checkpoint. What a killed writer left is removed by the next one, under the folder's lock.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -263,7 +263,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
                  : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK) {
         drop_old(folder, keep);
-        trii_saved_remove(folder, name); /* the earlier checkpoint of this step, if any */
+        trii_saved_remove(folder, name); /* the earlier checkpoint of the same step, if any */
     }
 end:
     trii_free(final);

@@ -1,5 +1,5 @@
 /*
- * format.h - the files of this room.
+ * format.h - the files of this room: their formats, and the functions that read and write them.
  *
  * safetensors:
  *
@@ -14,15 +14,15 @@
  *
  *     {"format":"trireme checkpoint","version":2,"sequence":7,
  *      "step":1234,"epoch":5,"metadata":{"key":"value",..},
- *      "random":{"seed":"42","stream":"0","step":1300,"generator":"(624 words of 8
- * digits)","next":17},
+ *      "random":{"seed":"42","stream":"0","step":1300,
+ *                "generator":"(624 words of 8 digits)","next":17},
  *      "parts":[{"file":"model.safetensors","bytes":4096,"xxh3":"0123456789abcdef"},..],
- *      "xxh3":"..."}        the checksum of the compact text of all that stands before it
+ *      "xxh3":"..."}        the checksum of the compact text of everything before it
  *
- * It is made as FOLDER/.tmp-step-..., every file synced, and renamed: a name step-N never shows
- * less than a whole checkpoint. `sequence` counts the saves of a folder: the highest is the newest,
- * of whatever step. A lock on FOLDER keeps savers apart. Only what has exactly such a name and
- * holds our files is ever removed.
+ * It is made as FOLDER/.tmp-step-..., every file is synced, and the folder is renamed: a name
+ * step-N always shows a whole checkpoint. `sequence` counts the saves of a folder: the highest is
+ * the newest, whatever its step. A lock on FOLDER keeps savers apart. Only folders with exactly
+ * such a name that hold our files are ever removed.
  */
 #ifndef TRII_FORMAT_H
 #define TRII_FORMAT_H
@@ -38,9 +38,9 @@
 #define TRII_MODEL_FILE "model.safetensors"
 #define TRII_OPTIMIZER_FILE "optimizer.safetensors"
 #define TRII_MANIFEST_FILE "manifest.json"
-#define TRII_TEMPORARY ".tmp-" /* what a checkpoint's name begins with while it is made */
+#define TRII_TEMPORARY ".tmp-" /* prefix of a checkpoint's name while it is made */
 
-/* tri_safetensors_write, and what was written: its bytes and their XXH3. */
+/* tri_safetensors_write, and the bytes that were written with their XXH3. */
 tri_status trii_safetensors_write(const char *path, const tri_safetensors_entry *entries, int64_t n,
                                   const tri_metadata *meta, int n_meta, uint64_t *bytes_out,
                                   uint64_t *hash_out) TRI_MUST_CHECK;
@@ -68,25 +68,26 @@ typedef struct trii_manifest {
 /* Reads DIR/manifest.json and verifies it and every part. */
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out) TRI_MUST_CHECK;
 void trii_manifest_fini(trii_manifest *manifest);
-/* The newest checkpoint below `folder` (or `folder` itself) that is whole: its folder (release
+/* The newest checkpoint below `folder` (or `folder` itself) that is complete: its folder (release
  * with trii_free) and manifest. */
 tri_status trii_checkpoint_find(const char *folder, char **dir_out,
                                 trii_manifest *manifest_out) TRI_MUST_CHECK;
 
-/* A checkpoint of a folder, by name; nothing of it is verified. */
+/* A checkpoint of a folder, by name; nothing of it has been verified. */
 typedef struct trii_saved {
-    char *name;       /* step-... */
-    int64_t step;     /* as the name says */
+    char *name;       /* "step-..." */
+    int64_t step;     /* from the name */
     int64_t sequence; /* -1 = the manifest does not say */
 } trii_saved;
 
-/* Those of a folder, newest first; release with trii_saved_free. A missing folder has none. */
+/* The checkpoints of a folder, newest first; release with trii_saved_free. A missing folder has
+ * none. */
 tri_status trii_saved_list(const char *folder, trii_saved **saved_out, int *n_out) TRI_MUST_CHECK;
 void trii_saved_free(trii_saved *saved, int n);
-/* Removes what killed writers left; nobody else may be writing. */
+/* Removes what killed writers left; the caller holds the folder's lock. */
 tri_status trii_saved_sweep(const char *folder) TRI_MUST_CHECK;
-/* Whether DIR is a checkpoint of ours, damaged or not: it has a manifest that says so or nothing
- * but our files. */
+/* Whether DIR is a checkpoint of ours, even a damaged one: it has a manifest that says so, or
+ * nothing but our files. */
 bool trii_saved_is_ours(const char *dir);
 /* Removes FOLDER/NAME; a failure goes to the log. */
 void trii_saved_remove(const char *folder, const char *name);

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "base/compiler.h"
 
-/* An integer of an object that is >= 0; false if it is absent or something else. */
+/* A non-negative integer of an object; false if it is absent or something else. */
 static inline bool trii_json_size(const json_t *value, uint64_t *size_out)
 {
     if (!json_is_integer(value) || json_integer_value(value) < 0)
@@ -31,7 +31,7 @@ static inline char *trii_json_text(const json_t *value)
     return text;
 }
 
-/* Adds `own_value` under a key; false if memory is out (or the text no UTF-8). */
+/* Adds `own_value` under a key; false without memory (or if the text is not UTF-8). */
 static inline bool trii_json_put(json_t *object, const char *key, json_t *own_value)
 {
     return json_object_set_new(object, key, own_value) == 0;

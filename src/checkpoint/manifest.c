@@ -71,7 +71,7 @@ static tri_status verify_part(const char *dir, const json_t *part)
                 TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged: its checksum is not the manifest's", path);
         trii_mapping_close(&map);
     } else if (status == TRI_ERR_NOT_FOUND) {
-        status = TRI_ERR_FORMAT; /* of the checkpoint; the line names the file */
+        status = TRI_ERR_FORMAT; /* in the checkpoint; the line names the file */
     }
     trii_free(path);
     return status;
@@ -205,7 +205,7 @@ void trii_manifest_fini(trii_manifest *manifest)
 
 /* --- the newest ----------------------------------------------------------- */
 
-/* The newest that is whole. */
+/* The newest that is complete. */
 static tri_status find_in(const char *folder, const trii_saved *saved, int n, char **dir_out,
                           trii_manifest *manifest_out)
 {
@@ -231,7 +231,7 @@ static tri_status find_in(const char *folder, const trii_saved *saved, int n, ch
     return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there is no checkpoint", folder);
 }
 
-/* A file of this name may belong to another program that keeps its files beside ours. */
+/* A file of this name may belong to another program that keeps its files in the same folder. */
 static bool is_checkpoint(const char *folder)
 {
     char *manifest = trii_path_join(folder, TRII_MANIFEST_FILE);

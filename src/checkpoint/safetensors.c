@@ -1,7 +1,8 @@
 /*
- * safetensors.c - reads and writes safetensors files (format.h).
+ * safetensors.c - reads safetensors files (format.h); safetensors_write.c writes them. Called by
+ * checkpoint.c and by programs.
  *
- * Reading trusts nothing: the header is checked against the file's size and against itself
+ * Nothing in the file is trusted: the header is checked against the file's size and against itself
  * before the first entry can be seen.
  */
 #include <inttypes.h>
@@ -14,7 +15,7 @@
 #include "os/file.h"
 #include "tensor/persistent.h"
 
-/* Types of the format, with ours where we have it. In the order in which the Python package puts
+/* Types of the format, with ours where there is one. In the order in which the Python package puts
  * them into a file: wide ones first, so that all are aligned. */
 static const struct type_row {
     const char *name;

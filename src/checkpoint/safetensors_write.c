@@ -1,5 +1,6 @@
 /*
- * safetensors_write.c - the writing half of safetensors.c; the layout is format.h's.
+ * safetensors_write.c - writes safetensors files (format.h), byte for byte as the Python package
+ * does; the other half of safetensors.c. Called by checkpoint.c, commit.c and programs.
  */
 #include <ctype.h>
 #include <inttypes.h>
@@ -16,7 +17,7 @@
 #error "safetensors files are little-endian; this needs a conversion on other machines"
 #endif
 
-/* The file's name of a type, and its place in the order of a file: as the Python package. */
+/* The file's name of a type, and its place in the order of a file, as in the Python package. */
 static const struct {
     const char *name;
     int order;
@@ -114,7 +115,7 @@ static tri_status build_header(const tri_safetensors_entry *const *sorted, int64
 }
 
 /* Control characters as the Python package writes them, \u001f and not \u001F; backslashes occur
- * only in texts. */
+ * only within texts. */
 static void lower_escapes(char *json, size_t n)
 {
     for (size_t i = 0; i + 1 < n; i++) {

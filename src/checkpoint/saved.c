@@ -19,8 +19,8 @@
 #include "os/file.h"
 #include "os/folder.h"
 
-#define MAX_NAMES 1048576 /* of a folder that are looked at */
-#define MAX_FILES 16      /* of a checkpoint that are looked at */
+#define MAX_NAMES 1048576 /* most entries of a folder that are looked at */
+#define MAX_FILES 16      /* most files of a checkpoint that are looked at */
 
 /* "step-000000000012", and exactly as we would write it. */
 static bool is_step(const char *name, int64_t *step_out)
@@ -36,7 +36,7 @@ static bool is_step(const char *name, int64_t *step_out)
     return *end == '\0' && strcmp(again, name) == 0;
 }
 
-/* What the manifest of DIR says of itself: whether it is ours, and its sequence. */
+/* What the manifest in DIR says: whether it is ours, and its sequence. */
 static bool read_sequence(const char *dir, int64_t *sequence_out)
 {
     char *path = trii_path_join(dir, TRII_MANIFEST_FILE);

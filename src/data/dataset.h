@@ -13,15 +13,15 @@ size_t trii_field_bytes(const tri_field *field);
 /* Checks dtype and shape; `what` names the data set in the message. */
 tri_status trii_field_check(const tri_field *field, const char *what, int index) TRI_MUST_CHECK;
 
-/* Field f of a request, for sets that have their samples in memory (cls->peek). */
+/* Memory of field f of a request, for sets that have their samples in memory (cls->peek). */
 void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *request, int f,
                              void *slot);
 
-/* Arrays that the data set owns (trii_alloc); takes data[] also on failure. */
+/* A data set over arrays that it owns (trii_alloc); takes data[], even on failure. */
 tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, void *const *own_data,
                                     int n_fields, tri_dataset **dataset_out) TRI_MUST_CHECK;
 
-/* INVALID_ARG unless it is a data set that can give samples; CALL is named. */
+/* INVALID_ARG unless it is a data set that can give samples; the message begins with `call`. */
 tri_status trii_dataset_check(const tri_dataset *dataset, const char *call) TRI_MUST_CHECK;
 
 #endif

@@ -2,8 +2,8 @@
  * distributed_sampler.c - one replica's share of an epoch: PyTorch's DistributedSampler, index for
  * index, over any order of samples.
  *
- * The order is continued from its own start (or cut) to a multiple of the replicas; replica r takes
- * every n_replicas-th from r on.
+ * The order is extended from its own start (or cut) to a multiple of the replicas; replica r takes
+ * every n_replicas-th index from r on.
  */
 #include <inttypes.h>
 #include <string.h>

@@ -18,7 +18,7 @@ struct trii_gzip {
     trii_mapping map;
     size_t at; /* bytes of the file that were used */
     bool compressed, open, ended;
-    z_stream stream; /* of the current member, if open */
+    z_stream stream; /* of the current member, if it is open */
 };
 
 static bool is_member(const trii_gzip *g)
@@ -57,7 +57,7 @@ void trii_gzip_close(trii_gzip *gzip)
     trii_free(gzip);
 }
 
-/* What follows a member: another one, zeros that fill up a tape's block, or nothing. */
+/* What may follow a member: another one, zeros that fill a tape's block, or nothing. */
 static tri_status next_member(trii_gzip *g)
 {
     const unsigned char *bytes = g->map.data;
@@ -83,7 +83,7 @@ static tri_status next_member(trii_gzip *g)
     return TRI_OK;
 }
 
-/* Some more of the compressed bytes, at least one unless the file ends. */
+/* Reads more compressed bytes, at least one unless the file ends. */
 static tri_status inflate_some(trii_gzip *g, char *data, size_t bytes, size_t *n_out)
 {
     size_t have = g->map.bytes - g->at;
@@ -96,7 +96,8 @@ static tri_status inflate_some(trii_gzip *g, char *data, size_t bytes, size_t *n
         if (status != TRI_OK || g->ended)
             return status;
     }
-    memcpy(&in, &g->map.data, sizeof(in)); /* zlib takes no const, and writes nothing there */
+    /* zlib's input pointer is not const, but zlib does not write to it */
+    memcpy(&in, &g->map.data, sizeof(in));
     g->stream.next_in = (unsigned char *)in + g->at;
     g->stream.avail_in = (unsigned)(have < MAX_AT_ONCE ? have : MAX_AT_ONCE);
     have = g->stream.avail_in;

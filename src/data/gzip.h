@@ -11,8 +11,8 @@ typedef struct trii_gzip trii_gzip;
 /* Errors: NOT_FOUND, IO, NO_MEMORY. */
 tri_status trii_gzip_open(const char *path, trii_gzip **gzip_out) TRI_MUST_CHECK;
 void trii_gzip_close(trii_gzip *gzip); /* NULL allowed */
-/* Up to `bytes` bytes; fewer only at the end of the file. Errors: FORMAT (damaged or cut
- * compressed data), IO. */
+/* Reads up to `bytes` bytes; fewer only at the end of the file. Errors: FORMAT (damaged or
+ * truncated compressed data), IO. */
 tri_status trii_gzip_read(trii_gzip *gzip, void *data, size_t bytes, size_t *n_out) TRI_MUST_CHECK;
 
 #endif

@@ -24,7 +24,7 @@ typedef struct image_set {
     float scale[MAX_CHANNELS], shift[MAX_CHANNELS]; /* value = byte * scale + shift */
 } image_set;
 
-/* What one sample's draws say. */
+/* What the random numbers of one sample decide. */
 typedef struct placement {
     int dy, dx; /* the cut starts here in the image, -pad .. pad */
     bool mirror;
@@ -48,7 +48,7 @@ static placement draw(const image_set *set, const tri_request *request, int64_t 
 }
 
 /* n bytes to floats; backwards if mirrored (src is then the last byte). Plain loops that the
- * compiler turns into vector code. */
+ * compiler vectorises. */
 static void convert(const uint8_t *src, bool mirror, int n, float scale, float shift, float *dst)
 {
     if (mirror) {
@@ -66,8 +66,8 @@ static void fill(float *dst, int n, float value)
         dst[i] = value;
 }
 
-/* One channel: src u8 [H, W] -> dst f32 [H, W]. Output column x shows column x + dx of the
- * image, or of its mirror image; outside it is byte 0. */
+/* One channel: src u8 [H, W] -> dst f32 [H, W]. Output column x shows column x + dx of the image,
+ * or of its mirror image; outside the image is byte 0. */
 static void place_plane(const image_set *set, const placement *p, const uint8_t *src, float scale,
                         float shift, float *dst)
 {
@@ -77,7 +77,7 @@ static void place_plane(const image_set *set, const placement *p, const uint8_t 
     int column = first + p->dx;
 
     if (end <= first)
-        first = end = column = 0; /* shifted out of sight */
+        first = end = column = 0; /* nothing of the image is left */
     else if (p->mirror)
         column = width - 1 - column;
     for (int y = 0; y < height; y++, dst += width) {
@@ -104,7 +104,7 @@ static void place_sample(const image_set *set, const tri_request *request, int64
         place_plane(set, &p, src + c * plane, set->scale[c], set->shift[c], dst + c * plane);
 }
 
-/* The base has its samples in memory: no copy in between. */
+/* The base has its samples in memory: converts them without a copy in between. */
 static tri_status get_from_memory(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     const image_set *set = (const image_set *)self;
@@ -122,7 +122,7 @@ static tri_status get_from_memory(tri_dataset *self, const tri_request *request,
     return TRI_OK;
 }
 
-/* The base makes its samples: bytes first, then floats. */
+/* The base makes its samples: gets them as bytes, then converts. */
 static tri_status get_made(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     image_set *set = (image_set *)self;

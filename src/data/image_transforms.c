@@ -9,7 +9,7 @@
 #include "data/dataset.h"
 
 #define MAX_CHANNELS 8
-/* Of tri_transform.numbers, by kind. */
+/* Indices of tri_transform.numbers, by kind of transform. */
 enum { HEIGHT, WIDTH, PADDING };
 enum { PROBABILITY };
 enum { CHANNELS, MEAN, STD = MEAN + MAX_CHANNELS };
@@ -62,7 +62,7 @@ static tri_status crop_shape(const tri_transform *self, tri_field *field)
     return TRI_OK;
 }
 
-/* The cut begins at (top, left) of the image, outside of which are zeros. */
+/* The part begins at (top, left) of the image; outside of the image are zeros. */
 static tri_status cut(const tri_transform *self, const tri_field *in, const void *x, int64_t top,
                       int64_t left, tri_sample *out)
 {
@@ -113,7 +113,7 @@ tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t p
                            .numbers = {(double)height, (double)width, (double)padding}};
 }
 
-/* Half of what is left over; a half pixel goes to the even side. */
+/* Half of the margin; half a pixel is rounded to the even side. */
 static int64_t before_middle(int64_t size, int64_t part)
 {
     return (size - part + ((size - part) % 4 == 3)) / 2;
@@ -255,7 +255,7 @@ tri_transform tri_transform_normalize(const double *mean, const double *std, int
     tri_transform t = {.name = "normalize", .shape = normalize_shape, .apply = normalize};
 
     if (mean == NULL || std == NULL || channels < 1 || channels > MAX_CHANNELS)
-        return t; /* of no channels: no data set has such images */
+        return t; /* without channels: no data set has such images */
     t.numbers[CHANNELS] = channels;
     memcpy(t.numbers + MEAN, mean, (size_t)channels * sizeof(*mean));
     memcpy(t.numbers + STD, std, (size_t)channels * sizeof(*std));

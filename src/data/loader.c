@@ -2,9 +2,10 @@
  * loader.c - batches of a data set, prepared by threads or by the caller, handed out in order.
  *
  * Batches lie in a ring of slots; batch k uses slot k % n_slots. A thread takes the next number
- * that nobody has taken, as soon as its slot is free, fills the slot without the lock, and marks
- * it ready; the caller waits for its number. What the caller holds is freed by its next call.
- * So memory is the ring, order is by number, and contents depend on the samples alone.
+ * that nobody has taken, as soon as its slot is free, fills the slot without the lock, and marks it
+ * ready; the caller waits for its number. The batch that the caller holds is freed by its next
+ * call. So memory is limited by the ring, order is by number, and contents depend on the samples
+ * alone.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -31,9 +32,9 @@ typedef struct slot {
     tri_tensor *rest[TRI_MAX_FIELDS];   /* of the last one, if it is shorter; else NULL */
     int64_t *counted;                   /* [batch_size], without a sampler; else NULL */
     tri_sample *samples;                /* [batch_size], with a collate function; else NULL */
-    tri_sample collated;                /* what it made of them */
-    int64_t batch;                      /* guarded: what is ready in it; -1 = nothing */
-    tri_status status;                  /* guarded, as the line */
+    tri_sample collated;                /* what the collate function made of them */
+    int64_t batch;                      /* guarded: the batch that is ready in it; -1 = none */
+    tri_status status;                  /* guarded, like its error line */
     char why[TRII_ERR_BYTES];
 } slot;
 
@@ -50,25 +51,25 @@ struct tri_loader {
     /* Of the running epoch; written while no thread works. */
     int64_t epoch;
     const int64_t *order; /* the sampler's; NULL: 0, 1, 2, ... */
-    bool begun;           /* tri_loader_begin came, and was successful */
+    bool begun;           /* tri_loader_begin has succeeded */
 
-    int64_t next;      /* the caller's: the number that it gets next */
+    int64_t next;      /* the caller's: number of the batch that it gets next */
     tri_status failed; /* the caller's: the failure that ended the epoch */
     char why[TRII_ERR_BYTES];
 
     trii_mutex mutex;
-    trii_cond work;  /* a slot became free, or the threads shall end */
-    trii_cond ready; /* a batch became ready, or a thread idle */
-    int64_t claimed; /* guarded: numbers below were taken by threads */
-    int64_t freed;   /* guarded: batches below are no longer held by the caller */
+    trii_cond work;  /* a slot became free, or the threads must end */
+    trii_cond ready; /* a batch became ready, or a thread became idle */
+    int64_t claimed; /* guarded: threads have taken all numbers below */
+    int64_t freed;   /* guarded: the caller has given back all batches below */
     int n_busy;      /* guarded: threads that fill a slot */
-    bool running;    /* guarded: an epoch runs */
-    bool ending;     /* guarded: threads return */
+    bool running;    /* guarded: an epoch is running */
+    bool ending;     /* guarded: threads must end */
 
     int n_slots, n_threads;
     slot *slots;
     trii_thread *threads;
-    int process; /* in which the threads are: a child of fork() has none of them */
+    int process; /* the process that has the threads: a child of fork() has none of them */
 };
 
 /* --- filling -------------------------------------------------------------- */
@@ -143,7 +144,7 @@ static void run_thread(void *arg)
         s->status = status;
         if (status != TRI_OK) {
             snprintf(s->why, sizeof(s->why), "%s", tri_last_error());
-            l->running = false; /* nobody will ask for what comes after it */
+            l->running = false; /* nobody will ask for later batches */
         }
         s->batch = batch;
         l->n_busy--;
@@ -167,7 +168,7 @@ static tri_status check_threads(const tri_loader *l, const char *call)
                      call, l->n_threads);
 }
 
-/* After this no thread touches a slot. */
+/* When it returns, no thread touches a slot. */
 static void stop_epoch(tri_loader *l)
 {
     trii_mutex_lock(&l->mutex);
@@ -179,7 +180,7 @@ static void stop_epoch(tri_loader *l)
 
 /* --- slots ---------------------------------------------------------------- */
 
-/* Samples are written by the host: from there tri_to copies them. */
+/* Samples are written on the host: from there tri_to copies them. */
 static tri_device batch_device(void)
 {
     return trii_is_host(tri_current_device()) ? tri_current_device() : TRI_CPU(0);
@@ -199,7 +200,7 @@ static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **
     return status;
 }
 
-/* Samples of a full batch. */
+/* Memory for the samples of a full batch. */
 static size_t most_rows(const tri_loader *l)
 {
     return (size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size);
@@ -230,8 +231,8 @@ static tri_status make_slot(tri_loader *l, slot *s)
 }
 
 /* The caller is done with the batch: its tensors are filled again, unless recorded work or the
- * program still holds one, or a device has given it a layout of its own: then a new one takes its
- * place and the old one lives as long as its holders. */
+ * program still holds one, or a device has changed its layout: then a new tensor takes its place,
+ * and the old one lives as long as its holders. */
 static tri_status recycle(tri_loader *l, int64_t batch)
 {
     slot *s = &l->slots[batch % l->n_slots];
@@ -338,7 +339,7 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
         l->collate = tri_collate_default;
     l->collate_arg = opt->collate_arg;
     l->process = trii_process_id();
-    l->next = l->n_batches; /* nothing before the first begin */
+    l->next = l->n_batches; /* nothing to do before the first begin */
     l->n_slots = 1;
     if (opt->n_threads > 0)
         l->n_slots += opt->n_prefetch > 0 ? opt->n_prefetch : 2 * opt->n_threads;
@@ -360,7 +361,8 @@ void tri_loader_destroy(tri_loader *loader)
 {
     tri_loader *l = loader;
 
-    if (l == NULL || has_lost_threads(l)) /* what they held as it forked stays held */
+    /* batches that the parent held when it forked stay held */
+    if (l == NULL || has_lost_threads(l))
         return;
     trii_mutex_lock(&l->mutex);
     l->ending = true;
@@ -392,7 +394,7 @@ int64_t tri_loader_length(const tri_loader *loader)
     return loader != NULL ? loader->n_batches : 0;
 }
 
-/* Batches that the caller has seen and not yet given back: the last one that it got. */
+/* Batches that the caller has seen and not given back yet: the last one that it got. */
 static tri_status give_back(tri_loader *l)
 {
     tri_status status;
@@ -409,14 +411,14 @@ static tri_status give_back(tri_loader *l)
     return TRI_OK;
 }
 
-/* What tri_loader_next gives from now on. */
+/* Fails this and all later calls of tri_loader_next. */
 static void fail_epoch(tri_loader *l, tri_status status)
 {
     l->failed = status;
     snprintf(l->why, sizeof(l->why), "%s", tri_last_error());
 }
 
-/* Before the epoch that runs is stopped. */
+/* Checks before the running epoch is stopped. */
 static tri_status check_begin(const tri_loader *l, int64_t first_batch)
 {
     tri_status status = trii_need(l, "tri_loader_begin", "loader");
@@ -438,7 +440,7 @@ static tri_status check_begin(const tri_loader *l, int64_t first_batch)
     return TRI_OK;
 }
 
-/* Before a thread meets it at some batch: the sampler may be of another data set. */
+/* Checks now, not when a thread reaches the batch: the sampler may be of another data set. */
 static tri_status check_order(const tri_loader *l)
 {
     const int64_t *order = tri_sampler_indices(l->sampler);
@@ -488,7 +490,7 @@ tri_status tri_loader_begin(tri_loader *loader, int64_t epoch, int64_t first_bat
     return TRI_OK;
 }
 
-/* The status of batch l->next, once it is there. */
+/* The status of batch l->next, when it is ready. */
 static tri_status await_batch(tri_loader *l, slot *s)
 {
     tri_status status;

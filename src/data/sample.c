@@ -194,7 +194,7 @@ tri_status trii_sample_end(const tri_sample *sample, tri_status status, const ch
                            const char *name, unsigned n_lines)
 {
     if (sample->memory->failed != TRI_OK)
-        return sample->memory->failed; /* its line is the last, unless somebody went on */
+        return sample->memory->failed; /* the line is the last one, unless more lines followed */
     if (status > 0)                    /* a positive status would hide that nothing was written */
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s%s returned %s: it must return TRI_OK or an error",
                          what, name, tri_status_name(status));

@@ -9,33 +9,34 @@
 #include "base/compiler.h"
 
 typedef struct tri_sample_memory {
-    tri_status failed; /* of tri_sample_room, since the start: what whoever fills it must return */
+    /* failure of tri_sample_room, if any: whoever fills the sample must return an error then */
+    tri_status failed;
     bool given[TRI_MAX_FIELDS];
     void *blocks[TRI_MAX_FIELDS];
     size_t bytes[TRI_MAX_FIELDS];
-    /* Of a loader's batch: memory is that of tensors, one per field, which are used again while
-     * their shapes stay. */
+    /* For a loader's batch: memory is that of tensors, one per field, which are used again while
+     * their shapes stay the same. */
     bool as_tensors;
     tri_device device;
     tri_tensor *tensors[TRI_MAX_FIELDS];
 } tri_sample_memory;
 
-/* Empty, with the memory that it has; before it is filled. */
+/* Empties it and keeps its memory; before it is filled. */
 tri_status trii_sample_begin(tri_sample *sample) TRI_MUST_CHECK;
-/* The sample's rooms are to be tensors on this device. */
+/* From now on the sample's memory is tensors on this device. */
 tri_status trii_sample_init_tensors(tri_sample *sample, tri_device device) TRI_MUST_CHECK;
-/* What filling it comes to: `status`, which `what` (such as "data set lines: its sample") returned,
- * with a line if it left none since trii_err_lines() was n_lines. */
+/* The status of filling it: `status`, which `what` (such as "data set lines: its sample") returned,
+ * with an error line if it has left none since trii_err_lines() was n_lines. */
 tri_status trii_sample_end(const tri_sample *sample, tri_status status, const char *what,
                            const char *name, unsigned n_lines) TRI_MUST_CHECK;
-/* INVALID_ARG unless the sample is what the data set says of itself. */
+/* INVALID_ARG unless the sample has the fields that the data set declares. */
 tri_status trii_sample_check(const tri_dataset *dataset, int64_t index,
                              const tri_sample *sample) TRI_MUST_CHECK;
-/* Field fb of b, which is given, and field fa of a change places. */
+/* Exchanges field fb of b, which is given, with field fa of a. */
 void trii_sample_swap(tri_sample *a, int fa, tri_sample *b, int fb);
-/* Whoever had the tensors is done with them: those that are still held are let go of. */
+/* Whoever had the tensors is done with them: releases those that are still held by others. */
 void trii_sample_give_back(tri_sample *sample);
-/* Nobody but its owner holds the tensor, and it is plain: it may be written again. */
+/* Only its owner holds the tensor, and it is plain: it may be written again. */
 bool trii_tensor_is_free(tri_tensor *tensor);
 
 #endif

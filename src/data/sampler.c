@@ -122,10 +122,10 @@ tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out)
 
 typedef struct random_sampler {
     tri_sampler base;
-    int64_t n; /* indices are below */
+    int64_t n; /* indices are below this */
     bool replacement;
     uint64_t seed;
-    int64_t *order; /* [n] for what does not fit into the epoch's own indices, or NULL */
+    int64_t *order; /* [n] for indices that the epoch's own array has no room for, or NULL */
 } random_sampler;
 
 /* torch.randint(n): below 2^28 one draw of 32 bits is enough for it. */

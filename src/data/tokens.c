@@ -1,6 +1,6 @@
 /*
  * tokens.c - windows of a memory-mapped file of token numbers; the target of each token is the one
- * after it. Only what is asked for is read, so a file may be larger than memory.
+ * after it. Only the pages that are asked for are read, so a file may be larger than memory.
  */
 #include <inttypes.h>
 
@@ -12,12 +12,12 @@
 typedef struct token_set {
     tri_dataset base;
     trii_mapping file;
-    const unsigned char *tokens; /* in the file, behind its head */
+    const unsigned char *tokens; /* offset in the file, after its header */
     int token_bytes;
     int64_t context, stride;
 } token_set;
 
-/* n numbers that lie at any address, least significant byte first. */
+/* n numbers at any address, least significant byte first. */
 static void widen(const unsigned char *src, int token_bytes, int64_t n, int64_t *dst)
 {
     switch (token_bytes) {
@@ -80,7 +80,7 @@ static tri_status check_windows(int token_bytes, int64_t context, const tri_toke
     return TRI_OK;
 }
 
-/* How many tokens the file has, if there is a window of them. */
+/* The number of tokens in the file; fails if there is not even one window of them. */
 static tri_status count_tokens(const char *path, const token_set *set, int64_t header_bytes,
                                int64_t *n_out)
 {

@@ -15,7 +15,8 @@
 #include "data/dataset.h"
 #include "data/sample.h"
 
-#define MAX_TRANSFORMS 64 /* including those of the data sets below: random draws count them */
+/* including those of the data sets below, since they share random numbers */
+#define MAX_TRANSFORMS 64
 
 typedef struct transform_set {
     tri_dataset base;
@@ -59,12 +60,13 @@ int64_t tri_draw_below(tri_draws *draws, int64_t n)
 {
     int64_t drawn = n > 0 ? (int64_t)(tri_draw_uniform(draws) * (double)n) : 0;
 
-    return drawn < n ? drawn : n > 0 ? n - 1 : 0; /* of a large n the product may be rounded up */
+    /* with a large n the product may be rounded up to n */
+    return drawn < n ? drawn : n > 0 ? n - 1 : 0;
 }
 
 /* --- one sample ----------------------------------------------------------- */
 
-/* Replaces the transform's field by its result; `moved` is work space. */
+/* Replaces the transform's field by its result; `moved` is work memory. */
 static tri_status apply_one(const tri_transform *t, int place, const tri_request *request,
                             tri_sample *sample, tri_sample *moved)
 {
@@ -141,7 +143,7 @@ static const tri_dataset_class varying_class = {
 
 /* --- making --------------------------------------------------------------- */
 
-/* The fields of this data set: what the list makes of the base's fields. */
+/* The fields of this data set: those of the base after all transforms of the list. */
 static tri_status find_shapes(transform_set *set)
 {
     for (int k = 0; k < set->n; k++) {

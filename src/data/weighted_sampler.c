@@ -21,8 +21,10 @@ typedef struct weighted_sampler {
     bool no_replacement;
     uint64_t seed;
     int64_t leaves; /* without replacement: a power of two, n or more */
-    double *sums;   /* [n] up to each, over that of all; or the tree, [2 leaves], 1 = the root */
-    double *left;   /* the tree of an epoch, from which drawn indices are removed */
+    /* with replacement: [n] cumulative sums over the total; without: the tree, [2 leaves], 1 =
+     * the root */
+    double *sums;
+    double *left; /* the tree of an epoch, from which drawn indices are removed */
 } weighted_sampler;
 
 static int64_t look_up(const weighted_sampler *s, double uniform)

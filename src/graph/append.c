@@ -1,11 +1,11 @@
 /*
  * append.c - appends nodes to a step, and what identifies them to the key of the pending segment.
  *
- * Training repeats itself. The arrays of a step still hold what the last step recorded; as long as
+ * Training repeats itself. The arrays of a step still hold what the last step recorded. As long as
  * this step is the same from its beginning (old_nodes of the recorder; 0 from the first difference
- * on), a node is there already, checked, with the types of its results, and only what may differ is
- * written anew. The same means: the same operations, operands, integer attributes, autocast type,
- * and types of the tensors that are read, so that shape rules would give the same result.
+ * on), the next node is there already, checked, with the types of its results, and only what may
+ * differ is written. "The same" means equal operations, operands, integer attributes, autocast
+ * type, and types of the tensors that are read, so that shape rules would give the same result.
  */
 #include "base/dtype.h"
 #include "graph/recorder.h"
@@ -98,7 +98,8 @@ static tri_status append_host_key(trii_recorder *r, const trii_node *node, bool 
     return TRI_OK;
 }
 
-/* Whether an operand requires a gradient that flows through the node; notes that they are read. */
+/* Whether an operand requires a gradient that flows through the node; also marks the operands as
+ * read. */
 static inline bool use_operands(trii_step *step, const trii_node *node, const trii_vid *in)
 {
     bool requires_grad = false;
@@ -113,13 +114,14 @@ static inline bool use_operands(trii_step *step, const trii_node *node, const tr
 }
 
 /* What each step sets in a node, whether or not it repeats an earlier step. The node's operation,
- * operands and integers are there, and the types of its results. */
+ * operands, integers and types of results are there already. */
 static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs *attrs,
                               const trii_host_node *host)
 {
     trii_recorder *r = trii_recorder_of(step);
     const trii_vid *in = step->in_ids + node->first_in;
-    bool requires_grad, keep = r->eager && r->deferred == 0; /* what runs at once */
+    /* as in a plan, nodes that run at once */
+    bool requires_grad, keep = r->eager && r->deferred == 0;
     tri_status status;
 
     node->site = *r->here;
@@ -136,7 +138,7 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
     node->random_index = node->op->random ? step->random_count++ : 0;
     node->random_seeded = step->n_seeded;
     requires_grad = use_operands(step, node, in);
-    if (TRII_UNLIKELY(host != NULL)) /* a receive has no operands to have it from */
+    if (TRII_UNLIKELY(host != NULL)) /* a receive has no operands to take it from */
         requires_grad = host->requires_grad != 0 || (requires_grad && r->create_graph);
     step->n_in_ids += node->n_in + node->n_after;
     requires_grad =
@@ -151,7 +153,7 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
         value->requires_grad =
             requires_grad && value->is_float &&
             (host == NULL || host->requires_grad == 0 || (host->requires_grad >> o & 1) != 0);
-        value->keep = keep; /* it cannot be kept later */
+        value->keep = keep; /* it could not be kept later */
         value->slot = r->n_ordinal++;
         value->slot_segment = r->segment;
     }
@@ -159,7 +161,7 @@ static tri_status finish_node(trii_step *step, trii_node *node, const trii_attrs
     return TRI_OK;
 }
 
-/* Whether the node of the step before at this place has these operands and integers. */
+/* Whether the node of the last step at this place has these operands and integers. */
 static inline bool same_call(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
                              int n_in, const trii_attrs *attrs)
 {

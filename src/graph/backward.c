@@ -1,8 +1,9 @@
 /*
- * backward.c - tri_backward: the gradients that the walk records become the gradients of tensors.
+ * backward.c - tri_backward: the gradients that the walk (backward_walk.c) records become the
+ * gradients of tensors.
  *
  * To each sum it adds what the tensor's gradient held before; a parallel strategy may replace the
- * sums (trii_grad_hook); at last each is bound to its tensor's grad.
+ * sums (trii_grad_hook); finally each is bound to its tensor's grad.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
@@ -27,9 +28,9 @@ static tri_status bind_grads(trii_backward *b, const found *f)
     return TRI_OK;
 }
 
-/* A loss may reach contents that the tensor had before it was written, and those after: its
- * gradient is the sum. The place of a tensor that was found already, or -1: its mark may be of
- * another walk. */
+/* A loss may depend both on contents that the tensor had before it was written and on those after:
+ * its gradient is the sum. The place of a tensor that was found already, or -1 (its mark may be
+ * from another walk). */
 static int place_of(const trii_step *s, const found *f, const tri_tensor *tensor)
 {
     const trii_known *known = trii_known_find(s, tensor);
@@ -45,8 +46,8 @@ static tri_status add_found(trii_step *s, found *f, int at, trii_vid grad)
     return trii_record_values(s, &trii_op_add, terms, 2, NULL, &f->grads[at]);
 }
 
-/* The tensors of this hook, first use first; adds what their gradients held before. Says whether
- * there are others, and the hook of the first of them. */
+/* Collects the tensors of this hook, first use first, and adds what their gradients held before.
+ * Returns whether there are others, and the hook of the first of them. */
 static tri_status collect(trii_backward *b, struct trii_grad_hook *hook, found *f)
 {
     trii_step *s = b->step;
@@ -117,7 +118,7 @@ static tri_status attach_all(trii_backward *b)
     return status;
 }
 
-/* Whether the gradients that will be recorded are made of those of other ranks. */
+/* Whether the gradients that will be recorded depend on those of other ranks. */
 static bool crosses_ranks(const trii_backward *b)
 {
     for (int32_t n = b->last_node; n >= 0; n--) {
@@ -132,7 +133,8 @@ static bool crosses_ranks(const trii_backward *b)
     return false;
 }
 
-/* The scalar that the one hook of all parameters wants all gradients multiplied by, or NO_VALUE. */
+/* The scalar by which the one hook of all parameters wants all gradients multiplied, or NO_VALUE.
+ */
 static tri_status weight_of(trii_backward *b, trii_vid *weight)
 {
     struct trii_grad_hook *hook = NULL;
@@ -186,7 +188,7 @@ static tri_status backward_on(trii_step *s, const trii_roots *roots,
     return status == TRI_OK ? attach_all(&b) : status;
 }
 
-/* Of which the sum over ranks and micro-batches does not overflow. */
+/* The most samples whose sum over ranks and micro-batches does not overflow. */
 #define MAX_COUNT (INT64_C(1) << 40)
 
 static tri_status backward_in(trii_step *step, const trii_roots *roots,
@@ -229,7 +231,7 @@ static void backward_run(const trii_roots *roots, const tri_backward_options *op
         status = TRII_FAIL_CTX(status, "%s", roots->call);
     if (status != TRI_OK) {
         trii_step_fail(step, status);
-        r->told = r->told && failed; /* there is no status here to say so */
+        r->failure_returned = r->failure_returned && failed; /* there is no status here to say so */
     }
 }
 

@@ -9,7 +9,7 @@
 
 /* In place of a gradient. */
 #define TRII_UNREACHED (-2)
-#define TRII_REACHED TRII_NO_VALUE /* an output depends on it; no gradient has arrived yet */
+#define TRII_REACHED TRII_NO_VALUE /* an output depends on it, but no gradient has arrived yet */
 
 /* Where a walk begins. */
 typedef struct trii_roots {
@@ -18,7 +18,7 @@ typedef struct trii_roots {
     tri_tensor *const *outputs;
     tri_tensor *const *seeds; /* their gradients; NULL, or a NULL among them: 1 */
     int n;
-    int n_inputs; /* room for so many more values is wanted */
+    int n_inputs; /* room for so many more values is needed */
 } trii_roots;
 
 typedef struct trii_backward {
@@ -30,17 +30,17 @@ typedef struct trii_backward {
     int32_t *grads;              /* [n_values]: UNREACHED, REACHED or a value */
     int32_t *scratch;            /* [n_values], the caller's */
     int32_t *copies;             /* [n_values], if there are regions: see recompute.c */
-    int32_t region;              /* copied last; 0 = none */
-    int32_t n_values;            /* that were there when it began */
-    int32_t last_node;           /* from which it goes back; -1 = there is none */
+    int32_t region;              /* the region copied last; 0 = none */
+    int32_t n_values;            /* how many there were when it began */
+    int32_t last_node;           /* the node from which it goes back; -1 = there is none */
     bool keep_graph;             /* what it went through can be gone through again after a run */
     trii_samples under;          /* count -1 = not known yet */
     struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
     bool more;
 } trii_backward;
 
-/* What recording gradients changes of the recorder, until trii_backward_leave. Refused (STATE)
- * inside of another walk. */
+/* Changes the modes of the recorder for recording gradients, until trii_backward_leave. Refused
+ * (STATE) inside another walk. */
 typedef struct trii_backward_mode {
     int no_grad;
     trii_autocast autocast;
@@ -50,25 +50,26 @@ tri_status trii_backward_enter(trii_recorder *r, bool create_graph,
                                trii_backward_mode *mode) TRI_MUST_CHECK;
 void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode);
 
-/* Resolves and checks the outputs and their seeds, and takes room. */
+/* Resolves and checks the outputs and their seeds, and takes memory. */
 tri_status trii_backward_open(trii_backward *b, trii_step *step,
                               const trii_roots *roots) TRI_MUST_CHECK;
-/* Once all values that the call names are known: room for what is found of each. */
+/* Once all values that the call names are known: takes memory for what is found of each. */
 tri_status trii_backward_room(trii_backward *b) TRI_MUST_CHECK;
-/* Marks what the outputs depend on, as far as gradients flow; with `leads` (one number for each
- * value) only what that is not 0 for. */
+/* Marks everything on which the outputs depend, as far as gradients flow; with `leads` (a number
+ * for each value) only what has a number other than 0. */
 void trii_backward_mark(trii_backward *b, const int32_t *leads);
 /* Gradients of the outputs: their seeds, times `weight`, a scalar; NO_VALUE = 1. */
 tri_status trii_backward_seed(trii_backward *b, trii_vid weight) TRI_MUST_CHECK;
 /* Records the gradients of all that is marked. */
 tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
-/* The walk that this step was in last has failed: what it went through can be gone through again,
- * also after a run. */
+/* The last walk of this step has failed: what it went through can be gone through again, even after
+ * a run. */
 void trii_backward_forget(trii_step *step);
-/* The type in which seeds are weighed: that of all outputs, of 16 bits f32; NONE if they differ. */
+/* The dtype in which seeds are weighted: that of all outputs, f32 for 16 bits; NONE if they differ.
+ */
 tri_dtype trii_backward_dtype(const trii_backward *b);
 
-/* recompute.c: copies what is needed of the region of node `last`, and of nothing behind it. */
+/* recompute.c: copies what is needed of the region of node `last`, up to that node. */
 tri_status trii_region_copy(trii_backward *b, int32_t last) TRI_MUST_CHECK;
 /* The node whose operands and results the gradients of node n read: its copy, or itself. */
 const trii_node *trii_region_node(const trii_backward *b, int32_t n);

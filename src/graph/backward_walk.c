@@ -1,10 +1,11 @@
 /*
- * backward_walk.c - gradients: a walk back over the recorded nodes that records more nodes.
+ * backward_walk.c - gradients: a walk back over the recorded nodes that records more nodes. Shared
+ * by tri_backward (backward.c) and tri_gradients (gradients.c); calls the .grad of each operation.
  *
- * Nothing is computed here. Gradients of one value that come from several readers are added in
- * the order of the walk, last reader first. With create_graph what it records is itself part of
- * what gradients flow through; an operation that has no gradient then still counts as one that
- * needs it, so that a walk through it fails and names it.
+ * Nothing is computed here. Gradients of one value that come from several readers are added in the
+ * order of the walk, last reader first. With create_graph the recorded nodes are themselves
+ * differentiable; an operation that has no gradient then still counts as one that needs it, so that
+ * a walk through it fails and names it.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
@@ -54,8 +55,7 @@ static const char *name_of(const trii_roots *roots, int k, char text[32])
     return text;
 }
 
-/* What a host operation gives that has nothing else to give, on whichever device: its gradient has
- * no elements. */
+/* Stands for a gradient where a host operation has nothing to give, on any device: no elements. */
 static bool is_token(const trii_step *s, const trii_value *value)
 {
     while (value->node >= 0 && s->nodes[value->node].op == &trii_op_to)
@@ -208,7 +208,7 @@ void trii_backward_mark(trii_backward *b, const int32_t *leads)
     }
 }
 
-/* A gradient has the type of its value: sums, of what was expanded in bf16, come in f32. */
+/* A gradient has the dtype of its value: sums of what was expanded in bf16 come in f32. */
 static tri_status add_grad(trii_backward *b, trii_vid value, trii_vid grad)
 {
     tri_status status = trii_rec_cast(b->step, grad, b->step->values[value].type.dtype, &grad);

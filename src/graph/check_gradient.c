@@ -1,11 +1,11 @@
 /*
- * check_gradient.c - tri_check_gradient: all derivatives of a function, as backward gives them and
- * as differences do.
+ * check_gradient.c - tri_check_gradient: compares all derivatives of a function that backward gives
+ * with finite differences.
  *
  * The function is recorded in a context of its own, so that the caller's step, modes and random
  * numbers stay as they are. Inputs are changed in place, element by element, since the function may
- * reach them in its own ways, as a module reaches its parameters; each element is restored before
- * anything else happens.
+ * hold them itself, as a module holds its parameters; each element is restored before anything else
+ * happens.
  */
 #include <trireme/context.h>
 #include <trireme/ops.h>
@@ -28,7 +28,7 @@ typedef struct check {
     void *arg;
     tri_tensor *const *inputs;
     int n;
-    tri_check_gradient_options opt; /* without defaults */
+    tri_check_gradient_options opt; /* with defaults filled in */
     tri_random_state random;        /* of every call of fn */
 
     double **values; /* [n] contents of the inputs */
@@ -44,7 +44,7 @@ typedef struct check {
     tri_tensor *seed;   /* of the result's shape */
 } check;
 
-/* The derivative that is farthest from the differences, of all that are too far. */
+/* The derivative that is farthest from its difference, among all that are too far. */
 typedef struct worst {
     int64_t n, out, in; /* how many; where */
     double excess, slope, difference;
@@ -77,7 +77,7 @@ static const char *place_text(int ndim, const int64_t *shape, int64_t at, char t
     return text;
 }
 
-/* Element `at` of all inputs: of which it is, as "inputs[0] "weight" at [1, 2]". */
+/* Which input element `at` of all inputs belongs to, as "inputs[0] "weight" at [1, 2]". */
 static const char *input_text(const check *c, int64_t at, char text[INPUT_TEXT])
 {
     char place[PLACE_TEXT];
@@ -187,7 +187,7 @@ static tri_status read_inputs(check *c)
 
 /* --- calls of the function ------------------------------------------------ */
 
-/* What it returned, if that can be differentiated. */
+/* Checks what the function returned: whether it can be differentiated. */
 static tri_status check_result(check *c, const tri_tensor *y)
 {
     tri_status status = y != NULL ? tri_tensor_status(y)
@@ -228,7 +228,7 @@ static tri_status record(check *c, tri_tensor **result_out)
     return check_result(c, *result_out);
 }
 
-/* Of a step that has gone as far as `status`. */
+/* Ends the step, which has come as far as `status`. */
 static tri_status end_step(tri_status status)
 {
     char line[TRII_ERR_BYTES];
@@ -279,7 +279,7 @@ static tri_status differentiate(check *c, bool create_graph)
 
 /* --- what is checked ------------------------------------------------------ */
 
-/* With room for all that is compared. */
+/* Takes memory for everything that is compared. */
 static tri_status find_shape(check *c)
 {
     size_t in, out;
@@ -299,7 +299,7 @@ static tri_status find_shape(check *c)
     return trii_tensor_create(TRI_DTYPE_F64, c->shape, c->ndim, c->device, &c->seed);
 }
 
-/* Two NaNs are the same: what is wrong with them, the differences tell. */
+/* Two NaNs are equal here: the differences will show what is wrong with them. */
 static bool differ(const check *c, double a, double b)
 {
     return !(fabs(a - b) <= c->opt.nondet_tol) && a != b && !(isnan(a) && isnan(b));
@@ -327,7 +327,7 @@ static tri_status set_seed(check *c, const double *values)
     return tri_copy_in(c->seed, values, (size_t)c->n_out * sizeof(*values));
 }
 
-/* For one result. c->up is free where this is called. */
+/* For one result. c->up is free when this is called. */
 static tri_status differentiate_one(check *c, int64_t o, bool create_graph)
 {
     tri_status status;
@@ -385,7 +385,7 @@ static tri_status check_recorded(check *c)
     return status;
 }
 
-/* A backward that forgets grad_out, or squares it, is right for a grad_out of 1. */
+/* A backward that ignores grad_out, or squares it, is right for a grad_out of 1. */
 static tri_status check_linear(check *c)
 {
     const double factor = -2;
@@ -514,7 +514,7 @@ static tri_tensor *failed(tri_status status)
     return trii_handle_failed(trii_step_current(), status);
 }
 
-/* All gradients of another function, one after the other. The last input is its grad_out. */
+/* The gradients of another function, all in one row. The last input is its grad_out. */
 static tri_tensor *gradients_of(tri_tensor *const *inputs, int n, void *arg)
 {
     const check *c = arg;
@@ -551,7 +551,7 @@ static tri_status check_gradients(check *first)
     c.inputs = inputs;
     tri_set_name(first->seed, "grad_out");
     tri_requires_grad(first->seed, true);
-    for (int64_t o = 0; o < first->n_out; o++) /* different numbers of either sign */
+    for (int64_t o = 0; o < first->n_out; o++) /* numbers of both signs that differ */
         first->up[o] = 0.125 + (double)(o * 37 % 11 - 5) / 4;
     status = set_seed(first, first->up);
     if (status == TRI_OK)

@@ -24,7 +24,7 @@ static tri_status no_step(void)
     return TRI_ERR_NO_MEMORY; /* the line is there already */
 }
 
-/* Recorded work keeps the old contents: they leave the tensor, which gets storage of its own. */
+/* Recorded work keeps the old contents: they leave the tensor, which gets new storage. */
 static tri_status detach(trii_step *step, tri_tensor *tensor)
 {
     trii_vid id = trii_known_value(step, tensor);
@@ -41,7 +41,7 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     if (value->bound == tensor && value->state == TRII_VALUE_PENDING) {
         trii_vid before = value->replaces;
 
-        value->bound = NULL; /* the result is wanted by its readers only */
+        value->bound = NULL; /* only its readers still want the result */
         value->replaces = TRII_NO_VALUE;
         tri_tensor_unref(tensor);
         if (before == TRII_NO_VALUE)
@@ -54,7 +54,7 @@ static tri_status detach(trii_step *step, tri_tensor *tensor)
     if (status != TRI_OK)
         return status;
     if (tensor->storage->ops != fresh->ops || tensor->offset != 0) {
-        /* storage with a place of its own (a bucket): the tensor stays, the old contents move */
+        /* storage with a fixed place (a bucket): the tensor stays there, the old contents move */
         status = trii_memory_read(TRI_CPU(0), tensor->layout, trii_tensor_data(tensor), fresh->data,
                                   fresh->bytes);
         if (status != TRI_OK) {
@@ -133,7 +133,7 @@ tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_in");
 }
 
-/* Runs what pends so that the tensor can be read. *value_out is filled with what it takes to read
+/* Runs what is pending so that the tensor can be read. Fills *value_out with what reading takes
  * (borrowed references). */
 static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value *value_out)
 {
@@ -170,7 +170,7 @@ static tri_status make_readable(trii_step *step, tri_tensor *tensor, trii_value 
     return TRI_OK;
 }
 
-/* While the contents of a tensor are read no other context's run may write them. */
+/* While the contents of a tensor are read, no other context's run may write them. */
 static tri_status read_begin(trii_step *step, const trii_value *value)
 {
     tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
@@ -296,13 +296,13 @@ double tri_item(tri_tensor *tensor)
         status = it.status;
     if (status != TRI_OK) {
         (void)trii_contents_fail(status, "tri_item");
-        /* printed, this NaN would look like a loss that diverged */
+        /* a NaN that is printed would look like a loss that diverged */
         TRII_LOG(TRII_LOG_WARN, "graph", "%s", tri_last_error());
     }
     return it.value;
 }
 
-/* A step's value moves into plain order, if need be. */
+/* Brings a step's value into plain order if it is not. */
 static tri_status plain_data(tri_tensor *tensor, const void **data_out)
 {
     static const char nothing[64];
@@ -375,7 +375,7 @@ tri_tensor *tri_keep(tri_tensor *tensor)
     return tensor;
 }
 
-/* Into a tensor of the value's device. */
+/* Copies into a tensor on the value's device. */
 static tri_status copy_plain(trii_step *step, const trii_value *value, tri_tensor *copy)
 {
     size_t bytes = trii_tensor_bytes(copy);

@@ -1,5 +1,6 @@
 /*
- * context.c - which context records: the thread's own, or one that the thread has entered.
+ * context.c - which context records: the thread's own, or one that the thread has entered. Also its
+ * random state, and what is freed with it.
  */
 #include <trireme/context.h>
 
@@ -9,13 +10,13 @@
 #include "graph/recorder.h"
 
 static _Thread_local trii_recorder *own;  /* of the thread; NULL until it records */
-static _Thread_local trii_recorder *mine; /* current: the one entered last, else `own` */
+static _Thread_local trii_recorder *mine; /* the current one: entered last, else `own` */
 static atomic_uint_fast64_t last_generation;
-static atomic_uint_fast64_t seed_now, seed_count; /* of contexts made from now on */
+static atomic_uint_fast64_t seed_now, seed_count; /* for contexts made from now on */
 static atomic_int last_id;
 
 /* tri_context.use */
-enum { FREE, ENTERED, DOOMED }; /* DOOMED: entered, and destroyed meanwhile */
+enum { FREE, ENTERED, DOOMED }; /* DOOMED: entered, and destroyed since */
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -85,7 +86,7 @@ static trii_recorder *recorder_create(void)
     return r;
 }
 
-/* The context is no longer this thread's. */
+/* This thread gives up the context: frees it if it was destroyed meanwhile. */
 static void give_up(trii_recorder *r)
 {
     int expected = ENTERED;
@@ -94,13 +95,13 @@ static void give_up(trii_recorder *r)
         recorder_free(r);
 }
 
-/* Those of the current context. */
+/* The device modes of the current context. */
 static void use_devices(void)
 {
     trii_device_modes_use(mine != own && mine != NULL ? &mine->devices : NULL);
 }
 
-/* Also what it has entered and not left. */
+/* Also leaves the contexts that the thread has entered and not left. */
 static void thread_ends(void *unused)
 {
     (void)unused;
@@ -228,14 +229,14 @@ void tri_context_destroy(tri_context *context)
     if (context == NULL)
         return;
     if (atomic_compare_exchange_strong(&context->use, &expected, DOOMED))
-        return; /* its thread frees it */
+        return; /* the thread that has entered it frees it */
     if (expected == FREE)
         recorder_free(context);
 }
 
 /* --- random numbers ------------------------------------------------------- */
 
-/* What was recorded before keeps the old state: it may not have run yet, or may run again for
+/* Nodes recorded before keep the old state: they may not have run yet, or may run again for
  * backward. */
 static tri_status put_aside(trii_step *step)
 {

@@ -3,6 +3,8 @@
  * at once for what is recorded next, but it becomes true only when the step runs: until then the
  * changes are kept in a list, and a step that fails undoes them. Gradients that the failed run had
  * begun to overwrite are reported as lost.
+ *
+ * Called by backward.c and the optimisers while they record, and by segment.c when a run has ended.
  */
 #include "base/alloc.h"
 #include "graph/recorder.h"
@@ -18,7 +20,7 @@ static bool shows(const tri_tensor *tensor)
     return atomic_load_explicit(&tensor->shows_grad, memory_order_acquire);
 }
 
-/* Release: what tri_grad then reads in another thread. */
+/* Release: pairs with tri_grad in another thread. */
 static void show(tri_tensor *tensor, bool shows)
 {
     atomic_store_explicit(&tensor->shows_grad, shows, memory_order_release);
@@ -83,7 +85,7 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
     tri_status status = TRI_OK;
     trii_vid id;
 
-    /* The step holds what it has read, until it ends. */
+    /* The step holds what it has read until it ends. */
     if (TRII_UNLIKELY(known == NULL || known->value == TRII_NO_VALUE)) {
         status = trii_resolve(step, tensor, &id);
         if (status != TRI_OK)
@@ -96,7 +98,7 @@ tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor)
         status = grow(r);
     if (status != TRI_OK)
         return status;
-    /* Acquire: what the step before wrote is seen by this one. */
+    /* Acquire: this step sees what the last one wrote. */
     if (TRII_UNLIKELY(
             !atomic_compare_exchange_strong_explicit(&tensor->grad_writer, &owner, step->generation,
                                                      memory_order_acquire, memory_order_relaxed)))
@@ -115,7 +117,7 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
 
     if (TRII_LIKELY(tensor->grad != NULL)) {
         if (TRII_UNLIKELY(tensor->grad->status != TRI_OK) && !trii_has_grad(tensor)) {
-            trii_tensor_mend(tensor->grad); /* one that begins anew is as good as any */
+            trii_tensor_mend(tensor->grad); /* one that starts anew is as good as any */
             show(tensor, false);
         }
         return TRI_OK;
@@ -139,8 +141,7 @@ tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor)
         return status;
     known = trii_known_find(step, tensor);
     before = known->grad;
-    known->grad =
-        TRII_GRAD_THERE; /* in eager mode it is published by the run that binding begins */
+    known->grad = TRII_GRAD_THERE; /* in eager mode the run that binding starts publishes it */
     status = trii_bind(step, value, tensor->grad);
     known = trii_known_find(step, tensor);
     if (status != TRI_OK && known->grad != TRII_GRAD_AS_PUBLISHED)
@@ -192,7 +193,7 @@ void trii_grad_clear(tri_tensor *tensor)
     publish(tensor, false, false);
 }
 
-/* The last one; no other context uses it yet. */
+/* The last reference; no other context uses it yet. */
 static tri_tensor *take_change(trii_recorder *r, trii_pending_grad *grad_out)
 {
     tri_tensor *tensor = r->changes[--r->n_changes];

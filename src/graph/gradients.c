@@ -43,7 +43,7 @@ static tri_status resolve_inputs(const request *q)
 }
 
 /* Whether the gradient of this value belongs to the input: a tensor may have been written in the
- * step, and what is asked for is then that of its contents before as well. */
+ * step, and its gradient then includes that of its earlier contents. */
 static bool belongs(const request *q, int i, trii_vid v)
 {
     const tri_tensor *input = q->inputs[i];
@@ -52,7 +52,7 @@ static bool belongs(const request *q, int i, trii_vid v)
            (!trii_is_handle(input) && trii_backward_owner(&q->b.step->values[v]) == input);
 }
 
-/* leads[v]: an input is among what v depends on, or it depends on another rank. */
+/* leads[v]: value v depends on an input, or on another rank. */
 static void mark_leads(const request *q, int32_t *leads)
 {
     const trii_step *s = q->b.step;
@@ -61,7 +61,7 @@ static void mark_leads(const request *q, int32_t *leads)
         const trii_value *value = &s->values[v];
         const trii_node *node = value->node >= 0 ? &s->nodes[value->node] : NULL;
 
-        /* what comes from another rank: that waits for its gradient */
+        /* values from another rank, which waits for their gradients */
         leads[v] = node != NULL && node->host != NULL && node->n_in == 0 && node->requires_grad;
         for (int i = 0; i < q->m && leads[v] == 0; i++)
             leads[v] = belongs(q, i, v);
@@ -73,8 +73,8 @@ static void mark_leads(const request *q, int32_t *leads)
     }
 }
 
-/* The gradient of input i: NO_VALUE if the outputs do not depend on it; zeros if they do, but no
- * operation between them has a gradient to give. */
+/* The gradient of input i: NO_VALUE if the outputs do not depend on it; zeros if they do, but every
+ * operation between them gives none. */
 static tri_status gradient_of(const request *q, int i, trii_vid *grad_out)
 {
     bool reached = false;

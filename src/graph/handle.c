@@ -5,8 +5,8 @@
  *   bits 1-24    index of the value in its step
  *   bits 25-63   generation of the step, unique in the process
  *
- * So a handle that outlived its step, or came from another thread, is recognised and never
- * dereferenced. This file also answers what a user may ask of a tensor of either kind.
+ * So a handle that outlived its step, or comes from another thread, is recognised and never
+ * dereferenced. This file also answers what a user may ask about a tensor of either kind.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -159,15 +159,15 @@ tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
     if (step == NULL)
         return trii_tensor_no_memory();
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    if (trii_step_reserve(step, 1) != TRI_OK) { /* what is kept free for others is enough for it */
+    if (trii_step_reserve(step, 1) != TRI_OK) { /* the reserve that is kept free is enough for it */
         trii_err_set("%s", line);
         if (step->n_values >= trii_recorder_of(step)->cap_values)
             return step->n_values > 0 && step->values[step->n_values - 1].state == TRII_VALUE_FAILED
                        ? trii_handle(step, step->n_values - 1)
                        : trii_tensor_no_memory();
     }
-    /* whoever comes after it repeats the step before only if that had a value without a node here
-     */
+    /* whatever is recorded next repeats the last step only if that step also had a value without a
+     * node here */
     value = trii_value_append(step);
     value->type.dtype = TRI_DTYPE_NONE;
     value->type.ndim = -1;
@@ -206,7 +206,7 @@ tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *c
                 named = name != NULL;
             } else {
                 what = "?";
-                /* a failed operand's own line says more than ours could */
+                /* the failed operand's own line says more */
                 if (trii_is_handle(in[i]) && generation_of(in[i]) == step->generation)
                     return in[i];
                 if (!trii_is_handle(in[i]))
@@ -227,7 +227,7 @@ tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *c
 
 /* --- facts ---------------------------------------------------------------- */
 
-/* Type of a tensor of either kind; false leaves the error line. Never makes a leaf. */
+/* Type of a tensor of either kind; a failure leaves the error line. Never makes a leaf. */
 static tri_status facts(const tri_tensor *tensor, trii_type *type)
 {
     trii_step *step;

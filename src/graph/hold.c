@@ -1,21 +1,22 @@
 /*
- * hold.c - see hold.h.
+ * hold.c - see hold.h. segment.c takes and releases the locks of a run, contents.c and
+ * change_device.c those of one tensor.
  *
  * Usually one context runs alone: `lone` names it, which costs two atomic operations a run and none
- * a tensor. The second one to come takes the lock and writes down in the tensors what the first one
- * holds; from then on all contexts do so, until none runs.
+ * a tensor. The second context that comes takes the lock and marks in the tensors what the first
+ * one holds; from then on all contexts do so, until none runs.
  */
 #include "graph/hold.h"
 
 #include "base/alloc.h"
 
-/* In `lone`: several contexts run, so each takes the lock when it begins and ends. */
+/* Value of `lone`: several contexts run, so each takes the lock when it begins and ends. */
 #define SEVERAL ((uintptr_t)1)
-/* In a hold. */
+/* In an entry of r->held: held for writing. */
 #define WRITES ((uintptr_t)1)
 
-static atomic_uintptr_t lone; /* a recorder, also with SEVERAL; 0 = nobody runs */
-/* Guarded by the lock, as the tensors' `readers` and `writer`. */
+static atomic_uintptr_t lone; /* a recorder, perhaps with SEVERAL; 0 = nobody runs */
+/* Guarded by the lock, as are `readers` and `writer` of tensors. */
 static trii_recorder *running;
 
 static tri_tensor *tensor_of(uintptr_t hold)
@@ -145,7 +146,7 @@ tri_status trii_hold_one(trii_recorder *r, tri_tensor *tensor, bool writes)
     return begin(r);
 }
 
-/* What is read and written, without the values that have storage of their own. */
+/* Collects what is read and written, without values that have storage of their own. */
 static void list(trii_recorder *r)
 {
     const trii_step *s = &r->step;

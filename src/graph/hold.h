@@ -7,13 +7,13 @@
 
 #include "graph/recorder.h"
 
-/* Of what the pending segment reads (r->inputs) and writes (r->outputs). STATE if another context
- * reads or writes it now. */
+/* Everything that the pending segment reads (r->inputs) and writes (r->outputs). STATE if another
+ * context reads or writes it now. */
 tri_status trii_hold_run(trii_recorder *recorder) TRI_MUST_CHECK;
 /* Of one tensor. */
 tri_status trii_hold_one(trii_recorder *recorder, tri_tensor *tensor, bool writes) TRI_MUST_CHECK;
 void trii_hold_end(trii_recorder *recorder);
-/* Held for writing: its contents are others now, of this step. */
+/* The tensor, held for writing, has new contents, made by this step. */
 void trii_hold_written(const trii_recorder *recorder, tri_tensor *tensor);
 
 #endif

@@ -1,5 +1,6 @@
 /*
- * host_op.c - see host_op.h: host operations are recorded, and end with their step.
+ * host_op.c - records host operations (host_op.h) and ends them with their step. Called by traffic/
+ * and parallel/, which bring the kinds; plan/host_run.c and reference.c run them.
  */
 #include "graph/host_op.h"
 
@@ -73,7 +74,7 @@ static tri_status check_call(const trii_step *step, const trii_host_op *op,
     return status;
 }
 
-/* What has run is complete, whether it was kept or not. */
+/* Nodes that have run are complete, whether their results were kept or not. */
 static tri_status pending_of(const trii_step *step, const trii_host_op *op,
                              const trii_host_call *call, trii_vid *after, int *n_out)
 {
@@ -127,7 +128,7 @@ static void describe_results(const trii_step *step, const trii_host_call *call, 
     }
 }
 
-/* And to where they are wanted. */
+/* And copied to where they are wanted. */
 static tri_status send_results(trii_step *step, const trii_host_call *call, int32_t first,
                                int n_out, trii_vid *out_ids)
 {
@@ -154,7 +155,7 @@ static tri_status append_new(trii_step *step, const trii_host_call *call, const 
     return trii_node_append(step, &trii_op_host, in, call->n_in, NULL, host, out, n_out);
 }
 
-/* In a step that has failed, and so runs nothing any more. */
+/* In a step that has failed, and so will run nothing more. */
 static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
 {
     const trii_recorder *r = step->recorder;
@@ -163,13 +164,14 @@ static TRII_NOINLINE void abort_at_once(const trii_step *step, trii_host_op *op)
         op->kind->abort(op, r->failed_line != NULL ? r->failed_line : "out of memory");
 }
 
-/* Room for it, no more than a gradient rule has room for: its node stays. */
+/* Takes room for it, no more than is reserved for a gradient rule, so that the rule's node does not
+ * move. */
 static tri_status reserve(trii_step *step, const trii_host_call *call, int n_out)
 {
     return trii_step_reserve(step, 1 + (call->n_in + call->n_after + n_out) / TRII_RESERVE_VALUES);
 }
 
-/* What the last step has recorded here was checked there, operand by operand. */
+/* The last step recorded the same here, so it is checked already, operand by operand. */
 static bool repeats(trii_step *step, const trii_host_call *call, trii_host_node *host,
                     trii_vid *after)
 {

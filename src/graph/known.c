@@ -1,14 +1,15 @@
 /*
  * known.c - what each tensor of the program is to a step: which value holds its contents now, and
  * which value will become its gradient. A hash table by address: entries of earlier steps count as
- * free, so that a new step finds the table empty.
+ * free, so that a new step finds the table empty without clearing it. Its lookups are inline in
+ * recorder.h.
  */
 #include "base/alloc.h"
 #include "graph/recorder.h"
 
 #define FIRST_BITS 6
 
-/* Half full at most: a search ends soon. */
+/* At most half full, so that searches are short. */
 static trii_known *free_place(const trii_recorder *r, const tri_tensor *tensor)
 {
     size_t at = trii_known_hash(tensor) >> r->known_shift;

@@ -8,17 +8,18 @@
 
 /* Whether a tensor will have a gradient once what pends has run. */
 typedef enum trii_pending_grad {
-    TRII_GRAD_AS_PUBLISHED, /* nothing that pends changes it: tensor->has_grad, shows_grad */
-    TRII_GRAD_NONE,         /* or it was cleared */
-    TRII_GRAD_CONSUMED,     /* an optimizer uses it; it can be looked at all the same */
+    /* nothing pending changes it: tensor->has_grad and shows_grad are right */
+    TRII_GRAD_AS_PUBLISHED,
+    TRII_GRAD_NONE,     /* or it was cleared */
+    TRII_GRAD_CONSUMED, /* an optimizer uses it; it can still be read */
     TRII_GRAD_THERE
 } trii_pending_grad;
 
 typedef struct trii_known {
     const tri_tensor *tensor;
-    uint64_t generation; /* of the step that knows it; another's: a free place */
-    trii_vid value;      /* its contents now; NO_VALUE: they are no longer of this step */
-    int32_t found;       /* tri_backward's: the tensor's place in its list, if it stands there */
+    uint64_t generation; /* of the step that knows it; an entry of another step is free */
+    trii_vid value;      /* its contents now; NO_VALUE: no longer a value of this step */
+    int32_t found;       /* tri_backward's: the tensor's place in its list, if it is there */
     trii_pending_grad grad;
 } trii_known;
 

@@ -1,5 +1,6 @@
 /*
- * live.c - which contexts are recording, and the errors of contexts that conflict with each other.
+ * live.c - which contexts are recording, and the errors of contexts that conflict with each other,
+ * which name both (their threads and where their steps began).
  */
 #include "graph/recorder.h"
 

@@ -54,7 +54,7 @@ static tri_status name_value(trii_recorder *r, trii_vid value, char *own_name)
     return TRI_OK;
 }
 
-/* No reason to fail a step: a name is for messages only. */
+/* Not a reason to fail a step: a name is for messages only. */
 static tri_tensor *stays_as_it_was(tri_tensor *tensor, const char *name)
 {
     TRII_LOG(TRII_LOG_WARN, "graph", "tri_set_name: %s was not set: %s", name, tri_last_error());
@@ -89,7 +89,7 @@ tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
     step = trii_step_current();
     value = step != NULL ? trii_handle_value(step, tensor) : TRII_NO_VALUE;
     if (value == TRII_NO_VALUE)
-        trii_free(own); /* whoever uses the handle is told what it is */
+        trii_free(own); /* whoever uses the handle gets the error */
     else if (name_value(trii_recorder_of(step), value, own) != TRI_OK)
         return stays_as_it_was(tensor, name);
     return tensor;

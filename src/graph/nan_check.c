@@ -1,13 +1,15 @@
 /*
- * nan_check.c - TRI_CHECK=nan: which operation made the first NaN?
+ * nan_check.c - TRI_CHECK=nan: which operation made the first NaN? Called by segment.c around each
+ * run.
  *
- * Works with any executor, and changes nothing of what it does: before a run the old contents of
- * the tensors that it overwrites are copied; afterwards its results are scanned, and only if one
- * has a NaN the segment runs again through the reference interpreter, which looks at every result,
- * and the tensors get their old contents back.
- * It does not communicate again: a host operation's results are taken as they are, and blamed only
- * if its operands were clean. A NaN of a device's own making, which cannot be repeated, is blamed
- * on the result that has it.
+ * Works with any executor and changes nothing of what it does: before a run it copies the old
+ * contents of tensors that will be overwritten; afterwards it scans the results, and only if one
+ * has a NaN the segment runs again through the reference interpreter (reference.c), which looks at
+ * every result. Then the tensors get their old contents back.
+ *
+ * It does not communicate again: results of a host operation are taken as they are, and the
+ * operation is blamed only if its operands were clean. If the second run does not repeat the NaN,
+ * since a device's own kernel made it, the result that has it is blamed.
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
@@ -79,7 +81,7 @@ static tri_status blame(const trii_step *step, int32_t n)
             operands + used, sizeof(operands) - used, "%s%s", i > 0 ? ", " : "",
             in == TRII_NO_VALUE ? "NULL" : trii_type_text(&step->values[in].type, text));
     }
-    if (node->host != NULL) /* its operands were looked at before */
+    if (node->host != NULL) /* its operands were checked before */
         return TRII_FAIL(TRI_ERR_NAN,
                          "NaN came in through %s(%s) from another rank: what this rank gave it "
                          "has none",
@@ -97,7 +99,7 @@ tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output
     return has_nan(type->dtype, data, trii_type_bytes(type)) ? blame(step, node) : TRI_OK;
 }
 
-/* A NaN that the segment is given was made by the user or by an earlier step. */
+/* A NaN among the inputs of the segment was made by the user or by an earlier step. */
 static tri_status check_inputs(const trii_step *step, const trii_segment *segment)
 {
     for (int32_t n = segment->first_node; n < segment->end_node; n++) {
@@ -128,7 +130,7 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
     return TRI_OK;
 }
 
-/* The old contents of a tensor that the run will overwrite. */
+/* Copies the old contents of a tensor that the run will overwrite. */
 static tri_status set_aside(trii_recorder *r, trii_vid id)
 {
     const trii_value *old = &r->step.values[id];
@@ -168,7 +170,7 @@ tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
     return status;
 }
 
-/* Once more, from what there was before. Values keep the copies: the step has failed. */
+/* Runs again, from the contents of before. Values keep the copies: the step has failed. */
 static tri_status run_again(trii_recorder *r, const trii_segment *segment)
 {
     for (int32_t i = 0; i < r->n_aside; i++) {
@@ -181,7 +183,7 @@ static tri_status run_again(trii_recorder *r, const trii_segment *segment)
     return trii_reference_run(&r->step, segment, true);
 }
 
-/* What the run has overwritten gets its old contents; what had none of worth is torn. */
+/* Gives what the run has overwritten its old contents; tensors without any are torn. */
 static void put_back(trii_recorder *r, const trii_segment *segment)
 {
     for (int32_t o = 0; o < segment->n_outputs; o++) {

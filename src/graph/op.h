@@ -1,10 +1,10 @@
 /*
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
- * Adding an operation: its entry with shape rule, gradient, reference kernel, cost and what it
- * makes of 16 bits (nothing said: they are widened to f32) in graph/ops/FAMILY.c, its public
- * function beside it, its name in graph/ops/list.h. The plan runs it through the reference kernel
- * until a device offers a faster one.
+ * To add one: write its entry (shape rule, gradient, reference kernel, cost, and what it does with
+ * 16 bits; by default they are widened to f32) in graph/ops/FAMILY.c, its public function beside
+ * it, its name in graph/ops/list.h. The plan runs it through the reference kernel until a device
+ * offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H
@@ -18,8 +18,8 @@ struct trii_strides; /* graph/strides.h */
 typedef int32_t trii_vid; /* a value of the current step; -1 = none (an absent optional input) */
 #define TRII_NO_VALUE (-1)
 
-/* Of one node; what takes more operands (tri_concat) or gives more results (tri_split) is a tree of
- * nodes. */
+/* Of one node; an operation with more operands (tri_concat) or results (tri_split) becomes a tree
+ * of nodes. */
 #define TRII_MAX_INPUTS 64
 #define TRII_MAX_OUTPUTS 64
 #define TRII_MAX_IATTRS 40 /* five numbers for each of eight dimensions */
@@ -33,12 +33,12 @@ typedef struct trii_type {
     tri_device device;
 } trii_type;
 
-/* Integers are part of a plan's identity; floats are not: they sit in the plan's scalar block
- * and are rewritten each run. */
+/* Integers are part of a plan's identity. Floats are not: they are in the plan's scalar block and
+ * are written for each run. */
 typedef struct trii_attrs {
     int n_i, n_f;
     double f[TRII_MAX_FATTRS];
-    int64_t i[TRII_MAX_IATTRS]; /* last: of most operations only the first few are touched */
+    int64_t i[TRII_MAX_IATTRS]; /* last, since most operations touch only the first few */
 } trii_attrs;
 
 /* One more attribute. One too many is counted but not written, and recording then fails. */
@@ -55,7 +55,7 @@ static inline void trii_attrs_add_f(trii_attrs *attrs, double value)
     attrs->n_f++;
 }
 
-/* How a reference kernel sees its operands: plain, contiguous. data NULL = absent input. */
+/* How a reference kernel sees its operands: plain, contiguous. data NULL = an absent input. */
 typedef struct trii_array {
     void *data;
     const trii_type *type;
@@ -69,7 +69,7 @@ typedef struct trii_random {
     uint32_t index;  /* n-th random operation of the step */
 } trii_random;
 
-/* Memory that a caller lends to reference kernels, so that they need none of their own. */
+/* Memory that a caller lends to reference kernels, so that they need not allocate. */
 typedef struct trii_work {
     char *begin, *at;
     size_t bytes; /* from `at` on */
@@ -78,48 +78,50 @@ typedef struct trii_work {
 typedef struct trii_kernel_args {
     int n_in, n_out;
     const trii_array *in;
-    const trii_array *out; /* never aliases an input, except as the op's `alias` says */
+    const trii_array *out; /* never aliases an input, except as the operation's `alias` says */
     const int64_t *iattr;
     const double *fattr;
     trii_random random;
     trii_work *work; /* NULL: none is lent */
 } trii_kernel_args;
 
-/* What fusion may do with the operation. */
+/* How the plan may fuse or place the operation. */
 typedef enum trii_op_class {
     TRII_CLASS_OTHER,       /* a kernel of its own */
     TRII_CLASS_ELEMENTWISE, /* out[i] = f(in broadcast to out's shape at i); may run in place */
     TRII_CLASS_REDUCTION,
-    TRII_CLASS_VIEW,    /* outputs are elements of input 0, moved by nobody: see `view` */
-    TRII_CLASS_JOIN,    /* the inputs are the parts of output 0, as `view` says of a split of it */
-    TRII_CLASS_HOST,    /* a host operation, see host_op.h */
-    TRII_CLASS_TRANSFER /* a copy on another device, the first integer: no other operation has
-                         * results elsewhere than its operands */
+    TRII_CLASS_VIEW, /* outputs are elements of input 0 and nothing moves: see `view` */
+    TRII_CLASS_JOIN, /* the inputs are the parts of output 0, as `view` says of a split of it */
+    TRII_CLASS_HOST, /* a host operation, see host_op.h */
+    /* a copy on another device, the first integer: the only operation whose results are on
+     * another device than its operands */
+    TRII_CLASS_TRANSFER
 } trii_op_class;
 
-/* What the operation makes of operands of 16 bits, bf16 or f16; see precision.c, which casts where
- * needed. */
+/* What the operation does with operands of 16 bits, bf16 or f16; precision.c records casts where
+ * they are needed. */
 typedef enum trii_precision {
-    TRII_PRECISION_WIDE,    /* takes none: they are widened to f32 */
-    TRII_PRECISION_ANY,     /* moves elements of any type, or converts them itself */
-    TRII_PRECISION_FOLLOWS, /* runs in it if all its activations are; else they are widened */
-    TRII_PRECISION_LOWERED  /* the same, and under tri_autocast f32 activations are rounded */
+    TRII_PRECISION_WIDE, /* takes none: they are widened to f32 */
+    TRII_PRECISION_ANY,  /* moves elements of any type, or converts them itself */
+    /* runs in 16 bits if all its activations are in them; else they are widened */
+    TRII_PRECISION_FOLLOWS,
+    TRII_PRECISION_LOWERED /* the same, and under tri_autocast its f32 activations are rounded */
 } trii_precision;
 
 typedef struct trii_graph_op {
     const char *name; /* public name without tri_, e.g. "conv" */
     trii_op_class op_class;
     trii_precision precision;
-    /* Activations among its operands and results, as bits: narrow when the operation runs so.
-     * Others (parameters, statistics, gradients of parameters) stay f32. The shape rule and the
-     * reference kernel see f32 in either case; results are rounded once. */
+    /* Which operands and results are activations, as bits: narrow when the operation runs in 16
+     * bits. Others (parameters, statistics, gradients of parameters) stay f32. The shape rule and
+     * the reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
     bool random;
-    bool is_loss;       /* a mean over samples is what it is for; see samples.c */
-    bool may_refuse;    /* its kernels look at the operands, and may fail */
-    bool crosses_ranks; /* the gradient of operand 0 is made of those of other ranks */
-    /* Operands (as bits) that it only makes new state of, and how many last results are that state:
-     * where it is computed again, it has neither. They are optional. */
+    bool is_loss;       /* a loss: its mean is over samples; see samples.c */
+    bool may_refuse;    /* its kernels check the operands, and may fail */
+    bool crosses_ranks; /* the gradient of operand 0 depends on those of other ranks */
+    /* Operands (as bits) that it only reads to make new state, and how many of its last results are
+     * that state: when it is computed again it gets and gives neither. They are optional. */
     uint8_t state_in, state_out;
     uint8_t optional; /* bit i set: input i may be absent; inputs from 8 on may not */
     /* Bit o set: output o may lie on input `alias[o]` (an update in place); the reference kernel
@@ -127,10 +129,10 @@ typedef struct trii_graph_op {
     uint32_t alias_mask;
     int8_t alias[8];
 
-    /* Required. A function of its arguments' types and integers, not of numbers or anything else:
-     * it is not asked again in a step that repeats the last. Checks the operands (in[i] NULL =
-     * absent; presence and equal devices were checked) and fills out[0 .. *n_out), at most
-     * TRII_MAX_OUTPUTS, without the device. On failure one line with the reason (TRII_FAIL); the
+    /* Required. A function of its arguments' types and integers and of nothing else: it is not
+     * called again in a step that repeats the last. Checks the operands (in[i] NULL = absent;
+     * presence and equal devices were checked) and fills out[0 .. *n_out), at most
+     * TRII_MAX_OUTPUTS, except the device. On failure one line with the reason (TRII_FAIL); the
      * caller prepends operation, operands and source line. */
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                         trii_type *out, int *n_out);
@@ -139,23 +141,24 @@ typedef struct trii_graph_op {
      * and pointers to values stay valid during the call (room for 64 nodes is reserved). */
     tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
                        const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
-    /* Plain C for f32 and f64 (and the integer types the shape rule admits): the truth. Called
-     * through trii_reference_kernel (ops/table.h), which widens and rounds 16 bits. */
+    /* Required for operations that compute. Plain C for f32 and f64 (and the integer types that the
+     * shape rule admits): the truth. Called through trii_reference_kernel (ops/table.h), which
+     * widens and rounds 16 bits. */
     tri_status (*reference)(const trii_kernel_args *args);
-    /* TRII_CLASS_VIEW: where output o lies if the input lies at `from`. False: no strides say it.
-     * TRII_CLASS_JOIN: where input o lies if the output, of type `in`, lies at `from`. */
+    /* TRII_CLASS_VIEW: where output o lies if the input lies at `from`. False: strides cannot say
+     * it. TRII_CLASS_JOIN: where input o lies if the output, of type `in`, lies at `from`. */
     bool (*view)(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
                  const struct trii_strides *from, struct trii_strides *to);
-    /* Of a view that has one output, which has each element of the input once: where the input lies
-     * if the output lies at `from`. NULL: not asked. */
+    /* For a view with one output that has each element of the input once: where the input lies if
+     * the output lies at `from`. NULL: unknown. */
     bool (*view_from)(const trii_type *in, const trii_type *out, const int64_t *iattr,
                       const struct trii_strides *from, struct trii_strides *to);
-    /* How many samples the result is the mean of, -1 = of none. NULL: it is no mean. */
+    /* How many samples the result is the mean of, -1 = none. NULL: the result is not a mean. */
     int64_t (*samples)(const trii_type *const *in, const trii_attrs *attrs);
-    /* Records what that mean divides by, an f64 scalar, where it is a value of the graph (targets
-     * may be ignored, or weigh differently). NULL: the number of samples. */
+    /* Records what that mean divides by, an f64 scalar, where it depends on data (targets may be
+     * ignored, or have different weights). NULL: the number of samples. */
     tri_status (*divisor)(struct trii_step *step, const struct trii_node *node, trii_vid *out);
-    /* Floating-point operations of one run, for schedules and reports; NULL = one per output
+    /* Floating-point operations of one run, for schedules and reports; NULL = one for each output
      * element. */
     double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);
 } trii_graph_op;

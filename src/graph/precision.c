@@ -68,7 +68,7 @@ bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
     return half || lowers(step, op);
 }
 
-/* The type of 16 bits that all activations have, or that autocast gives them; NONE: f32. */
+/* The 16-bit type that all activations have, or that autocast gives them; NONE: f32. */
 static tri_dtype runs_in(const trii_step *step, const trii_graph_op *op, const trii_vid *in,
                          int n_in)
 {
@@ -86,7 +86,8 @@ static tri_dtype runs_in(const trii_step *step, const trii_graph_op *op, const t
         if (!trii_dtype_is_half(dtype) && !(lower && dtype == TRI_DTYPE_F32))
             return TRI_DTYPE_NONE;
         if (!lower && narrow != TRI_DTYPE_NONE && narrow != dtype)
-            return TRI_DTYPE_NONE; /* bf16 and f16 meet in f32 */
+            /* where bf16 and f16 are both operands, the operation runs in f32 */
+            return TRI_DTYPE_NONE;
         narrow = lower ? narrow : dtype;
     }
     return narrow;
@@ -151,7 +152,8 @@ static void round_to(const trii_array *to, const float *wide)
         narrow[i] = trii_f32_to_half(to->type->dtype, wide[i]);
 }
 
-/* Rows of no elements: there may be any number of them. What looks at its operands does so. */
+/* No elements: rows may still be many, so nothing is run. Operations that check their operands run
+ * anyway. */
 static bool makes_nothing(const trii_graph_op *op, const trii_kernel_args *args)
 {
     for (int o = 0; o < args->n_out; o++) {

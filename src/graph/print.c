@@ -1,6 +1,7 @@
 /*
- * print.c - prints values as torch does: four digits, one width for all, and only the corners of a
- * tensor with more than 1,000 elements (torch/_tensor_str.py, the profile "default").
+ * print.c - tri_print and tri_tensor_text: prints values as torch does: four digits, one width for
+ * all, and only the corners of a tensor with more than 1,000 elements (torch/_tensor_str.py, the
+ * profile "default").
  */
 #include <inttypes.h>
 #include <math.h>
@@ -16,7 +17,7 @@
 #define NUMBER_TEXT 48
 #define PREFIX "tensor("
 
-/* Text goes into a file, or into a buffer as far as there is room. */
+/* Writes into a file, or into a buffer as far as there is room. */
 typedef struct sink {
     FILE *file;
     char *text;
@@ -48,14 +49,14 @@ static TRI_PRINTF(2, 3) void put(sink *s, const char *format, ...)
     s->used += n;
 }
 
-/* How all numbers of one tensor look. */
+/* How the numbers of one tensor are formatted. */
 typedef struct style {
     const trii_type *type;
     const char *data;
     bool summary;
     bool floating, whole, exponent;
     int width;
-    double least, most; /* magnitudes of those that are finite and not zero */
+    double least, most; /* magnitudes of finite numbers other than zero */
 } style;
 
 static void number_text(const style *st, const char *element, char text[NUMBER_TEXT])
@@ -71,7 +72,7 @@ static void number_text(const style *st, const char *element, char text[NUMBER_T
         return;
     }
     value = trii_element_double(st->type->dtype, element);
-    if (isnan(value)) /* without the sign that libc shows */
+    if (isnan(value)) /* without the sign, which libc prints for NaN */
         snprintf(text, NUMBER_TEXT, "nan");
     else if (isinf(value))
         snprintf(text, NUMBER_TEXT, value < 0 ? "-inf" : "inf");
@@ -146,7 +147,7 @@ static void choose_style(style *st)
 
 /* --- brackets ------------------------------------------------------------- */
 
-/* What stands in front of item `k` of a row: a comma, and a new line if the line has its items. */
+/* Before item `k` of a row: a comma, and a new line if the line is full. */
 static void put_between(sink *s, int64_t k, int per_line, int indent)
 {
     if (k == 0)
@@ -237,12 +238,12 @@ static const char *sizes_text(const trii_type *type, char text[TRII_TYPE_TEXT])
     return text;
 }
 
-/* A fact behind the numbers, on a line of its own if the last has no room for it. */
+/* A fact after the numbers, on a line of its own if the last has no room for it. */
 static void put_fact(sink *s, const char *name, const char *value)
 {
     int length = (int)(strlen(name) + strlen(value));
 
-    /* torch counts two columns more in the first line of facts */
+    /* torch counts two columns too many in the first line of facts */
     if (s->column + 2 + length + 2 > LINE_COLUMNS)
         put(s, ",\n%*s%s%s", (int)strlen(PREFIX), "", name, value);
     else
@@ -266,7 +267,7 @@ static void put_tensor(void *arg, const trii_type *type, const void *data)
     }
     if (empty && type->ndim != 1)
         put_fact(j->s, "size=", sizes_text(type, text));
-    /* integers and truth values show what they are */
+    /* integers and truth values need no dtype behind them */
     if (dtype != TRI_DTYPE_F32 && (empty || (dtype != TRI_DTYPE_I64 && dtype != TRI_DTYPE_BOOL)))
         put_fact(j->s, "dtype=", tri_dtype_name(dtype));
     if (j->requires_grad && j->made_by != NULL) {

@@ -12,7 +12,7 @@
 #include "base/alloc.h"
 #include "graph/backward.h"
 
-/* Not copied; -1 = nothing is known yet. */
+/* Not copied; -1 = not decided yet. */
 #define COPY_WANTED (-2)
 
 /* --- regions -------------------------------------------------------------- */
@@ -35,7 +35,7 @@ void trii_regions_end_step(trii_recorder *r)
 {
     r->n_regions = r->region = 0;
     if (r->recompute > 0 && !r->eager)
-        (void)region_open(r); /* else this step keeps what it has: it is not wrong */
+        (void)region_open(r); /* otherwise this step keeps its values: slower, not wrong */
 }
 
 void tri_recompute_begin(void)
@@ -47,7 +47,7 @@ void tri_recompute_begin(void)
     if (step == NULL)
         return;
     r = trii_recorder_of(step);
-    if (r->recompute == 0 && !r->eager) /* where all values are kept, nothing is won */
+    if (r->recompute == 0 && !r->eager) /* where all values are kept, nothing would be saved */
         status = region_open(r);
     r->recompute++;
     if (status != TRI_OK)
@@ -73,7 +73,7 @@ void tri_recompute_end(void)
 
 /* --- what must be kept ---------------------------------------------------- */
 
-/* The region whose copies will make the value again; 0 = of none: it is there or is kept. */
+/* The region whose copies will make the value again; 0 = none: it is there or is kept. */
 static int32_t region_of(const trii_step *s, trii_vid v)
 {
     int32_t n = s->values[v].node;
@@ -92,7 +92,7 @@ static bool waits_for_gradient(const trii_node *node)
     return node->requires_grad && !node->differentiated;
 }
 
-/* Whether the region of a node will be copied: something in it is differentiated later. */
+/* Whether the region of a node will be copied: something in it will be differentiated later. */
 static bool is_open(const trii_recorder *r, int32_t region)
 {
     const trii_step *s = &r->step;
@@ -127,8 +127,8 @@ void trii_regions_keep(trii_recorder *r)
 
             if (in == TRII_NO_VALUE || (from == node->region && from != r->region))
                 continue;
-            /* what copies read, and what others may go on with, as a region may that has not ended
-             */
+            /* operands of copies, and values that others may still read, in a region that has not
+             * ended */
             if ((node->region > 0 && open) ||
                 (from > 0 && waits_for_gradient(&s->nodes[s->values[in].node])))
                 keep(s, in);
@@ -143,8 +143,8 @@ void trii_regions_keep(trii_recorder *r)
 
 /* --- copies --------------------------------------------------------------- */
 
-/* Which nodes of the region gradients need, up to `last`: those that are differentiated, and what
- * they are made of. */
+/* Which nodes of the region, up to `last`, gradients need: those that are differentiated, and what
+ * they depend on. */
 static void want(trii_backward *b, int32_t region, int32_t first, int32_t last)
 {
     const trii_step *s = b->step;
@@ -239,7 +239,7 @@ tri_status trii_region_copy(trii_backward *b, int32_t last)
     int32_t region = s->nodes[last].region, first = r->regions[region - 1];
     tri_status status = TRI_OK;
 
-    if (b->region == 0) { /* the first one of this walk */
+    if (b->region == 0) { /* the first region of this walk */
         for (int32_t v = 0; v < b->n_values; v++)
             b->copies[v] = TRII_NO_VALUE;
     }

@@ -1,14 +1,15 @@
 /*
- * reference.c - the interpreter: node by node in recorded order, through the reference kernels.
- * The truth for plans and devices, and what TRI_EAGER=1 runs.
+ * reference.c - the interpreter: node by node in recorded order, through the reference kernels. It
+ * is the truth for plans and devices, what TRI_EAGER=1 runs, and what nan_check.c repeats a segment
+ * with. An executor, called by segment.c.
  *
  * Every result has memory of its own until its last reader has run. Bound results are copied to
  * their tensors after the last node, when nothing reads the old contents any more; only a host
  * operation's bound result lies in its tensor from the start (buckets), which is safe because
- * nothing else of a segment reads a bucket's old contents after it.
+ * nothing else in a segment reads a bucket's old contents after it.
  *
- * A dry run looks for the first NaN after the segment has run. It must not communicate again, so
- * it passes over host operations: their results are what the run left of them, or their operands.
+ * A dry run looks for the first NaN after the segment has run. It must not communicate again, so it
+ * skips host operations: their results are what the run left of them, or their operands.
  */
 #include "base/alloc.h"
 #include "graph/ops/table.h"
@@ -16,22 +17,22 @@
 #include "tensor/device_memory.h"
 
 typedef struct slot {
-    void *data; /* plain contents of a value during the run */
+    void *data; /* plain contents of the value during the run */
     trii_storage *storage;
-    int32_t last_use; /* node; INT32_MAX = to the end */
-    bool converted;   /* data is a plain copy of an input in a layout, ours to free */
+    int32_t last_use; /* node; INT32_MAX = kept to the end */
+    bool converted;   /* data is a plain copy of an input in another layout, ours to free */
 } slot;
 
 typedef struct run {
     trii_step *step;
     const trii_segment *segment;
-    slot *slots; /* of the values from `base` on, and of the inputs before them */
+    slot *slots; /* of the inputs, then of the values from `base` on */
     int32_t base;
     int32_t n_slots;
     bool dry;
 } run;
 
-/* Inputs that were there before the segment's first value are looked up among the first slots. */
+/* Inputs that existed before the segment's first value are among the first slots. */
 static slot *slot_of(run *r, trii_vid id)
 {
     if (id >= r->base)
@@ -96,7 +97,7 @@ static tri_status make_output(run *r, const trii_node *node, int o)
 
     if (node->host != NULL && !r->dry && value->bound != NULL && value->bound->layout == NULL &&
         trii_is_host(value->type.device)) {
-        value->torn = true; /* until the run is through */
+        value->torn = true; /* until the run has succeeded */
         s->storage = trii_storage_ref(value->bound->storage);
         s->data = trii_tensor_data(value->bound);
         return TRI_OK;
@@ -121,7 +122,8 @@ static tri_status run_host(const run *r, int32_t n, void **in, void **out)
 }
 
 /* In place of a host operation's output in a dry run. An output of the segment still has what the
- * operation really gave; of any other the operand is the best guess, if it lies there, or zeros. */
+ * operation really gave; for any other the best guess is the operand, if there is one of its type,
+ * or zeros. */
 static tri_status stand_in(run *r, const trii_node *node, int o, const void *operand)
 {
     trii_vid id = node->first_out + o;
@@ -209,7 +211,7 @@ static tri_status run_node(run *r, int32_t n)
     return status;
 }
 
-/* The result was made in memory of the host. */
+/* The result was made in memory of the host: moves it to the device. */
 static tri_status send_there(const trii_type *type, trii_storage **storage)
 {
     trii_storage *there = NULL;
@@ -227,7 +229,7 @@ static tri_status send_there(const trii_type *type, trii_storage **storage)
     return TRI_OK;
 }
 
-/* Hands the results over: to their tensors, or with their storage to their values. */
+/* Hands over the results: copies them to their tensors, or gives their storage to their values. */
 static tri_status deliver(run *r)
 {
     for (int32_t o = 0; o < r->segment->n_outputs; o++) {

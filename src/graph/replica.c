@@ -1,6 +1,7 @@
 /*
- * replica.c - see replica.h: which value is the copy of which on which device, in a table that is
- * empty when a step begins.
+ * replica.c - see replica.h: which value is the copy of which, and on which device, in a hash table
+ * that is empty when a step begins. handle.c asks it for every persistent tensor that is read while
+ * a replica is recorded.
  */
 #include "graph/replica.h"
 
@@ -33,7 +34,7 @@ static size_t place_of(const trii_recorder *r, trii_vid id, tri_device device)
     return (size_t)(key * UINT64_C(0x9e3779b97f4a7c15) >> 32) & (size_t)(r->cap_copies - 1);
 }
 
-/* The place of the copy, or the free one where it would be. */
+/* Where the copy's entry is looked for first. */
 static trii_copy *find(const trii_recorder *r, trii_vid id, tri_device device)
 {
     size_t at = place_of(r, id, device);
@@ -44,7 +45,7 @@ static trii_copy *find(const trii_recorder *r, trii_vid id, tri_device device)
     return &r->copies[at];
 }
 
-/* Half of the places stay free. */
+/* At most half full. */
 static tri_status make_room(trii_recorder *r)
 {
     trii_copy *old = r->copies;
@@ -83,7 +84,8 @@ tri_status trii_replica_value(trii_step *step, trii_vid id, trii_vid *value_out)
     if (status != TRI_OK)
         return status;
     copy = find(r, id, device);
-    /* One that was made without gradients serves those who want none; a run may have dropped it. */
+    /* A copy that was made without gradients serves those who need none; a run may have dropped it.
+     */
     if (copy->generation == step->generation && step->values[copy->is].state < TRII_VALUE_DROPPED &&
         (!wants_grad || step->values[copy->is].requires_grad)) {
         *value_out = copy->is;

@@ -6,18 +6,18 @@
 
 #include "graph/step.h"
 
-/* While it holds, persistent tensors of `home` are what a copy of them on `device` is: one copy a
- * step, recorded at the first use, through which gradients come back and add up. What would be left
- * in such a tensor (running statistics) is not: only the replica at home does. home = device: no
- * replica. */
+/* While it holds, a persistent tensor of `home` means its copy on `device`: one copy a step,
+ * recorded at the first use, through which gradients come back and add up. What would be written
+ * into such a tensor (running statistics) is not: only the replica at home writes. home = device:
+ * no replica. */
 typedef struct trii_replica {
     tri_device home, device;
 } trii_replica;
 
-/* Returns what held before, which trii_replica_leave restores. They nest. */
+/* Returns the replica of before, which trii_replica_leave restores. They nest. */
 trii_replica trii_replica_enter(trii_step *step, trii_replica replica);
 void trii_replica_leave(trii_step *step, trii_replica before);
-/* What holds now. */
+/* The replica that is recorded now. */
 trii_replica trii_replica_now(const trii_step *step);
 
 #endif

@@ -1,7 +1,8 @@
 /*
- * samples.c - how many samples a loss is the mean of, by which replicas are weighted.
+ * samples.c - how many samples a loss is the mean of, by which replicas are weighted. Called by
+ * backward.c.
  *
- * The operation that took the mean says so, wherever it is in the loss: that of a loss function
+ * The operation that took the mean says so, wherever it is below the loss: that of a loss function
  * rather than a plain tri_mean, and of several the one nearest to the loss. A mean of parameters
  * alone is a penalty and has no samples, and neither has a sum: where nothing else is found, ranks
  * count equally.
@@ -21,7 +22,7 @@ static bool is_reached(const trii_node *node, const int32_t *reached)
     return false;
 }
 
-/* Samples under this node's mean; -1 = it is none. */
+/* Samples under this node's mean; -1 = it is not a mean. */
 static int64_t samples_of(const trii_step *s, const trii_node *node)
 {
     const trii_type *types[8] = {NULL};
@@ -53,7 +54,7 @@ static void warn_once(const trii_step *s, int32_t chosen, int64_t rows, int32_t 
              (long long)other_rows);
 }
 
-/* from_data[v]: the value depends on a leaf that is no parameter. */
+/* from_data[v]: the value depends on a leaf that is not a parameter. */
 static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
 {
     trii_vid end = last_node >= 0 ? s->nodes[last_node].first_out + s->nodes[last_node].n_out : 0;
@@ -70,13 +71,13 @@ static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
     }
 }
 
-/* That of an operation that is a loss, or that a loss ends with (trii_rec_loss). */
+/* The mean of a loss function, or a mean that ends one (trii_rec_loss). */
 static bool is_loss(const trii_node *node)
 {
     return node->op->is_loss || (node->op == &trii_op_mean && node->attrs.n_i > 2);
 }
 
-/* Among the loss operations, or (with from_data) among the plain means. */
+/* Searches the losses, or (with from_data) the plain means. */
 static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reached,
                     const int32_t *from_data, int32_t *node_out)
 {

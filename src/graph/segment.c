@@ -1,6 +1,8 @@
 /*
- * segment.c - turns the pending part of a step into a segment, runs it, and records what became of
- * its values.
+ * segment.c - turns the pending part of a step into a segment, has an executor run it (the plan, or
+ * the reference interpreter), and records what became of its values. Called when somebody needs a
+ * value (contents.c, the optimisers) and when the step ends; also where the failure of a step is
+ * kept until a call can return it.
  */
 #include <stdatomic.h>
 
@@ -13,7 +15,7 @@
 /* Rounds of one step after which it looks forgotten: more than anybody accumulates on purpose, and
  * few enough that a toy model warns within its first second. */
 #define TRII_LONG_STEP 500
-/* The same of steps of optimizers, several of which in one step are rare. */
+/* The same for steps of optimizers, of which more than one in a step is rare. */
 #define TRII_MANY_UPDATES 64
 /* Operations of a step: some hundred batches of a network of a hundred layers. */
 #define TRII_MANY_NODES (1 << 17)
@@ -25,7 +27,7 @@ void trii_executor_set(const trii_executor *executor)
     atomic_store(&executor_now, executor);
 }
 
-/* Tensors of one hook follow each other, mostly: it may be told again. */
+/* Tensors of one hook mostly follow each other; a hook may be called again. */
 static void tell_hooks(const trii_step *step, const char *why)
 {
     struct trii_grad_hook *last = NULL;
@@ -42,8 +44,8 @@ static void tell_hooks(const trii_step *step, const char *why)
     }
 }
 
-/* `segment` has run in part; NULL = nothing of what pends has begun, and it never will: peers that
- * wait for it get the reason instead. */
+/* `segment` has run in part; NULL = nothing that is pending has begun, and it never will: peers
+ * that wait for it get the reason instead. */
 static void step_fail(trii_step *step, tri_status status, const trii_segment *segment)
 {
     trii_recorder *r = trii_recorder_of(step);
@@ -81,8 +83,9 @@ static tri_status push_output(trii_recorder *r, trii_vid id)
     return TRI_OK;
 }
 
-/* What must be there afterwards: what is kept or bound, and unless the step ends, what a gradient
- * recorded later may read: operands and results of nodes that nothing differentiated yet. */
+/* What must be readable afterwards: kept and bound values, and unless the step ends, what a
+ * gradient recorded later may read: operands and results of nodes that have not been
+ * differentiated. */
 static tri_status collect_outputs(trii_recorder *r, bool ending)
 {
     trii_step *s = &r->step;
@@ -118,14 +121,14 @@ static tri_status collect_outputs(trii_recorder *r, bool ending)
     return status;
 }
 
-/* 0 = of no tensor, 1 = of one, 3 = of one that stays plain. */
+/* 0 = not in a tensor, 1 = in one, 3 = in one that stays plain. */
 static unsigned placement(const tri_tensor *tensor)
 {
     return tensor == NULL ? 0 : tensor->stays_plain ? 3 : 1;
 }
 
-/* What the step has read of a tensor must still be its contents: the first run that reads notes
- * which they are. */
+/* A tensor's contents must still be those that the step has read: the first run that reads them
+ * notes their version. */
 static inline bool is_stale(trii_value *value, const tri_tensor *tensor)
 {
     if (value->version < 0)
@@ -179,7 +182,7 @@ static tri_status close_key(trii_recorder *r)
     return TRI_OK;
 }
 
-/* Four lanes, so that multiplications overlap. */
+/* Four independent hashes, so that multiplications overlap. */
 static uint64_t hash_key(const uint64_t *w, size_t n)
 {
     const uint64_t k = UINT64_C(0x9e3779b97f4a7c15);
@@ -213,7 +216,7 @@ static void segment_begin(trii_recorder *r)
     r->segment++;
 }
 
-/* What a successful run leaves of the values. */
+/* Updates the values after a successful run. */
 static void values_ready(trii_recorder *r, const trii_segment *segment)
 {
     trii_step *s = &r->step;
@@ -243,7 +246,7 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
     }
 }
 
-/* What the run had begun to overwrite. Gradients know more of themselves (gradient.c). */
+/* Tensors that the run had begun to overwrite. Gradients are handled in gradient.c. */
 static void lose_torn(trii_recorder *r, const trii_segment *segment)
 {
     const char *cause = r->failed_line != NULL ? r->failed_line : "out of memory";
@@ -294,7 +297,8 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     if (r->eager)
         executor = &trii_executor_reference;
     if (status == TRI_OK)
-        status = trii_hold_run(r); /* until then others may change layouts, which are in the key */
+        /* until the run has ended nobody else may change layouts, which are in the key */
+        status = trii_hold_run(r);
     held = status == TRI_OK;
     if (status == TRI_OK)
         status = close_key(r);
@@ -337,7 +341,7 @@ tri_status trii_node_failed(const trii_step *step, int32_t n, tri_status status)
     return TRII_FAIL_CTX(status, "%s%s, operation %d of the step", prefix, name, n + 1);
 }
 
-/* The error that an earlier call could not return, once. */
+/* The error of an earlier call that could not return it, once. */
 static tri_status earlier_failure(trii_recorder *r)
 {
     tri_status status = r->step.failed;
@@ -352,8 +356,8 @@ static tri_status earlier_failure(trii_recorder *r)
     return TRI_OK;
 }
 
-/* A loop that never ends its step keeps all that it recorded, and goes through it again and again:
- * each round is slower than the one before, and nothing fails. */
+/* A loop that never ends its step keeps everything that it recorded, and goes through it again and
+ * again: each round is slower than the one before, and nothing fails. */
 static TRII_NOINLINE void warn_of_endless_step(const trii_step *s, int times, const char *what)
 {
     static atomic_bool warned;
@@ -368,7 +372,7 @@ static TRII_NOINLINE void warn_of_endless_step(const trii_step *s, int times, co
         times, what, s->n_nodes, site.file != NULL ? site.file : "?", site.line);
 }
 
-/* A round: something was recorded, then somebody asks for a value. */
+/* A round: something was recorded, then somebody asked for a value. */
 static void count_round(trii_recorder *r)
 {
     if (r->step.n_nodes == r->counted_nodes)
@@ -378,7 +382,7 @@ static void count_round(trii_recorder *r)
         warn_of_endless_step(&r->step, r->rounds, "rounds of asking for values in");
 }
 
-/* Nobody asks for a value either, so that nothing is freed. */
+/* Here nobody asks for a value either, so nothing is freed. */
 void trii_step_grew(const trii_step *step)
 {
     static atomic_bool warned;
@@ -417,7 +421,7 @@ tri_status trii_step_run_and_keep(trii_step *step)
     return trii_step_run(step);
 }
 
-/* User code that a run or a walk has called may not begin another. */
+/* User code that is called by a run or a walk must not begin another. */
 static tri_status check_outside(const trii_recorder *r)
 {
     if (TRII_UNLIKELY(r->walking))
@@ -435,7 +439,7 @@ tri_status trii_step_catch_up(trii_step *step)
     status = earlier_failure(r);
     if (status == TRI_OK && step->first_pending < step->n_nodes)
         status = run_segment(r, false);
-    r->told = step->failed != TRI_OK;
+    r->failure_returned = step->failed != TRI_OK;
     return status;
 }
 
@@ -446,7 +450,7 @@ tri_status tri_run(void)
     return trii_step_run(&trii_recorder_mine()->step);
 }
 
-/* Whether running what pends would change anything that outlives the step. */
+/* Whether running what is pending would change anything that outlives the step. */
 static bool pending_matters(const trii_step *s)
 {
     for (int32_t n = s->first_pending; n < s->n_nodes; n++) {
@@ -480,7 +484,7 @@ tri_status tri_step_end_status(void)
     if (status != TRI_OK)
         trii_grads_revert(r, NULL); /* what was recorded after the failure */
     else
-        trii_grads_publish(r); /* there was nothing to run for it */
+        trii_grads_publish(r); /* there may have been nothing to run */
     for (int32_t v = 0; v < s->n_values; v++)
         trii_value_release(&s->values[v]);
     trii_hosts_release(r);
@@ -499,7 +503,7 @@ tri_status tri_step_end_status(void)
         trii_regions_end_step(r);
     r->counted_nodes = r->rounds = r->updates = 0;
     s->failed = TRI_OK;
-    r->told = false;
+    r->failure_returned = false;
     trii_free(r->failed_line);
     r->failed_line = NULL;
     segment_begin(r);
@@ -511,10 +515,10 @@ tri_status tri_step_end_status(void)
 void tri_step_end(void)
 {
     trii_recorder *r = trii_recorder_mine();
-    bool told = r != NULL && r->told;
+    bool returned = r != NULL && r->failure_returned;
     tri_status status = tri_step_end_status();
 
-    if (r == NULL || status == TRI_OK || told)
+    if (r == NULL || status == TRI_OK || returned)
         return;
     r->carried = status;
     trii_free(r->carried_line);

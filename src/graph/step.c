@@ -1,10 +1,15 @@
 /*
- * step.c - the recorder: appends nodes, and the plan key of the pending segment (segment.c runs
- * it).
+ * step.c - the recorder: takes memory for nodes and values, and records operations. Public
+ * functions of operations call trii_record, gradient rules trii_record_values; append.c writes the
+ * node, segment.c runs it later.
  *
- * Arrays are reused from step to step and grow by half, so that recording allocates nothing once
- * a program has warmed up. Structures are filled field by field: clearing them costs more than
- * the rest.
+ * Arrays are reused from step to step and grow by half, so that recording allocates nothing once a
+ * program has warmed up. Structures are filled field by field: clearing them would cost more than
+ * all the rest.
+ *
+ * This is the top of a true recursion: recording an operation on 16 bits records casts
+ * (precision.c), a cast is an operation, and its gradient rule records operations, as do the rules
+ * of all others. See scripts/check_circles.
  */
 #include "graph/step.h"
 
@@ -52,7 +57,7 @@ static TRII_NOINLINE tri_status reserve_slow(trii_recorder *r, int32_t n)
     void *array = s->values;
     tri_status status;
 
-    if (values_after(s, n) > r->max_values) /* handles have no more numbers */
+    if (values_after(s, n) > r->max_values) /* handles have no larger numbers */
         return TRII_FAIL(TRI_ERR_STATE,
                          "this step has %d tensors already, of at most %d: call tri_step_end after "
                          "each step",
@@ -299,7 +304,7 @@ tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
         memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
         return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
     if (TRII_UNLIKELY(trii_in_replica(step)) && tensor->device == step->recorder->replica.home)
-        return TRI_OK; /* it is the replica at home that leaves something there */
+        return TRI_OK; /* only the replica at home writes there */
     if (tensor->device != value->type.device)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "a value on %s cannot be left in a tensor on %s: tri_to copies between "

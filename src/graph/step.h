@@ -1,13 +1,13 @@
 /*
- * step.h - the recorder: what a context has noted since its last tri_step_end.
+ * step.h - the recorder: what a context has recorded since its last tri_step_end.
  *
- * Values and nodes are appended; nothing is removed until the step ends. The nodes since the
- * last run form a segment, which the executor (the plan, or the reference interpreter) runs.
+ * Values and nodes are appended; nothing is removed until the step ends. The nodes since the last
+ * run form a segment, which the executor (the plan, or the reference interpreter) runs.
  *
- * Operations are functional, also those that update: "p = p - lr*g" has an output that is
- * *bound* to the tensor p: the executor must leave it in p's storage. So gradients are bound to
- * grad tensors (and through them to buckets), new weights to parameters, running statistics to
- * buffers. Reads of the old contents were recorded before and must run before.
+ * Operations are functional, even those that update: "p = p - lr*g" has an output that is *bound*
+ * to the tensor p: the executor must leave it in p's storage. So gradients are bound to grad
+ * tensors (and through them to buckets), new weights to parameters, running statistics to buffers.
+ * Reads of the old contents were recorded before, and must run before.
  */
 #ifndef TRII_STEP_H
 #define TRII_STEP_H
@@ -20,38 +20,41 @@
 
 typedef enum trii_value_state {
     TRII_VALUE_PENDING, /* its node has not run */
-    TRII_VALUE_READY,   /* leaf, or materialised in `storage` */
+    TRII_VALUE_READY,   /* a leaf, or its contents are in `storage` */
     TRII_VALUE_DROPPED, /* ran and was not kept, or its tensor was overwritten */
-    TRII_VALUE_FAILED   /* carries an error: a refused operation, or a run that failed */
+    TRII_VALUE_FAILED   /* carries an error: a refused operation, or a failed run */
 } trii_value_state;
 
 typedef struct trii_value {
     trii_type type;
     int32_t node;   /* producer, or -1 for a leaf */
-    int16_t output; /* of the producer */
+    int16_t output; /* which output of the producer */
     uint8_t state;  /* trii_value_state */
     bool requires_grad;
-    bool keep;         /* must be readable after the run */
-    bool used;         /* an operand of a node */
-    bool is_float;     /* of a node: its type is */
-    bool torn;         /* bound: a run that failed had begun to write into the tensor */
-    tri_tensor *leaf;  /* leaf: the persistent tensor it reads; a reference is held */
-    tri_tensor *bound; /* where the result must be left; a reference is held; else NULL */
-    /* READY: where the contents are; a reference is held. NULL for a leaf: in its tensor, and for
-     * a bound value: in the tensor that it is bound to. Use trii_value_data/_layout to read. */
+    bool keep;        /* must be readable after the run */
+    bool used;        /* some node reads it */
+    bool is_float;    /* its node requires a gradient */
+    bool torn;        /* bound: a failed run had begun to write into the tensor */
+    tri_tensor *leaf; /* leaf: the persistent tensor it reads; a reference is held */
+    /* the tensor in which the result must be left; a reference is held; else NULL */
+    tri_tensor *bound;
+    /* READY: where the contents are; a reference is held. NULL: in the tensor of a leaf, or in the
+     * tensor to which the value is bound. Use trii_value_data and trii_value_layout to read. */
     trii_storage *storage;
     size_t offset;
     const trii_layout *layout; /* of storage; NULL = plain */
 
-    /* The recorder's own. */
-    int32_t version;   /* of the tensor's contents, as a run found or left them; -1 = none did */
+    /* For the recorder. */
+    /* version of the tensor's contents that a run found or left; -1 = no run yet */
+    int32_t version;
     trii_vid replaces; /* bound: the value that the tensor had before, or -1 */
-    int32_t slot;      /* number in the plan key: of an input, or of an output; for a
-                        * failed value the number of its message */
+    /* number in the plan key: of an input, or of an output; for a failed value the number of its
+     * message */
+    int32_t slot;
     uint32_t slot_segment; /* in which segment `slot` counts */
 } trii_value;
 
-/* The tensor in which the contents lie; NULL if the value has storage of its own. */
+/* The tensor in which the contents are; NULL if the value has storage of its own. */
 static inline const tri_tensor *trii_value_tensor(const trii_value *value)
 {
     if (value->storage != NULL)
@@ -59,7 +62,7 @@ static inline const tri_tensor *trii_value_tensor(const trii_value *value)
     return value->leaf != NULL ? value->leaf : value->bound;
 }
 
-/* Contents of a READY value, in the order of trii_value_layout. */
+/* Contents of a READY value, in trii_value_layout. */
 static inline void *trii_value_data(const trii_value *value)
 {
     const tri_tensor *tensor = trii_value_tensor(value);
@@ -82,33 +85,35 @@ typedef struct trii_node {
     trii_site site;
     int32_t first_in; /* into step->in_ids */
     int16_t n_in, n_out;
-    int16_t n_after;    /* of a host operation: values behind its operands, see host_op.h */
+    int16_t n_after;    /* of a host operation: values after its operands, see host_op.h */
     trii_vid first_out; /* outputs are consecutive values */
-    trii_attrs attrs;   /* only the first n_i and n_f numbers are set */
+    trii_attrs attrs;   /* only the first n_i and n_f numbers are valid */
     uint32_t random_index;
-    int32_t random_seeded; /* how many were in step->seeded */
-    /* > 0: the region of the step that is computed again for backward; < 0: a copy, of a region
-     * that is minus that of the segment; see recompute.c */
+    int32_t random_seeded; /* random numbers: how many seeds were in step->seeded */
+    /* > 0: the region of the step that is computed again for backward; < 0: a copy, minus the
+     * number of a region of the segment; see recompute.c */
     int32_t region;
-    bool requires_grad; /* an output does */
-    bool backward;      /* recorded by tri_backward; for the order of a plan only */
+    bool requires_grad; /* some output requires a gradient */
+    bool backward;      /* recorded by tri_backward; affects only the order of a plan */
     bool like_operands; /* a host operation whose results have its operands' types */
-    uint8_t autocast;   /* recorded under tri_autocast_begin of this tri_dtype; 0 = of none */
-    /* A walk back went through, so that nothing needs its values later: which one of the context;
-     * 0 = none did. */
+    /* the dtype of the tri_autocast_begin under which it was recorded; 0 = none */
+    uint8_t autocast;
+    /* The last walk of the context that went through it, so that nothing needs its values later; 0
+     * = none did. */
     uint32_t differentiated;
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;
 
 /* What the executor runs at once: nodes [first_node, end_node), with their inputs and outputs.
- * `key`, the plan key, is the canonical form of all that a plan depends on (operations, edges,
- * types, integer attributes, bindings, which values must survive), written while recording: equal
- * keys have the same plan. */
+ * `key`, the plan key, is the canonical form of everything that a plan depends on (operations,
+ * edges, types, integer attributes, bindings, which values must survive), written while recording:
+ * equal keys have the same plan. */
 typedef struct trii_segment {
     int32_t first_node, end_node;
     const trii_vid *inputs; /* READY values read by the nodes, in order of first use */
     int32_t n_inputs;
-    const trii_vid *outputs; /* values that must be READY afterwards: kept, bound or needed later */
+    /* values that must be READY afterwards: kept, bound, or needed later */
+    const trii_vid *outputs;
     int32_t n_outputs;
     const uint64_t *key;
     size_t n_key;
@@ -124,23 +129,23 @@ typedef struct trii_step {
     trii_vid *in_ids;
     int32_t n_in_ids;
     int32_t first_pending;   /* first node that has not run */
-    tri_random_state random; /* what has not run gets its random numbers from */
+    tri_random_state random; /* random state of what has not run */
     uint32_t random_count;
-    tri_random_state *seeded; /* what it was before each tri_manual_seed amid random numbers */
+    tri_random_state *seeded; /* its earlier states, one for each tri_manual_seed within the step */
     int32_t n_seeded, cap_seeded;
     tri_status failed;            /* the first failed run of the step: later runs return it */
-    struct tri_context *recorder; /* context.c's own */
+    struct tri_context *recorder; /* for context.c */
 } trii_step;
 
 /* The step of the current context, created on first use; NULL when memory is out. */
 trii_step *trii_step_current(void);
 
-/* Who runs segments: the registry's choice unless a test swaps it. run() reads the inputs'
- * contents (trii_value_data) and returns the first failure. A bound output it leaves in its tensor
- * (whose layout it may choose); any other output's storage, offset and layout it sets, with one
- * reference for the value. On failure it marks the bound outputs torn whose tensors it had begun to
- * write. The recorder then marks the values READY, DROPPED or FAILED. `segment` and what it points
- * to live until run() returns. */
+/* Runs segments: the registry's choice unless a test replaces it. run() reads the inputs' contents
+ * (trii_value_data) and returns the first failure. It leaves a bound output in its tensor (whose
+ * layout it may choose), and sets storage, offset and layout of any other output, with one
+ * reference for the value. On failure it marks as torn those bound outputs whose tensors it had
+ * begun to write. The recorder then marks the values READY, DROPPED or FAILED. `segment` and what
+ * it points to live until run() returns. */
 typedef struct trii_executor {
     const char *name;
     tri_status (*run)(trii_step *step, const trii_segment *segment);
@@ -148,69 +153,69 @@ typedef struct trii_executor {
     void (*release)(void);
 } trii_executor;
 void trii_executor_set(const trii_executor *executor); /* NULL: the registry's again */
-/* registry/train.c fills these, which the graph may not know: */
+/* registry/train.c sets these, since the graph must not know their rooms: */
 extern const trii_executor *const trii_executor_default;
-int64_t trii_step_thread_id(void); /* the system's number of this thread */
-void trii_step_at_thread_exit(void (*release)(void *arg), void *arg); /* NULL: no longer */
-void trii_step_lock(void);                                            /* of hold.c */
+int64_t trii_step_thread_id(void); /* the system's id of this thread */
+void trii_step_at_thread_exit(void (*release)(void *arg), void *arg); /* NULL: unregister */
+void trii_step_lock(void);                                            /* the lock of hold.c */
 void trii_step_unlock(void);
 /* Node by node through the reference kernels; what TRI_EAGER=1 uses. */
 extern const trii_executor trii_executor_reference;
 
 /* --- recording, for ops/, nn/, optim/ and parallel/ ----------------------- */
 
-/* What an operation's public function does: resolve handles, check by the shape rule, append.
- * `in` may hold NULL for an absent optional input. Returns output 0's handle, or a failed one
- * that names op, shapes and source line. Further outputs: trii_handle_output. */
+/* The body of an operation's public function: resolves handles, checks by the shape rule, appends.
+ * `in` may hold NULL for an absent optional input. Returns output 0's handle, or a failed one that
+ * names operation, shapes and source line. Further outputs: trii_handle_output. */
 tri_tensor *trii_record(const trii_graph_op *op, tri_tensor *const *in, int n_in,
                         const trii_attrs *attrs);
-/* The same on values, for gradients and rewrites: writes the first output's id. */
+/* The same with values, for gradients and rewrites: writes the first output's id. */
 tri_status trii_record_values(trii_step *step, const trii_graph_op *op, const trii_vid *in,
                               int n_in, const trii_attrs *attrs,
                               trii_vid *first_out) TRI_MUST_CHECK;
-/* The value that a handle or persistent tensor stands for now. */
+/* The value of a handle or persistent tensor now. */
 tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out) TRI_MUST_CHECK;
 tri_tensor *trii_handle(trii_step *step, trii_vid value);
-/* The handle of a value that a public function recorded by trii_record_values: what trii_record
- * does at its end (TRI_EAGER=1 runs it now). */
+/* The handle of a value that a public function recorded by trii_record_values: as at the end of
+ * trii_record (TRI_EAGER=1 runs it now). */
 tri_tensor *trii_handle_recorded(trii_step *step, trii_vid value);
-/* Handle of another output of the operation; a failed handle gives itself. */
+/* Handle of another output of the operation; a failed handle is returned as it is. */
 tri_tensor *trii_handle_output(tri_tensor *first, int output);
-/* A handle that carries the current error line, for functions that check by themselves. A NULL
- * step (no memory for one) gives the shared failed tensor. */
+/* A handle that carries the current error line, for functions that check their arguments
+ * themselves. A NULL step (no memory for one) gives the shared failed tensor. */
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
-/* The handle of a refused call: the error line gets its name, the operands (NULL is allowed) and
- * the caller's line. What is failed among the operands is returned on. */
+/* The handle of a refused call: prepends its name, the operands (NULL is allowed) and the caller's
+ * line to the error line. If an operand is a failed handle, that is returned. */
 tri_tensor *trii_handle_refused(trii_step *step, const char *name, tri_tensor *const *in, int n_in,
                                 tri_status status);
-/* The value on this device: itself if it lies there, else a copy. */
+/* The value on this device: itself if it is there, else a copy. */
 tri_status trii_record_to(trii_step *step, trii_vid value, tri_device device,
                           trii_vid *out) TRI_MUST_CHECK;
-/* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this
- * value from now on. A not yet run earlier binding of the tensor is given up. A value that has
- * run already, or is a leaf or bound elsewhere, is copied. */
+/* The value must end up in `tensor` (same shape and dtype), and reading the tensor means this value
+ * from now on. An earlier binding of the tensor that has not run is dropped. A value that has run
+ * already, or is a leaf or bound elsewhere, is copied. */
 tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* What a loss is the mean of: so many samples, whose mean divides by the value `divisor`, an f64
- * scalar; NO_VALUE: by their number. crosses_ranks: its gradients on the way are sums over ranks,
- * so that ranks are weighed before these or not at all. */
+/* What a loss is the mean of: a number of samples, and the value `divisor` (an f64 scalar) by which
+ * the mean divides; NO_VALUE: by their number. crosses_ranks: the gradients below it are sums over
+ * ranks, so ranks must be weighted before those sums or not at all. */
 typedef struct trii_samples {
     int64_t count;
     trii_vid divisor;
     bool crosses_ranks;
 } trii_samples;
 
-/* A parallel strategy's say in tri_backward: parameters point at it (tensor->grad_hook). After
- * the gradients are recorded, attach() gets all parameters of this hook that the loss reaches,
- * with the value of each one's gradient (accumulated ones added), and may record operations and
- * replace the values; they are then bound to the parameters' grads. */
+/* The part of a parallel strategy in tri_backward: parameters point at it (tensor->grad_hook).
+ * After the gradients are recorded, attach() gets all parameters of this hook that the loss
+ * reaches, with the value of each one's gradient (with what had accumulated), and may record
+ * operations and replace the values, which are then bound to the parameters' grads. */
 typedef struct trii_grad_hook {
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                          trii_vid *grads, int n, const trii_samples *under);
-    /* Of a parameter, amid that: what its gradient held before, as a term of the sum. NULL: as it
-     * is. */
+    /* For a parameter, before attach(): what its gradient held before, as a term of the sum. NULL:
+     * as it is. */
     tri_status (*held)(struct trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
                        trii_vid *term_io);
     /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
@@ -218,81 +223,84 @@ typedef struct trii_grad_hook {
      * if this is the hook of every parameter that the loss reaches. NULL: never replaced. */
     tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
                        const trii_samples *under, trii_vid *seed_out);
-    /* Called by the optimizer before it looks which parameters have a gradient: the last chance to
-     * set or clear has_grad of parameters that the loss did not reach here but may have reached
-     * elsewhere; may run the step. NULL: nothing to do. */
+    /* Called by the optimizer before it checks which parameters have a gradient: the last chance to
+     * set or clear has_grad of parameters that the loss did not reach here but may have reached on
+     * other ranks; may run the step. NULL: nothing to do. */
     tri_status (*finish_unused)(struct trii_grad_hook *hook, trii_step *step);
-    /* The step has failed, so that what peers still expect of it will never come from here. Called
-     * at the first failure, once or more, if the step has read a tensor of this hook; never
-     * blocks. NULL: nothing to do. */
+    /* The step has failed, so what peers still expect from it will never come. Called at the first
+     * failure, once or more, if the step has read a tensor of this hook; never blocks. NULL:
+     * nothing to do. */
     void (*failed)(struct trii_grad_hook *hook, const trii_step *step, const char *why);
 } trii_grad_hook;
 
-/* Whether the gradients that are being recorded are to be differentiated again. */
+/* Whether the gradients being recorded must be differentiable again. */
 bool trii_step_creates_graph(const trii_step *step);
 /* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has
- * none (then nothing changes). From now on the tensor has no gradient: the next tri_backward
- * starts a new one. */
+ * none (then nothing changes). From now on the tensor has no gradient: the next tri_backward starts
+ * a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
-/* Nothing of it pends: its grad holds a gradient now, or none. */
+/* Nothing pending involves it: its grad holds a gradient now, or none. */
 void trii_grad_publish(tri_tensor *tensor, bool has);
-/* Whether the tensor has a gradient, once what pends in the current context has run. */
+/* Whether the tensor has a gradient once everything pending in the current context has run. */
 bool trii_has_grad(const tri_tensor *tensor);
-bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor); /* of this one */
-/* What pends of the step will write the gradient, and nobody else may: STATE if another context's
- * step will. Until it has run, or has failed. */
+/* once everything pending in this step has run */
+bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor);
+/* Pending work of the step will write the gradient, and nobody else may: STATE if another context's
+ * step will. Holds until it has run or failed. */
 tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor) TRI_MUST_CHECK;
-/* Makes the tensor's grad, empty, unless it is there. */
+/* Makes the tensor's grad, without contents, unless it exists. */
 tri_status trii_grad_prepare(tri_tensor *tensor) TRI_MUST_CHECK;
-/* The value becomes the tensor's gradient: bound to its grad, which must be there. A step that
- * fails before this has run leaves the tensor with the gradient that it had before, or with none.
- * STATE as trii_grad_claim. */
+/* The value becomes the tensor's gradient: bound to its grad, which must exist. A step that fails
+ * before this has run leaves the tensor with the gradient that it had before, or with none. STATE
+ * as trii_grad_claim. */
 tri_status trii_grad_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MUST_CHECK;
 /* Fails (STATE) if the step of another context will write the tensor's gradient. */
 tri_status trii_grad_check(const trii_step *step, const tri_tensor *tensor) TRI_MUST_CHECK;
-/* The tensor has no gradient, whatever was recorded. Fails the current step (STATE) if that of
- * another context will write it. */
+/* The tensor has no gradient, whatever was recorded. Fails the current step (STATE) if another
+ * context's step will write it. */
 void trii_grad_clear(tri_tensor *tensor);
-/* TRI_CHECK=nan for what runs from now on; returns what it was. */
+/* TRI_CHECK=nan for what runs from now on; returns the old setting. */
 bool trii_nan_check_set(trii_step *step, bool on);
-/* The first failure of the step: what tri_backward and others without a status report; the next
- * run returns it. Keeps the current error line. */
+/* The first failure of the step, from tri_backward and others that return no status; the next run
+ * returns it. Keeps the current error line. */
 void trii_step_fail(trii_step *step, tri_status status);
 
-/* Prepends which operation of the step it was whose run failed; returns `status`. */
+/* Prepends which operation of the step failed; returns `status`. */
 tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
 
-/* change_device.c: a persistent tensor and its gradient change their device. If the step has
- * something to do with it, what pends runs first; what was recorded of it keeps the old ones. */
+/* change_device.c: moves a persistent tensor and its gradient to another device. If the step has
+ * recorded work on it, that runs first; values recorded before keep the old device. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
-/* During a run, of a tensor that the segment reads: whether no other context's run reads it. Under
- * trii_step_lock, which holds up all that would begin: so an executor may change its layout. */
+/* During a run, for a tensor that the segment reads: whether no other context's run reads it. Call
+ * it under trii_step_lock, which keeps new runs from beginning: an executor may then change the
+ * tensor's layout. */
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
-/* Behind "is NULL" of a tensor: it is rarely the program's own constant. */
+/* Appended to "is NULL" of a tensor: a program rarely passes a literal NULL. */
 #define TRII_WHENCE_NULL " (tri_module_find and tri_grad return NULL for what is not there)"
-/* Which value that is: "the value of tri_relu at x.c:12". */
+/* Describes the value: "the value of tri_relu at x.c:12". */
 #define TRII_VALUE_TEXT 256
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);
-/* Its arrays grow: a step that has become very large is warned about. */
+/* The arrays grow: warns of a step that has become very large. */
 void trii_step_grew(const trii_step *step);
-/* An optimizer steps in this step: after many of them somebody has forgotten to end it. */
+/* An optimizer steps in this step: after many of them the program has probably forgotten to end it.
+ */
 void trii_step_count_update(trii_step *step);
-/* Run everything pending of the step. */
+/* Runs everything that is pending. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;
-/* The same where the program does not expect it, rarely: all values stay, since it may still use
- * any of them. */
+/* The same where the program does not expect it (rare): all values stay, since it may still use any
+ * of them. */
 tri_status trii_step_run_and_keep(trii_step *step) TRI_MUST_CHECK;
-/* Frees this thread's own context (its step must have ended) and leaves those that it has entered,
- * as when a thread exits, and frees what the default executor keeps. */
+/* Frees this thread's own context (its step must have ended), leaves those that it has entered, as
+ * when a thread exits, and frees what the default executor keeps. */
 void trii_step_release(void);
 
-/* Of the current context. */
+/* For the random numbers of the current context. */
 void trii_random_stream_set(uint64_t stream);
 /* The counter of a node's random numbers. */
 trii_random trii_step_random(const trii_step *step, const trii_node *node);
-/* The seed of tri_manual_seed (0 before), and how often it was set: a generator of its own, such
- * as that of parameter initialisation, starts again when the count changes. */
+/* The seed of tri_manual_seed (0 before), and how often it was set: another generator, such as that
+ * of parameter initialisation, starts again when the count changes. */
 uint64_t trii_seed(uint64_t *count_out);
 
 #endif

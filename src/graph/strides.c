@@ -1,5 +1,6 @@
 /*
- * strides.c - strides of plain values, and of reshaped ones.
+ * strides.c - strides of plain values, and of reshaped ones. Used by the operations of class view
+ * (graph/ops) and by plan/views.c.
  */
 #include "graph/strides.h"
 
@@ -28,13 +29,14 @@ bool trii_strides_are_plain(const trii_type *type, const int64_t *stride)
     return true;
 }
 
-/* From the last dimension on: old dimensions that lie together make a run, and new dimensions must
- * divide it exactly. */
+/* From the last dimension on: old dimensions that are contiguous form a run, and new dimensions
+ * must divide it exactly. */
 bool trii_strides_reshape(const trii_type *from_type, const trii_strides *from,
                           const trii_type *to_type, trii_strides *to)
 {
     int t = to_type->ndim - 1;
-    int64_t run = 1, taken = 1, step = 1; /* elements of the run, those given away; its distance */
+    /* elements of the run, and of those the ones used; distance between its elements */
+    int64_t run = 1, taken = 1, step = 1;
 
     if (trii_type_numel(from_type) == 0 || from_type->ndim == 0) {
         trii_strides_plain(to_type, to);

@@ -49,14 +49,14 @@ static inline void trii_type_copy(trii_type *dst, const trii_type *src)
         dst->shape[d] = src->shape[d];
 }
 
-/* No address space holds more elements; of fewer no number of bytes overflows, neither widened nor
- * in a layout that pads. */
+/* No address space holds more elements; with fewer no number of bytes overflows, neither widened
+ * nor padded by a layout. */
 #define TRII_TYPE_ELEMENTS (INT64_C(1) << 48)
 
 tri_status trii_type_refuse_large(const trii_type *type) TRI_MUST_CHECK;
 
-/* Whether there can be such a value: INVALID_ARG if it has too many elements, or would have without
- * sizes of 0: then no product of sizes overflows, whatever is left out of it. */
+/* Whether such a value can exist: INVALID_ARG if it has too many elements, or would have without
+ * its sizes of 0: then no product of sizes overflows, whichever are left out. */
 static inline tri_status trii_type_check(const trii_type *type)
 {
     int64_t n = 1;

@@ -17,7 +17,7 @@ typedef struct multihead_attention {
     bool causal;
 } multihead_attention;
 
-/* Rows first, ..., first + n - 1 (in sizes of embed_dim) of the joint projection. */
+/* Rows first, ..., first + n - 1 (in units of embed_dim) of the joint projection. */
 static tri_tensor *project(const multihead_attention *m, tri_tensor *x, int64_t first, int64_t n)
 {
     tri_tensor *weight = m->in_proj_weight, *bias = m->in_proj_bias;
@@ -99,8 +99,8 @@ static tri_status check_mask(const tri_tensor *mask, const char *name, bool fits
                             shape);
 }
 
-/* key_padding_mask [N, S] and attn_mask [T, S] or [N heads, T, S], either of which may be absent,
- * to what tri_attention takes: there true means the opposite. */
+/* Turns key_padding_mask [N, S] and attn_mask [T, S] or [N heads, T, S], either of which may be
+ * absent, into what tri_attention takes: there true means the opposite. */
 static tri_status mask_of(const multihead_attention *m, tri_tensor *const *in, int n_in,
                           tri_tensor **mask_out)
 {

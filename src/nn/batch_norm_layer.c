@@ -9,7 +9,7 @@
 #include "graph/ops/rules.h"
 #include "nn/batch_norm_layer.h"
 
-/* Part of the step, like the statistics: one that fails does not count. */
+/* Part of the step, as the statistics are: a step that fails is not counted. */
 static tri_status count_batch(const trii_batch_norm *layer, trii_step *step, trii_vid *next_out)
 {
     trii_vid in[2];
@@ -24,7 +24,7 @@ static tri_status count_batch(const trii_batch_norm *layer, trii_step *step, tri
     return status == TRI_OK ? trii_bind(step, *next_out, layer->num_batches_tracked) : status;
 }
 
-/* What the tensor is now, also when it is written at once (TRI_EAGER=1). */
+/* The tensor's present value, even when it is written at once (TRI_EAGER=1). */
 static tri_status keep(trii_step *step, tri_tensor *running, trii_vid *out)
 {
     tri_status status = trii_resolve(step, running, out);
@@ -32,7 +32,7 @@ static tri_status keep(trii_step *step, tri_tensor *running, trii_vid *out)
     return status == TRI_OK ? trii_rec_scaled(step, *out, 1, out) : status;
 }
 
-/* Of what the tensor was and what it is now, the n-th batch's: old + (now - old) / n. */
+/* From the tensor's old value and its new one, that of the n-th batch: old + (now - old) / n. */
 static tri_status average(trii_step *step, trii_vid old, tri_tensor *running, trii_vid n)
 {
     trii_vid now = TRII_NO_VALUE, by = TRII_NO_VALUE;
@@ -65,7 +65,7 @@ static tri_tensor *track(const trii_batch_norm *layer, tri_tensor *x, const trii
     tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     if (layer->cumulative) {
-        args.momentum = 1.0; /* what they become is what this batch has */
+        args.momentum = 1.0; /* the new values are then the statistics of this batch */
         if (status == TRI_OK)
             status = keep(step, args.running_mean, &old[0]);
         if (status == TRI_OK)
@@ -96,8 +96,8 @@ tri_tensor *trii_batch_norm_forward(tri_module *self, tri_tensor *x, const trii_
     return normalise(x, &layer->args, exchange);
 }
 
-/* As torch does, each class refuses what another one is for: which dimension a batch lacks is
- * told here, not by a result of another shape. */
+/* As in torch, each class refuses inputs that another one is for: the message says which dimension
+ * is missing, instead of a result of another shape. */
 static void checked_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                             int n_out)
 {
@@ -107,7 +107,8 @@ static void checked_forward(tri_module *self, tri_tensor *const *in, int n_in, t
 
     if (!trii_one_to_one(self, n_in, out, n_out))
         return;
-    ndim = tri_tensor_status(in[0]) == TRI_OK ? tri_tensor_ndim(in[0]) : least; /* says it itself */
+    /* the input's own failure is reported */
+    ndim = tri_tensor_status(in[0]) == TRI_OK ? tri_tensor_ndim(in[0]) : least;
     if (ndim < least || ndim > most) {
         trii_forward_refused(
             TRII_FAIL(TRI_ERR_INVALID_ARG, "%s takes x %s, not one of %d dimension%s",

@@ -15,7 +15,8 @@ typedef struct trii_batch_norm {
     bool cumulative;
     tri_tensor *num_batches_tracked; /* NULL: it has no running statistics */
     tri_tensor *one;                 /* owned */
-    void *shared;                    /* of a class that shares statistics; NULL in this one */
+    /* of a class that shares statistics; NULL in plain batch norm */
+    void *shared;
 } trii_batch_norm;
 
 extern const tri_module_class trii_batch_norm1d_class, trii_batch_norm2d_class;
@@ -23,7 +24,7 @@ extern const tri_module_class trii_batch_norm1d_class, trii_batch_norm2d_class;
 /* `label` is the function's name, for messages. */
 tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label, int64_t channels,
                                 const tri_nn_batch_norm2d_options *opt);
-/* What forward gives for x of any shape [N, C, ..]. NULL: by its own batch alone. */
+/* forward for x of any shape [N, C, ..]. NULL: by its own batch alone. */
 tri_tensor *trii_batch_norm_forward(tri_module *self, tri_tensor *x, const trii_exchange *exchange);
 int trii_batch_norm_repr(tri_module *self, char *text, size_t bytes);
 void trii_batch_norm_destroy(tri_module *self);

@@ -21,7 +21,7 @@ static void conv2d_forward(tri_module *self, tri_tensor *const *in, int n_in, tr
         out[0] = tri_conv(in[0], layer->weight, layer->bias, &layer->opt);
 }
 
-/* Appends as snprintf does; only what is not torch's default is said. */
+/* Appends as snprintf does; only settings that are not torch's defaults are shown. */
 static int append_pair(char *text, size_t bytes, int used, const char *name, const int pair[2],
                        int usual)
 {

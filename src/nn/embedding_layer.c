@@ -33,7 +33,7 @@ static int embedding_repr(tri_module *self, char *text, size_t bytes)
                     (long long)tri_tensor_size(layer->weight, 1), padding);
 }
 
-/* Zeros in one row: all is drawn before, as torch does. */
+/* Zeros one row: all rows are drawn before, as torch does. */
 static tri_status clear_row(tri_tensor *weight, int64_t rows, int64_t row)
 {
     size_t bytes = tri_dtype_size(tri_tensor_dtype(weight)) * (size_t)tri_tensor_numel(weight);

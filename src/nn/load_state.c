@@ -1,6 +1,7 @@
 /*
  * load_state.c - loads contents into the parameters and buffers of a tree: which source belongs to
- * which entry, which differences are allowed, and the report of what did not fit.
+ * which entry, which differences are allowed, and the report of what did not fit. Called by
+ * tri_module_load, and by checkpoint/ for the tensors of a file.
  */
 #include <assert.h>
 #include <stdio.h>
@@ -15,7 +16,7 @@
 
 #define LOAD_NAMES 4 /* so many names of each kind of mistake are in the error line */
 
-/* Of the error line for all of them: what can be done stands behind, and must not be cut. */
+/* Of the error line for all of them: advice follows, and must not be cut off. */
 #define LIST_BYTES 200
 #define MORE_BYTES 24 /* " and 8 more" */
 
@@ -35,7 +36,7 @@ typedef struct loading {
     int64_t *source_of; /* [entries]: -1 none */
     int64_t set;        /* entries that have one */
     size_t most;        /* bytes of the largest entry that is converted */
-    bool may_convert;   /* a misfit is one of dtypes alone, which the options could convert */
+    bool may_convert;   /* a misfit in dtype alone, which the options could convert */
     names missing, unexpected, misfit, left_out, converted;
 } loading;
 
@@ -54,7 +55,7 @@ static void names_add(const loading *l, names *list, const char *name)
     list->n++;
 }
 
-/* As many whole names as fit into `room` bytes, at least a part of the first, and how many more
+/* As many whole names as fit into `room` bytes, at least a part of the first; and how many more
  * there are. */
 static void names_end(names *list, size_t room)
 {
@@ -152,7 +153,7 @@ static tri_status match_one(loading *l, int64_t s)
         add_differing(l, &l->misfit, entry, source, " in the model,", " in what is loaded");
         l->may_convert |= shapes_equal(entry->tensor, source) && converts(entry->tensor->dtype) &&
                           converts(source->dtype);
-        l->source_of[at] = INT64_MAX; /* not missing, but not to be read */
+        l->source_of[at] = INT64_MAX; /* found, but left out */
         return TRI_OK;
     }
     l->set++;
@@ -164,7 +165,7 @@ static tri_status match_one(loading *l, int64_t s)
     return TRI_OK;
 }
 
-/* What one list leaves of the room, others have. */
+/* Room that one list leaves is for the others. */
 static void lists_end(names **lists, int n)
 {
     size_t left = LIST_BYTES;
@@ -185,7 +186,7 @@ static void lists_end(names **lists, int n)
     }
 }
 
-/* What is wrong with it all, or, of a partial load, nothing but a warning. */
+/* The error, or for a partial load only a warning. */
 static tri_status judge(loading *l)
 {
     names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
@@ -258,7 +259,7 @@ static tri_status check_sources(const tri_state_source *sources, int64_t n)
     return TRI_OK;
 }
 
-/* Finds out all that can be wrong; release l->source_of with trii_free. Nothing is written. */
+/* Finds everything that can be wrong; release l->source_of with trii_free. Writes nothing. */
 static tri_status prepare(loading *l, tri_module *module, const tri_state_source *sources,
                           int64_t n, const tri_load_options *opt)
 {
@@ -301,7 +302,7 @@ tri_status trii_module_fits(tri_module *module, const tri_state_source *sources,
 
 /* --- contents ------------------------------------------------------------- */
 
-/* Element i of what need not be aligned. */
+/* Element i of data that need not be aligned. */
 static double read_number(tri_dtype dtype, const void *data, int64_t i)
 {
     const char *at = (const char *)data + (size_t)i * tri_dtype_size(dtype);

@@ -1,6 +1,6 @@
 /*
  * module.c - the tree of modules: creation, names, ownership, running forward. Layers are in files
- * of their own (linear_layer.c); names and contents of the whole tree in state.c.
+ * of their own (linear_layer.c); names and contents of the whole tree are in state.c.
  */
 #include "nn/module.h"
 
@@ -123,7 +123,7 @@ static void destroy_tree(tri_module *module)
 void tri_module_destroy(tri_module *module)
 {
     if (module != NULL && module->parent != NULL)
-        return; /* the parent's */
+        return; /* in the parent */
     destroy_tree(module);
 }
 
@@ -236,7 +236,7 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
         trii_module_fail(self, status);
     }
     if (!stands_below(self, own_child))
-        tri_module_destroy(own_child); /* unless it is another parent's */
+        tri_module_destroy(own_child); /* unless another parent has it */
     return self != NULL ? self : &trii_module_null;
 }
 
@@ -316,7 +316,7 @@ tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *ow
 
 /* --- forward -------------------------------------------------------------- */
 
-/* Twice as many as a tree of modules has levels: its modules may call others in between. */
+/* Twice the levels of a tree of modules: its modules may call others in between. */
 #define FORWARDS_WITHIN (2 * TRII_MODULE_LEVELS)
 
 static bool failed(const tri_tensor *tensor)
@@ -324,8 +324,8 @@ static bool failed(const tri_tensor *tensor)
     return tensor == NULL || tri_tensor_status(tensor) < 0;
 }
 
-/* A failure that was born in here gets the module's name in front; one that came in with an input
- * has been named already. */
+/* A failure that arose here gets the module's name in front; one that came in with an input has
+ * been named already. */
 static void name_failures(const tri_module *module, tri_tensor *const *in, int n_in,
                           tri_tensor **out, int n_out)
 {
@@ -348,7 +348,7 @@ static void name_failures(const tri_module *module, tri_tensor *const *in, int n
     }
 }
 
-/* A forward that calls itself would end where the stack does. */
+/* Without a limit, a forward that calls itself would end with the stack. */
 static tri_status check_depth(const tri_module *module, int depth)
 {
     if (TRII_LIKELY(depth <= FORWARDS_WITHIN))
@@ -367,7 +367,7 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
     bool any = false;
 
     if (out == NULL || n_out < 0)
-        return; /* nowhere to say so */
+        return; /* there is nowhere to report it */
     if (status == TRI_OK && n_in < 0)
         status =
             TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: %d inputs", module->type->name, n_in);

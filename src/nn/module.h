@@ -1,5 +1,5 @@
 /*
- * module.h - what stands behind a `tri_module *`; for nn/, optim/ and parallel/.
+ * module.h - the object behind a `tri_module *`; for nn/, optim/, parallel/ and checkpoint/.
  */
 #ifndef TRII_MODULE_H
 #define TRII_MODULE_H
@@ -8,7 +8,7 @@
 
 #include "base/compiler.h"
 
-/* Levels of a tree: what walks it, forward above all, calls itself once a level. */
+/* Levels of a tree: whatever walks it, forward above all, recurses once a level. */
 #define TRII_MODULE_LEVELS 1024
 
 /* A call that returns nothing was given no module: the step carries the error. */
@@ -31,9 +31,9 @@ typedef struct trii_simple_class {
     tri_tensor *(*forward)(tri_module *self, tri_tensor *x);
 } trii_simple_class;
 
-/* What stands around forward; module_hooks.c. */
+/* A user's function around forward; module_hooks.c. */
 typedef struct trii_hook {
-    tri_forward_hook call; /* NULL: removed while the module ran */
+    tri_forward_hook call; /* NULL: removed while the module was running */
     void *arg;
     int64_t id;
     bool before;
@@ -43,12 +43,12 @@ typedef struct trii_hooks {
     trii_hook *items;
     int n, capacity;
     int64_t next_id;
-    int running; /* forwards of the module that are going on */
+    int running; /* forwards of the module that are running */
 } trii_hooks;
 
 struct tri_module {
     const tri_module_class *type;
-    trii_simple_class *own_type; /* tri_module_simple's; NULL: the class is the user's */
+    trii_simple_class *own_type; /* made by tri_module_simple; NULL: the class is the user's */
     void *data;
     tri_module *parent; /* NULL: a root */
     char *name;         /* in the parent; NULL: a root; "": adds nothing to the names of state */
@@ -58,7 +58,7 @@ struct tri_module {
     trii_slots parameters, buffers;
     trii_hooks hooks;
     bool training;
-    bool recompute;    /* its forward is a part that is computed again for backward */
+    bool recompute;    /* its forward is a region that is computed again for backward */
     tri_status status; /* the first failure; `why` is its line */
     char *why;
     tri_tensor *failed_tensor; /* what a failed registration returned; owned */
@@ -68,7 +68,7 @@ struct tri_module {
     int64_t n_state; /* -1: not made */
 };
 
-/* When there is no memory even for a failed module; and what is asked of NULL. Never written, never
+/* When there is no memory even for a failed module, and for queries of NULL. Never written, never
  * destroyed. */
 extern tri_module trii_module_no_memory, trii_module_null;
 extern tri_tensor trii_module_null_tensor;
@@ -76,8 +76,8 @@ bool trii_module_is_shared(const tri_module *module);
 
 /* Keeps the current error line as the module's failure, unless it has one already. */
 void trii_module_fail(tri_module *module, tri_status status);
-/* The first module that stands around a network (tri_ddp, tri_data_parallel), this one or below: of
- * this class, or of any (NULL). NULL: there is none. */
+/* The outermost module of this class (tri_ddp, tri_data_parallel), here or below; NULL class: of
+ * any. NULL: there is none. */
 const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type);
 /* A failed module with the current error line; never NULL (a shared one when memory is out). */
 tri_module *trii_module_failed(tri_status status);
@@ -87,31 +87,32 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
 void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
                          int n_out);
 void trii_hooks_fini(trii_hooks *hooks);
-/* A step tensor with the current error line: what a forward that cannot go on gives. */
+/* A step tensor with the current error line: the result of a forward that cannot go on. */
 tri_tensor *trii_forward_failed(tri_status status);
-/* All outputs of a forward that refuses what it was called with; the line is the caller's. */
+/* Fails all outputs of a forward that refuses its inputs; the error line is the caller's. */
 void trii_forward_refused(tri_status status, tri_tensor **out, int n_out);
-/* OK when the flattened state is there. */
+/* OK when the flattened state exists. */
 tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
 /* The index of the entry of this name in the flattened state, or -1. */
 int64_t trii_module_entry(const tri_module *module, const char *name);
-/* All that tri_module_load checks before it writes. */
+/* All checks of tri_module_load, before it writes. */
 tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
                             const tri_load_options *opt) TRI_MUST_CHECK;
 /* linear_layer.c: registers "weight" of this shape and, unless without, "bias" of its first size,
  * with torch's initial values of linear and convolution layers. */
 void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, bool bias,
                               tri_tensor **weight_out, tri_tensor **bias_out);
-/* Whether a forward has one input and one output; else the outputs are failed ones. */
+/* Whether a forward has one input and one output; otherwise fails its outputs. */
 bool trii_one_to_one(tri_module *self, int n_in, tri_tensor **out, int n_out);
-/* A number as Python writes it: the shortest text that reads back as the same, 1e-05, 0.1, 1.0. */
+/* A number as Python writes it: the shortest text that reads back as the same number, 1e-05, 0.1,
+ * 1.0. */
 #define TRII_FLOAT_TEXT 40
 const char *trii_float_text(double value, char text[TRII_FLOAT_TEXT]);
 /* A persistent tensor of the default dtype, for a layer's parameter. */
 tri_tensor *trii_parameter_new(const int64_t *shape, int ndim);
 /* Mixes bytes into a hash. */
 uint64_t trii_hash_bytes(uint64_t hash, const void *data, size_t bytes);
-/* Name, type, shape and plain contents; runs what was recorded. */
+/* Hashes name, type, shape and plain contents; runs what was recorded. */
 tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io) TRI_MUST_CHECK;
 
 #endif

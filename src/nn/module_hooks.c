@@ -43,7 +43,7 @@ tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook, vo
     return add(module, hook, arg, false, id_out);
 }
 
-/* What was removed while the module ran goes when nobody walks the list. */
+/* Hooks that were removed while the module was running are freed when nobody walks the list. */
 static void sweep(trii_hooks *hooks)
 {
     int kept = 0;
@@ -70,7 +70,7 @@ bool tri_module_remove_hook(tri_module *module, int64_t id)
     return false;
 }
 
-/* The list may grow and move meanwhile: hooks are read by index and copied. */
+/* The list may grow and move meanwhile, so hooks are read by index and copied. */
 static void call(tri_module *module, bool before, int n, tri_tensor **in, int n_in,
                  tri_tensor **out, int n_out)
 {
@@ -82,7 +82,7 @@ static void call(tri_module *module, bool before, int n, tri_tensor **in, int n_
     }
 }
 
-/* So that a hook has something to look at, and is not blamed for what forward did. */
+/* So that a hook finds every output set, and is not blamed for what forward did. */
 static void check_outputs(const tri_module *module, bool hooked, tri_tensor **out, int n_out)
 {
     for (int i = 0; i < n_out; i++) {

@@ -34,7 +34,7 @@ const char *trii_float_text(double value, char text[TRII_FLOAT_TEXT])
     return text;
 }
 
-/* What stands between the brackets; "" for nothing. NULL: no memory. Released with trii_free. */
+/* The text between the brackets; "" for nothing. NULL: no memory. Release with trii_free. */
 static char *extra_repr(tri_module *module)
 {
     char small[256] = "", *text;

@@ -1,6 +1,6 @@
 /*
- * module_status.c - failed modules, and forwards that cannot run: the first failure is kept, and
- * whoever asks for the status gets it.
+ * module_status.c - failed modules, and forwards that cannot run: a module keeps its first failure,
+ * and tri_module_status returns it.
  */
 #include <string.h>
 

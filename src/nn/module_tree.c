@@ -5,7 +5,7 @@
 
 #include "nn/module.h"
 
-/* What stands around a network without adding to its names. */
+/* Wrappers around a network that add nothing to its names. */
 static bool is_wrapper(const tri_module *module)
 {
     return module->n_children == 1 && module->children[0]->name[0] == '\0';
@@ -74,7 +74,7 @@ const char *tri_module_type(const tri_module *module)
 
 void tri_module_requires_grad(tri_module *module, bool on)
 {
-    if (module == NULL) { /* as from a path that tri_module_submodule did not find */
+    if (module == NULL) { /* as after a path that tri_module_submodule did not find */
         trii_module_refused("tri_module_requires_grad");
         return;
     }

@@ -62,7 +62,7 @@ static int layer_norm_repr(tri_module *self, char *text, size_t bytes)
 static int rms_norm_repr(tri_module *self, char *text, size_t bytes)
 {
     const row_norm *layer = tri_module_data(self);
-    double eps_value = trii_option(layer->eps, -1.0); /* the default depends on the input's type */
+    double eps_value = trii_option(layer->eps, -1.0); /* the default depends on the input's dtype */
     char eps[TRII_FLOAT_TEXT], shape[TRI_MAX_DIMS * 24];
 
     return snprintf(text, bytes, "%s, eps=%s, elementwise_affine=%s",

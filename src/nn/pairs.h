@@ -8,15 +8,15 @@
 
 #include "base/compiler.h"
 
-/* One option as a user gives it: `both`, or where that differs `hw`. */
+/* One option as the user gives it: `both`, or `hw` where height and width differ. */
 typedef struct trii_pair_option {
     const char *name;
     int both;
     const int *hw;    /* [2] */
-    int least, unset; /* smallest value; what 0 stands for */
+    int least, unset; /* smallest value allowed; the value that 0 stands for */
 } trii_pair_option;
 
-/* Height and width of an option. INVALID_ARG, with a line behind `call`, if both ways of saying it
+/* Height and width of an option. INVALID_ARG, with `call` at the start of the line, if both ways
  * are used or a number is too small. */
 tri_status trii_pair_get(const char *call, const trii_pair_option *option,
                          int pair_out[2]) TRI_MUST_CHECK;

@@ -24,7 +24,7 @@ static tri_tensor *apply_avg_pool(const tri_module *self, const trii_simple_laye
     return tri_avg_pool(x, &layer->pool);
 }
 
-/* One number where height and width agree. */
+/* One number where height and width are equal. */
 static const char *pair_text(const int pair[3], char text[32])
 {
     if (pair[0] == pair[1])
@@ -169,7 +169,7 @@ tri_module *tri_nn_avg_pool1d(int kernel, const tri_nn_pool1d_options *opt)
 
 /* --- adaptive ------------------------------------------------------------- */
 
-/* Their size is a, b of images, a of rows. */
+/* Output sizes: a, b for images, a for rows. */
 static tri_tensor *apply_adaptive_avg(const tri_module *self, const trii_simple_layer *layer,
                                       tri_tensor *x)
 {

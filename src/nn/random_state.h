@@ -18,7 +18,7 @@ typedef struct trii_random_state {
 
 void trii_random_state_get(trii_random_state *state_out);
 void trii_random_state_set(const trii_random_state *state);
-/* This thread's generator of initial values; starts anew after each tri_manual_seed. */
+/* This thread's generator of initial values; starts again after each tri_manual_seed. */
 trii_mt19937 *trii_generator(void);
 
 #endif

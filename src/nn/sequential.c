@@ -31,7 +31,7 @@ static tri_module *sequential_new(void)
     return tri_module_create(&type);
 }
 
-/* After a failure the rest is still taken, and destroyed. */
+/* After a failure the other modules are still taken, and destroyed. */
 static void append(tri_module *self, int index, tri_module *own_module)
 {
     char name[16];

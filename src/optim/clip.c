@@ -2,9 +2,8 @@
  * clip.c - gradients clipped by their norm or by value, as a part of the recorded step.
  *
  * Clipping the gradients of an optimizer rewrites none of them: the factor is an operand of its
- * updates, so that clipping costs one pass over the gradients, and under DDP they stay in their
- * buckets. If there are several clips, all but the last are recorded as operations that produce new
- * gradients.
+ * updates, so clipping costs one pass over the gradients, and under DDP they stay in their buckets.
+ * With several clips, all but the last are recorded as operations that make new gradients.
  */
 #include "base/alloc.h"
 #include "base/err.h"
@@ -17,7 +16,7 @@ static const trii_optim_clip no_clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE}
 
 /* --- values --------------------------------------------------------------- */
 
-/* The gradient times the factor (NO_VALUE: as it is), then within the limit (0: none). */
+/* The gradient times the factor (NO_VALUE: unchanged), then limited to [-limit, limit] (0: not). */
 static tri_status clip_value(trii_step *step, trii_vid *grad_io, trii_vid factor, double limit)
 {
     trii_vid in[3] = {*grad_io, *grad_io, factor};
@@ -37,8 +36,8 @@ static tri_device device_of(const trii_step *step, trii_vid value)
     return step->values[value].type.device;
 }
 
-/* The squares of n gradients (some of which may be NO_VALUE) added up, in their order; NO_VALUE of
- * none. The sum goes from device to device: its bits are those of one. */
+/* The sum of the squares of n gradients (some of which may be NO_VALUE), in their order; NO_VALUE
+ * if there are none. The sum goes from device to device, so its bits are those of one device. */
 static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
 {
     trii_attrs attrs;
@@ -74,8 +73,8 @@ static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_v
     return TRI_OK;
 }
 
-/* Of each type that is among the gradients the norm, and the factor that brings it to max_norm:
- * [0] f32, [1] f64, else NO_VALUE. */
+/* For each dtype among the gradients the norm, and the factor that brings it to max_norm: [0] f32,
+ * [1] f64, NO_VALUE if there is none of it. */
 static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, double max_norm,
                              trii_vid norm[2], trii_optim_clip *clip)
 {
@@ -103,13 +102,13 @@ static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, doub
         if (status != TRI_OK)
             continue;
         factor[d] = norm[d] + 1;
-        for (int k = 0; k < 2; k++) /* something may run before they are read */
+        for (int k = 0; k < 2; k++) /* the step may run before they are read */
             step->values[norm[d] + k].keep = true;
     }
     return status;
 }
 
-/* The clip's factor for this gradient, on its device; NO_VALUE: by value. */
+/* The clip's factor for this gradient, on its device; NO_VALUE: it clips by value. */
 static tri_status factor_for(trii_step *step, trii_optim_clip *clip, trii_vid grad,
                              trii_vid *factor_out)
 {
@@ -133,7 +132,7 @@ static tri_status factor_for(trii_step *step, trii_optim_clip *clip, trii_vid gr
     return TRI_OK;
 }
 
-/* The handle that tells the norm: of the wider type if there are two, 0 without gradients. */
+/* The handle that shows the norm: in the wider dtype if there are two, 0 without gradients. */
 static tri_tensor *norm_handle(trii_step *step, const trii_vid norm[2])
 {
     trii_vid id = norm[1] != TRII_NO_VALUE ? norm[1] : norm[0];
@@ -162,7 +161,7 @@ static tri_status check_bound(const char *what, double bound, bool may_be_zero)
                      may_be_zero ? "0 or more" : "more than 0");
 }
 
-/* The failure is the step's, for there may be nobody who looks at the handle. */
+/* The step fails too, for nobody may look at the handle. */
 static tri_status end(trii_step *step, const char *call, tri_status status)
 {
     trii_site site = trii_site_last();
@@ -188,7 +187,8 @@ static tri_status clip_is_current(const tri_optimizer *o, const trii_step *step)
                      o->ops->name);
 }
 
-/* Which value is the parameter's gradient now, and that it is the one that was clipped before. */
+/* Finds which value is the parameter's gradient now, and checks that it is the one that was clipped
+ * before. */
 static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
                               const trii_optim_param *param, trii_vid *grad_out)
 {
@@ -207,7 +207,7 @@ static tri_status gradient_of(const tri_optimizer *o, trii_step *step,
     return TRI_OK;
 }
 
-/* The first n_clips clips, as values. */
+/* Applies the first n_clips clips to the gradients. */
 static tri_status apply(tri_optimizer *o, trii_step *step, int n_clips, trii_vid *grad_io)
 {
     tri_status status = TRI_OK;
@@ -253,8 +253,7 @@ static tri_status ready(tri_optimizer *o, trii_step *step)
     return status == TRI_OK ? trii_optimizer_finish_unused(o, step) : status;
 }
 
-/* The gradients that the next update shall read, as the clips so far leave them (applied), or as
- * they are. */
+/* The gradients that the next update shall read: with the clips so far (applied), or without. */
 static tri_status gradients_to_clip(tri_optimizer *o, trii_step *step, bool applied)
 {
     tri_status status = TRI_OK;
@@ -324,7 +323,7 @@ void(tri_clip_grad_value)(tri_optimizer *o, double limit)
 
 /* --- of a scaler ---------------------------------------------------------- */
 
-/* What the gradients are multiplied by, f32 and f64, and whether one of them is not finite. */
+/* The factor for the gradients, f32 and f64, and whether one of them is not finite. */
 static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid scale,
                              trii_optim_clip *clip, trii_vid *found_out)
 {
@@ -337,7 +336,7 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
         status = trii_record_values(step, &trii_op_loss_unscale, in, 2, NULL, &found);
     if (status != TRI_OK)
         return status;
-    for (int k = 0; k < 3; k++) /* something may run before they are read */
+    for (int k = 0; k < 3; k++) /* the step may run before they are read */
         step->values[found + k].keep = true;
     clip->factor[0] = found + 1;
     clip->factor[1] = found + 2;
@@ -345,7 +344,7 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
     return TRI_OK;
 }
 
-/* The gradients themselves become others. */
+/* Replaces the gradients themselves. */
 static tri_status unscale_now(const tri_optimizer *o, trii_step *step, trii_optim_clip *clip)
 {
     tri_status status = TRI_OK;

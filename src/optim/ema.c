@@ -140,7 +140,7 @@ static tri_status record_averages(tri_ema *e, trii_step *step)
     batch.attrs.i[1] = 0;
     batch.attrs.n_f = 2;
     batch.attrs.f[0] = 0.0;
-    batch.attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it is the parameter */
+    batch.attrs.f[1] = first ? 1.0 : 1.0 - e->decay; /* the first time it copies the parameter */
     for (int i = 0; i < e->n && status == TRI_OK; i++) {
         const averaged *a = &e->list[i];
         trii_vid value;
@@ -170,7 +170,7 @@ static tri_status run(tri_ema *e, const char *call,
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ema is NULL", call);
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < e->n; i++) { /* the averages go where their parameters went */
+    for (int i = 0; i < e->n; i++) { /* each average goes to the device of its parameter */
         if (e->list[i].average->device == e->list[i].param->device)
             continue;
         status = trii_tensor_send(e->list[i].average, e->list[i].param->device);

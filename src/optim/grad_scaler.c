@@ -16,12 +16,12 @@
 
 typedef enum stage { READY, UNSCALED, STEPPED } stage;
 
-/* An optimizer that has used the scaler since its last update; else free for another. */
+/* An optimizer that has used the scaler since its last update; free if optimizer is NULL. */
 typedef struct scaled {
     const tri_optimizer *optimizer;
     stage stage;
     uint64_t generation; /* of the step that unscaled */
-    tri_tensor *found;   /* f32: 1 = what is not finite, 0 = nothing, -1 = nobody has looked */
+    tri_tensor *found;   /* f32: 1 = some gradient is not finite, 0 = all are, -1 = not checked */
 } scaled;
 
 struct tri_grad_scaler {
@@ -150,7 +150,7 @@ tri_tensor *(tri_grad_scaler_scale)(tri_grad_scaler *s, tri_tensor *loss)
 
 /* --- optimizers ----------------------------------------------------------- */
 
-/* What was unscaled in a step that has failed was not: its flag has never been written. */
+/* Unscaling in a step that has failed does not count: its flag has never been written. */
 static void look_again(scaled *of, const trii_step *step)
 {
     if (of->stage == UNSCALED && of->generation != step->generation &&
@@ -223,7 +223,7 @@ static tri_status unscale_once(tri_grad_scaler *s, tri_optimizer *o, trii_step *
     return status == TRI_OK ? unscale(s, of, o, step, true) : status;
 }
 
-/* The failure of a function that has nowhere to return it is the step's. */
+/* A function that returns no status fails the step. */
 void(tri_grad_scaler_unscale)(tri_grad_scaler *s, tri_optimizer *o)
 {
     trii_step *step = trii_step_current();

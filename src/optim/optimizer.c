@@ -1,7 +1,7 @@
 /*
  * optimizer.c - what all optimisers share: the list of parameters, the step, the state for
- * checkpoints. The formulas are those of graph/ops/update.h; what each optimiser has of its own is
- * in one file each (sgd_optimizer.c).
+ * checkpoints. The formulas are in graph/ops/update.h, and what is specific to one optimiser is in
+ * a file of its own (sgd_optimizer.c).
  */
 #include "optim/optimizer.h"
 
@@ -39,8 +39,8 @@ static const trii_optim_param *find_param(const tri_optimizer *o, const char *na
     return NULL;
 }
 
-/* A name that another group's parameter has is told apart by the group. States are found by these
- * names, so that there must not be two. */
+/* If another group has a parameter of the same name, the group's number is added. States are found
+ * by these names, so no two may be equal. */
 static tri_status name_param(const tri_optimizer *o, trii_optim_param *param, const char *name)
 {
     const trii_optim_param *same = find_param(o, name);
@@ -75,7 +75,7 @@ static tri_status check_param(const tri_optimizer *o, const tri_tensor *tensor, 
     return TRI_OK;
 }
 
-/* A tensor that stands under several names of a group is updated once. */
+/* A tensor with several names in a group is updated once. */
 static tri_status add_param(tri_optimizer *o, tri_tensor *tensor, const char *name, int group)
 {
     trii_optim_param *param;
@@ -313,7 +313,7 @@ tri_status trii_update_record(trii_update_batch *b, trii_step *step)
     return status;
 }
 
-/* What parameters must share to be updated by one node. */
+/* What parameters must have in common to be updated by one node. */
 typedef struct likeness {
     int group;
     int64_t updates;
@@ -332,8 +332,8 @@ static bool is_like(const likeness *a, const likeness *b)
 typedef struct recording {
     tri_optimizer *o;
     trii_step *step;
-    likeness like; /* of those in the batch */
-    int first;     /* the batch is of parameters from here on */
+    likeness like; /* number of those in the batch */
+    int first;     /* parameters from here on are in the batch */
     bool any;      /* a parameter has a gradient */
     trii_update_batch batch;
 } recording;
@@ -351,7 +351,7 @@ static tri_status flush(recording *r, int next)
     return TRI_OK;
 }
 
-/* What the scaler found, where the batch is updated. */
+/* The scaler's flag, on the device of the batch. */
 static tri_status find_skip(recording *r, tri_device device)
 {
     tri_status status;
@@ -454,7 +454,7 @@ static void count_updates(tri_optimizer *o)
         updates[i] += o->params[i].recorded;
 }
 
-/* The state goes where its parameter went (tri_module_to). */
+/* Each state goes to the device of its parameter (tri_module_to). */
 static tri_status follow(const tri_optimizer *o)
 {
     tri_status status = TRI_OK;
@@ -485,7 +485,8 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     status = record_updates(o, step);
     tri_no_grad_end();
     if (status != TRI_OK) {
-        if (step->first_pending == step->n_nodes) /* in eager mode those before it have run */
+        /* in eager mode earlier updates have run already */
+        if (step->first_pending == step->n_nodes)
             count_updates(o);
         return status;
     }

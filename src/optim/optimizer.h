@@ -1,7 +1,7 @@
 /*
  * optimizer.h - what an optimiser is: groups of parameters with their settings, the parameters'
- * extra state, and a rule of graph/ops/update.h with its numbers. A new optimiser is one file with
- * such a table, and its loop there.
+ * state, and a rule of graph/ops/update.h with its numbers. A new optimiser is one file with such a
+ * table, and its loop in update_loops.h.
  */
 #ifndef TRII_OPTIMIZER_H
 #define TRII_OPTIMIZER_H
@@ -14,11 +14,11 @@
 #include "graph/step.h"
 
 #define TRII_HYPERS (TRI_HYPER_LR_DECAY + 1)
-#define TRII_CLIPS 4 /* at most, between two steps */
+#define TRII_CLIPS 4 /* clips between two steps, at most */
 
 typedef struct trii_optim_group {
     double hyper[TRII_HYPERS];
-    double base_lr; /* that it was made with: what schedules start from */
+    double base_lr; /* the rate that it was made with, from which schedules compute */
 } trii_optim_group;
 
 typedef struct trii_optim_param {
@@ -26,26 +26,26 @@ typedef struct trii_optim_param {
     tri_tensor *tensor;                    /* a reference is held */
     tri_tensor *state[TRII_UPDATE_STATES]; /* same shape and type; references are held */
     int group;
-    bool adding;      /* by this tri_optimizer_step: its update is in the batch, */
+    bool adding;      /* in this tri_optimizer_step: its update is in the batch, */
     bool recorded;    /* and recorded */
     trii_vid clipped; /* the gradient that was clipped; NO_VALUE = it had none */
 } trii_optim_param;
 
-/* What tri_clip_grad_norm or tri_clip_grad_value asks the next update to do. */
+/* A clip that tri_clip_grad_norm or tri_clip_grad_value asks of the next update. */
 typedef struct trii_optim_clip {
-    trii_vid factor[2]; /* for f32 and f64; NO_VALUE: by value */
-    /* Copies of them on the other device where a gradient was seen last. */
+    trii_vid factor[2]; /* factors for f32 and f64; NO_VALUE: by value */
+    /* Their copies on another device, for the gradient seen last. */
     trii_vid there[2];
     tri_device device;
     double limit;
 } trii_optim_clip;
 
-/* What is the same for all optimizers of a kind. */
+/* What all optimizers of a kind share. */
 typedef struct trii_optimizer_ops {
     const char *name;
     trii_update_rule rule;
     uint32_t hypers; /* bit h set: it has the setting h */
-    /* The rule's numbers for a parameter that was updated `updates` times before. */
+    /* The rule's numbers for a parameter that has been updated `updates` times. */
     void (*numbers)(const tri_optimizer *optimizer, const double *hyper, int64_t updates,
                     double *f_out);
 } trii_optimizer_ops;
@@ -60,10 +60,10 @@ struct tri_optimizer {
     tri_tensor *updates;    /* i64 [n_params]; never part of a step */
     tri_state_entry *state; /* what tri_optimizer_state lists; names owned */
     int n_state;
-    trii_optim_clip clips[TRII_CLIPS + 1]; /* and one of a scaler */
+    trii_optim_clip clips[TRII_CLIPS + 1]; /* one more than clips: the scaler's */
     int n_clips;
-    tri_tensor *found; /* during a step: what the scaler found, see trii_optimizer_step_unless */
-    trii_vid *grads;   /* [n_params] clip.c's */
+    tri_tensor *found;        /* during a step: the scaler's flag, see trii_optimizer_step_unless */
+    trii_vid *grads;          /* [n_params] clip.c's */
     uint64_t clip_generation; /* of the step in which they were recorded */
     tri_status status;        /* of its making */
     char *why;
@@ -73,12 +73,12 @@ struct tri_optimizer {
 typedef struct trii_optim_recipe {
     const trii_optimizer_ops *ops;
     int flags;
-    const char *state_names[TRII_UPDATE_STATES]; /* as many as the rule with the flags has */
-    double state_value;                          /* what they start with */
-    double hyper[TRII_HYPERS];                   /* of a group that says nothing else */
+    const char *state_names[TRII_UPDATE_STATES]; /* as many as the rule with these flags has */
+    double state_value;                          /* initial contents of the states */
+    double hyper[TRII_HYPERS];                   /* for a group that says nothing else */
 } trii_optim_recipe;
 
-/* n_params of the group that tri_NAME(model, ..) makes of its model, which may be missing. */
+/* The one group that tri_NAME(model, ..) makes of its model, which may be NULL. */
 #define TRII_MODEL_ONLY INT_MIN
 
 /* Gathers the parameters, makes their state and checks the settings. Never NULL. */
@@ -88,26 +88,26 @@ tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_
 /* When there is no memory even for a failed optimizer. Never written, never destroyed. */
 extern tri_optimizer trii_optimizer_out_of_memory;
 void trii_optimizer_fail(tri_optimizer *optimizer, tri_status status);
-/* settings.c: fails the optimizer if a group's setting is out of its range. */
+/* settings.c: fails the optimizer if a group's setting is out of range. */
 void trii_optimizer_check(tri_optimizer *optimizer);
 
 /* clip.c: the gradient as the update shall read it: *grad_io, then times *scale_out (NO_VALUE:
- * none), then within *limit_out (0: none). */
+ * not), then limited to *limit_out (0: not). */
 tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
                                   const trii_optim_param *param, trii_vid *grad_io,
                                   trii_vid *scale_out, double *limit_out) TRI_MUST_CHECK;
-/* The hooks' last word on which parameters have a gradient, once for parameters of one hook that
- * follow each other; may run the step. *last_io starts as NULL. */
+/* Lets the gradients' hooks finish (trii_grad_hook.finish_unused), once for consecutive parameters
+ * of one hook; may run the step. *last_io starts as NULL. */
 tri_status trii_hook_finish_unused(const tri_tensor *tensor, trii_grad_hook **last_io,
                                    trii_step *step) TRI_MUST_CHECK;
 tri_status trii_optimizer_finish_unused(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
-/* clip.c: all gradients are to be divided by the loss's scale, an f32 scalar: by the next update,
- * as its last clip (now: false), or they themselves. *found_out: an f32 scalar, 1 if one of them
- * is not finite, else 0. */
+/* clip.c: divides all gradients by the loss's scale, an f32 scalar: in the next update, as its last
+ * clip (now: false), or the gradients themselves. *found_out: an f32 scalar, 1 if one of them is
+ * not finite, else 0. */
 tri_status trii_optimizer_unscale(tri_optimizer *optimizer, trii_step *step, trii_vid scale,
                                   bool now, trii_vid *found_out) TRI_MUST_CHECK;
-/* tri_optimizer_step; if the tensor (an f32 scalar on the cpu) then holds anything but 0, with
- * nothing updated or counted. NULL: always updated. */
+/* tri_optimizer_step, except that nothing is updated or counted if the tensor (an f32 scalar on the
+ * cpu) holds anything but 0 then. NULL: always updates. */
 tri_status trii_optimizer_step_unless(tri_optimizer *optimizer, tri_tensor *found) TRI_MUST_CHECK;
 
 /* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
@@ -130,7 +130,7 @@ static inline bool trii_update_is_full(const trii_update_batch *batch)
 
     return (batch->n + 1) * (2 + batch->n_states) + others > TRII_MAX_INPUTS;
 }
-/* Records what there is, binds the results to the tensors and their states, and empties it. */
+/* Records the batch, binds the results to the tensors and their states, and empties it. */
 tri_status trii_update_record(trii_update_batch *batch, trii_step *step) TRI_MUST_CHECK;
 
 #endif

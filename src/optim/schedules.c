@@ -113,7 +113,7 @@ static double anneal(bool linear, double from, double to, double share)
     return to + (from - to) / 2.0 * (cos(PI * share) + 1.0);
 }
 
-/* One stretch of the cycle, up to and with step `end`. */
+/* One phase of the cycle, up to and including step `end`. */
 typedef struct phase {
     double end;
     double lr_from, lr_to;
@@ -141,7 +141,7 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     at = at < 0.0 ? 0.0 : at > last ? last : at;
     while (i < n_phases - 1 && at > phases[i].end)
         start = phases[i++].end;
-    /* a rise of one step is over at once */
+    /* a phase of one step is over at once */
     share = phases[i].end > start ? (at - start) / (phases[i].end - start) : 1.0;
     return (tri_one_cycle_point){
         .lr = anneal(o.linear, phases[i].lr_from, phases[i].lr_to, share),

@@ -1,7 +1,7 @@
 /*
- * sgd_optimizer.c - torch.optim.SGD. Rates are floating-point attributes, so a schedule changes no
- * plan. Nor does the first time, when torch takes the gradient as momentum: it starts as zeros, and
- * without dampening becomes that.
+ * sgd_optimizer.c - torch.optim.SGD. Rates are floating-point attributes, so a schedule does not
+ * change the plan. Neither does the first step, in which torch takes the gradient as momentum: ours
+ * starts as zeros, and in that step there is no dampening, which gives the same.
  */
 #include "base/err.h"
 #include "optim/optimizer.h"

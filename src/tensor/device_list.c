@@ -1,5 +1,6 @@
 /*
- * device_list.c - see device_list.h and trireme/device.h.
+ * device_list.c - see device_list.h and trireme/device.h: counts and names devices, reads
+ * TRI_CPU_DEVICES and TRI_VISIBLE_DEVICES, and keeps the device modes of a thread.
  */
 #include "tensor/device_list.h"
 
@@ -47,7 +48,7 @@ const char *tri_device_text(tri_device device)
 
 /* --- how many ------------------------------------------------------------- */
 
-static atomic_int n_cpus; /* 0 = nobody has asked yet */
+static atomic_int n_cpus; /* 0 = not read yet */
 
 static void warn_once(atomic_bool *warned)
 {
@@ -91,7 +92,7 @@ int trii_cpu_count(void)
     const char *launcher = trii_param_text(TRII_PARAM_LOCAL_WORLD_SIZE);
     int64_t n = trii_cpu_devices(), ranks = tri_local_world_size();
 
-    /* known before tri_init, too */
+    /* tri_init need not have been called */
     if (launcher != NULL &&
         trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, INT32_MAX, &ranks) != TRI_OK)
         warn_once(&warned);
@@ -137,8 +138,7 @@ static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
         (int)length, text);
 }
 
-/* The places of the kind's devices that are visible, in their order; -1: the list names none of
- * it. */
+/* The numbers of the kind's visible devices, in their order; -1: the list names none of it. */
 static tri_status list_visible(int kind, int *places, int *n_out)
 {
     const char *text = trii_param_text(TRII_PARAM_VISIBLE_DEVICES);
@@ -220,7 +220,7 @@ tri_status trii_device_check(tri_device device)
 /* --- of this thread ------------------------------------------------------- */
 
 static _Thread_local trii_device_modes own;
-static _Thread_local trii_device_modes *used; /* NULL: own */
+static _Thread_local trii_device_modes *used; /* NULL: the thread's own */
 
 static trii_device_modes *mine(void)
 {

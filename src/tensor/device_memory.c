@@ -1,5 +1,6 @@
 /*
- * device_memory.c - see device_memory.h.
+ * device_memory.c - see device_memory.h: calls the table of the device's kind; between two kinds of
+ * devices contents go through the host.
  */
 #include "tensor/device_memory.h"
 

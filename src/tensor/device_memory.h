@@ -13,8 +13,8 @@
 #include "tensor/device_list.h"
 #include "tensor/storage.h"
 
-/* Required: all. Any thread calls them. A copy is complete when it returns, comes behind what the
- * calling thread gave the devices that it touches, and may block; its errors name the device. */
+/* Required: all. Any thread calls them. A copy is complete when it returns, comes after everything
+ * that the calling thread started on its devices, and may block; its errors name the device. */
 typedef struct trii_memory {
     tri_status (*alloc)(int index, size_t bytes, void **data_out); /* zeroed, 64-byte aligned */
     void (*free)(int index, void *data, size_t bytes);             /* NULL allowed */
@@ -24,18 +24,18 @@ typedef struct trii_memory {
     tri_status (*copy)(int dst_index, void *dst, int src_index, const void *src, size_t bytes);
 } trii_memory;
 
-/* NULL: the host's. The device exists. */
+/* NULL: the host's memory. The device must exist. */
 static inline const trii_memory *trii_memory_of(tri_device device)
 {
     return trii_device_kinds[trii_device_kind_of(device)]->memory;
 }
-/* Whether its contents may be looked at. */
+/* Whether the contents may be accessed directly. */
 static inline bool trii_is_host(tri_device device)
 {
     return trii_device_kind_of(device) == TRI_DEVICE_CPU || trii_memory_of(device) == NULL;
 }
 
-/* Bytes from anywhere to anywhere. They do not overlap. */
+/* Bytes from anywhere to anywhere; must not overlap. */
 tri_status trii_memory_copy(tri_device dst_device, void *dst, tri_device src_device,
                             const void *src, size_t bytes) TRI_MUST_CHECK;
 /* Contents in a layout (NULL = plain) to plain bytes of the host, and back. `bytes` is the size of

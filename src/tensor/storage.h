@@ -1,8 +1,8 @@
 /*
  * storage.h - memory behind tensors: counted, with an owner that knows how to free it.
  *
- * A tensor's elements lie in plain (row-major) order, or in a layout of a device's own
- * (oneDNN's blocked ones), which the device turns into plain bytes and back.
+ * A tensor's elements lie in plain (row-major) order, or in a device's own layout (oneDNN's blocked
+ * ones), which the device converts to plain bytes and back.
  */
 #ifndef TRII_STORAGE_H
 #define TRII_STORAGE_H
@@ -13,16 +13,16 @@
 #include <trireme/status.h>
 #include <trireme/types.h>
 
-/* A device's way to order a tensor's elements. Immutable and interned by the device: two
- * pointers are equal exactly if the layouts are. NULL stands for plain. Its functions see memory of
- * the host: contents of another device's memory are copied before and after. */
+/* A device's order of a tensor's elements. Immutable and interned by the device: two pointers are
+ * equal exactly if the layouts are. NULL stands for plain. Its functions see memory of the host:
+ * contents of another device's memory are copied before and after. */
 typedef struct trii_layout {
-    const char *name; /* e.g. "aBcd16b", for logs and for the ranks' agreement */
+    const char *name; /* e.g. "aBcd16b", for logs and for comparing ranks */
     size_t bytes;     /* with padding */
     tri_status (*to_plain)(const struct trii_layout *layout, const void *src, void *dst);
     tri_status (*from_plain)(const struct trii_layout *layout, const void *src, void *dst);
-    /* Not NULL: of a value that lies in another one within a plan (plan/device.h), never of a
-     * tensor: element [i, j, ..] is i strides[0] + j strides[1] + .. elements behind the first. */
+    /* Not NULL: the layout of a value that lies within another one in a plan, never of a tensor:
+     * element [i, j, ..] is i strides[0] + j strides[1] + .. elements from the first. */
     const int64_t *strides;
 } trii_layout;
 
@@ -35,9 +35,10 @@ typedef struct trii_storage_ops {
 
 typedef struct trii_storage {
     atomic_int refs;
-    tri_device device; /* whose memory; TRI_CPU(0): the host's, which all cpu devices share */
+    /* the device whose memory it is; TRI_CPU(0): the host's, which all cpu devices share */
+    tri_device device;
     const trii_storage_ops *ops;
-    void *ctx; /* of ops; borrowed, must outlive the storage */
+    void *ctx; /* owned by ops; borrowed, must outlive the storage */
     void *data;
     size_t bytes;
 } trii_storage;
@@ -48,9 +49,9 @@ tri_status trii_storage_create_on(tri_device device, size_t bytes,
 /* Memory of the host; NULL ops = heap. One reference. */
 tri_status trii_storage_create(const trii_storage_ops *ops, void *ctx, size_t bytes,
                                trii_storage **storage_out) TRI_MUST_CHECK;
-/* Memory of the user's, which stays plain, since he looks at it. */
+/* Memory of the user, which stays plain, since the user reads it. */
 tri_status trii_storage_wrap(void *data, size_t bytes, trii_storage **storage_out) TRI_MUST_CHECK;
-/* Of such storage: what is called once nobody needs the memory. NULL: nothing. */
+/* For such storage: called once nobody needs the memory any more. NULL: nothing is called. */
 void trii_storage_on_release(trii_storage *storage, void (*release)(void *arg), void *arg);
 trii_storage *trii_storage_ref(trii_storage *storage);
 void trii_storage_unref(trii_storage *storage); /* NULL allowed */

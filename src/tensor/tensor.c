@@ -1,6 +1,6 @@
 /*
- * tensor.c - persistent tensors: counted objects over a storage. What a tensor's contents are
- * in the middle of a step is the recorder's business (graph/contents.c).
+ * tensor.c - persistent tensors: counted objects over a storage. The contents of a tensor in the
+ * middle of a step are handled by the recorder (graph/contents.c).
  */
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include "tensor/device_memory.h"
 #include "tensor/persistent.h"
 
-/* Stands for every failure that has no memory left to say so. */
+/* Stands for every failure that finds no memory to say what failed. */
 static tri_tensor no_memory = {
     .status = TRI_ERR_NO_MEMORY,
     .why = (char[]){"out of memory"},
@@ -88,7 +88,7 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
     return TRI_OK;
 }
 
-/* Takes the storage, on failure too. */
+/* Takes the storage, even on failure. */
 static tri_status over_storage(tri_dtype dtype, const int64_t *shape, int ndim,
                                trii_storage *own_storage, tri_device device,
                                tri_tensor **tensor_out)
@@ -154,7 +154,7 @@ static tri_status wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *da
     return status;
 }
 
-/* Failed, with the line of the call. */
+/* Failed, with the call site in its line. */
 static tri_tensor *refused(tri_status status, const char *call)
 {
     trii_site site = trii_site_last();
@@ -214,7 +214,7 @@ tri_tensor *tri_tensor_ref(tri_tensor *tensor)
     return tensor;
 }
 
-/* Whoever asks tri_grad or a loader once more gets the same tensor: it must be there. */
+/* tri_grad or a loader lends the same tensor again when asked: it must still exist. */
 static TRII_NOINLINE void warn_of_borrowed(const tri_tensor *tensor)
 {
     static atomic_bool warned;

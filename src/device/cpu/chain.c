@@ -1,12 +1,12 @@
 /*
  * chain.c - element-wise operations, fused: a small program that runs block by block, so that a
- * chain of any length reads and writes memory once.
+ * chain of any length reads and writes memory once. Called by cpu_device.c for groups of kind
+ * CHAIN.
  *
- * Operands that are smaller than the result are broadcast by filling a block with what they stand
- * for: element i of the result reads element (i / repeat) % period, or where strides say so, as in
- * views (chain_operand.c). Operands in bf16 or f16 are widened into a block, results rounded from
- * one; what passes between the nodes of a chain stays f32, but for what was cast to one of these:
- * who asks for a rounding gets it.
+ * Operands that are smaller than the result are broadcast by filling a block: element i of the
+ * result reads element (i / repeat) % period, or, for views, where strides say (chain_operand.c).
+ * Operands in bf16 or f16 are widened into a block, results rounded from one. Between the nodes of
+ * a chain values stay f32, except after a cast of the program's own to 16 bits, which rounds.
  */
 #include <string.h>
 
@@ -19,7 +19,7 @@
 #include "graph/ops/table.h"
 #include "graph/type.h"
 
-#define BLOCK 1024 /* elements: what a usual chain works on stays in the first-level cache */
+#define BLOCK 1024 /* elements: the blocks of a usual chain stay in the first-level cache */
 #define MAX_BUFFERS (TRII_GROUP_NODES + 32) /* temporaries and filled operands */
 #define MAX_OPERANDS 3
 #define GRAIN 16384 /* elements per thread at least */
@@ -73,7 +73,8 @@ static trii_ew_code code_of(const trii_graph_op *op)
     return TRII_EW_COUNT;
 }
 
-/* f16, which nothing computes in (plan/half.c), to or from another type of ours. */
+/* A cast between f16, in which nothing computes (plan/half.c), and another type that chains know.
+ */
 static bool moves_f16(const trii_ir *ir, const trii_ir_node *node)
 {
     tri_dtype from, to;
@@ -103,7 +104,7 @@ static const trii_type *chain_type(const trii_ir *ir, const trii_group *group)
     return trii_out_type(ir, &ir->nodes[group->nodes[0]], 0);
 }
 
-/* Strided operands are read as they are unless their elements lie far apart. Says whether one of
+/* Strided operands are read in place unless their elements are far apart. Returns whether one of
  * them has an order that others would have to follow. */
 static bool take_strided(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                          trii_layouts *want)
@@ -122,7 +123,7 @@ static bool take_strided(const trii_ir *ir, const trii_group *group, const trii_
     return ordered;
 }
 
-/* An order, for elements of each type. */
+/* An order of dimensions, for elements of each type. */
 typedef struct order {
     const trii_layout *f32, *bf16, *f16;
 } order;
@@ -132,7 +133,7 @@ static const trii_layout *layout_in(const order *o, const trii_type *type)
     return type->dtype == TRI_DTYPE_F32 ? o->f32 : type->dtype == TRI_DTYPE_BF16 ? o->bf16 : o->f16;
 }
 
-/* That of a layout; false: plain, since memory is out. */
+/* The order of a layout; false: plain, since memory is out. */
 static bool order_of(const trii_layout *layout, order *o)
 {
     *o = (order){0};
@@ -144,9 +145,9 @@ static bool order_of(const trii_layout *layout, order *o)
     return o->f32 != NULL && o->bf16 != NULL && o->f16 != NULL;
 }
 
-/* The layout that operands of the result's shape have: that of persistent state if there is one,
- * else the first that is not plain. NULL: plain, since an operand is broadcast, but for one number.
- */
+/* The layout for operands of the result's shape: that of persistent state if there is one, else the
+ * first that is not plain. NULL: plain, since some operand is broadcast (a single number does not
+ * count). */
 static const trii_layout *common_layout(const trii_ir *ir, const trii_group *group,
                                         const trii_layout *const *have)
 {
@@ -169,7 +170,7 @@ static const trii_layout *common_layout(const trii_ir *ir, const trii_group *gro
     return layout;
 }
 
-/* All operands of the result's shape in one order, but for views. */
+/* Gives all operands of the result's shape one order, except views. */
 void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want)
 {
@@ -249,7 +250,7 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
 
         for (int r = 0; r < operands; r++) {
             if (r < c->n_in || !c->out_buffered[r - c->n_in])
-                regs[r] = (float *)run->args[r] + i; /* not used where the input is filled */
+                regs[r] = (float *)run->args[r] + i; /* unused where the input is filled */
         }
         for (int k = 0; k < c->n_filled; k++) {
             if (i == begin || !c->filled_once[k])
@@ -292,13 +293,13 @@ typedef struct compile {
     const trii_group *group;
     chain *c;
     int reg[TRII_GROUP_NODES];      /* of each node's result */
-    int last_use[TRII_GROUP_NODES]; /* instruction that reads the result last */
-    int in_reg[TRII_GROUP_VALUES];  /* of each input */
+    int last_use[TRII_GROUP_NODES]; /* the instruction that reads it last */
+    int in_reg[TRII_GROUP_VALUES];  /* for each input */
     int in_last[TRII_GROUP_VALUES];
-    int out_instr[TRII_GROUP_NODES]; /* that writes output o */
+    int out_instr[TRII_GROUP_NODES]; /* the instruction that writes output o */
 } compile;
 
-/* Number of the node in the group whose result the value is; -1 = from outside. */
+/* Number of the node in the group that makes the value; -1 = from outside. */
 static int inner_node(const compile *k, int32_t value)
 {
     for (int n = 0; n < k->group->n_nodes; n++) {
@@ -346,7 +347,7 @@ static bool place_inputs(compile *k)
         k->in_reg[i] = c->n_in + c->n_out + c->n_filled;
         c->filled[c->n_filled] = b;
         c->filled_in[c->n_filled++] = (uint8_t)i;
-        /* Whole periods per block: the block is then filled once. */
+        /* Whole periods in a block: the block is then filled only once. */
         if (b.n_dims == 0 && b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
             c->block = BLOCK / b.period * b.period;
     }
@@ -367,7 +368,7 @@ static bool place_results(compile *k)
         const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
         int out = trii_group_out(k->group, node->out[0]), t = 0;
 
-        for (int m = 0; m < n; m++) { /* temporaries that this node reads last */
+        for (int m = 0; m < n; m++) { /* frees temporaries that this node reads last */
             if (k->reg[m] >= first_temp && k->last_use[m] == n)
                 busy[k->reg[m] - first_temp] = false;
         }
@@ -378,7 +379,7 @@ static bool place_results(compile *k)
         }
         while (t < MAX_BUFFERS && busy[t])
             t++;
-        if (t + c->n_filled + c->n_out >= MAX_BUFFERS) /* the last are for buffered results */
+        if (t + c->n_filled + c->n_out >= MAX_BUFFERS) /* the last ones are for buffered results */
             return false;
         busy[t] = true;
         k->reg[n] = first_temp + t;
@@ -395,8 +396,8 @@ static trii_ew_code rounding_to(tri_dtype dtype)
                                     : TRII_EW_COPY;
 }
 
-/* What the plan widens for an operation is rounded before, so that it does not matter whether the
- * chain computed it or it was stored: recomputation gives the same bits. */
+/* A value that the plan widens for an operation is rounded first, so that it makes no difference
+ * whether the chain computed it or it was stored: recomputation gives the same bits. */
 static trii_ew_code cast_code(const compile *k, int n)
 {
     const trii_ir_node *node = &k->ir->nodes[k->group->nodes[n]];
@@ -462,7 +463,7 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
     c->n_in = group->n_in;
     c->n_out = group->n_out;
     k.c = c;
-    if (c->n == 0) { /* no program: there is no period to fill a block by */
+    if (c->n == 0) { /* no program: an empty operand has no period */
         memcpy(c->name, "empty", sizeof("empty"));
         *kernel_out = &c->base;
         return TRI_OK;

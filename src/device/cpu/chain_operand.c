@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "device/cpu/kernels.h"
 
-#define FEW 4096 /* elements that may lie anywhere: they stay in the first-level cache */
+#define FEW 4096 /* elements at any place of a view: they stay in the first-level cache */
 
 /* The dimensions of the chain's shape, neighbours merged. */
 static void find_dims(const trii_type *in, const trii_layout *layout, const trii_type *shape,
@@ -123,7 +123,7 @@ static void load_repeated(float *d, const void *operand, int64_t begin, int64_t 
 
 /* --- strided -------------------------------------------------------------- */
 
-/* A place in the walk through the dimensions. */
+/* A position in the walk through the dimensions. */
 typedef struct place {
     int64_t at[TRI_MAX_DIMS], offset;
 } place;
@@ -140,7 +140,7 @@ static place place_of(const trii_chain_operand *o, int64_t index)
     return p;
 }
 
-/* Goes on by the `run` elements that end a row, or lie within one. */
+/* Moves on by `run` elements, which end a row or lie within one. */
 static void advance(const trii_chain_operand *o, place *p, int64_t run)
 {
     int d = o->n_dims - 1;

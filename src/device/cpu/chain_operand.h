@@ -20,9 +20,9 @@ typedef struct trii_chain_operand {
 /* An operand of this type in this layout (NULL or strided), broadcast to the chain's shape. */
 void trii_chain_operand_of(const trii_type *in, const trii_layout *layout, const trii_type *shape,
                            trii_chain_operand *operand_out);
-/* Whether it is better read as it is than copied first: not if neighbours lie far apart. */
+/* Whether reading it in place is better than copying it first: not if neighbours are far apart. */
 bool trii_chain_operand_is_near(const trii_chain_operand *operand);
-/* Elements [begin, begin + n), in f32. */
+/* Copies elements [begin, begin + n), as f32. */
 void trii_chain_operand_load(float *d, const void *operand, int64_t begin, int64_t n,
                              const trii_chain_operand *o);
 void trii_chain_operand_store(void *result, const float *d, int64_t begin, int64_t n,

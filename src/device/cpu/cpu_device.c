@@ -1,9 +1,10 @@
 /*
- * cpu_device.c - the device: which kernel runs which group.
+ * cpu_device.c - the device, trii_device_cpu: which kernel runs which group. The plan asks it
+ * through plan/device_ops.h.
  *
- * An operation goes to its family (a table below), element-wise ones to chain.c, and what no
- * family takes to its reference kernel, element-wise ones by blocks: so every recorded step runs,
- * in every dtype.
+ * An operation goes to its family (a table below), element-wise ones to chain.c, and operations
+ * that no family takes to their reference kernel (fallback.c; element-wise ones in blocks): so
+ * every recorded step runs, in every dtype.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
@@ -70,15 +71,15 @@ bool tri_is_bf16_fast(void)
            (trii_cpu_has_amx_bf16() || trii_cpu_has_avx512_bf16());
 }
 
-/* The family of the group's main node (its last one may be an absorbed epilogue, its first an
- * absorbed prologue), or NULL. */
+/* The family of the group's main node (its last node may be a fused epilogue, its first a fused
+ * prologue), or NULL. */
 static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *group)
 {
     for (int32_t n = 0; n < group->n_nodes; n++) {
         const trii_ir_node *node = &ir->nodes[group->nodes[n]];
 
         if (group->n_nodes > 1 && node->op->op_class == TRII_CLASS_ELEMENTWISE)
-            continue; /* taken along */
+            continue; /* fused into the main node */
         for (size_t f = 0; f < TRII_COUNT_OF(families); f++) {
             for (int k = 0; k < TRII_FAMILY_OPS && families[f]->op[k] != NULL; k++) {
                 if (families[f]->op[k] == node->op)
@@ -89,7 +90,7 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
     return NULL;
 }
 
-/* Every family but these has loops of ours for bf16. */
+/* Every family but these has loops of its own for bf16. */
 static bool cpu_widens(const trii_ir *ir, const trii_ir_node *node)
 {
     bool is_conv = node->op == &trii_op_conv || node->op == &trii_op_conv_backward_data ||
@@ -124,7 +125,8 @@ static tri_status run_nothing(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* Rows of no elements: there may be any number of them. What looks at its operands does so. */
+/* No elements: rows may still be many, so nothing is run. Operations that check their operands run
+ * anyway. */
 static bool makes_nothing(const trii_ir *ir, const trii_group *group)
 {
     for (int32_t o = 0; o < group->n_out; o++) {

@@ -1,6 +1,6 @@
 /*
- * cpu_group.c - what every family asks of the group of nodes that it compiles: where a value is
- * among its operands, and in which numbers it computes.
+ * cpu_group.c - what every family asks about the group that it compiles: which of its operands a
+ * value is, and in which type it computes.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"

@@ -15,11 +15,12 @@ extern const trii_device_ops trii_device_cpu;
 
 /* How the device runs one kind of operation. */
 typedef struct trii_cpu_family {
-    const trii_graph_op *op[TRII_FAMILY_OPS]; /* which; NULL behind the last */
-    /* Required: whether this family can (dtypes, sizes); else the reference kernel runs it. */
+    const trii_graph_op *op[TRII_FAMILY_OPS]; /* the operation; NULL after the last */
+    /* Required: whether the family can compute it (dtypes, sizes); else the reference kernel runs
+     * it. */
     bool (*takes)(const trii_ir *ir, const trii_ir_node *node);
-    /* It looks at strided layouts; to others strided operands are plain ones, so they get copies.
-     */
+    /* The family reads strided layouts; for other families strided operands are copied to plain
+     * ones. */
     bool strided;
     /* NULL: all plain. */
     void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
@@ -57,21 +58,21 @@ void trii_cpu_chain_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want);
 tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
                                   trii_kernel **kernel_out) TRI_MUST_CHECK;
-/* products.c: whether it is a matmul of bf16 with leading dimensions that only the loops for f32
- * walk through: of either side some that the other has not. */
+/* products.c: whether it is a matmul of bf16 whose leading dimensions only the loops for f32
+ * support: each side has some that the other lacks. */
 bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node);
-/* fallback.c: the operation's reference kernel, all plain. */
+/* fallback.c: runs the operation's reference kernel, all plain. */
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
 
-/* element_blocks.c: the same by blocks, on all threads: element-wise operations of many elements.
+/* element_blocks.c: the same in blocks, on all threads: element-wise operations on many elements.
  */
 bool trii_cpu_element_blocks_take(const trii_ir *ir, const trii_group *group);
 tri_status trii_cpu_element_blocks_compile(const trii_ir *ir, const trii_group *group,
                                            trii_kernel **kernel_out) TRI_MUST_CHECK;
 
-/* element_moves.c: the elements of the type, which lie at these strides from `start` on, and at
- * those strides of the result; added (f32, f64): to what is there. */
+/* element_moves.c: copies elements of the type, at these strides from `start` on, to those strides
+ * of the result; add (f32, f64): adds them to what is there. */
 tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
                          const int64_t *to, bool added, const char *name,
                          trii_kernel **kernel_out) TRI_MUST_CHECK;
@@ -99,19 +100,19 @@ static inline bool trii_has_in(const trii_ir_node *node, int i)
     return i < node->n_in && node->in[i] >= 0;
 }
 
-/* Layouts of images, from onednn/; NULL if the type is not [N, C, H, W] or the order would be the
- * plain one (C = 1, or H = W = 1). Blocked: block 8 or 16 divides the channels. */
+/* Layouts of images, from onednn/; NULL if the type is not [N, C, H, W], or if the order would be
+ * the plain one (C = 1, or H = W = 1). Blocked: block 8 or 16 divides the channels. */
 const trii_layout *trii_cpu_blocked(const trii_type *type, int block);
 /* Channels last: bf16. */
 const trii_layout *trii_cpu_channels_last(const trii_type *type);
-/* That order, of another layout from onednn/, for elements of this type: f32, bf16 or f16. NULL
+/* The same order as another layout from onednn/, for elements of this type: f32, bf16 or f16. NULL
  * when memory is out. */
 const trii_layout *trii_cpu_layout_for(tri_dtype dtype, const trii_layout *layout);
-/* What the layout of a value [N, C], [N, C, L] or [N, C, H, W] means to our kernels; false: none of
- * theirs. */
+/* What the layout of a value [N, C], [N, C, L] or [N, C, H, W] means to our kernels; false: they do
+ * not support it. */
 bool trii_cpu_images(const trii_type *type, const trii_layout *layout, trii_images *images_out);
 
-/* The plain destroy of kernels that are one trii_alloc block. */
+/* destroy() of kernels that are one trii_alloc block. */
 void trii_cpu_kernel_free(trii_kernel *kernel);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * cpu_parallel.c - see cpu_parallel.h. Calls libgomp's entry point itself: that is what a compiler
- * makes of "#pragma omp parallel", with the thread sanitizer told about the fork and the join,
- * which libgomp does in a way that it cannot see.
+ * cpu_parallel.c - see cpu_parallel.h. Calls libgomp's entry point itself, as the code that a
+ * compiler makes of "#pragma omp parallel" does, and tells ThreadSanitizer about the fork and the
+ * join, which it cannot see in libgomp.
  */
 #include "device/cpu/cpu_parallel.h"
 
@@ -46,8 +46,8 @@ static atomic_int n_threads_chosen; /* 0 = not read yet */
 static _Thread_local int n_threads_adopted;
 static _Thread_local int index_adopted, place_adopted;
 
-/* OMP_NUM_THREADS may be a list: its first number counts, as in libgomp, which has warned of a bad
- * value when it was loaded. */
+/* OMP_NUM_THREADS may be a list: its first number counts, as in libgomp, which warns of a bad value
+ * when it is loaded. */
 static int64_t omp_threads(void)
 {
     const char *text = trii_param_text(TRII_PARAM_OMP_NUM_THREADS);
@@ -67,7 +67,7 @@ static int choose_threads(void)
         n = omp_threads();
     if (n > 0)
         return (int)n;
-    /* known before tri_init, too */
+    /* tri_init need not have been called */
     if (launcher != NULL &&
         trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, MAX_RANKS, &ranks) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());

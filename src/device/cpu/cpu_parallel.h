@@ -1,24 +1,23 @@
 /*
  * cpu_parallel.h - loops over several threads within one kernel.
  *
- * The threads are libgomp's, the same that oneDNN uses: two pools that spin on the same cores
- * cost a hundredfold. How a loop is split never changes a result: kernels give each output
- * element, or each block of a sum (sum_tree.h), to one thread, which adds in one order.
+ * The threads are libgomp's, the same that oneDNN uses: with a second pool, both would spin on the
+ * same cores, which costs a hundredfold. How a loop is split never changes a result: kernels give
+ * each output element, or each block of a sum (sum_tree.h), to one thread, which adds in one order.
  */
 #ifndef TRII_CPU_PARALLEL_H
 #define TRII_CPU_PARALLEL_H
 
 #include <stdint.h>
 
-/* Threads of the device that the calling thread has adopted: its share of those of this process
- * (TRI_NUM_THREADS, else OMP_NUM_THREADS, else allowed cores / local ranks; read once), at least 1.
- */
+/* Threads of the calling thread's device: its share of those of this process (TRI_NUM_THREADS, else
+ * OMP_NUM_THREADS, else allowed cores / local ranks; read once), at least 1. */
 int trii_parallel_threads(void);
-/* For tests: 0 goes back to the environment. */
+/* For tests: 0 restores the environment's. */
 void trii_parallel_set_threads(int n_threads);
 /* The calling thread computes for cpu:INDEX from now on. */
 void trii_parallel_enter(int index);
-/* Before a vendor library runs on the calling thread: it uses as many threads as we do. */
+/* Before a vendor library runs on the calling thread: makes it use as many threads as we do. */
 void trii_parallel_adopt_thread(void);
 
 /* run(ctx, begin, end) for disjoint ranges that cover [0, n); at most one range per thread and

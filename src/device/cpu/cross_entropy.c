@@ -1,7 +1,7 @@
 /*
- * cross_entropy.c - softmax and cross entropy in one, or nll_loss, their gradient, and how many
- * rows have their largest element where it belongs: row by row on all threads. The losses of the
- * rows are added as sum_tree.h says.
+ * cross_entropy.c - cross entropy with its softmax, or nll_loss, their gradients, and
+ * count_correct: row by row on all threads. The losses of the rows are added in the order of
+ * sum_tree.h.
  */
 #include <math.h>
 #include <stdatomic.h>
@@ -22,7 +22,7 @@ typedef struct xent {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
     int64_t rows, classes, reduction, ignored;
-    bool logarithms;                             /* of probabilities: there is no softmax */
+    bool logarithms;                             /* of log-probabilities: there is no softmax */
     int g, logits, target, weight, out, scratch; /* arguments; -1 = not there */
     int32_t f;
 } xent;
@@ -43,7 +43,7 @@ static double weight_of(const xent_run *run, int64_t k)
     return run->weight != NULL ? (double)run->weight[k] : 1;
 }
 
-/* Looks at the targets, and adds what the mean divides by. */
+/* Checks the targets, and adds what the mean divides by. */
 static tri_status take_args(const xent *k, void *const *args, const trii_run *run, xent_run *r)
 {
     *r = (xent_run){.k = k,
@@ -59,7 +59,7 @@ static tri_status take_args(const xent *k, void *const *args, const trii_run *ru
         if (t == k->ignored)
             continue;
         if (t < 0 || t >= k->classes)
-            return trii_target_check(t, i, k->classes); /* says so */
+            return trii_target_check(t, i, k->classes); /* sets the error line */
         r->divisor += weight_of(r, t);
     }
     return TRI_OK;
@@ -124,7 +124,7 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* dx holds e^x, which are `sum` together: see row_gradient of graph/ops/class_losses.c. */
+/* dx holds e^x, whose sum is `sum`: see row_gradient of graph/ops/class_losses.c. */
 static void backward_row(const xent_run *run, int64_t target, double g, double sum, float *dx)
 {
     const xent *k = run->k;
@@ -227,7 +227,7 @@ static tri_status count_run(const trii_kernel *kernel, void *const *args, const 
     return TRI_OK;
 }
 
-/* The operand that the logits are: behind the gradient, if there is one. */
+/* Which operand the logits are: after the gradient, if there is one. */
 static int logits_at(const trii_ir_node *node)
 {
     return node->op == &trii_op_cross_entropy_backward;

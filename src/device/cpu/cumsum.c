@@ -1,12 +1,12 @@
 /*
  * cumsum.c - cumulative sums in f32 and f64 along one dimension, on all threads.
  *
- * Elements that do not wait for each other are worked on together: four rows where the dimension is
- * the last one, else a strip of columns. Long sums that are too few for all threads are cut into
- * blocks, by the shape alone: first each block is added up, then it starts from the sum of those
- * before it. All in f64, in an order that does not depend on the threads, and so neither do the
- * bits. An element is the sum before its block plus that within the block, both of which never fall
- * while what is added is not negative: so the result does not either.
+ * Independent elements are worked on together: four rows if the dimension is the last one, else a
+ * strip of columns. Where long sums are too few for all threads they are cut into blocks, by the
+ * shape alone: first each block is added up, then each starts from the sum of those before it.
+ * Everything is in f64, in an order that does not depend on the threads, so neither do the bits. An
+ * element is the sum before its block plus the sum within the block. Neither of them falls while
+ * the elements are not negative, so the result does not either.
  */
 #include <assert.h>
 #include <string.h>
@@ -18,8 +18,8 @@
 
 #define STRIP 128         /* columns that are added beside each other */
 #define ROWS 4            /* rows, likewise */
-#define BLOCK_ELEMS 16384 /* of a block */
-#define FEW_ITEMS 16      /* so many need no blocks */
+#define BLOCK_ELEMS 16384 /* elements of a block */
+#define FEW_ITEMS 16      /* with so many, no blocks are needed */
 #define GRAIN 32768       /* elements for a thread */
 
 typedef struct cumsum {
@@ -28,15 +28,15 @@ typedef struct cumsum {
     bool back, wide;       /* from the end; f64 */
     int64_t strips, width; /* of columns; the last is narrower */
     int64_t block, blocks; /* elements of a column; the last is shorter */
-    int64_t items, grain;  /* a block of a strip; threads get so many at least */
+    int64_t items, grain;  /* a block of a strip; threads get at least so many */
     int x, y, scratch;     /* arguments */
 } cumsum;
 
 typedef struct cumsum_run {
     const cumsum *k;
     const void *x;
-    void *y;        /* NULL: only the sum of each block is wanted */
-    double *before; /* [blocks, outer, inner]: the sums of blocks, then of those before */
+    void *y;        /* NULL: only the sum of each block is needed */
+    double *before; /* [blocks, outer, inner]: the sums of blocks, then of all blocks before */
 } cumsum_run;
 
 /* A block of a strip. */
@@ -145,7 +145,7 @@ static piece piece_of(const cumsum_run *run, int64_t item)
         assert(p->width <= STRIP && (y != NULL || p->before != NULL));                             \
         if (y != NULL && p->before != NULL)                                                        \
             memcpy(before, p->before, (size_t)p->width * sizeof(*before));                         \
-        if (p->width == STRIP) /* which the compiler may know */                                   \
+        if (p->width == STRIP) /* tells the compiler */                                            \
             strip_##T(x, y, before, sum, step, p->n, STRIP);                                       \
         else                                                                                       \
             strip_##T(x, y, before, sum, step, p->n, p->width);                                    \

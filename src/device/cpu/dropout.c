@@ -1,6 +1,6 @@
 /*
- * dropout.c - the mask of dropout in f32, by counter: every element is the same whoever makes it,
- * and as in the reference kernel (graph/ops/create.c, which says what it is).
+ * dropout.c - the mask of dropout in f32, by counter: an element is the same whoever makes it, and
+ * the same as in the reference kernel (graph/ops/create.c, which defines it).
  */
 #include <math.h>
 
@@ -35,7 +35,7 @@ static tri_status mask_run_kernel(const trii_kernel *kernel, void *const *args, 
 {
     const mask_kernel *k = (const mask_kernel *)kernel;
     const trii_random *r = &run->random[k->random];
-    double p = run->f[k->f], limit = ceil(p * 4294967296.0); /* word < p 2^32, of integers */
+    double p = run->f[k->f], limit = ceil(p * 4294967296.0); /* word < p 2^32, in integers */
     mask_run ctx = {.k = k, .y = args[0]};
 
     ctx.args = (trii_mask_args){

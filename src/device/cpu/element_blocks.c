@@ -3,8 +3,8 @@
  * through their reference kernels: block by block, on all threads.
  *
  * A block is a part of the result: one index of each outer dimension, some of the next, and all of
- * the inner ones. Of an operand it is what broadcasts to that, so the reference kernel sees smaller
- * tensors and need not know.
+ * the inner ones. Of an operand it is the part that broadcasts to it, so the reference kernel sees
+ * smaller tensors and need not know about blocks.
  */
 #include <string.h>
 
@@ -16,14 +16,14 @@
 #include "graph/strides.h"
 
 #define OPERANDS 4               /* the last is the result */
-#define BLOCK 4096               /* elements, at most */
+#define BLOCK 4096               /* elements of a block, at most */
 #define WORK_BYTES (64 * 1024)   /* of a block, on the stack of a thread */
 #define GRAIN (INT64_C(1) << 15) /* elements for a thread */
 
 /* An operand, broadcast to the dimensions of the result. */
 typedef struct operand {
     int arg;
-    trii_type type;               /* of a block that is not cut short */
+    trii_type type;               /* of a block of full size */
     int64_t stride[TRI_MAX_DIMS]; /* bytes; 0: broadcast */
 } operand;
 

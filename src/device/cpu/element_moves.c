@@ -1,9 +1,9 @@
 /*
- * element_moves.c - copies of elements of any type from one order to another, on all threads: of
- * views, into parts of a joined value, and flip.
+ * element_moves.c - copies elements of any type from one order to another, on all threads: views,
+ * parts of a joined value, and flip.
  *
- * Dimensions are walked in the order in which they are written, and those that stay together are
- * merged first. If the last one is contiguous in x, rows are copied (or reversed); else two
+ * Dimensions are walked in the order in which they are written, and dimensions that stay together
+ * are merged first. If the last one is contiguous in x, rows are copied (or reversed); else two
  * dimensions change places, and tiles of a few cache lines go through a buffer, so that each line
  * is read once and written once, whatever the strides.
  */
@@ -15,19 +15,19 @@
 #include "device/cpu/cpu_parallel.h"
 #include "graph/strides.h"
 
-#define LINE 64         /* bytes of a tile as the result has them */
-#define WIDE 256        /* and as x does: what is read should be long */
+#define LINE 64         /* bytes of a tile's row in the result */
+#define WIDE 256        /* and in x: long reads are better */
 #define MIN_BYTES 65536 /* for a thread */
 
 typedef struct move_kernel {
     trii_kernel base;
-    /* of the result; strides; one more for numbers of 16 bytes */
+    /* sizes of the result; strides; one more for numbers of 16 bytes */
     int64_t size[TRI_MAX_DIMS + 1], from[TRI_MAX_DIMS + 1], to[TRI_MAX_DIMS + 1];
     int n_dims;
-    int turned; /* the dimension that is contiguous in x, if that is not the last; else -1 */
+    int turned; /* the dimension that is contiguous in x, if it is not the last; else -1 */
     int64_t start;
     size_t elem;
-    bool added; /* to what is there */
+    bool added; /* adds to what is there */
     int64_t items, grain;
 } move_kernel;
 
@@ -84,7 +84,7 @@ static void add_row(void *y, int64_t to, const void *x, int64_t from, int64_t n,
     }
 }
 
-/* Position in the dimensions but the last, and but `turned`. */
+/* Position in all dimensions but the last and `turned`. */
 typedef struct place {
     int64_t at[TRI_MAX_DIMS + 1], x, y;
 } place;
@@ -208,8 +208,8 @@ static tri_status move_run_kernel(const trii_kernel *kernel, void *const *args, 
     return TRI_OK;
 }
 
-/* Leaves sizes of one out, puts the dimensions into the order in which the result has them, and
- * merges what is next to each other on both sides. */
+/* Leaves out dimensions of size 1, orders the others as in the result, and merges those that are
+ * adjacent on both sides. */
 static void arrange(move_kernel *k, const trii_type *type, const int64_t *from, const int64_t *to)
 {
     int order[TRI_MAX_DIMS], n = 0;

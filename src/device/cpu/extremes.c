@@ -1,10 +1,11 @@
 /*
  * extremes.c - amax, its gradient, and argmax in f32.
  *
- * A reduction is cut into items: an element of the result, or a strip of neighbours of it where the
- * last dimension is kept. Few items over many elements are cut once more, along the reduction, into
- * parts that are put together in order. What is largest does not depend on the cuts, nor which of
- * equals comes first: so neither do the bits on the number of threads.
+ * A reduction is cut into items: an element of the result, or a strip of neighbouring elements if
+ * the last dimension is kept. If there are few items over many elements, they are cut once more,
+ * along the reduction, into parts that are put together in order. Neither the largest element nor
+ * which of equal ones comes first depends on the cuts, so the bits do not depend on the number of
+ * threads.
  */
 #include <assert.h>
 #include <math.h>
@@ -15,11 +16,12 @@
 #include "device/cpu/cpu_parallel.h"
 #include "graph/type.h"
 
-#define STRIP 256       /* neighbours of the result that are worked on together */
+#define STRIP 256       /* neighbouring results that are worked on together */
 #define MAX_PARTS 64    /* of a reduction */
 #define MIN_ELEMS 16384 /* of a part, and of a thread */
 
-/* The dimensions of x, neighbours of a kind merged. Kept and reduced ones are counted in order. */
+/* The dimensions of x, adjacent ones of a kind merged. Kept and reduced ones are counted in order.
+ */
 typedef struct extremes {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
@@ -30,7 +32,7 @@ typedef struct extremes {
     int64_t width, run;   /* the last dimension: kept, or reduced; the other is 1 */
     int64_t items, parts; /* parts: of steps if there are several, else of the run */
     int64_t grain;
-    bool where;                /* argmax: its place is wanted, not the largest itself */
+    bool where;                /* argmax: the place is wanted, not the element */
     int x, y, g, out, scratch; /* arguments */
 } extremes;
 
@@ -43,7 +45,7 @@ typedef struct extremes_run {
 
 /* --- walking -------------------------------------------------------------- */
 
-/* What one call works on: result elements at .. at + n, a part of their reduction. */
+/* What one call works on: result elements at .. at + n, over a part of their reduction. */
 typedef struct piece {
     const float *x; /* of the first result element */
     int64_t at, n;
@@ -116,7 +118,7 @@ static void largest_of(const extremes_run *run, const piece *p, float *best)
     }
 }
 
-/* In a row: the first element that is as large as the largest. */
+/* In a row: the first element that equals the largest. */
 static int64_t first_of(const float *x, int64_t begin, int64_t end, float most)
 {
     int64_t i = begin;
@@ -162,7 +164,7 @@ static void where_of(const extremes_run *run, const piece *p, float *best, int64
     at[0] = first_of(p->x, p->run, p->run_end, best[0]);
 }
 
-/* Scratch of reductions in parts: for each part the largest, and where, of each element. */
+/* Scratch of reductions in parts: for each part, the largest of each element and where it is. */
 static float *part_best(const extremes_run *run, int64_t part)
 {
     return (float *)(void *)(run->scratch + part * run->k->kept * run->k->width * 16);

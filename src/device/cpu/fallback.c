@@ -1,5 +1,6 @@
 /*
- * fallback.c - runs an operation that the device has no kernel for through its reference kernel.
+ * fallback.c - runs an operation for which the device has no kernel through its reference kernel,
+ * on one thread. Called by cpu_device.c and by families that refuse a layout.
  */
 #include <string.h>
 
@@ -19,7 +20,7 @@ typedef struct fallback {
     const trii_graph_op *op;
     trii_kernel_args args;
     trii_array *array; /* [n_in + n_out] inputs, then outputs; */
-    operand *operands; /* and so are these: both lie behind the kernel */
+    operand *operands; /* types of both; the arrays follow the kernel in its block */
     int64_t iattr[TRII_MAX_IATTRS];
     int32_t first_f, random, work_arg;
     trii_work work;
@@ -27,7 +28,7 @@ typedef struct fallback {
 
 static tri_status fallback_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    /* Prepared operands, of which only the pointers change: one thread runs a plan. */
+    /* Prepared operands, of which only the pointers change: one thread at a time runs a plan. */
     fallback *f = (fallback *)(uintptr_t)kernel;
 
     for (int i = 0; i < f->args.n_in + f->args.n_out; i++)
@@ -41,7 +42,7 @@ static tri_status fallback_run(const trii_kernel *kernel, void *const *args, con
     return trii_reference_kernel(f->op, &f->args);
 }
 
-/* Whoever asked for another order must not come here: the elements would be taken for others. */
+/* Operands in another order must not come here: their elements would be taken for others. */
 static bool all_plain(const trii_group *group)
 {
     for (int32_t i = 0; i < group->n_in + group->n_out; i++) {

@@ -1,8 +1,8 @@
 /*
- * flash.c - attention tile by tile, as FlashAttention does: 64 queries meet 64 keys at a time, with
- * the largest score and the sum of each query kept along; what has been added up is scaled when a
- * larger one is found. Memory does not grow with the square of the length, and tiles that the order
- * forbids are not computed.
+ * flash.c - attention tile by tile, as FlashAttention does: 64 queries by 64 keys at a time, with
+ * the largest score and the sum of each query so far; when a larger score is found, what has been
+ * added up is scaled. Memory does not grow with the square of the length, and tiles that causality
+ * rules out are not computed.
  */
 #include "device/cpu/flash.h"
 
@@ -116,7 +116,7 @@ static void finish(const trii_flash_run *run, const trii_flash_tile *tile, const
         (float *)run->args[f->arg_lse] + (tile->b * z->heads + tile->h) * z->queries + tile->t;
 
     for (int64_t j = 0; j < tile->n_t; j++) {
-        p->factor[j] = p->sum[j] == 0 ? 0 : 1 / p->sum[j]; /* a query that sees nothing */
+        p->factor[j] = p->sum[j] == 0 ? 0 : 1 / p->sum[j]; /* a query that sees no key */
         lse[j] = p->max[j] + logf(p->sum[j]);
         if (p->sum[j] != p->sum[j])
             lse[j] = NAN;

@@ -1,7 +1,7 @@
 /*
- * flash_backward.c - the gradient of attention, tile by tile: the weights are made anew from the
- * scores and the logarithm that forward has left. One thread does all heads that share a head of k
- * and v, whose gradients are added up in one order.
+ * flash_backward.c - the gradient of attention, tile by tile: the weights are computed again from
+ * the scores and the logarithm that forward has left. One thread does all heads that share a head
+ * of k and v, whose gradients are added up in one order.
  */
 #include "device/cpu/flash.h"
 
@@ -197,7 +197,7 @@ static void backward_head(const trii_flash_run *run, int64_t b, int64_t h, const
     }
 }
 
-/* Where rows of a gradient begin: in the result, or in the scratch if that is rounded. */
+/* Where the rows of a gradient begin: in the result, or in the scratch if the result is rounded. */
 static float *gradient_rows(void *data, const trii_flash_rows *rows, const int64_t at[3], int64_t n,
                             float *wide, int64_t *stride)
 {

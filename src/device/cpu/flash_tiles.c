@@ -1,5 +1,5 @@
 /*
- * flash_tiles.c - see flash.h.
+ * flash_tiles.c - operands and tiles of attention, for flash.c and flash_backward.c; see flash.h.
  */
 #include "device/cpu/flash.h"
 
@@ -11,7 +11,8 @@
 #include "graph/ops/rules.h"
 #include "graph/strides.h"
 
-#define SERIAL_MUL_ADDS (INT64_C(1) << 16) /* of a whole call: not worth a second thread */
+/* multiplications of a whole call: fewer are not worth a second thread */
+#define SERIAL_MUL_ADDS (INT64_C(1) << 16)
 
 const float *trii_flash_read(const trii_flash *f, const void *data, const trii_flash_rows *rows,
                              const int64_t at[3], int64_t n, float *wide, int64_t *stride_out)
@@ -129,7 +130,7 @@ bool trii_flash_takes(const trii_ir *ir, const trii_ir_node *node)
     if (trii_has_in(node, mask) && trii_in_type(ir, node, mask)->dtype != TRI_DTYPE_BOOL &&
         trii_in_type(ir, node, mask)->dtype != TRI_DTYPE_F32)
         return false;
-    /* the reference kernel knows what comes of nothing */
+    /* the reference kernel defines the result of empty operands */
     return trii_type_numel(trii_in_type(ir, node, first)) > 0 &&
            trii_type_numel(trii_in_type(ir, node, first + 1)) > 0 &&
            trii_type_numel(trii_in_type(ir, node, first + 2)) > 0;
@@ -153,7 +154,7 @@ void trii_flash_take(const trii_ir *ir, const trii_group *group, const trii_layo
     }
 }
 
-/* Whether the first view that reads the value has plain order if the value lies so. */
+/* Whether the first view that reads the value has plain order if the value lies like this. */
 static bool makes_view_plain(const trii_ir *ir, int32_t value, const trii_strides *lies)
 {
     for (int32_t g = ir->values[value].group + 1; g < ir->n_groups; g++) {

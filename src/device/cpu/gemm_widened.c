@@ -1,13 +1,15 @@
 /*
- * gemm_widened.c - products of bf16 in f32: blocks of both sides are widened into scratch and
- * multiplied there, so that no size makes a copy of a whole operand. The loops run over columns of
- * the result, over what is summed, and over rows: each block of b is widened once, and one of a
- * once for every thousand columns.
+ * gemm_widened.c - products of bf16 in f32, for processors without bf16 instructions: blocks of
+ * both sides are widened into scratch and multiplied there, so that whole operands are never
+ * copied. The loops run over columns of the result, over the summed dimension, and over rows: each
+ * block of b is widened once, and each block of a once for every thousand columns. Called by
+ * products_bf16.c.
  */
 #include "device/cpu/gemm_widened.h"
 
 #define BLOCK_FLOATS (INT64_C(1) << 17) /* of a side */
-#define BLOCK_SUM 1024                  /* of what is summed; then c is read and written again */
+/* of the summed dimension; after each block c is read and written again */
+#define BLOCK_SUM 1024
 
 static int64_t least(int64_t a, int64_t b)
 {

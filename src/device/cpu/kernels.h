@@ -1,11 +1,11 @@
 /*
  * kernels.h - the inner loops of the cpu device, one table per instruction set.
  *
- * All are single-threaded: the files of device/cpu split the work over threads and hands out
+ * All are single-threaded: the files of device/cpu divide the work among threads and hand out
  * ranges. Sizes may be zero. Pointers need no alignment. Nothing here allocates.
  *
  * Images are described by trii_images: plain NCHW, blocked nChw8c and nChw16c or, channels last,
- * NHWC. A *unit* is what is worked on at a time: one channel if plain, one block of channels else.
+ * NHWC. A *unit* is worked on at a time: one channel if plain, one block of channels otherwise.
  * They are f32, or bf16 computed in f32 and rounded once.
  */
 #ifndef TRII_CPU_KERNELS_H
@@ -65,7 +65,7 @@ typedef void (*trii_ew_fn)(float *d, const float *a, const float *b, const float
 
 typedef struct trii_images {
     int64_t n, c, h, w;
-    int block; /* channels that lie together and are a unit: 1 (plain), 8, 16; divides c */
+    int block; /* adjacent channels that form a unit: 1 (plain), 8, 16; divides c */
     /* Elements from a pixel of the unit to the next: block, or c in channels last. */
     int64_t step;
     bool bf16;
@@ -86,7 +86,7 @@ typedef struct trii_norm_args {
     bool relu;
 } trii_norm_args;
 
-/* Which gradient reaches the normalisation: dy as it is, or through a ReLU behind it. */
+/* Which gradient reaches the normalisation: dy as it is, or through a ReLU after it. */
 typedef enum trii_norm_mask {
     TRII_NORM_MASK_NONE,
     TRII_NORM_MASK_X, /* zero where x * alpha + beta <= 0: nothing was added before the ReLU */
@@ -95,7 +95,7 @@ typedef enum trii_norm_mask {
 
 typedef struct trii_norm_backward_args {
     const void *x, *dy, *y;           /* y: only for MASK_Y; all in the images' type */
-    void *masked;                     /* NULL, or where dy after the mask goes (sums pass) */
+    void *masked;                     /* NULL, or where dy after the mask is written (sums pass) */
     void *dx;                         /* apply pass */
     const float *alpha, *beta, *mean; /* [block] */
     const float *k_dy, *k_mean, *k_x; /* [block]: dx = k_dy * (dy - k_mean - (x - mean) * k_x) */
@@ -106,7 +106,7 @@ typedef struct trii_pooling {
     int64_t out_h, out_w;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
     bool exclude_padding; /* average: divide by the elements inside the image */
-    bool adaptive;        /* windows that cover the image as evenly as whole pixels can */
+    bool adaptive;        /* windows cover the image as evenly as whole pixels allow */
 } trii_pooling;
 
 /* Rows of the image that a window may reach. */
@@ -147,16 +147,16 @@ typedef struct trii_row_gradient {
 typedef struct trii_tile {
     float *s;       /* [keys, TILE] scores; then weights */
     float *ds;      /* gradient: of the weights, then of the scores */
-    int64_t keys;   /* rows that there are */
+    int64_t keys;   /* existing rows */
     int64_t vector; /* columns, a multiple of the vector's lanes */
 } trii_tile;
 
 /* The mask of dropout (graph/ops/create.c): element e is word e % 4 of Philox at its counter, whose
- * first word is e / 4, below the limit: 0, else `keep`. */
+ * first word is e / 4. A word below the limit gives 0, any other `keep`. */
 typedef struct trii_mask_args {
     int64_t n;
     uint64_t key;
-    uint32_t counter[4]; /* [0] and the upper bits of [1] are the element's */
+    uint32_t counter[4]; /* [0] and the upper bits of [1] come from the element */
     uint32_t limit;
     float keep;
 } trii_mask_args;
@@ -202,7 +202,7 @@ typedef struct trii_cpu_kernels {
     void (*add_rows)(const float *x, int64_t rows, int64_t stride, int64_t cols, double *sums);
     float (*max)(const float *x, size_t n); /* NaN wins; n >= 1 */
 
-    /* x[i] and y[i], i < n: rounded to the nearest even, and widened. */
+    /* y[i] from x[i], i < n: rounded to bf16, to the nearest even; and widened. */
     void (*to_bf16)(uint16_t *y, const float *x, size_t n);
     void (*from_bf16)(float *y, const uint16_t *x, size_t n);
     void (*to_f16)(uint16_t *y, const float *x, size_t n);
@@ -220,13 +220,13 @@ typedef struct trii_cpu_kernels {
     /* y = (x - mean) rstd w + b; w and b may be NULL. y may be x. */
     void (*row_normalise)(float *y, const float *x, const float *w, const float *b, int64_t n,
                           float mean, float rstd);
-    /* The sums of dy = g w and of dy x^; dw += g x^ and db += g where they are wanted. */
+    /* Adds up dy = g w and dy x^; dw += g x^ and db += g unless they are NULL. */
     void (*row_gradient_sums)(const trii_row_gradient *r, double *sum, double *product);
     /* dx = rstd (dy - sum - x^ product); dx may be g. */
     void (*row_gradient)(const trii_row_gradient *r, float sum, float product);
 
-    /* s = e^(s - max), where max [TILE] is raised to the tile's first; sum [TILE] gets what it was
-     * times factor, and the weights. factor [TILE]: e^(max before - max now). */
+    /* s = e^(s - max), where max [TILE] is raised to the tile's largest first; sum [TILE] becomes
+     * sum times factor plus the new weights. factor [TILE]: e^(old max - new max). */
     void (*tile_softmax)(const trii_tile *tile, float *max, float *sum, float *factor);
     /* s = e^(s - lse), ds = s (ds - total) scale; lse and total [TILE]. */
     void (*tile_gradient)(const trii_tile *tile, const float *lse, const float *total, float scale);
@@ -236,7 +236,8 @@ typedef struct trii_cpu_kernels {
     trii_update_fn update[TRII_UPDATE_RULES][2]; /* f32, f64 */
 } trii_cpu_kernels;
 
-/* The table of an instruction set; a missing one (other processor families) is the portable. */
+/* The table of an instruction set; a missing one (on other processor families) is the portable one.
+ */
 const trii_cpu_kernels *trii_cpu_kernels_of(trii_isa isa);
 /* Of trii_cpu_isa(). */
 const trii_cpu_kernels *trii_cpu_kernels_get(void);

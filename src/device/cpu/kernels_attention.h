@@ -12,7 +12,7 @@ VEC_FN void tile_softmax(const trii_tile *tile, float *max, float *sum, float *f
         for (int64_t k = 0; k < tile->keys; k++) {
             vec s = vec_load(tile->s + k * TRII_TILE + q);
 
-            largest = vec_select(s > largest, s, largest); /* a NaN shows in the sum */
+            largest = vec_select(s > largest, s, largest); /* a NaN shows up in the sum */
         }
         shift = vec_select(largest == none, vec_set(0), largest);
         for (int64_t k = 0; k < tile->keys; k++) {
@@ -34,7 +34,7 @@ VEC_FN void tile_gradient(const trii_tile *tile, const float *lse, const float *
     for (int64_t q = 0; q < tile->vector; q += VEC_LANES) {
         vec shift = vec_load(lse + q), t = vec_load(total + q);
 
-        /* a query that sees nothing has weights of zero */
+        /* a query that sees no key has weights of zero */
         shift = vec_select(shift == -INFINITY, vec_set(INFINITY), shift);
         for (int64_t k = 0; k < tile->keys; k++) {
             float *s = tile->s + k * TRII_TILE + q, *ds = tile->ds + k * TRII_TILE + q;

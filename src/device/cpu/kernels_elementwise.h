@@ -2,8 +2,8 @@
  * kernels_elementwise.h - instructions of the element-wise interpreter; a template, see vec.h.
  */
 
-/* d[i] = EXPR of x = a[i], y = b[i], s = s[0] as f32. The loops are the compiler's to vectorise:
- * d may equal a, b or c, so it is told that iterations do not depend on each other. */
+/* d[i] = EXPR of x = a[i], y = b[i], s = s[0] as f32. The compiler vectorises the loops: d may
+ * equal a, b or c, so it is told that iterations are independent. */
 #if defined(__clang__)
 #define VEC_LOOP _Pragma("clang loop vectorize(enable) interleave(enable)")
 #else

@@ -1,10 +1,10 @@
 /*
- * kernels_gemm.h - matrix products that are too small for a library call: microseconds count,
- * not the last percent of the peak; a template, see vec.h.
+ * kernels_gemm.h - matrix products that are too small for a library call: microseconds count, not
+ * the last percent of the peak; a template, see vec.h.
  *
- * Columns go in panels of one or two vectors. A panel of b is packed (zero-padded) unless its
- * rows lie contiguously and full; rows of c go in groups of GEMM_ROWS, whose sums stay in
- * registers over all of k.
+ * Columns go in panels of one or two vectors. A panel of b is packed (zero-padded) unless its rows
+ * are contiguous and full; rows of c go in groups of GEMM_ROWS, whose sums stay in registers over
+ * all of k.
  */
 #if VEC_LANES == 16
 #define GEMM_ROWS 8
@@ -61,7 +61,7 @@ VEC_INLINE void gemm_tile(const trii_gemm_args *args, const float *a, const floa
     }
 }
 
-/* `cols` elements, zeros behind them. */
+/* `cols` elements, then zeros. */
 VEC_INLINE void gemm_row(vec *row, const float *from, int64_t cols, int vectors)
 {
     const int64_t last = cols - (vectors - 1) * VEC_LANES;

@@ -1,14 +1,15 @@
 /*
- * kernels_images.h - what works on images, for f32 and for bf16 that is computed in f32; a template
+ * kernels_images.h - loops over images, for f32 and for bf16 that is computed in f32; a template
  * over the instruction set, see vec.h.
  *
  * One unit of an image is `count` vectors, `step` elements apart, and a scalar tail. In blocked
  * layouts and channels last a lane is a channel (a block of 16 on vectors of 8 is two passes); in
- * plain order all lanes belong to one channel and are added up at the end. Blocks that are no
+ * plain order all lanes belong to one channel and are added up at the end. Blocks that are not a
  * multiple of the vector run through scalar loops.
  */
 
-/* Vectors of at most this many additions go to double: keeps the rounding of long sums small. */
+/* After at most so many additions a vector is added to doubles: keeps the rounding of long sums
+ * small. */
 #define SUM_RUN 512
 
 typedef struct norm_view {
@@ -62,7 +63,7 @@ typedef struct norm_lane_args {
 
 typedef struct window {
     int64_t h0, h1, w0, w1; /* inside the image */
-    int64_t elems;          /* what an average divides by */
+    int64_t elems;          /* divisor of an average */
 } window;
 
 VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool, int64_t oh,
@@ -80,7 +81,7 @@ VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool,
         win.elems = (win.h1 - win.h0) * (win.w1 - win.w0);
         return win;
     }
-    /* With ceil_mode a window may start inside the padded image and end behind it; the average
+    /* With ceil_mode a window may start inside the padded image and end beyond it; the average
      * counts padding, but nothing beyond it. */
     int64_t h_end = images->h + pool->pad_h, w_end = images->w + pool->pad_w;
 
@@ -96,8 +97,8 @@ VEC_INLINE window window_of(const trii_images *images, const trii_pooling *pool,
 
 typedef struct pool_sums {
     float *rows;
-    int64_t row, ring;  /* floats of a row; rows, of which row h of the image is h % ring */
-    int64_t done, open; /* rows of the image that are written; that have been reached */
+    int64_t row, ring;  /* floats of a row; rows of the ring: row h of the image is h % ring */
+    int64_t done, open; /* rows of the image that have been written; that have been reached */
 } pool_sums;
 
 VEC_FN void to_bf16(uint16_t *y, const float *x, size_t n)

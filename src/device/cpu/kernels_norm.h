@@ -54,8 +54,8 @@ VEC_INLINE void ELEM_FN(moments_pass)(const ELEM *x, const norm_view *view, vec 
     }
 }
 
-/* A value near the mean, so that the difference of squares loses nothing: the mean over the
- * first image, per lane (plain: of all lanes). */
+/* A value near the mean, so that the difference of squares loses no digits: the mean over the first
+ * image, per lane (plain: of all lanes). */
 VEC_INLINE vec ELEM_FN(moments_shift)(const ELEM *x, const norm_view *view)
 {
     vec s = {0};
@@ -137,7 +137,7 @@ VEC_INLINE void ELEM_FN(norm_scalar)(const trii_norm_args *args, int64_t i, floa
 VEC_INLINE void ELEM_FN(norm_pass)(const trii_norm_args *shared, const norm_view *view,
                                    int64_t offset, vec alpha, vec beta, bool residual, bool relu)
 {
-    const trii_norm_args own = *shared, *args = &own; /* no store can change it */
+    const trii_norm_args own = *shared, *args = &own; /* a local copy, which no store can change */
     for (int64_t n = 0; n < view->n; n++) {
         int64_t at = n * view->stride + offset;
 
@@ -192,7 +192,7 @@ VEC_FN void ELEM_FN(norm)(const trii_norm_args *args, const trii_images *images)
 
 /* --- backward ------------------------------------------------------------- */
 
-/* dy behind the mask, at one element. */
+/* dy after the mask, at one element. */
 VEC_INLINE float ELEM_FN(masked_scalar)(const trii_norm_backward_args *args, int64_t i, float alpha,
                                         float beta)
 {
@@ -221,7 +221,8 @@ VEC_INLINE void ELEM_FN(sums_pass)(const trii_norm_backward_args *shared, const 
                                    int64_t offset, const norm_lane_args *lane, trii_norm_mask mask,
                                    bool store, double *s, double *q)
 {
-    const trii_norm_backward_args own = *shared, *args = &own; /* no store can change it */
+    /* a local copy, which no store can change */
+    const trii_norm_backward_args own = *shared, *args = &own;
     vec s0 = {0}, q0 = {0}, s1 = {0}, q1 = {0};
     vec alpha = lane->alpha, beta = lane->beta, mean = lane->mean;
     int64_t run = 0;
@@ -351,7 +352,8 @@ VEC_INLINE void ELEM_FN(norm_backward_scalar)(const trii_norm_backward_args *arg
 VEC_INLINE void ELEM_FN(apply_pass)(const trii_norm_backward_args *shared, const norm_view *view,
                                     int64_t offset, const norm_lane_args *lane, trii_norm_mask mask)
 {
-    const trii_norm_backward_args own = *shared, *args = &own; /* no store can change it */
+    /* a local copy, which no store can change */
+    const trii_norm_backward_args own = *shared, *args = &own;
     vec alpha = lane->alpha, beta = lane->beta, mean = lane->mean;
     vec k_dy = lane->k_dy, k_mean = lane->k_mean, k_x = lane->k_x;
 

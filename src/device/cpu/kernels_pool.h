@@ -2,8 +2,8 @@
  * kernels_pool.h - pooling over one unit of one image; a template over the instruction set and the
  * element type, see vec.h and kernels_images.h.
  *
- * In blocked order the channels of a block go side by side through vectors; plain order and odd
- * blocks take the scalar loops.
+ * In blocked order the channels of a block are the lanes of vectors; plain order and blocks of
+ * other sizes take the scalar loops.
  */
 
 VEC_INLINE vec ELEM_FN(max_window)(const ELEM *x, const window *win, int64_t row, int64_t step)
@@ -52,7 +52,7 @@ VEC_FN void ELEM_FN(max_pool)(const void *unit, void *pooled, const trii_images 
 
 /* --- backward ------------------------------------------------------------- */
 
-/* Gradients of windows are added up in f32: where dx is f32 right in it, else in a ring of rows,
+/* Gradients of windows are added up in f32: in dx itself if that is f32, else in a ring of rows,
  * each of which is rounded once, when no later window reaches it. */
 VEC_INLINE pool_sums ELEM_FN(pool_sums_begin)(ELEM *dx, const trii_images *images,
                                               const trii_pooling *pool, float *rows)

@@ -58,7 +58,7 @@ VEC_FN void row_normalise(float *y, const float *x, const float *w, const float 
     }
 }
 
-/* The sums of dy = g w and of dy x^; dw += g x^, db += g, where they are wanted. */
+/* Adds up dy = g w and dy x^; dw += g x^, db += g, unless they are NULL. */
 VEC_FN void row_gradient_sums(const trii_row_gradient *r, double *sum, double *product)
 {
     *sum = *product = 0;

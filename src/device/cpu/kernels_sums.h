@@ -2,8 +2,8 @@
  * kernels_sums.h - sums and maxima; a template, see vec.h.
  *
  * Sums are kept in f64, in TRII_SUM_LANES lanes, as many in every instruction set, so all of them
- * give the same bits. Of plain values four are first added in f32, as a tree: widening each costs
- * more than reading it, and the roundings of neighbours do not pile up.
+ * give the same bits. Of plain values four are first added in f32, as a tree: widening each would
+ * cost more than reading it, and over so few the roundings do not pile up.
  */
 
 typedef double vec_d __attribute__((vector_size(4 * VEC_LANES)));
@@ -39,7 +39,7 @@ VEC_INLINE void vec_store_d(double *p, vec_d v)
     memcpy(p, &v, sizeof(v));
 }
 
-/* What is added up. */
+/* The terms that are added up. */
 typedef enum sum_term { SUM_VALUE, SUM_PRODUCT, SUM_SQUARED_DIFFERENCE } sum_term;
 
 VEC_INLINE vec_d sum_of(sum_term term, const float *a, const float *b)
@@ -54,7 +54,7 @@ VEC_INLINE vec_d sum_of(sum_term term, const float *a, const float *b)
     return (x - y) * (x - y);
 }
 
-/* The first `few` < WIDE_LANES elements: zeros behind them add nothing. */
+/* The first `few` < WIDE_LANES elements, with zeros after them, which add nothing. */
 VEC_INLINE vec_d sum_of_few(sum_term term, const float *a, const float *b, int64_t few)
 {
     vec_d x = VEC_WIDEN(VEC_LOAD_HALF_FEW(a, few)), y;
@@ -127,7 +127,7 @@ VEC_INLINE double sum_lanes(vec_d *s, int vecs)
     return two[0] + two[1];
 }
 
-/* Rounds of all rows come before what is left of all rows. */
+/* Whole rounds of all rows come before the remainders of all rows. */
 VEC_FN void add_values(const float *x, int64_t rows, int64_t stride, int64_t n, double *lanes)
 {
     int64_t rounds = n / SUM_ROUND * SUM_ROUND;
@@ -152,7 +152,7 @@ VEC_INLINE vec_half load_part(const float *x, int64_t few)
     return few > 0 ? (vec_half)VEC_LOAD_HALF_FEW(x, few) : vec_load_half(x);
 }
 
-/* Rows that fill `vecs` vectors, the last of them with few > 0 not wholly. */
+/* Rows that fill `vecs` vectors, the last of them only in part if few > 0. */
 VEC_INLINE void short_totals(const float *x, int64_t rows, int64_t stride, int vecs, int64_t few,
                              double *totals)
 {
@@ -165,7 +165,7 @@ VEC_INLINE void short_totals(const float *x, int64_t rows, int64_t stride, int v
     }
 }
 
-/* Lanes stay in registers: through memory each row would wait for its own stores. */
+/* Lanes stay in registers: in memory, each row would wait for the stores of the last. */
 VEC_FN void row_totals(const float *x, int64_t rows, int64_t stride, int64_t n, double *totals)
 {
     int64_t rounds = n / SUM_ROUND * SUM_ROUND, few = n % WIDE_LANES;
@@ -203,8 +203,8 @@ VEC_FN double total_squared_difference(const float *a, const float *b, int64_t n
     return sum_lanes(s, SUM_VECS);
 }
 
-/* `vecs` vectors of columns, or with few > 0 one of so many: four rows at a time as a tree in f32,
- * then those below them in order. The sums stay in registers. */
+/* `vecs` vectors of columns, or with few > 0 a part of one: four rows at a time as a tree in f32,
+ * then the remaining rows in order. The sums stay in registers. */
 VEC_INLINE void add_columns(const float *x, int64_t rows, int64_t stride, int vecs, int64_t few,
                             double *sums)
 {

@@ -1,9 +1,9 @@
 /*
  * kernels_transpose.h - rows become columns, a square of vectors at a time; a template, see vec.h.
  *
- * Interleaving the first half of the rows with the second moves the top bit of an element's row
- * number to the bottom of its column number: as often as such a number has bits, and the square is
- * transposed.
+ * Interleaving the first half of the rows with the second half moves the top bit of an element's
+ * row number to the bottom of its column number. Done as often as a row number has bits, this
+ * transposes the square.
  */
 #if VEC_LANES == 16
 #define TRANSPOSE_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23

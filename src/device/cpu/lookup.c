@@ -1,7 +1,8 @@
 /*
- * lookup.c - embedding and its gradient, rows on all threads. For the gradient the taken rows are
- * sorted by the row of the table that they came from; each of those is one thread's, which adds in
- * the order in which they were taken, in f64: the bits do not depend on the number of threads.
+ * lookup.c - embedding and its gradient, rows on all threads. For the gradient, the rows taken are
+ * sorted by the row of the table that they came from; each row of the table belongs to one thread,
+ * which adds in the order in which rows were taken, in f64: the bits do not depend on the number of
+ * threads.
  */
 #include <string.h>
 
@@ -34,7 +35,7 @@ static tri_status check_indices(const lookup *k, const int64_t *index)
 
     for (int64_t i = 0; i < k->n && status == TRI_OK; i++) {
         if (index[i] < 0 || index[i] >= k->rows)
-            status = trii_index_check(index[i], i, k->rows, "rows"); /* says so */
+            status = trii_index_check(index[i], i, k->rows, "rows"); /* sets the error line */
     }
     return status;
 }

@@ -1,5 +1,5 @@
 /*
- * mse.c - the mean squared error, on all threads; sum_tree.h says in which order.
+ * mse.c - the mean squared error, on all threads; added in the order of sum_tree.h.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"

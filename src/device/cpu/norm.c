@@ -1,9 +1,10 @@
 /*
- * norm.c - batch normalisation over images, see norm.h.
+ * norm.c - batch normalisation over images, with what is fused into it: see norm.h. Loops are in
+ * kernels_norm.h; norm_shared.c has the form with statistics of several ranks.
  *
  * A unit (a channel, or a block of them) is normalised as soon as its statistics are known, while
- * it may still be in the cache. Units go to threads, so a channel's sums never depend on how many
- * there are.
+ * it may still be in the cache. A unit belongs to one thread, so a channel's sums never depend on
+ * how many threads there are.
  */
 #include "device/cpu/norm.h"
 
@@ -56,8 +57,8 @@ static bool by_same_statistics(const trii_ir_node *norm, const trii_ir_node *bac
            norm->in[IN_RUNNING_VAR] == backward->in[IN_VAR];
 }
 
-/* If y is the ReLU of this normalisation and nothing else, its sign is that of x * alpha + beta:
- * the kernel needs not read y. Returns the bias, or -1. */
+/* If y is the ReLU of this normalisation and of nothing else, its sign is that of x * alpha + beta:
+ * the kernel need not read y. Returns the bias, or -1. */
 static int32_t sign_from_x(const trii_ir *ir, int32_t y, const trii_ir_node *backward)
 {
     const trii_ir_node *relu, *norm;
@@ -253,7 +254,7 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
     k->base.name =
         names[trii_norm_is(norm, "batch_norm_elemt") ? 2 : k->training][k->residual >= 0][k->relu];
     /* A unit is read completely before it is written, element by element. Nobody may need y: the
-     * gradient of a ReLU behind it takes the sign from x. */
+     * gradient of a ReLU after it takes the sign from x. */
     if (k->out[OUT_Y] >= 0)
         k->in_place[k->out[OUT_Y] - group->n_in] =
             UINT64_C(1) << k->in[IN_X] | (k->residual >= 0 ? UINT64_C(1) << k->residual : 0);
@@ -270,7 +271,7 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
 
 enum { OUT_DX, OUT_DWEIGHT, OUT_DBIAS };
 
-/* What the apply pass needs of the sums; writes the parameters' gradients. */
+/* What the apply pass needs of the sums; also writes the parameters' gradients. */
 static void finish_sums(const trii_norm_run *run, int64_t c, double sum_dy, double sum_dy_x,
                         const float *weight, float k_out[3])
 {
@@ -362,7 +363,7 @@ static tri_status backward_run(const trii_kernel *kernel, void *const *args, con
     return TRI_OK;
 }
 
-/* By the running statistics, which no gradient goes through: dx = dy * scale. */
+/* With the running statistics, which have no gradient: dx = dy * scale. */
 static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
 {
     const trii_norm_run *run = ctx;
@@ -413,7 +414,7 @@ static tri_status eval_backward_run(const trii_kernel *kernel, void *const *args
     return TRI_OK;
 }
 
-/* An operation alone has all its outputs, also those that nobody needs. */
+/* A group of one operation has all its outputs, even those that nobody needs. */
 static bool is_needed(const trii_ir *ir, int32_t value)
 {
     return ir->values[value].n_readers > 0 || ir->values[value].output >= 0;
@@ -441,7 +442,7 @@ trii_norm_kernel *trii_norm_backward_new(const trii_ir *ir, const trii_group *gr
     k->mask = trii_group_in(group, relu->in[1]);
     k->mask_kind = trii_in_type(ir, relu, 1)->ndim == 1 ? TRII_NORM_MASK_X : TRII_NORM_MASK_Y;
     k->masked = trii_norm_out_arg(group, relu->out[0]);
-    /* Written in the first pass: over dy only, which the second then finds masked. */
+    /* Written in the first pass: only over dy, which the second pass then finds masked. */
     if (k->masked >= 0)
         k->in_place[k->masked - group->n_in] = UINT64_C(1) << k->in[IN_G];
     return k;

@@ -1,6 +1,6 @@
 /*
- * norm.h - batch normalisation and what its kernels take along: the addition and ReLU behind it,
- * the ReLU's gradient before its own.
+ * norm.h - batch normalisation and what is fused into its kernels: the addition and ReLU after it,
+ * and before its gradient the ReLU's gradient.
  */
 #ifndef TRII_CPU_NORM_H
 #define TRII_CPU_NORM_H

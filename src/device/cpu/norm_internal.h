@@ -14,15 +14,16 @@
 
 #define TRII_NORM_MAX_BLOCK 16
 
-/* Operands of batch_norm, batch_norm_eval and batch_norm_elemt (mean and variance of all instead of
- * the running ones), outputs of the first. */
+/* Operands of batch_norm, batch_norm_eval and batch_norm_elemt (with the mean and variance over all
+ * ranks instead of the running ones), outputs of the first. */
 enum { IN_X, IN_WEIGHT, IN_BIAS, IN_RUNNING_MEAN, IN_RUNNING_VAR, N_FORWARD_IN };
 enum { OUT_Y, OUT_MEAN, OUT_INVSTD, OUT_RUNNING_MEAN, OUT_RUNNING_VAR, N_FORWARD_OUT };
-/* Of batch_norm_backward; of the others mean and variance: batch_norm_eval_backward has the running
- * ones, batch_norm_backward_reduce and _elemt those of all. */
+/* Operands of batch_norm_backward; the others have other means and variances:
+ * batch_norm_eval_backward the running ones, batch_norm_backward_reduce and _elemt those over all
+ * ranks. */
 enum { IN_G, IN_BX, IN_BWEIGHT, IN_MEAN, IN_INVSTD, N_BACKWARD_IN };
 #define IN_VAR IN_INVSTD
-/* And of batch_norm_backward_elemt. */
+/* More operands, of batch_norm_backward_elemt. */
 enum { IN_SUMS = N_BACKWARD_IN, IN_COUNT, N_ELEMT_IN };
 
 static inline bool trii_norm_is(const trii_ir_node *node, const char *name)
@@ -42,10 +43,11 @@ typedef struct trii_norm_kernel {
     const trii_cpu_kernels *kernels;
     trii_images images;
     int in[N_ELEMT_IN], residual, out[N_FORWARD_OUT]; /* arguments; -1 = none */
-    int mask, masked; /* backward: where the sign comes from, where dy after the mask goes */
+    /* backward: argument with the sign, and the one that dy after the mask goes to */
+    int mask, masked;
     trii_norm_mask mask_kind;
     int32_t f;
-    bool training, relu, sums; /* sums: somebody needs the parameters' gradients */
+    bool training, relu, sums; /* sums pass: somebody needs the parameters' gradients */
     uint64_t in_place[8];
 } trii_norm_kernel;
 
@@ -69,7 +71,7 @@ static inline void *trii_norm_unit(const trii_norm_run *run, int arg, int64_t un
     return arg >= 0 ? (char *)run->args[arg] + unit * trii_images_unit(images) * size : NULL;
 }
 
-/* y = x * alpha + beta; the backward pass must find the same bits. */
+/* y = x * alpha + beta; the backward pass must compute the same bits. */
 static inline void trii_norm_line(const float *weight, const float *bias, float mean, float invstd,
                                   float *alpha, float *beta)
 {
@@ -77,28 +79,28 @@ static inline void trii_norm_line(const float *weight, const float *bias, float 
     *beta = (bias != NULL ? *bias : 0) - mean * *alpha;
 }
 
-/* var + eps -> what divides. */
+/* The divisor from var + eps. */
 static inline float trii_norm_invstd(float var, double eps)
 {
     return (float)(1 / sqrt((double)var + eps));
 }
 
-/* A kernel over the layout that value x has in the group. */
+/* A kernel for the layout that value x has in the group. */
 trii_norm_kernel *trii_norm_kernel_new(const trii_ir *ir, const trii_group *group, const char *name,
                                        int32_t x);
-/* The argument that an output of the group is; -1 = it is none. */
+/* The argument of an output of the group; -1 = it is not an output. */
 int trii_norm_out_arg(const trii_group *group, int32_t value);
-/* Everything of the images' shape in the layout that x has. */
+/* Gives everything of the images' shape the layout of x. */
 void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,
                       const trii_layout *const *have, trii_layouts *want);
-/* For families of the backward pass, whose last node is the normalisation's, behind perhaps the
+/* For families of the backward pass, whose last node is the normalisation's, perhaps after the
  * gradient of a ReLU. */
 bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node);
 void trii_norm_backward_layouts(const trii_ir *ir, const trii_group *group,
                                 const trii_layout *const *have, trii_layouts *want);
 /* A kernel with operands, needed outputs and mask set. */
 trii_norm_kernel *trii_norm_backward_new(const trii_ir *ir, const trii_group *group);
-/* The passes of unit u behind the mask, by mean and 1 / standard deviation [block]; alpha and beta
+/* The passes over unit u after the mask, by mean and 1 / standard deviation [block]; alpha and beta
  * are the caller's memory [block]. */
 trii_norm_backward_args trii_norm_backward_unit(const trii_norm_run *run, int64_t u,
                                                 const float *mean, const float *invstd,

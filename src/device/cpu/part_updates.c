@@ -1,6 +1,6 @@
 /*
- * part_updates.c - a tensor with a part replaced or added to, in its place where nothing else reads
- * it; the gradient of a slice, which is a part of zeros.
+ * part_updates.c - a tensor with a part replaced or added to, in place if nothing else reads the
+ * tensor; and the gradient of a slice, which is a part of zeros.
  */
 #include <string.h>
 
@@ -56,7 +56,7 @@ static void update_destroy(trii_kernel *kernel)
     trii_free(u);
 }
 
-/* Any part, wherever it lies; the whole is plain. */
+/* Parts of any shape; the whole is plain. */
 static void update_layouts(const trii_ir *ir, const trii_group *group,
                            const trii_layout *const *have, trii_layouts *want)
 {

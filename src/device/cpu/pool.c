@@ -57,7 +57,7 @@ static bool pool_takes(const trii_ir *ir, const trii_ir_node *node)
     return trii_node_computes_f32(ir, node) && image->ndim == 4 && trii_type_numel(pooled) > 0;
 }
 
-/* How the image, or the gradient that stands for it, lies. */
+/* The layout of the image, or of the gradient that stands for it. */
 static trii_images order_of(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *layouts)
 {
@@ -68,7 +68,8 @@ static trii_images order_of(const trii_ir *ir, const trii_group *group,
 
     if (!trii_cpu_images(type, layouts[i], &images))
         return (trii_images){.block = 1, .step = 1, .bf16 = type->dtype == TRI_DTYPE_BF16};
-    /* One number per channel is the same in all orders: the image's neighbours want blocks. */
+    /* With one number per channel all orders are the same: takes blocks, as the image's neighbours
+     * do. */
     if (layouts[i] == NULL && type->shape[2] == 1 && type->shape[3] == 1) {
         int block = trii_cpu_kernels_get()->lanes;
 
@@ -146,7 +147,7 @@ static void pool_range(void *ctx, int64_t begin, int64_t end)
     pool_units_range(ctx, begin, end, NULL);
 }
 
-/* Shares of the units, each with memory of its own for sums. */
+/* Parts of the units, each with memory of its own for sums. */
 static void pool_shares_range(void *ctx, int64_t begin, int64_t end)
 {
     const pool_run *run = ctx;

@@ -1,6 +1,7 @@
 /*
  * products.c - linear and matmul: small products in kernels of ours, which start in nanoseconds,
- * large ones through the library.
+ * large ones through the library (products_large.c for f32, products_bf16.c and
+ * onednn/matmul_onednn.c for bf16).
  */
 #include <assert.h>
 
@@ -18,8 +19,10 @@
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */
 #define SMALL_FLOPS (INT64_C(1) << 22)
 #define SMALL_K 2048
-#define SMALL_MATRIX (INT64_C(1) << 18)   /* multiplications of each of many: as fast in ours */
-#define SMALL_MUL_ADDS (INT64_C(1) << 21) /* in bf16: a call into the library takes a tenth */
+/* multiplications of each of many products: as fast in ours */
+#define SMALL_MATRIX (INT64_C(1) << 18)
+/* in bf16: a call into the library takes a tenth of the time */
+#define SMALL_MUL_ADDS (INT64_C(1) << 21)
 #define FEW_SIZES 8
 #define PARALLEL_MUL_ADDS (INT64_C(1) << 18) /* for a thread, of several small products */
 
@@ -35,7 +38,7 @@ typedef struct product {
     trii_gemm_args gemm; /* all but pointers */
     void (*run)(const trii_gemm_args *args);
     int64_t batch, a_batch, b_batch, c_batch; /* products; elements between them, 0 = shared */
-    int64_t *at[3];                           /* NULL, or where a's, b's and c's matrices are */
+    int64_t *at[3];                           /* NULL, or where the matrices of a, b and c are */
     int64_t grain;                            /* products for a thread */
     int a, b, bias, c, scratch;               /* arguments; bias -1 = none */
 } product;
@@ -63,7 +66,7 @@ static void product_range(void *ctx, int64_t begin, int64_t end)
     trii_gemm_args gemm = run->gemm;
     float pack[SMALL_K * 2 * TRII_MAX_LANES] __attribute__((aligned(64)));
 
-    gemm.pack = pack; /* each thread its own */
+    gemm.pack = pack; /* one part for each thread */
     product_some(run->p, run->args, &gemm, begin, end);
 }
 
@@ -85,18 +88,18 @@ static tri_status product_run(const trii_kernel *kernel, void *const *args, cons
     return TRI_OK;
 }
 
-/* Where the matrices of an operand, or of the result, lie: strides of the result's leading
+/* Where the matrices of an operand, or of the result, are: strides of the result's leading
  * dimensions, 0 where the operand is the same for all. */
 typedef struct lead {
     int n;
     int64_t size[TRI_MAX_DIMS], stride[3][TRI_MAX_DIMS]; /* of a, b, c */
 } lead;
 
-/* What both operations come down to. */
+/* What both operations are turned into. */
 typedef struct operands {
     int32_t a, b, bias, c;
     trii_matmul_shape shape;
-    const lead *lead; /* NULL, or leading dimensions that the shape cannot say */
+    const lead *lead; /* NULL, or leading dimensions that the shape cannot express */
 } operands;
 
 /* Elements from matrix i to the next of an operand: one distance for all of them, or -1. */
@@ -130,9 +133,9 @@ static void place_matrices(const lead *l, int which, int64_t batch, int64_t *at)
     }
 }
 
-/* What an AMX multiplies is multiplied fastest by code for its sizes, and so is a product, or many,
- * that is too small for a call: unless there are too many sizes of them, here of rows, or of what
- * is summed over. */
+/* If the processor has AMX, code for fixed sizes is the fastest, also for a product (or many) that
+ * is too small for a call: unless there are too many sizes, here of rows or of the summed
+ * dimension. */
 static bool has_own_code(const trii_matmul_shape *s)
 {
     const bool small = s->m * s->n * s->k < SMALL_MUL_ADDS;
@@ -146,14 +149,15 @@ static bool has_own_code(const trii_matmul_shape *s)
     }
     rows = trii_kind_add(trii_kind_add(trii_kind_add(orders, s->c_is_f32), s->n), s->k);
     sums = trii_kind_add(trii_kind_add(trii_kind_add(orders, 2 + s->c_is_f32), s->n), s->m);
-    many_rows = trii_kind_varies(rows, s->m * s->batch, FEW_SIZES); /* large ones count as well */
+    /* large products count as well */
+    many_rows = trii_kind_varies(rows, s->m * s->batch, FEW_SIZES);
     many_sums = trii_kind_varies(sums, s->k, FEW_SIZES);
     return !many_rows && !many_sums &&
            (small || (trii_cpu_isa() == TRII_ISA_AVX512 && trii_cpu_has_amx_bf16()));
 }
 
-/* In bf16: through the library; where it cannot, the reference kernel. Views were accepted only for
- * what the library multiplies. */
+/* In bf16: through the library; where it cannot, the reference kernel. Views were accepted only
+ * where the library can read them. */
 static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool linear, operands *o,
                                trii_kernel **kernel_out)
 {
@@ -165,7 +169,8 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool 
     o->shape.b_is_f32 = ir->values[o->b].type.dtype == TRI_DTYPE_F32;
     o->shape.c_is_f32 = ir->values[o->c].type.dtype == TRI_DTYPE_F32;
     if (o->lead == NULL && o->shape.batch * o->shape.m * o->shape.n * o->shape.k > 0) {
-        bool native = trii_onednn_has_bf16(); /* if not, its primitives are reference kernels */
+        /* without bf16 instructions its primitives are plain loops */
+        bool native = trii_onednn_has_bf16();
 
         if (!native || !has_own_code(&o->shape))
             status = trii_cpu_bf16_product(
@@ -177,7 +182,7 @@ static tri_status compile_bf16(const trii_ir *ir, const trii_group *group, bool 
                                          : status;
 }
 
-/* One that is worth a call into the library, which refuses sizes of zero. */
+/* Whether it is worth a call into the library, which refuses sizes of zero. */
 static bool is_large(const operands *o)
 {
     const trii_matmul_shape *s = &o->shape;
@@ -256,7 +261,7 @@ static void strides_of(const trii_type *type, const trii_layout *layout, trii_st
         strides->stride[d] = layout->strides[d];
 }
 
-/* Leading dimensions of the result, and how operand `which` goes through them. */
+/* Leading dimensions of the result, and the strides of operand `which` along them. */
 static void find_lead(const trii_type *type, const trii_strides *at, const trii_type *out, int n,
                       int which, lead *l)
 {
@@ -337,7 +342,7 @@ static void describe_matmul(const trii_ir *ir, const trii_ir_node *node,
         s->batch *= l->size[d];
     o->bias = -1;
     o->lead = s->a_batch < 0 || s->b_batch < 0 || s->c_batch < 0 ? l : NULL;
-    /* Leading dimensions on the left alone are more rows. */
+    /* Leading dimensions on the left alone become more rows. */
     if (s->batch > 1 && s->b_batch == 0 && o->lead == NULL && s->a_batch == s->m * s->a_row &&
         s->c_batch == s->m * s->c_row) {
         s->m *= s->batch;
@@ -376,8 +381,8 @@ static bool is_matrix(int64_t rows, int64_t cols, int64_t row, int64_t col)
     return (col == 1 && row >= cols) || (row == 1 && col >= rows);
 }
 
-/* No element belongs to two places: matrices of overlapping windows are none for the library. From
- * the smallest stride on, each dimension must begin where the one before ends. */
+/* No element is in two places: the library refuses matrices of overlapping windows. From the
+ * smallest stride on, each dimension must begin where the last one ends. */
 static bool are_apart(const int64_t size[3], const int64_t stride[3])
 {
     bool seen[3] = {false, false, false};
@@ -409,7 +414,7 @@ static bool is_accepted(const trii_ir *ir, const operands *o)
         !is_matrix(s->k, s->n, s->b_row, s->b_col) || s->c_row < s->n)
         return false;
     if (s->batch > 1 && s->a_batch == 0 && s->b_batch == 0)
-        return false; /* one product expanded: the library has none of those */
+        return false; /* one product expanded to many: the library has no such products */
     if (o->lead == NULL && (!are_apart((const int64_t[]){s->batch, s->m, s->k},
                                        (const int64_t[]){s->a_batch, s->a_row, s->a_col}) ||
                             !are_apart((const int64_t[]){s->batch, s->k, s->n},
@@ -424,7 +429,7 @@ static bool is_strided(const trii_layout *layout)
     return layout != NULL && layout->strides != NULL;
 }
 
-/* Views that the product can read as they are, and where the result is to be. */
+/* Views that the product can read in place, and the layout of the result. */
 static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want)
 {

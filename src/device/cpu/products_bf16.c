@@ -1,10 +1,10 @@
 /*
  * products_bf16.c - products of bf16: the library multiplies into f32, each thread a rectangle of
- * the result, and a bias is added and the result rounded while it is in the cache. Where the
- * library has no products of bf16, gemm_widened.c has.
+ * the result; then the bias is added and the result rounded while it is in the cache. Where the
+ * library has no products of bf16, gemm_widened.c does it. Called by products.c.
  *
- * Primitives for fixed sizes are no faster (measured without AMX) and compile for each length of a
- * sequence anew.
+ * Primitives for fixed sizes are no faster (measured without AMX) and are compiled anew for each
+ * length of a sequence.
  */
 #include <stdatomic.h>
 #include <string.h>
@@ -17,30 +17,32 @@
 #include "device/cpu/products_cut.h"
 
 #define TILE_FLOATS (INT64_C(1) << 20)
-#define TILE_ROWS 256                        /* at least: the right side is packed for each tile */
+/* columns of a tile at least: the right side is packed for each tile */
+#define TILE_ROWS 256
 #define PARALLEL_MUL_ADDS (INT64_C(1) << 18) /* for a thread */
 #define BIAS_FLOATS 512
 #define ROUND_ELEMENTS (INT64_C(1) << 14) /* for a thread */
 
 typedef struct narrow {
     trii_kernel base;
-    trii_matmul_shape s; /* b as it lies when it is multiplied */
+    trii_matmul_shape s; /* b in the form in which it is multiplied */
     int arg[5];
-    int64_t b_lines, b_line, b_distance; /* of b in f32: contiguous pieces; elements; from, to */
-    size_t b_bytes;                      /* of b rounded, at the start of the scratch */
-    trii_product_cut cut;                /* of a product, for the threads; or, */
-    int64_t batch_parts;                 /* if there are enough products, of them */
-    int64_t parts;                       /* of either */
-    int64_t tile;                        /* floats of a part; 0 = results go where they belong */
+    int64_t b_lines, b_line, b_distance; /* b in f32: contiguous pieces; elements; from, to */
+    size_t b_bytes;                      /* rounded b, at the start of the scratch */
+    trii_product_cut cut;                /* parts of a product, for the threads; or, */
+    int64_t batch_parts;                 /* if there are enough products, parts of their number */
+    int64_t parts;                       /* rows or columns of a tile */
+    /* floats of a part; 0 = results go straight to where they belong */
+    int64_t tile;
     bool is_widened;
-    int64_t widened; /* floats of a part, behind all tiles: of gemm_widened.c */
+    int64_t widened; /* floats of a part, after all tiles: for gemm_widened.c */
 } narrow;
 
 typedef struct narrow_run {
     const narrow *l;
     void *const *args;
     const uint16_t *b;
-    int64_t product; /* which, if they go one by one */
+    int64_t product; /* the product that is computed, if they are computed one by one */
     atomic_int failed;
 } narrow_run;
 
@@ -59,7 +61,7 @@ static int64_t tile_rows(const trii_matmul_shape *s, const trii_rectangle *r)
     return rows > TILE_ROWS ? rows : r->rows < TILE_ROWS ? r->rows : TILE_ROWS;
 }
 
-/* The bias, several times if rows of sums are short and contiguous: for so many rows. */
+/* The bias, repeated if rows of sums are short and contiguous: for so many rows. */
 static int64_t repeat_bias(const narrow_run *run, const trii_rectangle *r, int64_t distance,
                            float *rows)
 {
@@ -193,7 +195,7 @@ static tri_status narrow_execute(const trii_kernel *kernel, void *const *args, c
     return trii_onednn_gemm_bf16_status(run.failed);
 }
 
-/* b in f32 is rounded as it lies, its lines without what may be between them. */
+/* Rounds b in f32 in the order that it has, without gaps between its lines. */
 static void plan_rounding(narrow *l)
 {
     trii_matmul_shape *s = &l->s;
@@ -209,7 +211,7 @@ static void plan_rounding(narrow *l)
     s->b_col = rows ? 1 : s->k;
 }
 
-/* Whole lines of the cache, so that none is two parts'. */
+/* Whole cache lines, so that no two parts share one. */
 static int64_t at_least(int64_t most, int64_t floats)
 {
     return floats > most ? (floats + 15) / 16 * 16 : most;
@@ -242,7 +244,7 @@ tri_status trii_cpu_bf16_product(const trii_matmul_shape *shape, const int args[
     narrow *l;
 
     if (status == TRI_OK && shape->b_is_f32 && shape->b_batch > 0)
-        status = TRI_ERR_UNSUPPORTED; /* parameters are one matrix */
+        status = TRI_ERR_UNSUPPORTED; /* a parameter is one matrix */
     if (status != TRI_OK)
         return status;
     l = trii_alloc(1, sizeof(*l), "kernel");

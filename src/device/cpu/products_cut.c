@@ -1,5 +1,5 @@
 /*
- * products_cut.c - cuts of products for threads.
+ * products_cut.c - see products_cut.h.
  */
 #include "device/cpu/products_cut.h"
 

@@ -10,16 +10,17 @@
 #define TRII_CUT_COLUMNS 16 /* columns go in such units, rows in fewer */
 
 typedef struct trii_product_cut {
-    int64_t row_parts, column_parts; /* 1 and 1 on several threads: the library may cut along k */
+    /* 1 and 1 on several threads: the library divides it, since it may cut along k */
+    int64_t row_parts, column_parts;
 } trii_product_cut;
 
 typedef struct trii_rectangle {
     int64_t row, rows, column, columns;
 } trii_rectangle;
 
-/* The cut of m * n in which the thread with the most to do has the least: multiplications, and the
- * rows and columns that it brings into its cache, which cost more if they are copied in an order in
- * which they do not lie. If all cuts leave too many threads idle: none. */
+/* The cut of m * n in which the busiest thread has the least work: multiplications, and the rows
+ * and columns that it brings into its cache, which cost more if they are copied in another order
+ * than they have. If every cut leaves too many threads idle: none. */
 trii_product_cut trii_product_cut_for(int64_t m, int64_t n, int64_t threads, bool columns_copied);
 /* Part i of row_parts * column_parts; may be empty. */
 trii_rectangle trii_product_part(const trii_product_cut *cut, int64_t m, int64_t n, int64_t i);

@@ -1,11 +1,11 @@
 /*
  * products_large.c - large products in f32: the library multiplies, each thread a rectangle of the
- * result with one call after the other.
+ * result, call after call. Called by products.c.
  *
  * The library's function for products compiles once for the process, whatever the sizes are; its
- * primitives compile for each number of rows, and so for each length of a sequence. What it does
- * slowly is a right side in columns, which is what linear layers have: those are transposed a
- * panel at a time, into scratch that stays in the second-level cache.
+ * primitives compile for each number of rows, and so for each length of a sequence. It is slow
+ * where the right side is in columns, as it is in linear layers: those are transposed a panel at a
+ * time, into scratch that stays in the second-level cache.
  */
 #include <stdatomic.h>
 
@@ -15,16 +15,17 @@
 #include "device/cpu/products_cut.h"
 #include "device/cpu/products_large.h"
 
-#define PANEL_FLOATS (INT64_C(1) << 17) /* of half a megabyte */
-#define PANEL_COLUMNS 48                /* the library's own: fewer are slow */
-#define PANEL_ROWS 16                   /* with fewer rows of a it is the copy that costs */
+#define PANEL_FLOATS (INT64_C(1) << 17) /* bytes of a panel */
+#define PANEL_COLUMNS 48                /* columns of the library's own panels: fewer are slow */
+/* with fewer rows of a, the copy costs more than it gains */
+#define PANEL_ROWS 16
 
 typedef struct large {
     trii_kernel base;
     trii_matmul_shape s;
     int arg[5];
-    trii_product_cut cut; /* of a product, for the threads; or, */
-    int64_t batch_parts;  /* if there are enough products, of them */
+    trii_product_cut cut; /* parts of a product, for the threads; or, */
+    int64_t batch_parts;  /* if there are enough products, parts of their number */
     int64_t panel;        /* columns of b transposed at a time; 0 = as it is */
 } large;
 
@@ -33,7 +34,7 @@ typedef struct large_run {
     void *const *args;
     const float *a, *b;
     float *c;
-    atomic_int failed; /* what the library said */
+    atomic_int failed; /* the library's error */
 } large_run;
 
 static void add_bias(const large_run *run, const trii_rectangle *r)
@@ -173,7 +174,7 @@ tri_status trii_cpu_large_product(const trii_matmul_shape *shape, const int args
     l->base = (trii_kernel){.name = name, .run = large_execute, .destroy = trii_cpu_kernel_free};
     l->batch_parts = shape->batch >= threads && shape->batch > 1 ? threads : 1;
     l->cut = trii_product_cut_for(shape->m, shape->n, threads, copied);
-    /* the library cuts what we do not, and then makes copies itself */
+    /* the library divides what we do not, and then makes copies itself */
     copied &= l->batch_parts == 1 && l->cut.row_parts * l->cut.column_parts == threads;
     if (copied) {
         int64_t columns = trii_product_columns(&l->cut, shape->n);

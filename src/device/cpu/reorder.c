@@ -1,6 +1,6 @@
 /*
- * reorder.c - changes of layout: those of strided values are moves of elements (element_moves.c),
- * those of oneDNN's layouts in onednn/layouts.c.
+ * reorder.c - changes of layout: between strides by element_moves.c, to and from oneDNN's layouts
+ * by onednn/layouts.c. Called by cpu_device.c.
  */
 #include "device/cpu/cpu_ops.h"
 #include "device/cpu/onednn/onednn.h"

@@ -1,6 +1,6 @@
 /*
  * row_norm.c - layer and rms normalisation and their gradient, rows on all threads. Gradients of
- * weight and bias are added up in bands of rows, which the shape alone decides, and over those in
+ * weight and bias are added up in bands of rows, which depend on the shape alone, and over those in
  * f64: the bits do not depend on the number of threads.
  */
 #include <math.h>
@@ -14,7 +14,7 @@
 #define GRAIN 16384  /* elements per thread at least */
 #define BAND_ROWS 64 /* at least */
 #define MOST_BANDS 256
-#define WIDE_ROW 4096 /* of bf16, at most: widened into memory of the stack */
+#define WIDE_ROW 4096 /* elements of bf16, at most: widened on the stack */
 
 /* Arguments; -1 = absent. */
 typedef struct row_norm {
@@ -39,7 +39,7 @@ static const float *pointer(const row_run *run, int arg)
     return arg >= 0 ? run->args[arg] : NULL;
 }
 
-/* Row r of the argument as f32: where it is, or widened. */
+/* Row r of the argument as f32: in place, or widened. */
 static const float *row_of(const row_run *run, int arg, int64_t r, float *wide)
 {
     const row_norm *k = run->k;
@@ -50,7 +50,7 @@ static const float *row_of(const row_run *run, int arg, int64_t r, float *wide)
     return wide;
 }
 
-/* Where row r of a result is to be computed. */
+/* Memory in which row r of a result is computed. */
 static float *room_for(const row_run *run, int arg, int64_t r, float *wide)
 {
     return run->k->bf16 ? wide : (float *)run->args[arg] + r * run->k->n;
@@ -129,7 +129,7 @@ static void band_range(void *ctx, int64_t begin, int64_t end)
     }
 }
 
-/* Adds the bands up, for some columns. */
+/* Adds up the bands, for some columns. */
 static void column_range(void *ctx, int64_t begin, int64_t end)
 {
     enum { SOME = 512 };

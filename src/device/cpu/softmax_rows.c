@@ -1,6 +1,6 @@
 /*
- * softmax_rows.c - softmax, log_softmax and their gradients along the last dimension; along others
- * the reference kernels run.
+ * softmax_rows.c - softmax, log_softmax and their gradients along the last dimension; along other
+ * dimensions the reference kernels run.
  */
 #include "device/cpu/softmax_rows.h"
 
@@ -14,7 +14,7 @@
 #include "graph/type.h"
 
 #define PIECE 512    /* elements whose exponentials are kept at a time: whole rounds of the lanes */
-#define SHORT_ROW 32 /* elements that lanes do not pay for */
+#define SHORT_ROW 32 /* with fewer elements lanes do not pay */
 #define GRAIN 16384  /* elements per thread at least */
 
 typedef struct softmax {
@@ -48,7 +48,7 @@ static double exp_row(const trii_cpu_kernels *kernels, const float *x, float max
     return trii_lanes_total(lanes);
 }
 
-/* Together at most PIECE elements, so that short rows fill vectors, too. */
+/* At most PIECE elements together, so that short rows fill vectors, too. */
 static void exp_short_rows(const trii_cpu_kernels *kernels, const float *x, int64_t rows, int64_t n,
                            float *e, float *max, double *sum)
 {

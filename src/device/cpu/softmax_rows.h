@@ -8,13 +8,13 @@
 
 #define TRII_EXP_ROWS 64 /* at a time, at most */
 
-/* Of each row: its largest element (NaN wins), and the sum of e^(x - max), added in f64. */
+/* For each row: its largest element (NaN wins), and the sum of e^(x - max), added in f64. */
 typedef struct trii_exp_sums {
     float max[TRII_EXP_ROWS];
     double sum[TRII_EXP_ROWS];
 } trii_exp_sums;
 
-/* rows <= TRII_EXP_ROWS of n >= 1 elements; e, if not NULL, gets the terms. */
+/* rows <= TRII_EXP_ROWS of n >= 1 elements; e, unless NULL, gets the terms. */
 void trii_exp_rows(const trii_cpu_kernels *kernels, const float *x, int64_t rows, int64_t n,
                    float *e, trii_exp_sums *sums_out);
 /* The sum of x[i], i < n. */

@@ -1,6 +1,6 @@
 /*
- * square_sum.c - the squares of many tensors added up, on all threads: what clipping by the norm of
- * all gradients reads. sum_tree.h says in which order; the tensors follow each other.
+ * square_sum.c - the sum of the squares of many tensors, on all threads: what clipping by the norm
+ * of all gradients reads. In the order of sum_tree.h within a tensor; then tensor by tensor.
  */
 #include "base/alloc.h"
 #include "device/cpu/cpu_ops.h"
@@ -10,14 +10,14 @@
 
 typedef struct part {
     int arg;
-    int64_t n, first; /* elements; number of its first block among all */
+    int64_t n, first; /* elements; number of its first block among all blocks */
 } part;
 
 typedef struct square_sum {
     trii_kernel base;
     double (*total)(const float *a, const float *b, int64_t n);
-    part parts[TRII_MAX_INPUTS + 1]; /* and one behind the last */
-    int n_parts, before, y, scratch; /* before: the total so far; -1 = none */
+    part parts[TRII_MAX_INPUTS + 1]; /* one more, after the last */
+    int n_parts, before, y, scratch; /* total so far, from tensors before; -1 = none */
 } square_sum;
 
 typedef struct square_run {

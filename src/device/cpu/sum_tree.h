@@ -1,8 +1,8 @@
 /*
- * sum_tree.h - how everything that the cpu device sums is put together, so that the bits depend on
- * the shape alone, not on the number of threads or the instruction set: blocks of at most
- * TRII_SUM_BLOCK elements, each added in f64 by one thread in TRII_SUM_LANES lanes (or, where the
- * last dimension stays, row by row), and a balanced tree over lanes and blocks.
+ * sum_tree.h - the order in which the cpu device adds up whatever it sums, so that the bits depend
+ * on the shape alone, not on the number of threads or the instruction set: blocks of at most
+ * TRII_SUM_BLOCK elements, each added in f64 by one thread in TRII_SUM_LANES lanes (or row by row
+ * if the last dimension stays), and a balanced tree over lanes and blocks.
  */
 #ifndef TRII_SUM_TREE_H
 #define TRII_SUM_TREE_H

@@ -1,9 +1,8 @@
 /*
- * sums.c - sums and means in f32 over any dimensions, on all threads; sum_tree.h says in which
- * order.
+ * sums.c - sums and means in f32 over any dimensions, on all threads; in the order of sum_tree.h.
  *
- * Neighbouring dimensions that are both reduced, or both kept, are one axis. If the last axis is
- * reduced, its elements lie together: a sum is over *rows* of them. If it is kept, *columns* are
+ * Adjacent dimensions that are both reduced, or both kept, are one axis. If the last axis is
+ * reduced, its elements are contiguous: a sum is over *rows* of them. If it is kept, *columns* are
  * added, row by row.
  */
 #include <string.h>
@@ -17,8 +16,8 @@
 
 #define MAX_AXES (TRI_MAX_DIMS / 2)
 #define BLOCK_ROWS 1024   /* of columns: elements that one thread adds to a sum */
-#define BLOCK_COLUMNS 256 /* that it adds beside each other */
-#define SHORT_SUM 16      /* elements of several rows that lanes do not pay for */
+#define BLOCK_COLUMNS 256 /* sums that it works on at a time */
+#define SHORT_SUM 16      /* with fewer elements of several rows lanes do not pay */
 #define ROWS_AT_ONCE 64
 
 /* Axes but the last, slowest first. */
@@ -34,8 +33,8 @@ typedef struct reduction {
     axes kept, reduced;
     bool columns;             /* the last axis is kept */
     int64_t last;             /* its size */
-    int64_t blocks;           /* that each sum is cut into */
-    int64_t chunks;           /* that the columns are cut into; 1 for rows */
+    int64_t blocks;           /* blocks that each sum is cut into */
+    int64_t chunks;           /* chunks that the columns are cut into; 1 for rows */
     int64_t grain, end_grain; /* items per thread at least: of blocks, of the tree over them */
     double divisor;
 } reduction;
@@ -51,7 +50,7 @@ static void add_axis(axes *to, int64_t size, int64_t stride)
 static void find_axes(reduction *r, const trii_type *in, int64_t mask)
 {
     int64_t size = 1, stride = 1;
-    int kind = -1; /* of the axis at hand: 1 = reduced; -1 = none so far */
+    int kind = -1; /* of the current axis: 1 = reduced; -1 = none yet */
     axes *found[2] = {&r->kept, &r->reduced};
 
     r->last = r->kept.count = r->reduced.count = 1;
@@ -137,7 +136,7 @@ static void store(const reduction *r, const double *sums, int64_t n, float *y)
 
 /* --- the last axis is reduced --------------------------------------------- */
 
-/* Rows that a block holds; 0: a row is longer than that. */
+/* Rows that a block holds; 0: a row is longer than a block. */
 static int64_t rows_of_a_block(const reduction *r)
 {
     return r->last <= TRII_SUM_BLOCK ? TRII_SUM_BLOCK / r->last : 0;

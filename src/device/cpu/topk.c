@@ -2,14 +2,14 @@
  * topk.c - the k largest or smallest elements along one dimension, in order, in f32 and f64, on all
  * threads.
  *
- * An element becomes a *rank*, a number of 128 bits that is lower the earlier it comes: above, its
- * value as an integer, below, its place. No two are equal, so the k lowest in order are one answer,
- * and whatever finds them has the same bits.
+ * An element becomes a *rank*, a number of 128 bits that is lower the earlier it comes: its value
+ * as an integer in the upper half, its place in the lower. No two are equal, so there is only one
+ * answer, and however it is found it has the same bits.
  *
- * What is read is kept if its rank is below the k-th lowest known so far, which for most is found
- * out by comparing values, many at once. When room for 2 k is full, it is sorted and cut down to k.
- * Rows too few for all threads are cut into parts, whose lists are merged in pairs: a piece of a
- * merged list finds by itself where it begins in both.
+ * An element is kept if its rank is below the k-th lowest known so far, which for most is decided
+ * by comparing values, many at once. When a list of 2 k is full, it is sorted and cut down to k.
+ * Where there are too few rows for all threads they are cut into parts, whose lists are merged in
+ * pairs: each piece of a merged list finds by itself where it begins in both.
  */
 #include <assert.h>
 #include <math.h>
@@ -22,7 +22,7 @@
 #include "graph/ops/walks.h"
 
 #define STRIP 64         /* columns that are read beside each other, */
-#define STRIP_RANKS 8192 /* as long as their lists are not longer in sum */
+#define STRIP_RANKS 8192 /* as long as their lists together are not longer */
 #define AHEAD 16         /* elements that are compared at once */
 #define PART_ELEMS 16384 /* of a part, at least */
 #define MIN_ROOM 16      /* of a list */
@@ -65,7 +65,7 @@ static rank rank_of(const topk *k, double x, int64_t at)
 {
     uint64_t key;
 
-    x += 0.0; /* both zeros are one */
+    x += 0.0; /* -0 and 0 are equal */
     memcpy(&key, &x, sizeof(key));
     key = key >> 63 != 0 ? ~key : key | UINT64_C(1) << 63;
     if (k->largest)

@@ -1,6 +1,7 @@
 /*
- * update.c - an optimiser's update of many parameters, in place. Their elements are cut into chunks
- * that the threads share, so that a step is one loop, whatever the parameters' sizes.
+ * update.c - an optimiser's update of many parameters, in place; the loops are in kernels_update.h.
+ * Elements are cut into chunks that the threads share, so that a step is one loop, whatever the
+ * parameters' sizes.
  */
 #include <string.h>
 
@@ -28,7 +29,7 @@ typedef struct update_kernel {
     bool wide;       /* f64 */
     int32_t f;
     uint64_t in_place[TRII_MAX_OUTPUTS];
-    updated tensors[MAX_TENSORS + 1]; /* and one behind the last */
+    updated tensors[MAX_TENSORS + 1]; /* one more, after the last */
 } update_kernel;
 
 typedef struct update_run {
@@ -52,7 +53,7 @@ static void update_part(const update_run *run, const updated *t, int64_t begin, 
     run->k->run(&args, begin, end);
 }
 
-/* Leaves what was there before. */
+/* Leaves the old contents. */
 static void keep_part(const update_run *run, const updated *t, int64_t begin, int64_t end)
 {
     size_t size = run->k->wide ? sizeof(double) : sizeof(float);
@@ -139,8 +140,8 @@ static const trii_layout *layout_of(const trii_ir *ir, const trii_group *group,
     return layout;
 }
 
-/* Operands of one parameter are alike, so any order of their elements will do. Where several
- * parameters read one value (a gradient, say), all are plain. */
+/* The operands of one parameter have the same shape, so any order of their elements will do. Where
+ * several parameters read one value (a gradient, say), all are plain. */
 static void update_layouts(const trii_ir *ir, const trii_group *group,
                            const trii_layout *const *have, trii_layouts *want)
 {

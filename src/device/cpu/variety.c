@@ -1,5 +1,6 @@
 /*
- * variety.c - which sizes were seen of which kind.
+ * variety.c - see variety.h: a table of the sizes that were seen of each kind. Used by products.c
+ * and onednn/pieces.c.
  */
 #include "device/cpu/variety.h"
 
@@ -29,7 +30,7 @@ uint64_t trii_kind_add(uint64_t kind, int64_t property)
     return x ^ x >> 31;
 }
 
-/* NULL: too many, or no memory; then every size is worth it. */
+/* NULL: too many, or no memory; then every size is compiled. */
 static seen *find(uint64_t kind, int few)
 {
     seen *s = buckets[kind % BUCKETS];

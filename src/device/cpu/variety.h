@@ -10,8 +10,8 @@
 
 /* A hash of what the sizes have in common: starts as 0. */
 uint64_t trii_kind_add(uint64_t kind, int64_t property);
-/* Of the sizes that the process has asked about, the first `few` are worth it, for good. Kinds of
- * one hash have so many together. */
+/* Of the sizes that the process asks about, the first `few` are worth it, for good. Kinds with
+ * equal hashes share that number. */
 bool trii_kind_varies(uint64_t kind, int64_t size, int few);
 
 #endif

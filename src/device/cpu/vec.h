@@ -118,7 +118,7 @@ VEC_INLINE vec vec_set(float x)
     return x - (vec){0}; /* minus, so that the compiler sees a broadcast: x - 0 is x for every x */
 }
 
-/* memcpy of any number of floats, for few: a call, or `rep movs`, would cost more than the copy. */
+/* memcpy of a few floats: a call, or `rep movs`, would cost more than the copy. */
 VEC_INLINE void vec_copy_few(float *to, const float *from, int64_t n)
 {
     for (; n >= 8; n -= 8, to += 8, from += 8)
@@ -137,7 +137,7 @@ VEC_INLINE void vec_copy_few(float *to, const float *from, int64_t n)
         *to = *from;
 }
 
-/* Where mask is all ones: a, else b. */
+/* a where mask is all ones, else b. */
 VEC_INLINE vec vec_select(vec_i mask, vec a, vec b)
 {
     return (vec)((mask & (vec_i)a) | (~mask & (vec_i)b));

@@ -1,7 +1,7 @@
 /*
- * attention.c - scaled dot-product attention, which never writes the [T, S] matrix of weights
- * down: forward leaves the logarithm of each row's sum of exponentials, from which backward makes
- * the weights anew.
+ * attention.c - scaled dot-product attention that never stores the [T, S] matrix of weights:
+ * forward leaves the logarithm of each row's sum of exponentials, from which backward computes the
+ * weights again.
  *
  * The weight of key s for query t of head h of batch b is dropped where word s % 4 of Philox block
  * ((b H + h) T + t) ceil(S / 4) + s / 4 (trii_random_words) is below p 2^32, else divided by 1 - p;
@@ -163,7 +163,7 @@ void trii_attention_mask_strides(const trii_type *mask, int64_t stride[4])
     }
 }
 
-/* What is the same for a whole call. */
+/* Values shared by a whole call. */
 typedef struct attention {
     trii_attention_size size;
     const double *q, *k, *v;
@@ -218,7 +218,7 @@ static double score(const attention *a, int64_t b, int64_t h, int64_t t, int64_t
     return sum * a->scale + added;
 }
 
-/* 0, or what a weight that is kept is multiplied by. */
+/* 0, or the factor of a weight that is kept. */
 static double kept(const attention *a, int64_t b, int64_t h, int64_t t, int64_t s)
 {
     const trii_attention_size *z = &a->size;
@@ -258,7 +258,7 @@ static void forward_row(const attention *a, void *ctx, int64_t b, int64_t h, int
 
         largest = x > largest || isnan(x) ? x : largest;
     }
-    for (int64_t s = 0; s < z->keys && largest != -(double)INFINITY; s++) { /* a NaN makes NaN */
+    for (int64_t s = 0; s < z->keys && largest != -(double)INFINITY; s++) { /* a NaN stays NaN */
         const double *v = a->v + ((b * z->kv_heads + kv) * z->keys + s) * z->v_depth;
         double e = exp(score(a, b, h, t, s) - largest), w = e * kept(a, b, h, t, s);
 

@@ -1,9 +1,9 @@
 /*
  * batch_norm.c - batch normalisation over all dimensions but the second (channels).
  *
- * Two operations, because they differ in what they read and what they leave: training normalises
- * by the statistics of the batch and gives the new running ones as outputs, which the public
- * function binds to the buffers; evaluation normalises by the running ones.
+ * Training and evaluation are two operations, because they read and leave different things:
+ * training normalises by the statistics of the batch and gives the new running ones as outputs,
+ * which the public function binds to the buffers; evaluation normalises by the running ones.
  */
 #include <math.h>
 #include <string.h>

@@ -1,11 +1,11 @@
 /*
- * batch_norm_shared.c - batch normalisation whose statistics are taken over several batches, held
- * by others: tri_batch_norm in parts, with an exchange between them (shared_statistics.h).
+ * batch_norm_shared.c - batch normalisation over the batches of several ranks: tri_batch_norm in
+ * parts, with an exchange between them (shared_statistics.h). Recorded by parallel/sync_norm.
  *
- * Forward: mean, variance and number of values of one's own batch, one vector; all of these,
- * gathered; what they are together; x normalised by it. Backward: two sums per channel of one's own
- * batch, which are the gradients of weight and bias; the sums of all; dx. Names are those of
- * torch's kernels.
+ * Forward: mean, variance and number of values of the rank's own batch, as one vector; the vectors
+ * of all ranks, gathered; the statistics of all values together; x normalised by them. Backward:
+ * two sums per channel of the rank's own batch, which are the gradients of weight and bias; the
+ * sums over all ranks; dx. Names are those of torch's kernels.
  */
 #include <math.h>
 
@@ -94,7 +94,7 @@ static tri_status gather_shape(const trii_type *const *in, int n_in, const trii_
     return trii_rule_float(in[0], "statistics");
 }
 
-/* Of channel c, in the order of the ranks: the same bits for all who have gathered. */
+/* Channel c, in the order of the ranks: the same bits on all ranks. */
 static void merge(const trii_kernel_args *args, int64_t size, int64_t channels, double count,
                   int64_t c)
 {
@@ -131,7 +131,7 @@ static tri_status gather_kernel(const trii_kernel_args *args)
                                               "a variance, and all ranks together have one");
     for (int64_t c = 0; c < channels; c++)
         merge(args, size, channels, count, c);
-    ((double *)args->out[OUT_COUNT].data)[0] = count > 0 ? count : 1; /* it only divides */
+    ((double *)args->out[OUT_COUNT].data)[0] = count > 0 ? count : 1; /* used only as a divisor */
     return TRI_OK;
 }
 
@@ -184,7 +184,7 @@ static tri_status elemt_shape(const trii_type *const *in, int n_in, const trii_a
     return status;
 }
 
-/* By given statistics, as in evaluation. */
+/* Normalises by given statistics, as in evaluation. */
 static tri_status elemt_reference(const trii_kernel_args *args)
 {
     return trii_op_batch_norm_eval.reference(args);

@@ -1,9 +1,9 @@
 /*
  * class_losses.c - losses of classes: cross_entropy of logits, nll_loss of log-probabilities.
  *
- * Rows [N, C] with targets [N]; other shapes come as rows, and an operation of their own says what
- * the mean divides by. i: reduction, the target that is ignored, 1 = log-probabilities; f: label
- * smoothing.
+ * The operation sees rows [N, C] with targets [N]; other shapes are brought into rows, and an
+ * operation of its own computes what the mean divides by. i: reduction, the target that is ignored,
+ * 1 = log-probabilities; f: label smoothing.
  */
 #include <inttypes.h>
 #include <math.h>
@@ -114,7 +114,7 @@ static tri_status take_rows(const trii_kernel_args *args, int first, class_rows 
     return TRI_OK;
 }
 
-/* log of the sum of exp; 0 where the elements are logarithms of probabilities */
+/* log of the sum of exp; 0 where the elements are log-probabilities */
 static double log_sum_exp(const class_rows *r, const double *x)
 {
     double largest = -(double)INFINITY, sum = 0;
@@ -172,11 +172,12 @@ static tri_status loss_reference(const trii_kernel_args *args)
 
 double trii_class_grad(double g, int64_t reduction, double divisor)
 {
-    /* a replica without a target has weight 0 in the mean, and must add 0 to it */
+    /* a replica without a target has weight 0 in the mean, and must add 0 to it, not NaN */
     return reduction != TRI_REDUCTION_MEAN ? g : g == 0 ? 0 : g / divisor;
 }
 
-/* g (a p - s/C w), and at the target - g (1-s) w[t], where a is what the terms weigh together */
+/* g (a p - s/C w), and at the target - g (1-s) w[t], where a is the sum of the weights of the terms
+ */
 static void row_gradient(const class_rows *r, int64_t row, double g, double *dx)
 {
     const double *x = r->x + row * r->classes;
@@ -249,7 +250,7 @@ static tri_status target_weights_shape(const trii_type *const *in, int n_in,
                : TRII_FAIL(TRI_ERR_INTERNAL, "targets of %s", tri_dtype_name(in[0]->dtype));
 }
 
-/* Targets out of range are ignored here: the loss refuses them. */
+/* Targets out of range are skipped here: the loss refuses them. */
 static tri_status target_weights_kernel(const trii_kernel_args *args)
 {
     const int64_t *target = args->in[0].data;

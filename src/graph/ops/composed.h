@@ -1,8 +1,8 @@
 /*
  * composed.h - gradients that are recorded with create_graph. An operation whose gradient is one
- * kernel of its own, which nobody can differentiate, records it here as operations that have
- * gradients themselves, to any order; what forward left beside its result (statistics, sums of
- * exponentials) is computed again from the operands, since second gradients flow through it.
+ * kernel, which has no gradient itself, records it here as operations that can be differentiated to
+ * any order. What forward left beside its result (statistics, sums of exponentials) is computed
+ * again from the operands, since second gradients flow through it.
  */
 #ifndef TRII_COMPOSED_H
 #define TRII_COMPOSED_H
@@ -34,7 +34,7 @@ trii_vid trii_compose_fill(trii_composer *c, const trii_type *type, double value
 /* `value` where the mask is true (or with `inverted` where it is false), else x. */
 trii_vid trii_compose_masked(trii_composer *c, trii_vid x, trii_vid mask, bool inverted,
                              double value);
-/* What a gradient is computed in: the type, but of 16 bits f32. */
+/* The type in which a gradient is computed: f32 for 16 bits. */
 tri_dtype trii_compose_dtype(const trii_type *type);
 
 /* --- gradients ------------------------------------------------------------ */
@@ -42,11 +42,12 @@ tri_dtype trii_compose_dtype(const trii_type *type);
 /* Of operands x w? b?, in each part of x along the dimensions of `mask`. */
 typedef struct trii_norm_rule {
     int64_t mask;       /* normalised over */
-    bool centred;       /* by the mean; else rms */
-    double eps;         /* beside the mean of squares */
+    bool centred;       /* minus the mean; else rms */
+    double eps;         /* added to the mean of squares */
     trii_vid mean, var; /* NO_VALUE: those of x; else constants, of the shape below */
     trii_type shared;   /* of w and b, as they are broadcast to x */
-    /* NULL; else each mean is over the operands of all whom it reaches, `count` [1] elements. */
+    /* NULL; else each mean is over the operands of all ranks that it reaches, `count` [1] elements.
+     */
     const trii_exchange *exchange;
     trii_vid count;
 } trii_norm_rule;

@@ -1,10 +1,10 @@
 /*
  * composed_attention.c - the gradient of attention for create_graph: with the [T, S] matrix of
- * weights, which memory must hold here.
+ * weights, which has to fit into memory here.
  *
  * p = softmax(scale q k' + mask), 0 for a query that may look at nothing, r = p where kept (divided
- * by the part that is), else 0, y = r v. So dv = r' g, dp = (g v') where kept, ds = the gradient of
- * softmax, dq = scale ds k, dk = scale ds' q.
+ * by the share that is kept), else 0, y = r v. So dv = r' g, dp = (g v') where kept, ds = the
+ * gradient of softmax, dq = scale ds k, dk = scale ds' q.
  */
 #include <math.h>
 
@@ -43,7 +43,7 @@ static trii_vid shared_out(attention *a, trii_vid x, const trii_type *type)
     return trii_compose_reshape(&a->c, x, flat, 4);
 }
 
-/* And what that makes of a gradient. */
+/* And the gradient of that. */
 static trii_vid summed_up(attention *a, trii_vid x, const trii_type *type)
 {
     const int64_t *s = type->shape;
@@ -55,8 +55,8 @@ static trii_vid summed_up(attention *a, trii_vid x, const trii_type *type)
     return trii_compose_reshape(&a->c, x, s, 4);
 }
 
-/* The weights are not there to be looked at. With equal scores and the unit matrix for values the
- * operation itself gives those that it keeps. */
+/* The dropout mask is not stored. With equal scores and the unit matrix for values, the operation
+ * itself gives the weights that it keeps. */
 static trii_vid find_kept(attention *a, trii_vid key)
 {
     const int64_t *s = a->weights.shape;
@@ -93,7 +93,7 @@ static trii_vid keep(attention *a, trii_vid x)
     return a->kept != TRII_NO_VALUE ? trii_compose2(&a->c, &trii_op_mul, x, a->kept) : x;
 }
 
-/* What the mask and the order of time leave of the scores. */
+/* The scores with mask and causality applied. */
 static trii_vid masked(attention *a, trii_vid scores, trii_vid mask)
 {
     if (mask != TRII_NO_VALUE && a->c.status == TRI_OK) {
@@ -122,8 +122,8 @@ static trii_vid masked(attention *a, trii_vid scores, trii_vid mask)
     return scores;
 }
 
-/* p. Only where there are masks can a query have nothing to look at: its scores become equal, so
- * that no softmax of nothing but -inf is taken, and its weights 0. */
+/* p. Only with a mask can a query have nothing to look at: its scores are made equal, so that no
+ * softmax of -inf alone is taken, and its weights 0. */
 static trii_vid weights_of(attention *a, trii_vid q, trii_vid k, trii_vid mask)
 {
     trii_type lowest = {.dtype = a->weights.dtype, .device = a->weights.device};

@@ -99,7 +99,7 @@ static trii_vid others(tree *t, trii_vid x, int64_t n, trii_vid g)
     return g;
 }
 
-/* The order in which kept dimensions stand first; how many products there are, of how many. */
+/* The order with the kept dimensions first; the number of products, and of factors of each. */
 static trii_attrs kept_first(const trii_type *type, int64_t mask, int64_t *rows, int64_t *n)
 {
     trii_attrs order = {.n_i = 0};
@@ -126,8 +126,8 @@ tri_status trii_composed_prod(trii_step *step, const trii_node *node, trii_vid g
     trii_attrs back = order;
 
     if (t.rows == 0 || n == 0) {
-        *out = trii_compose_number(&t.c, &trii_op_mul_scalar, x,
-                                   0); /* no elements, or of no product */
+        *out =
+            trii_compose_number(&t.c, &trii_op_mul_scalar, x, 0); /* no elements, or no products */
         return t.c.status;
     }
     for (int d_out = 0; d_out < type.ndim; d_out++) {

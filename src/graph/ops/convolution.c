@@ -1,8 +1,9 @@
 /*
- * convolution.c - convolution of images and its two gradients; of rows, as images of height 1.
+ * convolution.c - convolution of images and its two gradients; rows are treated as images of height
+ * 1.
  *
- * The reference kernels cut the output into tiles of pixels, lay the patches under a tile out as
- * rows of a matrix and multiply: a hundred times faster than seven nested loops, in a fixed order.
+ * The reference kernels cut the output into tiles of pixels, lay out the patches under a tile as
+ * rows of a matrix, and multiply: a hundred times faster than seven nested loops, in a fixed order.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -436,7 +437,7 @@ static tri_status check_number(const char *name, int d, int number, int least)
                      least);
 }
 
-/* The seven numbers, of an image: a row's are those of its width. */
+/* The seven numbers for an image; a row's are those of the width. */
 static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_attrs *attrs)
 {
     const int *const lists[3] = {opt->stride, opt->padding, opt->dilation};
@@ -469,7 +470,7 @@ static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_att
     return status;
 }
 
-/* x and weight as a batch of images and what belongs to them. */
+/* x and weight as a batch of images, with the numbers that go with them. */
 static tri_status as_images(trii_step *step, int x_ndim, int w_ndim, trii_vid *ids)
 {
     const trii_type *x = trii_type_of(step, ids[0]), *w = trii_type_of(step, ids[1]);

@@ -9,12 +9,13 @@
 
 #include "base/compiler.h"
 
-/* Before it runs: results get a NaN that no computation makes. Absent ones are passed over. */
+/* Before it runs: fills results with a NaN that no computation produces. Absent ones are skipped.
+ */
 void trii_function_prepare(const tri_function_array *results, int n);
-/* After it: what is still that NaN was not written (INVALID_ARG). `name` is the list's. */
+/* After it has run: what still has that NaN was not written (INVALID_ARG). `name` is the list's. */
 tri_status trii_function_written(const tri_function_array *results, int n,
                                  const char *name) TRI_MUST_CHECK;
-/* Of the contents of all. */
+/* A checksum of the contents of all arrays. */
 uint64_t trii_function_digest(const tri_function_array *operands, int n);
 
 #endif

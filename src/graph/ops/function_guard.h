@@ -1,13 +1,13 @@
 /*
- * function_guard.h - whether a user's function is running on this thread, and which calls are
- * forbidden then.
+ * function_guard.h - whether a user's function (trireme/function.h) is running on this thread, and
+ * what is forbidden then. Set by function_op.c; asked where a step begins or runs.
  */
 #ifndef TRII_FUNCTION_GUARD_H
 #define TRII_FUNCTION_GUARD_H
 
 #include "graph/op.h"
 
-/* OK, or STATE: a function runs, and `what` would get into its way. */
+/* OK, or STATE: a function is running, and `what` would interfere with it. */
 tri_status trii_function_outside(const char *what) TRI_MUST_CHECK;
 
 #endif

@@ -24,7 +24,7 @@
  * of the results, one byte each; their sizes */
 enum { CLASS, COUNTS, WANTED, TYPES, SIZES = TYPES + 2 };
 
-static _Thread_local const char *running; /* the function of this thread */
+static _Thread_local const char *running; /* the function that runs on this thread */
 
 tri_status trii_function_outside(const char *what)
 {
@@ -45,13 +45,13 @@ tri_status tri_fail(tri_status status, const char *format, ...)
         va_end(args);
     }
     for (char *c = line; *c != '\0'; c++)
-        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* it is one line */
+        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* an error is one line */
     if (line[0] == '\0')
         snprintf(line, sizeof(line), "tri_fail: no reason is given");
     return TRII_FAIL(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s", line);
 }
 
-/* A user's function may return a status that nobody has set a line for. */
+/* A user's function may return a status without setting the error line. */
 static void expect_reason(void)
 {
     trii_err_set("%s", "");
@@ -177,7 +177,7 @@ static uint64_t operands_digest(const tri_function_call *call, bool backward)
     return digest ^ trii_function_digest(call->grad_out, call->n_out) * 5;
 }
 
-/* A device's thread has no context to ask. */
+/* A thread of a device has no context to ask. */
 static bool is_checked(void)
 {
     const trii_recorder *r = trii_recorder_mine();
@@ -188,7 +188,7 @@ static bool is_checked(void)
     return trii_param_choice(TRII_PARAM_CHECK, &check) == TRI_OK && check == 0;
 }
 
-/* As call_user; TRI_CHECK=nan also looks at what it has written. */
+/* As call_user; under TRI_CHECK=nan it also checks what was written. */
 static tri_status call_checked(const tri_function_class *class, bool backward,
                                const tri_function_call *call)
 {
@@ -229,7 +229,8 @@ static tri_status forward_run(const trii_kernel_args *args)
     return call_checked(class, false, &call);
 }
 
-/* in: inputs and results, unless they are not looked at, then the gradients that are there. */
+/* in: inputs and results, except those that backward does not read, then the gradients that are
+ * there. */
 static tri_status backward_run(const trii_kernel_args *args)
 {
     const tri_function_class *class = class_of(args->iattr);
@@ -259,7 +260,8 @@ static tri_status backward_run(const trii_kernel_args *args)
     return call_checked(class, true, &call);
 }
 
-/* Operands in bf16 and f16 come to the user as f32, but no type of a result changes for them. */
+/* Operands in bf16 and f16 reach the user as f32, but no result changes its type because of that.
+ */
 static const trii_graph_op forward_in_f32 = {.name = "apply", .reference = forward_run};
 static const trii_graph_op backward_in_f32 = {.name = "apply", .reference = backward_run};
 
@@ -275,7 +277,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* Reached with create_graph only. */
+/* Only called with create_graph. */
 static tri_status backward_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                                 const bool *needs, trii_vid *grad_in)
 {
@@ -297,7 +299,7 @@ static const trii_graph_op op_backward = {
     .reference = backward_reference,
 };
 
-/* What a gradient rule needs of the node, which recording may move. */
+/* What a gradient rule needs of the node, which recording may move in memory. */
 typedef struct rule {
     trii_step *step;
     const tri_function_class *class;
@@ -308,7 +310,7 @@ typedef struct rule {
     trii_vid *grad_in;
 } rule;
 
-/* Results that nothing depends on have a gradient of zeros; those that have none, none. */
+/* Results that nothing depends on have a gradient of zeros; results that cannot have one, none. */
 static tri_status complete(rule *q)
 {
     tri_status status = TRI_OK;
@@ -371,7 +373,7 @@ static tri_status take_recorded(const rule *q, int i, tri_tensor *grad)
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "grad_in[%d]", i);
-    want = trii_type_of(q->step, q->in[i]); /* behind what may move them */
+    want = trii_type_of(q->step, q->in[i]); /* after what may move them */
     have = trii_type_of(q->step, q->grad_in[i]);
     if (have->dtype == want->dtype && trii_type_same_shape(have, want))
         return TRI_OK;
@@ -485,7 +487,7 @@ static tri_status check_result(const tri_function_class *class, const tri_functi
     return TRI_OK;
 }
 
-/* What the user's `shape` says of the results goes into the attributes. */
+/* Turns what the user's `shape` says of the results into attributes. */
 static tri_status ask_shape(trii_step *step, const tri_function_class *class, const void *data,
                             const trii_vid *ids, int n_in, int n_out, trii_attrs *attrs)
 {
@@ -513,7 +515,7 @@ static tri_status ask_shape(trii_step *step, const tri_function_class *class, co
     return status;
 }
 
-/* Memory for the data until the step ends: that of the step before, where it is large enough. */
+/* Memory for the data until the step ends: the last step's, where it is large enough. */
 static tri_status keep_data(trii_recorder *r, const void *data, size_t size, const void **kept)
 {
     void *memory;

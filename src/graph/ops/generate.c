@@ -13,7 +13,7 @@
 #include "base/dtype.h"
 #include "graph/ops/rules.h"
 
-#define EXACT 9007199254740992.0 /* 2^53: whole numbers that a double has */
+#define EXACT 9007199254740992.0 /* 2^53: whole numbers up to here are exact in a double */
 
 static tri_status check_number_type(tri_dtype dtype)
 {
@@ -64,7 +64,7 @@ static tri_status random_shape(const trii_type *const *in, int n_in, const trii_
     return status;
 }
 
-/* Writes value(k) of each element. */
+/* Writes value(k) into each element. */
 static tri_status write_all(const trii_kernel_args *args,
                             double (*value)(const trii_kernel_args *args, int64_t k))
 {

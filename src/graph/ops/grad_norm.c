@@ -1,8 +1,8 @@
 /*
  * grad_norm.c - the norm over many gradients, and the factor by which clipping scales them.
- * Replicas must agree on it to the bit, so the order of the sum is that of every device (sum_tree.h
- * there): blocks of 4,096 elements in 32 lanes of f64, and a balanced tree over lanes and blocks of
- * one tensor; then tensor by tensor.
+ * Recorded by optim/clip.c. Replicas must agree on it to the bit, so the order of the sum is that
+ * of every device (device/cpu/sum_tree.h): blocks of 4,096 elements in 32 accumulators of f64, and
+ * a balanced tree over accumulators and blocks of one tensor; then tensor by tensor.
  */
 #include <math.h>
 

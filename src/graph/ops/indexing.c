@@ -9,7 +9,7 @@
 #include "graph/ops/walks.h"
 #include "graph/ops/second_order.h"
 
-/* `small` is at most as large as `large`, but for one dimension (-1: none). */
+/* `small` has at most the sizes of `large`, except in one dimension (-1: none). */
 static tri_status check_within(const trii_type *small, const trii_type *large, int64_t but,
                                const char *what)
 {
@@ -170,7 +170,7 @@ static tri_status scatter_reference(const trii_kernel_args *args)
     return trii_in_double(args, scatter_kernel);
 }
 
-/* What of src was not added has a gradient of zeros. */
+/* Elements of src that were not added have a gradient of zeros. */
 static tri_status scatter_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                                const bool *needs, trii_vid *grad_in)
 {

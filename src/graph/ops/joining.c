@@ -1,6 +1,6 @@
 /*
  * joining.c - concatenates tensors along a dimension, and splits them again. A node takes or gives
- * up to FAN of them; more become a tree of nodes.
+ * up to FAN tensors; more become a tree of nodes.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -199,7 +199,7 @@ static tri_status rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim,
     return status;
 }
 
-/* With a new dimension of size 1 each, if they are to be stacked. */
+/* With a new dimension of size 1 each, for tri_stack. */
 static tri_status resolve_all(trii_step *step, tri_tensor *const *xs, int n, int *dim, bool stack,
                               trii_vid *ids)
 {
@@ -232,7 +232,7 @@ static tri_status resolve_all(trii_step *step, tri_tensor *const *xs, int n, int
     return status;
 }
 
-/* Where f32 and one of 16 bits meet, or both of these, all is f32. */
+/* Where f32 and a 16-bit type, or both 16-bit types, come together, everything becomes f32. */
 static tri_status widen_mixed(trii_step *step, trii_vid *ids, int n)
 {
     bool wide = false, f16 = false, bf16 = false;
@@ -293,7 +293,7 @@ tri_tensor *tri_stack(tri_tensor *const *xs, int n, int dim)
     return joined("stack", xs, n, dim, true);
 }
 
-/* The part of x from `at` on is cut into n parts of these sizes. */
+/* Cuts the part of x from `at` on into n parts of these sizes. */
 static tri_status rec_split(trii_step *step, trii_vid x, int dim, const int64_t *sizes, int n,
                             trii_vid *first_out)
 {

@@ -21,12 +21,12 @@ void trii_attention_mask_strides(const trii_type *mask, int64_t stride[4]);
 #define TRII_RANDOM_KEY 4 /* numbers of a random_key */
 trii_random trii_random_of_key(const int64_t *key);
 
-/* Which matrix of the operand product number `index` of the result takes: stride of each leading
- * dimension of the result, 0 where the operand is broadcast. */
+/* Which matrix of the operand product number `index` of the result takes: the stride of each
+ * leading dimension of the result, 0 where the operand is broadcast. */
 void trii_matmul_batches(const trii_type *operand, const trii_type *out, int64_t *stride);
 int64_t trii_matmul_batch(const trii_type *out, const int64_t *stride, int64_t index);
 
-/* OK, or the failure that names element `at` of the indices, which count `size` of `what`. */
+/* OK, or a failure that names element `at` of the indices; there are `size` of `what`. */
 tri_status trii_index_check(int64_t index, int64_t at, int64_t size,
                             const char *what) TRI_MUST_CHECK;
 

@@ -1,7 +1,8 @@
 /*
  * loss_scale.c - the decisions of a gradient scaler, as values of the step: whether gradients are
- * finite, by what they are unscaled, and by what the next loss is scaled. As PyTorch's
- * _amp_foreach_non_finite_check_and_unscale_ and _amp_update_scale_.
+ * finite, the factor that unscales them, and the scale of the next loss. As PyTorch's
+ * _amp_foreach_non_finite_check_and_unscale_ and _amp_update_scale_. Recorded by
+ * optim/grad_scaler.c.
  */
 #include <math.h>
 

@@ -75,7 +75,7 @@ TRII_BINARY(kl_div, b *(log_but_of_zero(b) - a))
 BACKWARD(smooth_l1, smooth_slope(a - b, f0))
 BACKWARD(bce, bce_slope(a, b))
 
-/* Of the prediction alone. */
+/* For losses without a gradient of the target. */
 static tri_status rec_slope(trii_step *step, const trii_graph_op *op, const trii_node *node,
                             trii_vid g, trii_vid *out)
 {
@@ -104,7 +104,7 @@ static trii_vid bounded_log(trii_composer *c, trii_vid x)
     return trii_compose(c, &trii_op_clamp, &x, 1, &bounds);
 }
 
-/* An operand, wide: its logarithm in 16 bits has too few digits for a difference. */
+/* An operand, widened: its logarithm in 16 bits has too few digits for a difference. */
 static trii_vid wide_operand(trii_composer *c, const trii_node *node, int i)
 {
     trii_vid in = trii_node_in(c->step, node, i);
@@ -174,12 +174,12 @@ tri_status trii_rec_loss(trii_step *step, trii_vid elements, tri_reduction reduc
     if (reduction == TRI_REDUCTION_SUM)
         return trii_record_values(step, &trii_op_sum, &elements, 1, &attrs, out);
     if (reduction == TRI_REDUCTION_BATCHMEAN && attrs.i[0] > 1) {
-        attrs.i[0]--; /* the sum of each row, and the mean of those */
+        attrs.i[0]--; /* the sum of each row, and the mean of those sums */
         status = trii_record_values(step, &trii_op_sum, &elements, 1, &attrs, &elements);
         attrs.i[0] = 1;
     }
     attrs.n_i = 3;
-    attrs.i[2] = 1; /* which samples.c prefers to others */
+    attrs.i[2] = 1; /* which samples.c prefers to other means */
     return status == TRI_OK ? trii_record_values(step, &trii_op_mean, &elements, 1, &attrs, out)
                             : status;
 }
@@ -195,7 +195,8 @@ tri_status trii_check_reduction(tri_reduction reduction)
 
 /* --- public --------------------------------------------------------------- */
 
-/* The operands, of one shape and floating-point dtype. by_batch: TRI_REDUCTION_BATCHMEAN is one. */
+/* The operands, of one shape and floating-point dtype. by_batch: TRI_REDUCTION_BATCHMEAN is
+ * allowed. */
 static tri_status resolve_pair(trii_step *step, tri_tensor *const *in, tri_reduction reduction,
                                bool by_batch, trii_vid *ids)
 {
@@ -231,14 +232,14 @@ static tri_status rec_number(trii_step *step, const trii_graph_op *op, trii_vid 
 
 typedef struct pair_loss {
     const char *name;
-    const trii_graph_op *op; /* of the elements; NULL: of_difference of a - b */
+    const trii_graph_op *op; /* computes the elements; NULL: of_difference of a - b */
     const trii_graph_op *of_difference;
     double number;
     tri_tensor *weight; /* NULL: none */
     bool by_batch;
 } pair_loss;
 
-/* a - b, wide: in 16 bits, what two that are close differ by has no digits left. */
+/* a - b, widened: in 16 bits the difference of two close numbers has no digits left. */
 static tri_status rec_difference(trii_step *step, const trii_vid *ids, trii_vid *out)
 {
     trii_vid wide[2] = {ids[0], ids[1]};

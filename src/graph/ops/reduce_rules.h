@@ -25,8 +25,8 @@ tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim,
 tri_tensor *trii_record_reduced(const trii_graph_op *op, tri_tensor *x, const int64_t *dims,
                                 int n_dims, bool keepdim);
 
-/* topk's third attribute. NaN is larger than any number to the first two, and to the last smaller:
- * torch.min's, of which a NaN is the result, where there is one. */
+/* topk's third attribute. NaN is larger than any number for the first two, and smaller for the
+ * last: that is torch.min's, whose result is NaN where there is one. */
 typedef enum trii_topk_order {
     TRII_TOPK_LARGEST,
     TRII_TOPK_SMALLEST,

@@ -149,11 +149,11 @@ static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_v
     return status == TRI_OK ? trii_rec_spread(step, node, scaled, &grad_in[0]) : status;
 }
 
-/* Means over dimension 0 are over samples; others are part of the network. */
+/* Means over dimension 0 are over samples; others are a part of the network. */
 static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
 {
     if (in[0]->ndim == 0 && attrs->n_i > 2)
-        return 1; /* a loss of one */
+        return 1; /* a loss of one sample */
     return (attrs->i[0] & 1) != 0 && in[0]->ndim > 0 ? in[0]->shape[0] : -1;
 }
 
@@ -237,7 +237,7 @@ void trii_reduced_strides(const trii_type *in, int64_t mask, int64_t *stride)
     }
 }
 
-/* The next index of a walk in plain order; returns the offset that belongs to it. */
+/* The next index of a walk in plain order; returns the offset for it. */
 static int64_t advance(const trii_type *type, int64_t *at, const int64_t *stride)
 {
     int64_t offset = 0;

@@ -1,5 +1,6 @@
 /*
  * reference_work.c - work memory for reference kernels: lent by the plan, or from the heap.
+ * Reference kernels of a plan must not allocate in each step.
  */
 #include <string.h>
 
@@ -10,7 +11,7 @@
 
 #define ALIGNMENT 64
 
-/* At least one: a block of nothing has an address of its own, too. */
+/* At least one byte, so that every block has an address of its own. */
 static size_t rounded(size_t bytes)
 {
     return (bytes / ALIGNMENT + 1) * ALIGNMENT;
@@ -32,7 +33,7 @@ void *trii_work_take(const trii_kernel_args *args, size_t n, size_t size)
     return block;
 }
 
-/* What is lent lies before the rest of it; all of it is free again when the kernel has run. */
+/* Lent memory is taken from the front; all of it is free again when the kernel has run. */
 void trii_work_return(const trii_kernel_args *args, void *block)
 {
     const trii_work *work = args->work;
@@ -55,7 +56,7 @@ size_t trii_work_bytes(const trii_kernel_args *args)
         if (trii_dtype_is_half(array->type->dtype))
             bytes += rounded(n * sizeof(float));
         if (trii_dtype_is_half(array->type->dtype) || array->type->dtype == TRI_DTYPE_F32)
-            bytes += 2 * rounded(n * sizeof(double)); /* and what it makes of it */
+            bytes += 2 * rounded(n * sizeof(double)); /* and what this call makes of it */
     }
     return bytes;
 }

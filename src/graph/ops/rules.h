@@ -1,11 +1,11 @@
 /*
- * rules.h - what the files of ops/ share: shape rules, recording, walking operands.
+ * rules.h - what the files of ops/ share: shape rules, recording, loops over operands.
  *
- * Reference kernels of floating-point operations compute in f64 and round once to the type of
- * their result, so for f32 they are the truth to half a unit in the last place per operation
- * (for one sum, product, quotient or root that is exactly the f32 operation). The exception are
- * updates (update.h): there each step rounds to the tensor's type, because replicas must agree to
- * the bit with every device.
+ * Reference kernels of floating-point operations compute in f64 and round once to the type of their
+ * result, so for f32 they are the truth to half a unit in the last place per operation (for one
+ * sum, product, quotient or root that is exactly the f32 operation). The exception is updates
+ * (update.h): there each step rounds to the tensor's type, because replicas must agree to the bit
+ * with every device.
  */
 #ifndef TRII_RULES_H
 #define TRII_RULES_H
@@ -24,7 +24,7 @@
 tri_status trii_rule_float(const trii_type *type, const char *what);
 /* i64, which counts elements. */
 tri_status trii_rule_index(const trii_type *type, const char *what);
-/* Whether an element of the dtype can have the value; PyTorch refuses what overflows, too. */
+/* Whether the dtype can represent the value; PyTorch refuses what overflows, too. */
 tri_status trii_rule_number(double value, tri_dtype dtype);
 tri_status trii_rule_same_dtype(const trii_type *a, const trii_type *b);
 tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what);
@@ -32,7 +32,7 @@ tri_status trii_rule_ndim(const trii_type *type, int ndim, const char *what);
 tri_status trii_rule_broadcast(const trii_type *a, const trii_type *b, trii_type *out);
 /* The operand `what` has exactly this shape. */
 tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, const int64_t *shape);
-/* dim from [-ndim, ndim) to [0, ndim); a scalar has dimension 0 to those that name one. */
+/* dim from [-ndim, ndim) to [0, ndim); a scalar counts as having one dimension. */
 tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out);
 void trii_type_scalar(trii_type *out, tri_dtype dtype);
 /* out = one floating-point input, as it is. */
@@ -74,24 +74,25 @@ tri_status trii_rec_expand(trii_step *step, trii_vid a, const int64_t *shape, in
 tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpose_a,
                            bool transpose_b, trii_vid *out) TRI_MUST_CHECK;
 
-/* Numbers 4 * block and following of a random operation; see create.c. */
+/* Words 4 * block to 4 * block + 3 of a random operation; see create.c. */
 void trii_random_words(const trii_random *random, uint64_t block, uint32_t out[4]);
 
-/* trii_record for a function whose name is not the operation's. */
+/* trii_record for a function whose name is not that of its operation. */
 tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor *const *in,
                            int n_in, const trii_attrs *attrs);
 /* x's elements start .. start + n of one dimension. */
 tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
                            trii_vid *out) TRI_MUST_CHECK;
-/* The attributes of the slice start:end:stride of one dimension, and of all of the others. */
+/* The attributes of the slice start:end:stride of one dimension, with all other dimensions whole.
+ */
 tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
                             trii_attrs *attrs) TRI_MUST_CHECK;
-/* The operand of a public function that names one of its dimensions, both resolved. */
+/* The operand of a public function that names one of its dimensions; resolves both. */
 tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id,
                             int *d) TRI_MUST_CHECK;
 /* Zeros of this type, also of bf16 and f16. */
 tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out) TRI_MUST_CHECK;
-/* a + b, gradients of one value: that of a slice is added to where it belongs. */
+/* a + b, gradients of one value: if one is the gradient of a slice, it is added in place. */
 tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b,
                                 trii_vid *out) TRI_MUST_CHECK;
 /* Zeros like `like`, with src added where index says along the dimension. */
@@ -112,7 +113,7 @@ tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn 
 
 /* The same with this row function, whatever the dtypes. */
 tri_status trii_walk_rows(const trii_kernel_args *args, trii_row_fn fn);
-/* Writes the number as an element of the type, rounded as tri_cast does. */
+/* Writes the number as an element of the type, rounded as tri_cast rounds. */
 void trii_element_of(double value, tri_dtype dtype, void *element);
 
 /* Runs `kernel` with every f32 operand widened to f64, and rounds the results. */

@@ -1,9 +1,10 @@
 /*
- * second_order.c - see second_order.h. What is recorded here is made of differentiable operations
- * wherever that is possible, so that third gradients exist as well.
+ * second_order.c - see second_order.h: the .grad of table entries called _backward. What is
+ * recorded here is made of differentiable operations wherever possible, so that third gradients
+ * exist as well.
  *
  * An element-wise gradient is g f(x), x the operand or the result. Its gradients are gg f(x), which
- * is the same operation again, and gg g f'(x). Below h is gg g.
+ * is the same operation again, and gg g f'(x). Below, h is gg g.
  */
 #include "graph/ops/second_order.h"
 

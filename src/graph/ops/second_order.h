@@ -11,7 +11,8 @@
     tri_status trii_second_##name(trii_step *step, const trii_node *node, const trii_vid *gg,      \
                                   const bool *needs, trii_vid *grad_in)
 
-/* Of what is linear in its first operand and flat in the others: relu, clamp, maximum.. */
+/* For operations that are linear in the first operand and piecewise constant in the others: relu,
+ * clamp, maximum.. */
 TRII_SECOND(flat);
 TRII_SECOND(sigmoid);
 TRII_SECOND(tanh);

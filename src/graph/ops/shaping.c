@@ -26,8 +26,8 @@ static const char *sizes_text(const trii_attrs *attrs, char text[TRII_TYPE_TEXT]
     return strchr(trii_type_text(&type, text), '[');
 }
 
-/* Resolves one -1 here, so that equal results have equal attributes only if written alike; that
- * costs at most a second plan. */
+/* Resolves one -1 here, so that equal results have equal attributes only if written alike; the cost
+ * is at most a second plan. */
 static tri_status reshape_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                 trii_type *out, int *n_out)
 {
@@ -398,7 +398,7 @@ tri_tensor *tri_flatten(tri_tensor *x, int start_dim)
     tri_status status;
 
     if (ndim < 0)
-        return trii_record(&trii_op_reshape, &x, 1, NULL); /* says what is wrong with x */
+        return trii_record(&trii_op_reshape, &x, 1, NULL); /* reports what is wrong with x */
     status = trii_rule_dim(start_dim, ndim, &dim);
     if (status != TRI_OK)
         return refused("flatten", x, status);

@@ -241,7 +241,7 @@ const trii_graph_op trii_op_tril = {
 
 /* --- public --------------------------------------------------------------- */
 
-/* Number and attributes of a slice along one dimension; all of the others. */
+/* Number of elements and attributes of a slice along one dimension; other dimensions are whole. */
 static void whole_slice(const trii_type *x, trii_attrs *attrs)
 {
     attrs->n_i = attrs->n_f = 0;
@@ -302,7 +302,7 @@ tri_tensor *tri_narrow(tri_tensor *x, int dim, int64_t start, int64_t length)
     return finished(step, "narrow", x, status, out);
 }
 
-/* As in x[start:end:step]: into the tensor. */
+/* As in x[start:end:step]: clamps the ends to the tensor. */
 static int64_t clamped(int64_t at, int64_t size)
 {
     if (at < 0)
@@ -320,7 +320,8 @@ tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t 
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "step %" PRId64 ": must be at least 1", stride);
     attrs->i[3 * dim] = first;
     attrs->i[3 * dim + 2] = last > first ? (last - first - 1) / stride + 1 : 0;
-    attrs->i[3 * dim + 1] = attrs->i[3 * dim + 2] > 1 ? stride : 1; /* may be any number else */
+    /* with one element any step is allowed */
+    attrs->i[3 * dim + 1] = attrs->i[3 * dim + 2] > 1 ? stride : 1;
     return TRI_OK;
 }
 
@@ -339,7 +340,7 @@ tri_tensor *tri_slice(tri_tensor *x, int dim, int64_t start, int64_t end, int64_
     return finished(step, "slice", x, status, out);
 }
 
-/* One element along the dimension, which goes. */
+/* One element along the dimension, which the result lacks. */
 static tri_status rec_select(trii_step *step, trii_vid x, int dim, int64_t index, trii_vid *out)
 {
     trii_type type = *trii_type_of(step, x);
@@ -439,7 +440,7 @@ tri_tensor *tri_pad(tri_tensor *x, const int64_t *pad, int n, double value)
             cuts = cuts || ends[e] < 0;
         }
         if (status != TRI_OK)
-            break; /* no number that can be negated */
+            break; /* cannot be negated */
         cut.i[3 * d] = ends[0] < 0 ? -ends[0] : 0;
         cut.i[3 * d + 2] = size - cut.i[3 * d] + (ends[1] < 0 ? ends[1] : 0);
         if (status == TRI_OK && cut.i[3 * d + 2] < 0)

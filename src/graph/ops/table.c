@@ -1,5 +1,5 @@
 /*
- * table.c - see table.h.
+ * table.c - the table of table.h, made from list.h.
  */
 #include "graph/ops/table.h"
 

@@ -22,14 +22,14 @@ tri_status trii_reference_kernel(const trii_graph_op *op,
  * NULL (and the error line) without memory. Return it in either case. */
 void *trii_work_take(const trii_kernel_args *args, size_t n, size_t size);
 void trii_work_return(const trii_kernel_args *args, void *block);
-/* What trii_reference_kernel takes to widen these operands. */
+/* The bytes of work memory that trii_reference_kernel needs to widen these operands. */
 size_t trii_work_bytes(const trii_kernel_args *args);
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
 
 /* class_losses.c: the target of a row must be one of its classes. */
 tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes) TRI_MUST_CHECK;
-/* What the gradient g of the result is for a row: the mean divides by what the targets weigh that
- * are not ignored. */
+/* The gradient g of the result for a row: the mean divides by the weights of the targets that are
+ * not ignored. */
 double trii_class_grad(double g, int64_t reduction, double divisor);
 
 #endif

@@ -1,10 +1,10 @@
 /*
- * update.h - the rules by which optimisers, clips and averages change a tensor: what an `update` of
- * the table asks for, and the loops that run it.
+ * update.h - the rules by which optimisers, clips and averages change a tensor: the attributes of
+ * an `update` operation, and the loops that run it. Recorded through update_op.c by optim/.
  *
  * The formulas are written once, in update_loops.h, and compiled for the reference kernel and for
  * each instruction set. Every product, sum, quotient and root is rounded to the type of the tensor
- * and nothing is contracted, so that all of them give the same bits.
+ * and nothing is contracted, so all of them give the same bits.
  */
 #ifndef TRII_UPDATE_H
 #define TRII_UPDATE_H
@@ -37,19 +37,19 @@ typedef enum trii_update_rule {
     TRII_UPDATE_RULES
 } trii_update_rule;
 
-/* Flags; their meaning is above. */
+/* Flags; see the rules above. */
 #define TRII_UPDATE_MAXIMIZE 1
 #define TRII_UPDATE_MOMENTUM 2
 #define TRII_UPDATE_NESTEROV 4
 #define TRII_UPDATE_AMSGRAD 8
 #define TRII_UPDATE_CENTERED 16
 #define TRII_UPDATE_DECOUPLED 32
-#define TRII_UPDATE_SKIPS 64 /* unless its last operand is 0, results are what was there before */
+#define TRII_UPDATE_SKIPS 64 /* if its last operand is not 0, the results are the old contents */
 
 #define TRII_UPDATE_STATES 4 /* at most */
 #define TRII_UPDATE_NUMBERS 7
 
-/* How many states an update has, and how many numbers (behind the limit). */
+/* How many states an update has, and how many numbers (after the limit). */
 static inline int trii_update_states(trii_update_rule rule, int64_t flags)
 {
     switch (rule) {
@@ -73,8 +73,8 @@ static inline int trii_update_numbers(trii_update_rule rule)
     return numbers[rule];
 }
 
-/* Elements of one type. p_new may be any of the inputs, a state's new contents its old ones or g.
- * Which rule it is, is who is called. */
+/* Elements of one type. p_new may be any of the inputs; a state's new contents may be its old ones
+ * or g. The rule is the function that is called. */
 typedef struct trii_update_args {
     const void *p, *g;
     const void *s[TRII_UPDATE_STATES];

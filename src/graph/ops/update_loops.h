@@ -10,7 +10,7 @@
  * Conditions are constants in each call of a loop, and the common cases are spelled out.
  */
 
-/* The gradient at element i. With both at hand the sign of `maximize` lies in the scale. */
+/* The gradient at element i. If there are scale and maximize, the sign is in the scale. */
 #define UPDATE_CLIPPED(d)                                                                          \
     do {                                                                                           \
         (d) = (d)*scale;                                                                           \

@@ -66,7 +66,7 @@ static const trii_update_fn loops[TRII_UPDATE_RULES][2] = {
     [TRII_UPDATE_CLIP] = {clip_f32, clip_f64},
 };
 
-/* Results that are what was there before. */
+/* Results that are the old contents. */
 static tri_status skip_reference(const trii_kernel_args *args, int n, int n_states)
 {
     for (int t = 0; t < n; t++) {
@@ -115,7 +115,7 @@ static tri_status update_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-/* Which result may lie on which operand is said by the kernel: there is no end to them. */
+/* Which result may lie on which operand is up to the kernel: there may be any number of them. */
 const trii_graph_op trii_op_update = {
     .name = "update",
     .shape = update_shape,

@@ -88,7 +88,7 @@ const trii_graph_op trii_op_unfold = {
     .reference = unfold_reference,
 };
 
-/* in g; i: dim, size, step, sizes of x: what windows share is added */
+/* in g; i: dim, size, step, sizes of x: where windows overlap, gradients are added */
 static tri_status unfold_backward_shape(const trii_type *const *in, int n_in,
                                         const trii_attrs *attrs, trii_type *out, int *n_out)
 {
@@ -147,7 +147,7 @@ tri_tensor *tri_unfold(tri_tensor *x, int dim, int64_t size, int64_t stride)
     tri_status status = step != NULL ? trii_dim_operand(step, x, dim, &id, &d) : TRI_ERR_NO_MEMORY;
 
     if (status == TRI_OK && stride > trii_type_of(step, id)->shape[d])
-        stride = trii_type_of(step, id)->shape[d] + 1; /* one window; may be any number else */
+        stride = trii_type_of(step, id)->shape[d] + 1; /* with one window any step is allowed */
     attrs.n_i = attrs.n_f = 0;
     trii_attrs_add(&attrs, d);
     trii_attrs_add(&attrs, size);

@@ -1,7 +1,7 @@
 /*
  * compose.c - two kernels as one, with something between them in the scratch: a copy of weights in
- * another type or order, made before the primitive that reads it or brought back after the one that
- * wrote it.
+ * another type or order, made before the primitive that reads it or converted back after the one
+ * that wrote it. Used by conv_bf16.c and matmul_onednn.c.
  */
 #include "base/alloc.h"
 #include "device/cpu/onednn/handles.h"

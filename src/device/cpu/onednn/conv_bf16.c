@@ -1,10 +1,10 @@
 /*
- * conv_bf16.c - convolution and its gradients on images in bf16.
+ * conv_bf16.c - convolution and its gradients on images in bf16; called by conv.c.
  *
- * Images lie in channels last, the order in which AMX is fed best and which needs no padding.
- * Weights are the f32 master copy in whatever layout it has: the kernel rounds them into its
- * scratch, in the order that the library likes best (a few thousand numbers beside millions of
- * pixels). Gradients of weights are summed in f32 and brought into their layout the same way.
+ * Images are channels last, the order that suits AMX best and needs no padding. Weights are the f32
+ * master copy in whatever layout it has: the kernel rounds them into its scratch, in the order that
+ * the library likes best (a few thousand numbers, against millions of pixels). Gradients of weights
+ * are summed in f32 and brought into their layout the same way.
  */
 #include "device/cpu/onednn/conv.h"
 
@@ -48,7 +48,7 @@ void trii_conv_bf16_layouts(const trii_ir *ir, const trii_group *group, const co
     }
 }
 
-/* The plain descriptor of the weights, which has a dimension more where there are groups. */
+/* The plain descriptor of the weights, which have one more dimension if there are groups. */
 static tri_status master_md(const trii_ir *ir, const trii_group *group, const convolution *c,
                             dnnl_memory_desc_t *md_out)
 {

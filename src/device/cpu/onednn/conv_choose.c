@@ -71,8 +71,8 @@ static tri_status try_algorithm(const convolution *c, dnnl_alg_kind_t alg,
     return TRII_FAIL(TRI_ERR_UNSUPPORTED, "oneDNN: no layouts without padding");
 }
 
-/* Forward in blocks of 8 channels, where the library's own blocks of 16 would be padded and all
- * would fall back to plain order. */
+/* Forward in blocks of 8 channels, where the library's own blocks of 16 would be padded and
+ * everything would be plain instead. */
 static tri_status try_blocks_of_8(const convolution *c, trii_conv_choice *choice_out)
 {
     dnnl_memory_desc_t eights;
@@ -96,8 +96,9 @@ static tri_status try_blocks_of_8(const convolution *c, trii_conv_choice *choice
     return TRI_ERR_UNSUPPORTED;
 }
 
-/* From shapes alone: a choice that heeded the layout which earlier steps gave to the weights would
- * make the bits of a step depend on them, and a run that is resumed begins with plain weights. */
+/* From shapes alone: a choice that took account of the layout which earlier steps gave to the
+ * weights would make the bits of a step depend on them, and a resumed run begins with plain
+ * weights. */
 tri_status trii_conv_choose(const convolution *c, trii_conv_choice *choice_out)
 {
     tri_status status = try_blocks_of_8(c, choice_out);

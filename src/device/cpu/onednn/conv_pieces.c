@@ -1,5 +1,7 @@
 /*
- * conv_pieces.c - the kernel of a convolution, or of pieces of its batch where batches vary.
+ * conv_pieces.c - the kernel of a convolution. Where a program uses many batch sizes, it is put
+ * together from kernels for 1, 2, 4.. images (pieces.c), since compiling one for each size would
+ * take longer than running it.
  */
 #include <string.h>
 
@@ -9,7 +11,7 @@
 
 static const char *const names[3] = {"conv", "conv_backward_data", "conv_backward_weight"};
 
-/* All but the batch. */
+/* A hash of everything but the batch. */
 static uint64_t kind_of(const convolution *c)
 {
     uint64_t kind = trii_kind_add(0, c->dir);

@@ -1,11 +1,12 @@
 /*
- * conv_sum.c - gradients of one convolution's weights by several batches, and their sum, as one
- * kernel: that of all images together. The pieces of a pipeline's batch are such batches. What each
- * of them costs beside its images (weights that are changed for Winograd, written, and read again
- * to be added) is paid once.
+ * conv_sum.c - gradients of one convolution's weights by several batches (the pieces of a
+ * pipeline's batch), and their sum, as one kernel: that of all images together. The fixed cost of
+ * each (weights that are transformed for Winograd, written, and read again to be added) is then
+ * paid once.
  *
- * The images are copied behind each other. They are kept until those of the last batch are there,
- * so this is for weights of more bytes than the images of a batch.
+ * The images are copied one after the other. They are kept until those of the last batch are there,
+ * so this is only for weights of more bytes than the images of a batch. fuse.c asks
+ * trii_onednn_conv_sums; conv.c compiles it.
  */
 #include <string.h>
 
@@ -111,7 +112,7 @@ void trii_conv_sum_layouts(const trii_ir *ir, const trii_group *group, trii_layo
     trii_conv_choice chosen = {0};
 
     if (!add_batches(ir, group, &all) || trii_conv_choose(&all.whole, &chosen) != TRI_OK)
-        return; /* memory is out: compiling says so */
+        return; /* out of memory: compiling will report it */
     for (int k = 0; k < all.n; k++) {
         dnnl_memory_desc_t md[N_SIDES];
 

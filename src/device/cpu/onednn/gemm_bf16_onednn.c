@@ -1,7 +1,7 @@
 /*
  * gemm_bf16_onednn.c - the library's function for products in bf16, which needs no primitive. It is
- * exported for the library's tests and stands in no header of it, so it is looked for, not relied
- * on.
+ * exported for the library's own tests and declared in none of its headers, so it is looked up at
+ * run time, and its absence is no error.
  */
 #include "device/cpu/onednn/handles.h"
 

@@ -11,7 +11,7 @@
 #include "os/cpu.h"
 #include "os/thread.h"
 
-/* Made once, kept until the process ends: the library has no use without them. */
+/* Made once and kept until the process ends: the library cannot be used without it. */
 static struct {
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -19,8 +19,8 @@ static struct {
     dnnl_status_t status;
 } global;
 #if defined(__SANITIZE_THREAD__)
-/* The library forks and joins through libgomp, whose barriers the sanitizer cannot see: what its
- * threads touch looks like a race with whoever touches it before or after. */
+/* The library forks and joins through libgomp, whose barriers ThreadSanitizer cannot see: memory
+ * that its threads touch looks like a race with whoever touches it before or after. */
 TRI_API const char *__tsan_default_suppressions(void);
 const char *__tsan_default_suppressions(void)
 {
@@ -38,8 +38,9 @@ static void global_init(void)
         [TRII_ISA_AVX512] = dnnl_cpu_isa_all,
     };
 
-    /* Without TRI_ISA the library finds out itself what there is, within ONEDNN_MAX_CPU_ISA.
-     * Refused if the program itself used the library before: then its choice stands. */
+    /* Without TRI_ISA the library detects by itself what the processor has, within
+     * ONEDNN_MAX_CPU_ISA. Refused if the program itself used the library before: then its choice
+     * stands. */
     if (trii_param_text(TRII_PARAM_ISA) != NULL && trii_cpu_isa() != TRII_ISA_AVX512)
         global.status = dnnl_set_max_cpu_isa(limits[trii_cpu_isa()]);
     global.status = dnnl_engine_create(&global.engine, dnnl_cpu, 0);
@@ -72,8 +73,8 @@ tri_status trii_onednn_engine(dnnl_engine_t *engine_out)
     tri_status status;
 
     trii_once_run(&global_once, global_init);
-    /* Primitives are made for a number of threads, and their sums depend on it: the first plan
-     * must be made for the same one as all later ones. */
+    /* Primitives are made for a number of threads, and their sums depend on it: the first plan must
+     * be compiled for the same number as all later ones. */
     trii_parallel_adopt_thread();
     status = trii_onednn_status(global.status, "engine");
     if (status == TRI_OK)
@@ -104,16 +105,16 @@ typedef struct primitive {
     trii_kernel base;
     char name[64];
     trii_onednn_primitive *shared;
-    dnnl_primitive_t primitive;                 /* shared's */
+    dnnl_primitive_t primitive;                 /* shared */
     dnnl_exec_arg_t args[TRII_ONEDNN_ARGS + 1]; /* and the scratchpad */
     int index[TRII_ONEDNN_ARGS + 1];
-    void *data[TRII_ONEDNN_ARGS + 1]; /* what the memories point at now */
+    void *data[TRII_ONEDNN_ARGS + 1]; /* the pointers that the memories have now */
     int n;
 } primitive;
 
 static tri_status primitive_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    /* The memories are the kernel's own; a plan runs on one thread. */
+    /* The memories belong to the kernel; a plan runs on one thread at a time. */
     primitive *p = (primitive *)(uintptr_t)kernel;
     dnnl_status_t status = dnnl_success;
 

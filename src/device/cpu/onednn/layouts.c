@@ -23,7 +23,7 @@ typedef struct layout {
     char name[48];
 } layout;
 
-/* All of the process, never freed: there are as many as kinds of operands. */
+/* All layouts of the process, never freed: there are as many as kinds of operands. */
 static layout *layouts; /* guarded by layouts_mutex */
 static trii_mutex layouts_mutex = TRII_MUTEX_INITIALIZER;
 
@@ -32,8 +32,8 @@ static const layout *layout_of(const trii_layout *base)
     return (const layout *)base;
 }
 
-/* In blocked formats the position of an element is a sum over the dimensions of a function of
- * its index in that dimension: this one. */
+/* In blocked formats the position of an element is a sum over the dimensions of a function of its
+ * index in that dimension: this one. */
 static int64_t position(const dnnl_memory_desc_t *md, int d, int64_t index)
 {
     const dnnl_blocking_desc_t *b = &md->format_desc.blocking;
@@ -240,7 +240,7 @@ tri_status trii_onednn_plain_md(dnnl_data_type_t type, const int64_t *dims, int 
         "memory descriptor");
 }
 
-/* f16, in which the library does not compute on processors, is 16 bits like others. */
+/* f16, in which the library does not compute on processors, is moved like any 16 bits. */
 dnnl_data_type_t trii_onednn_type(tri_dtype dtype)
 {
     return trii_dtype_is_half(dtype) ? dnnl_bf16 : dnnl_f32;
@@ -319,7 +319,7 @@ bool trii_cpu_images(const trii_type *type, const trii_layout *base, trii_images
                                 .block = 1,
                                 .step = 1,
                                 .bf16 = type->dtype == TRI_DTYPE_BF16};
-    if (type->ndim == 2) { /* rows of channels are channels last by nature */
+    if (type->ndim == 2) { /* [N, C] is channels last anyway */
         images_out->block = unit_in_channels_last(images_out->c);
         images_out->step = images_out->c;
     }
@@ -345,7 +345,7 @@ static tri_status change_images(const void *of, int64_t n, trii_kernel **kernel_
     return trii_onednn_copy(&from, 0, &to, 1, 2, kernel_out);
 }
 
-/* Tensors that differ in their first dimension alone are of one kind. */
+/* Tensors that differ only in their first dimension are of one kind. */
 static bool is_varied(const change *c)
 {
     const dnnl_memory_desc_t *md[2] = {&c->from, &c->to};
@@ -370,7 +370,8 @@ tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
     tri_status status;
     change c;
 
-    /* Grouped weights have a dimension more in the library's eyes: plain is that of the other. */
+    /* Weights with groups have one more dimension in the library's view; plain order is the same.
+     */
     status = trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
     if (status != TRI_OK)
         return status;

@@ -1,5 +1,6 @@
 /*
- * matmul_onednn.c - matrix products in bf16.
+ * matmul_onednn.c - matrix products in bf16, by a primitive for their sizes. Called by products.c
+ * where code for fixed sizes is faster than products_bf16.c.
  */
 #include "device/cpu/onednn/handles.h"
 
@@ -71,7 +72,7 @@ static tri_status product(const trii_matmul_shape *shape, const descriptors *d, 
     return status;
 }
 
-/* A parameter on the right stays f32: it is rounded into the scratch, in the order it has. */
+/* A parameter on the right stays f32: it is rounded into the scratch, in the order that it has. */
 static tri_status rounded_product(const trii_matmul_shape *shape, const int args[5],
                                   trii_kernel **kernel_out)
 {

@@ -1,6 +1,7 @@
 /*
- * pieces.c - kernels for a batch of images made of kernels for 1, 2, 4.. images: where batches are
- * of many sizes, code for each of them would take longer to compile than it is used.
+ * pieces.c - kernels for a batch of images made of kernels for 1, 2, 4.. images: if a program uses
+ * many batch sizes, compiling code for each takes longer than running it. Used by conv_pieces.c and
+ * layouts.c.
  *
  * A batch is cut into powers of two, the largest first. Gradients of weights are added up.
  */
@@ -9,7 +10,7 @@
 #include "device/cpu/onednn/handles.h"
 #include "device/cpu/variety.h"
 
-#define FEW_SIZES 8 /* have code of their own */
+#define FEW_SIZES 8 /* sizes that have code of their own */
 #define MAX_ARGS 12
 #define MAX_PIECES 63
 #define ADD_GRAIN 4096 /* floats for a thread */
@@ -18,9 +19,10 @@ typedef struct pieces {
     trii_kernel base;
     int n, n_args;
     size_t step[MAX_ARGS]; /* bytes of an image; 0 = the same for all pieces */
-    int sum;               /* the argument that they add to, floats; -1 = none */
-    size_t add_bytes;      /* of it, from the start of the scratch, */
-    size_t sum_bytes;      /* which is so much longer */
+    int sum;               /* the argument to which they all contribute, floats; -1 = none */
+    /* of that argument; pieces after the first write it to the start of the scratch */
+    size_t add_bytes;
+    size_t sum_bytes; /* the same, rounded up: where the pieces' own scratch begins */
     struct piece {
         trii_kernel *kernel;
         int64_t begin;

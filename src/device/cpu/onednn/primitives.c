@@ -14,7 +14,7 @@
 
 /* What a primitive was compiled for. */
 typedef struct key {
-    char name[NAME_BYTES]; /* the implementation's */
+    char name[NAME_BYTES]; /* owned by the implementation */
     int n, threads;
     int arg[TRII_ONEDNN_ARGS];
     dnnl_memory_desc_t md[TRII_ONEDNN_ARGS];

@@ -1,7 +1,7 @@
 /*
- * reorder_halves.c - changes of layout of elements of 16 bits without the library, which without
- * AVX-512 takes a hundred nanoseconds for each of them. A blocked dimension is seen as several, so
- * that both orders are strides.
+ * reorder_halves.c - changes of layout of 16-bit elements without the library, which takes a
+ * hundred nanoseconds an element for them where there is no AVX-512. A blocked dimension is seen as
+ * several, so that both orders are strides, and element_moves.c does the rest. Called by layouts.c.
  */
 #include "device/cpu/onednn/handles.h"
 
@@ -41,7 +41,7 @@ static void take_off(factors *f, int *at, int64_t piece)
         ++*at;
 }
 
-/* The dimensions that both sides see in dimension d. */
+/* The factors into which both sides cut dimension d. */
 static bool split(const dnnl_memory_desc_t *from, const dnnl_memory_desc_t *to, int d,
                   trii_type *type, int64_t *from_stride, int64_t *to_stride)
 {

@@ -1,5 +1,7 @@
 /*
- * sgemm_onednn.c - the library's function for products in f32, which needs no primitive.
+ * sgemm_onednn.c - the library's function for products in f32, which needs no primitive. It
+ * compiles once for all sizes: with primitives, each new length of a sequence compiled 14 kernels
+ * of a GPT, half of the 4 ms that the length cost.
  */
 #include "device/cpu/onednn/handles.h"
 
