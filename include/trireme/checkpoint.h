@@ -1,17 +1,20 @@
 /*
- * checkpoint.h - weights in files and runs that can go on: safetensors, module state,
+ * checkpoint.h - weights in files, and runs that can be resumed: safetensors, module state,
  * training checkpoints.
  *
  * A training checkpoint is a folder:
  *
  *     FOLDER/step-000000001234/model.safetensors       state of the module, PyTorch's names
  *                              optimizer.safetensors   state of the optimizer
- *                              manifest.json           step, epoch, metadata, checksums, where
- *                                                      random numbers go on
+ *                              manifest.json           step, epoch, metadata, checksums, state of
+ *                                                      the random numbers
  *
- * It is written beside its name, synced and renamed: whatever happens at any instant, the last
- * good one stays, and a damaged one is passed over. Other files and folders of FOLDER are the
- * user's and never touched.
+ * It is written under a temporary name, synced and renamed: whatever happens at whatever moment,
+ * the last good checkpoint stays, and a damaged one is skipped. Other files and folders in FOLDER
+ * belong to the user and are never touched.
+ *
+ * All functions block until the files are read or written. A module or an optimizer is used by one
+ * thread at a time.
  */
 #ifndef TRIREME_CHECKPOINT_H
 #define TRIREME_CHECKPOINT_H
@@ -30,7 +33,7 @@ typedef struct tri_load_options tri_load_options; /* nn.h */
 
 typedef struct tri_safetensors tri_safetensors; /* an open file */
 
-/* A text that is stored with a file. */
+/* A text that is stored in a file. */
 typedef struct tri_metadata {
     const char *key;
     const char *value;
@@ -39,8 +42,8 @@ typedef struct tri_metadata {
 /* One tensor of a file; plain row-major bytes, little-endian. */
 typedef struct tri_safetensors_entry {
     const char *name;
-    tri_dtype dtype;       /* NONE for a type that Trireme only carries: see type_name */
-    const char *type_name; /* the file's: "F32", "BF16", "U64", ...; ignored when writing */
+    tri_dtype dtype;       /* NONE for a type that Trireme can only copy: see type_name */
+    const char *type_name; /* as in the file: "F32", "BF16", "U64", ...; ignored when writing */
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
     const void *data; /* [bytes]; not necessarily aligned */
@@ -48,34 +51,36 @@ typedef struct tri_safetensors_entry {
 } tri_safetensors_entry;
 
 /**
- * Map a file. Every offset, size, name and type is checked before the first entry can be seen.
+ * Maps a file. Every offset, size, name and type is checked before the first entry can be seen.
  * Errors: NOT_FOUND, IO, NO_MEMORY, FORMAT (names the file, the tensor and its offsets),
  *         UNSUPPORTED (a tensor of more than TRI_MAX_DIMS dimensions).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_safetensors_open(const char *path,
                                                        tri_safetensors **file_out);
-TRI_API void tri_safetensors_close(tri_safetensors *file); /* NULL allowed; entries die */
+/* NULL allowed; entries become invalid */
+TRI_API void tri_safetensors_close(tri_safetensors *file);
 TRI_API int64_t tri_safetensors_count(const tri_safetensors *file);
 /* In the order of the bytes in the file; NULL if there is none of that index or name. Borrowed. */
 TRI_API const tri_safetensors_entry *tri_safetensors_get(const tri_safetensors *file,
                                                          int64_t index);
 TRI_API const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors *file,
                                                           const char *name);
-/* The value under a key of the file's metadata, or NULL. Borrowed. */
+/* The value of a key in the file's metadata, or NULL. Borrowed. */
 TRI_API const char *tri_safetensors_metadata(const tri_safetensors *file, const char *key);
-/* A persistent tensor with a copy of an entry's contents; a failed one (NOT_FOUND, UNSUPPORTED)
- * if there is none of that name or its type is only carried. */
+/* A persistent tensor with a copy of an entry's contents, released with tri_tensor_unref; a failed
+ * one (NOT_FOUND, UNSUPPORTED) if there is no entry of that name or Trireme can only copy its type.
+ */
 TRI_API tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name);
 
 /**
- * Write a file, byte for byte what the Python package writes for the same tensors. It appears
+ * Writes a file, byte for byte what the Python package writes for the same tensors. It appears
  * under its name only when it is complete and on disk.
  *
  *   entries  [n]; names unique; type_name is not read
  *   meta     [n_meta], keys unique; NULL with 0
  *
- * Errors: INVALID_ARG, NO_MEMORY, IO (a full disk, ...: names the file and the reason; an older
- *         file of that name is as it was, nothing else is left behind).
+ * Errors: INVALID_ARG, NO_MEMORY, IO (a full disk, say: names the file and the reason; an older
+ *         file of that name is unchanged, and no other file is left behind).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
                                                         const tri_safetensors_entry *entries,
@@ -87,10 +92,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_write(const char *path,
 /* Parameters and buffers of a module under PyTorch's names, as one safetensors file. Errors:
  * INVALID_ARG, NO_MEMORY, IO, as tri_safetensors_write, and those of the module. */
 TRI_API TRI_MUST_CHECK tri_status tri_save(tri_module *module, const char *path);
-/* The other way; a leading "module." of the file's names is dropped. Unless the options (NULL
- * allowed) say otherwise every tensor of the module must be in the file with its shape and dtype,
- * and every tensor of the file in the module; else FORMAT names the first that are not, and the
- * module is as it was. */
+/* Loads such a file; a leading "module." in its names is dropped. Unless the options (NULL allowed)
+ * say otherwise, every tensor of the module must be in the file with its shape and dtype, and every
+ * tensor of the file in the module; if not, FORMAT names the first that are not, and the module is
+ * unchanged. Errors: also NOT_FOUND, IO, NO_MEMORY, those of the module. */
 TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
                                            const tri_load_options *opt);
 
@@ -101,39 +106,39 @@ typedef struct tri_checkpoint tri_checkpoint; /* an open one */
 typedef struct tri_checkpoint_info {
     int64_t step;             /* finished optimizer steps: the checkpoint's name */
     int64_t epoch;            /* finished epochs */
-    const tri_metadata *meta; /* [n_meta]: whatever else the program wants back */
+    const tri_metadata *meta; /* [n_meta]: anything else that the program wants back */
     int n_meta;
 } tri_checkpoint_info;
 
 typedef struct tri_checkpoint_options {
-    int keep; /* the so many that were saved last stay; 0 = 3 */
+    int keep; /* how many of the checkpoints saved last stay; 0 = 3 */
 } tri_checkpoint_options;
 
 /**
- * Write FOLDER/step-N and remove older ones. One process calls it (rank 0); what is replicated
- * is the same everywhere. The state of the random numbers (tri_random_state of this context, the
- * generator of initial values of this thread) is saved with it.
+ * Writes FOLDER/step-N and removes older ones. One process calls it (rank 0), since replicas are
+ * equal. The state of the random numbers (tri_random_state of this context, the generator of
+ * initial values of this thread) is saved with it.
  *
- *   folder     made if missing, as what is above it
+ *   folder     made if missing, with the folders above it
  *   optimizer  NULL allowed
  *   info       copied; keys of meta are unique
  *   opt        NULL = defaults
  *
- * Age is the order of saving, not of steps: a run that went back to an earlier step goes on from
- * there. Runs what was recorded. Blocks until the disk has it.
- * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason; also where something that is no
+ * The newest checkpoint is the one saved last, whatever its step: a run that went back to an
+ * earlier step continues from there. Runs what was recorded. Blocks until the data is on disk.
+ * Errors: INVALID_ARG, NO_MEMORY, IO (names file and reason; also if something that is not a
  *         checkpoint has the name), STATE (another process or thread is saving into the folder
- *         now). After a failure all earlier checkpoints are as they were.
+ *         now). After a failure all earlier checkpoints are unchanged.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_module *module,
                                                       tri_optimizer *optimizer,
                                                       const tri_checkpoint_info *info,
                                                       const tri_checkpoint_options *opt);
 /**
- * Open the good checkpoint below `folder` that was saved last, or `folder` itself if it is one.
- * Sizes and checksums are verified; damaged ones are passed over with a warning in the log.
- * Errors: NOT_FOUND (there is none), FORMAT (there are, but none is whole; or `folder` itself is
- *         one and is damaged), IO, NO_MEMORY.
+ * Opens the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
+ * checksums are verified; damaged checkpoints are skipped with a warning in the log.
+ * Errors: NOT_FOUND (there is none), FORMAT (all are damaged; or `folder` itself is one and is
+ *         damaged), IO, NO_MEMORY.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_open(const char *folder,
                                                       tri_checkpoint **checkpoint_out);
@@ -141,16 +146,16 @@ TRI_API void tri_checkpoint_close(tri_checkpoint *checkpoint); /* NULL allowed *
 /* Borrowed while the checkpoint is open. */
 TRI_API const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint *checkpoint);
 TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
-/* The value under a key of info->meta, or NULL. */
+/* The value of a key in info->meta, or NULL. */
 TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
-/* State back into a module and an optimizer (NULL allowed) of the same structure, and into the
- * random numbers of this thread's context: what follows has the bits of a run that never stopped.
- * Every rank calls it, and gets the seed, stream and step number of the one that saved (tri_ddp
- * sets the stream to the rank again by itself): ranks that had others (steps that draw random
- * numbers on one rank alone count there only) set theirs again afterwards, with
- * tri_random_state_set. All is checked before anything changes. Errors: INVALID_ARG, FORMAT (as
- * tri_load; also a checkpoint without optimizer for an optimizer): nothing has changed; NO_MEMORY:
- * a part may have. */
+/* Loads state into a module and an optimizer (NULL allowed) of the same structure, and into the
+ * random state of this thread's context: what follows has the bits of a run that never stopped.
+ * Every rank calls it, and gets the seed, stream and step number of the rank that saved (tri_ddp
+ * sets the stream to the rank again by itself): if ranks had different ones (steps that draw random
+ * numbers on one rank alone count only there), set them again afterwards with tri_random_state_set.
+ * Everything is checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also if
+ * an optimizer is given and the checkpoint has none): nothing has changed; NO_MEMORY: a part may
+ * have changed. */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);

@@ -14,9 +14,13 @@
  *     while ((status = tri_loader_next(loader, &batch)) == TRI_OK)
  *         ... batch.fields[0] and batch.fields[1] are tensors of batch.size rows
  *
- * A sample has fields (image, label), each of one dtype and shape; a batch has one persistent
- * tensor per field, with the samples along a new first dimension. What a sample becomes depends
+ * A sample has fields (image, label), each with one dtype and shape; a batch has one persistent
+ * tensor per field, with the samples along a new first dimension. Random changes to a sample depend
  * on (seed, epoch, index) alone, never on threads or batches, so every run sees the same bits.
+ *
+ * Functions that make something write it on TRI_OK only, fail with INVALID_ARG or NO_MEMORY, and
+ * block while they read files. An object is used by one thread at a time where nothing else is
+ * said.
  *
  * Shape letters: N batch, C channels, H height, W width.
  */
@@ -37,16 +41,16 @@ typedef struct tri_loader tri_loader;
 
 /* --- data sets ------------------------------------------------------------ */
 
-/* One field of a sample: shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. A size
- * of -1 differs from sample to sample (then the class has `sample`). */
+/* One field of a sample: its shape without the batch dimension, at most TRI_MAX_DIMS - 1 sizes. A
+ * size of -1 varies from sample to sample (then the class has `sample`). */
 typedef struct tri_field {
     tri_dtype dtype;
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
 } tri_field;
 
-/* Which samples are wanted: `indices[n]`, in this order, as they are in this epoch. Random
- * changes are drawn from (seed, epoch, index) and nothing else. */
+/* The samples that are wanted: `indices[n]`, in this order, as they are in this epoch. Random
+ * changes depend on (seed, epoch, index) and nothing else. */
 typedef struct tri_request {
     const int64_t *indices;
     int64_t n;
@@ -54,39 +58,39 @@ typedef struct tri_request {
     int64_t epoch;
 } tri_request;
 
-/* One sample, or a batch of them, whose fields each have a shape of their own. {0} is an empty
- * one. */
+/* One sample, or a batch of samples, whose fields have shapes of their own. {0} is an empty one. */
 typedef struct tri_sample {
     int n_fields;
     tri_field fields[TRI_MAX_FIELDS];
-    void *data[TRI_MAX_FIELDS];       /* plain contents of each; the sample's */
-    struct tri_sample_memory *memory; /* the library's */
+    void *data[TRI_MAX_FIELDS];       /* plain contents of each field; owned by the sample */
+    struct tri_sample_memory *memory; /* owned by the library */
 } tri_sample;
 
-/* Memory for the contents of a field, which has this dtype and shape from now on; what stood in the
- * field before is lost, and what stands in the memory is undefined. NULL on failure, with the
- * error's line: then whoever fills the sample returns, with any status (the library knows). */
+/* Memory for the contents of a field, which has this dtype and shape from now on; the old contents
+ * of the field are lost, and those of the memory are undefined. NULL on failure, with the error
+ * line set: the caller then returns any status from its callback, since the library knows the
+ * failure. */
 TRI_API void *tri_sample_room(tri_sample *sample, int field, tri_dtype dtype, const int64_t *shape,
                               int ndim);
 /* Releases the memory; the sample is {0} again. NULL allowed. */
 TRI_API void tri_sample_clear(tri_sample *sample);
 
-/* A kind of data set. An own one puts `tri_dataset base` first in its struct. */
+/* A kind of data set. One of your own puts `tri_dataset base` first in its struct. */
 typedef struct tri_dataset_class {
     const char *name; /* for messages */
-    /* Writes field f of the request's i-th sample to (char *)slots[f] + i * its bytes. Called by
-     * several threads at once; may block; returns OK or an error (< 0), which ends the epoch with
-     * this status and this thread's error line, or one that names the class if it left none. NULL:
-     * samples are copied from where `peek` says. */
+    /* Writes field f of the request's i-th sample to (char *)slots[f] + i * (bytes of the field).
+     * Called by several threads at once; may block. Returns OK or an error (< 0), which ends the
+     * epoch with this status and this thread's error line (or one that names the class, if it set
+     * none). NULL: samples are copied from where `peek` says. */
     tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
-    /* Where field f of a sample lies in memory, for sets that have it there unchanged; never
+    /* Where field f of a sample is in memory, for sets that keep samples there unchanged; never
      * fails. NULL: `get` makes it. */
     const void *(*peek)(const tri_dataset *self, int64_t index, int field);
-    /* Optional: releases what self owns, and self. NULL: nothing is released. */
+    /* Optional: frees what self owns, and self. NULL: nothing is freed. */
     void (*destroy)(tri_dataset *self);
-    /* Instead of those two, for samples that vary in size: gives every field of request->indices[0]
-     * room (tri_sample_room) and fills it. Threads and errors as with `get`. One of the three is
-     * required. */
+    /* Instead of those two, for samples that vary in size: makes room for every field of
+     * request->indices[0] (tri_sample_room) and fills it. Threads and errors as with `get`. One of
+     * the three is required. */
     tri_status (*sample)(tri_dataset *self, const tri_request *request, tri_sample *sample_out);
 } tri_dataset_class;
 
@@ -99,31 +103,31 @@ struct tri_dataset {
 
 TRI_API int64_t tri_dataset_length(const tri_dataset *dataset);
 TRI_API void tri_dataset_destroy(tri_dataset *dataset); /* NULL allowed */
-/* The samples of a request into the caller's memory; what a loader does. Any thread. INVALID_ARG
- * if they vary in size. */
+/* Copies the samples of a request into the caller's memory, as a loader does. Any thread.
+ * INVALID_ARG if samples vary in size. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request,
                                                   void *const *slots);
-/* The one sample of a request (n is 1), of any data set. *sample_out is {0}, or has been one of
- * before, whose memory is used again. Any thread. */
+/* The one sample of a request (n is 1), of any data set. *sample_out is {0}, or an earlier sample,
+ * whose memory is used again. Any thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_sample(tri_dataset *dataset,
                                                      const tri_request *request,
                                                      tri_sample *sample_out);
 
-/* Arrays in memory: field f of sample i lies at data[f] + i * bytes of a sample's field. `data`
- * is borrowed and must outlive the data set. */
+/* Arrays in memory: field f of sample i is at data[f] + i * (bytes of the field). `data` is
+ * borrowed and must outlive the data set. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_arrays(int64_t length, const tri_field *fields,
                                                      const void *const *data, int n_fields,
                                                      tri_dataset **dataset_out);
-/* `count` samples from `first` on; owns the base, also on failure. */
+/* `count` samples from `first` on; owns the base, even on failure. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first,
                                                      int64_t count, tri_dataset **dataset_out);
 
 /* --- IDX files (MNIST and its kin) ---------------------------------------- */
 
-/* Images [count, H, W] and labels [count] of two IDX files, plain or gzip; read into memory.
- * Field 0 is the image as it is in the file (u8 [1, H, W]), field 1 the label (i64 []).
- * Errors: NOT_FOUND, IO, FORMAT (wrong magic, truncated, bytes left over, counts differ): each
- * names the file and the figures. */
+/* Images [count, H, W] and labels [count] of two IDX files, plain or gzip; read into memory. Field
+ * 0 is the image as it is in the file (u8 [1, H, W]), field 1 the label (i64 []). Errors:
+ * NOT_FOUND, IO, NO_MEMORY, FORMAT (wrong magic, truncated, bytes left over, counts differ): each
+ * names the file and the numbers. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const char *labels_path,
                                                   tri_dataset **dataset_out);
 
@@ -140,14 +144,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_fashion_mnist(const char *dir, bool train,
 typedef struct tri_tokens_options {
     int64_t stride;       /* from one window's start to the next; 0 = 1: every token of the file
                              begins a sample. The length of a window: an epoch sees each once */
-    int64_t header_bytes; /* passed over at the start of the file */
+    int64_t header_bytes; /* bytes to skip at the start of the file */
 } tri_tokens_options;
 
-/* Windows of `context` tokens of a file that holds their numbers and nothing else, as nanoGPT's
- * train.bin does: unsigned, little-endian, of 1, 2 or 4 bytes. Field 0 is the window (i64
- * [context]), field 1 for each of its tokens the one after it. The file is mapped, may be larger
- * than memory, and must not become shorter meanwhile.
- * Errors: NOT_FOUND, IO, FORMAT (not whole tokens, or not one window of them). */
+/* Windows of `context` tokens from a file of token numbers and nothing else, such as nanoGPT's
+ * train.bin: unsigned, little-endian, of 1, 2 or 4 bytes. Field 0 is the window (i64 [context]),
+ * field 1 the token after each of its tokens. The file is mapped, may be larger than memory, and
+ * must not shrink while it is used. Errors: NOT_FOUND, IO, FORMAT (not whole tokens, or less than
+ * one window). */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token_bytes,
                                                      int64_t context, const tri_tokens_options *opt,
                                                      tri_dataset **dataset_out);
@@ -156,15 +160,16 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token
 
 /* What happens to field 0; all zero: only conversion to float, 0..255 to 0..1. */
 typedef struct tri_image_options {
-    int pad;       /* random crop: surrounds the image by `pad` pixels of 0 and cuts its own size */
+    /* random crop: adds `pad` pixels of 0 on each side, and cuts out a part of the image's size */
+    int pad;
     bool flip;     /* mirrors left and right with probability 1/2 */
-    float mean[4]; /* per channel of the values 0..1: subtracted, then divided by std */
+    float mean[4]; /* per channel, for values 0..1: subtracted, then divided by std */
     float std[4];  /* 0 = 1 */
 } tri_image_options;
 
 /* Field 0 of the base, u8 [C, H, W] with C <= 4, becomes f32 [C, H, W]: cropped and mirrored at
- * random, converted, normalised. The other fields pass. Owns the base, also on failure.
- * Cost: one pass over the pixels, a fraction of a microsecond per 28x28 image. */
+ * random, converted, normalised. Other fields stay. Owns the base, even on failure. Cost: one pass
+ * over the pixels, a fraction of a microsecond per 28x28 image. */
 TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
                                                     const tri_image_options *opt,
                                                     tri_dataset **dataset_out);
@@ -177,42 +182,42 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
  *                                   tri_transform_normalize(&mean, &std, 1)};
  *     TRI_TRY(tri_dataset_transform(train, look, 4, &train));
  *
- * One after the other, each on one field (0 as they are made here; set `field`), as torchvision's
- * Compose. A list may stand over another. (tri_image_dataset does what this list does in one pass.)
- */
+ * Applied one after the other, each to one field (0, unless you set `field`), as by torchvision's
+ * Compose. The base may have transforms itself. (tri_image_dataset does the same as this list, in
+ * one pass.) */
 
-/* Random numbers of one transform of one sample: they depend on (seed, epoch, index) and the
+/* The random numbers of one transform of one sample: they depend on (seed, epoch, index) and the
  * transform's place in the list, and nothing else. */
 typedef struct tri_draws tri_draws;
-TRI_API double tri_draw_uniform(tri_draws *draws);           /* in [0, 1); 0 of NULL */
+TRI_API double tri_draw_uniform(tri_draws *draws);           /* in [0, 1); 0 if draws is NULL */
 TRI_API int64_t tri_draw_below(tri_draws *draws, int64_t n); /* 0 .. n-1; 0 for n < 1 */
 
-/* Those below make one; or write your own. */
+/* The functions below make one; or write your own. */
 typedef struct tri_transform {
     const char *name; /* for messages; borrowed */
     int field;
-    /* Dtype and shape (-1: varies) of the field before to those after; INVALID_ARG says what cannot
-     * be. NULL: they stay. */
+    /* Turns the field's dtype and shape (-1: varies) into those after the transform; INVALID_ARG if
+     * the transform cannot take the field. NULL: they stay the same. */
     tri_status (*shape)(const struct tri_transform *self, tri_field *field_inout);
-    /* Gives field 0 of `out` room and fills it, from x of dtype and shape `in`. Called by several
-     * threads at once; returns OK or an error, as `get` of a data set. */
+    /* Makes room for field 0 of `out` and fills it, from x of dtype and shape `in`. Called by
+     * several threads at once; returns OK or an error, like `get` of a data set. */
     tri_status (*apply)(const struct tri_transform *self, const tri_field *in, const void *x,
                         tri_draws *draws, tri_sample *out);
-    double numbers[20]; /* for the two; */
-    void *arg;          /* so is this; borrowed */
+    double numbers[20]; /* for the two functions, */
+    void *arg;          /* and so is this; borrowed */
 } tri_transform;
 
-/* The samples of a data set after transforms[n], copied, 0 to 64. Owns the base, also on failure.
- * Errors: INVALID_ARG names the transform and what it cannot do with the field. */
+/* The samples of a data set after transforms[n], 0 to 64, which are copied. Owns the base, even on
+ * failure. Errors: INVALID_ARG names the transform and what it cannot do with the field. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_transform(tri_dataset *own_base,
                                                         const tri_transform *transforms, int n,
                                                         tri_dataset **dataset_out);
 
-/* Of images [C, H, W] of any dtype: a part of this size, from anywhere in the image with so many
- * zeros around it; or from its middle, to the pixel torchvision's. */
+/* For images [C, H, W] of any dtype: a part of this size, at random from the image with `padding`
+ * zeros on each side; or from the middle, to the pixel as in torchvision. */
 TRI_API tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding);
 TRI_API tri_transform tri_transform_center_crop(int64_t height, int64_t width);
-/* Left and right change places with probability p; torch's default is 0.5. */
+/* Mirrors left and right with probability p; torch's default is 0.5. */
 TRI_API tri_transform tri_transform_random_horizontal_flip(double p);
 /* u8 of any shape, 0 to 255, to f32, 0 to 1 (ToTensor). */
 TRI_API tri_transform tri_transform_to_float(void);
@@ -221,35 +226,35 @@ TRI_API tri_transform tri_transform_normalize(const double *mean, const double *
 
 /* --- which samples, in which order -------------------------------------------
  *
- * Samplers of torch.utils.data, whose numbers they give for a generator that is seeded by seed +
- * epoch. Each is repeatable: an epoch's indices depend on the options and the epoch alone. */
+ * The samplers of torch.utils.data, with the same indices as theirs for a generator seeded by seed
+ * + epoch. An epoch's indices depend on the options and the epoch alone. */
 
-/* A kind of sampler. An own one puts `tri_sampler base` first in its struct. */
+/* A kind of sampler. One of your own puts `tri_sampler base` first in its struct. */
 typedef struct tri_sampler_class {
     const char *name; /* for messages */
-    /* Writes the indices of an epoch, indices[self->length]; each below the length of the data set.
+    /* Writes the indices of an epoch, indices[self->length], each below the length of the data set.
      * Returns OK or an error (< 0), which tri_sampler_set_epoch and tri_loader_begin return. Called
-     * by their threads alone. */
+     * only by the threads that call those. */
     tri_status (*draw)(tri_sampler *self, int64_t epoch, int64_t *indices);
-    /* Optional: releases what self owns, and self. NULL: nothing is released. */
+    /* Optional: frees what self owns, and self. NULL: nothing is freed. */
     void (*destroy)(tri_sampler *self);
 } tri_sampler_class;
 
 struct tri_sampler {
     const tri_sampler_class *cls;
     int64_t length;   /* indices of an epoch, the same for all */
-    int64_t *indices; /* the library's; NULL at the start */
+    int64_t *indices; /* owned by the library; NULL at the start */
 };
 
 /* 0 .. length-1 (SequentialSampler). */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_sequential(int64_t length, tri_sampler **sampler_out);
 
 typedef struct tri_sampler_random_options {
-    bool replacement;  /* each index is drawn from all: some come twice, others not */
+    bool replacement;  /* each index is drawn from all: some come twice, others never */
     int64_t n_samples; /* 0 = length; more than length without replacement: several permutations */
     uint64_t seed;
 } tri_sampler_random_options;
-/* A permutation of 0 .. length-1 (RandomSampler). length >= 1. Memory: that of n_samples indices.
+/* A permutation of 0 .. length-1 (RandomSampler). length >= 1. Takes memory for n_samples indices.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_random(int64_t length,
                                                      const tri_sampler_random_options *opt,
@@ -257,111 +262,116 @@ TRI_API TRI_MUST_CHECK tri_status tri_sampler_random(int64_t length,
 
 typedef struct tri_sampler_weighted_options {
     bool no_replacement; /* at most as many samples as weights above 0; not PyTorch's numbers */
-    int64_t n_samples;   /* 0 = n; of 1 PyTorch has other numbers */
+    int64_t n_samples;   /* 0 = n; with 1, PyTorch draws other numbers */
     uint64_t seed;
 } tri_sampler_weighted_options;
-/* Index i with the probability weights[i] / their sum (WeightedRandomSampler): classes of which
- * there are few come more often, say. weights[n], copied, finite and not negative. */
+/* Index i with probability weights[i] / sum of weights (WeightedRandomSampler): makes samples of
+ * rare classes come more often, say. weights[n] are copied, finite and not negative. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_weighted(const double *weights, int64_t n,
                                                        const tri_sampler_weighted_options *opt,
                                                        tri_sampler **sampler_out);
 
 typedef struct tri_sampler_share_options {
-    int n_replicas; /* 0 = this process's world size, and its rank; before tri_init a worker of a
-                       launcher is refused (STATE) */
-    int rank;       /* 0 .. n_replicas-1; INVALID_ARG without n_replicas */
-    bool drop_last; /* true: samples that do not fill every replica are left out; false: some come
-                       twice */
+    /* 0 = this process's world size and rank; STATE in a worker of a launcher before tri_init */
+    int n_replicas;
+    int rank; /* 0 .. n_replicas-1; must be 0 if n_replicas is */
+    /* true: leave out samples that do not fill every replica; false: some samples come twice */
+    bool drop_last;
 } tri_sampler_share_options;
-/* One replica's share of another sampler's order, which must be the same on all of them. Owns the
- * base, also on failure. */
+/* One replica's share of another sampler's order, which must be the same on all replicas. Owns the
+ * base, even on failure. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_share(tri_sampler *own_base,
                                                     const tri_sampler_share_options *opt,
                                                     tri_sampler **sampler_out);
 
 typedef struct tri_sampler_distributed_options {
-    int n_replicas, rank; /* as above */
+    int n_replicas, rank; /* as in tri_sampler_share_options */
     bool sequential;      /* do not shuffle */
-    bool drop_last;       /* as above */
+    bool drop_last;       /* as in tri_sampler_share_options */
     uint64_t seed;        /* the same on all replicas */
 } tri_sampler_distributed_options;
-/* One replica's share of 0 .. length-1 (DistributedSampler): the usual one. length >= 1. */
+/* One replica's share of 0 .. length-1 (DistributedSampler), the usual choice. length >= 1. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_distributed(
     int64_t length, const tri_sampler_distributed_options *opt, tri_sampler **sampler_out);
 
 TRI_API void tri_sampler_destroy(tri_sampler *sampler); /* NULL allowed */
-/* Draws an epoch's indices; a loader does it by itself. Cost: O(length). Errors: INVALID_ARG,
- * NO_MEMORY, those of an own class. */
+/* Draws an epoch's indices; a loader does this itself. Cost: O(length). Errors: INVALID_ARG,
+ * NO_MEMORY, those of your own class. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_set_epoch(tri_sampler *sampler, int64_t epoch);
-/* Indices of an epoch. */
+/* Number of indices in an epoch. */
 TRI_API int64_t tri_sampler_length(const tri_sampler *sampler);
 /* [tri_sampler_length], borrowed until the next set_epoch; NULL before the first. */
 TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
 
 /* --- loaders -------------------------------------------------------------- */
 
-/* Makes a batch of samples[n]: gives every field of the batch room (tri_sample_room), with the
- * samples along its first dimension, and fills it; there may be other fields than a sample has.
- * Called by several threads at once; returns OK or an error (< 0), as `get` of a data set. */
+/* Makes a batch of samples[n]: makes room for every field of the batch (tri_sample_room), with the
+ * samples along its first dimension, and fills it; a batch may have other fields than a sample.
+ * Called by several threads at once; returns OK or an error (< 0), like `get` of a data set. */
 typedef tri_status (*tri_collate)(const tri_sample *samples, int64_t n, tri_sample *batch,
                                   void *arg);
-/* torch's default_collate: samples of one size, one after the other. `arg` is not read. */
+/* torch's default_collate: stacks samples of one size. `arg` is not read. */
 TRI_API TRI_MUST_CHECK tri_status tri_collate_default(const tri_sample *samples, int64_t n,
                                                       tri_sample *batch, void *arg);
 typedef struct tri_collate_pad_options {
-    double value[TRI_MAX_FIELDS];   /* what a field is padded with; other numbers than 0: f32, f64
-                                       and whole numbers */
-    int64_t multiple[TRI_MAX_DIMS]; /* sizes of a sample's dimension d are rounded up to multiples
-                                       of this; 0 = 1. Fewer shapes are fewer plans */
+    /* what a field is padded with; values other than 0 only for f32, f64 and integers */
+    double value[TRI_MAX_FIELDS];
+    /* sizes of a sample's dimension d are rounded up to a multiple of this; 0 = 1. Fewer
+     * different shapes mean fewer plans to compile */
+    int64_t multiple[TRI_MAX_DIMS];
 } tri_collate_pad_options;
-/* Samples of different sizes: each is continued at the end of its dimensions to the largest of the
- * batch, as torch's pad_sequence(batch_first=True). `arg`: const tri_collate_pad_options *, or NULL
- * for zeros. How long each was is a field that the data set gives. */
+/* Samples of different sizes: each is padded at the end of its dimensions to the largest of the
+ * batch, as by torch's pad_sequence(batch_first=True). `arg`: const tri_collate_pad_options *, or
+ * NULL for zeros. If the model needs the original lengths, the data set gives them as a field. */
 TRI_API TRI_MUST_CHECK tri_status tri_collate_pad(const tri_sample *samples, int64_t n,
                                                   tri_sample *batch, void *arg);
 
 typedef struct tri_loader_options {
-    int n_threads;       /* that prepare batches ahead; 0 = the caller prepares each one itself */
-    int n_prefetch;      /* batches prepared ahead; 0 = 2 per thread. Memory grows with it alone */
-    bool drop_last;      /* leave out a last batch that is not full */
-    uint64_t seed;       /* of random changes to the samples */
-    bool pin_memory;     /* without effect on devices that read the host's memory, as cpus do */
-    tri_collate collate; /* NULL: batches of what the data set gives, as tri_collate_default */
-    void *collate_arg;   /* handed to it; borrowed */
+    /* threads that prepare batches ahead; 0 = the caller prepares each one itself */
+    int n_threads;
+    int n_prefetch; /* batches prepared ahead; 0 = 2 per thread. Determines the memory */
+    bool drop_last; /* leave out a last batch that is not full */
+    uint64_t seed;  /* for random changes to the samples */
+    /* accepted for programs from torch; no effect on devices that read the host's memory, such
+     * as cpus */
+    bool pin_memory;
+    tri_collate collate; /* NULL: as tri_collate_default */
+    void *collate_arg;   /* passed to collate; borrowed */
 } tri_loader_options;
 
 typedef struct tri_batch {
     int64_t index; /* 0, 1, ... in the epoch */
     int64_t size;  /* samples: the batch size, or fewer in the last batch */
     int n_fields;
-    tri_tensor *fields[TRI_MAX_FIELDS]; /* [size, field's shape], or what the collate function made;
-                                           the loader's: valid until the next call on it;
-                                           tri_tensor_ref keeps one for longer */
+    /* [size, field's shape], or what the collate function made; owned by the loader: valid until
+     * its next call; tri_tensor_ref keeps one for longer */
+    tri_tensor *fields[TRI_MAX_FIELDS];
 } tri_batch;
 
-/* Batches of `batch_size` samples, in the sampler's order (NULL: 0, 1, 2, ...), the same for
- * every number of threads. Dataset and sampler are borrowed and must outlive the loader; the
- * sampler is the loader's to move while an epoch runs. All memory is taken here, except where
- * batches differ in size: batches lie in a ring of tensors that is used over and over (recorded
- * work that still reads one keeps it). Threads: of the calls on one loader, one at a time. A child
- * of fork() makes its own: calls on a loader with threads that its parent made fail (STATE). */
+/* Batches of `batch_size` samples, in the sampler's order (NULL: 0, 1, 2, ...), the same for every
+ * number of threads. Dataset and sampler are borrowed and must outlive the loader; while an epoch
+ * runs, only the loader may use the sampler. All memory is allocated here, unless batches differ in
+ * size: batches lie in a ring of tensors that are used again and again (recorded work that still
+ * reads one keeps it). Calls on one loader may come from any thread, one at a time. A child of
+ * fork() must make its own loader: calls on one whose threads the parent made fail (STATE). Errors:
+ * INVALID_ARG, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler,
                                                     int64_t batch_size,
                                                     const tri_loader_options *opt,
                                                     tri_loader **loader_out);
-/* Stops what runs; blocks for at most one batch of work per thread. NULL allowed. */
+/* Stops the threads; blocks for at most one batch of work per thread. NULL allowed. */
 TRI_API void tri_loader_destroy(tri_loader *loader);
-/* Batches of an epoch. */
+/* Number of batches in an epoch. */
 TRI_API int64_t tri_loader_length(const tri_loader *loader);
-/* (Re)start: the sampler is set to this epoch, and threads begin with batch `first_batch`, 0 to
- * tri_loader_length. Batches are the same wherever an epoch begins, so a run that goes on after
- * `first_batch` batches sees what it would have seen; those before cost nothing. Errors:
- * INVALID_ARG (the epoch that runs goes on; or the sampler draws what the data set has not), those
- * of the sampler, NO_MEMORY. */
+/* (Re)starts: sets the sampler to this epoch, and threads begin with batch `first_batch`, 0 to
+ * tri_loader_length. Batches are the same wherever an epoch begins, so a run that resumes after
+ * `first_batch` batches sees what it would have seen; the batches before cost nothing. Errors:
+ * INVALID_ARG (the arguments, then a running epoch goes on; or the sampler draws a sample that the
+ * data set lacks), those of the sampler, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch,
                                                    int64_t first_batch);
-/* The next batch. TRI_END after the last; a data set's failure comes out at its batch. Blocks
- * until the batch is ready. */
+/* The next batch; blocks until it is ready. TRI_END after the last one. A failure of the data set
+ * is returned in place of the batch that it concerns. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out);
 
 TRI_END_DECLS

@@ -33,16 +33,15 @@ typedef struct tri_nn_linear_options {
 TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
                                   const tri_nn_linear_options *opt);
 
-/* Zero means the default: stride 1, padding 0, dilation 1, groups 1, with a bias. What differs
- * between height and width stands in the arrays, {height, width}: given, they hold instead of the
- * one number, which must then be 0. */
+/* Zero means the default: stride 1, padding 0, dilation 1, groups 1, with a bias. The arrays are
+ * for values that differ, {height, width}: if one is given, the single number must be 0. */
 typedef struct tri_nn_conv2d_options {
     int stride, padding, dilation, groups;
     bool no_bias;
     int kernel_hw[2], stride_hw[2], padding_hw[2], dilation_hw[2];
 } tri_nn_conv2d_options;
 /* x [N, in, H, W] -> [N, out, H', W']; "weight" [out, in/groups, kernel, kernel], "bias" [out].
- * kernel 0: kernel_hw says. */
+ * kernel 0: kernel_hw is used. */
 TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
                                   const tri_nn_conv2d_options *opt);
 
@@ -56,7 +55,7 @@ typedef struct tri_nn_batch_norm2d_options {
 /* x [N, C, H, W]; "weight", "bias", "running_mean", "running_var" [C], "num_batches_tracked" i64
  * []. */
 TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
-/* The same of x [N, C] or [N, C, L]. */
+/* The same for x [N, C] or [N, C, L]. */
 TRI_API tri_module *tri_nn_batch_norm1d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
 
 typedef struct tri_nn_layer_norm_options {
@@ -75,23 +74,23 @@ typedef struct tri_nn_rms_norm_options {
 TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
                                     const tri_nn_rms_norm_options *opt);
 /* i64 [..], each in [0, num) -> [.., dim]; "weight" [num, dim], from a normal distribution, with
- * zeros in the row of padding_idx. */
+ * zeros in row padding_idx. */
 TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                                      const tri_embedding_options *opt);
 
 typedef struct tri_nn_multihead_attention_options {
-    double dropout; /* of the weights of attention, in [0, 1); in training only */
+    double dropout; /* dropout of the attention weights, in [0, 1); in training only */
     bool no_bias;
     bool is_causal; /* each query looks at keys up to its own place */
 } tri_nn_multihead_attention_options;
-/* torch.nn.MultiheadAttention with batch_first. One input: x [N, T, embed_dim] looks at itself;
- * three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]; behind them
+/* torch.nn.MultiheadAttention with batch_first. One input: self-attention over x [N, T, embed_dim].
+ * Three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]; after them
  * key_padding_mask [N, S] and attn_mask [T, S] or [N num_heads, T, S], either of which may be NULL
- * or left out: bool, true = is not looked at (as torch's; tri_attention means the opposite), or
- * numbers of the query's dtype that are added to the scores, without a gradient. A query that may
- * look at nothing gets zeros in front of out_proj (torch: NaN). One output, of the query's shape.
- * "in_proj_weight" [3 embed_dim, embed_dim], "in_proj_bias" [3 embed_dim],
- * "out_proj.weight", "out_proj.bias". embed_dim is a multiple of num_heads. */
+ * or left out: bool, where true = is not looked at (as in torch; tri_attention means the opposite),
+ * or numbers of the query's dtype that are added to the scores, without a gradient. A query that
+ * may look at nothing gets zeros before out_proj (torch: NaN). One output, of the query's shape.
+ * "in_proj_weight" [3 embed_dim, embed_dim], "in_proj_bias" [3 embed_dim], "out_proj.weight",
+ * "out_proj.bias". embed_dim is a multiple of num_heads. */
 TRI_API tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
                                                const tri_nn_multihead_attention_options *opt);
 
@@ -112,13 +111,13 @@ typedef struct tri_nn_pool2d_options {
     int kernel_hw[2], stride_hw[2], padding_hw[2];
     bool exclude_padding; /* average only: divide by the elements inside the image */
 } tri_nn_pool2d_options;
-/* kernel 0: kernel_hw says. */
+/* kernel 0: kernel_hw is used. */
 TRI_API tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt);
 TRI_API tri_module *tri_nn_avg_pool2d(int kernel, const tri_nn_pool2d_options *opt);
 /* [N, C, H, W] -> [N, C, h, w]. */
 TRI_API tri_module *tri_nn_adaptive_avg_pool2d(int h, int w);
 TRI_API tri_module *tri_nn_adaptive_max_pool2d(int h, int w);
-/* Of rows: [N, C, L] -> [N, C, L'], [N, C, l]. Zero means the default, as of images. */
+/* For rows: [N, C, L] -> [N, C, L'], [N, C, l]. Zero means the default, as for images. */
 typedef struct tri_nn_pool1d_options {
     int stride, padding;
     bool ceil_mode;
@@ -130,15 +129,16 @@ TRI_API tri_module *tri_nn_adaptive_avg_pool1d(int l);
 TRI_API tri_module *tri_nn_adaptive_max_pool1d(int l);
 /* Dimensions from start_dim on become one; torch's default is 1: [N, ..] -> [N, rest]. */
 TRI_API tri_module *tri_nn_flatten(int start_dim);
-/* 0 <= p <= 1; does something only in training. */
+/* 0 <= p <= 1; acts only in training. */
 TRI_API tri_module *tri_nn_dropout(double p);
 TRI_API tri_module *tri_nn_identity(void);
 
-/* One after the other; children are named "0", "1", ... Takes the modules, also on failure. */
+/* One after the other; children are named "0", "1", ... Owns the modules, even on failure. */
 TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
-/* The same for modules that are written one after the other, and made in that order: initial values
- * are drawn as torch draws them. (Arguments of a function have no order, and compilers use that;
- * elements of a list gcc and clang make from left to right, and C++ says so.) */
+/* The same for modules written as arguments, which are made from left to right: initial values are
+ * drawn in the order in which torch draws them. (Arguments of a function have no order, and
+ * compilers make use of that; elements of an initializer list are made from left to right by gcc
+ * and clang, and C++ guarantees it.) */
 #ifdef __cplusplus
 #define tri_sequential(...) tri_sequential_of_list({__VA_ARGS__})
 #else
@@ -149,83 +149,86 @@ TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
 
 /* --- modules of one's own ------------------------------------------------- */
 
-/* What a kind of module is. `forward` turns n_in inputs into n_out outputs; it gets outputs that
- * are all NULL and must set each; a failure shows as a failed tensor. */
+/* A kind of module. `forward` turns n_in inputs into n_out outputs, which are all NULL before and
+ * must all be set; to report a failure, set a failed tensor. */
 typedef struct tri_module_class {
     const char *name; /* for messages; static text */
     size_t size;      /* bytes of tri_module_data, zeroed at the start */
     void (*forward)(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
-    void (*destroy)(tri_module *self); /* may be NULL; children and tensors go by themselves */
-    /* What tri_module_print writes between the brackets, as snprintf does: at most `bytes` with the
-     * end, and the length of the whole is returned. May be NULL: nothing. */
+    /* may be NULL; children and tensors are released automatically */
+    void (*destroy)(tri_module *self);
+    /* Writes what tri_module_print shows between the brackets, like snprintf: at most `bytes` with
+     * the terminating 0, and returns the length of the whole. May be NULL: nothing. */
     int (*extra_repr)(tri_module *self, char *text, size_t bytes);
 } tri_module_class;
 
 /* `type` is borrowed and must outlive the module. */
 TRI_API tri_module *tri_module_create(const tri_module_class *type);
 /* The common case, one input and one output, without a class: `name` is copied, `size` as in the
- * class, `forward` gives a tensor. Children and parameters are added as to any module. */
+ * class, `forward` returns a tensor. Children and parameters are added as to any module. */
 TRI_API tri_module *tri_module_simple(const char *name, size_t size,
                                       tri_tensor *(*forward)(tri_module *self, tri_tensor *x));
 /* The module's own data (size bytes of its class). */
 TRI_API void *tri_module_data(tri_module *self);
-/* Register a child under a name (not empty, without '.', used once) and return it; self owns it
- * from now on. A failed child makes self fail; then self is returned. */
+/* Registers a child under a name (not empty, without '.', used once) and returns it; self owns it
+ * from now on. If the child has failed, self fails too, and is returned. */
 TRI_API tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child);
-/* Register a persistent tensor that training changes (gets requires_grad), or one that it does
- * not (running statistics), and return it; self owns it from now on. */
+/* Registers a persistent tensor that training changes (a parameter: tri_requires_grad is set) or
+ * one that it does not (a buffer, such as running statistics), and returns it; self owns it from
+ * now on. */
 TRI_API tri_tensor *tri_module_parameter(tri_module *self, const char *name,
                                          tri_tensor *own_tensor);
 TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor);
-/* True between tri_module_train(.., true), the start, and tri_module_train(.., false). */
+/* True at the start and after tri_module_train(.., true); false after tri_module_train(.., false).
+ */
 TRI_API bool tri_module_is_training(const tri_module *self);
 
 /* --- use ------------------------------------------------------------------ */
 
-/* One input, one output; never NULL. Modules call those below them, 2,048 within each other at the
- * most: one that calls itself ends there, and fails. */
+/* One input, one output; never NULL. At most 2,048 forwards may be nested, so a module that calls
+ * itself fails. */
 TRI_API tri_tensor *tri_forward(tri_module *module, tri_tensor *x);
-/* Any number of both: writes out[0 .. n_out). */
+/* Any number of both: writes out[0 .. n_out), never NULL. */
 TRI_API void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
                            int n_out);
-/* Training or evaluation behaviour (dropout, batch norm), for the module and all below. NULL fails
- * the step. */
+/* Sets training or evaluation behaviour (dropout, batch norm) of the module and all below. NULL
+ * fails the step. */
 TRI_API void tri_module_train(tri_module *module, bool training);
-/* Forwards of this module are parts of a step that are computed again for backward instead of being
- * kept (tri_recompute_begin): of one that stands often in a network, a block of a transformer, say.
- * Without effect on failed modules; NULL fails the step. */
+/* Forwards of this module are computed again for backward instead of being kept
+ * (tri_recompute_begin): for a module that occurs many times in a network, such as a block of a
+ * transformer. No effect on failed modules; NULL fails the step. */
 TRI_API void tri_module_set_recompute(tri_module *module, bool on);
-/* Parameters, their gradients and buffers go to another device (device.h); what was recorded before
- * runs first. An optimizer's state follows when it next updates them. Errors: INVALID_ARG (no such
- * device); STATE under tri_ddp, which comes after it; those of the run. */
+/* Moves parameters, their gradients and buffers to another device (device.h); what was recorded
+ * before runs first. An optimizer's state follows when it next updates them. Errors: INVALID_ARG
+ * (no such device); STATE under tri_ddp (move the model before it is wrapped); those of the run. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_to(tri_module *module, tri_device device);
 /* OK, or the error that the module carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_module_status(const tri_module *module);
-/* Destroys the module and all below. NULL allowed; only roots. */
+/* Destroys the module and all below. NULL allowed; only for modules without a parent. */
 TRI_API void tri_module_destroy(tri_module *module);
 
 /* --- hooks ---------------------------------------------------------------- */
 
 /**
  * Called around each forward of a module: before it with its inputs (out NULL, n_out 0), or after
- * it with both. A hook may replace what in[0 .. n_in) (before) or out[0 .. n_out) (after) hold;
- * what it leaves alone stays. A failed tensor that it sets is the error of the forward; one after a
- * forward that failed is called, too, with failed outputs.
+ * it with both. A hook may replace tensors of in[0 .. n_in) (before) or out[0 .. n_out) (after). If
+ * it sets a failed tensor, that is the error of the forward. Hooks after a forward that failed are
+ * called, too, with failed outputs.
  */
 typedef void (*tri_forward_hook)(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out,
                                  int n_out, void *arg);
 /**
- * Adds a hook behind those that are there, for this module alone. `arg` is handed to it.
- * *id_out (NULL allowed) is for tri_module_remove_hook. A hook may remove any hook, itself too;
- * one that is added while the module runs begins with the next forward.
- * Errors: INVALID_ARG, NO_MEMORY, those of the module.
+ * Adds a hook after those that exist, for this module alone. `arg` is passed to it. *id_out (NULL
+ * allowed) is for tri_module_remove_hook. A hook may remove any hook, even itself; one that is
+ * added while the module runs is called from the next forward on. Errors: INVALID_ARG, NO_MEMORY,
+ * those of the module.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_forward_pre_hook(tri_module *module,
                                                               tri_forward_hook hook, void *arg,
                                                               int64_t *id_out);
 TRI_API TRI_MUST_CHECK tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook,
                                                           void *arg, int64_t *id_out);
-/* Whether there was one of this id. */
+/* Returns whether there was a hook with this id. */
 TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
 
 /* --- the tree ------------------------------------------------------------- */
@@ -233,20 +236,22 @@ TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
 /* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
 TRI_API int tri_module_children(const tri_module *module);
 TRI_API tri_module *tri_module_get(tri_module *module, int index);
-/* The module below of this path, "layer1.0.conv1", or NULL; "" is the module itself. */
+/* The module below with this path, such as "layer1.0.conv1", or NULL; "" is the module itself.
+ * Borrowed. */
 TRI_API tri_module *tri_module_submodule(tri_module *module, const char *path);
-/* The network inside of tri_ddp or tri_data_parallel; what is not wrapped is itself. NULL of NULL.
- */
+/* The network inside tri_ddp or tri_data_parallel; a module that is not wrapped is returned as it
+ * is. NULL if wrapped is NULL. */
 TRI_API tri_module *tri_module_of(tri_module *wrapped);
-/* Its name in its parent ("" of a root), and that of its class; borrowed, never NULL. */
+/* The module's name in its parent ("" if it has none), and the name of its class; borrowed, never
+ * NULL. */
 TRI_API const char *tri_module_name(const tri_module *module);
 TRI_API const char *tri_module_type(const tri_module *module);
 /* Writes the tree and a newline as torch prints a model. NULL: stderr. */
 TRI_API void tri_module_print(tri_module *module, FILE *file);
 /**
- * Writes a table of all modules below: path, type, shape of the (first) output of a forward of
- * in[n_in] in evaluation and without gradients, own parameters; and their number and bytes
- * together. A module that is called more than once shows its last shape.
+ * Writes a table of all modules below: path, type, shape of the (first) output in a forward of
+ * in[n_in] in evaluation and without gradients, and the module's own parameters; then the number
+ * and bytes of all parameters. A module that is called more than once shows its last shape.
  *
  * Nothing is computed, but the forward is recorded, so call tri_step_end after it, and hooks run.
  * n_in 0: without shapes. Errors: those of the module and of the forward (then nothing is written),
@@ -254,8 +259,8 @@ TRI_API void tri_module_print(tri_module *module, FILE *file);
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_summary(tri_module *module, tri_tensor *const *in,
                                                      int n_in, FILE *file);
-/* tri_requires_grad of all parameters of the module and below: false freezes them. NULL, as from a
- * path with a mistake in it, fails the step. */
+/* Calls tri_requires_grad for all parameters of the module and below: false freezes them. NULL,
+ * such as from a misspelt path, fails the step. */
 TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 
 /* --- state, by PyTorch's names and in state_dict's order ------------------ */
@@ -272,10 +277,10 @@ TRI_API int64_t tri_module_state_count(tri_module *module);
 TRI_API tri_state_entry tri_module_state(tri_module *module, int64_t index);
 /* Number of elements of all parameters that require a gradient. */
 TRI_API int64_t tri_module_num_parameters(tri_module *module);
-/* The tensor of this name, or NULL. A leading "module." is ignored. */
+/* The tensor with this name, or NULL. A leading "module." is ignored. Borrowed. */
 TRI_API tri_tensor *tri_module_find(tri_module *module, const char *name);
 
-/* One tensor of a state that comes from elsewhere; plain (row-major) data. */
+/* One tensor of a state from elsewhere; plain (row-major) data, borrowed during the call. */
 typedef struct tri_state_source {
     const char *name;
     tri_dtype dtype;
@@ -283,20 +288,22 @@ typedef struct tri_state_source {
     int64_t shape[TRI_MAX_DIMS];
     const void *data;
 } tri_state_source;
-/* Longest name that a tri_load_options.rename may write, with its end. */
+/* Longest name that tri_load_options.rename may write, with the terminating 0. */
 #define TRI_STATE_NAME_MAX 512
 /* Zero means the default: strict. */
 typedef struct tri_load_options {
-    bool partial; /* entries that no source fits keep their values, and sources that fit no entry
-                     (of another name or shape) are passed over; but one at least must fit. A
-                     warning in the log says how many, unless there is a report */
-    bool convert; /* f16, bf16, f32 and f64 are converted into the type of the entry */
-    /* The entry's name for a source's: `name` itself, or a text written to room
-     * [TRI_STATE_NAME_MAX], or NULL: leave this source out. NULL: names stay. */
+    /* entries that no source fits keep their values, and sources that fit no entry (by name or
+     * shape) are skipped; but at least one must fit. A warning in the log counts them, unless
+     * there is a report */
+    bool partial;
+    bool convert; /* f16, bf16, f32 and f64 are converted to the dtype of the entry */
+    /* Returns the entry's name for a source's name: `name` itself, or a text written to room
+     * [TRI_STATE_NAME_MAX], or NULL to leave this source out. NULL: names stay. */
     const char *(*rename)(const char *name, char *room, void *arg);
-    void *arg;    /* of rename */
-    FILE *report; /* what is missing, unexpected, of another kind, left out or converted is written
-                     here, one line for each, also when loading fails; NULL: nowhere */
+    void *arg; /* passed to rename */
+    /* one line for each tensor that is missing, unexpected, a misfit, left out or converted,
+     * also when loading fails; NULL: no report */
+    FILE *report;
 } tri_load_options;
 /**
  * Sets all entries of the module. Strict unless the options say otherwise: every entry exactly
@@ -309,16 +316,16 @@ typedef struct tri_load_options {
 TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
                                                   const tri_state_source *sources, int64_t n,
                                                   const tri_load_options *opt);
-/* A number that depends on names, types and plain contents of the state: equal on two ranks if
- * (and, but for chance, only if) their replicas are equal. Runs what was recorded. */
+/* A hash of names, dtypes and plain contents of the state: if it is equal on two ranks, so are, but
+ * for chance, their replicas. Runs what was recorded. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
 /* --- initial values ------------------------------------------------------- */
 
 /* Drawn from the generator that tri_manual_seed seeds (mt19937), in the order of creation; uniform
- * distributions give PyTorch's bits. */
+ * distributions give PyTorch's bits. Only for persistent tensors in f32 or f64 (INVALID_ARG). */
 
-/* Type of the parameters that layers create from now on, on this thread: F32 (the start) or F64. */
+/* Dtype of the parameters of layers made from now on by this thread: F32 (the start) or F64. */
 TRI_API void tri_set_default_dtype(tri_dtype dtype);
 TRI_API tri_dtype tri_default_dtype(void);
 TRI_API TRI_MUST_CHECK tri_status tri_init_uniform(tri_tensor *tensor, double low, double high);
@@ -326,7 +333,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_init_normal(tri_tensor *tensor, double mea
 TRI_API TRI_MUST_CHECK tri_status tri_init_constant(tri_tensor *tensor, double value);
 /* torch's kaiming_uniform_(a, mode fan_in): what linear and conv2d start from with a = sqrt(5). */
 TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a);
-/* torch's xavier_uniform_(gain) (Glorot and Bengio 2010): 1 for what is linear. */
+/* torch's xavier_uniform_(gain) (Glorot and Bengio 2010); gain is 1 for linear layers. */
 TRI_API TRI_MUST_CHECK tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain);
 /* torch's kaiming_normal_(mode fan_out, nonlinearity relu): torchvision's for convolutions. */
 TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);

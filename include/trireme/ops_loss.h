@@ -9,27 +9,29 @@
 
 TRI_BEGIN_DECLS
 
+/* Softmax along dim, or its logarithm: the same shape. */
 TRI_API tri_tensor *tri_softmax(tri_tensor *x, int dim);
 TRI_API tri_tensor *tri_log_softmax(tri_tensor *x, int dim);
 
-/* What becomes of a loss's elements. */
+/* How the elements of a loss become its result. */
 typedef enum tri_reduction {
     TRI_REDUCTION_MEAN, /* a scalar, shape [] */
     TRI_REDUCTION_SUM,
-    TRI_REDUCTION_NONE,     /* they are the result */
-    TRI_REDUCTION_BATCHMEAN /* the sum over the size of dimension 0: of tri_kl_div only */
+    TRI_REDUCTION_NONE,     /* no reduction: the result has the shape of the elements */
+    TRI_REDUCTION_BATCHMEAN /* the sum divided by the size of dimension 0; only for tri_kl_div */
 } tri_reduction;
 
 /* --- losses of classes -------------------------------------------------------
  *
  * Scores [N, C, d..] of C classes (or [C]) with targets [N, d..] (or []), i64, each a class or the
- * one that is ignored (another fails the run, naming the row). The mean is over what is not
- * ignored, each target by its class's weight: if there is nothing, it is NaN. */
+ * index that is ignored (any other fails the run and names the row). The mean is over the targets
+ * that are not ignored, weighted by their classes; without any it is NaN. opt: NULL allowed. */
 typedef struct tri_cross_entropy_options {
     double label_smoothing; /* 0 <= s < 1 */
-    tri_tensor *weight;     /* [C], of the scores' dtype; no gradient; NULL: 1 */
+    tri_tensor *weight;     /* [C], of the scores' dtype, without a gradient; NULL: all 1 */
     bool has_ignore_index;
-    int64_t ignore_index; /* adds nothing; torch's default without one: -100 */
+    /* a target that adds nothing; torch has -100 unless told otherwise, here there is none */
+    int64_t ignore_index;
     tri_reduction reduction;
 } tri_cross_entropy_options;
 TRI_API tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
@@ -40,15 +42,17 @@ typedef struct tri_nll_loss_options {
     int64_t ignore_index;
     tri_reduction reduction;
 } tri_nll_loss_options;
-/* The same of logarithms of probabilities (tri_log_softmax along dimension 1). */
+/* The same for log-probabilities (tri_log_softmax along dimension 1). */
 TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
                                  const tri_nll_loss_options *opt);
-/* How many rows of logits [N, C] have their largest element at target [N]: i64 scalar. */
+/* logits [N, C], target i64 [N] -> i64 []: in how many rows the largest element is at the target.
+ * No gradient. */
 TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
 
 /* --- losses of pairs ---------------------------------------------------------
  *
- * An input and a target of one shape and floating-point dtype. The mean is over all elements. */
+ * An input and a target of one shape and floating-point dtype. The mean is over all elements.
+ * opt: NULL allowed. */
 typedef struct tri_pair_loss_options {
     tri_reduction reduction;
 } tri_pair_loss_options;
@@ -58,24 +62,25 @@ TRI_API tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target,
 /* |input - target| */
 TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target,
                                 const tri_pair_loss_options *opt);
-/* target (log target - input), input being logarithms; of a target 0 it is 0, and its gradient is
- * not finite. */
+/* target (log target - input), where input holds logarithms. Where target is 0 the loss is 0, and
+ * the gradient of target is not finite. */
 TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
                                const tri_pair_loss_options *opt);
 typedef struct tri_smooth_l1_options {
     double beta; /* 0 = 1; TRI_ZERO: no smooth part, as tri_l1_loss */
     tri_reduction reduction;
 } tri_smooth_l1_options;
-/* Half the square over beta where the difference is below beta, else linear. */
+/* (input - target)^2 / (2 beta) where |input - target| < beta, else |input - target| - beta / 2. */
 TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
                                        const tri_smooth_l1_options *opt);
 typedef struct tri_bce_options {
-    tri_tensor *weight;     /* broadcasts to input; NULL: none */
-    tri_tensor *pos_weight; /* with logits: of what has target 1; broadcasts to input; NULL: none */
+    tri_tensor *weight; /* factor for each element; broadcasts to input; NULL: none */
+    /* with logits: factor for the part with target 1; broadcasts to input; NULL: none */
+    tri_tensor *pos_weight;
     tri_reduction reduction;
 } tri_bce_options;
-/* Of probabilities; logarithms from -100 on, and NaN for an input outside [0, 1], where PyTorch
- * stops. */
+/* Binary cross entropy. The first takes probabilities: logarithms below -100 count as -100, and an
+ * input outside [0, 1] gives NaN, where PyTorch stops with an error. */
 TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt);
 TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
                                              const tri_bce_options *opt);

@@ -9,12 +9,15 @@
 
 TRI_BEGIN_DECLS
 
-/* --- element-wise --------------------------------------------------------- */
+/* --- element-wise ------------------------------------------------------------
+ *
+ * tri_add, tri_sub and tri_mul also take i64. A scalar is rounded to the dtype of x. */
 TRI_API tri_tensor *tri_add(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_sub(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_mul(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_div(tri_tensor *a, tri_tensor *b);
-TRI_API tri_tensor *tri_maximum(tri_tensor *a, tri_tensor *b); /* NaN wins; ties share */
+/* NaN wins; where a = b each gets half of the gradient */
+TRI_API tri_tensor *tri_maximum(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_minimum(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_add_scalar(tri_tensor *x, double value);
 TRI_API tri_tensor *tri_mul_scalar(tri_tensor *x, double value);
@@ -28,38 +31,41 @@ TRI_API tri_tensor *tri_relu(tri_tensor *x);
 TRI_API tri_tensor *tri_leaky_relu(tri_tensor *x, double slope);
 TRI_API tri_tensor *tri_sigmoid(tri_tensor *x);
 TRI_API tri_tensor *tri_tanh(tri_tensor *x);
-/* x times the normal distribution's integral, exactly or (GPT-2's) approximated by tanh. */
+/* x times the normal distribution function, exactly, or approximated by tanh as in GPT-2. */
 typedef enum tri_gelu_form { TRI_GELU_ERF, TRI_GELU_TANH } tri_gelu_form;
 TRI_API tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form);
 TRI_API tri_tensor *tri_silu(tri_tensor *x);
-/* Between bool, all integers, f16, bf16, f32 and f64. Real numbers become integers towards zero;
- * integers that do not fit keep their low bits. f16 is for storage: other operations refuse it. */
+/* Between bool, all integers, f16, bf16, f32 and f64. Floating-point numbers become integers by
+ * truncation; integers that do not fit keep their low bits. Other operations take f16 and bf16 as
+ * tri_autocast_begin says. */
 TRI_API tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype);
-/* Training: zero with probability p, scale the rest by 1/(1-p); else the identity. */
+/* With `training`: sets each element to 0 with probability p, 0 <= p <= 1, and multiplies the
+ * others by 1/(1-p). Otherwise the identity. */
 TRI_API tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);
 
-/* base and exponent broadcast; the gradient of a negative base's exponent is NaN. */
+/* base and exponent broadcast; where base is negative the gradient of the exponent is NaN. */
 TRI_API tri_tensor *tri_pow(tri_tensor *base, tri_tensor *exponent);
 TRI_API tri_tensor *tri_pow_scalar(tri_tensor *x, double exponent);
-/* Into [min, max]; -INFINITY, INFINITY: no bound. Gradient 1 inside and on the bounds, else 0. */
+/* Limits x to [min, max]; -INFINITY, INFINITY: no limit. The gradient is 1 inside and at the
+ * limits, else 0. */
 TRI_API tri_tensor *tri_clamp(tri_tensor *x, double min, double max);
-/* -1, 0, 1; the gradients of this and of the roundings are zeros. */
+/* -1, 0 or 1. The gradients of tri_sign and of the three roundings are zeros. */
 TRI_API tri_tensor *tri_sign(tri_tensor *x);
 TRI_API tri_tensor *tri_floor(tri_tensor *x);
 TRI_API tri_tensor *tri_ceil(tri_tensor *x);
-TRI_API tri_tensor *tri_round(tri_tensor *x); /* halves to the even number */
+TRI_API tri_tensor *tri_round(tri_tensor *x); /* halves to the nearest even number */
 TRI_API tri_tensor *tri_rsqrt(tri_tensor *x); /* 1 / sqrt(x) */
 TRI_API tri_tensor *tri_sin(tri_tensor *x);
 TRI_API tri_tensor *tri_cos(tri_tensor *x);
 TRI_API tri_tensor *tri_elu(tri_tensor *x, double alpha); /* alpha 0: 1 (TRI_ZERO: 0) */
-/* log(1 + e^(beta x)) / beta, and x where beta x > threshold. beta 0: 1; threshold 0: 20. */
+/* log(1 + e^(beta x)) / beta; x itself where beta x > threshold. beta 0: 1; threshold 0: 20. */
 TRI_API tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold);
 TRI_API tri_tensor *tri_hardswish(tri_tensor *x);
 
 /* --- truth values (bool) -----------------------------------------------------
  *
- * Comparisons of two tensors of one dtype, of which either may be broadcast; NaN is unequal to all.
- */
+ * Comparisons of two tensors of one dtype, any; both broadcast, and the result is bool, without a
+ * gradient. NaN is unequal to everything. The logical operations take bool. */
 TRI_API tri_tensor *tri_eq(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_ne(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_lt(tri_tensor *a, tri_tensor *b);
@@ -70,9 +76,9 @@ TRI_API tri_tensor *tri_logical_and(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_logical_or(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_logical_xor(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_logical_not(tri_tensor *x);
-/* a where the condition is true, else b; all three broadcast, a and b of one dtype, any. */
+/* a where condition (bool) is true, else b. All three broadcast; a and b have one dtype, any. */
 TRI_API tri_tensor *tri_where(tri_tensor *condition, tri_tensor *a, tri_tensor *b);
-/* x of any dtype, with `value` where the mask, which broadcasts to x, is true. */
+/* x of any dtype, with `value` where mask (bool, broadcasts to x) is true. */
 TRI_API tri_tensor *tri_masked_fill(tri_tensor *x, tri_tensor *mask, double value);
 
 TRI_END_DECLS

@@ -1,17 +1,17 @@
 /*
  * tensor.h - tensors, steps and gradients.
  *
- * Operations (ops.h) do not compute: they check shapes, note themselves in the current
- * step of this thread and return a handle. tri_optimizer_step, tri_item and tri_copy_out
- * run what was noted so far, as one plan; tri_step_end ends the step, and with it the
- * handles that operations returned.
+ * Operations (ops.h) do not compute: they check shapes, are recorded in the current step of this
+ * thread and return a handle. tri_optimizer_step, tri_item and tri_copy_out run what was recorded
+ * so far, as one plan; tri_step_end ends the step, and with it the handles that operations
+ * returned.
  *
  *   persistent tensor  made by tri_tensor_*; a real object, released with tri_tensor_unref
  *   step tensor        returned by an operation; lives until tri_step_end, is not released
  *
  * Both are `tri_tensor *`. Functions that return one never return NULL: on failure the handle
- * carries the error (the call, the shapes, the source line), operations on it return it on,
- * and whoever needs the value gets it as a status.
+ * carries the error (the call, the shapes, the source line), operations on it return it again, and
+ * whoever needs the value gets it as a status.
  *
  * Threads: each records a step of its own (context.h has more); step tensors of another step are
  * refused with an error. A persistent tensor may be part of several steps. While a run (or
@@ -38,8 +38,8 @@ TRI_BEGIN_DECLS
 typedef struct tri_tensor tri_tensor;
 
 #define TRI_MAX_DIMS 8
-/* For what takes int64_t numbers and how many there are, a shape or a list of dimensions:
- * tri_reshape(x, TRI_SHAPE(2, -1)), tri_sum(x, TRI_SHAPE(0, 2), false). None at all: NULL, 0. */
+/* A list of int64_t numbers and its length, for a shape or a list of dimensions: tri_reshape(x,
+ * TRI_SHAPE(2, -1)), tri_sum(x, TRI_SHAPE(0, 2), false). An empty list: NULL, 0. */
 #ifdef __cplusplus
 #define TRI_SHAPE(...)                                                                             \
     (tri_int64_list_of(__VA_ARGS__).at),                                                           \
@@ -53,21 +53,21 @@ typedef struct tri_tensor tri_tensor;
 
 /* --- persistent tensors --------------------------------------------------- */
 
-/* Zeros. shape[ndim], 0 <= ndim <= TRI_MAX_DIMS, sizes >= 0. */
+/* Zeros. shape[ndim], 0 <= ndim <= TRI_MAX_DIMS, sizes >= 0. One reference, as below. */
 TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim);
 /* A copy of `data` (plain, numel elements of dtype). */
 TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
                                     const void *data);
-/* A tensor over memory of the caller's, which is neither copied nor cleared: what is trained, or
- * copied in, changes it, in place (under tri_ddp, too). `data` is plain, aligned for its elements
- * (64 bytes are best) and must stay until `release` is called with `arg`, by the thread that gives
- * the tensor up last; release NULL: until then the caller must know by himself. A failed tensor has
+/* A tensor over the caller's memory, which is neither copied nor cleared: training and tri_copy_in
+ * change it in place (under tri_ddp, too). `data` is plain, aligned for its elements (64 bytes are
+ * best) and must stay until `release` is called with `arg`, by the thread that releases the last
+ * reference; with release NULL the caller must know that moment in another way. A failed tensor has
  * not taken the memory. */
 TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
-/* NULL and step tensors: does nothing. What is borrowed is the lender's to release: of tri_grad's
- * and a loader's tensors a release too many is ignored, and the log says so, once. */
+/* NULL and step tensors: does nothing. Do not release borrowed tensors (from tri_grad, or a
+ * loader's batch): one release too many is ignored, with one warning in the log. */
 TRI_API void tri_tensor_unref(tri_tensor *tensor);
 
 /* --- facts (of both kinds) ------------------------------------------------ */
@@ -81,37 +81,37 @@ TRI_API tri_device tri_tensor_device(const tri_tensor *tensor); /* -1 for a fail
 /* OK, or the error that the handle carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
 
-/* A name for messages and tri_debug, such as "wte"; copied, NULL takes it away. Returns the tensor.
- * A step tensor has it until tri_step_end. Without memory the name stays what it was, and the log
- * says so. */
+/* Sets a name for messages and tri_debug, such as "wte"; copied, NULL removes it. Returns the
+ * tensor. A step tensor has it until tri_step_end. Without memory the name stays what it was, with
+ * a warning in the log. */
 TRI_API tri_tensor *tri_set_name(tri_tensor *tensor, const char *name);
-/* The name, or NULL; until it is changed. */
+/* The name, or NULL; borrowed until it is changed. */
 TRI_API const char *tri_tensor_name(const tri_tensor *tensor);
-/* For debuggers (`call tri_debug(x)` in gdb): type, name, the operation and line that made it,
- * whether it has run, and its first values. Runs and changes nothing, may be called at any time
- * with anything that a `tri_tensor *` was, ended steps too. The text lives until this thread's next
- * call.
- */
+/* For debuggers (`call tri_debug(x)` in gdb): dtype, shape, name, the operation and line that made
+ * it, whether it has run, and its first values. Runs and changes nothing; may be called at any time
+ * with anything that was a `tri_tensor *`, even of a step that has ended. The text is valid until
+ * this thread's next call. */
 TRI_API const char *tri_debug(const tri_tensor *tensor);
 
 /* --- contents ------------------------------------------------------------- */
 
-/* Plain bytes into a persistent tensor; `bytes` must be its size. If recorded work still
- * reads the tensor, that work keeps the old contents. */
+/* Copies plain bytes into a persistent tensor; `bytes` must be its size. Recorded work that still
+ * reads the tensor keeps the old contents. */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes);
-/* Runs what was recorded, then copies plain bytes out. After a run these can be read:
- * persistent tensors, arguments of tri_backward and values held by tri_keep; others give
- * STATE ("keep it"). */
+/* Runs what was recorded, then copies plain bytes out. After a run these can be read: persistent
+ * tensors, arguments of tri_backward and values marked by tri_keep; others give STATE. */
 TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
-/* The plain contents themselves, after running what was recorded: of a step tensor until
- * tri_step_end, of a persistent one until something that writes it is recorded or it is released.
- * NULL and tri_last_error on failure; a persistent tensor may lie in the order that a kernel wants
- * (weights of convolutions; STATE), then tri_copy_out reads it. Not NULL for empty ones either. */
+/* The plain contents in place, after running what was recorded: valid for a step tensor until
+ * tri_step_end, for a persistent one until something that writes it is recorded or it is released.
+ * NULL and tri_last_error on failure; STATE if a persistent tensor is in the layout of a kernel
+ * (weights of convolutions), which only tri_copy_out can read. Empty tensors give an address, too.
+ */
 TRI_API const void *tri_data(tri_tensor *tensor);
-/* The value of a tensor of one element; runs what was recorded. NaN and tri_last_error on
- * failure, which is also a warning in the log. */
+/* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
+ * a warning in the log. */
 TRI_API double tri_item(tri_tensor *tensor);
-/* The same with a status, so that a NaN is the tensor's own. *value_out is NaN on failure. */
+/* The same with a status, which tells a failure from a NaN in the tensor. *value_out is NaN on
+ * failure. */
 TRI_API TRI_MUST_CHECK tri_status tri_item_get(tri_tensor *tensor, double *value_out);
 /* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
  * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place. */
@@ -121,49 +121,49 @@ TRI_API void tri_print(tri_tensor *tensor, FILE *file);
 TRI_API size_t tri_tensor_text(tri_tensor *tensor, char *text, size_t bytes);
 /* Marks a step tensor as wanted after the next run; returns it. */
 TRI_API tri_tensor *tri_keep(tri_tensor *tensor);
-/* A persistent copy of a step tensor's value (runs what was recorded). */
+/* A persistent copy of a step tensor's value, to be released with tri_tensor_unref (runs what was
+ * recorded). */
 TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 
 /* --- steps and gradients -------------------------------------------------- */
 
-/* Run everything recorded so far on this thread. If that fails, parameters, running statistics and
- * counters are what they were before. But an update of a large tensor that had begun when a peer
- * was lost (or whatever came after it failed) is not taken back: the contents of that tensor are
- * lost, and reading them fails (STATE) until they are set again, by tri_copy_in or from a
- * checkpoint. */
+/* Runs everything recorded so far on this thread. If that fails, parameters, running statistics and
+ * counters keep the values of before. The exception: if an update of a large tensor had begun
+ * before a peer was lost or something after it failed, the contents of that tensor are lost, and
+ * reading them fails (STATE) until they are set again, by tri_copy_in or from a checkpoint. */
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
-/* Run, then end the step: its handles die. Once a batch: a step that is not ended keeps all that it
- * recorded, so that each round is slower than the one before (one warning says so, after 64 steps
- * of optimizers or 500 rounds of values). */
+/* Runs, then ends the step: its handles become invalid. Call it once a batch: a step that is never
+ * ended keeps everything that it recorded, so each round is slower than the last (one warning says
+ * so, after 64 optimizer steps or 500 rounds of reading values). */
 TRI_API TRI_MUST_CHECK tri_status tri_step_end_status(void);
-/* The same for loops; an error that no call of the step returned comes out of the next call that
- * needs a value. */
+/* The same for loops; an error that no call of the step has returned is returned by the next call
+ * that needs a value. */
 TRI_API void tri_step_end(void);
 TRI_API void tri_requires_grad(tri_tensor *tensor, bool on); /* persistent, floating point */
-/* Record the gradients of a scalar loss with respect to every persistent tensor that requires
- * one; they add up over calls until the optimizer consumes them. What a loss was made of is dropped
- * by the run after its tri_backward (tri_item, tri_optimizer_step): a second tri_backward through
- * it belongs before that run, or behind another forward, or the first keeps the graph
- * (tri_backward_of in gradient.h); else it fails the step (STATE).
+/* Records the gradients of a scalar loss with respect to every persistent tensor that requires one;
+ * they add up over calls until the optimizer consumes them. The graph below the loss is dropped by
+ * the next run (tri_item, tri_optimizer_step): a second tri_backward through it must come before
+ * that run, or after another forward, or the first must keep the graph (tri_backward_of in
+ * gradient.h); otherwise it fails the step (STATE).
  *
  * Replicas are weighted by the number of samples that the loss is the mean of: dimension 0 of the
- * operand of the loss of ops_loss.h (of tri_cross_entropy and tri_nll_loss the targets, without
- * those that are ignored, by their classes' weights) that the given one is made of, wherever it
- * stands in it; without one, of the operand of a tri_mean over dimension 0 that depends on data (a
- * mean of parameters alone is a penalty). Of two that differ the one recorded last counts, and a
- * warning, once, names both; tri_backward_of takes a count. A sum, or no mean at all: every rank
+ * operand of the loss function (ops_loss.h) below `loss` (for tri_cross_entropy and tri_nll_loss
+ * the targets that are not ignored, by the weights of their classes); without a loss function, of
+ * the operand of a tri_mean over dimension 0 that depends on data (a mean of parameters alone is a
+ * penalty). If there are several with different numbers, the one recorded last counts, and one
+ * warning names both; tri_backward_of takes a count. With a sum, or no mean at all, every rank
  * counts as one sample. */
 TRI_API void tri_backward(tri_tensor *loss);
-/* The gradient of a persistent tensor (borrowed), or NULL if it has none yet or
- * tri_optimizer_zero_grad has cleared it. Until the run that computes it: a step tensor, the value
- * to come; after it: persistent, readable until another takes its place, also when an optimizer has
- * used it. Under tri_ddp it is the average, except of a tri_backward within tri_no_sync_begin; of a
- * parameter that only other ranks' losses reach it is there after tri_optimizer_step. What pends in
- * another context is not seen. A step that fails leaves no gradient of its own, and what had added
+/* The gradient of a persistent tensor (borrowed), or NULL if it has none or tri_optimizer_zero_grad
+ * has cleared it. Before the run that computes it: a step tensor, the value to come. After the run:
+ * persistent, readable until another gradient takes its place, even when an optimizer has used it.
+ * Under tri_ddp it is the average, except after a tri_backward within tri_no_sync_begin; for a
+ * parameter that only other ranks' losses reach it appears with tri_optimizer_step. Pending work of
+ * other contexts is not seen. A step that fails leaves no gradient of its own, and what had added
  * up before stays; only if its run had begun to overwrite that, reading it and adding to it fail
  * (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
-/* Operations between these record no gradient; they nest. An end too many fails the step (STATE).
+/* Operations between these record no gradient; they nest. One end too many fails the step (STATE).
  */
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);
@@ -193,25 +193,25 @@ TRI_API void tri_autocast_end(void);
  * memory at best, and its convolutions are slow. */
 TRI_API bool tri_is_bf16_fast(void);
 
-/* Seeds random numbers, which start again: those of this thread's context (context.h) that are
- * recorded from now on, and of all contexts that are made later, by other threads too; the stream
- * stays. Also seeds parameter initialisation (mt19937, PyTorch's bits for uniform
- * distributions), in all threads. */
+/* Seeds and restarts random numbers: those of this thread's context (context.h) that are recorded
+ * from now on, and of all contexts made later, also by other threads; the stream stays. Also seeds
+ * parameter initialisation (mt19937, PyTorch's bits for uniform distributions), in all threads. */
 TRI_API void tri_manual_seed(uint64_t seed);
-/* What the random numbers of this thread's context are made of, with the place of an operation
- * among the random ones of its step and that of an element in its result; so equal states give
- * equal numbers (Philox). */
+/* The state from which random numbers of this thread's context are made (Philox), together with the
+ * number of the random operation in its step and the place of the element in its result: equal
+ * states give equal numbers. */
 typedef struct tri_random_state {
     uint64_t seed; /* 0 until tri_manual_seed */
     uint64_t
-        stream;   /* what draws differently from the same seed; tri_ddp's forward sets its rank */
-    int64_t step; /* how many steps have drawn since tri_manual_seed: those that draw nothing, such
-                     as an evaluation's, do not count */
+        stream; /* gives different numbers from one seed; tri_ddp's forward sets it to the rank */
+    /* steps that have drawn since tri_manual_seed: steps that draw nothing, such as those of an
+     * evaluation, do not count */
+    int64_t step;
 } tri_random_state;
 TRI_API tri_random_state tri_random_state_get(void);
-/* Goes on from there: all that has not run yet, also of the current step (since tri_manual_seed,
- * if that came in its midst). A checkpoint does this by
- * itself. NULL fails the step (INVALID_ARG). */
+/* Continues from this state: applies to everything that has not run yet, even in the current step
+ * (since the last tri_manual_seed in it). Loading a checkpoint does this. NULL fails the step
+ * (INVALID_ARG). */
 TRI_API void tri_random_state_set(const tri_random_state *state);
 
 TRI_END_DECLS
