@@ -58,7 +58,7 @@ static tri_status fail_call(gloo_group *g, gloo_task *task, const char *why)
     host->describe(&task->op->call, call, sizeof(call));
     if (host->fault_raise(g->fault, TRI_ERR_PEER_LOST, "rank %d: %s: gloo: %s", g->rank, call, why))
         gloo_shim_close(g->shim); /* the other waits are in vain too */
-    return trii_plugin_settled(host, g->fault);
+    return trii_plugin_cause(host, g->fault);
 }
 
 static void finish(gloo_group *g, gloo_task *task, tri_status status)

@@ -80,7 +80,7 @@ static void finish(mpi_task *task, tri_status status)
     const char *why = NULL;
 
     if (status != TRI_OK) {
-        (void)trii_plugin_settled(mpi_host, task->group->fault); /* the text is whole */
+        (void)trii_plugin_cause(mpi_host, task->group->fault); /* the text is whole */
         why = task->group->fault->text;
     }
     mpi_host->mutex_lock(&world.mutex);

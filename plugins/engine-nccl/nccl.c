@@ -28,11 +28,11 @@ static tri_status failed(nccl_group *g, const nccl_task *task, const char *why)
     nccl_host->describe(&task->op->call, call, sizeof(call));
     nccl_host->fault_raise(g->fault, TRI_ERR_PEER_LOST, "rank %d: %s: nccl: %s", g->rank, call,
                            why);
-    return trii_plugin_settled(nccl_host, g->fault);
+    return trii_plugin_cause(nccl_host, g->fault);
 }
 
 /* Calls of a communicator that does not block are under way when they return. */
-static ncclResult_t settle(nccl_group *g, ncclResult_t result)
+static ncclResult_t await_call(nccl_group *g, ncclResult_t result)
 {
     while (result == ncclInProgress && trii_fault_status(g->fault) == TRI_OK) {
         nccl_host->sleep_until(nccl_host->now_ns() + PAUSE_NS);
@@ -53,7 +53,7 @@ static tri_status start(nccl_group *g, nccl_task *task)
         return status;
     result = nccl_call_reduction(g, &task->op->call, &op);
     if (result == ncclSuccess)
-        result = settle(g, nccl_call_start(g, &task->op->call, op));
+        result = await_call(g, nccl_call_start(g, &task->op->call, op));
     if (task->op->call.op == TRI_REDOP_PREMUL_SUM && result == ncclSuccess)
         result = ncclRedOpDestroy(op, g->comm); /* what is on the stream keeps it */
     if (result != ncclSuccess)

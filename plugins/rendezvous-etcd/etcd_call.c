@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "rendezvous-etcd/etcd_inside.h"
+#include "rendezvous-etcd/etcd_internal.h"
 #include "os/clock.h"
 
 #define ALONE_MS 7000 /* one attempt at the only server */

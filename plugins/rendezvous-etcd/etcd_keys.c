@@ -5,7 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "rendezvous-etcd/etcd_inside.h"
+#include "rendezvous-etcd/etcd_internal.h"
 #include "os/clock.h"
 
 tri_status trii_etcd_read(trii_etcd_client *client, const char *key, trii_etcd_reply *reply_out)

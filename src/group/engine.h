@@ -107,9 +107,9 @@ static inline tri_status trii_fault_status(const trii_fault *fault)
     return (tri_status)atomic_load_explicit(&fault->status, memory_order_acquire);
 }
 
-/* The cause of a fault that has been raised, maybe by a thread that is just copying its text;
- * ABORTED where that thread gets no further for a second (a debugger holds it). */
-tri_status trii_fault_settled(const trii_fault *fault);
+/* The cause of a fault that has been raised, perhaps by a thread that is still copying its text,
+ * for which it waits; ABORTED if that thread does not finish within a second (in a debugger). */
+tri_status trii_fault_cause(const trii_fault *fault);
 
 /* --- operations ----------------------------------------------------------- */
 

@@ -173,9 +173,9 @@ static void a_fault_whose_author_stops_is_waited_for_with_an_end(void **state)
     (void)state;
     atomic_store(&fault.claimed, 1);
     assert_false(trii_fault_raise(&fault, TRI_ERR_PEER_LOST, "another"));
-    assert_int_equal(trii_fault_settled(&fault), TRI_ERR_ABORTED);
+    assert_int_equal(trii_fault_cause(&fault), TRI_ERR_ABORTED);
     assert_true(trii_fault_raise(&whole, TRI_ERR_PEER_LOST, "rank %d", 3));
-    assert_int_equal(trii_fault_settled(&whole), TRI_ERR_PEER_LOST);
+    assert_int_equal(trii_fault_cause(&whole), TRI_ERR_PEER_LOST);
     assert_string_equal(whole.text, "rank 3");
 }
 

@@ -46,7 +46,7 @@ bool trii_fault_raise(trii_fault *fault, tri_status status, const char *format, 
     return true;
 }
 
-tri_status trii_fault_settled(const trii_fault *fault)
+tri_status trii_fault_cause(const trii_fault *fault)
 {
     const int64_t deadline_ns = trii_deadline_ms(SETTLE_MS);
     tri_status status;

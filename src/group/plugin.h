@@ -68,7 +68,7 @@ typedef struct trii_host {
 
 /* The cause of a failure that was raised here or elsewhere: the thread that came first may still be
  * writing its text. Nothing may be held that a raising thread needs. */
-static inline tri_status trii_plugin_settled(const trii_host *host, const trii_fault *fault)
+static inline tri_status trii_plugin_cause(const trii_host *host, const trii_fault *fault)
 {
     tri_status status;
 

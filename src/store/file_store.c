@@ -122,7 +122,7 @@ static tri_status count(file_store *store, int fd, const char *key, int delta, i
 }
 
 /* Makes `fd` the store's own; a file other than the last one is read from its beginning. */
-static tri_status settle(file_store *store, int fd)
+static tri_status adopt_descriptor(file_store *store, int fd)
 {
     if (!trii_shared_file_same(fd, store->fd)) {
         tri_status status = forget(store);
@@ -153,7 +153,7 @@ static tri_status open_locked(file_store *store, bool exclusive, bool create, in
         trii_shared_file_close(fd); /* removed while we waited */
     }
     if (status == TRI_OK)
-        status = settle(store, fd);
+        status = adopt_descriptor(store, fd);
     if (status != TRI_OK) {
         trii_shared_file_close(fd);
         return status;

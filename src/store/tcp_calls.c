@@ -114,7 +114,7 @@ static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t de
 /* A request that only waits need not be sent if what is owed does not come before its deadline. */
 static tri_status send_wait(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
-    tri_status status = trii_tcp_settle(store, op, deadline_ns);
+    tri_status status = trii_tcp_take_late_answer(store, op, deadline_ns);
 
     return status == TRI_OK ? trii_tcp_send(store, op) : status;
 }

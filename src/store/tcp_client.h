@@ -49,14 +49,14 @@ typedef struct trii_tcp_store {
  * status on. */
 trii_tcp_store *trii_tcp_enter(tri_store *self);
 tri_status trii_tcp_leave(trii_tcp_store *store, tri_status status);
-/* The stream is of no use any more: closes it and words why. */
+/* The stream is unusable from now on: closes it and sets the error line. */
 tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status status);
 int64_t trii_tcp_reply_deadline(const trii_tcp_store *store);
-/* Takes what is still to come of a wait that was called off. TIMEOUT: it has not come, and the
- * connection is whole; other failures break it. */
-tri_status trii_tcp_settle(trii_tcp_store *store, const char *op,
-                           int64_t deadline_ns) TRI_MUST_CHECK;
-/* Settles and sends store->out; these two break the connection if they fail. */
+/* Takes the late answer to a WAIT that was cancelled, if one is due. TIMEOUT: it has not come, and
+ * the connection is still usable; other failures break it. */
+tri_status trii_tcp_take_late_answer(trii_tcp_store *store, const char *op,
+                                     int64_t deadline_ns) TRI_MUST_CHECK;
+/* Takes a late answer and sends store->out; these two break the connection if they fail. */
 tri_status trii_tcp_send(trii_tcp_store *store, const char *op) TRI_MUST_CHECK;
 tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf,
                             size_t bytes) TRI_MUST_CHECK;

@@ -55,7 +55,7 @@ int64_t trii_tcp_reply_deadline(const trii_tcp_store *store)
     return trii_deadline_ms(store->base.timeout_ms);
 }
 
-tri_status trii_tcp_settle(trii_tcp_store *store, const char *op, int64_t deadline_ns)
+tri_status trii_tcp_take_late_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
     while (store->owed && store->fd >= 0) {
         uint8_t answer = 0;
@@ -79,7 +79,7 @@ tri_status trii_tcp_send(trii_tcp_store *store, const char *op)
 
     if (store->fd < 0)
         return TRII_FAIL(store->failed, "%s", store->why);
-    status = trii_tcp_settle(store, op, trii_tcp_reply_deadline(store));
+    status = trii_tcp_take_late_answer(store, op, trii_tcp_reply_deadline(store));
     if (status != TRI_OK)
         return store->fd >= 0 ? trii_tcp_broken(store, op, status) : status;
     if (store->out.failed) {

@@ -21,7 +21,7 @@ static void raise_from(hierarchy *h, const hierarchy_child *c)
 
 void hierarchy_abort_children(hierarchy *h)
 {
-    tri_status status = trii_fault_settled(h->fault);
+    tri_status status = trii_fault_cause(h->fault);
 
     for (int i = 0; i < HIERARCHY_CHILDREN; i++) {
         hierarchy_child *c = &h->children[i];

@@ -75,7 +75,7 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
     trii_fault_raise(g->fault, status, "%s", text);
-    status = trii_fault_settled(g->fault); /* ours, or an earlier one */
+    status = trii_fault_cause(g->fault); /* ours, or an earlier one */
     for (int r = 0; r < g->size; r++) {
         if (r != g->rank)
             send_fault(&g->conns[r], status, g->fault->text);

@@ -34,7 +34,7 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
     t->fixed = (use != TRII_HEADER_CHECK ? ddp->local_fixed : 0) +
                (t->valued || t->joined ? 0 : under->count);
     t->epoch = ddp->epoch;
-    t->unused = t->vote_stop = t->even = t->weighed = false;
+    t->unused = t->vote_stop = t->even = t->weighted = false;
     t->use = use;
     t->n = n;
     for (int i = 0; i < n; i++)
@@ -60,14 +60,15 @@ static void forget_weight(trii_ddp *ddp)
     ddp->weight_device = TRI_CPU(0);
 }
 
-/* A header whose weight `weigh` multiplies by. */
+/* A header by whose weight `apply_weight` multiplies. */
 static tri_status record_weight(trii_ddp *ddp, trii_step *step, trii_header_use use,
                                 const trii_samples *under)
 {
     return record_header(ddp, step, use, under, weight_types, 2, ddp->weight);
 }
 
-static tri_status weigh(trii_ddp *ddp, trii_step *step, const tri_tensor *param, trii_vid *grad_io)
+static tri_status apply_weight(trii_ddp *ddp, trii_step *step, const tri_tensor *param,
+                               trii_vid *grad_io)
 {
     int wide = param->dtype == TRI_DTYPE_F64;
     trii_vid *there = &ddp->weight_there[wide], factors[2] = {*grad_io, TRII_NO_VALUE};
@@ -101,7 +102,7 @@ tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
     if ((ddp->no_sync > 0 && !under->crosses_ranks) ||
         (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64))
         return TRI_OK;
-    if (cleared || ddp->weighed) {
+    if (cleared || ddp->weighted) {
         status = record_header(ddp, step, use, under, &dtype, 1, seed_out);
     } else {
         status = record_weight(ddp, step, use, under);
@@ -123,7 +124,7 @@ tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor
     trii_ddp *ddp = (trii_ddp *)hook;
 
     return is_seeded(ddp, step) && ddp->weight[0] != TRII_NO_VALUE
-               ? weigh(ddp, step, param, term_io)
+               ? apply_weight(ddp, step, param, term_io)
                : TRI_OK;
 }
 
@@ -303,7 +304,7 @@ static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_o
     return status;
 }
 
-static tri_status refuse_unweighed(const char *why)
+static tri_status refuse_unweighted(const char *why)
 {
     return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                      "ddp: gradients between tri_no_sync_begin and tri_no_sync_end went through "
@@ -320,15 +321,15 @@ static tri_status weigh_all(trii_ddp *ddp, trii_step *step, const trii_samples *
     tri_status status = TRI_OK;
 
     forget_weight(ddp);
-    if (ddp->weighed)
-        status = refuse_unweighed("a loss that reaches other models or tensors as well");
+    if (ddp->weighted)
+        status = refuse_unweighted("a loss that reaches other models or tensors as well");
     if (status == TRI_OK)
         status = record_weight(ddp, step, TRII_HEADER_AVERAGE, under);
     if (status == TRI_OK)
         ddp->header->even = under->crosses_ranks;
     for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
         if (grad_of[i] != TRII_NO_VALUE)
-            status = weigh(ddp, step, ddp->params[i].tensor, &grad_of[i]);
+            status = apply_weight(ddp, step, ddp->params[i].tensor, &grad_of[i]);
     return status;
 }
 
@@ -342,11 +343,11 @@ static tri_status add_up(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
         status = add_left_over(ddp, step, grad_of);
         ddp->local_count += under->count;
         ddp->local_fixed = 0;
-        ddp->weighed = true;
+        ddp->weighted = true;
         return status;
     }
-    if (ddp->weighed)
-        return refuse_unweighed("a loss that reaches other models or tensors as well");
+    if (ddp->weighted)
+        return refuse_unweighted("a loss that reaches other models or tensors as well");
     forget_weight(ddp);
     status = record_weight(ddp, step, TRII_HEADER_CHECK, under);
     if (status != TRI_OK)
@@ -370,22 +371,22 @@ static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
         unused = unused || !ddp->params[i].used_here;
     }
     ddp->header->unused = unused;
-    ddp->header->weighed = ddp->weighed;
+    ddp->header->weighted = ddp->weighted;
     ddp->header->vote_stop = ddp->vote_stop;
     ddp->vote_stop = false;
-    ddp->unsettled = unused;
+    ddp->unused_unknown = unused;
     if (status == TRI_OK)
         status = record_buckets(ddp, step, grad_of);
     ddp->local_count = ddp->local_fixed = 0;
-    ddp->weighed = false;
+    ddp->weighted = false;
     return status;
 }
 
 /* What a backward without synchronisation, whose gradients are this rank's alone, leaves. */
 static tri_status count(trii_ddp *ddp, trii_step *step, const trii_samples *under)
 {
-    return ddp->weighed ? refuse_unweighed("a loss that does not")
-                        : trii_ddp_count(ddp, step, under);
+    return ddp->weighted ? refuse_unweighted("a loss that does not")
+                         : trii_ddp_count(ddp, step, under);
 }
 
 tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
@@ -406,7 +407,7 @@ tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
     if (ddp->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE,
                          "ddp: out of memory when the gradients were put into their final buckets");
-    if (ddp->unsettled)
+    if (ddp->unused_unknown)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "ddp: a second backward before tri_optimizer_step, and the first left "
                          "parameters unused");
@@ -476,10 +477,10 @@ tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step)
 
     if (TRII_UNLIKELY(ddp->no_sync > 0 && ddp->size > 1))
         warn_of_drift();
-    if (!ddp->unsettled)
+    if (!ddp->unused_unknown)
         return TRI_OK;
     status = trii_step_run(step);
-    ddp->unsettled = false;
+    ddp->unused_unknown = false;
     if (status != TRI_OK)
         return status;
     /* Unused here: used elsewhere, the average lies in the bucket; unused everywhere, the

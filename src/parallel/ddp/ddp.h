@@ -67,9 +67,10 @@ typedef struct trii_ddp_param {
 /* What the ranks tell each other of a backward pass. */
 typedef enum trii_header_use {
     TRII_HEADER_AVERAGE, /* it averages what has added up */
-    /* It does not, but its gradients go through sums over ranks, into which they come weighed. */
+    /* It does not average, but its gradients go through sums over ranks, in which they must be
+       weighted before. */
     TRII_HEADER_WEIGH,
-    TRII_HEADER_CHECK /* the same, but they cannot be: all ranks must weigh alike */
+    TRII_HEADER_CHECK /* the same, but they cannot be: all ranks must have equal weights */
 } trii_header_use;
 
 /* A parameter of the network, whether it is trained or not. */
@@ -115,8 +116,8 @@ typedef struct trii_ddp_coll {
     bool unused;         /* header: some parameter is not used here */
     bool joined;         /* header: this rank has no data any more */
     bool throws;         /* header: and all are to fail if others have */
-    bool weighed;        /* header: some of what it averages is */
-    bool even;           /* header: fails unless all ranks weigh alike */
+    bool weighted;       /* header: some of what it averages is */
+    bool even;           /* header: fails unless all ranks have equal weights */
     trii_header_use use; /* header */
     tri_work *map_work;
     /* header: divisors; votes + (ranks that throw << 16) + (ranks with unused parameters << 32);
@@ -188,7 +189,7 @@ struct trii_ddp {
     bool seeded; /* its gradients come weighted */
     /* What has added up since the last average is weighted: passes without synchronisation went
      * through sums over ranks. */
-    bool weighed;
+    bool weighted;
     /* Of the backward that is being recorded: its weight as f32 and f64, and on the device of the
      * parameter that was last multiplied by it; NO_VALUE = none. What gradients held before is
      * multiplied by it, or all of them. */
@@ -199,7 +200,7 @@ struct trii_ddp {
     tri_tensor *unit[2];
     trii_vid *grad_of;   /* [n_params]: room for attach */
     unsigned char *map;  /* [n_params]: used by some rank */
-    bool unsettled;      /* some has_grad waits for the map */
+    bool unused_unknown; /* some has_grad waits for the map */
     int no_sync;         /* depth */
     int64_t local_count; /* samples of backward passes without synchronisation */
     int64_t local_fixed; /* of them, what means divide by that divide by their number */
@@ -228,7 +229,7 @@ struct trii_ddp {
         int64_t local_count, local_fixed, sample_count;
         double local_valued;
         uint64_t epoch, valued_epoch;
-        bool vote_stop, unsettled, weighed;
+        bool vote_stop, unused_unknown, weighted;
     } before;
 };
 

@@ -48,7 +48,7 @@ static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
     for (int i = 0; i < t->bucket->wire->bucket.n_parts; i++) {
         const trii_ddp_param *param = &ddp->params[t->bucket->wire->parts[i].index];
 
-        if (!param->used_here || (t->header->divisor == 0 && !t->header->weighed))
+        if (!param->used_here || (t->header->divisor == 0 && !t->header->weighted))
             memset(bucket_data(param), 0, param->bytes);
     }
 }
@@ -80,12 +80,12 @@ static TRII_NOINLINE tri_status gave_up(trii_ddp_coll *t, tri_status status)
     return status;
 }
 
-/* Of what it averages; where earlier passes have been weighed each by itself, of all samples. */
+/* Of what it averages; where earlier passes have been weighted each by itself, of all samples. */
 static double share_of(const trii_ddp_coll *header)
 {
     const double *sums = header->sums;
 
-    if (header->weighed)
+    if (header->weighted)
         return sums[2] > 0 ? (double)header->count / sums[2] : 0.0;
     return sums[0] > 0 ? header->divisor / sums[0] : 0.0;
 }
@@ -97,7 +97,7 @@ static tri_status bucket_send(trii_ddp_coll *t, const trii_host_buffers *buffers
     double weight = ddp->averager.hook != NULL ? share_of(t->header) : 0.0;
     /* A join's last pass: with a hook the header, which says so, is there. */
     bool none = ddp->averager.hook != NULL && ddp->n_joined == ddp->size && sums[0] == 0 &&
-                !t->header->weighed;
+                !t->header->weighted;
     tri_status status;
 
     if (t->bucket->wire->bucket.index == 0 && !none)

@@ -94,7 +94,7 @@ static TRII_NOINLINE tri_status refuse_uneven(const trii_ddp_coll *t)
         t->ddp->size);
 }
 
-/* What the ranks said beside how much they weigh. */
+/* What the ranks sent besides their weights. */
 static tri_status take_news(const trii_ddp_coll *t)
 {
     trii_ddp *ddp = t->ddp;

@@ -23,8 +23,8 @@ tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step)
     ddp->before.valued_epoch = ddp->valued_epoch;
     ddp->before.sample_count = ddp->sample_count;
     ddp->before.vote_stop = ddp->vote_stop;
-    ddp->before.unsettled = ddp->unsettled;
-    ddp->before.weighed = ddp->weighed;
+    ddp->before.unused_unknown = ddp->unused_unknown;
+    ddp->before.weighted = ddp->weighted;
     return TRI_OK;
 }
 
@@ -40,8 +40,8 @@ void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
     ddp->valued_epoch = ddp->before.valued_epoch;
     ddp->sample_count = ddp->before.sample_count;
     ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
-    ddp->unsettled = ddp->before.unsettled;
-    ddp->weighed = ddp->before.weighed;
+    ddp->unused_unknown = ddp->before.unused_unknown;
+    ddp->weighted = ddp->before.weighted;
 }
 
 bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
@@ -50,7 +50,7 @@ bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
         return false;
     ddp->local_count = ddp->local_fixed = 0;
     ddp->epoch++;
-    ddp->unsettled = ddp->weighed = false;
+    ddp->unused_unknown = ddp->weighted = false;
     return true;
 }
 

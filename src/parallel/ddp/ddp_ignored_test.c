@@ -1,6 +1,6 @@
 /*
  * ddp_ignored_test.c - means that do not divide by their number of rows: with targets that are
- * ignored and classes that weigh differently the ranks together train as one on the whole batch.
+ * ignored and classes of different weights the ranks together train as one on the whole batch.
  */
 /* ctest: also=TRI_CHECK=order */
 #include "testing/ddp_ranks.h"

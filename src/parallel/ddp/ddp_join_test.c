@@ -12,7 +12,7 @@ typedef struct plan {
     int steps[MAX_RANKS]; /* batches of each rank, 0 to MOST */
     bool norm;            /* with batch norm over all ranks */
     bool plain_norm;      /* with batch norm of its own on each, of the inputs */
-    bool unseen;          /* the loss is a sum: ranks with data weigh alike */
+    bool unseen;          /* the loss is a sum: ranks with data have equal weights */
     bool scaled;          /* the loss is a mean times a parameter */
     bool nan_check;       /* a NaN behind the join is found */
     int per_update;       /* synchronised passes; 0 = 1 */

@@ -291,7 +291,7 @@ static void train_layer(tri_module *model, const char *layer, int64_t width, int
 }
 
 /* Passes of two contexts that reach different layers pend, without synchronisation, and one fails:
- * its samples must not weigh in what is averaged next. */
+ * its samples must not count in what is averaged next. */
 static tri_status two_passes_pend(rank *r)
 {
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});

@@ -1,9 +1,9 @@
 /*
- * etcd_inside.h - a client's insides, shared by etcd_call.c (servers, connections, one call),
+ * etcd_internal.h - the state of a client, shared by etcd_call.c (servers, connections, one call),
  * etcd_lease.c (leases, beginning and end) and etcd_keys.c (reads, writes, watches).
  */
-#ifndef TRII_ETCD_INSIDE_H
-#define TRII_ETCD_INSIDE_H
+#ifndef TRII_ETCD_INTERNAL_H
+#define TRII_ETCD_INTERNAL_H
 
 #include <stdatomic.h>
 
