@@ -35,7 +35,7 @@ TRI_BEGIN_DECLS
 typedef struct tri_nn_sync_batch_norm_options {
     double eps, momentum;
     bool cumulative, no_affine, no_track_running_stats;
-    /* NULL: the world, as it is at each forward (of a program that has none: this process alone).
+    /* NULL: the world, as it is at each forward (this process alone, if there is no world).
      * A reference is taken. */
     tri_group *group;
 } tri_nn_sync_batch_norm_options;
@@ -54,14 +54,15 @@ TRI_API tri_module *tri_nn_sync_batch_norm(int64_t channels,
                                            const tri_nn_sync_batch_norm_options *opt);
 
 /**
- * Makes all batch norms (tri_nn_batch_norm1d, 2d) of a network, or a layer that is one, such layers
- * of this group, and gives layers that are so already this group. Modules stay where they are, with
- * their parameters, buffers, names, hooks, devices and state of training: pointers to them, also of
- * an optimizer, hold. Before or after tri_ddp; between two forwards.
+ * Turns every batch norm of a network (tri_nn_batch_norm1d and 2d), or the layer itself if it is
+ * one, into such a layer of this group; layers that are of this kind already change to this group.
+ * Modules stay where they are, with their parameters, buffers, names, hooks, devices and training
+ * state, so pointers to them, also those of an optimizer, stay valid. Before or after tri_ddp;
+ * between two forwards.
  *
  *   group  NULL: the world, as it is at each forward; a reference is taken
  *
- * Returns how many they are; 0 of a failed module. NULL fails the step.
+ * Returns the number of such layers in the network; 0 for a failed module. NULL fails the step.
  */
 TRI_API int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
 
