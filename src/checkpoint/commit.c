@@ -196,7 +196,8 @@ static void drop_old(const char *folder, int keep)
     int n;
 
     if (trii_saved_list(folder, &saved, &n) != TRI_OK) {
-        TRII_LOG(TRII_LOG_WARN, "checkpoint", "old ones stay: %s", tri_last_error());
+        TRII_LOG(TRII_LOG_WARN, "checkpoint", "older checkpoints were not removed: %s",
+                 tri_last_error());
         return;
     }
     for (int i = keep; i < n; i++)

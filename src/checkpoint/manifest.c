@@ -223,7 +223,7 @@ static tri_status find_in(const char *folder, const trii_saved *saved, int n, ch
         trii_free(dir);
         if (status == TRI_ERR_NO_MEMORY)
             return status;
-        TRII_LOG(TRII_LOG_WARN, "checkpoint", "passed over: %s", tri_last_error());
+        TRII_LOG(TRII_LOG_WARN, "checkpoint", "skipped: %s", tri_last_error());
     }
     if (n > 0)
         return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is complete; the oldest",

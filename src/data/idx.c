@@ -43,14 +43,15 @@ static tri_status read_head(trii_gzip *gzip, const char *path, trii_idx *idx, si
     if (status != TRI_OK)
         return status;
     if (n < 4 * (size_t)idx->ndim)
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: truncated within its head", path);
+        return TRII_FAIL(TRI_ERR_FORMAT, "%s: truncated within its header", path);
     bytes = tri_dtype_size(idx->dtype);
     for (int d = 0; d < idx->ndim; d++) {
         const unsigned char *s = sizes + 4 * d;
 
         idx->shape[d] = (int64_t)s[0] << 24 | (int64_t)s[1] << 16 | (int64_t)s[2] << 8 | s[3];
         if (__builtin_mul_overflow(bytes, (size_t)idx->shape[d], &bytes))
-            return TRII_FAIL(TRI_ERR_FORMAT, "%s: its sizes multiply to more than memory", path);
+            return TRII_FAIL(TRI_ERR_FORMAT, "%s: the sizes in its header exceed the address space",
+                             path);
     }
     *bytes_out = bytes;
     return TRI_OK;
@@ -86,8 +87,9 @@ static tri_status read_body(trii_gzip *gzip, const char *path, size_t bytes, voi
     }
     status = trii_gzip_read(gzip, &extra, 1, &n);
     if (status == TRI_OK && n > 0)
-        status =
-            TRII_FAIL(TRI_ERR_FORMAT, "%s: has more than its %zu bytes of elements", path, bytes);
+        status = TRII_FAIL(TRI_ERR_FORMAT,
+                           "%s: has more than the %zu bytes of elements that its header announces",
+                           path, bytes);
     if (status != TRI_OK)
         goto err_free;
     *data_out = data;

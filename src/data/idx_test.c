@@ -99,7 +99,7 @@ static void damaged_files_are_named(void **state)
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "head", images, 9), &idx), TRI_ERR_FORMAT,
                 "within its head");
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "longer", longer, sizeof(longer)), &idx),
-                TRI_ERR_FORMAT, "has more than its 12 bytes");
+                TRI_ERR_FORMAT, "has more than the 12 bytes");
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "huge", huge, sizeof(huge)), &idx), TRI_ERR_FORMAT,
                 "more than memory");
     /* Claims 4 GiB and has 3 bytes: read without taking 4 GiB. */

@@ -172,13 +172,17 @@ static tri_status check_images(const tri_dataset *base, const tri_image_options 
     if (field->shape[1] < 1 || field->shape[1] > MAX_PIXELS || field->shape[2] < 1 ||
         field->shape[2] > MAX_PIXELS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "image data set: images of %" PRId64 " x %" PRId64 " pixels",
-                         field->shape[1], field->shape[2]);
+                         "image data set: images of %" PRId64 " x %" PRId64
+                         " pixels: each side must be 1 to %d",
+                         field->shape[1], field->shape[2], (int)MAX_PIXELS);
     if (opt->pad < 0 || opt->pad > MAX_PIXELS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "image data set: padding of %d pixels", opt->pad);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "image data set: a padding of %d pixels: must be 0 to %d", opt->pad,
+                         (int)MAX_PIXELS);
     for (int c = 0; c < MAX_CHANNELS; c++) {
         if (!(opt->std[c] >= 0.0f))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "image data set: std[%d] is %g", c,
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "image data set: std[%d] is %g: must not be negative", c,
                              (double)opt->std[c]);
     }
     return TRI_OK;

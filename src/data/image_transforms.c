@@ -225,8 +225,8 @@ static tri_status normalize_shape(const tri_transform *self, tri_field *field)
                          field->ndim > 0 ? field->shape[0] : 0, channels);
     for (int c = 0; c < channels; c++) {
         if (!(self->numbers[STD + c] > 0))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "transform %s: std[%d] is %g", self->name, c,
-                             self->numbers[STD + c]);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "transform %s: std[%d] is %g: must be above 0",
+                             self->name, c, self->numbers[STD + c]);
     }
     return TRI_OK;
 }

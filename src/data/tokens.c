@@ -71,7 +71,9 @@ static tri_status check_windows(int token_bytes, int64_t context, const tri_toke
                          token_bytes);
     if (context < 1 || context > INT64_MAX / 4096)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "dataset_tokens: windows of %" PRId64 " tokens (context)", context);
+                         "dataset_tokens: windows of %" PRId64
+                         " tokens (context): must be at least 1 and fit into memory",
+                         context);
     if (opt->stride < 0 || opt->header_bytes < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "dataset_tokens: a stride of %" PRId64 " and a header of %" PRId64

@@ -114,7 +114,7 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
     if (bytes != trii_tensor_bytes(tensor))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes for a tensor of %zu", bytes,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are given, the tensor has %zu", bytes,
                          trii_tensor_bytes(tensor));
     if (bytes > 0 && data == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, for %zu bytes", bytes);

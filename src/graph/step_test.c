@@ -186,7 +186,7 @@ static void writing_a_tensor_leaves_recorded_work_its_old_contents(void **state)
     CHECK_NEAR(got[1], 4, 0);
     CHECK_OK(tri_copy_out(x, got, sizeof(got)));
     CHECK_NEAR(got[1], 20, 0);
-    CHECK_FAILS(tri_copy_in(x, new, 4), TRI_ERR_INVALID_ARG, "4 bytes for a tensor of 8");
+    CHECK_FAILS(tri_copy_in(x, new, 4), TRI_ERR_INVALID_ARG, "4 bytes are given, the tensor has 8");
     tri_step_end();
     tri_tensor_unref(x);
 }

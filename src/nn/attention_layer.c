@@ -70,9 +70,9 @@ static tri_status check_inputs(const multihead_attention *m, tri_tensor *const *
         bool of_key = i == 2 && tri_tensor_size(in[2], 1) != tri_tensor_size(in[1], 1);
 
         if (of_key || tri_tensor_size(in[i], 0) != tri_tensor_size(in[0], 0))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s, and %s is %s: another %s", names[i],
-                             text_of(in[i], text), of_key ? "key" : "query",
-                             text_of(in[of_key ? 1 : 0], other), of_key ? "length" : "batch");
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s is %s, but %s is %s: their %s differ",
+                             names[i], text_of(in[i], text), of_key ? "key" : "query",
+                             text_of(in[of_key ? 1 : 0], other), of_key ? "lengths" : "batches");
     }
     return TRI_OK;
 }

@@ -41,7 +41,7 @@ static void an_update_without_gradients_is_warned_about_once(void **state)
     text[n] = '\0';
     fclose(log);
     assert_non_null(strstr(text, "none of the 2 parameters has a gradient"));
-    assert_non_null(strstr(text, "did tri_optimizer_zero_grad come behind it"));
+    assert_non_null(strstr(text, "was tri_optimizer_zero_grad called after it"));
     assert_non_null(strstr(text, "forgotten_test.c:"));
     assert_ptr_equal(strchr(text, '\n'), text + n - 1);
     tri_optimizer_destroy(opt);

@@ -335,8 +335,8 @@ tri_status(tri_grad_scaler_update)(tri_grad_scaler *s)
     }
     if (n == 0)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "tri_grad_scaler_update: no optimizer has looked at its gradients: "
-                         "tri_grad_scaler_step comes before");
+                         "tri_grad_scaler_update: no optimizer has stepped or was unscaled since "
+                         "the last update: call tri_grad_scaler_step first");
     tri_no_grad_begin();
     status = record_next(s, step, used, n);
     tri_no_grad_end();

@@ -416,9 +416,9 @@ static TRII_NOINLINE void warn_of_no_gradient(const tri_optimizer *o)
         return;
     TRII_LOG(
         TRII_LOG_WARN, "optim",
-        "tri_optimizer_step at %s:%d: none of the %d parameters has a gradient, and none "
-        "changes: was tri_backward left out, did tri_optimizer_zero_grad come behind it, or is "
-        "the loss not theirs?",
+        "tri_optimizer_step at %s:%d: none of the %d parameters has a gradient, so none is "
+        "updated: was tri_backward left out, was tri_optimizer_zero_grad called after it, or does "
+        "the loss not depend on them?",
         site.file != NULL ? site.file : "?", site.line, o->n_params);
 }
 

@@ -453,7 +453,7 @@ static void a_momentum_needs_its_buffer(void **state)
     tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.0);
     CHECK_OK(tri_optimizer_status(opt));
     tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.9);
-    refuses(opt, "it was made without");
+    refuses(opt, "was made without momentum");
     opt = tri_rmsprop(p.net, 0.1, &(tri_rmsprop_options){.momentum = 0.9});
     tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.5);
     assert_true(tri_optimizer_get(opt, 0, TRI_HYPER_MOMENTUM) == 0.5);

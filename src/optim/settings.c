@@ -76,7 +76,8 @@ static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
         return status;
     if (what == TRI_HYPER_MOMENTUM && value != 0.0 && (o->flags & TRII_UPDATE_MOMENTUM) == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: momentum %g, but it was made without: give it one in its options",
+                         "%s: momentum %g, but the optimizer was made without momentum: set it in "
+                         "the options",
                          o->ops->name, value);
     if ((o->flags & TRII_UPDATE_NESTEROV) != 0 &&
         (what == TRI_HYPER_MOMENTUM ? value == 0.0 : what == TRI_HYPER_DAMPENING && value != 0.0))

@@ -329,10 +329,11 @@ static TRII_NOINLINE tri_status adopt(trii_step *step, const trii_segment *segme
 /* The threads that compute stayed with the parent, and so did the owners of our locks. */
 static TRII_NOINLINE tri_status refuse_forked(void)
 {
-    return TRII_FAIL(TRI_ERR_STATE,
-                     "this is a child of fork(), without the threads with which its parent "
-                     "computes: tri_spawn starts processes that compute, unless they are to be "
-                     "copies (TRI_SPAWN_COPY)");
+    return TRII_FAIL(
+        TRI_ERR_STATE,
+        "this process is a child of fork() and lacks the threads with which its parent "
+        "computes: tri_spawn starts processes that compute, unless they are to be "
+        "copies (TRI_SPAWN_COPY)");
 }
 
 static tri_status cache_run(trii_step *step, const trii_segment *segment)

@@ -194,9 +194,9 @@ static tri_status hand_out(queue_run *r)
 
     if (made != 0 && made != here)
         return TRII_FAIL(TRI_ERR_STATE,
-                         "the threads of %s and others are not in a child of fork(): tri_spawn "
-                         "starts processes that compute, unless they are to be copies "
-                         "(TRI_SPAWN_COPY)",
+                         "this process is a child of fork() and lacks the threads of %s and other "
+                         "devices: start processes that compute with tri_spawn, without "
+                         "TRI_SPAWN_COPY",
                          tri_device_text(r->plan->queues[1].device));
     trii_mutex_lock(&mutex);
     atomic_store(&made_in, here);

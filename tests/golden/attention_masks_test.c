@@ -172,10 +172,10 @@ static void what_does_not_fit_is_named(void **state)
                 "key is f64 [2, 4, 5], not [N, S, 6]");
     CHECK_FAILS(status_of(module, x, NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "key is NULL");
     CHECK_FAILS(status_of(module, x, more, NULL, NULL), TRI_ERR_INVALID_ARG,
-                "key is f64 [3, 4, 6], and query is f64 [2, 3, 6]: another batch");
+                "key is f64 [3, 4, 6], but query is f64 [2, 3, 6]: their batches differ");
     tri_forward_n(module, (tri_tensor *[]){x, key, x}, 3, &y, 1);
     CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG,
-                "value is f64 [2, 3, 6], and key is f64 [2, 4, 6]: another length");
+                "value is f64 [2, 3, 6], but key is f64 [2, 4, 6]: their lengths differ");
     CHECK_FAILS(status_of(module, x, key, attn, NULL), TRI_ERR_INVALID_ARG,
                 "key_padding_mask is bool [3, 4], not [2, 4] (N, S)");
     CHECK_FAILS(status_of(module, x, key, i64, NULL), TRI_ERR_INVALID_ARG,

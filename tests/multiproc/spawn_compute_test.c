@@ -37,7 +37,7 @@ static void copies_that_cannot_are_told_how(void **state)
     (void)state;
     CHECK_OK(compute(0, NULL));
     CHECK_FAILS(tri_spawn(compute, NULL, 1, &(tri_spawn_options){.how = TRI_SPAWN_COPY}),
-                TRI_ERR_STATE, "unless they are to be copies (TRI_SPAWN_COPY)");
+                TRI_ERR_STATE, "with tri_spawn, without TRI_SPAWN_COPY");
 }
 
 /* A function that uses its rank's device and the next one; there are as many as ranks at least. */

@@ -28,7 +28,8 @@ static tri_status check_number_type(tri_dtype dtype)
     case TRI_DTYPE_BOOL:
         return TRI_OK;
     default:
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "no tensor of %s can be made here",
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "dtype %s: bool, u8, i32, i64, f16, bf16, f32 and f64 are supported",
                          tri_dtype_name(dtype));
     }
 }
@@ -390,8 +391,9 @@ tri_tensor *tri_arange(double start, double end, double step, tri_dtype dtype)
                                            start, end, step));
     n = ceil((end - start) / step);
     if (n < 0)
-        return refused("arange",
-                       TRII_FAIL(TRI_ERR_INVALID_ARG, "from %g to %g by %g", start, end, step));
+        return refused("arange", TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                           "from %g to %g by %g: the step leads away from the end",
+                                           start, end, step));
     if (n > (double)TRII_TYPE_ELEMENTS)
         n = (double)TRII_TYPE_ELEMENTS * 2; /* refused as any that is too large */
     if (dtype == TRI_DTYPE_NONE && floor(start) == start && floor(end) == end &&

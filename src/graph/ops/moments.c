@@ -153,7 +153,7 @@ tri_tensor *tri_norm(tri_tensor *x, double p, const int64_t *dims, int n_dims, b
     if (p == 0 && !signbit(p))
         p = 2;
     if (status == TRI_OK && (p != p || p == 0))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "p is %g, not a number other than 0", p);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "p is %g: must be a number other than 0", p);
     if (status == TRI_OK)
         status = rec_norm(step, id, p, mask, keepdim, &out);
     return status == TRI_OK ? trii_handle_recorded(step, out)
