@@ -82,7 +82,7 @@ static text text_read(const char *path)
     return t;
 }
 
-/* A random word for each index (splitmix64). */
+/* A pseudo-random word for each index (splitmix64). */
 static uint64_t random_at(uint64_t index)
 {
     uint64_t z = ((uint64_t)settings.seed << 40) + (index + 1) * 0x9e3779b97f4a7c15u;
@@ -98,12 +98,12 @@ typedef struct run {
     text text;
     tri_module *net, *model; /* the network itself, and wrapped for data-parallel training */
     tri_optimizer *optimizer;
-    tri_tensor *x, *y;   /* this worker's part of a batch, and its next tokens [part, context] */
+    tri_tensor *x, *y;   /* this worker's part of a batch, and the next tokens [part, context] */
     int64_t first, part; /* its rows of the batch */
     int64_t *x_rows;
 } run;
 
-/* Row r of batch `step` begins anywhere in the text. */
+/* Row r of batch `step` begins at a random place in the text. */
 static void read_batch(run *r, int64_t step)
 {
     size_t row_bytes = (size_t)settings.context * sizeof(int64_t);
@@ -153,7 +153,7 @@ static void train(run *r)
 
 /* --- writing -------------------------------------------------------------- */
 
-/* A token drawn by its probability; the likeliest at temperature 0. */
+/* A token drawn by its probability; the likeliest one at temperature 0. */
 static int64_t draw(const float *logits, int64_t n, uint64_t index)
 {
     double best = -HUGE_VAL, sum = 0, left;
@@ -178,8 +178,8 @@ static int64_t draw(const float *logits, int64_t n, uint64_t index)
     return token;
 }
 
-/* Goes on from the text's first token. The window always has `context` tokens, so that one plan
- * serves; what stands behind the last one does not matter to it. */
+/* Continues the text's first token. The window always has `context` tokens, so that one plan
+ * serves; what follows the last token does not affect it. */
 static void write_text(run *r)
 {
     int64_t context = settings.context, vocabulary = r->text.vocabulary, at = 0;

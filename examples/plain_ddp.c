@@ -40,7 +40,7 @@ int main(int argc, char **argv)
     int first, n_own;
 
     options_parse(argc, argv, "usage: [trirun --nproc-per-node N] plain_ddp", NULL, 0);
-    TRI_TRY(tri_init(NULL));               /* 1: the workers that trirun started */
+    TRI_TRY(tri_init(NULL));               /* 1: join the workers that trirun started */
     TRI_TRY(tri_reducer_create(NULL, &r)); /* 2: averages over them, of these gradients: 3 */
     TRI_TRY(tri_reducer_add(r, &(tri_reducer_grad){g1, N_W1, TRI_DTYPE_F64, "w1", 0}, NULL));
     TRI_TRY(tri_reducer_add(r, &(tri_reducer_grad){g2, N_W2, TRI_DTYPE_F64, "w2", 0}, NULL));
@@ -54,7 +54,7 @@ int main(int argc, char **argv)
 
             memcpy(at[n], (double[3]){side * cos(3 * t), side * sin(3 * t), 1}, sizeof(at[n]));
         }
-        TRI_TRY(tri_reducer_begin(r, n_own)); /* 4: its means weigh as many samples */
+        TRI_TRY(tri_reducer_begin(r, n_own)); /* 4: the number of samples in this worker's batch */
         memset(g1, 0, sizeof(g1));
         for (int n = first; n < first + n_own; n++) {
             error[n] = predict(at[n], hidden[n]) - n % 2;
@@ -62,13 +62,13 @@ int main(int argc, char **argv)
             for (int j = 0; j < N_W2; j++)
                 g2[j] += error[n] * hidden[n][j] / n_own;
         }
-        TRI_TRY(tri_reducer_ready(r, 1)); /* 5: is sent while the other is computed */
+        TRI_TRY(tri_reducer_ready(r, 1)); /* 5: is sent while the other gradient is computed */
         for (int n = first; n < first + n_own; n++)
             for (int i = 0, j = 0; i < N_W1; j = ++i / 3)
                 g1[i] +=
                     error[n] * w2[j] * (1 - hidden[n][j] * hidden[n][j]) * at[n][i % 3] / n_own;
         TRI_TRY(tri_reducer_ready(r, 0));
-        TRI_TRY(tri_reducer_finish(r)); /* 6: now both are means over all workers' samples */
+        TRI_TRY(tri_reducer_finish(r)); /* 6: now both are averages over all workers' samples */
         for (int i = 0; i < N_W1 + N_W2; i++)
             w1[i] -= g1[i];
     }

@@ -56,7 +56,8 @@ static tri_module *block_create(const gpt_options *opt)
         return self;
     b->heads = opt->heads;
     b->ln_1 = tri_module_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
-    attn = tri_module_child(self, "attn", tri_sequential_of(0, NULL)); /* for the names */
+    /* used in the names of blocks */
+    attn = tri_module_child(self, "attn", tri_sequential_of(0, NULL));
     b->c_attn = tri_module_child(attn, "c_attn", conv1d_create(c, 3 * c));
     b->c_proj = tri_module_child(attn, "c_proj", conv1d_create(c, c));
     b->dropout = tri_module_child(attn, "dropout", tri_nn_dropout(opt->dropout));
@@ -81,7 +82,8 @@ static tri_tensor *gpt_forward(tri_module *self, tri_tensor *tokens)
 
     x = tri_add(x, tri_narrow(places, 0, 0, tri_tensor_size(tokens, 1)));
     x = tri_forward(g->ln_f, tri_forward(g->h, tri_forward(g->drop, x)));
-    return tri_linear(x, tri_module_find(g->wte, "weight"), NULL); /* the head is the table */
+    /* the head shares the token table */
+    return tri_linear(x, tri_module_find(g->wte, "weight"), NULL);
 }
 
 tri_module *gpt_create(const gpt_options *opt)
@@ -98,7 +100,8 @@ tri_module *gpt_create(const gpt_options *opt)
     for (int64_t i = 0; i < opt->layers; i++)
         numbered_child(g->h, "", i, block_create(opt));
     g->ln_f = tri_module_child(self, "ln_f", tri_nn_layer_norm(TRI_SHAPE(opt->width), NULL));
-    for (int64_t i = 0; i < tri_module_state_count(self); i++) { /* less for what adds up */
+    /* smaller where residuals add up */
+    for (int64_t i = 0; i < tri_module_state_count(self); i++) {
         tri_state_entry e = tri_module_state(self, i);
         bool adds = strstr(e.name, "c_proj") != NULL;
         double std = adds ? 0.02 / sqrt(2 * (double)opt->layers) : 0.02;

@@ -52,7 +52,7 @@ typedef struct vit {
     tri_module *conv_proj, *encoder, *heads;
 } vit;
 
-/* [N, C, h, w] -> [N, h w, C], the class token in front; its place in the result is what counts. */
+/* [N, C, h, w] -> [N, h w, C], with the class token in front; only its output is used. */
 static tri_tensor *vit_forward(tri_module *self, tri_tensor *images)
 {
     vit *v = tri_module_data(self);
@@ -64,7 +64,7 @@ static tri_tensor *vit_forward(tri_module *self, tri_tensor *images)
     return tri_forward(v->heads, tri_select(tri_forward(v->encoder, x), 1, 0));
 }
 
-/* torchvision's initial values, where they are not the layer's own. */
+/* torchvision's initial values, where they differ from the layer's. */
 static tri_status draw(const char *name, tri_tensor *tensor)
 {
     bool bias = tri_tensor_ndim(tensor) == 1;

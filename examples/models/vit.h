@@ -1,6 +1,6 @@
 /*
- * vit.h - a vision transformer (Dosovitskiy et al. 2020): images [N, 3, size, size] -> logits
- * [N, classes]. Names of parameters are torchvision's (vit_b_16 and its kin).
+ * vit.h - a vision transformer (Dosovitskiy et al. 2020): images [N, 3, size, size] -> logits [N,
+ * classes]. Names of parameters are torchvision's (vit_b_16 and its variants).
  */
 #ifndef EXAMPLES_VIT_H
 #define EXAMPLES_VIT_H

@@ -9,7 +9,7 @@
  */
 #include <trireme/trireme.h>
 
-/* The tutorial sets MASTER_ADDR and MASTER_PORT here, and hands on rank and world_size: tri_spawn
+/* The tutorial sets MASTER_ADDR and MASTER_PORT here, and passes on rank and world_size: tri_spawn
  * has put all four into the environment. */
 static void setup(void)
 {
@@ -45,7 +45,7 @@ static tri_module *toy_model_create(void)
     return self;
 }
 
-/* A model on the device of its number, and its replicas: DDP(ToyModel().to(rank),
+/* A model on the device with this rank's number, and its replicas: DDP(ToyModel().to(rank),
  * device_ids=[rank]) */
 static tri_module *toy_ddp_create(tri_device device)
 {
@@ -63,7 +63,7 @@ static void train_one_step(tri_module *ddp_model, tri_device of_outputs)
     tri_tensor *labels = tri_to(tri_randn(TRI_SHAPE(20, 5), TRI_DTYPE_F32), of_outputs);
 
     tri_backward(tri_mse_loss(outputs, labels, NULL));
-    TRI_TRY(tri_optimizer_step(optimizer)); /* all of the above runs here */
+    TRI_TRY(tri_optimizer_step(optimizer)); /* the run happens here */
     tri_step_end();
     tri_optimizer_destroy(optimizer);
 }
@@ -100,12 +100,12 @@ static tri_status demo_checkpoint(int rank, void *arg)
         TRI_TRY(tri_save(ddp_model, path));
     TRI_TRY(tri_barrier(NULL, NULL)); /* nobody loads before it is saved */
 
-    /* The tutorial maps rank 0's device to the own one (map_location). A file of ours names no
-     * devices: what is loaded goes where the model's parameters lie. */
+    /* The tutorial maps rank 0's device to the rank's own (map_location). Our files name no
+     * devices: tensors are loaded to where the model's parameters are. */
     TRI_TRY(tri_load(ddp_model, path, NULL));
     train_one_step(ddp_model, TRI_CPU(rank));
 
-    /* No barrier before the file goes: the averaging of gradients was one. */
+    /* No barrier before the file is removed: averaging the gradients was one. */
     if (rank == 0)
         remove(path);
     tri_module_destroy(ddp_model);
@@ -171,7 +171,7 @@ int main(void)
 {
     int n_devices;
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(4));
     n_devices = tri_device_count(TRI_DEVICE_CPU);

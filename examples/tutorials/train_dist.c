@@ -1,13 +1,12 @@
 /*
  * train_dist.c - PyTorch's tutorial "Writing Distributed Applications with PyTorch", its training:
- * data that is partitioned, and gradients that are averaged by hand. What tri_ddp does by itself,
- * and faster, can be seen here.
+ * data that is partitioned, and gradients that are averaged by hand. It shows what tri_ddp does by
+ * itself, and faster.
  *
  *     python train_dist.py               becomes
  *     build/bin/train_dist [EPOCHS [SAMPLES [FOLDER]]]
  *
- * FOLDER holds MNIST's four files; without it the pictures are Fashion-MNIST's. EPOCHS is 10,
- * SAMPLES all.
+ * FOLDER holds MNIST's four files; the default is Fashion-MNIST. EPOCHS is 10, SAMPLES all.
  */
 #include <trireme/trireme.h>
 
@@ -16,7 +15,7 @@ static const char *folder;
 
 /* --- dataset partitioning helper ------------------------------------------ */
 
-/* Some samples of a data set, which are found by a list: a data set of its own class. */
+/* Some samples of a data set, by a list of indices: a data set class of its own. */
 typedef struct partition {
     tri_dataset base;
     tri_dataset *data;
@@ -42,7 +41,7 @@ static tri_status partition_get(tri_dataset *self, const tri_request *request, v
 
 static const tri_dataset_class partition_class = {.name = "partition", .get = partition_get};
 
-/* Cuts a data set, in an order that the seed makes, into as many parts as there are processes. */
+/* Cuts a data set, shuffled by the seed, into as many parts as there are processes. */
 typedef struct data_partitioner {
     tri_dataset *data;
     tri_sampler *order;
@@ -109,7 +108,7 @@ static tri_module *net_create(void)
 
 /* --- distributed synchronous SGD ------------------------------------------ */
 
-/* Gradient averaging: one call for each parameter, when all gradients are there. */
+/* Gradient averaging: one call for each parameter, when all gradients are complete. */
 static void average_gradients(tri_module *model)
 {
     TRI_TRY(tri_run()); /* forward and backward */
@@ -153,7 +152,8 @@ static tri_status run(int rank, void *arg)
     part = data_partitioner_use(&partitioner, rank, tri_world_size());
     TRI_TRY(tri_sampler_random(tri_dataset_length(&part.base), NULL, &shuffle));
     TRI_TRY(
-        tri_loader_create(&part.base, shuffle, 128 / tri_world_size(), NULL, &train_set)); /* bsz */
+        /* the tutorial's bsz */
+        tri_loader_create(&part.base, shuffle, 128 / tri_world_size(), NULL, &train_set));
 
     model = net_create();
     optimizer = tri_sgd(model, 0.01, &(tri_sgd_options){.momentum = 0.5});
@@ -192,7 +192,7 @@ int main(int argc, char **argv)
 {
     const int world_size = 2;
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (argc > 1)
         n_epochs = strtoll(argv[1], NULL, 10);
     if (argc > 2)

@@ -77,8 +77,8 @@ tri_status trii_signal_open(const int *numbers, int n, int *fd_out)
     for (int i = 0; i < n; i++) {
         struct sigaction action = {.sa_handler = SIG_DFL};
 
-        /* An ignored signal that is blocked is queued all the same on Linux, but a SIGCHLD that
-         * is ignored lets children vanish without a status. */
+        /* Linux queues an ignored signal that is blocked, but while SIGCHLD is ignored children
+         * vanish without a status. */
         sigaction(numbers[i], &action, NULL);
         sigaddset(&set, numbers[i]);
     }

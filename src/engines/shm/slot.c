@@ -1,7 +1,7 @@
 /*
- * slot.c - the slots of the collectives: arriving in one, seeing who has arrived, noticing before
- * any data are touched that ranks disagree about the call, and seeing who has finished reading.
- * Nobody waits here: shm.c calls again.
+ * slot.c - the slots of the collectives: arriving in one, seeing who has arrived, finding that
+ * ranks disagree about the call before any data are touched, and seeing who has finished reading.
+ * Nothing here blocks: shm.c calls again.
  */
 /* build: hot leaf */
 #include "engines/shm/shm_group.h"
@@ -52,7 +52,7 @@ static bool calls_match(shm_group *g, trii_op *op, int rank, const shm_arrival *
     return false;
 }
 
-/* Flags of an arrival; those of buffers that the call does not use are set. */
+/* Flags of an arrival; flags of buffers that the call does not use are set. */
 static unsigned arrival_flags(const trii_collective *call, int rank, const shm_arrival *arrival)
 {
     unsigned flags = (unsigned)shm_load(&arrival->site) & 0xffu;
@@ -106,7 +106,7 @@ bool shm_slot_advance_reading(shm_group *g, trii_op *op, shm_reader *read)
     bool did = false;
 
     if (shm_step_of(op)->phase == SHM_RUNNING) {
-        /* After the read too: a peer that failed meanwhile may have had its buffers back. */
+        /* After the read too: a peer that failed meanwhile may have freed its buffers. */
         if (trii_fault_status(g->fault) != TRI_OK || !read(g, op) || shm_check_peers(g))
             return false;
         shm_slot_finish(g, op);
