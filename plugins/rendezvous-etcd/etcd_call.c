@@ -295,19 +295,19 @@ static tri_status try_one(trii_etcd_client *client, const char *path, const trii
     return status;
 }
 
-static tri_status nobody_answered(const trii_etcd_client *client, const refusal *told,
+static tri_status nobody_answered(const trii_etcd_client *client, const refusal *cause,
                                   int64_t start_ns)
 {
-    const char *url = client->endpoints[told->endpoint];
-    const char *way = client->has_scheme[told->endpoint] ? "as --rdzv-endpoint says"
-                                                         : "by protocol of --rdzv-conf";
+    const char *url = client->endpoints[cause->endpoint];
+    const char *way = client->has_scheme[cause->endpoint] ? "as --rdzv-endpoint says"
+                                                          : "by protocol of --rdzv-conf";
 
     return TRII_FAIL(TRI_ERR_TIMEOUT,
                      "etcd at %s: no server answered within %.1f s; the last one, %s: %s. "
                      "Check --rdzv-endpoint, that %.*s is what is spoken there (%s), and that a "
                      "majority of etcd's servers runs",
                      client->where, (double)(trii_now_ns() - start_ns) / TRII_NS_PER_S, url,
-                     told->why, (int)strcspn(url, ":"), url, way);
+                     cause->why, (int)strcspn(url, ":"), url, way);
 }
 
 tri_status trii_etcd_call(trii_etcd_client *client, const char *path, const trii_wire_buffer *body,
@@ -315,7 +315,7 @@ tri_status trii_etcd_call(trii_etcd_client *client, const char *path, const trii
 {
     int64_t start = trii_now_ns(), latest = trii_deadline_ms(client->settings.timeout_ms);
     int64_t pause_ms = PAUSE_MS;
-    refusal told = {.cut = true};
+    refusal cause = {.cut = true};
     int failed = 0;
 
     if (body->failed)
@@ -332,11 +332,11 @@ tri_status trii_etcd_call(trii_etcd_client *client, const char *path, const trii
             return status;
         TRII_LOG(TRII_LOG_DEBUG, "launch", "etcd %s at %s: %s", path,
                  client->endpoints[last.endpoint], last.why);
-        if (!last.cut || told.cut)
-            told = last;
+        if (!last.cut || cause.cut)
+            cause = last;
         trii_etcd_avoid(client, last.endpoint);
         if (trii_now_ns() >= deadline_ns)
-            return nobody_answered(client, &told, start);
+            return nobody_answered(client, &cause, start);
         if (++failed % client->n_endpoints == 0) {
             int64_t until = trii_deadline_ms(pause_ms);
 

@@ -142,7 +142,7 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     int32_t port;
     unsigned n_lines;
     word last = {0};
-    tri_status status, told;
+    tri_status status, sent;
 
     is_worker = true;
     if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
@@ -152,11 +152,11 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     status = fn(rank, arg);
     status = judge_result(status, trii_err_lines() != n_lines, &last);
     /* Before the worker leaves the group: peers that fail because of that must not report first. */
-    told = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
+    sent = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
     if (tri_is_initialized())
         tri_finalize();
     fflush(NULL);
-    trii_process_leave(status == TRI_OK && told == TRI_OK ? 0 : 1);
+    trii_process_leave(status == TRI_OK && sent == TRI_OK ? 0 : 1);
 }
 
 /* Whether this process was started by a call of tri_spawn, and whether it was this call. */

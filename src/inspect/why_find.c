@@ -293,7 +293,7 @@ static tri_status find_failures(trii_why_job *job)
 
     for (int r = 0; r < job->size && status == TRI_OK; r++) {
         const trii_record_file *log = job->ranks[r].log;
-        bool told = false;
+        bool reported = false;
         trii_why_finding *f;
         int n = 0;
 
@@ -304,10 +304,10 @@ static tri_status find_failures(trii_why_job *job)
 
             if (other == NULL || other->failed == 0 || strcmp(other->failure, log->failure) != 0)
                 continue;
-            told = told || i < r;
+            reported = reported || i < r;
             same[n++] = i;
         }
-        if (told)
+        if (reported)
             continue;
         f = add(job, WEIGHT_FAILURE, "failure", NULL);
         if (f == NULL) {

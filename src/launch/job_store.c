@@ -102,7 +102,7 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
                                             .port = port,
                                             .key = &key,
                                             .key_optional = loopback,
-                                            .open_is_told = true,
+                                            .no_open_warning = true,
                                             .max_connections = max_clients(a),
                                             .loop = a->loop};
     tri_status status = trii_job_key_load(&key);

@@ -17,7 +17,7 @@
 
 #define TRY_MS 1000   /* for one connection */
 #define PAUSE_MS 250  /* between two */
-#define SOON_MS 2000  /* then the user is told, and we look less often */
+#define SOON_MS 2000  /* then the user is warned, and we look less often */
 #define LATER_MS 2000 /* ... so often */
 #define MARK_BYTES 33
 #define KEY_BYTES 400
@@ -160,7 +160,7 @@ static bool sleep_until(trii_own_address *own, int64_t deadline_ns)
 static void look_there(trii_own_address *own)
 {
     int64_t soon_ns = trii_now_ns() + SOON_MS * TRII_NS_PER_MS;
-    bool told = false, soon;
+    bool warned = false, soon;
 
     do {
         char what[TRII_ERR_BYTES], why[TRII_ERR_BYTES];
@@ -174,10 +174,10 @@ static void look_there(trii_own_address *own)
         if (soon)
             continue;
         word_nobody(own, what, why, sizeof(why));
-        if (judge(own, verdict, why) && !told)
+        if (judge(own, verdict, why) && !warned)
             TRII_LOG(TRII_LOG_WARN, "store",
                      "%s (unless the others get here through it: NAT, a service)", why);
-        told = true;
+        warned = true;
     } while (sleep_until(own, trii_deadline_ms(soon ? PAUSE_MS : LATER_MS)));
 }
 
@@ -199,7 +199,7 @@ static tri_status prepare(trii_own_address *own, const trii_own_search *s)
 {
     unsigned char random[(MARK_BYTES - 1) / 2] = {0};
 
-    (void)trii_random_bytes(random, sizeof(random)); /* to be told apart, not a secret */
+    (void)trii_random_bytes(random, sizeof(random)); /* to tell stores apart, not a secret */
     for (size_t i = 0; i < sizeof(random); i++)
         snprintf(own->mark + 2 * i, 3, "%02x", random[i]);
     snprintf(own->host, sizeof(own->host), "%s", s->host);

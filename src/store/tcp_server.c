@@ -386,13 +386,13 @@ static void on_accept(trii_watch *watch, unsigned events)
 /* --- life ----------------------------------------------------------------- */
 
 /* A job has one server, so it says this once. */
-static void check_open(trii_tcp_server *server, int fd, bool told)
+static void check_open(trii_tcp_server *server, int fd, bool no_warning)
 {
     char host[TRII_ADDR_TEXT];
 
     server->open = !server->key.set && !trii_unix_is_unix(fd) &&
                    trii_socket_local_host(fd, host) == TRI_OK && !trii_socket_is_loopback(host);
-    if (!server->open || told)
+    if (!server->open || no_warning)
         return;
     TRII_LOG(
         TRII_LOG_WARN, "store",
@@ -422,7 +422,7 @@ static tri_status open_listener(trii_tcp_server *server, const trii_tcp_server_o
         return status;
     }
     trii_unforked_hold(&server->unforked, fd);
-    check_open(server, fd, opt->open_is_told);
+    check_open(server, fd, opt->no_open_warning);
     return TRI_OK;
 }
 

@@ -24,9 +24,9 @@ typedef struct trii_tcp_server_options {
     size_t max_held;         /* bytes of unfinished requests and unread replies, all clients
                                 together; 0 = 1 GiB */
     int64_t
-        patience_ms;   /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
-    bool open_is_told; /* the caller says when the network reaches us and no key protects us */
-    trii_loop *loop;   /* NULL = the control thread's, taken for the server's life */
+        patience_ms; /* for a connection to show that it is a client; 0 = 60 s, with a key 5 s */
+    bool no_open_warning; /* the caller warns itself if no key protects us */
+    trii_loop *loop;      /* NULL = the control thread's, taken for the server's life */
 } trii_tcp_server_options;
 
 /* Errors: STATE (port in use), NOT_FOUND, IO, INVALID_ARG, NO_MEMORY. */

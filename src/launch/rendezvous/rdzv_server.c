@@ -50,7 +50,7 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
                                       .key = &key,
                                       /* given ranks: PyTorch's workers use this store too */
                                       .key_optional = loopback && r->handler->fixed_hosts,
-                                      .open_is_told = true,
+                                      .no_open_warning = true,
                                       .max_connections = max_clients(r),
                                       .loop = r->setup.loop};
     char why[TRII_ERR_BYTES];

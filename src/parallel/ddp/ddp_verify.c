@@ -146,9 +146,9 @@ tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
 
 void trii_replica_failed(tri_group *group, const char *line)
 {
-    tri_status told = compare(&(comparison){.group = group, .failed = line});
+    tri_status status = compare(&(comparison){.group = group, .failed = line});
 
-    (void)told; /* the caller has the cause */
+    (void)status; /* the caller has the cause */
 }
 
 static tri_status send_state(tri_module *net, tri_group *group, int root)
