@@ -101,7 +101,7 @@ static void damaged_files_are_named(void **state)
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "longer", longer, sizeof(longer)), &idx),
                 TRI_ERR_FORMAT, "has more than the 12 bytes");
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "huge", huge, sizeof(huge)), &idx), TRI_ERR_FORMAT,
-                "more than memory");
+                "exceed the address space");
     /* Claims 4 GiB and has 3 bytes: read without taking 4 GiB. */
     CHECK_FAILS(trii_idx_read(scratch_file(&s, "large", large, sizeof(large)), &idx),
                 TRI_ERR_FORMAT, "3 bytes of elements instead of 4294967295");

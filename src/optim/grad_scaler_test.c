@@ -316,7 +316,7 @@ static void wrong_orders_are_named(void **state)
 
     (void)state;
     CHECK_OK(tri_grad_scaler_create(NULL, &scaler));
-    CHECK_FAILS(tri_grad_scaler_update(scaler), TRI_ERR_STATE, "no optimizer has looked");
+    CHECK_FAILS(tri_grad_scaler_update(scaler), TRI_ERR_STATE, "no optimizer has stepped");
     CHECK_OK(tri_step_end_status());
     /* twice */
     tri_backward(tri_grad_scaler_scale(scaler, square_loss(p, 0.125)));

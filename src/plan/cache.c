@@ -332,8 +332,8 @@ static TRII_NOINLINE tri_status refuse_forked(void)
     return TRII_FAIL(
         TRI_ERR_STATE,
         "this process is a child of fork() and lacks the threads with which its parent "
-        "computes: tri_spawn starts processes that compute, unless they are to be "
-        "copies (TRI_SPAWN_COPY)");
+        "computes: start processes that compute with tri_spawn, without "
+        "TRI_SPAWN_COPY");
 }
 
 static tri_status cache_run(trii_step *step, const trii_segment *segment)
