@@ -7,29 +7,29 @@
  * writer lives. Each process therefore draws a name for its start, its incarnation, and rank 0
  * proves by repeating the name that it has read it:
  *
- *   rank/R        rank R, by compare and set: who has the rank, "0 NAME SIZE PROCESS|JOB". If it
- *                 cannot join "STATUS WHY" instead. It deletes the key when it leaves
- *   world/NAME    rank 0, when all of rank/R are there: "0 WORLD SIZE |JOB", WORLD being its own
- *                 NAME. If a rank cannot join "STATUS WHY" instead
- *   WORLD/come/R  rank R, when it has read that. Whoever sees all of them has joined, and all other
- *                 keys of the world begin with WORLD, too
- *   ended, ended/R  trirun and tri_spawn: a worker has ended without an error while others go on,
- *                 and how rank R did (written first)
+ *   rank/R           rank R, by compare and set: who has the rank, "0 NAME SIZE PROCESS|JOB", or
+ *                    "STATUS WHY" if it cannot join; deleted when it leaves
+ *   world/NAME       rank 0, when every rank/R is there: its own text from rank/0, so that its NAME
+ *                    becomes that of the world, or "STATUS WHY" if a rank cannot join
+ *   WORLD/come/R     rank R, when it has read that. Whoever sees all of them has joined; all other
+ *                    keys of the world begin with WORLD/, too
+ *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
+ *                    others went on, and that one did
  *
- * That is, each rank waits for four replies of the store. While it waits it looks now and then
- * whether something changed:
+ * Each rank waits for four replies of the store. Meanwhile it looks now and then what has changed:
  *
- *   a duplicate finds another process at rank/R: STATE, with both. In a store that outlives
- *     processes (torchrun's, a file) that one may be dead, so it is replaced, and if it waits after
- *     all it sees that and gets STATE
- *   another job, or a rank with another WORLD_SIZE, finds that rank 0 says so: STATE, with both;
- *     the job itself goes on
- *   a stale process's rank/R is answered like others, which nobody reads. Rank 0 answers again
- *     whoever replaces it
- *   a late rank is waited for until the deadline, unless its worker has ended: PEER_LOST
- *   a rank that tries again replaces its own rank/R. If it is rank 0, that is a new WORLD, and the
- *     others, who see another answer at world/NAME, go over to it
- *   if the store is made anew (the last rank of an earlier start removes the file), all write again
+ *   A duplicate finds another process at rank/R: STATE, which names it. In a store that outlives
+ *   processes (a file, that of torchrun's agent) that process may be dead, so it is replaced; if it
+ *   is alive and waits, it sees that and gets the STATE.
+ *   Another job, or a rank with another WORLD_SIZE, reads that from rank 0: STATE, which names
+ *   both. The job itself goes on.
+ *   A stale rank/R is answered as any other, and nobody reads the answer. When another process
+ *   replaces it, rank 0 sees a new NAME and answers again.
+ *   A late rank is waited for until the deadline, or until its worker has ended: PEER_LOST.
+ *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
+ *   others see the new answer at world/NAME and begin again.
+ *   If the store is made anew (the last rank of an earlier start removes the file), all begin
+ * again.
  */
 #include "group/join/join.h"
 
