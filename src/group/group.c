@@ -39,9 +39,9 @@ tri_status trii_group_timeout_of(const tri_group_options *opt, int64_t *timeout_
     int64_t ms = opt->timeout_ms;
 
     if (ms == 0) {
-        tri_status st = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &ms);
-        if (st != TRI_OK)
-            return st;
+        tri_status status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &ms);
+        if (status != TRI_OK)
+            return status;
         ms = ms == 0 ? TRI_GROUP_TIMEOUT_MS : ms;
     }
     *timeout_ns_out =
@@ -176,25 +176,25 @@ void tri_group_abort(tri_group *group, const char *why)
 
 tri_status tri_group_status(const tri_group *group)
 {
-    tri_status st;
+    tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
         return TRII_FAIL(TRI_ERR_STATE,
                          "group_status: the group is NULL and this process has no world: %s",
                          trii_group_no_world());
-    st = trii_fault_status(&group->fault);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL(st, "%s", group->fault.text);
+    status = trii_fault_status(&group->fault);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", group->fault.text);
 }
 
 void tri_group_set_timeout(tri_group *group, int64_t timeout_ms)
 {
     const tri_group_options options = {.timeout_ms = timeout_ms};
     int64_t timeout_ns = TRI_GROUP_TIMEOUT_MS * TRII_NS_PER_MS;
-    tri_status st = trii_group_timeout_of(&options, &timeout_ns);
+    tri_status status = trii_group_timeout_of(&options, &timeout_ns);
 
     group = group != NULL ? group : trii_group_get_world();
-    if (st != TRI_OK) /* TRI_TIMEOUT_MS is no number; creating the group said so already */
+    if (status != TRI_OK) /* TRI_TIMEOUT_MS is no number; creating the group said so already */
         TRII_LOG(TRII_LOG_WARN, "group", "set_timeout: %s", tri_last_error());
     if (group != NULL)
         atomic_store_explicit(&group->timeout_ns, timeout_ns, memory_order_relaxed);

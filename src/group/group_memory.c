@@ -29,24 +29,24 @@ static tri_status agree(tri_group *group, memory_word *own, tri_status mine, voi
                                   .dst = theirs,
                                   .count = sizeof(*own),
                                   .bytes = sizeof(*own)};
-    tri_status st;
+    tri_status status;
 
     for (int r = 0; r < group->size; r++) {
         own[r].status = mine;
         snprintf(own[r].why, sizeof(own[r].why), "%s", mine != TRI_OK ? tri_last_error() : "");
     }
-    st = trii_group_run(group, &call);
-    for (int r = 0; r < group->size && st == TRI_OK; r++) {
+    status = trii_group_run(group, &call);
+    for (int r = 0; r < group->size && status == TRI_OK; r++) {
         const char *why = theirs[r].why;
 
         if (theirs[r].status != TRI_OK)
-            st = strncmp(why, "rank ", 5) == 0
-                     ? TRII_FAIL((tri_status)theirs[r].status, "%s", why)
-                     : TRII_FAIL((tri_status)theirs[r].status, "rank %d: %s", r, why);
+            status = strncmp(why, "rank ", 5) == 0
+                         ? TRII_FAIL((tri_status)theirs[r].status, "%s", why)
+                         : TRII_FAIL((tri_status)theirs[r].status, "rank %d: %s", r, why);
     }
-    if (st != TRI_OK && mine == TRI_OK)
+    if (status != TRI_OK && mine == TRI_OK)
         group->engine->free(group->self, p);
-    return st;
+    return status;
 }
 
 tri_status trii_group_heap(size_t bytes, void **p_out)
@@ -71,7 +71,7 @@ tri_status trii_group_heap(size_t bytes, void **p_out)
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
 {
     void *p = NULL, *room = NULL;
-    tri_status st;
+    tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
     if (group == NULL)
@@ -80,18 +80,18 @@ tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
                          trii_group_no_world());
     if (group->engine->alloc == NULL)
         return trii_group_heap(bytes, p_out);
-    st = trii_fault_status(&group->fault);
-    if (st != TRI_OK)
-        return TRII_FAIL(st, "group_alloc: the group has failed: %s", group->fault.text);
+    status = trii_fault_status(&group->fault);
+    if (status != TRI_OK)
+        return TRII_FAIL(status, "group_alloc: the group has failed: %s", group->fault.text);
     trii_mutex_lock(&group->memory_lock);
-    st = group->engine->alloc(group->self, bytes, &p);
+    status = group->engine->alloc(group->self, bytes, &p);
     if (group->engine->alloc_room != NULL)
         room = group->engine->alloc_room(group->self);
     if (room != NULL)
-        st = agree(group, room, st, p);
+        status = agree(group, room, status, p);
     trii_mutex_unlock(&group->memory_lock);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "group_alloc of %zu bytes, rank %d", bytes, group->rank);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "group_alloc of %zu bytes, rank %d", bytes, group->rank);
     *p_out = p;
     return TRI_OK;
 }

@@ -100,25 +100,25 @@ static void the_world_is_what_null_means(void **state)
 
 static void every_allocation_may_fail(void **state)
 {
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
     float x = 1.0f;
     long n = 0;
 
     (void)state;
-    while (st == TRI_ERR_NO_MEMORY) {
+    while (status == TRI_ERR_NO_MEMORY) {
         tri_work *work = NULL;
         tri_group *group = NULL;
 
         trii_alloc_fail_at(++n);
-        st = tri_group_create(NULL, 0, 1, NULL, &group);
-        if (st == TRI_OK)
-            st = tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work);
+        status = tri_group_create(NULL, 0, 1, NULL, &group);
+        if (status == TRI_OK)
+            status = tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &work);
         trii_alloc_fail_at(0);
         tri_work_destroy(work);
         tri_group_unref(group);
         assert_int_equal(trii_alloc_live(), 0);
     }
-    CHECK_OK(st);
+    CHECK_OK(status);
     assert_true(n > 2);
 }
 

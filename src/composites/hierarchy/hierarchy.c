@@ -184,7 +184,7 @@ static tri_status allocate(hierarchy *h)
 static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
 {
     hierarchy *h;
-    tri_status st;
+    tri_status status;
 
     if (args->size < 3)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -193,29 +193,29 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
                          args->size);
     h = trii_alloc(1, sizeof(*h), "hierarchy");
     if (h == NULL) { /* which the others have to be told */
-        st = hierarchy_layout_init(NULL, args, TRI_ERR_NO_MEMORY);
-        return trii_group_agree(args, "layout", st);
+        status = hierarchy_layout_init(NULL, args, TRI_ERR_NO_MEMORY);
+        return trii_group_agree(args, "layout", status);
     }
     h->rank = args->rank;
     h->size = args->size;
     h->fault = args->fault;
     trii_mutex_init(&h->mutex);
     trii_cond_init(&h->turn);
-    st = hierarchy_layout_init(&h->layout, args, allocate(h));
-    st = trii_group_agree(args, "layout", st);
-    if (st == TRI_OK)
-        st = trii_group_agree(args, "in", hierarchy_child_create(h, args, HIERARCHY_IN));
-    if (st == TRI_OK)
-        st = trii_group_agree(args, "out", hierarchy_child_create(h, args, HIERARCHY_OUT));
-    if (st == TRI_OK)
-        st = hierarchy_child_create(h, args, HIERARCHY_FLAT); /* agrees */
-    if (st == TRI_OK)
-        st = trii_group_agree(args, "cross", hierarchy_child_create(h, args, HIERARCHY_CROSS));
-    if (st == TRI_OK)
-        st = trii_group_agree(args, "back", hierarchy_child_create(h, args, HIERARCHY_BACK));
-    if (st != TRI_OK) {
+    status = hierarchy_layout_init(&h->layout, args, allocate(h));
+    status = trii_group_agree(args, "layout", status);
+    if (status == TRI_OK)
+        status = trii_group_agree(args, "in", hierarchy_child_create(h, args, HIERARCHY_IN));
+    if (status == TRI_OK)
+        status = trii_group_agree(args, "out", hierarchy_child_create(h, args, HIERARCHY_OUT));
+    if (status == TRI_OK)
+        status = hierarchy_child_create(h, args, HIERARCHY_FLAT); /* agrees */
+    if (status == TRI_OK)
+        status = trii_group_agree(args, "cross", hierarchy_child_create(h, args, HIERARCHY_CROSS));
+    if (status == TRI_OK)
+        status = trii_group_agree(args, "back", hierarchy_child_create(h, args, HIERARCHY_BACK));
+    if (status != TRI_OK) {
         release(h);
-        return st;
+        return status;
     }
     if (h->children[HIERARCHY_OUT].self != NULL)
         h->children[HIERARCHY_OUT].engine->share_arena(h->children[HIERARCHY_OUT].self,

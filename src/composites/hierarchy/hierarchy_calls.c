@@ -25,24 +25,24 @@ static hierarchy_child *host_barrier_on(hierarchy *h, const hierarchy_call *c)
 static tri_status post_host_barrier(hierarchy *h, hierarchy_call *c)
 {
     const trii_collective piece = {.kind = TRII_KIND_BARRIER, .site = c->op->call.site};
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (h->layout.local_size > 1) {
-        st = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->host_barrier, &piece, c->op);
-        c->has_host_barrier = st == TRI_OK;
+        status = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->host_barrier, &piece, c->op);
+        c->has_host_barrier = status == TRI_OK;
     }
-    return st;
+    return status;
 }
 
 static void begin_stage(hierarchy *h, hierarchy_call *c)
 {
-    tri_status st = hierarchy_next_stage(h, c);
+    tri_status status = hierarchy_next_stage(h, c);
 
-    if (st == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
-        st = post_host_barrier(h, c);
+    if (status == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
+        status = post_host_barrier(h, c);
     c->stage++;
-    if (st != TRI_OK)
-        trii_fault_raise(h->fault, st, "rank %d: %s", h->rank, tri_last_error());
+    if (status != TRI_OK)
+        trii_fault_raise(h->fault, status, "rank %d: %s", h->rank, tri_last_error());
 }
 
 /* Ends what a child has done, begins what can be begun. False if nothing could be done. */
@@ -264,11 +264,11 @@ void hierarchy_drive(hierarchy *h, int64_t until_ns)
 tri_status hierarchy_call_submit(hierarchy *h, trii_op *op)
 {
     trii_op **at = &h->queue;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     trii_mutex_lock(&h->mutex);
     if (hierarchy_check_faults(h)) {
-        st = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
+        status = TRII_FAIL(trii_fault_status(h->fault), "%s", h->fault->text);
     } else {
         op->next = NULL;
         while (*at != NULL)
@@ -277,7 +277,7 @@ tri_status hierarchy_call_submit(hierarchy *h, trii_op *op)
         hierarchy_advance(h);
     }
     trii_mutex_unlock(&h->mutex);
-    return st;
+    return status;
 }
 
 void hierarchy_call_progress(hierarchy *h, trii_op *op, int64_t until_ns)

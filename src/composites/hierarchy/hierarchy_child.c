@@ -58,26 +58,26 @@ bool hierarchy_check_faults(hierarchy *h)
 tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
                                 const trii_op *whole)
 {
-    tri_status st;
+    tri_status status;
 
     trii_op_init(op, piece);
     op->call.piece_of = trii_collective_whole(&whole->call);
     op->call.temporary = NULL;
     op->call.from = NULL;
     op->call.seq = ++child->seq;
-    st = child->engine->submit(child->self, op);
-    if (st != TRI_OK)
-        trii_fault_raise(&child->fault, st, "%s", tri_last_error());
-    return st;
+    status = child->engine->submit(child->self, op);
+    if (status != TRI_OK)
+        trii_fault_raise(&child->fault, status, "%s", tri_last_error());
+    return status;
 }
 
 tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii_collective *piece)
 {
-    tri_status st = hierarchy_child_post(&h->children[child], &c->inner, piece, c->op);
+    tri_status status = hierarchy_child_post(&h->children[child], &c->inner, piece, c->op);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         c->inner_on = &h->children[child];
-    return st;
+    return status;
 }
 
 /* --- making --------------------------------------------------------------- */
@@ -111,7 +111,7 @@ tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args, int
     hierarchy_child *c = &h->children[which];
     trii_group_args its = *args;
     char key[24];
-    tri_status st;
+    tri_status status;
 
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         if (strcmp((*e)->name, engines[which]) == 0)
@@ -125,10 +125,10 @@ tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args, int
     snprintf(c->name, sizeof(c->name), "%.15s/%s", args->name, key);
     its.name = c->name;
     its.fault = &c->fault;
-    st = tri_store_prefix(key, args->store, &its.store);
-    if (st != TRI_OK)
-        return st;
-    st = c->engine->create(&its, &c->self);
+    status = tri_store_prefix(key, args->store, &its.store);
+    if (status != TRI_OK)
+        return status;
+    status = c->engine->create(&its, &c->self);
     tri_store_unref(its.store);
-    return st;
+    return status;
 }

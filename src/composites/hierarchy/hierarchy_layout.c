@@ -167,17 +167,17 @@ static void host_of(int rank, char text_out[HOST_TEXT])
 }
 
 /* names: [size]; hosts: [size], their numbers. st: whether all went well until now. */
-static tri_status read_hosts(const trii_group_args *args, tri_status st, char (*names)[HOST_TEXT],
-                             int *hosts)
+static tri_status read_hosts(const trii_group_args *args, tri_status status,
+                             char (*names)[HOST_TEXT], int *hosts)
 {
     char mine[HOST_TEXT], **texts = trii_alloc((size_t)args->size, sizeof(*texts), "hierarchy");
     int n_hosts = 0;
 
     if (texts == NULL)
-        st = TRI_ERR_NO_MEMORY;
+        status = TRI_ERR_NO_MEMORY;
     host_of(args->rank, mine);
-    st = trii_group_gather(args, "host", st, mine, texts);
-    for (int r = 0; r < args->size && st == TRI_OK; r++) {
+    status = trii_group_gather(args, "host", status, mine, texts);
+    for (int r = 0; r < args->size && status == TRI_OK; r++) {
         assert(texts != NULL && names != NULL && hosts != NULL); /* else st says so */
         hosts[r] = 0;
         while (hosts[r] < n_hosts && strcmp(names[hosts[r]], texts[r]) != 0)
@@ -187,27 +187,28 @@ static tri_status read_hosts(const trii_group_args *args, tri_status st, char (*
         tri_store_free(texts[r]);
     }
     trii_free(texts);
-    if (st == TRI_OK && (n_hosts == 1 || n_hosts == args->size))
-        st = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                       "engine hierarchy: %d ranks on %d host%s; it needs several hosts, and one "
-                       "with several ranks",
-                       args->size, n_hosts, n_hosts == 1 ? "" : "s");
-    return st;
+    if (status == TRI_OK && (n_hosts == 1 || n_hosts == args->size))
+        status =
+            TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                      "engine hierarchy: %d ranks on %d host%s; it needs several hosts, and one "
+                      "with several ranks",
+                      args->size, n_hosts, n_hosts == 1 ? "" : "s");
+    return status;
 }
 
 tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
-                                 tri_status st)
+                                 tri_status status)
 {
     size_t size = (size_t)args->size;
     char(*names)[HOST_TEXT] = trii_alloc(size, sizeof(*names), "hierarchy");
     int *hosts = trii_alloc(size, sizeof(*hosts), "hierarchy");
 
-    if (st == TRI_OK && (names == NULL || hosts == NULL || layout == NULL))
-        st = TRI_ERR_NO_MEMORY;
-    st = read_hosts(args, st, names, hosts);
-    if (st == TRI_OK)
-        st = hierarchy_layout_fill(layout, hosts, args->size, args->rank);
+    if (status == TRI_OK && (names == NULL || hosts == NULL || layout == NULL))
+        status = TRI_ERR_NO_MEMORY;
+    status = read_hosts(args, status, names, hosts);
+    if (status == TRI_OK)
+        status = hierarchy_layout_fill(layout, hosts, args->size, args->rank);
     trii_free(names);
     trii_free(hosts);
-    return st;
+    return status;
 }

@@ -109,31 +109,31 @@ void hierarchy_message_fini(hierarchy *h)
 static tri_status post_halves(hierarchy *h, hierarchy_any *a)
 {
     hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
-    tri_status st = in->engine->submit(in->self, &a->near);
+    tri_status status = in->engine->submit(in->self, &a->near);
     int nobody = 0;
 
-    if (st != TRI_OK) {
+    if (status != TRI_OK) {
         atomic_fetch_sub(&h->n_near, 1);
         atomic_store(&a->near_done, true);
     } else if (!trii_op_is_won(&a->near)) {
-        st = flat->engine->submit(flat->self, &a->far);
-        if (st == TRI_OK)
+        status = flat->engine->submit(flat->self, &a->far);
+        if (status == TRI_OK)
             return TRI_OK;
         if (!atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
-            st = TRI_OK; /* the other one has a message */
+            status = TRI_OK; /* the other one has a message */
         } else if (in->engine->cancel_recv(in->self, &a->near)) {
             atomic_fetch_sub(&h->n_near, 1);
             atomic_store(&a->near_done, true);
         }
     }
     atomic_store(&a->far_done, true);
-    return st;
+    return status;
 }
 
 static tri_status submit_any(hierarchy *h, trii_op *op)
 {
     hierarchy_any *a = trii_alloc(1, sizeof(*a), "receive from any rank");
-    tri_status st;
+    tri_status status;
 
     if (a == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -156,11 +156,11 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
     a->next = h->anys;
     h->anys = a;
     trii_mutex_unlock(&h->mutex);
-    st = post_halves(h, a);
+    status = post_halves(h, a);
     trii_mutex_lock(&h->mutex);
     a->users--;
     trii_mutex_unlock(&h->mutex);
-    return st;
+    return status;
 }
 
 /* --- all messages --------------------------------------------------------- */
@@ -169,7 +169,7 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
 {
     const hierarchy_layout *l = &h->layout;
     hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
-    tri_status st;
+    tri_status status;
 
     if (op->call.kind == TRII_KIND_RECV_ANY && in->self != NULL)
         return submit_any(h, op);
@@ -180,13 +180,13 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
     op->call.names = l->by_host + l->host_at[l->host];
     op->counted = &h->n_near;
     atomic_fetch_add(&h->n_near, 1);
-    st = in->engine->submit(in->self, op);
-    if (st != TRI_OK) {
+    status = in->engine->submit(in->self, op);
+    if (status != TRI_OK) {
         atomic_fetch_sub(&h->n_near, 1);
         op->call.root = trii_rank_name(op->call.names, op->call.root);
         op->call.names = NULL;
     }
-    return st;
+    return status;
 }
 
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)

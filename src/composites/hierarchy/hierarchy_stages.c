@@ -254,10 +254,10 @@ static tri_status reduction_in(hierarchy *h, hierarchy_call *c)
     const hierarchy_layout *l = &h->layout;
     size_t all, column;
     trii_collective piece;
-    tri_status st = lay_out_reduction(h, c);
+    tri_status status = lay_out_reduction(h, c);
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     fill_whole(h, c);
     if (l->local_size == 1)
         return TRI_OK;
@@ -496,13 +496,13 @@ static tri_status stage_all_gather(hierarchy *h, hierarchy_call *c)
     const hierarchy_layout *l = &h->layout;
     const trii_collective *call = &c->op->call;
     trii_collective piece;
-    tri_status st;
+    tri_status status;
 
     switch (c->stage) {
     case HIERARCHY_IN:
-        st = lay_out_gathering(h, c);
-        return st == TRI_OK ? parts_by_columns(h, c, call->dst_parts, false, call->src, c->own)
-                            : st;
+        status = lay_out_gathering(h, c);
+        return status == TRI_OK ? parts_by_columns(h, c, call->dst_parts, false, call->src, c->own)
+                                : status;
     case HIERARCHY_CROSS:
         if (l->column < 0)
             return TRI_OK;

@@ -154,16 +154,16 @@ static void end_all(self_group *g, tri_status status, const char *why)
 
 static tri_status submit_message(self_group *g, trii_op *op)
 {
-    tri_status st;
+    tri_status status;
 
     trii_lock_take(&g->lock);
-    st = trii_fault_status(g->fault);
-    if (st == TRI_OK && op->call.kind == TRII_KIND_SEND)
+    status = trii_fault_status(g->fault);
+    if (status == TRI_OK && op->call.kind == TRII_KIND_SEND)
         post_send(g, op);
-    else if (st == TRI_OK)
+    else if (status == TRI_OK)
         post_recv(g, op);
     trii_lock_drop(&g->lock);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL(st, "%s", g->fault->text);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", g->fault->text);
 }
 
 /* --- the table ------------------------------------------------------------ */

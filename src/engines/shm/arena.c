@@ -53,23 +53,23 @@ static tri_status exchange_messages(shm_group *g, const arena_message *mine, int
                                     arena_message *theirs, int *fds, int64_t deadline_ns)
 {
     for (int r = 0; r < g->size; r++) {
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
 
         if (r != g->rank)
-            st = trii_unix_send(g->peers[r].socket, mine, sizeof(*mine), pass_fd, deadline_ns);
-        if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "to rank %d", shm_name(g, r));
+            status = trii_unix_send(g->peers[r].socket, mine, sizeof(*mine), pass_fd, deadline_ns);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "to rank %d", shm_name(g, r));
     }
     for (int r = 0; r < g->size; r++) {
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
 
         if (r == g->rank)
             theirs[r] = *mine;
         else
-            st = trii_unix_recv(g->peers[r].socket, &theirs[r], sizeof(theirs[r]),
-                                fds != NULL ? &fds[r] : NULL, deadline_ns);
-        if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "from rank %d", shm_name(g, r));
+            status = trii_unix_recv(g->peers[r].socket, &theirs[r], sizeof(theirs[r]),
+                                    fds != NULL ? &fds[r] : NULL, deadline_ns);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "from rank %d", shm_name(g, r));
         if (theirs[r].magic != SHM_MAGIC)
             return TRII_FAIL(TRI_ERR_INTERNAL,
                              "rank %d sent something that is not an arena message", shm_name(g, r));
@@ -102,11 +102,11 @@ static tri_status first_failure(const shm_group *g, const arena_message *theirs)
 static tri_status agree_on_step(shm_group *g, tri_status mine, arena_call *call)
 {
     arena_message message = message_of(mine);
-    tri_status st = exchange_messages(g, &message, -1, call->theirs, NULL, call->deadline_ns);
+    tri_status status = exchange_messages(g, &message, -1, call->theirs, NULL, call->deadline_ns);
 
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         call->verdict = first_failure(g, call->theirs);
-    return st;
+    return status;
 }
 
 static shm_span *span_create(int extent, size_t offset, size_t bytes)
@@ -195,18 +195,18 @@ static tri_status extent_create(shm_group *g, size_t bytes, shm_extent **extent_
 static tri_status extent_map(shm_group *g, shm_extent *extent, const int *fds)
 {
     for (int r = 0; r < g->size; r++) {
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
 
         if (r != g->rank)
-            st = trii_shmem_attach(fds[r], extent->bytes, &extent->memory[r]);
-        if (st != TRI_OK)
-            return st;
+            status = trii_shmem_attach(fds[r], extent->bytes, &extent->memory[r]);
+        if (status != TRI_OK)
+            return status;
     }
     return TRI_OK;
 }
 
 /* Every rank makes a file and maps everybody's. st: a failure of this rank before. */
-static tri_status extent_add(shm_group *g, tri_status st, size_t bytes, arena_call *call)
+static tri_status extent_add(shm_group *g, tri_status status, size_t bytes, arena_call *call)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
     shm_extent *extent = NULL;
@@ -214,14 +214,14 @@ static tri_status extent_add(shm_group *g, tri_status st, size_t bytes, arena_ca
     shm_span *span = NULL, **tail = &g->spans;
     tri_status heard;
 
-    if (st == TRI_OK)
-        st = extent_create(g, bytes, &extent);
-    if (st == TRI_OK && (span = span_create(e, 0, extent->bytes)) == NULL)
-        st = TRI_ERR_NO_MEMORY;
-    mine = message_of(st);
+    if (status == TRI_OK)
+        status = extent_create(g, bytes, &extent);
+    if (status == TRI_OK && (span = span_create(e, 0, extent->bytes)) == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    mine = message_of(status);
     for (int r = 0; r < g->size; r++)
         call->fds[r] = -1;
-    heard = exchange_messages(g, &mine, st == TRI_OK ? extent->memory[g->rank].fd : -1,
+    heard = exchange_messages(g, &mine, status == TRI_OK ? extent->memory[g->rank].fd : -1,
                               call->theirs, call->fds, call->deadline_ns);
     if (heard == TRI_OK) {
         call->verdict = first_failure(g, call->theirs);
@@ -250,17 +250,17 @@ static tri_status extent_add(shm_group *g, tri_status st, size_t bytes, arena_ca
 static tri_status span_populate(shm_group *g, const shm_span *s, arena_call *call)
 {
     const shm_extent *extent = &g->extents[s->extent];
-    tri_status st;
+    tri_status status;
 
-    st = trii_shmem_populate((char *)extent->memory[g->rank].base + s->offset, s->bytes);
-    st = agree_on_step(g, st, call);
-    if (st != TRI_OK || call->verdict != TRI_OK)
-        return st;
-    for (int r = 0; r < g->size && st == TRI_OK; r++) {
+    status = trii_shmem_populate((char *)extent->memory[g->rank].base + s->offset, s->bytes);
+    status = agree_on_step(g, status, call);
+    if (status != TRI_OK || call->verdict != TRI_OK)
+        return status;
+    for (int r = 0; r < g->size && status == TRI_OK; r++) {
         if (r != g->rank)
-            st = trii_shmem_populate((char *)extent->memory[r].base + s->offset, s->bytes);
+            status = trii_shmem_populate((char *)extent->memory[r].base + s->offset, s->bytes);
     }
-    return agree_on_step(g, st, call);
+    return agree_on_step(g, status, call);
 }
 
 /* Gives the memory back to the system, on this rank: it is zero then until it is written. */
@@ -305,14 +305,14 @@ static tri_status span_alloc(shm_group *g, size_t bytes, arena_call *call, void 
     trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
     bool must_grow = false;
     shm_span *s = NULL;
-    tri_status st, fits;
+    tri_status status, fits;
 
     if (bytes >= LARGE_PAGE)
         trii_memory_room_look("", &room);
     mine.cgroup = room.cgroup;
-    st = exchange_messages(g, &mine, -1, call->theirs, NULL, call->deadline_ns);
-    if (st != TRI_OK)
-        return st;
+    status = exchange_messages(g, &mine, -1, call->theirs, NULL, call->deadline_ns);
+    if (status != TRI_OK)
+        return status;
     for (int r = 0; r < g->size; r++) {
         const arena_message *theirs = &call->theirs[r];
 
@@ -326,21 +326,21 @@ static tri_status span_alloc(shm_group *g, size_t bytes, arena_call *call, void 
                ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are more than memory can hold", bytes)
                : check_room(g, bytes, &room, call->theirs);
     if (must_grow)
-        st = extent_add(g, fits, bytes, call);
-    if (st != TRI_OK || (must_grow && call->verdict != TRI_OK))
-        return st;
+        status = extent_add(g, fits, bytes, call);
+    if (status != TRI_OK || (must_grow && call->verdict != TRI_OK))
+        return status;
     s = fits == TRI_OK ? span_find_free(g, bytes) : NULL;
     if (fits == TRI_OK)
         fits = s != NULL ? span_take(s, bytes) : TRI_ERR_INTERNAL;
-    st = agree_on_step(g, fits, call);
-    assert(st != TRI_OK || call->verdict != TRI_OK || s != NULL); /* all fit, so do we */
-    if (st == TRI_OK && call->verdict == TRI_OK)
-        st = span_populate(g, s, call);
-    if (st != TRI_OK || call->verdict != TRI_OK) {
+    status = agree_on_step(g, fits, call);
+    assert(status != TRI_OK || call->verdict != TRI_OK || s != NULL); /* all fit, so do we */
+    if (status == TRI_OK && call->verdict == TRI_OK)
+        status = span_populate(g, s, call);
+    if (status != TRI_OK || call->verdict != TRI_OK) {
         if (fits == TRI_OK)
             span_free(g, s);
         spans_merge(g);
-        return st;
+        return status;
     }
     assert(s != NULL); /* all agree, so ours is there too */
     *p_out = (char *)g->extents[s->extent].memory[g->rank].base + s->offset;
@@ -377,21 +377,21 @@ tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out)
 {
     shm_group *g = self;
     arena_call *call = g->arena_call;
-    tri_status st, verdict;
+    tri_status status, verdict;
 
     bytes = round_up_bytes(bytes);
     trii_mutex_lock(&g->arena_lock);
     call->verdict = TRI_OK;
     call->deadline_ns =
         g->timeout_ns != TRII_NO_DEADLINE ? trii_now_ns() + g->timeout_ns : TRII_NO_DEADLINE;
-    st = span_alloc(g, bytes, call, p_out);
+    status = span_alloc(g, bytes, call, p_out);
     verdict = call->verdict;
     trii_mutex_unlock(&g->arena_lock);
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         return verdict; /* a failure too: all ranks know of it, and the group goes on */
     /* The peers may wait for messages that we do not send: the group fails, by the first cause. */
     shm_check_peers(g);
-    shm_fail(g, st, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
+    shm_fail(g, status, "rank %d, group_alloc of %zu bytes: %s", shm_name(g, g->rank), bytes,
              tri_last_error());
     shm_abort(g);
     return TRII_FAIL(trii_fault_status(g->fault), "%s", g->fault->text);

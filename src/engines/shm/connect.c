@@ -91,20 +91,21 @@ static void hold_death_mark(trii_timer *timer)
 
 static tri_status watch_peers(shm_group *g)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     trii_loop_timer(g->loop, &g->death_mark_timer, 0, hold_death_mark);
-    for (int r = 0; r < g->size && st == TRI_OK; r++) {
+    for (int r = 0; r < g->size && status == TRI_OK; r++) {
         shm_peer *peer = &g->peers[r];
 
         if (r == g->rank)
             continue;
-        st = trii_loop_watch(g->loop, &peer->socket_watch, peer->socket, TRII_HANGUP, socket_ready);
-        if (st == TRI_OK && peer->pidfd >= 0)
-            st = trii_loop_watch(g->loop, &peer->process_watch, peer->pidfd, TRII_READABLE,
-                                 process_ready);
+        status =
+            trii_loop_watch(g->loop, &peer->socket_watch, peer->socket, TRII_HANGUP, socket_ready);
+        if (status == TRI_OK && peer->pidfd >= 0)
+            status = trii_loop_watch(g->loop, &peer->process_watch, peer->pidfd, TRII_READABLE,
+                                     process_ready);
     }
-    return st;
+    return status;
 }
 
 /* --- forming the group ---------------------------------------------------- */
@@ -113,11 +114,11 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
 {
     shm_peer *self = &g->peers[g->rank];
     shm_head *head;
-    tri_status st;
+    tri_status status;
 
-    st = trii_shmem_create("trireme-group", block_bytes(g->size), &self->memory);
-    if (st != TRI_OK)
-        return st;
+    status = trii_shmem_create("trireme-group", block_bytes(g->size), &self->memory);
+    if (status != TRI_OK)
+        return status;
     g->block = self->block = self->memory.base;
     head = &g->block->head;
     head->magic = SHM_MAGIC;
@@ -139,11 +140,11 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
 static tri_status publish_cma(shm_group *g)
 {
     int64_t allowed = 1;
-    tri_status st = trii_param_i64(TRII_PARAM_SHM_CMA, 1, &allowed);
+    tri_status status = trii_param_i64(TRII_PARAM_SHM_CMA, 1, &allowed);
 
-    if (st == TRI_OK && allowed > 0 && shm_cma_works(g))
+    if (status == TRI_OK && allowed > 0 && shm_cma_works(g))
         atomic_store(&g->block->head.cma, (int)allowed);
-    return st;
+    return status;
 }
 
 /* All have published it: what all can do is done. */
@@ -158,36 +159,36 @@ static void agree_on_cma(shm_group *g)
 }
 
 /* Gathers the addresses of all ranks. If one has none, all ranks fail with its reason. */
-static tri_status gather_addresses(const trii_group_args *args, tri_status st,
+static tri_status gather_addresses(const trii_group_args *args, tri_status status,
                                    shm_address *addresses)
 {
     char mine[sizeof(shm_address) + 32] = "";
     char **texts = NULL;
 
-    if (st == TRI_OK) {
+    if (status == TRI_OK) {
         const shm_address *own = &addresses[args->rank];
 
         snprintf(mine, sizeof(mine), "%s %s %" PRIu64 " %s", own->net, own->socket, own->nonce,
                  own->build);
         texts = trii_alloc((size_t)args->size, sizeof(*texts), "shm addresses");
-        st = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+        status = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    st = trii_group_gather(args, "at", st, mine, texts);
-    for (int r = 0; r < args->size && st == TRI_OK && texts != NULL; r++) {
+    status = trii_group_gather(args, "at", status, mine, texts);
+    for (int r = 0; r < args->size && status == TRI_OK && texts != NULL; r++) {
         shm_address *a = &addresses[r];
 
         a->build[0] = '\0'; /* of a build that does not publish it */
         if (sscanf(texts[r], "%95s %63s %" SCNu64 " %63s", a->net, a->socket, &a->nonce, a->build) <
             3)
-            st = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
-                           trii_rank_name(args->names, r), texts[r]);
-        if (st != TRI_OK)
+            status = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
+                               trii_rank_name(args->names, r), texts[r]);
+        if (status != TRI_OK)
             break;
     }
     for (int r = 0; r < args->size && texts != NULL; r++)
         tri_store_free(texts[r]);
     trii_free(texts);
-    return st;
+    return status;
 }
 
 static tri_status send_hello(shm_group *g, int fd, int64_t deadline_ns)
@@ -211,19 +212,19 @@ static tri_status receive_hello(shm_group *g, int fd, const shm_address *address
     int block_fd = -1;
     trii_shmem memory = {.fd = -1};
     const shm_head *head;
-    tri_status st;
+    tri_status status;
 
-    st = trii_unix_recv(fd, &theirs, sizeof(theirs), &block_fd, deadline_ns);
-    if (st != TRI_OK)
-        return st;
+    status = trii_unix_recv(fd, &theirs, sizeof(theirs), &block_fd, deadline_ns);
+    if (status != TRI_OK)
+        return status;
     if (!is_hello(g, &theirs) || block_fd < 0 || g->peers[theirs.rank].block != NULL) {
         trii_unix_close(block_fd);
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "a stranger connected");
     }
-    st = trii_shmem_attach(block_fd, block_bytes(g->size), &memory);
+    status = trii_shmem_attach(block_fd, block_bytes(g->size), &memory);
     trii_unix_close(block_fd);
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     head = memory.base;
     if (head->magic != SHM_MAGIC || head->nonce != addresses[theirs.rank].nonce) {
         trii_shmem_release(&memory);
@@ -272,11 +273,11 @@ static void acceptor_ready(trii_watch *watch, unsigned events)
     (void)events;
     while (!a->failed) {
         int fd = -1;
-        tri_status st = trii_unix_accept(watch->fd, 0, &fd);
+        tri_status status = trii_unix_accept(watch->fd, 0, &fd);
 
-        if (st == TRI_ERR_TIMEOUT)
+        if (status == TRI_ERR_TIMEOUT)
             return;
-        a->failed = st != TRI_OK;
+        a->failed = status != TRI_OK;
         if (a->failed)
             snprintf(a->error, sizeof(a->error), "%s", tri_last_error());
         else
@@ -289,7 +290,7 @@ static void acceptor_ready(trii_watch *watch, unsigned events)
 
 static tri_status acceptor_start(acceptor *a, shm_group *g, int listen_fd)
 {
-    tri_status st;
+    tri_status status;
 
     int callers = g->size - 1 - g->rank;
 
@@ -298,10 +299,10 @@ static tri_status acceptor_start(acceptor *a, shm_group *g, int listen_fd)
     a->fds = trii_alloc((size_t)a->room, sizeof(*a->fds), "shm connections");
     if (a->fds == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = trii_control_take(&g->loop);
-    if (st == TRI_OK && callers > 0)
-        st = trii_loop_watch(g->loop, &a->watch, listen_fd, TRII_READABLE, acceptor_ready);
-    return st;
+    status = trii_control_take(&g->loop);
+    if (status == TRI_OK && callers > 0)
+        status = trii_loop_watch(g->loop, &a->watch, listen_fd, TRII_READABLE, acceptor_ready);
+    return status;
 }
 
 /* Ends accepting on the control thread: the caller accepts from now on. */
@@ -335,13 +336,13 @@ static tri_status connect_lower_ranks(shm_group *g, const shm_address *addresses
                                       const trii_group_args *args)
 {
     for (int r = 0; r < g->rank; r++) {
-        tri_status st =
+        tri_status status =
             trii_unix_connect(addresses[r].socket, args->deadline_ns, &g->peers[r].socket);
 
-        if (st == TRI_OK)
-            st = send_hello(g, g->peers[r].socket, args->deadline_ns);
-        if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "rank %d", shm_name(g, r));
+        if (status == TRI_OK)
+            status = send_hello(g, g->peers[r].socket, args->deadline_ns);
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "rank %d", shm_name(g, r));
     }
     return TRI_OK;
 }
@@ -351,10 +352,10 @@ static tri_status check_same_host(const shm_group *g, const trii_group_args *arg
                                   const shm_address *addresses)
 {
     for (int r = 0; r < g->size; r++) {
-        tri_status st = trii_build_check(args, r, addresses[r].build, addresses[g->rank].build);
+        tri_status status = trii_build_check(args, r, addresses[r].build, addresses[g->rank].build);
 
-        if (st != TRI_OK)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     for (int r = 0; r < g->size; r++) {
         if (strcmp(addresses[r].net, addresses[g->rank].net) != 0)
@@ -364,45 +365,45 @@ static tri_status check_same_host(const shm_group *g, const trii_group_args *arg
 }
 
 /* Whether a hello failed because its sender is not a rank. */
-static bool is_from_stranger(tri_status st)
+static bool is_from_stranger(tri_status status)
 {
-    return st == TRI_ERR_UNSUPPORTED || st == TRI_ERR_TIMEOUT || st == TRI_ERR_PEER_LOST ||
-           st == TRI_ERR_FORMAT;
+    return status == TRI_ERR_UNSUPPORTED || status == TRI_ERR_TIMEOUT ||
+           status == TRI_ERR_PEER_LOST || status == TRI_ERR_FORMAT;
 }
 
 static tri_status accept_higher_ranks(shm_group *g, acceptor *a, int listen_fd,
                                       const shm_address *addresses, const trii_group_args *args)
 {
-    tri_status st;
+    tri_status status;
     int rank;
 
     for (int n = g->rank + 1; n < g->size;) {
         int fd = -1;
 
-        st = acceptor_next(a, listen_fd, args->deadline_ns, &fd);
-        if (st != TRI_OK)
-            return st;
+        status = acceptor_next(a, listen_fd, args->deadline_ns, &fd);
+        if (status != TRI_OK)
+            return status;
         /* no waiting: all ranks have connected and sent theirs */
-        st = receive_hello(g, fd, addresses, 0, &rank);
-        if (is_from_stranger(st)) {
+        status = receive_hello(g, fd, addresses, 0, &rank);
+        if (is_from_stranger(status)) {
             TRII_LOG(TRII_LOG_DEBUG, "shm", "closed a connection that is not a rank's: %s",
                      tri_last_error());
             trii_unix_close(fd);
             continue;
         }
-        if (st == TRI_OK)
-            st = send_hello(g, fd, args->deadline_ns);
-        if (st != TRI_OK) {
+        if (status == TRI_OK)
+            status = send_hello(g, fd, args->deadline_ns);
+        if (status != TRI_OK) {
             trii_unix_close(fd);
-            return st;
+            return status;
         }
         g->peers[rank].socket = fd;
         n++;
     }
     for (int r = 0; r < g->rank; r++) {
-        st = receive_hello(g, g->peers[r].socket, addresses, args->deadline_ns, &rank);
-        if (st != TRI_OK)
-            return st;
+        status = receive_hello(g, g->peers[r].socket, addresses, args->deadline_ns, &rank);
+        if (status != TRI_OK)
+            return status;
     }
     return TRI_OK;
 }
@@ -430,14 +431,14 @@ static tri_status choose_spin(shm_group *g)
 {
     int64_t us = 50;
     int cores;
-    tri_status st = count_cores(g, &cores);
+    tri_status status = count_cores(g, &cores);
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     g->crowded = g->size > cores;
-    st = trii_param_i64(TRII_PARAM_SPIN_US, us, &us);
+    status = trii_param_i64(TRII_PARAM_SPIN_US, us, &us);
     g->spin_ns = g->spin_max_ns = us * 1000;
-    return st;
+    return status;
 }
 
 /* Closes all connections, so that no peer waits for our hello while we wait for all ranks in the
@@ -457,53 +458,53 @@ static tri_status connect_ranks(shm_group *g, const trii_group_args *args, shm_a
     acceptor incoming = {.fds = NULL};
     int listen_fd = -1;
     char *gap;
-    tri_status st;
+    tri_status status;
 
-    st = make_block(g, &mine->nonce);
+    status = make_block(g, &mine->nonce);
     if (g->size == 1)
-        return st == TRI_OK ? choose_spin(g) : st;
+        return status == TRI_OK ? choose_spin(g) : status;
     own_build(mine->build);
     trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
     gap = strchr(mine->net, ' ');
-    if (st == TRI_OK && (gap == NULL || gap == mine->net))
-        st = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
+    if (status == TRI_OK && (gap == NULL || gap == mine->net))
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "this system has no boot id");
     else if (gap != NULL)
         *gap = '/';
-    if (st == TRI_OK)
-        st = trii_unix_listen(&listen_fd, mine->socket);
-    if (st == TRI_OK)
-        st = acceptor_start(&incoming, g, listen_fd);
-    st = gather_addresses(args, st, addresses);
-    if (st == TRI_OK)
-        st = check_same_host(g, args, addresses);
-    if (st != TRI_OK)
+    if (status == TRI_OK)
+        status = trii_unix_listen(&listen_fd, mine->socket);
+    if (status == TRI_OK)
+        status = acceptor_start(&incoming, g, listen_fd);
+    status = gather_addresses(args, status, addresses);
+    if (status == TRI_OK)
+        status = check_same_host(g, args, addresses);
+    if (status != TRI_OK)
         goto out;
-    st = trii_group_agree(args, "connected", connect_lower_ranks(g, addresses, args));
-    if (st == TRI_OK) {
-        st = acceptor_stop(&incoming);
-        if (st == TRI_OK)
-            st = accept_higher_ranks(g, &incoming, listen_fd, addresses, args);
-        if (st == TRI_ERR_PEER_LOST) /* whoever closed it has published why, unless it died */
-            st = TRII_FAIL_CTX(TRI_ERR_ABORTED, "another rank gave up");
-        for (int r = 0; r < g->size && st == TRI_OK; r++) {
+    status = trii_group_agree(args, "connected", connect_lower_ranks(g, addresses, args));
+    if (status == TRI_OK) {
+        status = acceptor_stop(&incoming);
+        if (status == TRI_OK)
+            status = accept_higher_ranks(g, &incoming, listen_fd, addresses, args);
+        if (status == TRI_ERR_PEER_LOST) /* whoever closed it has published why, unless it died */
+            status = TRII_FAIL_CTX(TRI_ERR_ABORTED, "another rank gave up");
+        for (int r = 0; r < g->size && status == TRI_OK; r++) {
             if (r != g->rank)
                 g->peers[r].pidfd = trii_unix_peer_process(g->peers[r].socket);
         }
-        if (st == TRI_OK)
-            st = watch_peers(g);
-        if (st == TRI_OK)
-            st = publish_cma(g);
-        if (st == TRI_OK)
-            st = choose_spin(g);
-        if (st != TRI_OK)
+        if (status == TRI_OK)
+            status = watch_peers(g);
+        if (status == TRI_OK)
+            status = publish_cma(g);
+        if (status == TRI_OK)
+            status = choose_spin(g);
+        if (status != TRI_OK)
             close_connections(g, &incoming, &listen_fd);
-        st = trii_group_agree(args, "mapped", st);
+        status = trii_group_agree(args, "mapped", status);
     }
 out:
     acceptor_fini(&incoming);
     trii_unix_close(listen_fd);
     trii_shmem_close_fd(&g->peers[g->rank].memory);
-    return st;
+    return status;
 }
 
 /* --- creation ------------------------------------------------------------- */
@@ -512,7 +513,7 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
 {
     shm_address *addresses = NULL;
     shm_group *g;
-    tri_status st;
+    tri_status status;
 
     if (args->size > TRII_HOST_MAX_RANKS)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine shm: %d ranks, at most %d", args->size,
@@ -537,21 +538,21 @@ tri_status shm_create(const trii_group_args *args, void **self_out)
         g->peers[r].rank = r;
         g->peers[r].socket = g->peers[r].pidfd = -1;
     }
-    st = shm_arena_init(g);
-    if (st != TRI_OK || g->scratch == NULL || g->peers == NULL || addresses == NULL) {
-        st = TRI_ERR_NO_MEMORY;
+    status = shm_arena_init(g);
+    if (status != TRI_OK || g->scratch == NULL || g->peers == NULL || addresses == NULL) {
+        status = TRI_ERR_NO_MEMORY;
         if (g->size > 1) /* the peers must learn of it */
-            st = gather_addresses(args, st, NULL);
-        assert(st != TRI_OK); /* all fail with us */
+            status = gather_addresses(args, status, NULL);
+        assert(status != TRI_OK); /* all fail with us */
     } else {
-        st = connect_ranks(g, args, addresses);
+        status = connect_ranks(g, args, addresses);
     }
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         agree_on_cma(g);
     trii_free(addresses);
-    if (st != TRI_OK) {
+    if (status != TRI_OK) {
         shm_release(g);
-        return st;
+        return status;
     }
     *self_out = g;
     return TRI_OK;

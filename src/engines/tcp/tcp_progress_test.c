@@ -20,24 +20,24 @@ enum { N_STIRS = 20 };
  * thread, which then leaves the connection to that thread. */
 static tri_status stir(tri_group *group)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < N_STIRS && st == TRI_OK; i++) {
+    for (int i = 0; i < N_STIRS && status == TRI_OK; i++) {
         for (int64_t until = trii_deadline_ms(2); trii_now_ns() < until;)
             trii_thread_yield();
-        st = tri_send(group, "x", 1, TRI_DTYPE_U8, 0, 9, NULL);
+        status = tri_send(group, "x", 1, TRI_DTYPE_U8, 0, 9, NULL);
     }
-    return st;
+    return status;
 }
 
 static tri_status take_stirred(tri_group *group)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
     char byte;
 
-    for (int i = 0; i < N_STIRS && st == TRI_OK; i++)
-        st = tri_recv(group, &byte, 1, TRI_DTYPE_U8, 1, 9, NULL);
-    return st;
+    for (int i = 0; i < N_STIRS && status == TRI_OK; i++)
+        status = tri_recv(group, &byte, 1, TRI_DTYPE_U8, 1, 9, NULL);
+    return status;
 }
 
 /* --- from one thread that waits to another -------------------------------- */

@@ -216,7 +216,7 @@ static tri_status works_main(rank_arg *a)
     static const size_t counts[N_WORKS] = {1, 50000, 3, 200003, 0, 70001, 10, 33, 90001, 5, 7, 1};
     tri_work *works[N_WORKS + 1] = {NULL};
     float *data[N_WORKS];
-    tri_status status = TRI_OK, st;
+    tri_status status = TRI_OK, ended;
 
     for (int w = 0; w < N_WORKS; w++)
         data[w] = own_values(a->rank, counts[w]);
@@ -230,11 +230,11 @@ static tri_status works_main(rank_arg *a)
         tri_work *work = works[a->rank == 1 ? N_WORKS - w : w];
 
         if (a->rank == 0)
-            while ((st = tri_work_test(work)) == TRI_INPROGRESS)
+            while ((ended = tri_work_test(work)) == TRI_INPROGRESS)
                 trii_thread_yield();
         else
-            st = tri_work_wait(work, 0);
-        status = st;
+            ended = tri_work_wait(work, 0);
+        status = ended;
     }
     for (int w = 0; w < N_WORKS; w++) {
         float *want = expected_sum(a->size, 0, counts[w], TRI_REDOP_SUM);

@@ -83,10 +83,10 @@ static tri_status as_real(trii_collective *call)
 tri_status trii_call_begin(tri_group **group, trii_collective *call)
 {
     const char *name = trii_kind_name(call->kind);
-    tri_status st = as_real(call);
+    tri_status status = as_real(call);
 
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "%s", name);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", name);
 
     if (*group == NULL)
         *group = trii_group_get_world();
@@ -94,18 +94,18 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
         return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
                          name, trii_group_no_world());
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
-        st = trii_premul_check(call);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "%s", name);
+        status = trii_premul_check(call);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s", name);
     if (trii_kind_in(call->kind, TRII_KINDS_ROOTED) &&
         (call->root < 0 || call->root >= (*group)->size))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", name,
                          call->root, (*group)->size);
     if (trii_kind_in(call->kind, UNCHECKED_SHAPE))
         return TRI_OK;
-    st = check_shape(*group, call);
-    if (st != TRI_OK)
-        return st;
+    status = check_shape(*group, call);
+    if (status != TRI_OK)
+        return status;
     if (!uses_src(*group, call))
         call->src = NULL;
     if (!uses_dst(*group, call))
@@ -132,20 +132,20 @@ static tri_status check_alignment(const trii_collective *call)
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING)) {
-        tri_status st = check_alignment(call);
+        tri_status status = check_alignment(call);
 
-        if (st != TRI_OK)
-            return st;
+        if (status != TRI_OK)
+            return status;
     }
     if (!trii_kind_in(call->kind, group->engine->kinds))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: engine %s does not have it; shm, tcp and hierarchy do",
                          trii_kind_name(call->kind), group->engine->name);
     if (call->op == TRI_REDOP_PREMUL_SUM && !group->engine->on_device) {
-        tri_status st = trii_premul_apply(group, call);
+        tri_status status = trii_premul_apply(group, call);
 
-        if (st != TRI_OK)
-            return TRII_FAIL_CTX(st, "%s", trii_kind_name(call->kind));
+        if (status != TRI_OK)
+            return TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
     }
     return trii_group_post(group, call, work_out);
 }
@@ -179,11 +179,11 @@ static tri_status check_overlap(const tri_group *group, const trii_collective *c
 
 static tri_status call(tri_group *group, trii_collective *call, tri_work **work_out)
 {
-    tri_status st = trii_call_begin(&group, call);
+    tri_status status = trii_call_begin(&group, call);
 
-    if (st == TRI_OK)
-        st = check_overlap(group, call);
-    return st == TRI_OK ? trii_call_post(group, call, work_out) : st;
+    if (status == TRI_OK)
+        status = check_overlap(group, call);
+    return status == TRI_OK ? trii_call_post(group, call, work_out) : status;
 }
 
 tri_status(tri_all_reduce)(tri_group *group, const void *src, void *dst, size_t count,
@@ -312,15 +312,15 @@ tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)
 {
     trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
     tri_work *work = NULL;
-    tri_status st = trii_call_begin(&group, &call);
+    tri_status status = trii_call_begin(&group, &call);
 
-    if (st == TRI_OK)
-        st = trii_call_post(group, &call, &work);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = trii_call_post(group, &call, &work);
+    if (status != TRI_OK)
+        return status;
     if (timeout_ms > 0 && timeout_ms < work->patience_ns / TRII_NS_PER_MS)
         work->patience_ns = timeout_ms * TRII_NS_PER_MS; /* the group's, so to speak */
-    st = tri_work_wait(work, 0);
+    status = tri_work_wait(work, 0);
     tri_work_destroy(work);
-    return st;
+    return status;
 }

@@ -88,16 +88,16 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
     const void *whole, *own;
     size_t own_bytes, own_at;
     places p;
-    tri_status st = check_dtype(call);
+    tri_status status = check_dtype(call);
 
-    if (st == TRI_OK)
-        st = trii_call_begin(&group, call);
-    if (st != TRI_OK)
-        return st;
-    st = places_init(&p, group->size);
-    if (st == TRI_OK)
-        st = place(call, "counts", counts, width, group->size, p.src, &call->bytes);
-    if (st != TRI_OK)
+    if (status == TRI_OK)
+        status = trii_call_begin(&group, call);
+    if (status != TRI_OK)
+        return status;
+    status = places_init(&p, group->size);
+    if (status == TRI_OK)
+        status = place(call, "counts", counts, width, group->size, p.src, &call->bytes);
+    if (status != TRI_OK)
         goto done;
     call->dst_parts = gathers ? p.src : NULL;
     call->src_parts = gathers ? NULL : p.src;
@@ -108,17 +108,17 @@ static tri_status one_list(tri_group *group, trii_collective *call, const size_t
     own_at = p.src[group->rank] * tri_dtype_size(call->dtype);
     own_bytes = counts[group->rank] * width * tri_dtype_size(call->dtype);
     if (call->count > 0 && whole == NULL)
-        st = trii_call_bad(call, gathers ? "dst is NULL" : "src is NULL");
+        status = trii_call_bad(call, gathers ? "dst is NULL" : "src is NULL");
     else if (own_bytes > 0 && own == NULL)
-        st = trii_call_bad(call, gathers ? "src is NULL" : "dst is NULL");
+        status = trii_call_bad(call, gathers ? "src is NULL" : "dst is NULL");
     else if (own_bytes > 0 && own != (const char *)whole + own_at &&
              trii_overlap(own, own_bytes, whole, call->bytes))
-        st = trii_call_bad(call, "src and dst overlap elsewhere than at this rank's part");
-    if (st == TRI_OK)
-        st = trii_call_post(group, call, work_out);
+        status = trii_call_bad(call, "src and dst overlap elsewhere than at this rank's part");
+    if (status == TRI_OK)
+        status = trii_call_post(group, call, work_out);
 done:
     trii_free(p.many);
-    return st;
+    return status;
 }
 
 tri_status(tri_all_gather_v)(tri_group *group, const void *src, void *dst, const size_t *counts,
@@ -156,34 +156,34 @@ tri_status(tri_all_to_all_v)(tri_group *group, const void *src, const size_t *sr
                             .site = trii_site_take()};
     size_t src_bytes = 0, dst_bytes = 0, width = width_of(dtype);
     places p;
-    tri_status st = check_dtype(&call);
+    tri_status status = check_dtype(&call);
 
-    if (st == TRI_OK)
-        st = trii_call_begin(&group, &call);
-    if (st != TRI_OK)
-        return st;
-    st = places_init(&p, group->size);
-    if (st == TRI_OK)
-        st = place(&call, "src_counts", src_counts, width, group->size, p.src, &src_bytes);
-    if (st == TRI_OK)
-        st = place(&call, "dst_counts", dst_counts, width, group->size, p.dst, &dst_bytes);
-    if (st != TRI_OK)
+    if (status == TRI_OK)
+        status = trii_call_begin(&group, &call);
+    if (status != TRI_OK)
+        return status;
+    status = places_init(&p, group->size);
+    if (status == TRI_OK)
+        status = place(&call, "src_counts", src_counts, width, group->size, p.src, &src_bytes);
+    if (status == TRI_OK)
+        status = place(&call, "dst_counts", dst_counts, width, group->size, p.dst, &dst_bytes);
+    if (status != TRI_OK)
         goto done;
     call.src_parts = p.src;
     call.dst_parts = p.dst;
     if (src_bytes > 0 && src == NULL)
-        st = trii_call_bad(&call, "src is NULL");
+        status = trii_call_bad(&call, "src is NULL");
     else if (dst_bytes > 0 && dst == NULL)
-        st = trii_call_bad(&call, "dst is NULL");
+        status = trii_call_bad(&call, "dst is NULL");
     else if (trii_overlap(src, src_bytes, dst, dst_bytes))
-        st = trii_call_bad(&call, "src and dst overlap: it cannot work in place");
+        status = trii_call_bad(&call, "src and dst overlap: it cannot work in place");
     else if (src_counts[group->rank] != dst_counts[group->rank])
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                       "all_to_all_v: rank %d sends %zu elements to itself but expects %zu",
-                       group->rank, src_counts[group->rank], dst_counts[group->rank]);
-    if (st == TRI_OK)
-        st = trii_call_post(group, &call, work_out);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "all_to_all_v: rank %d sends %zu elements to itself but expects %zu",
+                           group->rank, src_counts[group->rank], dst_counts[group->rank]);
+    if (status == TRI_OK)
+        status = trii_call_post(group, &call, work_out);
 done:
     trii_free(p.many);
-    return st;
+    return status;
 }

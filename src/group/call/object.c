@@ -58,17 +58,17 @@ static tri_status gather_sizes(tri_group *group, const trii_site *site, size_t b
     uint64_t mine = bytes;
     uint64_t *all = trii_alloc((size_t)group->size, sizeof(*all), "object sizes");
     size_t *sizes = trii_alloc((size_t)group->size, sizeof(*sizes), "object sizes");
-    tri_status st = all != NULL && sizes != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    tri_status status = all != NULL && sizes != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     blame(site);
-    if (st == TRI_OK)
-        st = (tri_all_gather)(group, &mine, all, 1, TRI_DTYPE_I64, NULL);
-    for (int r = 0; r < group->size && st == TRI_OK; r++)
+    if (status == TRI_OK)
+        status = (tri_all_gather)(group, &mine, all, 1, TRI_DTYPE_I64, NULL);
+    for (int r = 0; r < group->size && status == TRI_OK; r++)
         sizes[r] = (size_t)all[r];
     trii_free(all);
-    if (st != TRI_OK) {
+    if (status != TRI_OK) {
         trii_free(sizes);
-        return st;
+        return status;
     }
     *sizes_out = sizes;
     return TRI_OK;
@@ -90,26 +90,26 @@ tri_status(tri_all_gather_object)(tri_group *group, const void *src, size_t byte
     size_t *sizes = NULL;
     void *data = NULL;
     const trii_site site = trii_site_take();
-    tri_status st = resolve(&group, what, src, bytes, data_out);
+    tri_status status = resolve(&group, what, src, bytes, data_out);
 
-    if (st == TRI_OK && bytes_out == NULL)
-        st = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: bytes_out is NULL", what);
-    if (st == TRI_OK)
-        st = gather_sizes(group, &site, bytes, &sizes);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK && bytes_out == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: bytes_out is NULL", what);
+    if (status == TRI_OK)
+        status = gather_sizes(group, &site, bytes, &sizes);
+    if (status != TRI_OK)
+        return status;
     data = receive_room(group, what, sum(sizes, group->size));
     blame(&site);
-    st = data == NULL ? TRI_ERR_ABORTED
-                      : (tri_all_gather_v)(group, src, data, sizes, TRI_DTYPE_U8, NULL);
-    if (st == TRI_OK) {
+    status = data == NULL ? TRI_ERR_ABORTED
+                          : (tri_all_gather_v)(group, src, data, sizes, TRI_DTYPE_U8, NULL);
+    if (status == TRI_OK) {
         memcpy(bytes_out, sizes, (size_t)group->size * sizeof(*sizes));
         *data_out = data;
     } else {
         trii_free(data);
     }
     trii_free(sizes);
-    return st;
+    return status;
 }
 
 static tri_status exchange(tri_group *group, const trii_site *site, const void *src,
@@ -127,10 +127,10 @@ tri_status(tri_gather_object)(tri_group *group, const void *src, size_t bytes, i
     void *data = NULL;
     bool at_root;
     const trii_site site = trii_site_take();
-    tri_status st = resolve(&group, what, src, bytes, data_out);
+    tri_status status = resolve(&group, what, src, bytes, data_out);
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (root < 0 || root >= group->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", what,
                          root, group->size);
@@ -140,18 +140,18 @@ tri_status(tri_gather_object)(tri_group *group, const void *src, size_t bytes, i
     counts = trii_alloc((size_t)group->size, sizeof(*counts), "object sizes");
     if (counts == NULL)
         return TRI_ERR_NO_MEMORY;
-    st = gather_sizes(group, &site, bytes, &sizes);
-    if (st != TRI_OK)
+    status = gather_sizes(group, &site, bytes, &sizes);
+    if (status != TRI_OK)
         goto done;
     counts[root] = bytes;
     if (at_root) {
         data = receive_room(group, what, sum(sizes, group->size));
-        st = data == NULL ? TRI_ERR_ABORTED : exchange(group, &site, src, counts, data, sizes);
+        status = data == NULL ? TRI_ERR_ABORTED : exchange(group, &site, src, counts, data, sizes);
     } else {
         memset(sizes, 0, (size_t)group->size * sizeof(*sizes));
-        st = exchange(group, &site, src, counts, NULL, sizes);
+        status = exchange(group, &site, src, counts, NULL, sizes);
     }
-    if (st == TRI_OK) {
+    if (status == TRI_OK) {
         *data_out = data;
         if (at_root)
             memcpy(bytes_out, sizes, (size_t)group->size * sizeof(*sizes));
@@ -161,7 +161,7 @@ tri_status(tri_gather_object)(tri_group *group, const void *src, size_t bytes, i
 done:
     trii_free(sizes);
     trii_free(counts);
-    return st;
+    return status;
 }
 
 tri_status(tri_broadcast_object)(tri_group *group, const void *src, size_t bytes, int root,
@@ -171,24 +171,24 @@ tri_status(tri_broadcast_object)(tri_group *group, const void *src, size_t bytes
     int64_t size = (int64_t)bytes;
     void *data = NULL;
     const trii_site site = trii_site_take();
-    tri_status st =
+    tri_status status =
         resolve(&group, what, root == tri_group_rank(group) ? src : what, bytes, data_out);
 
     blame(&site);
-    if (st == TRI_OK)
-        st = (tri_broadcast)(group, &size, 1, TRI_DTYPE_I64, root, NULL);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = (tri_broadcast)(group, &size, 1, TRI_DTYPE_I64, root, NULL);
+    if (status != TRI_OK)
+        return status;
     data = receive_room(group, what, (uint64_t)size);
     if (data == NULL)
         return TRI_ERR_ABORTED;
     if (group->rank == root && bytes > 0)
         memcpy(data, src, bytes);
     blame(&site);
-    st = (tri_broadcast)(group, data, (size_t)size, TRI_DTYPE_U8, root, NULL);
-    if (st != TRI_OK) {
+    status = (tri_broadcast)(group, data, (size_t)size, TRI_DTYPE_U8, root, NULL);
+    if (status != TRI_OK) {
         trii_free(data);
-        return st;
+        return status;
     }
     *data_out = data;
     if (bytes_out != NULL)
@@ -219,10 +219,10 @@ tri_status(tri_scatter_object)(tri_group *group, const void *const *src, const s
     void *all = NULL, *data = NULL;
     bool at_root = root == tri_group_rank(group);
     const trii_site site = trii_site_take();
-    tri_status st = resolve(&group, what, at_root ? (const void *)src : what, 1, data_out);
+    tri_status status = resolve(&group, what, at_root ? (const void *)src : what, 1, data_out);
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (at_root && bytes == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: bytes is NULL", what);
     for (int r = 0; r < group->size && at_root; r++) {
@@ -235,20 +235,20 @@ tri_status(tri_scatter_object)(tri_group *group, const void *const *src, const s
     if (at_root)
         all = join(src, bytes, group->size);
     if (none == NULL || comes == NULL || sizes == NULL || (at_root && all == NULL)) {
-        st = TRI_ERR_NO_MEMORY;
+        status = TRI_ERR_NO_MEMORY;
         goto done;
     }
     for (int r = 0; r < group->size && at_root; r++)
         sizes[r] = (int64_t)bytes[r];
     blame(&site);
-    st = (tri_scatter)(group, sizes, &mine, 1, TRI_DTYPE_I64, root, NULL);
-    if (st != TRI_OK)
+    status = (tri_scatter)(group, sizes, &mine, 1, TRI_DTYPE_I64, root, NULL);
+    if (status != TRI_OK)
         goto done;
     data = receive_room(group, what, (uint64_t)mine);
     comes[root] = (size_t)mine;
-    st = data == NULL ? TRI_ERR_ABORTED
-                      : exchange(group, &site, all, at_root ? bytes : none, data, comes);
-    if (st == TRI_OK) {
+    status = data == NULL ? TRI_ERR_ABORTED
+                          : exchange(group, &site, all, at_root ? bytes : none, data, comes);
+    if (status == TRI_OK) {
         *data_out = data;
         if (bytes_out != NULL)
             *bytes_out = (size_t)mine;
@@ -260,5 +260,5 @@ done:
     trii_free(sizes);
     trii_free(comes);
     trii_free(none);
-    return st;
+    return status;
 }

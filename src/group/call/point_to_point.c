@@ -11,40 +11,41 @@ static tri_status send_to_self(tri_group *group, trii_collective *call)
 {
     tri_work *work = NULL;
     char what[256];
-    tri_status st = trii_call_post(group, call, &work);
+    tri_status status = trii_call_post(group, call, &work);
 
-    if (st != TRI_OK)
-        return st;
-    st = tri_work_test(work);
-    if (st == TRI_INPROGRESS && group->engine->cancel_recv(group->self, &work->op)) {
+    if (status != TRI_OK)
+        return status;
+    status = tri_work_test(work);
+    if (status == TRI_INPROGRESS && group->engine->cancel_recv(group->self, &work->op)) {
         trii_op_finish(&work->op, TRI_ERR_STATE, "no receive is posted");
         trii_op_describe(&work->op, what, sizeof(what));
         if (call->bytes > TRII_EAGER_BYTES)
-            st = TRII_FAIL(TRI_ERR_STATE,
-                           "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "
-                           "posted; for more post the receive first, with a work, or send with one",
-                           what, group->rank, TRII_EAGER_BYTES >> 10);
+            status =
+                TRII_FAIL(TRI_ERR_STATE,
+                          "%s, rank %d: a rank sends itself up to %zu KiB before the receive is "
+                          "posted; for more post the receive first, with a work, or send with one",
+                          what, group->rank, TRII_EAGER_BYTES >> 10);
         else
-            st =
+            status =
                 TRII_FAIL(TRI_ERR_STATE,
                           "%s, rank %d: the rank keeps %zu MiB of messages to itself that it has "
                           "not received; receive some first, or send with a work",
                           what, group->rank,
                           (call->bytes > TRII_TINY_BYTES ? TRII_KEPT_EAGER : TRII_KEPT_MOST) >> 20);
-    } else if (st == TRI_INPROGRESS) {
-        st = tri_work_wait(work, 0);
+    } else if (status == TRI_INPROGRESS) {
+        status = tri_work_wait(work, 0);
     }
     tri_work_destroy(work);
-    return st;
+    return status;
 }
 
 static tri_status point_to_point(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     const char *name = trii_kind_name(call->kind);
-    tri_status st = trii_call_begin(&group, call);
+    tri_status status = trii_call_begin(&group, call);
 
-    if (st != TRI_OK || call->kind == TRII_KIND_RECV_ANY)
-        return st != TRI_OK ? st : trii_call_post(group, call, work_out);
+    if (status != TRI_OK || call->kind == TRII_KIND_RECV_ANY)
+        return status != TRI_OK ? status : trii_call_post(group, call, work_out);
     if (call->root < 0 || call->root >= group->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is out of range (group of %d)", name,
                          call->root, group->size);

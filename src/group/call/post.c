@@ -24,19 +24,19 @@ static uint64_t next_seq(tri_group *group, const trii_collective *call)
 /* Numbers the call and hands it to the engine, in one order for both. */
 static tri_status start(tri_group *group, trii_op *op, tri_status (*take)(void *self, trii_op *op))
 {
-    tri_status st;
+    tri_status status;
 
     trii_lock_take(&group->lock);
     op->call.seq = next_seq(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
-    st = TRII_UNLIKELY(group->check != NULL) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
-             ? trii_call_check_submit(group, op)
-             : take(group->self, op);
+    status = TRII_UNLIKELY(group->check != NULL) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
+                 ? trii_call_check_submit(group, op)
+                 : take(group->self, op);
     trii_lock_drop(&group->lock);
-    if (TRII_UNLIKELY(st != TRI_OK))
-        trii_record_end(group, op->record, st);
-    return st;
+    if (TRII_UNLIKELY(status != TRI_OK))
+        trii_record_end(group, op->record, status);
+    return status;
 }
 
 /* The caller's places are on its stack: the work keeps its own. */
@@ -59,19 +59,19 @@ static tri_status keep_parts(tri_work *work, trii_collective *call)
 static tri_status post_work(tri_group *group, const trii_collective *call, tri_work **work_out)
 {
     tri_work *work = trii_work_acquire(group);
-    tri_status st;
+    tri_status status;
 
     if (work == NULL)
         return TRI_ERR_NO_MEMORY;
     trii_op_init(&work->op, call);
     work->op.finished = trii_work_finished;
     atomic_init(&work->refs, 2);
-    st = keep_parts(work, &work->op.call);
-    if (st == TRI_OK)
-        st = start(group, &work->op, group->engine->submit);
-    if (st != TRI_OK) {
+    status = keep_parts(work, &work->op.call);
+    if (status == TRI_OK)
+        status = start(group, &work->op, group->engine->submit);
+    if (status != TRI_OK) {
         trii_work_release(group, work);
-        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+        return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
     }
     tri_group_ref(group);
     *work_out = work;
@@ -82,13 +82,13 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call)
 {
     const trii_engine *engine = group->engine;
     trii_op op;
-    tri_status st;
+    tri_status status;
 
     trii_op_init(&op, call);
-    st = start(group, &op, engine->run != NULL ? engine->run : engine->submit);
-    if (TRII_UNLIKELY(st != TRI_OK)) {
+    status = start(group, &op, engine->run != NULL ? engine->run : engine->submit);
+    if (TRII_UNLIKELY(status != TRI_OK)) {
         op.error[0] = '\0';
-        return TRII_FAIL_CTX(st, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+        return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
     }
     if (trii_op_status(&op) == TRI_INPROGRESS)
         (void)trii_group_wait(group, &op,
@@ -104,26 +104,26 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call)
 tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     tri_work *member = NULL;
-    tri_status st;
+    tri_status status;
 
     if (TRII_UNLIKELY(group->chaos != NULL))
         trii_chaos_strike(group->chaos, group->engine, group->self, call);
     if (TRII_UNLIKELY(trii_fault_status(&group->fault) != TRI_OK)) {
-        st = trii_group_report_failed(group, call);
+        status = trii_group_report_failed(group, call);
     } else if (work_out != NULL) {
-        st = post_work(group, call, work_out);
+        status = post_work(group, call, work_out);
     } else if (TRII_LIKELY(!trii_batch_is_open(group))) {
-        st = trii_group_run(group, call);
+        status = trii_group_run(group, call);
         trii_free(call->temporary);
-        return st;
+        return status;
     } else {
-        st = trii_batch_reserve();
-        if (st == TRI_OK)
-            st = post_work(group, call, &member);
-        if (st == TRI_OK)
+        status = trii_batch_reserve();
+        if (status == TRI_OK)
+            status = post_work(group, call, &member);
+        if (status == TRI_OK)
             trii_batch_add(member);
     }
-    if (st != TRI_OK)
+    if (status != TRI_OK)
         trii_free(call->temporary);
-    return st;
+    return status;
 }

@@ -13,9 +13,9 @@
 #define ANNOUNCE_NS (300 * TRII_NS_PER_MS) /* a wait that long is announced, and calls compared */
 
 /* What the reader may do, at the end of a line. */
-static const char *remedy(const tri_group *group, tri_status st)
+static const char *remedy(const tri_group *group, tri_status status)
 {
-    switch (st) {
+    switch (status) {
     case TRI_ERR_GROUP_TIMEOUT:
         return "; if it is only slow, allow more (TRI_TIMEOUT_MS)";
     case TRI_ERR_MISMATCH:
@@ -32,31 +32,31 @@ static const char *remedy(const tri_group *group, tri_status st)
 
 tri_status trii_op_report(const tri_group *group, const trii_op *op)
 {
-    tri_status st = trii_op_status(op);
+    tri_status status = trii_op_status(op);
     char call[256], rank[32];
     bool names_call, names_rank;
 
-    if (st >= 0)
-        return st;
+    if (status >= 0)
+        return status;
     trii_collective_describe(&op->call, call, sizeof(call));
     snprintf(rank, sizeof(rank), "rank %d", group->rank);
     names_call = strstr(op->error, call) != NULL;
     names_rank = strncmp(op->error, rank, strlen(rank)) == 0;
-    return TRII_FAIL(st, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
+    return TRII_FAIL(status, "%s%s%s%s%s%s", names_call ? "" : call, names_call ? "" : ", ",
                      names_call && names_rank ? "" : rank, names_call && names_rank ? "" : ": ",
-                     op->error, remedy(group, st));
+                     op->error, remedy(group, status));
 }
 
 tri_status trii_group_report_failed(const tri_group *group, const trii_collective *call)
 {
-    tri_status st = trii_fault_status(&group->fault);
+    tri_status status = trii_fault_status(&group->fault);
     char what[256];
 
     if (group->recorder != NULL) /* a failure between two calls has no other record */
-        trii_recorder_failed(group->recorder, group->record_group, st, group->fault.text);
+        trii_recorder_failed(group->recorder, group->record_group, status, group->fault.text);
     trii_collective_describe(call, what, sizeof(what));
-    return TRII_FAIL(st, "%s, rank %d: the group has failed: %s%s", what, group->rank,
-                     group->fault.text, remedy(group, st));
+    return TRII_FAIL(status, "%s, rank %d: the group has failed: %s%s", what, group->rank,
+                     group->fault.text, remedy(group, status));
 }
 
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */

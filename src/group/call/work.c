@@ -126,7 +126,7 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 {
     int64_t start_ns, own_ns = TRII_NO_DEADLINE;
     trii_patience patience;
-    tri_status st;
+    tri_status status;
 
     if (trii_op_status(&work->op) != TRI_INPROGRESS)
         return trii_op_report(work->group, &work->op);
@@ -136,8 +136,8 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
         own_ns = trii_deadline_after(start_ns, work->patience_ns - patience.before_ns);
     patience.fatal = given_ns >= own_ns;
     patience.deadline_ns = patience.fatal ? own_ns : given_ns;
-    st = trii_group_wait(work->group, &work->op, patience);
-    if (st == TRI_INPROGRESS) {
+    status = trii_group_wait(work->group, &work->op, patience);
+    if (status == TRI_INPROGRESS) {
         char whom[256];
         char what[256];
 
@@ -161,28 +161,28 @@ static tri_status no_work(const char *call)
 tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
 {
     int64_t given_ns = timeout_ms > 0 ? trii_deadline_ms(timeout_ms) : TRII_NO_DEADLINE;
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (work == NULL)
         return no_work("work_wait");
     if (work->members == NULL)
         return wait_one(work, given_ns, timeout_ms);
-    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
-        st = wait_one(work->members[i], given_ns, timeout_ms);
-    return st;
+    for (int i = 0; i < work->n_members && status == TRI_OK; i++)
+        status = wait_one(work->members[i], given_ns, timeout_ms);
+    return status;
 }
 
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns)
 {
     int64_t given_ns =
         for_ns == INT64_MAX ? TRII_NO_DEADLINE : trii_deadline_after(trii_now_ns(), for_ns);
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (work->members == NULL)
         return wait_one(work, given_ns, -1);
-    for (int i = 0; i < work->n_members && st == TRI_OK; i++)
-        st = wait_one(work->members[i], given_ns, -1);
-    return st;
+    for (int i = 0; i < work->n_members && status == TRI_OK; i++)
+        status = wait_one(work->members[i], given_ns, -1);
+    return status;
 }
 
 /* One look. */
@@ -203,16 +203,16 @@ static tri_status look_at(tri_work *work, bool waits)
 
 static tri_status look_at_all(tri_work *work, bool waits)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (work->members == NULL)
         return look_at(work, waits);
-    for (int i = 0; i < work->n_members && st >= 0; i++) {
+    for (int i = 0; i < work->n_members && status >= 0; i++) {
         tri_status one = look_at(work->members[i], waits);
 
-        st = one != TRI_OK ? one : st;
+        status = one != TRI_OK ? one : status;
     }
-    return st;
+    return status;
 }
 
 tri_status tri_work_test(tri_work *work)
@@ -335,7 +335,7 @@ tri_status tri_batch_begin(tri_group *group)
 tri_status tri_batch_end(tri_group *group, tri_work **work_out)
 {
     tri_work *batch = open_batch;
-    tri_status st;
+    tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
     if (batch == NULL || batch->group != group)
@@ -345,7 +345,7 @@ tri_status tri_batch_end(tri_group *group, tri_work **work_out)
         *work_out = batch;
         return TRI_OK;
     }
-    st = tri_work_wait(batch, 0);
+    status = tri_work_wait(batch, 0);
     tri_work_destroy(batch);
-    return st;
+    return status;
 }

@@ -21,22 +21,22 @@
 static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
                               trii_made_engine *made_out)
 {
-    tri_status st;
+    tri_status status;
 
     if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
                          engine->name, engine->abi);
     args->store = NULL;
     if (store != NULL) {
-        st = trii_group_view(engine->name, store, &args->store);
-        if (st != TRI_OK)
-            return st;
+        status = trii_group_view(engine->name, store, &args->store);
+        if (status != TRI_OK)
+            return status;
     }
-    st = engine->create(args, &made_out->self);
+    status = engine->create(args, &made_out->self);
     tri_store_unref(args->store);
-    if (st == TRI_OK)
+    if (status == TRI_OK)
         made_out->engine = engine;
-    return st;
+    return status;
 }
 
 static bool is_built_in(const trii_engine *engine)
@@ -151,7 +151,7 @@ static tri_status create_named(const trii_choice *choice, bool checks, tri_store
  * the next one together. */
 static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_engine *made_out)
 {
-    tri_status st = TRI_ERR_UNSUPPORTED;
+    tri_status status = TRI_ERR_UNSUPPORTED;
     char tried[TRII_ERR_BYTES / 2] = "";
 
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
@@ -159,15 +159,15 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_e
             continue;
         if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
             continue; /* it would see through the pretence */
-        st = create_with(*e, store, args, made_out);
-        if (st != TRI_ERR_UNSUPPORTED)
-            return st;
+        status = create_with(*e, store, args, made_out);
+        if (status != TRI_ERR_UNSUPPORTED)
+            return status;
         TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", args->name, (*e)->name,
                  tri_last_error());
         snprintf(tried + strlen(tried), sizeof(tried) - strlen(tried), "%s%s: %s",
                  tried[0] != '\0' ? "; " : "", (*e)->name, tri_last_error());
     }
-    return TRII_FAIL(st, "no engine serves all %d ranks: %s", args->size, tried);
+    return TRII_FAIL(status, "no engine serves all %d ranks: %s", args->size, tried);
 }
 
 /* --- comparing calls ------------------------------------------------------ */

@@ -59,15 +59,15 @@ static const char **step_keys(const char *step, int n)
 tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text)
 {
     char *line = strchr(text, ' ');
-    int64_t status = 0;
-    tri_status st;
+    int64_t reported = 0;
+    tri_status status;
 
     if (line != NULL)
         *line++ = '\0';
-    st = trii_parse_i64(text, "status", INT32_MIN, -1, &status);
-    return st == TRI_OK ? TRII_FAIL((tri_status)status, "rank %d: %s",
-                                    trii_rank_name(args->names, rank), line != NULL ? line : "")
-                        : st;
+    status = trii_parse_i64(text, "status", INT32_MIN, -1, &reported);
+    return status == TRI_OK ? TRII_FAIL((tri_status)reported, "rank %d: %s",
+                                        trii_rank_name(args->names, rank), line != NULL ? line : "")
+                            : status;
 }
 
 static bool is_well(const char *text)
@@ -80,7 +80,7 @@ static bool is_well(const char *text)
 static tri_status name_missing(const trii_group_args *args, const char *step, const char *others,
                                char *text, size_t size)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
     int missing[MAX_NAMED], n = 0, n_ranks = args->size < MAX_NAMED ? args->size : MAX_NAMED;
     const char **keys = step_keys(step, n_ranks);
     trii_store_call *calls = trii_alloc((size_t)n_ranks, sizeof(*calls), "ranks that agree");
@@ -93,8 +93,8 @@ static tri_status name_missing(const trii_group_args *args, const char *step, co
         for (int r = 0; r < n_ranks; r++) {
             if (calls[r].value == NULL)
                 missing[n++] = r;
-            else if (st == TRI_OK && !is_well(calls[r].value))
-                st = trii_agree_failure(args, r, calls[r].value);
+            else if (status == TRI_OK && !is_well(calls[r].value))
+                status = trii_agree_failure(args, r, calls[r].value);
         }
         trii_store_calls_free(calls, n_ranks);
     }
@@ -104,7 +104,7 @@ static tri_status name_missing(const trii_group_args *args, const char *step, co
         (void)trii_ranks_text(missing, n, text, size);
     else
         snprintf(text, size, "%s", others != NULL ? others : "the others");
-    return st;
+    return status;
 }
 
 /* Who failed, more than who did not come, is why there is no group; but the one may have failed
@@ -143,12 +143,12 @@ static tri_status get(const trii_group_args *args, const char *const *keys, int 
 static tri_status look(const trii_group_args *args, const trii_looks *looks,
                        char line[TRII_ERR_BYTES])
 {
-    tri_status st = looks->look != NULL ? looks->look(looks->arg) : TRI_OK;
+    tri_status status = looks->look != NULL ? looks->look(looks->arg) : TRI_OK;
 
-    if (st == TRI_OK && args->is_over != NULL && args->is_over(args->is_over_arg))
-        st = trii_group_is_over(args);
+    if (status == TRI_OK && args->is_over != NULL && args->is_over(args->is_over_arg))
+        status = trii_group_is_over(args);
     snprintf(line, TRII_ERR_BYTES, "%s", tri_last_error());
-    return st;
+    return status;
 }
 
 /* Waits for all keys, and logs which ranks are missing. values_out: NULL = they need only be there.
@@ -166,31 +166,31 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
     for (;;) {
         int64_t until = note < args->deadline_ns ? note : args->deadline_ns;
         bool silent;
-        tri_status st;
+        tri_status status;
 
         if ((looks->look != NULL || args->is_over != NULL) && until > now + pause)
             until = now + pause;
         pause = 2 * pause < ASK_NS ? 2 * pause : ASK_NS;
-        st = get(args, keys, n_keys, until > now ? until - now : 0, values_out);
-        if (st == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
+        status = get(args, keys, n_keys, until > now ? until - now : 0, values_out);
+        if (status == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
             continue; /* this rank has reported success, so the others go on */
         now = trii_now_ns();
-        if (st != TRI_ERR_TIMEOUT)
-            return st;
+        if (status != TRI_ERR_TIMEOUT)
+            return status;
         silent = trii_store_is_silent(args->store); /* to ask more would take longer than `until` */
         if (!silent) {
             char line[TRII_ERR_BYTES];
             tri_status over = look(args, looks, line);
 
             /* A rank that ended after success had waited for the same keys, so they are there. */
-            st = over != TRI_OK ? get(args, keys, n_keys, 0, values_out) : st;
+            status = over != TRI_OK ? get(args, keys, n_keys, 0, values_out) : status;
             if (over != TRI_OK)
-                return st == TRI_ERR_TIMEOUT ? TRII_FAIL(over, "%s", line) : st;
+                return status == TRI_ERR_TIMEOUT ? TRII_FAIL(over, "%s", line) : status;
         }
         if (now >= args->deadline_ns)
             return agree_timed_out(args, step, looks->whom, now - start);
         if (now < until)
-            return st; /* the store itself gave up */
+            return status; /* the store itself gave up */
         if (now < note)
             continue;
         name_missing(args, step, looks->whom, missing, sizeof(missing));
@@ -204,7 +204,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
 /* texts: [size], the reports of all ranks; freed here unless texts_out takes them. */
 static tri_status judge(const trii_group_args *args, char **texts, char **texts_out)
 {
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
     int cause = -1;
 
     for (int r = 0; r < args->size;
@@ -215,16 +215,16 @@ static tri_status judge(const trii_group_args *args, char **texts, char **texts_
             cause = r;
     }
     if (cause >= 0)
-        st = trii_agree_failure(args, cause, texts[cause]);
+        status = trii_agree_failure(args, cause, texts[cause]);
     for (int r = 0; r < args->size; r++) {
-        if (st == TRI_OK && texts_out != NULL) {
+        if (status == TRI_OK && texts_out != NULL) {
             memmove(texts[r], texts[r] + 2, strlen(texts[r] + 2) + 1);
             texts_out[r] = texts[r];
         } else {
             tri_store_free(texts[r]);
         }
     }
-    return st;
+    return status;
 }
 
 /* Room for the answers of all ranks, taken before this rank reports that it is well. */
@@ -250,22 +250,22 @@ static void answers_fini(answers *h)
 static tri_status read_all(const trii_group_args *args, const char *step, const answers *h,
                            char **texts_out)
 {
-    tri_status st = await(args, step, h->keys, args->size, NULL, h->texts);
+    tri_status status = await(args, step, h->keys, args->size, NULL, h->texts);
 
-    return st == TRI_OK ? judge(args, h->texts, texts_out) : st;
+    return status == TRI_OK ? judge(args, h->texts, texts_out) : status;
 }
 
 /* Some rank of many failed: the lowest one's status and line become everybody's. */
 static tri_status find_failure(const trii_group_args *args, const char *step)
 {
     answers h;
-    tri_status st = answers_init(&h, args, step);
+    tri_status status = answers_init(&h, args, step);
 
-    if (st == TRI_OK)
-        st = read_all(args, step, &h, NULL);
+    if (status == TRI_OK)
+        status = read_all(args, step, &h, NULL);
     answers_fini(&h);
-    return st != TRI_OK
-               ? st
+    return status != TRI_OK
+               ? status
                : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
 }
 
@@ -273,11 +273,12 @@ static tri_status find_failure(const trii_group_args *args, const char *step)
 static tri_status put(const trii_group_args *args, const char *step, const char *text)
 {
     char key[KEY];
-    tri_status st;
+    tri_status status;
 
     snprintf(key, sizeof(key), "%s/%d", step, args->rank);
-    st = tri_store_set(args->store, key, text, strlen(text));
-    return st == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text)) : st;
+    status = tri_store_set(args->store, key, text, strlen(text));
+    return status == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text))
+                                       : status;
 }
 
 /* The report of this rank on a step: why it gave up before the first one, if it did. */
@@ -298,16 +299,16 @@ tri_status trii_agree_report(const trii_group_args *args, const char *step, tri_
 {
     char text[LINE], key[KEY];
     int64_t sum;
-    tri_status st;
+    tri_status status;
 
     format_result(text, own_result(args, mine));
-    st = put(args, step, text);
-    if (st != TRI_OK || args->size <= FEW)
-        return st;
+    status = put(args, step, text);
+    if (status != TRI_OK || args->size <= FEW)
+        return status;
     snprintf(key, sizeof(key), "%s/said", step);
-    st = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + FAILED, &sum);
-    if (st != TRI_OK || sum % FAILED != args->size)
-        return st;
+    status = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + FAILED, &sum);
+    if (status != TRI_OK || sum % FAILED != args->size)
+        return status;
     snprintf(key, sizeof(key), "%s/all", step);
     return tri_store_set(args->store, key, sum < FAILED ? "1" : "0", 1);
 }
@@ -317,34 +318,34 @@ static tri_status await_verdict(const trii_group_args *args, const char *step)
 {
     char key[KEY], *verdict = NULL;
     const char *keys[] = {key};
-    tri_status st;
+    tri_status status;
 
     snprintf(key, sizeof(key), "%s/all", step);
-    st = await(args, step, keys, 1, NULL, &verdict);
-    if (st == TRI_OK && verdict[0] != '1')
-        st = find_failure(args, step);
+    status = await(args, step, keys, 1, NULL, &verdict);
+    if (status == TRI_OK && verdict[0] != '1')
+        status = find_failure(args, step);
     tri_store_free(verdict);
-    return st;
+    return status;
 }
 
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
     answers h = {0};
     bool room;
-    tri_status st;
+    tri_status status;
 
     if (args->size == 1)
         return mine;
     room = args->size > FEW || answers_init(&h, args, step) == TRI_OK;
     if (!room && mine == TRI_OK)
         mine = TRI_ERR_NO_MEMORY;
-    st = trii_agree_report(args, step, mine);
-    if (st == TRI_OK && (!room || args->refusal != NULL))
-        st = own_result(args, mine);
-    else if (st == TRI_OK)
-        st = args->size > FEW ? await_verdict(args, step) : read_all(args, step, &h, NULL);
+    status = trii_agree_report(args, step, mine);
+    if (status == TRI_OK && (!room || args->refusal != NULL))
+        status = own_result(args, mine);
+    else if (status == TRI_OK)
+        status = args->size > FEW ? await_verdict(args, step) : read_all(args, step, &h, NULL);
     answers_fini(&h);
-    return st;
+    return status;
 }
 
 tri_status trii_agree_arrive(const trii_group_args *args, const char *step, const trii_looks *looks)
@@ -352,30 +353,30 @@ tri_status trii_agree_arrive(const trii_group_args *args, const char *step, cons
     int n = args->size > FEW ? 1 : args->size;
     const char **keys = step_keys(step, n);
     char all[KEY];
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
 
     if (keys != NULL)
-        st = trii_agree_report(args, step, TRI_OK);
+        status = trii_agree_report(args, step, TRI_OK);
     snprintf(all, sizeof(all), "%s/all", step);
-    if (st == TRI_OK && args->size > FEW)
+    if (status == TRI_OK && args->size > FEW)
         keys[0] = all;
-    if (st == TRI_OK)
-        st = await(args, step, keys, n, looks, NULL);
+    if (status == TRI_OK)
+        status = await(args, step, keys, n, looks, NULL);
     trii_free(keys);
-    return st;
+    return status;
 }
 
 tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *key,
                             const trii_looks *looks)
 {
     const char **keys = key != NULL ? &key : step_keys(step, args->size);
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
 
     if (keys != NULL)
-        st = await(args, step, keys, key != NULL ? 1 : args->size, looks, NULL);
+        status = await(args, step, keys, key != NULL ? 1 : args->size, looks, NULL);
     if (key == NULL)
         trii_free(keys);
-    return st;
+    return status;
 }
 
 /* "0 TEXT". NULL: no memory. */
@@ -395,7 +396,7 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
     char failed[LINE], *own = NULL;
     answers h = {0};
     bool room = answers_init(&h, args, step) == TRI_OK;
-    tri_status st;
+    tri_status status;
 
     mine = own_result(args, mine);
     if (mine == TRI_OK && room)
@@ -404,21 +405,21 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
         mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
         format_result(failed, mine);
-    st = put(args, step, own != NULL ? own : failed);
-    if (st == TRI_OK && (!room || args->refusal != NULL))
-        st = mine;
-    else if (st == TRI_OK)
-        st = read_all(args, step, &h, texts_out);
+    status = put(args, step, own != NULL ? own : failed);
+    if (status == TRI_OK && (!room || args->refusal != NULL))
+        status = mine;
+    else if (status == TRI_OK)
+        status = read_all(args, step, &h, texts_out);
     trii_free(own);
     answers_fini(&h);
-    return st;
+    return status;
 }
 
 tri_status trii_group_view(const char *prefix, tri_store *store, tri_store **view_out)
 {
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
 
-    for (int i = 0; i < TRIES && st == TRI_ERR_NO_MEMORY; i++)
-        st = tri_store_prefix(prefix, store, view_out);
-    return st;
+    for (int i = 0; i < TRIES && status == TRI_ERR_NO_MEMORY; i++)
+        status = tri_store_prefix(prefix, store, view_out);
+    return status;
 }

@@ -20,14 +20,14 @@
 static tri_status private_store(tri_store *store, int rank, tri_store **view_out, int64_t *n_out)
 {
     char text[64];
-    tri_status st;
+    tri_status status;
 
     snprintf(text, sizeof(text), "tri_group/made_by/%d", rank);
-    st = tri_store_add(store, text, 1, n_out);
-    if (st == TRI_ERR_NO_MEMORY)
-        st = tri_store_add(store, text, 1, n_out);
-    if (st != TRI_OK)
-        return TRII_FAIL_CTX(st, "group_create, rank %d", rank);
+    status = tri_store_add(store, text, 1, n_out);
+    if (status == TRI_ERR_NO_MEMORY)
+        status = tri_store_add(store, text, 1, n_out);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "group_create, rank %d", rank);
     snprintf(text, sizeof(text), "tri_group/%" PRId64, *n_out);
     return trii_group_view(text, store, view_out);
 }
@@ -70,11 +70,11 @@ static void open_recorder(tri_group *g, const tri_store *view)
 }
 
 /* Keeps the first of this rank's own failures. */
-static void refuse(trii_refusal *refusal, tri_status st)
+static void refuse(trii_refusal *refusal, tri_status status)
 {
-    if (st == TRI_OK || refusal->status != TRI_OK)
+    if (status == TRI_OK || refusal->status != TRI_OK)
         return;
-    refusal->status = st;
+    refusal->status = status;
     snprintf(refusal->line, sizeof(refusal->line), "%s", tri_last_error());
 }
 
@@ -103,14 +103,14 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
     trii_made_engine made = {0};
     int64_t n = 0;
-    tri_status st;
+    tri_status status;
 
     refuse(refusal, trii_group_timeout_of(opt, &args.timeout_ns));
     atomic_init(&g->timeout_ns, args.timeout_ns);
     if (store != NULL) {
-        st = private_store(store, g->rank, &g->store, &n);
-        if (st != TRI_OK)
-            return st;
+        status = private_store(store, g->rank, &g->store, &n);
+        if (status != TRI_OK)
+            return status;
     }
     prepare(g, opt, n, refusal);
     args.deadline_ns = trii_deadline_after(
@@ -124,17 +124,17 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         open_recorder(g, g->store);
     if (args.refusal != NULL && g->size == 1)
         return TRII_FAIL(refusal->status, "%s", refusal->line);
-    st = trii_engine_make(name, g->store, &args, &made);
-    if (st != TRI_OK && g->recorder != NULL)
-        trii_recorder_failed(g->recorder, g->record_group, st, tri_last_error());
+    status = trii_engine_make(name, g->store, &args, &made);
+    if (status != TRI_OK && g->recorder != NULL)
+        trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
     g->engine = made.engine;
     g->self = made.self;
     g->check = made.check;
-    if (st != TRI_OK)
+    if (status != TRI_OK)
         trii_group_close_recorder(g);
     else if (g->recorder != NULL)
         trii_recorder_group_formed(g->recorder, g->record_group, g->engine->name);
-    return st;
+    return status;
 }
 
 tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
@@ -144,11 +144,11 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     const trii_forming usual = {0};
     trii_refusal refusal = {.status = TRI_OK};
     tri_group *g, stand_in = {0}; /* where there is no memory, while the others are told */
-    tri_status st;
+    tri_status status;
 
-    st = check_create(store, rank, size, group_out);
-    if (st != TRI_OK)
-        return st;
+    status = check_create(store, rank, size, group_out);
+    if (status != TRI_OK)
+        return status;
     g = trii_alloc(1, sizeof(*g), "group");
     if (g == NULL)
         refuse(&refusal, TRI_ERR_NO_MEMORY);
@@ -158,22 +158,22 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     g->rank = rank;
     g->size = size;
     trii_mutex_init(&g->memory_lock);
-    st = create_self(g, store, opt != NULL ? opt : &defaults, forming != NULL ? forming : &usual,
-                     &refusal);
-    if (st == TRI_OK) {
+    status = create_self(g, store, opt != NULL ? opt : &defaults,
+                         forming != NULL ? forming : &usual, &refusal);
+    if (status == TRI_OK) {
         TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
                  g->engine->name);
         *group_out = g;
         return TRI_OK;
     }
-    st = TRII_FAIL_CTX(st, "group_create, rank %d of %d", rank, size);
+    status = TRII_FAIL_CTX(status, "group_create, rank %d of %d", rank, size);
     trii_mutex_fini(&g->memory_lock);
     trii_chaos_destroy(g->chaos);
     tri_store_unref(g->store);
     trii_free(g->pair_seq);
     if (g != &stand_in)
         trii_free(g);
-    return st;
+    return status;
 }
 
 tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,

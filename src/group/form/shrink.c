@@ -55,16 +55,16 @@ static tri_status look_who_is_here(shrinking *s, int *n_here_out, int *n_open_ou
     *n_here_out = *n_open_out = 0;
     for (int r = 0; r < s->group->size; r++) {
         char key[32];
-        tri_status st = TRI_OK;
+        tri_status status = TRI_OK;
         trii_loss loss;
 
         if (!s->may[r])
             continue;
         snprintf(key, sizeof(key), "alive/%d", r);
         if (!s->here[r])
-            st = is_there(s, key, &s->here[r]);
-        if (st != TRI_OK)
-            return st;
+            status = is_there(s, key, &s->here[r]);
+        if (status != TRI_OK)
+            return status;
         loss = trii_group_loss(s->group, r);
         if (loss == TRII_LOSS_ENDED)
             s->here[r] = false;
@@ -88,20 +88,20 @@ static tri_status wait_for_all(shrinking *s, int *n_here_out)
     for (;;) {
         int n_open = 0;
         bool is_decided = false;
-        tri_status st = look_who_is_here(s, n_here_out, &n_open);
+        tri_status status = look_who_is_here(s, n_here_out, &n_open);
 
-        if (st == TRI_OK)
-            st = is_there(s, decided[0], &is_decided);
-        if (st != TRI_OK || is_decided || n_open == 0)
-            return st;
+        if (status == TRI_OK)
+            status = is_there(s, decided[0], &is_decided);
+        if (status != TRI_OK || is_decided || n_open == 0)
+            return status;
         if (*n_here_out > before)
             quiet_ns = trii_deadline_after(trii_now_ns(), grace_ns);
         before = *n_here_out;
         if (trii_now_ns() >= quiet_ns || is_over(s))
             return TRI_OK;
-        st = tri_store_wait(s->store, decided, 1, pause_ms); /* a nap that a decision ends */
-        if (st != TRI_OK && st != TRI_ERR_TIMEOUT)
-            return st;
+        status = tri_store_wait(s->store, decided, 1, pause_ms); /* a nap that a decision ends */
+        if (status != TRI_OK && status != TRI_ERR_TIMEOUT)
+            return status;
         pause_ms = pause_ms * 2 < LOOK_MAX_MS ? pause_ms * 2 : LOOK_MAX_MS;
     }
 }
@@ -111,24 +111,24 @@ static tri_status decide(shrinking *s, int n_here)
 {
     size_t size = (size_t)s->group->size, bytes = 0;
     char *mine = trii_alloc(size + 1, 1, "group_shrink"), *held = NULL;
-    tri_status st;
+    tri_status status;
 
     if (mine == NULL)
         return TRI_ERR_NO_MEMORY;
     for (size_t r = 0; r < size; r++)
         mine[r] = s->here[r] && n_here >= s->min_size ? '1' : '0';
-    st = tri_store_compare_set(s->store, "members", "", 0, mine, size, (void **)&held, &bytes);
+    status = tri_store_compare_set(s->store, "members", "", 0, mine, size, (void **)&held, &bytes);
     trii_free(mine);
-    if (st == TRI_OK && bytes != size)
-        st = TRII_FAIL(TRI_ERR_FORMAT, "%zu bytes of members, not %zu", bytes, size);
+    if (status == TRI_OK && bytes != size)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "%zu bytes of members, not %zu", bytes, size);
     s->n_may = 0;
-    for (size_t r = 0; r < size && st == TRI_OK; r++) {
+    for (size_t r = 0; r < size && status == TRI_OK; r++) {
         s->may[r] = held[r] == '1';
         s->n_may += s->may[r];
     }
     tri_store_free(held);
-    if (st != TRI_OK || s->may[s->group->rank])
-        return st;
+    if (status != TRI_OK || s->may[s->group->rank])
+        return status;
     if (s->n_may == 0)
         return TRII_FAIL(TRI_ERR_PEER_LOST,
                          "of %d ranks %d are left, fewer than min_size, which is %d",
@@ -175,11 +175,11 @@ static tri_status make(const shrinking *s, const tri_group_options *opt, tri_gro
 static tri_status write_outcome(const shrinking *s, const char *outcome)
 {
     void *held = NULL;
-    tri_status st =
+    tri_status status =
         tri_store_compare_set(s->store, "outcome", "", 0, outcome, strlen(outcome), &held, NULL);
 
     tri_store_free(held);
-    return st;
+    return status;
 }
 
 /* Until somebody has said it, which every rank that sees a member's end does. */
@@ -188,18 +188,18 @@ static tri_status await_outcome(const shrinking *s, char text_out[8])
     static const char *const keys[] = {"outcome"};
     size_t bytes = 0;
     void *value = NULL;
-    tri_status st;
+    tri_status status;
 
-    while ((st = tri_store_wait(s->store, keys, 1, LOOK_MAX_MS)) == TRI_ERR_TIMEOUT) {
+    while ((status = tri_store_wait(s->store, keys, 1, LOOK_MAX_MS)) == TRI_ERR_TIMEOUT) {
         if (has_lost_member(s) || is_over(s))
-            st = write_outcome(s, "again");
-        if (st != TRI_OK && st != TRI_ERR_TIMEOUT)
-            return st;
+            status = write_outcome(s, "again");
+        if (status != TRI_OK && status != TRI_ERR_TIMEOUT)
+            return status;
     }
-    if (st == TRI_OK)
-        st = tri_store_get(s->store, keys[0], 0, &value, &bytes);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = tri_store_get(s->store, keys[0], 0, &value, &bytes);
+    if (status != TRI_OK)
+        return status;
     snprintf(text_out, 8, "%.*s", (int)(bytes < 7 ? bytes : 7), (const char *)value);
     tri_store_free(value);
     return TRI_OK;
@@ -211,25 +211,26 @@ static tri_status form(const shrinking *s, const tri_group_options *opt, tri_gro
     tri_group *made = NULL;
     char outcome[8] = "", line[TRII_ERR_BYTES];
     int64_t n = 0;
-    tri_status mine = make(s, opt, &made), st = TRI_OK;
+    tri_status mine = make(s, opt, &made), status = TRI_OK;
 
     snprintf(line, sizeof(line), "%s",
              mine != TRI_OK ? tri_last_error() : "another rank could not form the group");
     if (mine == TRI_OK)
-        st = tri_store_add(s->store, "formed", 1, &n);
+        status = tri_store_add(s->store, "formed", 1, &n);
     if (mine != TRI_OK)
-        st = write_outcome(s, mine == TRI_ERR_TIMEOUT || has_lost_member(s) ? "again" : "failed");
-    else if (st == TRI_OK && n == s->n_may)
-        st = write_outcome(s, "made");
-    if (st == TRI_OK)
-        st = await_outcome(s, outcome);
-    if (st == TRI_OK && mine == TRI_OK && strcmp(outcome, "made") == 0) {
+        status =
+            write_outcome(s, mine == TRI_ERR_TIMEOUT || has_lost_member(s) ? "again" : "failed");
+    else if (status == TRI_OK && n == s->n_may)
+        status = write_outcome(s, "made");
+    if (status == TRI_OK)
+        status = await_outcome(s, outcome);
+    if (status == TRI_OK && mine == TRI_OK && strcmp(outcome, "made") == 0) {
         *group_out = made;
         return TRI_OK;
     }
     tri_group_unref(made);
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     if (strcmp(outcome, "again") == 0 && !is_over(s))
         return TRI_INPROGRESS;
     return TRII_FAIL(mine != TRI_OK ? mine : TRI_ERR_ABORTED, "%s", line);
@@ -243,44 +244,44 @@ static tri_status one_round(shrinking *s, const tri_group_options *opt, tri_grou
     char alive[32], outcome[8];
     bool has_ended = false;
     int n_here = 0;
-    tri_status st = is_there(s, "outcome", &has_ended);
+    tri_status status = is_there(s, "outcome", &has_ended);
 
     snprintf(alive, sizeof(alive), "alive/%d", s->group->rank);
     memset(s->here, 0, (size_t)s->group->size * sizeof(*s->here));
-    if (st == TRI_OK && !has_ended)
-        st = tri_store_set(s->store, alive, "", 0);
-    if (st == TRI_OK && !has_ended)
-        st = wait_for_all(s, &n_here);
-    if (st == TRI_OK)
-        st = decide(s, n_here);
-    if (st != TRI_OK || !has_ended)
-        return st == TRI_OK ? form(s, opt, group_out) : st;
-    st = await_outcome(s, outcome);
-    if (st == TRI_OK && strcmp(outcome, "made") == 0)
+    if (status == TRI_OK && !has_ended)
+        status = tri_store_set(s->store, alive, "", 0);
+    if (status == TRI_OK && !has_ended)
+        status = wait_for_all(s, &n_here);
+    if (status == TRI_OK)
+        status = decide(s, n_here);
+    if (status != TRI_OK || !has_ended)
+        return status == TRI_OK ? form(s, opt, group_out) : status;
+    status = await_outcome(s, outcome);
+    if (status == TRI_OK && strcmp(outcome, "made") == 0)
         return TRII_FAIL(TRI_ERR_STATE, "this group has shrunk already");
-    return st == TRI_OK ? TRI_INPROGRESS : st;
+    return status == TRI_OK ? TRI_INPROGRESS : status;
 }
 
 static tri_status all_rounds(shrinking *s, const tri_group_options *opt, tri_group **group_out)
 {
-    tri_status st = TRI_INPROGRESS;
+    tri_status status = TRI_INPROGRESS;
 
-    for (s->round = 1; st == TRI_INPROGRESS; s->round++) {
+    for (s->round = 1; status == TRI_INPROGRESS; s->round++) {
         snprintf(s->key, sizeof(s->key), "shrink/%d", s->round);
-        st = tri_store_prefix(s->key, s->clone, &s->store);
-        if (st == TRI_OK)
-            st = one_round(s, opt, group_out);
+        status = tri_store_prefix(s->key, s->clone, &s->store);
+        if (status == TRI_OK)
+            status = one_round(s, opt, group_out);
         tri_store_unref(s->store);
         s->store = NULL;
     }
-    return st;
+    return status;
 }
 
 static tri_status shrink(tri_group *g, const tri_shrink_options *opt, tri_group **group_out)
 {
     shrinking s = {.group = g, .min_size = opt->min_size};
     int64_t timeout_ns = trii_group_timeout_ns(g);
-    tri_status st = TRI_ERR_NO_MEMORY;
+    tri_status status = TRI_ERR_NO_MEMORY;
 
     s.grace_ns = opt->grace_ms == 0 ? timeout_ns
                  : opt->grace_ms < 0 || opt->grace_ms > INT64_MAX / TRII_NS_PER_MS
@@ -292,20 +293,20 @@ static tri_status shrink(tri_group *g, const tri_shrink_options *opt, tri_group 
     s.here = trii_alloc((size_t)g->size, sizeof(*s.here), "group_shrink");
     if (s.may != NULL && s.here != NULL) {
         memset(s.may, true, (size_t)g->size * sizeof(*s.may));
-        st = tri_store_clone(g->store, &s.clone);
+        status = tri_store_clone(g->store, &s.clone);
     }
-    if (st == TRI_OK)
-        st = all_rounds(&s, &opt->group, group_out);
+    if (status == TRI_OK)
+        status = all_rounds(&s, &opt->group, group_out);
     tri_store_unref(s.clone);
     trii_free(s.may);
     trii_free(s.here);
-    return st;
+    return status;
 }
 
 tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri_group **group_out)
 {
     static const tri_shrink_options defaults = {0};
-    tri_status st;
+    tri_status status;
 
     if (group == NULL)
         group = trii_group_get_world();
@@ -325,6 +326,6 @@ tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri
                          opt->min_size, group->size);
     if (trii_fault_status(&group->fault) == TRI_OK)
         tri_group_abort(group, "it shrinks");
-    st = shrink(group, opt, group_out);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "group_shrink, rank %d", group->rank);
+    status = shrink(group, opt, group_out);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_shrink, rank %d", group->rank);
 }

@@ -53,7 +53,7 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     tri_store *clone = NULL, *view = NULL;
     tri_group *made = NULL;
     char name[TRII_GROUP_NAME];
-    tri_status st = TRI_OK;
+    tri_status status = TRI_OK;
 
     if (options.engine == NULL && g->engine_asked[0] != '\0' && sub->size > 1)
         options.engine = g->engine_asked;
@@ -67,19 +67,19 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     if (options.name == NULL)
         options.name = name;
     if (g->left)
-        st = TRII_FAIL(TRI_ERR_ABORTED, "rank %d left the group", g->rank);
+        status = TRII_FAIL(TRI_ERR_ABORTED, "rank %d left the group", g->rank);
     else if (g->store != NULL && sub->size > 1) {
-        st = tri_store_clone(g->store, &clone);
-        if (st == TRI_OK)
-            st = tri_store_prefix(sub->key, clone, &view);
+        status = tri_store_clone(g->store, &clone);
+        if (status == TRI_OK)
+            status = tri_store_prefix(sub->key, clone, &view);
     }
-    if (st == TRI_OK)
-        st = trii_group_form(view, sub->rank, sub->size, &options, &forming, &made);
+    if (status == TRI_OK)
+        status = trii_group_form(view, sub->rank, sub->size, &options, &forming, &made);
     tri_store_unref(view);
     tri_store_unref(clone);
-    if (st != TRI_OK) {
+    if (status != TRI_OK) {
         trii_free(sub->own_world_ranks);
-        return st;
+        return status;
     }
     made->world_ranks = sub->own_world_ranks;
     *group_out = made;
@@ -121,19 +121,19 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     char text[64];
     wish *wishes;
     int n;
-    tri_status st = resolve(&group, "group_split", group_out);
+    tri_status status = resolve(&group, "group_split", group_out);
 
-    if (st != TRI_OK)
-        return st;
+    if (status != TRI_OK)
+        return status;
     n = atomic_fetch_add(&group->n_splits, 1) + 1;
     wishes = trii_alloc((size_t)group->size, sizeof(*wishes), "group_split");
     sub.own_world_ranks = trii_alloc((size_t)group->size, sizeof(int), "group_split");
     if (wishes == NULL || sub.own_world_ranks == NULL) {
-        st = TRI_ERR_NO_MEMORY;
+        status = TRI_ERR_NO_MEMORY;
         goto err_free;
     }
-    st = (tri_all_gather)(group, &mine, wishes, 2, TRI_DTYPE_I64, NULL);
-    if (st != TRI_OK)
+    status = (tri_all_gather)(group, &mine, wishes, 2, TRI_DTYPE_I64, NULL);
+    if (status != TRI_OK)
         goto err_free;
     if (color < 0) {
         trii_free(wishes);
@@ -145,13 +145,13 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     trii_free(wishes);
     snprintf(text, sizeof(text), "split/%d/%d", n, color);
     sub.key = text;
-    st = trii_group_make(group, &sub, opt, group_out);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "group_split, colour %d", color);
+    status = trii_group_make(group, &sub, opt, group_out);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_split, colour %d", color);
 
 err_free:
     trii_free(wishes);
     trii_free(sub.own_world_ranks);
-    return st == TRI_ERR_NO_MEMORY ? st : TRII_FAIL_CTX(st, "group_split");
+    return status == TRI_ERR_NO_MEMORY ? status : TRII_FAIL_CTX(status, "group_split");
 }
 
 /* Checks the list; *own_out: our place in it, -1 = none. */
@@ -181,12 +181,12 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
     trii_subgroup sub = {.size = n};
     uint64_t hash = (uint64_t)n;
     char text[64];
-    tri_status st = resolve(&group, "group_new", group_out);
+    tri_status status = resolve(&group, "group_new", group_out);
 
-    if (st == TRI_OK)
-        st = check_list(group, ranks, n, &sub.rank);
-    if (st != TRI_OK)
-        return st;
+    if (status == TRI_OK)
+        status = check_list(group, ranks, n, &sub.rank);
+    if (status != TRI_OK)
+        return status;
     if (sub.rank < 0) {
         *group_out = NULL;
         return TRI_OK;
@@ -202,6 +202,6 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
     /* The same list again is told apart by how often each of its ranks made it. */
     snprintf(text, sizeof(text), "new/%016" PRIx64, hash);
     sub.key = text;
-    st = trii_group_make(group, &sub, opt, group_out);
-    return st == TRI_OK ? TRI_OK : TRII_FAIL_CTX(st, "group_new of %d ranks", n);
+    status = trii_group_make(group, &sub, opt, group_out);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_new of %d ranks", n);
 }

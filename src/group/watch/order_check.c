@@ -63,15 +63,15 @@ static tri_status forget(tri_group *group, const char *key)
     char seen[64];
     int64_t n = 0;
     bool existed;
-    tri_status st;
+    tri_status status;
 
     snprintf(seen, sizeof(seen), "%s/seen", key);
-    st = tri_store_add(group->store, seen, 1, &n);
-    if (st == TRI_OK && n == group->size)
-        st = tri_store_delete(group->store, key, &existed);
-    if (st == TRI_OK && n == group->size)
-        st = tri_store_delete(group->store, seen, &existed);
-    return st;
+    status = tri_store_add(group->store, seen, 1, &n);
+    if (status == TRI_OK && n == group->size)
+        status = tri_store_delete(group->store, key, &existed);
+    if (status == TRI_OK && n == group->size)
+        status = tri_store_delete(group->store, seen, &existed);
+    return status;
 }
 
 tri_status trii_group_compare_order(tri_group *group, const char *what, const char *where)
@@ -79,7 +79,7 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
     comparison s = {.theirs = NULL};
     char key[32];
     uint64_t n;
-    tri_status st;
+    tri_status status;
 
     if (group->size == 1 || group->store == NULL)
         return TRI_OK;
@@ -87,19 +87,20 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
     snprintf(key, sizeof(key), "order/%" PRIu64, n);
     snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s%s%s", what, group->rank, what,
              where[0] != '\0' ? " at " : "", where);
-    st = exchange(group, key, &s);
-    if (st == TRI_OK && is_same(&s))
-        st = forget(group, key);
-    else if (st == TRI_OK)
-        st = TRII_FAIL(TRI_ERR_MISMATCH,
-                       "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s", n,
-                       group->name, line_of(s.ours), line_of(s.theirs));
+    status = exchange(group, key, &s);
+    if (status == TRI_OK && is_same(&s))
+        status = forget(group, key);
+    else if (status == TRI_OK)
+        status = TRII_FAIL(TRI_ERR_MISMATCH,
+                           "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s",
+                           n, group->name, line_of(s.ours), line_of(s.theirs));
     tri_store_free(s.theirs);
-    if (st == TRI_ERR_MISMATCH)
+    if (status == TRI_ERR_MISMATCH)
         return disagree(group);
-    return st == TRI_OK ? st
-                        : TRII_FAIL_CTX(st, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
-                                        group->name);
+    return status == TRI_OK
+               ? status
+               : TRII_FAIL_CTX(status, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
+                               group->name);
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -111,7 +112,7 @@ tri_status trii_group_compare_message(tri_group *group, const trii_compared_mess
     int from = m->sends ? group->rank : m->peer, to = m->sends ? m->peer : group->rank;
     int64_t n = 0;
     bool existed;
-    tri_status st;
+    tri_status status;
 
     if (group->size == 1 || group->store == NULL)
         return TRI_OK;
@@ -120,24 +121,25 @@ tri_status trii_group_compare_message(tri_group *group, const trii_compared_mess
              m->sends ? "send" : "recv", m->what, m->peer, m->tag,
              m->where[0] != '\0' ? " at " : "", m->where);
     snprintf(key, sizeof(key), "%s/%s", pair, m->sends ? "sent" : "received");
-    st = tri_store_add(group->store, key, 1, &n);
+    status = tri_store_add(group->store, key, 1, &n);
     snprintf(key, sizeof(key), "%s/%" PRId64, pair, n);
-    if (st == TRI_OK)
-        st = exchange(group, key, &s);
-    if (st == TRI_OK && strcmp(s.ours, s.theirs) != 0) { /* the other has come before */
-        st = is_same(&s)
-                 ? tri_store_delete(group->store, key, &existed)
-                 : TRII_FAIL(TRI_ERR_MISMATCH,
-                             "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not "
-                             "the same on both: %s; %s",
-                             n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
+    if (status == TRI_OK)
+        status = exchange(group, key, &s);
+    if (status == TRI_OK && strcmp(s.ours, s.theirs) != 0) { /* the other has come before */
+        status =
+            is_same(&s)
+                ? tri_store_delete(group->store, key, &existed)
+                : TRII_FAIL(TRI_ERR_MISMATCH,
+                            "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not "
+                            "the same on both: %s; %s",
+                            n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
     }
     tri_store_free(s.theirs);
-    if (st == TRI_ERR_MISMATCH)
+    if (status == TRI_ERR_MISMATCH)
         return disagree(group);
-    return st == TRI_OK
-               ? st
-               : TRII_FAIL_CTX(st,
+    return status == TRI_OK
+               ? status
+               : TRII_FAIL_CTX(status,
                                "TRI_CHECK=order, message %" PRId64 " from rank %d to rank %d, %s",
                                n, from, to, m->tag);
 }
