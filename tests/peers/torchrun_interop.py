@@ -102,9 +102,10 @@ def first_and_second(jobs, first, second, args, then=""):
     return a, b
 
 
-def mixed_c10d(jobs, first, second):
+def mixed_c10d(jobs, first, second, nodes="2"):
+    conf = "join_timeout=100,last_call_timeout=15"
     a, b = first_and_second(jobs, first, second, lambda port, n: c10d(
-        port, "2", more=["--nproc-per-node", str(n + 1)]))
+        port, nodes, conf, more=["--nproc-per-node", str(n + 1)]))
     a.wait()
     b.wait()
     assert len(re.findall("sum 3 of 3", a.text())) == 1, a.text()
@@ -230,6 +231,8 @@ CASES = {
     "a tutorial of ours": torchrun_starts_a_tutorial_of_ours,
     "c10d, trirun serves": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN),
     "c10d, torchrun serves": lambda jobs: mixed_c10d(jobs, TORCHRUN, TRIRUN),
+    # in a job of more than 16 hosts one of ours writes the state for the others
+    "c10d, a large job": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN, "2:20"),
     "static, trirun first": lambda jobs: mixed_static(jobs, TRIRUN, TORCHRUN),
     "static, torchrun first": lambda jobs: mixed_static(jobs, TORCHRUN, TRIRUN),
     "torchrun joins": lambda jobs: joiner_of_the_other_kind(jobs, TRIRUN, TORCHRUN),
