@@ -13,16 +13,10 @@
 
 #include "plan/schedule.h"
 
-typedef struct access {
-    int32_t entry;
-    int32_t buffer; /* -1 = none */
-    bool write;
-} access;
-
 typedef struct events {
     trii_schedule *s;
     int n_queues;
-    access *accesses;
+    trii_access *accesses;
     int32_t n_accesses;
     int32_t *need;  /* [entry, queue] the last entry of that queue that it waits for; -1 */
     int32_t *place; /* [entry] its number in its queue */
@@ -33,7 +27,7 @@ typedef struct events {
 static void add(events *v, int32_t entry, int32_t buffer, bool write)
 {
     if (buffer >= 0)
-        v->accesses[v->n_accesses++] = (access){entry, trii_buffer_root(v->s, buffer), write};
+        v->accesses[v->n_accesses++] = (trii_access){entry, trii_buffer_root(v->s, buffer), write};
 }
 
 static void add_group(events *v, int32_t entry, const trii_group *group)
@@ -66,26 +60,6 @@ static void list_accesses(events *v)
     }
 }
 
-static const tri_tensor *tensor_of(const trii_schedule *s, const trii_buffer *b)
-{
-    if (b->place == TRII_PLACE_INPUT)
-        return trii_value_tensor(&s->step->values[s->segment->inputs[b->index]]);
-    return b->place == TRII_PLACE_OUTPUT ? s->step->values[s->segment->outputs[b->index]].bound
-                                         : NULL;
-}
-
-static bool overlap(const trii_schedule *s, int32_t a, int32_t b)
-{
-    const trii_buffer *x = &s->buffers[a], *y = &s->buffers[b];
-
-    if (a == b)
-        return true;
-    if (x->place == TRII_PLACE_ARENA || y->place == TRII_PLACE_ARENA)
-        return x->place == y->place && trii_buffer_queue(x) == trii_buffer_queue(y) &&
-               x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
-    return tensor_of(s, x) != NULL && tensor_of(s, x) == tensor_of(s, y);
-}
-
 /* --- who waits for whom --------------------------------------------------- */
 
 static void wait_for(events *v, int32_t entry, int32_t earlier)
@@ -94,29 +68,6 @@ static void wait_for(events *v, int32_t entry, int32_t earlier)
 
     if (v->s->entry_queue[earlier] != v->s->entry_queue[entry] && *need < earlier)
         *need = earlier;
-}
-
-static void find_conflicts(events *v)
-{
-    const trii_schedule *s = v->s;
-
-    for (int32_t i = 0; i < v->n_accesses; i++) {
-        const access *x = &v->accesses[i];
-
-        if (s->buffers[x->buffer].queue == s->entry_queue[x->entry])
-            continue;
-        for (int32_t k = 0; k < v->n_accesses; k++) {
-            const access *y = &v->accesses[k];
-
-            if ((!x->write && !y->write) || s->entry_queue[x->entry] == s->entry_queue[y->entry] ||
-                !overlap(s, x->buffer, y->buffer))
-                continue;
-            if (x->entry < y->entry)
-                wait_for(v, y->entry, x->entry);
-            else
-                wait_for(v, x->entry, y->entry);
-        }
-    }
 }
 
 /* The last entry of its queue up to this one. A join has no entry of its own and is complete with
@@ -157,15 +108,15 @@ static void wait_for_risks(events *v)
     for (int l = 0; l < v->n_queues; l++)
         risk[l] = -1;
     for (int32_t i = 0; i < v->n_accesses; i++) {
-        const access *x = &v->accesses[i];
+        const trii_access *x = &v->accesses[i];
         const trii_buffer *b = &s->buffers[x->buffer];
 
         for (; e < x->entry; e++) {
             if (s->kept[e] >= 0 && trii_entry_may_fail(s, e))
                 risk[s->entry_queue[e]] = e;
         }
-        if (!x->write || b->place != TRII_PLACE_OUTPUT || tensor_of(s, b) == NULL ||
-            tensor_of(s, b)->is_grad)
+        if (!x->write || b->place != TRII_PLACE_OUTPUT || trii_buffer_tensor(s, b) == NULL ||
+            trii_buffer_tensor(s, b)->is_grad)
             continue;
         for (int l = 0; l < v->n_queues; l++) {
             if (risk[l] >= 0)
@@ -245,7 +196,9 @@ tri_status trii_queues_connect(trii_schedule *s)
         return TRI_ERR_NO_MEMORY;
     memset(v.need, 0xff, n * sizeof(*v.need));
     list_accesses(&v);
-    find_conflicts(&v);
+    status = trii_queue_conflicts(s, v.accesses, v.n_accesses, v.need);
+    if (status != TRI_OK)
+        return status;
     wait_for_others(&v);
     wait_for_risks(&v);
     status = list_entries(&v);

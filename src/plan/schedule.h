@@ -1,7 +1,7 @@
 /*
  * schedule.h - what the files that order a plan and assign its memory share: order.c,
- * queue_order.c, schedule.c, pointers.c and queue_events.c, in the order in which they work. Nobody
- * else includes it.
+ * queue_order.c, schedule.c, pointers.c, queue_events.c and queue_conflicts.c, in the order in
+ * which they work. Nobody else includes it.
  */
 #ifndef TRII_SCHEDULE_H
 #define TRII_SCHEDULE_H
@@ -89,5 +89,20 @@ tri_status trii_queues_order(trii_schedule *s) TRI_MUST_CHECK;
 tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;
 /* queue_events.c, for plans with several queues: which entry waits for which. */
 tri_status trii_queues_connect(trii_schedule *s) TRI_MUST_CHECK;
+
+/* An entry touches a buffer (its root). */
+typedef struct trii_access {
+    int32_t entry, buffer;
+    bool write;
+} trii_access;
+
+/* queue_conflicts.c: of each entry and queue, the last earlier entry there that touches the same
+ * bytes, if one of the two writes and one is not of the buffer's queue.
+ *   accesses  [n], in the order of entries
+ *   need      [entry, queue]; -1 = none: raised, of other queues than the entry's own */
+tri_status trii_queue_conflicts(const trii_schedule *s, const trii_access *accesses, int32_t n,
+                                int32_t *need) TRI_MUST_CHECK;
+/* The tensor of the program in which the buffer lies; NULL = none. */
+const tri_tensor *trii_buffer_tensor(const trii_schedule *s, const trii_buffer *b);
 
 #endif
