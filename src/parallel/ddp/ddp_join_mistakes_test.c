@@ -1,0 +1,230 @@
+/*
+ * ddp_join_mistakes_test.c - what goes wrong in tri_ddp_join, and ranks that run out of data where
+ * that is a mistake: all ranks hear of it in the same step.
+ */
+/* ctest: also=TRI_CHECK=order */
+#include "testing/ddp_join.h"
+
+static tri_status refuse(void *arg)
+{
+    (void)arg;
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED, "refused on purpose");
+}
+
+static tri_status end(void *arg)
+{
+    (void)arg;
+    return TRI_END;
+}
+
+static tri_tensor *trained_loss(void *arg)
+{
+    tri_tensor *loss = loss_of_nothing(arg);
+
+    tri_backward(loss);
+    return loss;
+}
+
+static tri_tensor *no_loss(void *arg)
+{
+    (void)arg;
+    return NULL;
+}
+
+typedef struct mistake {
+    tri_tensor *(*loss)(void *arg);
+    tri_status (*update)(void *arg);
+    tri_status status;
+    const char *text;
+} mistake;
+
+/* Rank 0 joins and makes a mistake; rank 1 trains. */
+static tri_status join_and_fail(rank *r)
+{
+    const plan p = {.steps = {0, 3}};
+    const mistake *m = r->arg;
+    trainer t = {.p = &p, .from = r->index, .to = r->index + 1};
+    tri_status status;
+
+    t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
+    t.opt = tri_sgd(t.model, 0.05, NULL);
+    status = tri_module_status(t.model);
+    if (status == TRI_OK && r->index == 0)
+        status = tri_ddp_join(t.model, m->loss, m->update, &t, NULL);
+    for (int step = 0; step < 3 && status == TRI_OK && r->index == 1; step++) {
+        tri_backward(loss_of_step(&t, step));
+        status = update(&t);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_optimizer_destroy(t.opt);
+    tri_module_destroy(t.model);
+    return status;
+}
+
+static void a_mistake_in_the_join_is_told_to_peers(void **state)
+{
+    const mistake cases[] = {
+        {loss_of_nothing, refuse, TRI_ERR_UNSUPPORTED, "refused on purpose"},
+        {loss_of_nothing, end, TRI_ERR_INVALID_ARG, "ddp_join: update returned END"},
+        {trained_loss, update, TRI_ERR_INVALID_ARG, "ddp_join: loss calls tri_backward"},
+        {no_loss, update, TRI_ERR_INVALID_ARG, "the loss is NULL"},
+    };
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        run_ranks(ranks, 2, join_and_fail, &cases[i]);
+        for (int k = 0; k < 2; k++)
+            if (ranks[k].status != (k == 0 ? cases[i].status : TRI_ERR_ABORTED) ||
+                strstr(ranks[k].line, cases[i].text) == NULL)
+                fail_msg("case %zu, rank %d: %s: %s", i, k, tri_status_name(ranks[k].status),
+                         ranks[k].line);
+    }
+}
+
+/* Ranks run out where the plan says; all of them fail in the same step, before its update. */
+static tri_status run_out(rank *r)
+{
+    const plan *p = r->arg;
+    trainer t = {.p = p, .from = r->index, .to = r->index + 1};
+    tri_status status;
+
+    t.model = tri_ddp(build(p, r->group), &(tri_ddp_options){.group = r->group});
+    t.opt = tri_sgd(t.model, 0.05, NULL);
+    status = tri_module_status(t.model);
+    for (int step = 0; step < p->steps[r->index] && status == TRI_OK; step++) {
+        tri_backward(loss_of_step(&t, step));
+        status = tri_optimizer_step(t.opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+        t.updates += status == TRI_OK;
+    }
+    if (status == TRI_OK)
+        status = tri_ddp_join(t.model, loss_of_nothing, update, &t,
+                              &(tri_ddp_join_options){.throw_on_early_termination = true});
+    if (status == TRI_OK && r->index == 0) { /* the next epoch, without */
+        tri_backward(loss_of_step(&t, 0));
+        status = tri_optimizer_step(t.opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    if (status == TRI_OK) {
+        const int before = t.updates;
+
+        status = tri_ddp_join(t.model, loss_of_nothing, update, &t, NULL);
+        t.updates = before;
+    }
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    r->n_weights = t.updates;
+    tri_optimizer_destroy(t.opt);
+    tri_module_destroy(t.model);
+    return status;
+}
+
+static void all_fail_when_some_run_out(void **state)
+{
+    static const struct {
+        plan p;
+        int size, updates;
+        const char *who; /* NULL: nobody fails */
+    } cases[] = {{{.steps = {2, 4}}, 2, 2, "no data left on rank 0, and others have some"},
+                 {{.steps = {3, 1}}, 2, 1, "no data left on rank 1, and others have some"},
+                 {{.steps = {2, 3, 2}, .norm = true}, 3, 2, "no data left on ranks 0, 2, and"},
+                 {{.steps = {3, 0, 1}}, 3, 0, "no data left on rank 1, and others have some"},
+                 {{.steps = {2, 2, 2}}, 3, 2, NULL}};
+    static rank ranks[MAX_RANKS];
+
+    (void)state;
+    make_data();
+    for (size_t i = 0; i < TRII_COUNT_OF(cases); i++) {
+        run_ranks(ranks, cases[i].size, run_out, &cases[i].p);
+        for (int k = 0; k < cases[i].size; k++) {
+            const rank *r = &ranks[k];
+            bool failed = r->status == TRI_ERR_MISMATCH || r->status == TRI_ERR_ABORTED;
+
+            if (failed != (cases[i].who != NULL) || (!failed && r->status != TRI_OK) ||
+                (failed && strstr(r->line, cases[i].who) == NULL) ||
+                r->n_weights != cases[i].updates)
+                fail_msg("case %zu, rank %d: %d updates, %s: %s", i, k, r->n_weights,
+                         tri_status_name(r->status), r->line);
+        }
+    }
+}
+
+/* Of a parameter that is not the model's. */
+static tri_tensor *another_loss(void *arg)
+{
+    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, x_data), *loss;
+
+    (void)arg;
+    tri_requires_grad(x, true);
+    loss = tri_square(x);
+    tri_tensor_unref(x);
+    return loss;
+}
+
+static tri_tensor *loss_then_another(void *arg)
+{
+    const trainer *t = arg;
+
+    return t->updates == 0 ? loss_of_nothing(arg) : another_loss(NULL);
+}
+
+static tri_status update_once(void *arg)
+{
+    const trainer *t = arg;
+
+    return t->updates == 0 ? update(arg) : TRII_FAIL(TRI_ERR_INTERNAL, "the loss was taken");
+}
+
+/* Rank 0 joins, with a loss that is wrong at once or only in its second pass. */
+static tri_status join_with_another_loss(rank *r)
+{
+    const plan p = {.steps = {0, 3}};
+    const bool *at_once = r->arg;
+    trainer t = {.p = &p, .from = r->index, .to = r->index + 1};
+    tri_status status;
+
+    t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
+    t.opt = tri_sgd(t.model, 0.05, NULL);
+    status = tri_module_status(t.model);
+    if (status == TRI_OK && r->index == 0)
+        status = tri_ddp_join(t.model, *at_once ? another_loss : loss_then_another, update_once, &t,
+                              NULL);
+    for (int step = 0; step < 3 && status == TRI_OK && r->index == 1; step++) {
+        tri_backward(loss_of_step(&t, step));
+        status = update(&t);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+    }
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_optimizer_destroy(t.opt);
+    tri_module_destroy(t.model);
+    return status;
+}
+
+static void a_loss_that_is_not_the_models_is_refused(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    make_data();
+    for (int at_once = 0; at_once < 2; at_once++) {
+        run_ranks(ranks, 2, join_with_another_loss, &(bool){at_once == 1});
+        for (int i = 0; i < 2; i++)
+            if (ranks[i].status != (i == 0 ? TRI_ERR_INVALID_ARG : TRI_ERR_ABORTED) ||
+                strstr(ranks[i].line, "is not one of the model in training mode") == NULL)
+                fail_msg("%d, rank %d: %s", at_once, i, ranks[i].line);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_mistake_in_the_join_is_told_to_peers),
+    cmocka_unit_test(all_fail_when_some_run_out),
+    cmocka_unit_test(a_loss_that_is_not_the_models_is_refused),
+};
+
+TEST_MAIN(tests)
