@@ -85,7 +85,7 @@ static void bars_are_means_and_lines_standard_deviations(void **state)
     for (int i = 0; i < 2; i++) {
         assert_true(fabs(b[i].ends[0] - b[i].low) <= 0.01);
         assert_true(fabs(b[i].ends[1] - b[i].high) <= 0.01);
-        assert_int_equal(characters_at(svg, b[i].high - 6), 1); /* 4, 1 */
+        assert_int_equal(characters_at(svg, b[i].high - 6), 4); /* 4.00, 1.00 */
     }
     assert_string_not_equal(b[0].colour, b[1].colour);
     assert_int_equal(characters_at(svg, 24), 5);                /* the title */
@@ -123,7 +123,7 @@ static void bars_stand_and_hang_on_zero(void **state)
     assert_true(b[0].top > 26 && b[1].bottom < 252); /* the panel */
     assert_true(fabs(b[0].bottom - b[1].top) <= 0.01);
     assert_true(fabs((b[0].bottom - b[0].top) - (b[1].bottom - b[1].top)) <= 0.01);
-    assert_int_equal(characters_at(svg, b[1].low + 14), 2); /* -2 */
+    assert_int_equal(characters_at(svg, b[1].low + 14), 5); /* -2.00 */
     assert_true(b[2].top > 326 && b[2].high > 326 && b[2].low < 552 && b[2].low > b[2].bottom);
     free(svg);
     scratch_end(&s);
