@@ -214,7 +214,7 @@ static void groups(void)
     tri_group *pair, *half;
 
     TRI_TRY(tri_group_new(NULL, ends, 2, NULL, &pair)); /* new_group([0, size - 1]) */
-    if (pair != NULL) {                                 /* the others get none */
+    if (tri_group_rank(pair) >= 0) {                    /* -1: not a member */
         show("new_group", (const int64_t[]){tri_group_rank(pair), tri_group_size(pair)}, 2);
         show("get_global_rank", (const int64_t[]){tri_group_world_rank(pair, 1)}, 1);
         show("get_group_rank", (const int64_t[]){tri_group_rank_of(pair, size - 1)}, 1);
@@ -290,8 +290,15 @@ static void stores(void)
     tri_store_unref(own);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) {
+        const bool help = strcmp(argv[1], "--help") == 0;
+
+        fprintf(help ? stdout : stderr,
+                "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to %d)\n", MAX_RANKS);
+        return help ? 0 : 2;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0);
     TRI_TRY(tri_init(NULL)); /* init_process_group */
     rank = tri_rank();       /* get_rank, get_world_size */

@@ -95,6 +95,7 @@ TRI_API void tri_group_abort(tri_group *group, const char *why);
  * be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
 TRI_API tri_status tri_group_status(const tri_group *group);
 
+/* -1: this process is not a member. */
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
 TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
@@ -105,9 +106,9 @@ TRI_API bool tri_is_available(const char *engine);
 
 /**
  * Divide a group: ranks of one color form a new group, in the order of their keys (equal keys: of
- * their ranks). Collective over `group`; a negative color takes no part further and gets NULL.
- * What opt leaves open (NULL: all) is as in `group`: engine, timeout, bind_host. MPI_Comm_split,
- * c10d split_group.
+ * their ranks). Collective over `group`; a negative color takes no part further, and is not a
+ * member of what it gets (as in tri_group_new). What opt leaves open (NULL: all) is as in `group`:
+ * engine, timeout, bind_host. MPI_Comm_split, c10d split_group.
  *
  * Blocks: until all ranks of the group called, and those of the color have formed theirs.
  */
@@ -116,8 +117,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
                                                   tri_group **group_out);
 /**
  * A group of the listed ranks of `group`, in this order. Only they need to call, all with the same
- * list; others get NULL at once. Several groups may be made at a time, by several threads. c10d
- * new_group. Blocks until all listed ranks called; a TIMEOUT names the missing ones.
+ * list; others get at once a group that they are not a member of, as torch's NON_GROUP_MEMBER: its
+ * tri_group_rank is -1, its size 0, and every call on it is refused (INVALID_ARG). Several groups
+ * may be made at a time, by several threads. c10d new_group. Blocks until all listed ranks called;
+ * a TIMEOUT names the missing ones.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,

@@ -73,9 +73,10 @@ typedef struct tri_ddp_options {
  *
  * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
  * Errors: MISMATCH on every rank if the networks differ (names the rank and the first parameter or
- *   buffer that differs, or whose layer does), INVALID_ARG (no parameter that requires a gradient;
- *   one that another model of tri_ddp trains; a model of tri_ddp inside of the network; a device
- *   that does not exist, or is not where the network lies), UNSUPPORTED (a parameter to be trained
+ *   buffer that differs, or whose layer does), INVALID_ARG (this process is not a member of the
+ *   group; no parameter that requires a gradient; one that another model of tri_ddp trains; a model
+ *   of tri_ddp inside of the network; a device that does not exist, or is not where the network
+ *   lies), UNSUPPORTED (a parameter to be trained
  *   that is neither f32 nor f64), NO_MEMORY, those of the group. A group of one sends nothing.
  * Blocks: until all ranks called it.
  */

@@ -24,7 +24,7 @@ void trii_group_set_world(tri_group *group)
     atomic_store(&world, group);
 }
 
-const char *trii_group_no_world(void)
+static const char *no_world(void)
 {
     return atomic_load(&world_left) ? "tri_finalize has left it" : "tri_init was not called";
 }
@@ -32,6 +32,34 @@ const char *trii_group_no_world(void)
 tri_group *trii_group_get_world(void)
 {
     return atomic_load_explicit(&world, memory_order_acquire);
+}
+
+tri_group *trii_group_non_member(void)
+{
+    static tri_group non_member; /* has no engine, and no process that would free it */
+
+    return tri_group_ref(&non_member);
+}
+
+static tri_status check_member(const tri_group *group, const char *call)
+{
+    if (group == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
+                         call, no_world());
+    if (group->engine == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: this process is not a member of the group (tri_group_rank is -1): "
+                         "only the ranks that tri_group_new lists, or that give tri_group_split "
+                         "its colour, may use it",
+                         call);
+    return TRI_OK;
+}
+
+tri_status trii_group_resolve(tri_group **group_io, const char *call)
+{
+    if (*group_io == NULL)
+        *group_io = trii_group_get_world();
+    return check_member(*group_io, call);
 }
 
 tri_status trii_group_timeout_of(const tri_group_options *opt, int64_t *timeout_ns_out)
@@ -179,10 +207,9 @@ tri_status tri_group_status(const tri_group *group)
     tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
-    if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "group_status: the group is NULL and this process has no world: %s",
-                         trii_group_no_world());
+    status = check_member(group, "group_status");
+    if (status != TRI_OK)
+        return status;
     status = trii_fault_status(&group->fault);
     return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", group->fault.text);
 }
@@ -203,7 +230,9 @@ void tri_group_set_timeout(tri_group *group, int64_t timeout_ms)
 int tri_group_rank(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();
-    return group != NULL ? group->rank : 0;
+    if (group == NULL)
+        return 0;
+    return group->engine != NULL ? group->rank : -1;
 }
 
 int tri_group_size(const tri_group *group)
@@ -234,5 +263,5 @@ int tri_group_rank_of(const tri_group *group, int world_rank)
 const char *tri_group_engine(const tri_group *group)
 {
     group = group != NULL ? group : trii_group_get_world();
-    return group != NULL ? group->engine->name : "none";
+    return group != NULL && group->engine != NULL ? group->engine->name : "none";
 }

@@ -77,8 +77,8 @@ static inline int64_t trii_deadline_after(int64_t start_ns, int64_t timeout_ns)
 
 /* Set and cleared by world.c. */
 void trii_group_set_world(tri_group *group);
-/* Why there is none: "tri_init was not called", or that it was left. */
-const char *trii_group_no_world(void);
+/* What a rank gets that is not in the group which others make: rank -1, size 0, and no call. */
+tri_group *trii_group_non_member(void);
 /* The timeout that the options or the environment name, in nanoseconds; INT64_MAX = none. */
 tri_status trii_group_timeout_of(const tri_group_options *opt, int64_t *timeout_ns_out);
 /* What is known of a rank of the group: its engine's answer, or the fault's. */

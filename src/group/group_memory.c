@@ -73,11 +73,9 @@ tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
     void *p = NULL, *room = NULL;
     tri_status status;
 
-    group = group != NULL ? group : trii_group_get_world();
-    if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "group_alloc: the group is NULL and this process has no world: %s",
-                         trii_group_no_world());
+    status = trii_group_resolve(&group, "group_alloc");
+    if (status != TRI_OK)
+        return status;
     if (group->engine->alloc == NULL)
         return trii_group_heap(bytes, p_out);
     status = trii_fault_status(&group->fault);
@@ -106,7 +104,7 @@ void *tri_group_alloc(tri_group *group, size_t bytes)
 void tri_group_free(tri_group *group, void *p)
 {
     group = group != NULL ? group : trii_group_get_world();
-    if (p == NULL || group == NULL)
+    if (p == NULL || group == NULL || group->engine == NULL)
         return;
     if (group->engine->free == NULL)
         trii_free(p);

@@ -46,8 +46,10 @@ static tri_status find_group(tri_reducer *r)
         status = tri_init(NULL);
     if (status != TRI_OK)
         return status;
-    r->group = tri_group_ref(group != NULL ? group : trii_group_get_world());
-    return TRI_OK;
+    status = trii_group_resolve(&group, "options.group");
+    if (status == TRI_OK)
+        r->group = tri_group_ref(group);
+    return status;
 }
 
 tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **reducer_out)

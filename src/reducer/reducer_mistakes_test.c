@@ -13,10 +13,15 @@ static const char *mistakes(rank_env *env)
 {
     float x[4] = {0};
     int index = 7;
-    tri_group *group = NULL;
+    tri_group *group = NULL, *other = NULL;
     tri_reducer *r = NULL;
 
     JOIN(env, group);
+    RANK_TRY(env, tri_group_new(group, &(int){1 - env->rank}, 1, NULL, &other));
+    RANK_FAILS(env, tri_reducer_create(&(tri_reducer_options){.group = other}, &r),
+               TRI_ERR_INVALID_ARG,
+               "reducer_create: options.group: this process is not a member of the group");
+    tri_group_unref(other);
     RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group}, &r));
     RANK_FAILS(env, tri_reducer_add(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "reducer is NULL");
     RANK_FAILS(env, tri_reducer_add(r, NULL, NULL), TRI_ERR_INVALID_ARG, "gradient is NULL");

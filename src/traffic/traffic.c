@@ -278,13 +278,8 @@ KIND(recv, false, compare_message, false)
 
 static tri_status group_of(tri_group *given, const char *name, tri_group **group_out)
 {
-    *group_out = given != NULL ? given : trii_group_get_world();
-    return *group_out != NULL
-               ? TRI_OK
-               : TRII_FAIL(TRI_ERR_STATE,
-                           "%s: the group is NULL and this process has no world: call "
-                           "tri_init",
-                           name);
+    *group_out = given;
+    return trii_group_resolve(group_out, name);
 }
 
 /* What every operation has; `call` is whole. */

@@ -35,6 +35,44 @@ static const char *check_sum(rank_env *env, tri_group *g)
     return NULL;
 }
 
+#define REFUSED(env, call)                                                                         \
+    RANK_FAILS(env, call, TRI_ERR_INVALID_ARG, "this process is not a member of the group")
+
+/* What a rank gets that the others left out: no call takes it for the world. */
+static const char *is_no_member(rank_env *env, tri_group *g)
+{
+    const int all[1] = {0};
+    float x[8] = {0};
+    size_t bytes[8];
+    void *data = NULL;
+    tri_group *made = NULL;
+
+    if (g == NULL || tri_group_rank(g) != -1 || tri_group_size(g) != 0 ||
+        tri_group_world_rank(g, 0) != -1 || tri_group_rank_of(g, env->rank) != -1 ||
+        strcmp(tri_group_engine(g), "none") != 0)
+        return RANK_FAIL(env, "rank %d is rank %d of %d", env->rank, tri_group_rank(g),
+                         tri_group_size(g));
+    REFUSED(env, tri_all_reduce(g, x, x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    REFUSED(env, tri_broadcast(g, x, 1, TRI_DTYPE_F32, 0, NULL));
+    REFUSED(env, tri_all_gather_v(g, x, x, bytes, TRI_DTYPE_F32, NULL));
+    REFUSED(env, tri_send(g, x, 1, TRI_DTYPE_F32, 0, 0, NULL));
+    REFUSED(env, tri_recv_any(g, x, 1, TRI_DTYPE_F32, 0, NULL, NULL));
+    REFUSED(env, tri_barrier(g, NULL));
+    REFUSED(env, tri_monitored_barrier(g, 1000));
+    REFUSED(env, tri_all_gather_object(g, x, 1, &data, bytes));
+    REFUSED(env, tri_batch_begin(g));
+    REFUSED(env, tri_group_new(g, all, 1, NULL, &made));
+    REFUSED(env, tri_group_split(g, 0, 0, NULL, &made));
+    REFUSED(env, tri_group_shrink(g, NULL, &made));
+    REFUSED(env, tri_group_status(g));
+    if (tri_group_alloc(g, 64) != NULL || strstr(tri_last_error(), "not a member") == NULL)
+        return RANK_FAIL(env, "rank %d has memory of another's group", env->rank);
+    tri_group_set_timeout(g, 1000);
+    tri_group_abort(g, "it is not ours");
+    tri_group_unref(tri_group_ref(g));
+    return NULL;
+}
+
 static const char *split(rank_env *env)
 {
     tri_group *world = NULL, *half = NULL, *pair = NULL, *none = NULL;
@@ -44,11 +82,13 @@ static const char *split(rank_env *env)
     /* odd and even ranks, the highest first; rank 6 stays outside */
     RANK_TRY(env,
              tri_group_split(world, env->rank == 6 ? -1 : env->rank % 2, -env->rank, NULL, &half));
-    if ((half == NULL) != (env->rank == 6))
+    if ((tri_group_rank(half) < 0) != (env->rank == 6))
         return RANK_FAIL(env, "rank %d: who is outside?", env->rank);
-    if (half == NULL) {
+    if (env->rank == 6) {
+        failure = is_no_member(env, half);
+        tri_group_unref(half);
         tri_group_unref(world);
-        return NULL;
+        return failure;
     }
     if (tri_group_size(half) != 3 ||
         tri_group_world_rank(half, tri_group_rank(half)) != env->rank ||
@@ -69,8 +109,10 @@ static const char *split(rank_env *env)
     if (failure != NULL)
         return failure;
     RANK_TRY(env, tri_group_split(half, -1, 0, NULL, &none));
-    if (none != NULL)
-        return RANK_FAIL(env, "a negative colour got a group");
+    failure = is_no_member(env, none);
+    if (failure != NULL)
+        return failure;
+    tri_group_unref(none);
     tri_group_unref(pair);
     tri_group_unref(half);
     return NULL;
@@ -91,8 +133,10 @@ static const char *listed(rank_env *env)
             break; /* it need not even call */
         RANK_TRY(env, tri_group_new(world, list, 3, NULL, &g));
         if (env->rank == 1) {
-            if (g != NULL)
-                return RANK_FAIL(env, "rank 1 is not listed");
+            failure = is_no_member(env, g);
+            if (failure != NULL)
+                return failure;
+            tri_group_unref(g);
             continue;
         }
         if (tri_group_world_rank(g, 0) != 3 || list[tri_group_rank(g)] != env->rank)

@@ -1,7 +1,8 @@
 /*
  * forked_model_test.c - a child of fork that goes on with its parent's model of tri_ddp is told
- * that the group is its parent's, whose training goes on.
+ * that the group is its parent's, whose training goes on; also where no threads compute.
  */
+/* ctest: also=TRI_EAGER=1 */
 #include <sys/wait.h>
 
 #include <trireme/trireme.h>

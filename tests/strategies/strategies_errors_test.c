@@ -62,7 +62,7 @@ static void a_parameter_is_averaged_once(void **state)
     model = tri_ddp(layer(), NULL);
     weight = tri_module_find(model, "0.weight");
     tri_module_parameter(net, "shared", tri_tensor_ref(weight));
-    refused(tri_ddp(net, NULL), "tri_ddp: ddp: shared is trained by another model of tri_ddp");
+    refused(tri_ddp(net, NULL), "tri_ddp: shared is trained by another model of tri_ddp");
     tri_requires_grad(weight, false);
     net = layer();
     tri_module_parameter(net, "shared", tri_tensor_ref(weight));
@@ -248,6 +248,42 @@ static void a_group_without_some_is_told_by_numbers(void **state)
     run_threads(3, NULL, apart_main, NULL);
 }
 
+/* Of two ranks, rank 1 is not listed: it must not train with the world instead. */
+static const char *outside_main(rank_env *env)
+{
+    static const int ranks[1] = {0};
+    tri_group *group = NULL, *part = NULL;
+    tri_module *model = mlp_build();
+    tri_status expected = env->rank == 0 ? TRI_OK : TRI_ERR_INVALID_ARG;
+    const char *failure = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, 2, NULL, &group));
+    RANK_TRY(env, tri_group_new(group, ranks, 1, NULL, &part));
+    if (tri_module_broadcast(model, part, 0) != expected)
+        failure = RANK_FAIL(env, "rank %d: broadcast: %s", env->rank, tri_last_error());
+    model = tri_ddp(model, &(tri_ddp_options){.group = part});
+    if (tri_module_status(model) != expected ||
+        (env->rank == 1 && strstr(tri_last_error(), "tri_ddp: options.group: this process is not a "
+                                                    "member of the group") == NULL))
+        failure = RANK_FAIL(env, "rank %d: tri_ddp: %s", env->rank, tri_last_error());
+    tri_module_destroy(model);
+    model = tri_nn_sync_batch_norm(3, &(tri_nn_sync_batch_norm_options){.group = part});
+    if (tri_tensor_status(tri_forward(model, tri_ones(TRI_SHAPE(4, 3), TRI_DTYPE_F32))) != expected)
+        failure = RANK_FAIL(env, "rank %d: SyncBatchNorm: %s", env->rank, tri_last_error());
+    tri_step_end();
+    tri_module_destroy(model);
+    RANK_TRY(env, ranks_meet(env, "end", -1));
+    tri_group_unref(part);
+    tri_group_unref(group);
+    return failure;
+}
+
+static void who_is_not_a_member_is_refused(void **state)
+{
+    (void)state;
+    run_threads(2, NULL, outside_main, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(data_parallel_goes_into_no_other),
     cmocka_unit_test(ddp_goes_around_data_parallel),
@@ -258,6 +294,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_settings_are_found_by_verify),
     cmocka_unit_test(another_group_is_waited_for_by_name),
     cmocka_unit_test(a_group_without_some_is_told_by_numbers),
+    cmocka_unit_test(who_is_not_a_member_is_refused),
 };
 
 TEST_MAIN(tests)

@@ -90,9 +90,8 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
 
     if (*group == NULL)
         *group = trii_group_get_world();
-    if (*group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
-                         name, trii_group_no_world());
+    if (TRII_UNLIKELY(*group == NULL || (*group)->engine == NULL))
+        return trii_group_resolve(group, name);
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
         status = trii_premul_check(call);
     if (status != TRI_OK)

@@ -11,11 +11,10 @@
 static tri_status resolve(tri_group **group, const char *what, const void *src, size_t bytes,
                           void *const *data_out)
 {
-    if (*group == NULL)
-        *group = trii_group_get_world();
-    if (*group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
-                         what, trii_group_no_world());
+    tri_status status = trii_group_resolve(group, what);
+
+    if (status != TRI_OK)
+        return status;
     if (src == NULL && bytes > 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: src is NULL", what);
     if (data_out == NULL)

@@ -309,12 +309,10 @@ void trii_batch_add(tri_work *own_work)
 tri_status tri_batch_begin(tri_group *group)
 {
     tri_work *batch;
+    tri_status status = trii_group_resolve(&group, "batch_begin");
 
-    group = group != NULL ? group : trii_group_get_world();
-    if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "batch_begin: the group is NULL and this process has no world: %s",
-                         trii_group_no_world());
+    if (status != TRI_OK)
+        return status;
     if (open_batch != NULL)
         return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
     batch = trii_work_acquire(group);

@@ -308,14 +308,11 @@ tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri
     static const tri_shrink_options defaults = {0};
     tri_status status;
 
-    if (group == NULL)
-        group = trii_group_get_world();
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: group_out is NULL");
-    if (group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "group_shrink: the group is NULL and this process has no world: %s",
-                         trii_group_no_world());
+    status = trii_group_resolve(&group, "group_shrink");
+    if (status != TRI_OK)
+        return status;
     if (group->left)
         return TRII_FAIL(TRI_ERR_ABORTED, "group_shrink: rank %d left the group", group->rank);
     if (group->size == 1 || group->store == NULL)

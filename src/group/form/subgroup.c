@@ -14,11 +14,10 @@
 
 static tri_status resolve(tri_group **group, const char *what, tri_group **group_out)
 {
-    if (*group == NULL)
-        *group = trii_group_get_world();
-    if (*group == NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "%s: the group is NULL and this process has no world: %s",
-                         what, trii_group_no_world());
+    tri_status status = trii_group_resolve(group, what);
+
+    if (status != TRI_OK)
+        return status;
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: group_out is NULL", what);
     return TRI_OK;
@@ -138,7 +137,7 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     if (color < 0) {
         trii_free(wishes);
         trii_free(sub.own_world_ranks);
-        *group_out = NULL;
+        *group_out = trii_group_non_member();
         return TRI_OK;
     }
     choose(group, wishes, &sub);
@@ -188,7 +187,7 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
     if (status != TRI_OK)
         return status;
     if (sub.rank < 0) {
-        *group_out = NULL;
+        *group_out = trii_group_non_member();
         return TRI_OK;
     }
     sub.own_world_ranks = trii_alloc((size_t)n, sizeof(int), "group_new");

@@ -29,20 +29,22 @@ trii_ddp *trii_ddp_of(const tri_module *model)
 
 static tri_status join_group(trii_ddp *ddp)
 {
-    tri_group *group;
-    tri_status status;
+    tri_group *group = ddp->options.group;
+    tri_status status = TRI_OK;
 
-    if (ddp->options.group == NULL && !tri_is_initialized()) {
+    if (group == NULL && !tri_is_initialized())
         status = tri_init(NULL);
-        if (status != TRI_OK)
-            return status;
-    }
-    group = ddp->options.group != NULL ? ddp->options.group : trii_group_get_world();
-    ddp->size = tri_group_size(ddp->options.group);
-    ddp->rank = tri_group_rank(ddp->options.group);
+    if (status == TRI_OK)
+        status = trii_group_resolve(&group, "options.group");
+    if (status != TRI_OK)
+        return status;
+    ddp->size = tri_group_size(group);
+    ddp->rank = tri_group_rank(group);
     trii_random_stream_set((uint64_t)ddp->rank);
-    if (ddp->size > 1 && group != NULL)
+    if (ddp->size > 1) {
         ddp->group = tri_group_ref(group);
+        trii_forked_watch();
+    }
     ddp->averager = (trii_averager){.group = ddp->group,
                                     .hook = ddp->options.hook,
                                     .hook_state = ddp->options.hook_state,
@@ -100,16 +102,23 @@ static inline tri_status met(trii_ddp *ddp, tri_status status)
                : trii_ddp_tell(ddp->group, status);
 }
 
+/* A child of fork() would take its parent's turn, for which the parent then waits in vain. */
+static inline tri_status check_parent(void)
+{
+    return TRII_LIKELY(!atomic_load_explicit(&trii_forked, memory_order_relaxed))
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
+                                          "parent's: tri_spawn starts processes that train");
+}
+
 /* Before the ranks meet in something that is not recorded: what pends runs. */
 static tri_status run_before(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    tri_status status;
+    tri_status status = check_parent();
 
-    /* It would take its parent's turn, for which the parent then waits in vain. */
-    if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
-        return TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
-                                        "parent's: tri_spawn starts processes that train");
+    if (status != TRI_OK)
+        return status;
     status = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
     return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
 }
@@ -124,7 +133,7 @@ static tri_status relist(trii_ddp *ddp)
     if (status == TRI_OK)
         status = trii_ddp_params_list(ddp);
     if (status != TRI_OK)
-        return met(ddp, status);
+        return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
     ddp->id = new_id(); /* the plans of before had other buckets */
     ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
     return met(ddp, first_buckets(ddp));
@@ -345,11 +354,12 @@ static tri_status open_pass(trii_ddp *ddp)
 static tri_status before_forward(trii_ddp *ddp)
 {
     trii_step *step;
-    tri_status status = TRI_OK;
+    tri_status status;
 
     if (ddp->no_sync > 0)
         return TRI_OK;
-    if (trii_ddp_params_grew(ddp))
+    status = check_parent();
+    if (status == TRI_OK && trii_ddp_params_grew(ddp))
         status = relist(ddp);
     if (status == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
         status = run_before(ddp);
@@ -460,7 +470,10 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
     if (ddp->group == NULL)
         return TRI_OK;
     status = run_before(ddp);
-    return status == TRI_OK ? met(ddp, trii_ddp_compare(ddp, true, buffers)) : status;
+    if (status != TRI_OK)
+        return status;
+    status = trii_ddp_compare(ddp, true, buffers);
+    return status == TRI_OK ? TRI_OK : met(ddp, TRII_FAIL_CTX(status, "ddp_verify"));
 }
 
 tri_status tri_ddp_sync_buffers(tri_module *model)

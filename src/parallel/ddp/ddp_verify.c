@@ -129,10 +129,10 @@ static tri_status compare(comparison *c)
     if (status != TRI_OK || found.rank == 0)
         return c->ddp != NULL ? trii_ddp_called(status) : status;
     if (c->contents && strcmp(found.line, found.line_of_0) == 0)
-        return TRII_FAIL(TRI_ERR_MISMATCH, "ddp: %s of rank %d differs from rank 0's in its bits",
+        return TRII_FAIL(TRI_ERR_MISMATCH, "%s of rank %d differs from rank 0's in its bits",
                          found.line, found.rank);
-    return TRII_FAIL(TRI_ERR_MISMATCH, "%snot the same model: rank %d has %s, rank 0 has %s",
-                     c->ddp != NULL ? "ddp: " : "", found.rank, found.line, found.line_of_0);
+    return TRII_FAIL(TRI_ERR_MISMATCH, "not the same model: rank %d has %s, rank 0 has %s",
+                     found.rank, found.line, found.line_of_0);
 }
 
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
@@ -226,13 +226,14 @@ tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root)
 
     if (status == TRI_OK && group == NULL && !tri_is_initialized())
         status = tri_init(NULL);
+    if (status == TRI_OK)
+        status = trii_group_resolve(&group, "module_broadcast");
     if (status == TRI_OK && (root < 0 || root >= tri_group_size(group)))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG,
                            "module_broadcast: root %d is out of range (group of %d)", root,
                            tri_group_size(group));
     if (status != TRI_OK)
         return status;
-    group = group != NULL ? group : trii_group_get_world();
     status = prepare(module);
     if (tri_group_size(group) > 1)
         status =

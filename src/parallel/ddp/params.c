@@ -43,20 +43,18 @@ static tri_status count_trained(const trii_ddp *ddp, int *n_out)
         if (!w->listed && !w->tensor->requires_grad)
             continue;
         if (w->tensor->dtype != TRI_DTYPE_F32 && w->tensor->dtype != TRI_DTYPE_F64)
-            return TRII_FAIL(
-                TRI_ERR_UNSUPPORTED,
-                "ddp: %s is %s: what is trained must be f32 or f64 (tri_autocast_begin "
-                "computes in 16 bits)",
-                w->name, tri_dtype_name(w->tensor->dtype));
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "%s is %s: what is trained must be f32 or f64 (tri_autocast_begin "
+                             "computes in 16 bits)",
+                             w->name, tri_dtype_name(w->tensor->dtype));
         if (w->tensor->grad_hook != NULL && w->tensor->grad_hook != &ddp->hook)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "ddp: %s is trained by another model of tri_ddp, which averages its "
+                             "%s is trained by another model of tri_ddp, which averages its "
                              "gradients: two models may share what is frozen",
                              w->name);
         ++*n_out;
     }
-    return *n_out > 0 ? TRI_OK
-                      : TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp: no parameter requires a gradient");
+    return *n_out > 0 ? TRI_OK : TRII_FAIL(TRI_ERR_INVALID_ARG, "no parameter requires a gradient");
 }
 
 static void free_lists(trii_ddp *ddp)

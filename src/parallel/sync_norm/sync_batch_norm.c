@@ -53,9 +53,10 @@ static tri_status peers_new(trii_step *step, tri_group *group, peers **peers_out
 {
     static const trii_host_kind kind = {.name = "SyncBatchNorm", .release = release};
     trii_host_op *owned = NULL;
-    tri_status status =
-        step != NULL ? trii_host_op_new(step, &kind, sizeof(peers), &owned) : TRI_ERR_NO_MEMORY;
+    tri_status status = trii_group_resolve(&group, "SyncBatchNorm");
 
+    if (status == TRI_OK)
+        status = trii_host_op_new(step, &kind, sizeof(peers), &owned);
     if (status != TRI_OK)
         return status;
     *peers_out = (peers *)(void *)owned;
@@ -66,13 +67,13 @@ static tri_status peers_new(trii_step *step, tri_group *group, peers **peers_out
 
 /* --- the layer ------------------------------------------------------------ */
 
-/* Whom it shares with now; NULL: nobody. */
+/* Whom it shares with now, maybe a group that this process is not a member of; NULL: nobody. */
 static tri_group *group_of(const tri_module *self)
 {
     const trii_batch_norm *layer = self->data;
     tri_group *group = layer->shared != NULL ? layer->shared : trii_group_get_world();
 
-    return self->training && group != NULL && tri_group_size(group) > 1 ? group : NULL;
+    return self->training && group != NULL && tri_group_size(group) != 1 ? group : NULL;
 }
 
 /* What would leave the peers waiting is found before anything is recorded. */
