@@ -246,6 +246,12 @@ int main(int argc, char **argv)
     const tri_transform to_tensor = tri_transform_to_float();
     tri_dataset *training_data;
 
+    if (argc > 2 || (argc > 1 && argv[1][0] == '-')) {
+        const bool help = strcmp(argv[1], "--help") == 0;
+
+        fprintf(help ? stdout : stderr, "usage: data_tutorial [FOLDER]\n");
+        return help ? 0 : 2;
+    }
     TRI_TRY(tri_fashion_mnist(argc > 1 ? argv[1] : NULL, true, &training_data));
     TRI_TRY(tri_dataset_subset(training_data, 0, 1000, &training_data)); /* enough for a look */
     read_own_files(training_data);

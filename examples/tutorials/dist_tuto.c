@@ -132,8 +132,10 @@ int main(int argc, char **argv)
     const char *url = argc > 1 ? argv[1] : NULL;
 
     if (argc > 2 || (url != NULL && url[0] == '-')) {
-        fprintf(stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
-        return 2;
+        const bool help = strcmp(url, "--help") == 0;
+
+        fprintf(help ? stdout : stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
+        return help ? 0 : 2;
     }
     setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
     TRI_TRY(tri_spawn(init_process, &(job){run_blocking, url}, 2, NULL));

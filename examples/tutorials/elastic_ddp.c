@@ -23,6 +23,8 @@
  * The program also starts without trirun: under srun, mpirun or torchrun (--no-python), and by
  * itself, as one rank.
  */
+#include <string.h>
+
 #include <trireme/trireme.h>
 
 typedef struct toy_model {
@@ -73,8 +75,14 @@ static void demo_basic(void)
     printf("Finished running basic DDP example on rank %d.\n", rank);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1 && strncmp(argv[1], "--local-rank", 12) != 0) { /* torch.distributed.launch's */
+        const bool help = strcmp(argv[1], "--help") == 0;
+
+        fprintf(help ? stdout : stderr, "usage: [trirun --nproc_per_node=N] elastic_ddp\n");
+        return help ? 0 : 2;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
     demo_basic();
     return 0;

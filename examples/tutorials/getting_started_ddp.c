@@ -7,6 +7,8 @@
  *
  * The tutorial's GPUs are cpu devices here, shares of the cores: TRI_CPU_DEVICES=N, else four.
  */
+#include <string.h>
+
 #include <trireme/trireme.h>
 
 /* The tutorial sets MASTER_ADDR and MASTER_PORT here, and passes on rank and world_size: tri_spawn
@@ -167,10 +169,16 @@ static void run_demo(tri_status (*demo_fn)(int rank, void *arg), int world_size)
     TRI_TRY(tri_spawn(demo_fn, NULL, world_size, NULL)); /* returns when all have ended */
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     int n_devices;
 
+    if (argc > 1) {
+        const bool help = strcmp(argv[1], "--help") == 0;
+
+        fprintf(help ? stdout : stderr, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp\n");
+        return help ? 0 : 2;
+    }
     setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(4));

@@ -8,6 +8,8 @@
  *
  * FOLDER holds MNIST's four files; the default is Fashion-MNIST. EPOCHS is 10, SAMPLES all.
  */
+#include <string.h>
+
 #include <trireme/trireme.h>
 
 static int64_t n_epochs = 10, n_samples;
@@ -188,20 +190,31 @@ static tri_status run(int rank, void *arg)
     return TRI_OK;
 }
 
+/* -1: the text is not a number from `least` to 2147483647. */
+static int64_t number(const char *text, int64_t least)
+{
+    char *end;
+    const int64_t n = strtoll(text, &end, 10);
+
+    return *text != '\0' && *end == '\0' && n >= least && n <= INT32_MAX ? n : -1;
+}
+
 int main(int argc, char **argv)
 {
     const int world_size = 2;
 
     setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (argc > 1)
-        n_epochs = strtoll(argv[1], NULL, 10);
+        n_epochs = number(argv[1], 1);
     if (argc > 2)
-        n_samples = strtoll(argv[2], NULL, 10);
+        n_samples = number(argv[2], world_size); /* one at least for each */
     if (argc > 3)
         folder = argv[3];
-    if (n_epochs < 1 || n_samples < 0) {
-        fprintf(stderr, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]\n");
-        return 2;
+    if (n_epochs < 0 || n_samples < 0 || argc > 4) {
+        const bool help = strcmp(argv[1], "--help") == 0;
+
+        fprintf(help ? stdout : stderr, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]\n");
+        return help ? 0 : 2;
     }
     TRI_TRY(tri_spawn(run, NULL, world_size, NULL));
     return 0;

@@ -4,6 +4,8 @@
  * ctest: timeout=150
  */
 #include <stdlib.h>
+#include <sys/inotify.h>
+#include <unistd.h>
 
 #include "testing/check.h"
 #include "testing/scratch.h"
@@ -64,6 +66,96 @@ static void getting_started_runs_its_three_demos(void **state)
     assert_int_equal(spawn_count_entries(folder), 0); /* the checkpoint is gone */
     spawn_free(&s);
     spawn_remove_folder(folder);
+}
+
+/* Whether the file was read, by the events of its folder (of which those alike may be one). */
+static bool was_read(int events, const char *name)
+{
+    char text[4096];
+    ssize_t bytes;
+    bool found = false;
+
+    while ((bytes = read(events, text, sizeof(text))) > 0) {
+        for (const char *at = text; at < text + bytes;) {
+            struct inotify_event event;
+
+            memcpy(&event, at, sizeof(event));
+            at += sizeof(event);
+            found = found || (event.len > 0 && strcmp(at, name) == 0);
+            at += event.len;
+        }
+    }
+    return found;
+}
+
+/* What cannot be seen in what it prints: what rank 0 saved is loaded, and all three demos average
+ * their gradients. */
+static void getting_started_loads_and_averages(void **state)
+{
+    char folder[256], tmpdir[300];
+    const char *const env[] = {"TRI_CPU_DEVICES=4", "TRI_LOG=plan:info", tmpdir, NULL};
+    int events = inotify_init1(IN_NONBLOCK);
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(tmpdir, sizeof(tmpdir), "TMPDIR=%s", folder);
+    assert_true(inotify_add_watch(events, folder, IN_CLOSE_NOWRITE) >= 0);
+    spawn_start(&s, (const char *const[]){spawn_bin("getting_started_ddp"), NULL}, env);
+    s.deadline_ms = DEADLINE_MS;
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_int_equal(trirun_count(SPAWN_ERR(&s), " 2 host operations"), 4 + 4 + 2);
+    assert_true(was_read(events, "model.checkpoint"));
+    close(events);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
+static void its_launched_form_averages(void **state)
+{
+    trirun_job j;
+
+    (void)state;
+    TRIRUN_START(&j, "--nproc_per_node=2", "sh", "-c", "TRI_LOG=plan:info exec \"$0\"",
+                 spawn_bin("elastic_ddp"));
+    j.run.deadline_ms = DEADLINE_MS;
+    assert_int_equal(spawn_wait(&j.run), 0);
+    assert_int_equal(trirun_count(SPAWN_ERR(&j.run), " 2 host operations"), 2);
+    trirun_end(&j, 0);
+}
+
+/* The help, and what is not understood. */
+static void they_say_how_they_are_called(void **state)
+{
+    static const struct {
+        const char *program, *mistake[4];
+    } cases[] = {
+        {"c10d_calls", {"fast"}},        {"data_tutorial", {"a", "b"}},
+        {"dist_tuto", {"-x"}},           {"elastic_ddp", {"50"}},
+        {"getting_started_ddp", {"50"}}, {"train_dist", {"5x"}},
+        {"train_dist", {"1", "1"}},      {"train_dist", {"1", "4", "a", "b"}},
+        {"multigpu_torchrun", {"50"}},   {"multigpu_torchrun", {"50", "10", "3"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *program = spawn_bin(cases[i].program), *const *m = cases[i].mistake;
+        spawn s;
+
+        spawn_start(&s, (const char *const[]){program, "--help", NULL}, NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        assert_string_equal(SPAWN_ERR(&s), "");
+        trirun_has(SPAWN_OUT(&s), "usage: ");
+        trirun_has(SPAWN_OUT(&s), cases[i].program);
+        spawn_free(&s);
+        spawn_start(&s, (const char *const[]){program, m[0], m[1], m[2], m[3], NULL}, NULL);
+        if (spawn_wait(&s) != 2)
+            fail_msg("%s %s: %d: %s", program, m[0], s.status, SPAWN_ERR(&s));
+        assert_string_equal(SPAWN_OUT(&s), "");
+        trirun_has(SPAWN_ERR(&s), "usage: ");
+        trirun_has(SPAWN_ERR(&s), cases[i].program);
+        spawn_free(&s);
+    }
 }
 
 static void its_launched_form_takes_the_flags_of_both_launchers(void **state)
@@ -290,6 +382,9 @@ static void datasets_are_loaded_by_workers_in_pytorchs_order(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(getting_started_runs_its_three_demos),
+    cmocka_unit_test(getting_started_loads_and_averages),
+    cmocka_unit_test(its_launched_form_averages),
+    cmocka_unit_test(they_say_how_they_are_called),
     cmocka_unit_test(its_launched_form_takes_the_flags_of_both_launchers),
     cmocka_unit_test(training_goes_on_from_a_snapshot),
     cmocka_unit_test(training_starts_its_processes_by_itself),
