@@ -153,6 +153,16 @@ static inline void composition_text(const kind *k, const composition *c, char *t
              c->join ? ", join" : "");
 }
 
+/* The nearest that goes with the kind of model. */
+static inline composition composition_that_goes(const kind *k, composition c)
+{
+    if (k->shared && (c.place == REPLICAS_2 || c.place == REPLICAS_3)) /* refused */
+        c.place = c.place == REPLICAS_2 ? ONE_DEVICE : CUT;
+    if (k->shared && c.gather != ONE_BATCH) /* in between each rank's loss weighs as one */
+        c.uneven = false;
+    return c;
+}
+
 static inline int batches_of(const composition *c)
 {
     return c->gather == ONE_BATCH ? 1 : 2;

@@ -30,8 +30,9 @@ static const char *compare(rank_env *env, work *w, tri_group *group)
 
 static const char *ranks_main(rank_env *env)
 {
-    static pairs p = {.n_factors = 7,
-                      .levels = {N_PLACEMENTS, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2}};
+    const kind *k = env->arg;
+    int placements = k->parts != NULL ? N_PLACEMENTS : ONE_LAYER;
+    static pairs p = {.n_factors = 7, .levels = {0, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2}};
     const char *failure = NULL;
     tri_group *group = NULL;
     work *w = calloc(1, sizeof(*w));
@@ -39,17 +40,18 @@ static const char *ranks_main(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, NULL, &group));
     RANK_TRY(env, tri_cpu_devices(MAX_DEVICES));
+    p.levels[0] = placements;
     while (failure == NULL && pairs_next(&p, 700, level)) {
-        w->j = (job){.k = &mlp,
-                     .c = {.ranks = RANKS,
-                           .place = (placement)level[0],
-                           .gather = (gathering)level[1],
-                           .update = (updating)level[2],
-                           .recompute = level[3],
-                           .uneven = level[4],
-                           .small_buckets = level[5],
-                           .hook = level[6]}};
-        composition_text(&mlp, &w->j.c, w->j.name, sizeof(w->j.name));
+        w->j = (job){.k = k,
+                     .c = composition_that_goes(k, (composition){.ranks = RANKS,
+                                                                 .place = (placement)level[0],
+                                                                 .gather = (gathering)level[1],
+                                                                 .update = (updating)level[2],
+                                                                 .recompute = level[3],
+                                                                 .uneven = level[4],
+                                                                 .small_buckets = level[5],
+                                                                 .hook = level[6]})};
+        composition_text(k, &w->j.c, w->j.name, sizeof(w->j.name));
         failure = train_rank(env, group, &w->j);
         if (failure == NULL)
             failure = compare(env, w, group);
@@ -63,11 +65,25 @@ static const char *ranks_main(rank_env *env)
 static void processes_train_as_one_does(void **state)
 {
     (void)state;
-    run_processes(RANKS, NULL, ranks_main, NULL, NULL, 100);
+    run_processes(RANKS, NULL, ranks_main, (void *)(uintptr_t)&mlp, NULL, 100);
+}
+
+static void processes_share_statistics(void **state)
+{
+    (void)state;
+    run_processes(RANKS, NULL, ranks_main, (void *)(uintptr_t)&sync_norm, NULL, 100);
+}
+
+static void processes_have_statistics_of_their_own(void **state)
+{
+    (void)state;
+    run_processes(RANKS, NULL, ranks_main, (void *)(uintptr_t)&batch_norm, NULL, 100);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(processes_train_as_one_does),
+    cmocka_unit_test(processes_share_statistics),
+    cmocka_unit_test(processes_have_statistics_of_their_own),
 };
 
 TEST_MAIN(tests)

@@ -67,20 +67,16 @@ static void check(const kind *k, const composition *c)
 
 static composition composition_of(const kind *k, const int *level)
 {
-    composition c = {.ranks = rank_counts[level[0]],
-                     .place = (placement)level[1],
-                     .gather = (gathering)level[2],
-                     .update = (updating)level[3],
-                     .recompute = level[4],
-                     .uneven = level[5],
-                     .small_buckets = level[6],
-                     .hook = level[7],
-                     .join = level[8]};
+    composition c = composition_that_goes(k, (composition){.ranks = rank_counts[level[0]],
+                                                           .place = (placement)level[1],
+                                                           .gather = (gathering)level[2],
+                                                           .update = (updating)level[3],
+                                                           .recompute = level[4],
+                                                           .uneven = level[5],
+                                                           .small_buckets = level[6],
+                                                           .hook = level[7],
+                                                           .join = level[8]});
 
-    if (k->shared && (c.place == REPLICAS_2 || c.place == REPLICAS_3)) /* refused */
-        c.place = c.place == REPLICAS_2 ? ONE_DEVICE : CUT;
-    if (k->shared && c.gather != ONE_BATCH) /* in between each rank's loss weighs as one */
-        c.uneven = false;
     if (c.ranks == 0 || c.place == TWO_GROUPS || k->statistics) /* of one model, by empty batches */
         c.join = false;
     if (c.join && (c.gather == TWO_BATCHES || k->shared)) /* a pass is a step of who has joined */
