@@ -89,7 +89,7 @@ static tri_status demo_basic(int rank, void *arg)
 
 static tri_status demo_checkpoint(int rank, void *arg)
 {
-    const char *folder = getenv("TMPDIR");
+    const char *folder = getenv("TMPDIR"), *job = getenv("MASTER_PORT");
     char path[4096];
     tri_module *ddp_model;
 
@@ -97,7 +97,8 @@ static tri_status demo_checkpoint(int rank, void *arg)
     printf("Running DDP checkpoint example on rank %d.\n", rank);
     setup();
     ddp_model = toy_ddp_create(TRI_CPU(rank));
-    snprintf(path, sizeof(path), "%s/model.checkpoint", folder != NULL ? folder : "/tmp");
+    snprintf(path, sizeof(path), "%s/model-%s.checkpoint", folder != NULL ? folder : "/tmp",
+             job != NULL ? job : "alone"); /* two jobs on a host have files of their own */
     if (rank == 0) /* all have the same parameters: saving one set is enough */
         TRI_TRY(tri_save(ddp_model, path));
     TRI_TRY(tri_barrier(NULL, NULL)); /* nobody loads before it is saved */
