@@ -188,15 +188,9 @@ static void the_hierarchy_is_left_though_a_handle_remains(void **state)
     check_forgotten("hierarchy");
 }
 
-static void several_engines_are_left_though_a_handle_remains(void **state)
-{
-    (void)state;
-    check_forgotten("tcp,all_reduce:shm");
-}
-
 static void what_is_left_of_a_world_can_be_given_back(void **state)
 {
-    static const char *const engines[] = {"shm", "tcp", "hierarchy", "tcp,all_gather:shm"};
+    static const char *const engines[] = {"shm", "tcp", "hierarchy"};
 
     (void)state;
     for (size_t i = 0; i < sizeof(engines) / sizeof(engines[0]); i++) {
@@ -238,7 +232,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(shm_is_left_though_a_handle_remains),
     cmocka_unit_test(tcp_is_left_though_a_handle_remains),
     cmocka_unit_test(the_hierarchy_is_left_though_a_handle_remains),
-    cmocka_unit_test(several_engines_are_left_though_a_handle_remains),
     cmocka_unit_test(what_is_left_of_a_world_can_be_given_back),
 };
 
