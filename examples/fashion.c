@@ -495,7 +495,7 @@ int main(int argc, char **argv)
     char path[PATH_BYTES];
     run r = {0};
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, through trirun's pipe too */
+    setvbuf(stdout, NULL, _IOLBF, 0); /* flush each line, into trirun's pipe too */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
     settings.workers = tri_world_size();

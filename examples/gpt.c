@@ -255,7 +255,8 @@ int main(int argc, char **argv)
 {
     run r = {.first = 0};
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* each line at once, also where it is killed */
+    setvbuf(stdout, NULL, _IOLBF,
+            0); /* flush each line, so that nothing is lost if we are killed */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL));
     if (settings.batch < tri_world_size())
