@@ -447,6 +447,46 @@ static void a_timeout_names_the_missing_keys_and_the_store_goes_on(void **state)
     }
 }
 
+/* PyTorch: a second for each timeout below one (file store); 206 ms for an empty value (TCP store's
+ * classic server). */
+static void short_timeouts_and_empty_values_take_no_longer(void **state)
+{
+    const char *key = "missing";
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        int64_t start = trii_now_ns();
+
+        CHECK_OK(open_kind(i, &f));
+        for (int k = 0; k < 20; k++) {
+            CHECK_FAILS(tri_store_wait(f.store, &key, 1, 2), TRI_ERR_TIMEOUT, "missing");
+            CHECK_OK(tri_store_set(f.store, "empty", "", 0));
+            check_value(f.store, "empty", "", 0);
+        }
+        assert_true(trii_now_ns() - start < 3 * TRII_NS_PER_S);
+        close_kind(&f);
+    }
+}
+
+static void clones_share_keys_and_outlive_each_other(void **state)
+{
+    fixture f;
+
+    (void)state;
+    for (size_t i = 0; i < N_KINDS; i++) {
+        tri_store *clone = NULL;
+
+        CHECK_OK(open_kind(i, &f));
+        CHECK_OK(tri_store_clone(f.store, &clone));
+        CHECK_OK(tri_store_set(f.store, "k", "v", 1));
+        close_kind(&f); /* the server stays while a clone of its owner lives */
+        check_value(clone, "k", "v", 1);
+        tri_store_unref(clone);
+    }
+}
+
+#ifdef STORE_TEST_ALL
 static trii_store_ops counted_ops;
 static tri_status (*check_counted)(tri_store *self, const char *const *keys, int n_keys,
                                    bool *present_out);
@@ -491,46 +531,6 @@ static void a_timeout_asks_little_about_many_keys(void **state)
     tri_store_unref(store);
 }
 
-/* PyTorch: a second for each timeout below one (file store); 206 ms for an empty value (TCP store's
- * classic server). */
-static void short_timeouts_and_empty_values_take_no_longer(void **state)
-{
-    const char *key = "missing";
-    fixture f;
-
-    (void)state;
-    for (size_t i = 0; i < N_KINDS; i++) {
-        int64_t start = trii_now_ns();
-
-        CHECK_OK(open_kind(i, &f));
-        for (int k = 0; k < 20; k++) {
-            CHECK_FAILS(tri_store_wait(f.store, &key, 1, 2), TRI_ERR_TIMEOUT, "missing");
-            CHECK_OK(tri_store_set(f.store, "empty", "", 0));
-            check_value(f.store, "empty", "", 0);
-        }
-        assert_true(trii_now_ns() - start < 3 * TRII_NS_PER_S);
-        close_kind(&f);
-    }
-}
-
-static void clones_share_keys_and_outlive_each_other(void **state)
-{
-    fixture f;
-
-    (void)state;
-    for (size_t i = 0; i < N_KINDS; i++) {
-        tri_store *clone = NULL;
-
-        CHECK_OK(open_kind(i, &f));
-        CHECK_OK(tri_store_clone(f.store, &clone));
-        CHECK_OK(tri_store_set(f.store, "k", "v", 1));
-        close_kind(&f); /* the server stays while a clone of its owner lives */
-        check_value(clone, "k", "v", 1);
-        tri_store_unref(clone);
-    }
-}
-
-#ifdef STORE_TEST_ALL
 static void prefixes_nest_as_in_pytorch(void **state)
 {
     tri_store *hash = NULL, *b = NULL, *a = NULL;
