@@ -338,13 +338,17 @@ tri_status trii_control_take(trii_loop **loop_out)
     trii_once_run(&once, watch_forks);
     trii_mutex_lock(&control.mutex);
     if (control.users == 0) {
-        status = trii_loop_create(&control.loop);
+        trii_loop *loop = NULL;
+
+        status = trii_loop_create(&loop);
         if (status == TRI_OK) {
             atomic_store(&control.stop, false);
-            status = trii_thread_start(&control.thread, "tri-control", control_main, control.loop);
-            if (status != TRI_OK)
-                trii_loop_destroy(control.loop);
+            status = trii_thread_start(&control.thread, "tri-control", control_main, loop);
         }
+        if (status == TRI_OK)
+            control.loop = loop;
+        else
+            trii_loop_destroy(loop);
     }
     if (status == TRI_OK) {
         control.users++;
@@ -358,11 +362,13 @@ void trii_control_release(const trii_loop *loop)
 {
     trii_mutex_lock(&control.mutex);
     if (loop == control.loop && --control.users == 0) {
+        trii_loop *ended = control.loop;
+
+        control.loop = NULL; /* before it is freed: another thread may fork */
         atomic_store(&control.stop, true);
-        trii_loop_wake(control.loop);
+        trii_loop_wake(ended);
         trii_thread_join(&control.thread);
-        trii_loop_destroy(control.loop);
-        control.loop = NULL;
+        trii_loop_destroy(ended);
     }
     trii_mutex_unlock(&control.mutex);
 }

@@ -1,5 +1,7 @@
 /* socket_test.c - connections over loopback, their failures, and the event loop. */
 #include <stdatomic.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/alloc.h"
 #include "os/clock.h"
@@ -203,6 +205,39 @@ static void the_control_thread_serves_all_users(void **state)
     trii_socket_close(b);
 }
 
+/* What the failed start freed belongs to others when the process forks. */
+static void one_that_cannot_start_leaves_nothing_to_a_child(void **state)
+{
+    enum { STEP = 16, SIZES = 32 };
+    trii_loop *loop = NULL;
+    char *others[SIZES];
+    int status = -1;
+    long calls = trii_alloc_calls();
+    pid_t child;
+
+    (void)state;
+    CHECK_OK(trii_control_take(&loop));
+    trii_control_release(loop);
+    calls = trii_alloc_calls() - calls; /* the thread's is the last one */
+    trii_alloc_fail_at(calls);
+    CHECK_FAILS(trii_control_take(&loop), TRI_ERR_NO_MEMORY, "thread");
+    trii_alloc_fail_at(0);
+    for (int i = 0; i < SIZES; i++)
+        others[i] = memset(malloc((size_t)(i + 1) * STEP), 0, (size_t)(i + 1) * STEP);
+    child = fork();
+    if (child == 0) {
+        for (int i = 0; i < SIZES; i++)
+            for (int k = 0; k < (i + 1) * STEP; k++)
+                if (others[i][k] != 0)
+                    _exit(1);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    for (int i = 0; i < SIZES; i++)
+        free(others[i]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(bytes_travel_over_both_families),
     cmocka_unit_test(failures_name_host_port_and_cause),
@@ -210,6 +245,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_watch_removed_by_another_is_not_called),
     cmocka_unit_test(a_timer_that_starts_itself_ends_no_pass_late),
     cmocka_unit_test(the_control_thread_serves_all_users),
+    cmocka_unit_test(one_that_cannot_start_leaves_nothing_to_a_child),
 };
 
 TEST_MAIN(tests)
