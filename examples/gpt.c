@@ -58,12 +58,12 @@ static text text_read(const char *path)
     int c;
 
     if (file == NULL)
-        refuse(path, "cannot be read (--text names another)");
+        refuse(path, "cannot be read (choose another with --text)");
     while ((c = getc(file)) != EOF) {
         seen[c] = true;
         t.n++;
     }
-    if (ferror(file)) /* a folder opens, too */
+    if (ferror(file)) /* fopen succeeds on a folder */
         refuse(path, strerror(errno));
     if (t.n <= settings.context)
         refuse(path, "is not longer than --context");
@@ -103,7 +103,7 @@ typedef struct run {
     int64_t *x_rows;
 } run;
 
-/* Row r of batch `step` begins at a random place in the text. */
+/* Each row begins at a random place of the text. */
 static void read_batch(run *r, int64_t step)
 {
     size_t row_bytes = (size_t)settings.context * sizeof(int64_t);
@@ -178,8 +178,8 @@ static int64_t draw(const float *logits, int64_t n, uint64_t index)
     return token;
 }
 
-/* Continues the text's first token. The window always has `context` tokens, so that one plan
- * serves; what follows the last token does not affect it. */
+/* Generates from the text's first token. The window always has `context` tokens, so that one plan
+ * serves; attention ignores what follows the last one. */
 static void write_text(run *r)
 {
     int64_t context = settings.context, vocabulary = r->text.vocabulary, at = 0;
@@ -230,7 +230,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--batch-size",
          .integer = &settings.batch,
          .min = 1,
-         .help = "windows of the text a step, all workers together (8)"},
+         .help = "windows of the text per step, all workers together (8)"},
         {.name = "--context", .integer = &settings.context, .min = 1, .help = "letters (64)"},
         {.name = "--layers", .integer = &settings.layers, .min = 1, .help = "(4)"},
         {.name = "--width", .integer = &settings.width, .min = 1, .help = "(128)"},

@@ -1,10 +1,10 @@
-/*
+/*-
  * parity.c - trains from given weights on given batches, so that anybody can compare Trireme with
  * another framework number by number (tests/peers/parity.py does it with PyTorch).
  *
  *     parity --model resnet18 --init W.safetensors --data D.safetensors --optim sgd --lr 0.01 \
- *            --loss cross_entropy --steps 10 --batch 8 --dtype fp64 --losses-out L.jsonl --out
- * W2.safetensors
+ *            --loss cross_entropy --steps 10 --batch 8 --dtype fp64 \
+ *            --losses-out L.jsonl --out W2.safetensors
  *
  * D has tensors x and y; step k takes rows kB to kB+B-1, wrapping around. Under trirun worker r
  * takes the r-th contiguous part of each batch. L gets one {"step":k,"loss":v} a line, v the mean

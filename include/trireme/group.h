@@ -9,9 +9,9 @@
  *     tri_group_free(NULL, g);
  *     tri_finalize();
  *
- * A NULL group is the world. Every rank of a group issues the same collectives in the
- * same order. The last argument, `work`, may be NULL: then the call returns when the
- * operation is done; else it returns at once and tri_work_wait/test finish it.
+ * A NULL group is the world. Every rank of a group issues the same collectives in the same order.
+ * If the last argument, work_out, is NULL, the call returns when the operation is done; else it
+ * returns at once, and tri_work_wait or tri_work_test finishes it.
  *
  * Results are bit for bit the same on every rank, for every engine, algorithm, chunking
  * and timing: sums follow the balanced binary tree over ranks 0..p-1 (split at the largest
@@ -35,14 +35,16 @@ typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
 /* Zero means default, everywhere: start from {0} and name what you change. */
 typedef struct tri_group_options {
     /* "self", "shm", "hierarchy", "tcp", or a plug-in: "mpi", "gloo", "nccl"; "auto" = the best for
-     * the hosts (never a plug-in). As torch.distributed spells it also "cpu:gloo" or "cuda:nccl".
-     * The same on all ranks. NULL = TRI_ENGINE, else "auto" */
+     * the hosts (never a plug-in). torch.distributed's spellings "cpu:gloo" and "cuda:nccl" work
+     * too. Must be the same on all ranks. NULL = TRI_ENGINE, else "auto" */
     const char *engine;
-    int64_t timeout_ms;    /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else
-                              TRI_GROUP_TIMEOUT_MS; TRI_FOREVER = none */
-    const char *name;      /* for messages and records; NULL = "world" or a number */
-    const char *bind_host; /* tcp: address to listen on and to publish ("0.0.0.0": those of all
-                              interfaces); NULL = by reachability, loopback if one host has all */
+    /* per operation and for forming the group; 0 = TRI_TIMEOUT_MS, else TRI_GROUP_TIMEOUT_MS;
+     * TRI_FOREVER = none */
+    int64_t timeout_ms;
+    const char *name; /* for messages and records; NULL = "world" or a number */
+    /* tcp: the address to listen on and to publish ("0.0.0.0": those of all interfaces). NULL =
+     * chosen by reachability; loopback if all ranks share a host */
+    const char *bind_host;
 } tri_group_options;
 
 typedef struct tri_init_options {
@@ -54,18 +56,18 @@ typedef struct tri_init_options {
 } tri_init_options;
 
 /**
- * Join the world: rank, size and store come from the environment of trirun or torchrun
- * (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Slurm or Open MPI, or from a
- * URL. With no such environment this is a world of one.
+ * Joins the world: rank, size and store come from the environment of trirun or torchrun (RANK,
+ * WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Slurm or Open MPI, or from a URL. Without
+ * any of them this is a world of one.
  *
- * Blocks: until all ranks arrived, at most the timeout; a TIMEOUT names the missing ranks.
+ * Blocks until all ranks have arrived, at most for the timeout; a TIMEOUT names the missing ranks.
  * Errors: INVALID_ARG (a variable is missing or not a number), TIMEOUT, STATE (already joined),
  * PEER_LOST (a rank ended before all had joined, as far as trirun or rank 0 can see that).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_init(const tri_init_options *opt);
 /* Leaves the world. Waits until its peers know that this is not a failure; rank 0, if it serves the
  * store, also waits until the others have left or ended, at most 10 s or the world's timeout, and
- * the log names those that have not. Harmless without tri_init. Handles of calls, memory and models
+ * the log names those that have not. Does nothing without tri_init. Work handles, memory and models
  * that outlive the world can be released later; the log names unfinished calls, which end with
  * ABORTED, here and on the ranks that wait for them. */
 TRI_API void tri_finalize(void);
@@ -74,14 +76,14 @@ TRI_API bool tri_is_initialized(void);
  * asked for before tri_init and the world is larger, the log warns. */
 TRI_API int tri_rank(void);
 TRI_API int tri_world_size(void);
-/* Rank among the processes of this host, and how many they are. */
+/* Rank among the processes of this host, and how many there are. */
 TRI_API int tri_local_rank(void);
 TRI_API int tri_local_world_size(void);
 
 /**
- * General form: every rank of `size` calls it with the same store. Ranks may be threads of
- * one process. opt NULL = defaults. The store is referenced, not owned.
- * Blocks until all ranks arrived. Errors: as tri_init, UNSUPPORTED (no such engine).
+ * The general form: each of the `size` ranks calls it with the same store. Ranks may be threads of
+ * one process. opt NULL = defaults. The group takes a reference on the store.
+ * Blocks until all ranks have arrived. Errors: those of tri_init, UNSUPPORTED (no such engine).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, int size,
                                                    const tri_group_options *opt,
@@ -91,101 +93,107 @@ TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one le
 /* Aborts the group: every pending and later operation on it returns ABORTED here, and PEER_LOST or
  * ABORTED on the peers. Never blocks; any thread. */
 TRI_API void tri_group_abort(tri_group *group, const char *why);
-/* TRI_OK, or the status with which the group failed, and the line that says why; such a group must
- * be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
+/* TRI_OK, or the status with which the group failed; tri_last_error then says why, and the group
+ * must be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
 TRI_API tri_status tri_group_status(const tri_group *group);
 
-/* -1: this process is not a member. */
+/* The rank of this process in the group; -1: it is not a member. */
 TRI_API int tri_group_rank(const tri_group *group);
 TRI_API int tri_group_size(const tri_group *group);
 TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
-/* Whether there is an engine of this name here: built in ("self", "shm", "tcp"), or a plug-in that
- * can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the first
- * question about a plug-in loads it. */
+/* Whether this engine is available here: built in ("self", "shm", "hierarchy", "tcp"), or a plug-in
+ * that can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the
+ * first call about a plug-in loads it. */
 TRI_API bool tri_is_available(const char *engine);
 
 /**
- * Divide a group: ranks of one color form a new group, in the order of their keys (equal keys: of
- * their ranks). Collective over `group`; a negative color takes no part further, and is not a
- * member of what it gets (as in tri_group_new). What opt leaves open (NULL: all) is as in `group`:
- * engine, timeout, bind_host. MPI_Comm_split, c10d split_group.
+ * Divides a group: ranks of one color form a new group, in the order of their keys, and of their
+ * ranks where keys are equal. Collective over `group`. A rank with a negative color joins no group;
+ * it gets one that it is not a member of (as in tri_group_new). Options left at 0 (opt NULL: all of
+ * them) are taken from `group`: engine, timeout, bind_host. MPI_Comm_split, c10d split_group.
  *
- * Blocks: until all ranks of the group called, and those of the color have formed theirs.
+ * Blocks until all ranks of the group have called it and those of this color have formed theirs.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, int key,
                                                   const tri_group_options *opt,
                                                   tri_group **group_out);
 /**
- * A group of the listed ranks of `group`, in this order. Only they need to call, all with the same
- * list; others get at once a group that they are not a member of, as torch's NON_GROUP_MEMBER: its
- * tri_group_rank is -1, its size 0, and every call on it is refused (INVALID_ARG). Several groups
- * may be made at a time, by several threads. c10d new_group. Blocks until all listed ranks called;
- * a TIMEOUT names the missing ones.
+ * Makes a group of the listed ranks of `group`, in this order. Only they need to call it, all with
+ * the same list. Others get, at once, a group that they are not a member of, like torch's
+ * NON_GROUP_MEMBER: its tri_group_rank is -1, its size 0, and every call on it is refused
+ * (INVALID_ARG). Several threads may make several groups at a time. c10d new_group.
+ *
+ * Blocks until all listed ranks have called it; a TIMEOUT names the missing ones.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,
                                                 tri_group **group_out);
 typedef struct tri_shrink_options {
-    tri_group_options group; /* of the new group; what it leaves open is as in the old one */
-    int64_t
-        grace_ms; /* how long a rank that is not known to be lost may take to come, from when the
-                     last one came; 0 = the old group's timeout, TRI_FOREVER = until it comes */
-    int min_size; /* with fewer ranks than that there is no new group; 0 = 1. size / 2 + 1 = a
-                     majority. The same on all ranks */
+    tri_group_options group; /* of the new group; options left at 0 are taken from the old one */
+    /* how long a rank that is not known to be lost may take to call, counted from the last rank
+     * that did; 0 = the old group's timeout, TRI_FOREVER = until it calls */
+    int64_t grace_ms;
+    /* with fewer ranks than this there is no new group; 0 = 1. size / 2 + 1 is a majority. Must be
+     * the same on all ranks */
+    int min_size;
 } tri_shrink_options;
 
 /**
  * Makes a new group of the surviving ranks of a failed group, in the old order; a group that has
- * not failed is aborted first. Collective over the survivors, which agree in the store who they
- * are: once every rank has come or is known to be lost (its process has ended, its host is silent).
- * Slow is not lost: a rank that still computes is waited for, for grace_ms. A rank that comes after
- * that gets PEER_LOST. If another rank ends meanwhile, they agree anew. opt NULL = defaults.
+ * not failed is aborted first. Collective over the survivors, which agree through the store who
+ * they are: once every rank has called it or is known to be lost (its process has ended, or its
+ * host is silent). A slow rank is not lost: the others wait for grace_ms while it computes. A rank
+ * that calls after that gets PEER_LOST. If another rank ends meanwhile, the survivors agree anew.
+ * opt NULL = defaults.
  *
- * After a failure it may be called again, and a rank that failed by itself (NO_MEMORY) must do so,
- * since the others wait for it. The old group must still be released. Without an agent, the store
- * ends with rank 0. ncclCommShrink, c10d shrink_group.
+ * After a failure it may be called again. A rank that failed by itself (NO_MEMORY) must call it
+ * again, since the others wait for it. The old group must still be released. Where rank 0 serves
+ * the store, the store ends with rank 0. ncclCommShrink, c10d shrink_group.
  *
  * Errors: PEER_LOST (too late, or fewer than min_size are left), STATE (done already), and those of
  * tri_group_create.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt,
                                                    tri_group **group_out);
-/* Deadline of the calls from now on, in place of the options'; as timeout_ms there. */
+/* Replaces the timeout of later calls; values as tri_group_options.timeout_ms. */
 TRI_API void tri_group_set_timeout(tri_group *group, int64_t timeout_ms);
-/* Rank in the outermost group (the world) of a rank of this one, and the other way; -1 = none. */
+/* tri_group_world_rank gives the rank in the outermost group (the world) of a rank of this group,
+ * tri_group_rank_of the reverse; -1 = none. */
 TRI_API int tri_group_world_rank(const tri_group *group, int rank);
 TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
 
 /**
- * Memory that the engine reduces without copies: under shm all local ranks map it. Zeroed, 64-byte
- * aligned, already touched. Collective: all ranks allocate the same sizes in the same order. Heap
- * memory works everywhere too, with a copy. Freed memory goes back to the system. NULL on failure
- * (tri_last_error): if it fails on one rank under shm or hierarchy, it fails on all ranks, and the
- * group can still be used (hierarchy makes a collective call of it, in one order with the others);
- * more than the host or the control group has left is refused before it is touched. Ranks that ask
- * for different sizes fail the group (MISMATCH). Do not use the memory after the group has failed:
- * a peer that has not noticed yet may still write into it.
+ * Allocates memory that the engine reduces without copies: under shm all local ranks map it. It is
+ * zeroed, 64-byte aligned and already touched. Collective: all ranks allocate the same sizes in the
+ * same order (under hierarchy it is itself a collective, in the same order on all ranks). Heap
+ * memory works everywhere too, with a copy. Freed memory goes back to the system.
+ *
+ * NULL on failure (tri_last_error): if it fails on one rank under shm or hierarchy, it fails on all
+ * ranks, and the group can still be used. A request for more than the host or the control group has
+ * left is refused before the memory is touched. Ranks that ask for different sizes fail the group
+ * (MISMATCH). Do not use the memory after the group has failed: a peer that has not noticed yet may
+ * still write into it.
  */
 TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives -------------------------------------------------------------
- * src, dst: where there is a reduction aligned as an array of `dtype` is (else INVALID_ARG), in the
- *   other calls anywhere; borrowed until the operation is done;
- *   dst == src means in place, any other overlap is INVALID_ARG. Counts are elements of `dtype`; 0
- *   is allowed. Complex numbers (C64, C128) have sum, avg and premul_sum, other reductions of them
- *   are INVALID_ARG; messages about such calls count their parts.
+ * src, dst: reductions need `dtype`'s alignment (else INVALID_ARG), other calls none. Both are
+ *   borrowed until the operation is done. dst == src means in place; any other overlap is
+ *   INVALID_ARG. Counts are elements of `dtype`; 0 is allowed. Complex numbers (C64, C128) have the
+ *   reductions sum, avg and premul_sum, all others are INVALID_ARG; messages about such calls count
+ *   real and imaginary parts as elements.
  * work_out: NULL = the call returns when the operation is done; else it returns at once, with a
  *   handle to wait for (tri_work_wait) and to destroy.
- * Errors (from the call, or from the wait of its work):
- *   INVALID_ARG, UNSUPPORTED, NO_MEMORY: of this call; GROUP_TIMEOUT (names who did not arrive, in
- *   which call), PEER_LOST (names the rank), MISMATCH (names both calls), ABORTED. After the last
- *   four the group stays failed and every later call returns the same at once.
- *   Calls that do not match are noticed when their ranks meet, and after 0.3 s where each waits for
- *   the other (tcp, hierarchy). GROUP_TIMEOUT it is where rules send them to different engines, and
- *   for a receive and a collective that wait for each other: a thread may yet make the other call.
+ * Errors (from the call, or from the wait for its work): INVALID_ARG, UNSUPPORTED and NO_MEMORY
+ *   concern this call only. GROUP_TIMEOUT (names the ranks that did not arrive, and the call),
+ *   PEER_LOST (names the rank), MISMATCH (names both calls) and ABORTED fail the group: every later
+ *   call returns the same at once.
+ *   Calls that do not match end with MISMATCH when one sees the other, or after 0.3 s where each
+ *   waits for the other (tcp, hierarchy). A receive and a collective that wait for each other end
+ *   with GROUP_TIMEOUT, since another thread may still make the missing call.
  *
- * Threads: any, but all ranks must post a group's collectives in one order. */
+ * Threads: any, but all ranks must post a group's collectives in the same order. */
 
 /* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
@@ -195,7 +203,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *s
 TRI_API TRI_MUST_CHECK tri_status tri_reduce(tri_group *group, const void *src, void *dst,
                                              size_t count, tri_dtype dtype, tri_redop op, int root,
                                              tri_work **work_out);
-/* buf of rank `root` to all. c10d broadcast. */
+/* Copies buf of rank `root` to all ranks. c10d broadcast. */
 TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, size_t count,
                                                 tri_dtype dtype, int root, tri_work **work_out);
 /* dst[r*count + i] = src_r[i]; in place: src == dst + rank*count elements. c10d
@@ -207,7 +215,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_gather(tri_group *group, const void *s
 TRI_API TRI_MUST_CHECK tri_status tri_gather(tri_group *group, const void *src, void *dst,
                                              size_t count, tri_dtype dtype, int root,
                                              tri_work **work_out);
-/* dst[i] = src_root[rank*count + i]; src is used at the root only (else may be NULL); in place
+/* dst[i] = src_root[rank*count + i]; src is used at the root only (may be NULL elsewhere); in place
  * there: dst == src + rank*count elements. c10d scatter. */
 TRI_API TRI_MUST_CHECK tri_status tri_scatter(tri_group *group, const void *src, void *dst,
                                               size_t count, tri_dtype dtype, int root,
@@ -226,81 +234,82 @@ TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_
  * did not come. c10d monitored_barrier. */
 TRI_API TRI_MUST_CHECK tri_status tri_monitored_barrier(tri_group *group, int64_t timeout_ms);
 
-/* Parts that differ in size: counts[size] are elements of the ranks' parts, which lie one behind
- * the other; copied before the call returns. In all_gather_v and reduce_scatter_v all ranks give
- * the same counts (else MISMATCH); own part: counts[rank] elements. c10d all_gather,
- * reduce_scatter and all_to_all with tensors of different sizes. */
+/* Parts that differ in size: counts[size] are the elements of the ranks' parts, which are
+ * contiguous, in rank order; the counts are copied before the call returns. In all_gather_v and
+ * reduce_scatter_v all ranks give the same counts (else MISMATCH), and this rank's own part has
+ * counts[rank] elements. c10d all_gather, reduce_scatter and all_to_all with tensors of different
+ * sizes. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_gather_v(tri_group *group, const void *src, void *dst,
                                                    const size_t *counts, tri_dtype dtype,
                                                    tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v(tri_group *group, const void *src, void *dst,
                                                        const size_t *counts, tri_dtype dtype,
                                                        tri_redop op, tri_work **work_out);
-/* src_counts[r] elements go to rank r, dst_counts[r] come from it: its src_counts[rank], else
- * MISMATCH. Never in place. */
+/* src_counts[r] elements go to rank r, and dst_counts[r] come from it: as many as its
+ * src_counts[rank], else MISMATCH. Never in place. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void *src,
                                                    const size_t *src_counts, void *dst,
                                                    const size_t *dst_counts, tri_dtype dtype,
                                                    tri_work **work_out);
 
 /**
- * Point to point; messages between a pair with one tag arrive in order. A message goes to the
- * receive that was posted first of those that can take it. Others may be received before it: there
- * may be any number of messages with any tags that nobody has received yet. The peer may be this
- * rank itself (engines self, shm, tcp, hierarchy).
+ * Point to point. Messages between a pair with one tag arrive in order, and a message goes to the
+ * first posted receive that can take it. Messages with other tags may be received before it: any
+ * number of messages may be waiting for a receive. The peer may be this rank itself (engines self,
+ * shm, tcp, hierarchy).
  *
- * A send of up to 256 KiB is over when it was copied, while the receiver keeps less than 16 MiB of
- * this rank's messages that it has not received; a larger one, or a later one of more than a few
- * bytes, when its receive takes it: two ranks that first send each other such messages with
- * blocking calls wait in vain. Not even small ones are taken beyond 64 MiB, with 100 to 250 bytes
- * for each message: then sends wait for receives. A blocking send to this rank itself that would
- * wait is a STATE error.
+ * A send of up to 256 KiB is done when it has been copied, as long as the receiver keeps less than
+ * 16 MiB of unexpected messages (those without a receive) from this rank. A larger send, or a later
+ * one of more than a few bytes, is done when its receive takes it: two ranks that first send each
+ * other such messages with blocking calls block until the timeout. Beyond 64 MiB, in which each
+ * message counts 100 to 250 bytes more, even small sends wait for their receives. A blocking send
+ * to this rank itself that would wait is a STATE error.
  *
- * count: of a receive, for how many elements there is room; fewer may come (tri_work_count). More
- * is INVALID_ARG, and names both: the message stays, for a receive with more room. Another dtype is
- * a MISMATCH. (Engine gloo: count must be the message's; mpi: more is a MISMATCH.)
+ * count: the elements that a receive has room for; fewer may come (tri_work_count). A message with
+ * more is INVALID_ARG, which names both counts; it stays, for a receive with more room. Another
+ * dtype is a MISMATCH. (Engine gloo: count must be the message's. mpi: more is a MISMATCH.)
  */
 TRI_API TRI_MUST_CHECK tri_status tri_send(tri_group *group, const void *src, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_recv(tri_group *group, void *dst, size_t count,
                                            tri_dtype dtype, int peer, int tag, tri_work **work_out);
-/* A message with this tag of whichever rank; *from_out (NULL allowed; borrowed until done): whose
- * it was. */
+/* Receives a message with this tag from any rank; *from_out (NULL allowed; borrowed until done) is
+ * its sender. */
 TRI_API TRI_MUST_CHECK tri_status tri_recv_any(tri_group *group, void *dst, size_t count,
                                                tri_dtype dtype, int tag, int *from_out,
                                                tri_work **work_out);
-/* Elements that came with a receive that is over and OK; 0 for other calls and batches. work NULL:
- * with this thread's last receive that had no handle. */
+/* The number of elements that a finished, successful receive got; 0 for other calls and batches.
+ * work NULL: that of this thread's last receive without a handle. */
 TRI_API size_t tri_work_count(const tri_work *work);
 
 /**
- * Several calls as one: between begin and end, calls of this thread on the group whose work_out
- * is NULL are only posted, and tri_batch_end waits for all of them, or hands out one work. Sends
- * and receives may stand in any order. Errors: STATE (a batch is open already, or none). Calls
- * that failed returned their own errors; end waits for the others. What a tri_reducer or a model of
- * tri_ddp communicates meanwhile is not collected. c10d batch_isend_irecv and coalescing manager.
+ * Several calls as one: between begin and end, this thread's calls on the group with a NULL
+ * work_out are only posted, and tri_batch_end waits for all of them, or returns one work for them.
+ * Sends and receives may be posted in any order. A call that failed has returned its own error; end
+ * waits for the others. What a tri_reducer or a model of tri_ddp communicates meanwhile is not part
+ * of the batch. Errors: STATE (begin: a batch is open already; end: none is). c10d
+ * batch_isend_irecv and coalescing manager.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
 
 /* --- objects -----------------------------------------------------------------
- * Byte strings of lengths that only their owner knows. Blocking. *data_out: a buffer with a zero
- * byte behind the data, released with tri_object_free; with several objects, one behind the other
- * in the order of the ranks, and bytes_out[size] says how long each is. A rank without memory for
- * what comes aborts the group. c10d all_gather_object, gather_object, broadcast_object_list,
- * scatter_object_list. */
+ * Byte strings whose lengths only their owners know. All calls block. *data_out is a buffer with a
+ * zero byte behind the data, released with tri_object_free; several objects are contiguous in it,
+ * in rank order, and bytes_out[size] has their lengths. A rank without memory for what comes aborts
+ * the group. c10d all_gather_object, gather_object, broadcast_object_list, scatter_object_list. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_gather_object(tri_group *group, const void *src,
                                                         size_t bytes, void **data_out,
                                                         size_t *bytes_out);
-/* At the root only; elsewhere *data_out is NULL and bytes_out may be NULL. */
+/* Only the root gets the objects; elsewhere *data_out is NULL and bytes_out may be NULL. */
 TRI_API TRI_MUST_CHECK tri_status tri_gather_object(tri_group *group, const void *src, size_t bytes,
                                                     int root, void **data_out, size_t *bytes_out);
-/* src and bytes are used at the root; every rank gets a copy. bytes_out NULL allowed. */
+/* src and bytes are used at the root; every rank gets a copy. bytes_out may be NULL. */
 TRI_API TRI_MUST_CHECK tri_status tri_broadcast_object(tri_group *group, const void *src,
                                                        size_t bytes, int root, void **data_out,
                                                        size_t *bytes_out);
 /* src[size] and bytes[size] are used at the root (else NULL): object r goes to rank r. bytes_out
- * NULL allowed. */
+ * may be NULL. */
 TRI_API TRI_MUST_CHECK tri_status tri_scatter_object(tri_group *group, const void *const *src,
                                                      const size_t *bytes, int root, void **data_out,
                                                      size_t *bytes_out);
@@ -308,17 +317,16 @@ TRI_API void tri_object_free(void *data); /* NULL allowed */
 
 /* --- work ----------------------------------------------------------------- */
 
-/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given one is over, and the work goes
- * on. GROUP_TIMEOUT: what was left of the group's is over, against which counts all time that was
- * spent waiting for it, never what the caller did between posting it and asking for it. Any thread,
- * several times. */
+/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given timeout has passed, and the
+ * work goes on. GROUP_TIMEOUT: the group's is used up; only waiting counts, not what the caller did
+ * between posting the work and waiting for it. Any thread, several times. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);
-/* OK, INPROGRESS or the failure; helps the operation along, never blocks. Looks that are less than
- * 0.1 s apart count as waiting from the one to the next. */
+/* Returns OK, INPROGRESS or the failure; makes progress on the operation, never blocks. Time
+ * between two tests less than 0.1 s apart counts as waiting. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
-/* Why it failed (an error born on another thread is kept here); "" if it did not. */
+/* Why the work failed (an error raised on another thread is kept here); "" if it did not. */
 TRI_API const char *tri_work_error(const tri_work *work);
-/* Releases the handle; an unfinished operation goes on and its buffers stay borrowed. */
+/* Releases the handle; an unfinished operation goes on, and its buffers stay borrowed. */
 TRI_API void tri_work_destroy(tri_work *work);
 
 /* --- call sites --------------------------------------------------------------

@@ -1,4 +1,5 @@
-/* image_test.c - crop, mirror, convert, normalise: values, draws, and sets that make samples. */
+/* image_test.c - crop, mirror, convert, normalise: values, draws, and datasets that compute their
+ * samples. */
 #include <math.h>
 
 #include <trireme/data.h>
@@ -42,7 +43,7 @@ static tri_status made_get(tri_dataset *self, const tri_request *request, void *
 
 static const tri_dataset_class made_class = {.name = "made", .get = made_get};
 
-/* Philox of the paper's own test vectors (Random123, kat_vectors: philox4x32 10). */
+/* Philox against the paper's published test vectors (Random123, kat_vectors: philox4x32 10). */
 static void philox_has_the_published_values(void **state)
 {
     uint32_t out[4];
@@ -132,7 +133,7 @@ static void crops_and_mirrors_are_all_drawn(void **state)
     tri_dataset_destroy(dataset);
 }
 
-/* Pads beyond the image leave nothing of it in sight, and read nothing outside it. */
+/* A crop wholly in the padding shows nothing of the image, and reads nothing outside it. */
 static void wide_padding_stays_inside(void **state)
 {
     float out[CHANNELS * PIXELS];
@@ -190,7 +191,7 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
     tri_dataset_destroy(memory);
 }
 
-/* More samples at once than a subset asks its parent for at once; of arrays and of made ones. */
+/* Asks for more samples than a subset reads from its parent at once. */
 static void a_subset_gives_any_number(void **state)
 {
     static int32_t values[200], got[150];

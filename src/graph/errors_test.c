@@ -57,16 +57,15 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_avg_pool(x, &(tri_pool_options){.kernel = {2, -2}}), "tri_avg_pool",
             "kernel {2, -2, 0}: one size");
     refused(tri_max_pool(x, &(tri_pool_options){.kernel = {2}}), "tri_max_pool",
-            "x must have 3 dimensions (1, and those of channels and batch), or 2 without a batch");
+            "x must have 3 dimensions (batch, channels, 1 of space), or 2 without the batch");
     refused(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}, .stride = {1, 1, 1}}),
             "tri_max_pool",
             "stride {1, 1, 1}: kernel has 2 sizes, what is given for other dimensions");
     refused(tri_adaptive_max_pool(m, TRI_SHAPE(1, 1)), "tri_adaptive_max_pool(f32 [4, 6])",
-            "x must have 4 dimensions (2, and those of channels and batch), or 3 without a batch");
+            "x must have 4 dimensions (batch, channels, 2 of space), or 3 without the batch");
     refused(tri_adaptive_avg_pool(x, TRI_SHAPE(1, 1, 1)), "tri_adaptive_avg_pool",
             "3 sizes of the result: one (of rows) or two (of images)");
-    refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool",
-            "2 sizes of the result at NULL");
+    refused(tri_adaptive_avg_pool(x, NULL, 2), "tri_adaptive_avg_pool", "size is NULL");
     refused(tri_adaptive_avg_pool(x, TRI_SHAPE(2, -1)), "tri_adaptive_avg_pool",
             "size[1] of the result is -1: must not be negative");
     refused(tri_reshape(m, (int64_t[]){5, -1}, 2), "tri_reshape", "24 elements do not divide");

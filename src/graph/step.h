@@ -7,7 +7,7 @@
  * Operations are functional, even those that update: "p = p - lr*g" has an output that is *bound*
  * to the tensor p: the executor must leave it in p's storage. So gradients are bound to grad
  * tensors (and through them to buckets), new weights to parameters, running statistics to buffers.
- * Reads of the old contents were recorded before, and must run before.
+ * Reads of the old contents were recorded earlier and must run earlier.
  */
 #ifndef TRII_STEP_H
 #define TRII_STEP_H
@@ -90,16 +90,16 @@ typedef struct trii_node {
     trii_attrs attrs;   /* only the first n_i and n_f numbers are valid */
     uint32_t random_index;
     int32_t random_seeded; /* random numbers: how many seeds were in step->seeded */
-    /* > 0: the region of the step that is computed again for backward; < 0: a copy, minus the
-     * number of a region of the segment; see recompute.c */
+    /* > 0: its checkpointed region; < 0: a recomputed copy, of region -n of the segment; see
+     * recompute.c */
     int32_t region;
     bool requires_grad; /* some output requires a gradient */
     bool backward;      /* recorded by tri_backward; affects only the order of a plan */
     bool like_operands; /* a host operation whose results have its operands' types */
     /* the dtype of the tri_autocast_begin under which it was recorded; 0 = none */
     uint8_t autocast;
-    /* The last walk of the context that went through it, so that nothing needs its values later; 0
-     * = none did. */
+    /* Number of the backward walk that passed this node; 0 = none. Nothing needs its values any
+     * more. */
     uint32_t differentiated;
     struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
 } trii_node;
@@ -129,9 +129,9 @@ typedef struct trii_step {
     trii_vid *in_ids;
     int32_t n_in_ids;
     int32_t first_pending;   /* first node that has not run */
-    tri_random_state random; /* random state of what has not run */
+    tri_random_state random; /* the state from which pending nodes draw */
     uint32_t random_count;
-    tri_random_state *seeded; /* its earlier states, one for each tri_manual_seed within the step */
+    tri_random_state *seeded; /* states replaced by tri_manual_seed during the step, in order */
     int32_t n_seeded, cap_seeded;
     tri_status failed;            /* the first failed run of the step: later runs return it */
     struct tri_context *recorder; /* for context.c */
@@ -185,7 +185,7 @@ tri_tensor *trii_handle_output(tri_tensor *first, int output);
  * themselves. A NULL step (no memory for one) gives the shared failed tensor. */
 tri_tensor *trii_handle_failed(trii_step *step, tri_status status);
 /* The handle of a refused call: prepends its name, the operands (NULL is allowed) and the caller's
- * line to the error line. If an operand is a failed handle, that is returned. */
+ * line to the error line. If an operand has failed already, that one is returned. */
 tri_tensor *trii_handle_refused(trii_step *step, const char *name, tri_tensor *const *in, int n_in,
                                 tri_status status);
 /* The value on this device: itself if it is there, else a copy. */
@@ -198,24 +198,24 @@ tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MU
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* What a loss is the mean of: a number of samples, and the value `divisor` (an f64 scalar) by which
- * the mean divides; NO_VALUE: by their number. crosses_ranks: the gradients below it are sums over
- * ranks, so ranks must be weighted before those sums or not at all. */
+/* The samples that a loss is the mean of. The mean divides by `divisor`, an f64 scalar, or by
+ * `count` if that is NO_VALUE. crosses_ranks: the gradients below the loss are sums over ranks, so
+ * ranks must be weighted before those sums or not at all. */
 typedef struct trii_samples {
     int64_t count;
     trii_vid divisor;
     bool crosses_ranks;
 } trii_samples;
 
-/* The part of a parallel strategy in tri_backward: parameters point at it (tensor->grad_hook).
- * After the gradients are recorded, attach() gets all parameters of this hook that the loss
- * reaches, with the value of each one's gradient (with what had accumulated), and may record
- * operations and replace the values, which are then bound to the parameters' grads. */
+/* A parallel strategy's part in tri_backward: parameters point at it (tensor->grad_hook). After the
+ * gradients are recorded, attach() gets all parameters of this hook that the loss reaches, with the
+ * value of each one's gradient (what had accumulated included), and may record operations and
+ * replace the values, which are then bound to the parameters' grads. */
 typedef struct trii_grad_hook {
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                          trii_vid *grads, int n, const trii_samples *under);
-    /* For a parameter, before attach(): what its gradient held before, as a term of the sum. NULL:
-     * as it is. */
+    /* Called before attach, for each parameter that already has a gradient: may replace it before
+     * it is added. NULL: it is added unchanged. */
     tri_status (*held)(struct trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
                        trii_vid *term_io);
     /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
@@ -240,14 +240,14 @@ bool trii_step_creates_graph(const trii_step *step);
  * a new one. */
 tri_status trii_grad_consume(trii_step *step, tri_tensor *tensor,
                              trii_vid *grad_out) TRI_MUST_CHECK;
-/* Nothing pending involves it: its grad holds a gradient now, or none. */
+/* The gradient no longer pends; the tensor's grad holds one if `has`. */
 void trii_grad_publish(tri_tensor *tensor, bool has);
 /* Whether the tensor has a gradient once everything pending in the current context has run. */
 bool trii_has_grad(const tri_tensor *tensor);
-/* once everything pending in this step has run */
+/* The same for everything pending in this step. */
 bool trii_step_has_grad(const trii_step *step, const tri_tensor *tensor);
-/* Pending work of the step will write the gradient, and nobody else may: STATE if another context's
- * step will. Holds until it has run or failed. */
+/* Reserves the gradient for this step until it has run or failed. Fails (STATE) if another
+ * context's step has reserved it. */
 tri_status trii_grad_claim(trii_step *step, tri_tensor *tensor) TRI_MUST_CHECK;
 /* Makes the tensor's grad, without contents, unless it exists. */
 tri_status trii_grad_prepare(tri_tensor *tensor) TRI_MUST_CHECK;
@@ -269,19 +269,20 @@ void trii_step_fail(trii_step *step, tri_status status);
 /* Prepends which operation of the step failed; returns `status`. */
 tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status status);
 
-/* change_device.c: moves a persistent tensor and its gradient to another device. If the step has
- * recorded work on it, that runs first; values recorded before keep the old device. */
+/* change_device.c: moves a persistent tensor and its gradient to another device. If the
+ * step uses the tensor, pending nodes run first; values that are already recorded keep the old
+ * contents, on the old device. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
 /* During a run, for a tensor that the segment reads: whether no other context's run reads it. Call
  * it under trii_step_lock, which keeps new runs from beginning: an executor may then change the
  * tensor's layout. */
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
-/* Appended to "is NULL" of a tensor: a program rarely passes a literal NULL. */
+/* Suffix of "is NULL" errors about a tensor: the NULL mostly comes from a failed lookup. */
 #define TRII_WHENCE_NULL " (tri_module_find and tri_grad return NULL for what is not there)"
 /* Describes the value: "the value of tri_relu at x.c:12". */
 #define TRII_VALUE_TEXT 256
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);
-/* The arrays grow: warns of a step that has become very large. */
+/* Call when the arrays grow; warns once if the step is very large. */
 void trii_step_grew(const trii_step *step);
 /* An optimizer steps in this step: after many of them the program has probably forgotten to end it.
  */

@@ -125,7 +125,7 @@ static void an_option_is_said_once(void **state)
 {
     (void)state;
     refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.kernel_hw = {3, 1}}),
-                 "nn_conv2d(1, 1, kernel 3): kernel is 3, and kernel_hw {3, 1}: give one");
+                 "nn_conv2d(1, 1, kernel 3): kernel is 3, and kernel_hw {3, 1}: give only one");
     refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.stride = 2, .stride_hw = {2, 2}}),
                  "stride is 2, and stride_hw {2, 2}");
     refused_with(tri_nn_conv2d(1, 1, 0, &(tri_nn_conv2d_options){.kernel_hw = {3, 0}}),
@@ -258,7 +258,7 @@ static void norms_of_rows_are_their_operations(void **state)
     tri_tensor_unref(x);
     refused_with(tri_nn_layer_norm(NULL, 1, NULL), "nn_layer_norm: shape is NULL");
     refused_with(tri_nn_layer_norm(NULL, 0, NULL), "a row of 0 dimensions");
-    refused_with(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "size 0 of dimension 1");
+    refused_with(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "shape[1] is 0: must be at least 1");
     refused_with(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = -1}), "eps -1");
 }
 

@@ -80,9 +80,8 @@ static tri_status check_row(const char *label, const int64_t *shape, int ndim, d
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: shape is NULL", label);
     for (int d = 0; d < ndim; d++) {
         if (shape[d] < 1)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "nn_%s: size %lld of dimension %d of shape: it must be at least 1",
-                             label, (long long)shape[d], d);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: shape[%d] is %lld: must be at least 1",
+                             label, d, (long long)shape[d]);
     }
     if (!(eps >= 0.0 && eps <= DBL_MAX))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: eps %g must be at least 0", label, eps);

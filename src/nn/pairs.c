@@ -12,7 +12,7 @@ tri_status trii_pair_get(const char *call, const trii_pair_option *option, int p
 
     if (apart && option->both != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: %s is %d, and %s_hw {%d, %d}: give one of them, 0 means unset", call,
+                         "%s: %s is %d, and %s_hw {%d, %d}: give only one (0 = unset)", call,
                          option->name, option->both, option->name, hw[0], hw[1]);
     for (int d = 0; d < 2; d++) {
         int value = apart ? hw[d] : option->both;

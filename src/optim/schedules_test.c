@@ -23,7 +23,7 @@ static void steps_and_powers(void **state)
         near(tri_schedule_multi_step(0.4, milestones, 4, 0.3, s), golden_lr_multi_step[s]);
         near(tri_schedule_exponential(0.4, 0.9, s), golden_lr_exponential[s]);
     }
-    near(tri_schedule_step(0.4, 0, 0.5, 2), 0.1); /* as every step */
+    near(tri_schedule_step(0.4, 0, 0.5, 2), 0.1); /* 0 counts as 1 */
     near(tri_schedule_multi_step(0.4, NULL, 3, 0.5, 2), 0.4);
 }
 
@@ -59,7 +59,8 @@ static void warm_up_and_cosine(void **state)
     near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 20), 0.04);
     near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, 99), 0.04);
     near(tri_schedule_warmup_cosine(0.4, 0.04, 0, 20, 0), 0.4);
-    near(tri_schedule_warmup_cosine(0.4, 0.04, 30, 20, 25), 0.4 * 26 / 31); /* it ends warming */
+    near(tri_schedule_warmup_cosine(0.4, 0.04, 30, 20, 25),
+         0.4 * 26 / 31); /* ends during warm-up */
     near(tri_schedule_warmup_cosine(0.4, 0.04, 4, 20, -1), 0.08);
 }
 
@@ -131,7 +132,7 @@ static void each_group_has_the_schedule_of_its_own_rate(void **state)
         for (int g = 0; g < 2; g++)
             near(tri_optimizer_get(opt, g, TRI_HYPER_LR), golden_lr_groups[g][s]);
     }
-    tri_optimizer_set_lr(opt, 0.3); /* all of them; what they were made with stays known */
+    tri_optimizer_set_lr(opt, 0.3); /* sets all groups; initial rates are kept */
     near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 0.3);
     tri_optimizer_schedule(opt, NULL, 3, NULL);
     near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 1e-4);

@@ -147,7 +147,7 @@ static void a_text_that_is_not_there_or_too_short_is_refused(void **state)
     spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/no/such/text", NULL}, NULL);
     assert_int_equal(spawn_wait(&s), 2);
     assert_string_equal(SPAWN_ERR(&s),
-                        "gpt: /no/such/text: cannot be read (--text names another)\n");
+                        "gpt: /no/such/text: cannot be read (choose another with --text)\n");
     spawn_free(&s);
     spawn_start(&s, (const char *const[]){spawn_bin("gpt"), "--text", "/tmp", NULL}, NULL);
     assert_int_equal(spawn_wait(&s), 2);

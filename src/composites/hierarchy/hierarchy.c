@@ -188,8 +188,8 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
 
     if (args->size < 3)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "engine hierarchy: a group of %d; it needs several hosts, and one with "
-                         "several ranks",
+                         "engine hierarchy: a group of %d; it needs at least two hosts, one of "
+                         "them with at least two ranks",
                          args->size);
     h = trii_alloc(1, sizeof(*h), "hierarchy");
     if (h == NULL) { /* which the others have to be told */

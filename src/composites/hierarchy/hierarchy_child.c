@@ -1,6 +1,6 @@
 /*
  * hierarchy_child.c - one child engine of the hierarchy: who is in it, posting to it, its failure,
- * which is everybody's. The lowest file of the room.
+ * which fails the whole group. The lowest file of the room.
  */
 #include "composites/hierarchy/hierarchy.h"
 
@@ -12,7 +12,7 @@
 
 static void raise_from(hierarchy *h, const hierarchy_child *c)
 {
-    int lost = atomic_load(&c->fault.lost_rank); /* + 1 */
+    int lost = atomic_load(&c->fault.lost_rank); /* rank + 1; 0 = none */
 
     if (lost > 0 && lost <= h->size)
         atomic_store(&h->fault->lost_rank, lost);
@@ -33,13 +33,13 @@ void hierarchy_abort_children(hierarchy *h)
     }
 }
 
-/* What has failed in a child, or was raised from outside, fails everything. True if failed. */
 bool hierarchy_check_faults(hierarchy *h)
 {
     bool failed = trii_fault_status(h->fault) != TRI_OK;
     bool all = true;
 
-    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) { /* flat has the best words */
+    /* Backwards: FLAT, the last one, knows all ranks, and its message says most. */
+    for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) {
         const hierarchy_child *c = &h->children[i];
         bool fault = c->self != NULL && trii_fault_status(&c->fault) != TRI_OK;
 
@@ -82,25 +82,25 @@ tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii
 
 /* --- making --------------------------------------------------------------- */
 
-/* Its place among the children: its ranks, its key in the store; size 0: this rank is not in it. */
-static void place_child(const hierarchy *h, int which, trii_group_args *its, char key[24])
+/* Fills in a child's ranks, and its key in the store; size 0: this rank is not in it. */
+static void place_child(const hierarchy *h, int which, trii_group_args *child_args, char key[24])
 {
     static const char *const names[HIERARCHY_CHILDREN] = {"in", "cross", "back", "out", "flat"};
     const hierarchy_layout *l = &h->layout;
 
     if (which == HIERARCHY_FLAT) {
-        its->rank = h->rank;
-        its->size = h->size;
+        child_args->rank = h->rank;
+        child_args->size = h->size;
         snprintf(key, 24, "%s", names[which]);
     } else if (which == HIERARCHY_IN || which == HIERARCHY_OUT) {
-        its->rank = l->local_rank;
-        its->size = l->local_size > 1 ? l->local_size : 0;
-        its->names = l->by_host + l->host_at[l->host];
+        child_args->rank = l->local_rank;
+        child_args->size = l->local_size > 1 ? l->local_size : 0;
+        child_args->names = l->by_host + l->host_at[l->host];
         snprintf(key, 24, "%s/%d", names[which], l->host);
     } else {
-        its->rank = l->host;
-        its->size = l->column >= 0 ? l->n_hosts : 0;
-        its->names = l->column_ranks;
+        child_args->rank = l->host;
+        child_args->size = l->column >= 0 ? l->n_hosts : 0;
+        child_args->names = l->column_ranks;
         snprintf(key, 24, "%s/%d", names[which], l->column);
     }
 }
@@ -109,7 +109,7 @@ tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args, int
 {
     static const char *const engines[HIERARCHY_CHILDREN] = {"shm", "tcp", "tcp", "shm", "tcp"};
     hierarchy_child *c = &h->children[which];
-    trii_group_args its = *args;
+    trii_group_args child_args = *args;
     char key[24];
     tri_status status;
 
@@ -118,17 +118,18 @@ tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args, int
             c->engine = *e;
     }
     if (c->engine == NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine hierarchy: it needs %s", engines[which]);
-    place_child(h, which, &its, key);
-    if (its.size == 0)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "engine hierarchy needs engine %s, which is not built in", engines[which]);
+    place_child(h, which, &child_args, key);
+    if (child_args.size == 0)
         return TRI_OK;
     snprintf(c->name, sizeof(c->name), "%.15s/%s", args->name, key);
-    its.name = c->name;
-    its.fault = &c->fault;
-    status = tri_store_prefix(key, args->store, &its.store);
+    child_args.name = c->name;
+    child_args.fault = &c->fault;
+    status = tri_store_prefix(key, args->store, &child_args.store);
     if (status != TRI_OK)
         return status;
-    status = c->engine->create(&its, &c->self);
-    tri_store_unref(its.store);
+    status = c->engine->create(&child_args, &c->self);
+    tri_store_unref(child_args.store);
     return status;
 }

@@ -23,7 +23,7 @@ static bool on_one_host(const hierarchy_layout *l, int first, int n)
     return true;
 }
 
-/* Leaves in ranks_at[r] how many ranks the partial has that begins with r. */
+/* Sets ranks_at[r] to the size of the partial beginning at r. */
 static void find_partials(const hierarchy_layout *l, int first, int n, int *ranks_at)
 {
     int half;
@@ -37,7 +37,8 @@ static void find_partials(const hierarchy_layout *l, int first, int n, int *rank
     find_partials(l, first + half, n - half, ranks_at);
 }
 
-/* Whether ranks [first, first + n) as a tree are n_hosts hosts as a tree, from `host` on. */
+/* Whether the tree over ranks [first, first + n), partials as leaves, equals the tree over n_hosts
+ * hosts, from `host` on. */
 static bool fits(const hierarchy_layout *l, int first, int n, int host, int n_hosts)
 {
     int half, hosts;
@@ -54,7 +55,7 @@ static bool fits(const hierarchy_layout *l, int first, int n, int host, int n_ho
 
 static void fill_partials(hierarchy_layout *l)
 {
-    int *ranks_at = l->partial_of; /* becomes it, rank by rank */
+    int *ranks_at = l->partial_of; /* same memory; overwritten rank by rank */
 
     memset(ranks_at, 0, (size_t)l->size * sizeof(*ranks_at));
     find_partials(l, 0, l->size, ranks_at);
@@ -150,9 +151,9 @@ void hierarchy_layout_fini(hierarchy_layout *l)
 
 /* --- reading -------------------------------------------------------------- */
 
-/* Which host a rank is on: all that share a loopback interface share memory too. TRI_HOSTS
- * pretends: names of the ranks' hosts, "a,a,b,b". */
-static void host_of(int rank, char text_out[HOST_TEXT])
+/* Names the host that a rank is on: ranks that share a loopback interface share memory too.
+ * TRI_HOSTS overrides it, for tests, with names of the ranks' hosts: "a,a,b,b". */
+static void host_name(int rank, char text_out[HOST_TEXT])
 {
     const char *pretended = trii_param_text(TRII_PARAM_HOSTS);
 
@@ -166,7 +167,7 @@ static void host_of(int rank, char text_out[HOST_TEXT])
         trii_socket_network_id(text_out);
 }
 
-/* names: [size]; hosts: [size], their numbers. st: whether all went well until now. */
+/* names: [size]; hosts: [size], their numbers. status: this rank's failure until now, if any. */
 static tri_status read_hosts(const trii_group_args *args, tri_status status,
                              char (*names)[HOST_TEXT], int *hosts)
 {
@@ -175,10 +176,10 @@ static tri_status read_hosts(const trii_group_args *args, tri_status status,
 
     if (texts == NULL)
         status = TRI_ERR_NO_MEMORY;
-    host_of(args->rank, mine);
+    host_name(args->rank, mine);
     status = trii_group_gather(args, "host", status, mine, texts);
     for (int r = 0; r < args->size && status == TRI_OK; r++) {
-        assert(texts != NULL && names != NULL && hosts != NULL); /* else st says so */
+        assert(texts != NULL && names != NULL && hosts != NULL); /* else `status` is a failure */
         hosts[r] = 0;
         while (hosts[r] < n_hosts && strcmp(names[hosts[r]], texts[r]) != 0)
             hosts[r]++;
@@ -188,11 +189,10 @@ static tri_status read_hosts(const trii_group_args *args, tri_status status,
     }
     trii_free(texts);
     if (status == TRI_OK && (n_hosts == 1 || n_hosts == args->size))
-        status =
-            TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                      "engine hierarchy: %d ranks on %d host%s; it needs several hosts, and one "
-                      "with several ranks",
-                      args->size, n_hosts, n_hosts == 1 ? "" : "s");
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                           "engine hierarchy: %d ranks on %d host%s; it needs at least two hosts, "
+                           "one of them with at least two ranks",
+                           args->size, n_hosts, n_hosts == 1 ? "" : "s");
     return status;
 }
 

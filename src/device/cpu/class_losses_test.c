@@ -157,8 +157,8 @@ static void losses_are_their_formulas(void **state)
     }
 }
 
-/* As in PyTorch: 0 / 0, and no gradient; garbage in a row that is ignored is not looked at. */
-static void nothing_but_ignored_targets_has_no_mean(void **state)
+/* As in PyTorch the mean is NaN and the gradient 0; values in an ignored row do not matter. */
+static void only_ignored_targets_have_no_mean(void **state)
 {
     static const int64_t ignored[2] = {-100, -100};
     tri_tensor *x =
@@ -179,7 +179,7 @@ static void nothing_but_ignored_targets_has_no_mean(void **state)
                    x, t, &(tri_cross_entropy_options){.reduction = TRI_REDUCTION_SUM})),
                0, 0);
     tri_step_end();
-    /* another one is ignored: -100 is no class then */
+    /* with ignore_index 0, -100 is an invalid class */
     (void)tri_keep(tri_cross_entropy(x, t, &(tri_cross_entropy_options){.has_ignore_index = true}));
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "target -100 of row 0 is out of range (3 classes)");
     tri_step_end();
@@ -221,7 +221,7 @@ static void wrong_operands_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(losses_are_their_formulas),
-    cmocka_unit_test(nothing_but_ignored_targets_has_no_mean),
+    cmocka_unit_test(only_ignored_targets_have_no_mean),
     cmocka_unit_test(wrong_operands_are_named),
 };
 

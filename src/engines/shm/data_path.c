@@ -19,9 +19,10 @@
 
 #include "engines/shm/shm_group.h"
 
-#define DIRECT_MIN_BYTES ((size_t)3 << 10)    /* below, a copy is cheaper than a second phase */
-#define CMA_MIN_BYTES ((size_t)48 << 10)      /* of a part; below, system calls cost more than */
-#define CMA_PIECE_MIN_BYTES ((size_t)8 << 10) /* a copy */
+#define DIRECT_MIN_BYTES ((size_t)3 << 10) /* below, a copy is cheaper than a second phase */
+/* For parts (PIECE: for pieces) below these sizes, system calls cost more than a copy. */
+#define CMA_MIN_BYTES ((size_t)48 << 10)
+#define CMA_PIECE_MIN_BYTES ((size_t)8 << 10)
 #define CMA_SUM_MIN_BYTES ((size_t)512 << 10)
 
 #define DIRECT_SUMS (TRII_KINDS_REDUCING & ~TRII_KINDS_WHOLE_SRC)

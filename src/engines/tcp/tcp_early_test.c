@@ -154,7 +154,7 @@ static void a_payload_that_is_not_its_messages_is_refused(void **state)
         tcp_p2p_owner.post(&g, &recv);
         tcp_advance(&g);
         assert_int_equal(trii_op_status(&recv), TRI_ERR_PEER_LOST);
-        assert_non_null(strstr(recv.error, "carries something that is not a frame"));
+        assert_non_null(strstr(recv.error, "carried bytes that are not a Trireme frame"));
         for (size_t b = 0; b < sizeof(dst); b++)
             assert_int_equal(dst[b], 0);
     }
@@ -184,7 +184,7 @@ static void a_payload_behind_a_frame_that_has_none_is_refused(void **state)
         conns[1].want_in = true;
         tcp_advance(&g);
         assert_int_equal(trii_fault_status(&fault), TRI_ERR_PEER_LOST);
-        assert_non_null(strstr(fault.text, "carries something that is not a frame"));
+        assert_non_null(strstr(fault.text, "carried bytes that are not a Trireme frame"));
     }
 }
 

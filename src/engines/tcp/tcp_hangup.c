@@ -2,7 +2,7 @@
  * tcp_hangup.c - what it means when a connection ends. It is read to its end at once: the final
  * frame tells whether the peer left the group (goodbye), reports a failure (fault), or died
  * (neither). What came before is still delivered: until then the failure is pending. tcp_progress.c
- * comes here when a socket is closed, broken, or carries something that is not a frame.
+ * comes here when a socket is closed, broken, or carried bytes that are not a frame.
  */
 #include <string.h>
 
@@ -103,7 +103,7 @@ static tri_status fault_status(int32_t number)
     case TRI_ERR_MISMATCH:
         return (tri_status)number;
     default:
-        return TRI_ERR_ABORTED; /* this rank has no timeout, no lack of memory */
+        return TRI_ERR_ABORTED; /* the timeout or lack of memory was the other rank's */
     }
 }
 
@@ -143,13 +143,15 @@ void tcp_hang_up(tcp_conn *c)
     whole = read_final_frame(c);
     c->ended = true;
     if (!final_frame(c, &frame, &text, &bytes))
-        set_lost(c, whole                              ? "closed without a goodbye"
-                    : trii_proc_has_ended(&c->process) ? "is a child's now, its process has ended"
-                                                       : "broke");
+        set_lost(c, whole ? "closed without a goodbye"
+                    : trii_proc_has_ended(&c->process)
+                        ? "is held open by a forked child; the process itself has ended"
+                        : "broke");
     else if (frame.type == TCP_FRAME_FAULT)
         set_fault(c, &frame, text, bytes);
     note_failure(c);
-    /* What the failing rank took part in may be whole here too: all that came is taken first. */
+    /* Calls that the failing rank had done its part of may still complete: take all that has come
+     * first. */
     for (int r = 0; r < c->group->size; r++) {
         tcp_conn *other = &c->group->conns[r];
 
@@ -161,7 +163,7 @@ void tcp_hang_up(tcp_conn *c)
 void tcp_hang_up_malformed(tcp_conn *c)
 {
     tcp_hang_up(c);
-    set_lost(c, "carries something that is not a frame");
+    set_lost(c, "carried bytes that are not a Trireme frame");
     note_failure(c);
 }
 

@@ -151,7 +151,7 @@ TRII_PUBLIC_UNARY(logical_not)
 
 /* --- where, masked_fill --------------------------------------------------- */
 
-/* in condition a b */
+/* Inputs: condition, a, b. */
 static tri_status where_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                               trii_type *out, int *n_out)
 {
@@ -195,7 +195,7 @@ WHERE_ROW(uint16_t)
 WHERE_ROW(uint32_t)
 WHERE_ROW(uint64_t)
 
-/* Of the size of the result's elements. */
+/* The kernel for the result's element size. */
 static trii_row_fn by_size(const trii_kernel_args *args, const trii_row_fn fns[4])
 {
     size_t size = tri_dtype_size(args->out[0].type->dtype);

@@ -13,11 +13,12 @@
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
-/* i of the windowed ones: kernel h w, stride h w, padding h w, ceil_mode, exclude_padding; then for
- * the gradients the image h w. Of the adaptive ones: output h w; then likewise. */
+/* Integer attributes of windowed pooling: kernel h w, stride h w, padding h w, ceil_mode,
+ * exclude_padding. Of adaptive pooling: output h w. The gradients of both have the image's h w
+ * after these. */
 enum { KERNEL = 0, STRIDE = 2, PADDING = 4, CEIL = 6, EXCLUDE = 7, N_WINDOWED = 8, N_ADAPTIVE = 2 };
 
-/* What one output element sees, cut to the image. `divisor` is of the windowed average. */
+/* What one output element sees, cut to the image. Only the windowed average uses `divisor`. */
 typedef struct window {
     int64_t h, h_end, w, w_end, divisor;
 } window;
@@ -25,12 +26,12 @@ typedef struct window {
 typedef window (*window_fn)(const int64_t *attr, const int64_t *image, const int64_t *out,
                             int64_t oh, int64_t ow);
 
-static int64_t least(int64_t a, int64_t b)
+static int64_t min(int64_t a, int64_t b)
 {
     return a < b ? a : b;
 }
 
-static int64_t most(int64_t a, int64_t b)
+static int64_t max(int64_t a, int64_t b)
 {
     return a > b ? a : b;
 }
@@ -40,15 +41,15 @@ static window sliding(const int64_t *attr, const int64_t *image, const int64_t *
 {
     int64_t h = oh * attr[STRIDE] - attr[PADDING], w = ow * attr[STRIDE + 1] - attr[PADDING + 1];
     /* beyond the padding nothing counts, not even for the divisor */
-    int64_t h_end = least(h + attr[KERNEL], image[0] + attr[PADDING]);
-    int64_t w_end = least(w + attr[KERNEL + 1], image[1] + attr[PADDING + 1]);
+    int64_t h_end = min(h + attr[KERNEL], image[0] + attr[PADDING]);
+    int64_t w_end = min(w + attr[KERNEL + 1], image[1] + attr[PADDING + 1]);
     window v = {.divisor = (h_end - h) * (w_end - w)};
 
     (void)out;
-    v.h = most(h, 0);
-    v.w = most(w, 0);
-    v.h_end = least(h_end, image[0]);
-    v.w_end = least(w_end, image[1]);
+    v.h = max(h, 0);
+    v.w = max(w, 0);
+    v.h_end = min(h_end, image[0]);
+    v.w_end = min(w_end, image[1]);
     if (attr[EXCLUDE] != 0)
         v.divisor = (v.h_end - v.h) * (v.w_end - v.w);
     return v;
@@ -279,7 +280,7 @@ static tri_status record_backward(trii_step *step, const trii_graph_op *op, cons
 
 /* --- maxima, with create_graph -------------------------------------------- */
 
-/* i: as of either maximum, and in any case at this place 1 = of the adaptive one. */
+/* Attributes of the max pooling it belongs to; [ADAPTIVE] is 1 for the adaptive one. */
 enum { ADAPTIVE = N_WINDOWED };
 
 static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -348,7 +349,7 @@ static tri_status composed(trii_step *step, const trii_node *node, trii_vid g, t
     return c.status;
 }
 
-/* The second gradients of averages; maxima record other first ones. */
+/* Second gradients of averages; max pooling composes its first one instead. */
 #define AVERAGE_SECOND(kind, n_i)                                                                  \
     static tri_status kind##_second(trii_step *step, const trii_node *node, const trii_vid *gg,    \
                                     const bool *needs, trii_vid *grad_in)                          \
@@ -419,8 +420,8 @@ static tri_status as_images(trii_step *step, int n_dims, trii_vid *x_io)
 
     if (x->ndim != n_dims + 2 && x->ndim != n_dims + 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "x must have %d dimensions (%d, and those of channels and batch), or %d "
-                         "without a batch, not %d",
+                         "x must have %d dimensions (batch, channels, %d of space), or %d without "
+                         "the batch, not %d",
                          n_dims + 2, n_dims, n_dims + 1, x->ndim);
     if (x->ndim == 4)
         return TRI_OK;
@@ -538,10 +539,12 @@ static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, const int64_t
     trii_attrs attrs;
     tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    if (status == TRI_OK && (size == NULL || (n != 1 && n != 2)))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "%d sizes of the result%s: one (of rows) or two (of images) are needed",
-                           n, size == NULL ? " at NULL" : "");
+    if (status == TRI_OK && size == NULL)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "size is NULL");
+    if (status == TRI_OK && n != 1 && n != 2)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "%d sizes of the result: one (of rows) or two (of images) are needed", n);
     for (int d = 0; status == TRI_OK && d < n; d++) {
         if (size[d] < 0)
             status = TRII_FAIL(TRI_ERR_INVALID_ARG,

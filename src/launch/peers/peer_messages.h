@@ -6,8 +6,10 @@
  *   h                  heartbeat
  *   q                  goodbye: this agent leaves in order
  *   bMS;               heartbeat of an agent whose loop has been blocked for MS milliseconds
- *   nRANK,NUMBER,MS;   the host of that agent will be preempted in MS milliseconds, -1 = nobody
- * said when; its NUMBER-th notice. Decimal, at most 47 bytes
+ *   nRANK,NUMBER,MS;   the host of agent RANK will be preempted in MS milliseconds
+ *                      (-1 = nobody said when); NUMBER counts its notices
+ *
+ * Numbers are decimal; a message has at most 47 bytes.
  */
 #ifndef TRII_PEER_MESSAGES_H
 #define TRII_PEER_MESSAGES_H

@@ -11,7 +11,7 @@
 #include <trireme/status.h>
 
 #define TRII_RDZV_ADDR_BYTES 256
-#define TRII_RDZV_MAX_NODES 16384 /* of all lists together */
+#define TRII_RDZV_MAX_NODES 16384 /* in the table */
 
 typedef struct trii_rdzv_node {
     char addr[TRII_RDZV_ADDR_BYTES];
@@ -22,7 +22,7 @@ typedef struct trii_rdzv_entry {
     trii_rdzv_node node;
     bool participant, waiting, redundant, beats;
     int64_t rank;    /* of a participant, once the round is complete */
-    int64_t beat_us; /* if it beats */
+    int64_t beat_us; /* last heartbeat, if `beats` */
 } trii_rdzv_entry;
 
 typedef struct trii_rdzv_state {
@@ -41,15 +41,16 @@ tri_status trii_rdzv_state_copy(const trii_rdzv_state *state,
 bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b);
 /* PyTorch's order, by which ranks are given. */
 int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b);
-/* NULL: unknown. */
+/* NULL: the node is not in the table. */
 trii_rdzv_entry *trii_rdzv_find(const trii_rdzv_state *state, const trii_rdzv_node *node);
-/* Finds it or adds it, in no list. Errors: NO_MEMORY, FORMAT (too many). */
+/* Finds the node or adds it; none of participant, waiting and redundant is then set. Errors:
+ * NO_MEMORY, FORMAT (too many). */
 tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node,
                               trii_rdzv_entry **entry_out) TRI_MUST_CHECK;
 int trii_rdzv_count_participants(const trii_rdzv_state *state);
 int trii_rdzv_count_waiting(const trii_rdzv_state *state);
 
-/* Takes the node out of every list; a round that nobody is left in is over. */
+/* Removes the node; a round without participants ends. */
 void trii_rdzv_remove(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes);
 /* The node joins the round that is being formed. */
 tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes,

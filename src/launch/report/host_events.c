@@ -22,7 +22,7 @@ static void put_host(const trii_events *events, const char *name, int attempt, i
                     why != NULL ? trii_json_quote(why, reason, sizeof(reason)) : "");
 }
 
-/* Given ranks have no nodes, and stay as they are. */
+/* With static ranks agents have no node; the rank identifies them. */
 static bool is_among(const trii_rdzv_agent *agent, int rank, const trii_rdzv_agent *agents, int n)
 {
     if (agent->node.addr[0] == '\0')

@@ -34,32 +34,32 @@ typedef struct trii_monitor_setup {
     const trii_launch_options *options;
     trii_loop *loop;
     trii_sink *sink;
-    trii_background *files; /* writes the figures' file */
+    trii_background *files; /* writes the metrics file */
     const char *run_id, *run_dir;
     void (*hung)(void *agent); /* the job stands still; who is stuck has been printed */
     void *agent;
 } trii_monitor_setup;
 
-/* What setup points to is borrowed. Errors: as --events and --metrics. */
+/* What setup points to is borrowed. Errors: those of --events and --metrics. */
 tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup) TRI_MUST_CHECK;
 /* No worker runs, and the agent waits for other hosts: `what` says for whom and where. */
 void trii_monitor_waits(trii_monitor *monitor, const char *what);
-/* Before the workers of an attempt start: the kernel's counters. */
+/* Call before the workers of an attempt start; reads the kernel's counters of memory kills. */
 void trii_monitor_begin(trii_monitor *monitor);
 /* All workers of the attempt run; borrowed until trii_monitor_ended. */
 void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, trii_worker *workers);
 void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
-/* A signal of the user, to be passed on. */
+/* The user's signal `number` is about to be passed on to the workers. */
 void trii_monitor_signal(trii_monitor *monitor, int number);
 /* host: another host that will be taken away, NULL = this one. left_ms: -1 = nobody said when.
- * notified: how many workers of this host were, -1 = another host. */
+ * notified: number of this host's workers that were notified; -1 for another host. */
 void trii_monitor_preemption(trii_monitor *monitor, const char *host, int64_t left_ms,
                              int notified);
 /* No worker runs any more; cause: NULL = none failed. more: another attempt follows. */
 void trii_monitor_ended(trii_monitor *monitor, const trii_worker *cause, bool more);
 /* The job is over: its last events are queued. */
 void trii_monitor_close(trii_monitor *monitor, int exit_status);
-/* Once they are written, or that has taken too long. */
+/* Call once those are written, or after giving up. */
 void trii_monitor_destroy(trii_monitor *monitor);
 
 #endif
