@@ -16,6 +16,9 @@
  * Results are bit for bit the same on every rank, for every engine, algorithm, chunking
  * and timing: sums follow the balanced binary tree over ranks 0..p-1 (split at the largest
  * power of two below p), f16 and bf16 are accumulated in f32 and rounded once.
+ *
+ * A group belongs to the process that made it: a child of fork() may leave it, and every call of
+ * the child on it fails with STATE.
  */
 #ifndef TRIREME_GROUP_H
 #define TRIREME_GROUP_H

@@ -41,6 +41,17 @@ tri_group *trii_group_non_member(void)
     return tri_group_ref(&non_member);
 }
 
+tri_status trii_group_check_process(const tri_group *group, const char *call)
+{
+    if (!trii_group_of_parent(group))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "%s: group %s belongs to process %d, and this one (%d) was forked from it: "
+                     "tri_finalize and join with a rank of its own, or start workers with trirun "
+                     "or tri_spawn",
+                     call, group->name, group->process, trii_process_id());
+}
+
 static tri_status check_member(const tri_group *group, const char *call)
 {
     if (group == NULL)
@@ -52,7 +63,7 @@ static tri_status check_member(const tri_group *group, const char *call)
                          "only the ranks that tri_group_new lists, or that give tri_group_split "
                          "its colour, may use it",
                          call);
-    return TRI_OK;
+    return trii_group_check_process(group, call);
 }
 
 tri_status trii_group_resolve(tri_group **group_io, const char *call)

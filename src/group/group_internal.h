@@ -10,6 +10,7 @@
 #include "group/watch/chaos.h"
 #include "group/watch/flight_recorder.h"
 #include "os/clock.h"
+#include "os/forked.h"
 #include "os/futex.h"
 #include "os/thread.h"
 
@@ -41,6 +42,7 @@ struct tri_group {
     _Atomic int64_t announced_ns; /* when a wait last called announce_wait */
     atomic_int refs;
     int process; /* whose it is: see trii_group_is_ours */
+    int fork_level;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
     trii_chaos *chaos;      /* NULL = none */
@@ -50,6 +52,16 @@ struct tri_group {
 /* False in a forked child: what it has a copy of is shared with the parent, memory and connections,
  * and so it neither leaves nor gives up in the parent's name. */
 bool trii_group_is_ours(const tri_group *group);
+/* Whether a forked child has a copy of it and would take part in the parent's place. A group of one
+ * has no peers that it could deceive. */
+static inline bool trii_group_of_parent(const tri_group *group)
+{
+    return TRII_UNLIKELY(group->fork_level !=
+                         atomic_load_explicit(&trii_fork_level, memory_order_relaxed)) &&
+           group->size > 1;
+}
+/* STATE if so. */
+tri_status trii_group_check_process(const tri_group *group, const char *call);
 
 struct tri_work {
     tri_group *group;    /* referenced by the handle, not by the running operation */

@@ -1,6 +1,6 @@
 /*
  * forked_child_test.c - a child of fork that ends as programs end, by exit and what stands in
- * atexit, does its parent's groups no harm, and may begin anew.
+ * atexit, does its parent's groups no harm, is refused calls on them, and may begin anew.
  */
 #include <sys/wait.h>
 
@@ -32,6 +32,60 @@ static const char *a_child_leaves(rank_env *env, tri_group *group, bool aborts)
     return NULL;
 }
 
+static bool is_refused(tri_status status)
+{
+    return status == TRI_ERR_STATE && strstr(tri_last_error(), "was forked from it") != NULL;
+}
+
+/* A message that the parent awaits: a child does not wait for it, nor call in its place. */
+static const char *a_child_calls(rank_env *env, tri_group *group)
+{
+    float x = 1.0f, y = 1.0f;
+    tri_work *work = NULL;
+    int status = -1;
+    pid_t child;
+
+    RANK_TRY(env, tri_recv(group, &x, 1, TRI_DTYPE_F32, 0, 0, &work));
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(!(is_refused(tri_work_wait(work, 100)) && is_refused(tri_work_test(work)) &&
+                is_refused(tri_all_reduce(group, &y, &y, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL)) &&
+                is_refused(tri_barrier(NULL, NULL)) && is_refused(tri_batch_begin(NULL))));
+    }
+    if (waitpid(child, &status, 0) != child || status != 0)
+        return RANK_FAIL(env, "the child ended with %#x", (unsigned)status);
+    RANK_TRY(env, ranks_meet(env, "called", -1)); /* rank 0 may send now */
+    RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    return x == 7.0f ? NULL : RANK_FAIL(env, "received %g", (double)x);
+}
+
+static const char *children_call(rank_env *env)
+{
+    tri_init_options opt = {.group = *env->options};
+    const char *failure = NULL;
+    tri_group *group = NULL;
+    float x = 7.0f;
+    char url[256];
+
+    snprintf(url, sizeof(url), "file://%s?rank=%d&world_size=%d", (const char *)env->arg, env->rank,
+             env->size);
+    opt.url = url;
+    RANK_TRY(env, tri_init(&opt));
+    RANK_TRY(env, tri_group_split(NULL, 0, 0, NULL, &group));
+    if (env->rank == 1)
+        failure = a_child_calls(env, group);
+    else
+        RANK_TRY(env, ranks_meet(env, "called", -1));
+    if (env->rank == 0)
+        RANK_TRY(env, tri_send(group, &x, 1, TRI_DTYPE_F32, 1, 0, NULL));
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    tri_finalize();
+    return failure;
+}
+
 static const char *children_leave(rank_env *env)
 {
     tri_init_options opt = {.group = *env->options};
@@ -60,7 +114,7 @@ static const char *children_leave(rank_env *env)
     return failure;
 }
 
-static void run(const tri_group_options *options)
+static void run(const tri_group_options *options, const char *(*rank)(rank_env *env))
 {
     rank_end ends[] = {{0}, {0}, {0}};
     char path[192];
@@ -68,20 +122,27 @@ static void run(const tri_group_options *options)
 
     scratch_begin(&s);
     snprintf(path, sizeof(path), "%s", scratch_path(&s, "world"));
-    run_processes(3, options, children_leave, path, ends, 30);
+    run_processes(3, options, rank, path, ends, 30);
     scratch_end(&s);
 }
 
 static void a_child_that_exits_does_not_leave_for_its_parent(void **state)
 {
     (void)state;
-    run(&shm_options);
+    run(&shm_options, children_leave);
 }
 
 static void nor_does_one_over_tcp(void **state)
 {
     (void)state;
-    run(&tcp_options);
+    run(&tcp_options, children_leave);
+}
+
+static void a_child_may_not_call_for_its_parent(void **state)
+{
+    (void)state;
+    run(&shm_options, children_call);
+    run(&tcp_options, children_call);
 }
 
 /* --- a child of a process with a control thread --------------------------- */
@@ -130,6 +191,7 @@ static void a_child_serves_a_store_of_its_own(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent),
     cmocka_unit_test(nor_does_one_over_tcp),
+    cmocka_unit_test(a_child_may_not_call_for_its_parent),
     cmocka_unit_test(a_child_serves_a_store_of_its_own),
 };
 

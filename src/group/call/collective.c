@@ -90,7 +90,7 @@ tri_status trii_call_begin(tri_group **group, trii_collective *call)
 
     if (*group == NULL)
         *group = trii_group_get_world();
-    if (TRII_UNLIKELY(*group == NULL || (*group)->engine == NULL))
+    if (TRII_UNLIKELY(*group == NULL || (*group)->engine == NULL || trii_group_of_parent(*group)))
         return trii_group_resolve(group, name);
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
         status = trii_premul_check(call);

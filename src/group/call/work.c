@@ -130,6 +130,9 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 
     if (trii_op_status(&work->op) != TRI_INPROGRESS)
         return trii_op_report(work->group, &work->op);
+    status = trii_group_check_process(work->group, "work_wait");
+    if (status != TRI_OK)
+        return status;
     start_ns = trii_now_ns();
     patience.before_ns = count_wait(work, start_ns, start_ns);
     if (work->patience_ns != TRII_NO_DEADLINE)
@@ -188,8 +191,13 @@ tri_status trii_work_wait_for(tri_work *work, int64_t for_ns)
 /* One look. */
 static tri_status look_at(tri_work *work, bool waits)
 {
+    tri_status status;
+
     if (trii_op_status(&work->op) != TRI_INPROGRESS)
         return trii_op_report(work->group, &work->op);
+    status = trii_group_check_process(work->group, "work_test");
+    if (status != TRI_OK)
+        return status;
     trii_group_progress(work->group, &work->op, 0);
     if (waits && trii_op_status(&work->op) == TRI_INPROGRESS) {
         trii_patience patience = {.deadline_ns = trii_now_ns(), .fatal = true};

@@ -154,7 +154,9 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
         refuse(&refusal, TRI_ERR_NO_MEMORY);
     g = g != NULL ? g : &stand_in;
     atomic_init(&g->refs, 1);
+    trii_fork_level_watch();
     g->process = trii_process_id();
+    g->fork_level = atomic_load(&trii_fork_level);
     g->rank = rank;
     g->size = size;
     trii_mutex_init(&g->memory_lock);
