@@ -33,9 +33,8 @@ typedef enum tri_status {
     /* the group: destroy it, form a new one */
     TRI_ERR_PEER_LOST = -40,
     TRI_ERR_ABORTED = -41,
-    TRI_ERR_MISMATCH = -42, /* ranks disagree about the call; the line names both calls */
-    TRI_ERR_GROUP_TIMEOUT =
-        -43, /* the group's patience is over; the line says for whom it waited */
+    TRI_ERR_MISMATCH = -42,      /* ranks disagree about the call; the line names both calls */
+    TRI_ERR_GROUP_TIMEOUT = -43, /* the group's timeout has passed; the line names the ranks */
 
     /* the process: a bug of ours, please report it */
     TRI_ERR_INTERNAL = -80

@@ -202,8 +202,8 @@ TRI_API void tri_manual_seed(uint64_t seed);
  * states give equal numbers. */
 typedef struct tri_random_state {
     uint64_t seed; /* 0 until tri_manual_seed */
-    uint64_t
-        stream; /* gives different numbers from one seed; tri_ddp's forward sets it to the rank */
+    /* gives different numbers from one seed; tri_ddp's forward sets it to the rank */
+    uint64_t stream;
     /* steps that have drawn since tri_manual_seed: steps that draw nothing, such as those of an
      * evaluation, do not count */
     int64_t step;

@@ -10,16 +10,14 @@
 #include "plan/plan.h"
 
 typedef struct trii_queue_state {
-    /* How many of its entries are complete, as far as others wait for them; INT_MAX: it has ended.
-     */
+    /* How many of its entries are complete; set where others wait for it. INT_MAX: it has ended */
     atomic_int done;
     char apart[60]; /* on another cache line than fields that its own thread writes */
     int32_t failed; /* entry; INT32_MAX = none */
     tri_status status;
     char line[TRII_ERR_BYTES];
     struct queue_run *run;
-    atomic_int
-        *failed_at; /* of the run: the first entry that has failed; later ones need not run */
+    atomic_int *failed_at; /* of the run: first entry that has failed; later ones need not run */
     int32_t queue;
 } trii_queue_state;
 

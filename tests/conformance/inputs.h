@@ -17,8 +17,8 @@
 #include "testing/check.h"
 
 #define POOL_SIZE 65537 /* a prime: no chunk or part of an engine is a multiple of it */
-#define POOL_REPEATED                                                                              \
-    45000 /* of its beginning behind its end: what most calls take lies together */
+/* So much of the beginning follows the end again: most calls take one contiguous piece. */
+#define POOL_REPEATED 45000
 
 static inline uint32_t mix(uint32_t a, uint32_t b, uint32_t c)
 {

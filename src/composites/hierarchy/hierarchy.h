@@ -2,13 +2,13 @@
  * hierarchy.h - the engine for several ranks on some of several hosts: shm inside a host and tcp
  * between hosts as one. What its files share:
  *
- *   hierarchy.c         the engine: its table, its memory, its end
- *   hierarchy_calls.c   collective calls under way: their order, driving, waiting
+ *   hierarchy.c           the engine: its table, its memory, its end
+ *   hierarchy_calls.c     collective calls under way: their order, driving, waiting
  *   hierarchy_messages.c  send and recv
- *   hierarchy_stages.c  calls as stages, each a call of a child
- *   hierarchy_child.c   a child: making it, posting to it, its failure
- *   hierarchy_layout.c  which rank is where, and what of the canonical tree a host can sum alone
- *   hierarchy_sum.c     sums in the canonical order of what several hosts have summed
+ *   hierarchy_stages.c    calls as stages, each a call of a child
+ *   hierarchy_child.c     a child: making it, posting to it, its failure
+ *   hierarchy_layout.c    which rank is where, and what of the canonical tree a host sums alone
+ *   hierarchy_sum.c       adds what several hosts have summed, in the canonical order
  */
 #ifndef TRII_HIERARCHY_H
 #define TRII_HIERARCHY_H
@@ -40,8 +40,8 @@ typedef struct hierarchy_layout {
     int *partial_at;                    /* [n_hosts + 1]: a host's, of all partials */
     int *partial_first, *partial_ranks; /* [n_partials]: first rank, how many */
     int *partial_of;                    /* [size]: the partial that begins with a rank, or -1 */
-    bool
-        tree_fits; /* a partial for each host, and the tree over those is that over n_hosts ranks */
+    /* there is one partial per host, and the tree over these is the one over n_hosts ranks */
+    bool tree_fits;
     int *memory;
 } hierarchy_layout;
 

@@ -36,13 +36,15 @@ extern const trii_engine trii_engine_tcp;
 
 #define TCP_SLOTS 4 /* collectives under way at once */
 #define TCP_PAST 16 /* last calls that are remembered, to name them */
-#define TCP_CHUNK                                                                                  \
-    ((size_t)128 << 10) /* reduced, and sent on, in such pieces: they stay in the cache */
-#define TCP_RING ((size_t)1 << 20) /* for all peers' parts that are not reduced yet: likewise */
-#define TCP_SMALL                                                                                  \
-    ((size_t)64 << 10)           /* what a rank sends in total, up to which one phase is faster */
-#define TCP_EARLY TRII_KEPT_MOST /* messages kept before their recv, per connection */
-#define TCP_TAIL ((size_t)64 << 20) /* at most read of a connection that the peer has closed */
+/* Data are reduced and sent on in pieces of this size, which stay in the cache. */
+#define TCP_CHUNK ((size_t)128 << 10)
+/* Size of the rings for all peers' parts that are not reduced yet; it stays in the cache, too. */
+#define TCP_RING ((size_t)1 << 20)
+/* If a rank sends no more than this in total, one phase is faster. */
+#define TCP_SMALL ((size_t)64 << 10)
+#define TCP_EARLY TRII_KEPT_MOST /* bytes of unexpected messages kept, per connection */
+/* No more than this is read from a connection that the peer has closed. */
+#define TCP_TAIL ((size_t)64 << 20)
 #define TCP_SILENCE_MS 21000    /* of a lost host: twice an outage of ten seconds, and a pause */
 #define TCP_GRACE_MS 40         /* for pending calls to complete after a failure elsewhere */
 #define TCP_READ ((size_t)4096) /* headers and small payloads come with one read */

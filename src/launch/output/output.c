@@ -16,8 +16,8 @@
 
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536) /* a longer line is shown in pieces */
-#define SHARE_BYTES                                                                                \
-    ((size_t)1 << 16) /* of a full sink: a stream that put more since it had room waits */
+/* While a sink is full, a stream waits if it has put more than this into it since it had room. */
+#define SHARE_BYTES ((size_t)1 << 16)
 /* Half a screen of a terminal: what is further up has to be looked for. */
 #define VIEW_BYTES ((uint64_t)1024)
 /* Read at most so much at a worker's end: its children may still write. */
