@@ -1,5 +1,6 @@
 /*
- * launch.h - who started this process, starting workers without a launcher, and ending in peace.
+ * launch.h - who started this process, how to start workers without a launcher, and how to stop
+ * when asked to.
  *
  *     static tri_status train(int rank, void *arg) { ... tri_init(NULL) ... tri_finalize() ... }
  *
@@ -9,7 +10,7 @@
  *             fprintf(stderr, "%s\n", tri_last_error());   // "rank 2: cannot open data.bin"
  *     }
  *
- * A loop that ends in time when the cluster wants its machines back:
+ * A loop that stops in time when the cluster takes its machines back:
  *
  *     tri_stop_watch();
  *     while (step < steps && tri_stop_signal() == 0)
@@ -30,56 +31,61 @@ TRI_BEGIN_DECLS
  * by hand), or "none". Static text; any thread.
  */
 TRI_API const char *tri_launched_by(void);
-/* How often the launcher started this job's workers again before this time; 0 without one. */
+/* How often the launcher has restarted this job's workers; 0 without a launcher. */
 TRI_API int tri_restart_count(void);
 
 typedef enum tri_spawn_how {
-    TRI_SPAWN_AUTO = 0, /* a copy of this process while it has one thread and has not computed
-                           with tensors, else anew */
-    TRI_SPAWN_COPY,     /* fork: workers see this process's memory as it is now; where this process
-                           has computed with tensors, they cannot: STATE */
-    TRI_SPAWN_ANEW      /* the program starts again, safe whatever threads and devices this has; not
-                           in a worker: STATE */
+    /* COPY if this process has one thread and has not computed with tensors, else ANEW */
+    TRI_SPAWN_AUTO = 0,
+    /* fork: workers see this process's memory as it is now. If this process has computed with
+     * tensors, workers cannot, and calls fail with STATE */
+    TRI_SPAWN_COPY,
+    /* each worker starts the program again, which is safe whatever threads and devices this process
+     * uses. Refused in a worker (STATE) */
+    TRI_SPAWN_ANEW
 } tri_spawn_how;
 
 typedef struct tri_spawn_options {
     tri_spawn_how how;
-    int64_t grace_ms; /* between SIGTERM and SIGKILL for the others after a failure; 0 = 5000 */
+    /* between the SIGTERM and the SIGKILL that the other workers get after a failure; 0 = 5000 */
+    int64_t grace_ms;
 } tri_spawn_options;
 
 /**
  * Starts nprocs workers on this host, which run fn(rank, arg) with the environment of a worker
- * (RANK, WORLD_SIZE, MASTER_ADDR ...: tri_init(NULL) joins them), and waits for their end.
+ * (RANK, WORLD_SIZE, MASTER_ADDR and so on, with which tri_init(NULL) joins the world), and waits
+ * until they have ended.
  *
- *   fn    its status is the worker's; a failure ends the other workers, SIGTERM first. One that is
- *         positive is a failure too (STATE). It may call tri_spawn, down to eight levels. Where a
- *         worker ends well and has not joined, tri_init of those that wait for it fails (PEER_LOST)
+ *   fn    returns the worker's status. A failure ends the other workers, by SIGTERM first; a
+ *         positive status is a failure too (STATE). fn may call tri_spawn, at most eight levels
+ *         deep. If a worker succeeds without having joined, tri_init fails on those that wait for
+ *         it (PEER_LOST)
  *   opt   NULL = defaults
  *
  * A worker's standard input is empty. If this process ends, the kernel kills its workers.
  *
- * Anew (TRI_SPAWN_ANEW): each worker runs main() again with the same arguments up to the same
- * call of tri_spawn, counted in order, where it runs fn and ends; earlier calls return TRI_OK
- * without doing anything. arg is then what the worker's own main() passed.
+ * With TRI_SPAWN_ANEW each worker runs main() again, with the same arguments, up to the same call
+ * of tri_spawn (the first, the second, and so on), where it runs fn and ends; earlier calls return
+ * TRI_OK without doing anything. arg is then what the worker's own main() passed.
  *
- * Blocks until all workers have ended. Not inside a world: tri_init comes in fn.
- * Errors: the status of the first worker that failed, and its error line, behind "rank N: ";
+ * Blocks until all workers have ended. Call it before tri_init, which belongs in fn.
+ * Errors: the status of the first worker that failed, with its error line after "rank N: ";
  * PEER_LOST if a signal killed it; STATE (this process has joined a world), INVALID_ARG, IO.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg,
                                             int nprocs, const tri_spawn_options *opt);
 
 /**
- * From now on SIGTERM no longer ends this process but is noted, and so is SIGUSR1, which announces
- * that the machine will be taken away. May be called again. A second SIGTERM ends the process.
+ * From now on SIGTERM does not end this process but is recorded, as is SIGUSR1, which announces
+ * that the machine will be taken away. A second SIGTERM ends the process. May be called again.
  * Errors: IO.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_stop_watch(void);
-/* The signal that asked this process to end, 0 = none so far. Any thread; costs one load. */
+/* The signal that asked this process to end; 0 = none so far. Any thread; costs one load. */
 TRI_API int tri_stop_signal(void);
-/* Milliseconds until the launcher kills this process: the time that came with SIGUSR1, else
- * trirun's --shutdown-timeout from SIGTERM on; never negative. TRI_FOREVER if nobody asked it to
- * end, or nobody said when. */
+/* Milliseconds until the launcher kills this process, never negative: the time that came with
+ * SIGUSR1, or else trirun's --shutdown-timeout, which runs from SIGTERM on. TRI_FOREVER if this
+ * process was not asked to end, or not by a certain time. */
 TRI_API int64_t tri_stop_left_ms(void);
 
 TRI_END_DECLS
