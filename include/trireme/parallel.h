@@ -4,7 +4,8 @@
  *
  *     tri_module *model = tri_ddp(net, NULL);
  *
- * and nothing else changes: tri_forward(model, x), tri_backward(loss), tri_optimizer_step(opt).
+ * The rest of the program stays as it is: tri_forward(model, x), tri_backward(loss),
+ * tri_optimizer_step(opt).
  *
  * A forward in training (tri_module_train) first broadcasts rank 0's buffers. A forward in
  * evaluation communicates nothing, so `if (tri_rank() == 0) evaluate(model)` is fine: each rank
@@ -43,42 +44,47 @@ TRI_BEGIN_DECLS
 /* Zero means the default. */
 typedef struct tri_ddp_options {
     tri_group *group;        /* NULL = the world (joined now if it was not); a reference is taken */
-    size_t bucket_cap_bytes; /* of a bucket of gradients, about; 0 = 25 MiB */
-    size_t first_bucket_bytes; /* of the first bucket, so that sending starts early, and the last,
-                                  so that little is left to send when the backward ends; 0 = 1 MiB,
-                                  or bucket_cap_bytes if that is less */
-    bool no_buffer_sync; /* buffers stay each rank's own once the model is made: no broadcast before
-                            a forward (torch's forward_sync_buffers=False) */
-    /* NULL = a sum. Else what reducer.h has, or one of the program's, the same on all ranks: it
-     * gets gradients in plain order, matrices (and what has more dimensions) with their first
-     * dimension as rows. Memory of tri_bucket_memory starts anew before the second synchronised
+    size_t bucket_cap_bytes; /* approximate size of a bucket of gradients; 0 = 25 MiB */
+    /* Size of the first bucket, so that sending starts early, and of the last, so that little is
+     * left to send when the backward ends; 0 = 1 MiB, or bucket_cap_bytes if that is less. */
+    size_t first_bucket_bytes;
+    /* Forwards do not broadcast buffers: after tri_ddp each rank keeps its own (torch's
+     * forward_sync_buffers=False). */
+    bool no_buffer_sync;
+    /* NULL = a sum. Else one of the hooks of reducer.h, or one of the program's own, the same on
+     * all ranks. It gets gradients in plain order; those of two or more dimensions have the first
+     * one as rows. The contents of tri_bucket_memory are lost before the second synchronised
      * forward, when buckets get their final order, and when parameters are unfrozen; PowerSGD keeps
-     * what it has. A group of one calls none. */
+     * its state. A group of one calls no hook. */
     tri_bucket_hook hook;
     void *hook_state; /* borrowed while the model lives */
     /* The one device on which the whole network lies (each rank has its own): inputs that lie
      * elsewhere are moved there. NULL: none is moved, and the network may lie on several. */
     const tri_device *device_ids;
-    int n_devices;                   /* in device_ids: 1, or 0 without */
+    int n_devices;                   /* number of device_ids: 1, or 0 if NULL */
     const tri_device *output_device; /* results are moved there; NULL: they stay where they are */
-    bool find_unused_parameters;     /* accepted, as in torch: parameters that a loss does not */
-    bool static_graph;               /* reach, and steps that repeat, are found without either */
+    /* Both are accepted for programs from torch and have no effect: parameters that a loss does not
+     * reach, and steps that repeat, are found without them. */
+    bool find_unused_parameters;
+    bool static_graph;
 } tri_ddp_options;
 
 /**
- * Wrap a network for training on all ranks of a group. Collective: every rank calls it with the
- * same network. Parameters and buffers become those of rank 0. State names stay those of `net`.
+ * Wraps a network for training on all ranks of a group. Collective: every rank calls it with the
+ * same network. Parameters and buffers become those of rank 0. Names in the state stay those of
+ * `own_net`.
  *
  *   own_net  owned from now on, also on failure
  *
- * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
+ * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
+ * optimizer.
  * Errors: MISMATCH on every rank if the networks differ (names the rank and the first parameter or
  *   buffer that differs, or whose layer does), INVALID_ARG (this process is not a member of the
- *   group; no parameter that requires a gradient; one that another model of tri_ddp trains; a model
- *   of tri_ddp inside of the network; a device that does not exist, or is not where the network
- *   lies), UNSUPPORTED (a parameter to be trained
- *   that is neither f32 nor f64), NO_MEMORY, those of the group. A group of one sends nothing.
- * Blocks: until all ranks called it.
+ *   group; no parameter requires a gradient; another model of tri_ddp trains one of them; the
+ *   network contains a model of tri_ddp; a device does not exist, or is not where the network
+ *   lies), UNSUPPORTED (a parameter to be trained is neither f32 nor f64), NO_MEMORY, those of the
+ *   group. A group of one sends nothing.
+ * Blocks until all ranks have called it.
  */
 TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
 
@@ -97,14 +103,15 @@ TRI_API void tri_ddp_vote_stop(tri_module *model);
 TRI_API bool tri_ddp_stopped(const tri_module *model);
 
 /* The number of samples, on all ranks together, that the last synchronised backward averaged over
- * (including rows with an ignored target); known once the step has run, 0 before. */
+ * (including rows with an ignored target); 0 until the step has run. */
 TRI_API int64_t tri_ddp_sample_count(const tri_module *model);
 
 /* Zero means the default. */
 typedef struct tri_ddp_join_options {
-    /* Ranks must have as many batches each. Where some have none left and others do, the step of
-     * the others fails, and so does tri_ddp_join: with MISMATCH, or ABORTED from a rank that knew
-     * before, and a line that names who ran out. No rank updates with what was left. */
+    /* All ranks must have the same number of batches. If some ranks run out of batches before
+     * others, the next step of the others fails, and so does tri_ddp_join: with MISMATCH, or with
+     * ABORTED if another rank found it first. The error line names the ranks that ran out. No rank
+     * updates with the batches that were left. */
     bool throw_on_early_termination;
 } tri_ddp_join_options;
 
@@ -112,84 +119,86 @@ typedef struct tri_ddp_join_options {
  * For a rank that runs out of data before others (torch's join): continues with empty batches until
  * no rank has data left, so that its replica stays equal and takes part in what the network
  * communicates in forward (batch norm over all ranks). All ranks call it after their loops. A rank
- * in tri_ddp_join has weight 0 in the averages. Until the last rank has come, whatever forward and
- * update count on this rank is counted as on the others; a last pass, without any data, changes
- * nothing. Gradients that tri_no_sync_begin has left on a rank count as data. Buffers are those of
- * rank 0 while it had data in the last pass, then those of the highest rank that had; at the end
+ * in tri_ddp_join has weight 0 in the averages. Until the last rank has called it, counters that
+ * forwards and updates keep go on as on the other ranks; a last pass, in which no rank has data,
+ * changes nothing. Gradients that tri_no_sync_begin has left on a rank count as data. Buffers are
+ * those of rank 0 if it had data in the last pass, else of the highest rank that had; at the end
  * all ranks have them (unless no_buffer_sync).
  *
- *   loss    the loss of a forward of the model in training on a batch of no rows: as in the loop,
- *           without tri_backward
- *   update  what stands behind tri_backward in the loop: clipping, tri_optimizer_step, schedules.
- *           Called behind each pass: where the loop has several synchronised ones for an update it
- *           counts them. Any status but TRI_OK fails the group
- *   arg     what they are called with
+ *   loss    computes the loss of a forward of the model, in training, for a batch without rows, as
+ *           the loop does; does not call tri_backward
+ *   update  does what the loop does after tri_backward: clipping, tri_optimizer_step, schedules. It
+ *           is called after each pass; if the loop has several synchronised passes per update, it
+ *           counts them and updates after the last. Any status but TRI_OK fails the group
+ *   arg     passed to both
  *   opt     NULL = defaults
  *
- * Errors: INVALID_ARG (not a model of tri_ddp; the loss is not a synchronised one of it), MISMATCH
- *   (throw_on_early_termination), those of the passes and of update.
- * Blocks: until no rank has data left. A group of one returns at once.
+ * Errors: INVALID_ARG (this is not a model of tri_ddp; the loss is not of a synchronised forward of
+ *   the model), MISMATCH (throw_on_early_termination), those of the passes and of update.
+ * Blocks until no rank has data left. A group of one returns at once.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
                                                tri_status (*update)(void *arg), void *arg,
                                                const tri_ddp_join_options *opt);
 
-/* Of the passes since the last call, in the mean of them, as this rank saw them. */
+/* Means over the passes since the last call, as this rank measured them. */
 typedef struct tri_ddp_pass_stats {
-    int64_t n_passes; /* synchronised backwards */
+    int64_t n_passes; /* number of these passes: synchronised backwards */
     int n_buckets;
-    size_t bytes;      /* of gradients, all buckets together */
-    size_t sent_bytes; /* what this rank gave to the group's calls for them: as many, or what a hook
-                          made of them and left to be waited for */
-    double comm_ms;    /* while a bucket was between being sent and being averaged */
-    double exposed_ms; /* of it, while this rank waited and computed nothing */
-    double hidden;     /* the share of comm_ms that is not exposed, 0 to 1; 1 if there is none */
+    size_t bytes; /* of gradients, in all buckets */
+    /* What this rank passed to the group's calls: `bytes`, or fewer if a hook compresses; of a
+     * hook, only calls whose work it returned are counted. */
+    size_t sent_bytes;
+    double comm_ms;    /* time in which some bucket was sent and not yet averaged */
+    double exposed_ms; /* the part of it in which this rank waited and computed nothing */
+    double hidden;     /* the share of comm_ms that is not exposed, 0 to 1; 1 if comm_ms is 0 */
 } tri_ddp_pass_stats;
 
 typedef struct tri_ddp_bucket_stats {
-    size_t bytes, sent_bytes; /* as above */
+    size_t bytes, sent_bytes; /* as above, of this bucket */
     int n_parameters;
     double comm_ms, exposed_ms;
 } tri_ddp_bucket_stats;
 
 /**
- * How long gradients are under way. The first call begins to take the time, which costs some clock
- * readings a bucket from then on, and gives no passes. Passes before buckets got another order (in
- * front of the second step, or when a parameter was unfrozen) are not counted.
+ * Measures how long the gradients are in transit. The first call starts the measurement and returns
+ * no passes; from then on it costs some clock readings per bucket. Passes before a change of the
+ * buckets' order (before the second step, or when a parameter is unfrozen) are not counted.
  *
  *   buckets_out  [room], in the order in which they are sent: the first min(room, n_buckets) are
  *                written; NULL with room 0
  *
- * Errors: INVALID_ARG (not a model of tri_ddp; NULL; a negative room). Does not communicate. A
- * group of one has no buckets.
+ * Errors: INVALID_ARG (this is not a model of tri_ddp; NULL; room is negative). Does not
+ * communicate. A group of one has no buckets.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
                                                 tri_ddp_bucket_stats *buckets_out, int room);
 
 /**
- * Gives all ranks the root's parameters and buffers, of any module: after loading a checkpoint on
- * one rank, or before training without tri_ddp. What was recorded runs first. Collective.
+ * Broadcasts the root's parameters and buffers of any module to all ranks: after one rank has
+ * loaded a checkpoint, or before training without tri_ddp. Runs what was recorded first.
+ * Collective.
  *
  *   group  NULL = the world (joined now if it was not)
  *
  * Errors: MISMATCH on every rank if the modules differ (names the rank and the first entry),
- *   INVALID_ARG (root out of range), of the step, those of the group.
+ *   INVALID_ARG (root out of range), those of the step and of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_module_broadcast(tri_module *module, tri_group *group,
                                                        int root);
 
 /**
- * Gives all ranks rank 0's buffers (running statistics and the like), after running what was
- * recorded: before an evaluation on all ranks that is to give what rank 0's model gives.
+ * Broadcasts rank 0's buffers (running statistics and the like) to all ranks: before an evaluation
+ * on all ranks, so that its results are those of rank 0's model. Runs what was recorded first.
  * Collective.
- * Errors: INVALID_ARG (not a model of tri_ddp), of the step, those of the group.
+ * Errors: INVALID_ARG (this is not a model of tri_ddp), those of the step and of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_sync_buffers(tri_module *model);
 
 /**
- * Proves that all replicas are equal: compares the hashes of the state (tri_module_hash).
- * Collective. With `buffers` false only parameters are compared (running statistics are equal
- * only right after a synchronised forward in training began, or after tri_ddp_sync_buffers).
+ * Checks that all replicas are equal by comparing the hashes of their states (tri_module_hash).
+ * Collective. With `buffers` false only parameters are compared: running statistics are equal only
+ * right after a synchronised forward in training began, or after tri_ddp_sync_buffers.
  * Errors: MISMATCH (names the rank and the first entry that differs), those of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_ddp_verify(tri_module *model, bool buffers);
