@@ -2,11 +2,11 @@
  * context.h - several steps at once.
  *
  * A context holds a step, its modes (tri_no_grad_begin, tri_autocast_begin, tri_device_begin and
- * the device of tri_set_device) and its random state.
- * Every thread has one of its own, made when it first records and freed when it ends, so a program
- * with one step a thread needs nothing of this header. More of them are for steps that outlive a
- * call, or that go from thread to thread: one is entered, and until it is left all that the thread
- * records, runs and asks for is the context's.
+ * the device of tri_set_device) and its random state. Every thread has a context of its own, made
+ * when it first records and freed when it ends, so a program with one step per thread does not need
+ * this header. Make more contexts for steps that outlive a call, or that move from thread to
+ * thread: a thread enters a context, and until it leaves, all that it records, runs and reads
+ * belongs to that context.
  */
 #ifndef TRIREME_CONTEXT_H
 #define TRIREME_CONTEXT_H
@@ -21,15 +21,15 @@ typedef struct tri_context tri_context;
  * and step 0, and whose default device is the current device of its maker. Errors: INVALID_ARG
  * (NULL), NO_MEMORY. Any thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_context_create(tri_context **context_out);
-/* From now on this thread records into the context; its step goes on where it was left, whichever
- * thread that was. They nest. Errors: INVALID_ARG (NULL), STATE (it is entered already: one thread
- * at a time, and once). */
+/* From now on this thread records into the context; its step goes on where it was left, by
+ * whichever thread. Contexts nest. Errors: INVALID_ARG (NULL), STATE (this or another thread has
+ * entered it already). */
 TRI_API TRI_MUST_CHECK tri_status tri_context_enter(tri_context *context);
-/* Back to what the thread had before it entered; the context keeps its step, with what has not run.
- * Errors: STATE (none was entered). A thread that ends leaves what it had entered. */
+/* Returns the thread to the context that it had before; the context that it leaves keeps its step,
+ * with what has not run. A thread that ends leaves its contexts. Errors: STATE (none entered). */
 TRI_API TRI_MUST_CHECK tri_status tri_context_leave(void);
-/* Its step is dropped without running what was recorded last (tri_run does that). One that is
- * entered ends when it is left. Any thread; NULL allowed. */
+/* Drops its step without running what was recorded last (call tri_run first). A context that a
+ * thread has entered is destroyed when it is left. Any thread; NULL allowed. */
 TRI_API void tri_context_destroy(tri_context *context);
 
 TRI_END_DECLS

@@ -9,11 +9,11 @@
  * network's own parameters: with a loss of the result they are those of the whole batch. Losses,
  * optimizers and checkpoints see the network as it is.
  *
- * As in torch, running statistics (batch norm) are those of the first device's piece, what forward
- * leaves in the module's own C data is left there once for each piece, and hooks are called once
- * for each piece. As in torch, it does not go inside of another one. cpu devices read parameters
- * and add gradients where they lie; the first device updates for all. One process per device
- * (trireme/parallel.h) is as fast on a host, and goes on over many.
+ * As in torch, running statistics (batch norm) are those of the first device's piece; hooks are
+ * called once for each piece, and so are forwards that change the module's own C data; and one
+ * tri_data_parallel may not contain another. cpu devices share the parameters and gradients in
+ * place; the first device updates for all. One process per device (trireme/parallel.h) is as fast
+ * on one host, and also works on many.
  */
 #ifndef TRIREME_DATA_PARALLEL_H
 #define TRIREME_DATA_PARALLEL_H
@@ -25,28 +25,28 @@ TRI_BEGIN_DECLS
 
 /* Zero means the default. */
 typedef struct tri_data_parallel_options {
-    /* Devices of the pieces, copied; the network lies on the first. NULL: all of the network's
-     * kind, its own first. */
+    /* The devices of the pieces, which are copied; the network lies on the first. NULL: all devices
+     * of the kind on which the network lies, its own first. */
     const tri_device *device_ids;
-    int n_devices;                   /* of device_ids, 1 to TRI_MAX_DEVICES */
-    const tri_device *output_device; /* of the results; NULL: the first device */
-    int dim; /* of the samples, in inputs and results; negative: from the end */
+    int n_devices;                   /* number of device_ids, 1 to TRI_MAX_DEVICES */
+    const tri_device *output_device; /* where results go; NULL: the first device */
+    int dim; /* dimension of the samples in inputs and results; negative: from the end */
 } tri_data_parallel_options;
 
 /**
- * Wrap a network, or one layer of it. Pieces have ceil(n / devices) samples, the last what is left,
- * so that fewer devices may get one: 10 samples over 8 devices are five pieces of 2. One piece, or
- * none (an empty batch), is the plain network on the first device. All inputs have as many samples;
- * a result without dimensions (a loss) becomes a vector with one element for each piece. State
- * names stay those of `own_net`; tri_module_of gives it.
+ * Wraps a network, or one layer of it. Pieces have ceil(n / devices) samples, and the last has what
+ * is left, so some devices may get none: 10 samples over 8 devices are five pieces of 2. With one
+ * piece, or none (an empty batch), the plain network runs on the first device. All inputs have the
+ * same number of samples; a result without dimensions (a loss) becomes a vector with one element
+ * for each piece. Names in the state stay those of `own_net`, which tri_module_of returns.
  *
  *   own_net  owned from now on, also on failure
  *
- * Never NULL: a failed one carries its error (tri_module_status) into forward and optimizer.
- * Errors: INVALID_ARG (NULL network; one with a DataParallel or a model of tri_ddp inside; a device
- * that does not exist, or twice; n_devices without device_ids), NO_MEMORY. Of a forward:
- * INVALID_ARG (a parameter or buffer that is not on the first device, inputs that cannot be cut
- * alike), those of the network, which name the piece.
+ * Never returns NULL: a failed model carries its error (tri_module_status) into forward and
+ * optimizer. Errors: INVALID_ARG (own_net is NULL, or contains a DataParallel or a model of
+ * tri_ddp; a device does not exist, or is given twice; n_devices without device_ids), NO_MEMORY. Of
+ * a forward: INVALID_ARG (a parameter or buffer is not on the first device, or inputs lack the
+ * dimension or have different numbers of samples), those of the network, which name the piece.
  */
 TRI_API tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_options *opt);
 

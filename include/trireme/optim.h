@@ -27,22 +27,22 @@ typedef struct tri_optimizer tri_optimizer;
  *
  * Each optimiser comes in two forms. tri_NAME(model, ..) takes the parameters that the model has at
  * this moment. tri_NAME_of(groups, n, ..) takes groups, of models or of lists of tensors, that may
- * differ in their settings. Models are borrowed and must outlive the optimizer; of tensors it holds
- * references. They are f32 or f64; those that never get a gradient are never changed.
+ * differ in their settings. Models are borrowed and must outlive the optimizer; it holds references
+ * to tensors. Parameters are f32 or f64; those that never get a gradient are never changed.
  *
- * Never NULL: a failed one (bad options, a failed model, no parameters, a tensor in two groups)
- * carries its error into tri_optimizer_step. In options and groups zero means the default, TRI_ZERO
- * zero. */
+ * None of them returns NULL: a failed optimizer (bad options, a failed model, no parameters, a
+ * tensor in two groups) carries its error into tri_optimizer_step. In options and groups zero means
+ * the default, and TRI_ZERO means zero. */
 
 /* Give either a model or a list. */
 typedef struct tri_param_group {
     tri_module *model;
     tri_tensor *const *params; /* persistent tensors */
     int n_params;
-    const char *const *names; /* of the list, for states and messages, no two alike; NULL:
-                                 "param_0", ... */
-    double lr;                /* 0 = that of the optimizer; so are the others */
-    double weight_decay;
+    /* [n_params] of the list, for states and messages, all different; NULL: "param_0", ... */
+    const char *const *names;
+    double lr;           /* 0 = that of the optimizer */
+    double weight_decay; /* likewise */
 } tri_param_group;
 
 typedef struct tri_sgd_options {
@@ -50,7 +50,7 @@ typedef struct tri_sgd_options {
     double dampening;
     double weight_decay;
     bool nesterov; /* needs momentum > 0 and dampening 0 */
-    bool maximize; /* go up the gradient */
+    bool maximize; /* steps go up the gradient */
 } tri_sgd_options;
 
 /* torch.optim.SGD. */
@@ -112,43 +112,43 @@ TRI_API TRI_MUST_CHECK tri_status tri_optimizer_status(const tri_optimizer *opti
  * was recorded, as one plan. Parameters without a gradient stay as they are; if none has one, the
  * log warns, once.
  *
- * Blocks: for the step, with data-parallel peers for their gradients.
+ * Blocks until the step has run, and with data-parallel peers until their gradients have come.
  * Errors: whatever failed in the step: INVALID_ARG (a failed handle reached the loss), NAN,
  *   NO_MEMORY, STATE; PEER_LOST, TIMEOUT, MISMATCH, ABORTED of the group.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_optimizer_step(tri_optimizer *optimizer);
-/* Forget the gradients that were not consumed. */
+/* Drops the gradients that were not consumed. */
 TRI_API void tri_optimizer_zero_grad(tri_optimizer *optimizer);
 
 /**
- * torch's clip_grad_norm_ with the 2-norm: over all gradients of the optimizer together; if their
- * norm is above max_norm (which may be INFINITY, to measure only), the next tri_optimizer_step
- * reads them scaled by max_norm / (norm + 1e-6). Called between the last tri_backward and
- * tri_optimizer_step, and recorded as a part of the step: nothing runs. The same bits on every
- * rank; under tri_ddp the norm is that of the averages. tri_grad shows gradients before clipping.
+ * torch's clip_grad_norm_ with the 2-norm over all gradients of the optimizer together: if their
+ * norm is above max_norm (INFINITY only measures), the next tri_optimizer_step reads them scaled by
+ * max_norm / (norm + 1e-6). Call it between the last tri_backward and tri_optimizer_step; it is
+ * recorded as a part of the step, and runs nothing. The norm has the same bits on every rank; under
+ * tri_ddp it is that of the averages. tri_grad shows gradients before clipping.
  *
- * Returns the norm before clipping, a scalar of the step in the parameters' type: tri_item reads
- * it, best after tri_optimizer_step. NaN or infinite if a gradient is, as torch has it.
+ * Returns the norm before clipping, a scalar of the step in the parameters' type, which tri_item
+ * reads, best after tri_optimizer_step. As in torch, it is NaN or infinite if a gradient is.
  *
- * Errors, by tri_optimizer_step and in the handle: INVALID_ARG (max_norm negative or NaN), those
- *   of the step; STATE if tri_backward, tri_step_end or tri_optimizer_zero_grad come between
- *   clipping and tri_optimizer_step.
+ * Errors, returned by tri_optimizer_step and carried by the handle: INVALID_ARG (max_norm is
+ *   negative or NaN), those of the step; STATE if tri_backward, tri_step_end or
+ *   tri_optimizer_zero_grad is called between clipping and tri_optimizer_step.
  */
 TRI_API tri_tensor *tri_clip_grad_norm(tri_optimizer *optimizer, double max_norm);
-/* torch's clip_grad_value_: each element of the gradients to [-limit, limit]; else as above. Clips
- * follow each other in the order of their calls. Errors: INVALID_ARG (limit not above 0). */
+/* torch's clip_grad_value_: limits each element of the gradients to [-limit, limit]; otherwise as
+ * above. Clips are applied in the order of their calls. Errors: INVALID_ARG (limit not above 0). */
 TRI_API void tri_clip_grad_value(tri_optimizer *optimizer, double limit);
-/* The same over a list of persistent tensors, whatever updates them later (several optimisers, or
- * none): their gradients themselves are changed. n = 0 is allowed, and the norm 0. */
+/* The same for a list of persistent tensors, whatever updates them later (several optimisers, or
+ * none): these change the gradients themselves. n = 0 is allowed; then the norm is 0. */
 TRI_API tri_tensor *tri_clip_grad_norm_of(tri_tensor *const *params, int n, double max_norm);
 TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double limit);
 
 /* --- loss scaling ------------------------------------------------------------
  *
  * torch.amp.GradScaler, for TRI_AUTOCAST(TRI_DTYPE_F16): the loss is multiplied so that small
- * gradients are not rounded to 0, and gradients are divided again before the update. Where one of
- * them is infinite or NaN, the update is left out and the scale becomes smaller; after some updates
- * without, it becomes larger.
+ * gradients are not rounded to 0, and gradients are divided again before the update. If one of them
+ * is infinite or NaN, the update is left out and the scale becomes smaller; after some updates
+ * without that, it becomes larger.
  *
  *     TRI_AUTOCAST(TRI_DTYPE_F16)
  *     {
@@ -160,57 +160,61 @@ TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double lim
  *     TRI_TRY(tri_grad_scaler_step(scaler, opt));
  *     TRI_TRY(tri_grad_scaler_update(scaler));
  *
- * Whether to update is decided within the plan; nobody waits for it. An update that was left out
+ * Whether to update is decided within the plan; nothing waits for it. An update that was left out
  * changes nothing: not the parameters, the optimizer's state or its count of steps. Under tri_ddp
- * the averages decide, so that all ranks do alike. One thread at a time uses a scaler; the scale is
- * a tensor, which one context's step may write. */
+ * the averages decide, so that all ranks do the same. One thread at a time uses a scaler. The scale
+ * is a tensor, which the steps of one context at a time may write. */
 typedef struct tri_grad_scaler tri_grad_scaler;
 
 /* Zero means the default. */
 typedef struct tri_grad_scaler_options {
-    double init_scale;       /* 65536; above 0 */
-    double growth_factor;    /* 2; above 1 */
-    double backoff_factor;   /* 0.5; between 0 and 1 */
-    int64_t growth_interval; /* 2000: updates in a row after which the scale grows */
+    double init_scale;       /* 0 = 65536; must be above 0 */
+    double growth_factor;    /* 0 = 2; must be above 1 */
+    double backoff_factor;   /* 0 = 0.5; must be between 0 and 1 */
+    int64_t growth_interval; /* 0 = 2000; after so many updates in a row the scale grows */
     bool disabled;           /* losses stay as they are, and steps are tri_optimizer_step */
 } tri_grad_scaler_options;
 
-/* opt: NULL allowed. Errors: INVALID_ARG (a number out of its range), NO_MEMORY. */
+/* opt NULL = defaults. Errors: INVALID_ARG (a number is out of its range), NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_create(const tri_grad_scaler_options *opt,
                                                          tri_grad_scaler **scaler_out);
 TRI_API void tri_grad_scaler_destroy(tri_grad_scaler *scaler); /* NULL allowed */
-/* loss times the scale, a tensor of the step; of any shape. */
+/* Returns the loss, of any shape, times the scale, as a tensor of the step. */
 TRI_API tri_tensor *tri_grad_scaler_scale(tri_grad_scaler *scaler, tri_tensor *loss);
-/* torch's unscale_: the gradients of the optimizer themselves are divided by the scale; at most
- * once before each tri_grad_scaler_step, behind the last tri_backward and before clipping. Fails
- * the step: INVALID_ARG (NULL, a failed optimizer), STATE (twice, or behind a clip). */
+/* torch's unscale_: divides the gradients of the optimizer themselves by the scale. Call it at most
+ * once before each tri_grad_scaler_step, after the last tri_backward and before clipping. Errors,
+ * which fail the step: INVALID_ARG (NULL, a failed optimizer), STATE (called twice, or after a
+ * clip). */
 TRI_API void tri_grad_scaler_unscale(tri_grad_scaler *scaler, tri_optimizer *optimizer);
 /**
- * tri_optimizer_step, unless a gradient is not finite; divides the gradients by the scale as it
- * reads them, if tri_grad_scaler_unscale has not done it. Each optimizer decides for itself.
+ * As tri_optimizer_step, but does not update if a gradient is not finite. Divides the gradients by
+ * the scale as it reads them, unless tri_grad_scaler_unscale has divided them. Each optimizer
+ * decides for itself.
  *
- * Errors: those of tri_optimizer_step; INVALID_ARG (NULL); STATE (a second time before
+ * Errors: those of tri_optimizer_step; INVALID_ARG (NULL); STATE (called a second time before
  *   tri_grad_scaler_update, or unscaled in a step that has ended since).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_step(tri_grad_scaler *scaler,
                                                        tri_optimizer *optimizer);
-/* Once, behind the last optimizer of the step: the scale becomes smaller if one of them found what
- * is not finite, or else, after growth_interval times, larger. Recorded: nothing runs. Errors:
- * INVALID_ARG (NULL); STATE (no optimizer has stepped or was unscaled since the last time). */
+/* Call it once, after the last optimizer of the step. The scale becomes smaller if one of them
+ * found a gradient that is not finite; after growth_interval updates without that it becomes
+ * larger. This is recorded and runs nothing. Errors: INVALID_ARG (NULL); STATE (since the last
+ * update no optimizer has stepped or was unscaled). */
 TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_update(tri_grad_scaler *scaler);
-/* The scale now; runs what was recorded of it. 1 if disabled, NaN of NULL or if the run failed. */
+/* The current scale; runs what was recorded of it. 1 if disabled; NaN if scaler is NULL or the run
+ * failed. */
 TRI_API double tri_grad_scaler_get_scale(tri_grad_scaler *scaler);
-/* For checkpoints: "scale" (f32) and "growth_tracker" (i64), scalars: tri_item reads them,
- * tri_copy_in restores them. None if disabled. */
+/* State for checkpoints: the scalars "scale" (f32) and "growth_tracker" (i64), which tri_item reads
+ * and tri_copy_in restores. There is none if disabled. */
 TRI_API int64_t tri_grad_scaler_state_count(const tri_grad_scaler *scaler);
 TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int64_t index);
 
 /* --- settings ----------------------------------------------------------------
  *
- * Each group has its own. Whether there is a momentum at all is decided when the optimizer is made.
- * A value that would have been refused then (negative, infinite, NaN, a beta of 1, dampening with
- * nesterov), or a setting or group that there is not, fails the optimizer: so do all its steps from
- * then on. */
+ * Each group has its own settings. Whether there is a momentum at all is decided when the optimizer
+ * is made. A value that would have been refused then (negative, infinite, NaN, a beta of 1,
+ * dampening with nesterov), or a setting or group that does not exist, fails the optimizer and all
+ * its later steps. */
 typedef enum tri_hyper {
     TRI_HYPER_LR,
     TRI_HYPER_WEIGHT_DECAY,
@@ -224,13 +228,14 @@ typedef enum tri_hyper {
 } tri_hyper;
 #define TRI_ALL_GROUPS (-1)
 
-TRI_API int tri_optimizer_groups(const tri_optimizer *optimizer); /* 0 of NULL or a failed one */
-/* group: 0 to groups - 1, or TRI_ALL_GROUPS. */
+/* The number of groups; 0 if the optimizer is NULL or has failed. */
+TRI_API int tri_optimizer_groups(const tri_optimizer *optimizer);
+/* group: a number below tri_optimizer_groups, or TRI_ALL_GROUPS. */
 TRI_API void tri_optimizer_set(tri_optimizer *optimizer, int group, tri_hyper what, double value);
 /* NaN if there is no such optimizer, group or setting. */
 TRI_API double tri_optimizer_get(const tri_optimizer *optimizer, int group, tri_hyper what);
-/* Short for the rate: one and the same for all groups, whatever they had of their own (rates of
- * groups that differ: tri_optimizer_set, tri_optimizer_schedule); that of the first one. */
+/* Sets the learning rate of all groups, replacing any that they had of their own (to keep different
+ * rates: tri_optimizer_set, tri_optimizer_schedule); gets that of the first group. */
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 
@@ -247,17 +252,18 @@ TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t in
 /* Moving averages of a model's parameters, which often generalise better than the parameters:
  *     average = decay * average + (1 - decay) * parameter
  * as AveragedModel with get_ema_multi_avg_fn in torch.optim.swa_utils: the first update copies, and
- * buffers (running statistics) stay the model's. On every rank the same bits. */
+ * buffers (running statistics) stay the model's. The averages have the same bits on every rank. */
 typedef struct tri_ema tri_ema;
 /* decay: 0 to 1, usually 0.999. The model is borrowed. Errors: INVALID_ARG, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_ema_create(tri_module *model, double decay,
                                                  tri_ema **ema_out);
 TRI_API void tri_ema_destroy(tri_ema *ema); /* NULL allowed */
-/* After tri_optimizer_step. Runs what was recorded; its errors. */
+/* Updates the averages; call it after tri_optimizer_step. Runs what was recorded. Errors: those of
+ * the run. */
 TRI_API TRI_MUST_CHECK tri_status tri_ema_update(tri_ema *ema);
-/* Parameters and averages change places: before an evaluation or tri_save, and after it. */
+/* Exchanges parameters and averages: call it before an evaluation or tri_save, and again after. */
 TRI_API TRI_MUST_CHECK tri_status tri_ema_swap(tri_ema *ema);
-/* For checkpoints: the averages under the parameters' names, and "n_averaged" (i64). */
+/* State for checkpoints: the averages under the parameters' names, and "n_averaged" (i64). */
 TRI_API int64_t tri_ema_state_count(const tri_ema *ema);
 TRI_API tri_state_entry tri_ema_state(const tri_ema *ema, int64_t index);
 
@@ -267,12 +273,12 @@ TRI_API double tri_schedule_constant(double lr, int64_t step);
 /* torch's CosineAnnealingLR: from lr to lr_min over total_steps, closed form. */
 TRI_API double tri_schedule_cosine(double lr, double lr_min, int64_t total_steps, int64_t step);
 
-/* torch's StepLR: times gamma every step_size steps (at least 1). */
+/* torch's StepLR: multiplies by gamma every step_size steps (at least 1). */
 TRI_API double tri_schedule_step(double lr, int64_t step_size, double gamma, int64_t step);
-/* torch's MultiStepLR: times gamma at each of the n milestones, in any order. */
+/* torch's MultiStepLR: multiplies by gamma at each of the n milestones, given in any order. */
 TRI_API double tri_schedule_multi_step(double lr, const int64_t *milestones, int n, double gamma,
                                        int64_t step);
-/* torch's ExponentialLR: times gamma each step. */
+/* torch's ExponentialLR: multiplies by gamma at each step. */
 TRI_API double tri_schedule_exponential(double lr, double gamma, int64_t step);
 /* torch's LinearLR: lr times a factor from start_factor (step 0) to end_factor (total_steps, and
  * from then on). */
@@ -282,26 +288,26 @@ TRI_API double tri_schedule_linear(double lr, double start_factor, double end_fa
  * (at least 1) times as many. */
 TRI_API double tri_schedule_cosine_restarts(double lr, double lr_min, int64_t first_cycle,
                                             int cycle_factor, int64_t step);
-/* As GPT is trained: up in warmup_steps equal steps (lr / (warmup_steps + 1) first), then by a
- * cosine to lr_min at total_steps, and lr_min from then on. */
+/* The schedule of GPT: rises in warmup_steps equal steps, from lr / (warmup_steps + 1) on, then
+ * falls by a cosine to lr_min at total_steps, and stays there. */
 TRI_API double tri_schedule_warmup_cosine(double lr, double lr_min, int64_t warmup_steps,
                                           int64_t total_steps, int64_t step);
 
-/* A schedule as a function, to put several together. */
+/* A schedule as a function, to combine several. */
 typedef double (*tri_schedule_fn)(double lr, int64_t step, void *arg);
 typedef struct tri_schedule_part {
     tri_schedule_fn fn; /* NULL: constant */
     void *arg;
-    int64_t steps; /* sequential: for how many it holds; that of the last part is not read */
+    int64_t steps; /* sequential: how many steps the part lasts; not read in the last part */
 } tri_schedule_part;
 /* Sets the rate of each group to what the schedule (NULL: constant) makes of the rate that this
  * group was made with, as torch's schedulers do with initial_lr. */
 TRI_API void tri_optimizer_schedule(tri_optimizer *optimizer, tri_schedule_fn fn, int64_t step,
                                     void *arg);
-/* torch's SequentialLR: one after the other, each counting its steps from 0. */
+/* torch's SequentialLR: one schedule after the other, each counting its steps from 0. */
 TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts, int n,
                                        int64_t step);
-/* torch's ChainedScheduler: lr times the factors of all of them, which are asked with lr 1. */
+/* torch's ChainedScheduler: lr times the factors of all schedules, each called with lr 1. */
 TRI_API double tri_schedule_chained(double lr, const tri_schedule_part *parts, int n, int64_t step);
 
 /* torch's OneCycleLR. Zero means the default, TRI_ZERO zero. */
