@@ -32,23 +32,24 @@ typedef int32_t tri_device;
 #define TRI_CPU(index) ((tri_device)(index))
 #define TRI_CUDA(index) ((tri_device)(TRI_DEVICE_CUDA << 16 | (index)))
 
-/* "cpu:1"; static text, "no device" for what is none. */
+/* The name of a device, such as "cpu:1"; "no device" for other values. Static text. */
 TRI_API const char *tri_device_text(tri_device device);
-/* How many devices of the kind there are, 0 for kinds that this build does not have: it has no
- * CUDA. TRI_VISIBLE_DEVICES, a list such as "cpu:2,cpu:0", chooses and renumbers: of a kind that it
- * names only those are there, the first of them as number 0. */
+/* How many devices of the kind there are; 0 for kinds that this build lacks, such as CUDA.
+ * TRI_VISIBLE_DEVICES, a list such as "cpu:2,cpu:0", chooses and renumbers devices: of a kind that
+ * it names, only the listed ones exist, the first of them as number 0. */
 TRI_API int tri_device_count(tri_device_kind kind);
-/* n cpu devices, each with its share of the process's threads, in place of TRI_CPU_DEVICES. Once,
- * before anything asks for a device or runs (else STATE). 1 <= n <= TRI_MAX_DEVICES. */
+/* Makes n cpu devices, each with its share of the process's threads, whatever TRI_CPU_DEVICES says.
+ * Call it at most once, before anything uses a device or runs (else STATE).
+ * 1 <= n <= TRI_MAX_DEVICES. */
 TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices(int n);
 
-/* The default device of the context in which this thread records (trireme/context.h): its own
- * unless it has entered another. INVALID_ARG if it does not exist. */
+/* Sets the default device of the context in which this thread records (trireme/context.h), which is
+ * its own unless it has entered another. INVALID_ARG if the device does not exist. */
 TRI_API TRI_MUST_CHECK tri_status tri_set_device(tri_device device);
 /* The device on which this thread makes tensors now. */
 TRI_API tri_device tri_current_device(void);
-/* Between these, tensors made from nothing lie on `device`. They nest. A device that does not
- * exist, more than 64 at a time, or an end too many fails the step (INVALID_ARG, STATE). */
+/* Between these, tensors made from nothing lie on `device`. They nest. The step fails if the device
+ * does not exist (INVALID_ARG), or with more than 64 levels or an end too many (STATE). */
 TRI_API void tri_device_begin(tri_device device);
 TRI_API void tri_device_end(void);
 /* The same for a block, as TRI_NO_GRAD: TRI_ON(TRI_CPU(1)) { ... }. */

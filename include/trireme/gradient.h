@@ -1,6 +1,6 @@
 /*
- * gradient.h - more of gradients: of several outputs, as values, and of gradients. A part of
- * tensor.h, which has the common case, tri_backward.
+ * gradient.h - gradients of several outputs, gradients as tensors, and gradients of gradients. A
+ * part of tensor.h, which has the common case, tri_backward.
  */
 #ifndef TRIREME_GRADIENT_H
 #define TRIREME_GRADIENT_H
@@ -11,43 +11,43 @@ TRI_BEGIN_DECLS
 
 /* Zero means the default. */
 typedef struct tri_backward_options {
-    /* [n] the gradient of each output, of its shape and dtype; NULL, or a NULL among them: 1, for
+    /* [n]: the gradient of each output, of its shape and dtype. NULL, or a NULL element: 1, for
      * outputs of one element. Borrowed during the call. */
     tri_tensor *const *seeds;
-    /* Of how many samples the outputs are the mean: 0 to 2^40, replicas are weighted by it. NULL:
-     * as tri_backward finds it. */
+    /* The number of samples, 0 to 2^40, that the outputs are the mean of; replicas are weighted by
+     * it. NULL: as tri_backward finds it. */
     const int64_t *count;
-    /* What the outputs were made of stays readable for another tri_backward after the next run. */
+    /* Keeps what the outputs were made of, for another tri_backward after the next run. */
     bool keep_graph;
 } tri_backward_options;
 
 /**
  * tri_backward of `n` outputs at once (at least one): records the gradients of the sum of all
  * elements of all outputs, each times its seed, with respect to every persistent tensor that
- * requires one. Outputs are floating-point and depend on such a tensor. Runs nothing. A failure
- * fails the step, and the next run returns it: INVALID_ARG (an output or seed does not fit), STATE
- * (what it needs is not there any more, or called from the backward of a function), UNSUPPORTED (an
- * operation has no gradient).
+ * requires one. Outputs are floating-point and depend on such a tensor. Runs nothing. An error
+ * fails the step, and the next run returns it: INVALID_ARG (an output or seed has a wrong shape or
+ * dtype), STATE (values that it needs are gone, or it was called from the backward of a function),
+ * UNSUPPORTED (an operation has no gradient).
  */
 TRI_API void tri_backward_of(tri_tensor *const *outputs, int n, const tri_backward_options *opt);
 
 /* Zero means the default. */
 typedef struct tri_gradients_options {
     tri_tensor *const *seeds; /* as in tri_backward_options */
-    /* The gradients can be differentiated again, by tri_backward or tri_gradients; implies
-     * keep_graph. An operation whose gradient has none of its own is named when that is tried.
-     * Attention then holds its matrix of weights in memory. */
+    /* Lets the gradients be differentiated again, by tri_backward or tri_gradients; implies
+     * keep_graph. An operation whose gradient has no gradient fails that second call, which names
+     * it. Attention then keeps its matrix of weights in memory. */
     bool create_graph;
     bool keep_graph;   /* as in tri_backward_options */
-    bool allow_unused; /* an input on which no output depends gets NULL; else INVALID_ARG */
+    bool allow_unused; /* an input on which no output depends gets NULL instead of INVALID_ARG */
 } tri_gradients_options;
 
 /**
  * The gradients of `n` outputs with respect to `m` inputs as step tensors, of the inputs' shapes
  * and dtypes, as torch.autograd.grad: grads_out[i] is the sum over all outputs for inputs[i].
  * Inputs are persistent tensors that require a gradient, or step tensors between them and the
- * outputs. Records only what these gradients need and runs nothing; tri_grad of no tensor changes,
- * and replicas do not average what this gives.
+ * outputs. Records only what these gradients need, and runs nothing. No tensor's tri_grad changes,
+ * and replicas do not average these gradients.
  *
  * Errors, which leave grads_out and the step as they were: INVALID_ARG (NULL, an output without a
  * seed that is not one element, an input that requires no gradient or is not used), STATE,
@@ -62,11 +62,13 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
 
 /* Zero means the default. */
 typedef struct tri_check_gradient_options {
-    double eps;  /* by how much each element goes up and down; 1e-6 */
-    double atol; /* |gradient - difference| <= atol + rtol |difference|; 1e-5, TRI_ZERO = none */
-    double rtol; /* 1e-3, TRI_ZERO = none */
-    double nondet_tol; /* by how much what is computed twice may differ; 0 */
-    /* The gradients' own gradients as well, also those of grad_out (torch's gradgradcheck). */
+    double eps; /* how far each element is moved up and down; 0 = 1e-6 */
+    /* |gradient - difference| <= atol + rtol |difference| must hold; 0 = 1e-5 for atol and 1e-3 for
+     * rtol, TRI_ZERO = none */
+    double atol;
+    double rtol;
+    double nondet_tol; /* how much two computations of the same gradient may differ; 0 = not */
+    /* Also checks the gradients' own gradients, and those of grad_out (torch's gradgradcheck). */
     bool second_order;
 } tri_check_gradient_options;
 
@@ -74,21 +76,21 @@ typedef struct tri_check_gradient_options {
 typedef tri_tensor *(*tri_gradient_fn)(tri_tensor *const *inputs, int n, void *arg);
 
 /**
- * Compares the gradients of a function with differences, as torch.autograd.gradcheck: of each
- * element of its result by each element of each input. For tests of operations of one's own.
+ * Compares the gradients of a function, for each element of its result and of each input, with
+ * finite differences, as torch.autograd.gradcheck does. For tests of operations of your own.
  *
  * `fn` returns f64 of any shape, which depends on nothing but the values of the inputs; it is
  * called twice for each element of result and inputs, always with the same random numbers.
  * `inputs` are `n` (at least one) different persistent tensors in f64 that require a gradient; all
- * else comes by `arg`. A function that computes in f32 takes tri_cast of its inputs, casts its
- * result back, and is checked with an eps of 1e-2.
+ * else is passed in `arg`. To check a function that computes in f32, let `fn` tri_cast its inputs
+ * and its result, and set eps to 1e-2.
  *
  * Runs in a context of its own: the caller's step, gradients, random numbers and modes (no_grad,
- * autocast) neither matter nor change. Elements of inputs change meanwhile, and are put back; so no
- * other thread uses them. Errors: INVALID_ARG (a gradient is wrong: the line names input, element
- * and both values; it differs when it is computed again; it is not linear in grad_out; arguments),
- * STATE (an input is part of the open step: tri_step_end first; called by a function of tri_apply),
- * those of the run.
+ * autocast) neither matter nor change. Elements of the inputs change during the call and are then
+ * restored, so no other thread may use them. Errors: INVALID_ARG (bad arguments; a gradient is
+ * wrong, where the line names the input, the element and both values; it differs when it is
+ * computed again; it is not linear in grad_out), STATE (an input is part of the open step, so call
+ * tri_step_end first; or called by a function of tri_apply), those of the run.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_check_gradient(tri_gradient_fn fn, void *arg,
                                                      tri_tensor *const *inputs, int n,
@@ -98,11 +100,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_check_gradient(tri_gradient_fn fn, void *a
 
 /**
  * What is recorded between these is computed again for backward instead of being kept until then:
- * time for memory, as torch.utils.checkpoint; results have the same bits, dropout included. Code
- * between them runs once; operations that backward needs are recorded again in front of their
- * gradients, without what they update (running statistics, counters), and what ranks tell each
- * other is kept. What the part reads from outside and what it gives is kept as ever. They nest: the
- * outermost counts. An end too many fails the step (STATE). Under TRI_EAGER=1 without effect.
+ * this saves memory and costs time, as torch.utils.checkpoint. Results have the same bits, dropout
+ * included. Code between the calls runs once; operations that backward needs are recorded again
+ * before their gradients, without their updates (running statistics, counters). Results of
+ * communication are kept, and so are the values that this part of the step reads from outside or
+ * produces for it. If such parts nest, the outermost counts. An end too many fails the step
+ * (STATE). They have no effect under TRI_EAGER=1.
  */
 TRI_API void tri_recompute_begin(void);
 TRI_API void tri_recompute_end(void);

@@ -1,6 +1,6 @@
 /*
- * scope.h - what ends with its block, however the block is left: the mechanism behind TRI_NO_GRAD
- * and its sisters. Needs GCC or Clang (the attribute "cleanup"). A part of tensor.h.
+ * scope.h - modes that end with a block, however the block is left: the mechanism behind
+ * TRI_NO_GRAD and the like. Needs GCC or Clang (the attribute "cleanup"). A part of tensor.h.
  */
 #ifndef TRIREME_SCOPE_H
 #define TRIREME_SCOPE_H
@@ -9,7 +9,7 @@
 
 TRI_BEGIN_DECLS
 
-/* Something that was begun; `end` takes it back. */
+/* A mode that was begun and that `end` ends. */
 typedef struct tri_scope {
     void (*end)(void);
     bool open; /* false: the block has run */
@@ -24,7 +24,7 @@ TRI_END_DECLS
 
 #define TRI_SCOPE_NAME_2_(line) tri_scope_##line
 #define TRI_SCOPE_NAME_(line) TRI_SCOPE_NAME_2_(line)
-/* `begin` begins it and has the function that ends it as its value. */
+/* `begin` is an expression that begins the mode and whose value is the function that ends it. */
 #define TRI_SCOPE_BLOCK_(begin)                                                                    \
     for (__attribute__((cleanup(tri_scope_close)))                                                 \
          tri_scope TRI_SCOPE_NAME_(__LINE__) = {begin, true};                                      \
