@@ -1,6 +1,6 @@
 /*
- * hierarchy.h - the engine for several ranks on some of several hosts: shm inside a host and tcp
- * between hosts as one. What its files share:
+ * hierarchy.h - the engine for several hosts of which some have several ranks: it combines shm
+ * inside a host with tcp between hosts. Its files:
  *
  *   hierarchy.c           the engine: its table, its memory, its end
  *   hierarchy_calls.c     collective calls under way: their order, driving, waiting
@@ -19,10 +19,10 @@
 
 /* --- hierarchy_layout.c --------------------------------------------------- */
 
-/* Hosts are numbered by their first rank, the ranks of a host by their order. A column is a rank of
- * each host: as many of them as the smallest host has ranks; what is summed or gathered in a host
- * is divided among its columns. A partial is a largest subtree of the canonical tree whose ranks
- * are all on one host: what that host can sum alone. */
+/* Hosts are numbered in the order of their first ranks, and the ranks of a host in their own order.
+ * A column has one rank of each host; there are as many columns as the smallest host has ranks.
+ * What is summed or gathered in a host is divided among the columns. A partial is a largest subtree
+ * of the canonical tree whose ranks are all on one host: what that host can sum alone. */
 typedef struct hierarchy_layout {
     int size, n_hosts, n_columns;
     int host, local_rank, local_size; /* of this rank */
@@ -45,8 +45,9 @@ typedef struct hierarchy_layout {
     int *memory;
 } hierarchy_layout;
 
-/* Reads where the ranks are through the store. mine: a failure of ours before, which the others
- * hear; then layout may be NULL. Blocks. Errors: UNSUPPORTED (one host, or a rank for each). */
+/* Exchanges through the store which rank is on which host. mine: this rank's status; a failure is
+ * reported to the others, and then layout may be NULL. Blocks. Errors: UNSUPPORTED (there is one
+ * host, or every host has one rank). */
 tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
                                  tri_status mine) TRI_MUST_CHECK;
 /* hosts: [size] numbers of hosts, as above. For tests too. Errors: NO_MEMORY. */
@@ -56,14 +57,15 @@ void hierarchy_layout_fini(hierarchy_layout *layout);
 
 /* --- the engine ----------------------------------------------------------- */
 
-/* Every call begins its stages in this order, and a stage only when the call before has begun it:
- * so all ranks of a child make its calls in one order, while several calls are under way. */
+/* Every call begins its stages in this order, and each stage only after the call before it has
+ * begun that stage. So all ranks of a child make its calls in the same order, although several
+ * calls are under way. */
 enum {
     HIERARCHY_IN,    /* shm, the ranks of this host */
     HIERARCHY_CROSS, /* tcp, the ranks of our column */
     HIERARCHY_BACK,  /* tcp, the same */
     HIERARCHY_OUT,   /* shm, the ranks of this host */
-    HIERARCHY_FLAT,  /* tcp, everybody: calls that have no stages make theirs with CROSS */
+    HIERARCHY_FLAT,  /* tcp, all ranks: calls without stages, begun in CROSS's order */
     HIERARCHY_CHILDREN
 };
 #define HIERARCHY_STAGES (HIERARCHY_OUT + 2) /* and what a rank does alone */
@@ -80,20 +82,20 @@ typedef struct hierarchy_child {
 /* A call under way. */
 typedef struct hierarchy_call {
     struct hierarchy_call *next; /* the call after it */
-    trii_op *op;                 /* NULL = nobody's */
+    trii_op *op;                 /* NULL = this entry is free */
     int stage;                   /* the next to begin */
     trii_op inner;               /* the stage's call to a child */
-    hierarchy_child *inner_on;   /* NULL = none is under way */
-    trii_op host_barrier;        /* shows this host's ranks a call that begins elsewhere */
+    hierarchy_child *inner_on;   /* that child; NULL = no inner call is under way */
+    trii_op host_barrier;        /* on IN: compares calls whose first stage is not on IN */
     bool has_host_barrier;       /* it was posted */
     size_t *columns;             /* [size + 1]: where they begin in the vector, as hosts see it */
     size_t *pieces;              /* [n_hosts + 1]: of our column, for each host */
     size_t *src_at, *dst_at;     /* [size + 1]: of the inner call */
     char *memory;
     size_t bytes;
-    /* Places in memory, or in the caller's buffers. */
+    /* Pointers into `memory` or into the caller's buffers. */
     const char *whole;    /* the vector as this rank gives it */
-    char *apart;          /* of all ranks of this host: their inputs of our column */
+    char *apart;          /* the inputs of our column of all ranks of this host */
     const char *partials; /* our column: piece by piece, in it partial by partial of this host */
     char *received;       /* our piece: all partials */
     char *result;         /* our piece, summed; the vector as it comes */
@@ -103,15 +105,15 @@ typedef struct hierarchy_call {
     bool at_once;         /* an all_reduce is one call of CROSS */
 } hierarchy_call;
 
-/* A receive from any rank: both engines have it, and the first to find a message wins it. */
+/* A receive from any rank: both engines have it, and the first to find a message completes it. */
 typedef struct hierarchy_any {
     struct hierarchy_any *next; /* guard: mutex */
     struct hierarchy *h;
     trii_op *whole; /* until it is finished */
     trii_op near, far;
     atomic_int won;                  /* one of the two has a message */
-    atomic_int no_sender_left;       /* of the two, how many can get no message any more */
-    atomic_bool near_done, far_done; /* the engine does not have it any more */
+    atomic_int no_sender_left;       /* how many of the two can get no message any more */
+    atomic_bool near_done, far_done; /* the engine has finished it */
     int users;                       /* guard: mutex; threads that wait for it */
 } hierarchy_any;
 
@@ -121,20 +123,20 @@ typedef struct hierarchy {
     hierarchy_layout layout;
     hierarchy_child children[HIERARCHY_CHILDREN];
 
-    atomic_int n_near; /* messages on this host that are not done */
+    atomic_int n_near; /* unfinished messages between ranks of this host */
 
     trii_mutex mutex;
     trii_cond turn; /* the driver has left, or a call is over */
     bool driving;   /* guard: mutex, as all below; only the driver begins later stages */
     hierarchy_call calls[HIERARCHY_CALLS];
     hierarchy_call *first; /* of those under way, in order */
-    trii_op *queue;        /* calls that wait for room */
+    trii_op *queue;        /* calls that wait for a free entry of `calls` */
     int64_t idle_ns;       /* when children that have nothing to do are polled next */
-    hierarchy_any *anys;   /* not freed yet */
+    hierarchy_any *anys;   /* receives from any rank that are not freed yet */
     const void **sources;  /* [size]: for sums */
-    const char **from;     /* [n_partials]: likewise */
-    char *sum_room;        /* likewise */
-    void *alloc_room;      /* the group's */
+    const char **from;     /* [n_partials]: for sums */
+    char *sum_room;        /* for sums */
+    void *alloc_room;      /* owned by the group */
 } hierarchy;
 
 /* --- hierarchy_child.c ---------------------------------------------------- */
@@ -145,29 +147,32 @@ tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args,
 /* Posts op, as `piece` of the call `whole`; guard: mutex. */
 tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
                                 const trii_op *whole) TRI_MUST_CHECK;
-/* Posts a piece of c's call; the child's end of it is seen by its status. */
+/* Posts a piece of c's call; its status shows when the child has finished it. */
 tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child,
                           const trii_collective *piece) TRI_MUST_CHECK;
-/* What has failed in a child, or was raised from outside, fails everything. True if failed. */
+/* A fault of a child, or one raised from outside, fails the group and all children. Returns whether
+ * the group has failed. */
 bool hierarchy_check_faults(hierarchy *h);
 void hierarchy_abort_children(hierarchy *h);
 
 /* --- hierarchy_calls.c ---------------------------------------------------- */
 
-/* As the engine's functions, for collectives. */
+/* The engine's functions of these names, for collectives. */
 tri_status hierarchy_call_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
 void hierarchy_call_progress(hierarchy *h, trii_op *op, int64_t until_ns);
 void hierarchy_call_describe(hierarchy *h, trii_op *op, char *text, size_t size);
-/* Guard: mutex. One look at every child that has something to do, and whatever follows from it. */
+/* Guard: mutex. Polls every child that has something to do, and does what follows from it. */
 void hierarchy_look(hierarchy *h);
 /* Guard: mutex. Does what can be done now without a child. */
 void hierarchy_advance(hierarchy *h);
-/* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
+/* Guard: mutex, released meanwhile. Makes progress on calls under way, for a moment at most. */
 void hierarchy_drive(hierarchy *h, int64_t until_ns);
 
-#define HIERARCHY_LOOK_NS INT64_C(10000000) /* between two looks at the children's faults */
-#define HIERARCHY_MIXED_NS INT64_C(200000)  /* between two looks at what moves elsewhere */
-#define HIERARCHY_IDLE_NS INT64_C(50000000) /* between two looks at what others say */
+/* Intervals between two checks: of the children's faults; of the other children while one is
+ * waited for; of children between hosts that have nothing to do. */
+#define HIERARCHY_LOOK_NS INT64_C(10000000)
+#define HIERARCHY_MIXED_NS INT64_C(200000)
+#define HIERARCHY_IDLE_NS INT64_C(50000000)
 static inline bool hierarchy_is_near(const hierarchy *h, int rank)
 {
     return h->layout.host_of[rank] == h->layout.host;
@@ -175,11 +180,11 @@ static inline bool hierarchy_is_near(const hierarchy *h, int rank)
 
 /* --- hierarchy_messages.c ------------------------------------------------- */
 
-/* As the engine's functions, for sends and receives. */
+/* The engine's functions of these names, for sends and receives. */
 tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns);
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size);
-/* Of a send to ourselves only. */
+/* Only for a send of this rank to itself. */
 bool hierarchy_message_cancel_recv(hierarchy *h, trii_op *op);
 /* Guard: mutex. Frees receives from any rank that no engine has any more. */
 void hierarchy_message_sweep(hierarchy *h);
@@ -188,14 +193,14 @@ void hierarchy_message_fini(hierarchy *h);
 
 /* --- hierarchy_stages.c (guard: mutex) ------------------------------------ */
 
-/* Whether a call goes in stages; else it is one of `flat`. The same on all ranks that agree.
- * Ranks of a host that disagree find it by the host barrier on IN. Hosts of which one goes in
- * stages and another does not wait for each other on CROSS and FLAT: a barrier there would cost
- * every small call a round between hosts. So FLAT knows all calls, and ranks that wait for long
- * compare them there. */
+/* Whether a call uses stages; otherwise it is one call of FLAT. Ranks that make the same call get
+ * the same answer. If ranks of one host make different calls, the host barrier on IN finds it. If
+ * one host uses stages and another does not, one waits on CROSS and the other on FLAT; a barrier
+ * between hosts would find that, but would cost every small call a round trip. Instead FLAT knows
+ * all calls, and ranks that wait for long compare them there. */
 bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
-/* Begins stage c->stage: does this rank's part, posts what a child has to do, which may be
- * nothing. */
+/* Begins stage c->stage: does this rank's part, and posts the call of a child, if the stage has
+ * one. */
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
 
 /* --- hierarchy_sum.c (guard: mutex) --------------------------------------- */
@@ -205,9 +210,9 @@ tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
 
 /* dst[count] = the canonical tree over all ranks, of what h->from[n_partials] point to. */
 void hierarchy_sum(hierarchy *h, char *dst, size_t count, tri_dtype dtype, tri_redop op);
-/* Halves as f32, to be summed. */
+/* Converts f16 or bf16 to f32, to be summed. */
 void hierarchy_widen(const void *src, float *dst, size_t count, tri_dtype dtype);
-/* A sum as the caller wants it: the mean, low precision rounded. src may be dst. */
+/* Turns a sum into the caller's result: the mean, or rounded to f16 or bf16. src may be dst. */
 void hierarchy_finish(const trii_collective *call, int size, char *src, size_t count, void *dst);
 
 #endif
