@@ -1,10 +1,10 @@
 /*
- * tcp.h - the inside of the tcp engine: a full mesh of connections, one per pair of ranks. Its
- * files from top to bottom; each calls only files further down:
+ * tcp.h - what the files of the tcp engine share. A group is a full mesh of connections, one per
+ * pair of ranks. The files from top to bottom; each calls only files further down:
  *
  *   tcp.c            the engine's table; creating, leaving, aborting a group
  *   tcp_connect.c    forms the mesh through the store
- *   tcp_heartbeat.c  hosts that fall silent
+ *   tcp_heartbeat.c  finds hosts that fall silent
  *   tcp_coll.c       collectives: their frames, the reduction
  *   tcp_plan.c       which streams between pairs of ranks a collective has
  *   tcp_p2p.c        send and recv
@@ -82,26 +82,26 @@ typedef struct tcp_coll {
     size_t scratch_bytes, ring;
 } tcp_coll;
 
-/* A frame that came before its call: a message before its recv, or a collective's frame that had
- * to make way for a message behind it. */
+/* An unexpected frame, which came before its call: a message before its recv, or a collective's
+ * frame that was put aside because a recv waits for a message behind it. */
 typedef struct tcp_early {
     trii_tagged tagged; /* of a message */
     struct tcp_early *next;
     tcp_frame head;
-    trii_op *send;    /* to ourselves, and not copied */
-    size_t delivered; /* of a collective's frame */
+    trii_op *send;    /* a send to ourselves that was not copied, or NULL */
+    size_t delivered; /* of a collective's frame: bytes that its call has taken */
     char data[];
 } tcp_early;
 
 typedef struct tcp_conn {
     trii_watch watch; /* first: callbacks get its address */
     struct tcp_group *group;
-    int rank;                   /* of the peer */
-    int fd;                     /* -1 = none */
-    trii_unforked unforked;     /* a forked child that has it too would hide our end */
-    trii_proc_id process;       /* the peer's */
-    trii_watch process_watch;   /* its end: a copy of its socket may outlive it */
-    int process_fd;             /* -1 = not visible from here */
+    int rank;                 /* of the peer */
+    int fd;                   /* -1 = none */
+    trii_unforked unforked;   /* closes fd in forked children, which would hide that we ended */
+    trii_proc_id process;     /* the peer's */
+    trii_watch process_watch; /* for the end of that process: a copy of its socket may outlive it */
+    int process_fd;           /* -1 = not visible from here */
     trii_timer late_data_timer; /* then we check whether all that the process sent has come */
     char peer[TRII_ADDR_TEXT];
     unsigned armed; /* what the control thread watches */
@@ -212,88 +212,90 @@ static inline int tcp_name(const tcp_group *g, int rank)
 
 /* --- tcp_fault.c ---------------------------------------------------------- */
 
-/* Ends an operation that is in no list any more. */
+/* Ends an operation, which must have been removed from all lists. */
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
-/* Raises the fault, or takes the one that was raised: everything pending ends with it, and the
- * peers hear of it. */
+/* Raises this fault unless one was raised before; ends everything pending with it, and sends it to
+ * the peers. */
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
-/* The peer's frame is of another call than ours. */
+/* Fails the group, since the peer's frame is of another call than ours. */
 void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer,
                        const tcp_frame *theirs);
-/* The peer has left the group, but `op` still needs it. */
+/* Fails the group, since the peer has left it but `op` still needs the peer. */
 void tcp_fail_left(tcp_conn *c, const trii_op *op);
-/* The call of a frame in words. */
+/* Describes the call of a frame in words. */
 void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, size_t size);
-/* Appends the peer, the last call that was heard from it, which need not be its last one, and
- * whether its process seems to be stopped; `more`: behind another one. Returns how long the text
- * is. */
+/* Appends the peer, the last call that it has announced, which need not be its last one, and
+ * whether its process seems to be stopped; `more`: the text names another peer already. Returns the
+ * length of the text. */
 size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, size_t size);
 
 /* --- tcp_hangup.c --------------------------------------------------------- */
 
-/* The peer closed or the connection broke: reads what is left and finds out what it means.
- * tcp_advance must follow: it fails the group if that is called for. */
+/* Call it when the peer has closed the connection, or it broke: reads what is left and finds out
+ * what it means. Then call tcp_advance, which fails the group if necessary. */
 void tcp_hang_up(tcp_conn *c);
-/* The same, since the peer sent something that is not a frame. */
+/* The same for a peer that sent something that is not a frame. */
 void tcp_hang_up_malformed(tcp_conn *c);
-/* Fails the group by its pending failure, if there is one and it is due. */
+/* Fails the group with its pending failure, if there is one and it is due. */
 void tcp_fail_if_due(tcp_group *g);
-/* Of a group that has failed: finds out whether the peer has ended too, and how. */
+/* In a group that has failed: finds out whether the peer has ended too, and how. */
 void tcp_read_after_fault(tcp_conn *c);
 
 /* --- tcp_progress.c ------------------------------------------------------- */
 
-/* Of the engine's table. */
+/* Functions of the engine's table. */
 tri_status tcp_submit(void *self, trii_op *op);
 tri_status tcp_run(void *self, trii_op *op);
 void tcp_progress(void *self, trii_op *op, int64_t until_ns);
-/* Everything that can be done now without blocking: starts, sends, receives. */
+/* Starts, sends and receives all that is possible now without blocking. */
 void tcp_advance(tcp_group *g);
-/* Of the control thread: something happened on this connection. */
+/* Called by the control thread when something has happened on this connection. */
 void tcp_on_ready(trii_watch *watch, unsigned events);
 
 /* --- tcp_early.c ---------------------------------------------------------- */
 
-/* Keeps the message that begins; false: there is no room. */
+/* Keeps the message whose header is in c->head; false: there is no room. */
 bool tcp_early_keep(tcp_conn *c);
-/* A send to ourselves for which there is no receive yet. */
+/* Keeps a send to ourselves for which there is no receive yet. */
 void tcp_early_send(tcp_conn *self, trii_op *op);
 bool tcp_early_cancel_send(tcp_conn *self, const trii_op *send);
 void tcp_early_free(tcp_conn *c, tcp_early *early);
-/* A collective's frame, or what is left of it by c->head, cannot be taken yet. If a recv waits for
- * what is behind it, it is put aside (fills in_to); else false: it stays in the connection. */
+/* Call it if a collective's frame, or what is left of it by c->head, cannot be taken yet. If a recv
+ * waits for what is behind it, the frame is put aside (sets in_to); otherwise it stays in the
+ * connection, and this returns false. */
 bool tcp_stash_put(tcp_conn *c);
-/* Frees the oldest of these. */
+/* Frees the oldest frame that was put aside. */
 void tcp_stash_drop(tcp_conn *c);
 /* At the end: drops all, and ends the sends among them. */
 void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why);
 
 /* --- tcp_plan.c ----------------------------------------------------------- */
 
-/* Opens the streams, and fills what is known about the sum. Obtains the scratch memory. */
+/* Opens the call's streams, sets the fields that the sum needs, and allocates scratch memory. */
 tri_status tcp_plan(tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
 
 /* --- tcp_coll.c ----------------------------------------------------------- */
 
-/* Whether the peer's frame is of another call than ours of this number: then the group fails. */
+/* Whether the peer's frame is of another call than ours of this number; fails the group if so. */
 bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame);
 /* The first collective under way that still needs this peer, or NULL. */
 const trii_op *tcp_coll_needing(const tcp_conn *c);
-/* Who the collective waits for. */
+/* Describes which ranks the collective waits for. */
 void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
 
 /* --- tcp_p2p.c ------------------------------------------------------------ */
 
-/* Cancels a receive from any rank or a send to ourselves; false: it has what it waits for. */
+/* Cancels a receive from any rank or a send to ourselves; false: it has found its message or its
+ * receive already. */
 bool tcp_p2p_cancel(tcp_group *g, trii_op *op);
 void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size);
 
 /* --- tcp_heartbeat.c ------------------------------------------------------ */
 
-/* The group is formed: begins to watch for hosts that fall silent, if there are others. */
+/* Begins to watch for hosts that fall silent, if there are others. The group must be complete. */
 tri_status tcp_heartbeat_start(tcp_group *g) TRI_MUST_CHECK;
-/* Whether the host that the facts are about has been silent for too long. *unacked_since_ns: since
- * when, kept from check to check, 0 at first. */
+/* Whether the host with this health has been silent for too long. *unacked_since_ns, 0 at first, is
+ * kept from check to check: since when data have been unacknowledged. */
 bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int64_t silence_ns,
                              int64_t *unacked_since_ns);
 /* What is known of the peer, also after a failure. Guard: mutex. */
@@ -301,9 +303,9 @@ trii_loss tcp_heartbeat_loss(tcp_conn *c);
 
 /* --- tcp_connect.c -------------------------------------------------------- */
 
-/* Connects all pairs. g may be NULL if status says why: this rank has failed already, and
- * the others are told. *agreed_out (always written): all ranks know the result; else the
- * caller must agree with them. On failure some connections may be open. */
+/* Connects all pairs. g may be NULL if status says why: this rank has failed already, which is
+ * reported to the others. *agreed_out (always written): whether all ranks know the result; if not,
+ * the caller must agree with them. On failure some connections may be open. */
 tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
                            bool *agreed_out) TRI_MUST_CHECK;
 

@@ -18,8 +18,8 @@ struct tcp_group;
 
 typedef enum tcp_verdict {
     TCP_ACCEPTED,  /* the payload goes to c->in_to, or where room() says */
-    TCP_PARKED,    /* not now: this frame, and all behind it, stays in the connection */
-    TCP_MALFORMED, /* no peer of ours sends that */
+    TCP_PARKED,    /* not now: this frame and all behind it stay in the connection */
+    TCP_MALFORMED, /* Trireme never sends such a frame */
 } tcp_verdict;
 
 typedef struct tcp_owner {
@@ -36,9 +36,9 @@ typedef struct tcp_owner {
     /* Optional: sets c->in_to for the next bytes, and returns how many of c->in_left may come now;
      * 0 = none. NULL = all of them, at the c->in_to that accept set. */
     size_t (*room)(struct tcp_conn *c);
-    /* Required. So many bytes of the payload came; c->in_left = 0: it is whole. */
+    /* Required. Called when so many bytes of the payload have come; c->in_left = 0: all of it. */
     void (*received)(struct tcp_conn *c, size_t bytes);
-    /* Optional: delivers what it has put aside; false: nothing of that can be delivered now. */
+    /* Optional: delivers frames that were put aside; false: none can be delivered now. */
     bool (*resume)(struct tcp_conn *c);
 
     /* Optional: as next_frame, for requests that the peer waits for: they go before all payloads.
@@ -47,12 +47,12 @@ typedef struct tcp_owner {
     /* Required. Fills c->out, c->out_from and c->out_op, the operation that the payload is of;
      * false: there is nothing to send now. */
     bool (*next_frame)(struct tcp_conn *c);
-    /* Required. That frame was sent; not called for those without an operation. */
+    /* Required. Called when that frame was sent, if it has an operation. */
     void (*sent)(struct tcp_conn *c, trii_op *op);
 
     /* Required. The first operation that needs this peer, or NULL. */
     const trii_op *(*needing)(const struct tcp_conn *c);
-    /* Optional: the peer has left the group, and no operation of this owner needs it. */
+    /* Optional. Called when the peer has left the group and no operation of this owner needs it. */
     void (*peer_left)(struct tcp_conn *c);
     /* Required. Ends all operations with this status, and forgets what was put aside. */
     void (*fail_all)(struct tcp_group *g, tri_status status, const char *why);
