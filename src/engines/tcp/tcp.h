@@ -2,18 +2,18 @@
  * tcp.h - what the files of the tcp engine share. A group is a full mesh of connections, one per
  * pair of ranks. The files from top to bottom; each calls only files further down:
  *
- *   tcp.c            the engine's table; creating, leaving, aborting a group
- *   tcp_connect.c    forms the mesh through the store
- *   tcp_heartbeat.c  finds hosts that fall silent
- *   tcp_coll.c       collectives: their frames, the reduction
- *   tcp_plan.c       which streams between pairs of ranks a collective has
- *   tcp_p2p.c        send and recv
- *   tcp_early.c      frames that come before the call that they are for
- *   tcp_progress.c   posts operations, polls, moves frames in and out of sockets; calls the owners
- *                    of the frames, tcp_coll.c and tcp_p2p.c, through tcp_owner.h
- *   tcp_hangup.c     what it means when a connection ends
- *   tcp_fault.c      ends operations, fails the group and tells the peers
- *   tcp_frame.c      the frames
+ *   tcp.c             the engine's table; creating, leaving, aborting a group
+ *   tcp_connect.c     forms the mesh through the store
+ *   tcp_heartbeat.c   finds hosts that fall silent
+ *   tcp_coll.c        collectives: their frames, the reduction
+ *   tcp_plan.c        which streams between pairs of ranks a collective has
+ *   tcp_p2p.c         send and recv
+ *   tcp_unexpected.c  frames that come before the call that they are for
+ *   tcp_progress.c    posts operations, polls, moves frames in and out of sockets; calls the owners
+ *                     of the frames, tcp_coll.c and tcp_p2p.c, through tcp_owner.h
+ *   tcp_hangup.c      what it means when a connection ends
+ *   tcp_fault.c       ends operations, fails the group and tells the peers
+ *   tcp_frame.c       the frames
  *
  * The way of an all_reduce: tcp_run posts it (tcp_progress.c), coll_start_queued starts it
  * (tcp_coll.c), tcp_plan opens its streams (tcp_plan.c). Then tcp_progress polls and moves bytes;
@@ -42,7 +42,7 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_RING ((size_t)1 << 20)
 /* If a rank sends no more than this in total, one phase is faster. */
 #define TCP_SMALL ((size_t)64 << 10)
-#define TCP_EARLY TRII_KEPT_MOST /* bytes of unexpected messages kept, per connection */
+#define TCP_UNEXPECTED TRII_KEPT_MOST /* bytes of unexpected messages kept, per connection */
 /* No more than this is read from a connection that the peer has closed. */
 #define TCP_TAIL ((size_t)64 << 20)
 #define TCP_SILENCE_MS 21000    /* of a lost host: twice an outage of ten seconds, and a pause */
@@ -84,14 +84,14 @@ typedef struct tcp_coll {
 
 /* An unexpected frame, which came before its call: a message before its recv, or a collective's
  * frame that was put aside because a recv waits for a message behind it. */
-typedef struct tcp_early {
+typedef struct tcp_unexpected {
     trii_tagged tagged; /* of a message */
-    struct tcp_early *next;
+    struct tcp_unexpected *next;
     tcp_frame head;
     trii_op *send;    /* a send to ourselves that was not copied, or NULL */
     size_t delivered; /* of a collective's frame: bytes that its call has taken */
     char data[];
-} tcp_early;
+} tcp_unexpected;
 
 typedef struct tcp_conn {
     trii_watch watch; /* first: callbacks get its address */
@@ -145,8 +145,8 @@ typedef struct tcp_conn {
     /* tcp_coll.c's */
     tcp_coll *in_coll, *out_coll; /* in_coll NULL: the frame that comes is put aside */
     tcp_stream *in_stream, *out_stream;
-    tcp_early *stash, *last_stash; /* frames that were put aside */
-    tcp_coll *stash_coll;          /* of the oldest, if it is under way */
+    tcp_unexpected *stash, *last_stash; /* frames that were put aside */
+    tcp_coll *stash_coll;               /* of the oldest, if it is under way */
     tcp_stream *stash_stream;
 
     /* tcp_p2p.c's */
@@ -159,10 +159,10 @@ typedef struct tcp_conn {
     trii_op *cts_due, *last_cts_due; /* receives that owe the peer a CTS */
     bool peer_holds;                 /* the peer sent HOLD */
 
-    /* tcp_early.c's */
-    tcp_early *in_early; /* gets the payload that comes; NULL = it is not kept */
-    trii_tags early;     /* messages without a recv */
-    size_t early_bytes;
+    /* tcp_unexpected.c's */
+    tcp_unexpected *in_unexpected; /* gets the payload that comes; NULL = it is not kept */
+    trii_tags unexpected;          /* messages without a recv */
+    size_t unexpected_bytes;
     bool we_hold, hold_due; /* the peer shall hold its messages; is to be told so */
 } tcp_conn;
 
@@ -252,14 +252,14 @@ void tcp_advance(tcp_group *g);
 /* Called by the control thread when something has happened on this connection. */
 void tcp_on_ready(trii_watch *watch, unsigned events);
 
-/* --- tcp_early.c ---------------------------------------------------------- */
+/* --- tcp_unexpected.c ----------------------------------------------------- */
 
 /* Keeps the message whose header is in c->head; false: there is no room. */
-bool tcp_early_keep(tcp_conn *c);
+bool tcp_unexpected_keep(tcp_conn *c);
 /* Keeps a send to ourselves for which there is no receive yet. */
-void tcp_early_send(tcp_conn *self, trii_op *op);
-bool tcp_early_cancel_send(tcp_conn *self, const trii_op *send);
-void tcp_early_free(tcp_conn *c, tcp_early *early);
+void tcp_unexpected_send(tcp_conn *self, trii_op *op);
+bool tcp_unexpected_cancel_send(tcp_conn *self, const trii_op *send);
+void tcp_unexpected_free(tcp_conn *c, tcp_unexpected *kept);
 /* Call it if a collective's frame, or what is left of it by c->head, cannot be taken yet. If a recv
  * waits for what is behind it, the frame is put aside (sets in_to); otherwise it stays in the
  * connection, and this returns false. */
@@ -267,7 +267,7 @@ bool tcp_stash_put(tcp_conn *c);
 /* Frees the oldest frame that was put aside. */
 void tcp_stash_drop(tcp_conn *c);
 /* At the end: drops all, and ends the sends among them. */
-void tcp_early_fail_all(tcp_conn *c, tri_status status, const char *why);
+void tcp_unexpected_fail_all(tcp_conn *c, tri_status status, const char *why);
 
 /* --- tcp_plan.c ----------------------------------------------------------- */
 

@@ -193,7 +193,7 @@ static void coll_received(tcp_conn *c, size_t bytes)
     if (coll != NULL)
         stream_received(c, coll, c->in_stream, bytes);
     else if (whole)
-        c->in_early = NULL; /* it is put aside */
+        c->in_unexpected = NULL; /* it is put aside */
 }
 
 static void coll_sent(tcp_conn *c, trii_op *op)
@@ -349,27 +349,27 @@ static size_t coll_room(tcp_conn *c)
 
 static bool coll_resume(tcp_conn *c)
 {
-    tcp_early *early = c->stash;
+    tcp_unexpected *kept = c->stash;
     tcp_stream *stream;
     tcp_coll *coll;
     size_t bytes;
     char *to;
 
-    if (early == NULL || early == c->in_early)
+    if (kept == NULL || kept == c->in_unexpected)
         return false;
     if (c->stash_coll == NULL)
-        c->stash_coll = find_stream(c, &early->head, &c->stash_stream);
+        c->stash_coll = find_stream(c, &kept->head, &c->stash_stream);
     coll = c->stash_coll;
     stream = c->stash_stream;
     if (coll == NULL)
         return false;
-    bytes = stream_room(coll, stream, (size_t)early->head.bytes - early->delivered, &to);
+    bytes = stream_room(coll, stream, (size_t)kept->head.bytes - kept->delivered, &to);
     if (bytes > 0)
-        memcpy(to, early->data + early->delivered, bytes);
-    else if (early->delivered < early->head.bytes)
+        memcpy(to, kept->data + kept->delivered, bytes);
+    else if (kept->delivered < kept->head.bytes)
         return false; /* the ring is full */
-    early->delivered += bytes;
-    if (early->delivered == early->head.bytes) {
+    kept->delivered += bytes;
+    if (kept->delivered == kept->head.bytes) {
         tcp_stash_drop(c);
         c->stash_coll = NULL;
     }

@@ -1,9 +1,9 @@
 /*
  * tcp_p2p.c - send and recv. The messages of a pair of ranks travel in order; each goes to the
- * oldest recv with its tag, or is kept until there is one (tcp_early.c). Small ones are sent whole
- * (eager); larger ones send RTS with a first part, and wait for CTS with the rest (rendezvous,
- * tcp_frame.h). The receiver sends CTS as soon as the first part begins to come, so that the
- * connection is not idle in between. tcp_progress.c calls this file through tcp_p2p_owner.
+ * oldest recv with its tag, or is kept until there is one (tcp_unexpected.c). Small ones are sent
+ * whole (eager); larger ones send RTS with a first part, and wait for CTS with the rest
+ * (rendezvous, tcp_frame.h). The receiver sends CTS as soon as the first part begins to come, so
+ * that the connection is not idle in between. tcp_progress.c calls this file through tcp_p2p_owner.
  */
 #include <string.h>
 
@@ -71,14 +71,14 @@ static void expect_rest(tcp_conn *c, const tcp_frame *head, trii_op *op)
 /* --- posting -------------------------------------------------------------- */
 
 /* A message that is in no table any more, and all that came of it is there. */
-static void deliver_early(tcp_conn *c, tcp_early *early, trii_op *op)
+static void deliver_unexpected(tcp_conn *c, tcp_unexpected *kept, trii_op *op)
 {
-    trii_op *send = early->send;
-    const tcp_frame head = early->head;
+    trii_op *send = kept->send;
+    const tcp_frame head = kept->head;
 
     if (head.bytes > 0)
-        memcpy(op->call.dst, send != NULL ? send->call.src : early->data, (size_t)head.bytes);
-    tcp_early_free(c, early);
+        memcpy(op->call.dst, send != NULL ? send->call.src : kept->data, (size_t)head.bytes);
+    tcp_unexpected_free(c, kept);
     if (send != NULL)
         tcp_finish(c->group, send, TRI_OK, NULL);
     if (head.type == TCP_FRAME_RTS) {
@@ -90,50 +90,50 @@ static void deliver_early(tcp_conn *c, tcp_early *early, trii_op *op)
 }
 
 /* A message that is still coming: the rest of its frame goes where it belongs. */
-static void take_over_early(tcp_conn *c, tcp_early *early, trii_op *op)
+static void take_over_unexpected(tcp_conn *c, tcp_unexpected *kept, trii_op *op)
 {
     size_t came = (size_t)c->head.bytes - c->in_left;
 
-    memcpy(op->call.dst, early->data, came);
-    c->in_early = NULL;
+    memcpy(op->call.dst, kept->data, came);
+    c->in_unexpected = NULL;
     c->in_recv = op;
     c->in_to = (char *)op->call.dst + came;
     if (c->head.type == TCP_FRAME_RTS)
         request_rest(c, &c->head, op);
-    tcp_early_free(c, early);
+    tcp_unexpected_free(c, kept);
 }
 
 /* Gives the receive the oldest message with its tag that was kept; false: there is none. */
-static bool recv_early(tcp_conn *c, trii_op *op)
+static bool recv_unexpected(tcp_conn *c, trii_op *op)
 {
-    tcp_early *early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&op->call));
+    tcp_unexpected *kept = (tcp_unexpected *)trii_tags_find(&c->unexpected, trii_tag_of(&op->call));
     trii_message message;
     char why[TRII_ERR_BYTES];
 
-    if (early == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
+    if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
     op->call.root = c->rank;
-    message = tcp_frame_message(&early->head);
+    message = tcp_frame_message(&kept->head);
     if (message.dtype != op->call.dtype) {
         trii_recv_wait(&c->recvs, op, 0); /* ends with the group */
-        tcp_fail_mismatch(c->group, &op->call, c->rank, &early->head);
+        tcp_fail_mismatch(c->group, &op->call, c->rank, &kept->head);
         return true;
     }
     if (!trii_recv_fits(op, &message, why)) {
         tcp_finish(c->group, op, TRI_ERR_INVALID_ARG, why);
         return true;
     }
-    trii_tags_remove(&c->early, &early->tagged);
-    if (early == c->in_early)
-        take_over_early(c, early, op);
+    trii_tags_remove(&c->unexpected, &kept->tagged);
+    if (kept == c->in_unexpected)
+        take_over_unexpected(c, kept, op);
     else
-        deliver_early(c, early, op);
+        deliver_unexpected(c, kept, op);
     return true;
 }
 
 static void post_recv(tcp_conn *c, trii_op *op)
 {
-    if (recv_early(c, op))
+    if (recv_unexpected(c, op))
         return;
     trii_recv_wait(&c->recvs, op, ++c->group->n_recvs);
     c->want_in = c->want_in || c->parked || c->full;
@@ -168,7 +168,7 @@ static void post_recv_any(tcp_group *g, trii_op *op)
     for (int i = 1; i <= g->size; i++) {
         tcp_conn *c = &g->conns[(g->rank + i) % g->size];
 
-        if (recv_early(c, op))
+        if (recv_unexpected(c, op))
             return;
         c->want_in = c->want_in || c->parked || c->full;
     }
@@ -214,7 +214,7 @@ static void post_to_self(tcp_conn *self, trii_op *op)
         return;
     }
     if (recv == NULL) {
-        tcp_early_send(self, op);
+        tcp_unexpected_send(self, op);
         return;
     }
     if (op->call.bytes > 0)
@@ -341,7 +341,7 @@ static tcp_verdict accept_message(tcp_conn *c)
     if (!find_recv(c, &c->head, &op))
         return TCP_PARKED;
     if (op == NULL)
-        return tcp_early_keep(c) ? TCP_ACCEPTED : TCP_PARKED;
+        return tcp_unexpected_keep(c) ? TCP_ACCEPTED : TCP_PARKED;
     c->in_recv = op;
     c->in_to = op->call.dst;
     if (c->head.type == TCP_FRAME_RTS)
@@ -402,7 +402,7 @@ static void p2p_received(tcp_conn *c, size_t bytes)
     if (c->in_left > 0)
         return;
     c->in_recv = NULL;
-    c->in_early = NULL; /* it is kept */
+    c->in_unexpected = NULL; /* it is kept */
     if (op == NULL)
         return;
     if (c->head.type == TCP_FRAME_RTS)
@@ -449,7 +449,7 @@ bool tcp_p2p_cancel(tcp_group *g, trii_op *op)
     if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
     if (op->call.kind == TRII_KIND_SEND) {
-        found = tcp_early_cancel_send(&g->conns[g->rank], op);
+        found = tcp_unexpected_cancel_send(&g->conns[g->rank], op);
     } else {
         while (one != NULL && trii_waiting_op(one) != op)
             one = trii_tags_next(one);
@@ -496,7 +496,7 @@ static void fail_conn(tcp_conn *c, tri_status status, const char *why)
     if (c->in_recv != NULL)
         tcp_finish(g, c->in_recv, status, why);
     c->in_recv = NULL;
-    tcp_early_fail_all(c, status, why);
+    tcp_unexpected_fail_all(c, status, why);
 }
 
 static void p2p_fail_all(tcp_group *g, tri_status status, const char *why)
@@ -519,9 +519,10 @@ void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t s
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, " to %s the message",
                                  send ? "take" : "send");
-    if (c != NULL && !send && c->early_bytes > TCP_EARLY - 1024 && used < size)
+    if (c != NULL && !send && c->unexpected_bytes > TCP_UNEXPECTED - 1024 && used < size)
         snprintf(text + used, size - used,
-                 "; this rank keeps %zu MiB of messages that it has not received", TCP_EARLY >> 20);
+                 "; this rank keeps %zu MiB of messages that it has not received",
+                 TCP_UNEXPECTED >> 20);
 }
 
 const tcp_owner tcp_p2p_owner = {

@@ -125,7 +125,7 @@ static bool accept_frame(tcp_conn *c)
 
 static void pump_out(tcp_conn *c);
 
-static bool resume_early(tcp_conn *c)
+static bool resume_unexpected(tcp_conn *c)
 {
     const tcp_group *g = c->group;
 
@@ -143,7 +143,7 @@ static void pump_in(tcp_conn *c)
     while (!g->failed && !c->has_left) {
         size_t got = 0;
 
-        if (c->stash != NULL && resume_early(c))
+        if (c->stash != NULL && resume_unexpected(c))
             continue;
         if (g->failed)
             return;

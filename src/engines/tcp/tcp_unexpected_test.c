@@ -1,5 +1,5 @@
 /*
- * tcp_early_test.c - frames that come before their call: how many are kept, and that none
+ * tcp_unexpected_test.c - frames that come before their call: how many are kept, and that none
  * overtakes another. The connections have no sockets: what comes lies in their buffers.
  */
 /* ctest: threads=none */
@@ -14,9 +14,9 @@ static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_ow
 static void there_is_a_limit_to_empty_messages(void **state)
 {
     static trii_fault fault;
-    const size_t before = TCP_EARLY - 3 * sizeof(tcp_early);
+    const size_t before = TCP_UNEXPECTED - 3 * sizeof(tcp_unexpected);
     tcp_group g = {.rank = 1, .size = 1, .fault = &fault};
-    tcp_conn c = {.group = &g, .fd = -1, .early_bytes = before};
+    tcp_conn c = {.group = &g, .fd = -1, .unexpected_bytes = before};
     long live = trii_alloc_live();
     int kept = 0;
 
@@ -29,7 +29,7 @@ static void there_is_a_limit_to_empty_messages(void **state)
     }
     assert_int_equal(kept, 3);
     tcp_p2p_owner.fail_all(&g, TRI_ERR_ABORTED, "the end");
-    assert_int_equal(c.early_bytes, before);
+    assert_int_equal(c.unexpected_bytes, before);
     assert_int_equal(trii_alloc_live(), live);
 }
 
@@ -40,7 +40,7 @@ static void a_peer_is_asked_to_hold_when_much_is_kept(void **state)
     static trii_op recv = {.call = {.kind = TRII_KIND_RECV, .dtype = TRI_DTYPE_U8, .root = 1}};
     static tcp_conn conns[2];
     tcp_group g = {.size = 2, .fault = &fault, .pending = 1, .conns = conns};
-    tcp_early *early;
+    tcp_unexpected *kept;
     tcp_conn *c = &conns[1];
     int n = 0;
 
@@ -63,9 +63,9 @@ static void a_peer_is_asked_to_hold_when_much_is_kept(void **state)
     assert_false(tcp_p2p_owner.next_request(c));
     while (!c->hold_due) {
         recv.call.tag = --n;
-        early = (tcp_early *)trii_tags_find(&c->early, trii_tag_of(&recv.call));
-        early->head.bytes = early->head.count = 0; /* there is no buffer for it */
-        c->early_bytes -= 1 << 20;
+        kept = (tcp_unexpected *)trii_tags_find(&c->unexpected, trii_tag_of(&recv.call));
+        kept->head.bytes = kept->head.count = 0; /* there is no buffer for it */
+        c->unexpected_bytes -= 1 << 20;
         recv = (trii_op){.call = recv.call, .status = TRI_INPROGRESS};
         g.pending = 1;
         tcp_p2p_owner.post(&g, &recv);
@@ -105,11 +105,11 @@ static void a_receive_takes_over_the_message_that_is_coming(void **state)
     c->in_used = sizeof(head) + 5;
     c->want_in = true;
     tcp_advance(&g);
-    assert_non_null(c->in_early);
+    assert_non_null(c->in_unexpected);
     g.pending = 1;
     tcp_p2p_owner.post(&g, &recv);
-    assert_null(c->in_early);
-    assert_int_equal(c->early_bytes, 0);
+    assert_null(c->in_unexpected);
+    assert_int_equal(c->unexpected_bytes, 0);
     assert_memory_equal(dst, "abcde\0\0\0", 8);
     c->in_used += 3;
     c->want_in = true;
@@ -202,19 +202,21 @@ static void a_share_of_any_size_is_put_aside_for_a_message(void **state)
     (void)state;
     g.conns = &c;
     trii_recv_wait(&c.recvs, &recv, 1);
-    c.head = (tcp_frame){
-        .type = TCP_FRAME_PART, .kind = TRII_KIND_ALL_REDUCE, .bytes = 2 * (uint64_t)TCP_EARLY};
+    c.head = (tcp_frame){.type = TCP_FRAME_PART,
+                         .kind = TRII_KIND_ALL_REDUCE,
+                         .bytes = 2 * (uint64_t)TCP_UNEXPECTED};
     for (int i = 0; i < TCP_SLOTS; i++)
         assert_true(tcp_stash_put(&c));
-    c.head = (tcp_frame){
-        .type = TCP_FRAME_RESULT, .kind = TRII_KIND_BROADCAST, .bytes = 2 * (uint64_t)TCP_EARLY};
+    c.head = (tcp_frame){.type = TCP_FRAME_RESULT,
+                         .kind = TRII_KIND_BROADCAST,
+                         .bytes = 2 * (uint64_t)TCP_UNEXPECTED};
     assert_true(tcp_stash_put(&c));
     assert_false(tcp_stash_put(&c));
     c.head = (tcp_frame){.type = TCP_FRAME_MESSAGE, .part = 1};
     assert_int_equal(tcp_p2p_owner.accept(&c), TCP_PARKED);
     assert_non_null(trii_recv_take(&c.recvs, &g.any_recvs, 0, 1));
     tcp_p2p_owner.fail_all(&g, TRI_ERR_ABORTED, "the end");
-    assert_int_equal(c.early_bytes, 0);
+    assert_int_equal(c.unexpected_bytes, 0);
     assert_int_equal(trii_alloc_live(), live);
 }
 
