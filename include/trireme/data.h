@@ -254,8 +254,7 @@ typedef struct tri_sampler_random_options {
     int64_t n_samples; /* 0 = length; more than length without replacement: several permutations */
     uint64_t seed;
 } tri_sampler_random_options;
-/* A permutation of 0 .. length-1 (RandomSampler). length >= 1. Takes memory for n_samples indices.
- */
+/* A permutation of 0 .. length-1 (RandomSampler); length >= 1. Memory: n_samples indices. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_random(int64_t length,
                                                      const tri_sampler_random_options *opt,
                                                      tri_sampler **sampler_out);

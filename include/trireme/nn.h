@@ -70,7 +70,7 @@ typedef struct tri_nn_rms_norm_options {
     double eps; /* 0: the machine epsilon of x's dtype; TRI_ZERO: nothing is added */
     bool no_elementwise_affine;
 } tri_nn_rms_norm_options;
-/* The same by the root mean square; "weight". */
+/* The same, but normalises by the root mean square; it has "weight" only. */
 TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
                                     const tri_nn_rms_norm_options *opt);
 /* i64 [..], each in [0, num) -> [.., dim]; "weight" [num, dim], from a normal distribution, with
@@ -81,7 +81,7 @@ TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_d
 typedef struct tri_nn_multihead_attention_options {
     double dropout; /* dropout of the attention weights, in [0, 1); in training only */
     bool no_bias;
-    bool is_causal; /* each query looks at keys up to its own place */
+    bool is_causal; /* each query attends only to keys up to its own position */
 } tri_nn_multihead_attention_options;
 /* torch.nn.MultiheadAttention with batch_first. One input: self-attention over x [N, T, embed_dim].
  * Three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]; after them
@@ -179,8 +179,7 @@ TRI_API tri_module *tri_module_child(tri_module *self, const char *name, tri_mod
 TRI_API tri_tensor *tri_module_parameter(tri_module *self, const char *name,
                                          tri_tensor *own_tensor);
 TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor);
-/* True at the start and after tri_module_train(.., true); false after tri_module_train(.., false).
- */
+/* True until tri_module_train(.., false), and again after tri_module_train(.., true). */
 TRI_API bool tri_module_is_training(const tri_module *self);
 
 /* --- use ------------------------------------------------------------------ */
@@ -316,8 +315,8 @@ typedef struct tri_load_options {
 TRI_API TRI_MUST_CHECK tri_status tri_module_load(tri_module *module,
                                                   const tri_state_source *sources, int64_t n,
                                                   const tri_load_options *opt);
-/* A hash of names, dtypes and plain contents of the state: if it is equal on two ranks, so are, but
- * for chance, their replicas. Runs what was recorded. */
+/* A hash of names, dtypes and plain contents of the state: two ranks with equal hashes have, in all
+ * probability, equal replicas. Runs what was recorded. */
 TRI_API TRI_MUST_CHECK tri_status tri_module_hash(tri_module *module, uint64_t *hash_out);
 
 /* --- initial values ------------------------------------------------------- */

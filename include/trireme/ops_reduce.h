@@ -47,8 +47,7 @@ TRI_API tri_tensor *tri_std(tri_tensor *x, const int64_t *dims, int n_dims, bool
 TRI_API tri_tensor *tri_norm(tri_tensor *x, double p, const int64_t *dims, int n_dims,
                              bool keepdim);
 TRI_API tri_tensor *tri_logsumexp(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
-/* [i] is the sum of elements 0 .. i along dim. While elements are not negative it never decreases.
- */
+/* [i] is the sum of elements 0 .. i along dim. It never decreases if no element is negative. */
 TRI_API tri_tensor *tri_cumsum(tri_tensor *x, int dim);
 
 TRI_END_DECLS

@@ -23,7 +23,7 @@ TRI_API tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim);
 TRI_API tri_tensor *tri_flatten(tri_tensor *x, int start_dim);
 TRI_API tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim);
 TRI_API tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1);
-/* Repeats elements along dimensions of size 1, to `shape`, which may have more dimensions in front.
+/* Repeats elements along dimensions of size 1, to `shape`, which may have more leading dimensions.
  */
 TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
 /* Removes the dimensions of size 1 among dims[n]; n = 0: all of size 1. */

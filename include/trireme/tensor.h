@@ -110,8 +110,8 @@ TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
  * a warning in the log. */
 TRI_API double tri_item(tri_tensor *tensor);
-/* The same with a status, which tells a failure from a NaN in the tensor. *value_out is NaN on
- * failure. */
+/* The same with a status, which distinguishes a failure from a NaN in the tensor; on failure
+ * *value_out is NaN. */
 TRI_API TRI_MUST_CHECK tri_status tri_item_get(tri_tensor *tensor, double *value_out);
 /* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
  * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place. */
@@ -163,7 +163,7 @@ TRI_API void tri_backward(tri_tensor *loss);
  * up before stays; only if its run had begun to overwrite that, reading it and adding to it fail
  * (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
-/* Operations between these record no gradient; they nest. One end too many fails the step (STATE).
+/* Operations between these record no gradient. They nest; an end too many fails the step (STATE).
  */
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);

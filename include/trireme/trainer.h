@@ -1,5 +1,5 @@
 /*
- * trainer.h - what a training loop shows and keeps: progress, metrics, curves, means.
+ * trainer.h - what a training loop shows and records: progress, metrics, curves, means.
  *
  * The loop itself stays the program's: nothing here calls a model.
  */
@@ -23,8 +23,8 @@ typedef struct tri_progress tri_progress;
 
 typedef struct tri_progress_options {
     FILE *stream;      /* NULL = stderr */
-    bool quiet;        /* print nothing (ranks but one) */
-    int plain_seconds; /* without a terminal: a line every so many seconds; 0 = 10 */
+    bool quiet;        /* print nothing, as all ranks but one should */
+    int plain_seconds; /* without a terminal: seconds from one line to the next; 0 = 10 */
 } tri_progress_options;
 
 /* `total` units of work in all (samples, say), of which `done` are done already when a run is
@@ -37,15 +37,16 @@ TRI_API void tri_progress_destroy(tri_progress *progress);
 /* True if a new line is due: at most ten times a second, so that texts and values which cost
  * something are only made when they are seen. About 30 ns. */
 TRI_API bool tri_progress_due(const tri_progress *progress);
-/* Shows where things are; the text stands before the bar. Draws always; ask `due` first. */
+/* Shows that `done` units are done, with the text before the bar. It always draws, so ask
+ * tri_progress_due first. */
 TRI_API void tri_progress_update(tri_progress *progress, int64_t done, const char *format, ...)
     TRI_PRINTF(3, 4);
-/* A whole line that stays (the result of an epoch), above the bar. */
+/* Prints a line above the bar, which stays (the result of an epoch, say). */
 TRI_API void tri_progress_line(tri_progress *progress, const char *format, ...) TRI_PRINTF(2, 3);
-/* Time between these (evaluation, saving) counts neither as training nor for the rate. */
+/* The time between these (evaluation, saving) is not counted in the seconds and the rate. */
 TRI_API void tri_progress_pause(tri_progress *progress);
 TRI_API void tri_progress_resume(tri_progress *progress);
-/* Seconds that were not paused, since it was made; units a second over them. */
+/* Seconds since tri_progress_create without the pauses; units per second over this time. */
 TRI_API double tri_progress_seconds(const tri_progress *progress);
 TRI_API double tri_progress_rate(const tri_progress *progress);
 
@@ -59,15 +60,15 @@ typedef struct tri_metric {
     double value;    /* whole numbers are written without a point; NaN and infinities as null */
 } tri_metric;
 
-/* Opens `path`: anew, or with keep_steps >= 0 with its records of "step" <= keep_steps kept and
- * the others gone (a run that resumes there). A last line that was cut short is dropped.
- * Missing folders above it are made. What is not a file (a pipe, /dev/stderr) is only written to.
+/* Opens `path` and removes its contents; with keep_steps >= 0, for a run that resumes there, it
+ * keeps the records of "step" <= keep_steps. An incomplete last line is dropped. Missing folders
+ * above it are made. What is not a regular file (a pipe, /dev/stderr) is only written to.
  * Errors: INVALID_ARG, IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);
 TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
-/* One record, one line, one write, whatever the locale. Errors: INVALID_ARG (a key that is not as
- * above, or there twice), IO (names the file and the reason). */
+/* Writes one record as one line, in one write, whatever the locale. Errors: INVALID_ARG (a key is
+ * not as above, or occurs twice), IO (names the file and the reason). */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values,
                                                     int n);
 /* tri_metrics_log(m, {"step", 10}, {"loss", 0.5}) */
@@ -94,16 +95,17 @@ typedef struct tri_meter tri_meter;
 
 TRI_API TRI_MUST_CHECK tri_status tri_meter_create(tri_meter **meter_out);
 TRI_API void tri_meter_destroy(tri_meter *meter); /* NULL allowed */
-/* A step tensor of one element. add_mean: the mean of `weight` samples (a loss), counts value *
- * weight; add_count: a sum over `weight` samples (tri_count_correct), counts as it is. To be called
- * before the step runs (tri_optimizer_step), so that it runs as a part of it; a step that fails
- * counts neither the value nor the weight. */
+/* Both take a step tensor of one element. add_mean takes the mean of `weight` samples (a loss), and
+ * adds it times the weight; add_count takes a sum over `weight` samples (tri_count_correct), and
+ * adds it as it is. Call them before the step runs (tri_optimizer_step), so that they run as a part
+ * of it; a step that fails adds neither the value nor the weight. */
 TRI_API TRI_MUST_CHECK tri_status tri_meter_add_mean(tri_meter *meter, tri_tensor *mean,
                                                      int64_t weight);
 TRI_API TRI_MUST_CHECK tri_status tri_meter_add_count(tri_meter *meter, tri_tensor *count,
                                                       int64_t weight);
-/* Sum over weight since the last reset; these run what was recorded. NaN if there was nothing; the
- * weight is 0 then, and in a step that has failed. */
+/* Since the last reset: the sum divided by the weight, the sum, and the weight. They run what was
+ * recorded. If nothing was added, the value is NaN; if the step has failed, value and sum are NaN
+ * and the weight is 0. */
 TRI_API double tri_meter_value(tri_meter *meter);
 TRI_API double tri_meter_sum(tri_meter *meter);
 TRI_API int64_t tri_meter_weight(tri_meter *meter);
