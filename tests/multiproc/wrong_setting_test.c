@@ -97,10 +97,46 @@ static void whatever_the_others_ask_for(void **state)
     }
 }
 
+typedef struct engines {
+    const char *of_one, *of_the_others;
+    int one, status;
+    const char *what;
+} engines;
+
+static const char *one_has_another_engine(rank_env *env)
+{
+    const engines *e = env->arg;
+    tri_group_options options = {.engine = env->rank == e->one ? e->of_one : e->of_the_others};
+    tri_group *group = NULL;
+
+    RANK_FAILS(env, tri_group_create(env->store, env->rank, env->size, &options, &group), e->status,
+               e->what);
+    return NULL;
+}
+
+/* Each would wait for the others where these do not come. */
+static void of_ranks_with_different_engines_two_are_named(void **state)
+{
+    static const engines cases[] = {
+        {"shm", "tcp", 0, TRI_ERR_INVALID_ARG, "rank 0 has engine shm, rank "},
+        {"tcp", NULL, 0, TRI_ERR_INVALID_ARG, "rank 0 has engine tcp, rank "},
+        {"tcp", "shm", 1, TRI_ERR_INVALID_ARG, "rank 0 has engine shm, rank 1 has engine tcp"},
+        {"tcp", NULL, 1, TRI_ERR_INVALID_ARG, "rank 0 has engine shm, rank 1 has engine tcp"},
+        {"self", "tcp", 1, TRI_ERR_UNSUPPORTED, "engine self: a group of "}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int size = 2; size <= 3; size++)
+            run_processes(size, NULL, one_has_another_engine, (void *)(uintptr_t)&cases[i], NULL,
+                          20);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_number_that_is_none_is_heard_by_all),
     cmocka_unit_test(an_engine_that_does_not_exist_is_heard_by_all),
     cmocka_unit_test(whatever_the_others_ask_for),
+    cmocka_unit_test(of_ranks_with_different_engines_two_are_named),
 };
 
 int main(int argc, char **argv)

@@ -14,8 +14,90 @@
 #include "group/form/choose.h"
 #include "group/group_internal.h"
 #include "group/plugin.h"
+#include "store/exchange.h"
 
 #define PLUGIN_STEP "plugin" /* the step of plug-ins, whatever their names */
+
+/* --- ranks that have chosen different engines ----------------------------- */
+
+/* What rank 0 writes first with each engine. */
+static const struct {
+    const char *engine, *key;
+} firsts[] = {{"shm", "shm/at/0"},
+              {"hierarchy", "hierarchy/host/0"},
+              {"tcp", "tcp/net/0"},
+              {"a plug-in", PLUGIN_STEP "/" PLUGIN_STEP "/0"}};
+
+enum { N_FIRSTS = TRII_COUNT_OF(firsts), PLUGIN_FIRST = N_FIRSTS - 1, LOOKS_A_CHECK = 4 };
+
+/* args->is_over_arg while the engine is made: asks the caller's is_over, and compares engines. */
+typedef struct engine_watch {
+    tri_store *store; /* the group's */
+    int rank;
+    bool (*is_over)(void *arg);
+    void *is_over_arg;
+    bool tried[N_FIRSTS];
+    int own;       /* the one of them that this rank tries; -1 = rank 0 does so too */
+    int n_looks;   /* not every one asks the store */
+    char line[80]; /* "" = no difference was found */
+} engine_watch;
+
+/* If rank 0 has begun with an engine that this rank has not tried, and not with this rank's, each
+ * would wait for the other. */
+static void compare_engines(engine_watch *w)
+{
+    trii_store_call calls[N_FIRSTS];
+    int at[N_FIRSTS], n = 0, other = -1;
+
+    for (int i = 0; i < N_FIRSTS; i++) {
+        if (!w->tried[i])
+            at[n++] = i;
+    }
+    at[n++] = w->own; /* read last: it may have come meanwhile */
+    for (int i = 0; i < n; i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = firsts[at[i]].key};
+    if (trii_store_exchange(w->store, calls, n, NULL, 0, 0, NULL, NULL) != TRI_OK)
+        return;
+    for (int i = 0; i + 1 < n; i++)
+        other = calls[i].value != NULL ? at[i] : other;
+    if (calls[n - 1].value != NULL)
+        w->own = -1;
+    else if (other >= 0)
+        snprintf(w->line, sizeof(w->line), "rank 0 has engine %s, rank %d has engine %s",
+                 firsts[other].engine, w->rank, firsts[w->own].engine);
+    trii_store_calls_free(calls, n);
+}
+
+static bool watch(void *arg)
+{
+    engine_watch *w = arg;
+
+    if (w->is_over != NULL && w->is_over(w->is_over_arg))
+        return true;
+    if (w->rank > 0 && w->own >= 0 && w->line[0] == '\0' && w->n_looks++ % LOOKS_A_CHECK == 0)
+        compare_engines(w);
+    return w->line[0] != '\0';
+}
+
+static void note_attempt(const trii_group_args *args, const char *engine)
+{
+    engine_watch *w = args->is_over_arg;
+
+    for (w->own = 0; w->own < PLUGIN_FIRST && strcmp(firsts[w->own].engine, engine) != 0;)
+        w->own++;
+    w->tried[w->own] = true;
+}
+
+/* --- attempts ------------------------------------------------------------- */
+
+static bool is_built_in(const trii_engine *engine)
+{
+    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
+        if (*e == engine)
+            return true;
+    }
+    return false;
+}
 
 /* One attempt with one engine, under keys of its own. */
 static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
@@ -32,20 +114,13 @@ static tri_status create_with(const trii_engine *engine, tri_store *store, trii_
         if (status != TRI_OK)
             return status;
     }
+    if (is_built_in(engine) && args->size > 1)
+        note_attempt(args, engine->name);
     status = engine->create(args, &made_out->self);
     tri_store_unref(args->store);
     if (status == TRI_OK)
         made_out->engine = engine;
     return status;
-}
-
-static bool is_built_in(const trii_engine *engine)
-{
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        if (*e == engine)
-            return true;
-    }
-    return false;
 }
 
 /* Once: a plug-in's library makes its connections itself. */
@@ -116,6 +191,7 @@ static tri_status agree_on_plugin(const char *name, bool checks, tri_store *stor
         return status;
     texts = trii_alloc((size_t)args->size, sizeof(*texts), "ranks that agree");
     snprintf(own, sizeof(own), "engine %s and TRI_CHECK_CALLS=%d", name, checks);
+    note_attempt(args, name);
     status = trii_group_gather(args, PLUGIN_STEP, texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY, own,
                                texts);
     tri_store_unref(args->store);
@@ -144,7 +220,11 @@ static tri_status create_named(const trii_choice *choice, bool checks, tri_store
         warn_of_no_proof(engine->name);
         status = agree_on_plugin(choice->engine, checks, store, args);
     }
-    return status == TRI_OK ? create_with(engine, store, args, made_out) : status;
+    if (status != TRI_OK)
+        return status;
+    status = create_with(engine, store, args, made_out);
+    /* "self" and "hierarchy" find that in the options alone, and others may have another engine */
+    return status == TRI_ERR_UNSUPPORTED ? refuse(store, args, status) : status;
 }
 
 /* The first that serves all ranks. create() agrees between the ranks, so that all of them go on to
@@ -203,11 +283,17 @@ static bool needs_check(const trii_engine *engine, int wanted)
 tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
                             trii_made_engine *made_out)
 {
+    engine_watch w = {.store = store,
+                      .rank = args->rank,
+                      .is_over = args->is_over,
+                      .is_over_arg = args->is_over_arg};
     trii_choice choice = {0};
     trii_call_check *check = NULL;
     int wanted = 0;
     tri_status status = trii_choice_parse(text, &choice);
 
+    args->is_over = watch;
+    args->is_over_arg = &w;
     if (status == TRI_OK)
         status = prepare_check(args->size, &wanted, &check);
     if (status == TRI_OK && choice.engine[0] == '\0' && args->size == 1)
@@ -218,6 +304,10 @@ tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args 
         status = make_auto(store, args, made_out);
     else
         status = create_named(&choice, wanted != 0, store, args, made_out);
+    if (status != TRI_OK && w.line[0] != '\0')
+        status =
+            refuse(store, args,
+                   TRII_FAIL(TRI_ERR_INVALID_ARG, "the ranks want different groups: %s", w.line));
     if (status == TRI_OK && check != NULL && needs_check(made_out->engine, wanted)) {
         if (is_built_in(made_out->engine))
             trii_call_check_renumber(check);
