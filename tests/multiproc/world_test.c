@@ -193,6 +193,39 @@ static void a_worker_that_dies_is_named_before_its_peers(void **state)
     trirun_end(&j, 1);
 }
 
+/* A rank that comes back at once still finds the store of the world that it has left. */
+static int worker_again(void)
+{
+    for (int i = 0; i < 30; i++) {
+        TRI_TRY(tri_init(NULL));
+        tri_finalize();
+    }
+    return 0;
+}
+
+static void ranks_join_again_and_again_where_rank_0_serves(void **state)
+{
+    const char *const argv[] = {own_path, "again", NULL};
+    char rank[16], port[32];
+    const char *const env[] = {rank,         port, "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
+                               "LOCAL_RANK", NULL};
+    spawn s[3];
+
+    (void)state;
+    snprintf(port, sizeof(port), "MASTER_PORT=%d", spawn_free_port());
+    for (int r = 0; r < 3; r++) {
+        snprintf(rank, sizeof(rank), "RANK=%d", r);
+        spawn_start(&s[r], argv, env);
+    }
+    for (int r = 0; r < 3; r++) {
+        int status = spawn_wait(&s[r]);
+
+        if (status != 0)
+            fail_msg("rank %d: %s", r, SPAWN_ERR(&s[r]));
+        spawn_free(&s[r]);
+    }
+}
+
 static void a_bad_environment_is_one_clear_line(void **state)
 {
     const char *const argv[] = {spawn_bin("plain_mlp"), NULL};
@@ -282,6 +315,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_url_is_enough),
     cmocka_unit_test(mpiruns_variables_are_enough),
     cmocka_unit_test(a_worker_that_dies_is_named_before_its_peers),
+    cmocka_unit_test(ranks_join_again_and_again_where_rank_0_serves),
     cmocka_unit_test(a_bad_environment_is_one_clear_line),
     cmocka_unit_test(a_setting_that_nobody_reads_is_told_once),
     cmocka_unit_test(a_world_is_joined_once_and_left),
@@ -293,5 +327,7 @@ int main(int argc, char **argv)
     own_path = argv[0];
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return worker();
+    if (argc > 1 && strcmp(argv[1], "again") == 0)
+        return worker_again();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }

@@ -19,6 +19,7 @@ typedef struct trii_launch_env {
     char job[96];      /* what tells this job from others; "" = unknown */
     bool agent_store;  /* the launcher serves the store, else rank 0 does */
     bool new_store;    /* the launcher made it for this start of the workers */
+    bool again;        /* this process has joined a world before */
     bool by_url;       /* a URL says where the ranks meet, and not MASTER_ADDR */
     int restart_count; /* of the launcher: a new life must not read the keys of an older one */
 } trii_launch_env;

@@ -64,6 +64,7 @@ typedef struct joining {
     identity self;
     char key[KEY], text[TEXT]; /* rank/R, and what we write there */
     bool is_ours;              /* it stands there */
+    bool is_rank_0_there;      /* rank/0, when last looked at */
     char answer_key[KEY];      /* world/NAME */
     char world[NAME];          /* "" = not known yet */
     trii_store_call *calls;    /* what look reads: of rank 0 all of rank/R, of others OTHERS */
@@ -196,6 +197,7 @@ static tri_status claim(joining *j)
         if (status != TRI_OK)
             return status;
         theirs = calls[1].value;
+        j->is_rank_0_there = calls[0].value != NULL;
         j->is_ours = strcmp(theirs, j->text) == 0;
         status = check_rank_0(j, calls[0].value);
         if (status == TRI_OK && !j->is_ours)
@@ -325,6 +327,7 @@ static tri_status look(void *arg)
     if (status != TRI_OK)
         return status;
     own = j->calls[first ? RANK_0 : OWN].value;
+    j->is_rank_0_there = j->calls[RANK_0].value != NULL;
     j->is_ours = own != NULL && strcmp(own, j->text) == 0;
     if (own == NULL || (!first && *j->world != '\0' && j->calls[ANSWER].value == NULL))
         status = TRI_INPROGRESS; /* the store was made anew */
@@ -405,6 +408,40 @@ static tri_status attempt(joining *j, tri_status mine, tri_store **view_out)
     return status;
 }
 
+/* Whether the server ended that an earlier rank 0 still had, and not the one that is joining: that
+ * would have written rank/0. Of a process that joins again, what stands there may be that of the
+ * world that it has left. */
+static bool was_earlier_store(const joining *j, tri_status status)
+{
+    const trii_launch_env *env = j->env;
+
+    return status == TRI_ERR_IO && env->rank != 0 && !env->agent_store && env->file[0] == '\0' &&
+           *j->world == '\0' && (!j->is_rank_0_there || env->again) &&
+           trii_now_ns() < j->args.deadline_ns;
+}
+
+/* At the deadline, of a store that outlives ranks: rank 0 does not look for ranks beyond its size,
+ * and what stands at rank/0 may be stale, so it is no more than a hint. */
+static tri_status add_other_size(const joining *j)
+{
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = "rank/0"};
+    char line[TRII_ERR_BYTES], at[300];
+    identity id = {.size = j->env->size};
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    (void)name_store(j->env, at);
+    if (!trii_store_is_silent(j->store) && /* else it would be waited for */
+        trii_store_exchange(j->store, &call, 1, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        if (call.value == NULL || !parse(call.value, &id))
+            id.size = j->env->size;
+        trii_store_calls_free(&call, 1);
+    }
+    return id.size == j->env->size
+               ? TRII_FAIL(TRI_ERR_TIMEOUT, "%s", line)
+               : TRII_FAIL(TRI_ERR_TIMEOUT, "%s; rank 0 at %s (%s) is of %d ranks, this one of %d",
+                           line, at, id.who, id.size, j->env->size);
+}
+
 /* A stranger makes room for the rank whose key it has. */
 static void withdraw(const joining *j)
 {
@@ -435,6 +472,10 @@ tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_addr
         status = attempt(&j, mine, view_out);
     if (status == TRI_ERR_STATE && j.is_ours && env->rank != 0)
         withdraw(&j);
+    else if (status == TRI_ERR_TIMEOUT && env->rank != 0 && *j.world == '\0')
+        status = add_other_size(&j);
+    else if (mine == TRI_OK && was_earlier_store(&j, status))
+        status = TRI_INPROGRESS;
     trii_free(j.calls);
     trii_free(j.places);
     return status;

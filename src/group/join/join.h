@@ -21,7 +21,8 @@
  *
  * Says in the log who is missing. Errors: TIMEOUT (names those that are missing), PEER_LOST (names
  * one whose worker ended before it joined), STATE (another process has this rank, another job has
- * this store, the ranks disagree on how many they are: names both), the store's own.
+ * this store, the ranks disagree on how many they are: names both), the store's own. INPROGRESS: a
+ * rank 0 that left an earlier world took its store with it; open it again, and join there.
  */
 tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_address *own,
                      tri_status mine, int64_t deadline_ns, tri_store **view_out) TRI_MUST_CHECK;

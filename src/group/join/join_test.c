@@ -152,6 +152,23 @@ static void a_rank_with_another_world_size_is_named(void **state)
     run_threads(2, NULL, two_of_three, NULL);
 }
 
+/* Rank 0 looks for no rank 3, and such a store does not say whether rank/0 is of this world. */
+static void at_the_deadline_a_rank_beyond_the_world_hears_its_size(void **state)
+{
+    static const char two[] = "0 name 2 process 1 on elsewhere|";
+
+    (void)state;
+    for (int kind = 1; kind <= 3; kind += 2) {
+        tri_store *store = NULL, *view;
+
+        CHECK_OK(tri_store_hash(&store));
+        CHECK_OK(tri_store_set(store, "rank/0", two, strlen(two)));
+        CHECK_FAILS(join(store, env_of(kind, 3, 4), 50, &view), TRI_ERR_TIMEOUT,
+                    "(process 1 on elsewhere) is of 2 ranks, this one of 4");
+        tri_store_unref(store);
+    }
+}
+
 /* Nobody waits for it. */
 static const char *one_cannot(rank_env *env)
 {
@@ -208,6 +225,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(of_processes_at_once_one_has_the_rank),
     cmocka_unit_test(ranks_go_over_to_the_world_of_a_rank_0_that_tries_again),
     cmocka_unit_test(a_rank_with_another_world_size_is_named),
+    cmocka_unit_test(at_the_deadline_a_rank_beyond_the_world_hears_its_size),
     cmocka_unit_test(a_rank_that_cannot_join_is_the_failure_of_all),
     cmocka_unit_test(a_process_of_another_host_has_the_rank),
 };

@@ -63,6 +63,7 @@ static tri_status join(const tri_init_options *opt)
     if (status == TRI_OK) {
         trii_log_set_rank(env.size > 1 ? env.rank : -1); /* for what is said of waits */
         warn_of_settings(&env);
+        env.again = atomic_load(&joined.early_size) == -1;
         status = trii_world_store_open(&env, timeout_ms, &ws);
     }
     if (status != TRI_OK) {

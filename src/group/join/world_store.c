@@ -78,34 +78,49 @@ void trii_world_store_linger(tri_store *store)
     trii_err_set("%s", line);
 }
 
-/* mine: as trii_join. Of a rank 0 that serves, a failure is seen by the others before it ends. */
-static tri_status open_tcp(const trii_launch_env *env, tri_status mine, int64_t timeout_ms,
-                           trii_world_store *ws)
+/* Also, of a rank 0 that serves it, *own_out. */
+static tri_status connect_tcp(const trii_launch_env *env, tri_status mine, int64_t timeout_ms,
+                              tri_store **base_out, trii_own_address **own_out)
 {
     const tri_store_tcp_options options = {.serve = env->rank == 0 && !env->agent_store,
                                            .timeout_ms = timeout_ms};
-    int64_t deadline_ns = trii_deadline_ms(timeout_ms);
-    char prefix[40], line[TRII_ERR_BYTES];
-    trii_own_address *own = NULL;
+    char prefix[40];
     tri_store *server = NULL;
     tri_status status;
 
     snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
-    snprintf(line, sizeof(line), "%s", tri_last_error());
     status = tri_store_tcp(env->host, env->port, &options, &server);
     if (status == TRI_OK)
-        status = tri_store_prefix(prefix, server, &ws->base);
+        status = tri_store_prefix(prefix, server, base_out);
     if (status == TRI_OK && options.serve && mine == TRI_OK)
-        status = watch_own(server, env, &own);
+        status = watch_own(server, env, own_out);
     tri_store_unref(server); /* the prefix holds it */
-    if (status != TRI_OK)
-        return status;
-    if (mine != TRI_OK)
-        trii_err_set("%s", line);
-    status = trii_join(ws->base, env, own, mine, deadline_ns, &ws->store);
+    return status;
+}
+
+/* mine: as trii_join. Of a rank 0 that serves, a failure is seen by the others before it ends. */
+static tri_status open_tcp(const trii_launch_env *env, tri_status mine, int64_t timeout_ms,
+                           trii_world_store *ws)
+{
+    int64_t deadline_ns = trii_deadline_ms(timeout_ms);
+    char line[TRII_ERR_BYTES];
+    trii_own_address *own = NULL;
+    tri_status status = TRI_INPROGRESS;
+
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    while (status == TRI_INPROGRESS) {
+        tri_store_unref(ws->base);
+        ws->base = NULL;
+        status = connect_tcp(env, mine, timeout_ms, &ws->base, &own);
+        if (status != TRI_OK)
+            return status;
+        if (mine != TRI_OK)
+            trii_err_set("%s", line);
+        status = trii_join(ws->base, env, own, mine, deadline_ns, &ws->store);
+    }
     if (status == TRI_ERR_TIMEOUT && mine == TRI_OK)
         status = with_remedy(env, own);
-    else if (status != TRI_OK && options.serve)
+    else if (status != TRI_OK && env->rank == 0 && !env->agent_store)
         trii_world_store_linger(ws->base);
     trii_own_address_stop(own);
     return status;
