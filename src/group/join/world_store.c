@@ -102,7 +102,7 @@ static tri_status connect_tcp(const trii_launch_env *env, tri_status mine, int64
 static tri_status open_tcp(const trii_launch_env *env, tri_status mine, int64_t timeout_ms,
                            trii_world_store *ws)
 {
-    int64_t deadline_ns = trii_deadline_ms(timeout_ms);
+    const trii_group_args until = {.deadline_ns = trii_deadline_ms(timeout_ms)};
     char line[TRII_ERR_BYTES];
     trii_own_address *own = NULL;
     tri_status status = TRI_INPROGRESS;
@@ -116,7 +116,8 @@ static tri_status open_tcp(const trii_launch_env *env, tri_status mine, int64_t 
             return status;
         if (mine != TRI_OK)
             trii_err_set("%s", line);
-        status = trii_join(ws->base, env, own, mine, deadline_ns, &ws->store);
+        status = trii_join(ws->base, env, own, mine, until.deadline_ns, &ws->store);
+        timeout_ms = trii_group_left_ms(&until);
     }
     if (status == TRI_ERR_TIMEOUT && mine == TRI_OK)
         status = with_remedy(env, own);
