@@ -5,6 +5,7 @@
 #include "conformance/compared.h"
 
 #include "base/alloc.h"
+#include "os/clock.h"
 #include "os/thread.h"
 
 static const size_t counts[] = {0, 1, 23, 4099, SIZE_MAX};
@@ -308,6 +309,54 @@ static void threads_share_a_group(void **state)
     on_all(4, two_threads, NULL);
 }
 
+enum { WAITERS = 32, CROWD_CALLS = 40 };
+
+typedef struct crowd {
+    tri_work *works[CROWD_CALLS];
+    atomic_int failed;
+} crowd;
+
+static void wait_for_all(void *arg)
+{
+    crowd *c = arg;
+
+    for (int i = 0; i < CROWD_CALLS; i++)
+        atomic_fetch_add(&c->failed, tri_work_wait(c->works[i], 0) != TRI_OK);
+}
+
+/* A step of a comparison begins when nobody looks at the one before it, so those who come back to
+ * that one must not count. */
+static const char *many_wait(rank_env *env)
+{
+    int64_t start_ns = trii_now_ns();
+    float x[CROWD_CALLS] = {0};
+    trii_thread threads[WAITERS];
+    tri_group *g = NULL;
+    crowd c = {.failed = 0};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 0; i < CROWD_CALLS; i++)
+        RANK_TRY(env,
+                 tri_all_reduce(g, x + i, x + i, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &c.works[i]));
+    for (int i = 0; i < WAITERS; i++)
+        RANK_TRY(env, trii_thread_start(&threads[i], "waits", wait_for_all, &c));
+    for (int i = 0; i < WAITERS; i++)
+        trii_thread_join(&threads[i]);
+    for (int i = 0; i < CROWD_CALLS; i++)
+        tri_work_destroy(c.works[i]);
+    tri_group_unref(g);
+    if (c.failed > 0 || trii_now_ns() - start_ns > 5 * TRII_NS_PER_S)
+        return RANK_FAIL(env, "%d calls failed, %.1f s", c.failed,
+                         (double)(trii_now_ns() - start_ns) / TRII_NS_PER_S);
+    return NULL;
+}
+
+static void many_threads_wait_for_the_same_calls(void **state)
+{
+    (void)state;
+    on_all(3, many_wait, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_are_what_they_were),
     cmocka_unit_test(calls_that_differ_are_named),
@@ -321,6 +370,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_group_is_left_with_calls_that_have_not_begun),
     cmocka_unit_test(subgroups_are_compared_for_themselves),
     cmocka_unit_test(threads_share_a_group),
+    cmocka_unit_test(many_threads_wait_for_the_same_calls),
 };
 
 TEST_MAIN(tests)

@@ -255,15 +255,22 @@ void trii_call_check_progress(tri_group *group, trii_op *op, int64_t until_ns)
 
     do {
         int64_t look_ns = trii_now_ns() + LOOK_NS;
+        bool compares, is_over;
         trii_op *on;
 
         trii_lock_take(&group->lock);
         on = under_way(c, op);
-        c->users += on == &c->probe;
+        compares = on == &c->probe;
+        /* else threads that come back to it could keep the next step from beginning for ever */
+        is_over = compares && !is_comparing(c);
+        c->users += compares && !is_over;
         trii_lock_drop(&group->lock);
-        group->engine->progress(group->self, on, until_ns < look_ns ? until_ns : look_ns);
+        if (is_over)
+            trii_thread_yield();
+        else
+            group->engine->progress(group->self, on, until_ns < look_ns ? until_ns : look_ns);
         trii_lock_take(&group->lock);
-        c->users -= on == &c->probe;
+        c->users -= compares && !is_over;
         advance(group);
         trii_lock_drop(&group->lock);
     } while (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() < until_ns);
