@@ -22,11 +22,11 @@
 
 /* What rank 0 writes first with each engine. */
 static const struct {
-    const char *engine, *key;
-} firsts[] = {{"shm", "shm/at/0"},
-              {"hierarchy", "hierarchy/host/0"},
-              {"tcp", "tcp/net/0"},
-              {"a plug-in", PLUGIN_STEP "/" PLUGIN_STEP "/0"}};
+    const char *engine, *key, *words;
+} firsts[] = {{"shm", "shm/at/0", "engine shm"},
+              {"hierarchy", "hierarchy/host/0", "engine hierarchy"},
+              {"tcp", "tcp/net/0", "engine tcp"},
+              {"", PLUGIN_STEP "/" PLUGIN_STEP "/0", "the engine of a plug-in"}};
 
 enum { N_FIRSTS = TRII_COUNT_OF(firsts), PLUGIN_FIRST = N_FIRSTS - 1, LOOKS_A_CHECK = 4 };
 
@@ -39,7 +39,7 @@ typedef struct engine_watch {
     bool tried[N_FIRSTS];
     int own;       /* the one of them that this rank tries; -1 = rank 0 does so too */
     int n_looks;   /* not every one asks the store */
-    char line[80]; /* "" = no difference was found */
+    char line[96]; /* "" = no difference was found */
 } engine_watch;
 
 /* If rank 0 has begun with an engine that this rank has not tried, and not with this rank's, each
@@ -58,13 +58,15 @@ static void compare_engines(engine_watch *w)
         calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = firsts[at[i]].key};
     if (trii_store_exchange(w->store, calls, n, NULL, 0, 0, NULL, NULL) != TRI_OK)
         return;
-    for (int i = 0; i + 1 < n; i++)
-        other = calls[i].value != NULL ? at[i] : other;
+    for (int i = 0; i + 1 < n; i++) { /* why it refuses the group it writes with each of them */
+        if (calls[i].value != NULL && calls[i].value[0] == '0')
+            other = at[i];
+    }
     if (calls[n - 1].value != NULL)
         w->own = -1;
     else if (other >= 0)
-        snprintf(w->line, sizeof(w->line), "rank 0 has engine %s, rank %d has engine %s",
-                 firsts[other].engine, w->rank, firsts[w->own].engine);
+        snprintf(w->line, sizeof(w->line), "rank 0 has %s, rank %d has %s", firsts[other].words,
+                 w->rank, firsts[w->own].words);
     trii_store_calls_free(calls, n);
 }
 
