@@ -355,6 +355,27 @@ static void one_rank_that_does_not_compare_is_named(void **state)
     run_processes(3, &options, rank_2_is_alone, NULL, NULL, 60);
 }
 
+/* Nobody asked for it: its ranks do not compare, as the one that says so. */
+static const char *rank_0_is_silent(rank_env *env)
+{
+    tri_group *g = NULL;
+
+    if (env->rank == 0)
+        unsetenv("TRI_CHECK_CALLS");
+    else
+        setenv("TRI_CHECK_CALLS", "0", 1);
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void calls_are_not_compared_unasked(void **state)
+{
+    (void)state;
+    run_processes(2, &options, rank_0_is_silent, NULL, NULL, 60);
+}
+
 static void compared_messages_come_from_anybody(void **state)
 {
     (void)state;
@@ -366,6 +387,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_that_differ_are_named),
     cmocka_unit_test(compared_messages_come_from_anybody),
     cmocka_unit_test(one_rank_that_does_not_compare_is_named),
+    cmocka_unit_test(calls_are_not_compared_unasked),
     cmocka_unit_test(one_rank),
     cmocka_unit_test(two_ranks),
     cmocka_unit_test(five_ranks),

@@ -261,6 +261,8 @@ static tri_status prepare_check(int size, int *wanted_out, trii_call_check **che
 {
     tri_status status = trii_param_choice(TRII_PARAM_CHECK_CALLS, wanted_out);
 
+    if (status == TRI_OK && *wanted_out < 0)
+        *wanted_out = 0; /* it is not set */
     if (status != TRI_OK || *wanted_out == 0 || size == 1)
         return status;
     *check_out = trii_call_check_create(size);
