@@ -301,6 +301,21 @@ static inline sim_agent *sim_leader(const sim_job *job)
     return NULL;
 }
 
+/* It has just said that it leads, is about to read all requests, and hears nothing from now on. */
+static inline void sim_cut_leader(sim_job *job, sim_agent *leader)
+{
+    const trii_rdzv_lead *lead = &leader->rdzv->lead;
+    int64_t read_ms = leader->rdzv->beat_ms / 2, seen_ns = lead->seen_ns;
+
+    while (lead->seen_ns == seen_ns || sim_now() - lead->read_ns < read_ms * TRII_NS_PER_MS) {
+        seen_ns = lead->seen_ns;
+        sim_tick(job);
+        sim_wait(NULL, NULL, sim_now() + 20000);
+    }
+    assert_true(lead->leads);
+    sim_cut(leader, true);
+}
+
 /* Agents start at moments of the next ms milliseconds. */
 static inline void sim_start_within(sim_job *job, int from, int to, int64_t ms)
 {

@@ -122,6 +122,60 @@ static void the_leader_may_go_while_a_round_is_formed(void **state)
     }
 }
 
+/* It had asked the first one to write the state for it. */
+static void a_second_leader_that_leaves_is_not_in_the_round(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 40, 20, 40);
+        job.conf = "last_call_timeout=10";
+        sim_start_within(&job, 0, 39, 1000);
+        sim_run_ms(&job, 3000);
+        for (int i = 0; i < 2; i++) {
+            sim_agent *leader = sim_leader(&job);
+
+            assert_non_null(leader);
+            leader->start_ns = 0;
+            sim_leave(leader);
+            sim_run_ms(&job, 1500);
+        }
+        sim_await_round(&job, 37, 8000);
+        sim_job_end(&job);
+    }
+}
+
+/* It finds that no requests are there any more: they have been met. */
+static void a_leader_that_was_replaced_does_not_harm_the_round(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_agent *leader;
+
+        sim_job_begin(&job, seed, 40, 39, 39);
+        sim_start_within(&job, 0, 38, 1000);
+        sim_run_ms(&job, 3000);
+        leader = sim_leader(&job);
+        assert_non_null(leader);
+        sim_cut_leader(&job, leader);
+        sim_run_ms(&job, 25000); /* 15 s of silence are allowed */
+        sim_start_within(&job, 38, 40, 1000);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 39, 5000);
+        sim_cut(leader, false);
+        sim_run_ms(&job, 20000);
+        assert_int_equal(leader->state, SIM_JOINING); /* it waits for a place */
+        for (int i = 0; i < 40; i++)
+            assert_int_equal(job.agents[i].rounds, &job.agents[i] != leader);
+        sim_job_end(&job);
+    }
+}
+
 static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
 {
     sim_job job;
@@ -415,6 +469,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
     cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
     cmocka_unit_test(the_leader_may_go_while_a_round_is_formed),
+    cmocka_unit_test(a_second_leader_that_leaves_is_not_in_the_round),
+    cmocka_unit_test(a_leader_that_was_replaced_does_not_harm_the_round),
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),

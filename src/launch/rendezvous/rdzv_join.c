@@ -271,6 +271,12 @@ static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
     return now > r->call_ns;
 }
 
+/* It is in a round after the one that it left, and has nothing more to ask for. */
+static bool is_in(const trii_rdzv_state *s, const trii_rdzv_entry *e, int64_t left)
+{
+    return s->complete && e->participant && s->round != left;
+}
+
 /* What a node does now that wants to be in a round after the one that it left. dirty: the state was
  * changed and is to be written; joins: the first one that now waits for a round that is on. */
 static tri_status decide_for(trii_rendezvous *r, trii_rdzv_state *s, const trii_rdzv_node *node,
@@ -281,9 +287,9 @@ static tri_status decide_for(trii_rendezvous *r, trii_rdzv_state *s, const trii_
     tri_status status;
     int n;
 
+    if (e != NULL && is_in(s, e, left))
+        return TRI_OK;
     if (s->complete && e != NULL && e->participant) {
-        if (s->round != left)
-            return TRI_OK; /* it is in */
         trii_rdzv_remove(s, node, o->min_nodes);
         *dirty = true;
         e = NULL;
@@ -327,9 +333,11 @@ static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bo
         q->added = false;
         if (q->node.addr[0] == '\0' || trii_rdzv_node_same(&q->node, &r->self))
             continue;
+        if (q->withdrawn && (e == NULL || is_in(s, e, q->left)))
+            continue; /* by itself, or by another leader */
         if (q->withdrawn) {
-            *dirty = *dirty || e != NULL;
             trii_rdzv_remove(s, &q->node, r->options->min_nodes);
+            *dirty = true;
             continue;
         }
         if (e == NULL && q->carried)

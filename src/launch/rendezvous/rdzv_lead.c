@@ -317,9 +317,10 @@ static tri_status become_leader(trii_rendezvous *r, int64_t from, trii_rdzv_turn
     l->n = 0;
     l->read_ns = 0;
     status = write_leader(r, LEADER_FORMING, &l->leads);
-    if (status == TRI_OK && l->leads)
-        *turn_out = TRII_RDZV_WRITES;
-    return status;
+    if (status != TRI_OK || !l->leads)
+        return status;
+    *turn_out = TRII_RDZV_WRITES;
+    return withdraw_request(r); /* the next leader would add us, even if we were gone by then */
 }
 
 static tri_status follow(trii_rendezvous *r, trii_rdzv_turn *turn_out)
