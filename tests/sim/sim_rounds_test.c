@@ -176,6 +176,65 @@ static void a_leader_that_was_replaced_does_not_harm_the_round(void **state)
     }
 }
 
+static void a_host_that_died_while_it_waited_for_a_place_gets_none(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_agent *first = NULL;
+        int killed = 0;
+
+        sim_job_begin(&job, seed, 24, 20, 20);
+        sim_start_within(&job, 0, 24, 2000);
+        sim_run_ms(&job, 3000);
+        sim_await_round(&job, 20, 5000);
+        sim_run_ms(&job, 5000);
+        for (int i = 0; i < 24; i++) {
+            sim_agent *agent = &job.agents[i];
+
+            agent->start_ns = 0;
+            if (agent->state == SIM_RUNNING)
+                first = agent;
+            else if (agent != sim_leader(&job) && killed++ < 2)
+                sim_kill(agent);
+        }
+        sim_run_ms(&job, 30000); /* 15 s of silence are allowed */
+        trii_rendezvous_tell(first->rdzv, false, true, "a worker failed");
+        sim_stop_workers(first);
+        sim_run_ms(&job, 500);
+        sim_await_round(&job, 20, 5000);
+        sim_job_end(&job);
+    }
+}
+
+static void a_host_that_was_taken_for_dead_while_it_waited_is_let_in(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_agent *silent;
+
+        sim_job_begin(&job, seed, 40, 40, 40);
+        sim_start_within(&job, 0, 39, 1000);
+        sim_run_ms(&job, 3000);
+        silent = &job.agents[sim_leader(&job) == &job.agents[7] ? 8 : 7];
+        sim_cut(silent, true);
+        sim_run_ms(&job, 30000); /* 15 s of silence are allowed */
+        assert_int_equal(sim_leader(&job)->rdzv->lead.n_nodes, 38);
+        sim_cut(silent, false);
+        sim_run_ms(&job, 8000);
+        assert_int_equal(sim_leader(&job)->rdzv->lead.n_nodes, 39);
+        sim_start_within(&job, 39, 40, 1000);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 40, 5000);
+        sim_job_end(&job);
+    }
+}
+
 static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
 {
     sim_job job;
@@ -471,6 +530,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_leader_may_go_while_a_round_is_formed),
     cmocka_unit_test(a_second_leader_that_leaves_is_not_in_the_round),
     cmocka_unit_test(a_leader_that_was_replaced_does_not_harm_the_round),
+    cmocka_unit_test(a_host_that_died_while_it_waited_for_a_place_gets_none),
+    cmocka_unit_test(a_host_that_was_taken_for_dead_while_it_waited_is_let_in),
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),

@@ -94,7 +94,7 @@ typedef struct trii_rdzv_request {
     bool beats;          /* it has grown since the state was written */
     bool carried;        /* the state has had it; if it is not there any more, it was removed */
     bool added;          /* ... since the last look */
-    bool withdrawn;      /* by the agent */
+    bool withdrawn;      /* by the agent, or it was taken for dead */
 } trii_rdzv_request;
 
 #define TRII_RDZV_NO_ROUND (-1)
@@ -312,6 +312,9 @@ void trii_rdzv_lead_begin(trii_rendezvous *r);
 tri_status trii_rdzv_lead_look(trii_rendezvous *r, trii_rdzv_turn *turn_out) TRI_MUST_CHECK;
 /* Who leads looks once more whether those that it has added are there. */
 tri_status trii_rdzv_lead_check(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Deletes the request of an agent that is dead, so that no other leader adds it. If it lives after
+ * all, its next heartbeat writes it again. */
+tri_status trii_rdzv_lead_drop(trii_rendezvous *r, trii_rdzv_request *q) TRI_MUST_CHECK;
 /* We join no longer; formed: and there is something to see in the state. */
 void trii_rdzv_lead_end(trii_rendezvous *r, bool formed);
 

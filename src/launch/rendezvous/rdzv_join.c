@@ -340,8 +340,10 @@ static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bo
             *dirty = true;
             continue;
         }
-        if (e == NULL && q->carried)
-            continue; /* it was taken for dead */
+        if (e == NULL && q->carried) {
+            status = trii_rdzv_lead_drop(r, q); /* it was taken for dead */
+            continue;
+        }
         q->added = e == NULL;
         status = decide_for(r, s, &q->node, q->left, dirty, joins);
         e = trii_rdzv_find(s, &q->node);

@@ -143,6 +143,7 @@ static void take_request(trii_rendezvous *r, trii_rdzv_request *q, const char *t
         q->withdrawn = q->node.addr[0] != '\0'; /* else it is being written */
         return;
     }
+    q->withdrawn = false; /* it lives, and has written its request again */
     if (sscanf(text, "%lld %d %d %lld %lld %lld %255s", &round, &min, &max, &local_id, &pid, &beat,
                node.addr) != 7 ||
         min != r->options->min_nodes || max != r->options->max_nodes)
@@ -189,9 +190,10 @@ static tri_status read_some(trii_rendezvous *r, bool (*which)(const trii_rdzv_re
     return status;
 }
 
-static bool is_wanted(const trii_rdzv_request *q)
+static bool is_any(const trii_rdzv_request *q)
 {
-    return !q->withdrawn;
+    (void)q;
+    return true;
 }
 
 static bool is_unread(const trii_rdzv_request *q)
@@ -228,7 +230,17 @@ static tri_status read_requests(trii_rendezvous *r)
     }
     if (all)
         l->read_ns = trii_rdzv_now(r);
-    return read_some(r, all ? is_wanted : is_unread);
+    return read_some(r, all ? is_any : is_unread);
+}
+
+tri_status trii_rdzv_lead_drop(trii_rendezvous *r, trii_rdzv_request *q)
+{
+    char key[KEY_BYTES];
+    bool existed;
+
+    q->withdrawn = true;
+    request_key(r, q->number, key);
+    return tri_store_delete(r->base, key, &existed);
 }
 
 tri_status trii_rdzv_lead_check(trii_rendezvous *r)
