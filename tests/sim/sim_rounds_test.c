@@ -4,6 +4,7 @@
  * decides all of it.
  */
 /* ctest: labels=full timeout=120 */
+#include "launch/rendezvous/rdzv_pickle.h"
 #include "sim_agents.h"
 
 /* Each scenario runs with some seeds; a failure names the one. */
@@ -231,6 +232,72 @@ static void a_host_that_was_taken_for_dead_while_it_waited_is_let_in(void **stat
         sim_start_within(&job, 39, 40, 1000);
         sim_run_ms(&job, 1000);
         sim_await_round(&job, 40, 5000);
+        sim_job_end(&job);
+    }
+}
+
+typedef struct rival {
+    sim_link link;
+    trii_thread thread;
+    bool stops;
+} rival;
+
+/* Shows that it lives far too often, as many of torchrun's agents together do. */
+static void write_state_often(void *arg)
+{
+    rival *self = arg;
+    trii_rdzv_node node = {.addr = "torchrun"};
+    tri_store *store = sim_store_create(&self->link);
+    trii_rdzv_backend *backend;
+
+    CHECK_OK(trii_rdzv_c10d_create(store, "job", &backend));
+    while (!self->stops) {
+        trii_wire_buffer raw = {0}, changed = {0};
+        trii_rdzv_state s;
+        trii_rdzv_entry *entry;
+        bool won;
+
+        trii_rdzv_state_init(&s);
+        CHECK_OK(backend->ops->load(backend, &raw));
+        if (raw.used > 0)
+            CHECK_OK(trii_rdzv_pickle_read(raw.data, raw.used, &s));
+        CHECK_OK(trii_rdzv_entry_of(&s, &node, &entry));
+        entry->participant = entry->beats = true;
+        entry->beat_us = sim_now() / 1000;
+        trii_rdzv_pickle_write(&s, &changed);
+        CHECK_OK(backend->ops->swap(backend, changed.data, changed.used, &won));
+        sim_sleep_ms((int64_t)sim_random(6));
+        trii_rdzv_state_fini(&s);
+        trii_wire_buffer_fini(&raw);
+        trii_wire_buffer_fini(&changed);
+    }
+    backend->ops->destroy(backend);
+    tri_store_unref(store);
+}
+
+/* A request is not forgotten when somebody else was faster. */
+static void agents_are_let_in_and_live_though_others_write_the_state_often(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        rival torchrun = {0};
+        const trii_rdzv_lead *lead;
+
+        sim_job_begin(&job, seed, 39, 40, 40);
+        CHECK_OK(sim_start(&torchrun.thread, "rival", write_state_often, &torchrun));
+        sim_start_within(&job, 0, 38, 1000);
+        sim_run_ms(&job, 2000);
+        assert_non_null(sim_leader(&job));
+        lead = &sim_leader(&job)->rdzv->lead;
+        for (int i = 0; i < 40; i++) {
+            assert_int_equal(lead->n_nodes, 39);
+            sim_run_ms(&job, 1000);
+        }
+        torchrun.stops = true;
+        sim_join(&torchrun.thread);
         sim_job_end(&job);
     }
 }
@@ -532,6 +599,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_leader_that_was_replaced_does_not_harm_the_round),
     cmocka_unit_test(a_host_that_died_while_it_waited_for_a_place_gets_none),
     cmocka_unit_test(a_host_that_was_taken_for_dead_while_it_waited_is_let_in),
+    cmocka_unit_test(agents_are_let_in_and_live_though_others_write_the_state_often),
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),

@@ -344,10 +344,10 @@ static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bo
             status = trii_rdzv_lead_drop(r, q); /* it was taken for dead */
             continue;
         }
+        q->carried = e != NULL; /* what we write now may be lost */
         q->added = e == NULL;
         status = decide_for(r, s, &q->node, q->left, dirty, joins);
         e = trii_rdzv_find(s, &q->node);
-        q->carried = q->carried || e != NULL;
         if (!q->beats || e == NULL)
             continue;
         q->beats = false;
