@@ -8,10 +8,9 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 character at `at`; 0: it is none (a part of one, an overlong form, half of a
- * pair). */
-static size_t character(const unsigned char *at)
+size_t trii_text_character(const char *text)
 {
+    const unsigned char *at = (const unsigned char *)text;
     size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
 
     if (at[0] > 0xf4)
@@ -41,7 +40,7 @@ static char *spell_all(const char *text, spell one, bool quotes, char *out, size
         char piece[8];
         size_t length;
 
-        n = character(at);
+        n = trii_text_character((const char *)at);
         length = one(at, n, piece);
         if (used + length > room)
             break;

@@ -11,18 +11,19 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "launch/output/escape.h"
 #include "os/file.h"
 
 /* \uDXXX, the first half of a surrogate pair if X is one of 89AB, the second if it is one of CDEF.
  */
 static bool is_half(const char *at, const char *end, const char *which)
 {
-    return end - at >= 6 && memcmp(at, "\\ud", 3) == 0 && at[3] != '\0' &&
+    return end - at >= 6 && memcmp(at, "\\u", 2) == 0 && (at[2] | 32) == 'd' && at[3] != '\0' &&
            strchr(which, at[3]) != NULL;
 }
 
-/* Python also writes single halves, for names of files that are not UTF-8; Jansson refuses them.
- * Reads the text with question marks instead. */
+/* Jansson refuses single halves, which Python writes for names of files that are not UTF-8, and
+ * bytes that are not UTF-8, which others write. Reads the text with question marks instead. */
 static json_t *load_without_halves(const char *text, size_t bytes)
 {
     static const char first[] = "89abAB", second[] = "cdefCDEF";
@@ -33,11 +34,20 @@ static json_t *load_without_halves(const char *text, size_t bytes)
         return NULL;
     end = copy + bytes;
     memcpy(copy, text, bytes);
+    *end = '\0';
     for (char *at = copy; at < end; at++) {
-        if (is_half(at, end, first) && is_half(at + 6, end, second))
+        size_t n = trii_text_character(at);
+
+        if (n == 0)
+            *at = '?';
+        else if (n > 1)
+            at += n - 1;
+        else if (is_half(at, end, first) && is_half(at + 6, end, second))
             at += 11;
         else if (is_half(at, end, first) || is_half(at, end, second))
             memcpy(at, "\\u003f", 6);
+        else if (*at == '\\')
+            at++; /* what follows begins no escape */
     }
     object = json_loadb(copy, bytes, JSON_ALLOW_NUL, NULL);
     trii_free(copy);
@@ -89,6 +99,8 @@ static int64_t number_of(const json_t *value)
 {
     if (json_is_string(value))
         return strtoll(json_string_value(value), NULL, 10);
+    if (json_is_real(value) && json_real_value(value) >= 0 && json_real_value(value) < 1e18)
+        return (int64_t)json_real_value(value);
     return (int64_t)json_integer_value(value);
 }
 

@@ -73,6 +73,30 @@ static void both_forms_are_understood(void **state)
     assert_string_equal(text, "{\"timestamp\": 12, \"message\": \"old\"}");
 }
 
+/* What Python's json would not write, but others do. */
+static void texts_that_are_not_quite_json_are_read(void **state)
+{
+    static const char *const texts[][2] = {
+        {"{\"message\": \"caf\xe9\"}", "caf?"},
+        {"{\"message\": \"cut \xe2\x82\"}", "cut ??"},
+        {"{\"message\": \"\xc3\xa4 \xff \xf0\x9f\x98\x80 \xed\xa0\xbd\"}",
+         "\xc3\xa4 ? \xf0\x9f\x98\x80 ???"},
+        {"{\"message\": \"\\uD83d \\ud83D\\uDe00\"}", "? \xf0\x9f\x98\x80"},
+        {"{\"message\": \"\\ud83d C:\\\\uda\"}", "? C:\\uda"},
+    };
+    trii_error_file error;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(texts) / sizeof(*texts); i++) {
+        write_file(texts[i][0], strlen(texts[i][0]));
+        assert_true(trii_error_file_read(path, &error));
+        assert_string_equal(error.message, texts[i][1]);
+    }
+    write_file("{\"timestamp\": 1700000000.25, \"message\": \"old\"}", 46);
+    assert_true(trii_error_file_read(path, &error));
+    assert_int_equal(error.timestamp, 1700000000);
+}
+
 /* Every beginning of a file, and every file with one byte changed: no crash (ASan), no endless
  * loop, texts that end. */
 static void what_is_no_error_file_does_no_harm(void **state)
@@ -140,6 +164,8 @@ static void a_kill_for_memory_is_told_from_the_counters(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(texts_that_are_not_quite_json_are_read, make_folder,
+                                    remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_long_text_is_cut_between_characters, make_folder,
                                     remove_folder),
