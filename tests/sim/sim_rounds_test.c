@@ -302,6 +302,34 @@ static void agents_are_let_in_and_live_though_others_write_the_state_often(void 
     }
 }
 
+/* Whoever leads next may not be in it, and the members look at the state for nobody else. */
+static void a_round_whose_leader_died_at_once_is_seen_by_its_members(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(4)
+    {
+        sim_agent *leader;
+
+        sim_job_begin(&job, seed, 60, 20, 20);
+        sim_start_within(&job, 0, 19, 100);
+        sim_run_ms(&job, 2000);
+        leader = sim_leader(&job);
+        assert_non_null(leader);
+        leader->start_ns = 0;
+        sim_start_within(&job, 19, 60, 1);
+        while (leader->rdzv->round.group_size == 0) {
+            sim_tick(&job);
+            sim_wait(NULL, NULL, sim_now() + 20000);
+        }
+        sim_kill(leader); /* before it has said that the round is formed */
+        sim_run_ms(&job, 20000);
+        sim_await_round(&job, 20, 20000); /* 15 s of silence are allowed */
+        sim_job_end(&job);
+    }
+}
+
 static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
 {
     sim_job job;
@@ -600,6 +628,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_died_while_it_waited_for_a_place_gets_none),
     cmocka_unit_test(a_host_that_was_taken_for_dead_while_it_waited_is_let_in),
     cmocka_unit_test(agents_are_let_in_and_live_though_others_write_the_state_often),
+    cmocka_unit_test(a_round_whose_leader_died_at_once_is_seen_by_its_members),
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),

@@ -110,6 +110,7 @@ typedef struct trii_rdzv_lead {
     int n_nodes;                           /* in the state, by the leader's key */
     int64_t from, n_known; /* who leads: requests behind `from` count, and so many are known */
     int64_t read_ns;       /* ... when all were read */
+    bool met;              /* ... who asked is in a round that another leader has formed */
     trii_rdzv_request *requests;
     int n, room;
 } trii_rdzv_lead;

@@ -324,6 +324,7 @@ static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bo
                                       const trii_rdzv_node **joins)
 {
     trii_rdzv_lead *l = &r->lead;
+    bool is_on = s->complete;
     tri_status status = TRI_OK;
 
     for (int i = 0; i < l->n && status == TRI_OK; i++) {
@@ -344,6 +345,7 @@ static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bo
             status = trii_rdzv_lead_drop(r, q); /* it was taken for dead */
             continue;
         }
+        l->met = l->met || (is_on && e != NULL && is_in(s, e, q->left));
         q->carried = e != NULL; /* what we write now may be lost */
         q->added = e == NULL;
         status = decide_for(r, s, &q->node, q->left, dirty, joins);

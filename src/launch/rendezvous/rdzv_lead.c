@@ -328,6 +328,7 @@ static tri_status become_leader(trii_rendezvous *r, int64_t from, trii_rdzv_turn
     l->from = l->n_known = from;
     l->n = 0;
     l->read_ns = 0;
+    l->met = false;
     status = write_leader(r, LEADER_FORMING, &l->leads);
     if (status != TRI_OK || !l->leads)
         return status;
@@ -372,9 +373,15 @@ static tri_status follow(trii_rendezvous *r, trii_rdzv_turn *turn_out)
 
 tri_status trii_rdzv_lead_look(trii_rendezvous *r, trii_rdzv_turn *turn_out)
 {
+    trii_rdzv_lead *l = &r->lead;
     tri_status status = TRI_OK;
 
     *turn_out = TRII_RDZV_WAITS;
+    if (l->leads && l->met) { /* all who have asked look, and ask again if they are not in it */
+        l->from = l->n_known;
+        l->n = 0;
+        l->met = false;
+    }
     if (r->lead.leads)
         status = write_leader(r, LEADER_FORMING, &r->lead.leads);
     if (status == TRI_OK && !r->lead.leads)
