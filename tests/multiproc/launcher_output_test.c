@@ -142,6 +142,21 @@ static void a_line_beside_a_bar_stands_alone(void **state)
     trirun_end(&j, 0);
 }
 
+/* Neither has ended its line. */
+static void a_bar_is_drawn_over_that_of_another_worker(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "--label-output", "sh", "-c",
+           ("[ $RANK = 0 ] && { printf '\r 1%%\r 2%%'; exec sleep 1000; }\n"
+            "while :; do printf '\r 7%%'; sleep 0.05; done"));
+    spawn_expect(&j.trirun, "[0]:  2%\r[1]: ");
+    spawn_signal(&j.trirun, SIGTERM);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    trirun_end(&j, 0);
+}
+
 static void on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors(void **state)
 {
     const char *const env[] = {"NO_COLOR", NULL};
@@ -228,6 +243,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_bar_is_redrawn_in_place_while_nobody_else_prints),
     cmocka_unit_test(bars_of_several_workers_are_drawn_over_each_other),
     cmocka_unit_test(a_line_beside_a_bar_stands_alone),
+    cmocka_unit_test(a_bar_is_drawn_over_that_of_another_worker),
     cmocka_unit_test(on_a_terminal_a_bar_keeps_its_label_and_red_is_for_errors),
     cmocka_unit_test(trirun_hears_signals_while_its_output_is_stuck),
     cmocka_unit_test(a_reader_that_leaves_ends_the_job),
