@@ -176,6 +176,7 @@ typedef struct tcp_group {
     trii_mutex mutex;
     trii_cond turn;         /* the thread that polls has left, or an operation is finished */
     bool polling;           /* guarded by mutex, as all below; a thread polls for all */
+    bool frame_stuck;       /* a frame may be begun that its socket has no room for */
     int waiting;            /* threads on `turn` */
     int wake_fd;            /* ends the poll */
     bool failed;            /* the fault was acted on */

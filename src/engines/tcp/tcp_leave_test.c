@@ -1,6 +1,7 @@
 /*
  * tcp_leave_test.c - a rank leaves while its peer is stopped: it waits for a moment only, and what
- * it had sent arrives when the peer goes on. And while half of a frame is sent.
+ * it had sent arrives when the peer goes on. And what comes of a frame that is sent by half, when
+ * its rank leaves and when it makes no other call.
  */
 #include "testing/check.h"
 #include "testing/ranks.h"
@@ -8,6 +9,7 @@
 #include "engines/tcp/tcp.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
+#include "os/thread.h"
 
 enum { LAST, OWED, FULL }; /* of what there is when rank 0 leaves: see the tests */
 enum { PIECE = 16 << 10, PIECES = 16 };
@@ -156,11 +158,64 @@ static void a_frame_that_was_begun_is_ended_before_the_goodbye(void **state)
     run_threads(2, &options, leaves_amid_a_frame, NULL);
 }
 
+/* The same frame, while this rank has no operation and makes no call any more: the peer may wait
+ * for it (a CTS). */
+static const char *stays_amid_a_frame(rank_env *env)
+{
+    enum { HALF = sizeof(tcp_frame) / 2 };
+    tri_group *g = NULL;
+    tri_work *work = NULL;
+    unsigned char byte = 0;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    if (env->rank == 0) {
+        tcp_group *self = g->self;
+        tcp_conn *c = &self->conns[1];
+
+        trii_mutex_lock(&self->mutex);
+        c->out = (tcp_frame){.type = TCP_FRAME_HOLD, .root = 1};
+        c->out_head_left = sizeof(c->out) - HALF;
+        c->out_stuck = true;
+        trii_mutex_unlock(&self->mutex);
+        RANK_TRY(env, trii_socket_send_all(c->fd, &c->out, HALF, trii_deadline_ms(20000)));
+        RANK_TRY(env, tri_send(g, &byte, 1, TRI_DTYPE_U8, 0, 0, &work)); /* to itself: is copied */
+    } else {
+        int64_t deadline_ns = trii_deadline_ms(20000);
+        tcp_group *self = g->self;
+        bool holds = false;
+
+        RANK_TRY(env, tri_recv(g, &byte, 1, TRI_DTYPE_U8, 0, 0, &work));
+        while (!holds && trii_now_ns() < deadline_ns) {
+            trii_thread_yield();
+            trii_mutex_lock(&self->mutex);
+            holds = self->conns[0].peer_holds;
+            trii_mutex_unlock(&self->mutex);
+        }
+        if (!holds)
+            return RANK_FAIL(env, "the rest of the frame did not come");
+    }
+    RANK_TRY(env, ranks_meet(env, "whole", -1));
+    if (env->rank == 0)
+        RANK_TRY(env, tri_send(g, &byte, 1, TRI_DTYPE_U8, 1, 0, NULL));
+    else
+        RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_frame_that_was_begun_is_ended_without_another_call(void **state)
+{
+    (void)state;
+    run_threads(2, &options, stays_amid_a_frame, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_peer_gets_what_was_sent_last),
     cmocka_unit_test(a_stopped_peer_gets_more_than_its_socket_takes),
     cmocka_unit_test(a_peer_that_takes_nothing_holds_nobody_up),
     cmocka_unit_test(a_frame_that_was_begun_is_ended_before_the_goodbye),
+    cmocka_unit_test(a_frame_that_was_begun_is_ended_without_another_call),
 };
 
 TEST_MAIN(tests)

@@ -246,8 +246,10 @@ static void pump_out(tcp_conn *c)
             continue;
         }
         c->out_stuck = status == TRI_INPROGRESS;
-        if (c->out_stuck)
+        if (c->out_stuck) {
+            g->frame_stuck = true;
             return;
+        }
         tcp_hang_up(c); /* the peer closed, and said why, or died */
         if (c->pending_failure == TRI_OK && c->out_op != NULL)
             tcp_fail_left(c, c->out_op);
@@ -290,16 +292,20 @@ void tcp_advance(tcp_group *g)
 /* --- the control thread's share ------------------------------------------- */
 
 /* What it watches: the ends of connections always, bytes only while operations are under way
- * that no thread waits for. */
+ * that no thread waits for. And while the rest of a frame waits for room in its socket: the CTS
+ * that ended our last operation is what the peer waits for. */
 static void arm(tcp_group *g)
 {
-    bool move = g->pending > 0 && !g->polling && !g->failed;
+    bool alone = !g->polling && !g->failed, move = alone && g->pending > 0;
 
+    g->frame_stuck = false;
     for (int r = 0; r < g->size; r++) {
         tcp_conn *c = &g->conns[r];
+        bool begun = c->out_stuck && c->out_head_left > 0;
         unsigned events = TRII_HANGUP | (move && !c->parked && !c->full ? TRII_READABLE : 0u) |
-                          (move && c->out_stuck ? TRII_WRITABLE : 0u);
+                          (alone && (begun || (move && c->out_stuck)) ? TRII_WRITABLE : 0u);
 
+        g->frame_stuck = g->frame_stuck || begun;
         if (r == g->rank || c->ended || events == c->armed)
             continue;
         c->armed = events;
@@ -371,7 +377,7 @@ static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
     tcp_advance(g);
     if (g->polling)
         trii_wakeup_signal(g->wake_fd); /* there may be more to poll for */
-    else if (!waited_for)
+    else if (!waited_for || (g->frame_stuck && g->pending == 0))
         arm(g);
     trii_mutex_unlock(&g->mutex);
     return TRI_OK;
@@ -473,7 +479,7 @@ void tcp_progress(void *self, trii_op *op, int64_t until_ns)
     }
     if (!g->polling && g->waiting > 0)
         trii_cond_broadcast(&g->turn); /* somebody else's turn to poll */
-    else if (!g->polling && g->pending > 0)
+    else if (!g->polling && (g->pending > 0 || g->frame_stuck))
         arm(g);
     trii_mutex_unlock(&g->mutex);
 }
