@@ -142,8 +142,8 @@ static tri_status name_missing(tri_store *store, const char *call, const char *c
     if (find_missing(store, keys, n_keys, &found) != TRI_OK)
         return TRI_ERR_TIMEOUT;
     return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: %s%d of %d keys still missing after %.1f s: %s%s", call,
-                     found.n < COUNTED_KEYS ? "" : "at least ", found.n, n_keys,
-                     (double)waited_ns / (double)TRII_NS_PER_S, found.names,
+                     found.n < COUNTED_KEYS || found.n == n_keys ? "" : "at least ", found.n,
+                     n_keys, (double)waited_ns / (double)TRII_NS_PER_S, found.names,
                      found.n > NAMED_KEYS ? ", ..." : "");
 }
 

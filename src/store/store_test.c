@@ -528,6 +528,8 @@ static void a_timeout_asks_little_about_many_keys(void **state)
     CHECK_FAILS(tri_store_wait(store, keys, N, 5), TRI_ERR_TIMEOUT,
                 "at least 64 of 5000 keys still missing");
     assert_in_range(n_checks, 1, 200);
+    CHECK_FAILS(tri_store_wait(store, keys, 64, 5), TRI_ERR_TIMEOUT,
+                "store_wait: 64 of 64 keys still missing");
     tri_store_unref(store);
 }
 
