@@ -59,42 +59,67 @@ static void wait_main(void *arg)
 }
 
 /* On rank 0 one thread waits for tag 1 and gives up, a second one for tag 2, which comes only then.
- * Whoever sleeps while another polls wakes by itself after 1.5 s, to warn: too late. */
-static const char *two_wait(rank_env *env)
+ * took_ns: how long the second one waited. */
+static const char *two_wait(rank_env *env, tri_group *group, int round, int64_t *took_ns)
 {
     waiter w[2] = {{.timeout_ms = 150}, {.timeout_ms = 0}};
-    atomic_int *gave_up = env->arg; /* nothing else may stir in the group of rank 0 */
+    atomic_int *at = env->arg; /* nothing else may stir in the group of rank 0 */
     char byte[2] = {'a', 'b'};
-    tri_group *group = NULL;
 
-    JOIN(env, group);
     if (env->rank == 1) {
+        while (atomic_load(at) < 2 * round + 1) /* the first one waits */
+            trii_thread_yield();
         RANK_TRY(env, stir(group));
-        while (atomic_load(gave_up) == 0)
+        while (atomic_load(at) < 2 * round + 2) /* it gave up */
             trii_thread_yield();
         RANK_TRY(env, tri_send(group, byte, 1, TRI_DTYPE_U8, 0, 2, NULL));
         RANK_TRY(env, tri_send(group, byte, 1, TRI_DTYPE_U8, 0, 1, NULL));
-    } else {
-        for (int i = 0; i < 2; i++)
-            RANK_TRY(env, tri_recv(group, &byte[i], 1, TRI_DTYPE_U8, 1, i + 1, &w[i].work));
-        RANK_TRY(env, trii_thread_start(&w[0].thread, "first", wait_main, &w[0]));
-        for (int64_t until = trii_deadline_ms(50); trii_now_ns() < until;)
-            trii_thread_yield(); /* it polls by now, most likely */
-        RANK_TRY(env, trii_thread_start(&w[1].thread, "second", wait_main, &w[1]));
-        trii_thread_join(&w[0].thread);
-        atomic_store(gave_up, 1);
-        trii_thread_join(&w[1].thread);
-        if (w[0].status != TRI_ERR_TIMEOUT || w[1].status != TRI_OK)
-            return RANK_FAIL(env, "%s and %s", tri_status_name(w[0].status),
-                             tri_status_name(w[1].status));
-        if (w[1].ended_ns - w[1].started_ns > TRII_NS_PER_S * 5 / 4)
-            return RANK_FAIL(env, "the second slept on for %lld ms",
-                             (long long)((w[1].ended_ns - w[1].started_ns) / TRII_NS_PER_MS));
-        RANK_TRY(env, tri_work_wait(w[0].work, 0));
-        RANK_TRY(env, take_stirred(group));
-        for (int i = 0; i < 2; i++)
-            tri_work_destroy(w[i].work);
+        return NULL;
     }
+    for (int i = 0; i < 2; i++)
+        RANK_TRY(env, tri_recv(group, &byte[i], 1, TRI_DTYPE_U8, 1, i + 1, &w[i].work));
+    /* It is announced, and so the first one's wait is not: that, too, would wake others. */
+    if (tri_work_wait(w[0].work, 1) != TRI_ERR_TIMEOUT)
+        return RANK_FAIL(env, "nothing was sent");
+    RANK_TRY(env, trii_thread_start(&w[0].thread, "first", wait_main, &w[0]));
+    atomic_store(at, 2 * round + 1);
+    for (int64_t until = trii_deadline_ms(50); trii_now_ns() < until;)
+        trii_thread_yield(); /* it polls by now, most likely */
+    RANK_TRY(env, trii_thread_start(&w[1].thread, "second", wait_main, &w[1]));
+    trii_thread_join(&w[0].thread);
+    atomic_store(at, 2 * round + 2);
+    trii_thread_join(&w[1].thread);
+    if (w[0].status != TRI_ERR_TIMEOUT || w[1].status != TRI_OK)
+        return RANK_FAIL(env, "%s and %s", tri_status_name(w[0].status),
+                         tri_status_name(w[1].status));
+    *took_ns = w[1].ended_ns - w[1].started_ns;
+    RANK_TRY(env, tri_work_wait(w[0].work, 0));
+    RANK_TRY(env, take_stirred(group));
+    for (int i = 0; i < 2; i++)
+        tri_work_destroy(w[i].work);
+    return NULL;
+}
+
+/* Whoever sleeps while another polls wakes by itself after 0.3 s, to announce its wait. A busy
+ * machine may take as long, but not each time. */
+static const char *two_wait_again(rank_env *env)
+{
+    const char *failure = NULL;
+    tri_group *group = NULL;
+    int64_t least_ns = INT64_MAX;
+
+    JOIN(env, group);
+    for (int round = 0; round < 8 && failure == NULL; round++) {
+        int64_t took_ns = INT64_MAX;
+
+        failure = two_wait(env, group, round, &took_ns);
+        least_ns = took_ns < least_ns ? took_ns : least_ns;
+    }
+    if (failure != NULL)
+        return failure;
+    if (env->rank == 0 && least_ns > TRII_NS_PER_S / 4)
+        return RANK_FAIL(env, "the second slept on for %lld ms",
+                         (long long)(least_ns / TRII_NS_PER_MS));
     RANK_TRY(env, tri_barrier(group, NULL));
     tri_group_unref(group);
     return NULL;
@@ -102,10 +127,10 @@ static const char *two_wait(rank_env *env)
 
 static void a_thread_that_leaves_hands_its_turn_on(void **state)
 {
-    atomic_int gave_up = 0;
+    atomic_int at = 0;
 
     (void)state;
-    run_threads(2, &tcp_options, two_wait, &gave_up);
+    run_threads(2, &tcp_options, two_wait_again, &at);
 }
 
 /* --- from a thread that waits to the control thread ----------------------- */
