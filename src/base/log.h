@@ -15,7 +15,8 @@ typedef enum trii_log_level {
     TRII_LOG_TRACE
 } trii_log_level;
 
-/* component: a room's name, e.g. "shm". Evaluates its arguments only when it prints. */
+/* component: which part speaks, mostly its folder's name, e.g. "shm". Evaluates its arguments only
+ * when it prints. */
 #define TRII_LOG(level, component, ...)                                                            \
     do {                                                                                           \
         if (TRII_UNLIKELY(trii_log_enabled(level, component)))                                     \

@@ -26,7 +26,7 @@ tri_status tri_optimizer_status(const tri_optimizer *optimizer)
     return TRI_OK;
 }
 
-/* Each hook is called once: parameters of one hook follow each other. */
+/* Calls the hook unless the parameter before had the same one. */
 tri_status trii_hook_finish_unused(const tri_tensor *tensor, trii_grad_hook **last_io,
                                    trii_step *step)
 {

@@ -88,7 +88,8 @@ static void unlink_plan(trii_plan *plan)
     cache.stats.n_plans--;
 }
 
-/* The idle arena of at least so many bytes that was used longest ago; NULL = all are in use. */
+/* The idle plan whose outputs keep at least so many bytes and that was used longest ago; NULL =
+ * there is none. */
 static trii_plan *find_oldest(size_t held_bytes)
 {
     trii_plan *oldest = NULL;

@@ -1,7 +1,7 @@
 /*
  * schedule.h - what the files that order a plan and assign its memory share: order.c,
- * queue_order.c, schedule.c, pointers.c, queue_events.c and queue_conflicts.c, in the order in
- * which they work. Nobody else includes it.
+ * queue_order.c, schedule.c, pointers.c, queue_events.c, queue_conflicts.c and plan_buffers.c.
+ * Nobody else includes it.
  */
 #ifndef TRII_SCHEDULE_H
 #define TRII_SCHEDULE_H
@@ -96,10 +96,11 @@ typedef struct trii_access {
     bool write;
 } trii_access;
 
-/* queue_conflicts.c: of each entry and queue, the last earlier entry there that touches the same
- * bytes, if one of the two writes and one is not of the buffer's queue.
+/* queue_conflicts.c: for each entry and each other queue, finds that queue's last earlier entry
+ * that touches the same bytes, if one of the two writes and one uses a buffer of another queue than
+ * its own.
  *   accesses  [n], in the order of entries
- *   need      [entry, queue]; -1 = none: raised, of other queues than the entry's own */
+ *   need      [entry, queue]: raised to what was found; -1 = none */
 tri_status trii_queue_conflicts(const trii_schedule *s, const trii_access *accesses, int32_t n,
                                 int32_t *need) TRI_MUST_CHECK;
 /* The tensor of the program in which the buffer lies; NULL = none. */

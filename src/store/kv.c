@@ -160,7 +160,7 @@ static bool has_room(const trii_kv *kv, size_t bytes)
     return false;
 }
 
-/* The entry, made if missing; NULL = no memory. */
+/* The entry, made if missing; NULL = no memory, or above TRII_KV_MAX_BYTES. */
 static kv_entry *obtain(trii_kv *kv, trii_slice key)
 {
     uint64_t hash = hash_key(kv, key);
@@ -373,7 +373,7 @@ tri_status trii_kv_append(trii_kv *kv, trii_slice key, trii_slice value)
     return write_and_wake(kv, key, value, true);
 }
 
-/* Adds to the counter; the text of the sum is in `text`. */
+/* Computes the counter plus delta, also as text; writes nothing. */
 static tri_status next_sum(const kv_entry *entry, int64_t delta, char text[24], int64_t *sum_out)
 {
     char old[64] = "0", *end;

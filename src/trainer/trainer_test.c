@@ -189,7 +189,7 @@ static void a_full_disk_is_an_error(void **state)
     scratch_end(&s);
 }
 
-/* The bad batch is skipped, and the mean is that of the others. */
+/* Batches with a bad label are skipped, and the mean is that of the others. */
 static void a_failed_step_counts_nothing(void **state)
 {
     tri_tensor *logits = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 3}, 2);
@@ -280,7 +280,7 @@ static void meters_average_over_steps(void **state)
     tri_tensor_unref(x);
 }
 
-/* By the tool beside the library or in PATH: a picture, or a clear error. */
+/* tri_plot runs the tool beside the library or in PATH, and gives a picture or a clear error. */
 static void curves_are_drawn_by_the_tool(void **state)
 {
     static const char metrics[] = "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n";
@@ -308,7 +308,7 @@ static void curves_are_drawn_by_the_tool(void **state)
     scratch_end(&s);
 }
 
-/* Numbers as printf writes them where the decimal mark is no point, one of more than a byte too. */
+/* Numbers as printf writes them where the decimal mark is not a point, also of several bytes. */
 static void metrics_are_json_in_every_locale(void **state)
 {
     static const char *const cases[][2] = {{"0,5", "0.5"},

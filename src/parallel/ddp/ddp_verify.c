@@ -1,6 +1,6 @@
 /*
- * ddp_verify.c - do all ranks have the same model? If not, every rank's error names the first rank
- * that differs, and where. Then one rank's values are broadcast to all.
+ * ddp_verify.c - checks that all ranks have the same model. If not, every rank's error names the
+ * first rank that differs, and where; if they do, one rank's values are broadcast to all.
  */
 #include <stdio.h>
 #include <string.h>

@@ -110,7 +110,7 @@ static tri_module *norms(void)
                           tri_nn_linear(8, OUT, NULL));
 }
 
-/* One weight, used three times, of which one is in a loop. */
+/* One weight, used three times, in a loop. */
 typedef struct tied {
     tri_module *layer;
 } tied;
@@ -172,7 +172,7 @@ static void keep_state(run *r, tri_module *model)
     }
 }
 
-/* batches: samples of each step, 0 at the end. n_devices 0 = the plain network. */
+/* micro: batches before each update. n_devices 0 = the plain network. */
 static void train(builder build, int n_devices, int micro, run *r)
 {
     const tri_device ids[8] = {0, 1, 2, 3, 4, 5, 6, 7};
