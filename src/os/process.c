@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -142,10 +143,26 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
 }
 #endif
 
+/* ThreadSanitizer takes what a child does in our memory for ours: there it has a copy. */
+#ifdef __SANITIZE_THREAD__
+enum { SHARES_MEMORY = 0 };
+#else
+enum { SHARES_MEMORY = CLONE_VM };
+#endif
+
 static int start_beside(child_args *args, char *stack, int *pidfd_out)
 {
     return clone(child_main, stack + CHILD_STACK_BYTES,
-                 CLONE_VM | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, args, pidfd_out);
+                 SHARES_MEMORY | CLONE_VFORK | CLONE_PIDFD | SIGCHLD, args, pidfd_out);
+}
+
+/* In memory that a copy shares with us, too. NULL = none is left. */
+static child_outcome *outcome_new(void)
+{
+    child_outcome *outcome =
+        mmap(NULL, sizeof(*outcome), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    return outcome != MAP_FAILED ? outcome : NULL;
 }
 
 /* Some kernels (Linux 6.18 for one) compare how often our own group and that of the child were
@@ -178,15 +195,20 @@ static int start_child(child_args *args, char *stack, int *pidfd_out)
 
 tri_status trii_process_start(const trii_process_spec *spec, trii_process *process_out)
 {
-    child_outcome outcome = {0};
-    child_args args = {.spec = spec, .parent = getpid(), .group_fd = -1, .outcome = &outcome};
+    child_outcome outcome, *shared = outcome_new();
+    child_args args = {.spec = spec, .parent = getpid(), .group_fd = -1, .outcome = shared};
     sigset_t all, before;
     char *stack;
     int pid, pidfd = -1, error;
 
+    if (shared == NULL)
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "cannot start %s: mmap: %s", spec->path,
+                         strerror(errno));
     stack = trii_alloc_aligned(4096, CHILD_STACK_BYTES, "stack of a new process");
-    if (stack == NULL)
+    if (stack == NULL) {
+        munmap(shared, sizeof(*shared));
         return TRI_ERR_NO_MEMORY;
+    }
     /* No handler may run in the child while it shares our memory. */
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, &before);
@@ -194,6 +216,8 @@ tri_status trii_process_start(const trii_process_spec *spec, trii_process *proce
     error = errno;
     sigprocmask(SIG_SETMASK, &before, NULL);
     trii_free(stack);
+    outcome = *shared;
+    munmap(shared, sizeof(*shared));
     if (pid < 0)
         return TRII_FAIL(TRI_ERR_IO, "cannot start %s: clone: %s%s", spec->path, strerror(error),
                          trii_descriptors_hint(error));
