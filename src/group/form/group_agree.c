@@ -127,15 +127,27 @@ tri_status trii_group_is_over(const trii_group_args *args)
     return TRII_FAIL(TRI_ERR_PEER_LOST, "%s: a rank ended while the group was formed", args->name);
 }
 
-/* TIMEOUT if they are not there after so long. */
-static tri_status get(const trii_group_args *args, const char *const *keys, int n_keys,
-                      int64_t for_ns, char **values_out)
+/* Twice, if memory is short: the others wait for this. */
+static tri_status put(const trii_group_args *args, const char *step, const char *text)
+{
+    char key[KEY];
+    tri_status status;
+
+    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
+    status = tri_store_set(args->store, key, text, strlen(text));
+    return status == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text))
+                                       : status;
+}
+
+/* TIMEOUT if they are not there after so long. own: NULL = nothing is to be written before. */
+static tri_status get(const trii_group_args *args, trii_store_call *own, const char *const *keys,
+                      int n_keys, int64_t for_ns, char **values_out)
 {
     int64_t ms = for_ns / TRII_NS_PER_MS + 1;
 
     if (values_out != NULL)
-        return trii_store_exchange(args->store, NULL, 0, keys, n_keys, ms, (void **)values_out,
-                                   NULL);
+        return trii_store_exchange(args->store, own, own != NULL ? 1 : 0, keys, n_keys, ms,
+                                   (void **)values_out, NULL);
     return args->store->ops->wait(args->store, keys, n_keys, trii_deadline_ms(ms));
 }
 
@@ -151,16 +163,22 @@ static tri_status look(const trii_group_args *args, const trii_looks *looks,
     return status;
 }
 
-/* Waits for all keys, and logs which ranks are missing. values_out: NULL = they need only be there.
+/* Waits for all keys, and logs which ranks are missing. own: this rank's report, which goes with
+ * the first question, as each message wakes the server; NULL = it was put before. values_out: NULL
+ * = they need only be there, and own is NULL.
  */
-static tri_status await(const trii_group_args *args, const char *step, const char *const *keys,
-                        int n_keys, const trii_looks *looks, char **values_out)
+static tri_status await(const trii_group_args *args, const char *step, const char *own,
+                        const char *const *keys, int n_keys, const trii_looks *looks,
+                        char **values_out)
 {
+    char own_key[KEY];
+    trii_store_call report = {.kind = TRII_STORE_SET, .key = own_key, .text = own};
     const trii_looks none = {0};
     int64_t start = trii_now_ns(), note = start + TRII_NOTE_FIRST_NS, now = start, pause;
     char missing[160];
     int out_of_memory = 0;
 
+    snprintf(own_key, sizeof(own_key), "%s/%d", step, args->rank);
     looks = looks != NULL ? looks : &none;
     pause = looks->first_ns > 0 ? looks->first_ns : ASK_NS;
     for (;;) {
@@ -171,9 +189,13 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         if ((looks->look != NULL || args->is_over != NULL) && until > now + pause)
             until = now + pause;
         pause = 2 * pause < ASK_NS ? 2 * pause : ASK_NS;
-        status = get(args, keys, n_keys, until > now ? until - now : 0, values_out);
+        status = get(args, own != NULL ? &report : NULL, keys, n_keys,
+                     until > now ? until - now : 0, values_out);
         if (status == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
-            continue; /* this rank has reported success, so the others go on */
+            continue; /* this rank reports success, so the others go on */
+        if (status == TRI_ERR_NO_MEMORY && own != NULL)
+            return put(args, step, own) == TRI_OK ? TRI_ERR_NO_MEMORY : status;
+        own = NULL;
         now = trii_now_ns();
         if (status != TRI_ERR_TIMEOUT)
             return status;
@@ -183,7 +205,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
             tri_status over = look(args, looks, line);
 
             /* A rank that ended after success had waited for the same keys, so they are there. */
-            status = over != TRI_OK ? get(args, keys, n_keys, 0, values_out) : status;
+            status = over != TRI_OK ? get(args, NULL, keys, n_keys, 0, values_out) : status;
             if (over != TRI_OK)
                 return status == TRI_ERR_TIMEOUT ? TRII_FAIL(over, "%s", line) : status;
         }
@@ -246,11 +268,11 @@ static void answers_fini(answers *h)
     trii_free(h->keys);
 }
 
-/* The reports of all ranks. */
-static tri_status read_all(const trii_group_args *args, const char *step, const answers *h,
-                           char **texts_out)
+/* The reports of all ranks; own: as of await. */
+static tri_status read_all(const trii_group_args *args, const char *step, const char *own,
+                           const answers *h, char **texts_out)
 {
-    tri_status status = await(args, step, h->keys, args->size, NULL, h->texts);
+    tri_status status = await(args, step, own, h->keys, args->size, NULL, h->texts);
 
     return status == TRI_OK ? judge(args, h->texts, texts_out) : status;
 }
@@ -262,23 +284,11 @@ static tri_status find_failure(const trii_group_args *args, const char *step)
     tri_status status = answers_init(&h, args, step);
 
     if (status == TRI_OK)
-        status = read_all(args, step, &h, NULL);
+        status = read_all(args, step, NULL, &h, NULL);
     answers_fini(&h);
     return status != TRI_OK
                ? status
                : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
-}
-
-/* Twice, if memory is short: the others wait for this. */
-static tri_status put(const trii_group_args *args, const char *step, const char *text)
-{
-    char key[KEY];
-    tri_status status;
-
-    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
-    status = tri_store_set(args->store, key, text, strlen(text));
-    return status == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text))
-                                       : status;
 }
 
 /* The report of this rank on a step: why it gave up before the first one, if it did. */
@@ -321,7 +331,7 @@ static tri_status await_verdict(const trii_group_args *args, const char *step)
     tri_status status;
 
     snprintf(key, sizeof(key), "%s/all", step);
-    status = await(args, step, keys, 1, NULL, &verdict);
+    status = await(args, step, NULL, keys, 1, NULL, &verdict);
     if (status == TRI_OK && verdict[0] != '1')
         status = find_failure(args, step);
     tri_store_free(verdict);
@@ -330,20 +340,23 @@ static tri_status await_verdict(const trii_group_args *args, const char *step)
 
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
+    char text[LINE];
     answers h = {0};
-    bool room;
-    tri_status status;
+    bool room, few = args->size <= FEW;
+    tri_status status = TRI_OK;
 
     if (args->size == 1)
         return mine;
-    room = args->size > FEW || answers_init(&h, args, step) == TRI_OK;
+    room = !few || answers_init(&h, args, step) == TRI_OK;
     if (!room && mine == TRI_OK)
         mine = TRI_ERR_NO_MEMORY;
-    status = trii_agree_report(args, step, mine);
+    format_result(text, mine);
+    if (!few || !room || args->refusal != NULL)
+        status = trii_agree_report(args, step, mine);
     if (status == TRI_OK && (!room || args->refusal != NULL))
         status = own_result(args, mine);
     else if (status == TRI_OK)
-        status = args->size > FEW ? await_verdict(args, step) : read_all(args, step, &h, NULL);
+        status = few ? read_all(args, step, text, &h, NULL) : await_verdict(args, step);
     answers_fini(&h);
     return status;
 }
@@ -361,7 +374,7 @@ tri_status trii_agree_arrive(const trii_group_args *args, const char *step, cons
     if (status == TRI_OK && args->size > FEW)
         keys[0] = all;
     if (status == TRI_OK)
-        status = await(args, step, keys, n, looks, NULL);
+        status = await(args, step, NULL, keys, n, looks, NULL);
     trii_free(keys);
     return status;
 }
@@ -373,7 +386,7 @@ tri_status trii_agree_await(const trii_group_args *args, const char *step, const
     tri_status status = TRI_ERR_NO_MEMORY;
 
     if (keys != NULL)
-        status = await(args, step, keys, key != NULL ? 1 : args->size, looks, NULL);
+        status = await(args, step, NULL, keys, key != NULL ? 1 : args->size, looks, NULL);
     if (key == NULL)
         trii_free(keys);
     return status;
@@ -395,8 +408,8 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
 {
     char failed[LINE], *own = NULL;
     answers h = {0};
-    bool room = answers_init(&h, args, step) == TRI_OK;
-    tri_status status;
+    bool room = answers_init(&h, args, step) == TRI_OK, reads;
+    tri_status status = TRI_OK;
 
     mine = own_result(args, mine);
     if (mine == TRI_OK && room)
@@ -405,11 +418,11 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
         mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
         format_result(failed, mine);
-    status = put(args, step, own != NULL ? own : failed);
-    if (status == TRI_OK && (!room || args->refusal != NULL))
-        status = mine;
-    else if (status == TRI_OK)
-        status = read_all(args, step, &h, texts_out);
+    reads = room && args->refusal == NULL;
+    if (!reads)
+        status = put(args, step, own != NULL ? own : failed);
+    if (status == TRI_OK)
+        status = reads ? read_all(args, step, own != NULL ? own : failed, &h, texts_out) : mine;
     trii_free(own);
     answers_fini(&h);
     return status;
