@@ -220,6 +220,7 @@ typedef struct trii_forming {
     bool (*is_over)(void *arg);
     void *arg;
     int64_t timeout_ns; /* 0 = the group's */
+    bool own_view;      /* the store is a view that no other group uses */
 } trii_forming;
 /* tri_group_create. */
 tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,

@@ -107,7 +107,9 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
 
     refuse(refusal, trii_group_timeout_of(opt, &args.timeout_ns));
     atomic_init(&g->timeout_ns, args.timeout_ns);
-    if (store != NULL) {
+    if (store != NULL && forming->own_view) {
+        g->store = tri_store_ref(store);
+    } else if (store != NULL) {
         status = private_store(store, g->rank, &g->store, &n);
         if (status != TRI_OK)
             return status;

@@ -71,9 +71,10 @@ static tri_status join(const tri_init_options *opt)
         return status;
     }
     options.name = options.name != NULL ? options.name : "world";
-    status =
-        trii_group_form(ws.store, env.rank, env.size, &options,
-                        &(trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws}, &world);
+    status = trii_group_form(
+        ws.store, env.rank, env.size, &options,
+        &(trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws, .own_view = true},
+        &world);
     if (status != TRI_OK) {
         if (status != TRI_ERR_TIMEOUT)
             trii_world_store_linger(ws.store);
