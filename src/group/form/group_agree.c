@@ -165,8 +165,7 @@ static tri_status look(const trii_group_args *args, const trii_looks *looks,
 
 /* Waits for all keys, and logs which ranks are missing. own: this rank's report, which goes with
  * the first question, as each message wakes the server; NULL = it was put before. values_out: NULL
- * = they need only be there, and own is NULL.
- */
+ * = they need only be there, and own is NULL. */
 static tri_status await(const trii_group_args *args, const char *step, const char *own,
                         const char *const *keys, int n_keys, const trii_looks *looks,
                         char **values_out)
@@ -194,7 +193,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         if (status == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
             continue; /* this rank reports success, so the others go on */
         if (status == TRI_ERR_NO_MEMORY && own != NULL)
-            return put(args, step, own) == TRI_OK ? TRI_ERR_NO_MEMORY : status;
+            (void)put(args, step, own); /* at least that, for those who wait for it */
         own = NULL;
         now = trii_now_ns();
         if (status != TRI_ERR_TIMEOUT)
@@ -229,8 +228,8 @@ static tri_status judge(const trii_group_args *args, char **texts, char **texts_
     tri_status status = TRI_OK;
     int cause = -1;
 
-    for (int r = 0; r < args->size;
-         r++) { /* a rank that gave up because of another reports ABORTED */
+    /* A rank that gave up because of another reports ABORTED. */
+    for (int r = 0; r < args->size; r++) {
         if (!is_well(texts[r]) &&
             (cause < 0 || (strtol(texts[cause], NULL, 10) == TRI_ERR_ABORTED &&
                            strtol(texts[r], NULL, 10) != TRI_ERR_ABORTED)))

@@ -28,8 +28,8 @@
  *   A late rank is waited for until the deadline, or until its worker has ended: PEER_LOST.
  *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
  *   others see the new answer at world/NAME and begin again.
- *   If the store is made anew (the last rank of an earlier start removes the file), all begin
- * again.
+ *   If the store is made anew (the last rank of an earlier start removes the file), all
+ *   begin again.
  */
 #include "group/join/join.h"
 
