@@ -131,9 +131,9 @@ static void nothing_there_is_said(void **state)
 
     (void)state;
     scratch_begin(&s);
-    CHECK_FAILS(trii_checkpoint_find(s.dir, &dir, &m), TRI_ERR_NOT_FOUND, "there is no checkpoint");
+    CHECK_FAILS(trii_checkpoint_find(s.dir, &dir, &m), TRI_ERR_NOT_FOUND, "no checkpoint found");
     CHECK_FAILS(trii_checkpoint_find(scratch_path(&s, "no"), &dir, &m), TRI_ERR_NOT_FOUND,
-                "there is no checkpoint");
+                "no checkpoint found");
     scratch_file(&s, "file", "", 0);
     CHECK_FAILS(commit(scratch_path(&s, "file/c"), 1, 3), TRI_ERR_IO, "file");
     scratch_end(&s);

@@ -228,7 +228,7 @@ static tri_status find_in(const char *folder, const trii_saved *saved, int n, ch
     if (n > 0)
         return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is complete; the oldest",
                              folder, n);
-    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: there is no checkpoint", folder);
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no checkpoint found", folder);
 }
 
 /* A file of this name may belong to another program that keeps its files in the same folder. */

@@ -105,7 +105,7 @@ static int placement_of(const float *out, int index, int pad)
         if (same)
             return code;
     }
-    fail_msg("sample %d is no shifted or mirrored image", index);
+    fail_msg("sample %d is not a shifted or mirrored image", index);
     return -1;
 }
 

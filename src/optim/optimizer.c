@@ -214,7 +214,7 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
         return status;
     n = o->n_params;
     if (n == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: there are no parameters", o->ops->name);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: the parameter list is empty", o->ops->name);
     status = add_states(o, recipe, trii_update_states(o->ops->rule, o->flags));
     if (status != TRI_OK)
         return status;

@@ -379,7 +379,7 @@ static void bad_groups_are_refused(void **state)
     refuses(tri_sgd_of(NULL, 1, 0.1, NULL), "groups at (nil), n is 1");
     refuses(tri_sgd_of(&(tri_param_group){.model = p.net}, 0, 0.1, NULL), "n is 0");
     refuses(tri_adam_of(&(tri_param_group){.params = both, .n_params = 0}, 1, 0.1, NULL),
-            "adam: there are no parameters");
+            "adam: the parameter list is empty");
     refuses(tri_adam_of(&(tri_param_group){0}, 1, 0.1, NULL), "groups[0] has neither");
     refuses(tri_adam_of(&(tri_param_group){.n_params = 2}, 1, 0.1, NULL),
             "group 0: a list of 2 parameters at NULL");

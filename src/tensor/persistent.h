@@ -80,8 +80,8 @@ static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
 static inline const char *trii_tensor_why(const tri_tensor *tensor)
 {
     return tensor->why != NULL ? tensor->why
-                               : "the contents are lost, and there was no memory to say why: set "
-                                 "them again (tri_copy_in, or load a checkpoint)";
+                               : "the contents are lost (the cause could not be stored: out of "
+                                 "memory): set them again (tri_copy_in, or load a checkpoint)";
 }
 /* The shared failed tensor of NO_MEMORY: for callers that never release their result. */
 tri_tensor *trii_tensor_no_memory(void);

@@ -432,7 +432,7 @@ static void optimisers(void **state)
     STATUS(tri_optimizer_step(opt), "the model is NULL");
     tri_optimizer_destroy(opt);
     opt = tri_sgd(empty, 0.1, NULL);
-    STATUS(tri_optimizer_step(opt), "there are no parameters");
+    STATUS(tri_optimizer_step(opt), "the parameter list is empty");
     tri_optimizer_destroy(opt);
     tri_module_destroy(empty);
     STATUS(tri_optimizer_status(NULL), "optimizer is NULL");
