@@ -86,6 +86,26 @@ static const char *children_call(rank_env *env)
     return failure;
 }
 
+/* A group of one has no peers: a child may go on with it. */
+static void a_child_goes_on_with_a_world_of_one(void **state)
+{
+    int status = -1;
+    float x = 3.0f;
+    pid_t child;
+
+    (void)state;
+    CHECK_OK(tri_init(NULL));
+    child = fork();
+    if (child == 0) {
+        alarm(20);
+        _exit(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK ||
+              x != 3.0f);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    tri_finalize();
+}
+
 static const char *children_leave(rank_env *env)
 {
     tri_init_options opt = {.group = *env->options};
@@ -195,6 +215,7 @@ static void a_child_serves_a_store_of_its_own(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent),
     cmocka_unit_test(nor_does_one_over_tcp),
+    cmocka_unit_test(a_child_goes_on_with_a_world_of_one),
     cmocka_unit_test(a_child_may_not_call_for_its_parent),
     cmocka_unit_test(a_child_serves_a_store_of_its_own),
 };
