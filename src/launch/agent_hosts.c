@@ -4,7 +4,7 @@
  * states of agent_state.h.
  *
  * Called by agent.c only, which skips this file in a job of one host. A new round begins and ends
- * attempts through attempt.h; the events of the hosts go to report/host_events.h.
+ * attempts (attempt.c); the events of the hosts go to report/host_events.h.
  */
 #include "launch/agent_hosts.h"
 

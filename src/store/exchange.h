@@ -29,8 +29,8 @@ typedef struct trii_store_call {
 
 /**
  * Does the calls in their order, and then waits for n_keys keys (0: for nothing) and hands out
- * their values, as tri_store_multi_get does. One exchange with a server of ours, two with another
- * one that is asked for keys; other kinds of stores do one after the other.
+ * their values, as tri_store_multi_get does. One exchange over TCP, two if values are asked for
+ * (WAIT, then MULTI_GET); other kinds of stores do one call after the other.
  *
  *   values_out  [n_keys], written on OK only; bytes_out likewise, may be NULL
  *

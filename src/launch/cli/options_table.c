@@ -1,7 +1,7 @@
 /*
  * options_table.c - the table of options_table.h, and the text of --help. Read by options.c
- * (names), options_meaning.c (defaults) and options_unread.c (misspelt names); docs/TORCHRUN.md and
- * the manual page are compared with it by tests.
+ * (names) and options_meaning.c (defaults); docs/TORCHRUN.md and the manual page are compared with
+ * it by tests.
  */
 #include "launch/cli/options_table.h"
 

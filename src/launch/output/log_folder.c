@@ -1,7 +1,6 @@
 /*
  * log_folder.c - see log_folder.h. worker/worker_output.c makes the folders and the log files in
- * them, attempt.c asks for the folder of error files, and dry_run.c asks whether there would be
- * any.
+ * them, and attempt.c asks for the folder of error files.
  */
 #include "launch/output/log_folder.h"
 
@@ -14,7 +13,8 @@
 
 enum { MAX_ID = 128 }; /* bytes of a job's id in the name of its folder */
 
-bool trii_log_folder_is_wanted(const trii_launch_options *options)
+/* Whether there will be log files, for which a folder is made also without --log-dir. */
+static bool is_wanted(const trii_launch_options *options)
 {
     const trii_std_spec *specs[] = {&options->redirects, &options->tee};
 
@@ -40,7 +40,7 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
     memset(folder, 0, sizeof(*folder));
     if (base != NULL && strcmp(base, "/dev/null") == 0)
         return TRI_OK;
-    if (base == NULL && !trii_log_folder_is_wanted(options)) {
+    if (base == NULL && !is_wanted(options)) {
         snprintf(folder->run, sizeof(folder->run), "%s", run_dir);
         return TRI_OK;
     }

@@ -19,8 +19,6 @@ typedef struct trii_log_folder {
     bool temporary; /* --log-dir was not given, so the user is told where */
 } trii_log_folder;
 
-/* Whether there will be log files, for which a folder is made also without --log-dir. */
-bool trii_log_folder_is_wanted(const trii_launch_options *options);
 /* Makes the folder of this run. Errors: IO. */
 tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_options *options,
                                   const char *run_id, const char *run_dir) TRI_MUST_CHECK;

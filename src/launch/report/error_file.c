@@ -24,7 +24,7 @@ static bool is_half(const char *at, const char *end, const char *which)
 
 /* Jansson refuses single halves, which Python writes for names of files that are not UTF-8, and
  * bytes that are not UTF-8, which others write. Reads the text with question marks instead. */
-static json_t *load_without_halves(const char *text, size_t bytes)
+static json_t *load_repaired(const char *text, size_t bytes)
 {
     static const char first[] = "89abAB", second[] = "cdefCDEF";
     char *copy = trii_alloc(bytes + 1, 1, "error file"), *end;
@@ -64,7 +64,7 @@ static json_t *load(const char *path)
         return NULL;
     object = json_loadb(file.data, file.bytes, JSON_ALLOW_NUL, NULL);
     if (object == NULL)
-        object = load_without_halves(file.data, file.bytes);
+        object = load_repaired(file.data, file.bytes);
     trii_mapping_close(&file);
     return object;
 }
