@@ -43,9 +43,11 @@ static tri_status one_by_one(tri_store *store, trii_store_call *calls, int n_cal
 
     for (int i = 0; i < n_calls && status == TRI_OK; i++)
         status = do_call(store, &calls[i]);
-    return status == TRI_OK && n_keys > 0
+    if (status != TRI_OK || n_keys == 0)
+        return status;
+    return values_out != NULL
                ? tri_store_multi_get(store, keys, n_keys, timeout_ms, values_out, bytes_out)
-               : status;
+               : tri_store_wait(store, keys, n_keys, timeout_ms);
 }
 
 /* Aside, so that a failure leaves the caller's arrays alone. */
@@ -53,7 +55,7 @@ static tri_status in_one(tri_store *store, trii_store_call *calls, int n_calls,
                          const char *const *keys, int n_keys, int64_t timeout_ms, void **values_out,
                          size_t *bytes_out)
 {
-    size_t n = (size_t)n_keys;
+    size_t n = values_out != NULL ? (size_t)n_keys : 0;
     void **values = NULL;
     size_t *bytes = NULL;
     tri_status status;

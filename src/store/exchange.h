@@ -28,11 +28,12 @@ typedef struct trii_store_call {
 } trii_store_call;
 
 /**
- * Does the calls in their order, and then waits for n_keys keys (0: for nothing) and hands out
- * their values, as tri_store_multi_get does. One exchange over TCP, two if values are asked for
- * (WAIT, then MULTI_GET); other kinds of stores do one call after the other.
+ * Does the calls in their order, and then waits for n_keys keys (0: for nothing), as
+ * tri_store_wait does, and hands out their values if they are asked for. One exchange over TCP, two
+ * with values (WAIT, then MULTI_GET); other kinds of stores do one call after the other.
  *
- *   values_out  [n_keys], written on OK only; bytes_out likewise, may be NULL
+ *   values_out  [n_keys], written on OK only; NULL = the values are not asked for
+ *   bytes_out   likewise
  *
  * Errors: as of the single calls. After any of them there are no values, so nothing is to be freed,
  * and nothing is known of the calls: none, some or all may have been done, and an ADD has the sum

@@ -57,6 +57,21 @@ static void check_timeout(tri_store *store)
     }
 }
 
+/* For keys whose values are not asked for, which are there or not; the store goes on. */
+static void check_wait(tri_store *store)
+{
+    static const char *const keys[] = {"here", "nobody"};
+    trii_store_call calls[] = {{.kind = TRII_STORE_SET, .key = "here", .text = "value"}};
+    int64_t n = 0;
+
+    CHECK_OK(trii_store_exchange(store, calls, 1, keys, 1, 20, NULL, NULL));
+    CHECK_OK(trii_store_exchange(store, NULL, 0, keys, 1, 20, NULL, NULL));
+    assert_int_equal(trii_store_exchange(store, calls, 1, keys, 2, 20, NULL, NULL),
+                     TRI_ERR_TIMEOUT);
+    CHECK_OK(tri_store_add(store, "after", 1, &n));
+    assert_int_equal(n, 1);
+}
+
 /* Of either kind: refused before anything is done. */
 static void check_long_keys(tri_store *store)
 {
@@ -81,10 +96,12 @@ static void check_store(tri_store *store)
 
     check_calls(store);
     check_timeout(store);
+    check_wait(store);
     check_long_keys(store);
     CHECK_OK(tri_store_prefix("view", store, &view));
     check_calls(view);
     check_timeout(view);
+    check_wait(view);
     check_long_keys(view);
     tri_store_unref(view);
     tri_store_unref(store);

@@ -253,7 +253,7 @@ static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_ca
         status = trii_tcp_broken(store, "exchange", status);
     if (status == TRI_OK && n_keys > 0)
         status = await_answer(store, "get", deadline_ns);
-    if (status == TRI_OK && n_keys > 0)
+    if (status == TRI_OK && values_out != NULL && n_keys > 0)
         status = get_present(store, keys, n_keys, values_out, bytes_out);
     return trii_tcp_leave(store, status);
 }

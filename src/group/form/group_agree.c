@@ -143,12 +143,8 @@ static tri_status put(const trii_group_args *args, const char *step, const char 
 static tri_status get(const trii_group_args *args, trii_store_call *own, const char *const *keys,
                       int n_keys, int64_t for_ns, char **values_out)
 {
-    int64_t ms = for_ns / TRII_NS_PER_MS + 1;
-
-    if (values_out != NULL)
-        return trii_store_exchange(args->store, own, own != NULL ? 1 : 0, keys, n_keys, ms,
-                                   (void **)values_out, NULL);
-    return args->store->ops->wait(args->store, keys, n_keys, trii_deadline_ms(ms));
+    return trii_store_exchange(args->store, own, own != NULL ? 1 : 0, keys, n_keys,
+                               for_ns / TRII_NS_PER_MS + 1, (void **)values_out, NULL);
 }
 
 /* Not OK: nobody needs to wait any more, and line says why. */
@@ -165,7 +161,7 @@ static tri_status look(const trii_group_args *args, const trii_looks *looks,
 
 /* Waits for all keys, and logs which ranks are missing. own: this rank's report, which goes with
  * the first question, as each message wakes the server; NULL = it was put before. values_out: NULL
- * = they need only be there, and own is NULL. */
+ * = they need only be there. */
 static tri_status await(const trii_group_args *args, const char *step, const char *own,
                         const char *const *keys, int n_keys, const trii_looks *looks,
                         char **values_out)
@@ -362,18 +358,20 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 
 tri_status trii_agree_arrive(const trii_group_args *args, const char *step, const trii_looks *looks)
 {
-    int n = args->size > FEW ? 1 : args->size;
+    bool few = args->size <= FEW;
+    int n = few ? args->size : 1;
     const char **keys = step_keys(step, n);
-    char all[KEY];
-    tri_status status = TRI_ERR_NO_MEMORY;
+    char all[KEY], text[LINE];
+    tri_status status = keys != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    if (keys != NULL)
-        status = trii_agree_report(args, step, TRI_OK);
-    snprintf(all, sizeof(all), "%s/all", step);
-    if (status == TRI_OK && args->size > FEW)
+    if (status == TRI_OK && !few) {
+        snprintf(all, sizeof(all), "%s/all", step);
         keys[0] = all;
+        status = trii_agree_report(args, step, TRI_OK);
+    }
+    format_result(text, own_result(args, TRI_OK));
     if (status == TRI_OK)
-        status = await(args, step, NULL, keys, n, looks, NULL);
+        status = await(args, step, few ? text : NULL, keys, n, looks, NULL);
     trii_free(keys);
     return status;
 }
