@@ -10,8 +10,8 @@
     "linear:IN,OUT, mlp:A,B,C.., resnet18, resnet34, resnet50, "                                   \
     "vit:SIZE,PATCH,WIDTH,DEPTH,HEADS,CLASSES or gpt:LAYERS,WIDTH,HEADS,CONTEXT,VOCABULARY"
 
-/* `classes` is for resnets, whose names do not say it. NULL: no such name, or its sizes are wrong.
- */
+/* `classes` is for resnets, whose names do not say it. NULL: no such name, or its sizes are
+ * wrong. */
 tri_module *model_by_name(const char *name, int64_t classes);
 
 #endif

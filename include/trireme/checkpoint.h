@@ -68,8 +68,8 @@ TRI_API const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors 
 /* The value of a key in the file's metadata, or NULL. Borrowed. */
 TRI_API const char *tri_safetensors_metadata(const tri_safetensors *file, const char *key);
 /* A persistent tensor with a copy of an entry's contents, released with tri_tensor_unref; a failed
- * one (NOT_FOUND, UNSUPPORTED) if there is no entry of that name or Trireme can only copy its type.
- */
+ * one (NOT_FOUND, UNSUPPORTED) if there is no entry of that name or Trireme can only copy its
+ * type. */
 TRI_API tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name);
 
 /**

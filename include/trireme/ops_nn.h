@@ -17,8 +17,8 @@ TRI_API tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b);
 /* x weight^T + bias: x [.., I], weight [O, I], bias [O] or NULL -> [.., O]. */
 TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bias);
 /* weight [V, D], indices i64 [..] in [0, V) -> [.., D]: the rows of weight with these numbers; an
- * index out of range fails the run. The row padding_idx (negative: from the end) gets no gradient.
- */
+ * index out of range fails the run. The row padding_idx (negative: from the end) gets no
+ * gradient. */
 typedef struct tri_embedding_options {
     bool has_padding_idx;
     int64_t padding_idx;

@@ -23,8 +23,8 @@ TRI_API tri_tensor *tri_reshape(tri_tensor *x, const int64_t *shape, int ndim);
 TRI_API tri_tensor *tri_flatten(tri_tensor *x, int start_dim);
 TRI_API tri_tensor *tri_permute(tri_tensor *x, const int64_t *dims, int ndim);
 TRI_API tri_tensor *tri_transpose(tri_tensor *x, int dim0, int dim1);
-/* Repeats elements along dimensions of size 1, to `shape`, which may have more leading dimensions.
- */
+/* Repeats elements along dimensions of size 1, to `shape`, which may have more leading
+ * dimensions. */
 TRI_API tri_tensor *tri_expand(tri_tensor *x, const int64_t *shape, int ndim);
 /* Removes the dimensions of size 1 among dims[n]; n = 0: all of size 1. */
 TRI_API tri_tensor *tri_squeeze(tri_tensor *x, const int64_t *dims, int n);
@@ -71,8 +71,8 @@ TRI_API tri_tensor *tri_triu(tri_tensor *x, int64_t diagonal);
 
 /* --- elements by index (i64; an index out of range fails the run) --------- */
 /* torch.gather (tri_gather is the collective). For dim 0: out[i][j] = x[index[i][j]][j]. index has
- * as many dimensions as x and, except along dim, at most its sizes; the result has index's shape.
- */
+ * as many dimensions as x and, except along dim, at most its sizes; the result has index's
+ * shape. */
 TRI_API tri_tensor *tri_gather_along(tri_tensor *x, int dim, tri_tensor *index);
 /* x with src[i][j] added at [index[i][j]][j] (for dim 0); index is at most as large as src. */
 TRI_API tri_tensor *tri_scatter_add(tri_tensor *x, int dim, tri_tensor *index, tri_tensor *src);

@@ -92,8 +92,7 @@ TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
  * the next synchronised backward averages the sum. The calls nest, and do nothing for modules
  * without tri_ddp. An update in between lets replicas drift apart; the log warns once.
  * SyncBatchNorm communicates even then, and its sums need the ranks' weights: gradients are then
- * weighted pass by pass before they add up.
- */
+ * weighted pass by pass before they add up. */
 TRI_API void tri_no_sync_begin(tri_module *model);
 TRI_API void tri_no_sync_end(tri_module *model);
 

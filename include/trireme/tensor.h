@@ -104,8 +104,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, s
 /* The plain contents in place, after running what was recorded: valid for a step tensor until
  * tri_step_end, for a persistent one until something that writes it is recorded or it is released.
  * NULL and tri_last_error on failure; STATE if a persistent tensor is in the layout of a kernel
- * (weights of convolutions), which only tri_copy_out can read. Empty tensors give an address, too.
- */
+ * (weights of convolutions), which only tri_copy_out can read. Empty tensors give an address,
+ * too. */
 TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
  * a warning in the log. */
@@ -163,8 +163,8 @@ TRI_API void tri_backward(tri_tensor *loss);
  * up before stays; only if its run had begun to overwrite that, reading it and adding to it fail
  * (STATE) until tri_optimizer_zero_grad. */
 TRI_API tri_tensor *tri_grad(tri_tensor *tensor);
-/* Operations between these record no gradient. They nest; an end too many fails the step (STATE).
- */
+/* Operations between these record no gradient. They nest; an end too many fails the step
+ * (STATE). */
 TRI_API void tri_no_grad_begin(void);
 TRI_API void tri_no_grad_end(void);
 /* The same for a block, TRI_NO_GRAD { ... }, which may be left by return or goto as well (break and

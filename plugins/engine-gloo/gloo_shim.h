@@ -18,8 +18,8 @@ extern "C" {
 typedef struct gloo_shim gloo_shim;       /* a full mesh of connections */
 typedef struct gloo_message gloo_message; /* a send or a receive under way */
 
-/* Our store. get: waits, writes at most room bytes, returns how many there are; negative = failed.
- */
+/* Our store. get: waits, writes at most room bytes, returns how many there are; negative =
+ * failed. */
 typedef struct gloo_store {
     void *arg;
     bool (*set)(void *arg, const char *key, const void *data, size_t bytes);

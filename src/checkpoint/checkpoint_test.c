@@ -280,8 +280,8 @@ static void a_resumed_run_has_the_bits_of_one_that_never_stopped(void **state)
 }
 
 /* One process of a run: trains from step `first` to `end`, after going on from what is in the
- * folder unless it begins there, and leaves a checkpoint. Its exit code is 0, its hash in `hash`.
- */
+ * folder unless it begins there, and leaves a checkpoint. Its exit code is 0, its hash in
+ * `hash`. */
 static void run_process(scratch *s, int64_t first, int64_t end, uint64_t *hash)
 {
     int result[2], status;

@@ -386,8 +386,8 @@ static void every_allocation_may_fail(void **state)
     scratch_end(&s);
 }
 
-/* serde's way, which the Python package has: short forms where there are, else small hexadecimal.
- */
+/* serde's way, which the Python package has: short forms where there are, else small
+ * hexadecimal. */
 static void control_characters_are_written_as_by_the_python_package(void **state)
 {
     static const float value = 1;

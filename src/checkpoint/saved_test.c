@@ -1,5 +1,5 @@
-/* saved_test.c - folders of checkpoints: what is ours in them, which is the newest, who may save.
- */
+/* saved_test.c - folders of checkpoints: what is ours in them, which is the newest, who may
+ * save. */
 /* ctest: program=own */
 #include <errno.h>
 
@@ -184,8 +184,8 @@ static void two_savers_at_once_are_refused(void **state)
     scratch_end(&s);
 }
 
-/* Every process of a job saves, which only one should: whole checkpoints or an error, no mixture.
- */
+/* Every process of a job saves, which only one should: whole checkpoints or an error, no
+ * mixture. */
 static void many_savers_leave_whole_checkpoints(void **state)
 {
     enum { SAVERS = 4 };

@@ -172,8 +172,8 @@ static void samples_of_different_sizes_need_a_collate(void **state)
     CHECK_FAILS(tri_image_dataset(&set, NULL, &part), TRI_ERR_INVALID_ARG, "lines vary in size");
 }
 
-/* Of samples of one size a batch of other fields: the sum over the batch, and how many there were.
- */
+/* Of samples of one size a batch of other fields: the sum over the batch, and how many there
+ * were. */
 static tri_status collate_sum(const tri_sample *samples, int64_t n, tri_sample *batch, void *arg)
 {
     float *sum = tri_sample_room(batch, 0, TRI_DTYPE_F32, samples[0].fields[0].shape, 1);

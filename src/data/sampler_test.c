@@ -1,5 +1,5 @@
-/* sampler_test.c - indices of an epoch, against PyTorch's (tests/golden/sampler.py, samplers.py).
- */
+/* sampler_test.c - indices of an epoch, against PyTorch's (tests/golden/sampler.py,
+ * samplers.py). */
 /* ctest: threads=none */
 #include <math.h>
 

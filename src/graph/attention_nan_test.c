@@ -1,5 +1,5 @@
-/* attention_nan_test.c - a NaN is passed on by attention, and a query that may see nothing has 0.
- */
+/* attention_nan_test.c - a NaN is passed on by attention, and a query that may see nothing has
+ * 0. */
 #include <math.h>
 
 #include <trireme/ops.h>

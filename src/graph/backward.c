@@ -133,8 +133,8 @@ static bool crosses_ranks(const trii_backward *b)
     return false;
 }
 
-/* The scalar by which the one hook of all parameters wants all gradients multiplied, or NO_VALUE.
- */
+/* The scalar by which the one hook of all parameters wants all gradients multiplied, or
+ * NO_VALUE. */
 static tri_status weight_of(trii_backward *b, trii_vid *weight)
 {
     struct trii_grad_hook *hook = NULL;

@@ -65,8 +65,8 @@ tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
 /* The last walk of this step has failed: what it went through can be gone through again, even after
  * a run. */
 void trii_backward_forget(trii_step *step);
-/* The dtype in which seeds are weighted: that of all outputs, f32 for 16 bits; NONE if they differ.
- */
+/* The dtype in which seeds are weighted: that of all outputs, f32 for 16 bits; NONE if they
+ * differ. */
 tri_dtype trii_backward_dtype(const trii_backward *b);
 
 /* recompute.c: copies what is needed of the region of node `last`, up to that node. */

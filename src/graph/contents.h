@@ -6,8 +6,8 @@
 
 #include "graph/op.h"
 
-/* Runs what is pending and calls the function with the plain contents, which live during the call.
- */
+/* Runs what is pending and calls the function with the plain contents, which live during the
+ * call. */
 tri_status trii_contents_visit(tri_tensor *tensor,
                                void (*see)(void *arg, const trii_type *type, const void *data),
                                void *arg) TRI_MUST_CHECK;

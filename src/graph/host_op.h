@@ -57,8 +57,8 @@ typedef struct trii_host_kind {
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;
     /* For operations that the step owns (trii_host_op_new, whose memory is freed by the step) or
-     * has been given (trii_host_op_give): the step has ended, in any thread. NULL: nothing to do.
-     */
+     * has been given (trii_host_op_give): the step has ended, in any thread. NULL: nothing to
+     * do. */
     void (*release)(trii_host_op *op);
 } trii_host_kind;
 

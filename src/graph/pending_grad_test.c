@@ -27,8 +27,8 @@ static tri_tensor *squares(tri_tensor *w)
     return total(tri_square(w)); /* gradient: 2w */
 }
 
-/* Rows of logits without an element 9: fails when it runs, before or after what else is recorded.
- */
+/* Rows of logits without an element 9: fails when it runs, before or after what else is
+ * recorded. */
 static tri_tensor *failing(tri_tensor *w)
 {
     static const int64_t at[1] = {9};

@@ -151,8 +151,8 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
     return (trii_recorder *)(void *)step;
 }
 
-/* How a plan key names operands: results of the segment by number, inputs by number and this bit.
- */
+/* How a plan key names operands: results of the segment by number, inputs by number and this
+ * bit. */
 #define TRII_WORD_INPUT 0x80000000u
 #define TRII_WORD_ABSENT 0xffffffffu
 
@@ -221,8 +221,8 @@ tri_status trii_host_repeat(trii_step *step, const trii_host_node *host,
 tri_status trii_node_append(trii_step *step, const trii_graph_op *op, const trii_vid *in, int n_in,
                             const trii_attrs *attrs, const trii_host_node *host,
                             const trii_type *out, int n_out) TRI_MUST_CHECK;
-/* Before the tensor becomes the next value: checks whether the last step read such a tensor here.
- */
+/* Before the tensor becomes the next value: checks whether the last step read such a tensor
+ * here. */
 void trii_leaf_repeats(trii_step *step, const tri_tensor *tensor);
 /* precision.c: whether the operation needs casts (autocast, or operands of 16 bits). */
 bool trii_precision_matters(const trii_step *step, const trii_graph_op *op,
@@ -331,8 +331,8 @@ void trii_grads_publish(trii_recorder *recorder);
  * begun. */
 void trii_grads_revert(trii_recorder *recorder, const trii_segment *segment);
 
-/* recompute.c: marks the pending values of regions that must outlive the run; for collect_outputs.
- */
+/* recompute.c: marks the pending values of regions that must outlive the run; for
+ * collect_outputs. */
 void trii_regions_keep(trii_recorder *recorder);
 /* The step has ended. */
 void trii_regions_end_step(trii_recorder *recorder);

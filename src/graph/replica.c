@@ -84,8 +84,8 @@ tri_status trii_replica_value(trii_step *step, trii_vid id, trii_vid *value_out)
     if (status != TRI_OK)
         return status;
     copy = find(r, id, device);
-    /* A copy that was made without gradients serves those who need none; a run may have dropped it.
-     */
+    /* A copy that was made without gradients serves those who need none; a run may have dropped
+     * it. */
     if (copy->generation == step->generation && step->values[copy->is].state < TRII_VALUE_DROPPED &&
         (!wants_grad || step->values[copy->is].requires_grad)) {
         *value_out = copy->is;

@@ -284,8 +284,8 @@ bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor);
 const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_VALUE_TEXT]);
 /* Call when the arrays grow; warns once if the step is very large. */
 void trii_step_grew(const trii_step *step);
-/* An optimizer steps in this step: after many of them the program has probably forgotten to end it.
- */
+/* An optimizer steps in this step: after many of them the program has probably forgotten to end
+ * it. */
 void trii_step_count_update(trii_step *step);
 /* Runs everything that is pending. */
 tri_status trii_step_run(trii_step *step) TRI_MUST_CHECK;

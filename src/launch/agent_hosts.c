@@ -35,8 +35,8 @@
 /* For the rendezvous thread to end; where the network is dead it will not. */
 #define DESTROY_MS 3000
 #define DESTROY_CUT_MS 50
-/* A shorter wait for hosts is not shown by `trireme ps`; then how often what it shows is refreshed.
- */
+/* A shorter wait for hosts is not shown by `trireme ps`; then how often what it shows is
+ * refreshed. */
 #define STATUS_FIRST_MS 100
 #define STATUS_MS 1000
 
@@ -140,8 +140,8 @@ static void rdzv_check_due(trii_timer *timer)
     end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
 }
 
-/* The end of the agent that serves the store explains more than the error of a call to the store.
- */
+/* The end of the agent that serves the store explains more than the error of a call to the
+ * store. */
 static void rdzv_failed(trii_agent_hosts *h, const char *why)
 {
     bool served = false; /* by another agent that we may end_round of */

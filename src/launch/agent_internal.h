@@ -31,8 +31,8 @@ typedef enum trii_verdict {
     TRII_VERDICT_ELSEWHERE   /* the job failed on another host, or was ended there */
 } trii_verdict;
 
-/* This host will be preempted: workers are notified once, also those that install a handler later.
- */
+/* This host will be preempted: workers are notified once, also those that install a handler
+ * later. */
 typedef struct trii_preemption {
     bool enabled; /* the signal means this; --signals-to-handle may give it another meaning */
     trii_timer again;

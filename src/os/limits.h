@@ -16,8 +16,8 @@ int trii_descriptor_limit_raise(void);
  * Errors: STATE, which names `what` (as in "a group of 900 ranks"), the limit and the remedy. */
 tri_status trii_descriptors_want(int n, const char *what) TRI_MUST_CHECK;
 /* How many clients a server of this process may have: so many quarters of the limit, which is
- * raised, less where `keep` descriptors for other things would not be left, but not below `least`.
- */
+ * raised, less where `keep` descriptors for other things would not be left, but not below
+ * `least`. */
 int trii_descriptors_share(int quarters, int keep, int least);
 /* What to say of a system call that failed with errno `error`: the remedy where the descriptors of
  * this process have run out, or "". */

@@ -167,8 +167,8 @@ static child_outcome *outcome_new(void)
 
 /* Some kernels (Linux 6.18 for one) compare how often our own group and that of the child were
  * killed, and kill a child at its birth in a group that was killed before: a second life after a
- * first whose leftovers were deaf. Such a child has not begun; the next one moves there by itself.
- */
+ * first whose leftovers were deaf. Such a child has not begun; the next one moves there by
+ * itself. */
 static int start_child(child_args *args, char *stack, int *pidfd_out)
 {
     const int *group = args->spec->cgroup_fd;

@@ -52,8 +52,8 @@ tri_status trii_socket_connect(const char *host, int port, int64_t deadline_ns, 
  * that grow, and they go before bulk data where a queue knows priorities. Best effort. */
 void trii_socket_prefer(int fd);
 /* For a connection on which nothing may be said for long: after a minute or so without any answer
- * of the other end's system it breaks. A process over there may be stopped for as long as it likes.
- */
+ * of the other end's system it breaks. A process over there may be stopped for as long as it
+ * likes. */
 void trii_socket_keep_alive(int fd);
 void trii_socket_close(int fd); /* negative: nothing */
 /* Sends what was written and closes our side; the peer reads END. */

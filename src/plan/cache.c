@@ -26,8 +26,8 @@
  * step differs */
 #define MAX_PLANS 1024
 /* bytes of outputs that idle plans keep, beside those of the plan that ran last and of the plans
- * that take turns with it: 400 lengths of a sequence kept 1.3 GB without this limit, 0.4 GB with it
- */
+ * that take turns with it: 400 lengths of a sequence kept 1.3 GB without this limit, 0.4 GB with
+ * it */
 #define MAX_HELD_BYTES ((size_t)256 << 20)
 #define TURNS 8
 

@@ -97,8 +97,8 @@ typedef struct trii_ir {
 
 /* The layout of a value whose elements are these distances apart (layout->strides); equal distances
  * give the same pointer, and those of the plain order give NULL. It lives as long as the ir, so
- * kernels copy what they need. A dimension of size 1 has the stride that plain order would give it.
- */
+ * kernels copy what they need. A dimension of size 1 has the stride that plain order would give
+ * it. */
 tri_status trii_ir_strided(const trii_ir *ir, const trii_type *type, const int64_t *stride,
                            const trii_layout **layout_out) TRI_MUST_CHECK;
 

@@ -65,8 +65,8 @@ static void check_results(const char *name, results *a, results *b, double toler
 }
 
 /* What a random graph begins with, how long it is, and whether anybody looks at more than its
- * gradients. The name says what there is in it: views, lookups; under autocast, and computed again.
- */
+ * gradients. The name says what there is in it: views, lookups; under autocast, and computed
+ * again. */
 typedef struct graph_kind {
     const char *name;
     int n_ops;

@@ -23,8 +23,8 @@ tri_status trii_ir_build(trii_ir *ir, const trii_step *step, const trii_segment 
  * operands widened to f32 and their results rounded. */
 tri_status trii_ir_widen(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
 tri_status trii_ir_fuse(trii_ir *ir, const trii_device_ops *device) TRI_MUST_CHECK;
-/* adopt_out: [n_values], for each value NULL or the layout to which its persistent tensor changes.
- */
+/* adopt_out: [n_values], for each value NULL or the layout to which its persistent tensor
+ * changes. */
 tri_status trii_ir_layouts(trii_ir *ir, const trii_step *step, const trii_segment *segment,
                            const trii_device_ops *device,
                            const trii_layout **adopt_out) TRI_MUST_CHECK;

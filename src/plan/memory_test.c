@@ -34,8 +34,8 @@ static trii_interval one(int32_t times, bool any_size, int32_t longest)
                            first + length < times ? first + length : times - 1, SIZE_MAX};
 }
 
-/* Saved by the forward pass for the backward pass, in whose order it dies, and what lives shortly.
- */
+/* Saved by the forward pass for the backward pass, in whose order it dies, and what lives
+ * shortly. */
 static void training(trii_interval *all, int32_t n)
 {
     static const size_t sizes[] = {3 << 20, 1 << 20, 1 << 20, 4 << 20, 8192};

@@ -82,8 +82,8 @@ static tri_status add_range(trii_occupied *o, trii_byte_ranges *s, size_t begin,
 
 /* --- the tree ------------------------------------------------------------- */
 
-/* Calls visit for each node that [first, last] touches, but not for nodes below one that it spans.
- */
+/* Calls visit for each node that [first, last] touches, but not for nodes below one that it
+ * spans. */
 typedef struct walk {
     trii_occupied *o;
     int32_t first, last;

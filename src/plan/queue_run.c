@@ -54,8 +54,8 @@ static void announce(trii_queue_state *own, int done)
     trii_futex_wake_all(&own->done);
 }
 
-/* Waits until the other queue has come that far, or has ended; progresses communication meanwhile.
- */
+/* Waits until the other queue has come that far, or has ended; progresses communication
+ * meanwhile. */
 static tri_status wait_for(const queue_run *r, const trii_queue_wait *wait, int32_t *n_running)
 {
     atomic_int *done = &r->states[wait->queue].done;

@@ -234,8 +234,8 @@ static void an_update_is_written_where_it_belongs(void **state)
 
 /* --- failures ------------------------------------------------------------- */
 
-/* A large tensor of cpu:1 is updated, and something on cpu:0 that comes before in the step fails.
- */
+/* A large tensor of cpu:1 is updated, and something on cpu:0 that comes before in the step
+ * fails. */
 static void fail_elsewhere(void)
 {
     const int64_t labels[2] = {0, 9};

@@ -110,8 +110,8 @@ static int32_t find(const int32_t *ids, int32_t n, int32_t id)
 }
 
 /* Whether the group reads the memory of input i, which is not a view, through that input only:
- * another input (a view, or another name of the same elements) would see what is written over it.
- */
+ * another input (a view, or another name of the same elements) would see what is written over
+ * it. */
 static bool reads_once(const trii_schedule *s, const trii_group *group, int32_t i)
 {
     if (s->ir->values[group->in[i]].base >= 0)

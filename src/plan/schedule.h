@@ -84,8 +84,8 @@ tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
  * queues overlap. */
 tri_status trii_queues_find(trii_schedule *s) TRI_MUST_CHECK;
 tri_status trii_queues_order(trii_schedule *s) TRI_MUST_CHECK;
-/* pointers.c: arguments of the entries, and copies at the end; removes copies with nothing to do.
- */
+/* pointers.c: arguments of the entries, and copies at the end; removes copies with nothing to
+ * do. */
 tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;
 /* queue_events.c, for plans with several queues: which entry waits for which. */
 tri_status trii_queues_connect(trii_schedule *s) TRI_MUST_CHECK;

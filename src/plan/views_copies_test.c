@@ -155,8 +155,8 @@ static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
     }
 }
 
-/* Windows that overlap, whose matrices so share elements: in kernels of ours, and in the library.
- */
+/* Windows that overlap, whose matrices so share elements: in kernels of ours, and in the
+ * library. */
 static void products_of_overlapping_windows_are_those_of_their_copies(void **state)
 {
     enum { WIDTH = 64 };

@@ -36,8 +36,7 @@ typedef struct trii_bucket_item {
  * in the order in which they close, the open ones at the end by their first items.
  *
  *   max_items    a bucket also closes at so many; 0 = any number
- *   bucket_out   [n]: number of each item's bucket
- */
+ *   bucket_out   [n]: number of each item's bucket */
 void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes, size_t cap_bytes,
                         int max_items, int *bucket_out, int *n_buckets_out);
 

@@ -47,8 +47,8 @@ typedef struct trii_store_ops {
     tri_status (*append)(tri_store *self, const char *key, const void *value, size_t bytes);
     /* TIMEOUT after the deadline; store.c then names the missing keys. */
     tri_status (*wait)(tri_store *self, const char *const *keys, int n_keys, int64_t deadline_ns);
-    /* Optional: NULL = a counter KEY/num_members, and KEY/last_member. With it the counter is KEY.
-     */
+    /* Optional: NULL = a counter KEY/num_members, and KEY/last_member. With it the counter is
+     * KEY. */
     tri_status (*barrier)(tri_store *self, const char *key, int64_t size, int64_t deadline_ns);
     tri_status (*check)(tri_store *self, const char *const *keys, int n_keys, bool *present_out);
     tri_status (*remove)(tri_store *self, const char *key, bool *existed_out);

@@ -143,8 +143,8 @@ static tri_status connect_once(trii_tcp_store *store, attempts *a, bool *connect
 
 /* An attempt that got as far as a connection ends at its own deadline within milliseconds, unless
  * this process did not run (SIGSTOP, a frozen virtual machine). That time tells nothing of the
- * server, and does not count. Before the connection a resolver may take any time, and that counts.
- */
+ * server, and does not count. Before the connection a resolver may take any time, and that
+ * counts. */
 static void forgive_standstill(attempts *a, bool connected)
 {
     int64_t late_ns = trii_now_ns() - a->until_ns;

@@ -65,8 +65,8 @@ tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
                             size_t offset) TRI_MUST_CHECK;
 /* Bytes of the plain contents. */
 size_t trii_tensor_bytes(const tri_tensor *tensor);
-/* Contents in place: only where the caller knows that the layout is plain and no work is pending.
- */
+/* Contents in place: only where the caller knows that the layout is plain and no work is
+ * pending. */
 void *trii_tensor_data(const tri_tensor *tensor);
 /* The contents are lost: whoever reads them gets the current error line, as STATE, until the tensor
  * gets new contents. */

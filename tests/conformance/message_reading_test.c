@@ -116,8 +116,8 @@ static void a_large_message_needs_nothing_more_of_its_sender(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* A process that gave up its privileges, or keeps others from its memory, while it is in a group.
- */
+/* A process that gave up its privileges, or keeps others from its memory, while it is in a
+ * group. */
 static const char *locked_out(rank_env *env)
 {
     const char *failure;

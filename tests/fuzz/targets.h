@@ -308,8 +308,8 @@ static const fuzz_target agent_words_target = {.name = "agent_words", .run = run
 
 /* --- files ---------------------------------------------------------------- */
 
-/* The path of a file without a name of its own, which has these bytes until the next has its own.
- */
+/* The path of a file without a name of its own, which has these bytes until the next has its
+ * own. */
 static const char *as_file(const uint8_t *data, size_t bytes)
 {
     static char path[64];

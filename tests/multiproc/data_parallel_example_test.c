@@ -1,5 +1,5 @@
-/* data_parallel_example_test.c - the example prints what PyTorch's tutorial of DataParallel does.
- */
+/* data_parallel_example_test.c - the example prints what PyTorch's tutorial of DataParallel
+ * does. */
 #include "testing/check.h"
 #include "testing/spawn.h"
 

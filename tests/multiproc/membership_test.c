@@ -10,8 +10,8 @@
 
 #include "testing/trirun_job.h"
 
-/* Wanted are 2 s (bench/host_loss.sh); a machine that is loaded gets more, torchrun takes longer.
- */
+/* Wanted are 2 s (bench/host_loss.sh); a machine that is loaded gets more, torchrun takes
+ * longer. */
 enum { SOON_S = 10 };
 
 /* Until somebody listens there. */

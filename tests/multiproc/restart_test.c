@@ -132,8 +132,8 @@ static void what_an_attempt_left_running_is_ended_before_the_next(void **state)
     trirun_job j;
 
     (void)state;
-    /* a child of its own session that notes its life in a file, and takes the note back at the end
-     */
+    /* a child of its own session that notes its life in a file, and takes the note back at the
+     * end */
     TRIRUN_START(
         &j, "--max-restarts=2", "sh", "-c",
         ("n=$TRI_RUN_DIR/alive\n"
@@ -190,8 +190,8 @@ static void many_restarts_use_nothing_up(void **state)
     trirun_job j;
 
     (void)state;
-    /* descriptors of an attempt are given back: the last one has no higher numbers than the first
-     */
+    /* descriptors of an attempt are given back: the last one has no higher numbers than the
+     * first */
     TRIRUN_START(&j, "--max-restarts=60", "--nproc-per-node", "4", "sh", "-c",
                  ("[ $RANK = 0 ] || [ " ATTEMPT " = 60 ] || exec sleep 1000\n"
                   "[ $RANK = 0 ] || exit 0\n"

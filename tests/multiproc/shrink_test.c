@@ -117,8 +117,8 @@ static void a_rank_that_is_late_is_told(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* Rank 2 dies, rank 1 notices it only after a long computation: it belongs to those that are left.
- */
+/* Rank 2 dies, rank 1 notices it only after a long computation: it belongs to those that are
+ * left. */
 static const char *one_is_slow(rank_env *env)
 {
     tri_group *g = NULL, *next = NULL;

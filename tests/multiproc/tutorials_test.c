@@ -239,8 +239,8 @@ static void training_goes_on_from_a_snapshot(void **state)
     spawn_remove_folder(folder);
 }
 
-/* multigpu.py: one program starts the processes. A batch that is larger than a share is the share.
- */
+/* multigpu.py: one program starts the processes. A batch that is larger than a share is the
+ * share. */
 static void training_starts_its_processes_by_itself(void **state)
 {
     char folder[256], script[512];

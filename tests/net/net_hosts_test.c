@@ -142,8 +142,8 @@ static bool two_hosts(void)
 
 /* --- finding each other --------------------------------------------------- */
 
-/* Where there are no namespaces: ranks on addresses of their own, and none of them is the store's.
- */
+/* Where there are no namespaces: ranks on addresses of their own, and none of them is the
+ * store's. */
 static void check_addresses_of_loopback(void)
 {
     static const char *const binds[3] = {"127.0.0.2", "127.0.0.3", "127.0.0.4"};
@@ -283,8 +283,8 @@ static void a_wrong_address_is_told_in_time(void **state)
     hosts_end();
 }
 
-/* What a worker said of its failure: after CUT_MS at most, and it names the other's rank and host.
- */
+/* What a worker said of its failure: after CUT_MS at most, and it names the other's rank and
+ * host. */
 static void check_loss(spawn *s, int rank, double cut_ms, const char *lost, const char *host)
 {
     const char *line;

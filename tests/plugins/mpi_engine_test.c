@@ -163,8 +163,8 @@ static const char *rank_deadline(rank_env *env)
     _exit(0); /* MPI_Finalize would wait: the group has failed on rank 0 only */
 }
 
-/* Rank 1 returns from main as if nothing were left to do; mpirun hears of it and ends the others.
- */
+/* Rank 1 returns from main as if nothing were left to do; mpirun hears of it and ends the
+ * others. */
 static const char *rank_forgets(rank_env *env)
 {
     tri_group_options options = *env->options;

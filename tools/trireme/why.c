@@ -49,8 +49,8 @@ static int no_such_job(const char *parent, const char *given)
     return COMMAND_FAILED;
 }
 
-/* *others_out: how many other jobs there are, if we chose; *newest_out: whether we took the newest.
- */
+/* *others_out: how many other jobs there are, if we chose; *newest_out: whether we took the
+ * newest. */
 static int find_folder(const char *given, char *path, size_t bytes, int *others_out,
                        bool *newest_out)
 {

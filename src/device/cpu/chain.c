@@ -73,8 +73,8 @@ static trii_ew_code code_of(const trii_graph_op *op)
     return TRII_EW_COUNT;
 }
 
-/* A cast between f16, in which nothing computes (plan/half.c), and another type that chains know.
- */
+/* A cast between f16, in which nothing computes (plan/half.c), and another type that chains
+ * know. */
 static bool moves_f16(const trii_ir *ir, const trii_ir_node *node)
 {
     tri_dtype from, to;

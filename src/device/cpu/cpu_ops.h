@@ -65,8 +65,8 @@ bool trii_cpu_product_widens(const trii_ir *ir, const trii_ir_node *node);
 tri_status trii_cpu_fallback_compile(const trii_ir *ir, const trii_group *group,
                                      trii_kernel **kernel_out) TRI_MUST_CHECK;
 
-/* element_blocks.c: the same in blocks, on all threads: element-wise operations on many elements.
- */
+/* element_blocks.c: the same in blocks, on all threads: element-wise operations on many
+ * elements. */
 bool trii_cpu_element_blocks_take(const trii_ir *ir, const trii_group *group);
 tri_status trii_cpu_element_blocks_compile(const trii_ir *ir, const trii_group *group,
                                            trii_kernel **kernel_out) TRI_MUST_CHECK;

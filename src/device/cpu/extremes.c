@@ -20,8 +20,8 @@
 #define MAX_PARTS 64    /* of a reduction */
 #define MIN_ELEMS 16384 /* of a part, and of a thread */
 
-/* The dimensions of x, adjacent ones of a kind merged. Kept and reduced ones are counted in order.
- */
+/* The dimensions of x, adjacent ones of a kind merged. Kept and reduced ones are counted in
+ * order. */
 typedef struct extremes {
     trii_kernel base;
     const trii_cpu_kernels *kernels;

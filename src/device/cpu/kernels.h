@@ -236,8 +236,8 @@ typedef struct trii_cpu_kernels {
     trii_update_fn update[TRII_UPDATE_RULES][2]; /* f32, f64 */
 } trii_cpu_kernels;
 
-/* The table of an instruction set; a missing one (on other processor families) is the portable one.
- */
+/* The table of an instruction set; a missing one (on other processor families) is the portable
+ * one. */
 const trii_cpu_kernels *trii_cpu_kernels_of(trii_isa isa);
 /* Of trii_cpu_isa(). */
 const trii_cpu_kernels *trii_cpu_kernels_get(void);

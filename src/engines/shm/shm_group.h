@@ -250,8 +250,8 @@ tri_status shm_arena_init(shm_group *g);
 tri_status shm_arena_alloc(void *self, size_t bytes, void **p_out);
 void shm_arena_free(void *self, void *p);
 void shm_arena_release(shm_group *g);
-/* Arena address of `bytes` at p (extent + 1 << 48 | offset), or 0 if they do not lie in our arena.
- */
+/* Arena address of `bytes` at p (extent + 1 << 48 | offset), or 0 if they do not lie in our
+ * arena. */
 static inline uint64_t shm_arena_find(const shm_group *g, const void *p, size_t bytes)
 {
     int n = atomic_load_explicit(&g->arena->n_extents, memory_order_acquire);

@@ -39,8 +39,8 @@ void trii_norm_sums(const trii_norm_geometry *geo, int64_t c, double mean, const
 void trii_norm_gradient(const trii_norm_geometry *geo, int64_t c, const trii_norm_factors *f,
                         const double *g, const double *x, double *dx);
 
-/* Operands from `first` on are weight, bias, mean and variance [C]; each pair is there or absent.
- */
+/* Operands from `first` on are weight, bias, mean and variance [C]; each pair is there or
+ * absent. */
 tri_status trii_norm_check_channels(const trii_type *const *in, int first, int n_in,
                                     const trii_type *x) TRI_MUST_CHECK;
 /* f: momentum, eps; both must be finite. */

@@ -176,8 +176,8 @@ double trii_class_grad(double g, int64_t reduction, double divisor)
     return reduction != TRI_REDUCTION_MEAN ? g : g == 0 ? 0 : g / divisor;
 }
 
-/* g (a p - s/C w), and at the target - g (1-s) w[t], where a is the sum of the weights of the terms
- */
+/* g (a p - s/C w), and at the target - g (1-s) w[t], where a is the sum of the weights of the
+ * terms */
 static void row_gradient(const class_rows *r, int64_t row, double g, double *dx)
 {
     const double *x = r->x + row * r->classes;

@@ -46,8 +46,8 @@ typedef struct trii_norm_rule {
     double eps;         /* added to the mean of squares */
     trii_vid mean, var; /* NO_VALUE: those of x; else constants, of the shape below */
     trii_type shared;   /* of w and b, as they are broadcast to x */
-    /* NULL; else each mean is over the operands of all ranks that it reaches, `count` [1] elements.
-     */
+    /* NULL; else each mean is over the operands of all ranks that it reaches, `count` [1]
+     * elements. */
     const trii_exchange *exchange;
     trii_vid count;
 } trii_norm_rule;

@@ -9,8 +9,8 @@
 
 #include "base/compiler.h"
 
-/* Before it runs: fills results with a NaN that no computation produces. Absent ones are skipped.
- */
+/* Before it runs: fills results with a NaN that no computation produces. Absent ones are
+ * skipped. */
 void trii_function_prepare(const tri_function_array *results, int n);
 /* After it has run: what still has that NaN was not written (INVALID_ARG). `name` is the list's. */
 tri_status trii_function_written(const tri_function_array *results, int n,

@@ -260,8 +260,8 @@ static tri_status backward_run(const trii_kernel_args *args)
     return call_checked(class, true, &call);
 }
 
-/* Operands in bf16 and f16 reach the user as f32, but no result changes its type because of that.
- */
+/* Operands in bf16 and f16 reach the user as f32, but no result changes its type because of
+ * that. */
 static const trii_graph_op forward_in_f32 = {.name = "apply", .reference = forward_run};
 static const trii_graph_op backward_in_f32 = {.name = "apply", .reference = backward_run};
 

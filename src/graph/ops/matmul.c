@@ -216,8 +216,8 @@ const trii_graph_op trii_op_matmul_to_weight = {
     .flops = matmul_flops,
 };
 
-/* A vector on the left is a row, on the right a column, whose dimension the result does not have.
- */
+/* A vector on the left is a row, on the right a column, whose dimension the result does not
+ * have. */
 static tri_status vectors(trii_step *step, trii_vid a, trii_vid b, trii_vid *out)
 {
     const trii_type type_a = *trii_type_of(step, a), type_b = *trii_type_of(step, b);

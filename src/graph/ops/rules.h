@@ -83,8 +83,8 @@ tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor
 /* x's elements start .. start + n of one dimension. */
 tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
                            trii_vid *out) TRI_MUST_CHECK;
-/* The attributes of the slice start:end:stride of one dimension, with all other dimensions whole.
- */
+/* The attributes of the slice start:end:stride of one dimension, with all other dimensions
+ * whole. */
 tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
                             trii_attrs *attrs) TRI_MUST_CHECK;
 /* The operand of a public function that names one of its dimensions; resolves both. */

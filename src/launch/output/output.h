@@ -116,8 +116,8 @@ tri_status trii_stream_open_direct(trii_stream *stream, const char *path,
 void trii_stream_drain(trii_stream *stream);
 /* Drains, shows an unfinished line; never opened: nothing. The tail stays. */
 void trii_stream_close(trii_stream *stream);
-/* Whether its last lines were shown on this sink so shortly before that a reader still sees them.
- */
+/* Whether its last lines were shown on this sink so shortly before that a reader still sees
+ * them. */
 bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink);
 /* Bytes that the worker wrote so far. */
 uint64_t trii_stream_total(const trii_stream *stream);

@@ -24,8 +24,8 @@
 
 /* --- agents that cannot be reached ---------------------------------------- */
 
-/* In how many rounds it could not be reached since it last answered; the oldest entry makes room.
- */
+/* In how many rounds it could not be reached since it last answered; the oldest entry makes
+ * room. */
 static int count_unreachable(trii_peers *p, const trii_rdzv_agent *agent)
 {
     trii_peer_unreachable *u = &p->unreachable[0];

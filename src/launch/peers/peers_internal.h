@@ -100,8 +100,8 @@ void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
                          trii_peer_dial_result result, const char *why);
 
 /* --- peer_links.c --------------------------------------------------------- */
-/* Takes the descriptor. rank -1: it has to identify itself. NULL: no room or memory, it is closed.
- */
+/* Takes the descriptor. rank -1: it has to identify itself. NULL: no room or memory, it is
+ * closed. */
 trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t round);
 /* reset: at once, whatever has not been taken yet, so that who still hears us learns of it. */
 void trii_peer_link_drop(trii_peer_link *l, bool reset);

@@ -41,8 +41,8 @@ typedef struct trii_rdzv_handler {
     tri_status (*join)(trii_rendezvous *r);
     /* What rank 0 says first, for the workers. NULL: nothing. */
     tri_status (*publish_master)(trii_rendezvous *r);
-    /* Where the workers' store is, in r->round. addr, port: what rank 0 has said, NULL = not yet.
-     */
+    /* Where the workers' store is, in r->round. addr, port: what rank 0 has said, NULL = not
+     * yet. */
     tri_status (*find_master)(trii_rendezvous *r, const char *addr, const char *port,
                               int64_t deadline_ns);
     /* Called again and again while a round is complete and its members are waited for. INPROGRESS:

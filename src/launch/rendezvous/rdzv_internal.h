@@ -292,8 +292,8 @@ bool trii_rdzv_leads(const trii_rendezvous *r);
 int64_t trii_rdzv_follow_ms(const trii_rendezvous *r);
 /* Carries out `news`, and in the same exchange a follower shows that it lives. */
 tri_status trii_rdzv_follow(trii_rendezvous *r, trii_store_call *news) TRI_MUST_CHECK;
-/* Who leads takes over into the state which followers live, now and then; and once it is written.
- */
+/* Who leads takes over into the state which followers live, now and then; and once it is
+ * written. */
 tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state,
                                  bool *dirty) TRI_MUST_CHECK;
 void trii_rdzv_beats_carried(trii_rendezvous *r);

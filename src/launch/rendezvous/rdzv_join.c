@@ -253,8 +253,8 @@ static bool is_reunion(trii_rendezvous *r, const trii_rdzv_state *state)
 }
 
 /* Whether the last call is over. Its end is told by the clock of the host that set it; ours may
- * differ, so if that is not within a whole last call from when we first heard of it, that counts.
- */
+ * differ, so if that is not within a whole last call from when we first heard of it, that
+ * counts. */
 static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     int64_t now = trii_rdzv_now(r), left_us;

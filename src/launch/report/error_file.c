@@ -14,8 +14,8 @@
 #include "launch/output/escape.h"
 #include "os/file.h"
 
-/* \uDXXX, the first half of a surrogate pair if X is one of 89AB, the second if it is one of CDEF.
- */
+/* \uDXXX, the first half of a surrogate pair if X is one of 89AB, the second if it is one of
+ * CDEF. */
 static bool is_half(const char *at, const char *end, const char *which)
 {
     return end - at >= 6 && memcmp(at, "\\u", 2) == 0 && (at[2] | 32) == 'd' && at[3] != '\0' &&

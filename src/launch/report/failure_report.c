@@ -27,8 +27,8 @@ static bool ended_by_itself(const trii_worker *w)
     return trii_worker_failed(w) && (w->was_ending || !w->signalled);
 }
 
-/* It printed that it made the first NaN, and was stopped because a rank that got it ended before.
- */
+/* It printed that it made the first NaN, and was stopped because a rank that got it ended
+ * before. */
 static bool found_nan(trii_worker *w)
 {
     return trii_worker_failed(w) && !ended_by_itself(w) && trii_culprit_made_nan(w);
@@ -304,8 +304,8 @@ static void print_culprit_hint(const trii_failure *f, trii_sink *sink)
                         trii_text_plain(f->culprit.why, why, sizeof(why)));
 }
 
-/* What the worker writes to its log by itself fails there, as Python's print does by an exception.
- */
+/* What the worker writes to its log by itself fails there, as Python's print does by an
+ * exception. */
 static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
 {
     const trii_stream *streams[] = {&worker->out, &worker->err};

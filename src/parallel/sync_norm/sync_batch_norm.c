@@ -148,8 +148,8 @@ tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_nor
 
 /* --- conversion ----------------------------------------------------------- */
 
-/* A module stays one and the same, so that programs may hold pointers to it: it changes its class.
- */
+/* A module stays one and the same, so that programs may hold pointers to it: it changes its
+ * class. */
 static int convert(tri_module *module, tri_group *group)
 {
     int n = 0;

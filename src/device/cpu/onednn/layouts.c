@@ -370,8 +370,8 @@ tri_status trii_onednn_reorder(const trii_type *type, const trii_layout *from,
     tri_status status;
     change c;
 
-    /* Weights with groups have one more dimension in the library's view; plain order is the same.
-     */
+    /* Weights with groups have one more dimension in the library's view; plain order is the
+     * same. */
     status = trii_onednn_plain_md(trii_onednn_type(type->dtype), shape->dims, shape->ndims, &plain);
     if (status != TRI_OK)
         return status;

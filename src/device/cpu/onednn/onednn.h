@@ -10,8 +10,8 @@
 
 #include "device/cpu/cpu_ops.h"
 
-/* c[b, m, n] = a[b, m, k] * b[b, k, n] (+ bias[n]); strides in elements, rows of c are contiguous.
- */
+/* c[b, m, n] = a[b, m, k] * b[b, k, n] (+ bias[n]); strides in elements, rows of c are
+ * contiguous. */
 typedef struct trii_matmul_shape {
     int64_t batch, m, n, k;
     int64_t a_row, a_col, b_row, b_col;
