@@ -4,10 +4,21 @@
 /* build: hot leaf */
 #include "engines/matching.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/dtype.h"
+
+void trii_kept_describe(const char *who, size_t kept, char *text, size_t size)
+{
+    /* Nearly all of it: what is refused is a little less than what would fit. */
+    size_t mib = (kept + 1024) >> 20;
+
+    text[0] = '\0';
+    if (mib >= TRII_KEPT_EAGER >> 20)
+        snprintf(text, size, "; %s keeps %zu MiB of messages that it has not received", who, mib);
+}
 
 /* --- tables by tag -------------------------------------------------------- */
 

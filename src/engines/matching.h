@@ -18,6 +18,10 @@ static inline bool trii_is_copied(size_t bytes, size_t kept)
     return bytes <= TRII_EAGER_BYTES;
 }
 
+/* "; WHO keeps 16 MiB of messages that it has not received" where so many are kept that sends to it
+ * wait, else "". */
+void trii_kept_describe(const char *who, size_t kept, char *text, size_t size);
+
 /* --- tables by tag -------------------------------------------------------- */
 
 /* Is part of what waits. */

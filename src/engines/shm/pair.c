@@ -196,7 +196,7 @@ trii_op *shm_pair_needing(const shm_peer *peer)
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
 {
     bool send = op->asked.kind == TRII_KIND_SEND;
-    char last[240], full[120] = "";
+    char last[240], full[120];
     size_t kept;
     int r;
 
@@ -207,9 +207,7 @@ void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
     r = op->call.root;
     kept = send ? (size_t)atomic_load(&g->block->pairs[r].stream.unexpected_bytes)
                 : g->peers[r].unexpected_bytes;
-    if (kept > TRII_KEPT_MOST - 1024)
-        snprintf(full, sizeof(full), "; %s keeps %zu MiB of messages that it has not received",
-                 send ? "it" : "this rank", TRII_KEPT_MOST >> 20);
+    trii_kept_describe(send ? "it" : "this rank", kept, full, sizeof(full));
     shm_describe_last(g, r, last, sizeof(last));
     snprintf(text, size, "rank %d to %s (its last collective: %s)%s", shm_name(g, r),
              send ? "receive" : "send", last, full);

@@ -519,10 +519,8 @@ void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t s
     if (used < size)
         used += (size_t)snprintf(text + used, size - used, " to %s the message",
                                  send ? "take" : "send");
-    if (c != NULL && !send && c->unexpected_bytes > TCP_UNEXPECTED - 1024 && used < size)
-        snprintf(text + used, size - used,
-                 "; this rank keeps %zu MiB of messages that it has not received",
-                 TCP_UNEXPECTED >> 20);
+    if (c != NULL && !send && used < size)
+        trii_kept_describe("this rank", c->unexpected_bytes, text + used, size - used);
 }
 
 const tcp_owner tcp_p2p_owner = {
