@@ -11,9 +11,11 @@ endif()
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used. With `also` every
-# case has a second entry, with this variable. A file that defines a function of the C library, for its
+# case has a second entry, with this variable (but for other instruction sets under ThreadSanitizer,
+# which sees the same threads). A file that defines a function of the C library, for its
 # own tests to call, says program=own. A file with threads=none fails where it starts one, and
-# is left out where ThreadSanitizer, which has nothing to see there, is what is built for.
+# is left out where ThreadSanitizer, which has nothing to see there, is what is built for; so is one
+# with tsan=no, whose threads other files start on the same data.
 # What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
@@ -31,6 +33,10 @@ function(tri_read_test_header source)
     unset(without_threads PARENT_SCOPE)
     if(header MATCHES "threads=none")
         set(without_threads TRUE PARENT_SCOPE)
+    endif()
+    unset(without_tsan PARENT_SCOPE)
+    if(header MATCHES "threads=none|tsan=no")
+        set(without_tsan TRUE PARENT_SCOPE)
     endif()
     unset(own_program PARENT_SCOPE)
     if(header MATCHES "program=own")
@@ -140,12 +146,12 @@ endfunction()
 function(tri_add_test_file source)
     get_filename_component(name ${source} NAME_WE)
     tri_read_test_header(${source})
-    if(without_threads AND TRI_SANITIZE MATCHES thread)
+    if(without_tsan AND TRI_SANITIZE MATCHES thread)
         return()
     endif()
     tri_test_file(${source})
     tri_register_cases(${source} ${name} "")
-    if(also)
+    if(also AND NOT (also MATCHES "TRI_ISA" AND TRI_SANITIZE MATCHES thread))
         tri_register_cases(${source} ${name}.${also} "${also}")
     endif()
 endfunction()

@@ -2,6 +2,7 @@
  * number_bits_test.c - sums, losses and updates have the same bits for every instruction set and
  * number of threads. This program runs itself, with settings from the environment, and compares
  * what it prints.
+ * ctest: tsan=no
  */
 #include <math.h>
 
