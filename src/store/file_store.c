@@ -78,11 +78,11 @@ static tri_status catch_up(file_store *store, int fd, bool *torn_out)
             break;
         status = trii_file_log_read(store->kv, data, got, &used, &need);
         store->done += used;
-        if (status != TRI_OK) {
+        if (status == TRI_ERR_FORMAT)
             status = TRII_FAIL_CTX(status, "%s is damaged at byte %llu; remove it and start again",
                                    store->path, (unsigned long long)store->done);
+        if (status != TRI_OK)
             break;
-        }
         *torn_out = used == 0 && (need == 0 || store->done + need > size);
         if (used == 0 && need > room)
             room = need;

@@ -368,6 +368,40 @@ static void records_may_come_in_any_pieces(void **state)
     }
 }
 
+/* At each allocation of a look at what another wrote. */
+static void want_of_memory_is_no_damage(void **state)
+{
+    tri_store *mine, *theirs;
+    tri_status status = TRI_ERR_NO_MEMORY;
+    bool present = false;
+    int failed = 0;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_store_file(scratch_path(&s, "f"), NULL, &mine));
+    CHECK_OK(tri_store_file(scratch_path(&s, "f"), NULL, &theirs));
+    CHECK_OK(tri_store_set(theirs, "first", "1", 1));
+    CHECK_OK(tri_store_set(theirs, "second", "2", 1));
+    for (int n = 1; status != TRI_OK; n++) {
+        const char *key = "second";
+
+        trii_alloc_fail_at(n);
+        status = tri_store_check(mine, &key, 1, &present);
+        trii_alloc_fail_at(0);
+        if (status == TRI_OK)
+            break;
+        assert_int_equal(status, TRI_ERR_NO_MEMORY);
+        assert_null(strstr(tri_last_error(), "damaged"));
+        failed++;
+    }
+    assert_true(failed > 1 && present);
+    check_value(mine, "first", "1");
+    tri_store_unref(mine);
+    tri_store_unref(theirs);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_bytes_are_pytorchs),
     cmocka_unit_test(what_others_wrote_is_seen),
@@ -380,6 +414,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_full_disk_is_an_error_and_loses_nothing),
     cmocka_unit_test(many_writers_lose_nothing),
     cmocka_unit_test(records_may_come_in_any_pieces),
+    cmocka_unit_test(want_of_memory_is_no_damage),
 };
 
 TEST_MAIN(tests)
