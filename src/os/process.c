@@ -305,9 +305,10 @@ tri_status trii_process_find(const char *name, char *path_out, size_t bytes)
         if (stat(name, &st) != 0)
             return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot run %s: %s", name, strerror(errno));
         if (!is_program(name))
-            return S_ISREG(st.st_mode) ? not_executable(name)
-                                       : TRII_FAIL(TRI_ERR_IO, "cannot run %s: it is %s", name,
-                                                   S_ISDIR(st.st_mode) ? "a folder" : "no file");
+            return S_ISREG(st.st_mode)
+                       ? not_executable(name)
+                       : TRII_FAIL(TRI_ERR_IO, "cannot run %s: it is %s", name,
+                                   S_ISDIR(st.st_mode) ? "a folder" : "not a regular file");
         snprintf(path_out, bytes, "%s", name);
         return TRI_OK;
     }

@@ -81,7 +81,7 @@ tri_status trii_shared_file_lock(int fd, const char *path, bool exclusive, int64
 void trii_shared_file_unlock(int fd)
 {
     if (fd >= 0)
-        (void)flock(fd, LOCK_UN); /* fails only on what is no file */
+        (void)flock(fd, LOCK_UN); /* fails only on what is not a file */
 }
 
 bool trii_shared_file_is_at(int fd, const char *path)

@@ -224,6 +224,7 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
         {{"train_here"}, "did you mean ./train_here", 1},
         {{"average.c"}, "average.c is C source, not a program; did you mean ./average", 2},
         {{"examples"}, "examples is a folder, not a program", 2},
+        {{"./pipe"}, "cannot run ./pipe: it is not a regular file", 1},
         {{"job.sh"}, "cannot run ./job.sh: it is not executable; chmod +x ./job.sh, or run sh", 1},
         {{"--no-python", "./text"}, "./text: it is not executable; chmod +x ./text\n", 1},
         {{"--signals-to-handle=SIGFOO", "true"}, "SIGFOO; allowed are numbers and SIGHUP", 1},
@@ -242,6 +243,8 @@ static void mpiruns_habits_and_a_forgotten_folder_get_a_hint(void **state)
     write_text(path, "", 0644);
     snprintf(path, sizeof(path), "%s/examples", folder);
     assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/pipe", folder);
+    assert_int_equal(mkfifo(path, 0644), 0);
     assert_int_equal(chdir(folder), 0);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         launcher_job j;

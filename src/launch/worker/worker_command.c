@@ -53,7 +53,10 @@ static bool is_for_python(const char *program)
         return false; /* the user meant to write ./ */
     if (ends_with(program, ".sh"))
         return false;
-    file = fopen(program, "r");
+    snprintf(path, sizeof(path), "%s/.", program);
+    if (trii_path_exists(path))
+        return true; /* refused below, unless it is a program of Python's */
+    file = trii_path_is_file(program) ? fopen(program, "r") : NULL; /* a pipe would wait */
     if (file == NULL)
         return false;
     head[fread(head, 1, sizeof(head) - 1, file)] = '\0';
