@@ -76,11 +76,15 @@ void trii_op_describe(const trii_op *op, char *text, size_t size)
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,
                               const trii_collective *b, char *text, size_t size)
 {
-    bool swap = rank_b < rank_a;
+    const uint32_t lists = 1u << TRII_KIND_ALL_GATHER_V | 1u << TRII_KIND_REDUCE_SCATTER_V;
+    bool swap = rank_b < rank_a, same = a->kind == b->kind && a->count == b->count;
     char first[240], second[240];
 
     trii_collective_describe(swap ? b : a, first, sizeof(first));
     trii_collective_describe(swap ? a : b, second, sizeof(second));
-    snprintf(text, size, "the ranks disagree: rank %d calls %s; rank %d calls %s",
-             swap ? rank_b : rank_a, first, swap ? rank_a : rank_b, second);
+    snprintf(text, size, "the ranks disagree: rank %d calls %s; rank %d calls %s%s",
+             swap ? rank_b : rank_a, first, swap ? rank_a : rank_b, second,
+             same && (lists >> a->kind & 1) != 0 && a->root != b->root
+                 ? "; their lists of counts differ, though not in sum"
+                 : "");
 }
