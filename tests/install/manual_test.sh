@@ -15,10 +15,15 @@ fail() {
 }
 
 cd "$man"
+pages=$(grep -L '^\.so ' man*/*) # the rest are other names of them
+groff -ww -man -Tutf8 -z $pages >"$work/complaints" 2>&1 || true
+[ ! -s "$work/complaints" ] || fail "$(head -n 3 "$work/complaints")"
+for page in man1/* man7/*; do
+    grep -q '^\.SH NAME$' "$page" || fail "$page has no name"
+done
 for page in man*/*; do
-    groff -ww -man -Tutf8 -z "$page" >"$work/complaints" 2>&1 || true
-    [ ! -s "$work/complaints" ] || fail "$page: $(head -n 3 "$work/complaints")"
-    case $page in *.1 | *.7) grep -q '^\.SH NAME$' "$page" || fail "$page has no name" ;; esac
+    target=$(sed -n 's/^\.so //p' "$page")
+    [ -f "${target:-$page}" ] || fail "$page leads to $target, which is not there"
 done
 
 lib=$(dirname "$TRI_TEST_BIN")/lib
