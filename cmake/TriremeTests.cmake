@@ -10,12 +10,13 @@ endif()
 # hang or a crash costs one case. Cases are read from the source: every
 # `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
-# (default: labels=quick timeout=60); a file of nothing but scripts is not used. With `also` every
-# case has a second entry, with this variable (but for other instruction sets under ThreadSanitizer,
-# which sees the same threads). A file that defines a function of the C library, for its
-# own tests to call, says program=own. A file with threads=none fails where it starts one, and
-# is left out where ThreadSanitizer, which has nothing to see there, is what is built for; so is one
-# with tsan=no, whose threads other files start on the same data.
+# (default: labels=quick timeout=60); a file of nothing but scripts is not used.
+#   also=NAME=VALUE  every case has a second entry, with this variable
+#   program=own      it defines a function of the C library, for its own tests to call
+#   threads=none     it fails where it starts one; left out where ThreadSanitizer, which has nothing
+#                    to see there, is what is built for
+#   tsan=no          left out there too: other files start the same threads on the same data
+# Other instruction sets are left out there as well, be it by `also` or by the end of a case's name.
 # What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
@@ -137,6 +138,9 @@ function(tri_register_cases source prefix variables)
     string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
     foreach(case IN LISTS cases)
         string(REGEX REPLACE ".*\\(" "" case "${case}")
+        if(TRI_SANITIZE MATCHES thread AND case MATCHES "_(avx2|portable|portable_kernels)$")
+            continue()
+        endif()
         add_test(NAME ${prefix}.${case} COMMAND ${CMAKE_BINARY_DIR}/test/${name} ${case})
         set_tests_properties(${prefix}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
             ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${variables};${TRI_TEST_ENVIRONMENT}")
