@@ -18,10 +18,9 @@ typedef struct trii_failure {
     const char *error_dir;           /* holds LOCAL_RANK/error.json; NULL = no error files */
     const trii_memory_kills *before; /* the counters when the workers started */
     const char *run_dir;             /* holds the flight records */
-    /* Once the cause was found: what the others did, if it ended with status 0 in the middle,
-     * ... */
+    /* Once the cause was found: what the others did, if it ended with status 0 in the middle. */
     char early[400];
-    trii_culprit culprit; /* ... and whom the failed ones name as who aborted their group */
+    trii_culprit culprit; /* and whom the failed ones name as who aborted their group */
 } trii_failure;
 
 /* Finds the cause: deaths are seen in the order in which they are complete, so a worker whose end
