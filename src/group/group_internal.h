@@ -207,6 +207,9 @@ tri_status trii_agree_await(const trii_group_args *args, const char *step, const
 /* The same of a step that nobody fails, when this rank and all others are at it. */
 tri_status trii_agree_arrive(const trii_group_args *args, const char *step,
                              const trii_looks *looks) TRI_MUST_CHECK;
+/* Whether all ranks are at that step. */
+tri_status trii_agree_have_arrived(const trii_group_args *args, const char *step,
+                                   bool *all_out) TRI_MUST_CHECK;
 /* The failure that the report of a rank is, "STATUS LINE"; cuts the text. */
 tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text);
 /* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */

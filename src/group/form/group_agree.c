@@ -356,22 +356,47 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
     return status;
 }
 
+/* The keys that are there when all ranks have arrived; all: room for one of them. */
+static const char **arrival_keys(const trii_group_args *args, const char *step, char all[KEY],
+                                 int *n_out)
+{
+    const char **keys;
+
+    *n_out = args->size <= FEW ? args->size : 1;
+    keys = step_keys(step, *n_out);
+    if (keys != NULL && args->size > FEW) {
+        snprintf(all, KEY, "%s/all", step);
+        keys[0] = all;
+    }
+    return keys;
+}
+
 tri_status trii_agree_arrive(const trii_group_args *args, const char *step, const trii_looks *looks)
 {
-    bool few = args->size <= FEW;
-    int n = few ? args->size : 1;
-    const char **keys = step_keys(step, n);
     char all[KEY], text[LINE];
+    bool few = args->size <= FEW;
+    int n;
+    const char **keys = arrival_keys(args, step, all, &n);
     tri_status status = keys != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    if (status == TRI_OK && !few) {
-        snprintf(all, sizeof(all), "%s/all", step);
-        keys[0] = all;
+    if (status == TRI_OK && !few)
         status = trii_agree_report(args, step, TRI_OK);
-    }
     format_result(text, own_result(args, TRI_OK));
     if (status == TRI_OK)
         status = await(args, step, few ? text : NULL, keys, n, looks, NULL);
+    trii_free(keys);
+    return status;
+}
+
+tri_status trii_agree_have_arrived(const trii_group_args *args, const char *step, bool *all_out)
+{
+    char all[KEY];
+    int n;
+    const char **keys = arrival_keys(args, step, all, &n);
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL)
+        status = tri_store_check(args->store, keys, n, all_out);
     trii_free(keys);
     return status;
 }

@@ -24,7 +24,8 @@
  *   Another job, or a rank with another WORLD_SIZE, reads that from rank 0: STATE, which names
  *   both. The job itself goes on.
  *   A stale rank/R is answered as any other, and nobody reads the answer. When another process
- *   replaces it, rank 0 sees a new NAME and answers again.
+ *   replaces it, rank 0 sees a new NAME and answers again, unless all have come: then that process
+ *   has left this world and waits for the next one.
  *   A late rank is waited for until the deadline, or until its worker has ended: PEER_LOST.
  *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
  *   others see the new answer at world/NAME and begin again.
@@ -259,12 +260,23 @@ static tri_status check_ended(const joining *j)
 
 /* --- looking -------------------------------------------------------------- */
 
+/* Rank 0, of another incarnation of a rank that it has answered, after it has read it: whether that
+ * is one of the next world, since this world is complete and the rank has left it. */
+static tri_status is_of_next_world(const joining *j, bool *next_out)
+{
+    char come[KEY];
+
+    snprintf(come, sizeof(come), "%s/come", j->world);
+    return trii_agree_have_arrived(&j->args, come, next_out);
+}
+
 /* Rank 0, which has read all of rank/R: repeats its own text to each incarnation that it has not
  * answered. The first rank that cannot join is the failure of all. */
 static tri_status answer_ranks(joining *j)
 {
     char answer[TEXT];
     tri_status failure = TRI_OK, status = TRI_OK;
+    bool next = false;
 
     for (int r = 0; r < j->env->size && failure == TRI_OK; r++) {
         if (j->calls[r].value != NULL && j->calls[r].value[0] == '-')
@@ -280,6 +292,10 @@ static tri_status answer_ranks(joining *j)
         if (text == NULL || !parse(text, &id) ||
             (failure == TRI_OK && strcmp(id.name, answered) == 0))
             continue;
+        if (*answered != '\0' && failure == TRI_OK)
+            status = is_of_next_world(j, &next);
+        if (status != TRI_OK || next)
+            break; /* all have come: this rank will see that, too */
         memcpy(answered, id.name, NAME);
         snprintf(key, sizeof(key), "world/%s", id.name);
         text = failure == TRI_OK ? j->text : answer;
