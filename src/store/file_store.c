@@ -25,6 +25,7 @@
 
 #define READ_BYTES ((size_t)64 << 10)
 #define MAX_PAUSE_NS (10 * TRII_NS_PER_MS) /* between two looks of a wait */
+#define LOCK_MS INT64_C(5000)              /* for the lock, beside what a wait may take */
 
 typedef struct file_store {
     tri_store base;
@@ -344,10 +345,12 @@ static bool is_changed(file_store *store, const char *const *keys, int n_keys)
 }
 
 /* On OK all keys are there and the lock is held: the caller ends with leave(). Other threads
- * may use the store between two looks. */
+ * may use the store between two looks. The lock has time of its own: others hold it for a moment
+ * whenever they use the store, and a wait of a millisecond shall say whether the keys are there. */
 static tri_status wait_locked(tri_store *self, const char *const *keys, int n_keys,
                               int64_t deadline_ns, file_store **store_out)
 {
+    bool impatient = self->timeout_ms >= 0 && self->timeout_ms < LOCK_MS;
     int64_t pause = TRII_NS_PER_MS / 5;
     bool changed = true;
 
@@ -355,7 +358,9 @@ static tri_status wait_locked(tri_store *self, const char *const *keys, int n_ke
         int64_t now;
 
         if (changed) {
-            tri_status status = enter_until(self, false, deadline_ns, store_out);
+            int64_t lock_ns = trii_deadline_ms(impatient ? self->timeout_ms : LOCK_MS);
+            tri_status status =
+                enter_until(self, false, lock_ns > deadline_ns ? lock_ns : deadline_ns, store_out);
 
             if (status == TRI_ERR_TIMEOUT)
                 return TRI_ERR_IO; /* of the lock: the line says so, no key is missing */

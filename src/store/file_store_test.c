@@ -193,6 +193,45 @@ static void a_lock_that_is_not_given_back_is_a_timeout(void **state)
     scratch_end(&s);
 }
 
+typedef struct holder {
+    trii_thread thread;
+    int64_t until_ns;
+    int fd;
+} holder;
+
+static void give_back(void *arg)
+{
+    holder *h = arg;
+
+    trii_sleep_until(h->until_ns);
+    trii_shared_file_unlock(h->fd);
+}
+
+/* Everybody who uses the store has the lock for a moment, longer on a busy machine. */
+static void a_short_wait_still_gets_the_lock(void **state)
+{
+    const char *keys[] = {"k", "none"};
+    holder h;
+    tri_store *store;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_store_file(scratch_path(&s, "f"), NULL, &store));
+    CHECK_OK(tri_store_set(store, "k", "v", 1));
+    CHECK_OK(trii_shared_file_open(scratch_path(&s, "f"), false, &h.fd));
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(trii_shared_file_lock(h.fd, "f", true, TRII_NO_DEADLINE));
+        h.until_ns = trii_now_ns() + 50 * TRII_NS_PER_MS; /* so long a holder was off its core */
+        CHECK_OK(trii_thread_start(&h.thread, "holder", give_back, &h));
+        assert_int_equal(tri_store_wait(store, &keys[i], 1, 1), i == 0 ? TRI_OK : TRI_ERR_TIMEOUT);
+        trii_thread_join(&h.thread);
+    }
+    trii_shared_file_close(h.fd);
+    tri_store_unref(store);
+    scratch_end(&s);
+}
+
 /* In a folder that everybody may write to, whoever was first would own the rendezvous. */
 static void another_users_file_is_refused(void **state)
 {
@@ -408,6 +447,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_torn_record_is_skipped_and_then_cut_off),
     cmocka_unit_test(damage_and_other_files_are_named),
     cmocka_unit_test(a_lock_that_is_not_given_back_is_a_timeout),
+    cmocka_unit_test(a_short_wait_still_gets_the_lock),
     cmocka_unit_test(another_users_file_is_refused),
     cmocka_unit_test(a_file_that_was_removed_is_made_again),
     cmocka_unit_test(the_last_of_a_world_removes_the_file),
