@@ -44,10 +44,10 @@ typedef struct trii_why_job {
     int64_t now_ns;
     int cause;             /* the rank whose failure trirun saw first; -1 = it noted none */
     char cause_words[120]; /* "was killed by SIGSEGV" */
-    /* When trirun ended the job, by the monotonic clock, and why; 0: it did not. The logs are then
-     * wound back to that moment. */
+    /* When the job ended by trirun, by the monotonic clock, and why; 0: it did not. The logs are
+     * then wound back to that moment. */
     int64_t stopped_ns;
-    char stopped_words[96]; /* "it received SIGINT" */
+    char stopped_words[120]; /* "trirun ended the job: it received SIGINT" */
     trii_why_rank *ranks;   /* [size], by rank in the job */
     int size;
     trii_why_finding *findings;

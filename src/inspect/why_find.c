@@ -213,14 +213,15 @@ static tri_status find_all_lost(trii_why_job *job, bool *found_out)
     return TRI_OK;
 }
 
-/* By somebody's signal to trirun, or because it hung: who waited for whom then is the news. */
+/* By somebody's signal to trirun, by trirun's own end, or because it hung: who waited for whom then
+ * is the news. */
 static tri_status find_stop(trii_why_job *job)
 {
     trii_why_finding *f = add(job, WEIGHT_ALL_DEAD, "ended", NULL);
 
     if (f == NULL)
         return TRI_ERR_NO_MEMORY;
-    append(f->text, sizeof(f->text), "trirun ended the job: %s", job->stopped_words);
+    append(f->text, sizeof(f->text), "%s", job->stopped_words);
     return TRI_OK;
 }
 

@@ -172,7 +172,7 @@ static tri_status read_cause(trii_why_job *job)
     return room_for(job, job->cause + 1);
 }
 
-/* To the moment when trirun ended the job: what the ranks did since is its doing. They lose each
+/* To the moment when the job ended by trirun: what the ranks did since comes of it. They lose each
  * other one by one, and a call that waited then may have failed before its own rank ended. */
 static void wind_back(trii_record_file *log, int64_t stopped_ns)
 {

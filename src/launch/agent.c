@@ -48,14 +48,15 @@ static void make_run_id(trii_agent *a)
 static void job_hung(void *agent)
 {
     trii_agent *a = (trii_agent *)agent;
-    char reason[96];
+    char reason[128];
 
     if (a->state != TRII_AGENT_RUNNING)
         return;
     a->verdict = TRII_VERDICT_HUNG;
-    snprintf(reason, sizeof(reason),
-             "for %g s no rank began a call and none printed (--hang-timeout)",
-             (double)a->options->hang_timeout_ms / 1000);
+    snprintf(
+        reason, sizeof(reason),
+        "trirun ended the job: for %g s no rank began a call and none printed (--hang-timeout)",
+        (double)a->options->hang_timeout_ms / 1000);
     trii_run_folder_note_stop(&a->folder, reason);
     trii_shutdown_begin(a, SIGTERM);
 }

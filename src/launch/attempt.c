@@ -228,6 +228,7 @@ tri_status trii_attempt_start(trii_agent *a)
     a->cause = NULL;
     a->failure = (trii_failure){0};
     a->n_live = 0;
+    trii_run_folder_begin_attempt(&a->folder);
     trii_monitor_begin(&a->monitor);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
     if (status == TRI_OK && a->hosts == NULL)

@@ -31,6 +31,8 @@ static int guard_main(void *arg)
     /* Nothing is ever written there: it is readable when the agent's end is closed. */
     while (trii_socket_wait(args->fd, TRII_READABLE, TRII_NO_DEADLINE) != TRI_OK)
         ;
+    /* before it kills one worker after the other, and each fails by the loss of those before */
+    trii_run_folder_note_stop(&folder, "trirun was killed or crashed, and the job ended with it");
     snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
     trii_cgroup_kill(&cgroup);
     /* What is killed may be starting something this moment, so look until nothing is found. */

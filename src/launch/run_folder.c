@@ -1,7 +1,8 @@
 /*
  * run_folder.c - see run_folder.h. agent.c makes and locks the folder, and removes it at the end
- * unless there is something to read in it; attempt.c and signals.c write the notes; the guard keeps
- * it if the agent was killed. `trireme why` and `trireme ps` read it through inspect/jobs.h.
+ * unless there is something to read in it; attempt.c, signals.c and agent.c write the notes; the
+ * guard writes one and keeps the folder if the agent was killed. `trireme why` and `trireme ps`
+ * read it through inspect/jobs.h.
  */
 #include "launch/run_folder.h"
 
@@ -16,7 +17,10 @@
 #include "os/folder.h"
 #include "os/process.h"
 
-enum { MAX_FOLDERS = 1024 };
+#define CAUSE "cause"
+#define STOPPED "stopped"
+
+enum { MAX_FOLDERS = 1024, MAX_ENTRIES = 1 << 17 };
 
 /* `trireme ps` and the end of another job hold the lock of a new folder for a moment, to see
  * whether somebody has it, before we do; then another name is tried. */
@@ -87,14 +91,40 @@ static void write_note(const trii_run_folder *folder, const char *name, long lon
     (void)status; /* nothing hangs on it */
 }
 
+void trii_run_folder_begin_attempt(const trii_run_folder *folder)
+{
+    static const char record[] = ".rec";
+    char path[TRII_RUN_FOLDER_BYTES + 256];
+    char **names;
+    int n;
+
+    if (trii_folder_list(folder->path, MAX_ENTRIES, &names, &n) != TRI_OK)
+        return; /* nothing hangs on it */
+    for (int i = 0; i < n; i++) {
+        size_t length = strlen(names[i]);
+        tri_status status = TRI_OK;
+
+        snprintf(path, sizeof(path), "%s/%s", folder->path, names[i]);
+        if (strcmp(names[i], CAUSE) == 0 || strcmp(names[i], STOPPED) == 0 ||
+            (length >= sizeof(record) && strcmp(names[i] + length - 4, record) == 0))
+            status = trii_path_remove(path);
+        (void)status;
+    }
+    trii_folder_free_names(names, n);
+}
+
 void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *reason)
 {
-    write_note(folder, "cause", rank, reason);
+    write_note(folder, CAUSE, rank, reason);
 }
 
 void trii_run_folder_note_stop(const trii_run_folder *folder, const char *reason)
 {
-    write_note(folder, "stopped", trii_now_ns(), reason);
+    char path[TRII_RUN_FOLDER_BYTES + 16];
+
+    snprintf(path, sizeof(path), "%s/%s", folder->path, STOPPED);
+    if (!trii_path_exists(path))
+        write_note(folder, STOPPED, trii_now_ns(), reason);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

@@ -23,10 +23,13 @@ typedef struct trii_run_folder {
 tri_status trii_run_folder_create(trii_run_folder *folder) TRI_MUST_CHECK;
 /* The job succeeded, or was stopped on purpose: nothing stays. */
 void trii_run_folder_remove(trii_run_folder *folder);
+/* A new attempt begins: takes away the notes and flight records of the last. */
+void trii_run_folder_begin_attempt(const trii_run_folder *folder);
 /* Notes the first failure, for `trireme why`: the file `cause`, "RANK REASON\n". */
 void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *reason);
-/* Notes that trirun ends the job now, and why ("it received SIGINT"): the file `stopped`, "NS
- * REASON\n" by the monotonic clock, so that `trireme why` can tell who waited for whom then. */
+/* Notes that the job ends now by trirun, and why ("trirun ended the job: it received SIGINT"): the
+ * file `stopped`, "NS REASON\n" by the monotonic clock, so that `trireme why` can tell who waited
+ * for whom then. The first note counts. */
 void trii_run_folder_note_stop(const trii_run_folder *folder, const char *reason);
 /* The job failed: the folder stays, and of more than five such folders the oldest is removed. */
 void trii_run_folder_keep(trii_run_folder *folder);

@@ -25,12 +25,13 @@ static void resize_terminals(trii_agent *a)
 
 static void user_signal(trii_agent *a, int number)
 {
-    char reason[48];
+    char reason[64];
 
     if (a->state == TRII_AGENT_RUNNING) {
         a->stop_signal = number;
         a->workers_waited = trii_hang_is_waiting(a->folder.path);
-        snprintf(reason, sizeof(reason), "it received %s", trii_signal_name(number));
+        snprintf(reason, sizeof(reason), "trirun ended the job: it received %s",
+                 trii_signal_name(number));
         trii_run_folder_note_stop(&a->folder, reason);
         trii_monitor_signal(&a->monitor, number);
         trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
