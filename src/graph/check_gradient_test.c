@@ -322,7 +322,8 @@ static tri_tensor *growing(tri_tensor *const *in, int n, void *arg)
     int *rows = arg;
 
     (void)n;
-    return tri_expand(in[0], TRI_SHAPE(++*rows, 3));
+    ++*rows;
+    return tri_expand(in[0], TRI_SHAPE(*rows, 3));
 }
 
 static tri_tensor *ending(tri_tensor *const *in, int n, void *arg)

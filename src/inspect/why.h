@@ -48,7 +48,7 @@ typedef struct trii_why_job {
      * then wound back to that moment. */
     int64_t stopped_ns;
     char stopped_words[120]; /* "trirun ended the job: it received SIGINT" */
-    trii_why_rank *ranks;   /* [size], by rank in the job */
+    trii_why_rank *ranks;    /* [size], by rank in the job */
     int size;
     trii_why_finding *findings;
     int n_findings, room;

@@ -125,7 +125,7 @@ static tri_status mask_of(const multihead_attention *m, tri_tensor *const *in, i
         bool each = tri_tensor_ndim(attn) == 3;
 
         snprintf(shape, sizeof(shape), "[%lld, %lld] (T, S) or [%lld, %lld, %lld] (N heads, T, S)",
-                 (long long)t, (long long)s, (long long)(n * m->heads), (long long)t, (long long)s);
+                 (long long)t, (long long)s, (long long)n * m->heads, (long long)t, (long long)s);
         status = check_mask(
             attn, "attn_mask",
             (each ? tri_tensor_size(attn, 0) == n * m->heads : tri_tensor_ndim(attn) == 2) &&

@@ -169,18 +169,17 @@ static tri_status match_one(loading *l, int64_t s)
 static void lists_end(names **lists, int n)
 {
     size_t left = LIST_BYTES;
-    int kinds = 0;
 
-    for (int i = 0; i < n; i++)
-        kinds += lists[i]->n > 0;
     for (int i = 0; i < n; i++) {
-        size_t later = 0, share;
+        size_t later = 0, kinds = 1, share;
 
         if (lists[i]->n == 0)
             continue;
-        for (int k = i + 1; k < n; k++)
+        for (int k = i + 1; k < n; k++) {
             later += lists[k]->n > 0 ? lists[k]->used + MORE_BYTES : 0;
-        share = left / (size_t)kinds--;
+            kinds += lists[k]->n > 0;
+        }
+        share = left / kinds;
         names_end(lists[i], later < left - share ? left - later : share);
         left -= strlen(lists[i]->text);
     }

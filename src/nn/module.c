@@ -201,6 +201,8 @@ static tri_status link_child(tri_module *self, const char *name, tri_module *chi
 {
     tri_status status;
 
+    if (name == NULL)
+        return check_name(self, NULL);
     if (child == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: child \"%s\" is NULL", self->type->name, name);
     status = tri_module_status(child);
@@ -359,6 +361,25 @@ static tri_status check_depth(const tri_module *module, int depth)
                      module->type->name, FORWARDS_WITHIN);
 }
 
+static void run_forward(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out)
+{
+    if (module->recompute)
+        tri_recompute_begin();
+    if (module->hooks.n > 0)
+        trii_forward_hooked(module, in, n_in, out, n_out);
+    else
+        module->type->forward(module, in, n_in, out, n_out);
+    if (module->recompute)
+        tri_recompute_end();
+}
+
+static void fail_outputs(tri_status status, tri_tensor **out, int n_out)
+{
+    for (int i = 0; i < n_out; i++)
+        out[i] = trii_forward_failed(status);
+}
+
 void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out)
 {
     static _Thread_local int forwards;
@@ -368,6 +389,10 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
 
     if (out == NULL || n_out < 0)
         return; /* there is nowhere to report it */
+    if (module == NULL) {
+        fail_outputs(trii_contents_fail(status, "tri_forward"), out, n_out);
+        return;
+    }
     if (status == TRI_OK && n_in < 0)
         status =
             TRII_FAIL(TRI_ERR_INVALID_ARG, "forward of %s: %d inputs", module->type->name, n_in);
@@ -379,24 +404,16 @@ void tri_forward_n(tri_module *module, tri_tensor *const *in, int n_in, tri_tens
     ++*depth;
     if (status == TRI_OK)
         status = check_depth(module, *depth);
-    else if (module == NULL)
-        status = trii_contents_fail(status, "tri_forward");
-    if (status == TRI_OK && module->recompute)
-        tri_recompute_begin();
-    if (status == TRI_OK && module->hooks.n > 0)
-        trii_forward_hooked(module, in, n_in, out, n_out);
-    else if (status == TRI_OK)
-        module->type->forward(module, in, n_in, out, n_out);
-    if (status == TRI_OK && module->recompute)
-        tri_recompute_end();
+    if (status == TRI_OK)
+        run_forward(module, in, n_in, out, n_out);
     --*depth;
-    for (int i = 0; i < n_out; i++) {
-        if (status != TRI_OK)
-            out[i] = trii_forward_failed(status);
-        else
-            any = any || failed(out[i]);
+    if (status != TRI_OK) {
+        fail_outputs(status, out, n_out);
+        return;
     }
-    if (any && status == TRI_OK)
+    for (int i = 0; i < n_out; i++)
+        any = any || failed(out[i]);
+    if (any)
         name_failures(module, in, n_in, out, n_out);
 }
 

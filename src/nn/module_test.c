@@ -360,6 +360,18 @@ static void a_module_does_not_contain_itself(void **state)
     tri_module_destroy(root);
 }
 
+static void a_child_needs_a_name(void **state)
+{
+    tri_module *inner = tri_nn_relu(), *outer = tri_sequential(inner);
+    tri_module *net = tri_sequential(tri_nn_relu());
+
+    (void)state;
+    assert_ptr_equal(tri_module_child(net, NULL, inner), net); /* which is a part of outer */
+    CHECK_FAILS(tri_module_status(net), TRI_ERR_INVALID_ARG, "\"NULL\" cannot name a part");
+    tri_module_destroy(net);
+    tri_module_destroy(outer);
+}
+
 /* As deep as is allowed works; deeper is an error from either end, and no overflow of the stack. */
 static void nesting_ends_with_an_error(void **state)
 {
@@ -456,6 +468,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(modules_take_and_give_several),
         cmocka_unit_test(a_linear_layer_computes),
         cmocka_unit_test(a_module_does_not_contain_itself),
+        cmocka_unit_test(a_child_needs_a_name),
         cmocka_unit_test(nesting_ends_with_an_error),
         cmocka_unit_test(every_allocation_may_fail),
     };

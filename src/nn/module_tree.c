@@ -34,7 +34,9 @@ const tri_module *trii_module_wrapper(const tri_module *module, const tri_module
 {
     const tri_module *found = NULL;
 
-    if (module != NULL && is_wrapper(module) && (type == NULL || module->type == type))
+    if (module == NULL)
+        return NULL;
+    if (is_wrapper(module) && (type == NULL || module->type == type))
         return module;
     for (int i = 0; i < tri_module_children(module) && found == NULL; i++)
         found = trii_module_wrapper(module->children[i], type);

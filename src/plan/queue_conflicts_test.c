@@ -88,7 +88,7 @@ static void buffers_of_any_kind(problem *p)
                                     : TRII_PLACE_ARENA;
         buffer->index = below(TENSORS);
         buffer->offset = (size_t)below(40);
-        buffer->bytes = (size_t)(1 + below(below(4) == 0 ? 40 : 6));
+        buffer->bytes = 1 + (size_t)below(below(4) == 0 ? 40 : 6);
     }
 }
 

@@ -160,7 +160,7 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
-    char *text = trii_alloc((size_t)(plan->n_entries + plan->n_queues), EVENT_BYTES, "trace");
+    char *text = trii_alloc((size_t)plan->n_entries + (size_t)plan->n_queues, EVENT_BYTES, "trace");
     size_t n = 0;
     tri_status status;
 

@@ -73,11 +73,12 @@ static tri_status gather_shape(const trii_type *const *in, int n_in, const trii_
     const int64_t channels = in[0]->ndim == 2 ? (in[0]->shape[1] - 1) / 2 : 0;
 
     (void)attrs;
+    (void)n_in; /* always 3 */
     if (in[0]->ndim != 2 || in[0]->shape[1] != 2 * channels + 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "statistics must be [size, 2 C + 1]");
     if ((in[1] == NULL) != (in[2] == NULL))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "give both running_mean and running_var, or neither");
-    for (int i = 1; i < n_in && in[i] != NULL; i++) {
+    for (int i = 1; i <= 2 && in[i] != NULL; i++) {
         tri_status status = trii_rule_same_dtype(in[0], in[i]);
 
         if (status == TRI_OK)

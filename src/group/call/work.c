@@ -74,9 +74,13 @@ void trii_work_release(tri_group *group, tri_work *work)
 
 size_t trii_group_work_bytes(const tri_work *work)
 {
-    size_t bytes = work != NULL && work->members == NULL ? work->op.call.bytes : 0;
+    size_t bytes = 0;
 
-    for (int i = 0; work != NULL && i < work->n_members; i++)
+    if (work == NULL)
+        return 0;
+    if (work->members == NULL)
+        return work->op.call.bytes;
+    for (int i = 0; i < work->n_members; i++)
         bytes += work->members[i]->op.call.bytes;
     return bytes;
 }

@@ -208,7 +208,7 @@ static tri_status train_cnn(rank *r)
     tri_optimizer *opt;
 
     trii_mutex_lock(&drawing);
-    tri_manual_seed((uint64_t)(2 + r->index));
+    tri_manual_seed(2 + (uint64_t)r->index);
     TRY(tri_init_uniform(x, -1, 1));
     tri_manual_seed(1);
     net = tri_sequential(tri_nn_conv2d(16, 16, 3, &padded), tri_nn_relu(),

@@ -103,7 +103,7 @@ static tri_status hash(void *ctx, int64_t index, uint64_t *hash_out)
         return TRI_OK; /* contents fit into any layer that has such tensors */
     describe(ctx, index, line);
     mixed = trii_hash_bytes(1, line, strlen(line));
-    if (entry.name != NULL) {
+    if (entry.tensor != NULL) {
         mixed = trii_hash_bytes(mixed, entry.name, strlen(entry.name));
         mixed = trii_hash_bytes(mixed, entry.tensor->shape,
                                 (size_t)entry.tensor->ndim * sizeof(*entry.tensor->shape));
