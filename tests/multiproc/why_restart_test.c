@@ -65,12 +65,14 @@ static void the_cause_of_the_first_attempt_is_not_that_of_the_second(void **stat
     spawn tool;
 
     (void)state;
-    TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=0.5",
-           "--shutdown-timeout=1", self(), "--fail-then-hang");
+    TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", "--shutdown-timeout=1", self(),
+           "--fail-then-hang");
+    spawn_expect(&j.trirun, "rank 1: has waited");
+    spawn_signal(&j.trirun, SIGINT);
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "rank 1 exited with code 7");
     ask(&j, &tool);
-    assert_has(SPAWN_OUT(&tool), "\ntrirun ended the job: for 0.5 s no rank began a call");
+    assert_has(SPAWN_OUT(&tool), "\ntrirun ended the job: it received SIGINT\n");
     assert_has_not(SPAWN_OUT(&tool), "code 7");
     spawn_free(&tool);
     trirun_end(&j, 1);
