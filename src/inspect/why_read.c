@@ -224,7 +224,10 @@ tri_status trii_why_read(const char *folder, trii_why_job *job_out)
         if (!is_record(names[i]))
             continue;
         status = read_one(job_out, names[i]);
-        found++;
+        if (status == TRI_ERR_NOT_FOUND) /* trirun has just taken it away, to start again */
+            status = TRI_OK;
+        else
+            found++;
     }
     trii_folder_free_names(names, n);
     if (status == TRI_OK)
