@@ -57,7 +57,7 @@ static void job_hung(void *agent)
         reason, sizeof(reason),
         "trirun ended the job: for %g s no rank began a call and none printed (--hang-timeout)",
         (double)a->options->hang_timeout_ms / 1000);
-    trii_run_folder_note_stop(&a->folder, reason);
+    trii_run_folder_note_stop(&a->folder, trii_now_ns(), reason);
     trii_shutdown_begin(a, SIGTERM);
 }
 

@@ -27,18 +27,20 @@ static int guard_main(void *arg)
     trii_run_folder folder = *args->folder;
     trii_cgroup cgroup = *args->cgroup;
     char mark[TRII_RUN_FOLDER_BYTES + 16];
+    int64_t died_ns;
 
     /* Nothing is ever written there: it is readable when the agent's end is closed. */
     while (trii_socket_wait(args->fd, TRII_READABLE, TRII_NO_DEADLINE) != TRI_OK)
         ;
-    /* before it kills one worker after the other, and each fails by the loss of those before */
-    trii_run_folder_note_stop(&folder, "trirun was killed or crashed, and the job ended with it");
+    died_ns = trii_now_ns(); /* what workers do from now on comes of the deaths of others */
     snprintf(mark, sizeof(mark), "TRI_RUN_DIR=%s", folder.path);
     trii_cgroup_kill(&cgroup);
     /* What is killed may be starting something this moment, so look until nothing is found. */
     for (int i = 0; i < MAX_ROUNDS && trii_process_kill_marked(mark) > 0; i++)
         trii_sleep_until(trii_now_ns() + ROUND_MS * TRII_NS_PER_MS);
     trii_cgroup_remove(&cgroup);
+    trii_run_folder_note_stop(&folder, died_ns,
+                              "trirun was killed or crashed, and the job ended with it");
     trii_run_folder_keep(&folder);
     return 0;
 }

@@ -118,13 +118,13 @@ void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *r
     write_note(folder, CAUSE, rank, reason);
 }
 
-void trii_run_folder_note_stop(const trii_run_folder *folder, const char *reason)
+void trii_run_folder_note_stop(const trii_run_folder *folder, int64_t at_ns, const char *reason)
 {
     char path[TRII_RUN_FOLDER_BYTES + 16];
 
     snprintf(path, sizeof(path), "%s/%s", folder->path, STOPPED);
     if (!trii_path_exists(path))
-        write_note(folder, STOPPED, trii_now_ns(), reason);
+        write_note(folder, STOPPED, at_ns, reason);
 }
 
 void trii_run_folder_keep(trii_run_folder *folder)

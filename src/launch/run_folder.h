@@ -27,10 +27,10 @@ void trii_run_folder_remove(trii_run_folder *folder);
 void trii_run_folder_begin_attempt(const trii_run_folder *folder);
 /* Notes the first failure, for `trireme why`: the file `cause`, "RANK REASON\n". */
 void trii_run_folder_note(const trii_run_folder *folder, int rank, const char *reason);
-/* Notes that the job ends now by trirun, and why ("trirun ended the job: it received SIGINT"): the
- * file `stopped`, "NS REASON\n" by the monotonic clock, so that `trireme why` can tell who waited
+/* Notes when the job ended by trirun, by the monotonic clock, and why ("trirun ended the job: it
+ * received SIGINT"): the file `stopped`, "NS REASON\n", so that `trireme why` can tell who waited
  * for whom then. The first note counts. */
-void trii_run_folder_note_stop(const trii_run_folder *folder, const char *reason);
+void trii_run_folder_note_stop(const trii_run_folder *folder, int64_t at_ns, const char *reason);
 /* The job failed: the folder stays, and of more than five such folders the oldest is removed. */
 void trii_run_folder_keep(trii_run_folder *folder);
 

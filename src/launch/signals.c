@@ -32,7 +32,7 @@ static void user_signal(trii_agent *a, int number)
         a->workers_waited = trii_hang_is_waiting(a->folder.path);
         snprintf(reason, sizeof(reason), "trirun ended the job: it received %s",
                  trii_signal_name(number));
-        trii_run_folder_note_stop(&a->folder, reason);
+        trii_run_folder_note_stop(&a->folder, trii_now_ns(), reason);
         trii_monitor_signal(&a->monitor, number);
         trii_sink_print(a->err_sink, "trirun: received %s: stopping %d worker%s\n",
                         trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
