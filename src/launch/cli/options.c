@@ -24,15 +24,15 @@ static bool same_name(const char *given, size_t length, const char *name)
 /* With the name of the option that is most similar, if one is. */
 static tri_status unknown_long(const char *given, size_t length)
 {
-    const char *names[TRII_OPT_COUNT], *best;
+    const char *names[TRII_OPTIONS], *best;
     char name[40];
 
     snprintf(name, sizeof(name), "%.*s", (int)length, given);
     for (char *c = name; *c != '\0'; c++)
         *c = *c == '_' ? '-' : (char)tolower((unsigned char)*c);
-    for (int i = 0; i < TRII_OPT_COUNT; i++)
+    for (int i = 0; i < TRII_OPTIONS; i++)
         names[i] = trii_option_rows[i].name;
-    best = length < sizeof(name) ? trii_name_nearest(name, length, names, TRII_OPT_COUNT) : NULL;
+    best = length < sizeof(name) ? trii_name_nearest(name, length, names, TRII_OPTIONS) : NULL;
     if (best == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s", (int)length, given);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option --%.*s; did you mean --%s?", (int)length,
@@ -45,7 +45,7 @@ static tri_status find_long(const char *given, size_t length, int *row_out)
 {
     int found = -1, second = -1;
 
-    for (int i = 0; i < TRII_OPT_COUNT; i++) {
+    for (int i = 0; i < TRII_OPTIONS; i++) {
         const trii_option_row *row = &trii_option_rows[i];
 
         if (!same_name(given, length, row->name))
@@ -70,7 +70,7 @@ static tri_status find_long(const char *given, size_t length, int *row_out)
 
 static tri_status find_letter(const char *arg, int *row_out)
 {
-    for (int i = 0; i < TRII_OPT_COUNT; i++) {
+    for (int i = 0; i < TRII_OPTIONS; i++) {
         if (trii_option_rows[i].letter != 0 && trii_option_rows[i].letter == arg[1]) {
             *row_out = i;
             return TRI_OK;
@@ -85,8 +85,14 @@ static tri_status find_letter(const char *arg, int *row_out)
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "unknown option -%c", arg[1]);
 }
 
+static void set_flag(trii_launch_options *options, const trii_option_row *row, bool on)
+{
+    memcpy((char *)options + row->field, &on, sizeof(on));
+}
+
 /* One option at argv[*at]; moves *at behind it and its value. */
-static tri_status parse_one(trii_option_values *values, char *const *argv, int argc, int *at)
+static tri_status parse_one(trii_option_values *values, trii_launch_options *options,
+                            char *const *argv, int argc, int *at)
 {
     const char *arg = argv[(*at)++];
     const char *value = NULL;
@@ -106,9 +112,10 @@ static tri_status parse_one(trii_option_values *values, char *const *argv, int a
     if (status != TRI_OK)
         return status;
     row = &trii_option_rows[i];
-    if (row->is_flag && value != NULL)
+    if (row->kind == TRII_OPTION_FLAG && value != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s takes no value", row->name);
-    if (row->is_flag) {
+    if (row->kind == TRII_OPTION_FLAG) {
+        set_flag(options, row, true);
         value = "1";
     } else if (value == NULL) {
         if (*at == argc)
@@ -116,45 +123,51 @@ static tri_status parse_one(trii_option_values *values, char *const *argv, int a
         value = argv[(*at)++];
     }
     values->text[i] = value;
-    values->twin[i][0] = '\0';
+    snprintf(values->name[i], sizeof(values->name[i]), "--%s", row->name);
     return TRI_OK;
 }
 
-static tri_status read_environment(trii_option_values *values)
+/* The variable of a row, by which it is called from now on if it is set. */
+static tri_status read_variable(trii_option_values *values, trii_launch_options *options, int i)
 {
-    const char *grace = getenv("TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    const trii_option_row *row = &trii_option_rows[i];
+    char name[sizeof(values->name[i])];
+    int64_t on = 0;
+    tri_status status = TRI_OK;
 
-    for (int i = 0; i < TRII_OPT_COUNT; i++) {
-        char *name = values->twin[i];
-        const char *text;
-        int64_t on = 1;
-
-        if (trii_option_rows[i].no_environment)
-            continue;
-        snprintf(name, sizeof(values->twin[i]), "PET_%s", trii_option_rows[i].name);
-        for (char *c = name; *c != '\0'; c++)
-            *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
-        text = getenv(name);
-        if (text == NULL)
-            continue;
-        if (trii_option_rows[i].is_flag) {
-            tri_status status = trii_parse_i64(text, name, INT32_MIN, INT32_MAX, &on);
-
-            if (status != TRI_OK)
-                return status;
-        }
-        values->text[i] = on ? text : NULL;
+    snprintf(name, sizeof(name), "PET_%s", row->name);
+    for (char *c = name; *c != '\0'; c++)
+        *c = *c == '-' ? '_' : (char)toupper((unsigned char)*c);
+    if (getenv(name) == NULL && row->field == offsetof(trii_launch_options, shutdown_timeout_ms))
+        snprintf(name, sizeof(name), "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    values->text[i] = getenv(name);
+    if (values->text[i] == NULL)
+        return TRI_OK;
+    memcpy(values->name[i], name, sizeof(name));
+    if (row->kind == TRII_OPTION_FLAG) {
+        status = trii_parse_i64(values->text[i], name, INT32_MIN, INT32_MAX, &on);
+        set_flag(options, row, on != 0);
+        if (on == 0)
+            values->text[i] = NULL;
     }
-    if (values->text[TRII_OPT_SHUTDOWN_TIMEOUT] == NULL && grace != NULL) {
-        values->text[TRII_OPT_SHUTDOWN_TIMEOUT] = grace;
-        snprintf(values->twin[TRII_OPT_SHUTDOWN_TIMEOUT], sizeof(values->twin[0]),
-                 "TORCH_ELASTIC_SHUTDOWN_TIMEOUT");
+    return status;
+}
+
+static tri_status read_environment(trii_option_values *values, trii_launch_options *options)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < TRII_OPTIONS && status == TRI_OK; i++) {
+        snprintf(values->name[i], sizeof(values->name[i]), "--%s", trii_option_rows[i].name);
+        if (!trii_option_rows[i].no_environment)
+            status = read_variable(values, options, i);
     }
-    return TRI_OK;
+    return status;
 }
 
 /* The options in front of the program. *at_out: where it stands, argc = nowhere. */
-static tri_status parse_all(trii_option_values *values, int argc, char *const *argv, int *at_out)
+static tri_status parse_all(trii_option_values *values, trii_launch_options *options, int argc,
+                            char *const *argv, int *at_out)
 {
     int at = 1;
     tri_status status = TRI_OK;
@@ -164,44 +177,12 @@ static tri_status parse_all(trii_option_values *values, int argc, char *const *a
             at++;
             break;
         }
-        status = parse_one(values, argv, argc, &at);
-        if (values->text[TRII_OPT_HELP] != NULL || values->text[TRII_OPT_VERSION] != NULL)
+        status = parse_one(values, options, argv, argc, &at);
+        if (options->help || options->version)
             break;
     }
     *at_out = at;
     return status;
-}
-
-/* Names that programs do not use for options of their own. */
-static bool is_of_launchers(trii_option i)
-{
-    switch (i) {
-    case TRII_OPT_NNODES:
-    case TRII_OPT_NPROC:
-    case TRII_OPT_RDZV_BACKEND:
-    case TRII_OPT_RDZV_ENDPOINT:
-    case TRII_OPT_RDZV_ID:
-    case TRII_OPT_RDZV_CONF:
-    case TRII_OPT_NODE_RANK:
-    case TRII_OPT_MASTER_ADDR:
-    case TRII_OPT_MASTER_PORT:
-    case TRII_OPT_MAX_RESTARTS:
-    case TRII_OPT_SIGNALS:
-    case TRII_OPT_NUMA:
-    case TRII_OPT_VIRTUAL_RANK:
-    case TRII_OPT_RANKS_FILTER:
-    case TRII_OPT_STDOUT_FILTERS:
-    case TRII_OPT_STDERR_FILTERS:
-    case TRII_OPT_LOGS_SPECS:
-    case TRII_OPT_EVENT_HANDLER:
-    case TRII_OPT_LAUNCH_COMPAT:
-    case TRII_OPT_HANG_TIMEOUT:
-    case TRII_OPT_NOTICE:
-    case TRII_OPT_KEEP_SURVIVORS:
-        return true;
-    default:
-        return false;
-    }
 }
 
 /* A program that takes the same options itself. */
@@ -225,11 +206,11 @@ static char *const *find_misplaced(const trii_option_values *values, const char 
         size_t length = strncmp(*args, "--", 2) == 0 ? strcspn(*args + 2, "=") : 0;
 
         whole = is_launcher(*args);
-        for (int i = 0; i < TRII_OPT_COUNT && length > 0; i++) {
+        for (int i = 0; i < TRII_OPTIONS && length > 0; i++) {
             const char *name = trii_option_rows[i].name;
 
-            if (is_of_launchers((trii_option)i) && values->text[i] == NULL &&
-                strlen(name) == length && same_name(*args + 2, length, name))
+            if (trii_option_rows[i].distinct && values->text[i] == NULL && strlen(name) == length &&
+                same_name(*args + 2, length, name))
                 return args;
         }
     }
@@ -240,15 +221,14 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
 {
     trii_launch_options *options = options_out;
     trii_option_values values = {.exit_status = TRII_LAUNCH_FAILED};
-    tri_status status = read_environment(&values);
-    int at;
+    tri_status status;
+    int at = 0;
 
     memset(options, 0, sizeof(*options));
+    status = read_environment(&values, options);
     if (status == TRI_OK) {
         values.exit_status = TRII_LAUNCH_USAGE;
-        status = parse_all(&values, argc, argv, &at);
-        options->help = values.text[TRII_OPT_HELP] != NULL;
-        options->version = values.text[TRII_OPT_VERSION] != NULL;
+        status = parse_all(&values, options, argc, argv, &at);
         if (status == TRI_OK && (options->help || options->version))
             return TRI_OK;
     }

@@ -16,7 +16,6 @@ enum { TRII_LAUNCH_USAGE = 2, TRII_LAUNCH_FAILED = 1 };
 typedef struct trii_std_spec {
     uint8_t all;         /* of every worker: bit 0 stdout, bit 1 stderr */
     uint8_t of_rank[10]; /* of single ones instead */
-    bool per_rank;
 } trii_std_spec;
 
 /* Kinds of rendezvous: how hosts find each other (launch/rendezvous/rdzv_handler.h). */
@@ -27,10 +26,11 @@ typedef enum trii_rdzv_kind {
 } trii_rdzv_kind;
 
 typedef struct trii_launch_options {
-    bool help, version; /* asked for: nothing else is set */
     int exit_status;    /* of trirun when parsing failed, as torchrun's: 2 or 1 */
+    bool help, version; /* asked for: nothing else is set */
 
-    int nproc; /* workers of this host */
+    const char *nproc_per_node, *nnodes; /* as they were given */
+    int nproc;                           /* workers of this host */
     int min_nodes, max_nodes;
     int node_rank;             /* static only */
     bool standalone;           /* asked for, or torchrun's rule for one host without addresses */
@@ -45,7 +45,6 @@ typedef struct trii_launch_options {
     const char *master_addr;   /* static: where the store listens */
     int master_port;           /* ...; 0 = any free one */
     int max_restarts;
-    int64_t monitor_interval_ms;
     int64_t shutdown_timeout_ms; /* between a polite signal and SIGKILL */
     int64_t hang_timeout_ms;     /* 0 = a job may take its time */
     int64_t host_timeout_ms;     /* an agent that is silent for so long is lost */
@@ -68,6 +67,7 @@ typedef struct trii_launch_options {
     bool keep_survivors;     /* the failure of a worker does not end the others */
     bool require_key;        /* refuse to start without a job key */
     bool launch_compat;      /* --local-rank=N is the program's first argument */
+    bool use_env;            /* ... but not with this */
     bool virtual_local_rank; /* LOCAL_RANK is 0 and each worker sees one GPU */
     bool module;             /* `program` is a Python module */
     bool no_python;          /* run `program` as it is, whatever its name */

@@ -19,115 +19,215 @@
 /* Where c10d's agents meet, and all others that were told no place. */
 #define C10D_PORT 29400
 #define MEETING_HOST "localhost"
+#define LOOPBACK "127.0.0.1"
+#define NO_PORT (-1) /* none was given */
 
-static const char *shown_name(const trii_option_values *values, trii_option i, char *buf,
-                              size_t bytes)
+/* An option that has a text, and what its row says of it. */
+typedef struct option {
+    const trii_option_row *row;
+    const char *text;
+    const char *name; /* for messages */
+    bool is_given;    /* else the text is the default */
+    int *exit_status; /* becomes 2 where argparse refuses the text */
+} option;
+
+static tri_status read_text(const option *o, void *field)
 {
-    snprintf(buf, bytes, "--%s", trii_option_rows[i].name);
-    return values->twin[i][0] != '\0' && values->text[i] != NULL ? values->twin[i] : buf;
+    const char *text = *o->text != '\0' || o->row->fallback != NULL ? o->text : NULL;
+
+    memcpy(field, &text, sizeof(text));
+    return TRI_OK;
 }
 
-static tri_status integer_of(trii_option_values *values, trii_option i, int64_t min, int64_t max,
-                             int *value_out)
+static tri_status refuse(const option *o, const char *why, const char *more)
 {
-    char buf[64];
-    const char *name = shown_name(values, i, buf, sizeof(buf));
+    *o->exit_status = TRII_LAUNCH_USAGE;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s%s%s", o->name, o->text, why, more);
+}
+
+/* One of the words in the row's list. */
+static tri_status read_choice(const option *o, void *field)
+{
+    size_t length = strlen(o->text);
+
+    for (const char *at = o->row->choices; *at != '\0'; at += strcspn(at, "|"), at += *at == '|') {
+        if (strcspn(at, "|") == length && memcmp(at, o->text, length) == 0)
+            return read_text(o, field);
+    }
+    return refuse(o, ": must be one of ", o->row->choices);
+}
+
+static tri_status read_integer(const option *o, int64_t min, int64_t max, int *value_out)
+{
     int64_t value;
-    tri_status status =
-        trii_parse_i64(trii_option_text(values, i), name, INT64_MIN, INT64_MAX, &value);
+    tri_status status = trii_parse_i64(o->text, o->name, INT64_MIN, INT64_MAX, &value);
 
     if (status != TRI_OK) {
-        values->exit_status = TRII_LAUNCH_USAGE;
+        *o->exit_status = TRII_LAUNCH_USAGE;
         return status;
     }
     if (value < min && max == INT32_MAX)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld: must be at least %lld", name,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld: must be at least %lld", o->name,
                          (long long)value, (long long)min);
     if (value < min || value > max)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld is not between %lld and %lld", name,
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld is not between %lld and %lld", o->name,
                          (long long)value, (long long)min, (long long)max);
     *value_out = (int)value;
     return TRI_OK;
 }
 
-static tri_status seconds_of(trii_option_values *values, trii_option i, int64_t *ms_out)
+static tri_status read_number(const option *o, void *field)
 {
-    const char *text = trii_option_text(values, i);
-    char *end, name[64];
-    double seconds = strtod(text, &end);
+    return read_integer(o, 0, o->row->max, field);
+}
 
-    if (end == text || *end != '\0' || !(seconds >= 0 && seconds <= 1e6)) {
-        values->exit_status = TRII_LAUNCH_USAGE;
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not a number of seconds",
-                         shown_name(values, i, name, sizeof(name)), text);
-    }
-    *ms_out = (int64_t)(seconds * 1000);
+static tri_status read_seconds(const option *o, void *field)
+{
+    char *end;
+    double seconds = strtod(o->text, &end);
+
+    if (end == o->text || *end != '\0' || !(seconds >= 0 && seconds <= 1e6))
+        return refuse(o, " is not a number of seconds", "");
+    *(int64_t *)field = (int64_t)(seconds * 1000);
     return TRI_OK;
 }
 
-/* Agents send heartbeats five times a second, and the retransmission of a lost packet takes a
- * while. */
-static tri_status host_timeout_of(trii_option_values *values, int64_t *ms_out)
+/* "512", "64k", "10M", "2G". */
+static tri_status read_size(const option *o, void *field)
 {
-    char name[64];
-    tri_status status = seconds_of(values, TRII_OPT_HOST_TIMEOUT, ms_out);
+    static const char units[] = "kMG";
+    const char *unit;
+    char *end;
+    long long n = strtoll(o->text, &end, 10);
 
-    if (status != TRI_OK || *ms_out >= 1000)
-        return status;
-    values->exit_status = TRII_LAUNCH_USAGE;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s=%s: must be at least 1 second; shorter pauses are normal",
-                     shown_name(values, TRII_OPT_HOST_TIMEOUT, name, sizeof(name)),
-                     trii_option_text(values, TRII_OPT_HOST_TIMEOUT));
+    unit = *end != '\0' ? strchr(units, *end == 'm' || *end == 'g' ? *end - 32 : *end) : NULL;
+    if (end == o->text || n < 1 || n > INT64_C(1) << 32 ||
+        (*end != '\0' && (unit == NULL || end[1] != '\0')))
+        return refuse(o, " is not a size: 65536, 512k, 64M, 2G", "");
+    *(int64_t *)field = (int64_t)n << (unit != NULL ? 10 * (unit - units + 1) : 0);
+    return TRI_OK;
 }
 
-/* One of the words in the list "a|b". */
-static tri_status choice_of(trii_option_values *values, trii_option i, const char *words)
+/* "3", or "0:1,2:3" for single workers. */
+static tri_status read_streams(const option *o, void *field)
 {
-    const char *text = trii_option_text(values, i);
-    size_t length = strlen(text);
-    char name[64];
+    trii_std_spec *spec = field;
 
-    for (const char *at = words; *at != '\0'; at += strcspn(at, "|"), at += *at == '|') {
-        if (strcspn(at, "|") == length && memcmp(at, text, length) == 0)
+    if (o->text[0] >= '0' && o->text[0] <= '3' && o->text[1] == '\0') {
+        spec->all = (uint8_t)(o->text[0] - '0');
+        return TRI_OK;
+    }
+    for (const char *at = o->text;; at += 4) {
+        if (!isdigit((unsigned char)at[0]) || at[1] != ':' || at[2] < '0' || at[2] > '3' ||
+            (at[3] != ',' && at[3] != '\0'))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s=%s is neither 0, 1, 2 or 3 nor RANK:N,... with one digit each",
+                             o->name, o->text);
+        spec->of_rank[at[0] - '0'] = (uint8_t)(at[2] - '0');
+        if (at[3] == '\0')
             return TRI_OK;
     }
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s: must be one of %s",
-                     shown_name(values, i, name, sizeof(name)), text, words);
 }
 
-static const char *text_or_null(const trii_option_values *values, trii_option i)
+static tri_status read_numbers(const option *o, void *field)
 {
-    const char *text = values->text[i];
+    for (const char *at = o->text;; at++) {
+        size_t digits;
 
-    return text != NULL && *text != '\0' ? text : NULL;
+        at += strspn(at, " ");
+        digits = strspn(at, "0123456789");
+        if (digits == 0 || (at[digits] != ',' && at[digits] != '\0'))
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be a comma list of numbers", o->name);
+        at += digits;
+        if (*at == '\0')
+            return read_text(o, field);
+    }
+}
+
+static tri_status (*const readers[TRII_OPTION_KINDS])(const option *o, void *field) = {
+    [TRII_OPTION_TEXT] = read_text,       [TRII_OPTION_CHOICE] = read_choice,
+    [TRII_OPTION_NUMBER] = read_number,   [TRII_OPTION_SECONDS] = read_seconds,
+    [TRII_OPTION_SIZE] = read_size,       [TRII_OPTION_STREAMS] = read_streams,
+    [TRII_OPTION_NUMBERS] = read_numbers,
+};
+
+/* The option of a field, with its default where nothing was given; text NULL: it has none. */
+static option option_at(trii_option_values *values, int i)
+{
+    const trii_option_row *row = &trii_option_rows[i];
+
+    return (option){.row = row,
+                    .text = values->text[i] != NULL ? values->text[i] : row->fallback,
+                    .name = values->name[i],
+                    .is_given = values->text[i] != NULL,
+                    .exit_status = &values->exit_status};
+}
+
+static option option_of(trii_option_values *values, size_t field)
+{
+    int i = 0;
+
+    while (trii_option_rows[i].field != field)
+        i++;
+    return option_at(values, i);
+}
+#define OPTION(values, name) option_of(values, offsetof(trii_launch_options, name))
+
+/* What every row says by itself. */
+static tri_status read_rows(trii_option_values *values, trii_launch_options *options, bool argparse)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < TRII_OPTIONS && status == TRI_OK; i++) {
+        option o = option_at(values, i);
+        int64_t ignored;
+        bool is_empty = o.text == NULL || (*o.text == '\0' && o.row->fallback == NULL &&
+                                           o.row->kind != TRII_OPTION_CHOICE);
+
+        if (o.row->kind == TRII_OPTION_FLAG || is_empty ||
+            argparse != (o.row->kind < TRII_OPTION_STREAMS))
+            continue;
+        status = readers[o.row->kind](&o, o.row->field != 0 ? (char *)options + o.row->field
+                                                            : (char *)&ignored);
+    }
+    return status;
 }
 
 /* --- hosts and workers ---------------------------------------------------- */
 
+/* Agents send heartbeats five times a second, and the retransmission of a lost packet takes a
+ * while. */
+static tri_status check_host_timeout(trii_option_values *values, const trii_launch_options *options)
+{
+    const option o = OPTION(values, host_timeout_ms);
+
+    return options->host_timeout_ms >= 1000
+               ? TRI_OK
+               : refuse(&o, ": must be at least 1 second; shorter pauses are normal", "");
+}
+
 static tri_status read_nnodes(trii_option_values *values, trii_launch_options *options)
 {
-    const char *text = trii_option_text(values, TRII_OPT_NNODES);
-    char part[24], name[64];
-    const char *colon = strchr(text, ':');
-    size_t length = colon != NULL ? (size_t)(colon - text) : strlen(text);
+    const option o = OPTION(values, nnodes);
+    const char *colon = strchr(o.text, ':');
+    size_t length = strcspn(o.text, ":");
+    char part[24];
     int64_t min, max;
     tri_status status;
 
-    shown_name(values, TRII_OPT_NNODES, name, sizeof(name));
     if (length >= sizeof(part) || (colon != NULL && strchr(colon + 1, ':') != NULL))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s is neither N nor MIN:MAX", text);
-    memcpy(part, text, length);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is neither N nor MIN:MAX", o.name, o.text);
+    memcpy(part, o.text, length);
     part[length] = '\0';
-    status = trii_parse_i64(part, "--nnodes", INT32_MIN, INT32_MAX, &min);
+    status = trii_parse_i64(part, o.name, INT32_MIN, INT32_MAX, &min);
     max = min;
     if (status == TRI_OK && colon != NULL)
-        status = trii_parse_i64(colon + 1, "--nnodes", INT32_MIN, INT32_MAX, &max);
+        status = trii_parse_i64(colon + 1, o.name, INT32_MIN, INT32_MAX, &max);
     if (status != TRI_OK)
         return status;
     if (min < 1 || max < min)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--nnodes=%s is out of range (1 <= MIN <= MAX)",
-                         text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is out of range (1 <= MIN <= MAX)", o.name,
+                         o.text);
     options->min_nodes = (int)min;
     options->max_nodes = (int)max;
     return TRI_OK;
@@ -135,28 +235,28 @@ static tri_status read_nnodes(trii_option_values *values, trii_launch_options *o
 
 static tri_status read_nproc(trii_option_values *values, int *nproc_out)
 {
-    const char *text = trii_option_text(values, TRII_OPT_NPROC), *digits = text + (*text == '-');
-    char name[64];
+    const option o = OPTION(values, nproc_per_node);
+    const char *digits = o.text + (*o.text == '-');
     int n_gpus;
 
     if (*digits != '\0' && strspn(digits, "0123456789") == strlen(digits)) {
-        tri_status status = integer_of(values, TRII_OPT_NPROC, 1, 4096, nproc_out);
+        tri_status status = read_integer(&o, 1, 4096, nproc_out);
 
         values->exit_status = TRII_LAUNCH_FAILED; /* torchrun takes it as a text first */
         return status;
     }
     n_gpus = trii_launch_count_gpus();
-    if (strcmp(text, "gpu") == 0 || (strcmp(text, "auto") == 0 && n_gpus > 0)) {
+    if (strcmp(o.text, "gpu") == 0 || (strcmp(o.text, "auto") == 0 && n_gpus > 0)) {
         if (n_gpus == 0)
             return TRII_FAIL(
                 TRI_ERR_INVALID_ARG,
                 "--nproc-per-node gpu: this host has no GPU; cpu starts a worker for each core");
         *nproc_out = n_gpus;
-    } else if (strcmp(text, "cpu") == 0 || strcmp(text, "auto") == 0) {
+    } else if (strcmp(o.text, "cpu") == 0 || strcmp(o.text, "auto") == 0) {
         *nproc_out = trii_launch_count_cores();
     } else {
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s is not a number, auto, cpu or gpu",
-                         shown_name(values, TRII_OPT_NPROC, name, sizeof(name)), text);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s is not a number, auto, cpu or gpu", o.name,
+                         o.text);
     }
     return TRI_OK;
 }
@@ -218,12 +318,12 @@ int trii_rdzv_default_port(const trii_launch_options *options)
     return ports[options->rdzv];
 }
 
-/* IPv6 in brackets is taken, as torchrun's help shows it. */
-static tri_status read_master(trii_option_values *values, trii_launch_options *options)
+/* Where the store is, in options->master_addr until now. IPv6 in brackets is taken, as torchrun's
+ * help shows it. */
+static tri_status read_master(trii_launch_options *options, const char *given)
 {
-    const char *host = trii_option_text(values, TRII_OPT_MASTER_ADDR);
+    const char *host = given;
     size_t length = strlen(host);
-    tri_status status;
 
     if (length > 2 && host[0] == '[' && host[length - 1] == ']') {
         host++;
@@ -231,17 +331,10 @@ static tri_status read_master(trii_option_values *values, trii_launch_options *o
     }
     if (length == 0 || length >= sizeof(options->rdzv_host) || memchr(host, '[', length) != NULL ||
         memchr(host, ']', length) != NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is not a host",
-                         trii_option_text(values, TRII_OPT_MASTER_ADDR));
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--master-addr=%s is not a host", given);
     memcpy(options->rdzv_host, host, length);
     options->rdzv_host[length] = '\0';
-    status = check_host("--master-addr", options->rdzv_host);
-    if (status != TRI_OK)
-        return status;
-    options->rdzv_port = options->max_nodes > 1 ? trii_rdzv_default_port(options) : 0;
-    if (text_or_null(values, TRII_OPT_MASTER_PORT) == NULL)
-        return TRI_OK;
-    return integer_of(values, TRII_OPT_MASTER_PORT, 0, 65535, &options->rdzv_port);
+    return check_host("--master-addr", options->rdzv_host);
 }
 
 static void use_default_endpoint(trii_launch_options *options)
@@ -253,20 +346,28 @@ static void use_default_endpoint(trii_launch_options *options)
 }
 
 /* The others ignore it, as with torchrun. */
-static tri_status check_node_rank(const trii_option_values *values,
-                                  const trii_launch_options *options)
+static tri_status check_node_rank(trii_option_values *values, const trii_launch_options *options)
 {
-    char name[64], range[32] = "0";
+    char range[32] = "0";
 
     if (options->standalone || options->rdzv != TRII_RDZV_STATIC ||
         options->node_rank < options->max_nodes)
         return TRI_OK;
-
     if (options->max_nodes > 1)
         snprintf(range, sizeof(range), "0 to %d", options->max_nodes - 1);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %d: must be %s with --nnodes %d",
-                     shown_name(values, TRII_OPT_NODE_RANK, name, sizeof(name)), options->node_rank,
-                     range, options->max_nodes);
+                     OPTION(values, node_rank).name, options->node_rank, range, options->max_nodes);
+}
+
+/* All agents of several hosts must have the same; one host alone makes one of its own. */
+static tri_status choose_run_id(trii_option_values *values, trii_launch_options *options)
+{
+    if (options->standalone || (options->max_nodes == 1 && !OPTION(values, run_id).is_given))
+        options->run_id = NULL;
+    if (options->run_id != NULL && strlen(options->run_id) >= TRII_RUN_ID_BYTES)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-id %.40s...: is too long (at most %d bytes)",
+                         options->run_id, TRII_RUN_ID_BYTES - 1);
+    return TRI_OK;
 }
 
 /* As torchrun: --standalone, which one host without addresses is too, ignores all addresses;
@@ -274,45 +375,42 @@ static tri_status check_node_rank(const trii_option_values *values,
  * an address of their own. */
 static tri_status read_addresses(trii_option_values *values, trii_launch_options *options)
 {
-    bool asked = values->text[TRII_OPT_STANDALONE] != NULL;
-    bool is_static;
-    const char *endpoint = trii_option_text(values, TRII_OPT_RDZV_ENDPOINT);
-    tri_status status;
+    const option backend = OPTION(values, rdzv_backend);
+    const char *endpoint = options->rdzv_endpoint, *master = options->master_addr;
+    int port = options->master_port;
+    bool asked = options->standalone, is_static;
+    tri_status status = choose_run_id(values, options);
 
-    set_rendezvous(options, trii_option_text(values, TRII_OPT_RDZV_BACKEND));
+    set_rendezvous(options, backend.text);
     is_static = options->rdzv == TRII_RDZV_STATIC;
-    options->rdzv_endpoint = endpoint;
-    options->rdzv_conf = trii_option_text(values, TRII_OPT_RDZV_CONF);
-    options->local_addr = text_or_null(values, TRII_OPT_LOCAL_ADDR);
-    options->run_id = asked ? NULL : values->text[TRII_OPT_RDZV_ID];
-    if (options->run_id == NULL && options->max_nodes > 1 &&
-        !asked) /* all agents must have the same */
-        options->run_id = trii_option_rows[TRII_OPT_RDZV_ID].fallback;
-    if (options->run_id != NULL && strlen(options->run_id) >= TRII_RUN_ID_BYTES)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-id %.40s...: is too long (at most %d bytes)",
-                         options->run_id, TRII_RUN_ID_BYTES - 1);
-    options->master_addr = trii_option_rows[TRII_OPT_MASTER_ADDR].fallback;
+    options->master_addr = LOOPBACK;
+    options->master_port = 0;
     options->rdzv_port = -1;
-    options->standalone = asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 &&
-                                    text_or_null(values, TRII_OPT_MASTER_PORT) == NULL);
-    if (options->standalone && options->min_nodes > 1)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "--standalone is for one host, and --nnodes=%s asks for more",
-                         trii_option_text(values, TRII_OPT_NNODES));
+    options->standalone =
+        asked || (is_static && *endpoint == '\0' && options->max_nodes == 1 && port == NO_PORT);
+    if (status == TRI_OK && options->standalone && options->min_nodes > 1)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "--standalone is for one host, and --nnodes=%s asks for more",
+                           options->nnodes);
+    if (status != TRI_OK)
+        return status;
     if (options->standalone) {
         options->max_nodes = 1; /* there is no place where a second one could come */
         set_rendezvous(options, "c10d");
         options->rdzv_endpoint = "";
         return TRI_OK;
     }
-    status = choice_of(values, TRII_OPT_RDZV_BACKEND, "static|c10d|etcd|etcd-v2|etcd-v3");
-    if (status == TRI_OK && *endpoint != '\0')
+    status = read_choice(&backend, &options->rdzv_backend);
+    values->exit_status = TRII_LAUNCH_FAILED; /* torchrun takes it as a text first */
+    if (status == TRI_OK && *endpoint != '\0') {
         status = options->rdzv == TRII_RDZV_ETCD ? read_etcd_endpoint(options, endpoint)
                                                  : read_endpoint(options, endpoint);
-    else if (status == TRI_OK && is_static)
-        status = read_master(values, options);
-    else if (status == TRI_OK)
+    } else if (status == TRI_OK && is_static) {
+        status = read_master(options, master);
+        options->rdzv_port = port;
+    } else if (status == TRI_OK) {
         use_default_endpoint(options);
+    }
     if (status == TRI_OK && options->rdzv_port < 0 && (!is_static || options->max_nodes > 1))
         options->rdzv_port = trii_rdzv_default_port(options);
     if (status == TRI_OK && is_static) {
@@ -322,24 +420,45 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     return status;
 }
 
-/* Every option of --rdzv-conf has a name and a value. */
-static tri_status check_conf(const char *text)
-{
-    while (isspace((unsigned char)*text))
-        text++;
-    while (*text != '\0') {
-        size_t length = strcspn(text, ","), name = strcspn(text, "=,");
-        size_t name_blank = strspn(text, " \t"), value_blank;
+/* A part of a text, without the blanks around it. */
+typedef struct words {
+    const char *at;
+    size_t length;
+} words;
 
-        if (name_blank >= name)
+static words trim(const char *at, const char *end)
+{
+    while (at < end && isspace((unsigned char)*at))
+        at++;
+    while (end > at && isspace((unsigned char)end[-1]))
+        end--;
+    return (words){at, (size_t)(end - at)};
+}
+
+/* The next KEY=VALUE of --rdzv-conf; *list moves behind it and its comma. False: none is left. */
+static bool next_setting(const char **list, words *key_out, words *value_out)
+{
+    const char *text = *list, *end = text + strcspn(text, ","),
+               *equals = text + strcspn(text, "=,");
+
+    *key_out = trim(text, equals);
+    *value_out = trim(equals + (equals < end), end);
+    *list = end + (*end == ',');
+    return *text != '\0';
+}
+
+static tri_status check_conf(const char *list)
+{
+    bool comma = *list != '\0' && list[strlen(list) - 1] == ',';
+    words key, value;
+
+    list += strspn(list, " \t\n");
+    while (next_setting(&list, &key, &value)) {
+        if (key.length == 0 || (comma && *list == '\0'))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf must be KEY=VALUE,...");
-        value_blank = name < length ? name + 1 + strspn(text + name + 1, " \t") : length;
-        if (value_blank >= length)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %.*s has no value", (int)name,
-                             text);
-        text += length;
-        if (*text == ',' && *++text == '\0')
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf must be KEY=VALUE,...");
+        if (value.length == 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "--rdzv-conf: %.*s has no value", (int)key.length,
+                             key.at);
     }
     return TRI_OK;
 }
@@ -347,75 +466,26 @@ static tri_status check_conf(const char *text)
 bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *value_out,
                     size_t bytes)
 {
-    const char *at = options->rdzv_conf;
+    const char *list = options->rdzv_conf != NULL ? options->rdzv_conf : "";
+    words its, value;
 
-    while (at != NULL && *at != '\0') {
-        size_t length, name, first, last;
-
-        at += strspn(at, " \t\n");
-        length = strcspn(at, ",");
-        name = strcspn(at, "= \t,");
-        if (name == strlen(key) && memcmp(at, key, name) == 0) {
-            first = strcspn(at, "=,");
-            first += first < length;
-            while (first < length && isspace((unsigned char)at[first]))
-                first++;
-            for (last = length; last > first && isspace((unsigned char)at[last - 1]);)
-                last--;
-            if (last - first >= bytes)
-                return false;
-            memcpy(value_out, at + first, last - first);
-            value_out[last - first] = '\0';
-            return true;
-        }
-        at += length + (at[length] == ',');
+    while (next_setting(&list, &its, &value)) {
+        if (its.length != strlen(key) || memcmp(its.at, key, its.length) != 0)
+            continue;
+        if (value.length >= bytes)
+            return false;
+        memcpy(value_out, value.at, value.length);
+        value_out[value.length] = '\0';
+        return true;
     }
     return false;
 }
 
 /* --- output --------------------------------------------------------------- */
 
-static tri_status read_std(trii_option_values *values, trii_option i, trii_std_spec *spec)
-{
-    const char *text = trii_option_text(values, i);
-    char name[64];
-
-    if (text[0] >= '0' && text[0] <= '3' && text[1] == '\0') {
-        spec->all = (uint8_t)(text[0] - '0');
-        return TRI_OK;
-    }
-    spec->per_rank = true;
-    for (const char *at = text;; at += 4) {
-        if (!isdigit((unsigned char)at[0]) || at[1] != ':' || at[2] < '0' || at[2] > '3' ||
-            (at[3] != ',' && at[3] != '\0'))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "%s=%s is neither 0, 1, 2 or 3 nor RANK:N,... with one digit each",
-                             shown_name(values, i, name, sizeof(name)), text);
-        spec->of_rank[at[0] - '0'] = (uint8_t)(at[2] - '0');
-        if (at[3] == '\0')
-            return TRI_OK;
-    }
-}
-
 unsigned trii_std_of(const trii_std_spec *spec, int local_rank)
 {
-    if (!spec->per_rank)
-        return spec->all;
-    return local_rank < 10 ? spec->of_rank[local_rank] : 0;
-}
-
-static tri_status check_numbers(const char *list, const char *name)
-{
-    while (list != NULL) {
-        const char *comma = strchr(list, ',');
-        size_t length = comma != NULL ? (size_t)(comma - list) : strlen(list);
-        size_t blank = strspn(list, " ");
-
-        if (blank >= length || strspn(list + blank, "0123456789") + blank < length)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be a comma list of numbers", name);
-        list = comma != NULL ? comma + 1 : NULL;
-    }
-    return TRI_OK;
+    return spec->all | (local_rank < 10 ? spec->of_rank[local_rank] : 0u);
 }
 
 bool trii_number_in_list(const char *list, int number)
@@ -429,29 +499,6 @@ bool trii_number_in_list(const char *list, int number)
         if (list == NULL)
             return false;
     }
-}
-
-/* "512", "64k", "10M", "2G". */
-static tri_status read_bytes(trii_option_values *values, trii_option i, int64_t *bytes_out)
-{
-    static const char units[] = "kMG";
-    const char *text = text_or_null(values, i), *unit;
-    char *end;
-    long long n;
-
-    *bytes_out = 0;
-    if (text == NULL)
-        return TRI_OK;
-    n = strtoll(text, &end, 10);
-    unit = *end != '\0' ? strchr(units, *end == 'm' || *end == 'g' ? *end - 32 : *end) : NULL;
-    if (end == text || n < 1 || n > INT64_C(1) << 32 ||
-        (*end != '\0' && (unit == NULL || end[1] != '\0'))) {
-        values->exit_status = TRII_LAUNCH_USAGE;
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "--%s=%s is not a size: 65536, 512k, 64M, 2G",
-                         trii_option_rows[i].name, text);
-    }
-    *bytes_out = (int64_t)n << (unit != NULL ? 10 * (unit - units + 1) : 0);
-    return TRI_OK;
 }
 
 /* Two that write to one file would destroy each other's text. */
@@ -471,81 +518,33 @@ static tri_status check_files_differ(const trii_launch_options *options)
     return TRI_OK;
 }
 
-static tri_status read_output(trii_option_values *values, trii_launch_options *options)
+/* --- all of it ------------------------------------------------------------ */
+
+static tri_status check_program(const trii_launch_options *options)
 {
-    tri_status status = read_std(values, TRII_OPT_REDIRECTS, &options->redirects);
-
-    if (status == TRI_OK)
-        status = read_std(values, TRII_OPT_TEE, &options->tee);
-    if (status == TRI_OK)
-        status = read_bytes(values, TRII_OPT_LOG_MAX_BYTES, &options->log_max_bytes);
-    options->log_dir = text_or_null(values, TRII_OPT_LOG_DIR);
-    options->local_ranks_filter = text_or_null(values, TRII_OPT_RANKS_FILTER);
-    options->stdout_filters = text_or_null(values, TRII_OPT_STDOUT_FILTERS);
-    options->stderr_filters = text_or_null(values, TRII_OPT_STDERR_FILTERS);
-    options->label_output = values->text[TRII_OPT_LABEL] != NULL;
-    options->events = text_or_null(values, TRII_OPT_EVENTS);
-    options->metrics = text_or_null(values, TRII_OPT_METRICS);
-    options->line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
-    if (status == TRI_OK)
-        status = check_numbers(options->local_ranks_filter, "--local-ranks-filter");
-    if (status == TRI_OK)
-        status = check_files_differ(options);
-    return status;
-}
-
-/* --- the program ---------------------------------------------------------- */
-
-static tri_status read_program(trii_option_values *values, trii_launch_options *options)
-{
-    bool use_env = values->text[TRII_OPT_USE_ENV] != NULL;
-
-    options->module = values->text[TRII_OPT_MODULE] != NULL;
-    options->no_python = values->text[TRII_OPT_NO_PYTHON] != NULL;
-    options->run_path = values->text[TRII_OPT_RUN_PATH] != NULL;
-    options->launch_compat = values->text[TRII_OPT_LAUNCH_COMPAT] != NULL && !use_env;
-    options->virtual_local_rank = values->text[TRII_OPT_VIRTUAL_RANK] != NULL;
-    options->dry_run = values->text[TRII_OPT_DRY_RUN] != NULL;
-    options->keep_survivors = values->text[TRII_OPT_KEEP_SURVIVORS] != NULL;
-    options->require_key = values->text[TRII_OPT_REQUIRE_KEY] != NULL;
-    options->role = trii_option_text(values, TRII_OPT_ROLE);
-    options->signals = trii_option_text(values, TRII_OPT_SIGNALS);
-    options->numa_binding = text_or_null(values, TRII_OPT_NUMA);
+    if (options->keep_survivors && options->max_nodes > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--keep-survivors works on one host only, and --nnodes is %d: to go "
+                         "on with fewer hosts use --nnodes MIN:MAX and --max-restarts",
+                         options->max_nodes);
     if (options->module && options->no_python && !options->run_path)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "--module and --no-python exclude each other");
     return TRI_OK;
 }
 
-/* What argparse checks: it comes before all else, with another exit status. */
-static tri_status read_argparse(trii_option_values *values, trii_launch_options *options)
-{
-    tri_status status =
-        seconds_of(values, TRII_OPT_MONITOR_INTERVAL, &options->monitor_interval_ms);
-
-    if (status == TRI_OK)
-        status = seconds_of(values, TRII_OPT_SHUTDOWN_TIMEOUT, &options->shutdown_timeout_ms);
-    if (status == TRI_OK)
-        status = seconds_of(values, TRII_OPT_HANG_TIMEOUT, &options->hang_timeout_ms);
-    if (status == TRI_OK)
-        status = host_timeout_of(values, &options->host_timeout_ms);
-    if (status == TRI_OK && text_or_null(values, TRII_OPT_NOTICE) != NULL)
-        status = seconds_of(values, TRII_OPT_NOTICE, &options->notice_ms);
-    if (status == TRI_OK)
-        status = choice_of(values, TRII_OPT_START_METHOD, "spawn|fork|forkserver");
-    if (status == TRI_OK && values->text[TRII_OPT_NUMA] != NULL)
-        status = choice_of(values, TRII_OPT_NUMA, "node|socket|exclusive|core-complex");
-    values->exit_status = status == TRI_OK ? TRII_LAUNCH_FAILED : TRII_LAUNCH_USAGE;
-    if (status == TRI_OK)
-        status = integer_of(values, TRII_OPT_MAX_RESTARTS, 0, INT32_MAX, &options->max_restarts);
-    if (status == TRI_OK)
-        status = integer_of(values, TRII_OPT_NODE_RANK, 0, INT32_MAX, &options->node_rank);
-    return status;
-}
-
 tri_status trii_option_values_read(trii_option_values *values, trii_launch_options *options)
 {
-    tri_status status = read_argparse(values, options);
+    tri_status status;
 
+    values->exit_status = TRII_LAUNCH_FAILED;
+    options->master_port = NO_PORT;
+    options->line_prefix = getenv("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE");
+    options->launch_compat = options->launch_compat && !options->use_env;
+    status = read_rows(values, options, true);
+    if (status == TRI_OK)
+        status = check_host_timeout(values, options);
+    if (status == TRI_OK)
+        status = read_rows(values, options, false);
     if (status == TRI_OK)
         status = read_nnodes(values, options);
     if (status == TRI_OK)
@@ -554,16 +553,11 @@ tri_status trii_option_values_read(trii_option_values *values, trii_launch_optio
         status = read_addresses(values, options);
     if (status == TRI_OK)
         status = check_node_rank(values, options);
-    if (status == TRI_OK && options->max_nodes > 1 && values->text[TRII_OPT_KEEP_SURVIVORS] != NULL)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "--keep-survivors works on one host only, and --nnodes is %d: to go "
-                           "on with fewer hosts use --nnodes MIN:MAX and --max-restarts",
-                           options->max_nodes);
+    if (status == TRI_OK)
+        status = check_program(options);
     if (status == TRI_OK)
         status = check_conf(options->rdzv_conf);
     if (status == TRI_OK)
-        status = read_output(values, options);
-    if (status == TRI_OK)
-        status = read_program(values, options);
+        status = check_files_differ(options);
     return status;
 }

@@ -15,106 +15,102 @@
 /* Of --help, on a terminal of the usual width. */
 enum { HELP_COLUMN = 33, WIDTH = 79 };
 
-const trii_option_row trii_option_rows[TRII_OPT_COUNT] = {
-    [TRII_OPT_NNODES] = {"nnodes", .fallback = "1:1", .value = "N|MIN:MAX", .help = "hosts"},
-    [TRII_OPT_NPROC] = {"nproc-per-node", .fallback = "1", .value = "N|auto|cpu|gpu",
-                        .help = "workers on this host; auto: one per GPU, else per allowed core"},
-    [TRII_OPT_STANDALONE] = {"standalone", .is_flag = true,
-                             .help = "one host, any free port: also the default for one host"},
-    [TRII_OPT_RDZV_BACKEND] =
-        {"rdzv-backend", .fallback = "static", .value = "NAME",
-         .help = "rendezvous back end: static, c10d, etcd (also etcd-v2, etcd-v3)"},
-    [TRII_OPT_RDZV_ENDPOINT] = {"rdzv-endpoint", .fallback = "", .value = "HOST[:PORT]",
-                                .help = "address of the rendezvous"},
-    [TRII_OPT_RDZV_ID] = {"rdzv-id", .fallback = "none", .value = "TEXT",
-                          .help = "name of the job"},
-    [TRII_OPT_RDZV_CONF] = {"rdzv-conf", .fallback = "", .value = "K=V,...",
-                            .help = "settings of the rendezvous"},
-    [TRII_OPT_NODE_RANK] = {"node-rank", .fallback = "0", .value = "N",
-                            .help = "rank of this host (static)"},
-    [TRII_OPT_MASTER_ADDR] = {"master-addr", .fallback = "127.0.0.1", .value = "HOST",
-                              .help = "address of the store (static)"},
-    [TRII_OPT_MASTER_PORT] = {"master-port", .fallback = "", .value = "PORT",
-                              .help =
-                                  "port of the store; one host: any free one, several: " TRII_TEXT(
-                                      TRI_STORE_PORT)},
-    [TRII_OPT_LOCAL_ADDR] = {"local-addr", .fallback = "", .value = "HOST",
-                             .help =
-                                 "address of this host (the one from which it reaches the store)"},
-    [TRII_OPT_MAX_RESTARTS] = {"max-restarts", .fallback = "0", .value = "N",
-                               .help = "how many times a failed job is restarted"},
-    [TRII_OPT_MONITOR_INTERVAL] =
-        {"monitor-interval", .fallback = "0.1", .value = "S",
-         .help = "accepted and ignored: failures are seen at once, without polling"},
-    [TRII_OPT_SHUTDOWN_TIMEOUT] = {"shutdown-timeout", .fallback = "30", .value = "S",
-                                   .help = "grace period between the first signal and SIGKILL"},
-    [TRII_OPT_SIGNALS] = {"signals-to-handle", .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-                          .value = "LIST", .help = "signals that are passed on to the workers"},
-    [TRII_OPT_MODULE] = {"module", 'm', .is_flag = true,
-                         .help = "PROGRAM is a Python module, run as python3 -m"},
-    [TRII_OPT_NO_PYTHON] = {"no-python", .is_flag = true,
-                            .help = "run PROGRAM as it is, even if it ends in .py"},
-    [TRII_OPT_RUN_PATH] = {"run-path", .is_flag = true,
-                           .help = "PROGRAM is a Python script, run through runpy"},
-    [TRII_OPT_START_METHOD] =
-        {"start-method", .fallback = "spawn", .value = "NAME",
-         .help = "accepted and ignored (spawn, fork, forkserver): workers are new programs"},
-    [TRII_OPT_ROLE] = {"role", .fallback = "default", .value = "TEXT",
-                       .help = "role of the workers, for labels"},
-    [TRII_OPT_NUMA] = {"numa-binding", .no_environment = true, .fallback = "", .value = "HOW",
-                       .help = "cores and memory per worker: node, socket, exclusive, "
-                               "core-complex"},
-    [TRII_OPT_VIRTUAL_RANK] = {"virtual-local-rank", .is_flag = true,
-                               .help = "LOCAL_RANK 0 and one GPU each"},
-    [TRII_OPT_LOG_DIR] = {"log-dir", .fallback = "", .value = "DIR",
-                          .help = "folder of the log files (/dev/null: no log files)"},
-    [TRII_OPT_REDIRECTS] = {"redirects", 'r', .fallback = "0", .value = "SPEC",
-                            .help =
-                                "redirect to log files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."},
-    [TRII_OPT_TEE] = {"tee", 't', .fallback = "0", .value = "SPEC",
-                      .help = "write to log files and show, with labels; SPEC as for -r"},
-    [TRII_OPT_RANKS_FILTER] = {"local-ranks-filter", .fallback = "", .value = "LIST",
-                               .help = "show the output of these local ranks only"},
-    [TRII_OPT_STDOUT_FILTERS] = {"duplicate-stdout-filters", .fallback = "", .value = "LIST",
-                                 .help =
-                                     "copy lines that contain one of these texts to a common file"},
-    [TRII_OPT_STDERR_FILTERS] = {"duplicate-stderr-filters", .fallback = "", .value = "LIST",
-                                 .help = "the same for stderr"},
-    [TRII_OPT_LOGS_SPECS] = {"logs-specs", .no_environment = true, .fallback = "", .value = "NAME",
-                             .help = "accepted and ignored: a Python plug-in"},
-    [TRII_OPT_EVENT_HANDLER] = {"event-log-handler", .fallback = "null", .value = "NAME",
-                                .help = "accepted and ignored: a Python plug-in; see --events"},
-    [TRII_OPT_USE_ENV] = {"use-env", .is_flag = true, .no_environment = true, .ours = true,
-                          .help =
-                              "as torch.distributed.launch --use-env: no --local-rank for PROGRAM"},
-    [TRII_OPT_LAUNCH_COMPAT] = {"launch-compat", .is_flag = true, .ours = true,
-                                .help = "as torch.distributed.launch: PROGRAM gets --local-rank=N"},
-    [TRII_OPT_LABEL] = {"label-output", 'l', .is_flag = true, .ours = true,
-                        .help = "put [rank]: before each line of the workers"},
-    [TRII_OPT_LOG_MAX_BYTES] = {"log-max-size", .ours = true, .fallback = "", .value = "BYTES",
-                                .help = "rotate log files of this size: 512k, 64M, 2G"},
-    [TRII_OPT_HANG_TIMEOUT] = {"hang-timeout", .ours = true, .fallback = "0", .value = "S",
-                               .help = "stop a job in which no rank prints or begins a call for so "
-                                       "long, and report which rank hangs; 0: never"},
-    [TRII_OPT_HOST_TIMEOUT] = {"host-timeout", .ours = true, .fallback = "5", .value = "S",
-                               .help = "a host whose agent sends nothing for so long is lost"},
-    [TRII_OPT_NOTICE] = {"notice-seconds", .ours = true, .fallback = "", .value = "S",
-                         .help =
-                             "SIGUSR1 to trirun means that this host is preempted in S seconds"},
-    [TRII_OPT_EVENTS] = {"events", .ours = true, .fallback = "", .value = "FILE",
-                         .help = "append the events of the job, as lines of JSON"},
-    [TRII_OPT_METRICS] = {"metrics", .ours = true, .fallback = "", .value = "FILE|[HOST]:PORT",
-                          .help = "write metrics for Prometheus to a file, or serve them by HTTP"},
-    [TRII_OPT_DRY_RUN] = {"dry-run", .is_flag = true, .ours = true,
-                          .help = "show what would be run, and run nothing"},
-    [TRII_OPT_KEEP_SURVIVORS] = {"keep-survivors", .is_flag = true, .ours = true,
-                                 .help = "when a worker fails the others go on without it; one "
-                                         "host only"},
-    [TRII_OPT_REQUIRE_KEY] = {"require-key", .is_flag = true, .ours = true,
-                              .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
-    [TRII_OPT_HELP] = {"help", 'h', .is_flag = true, .no_environment = true, .help = "this text"},
-    [TRII_OPT_VERSION] = {"version", .is_flag = true, .no_environment = true, .ours = true,
-                          .help = "print the version"},
+#define FIELD(its_kind, name)                                                                      \
+    .kind = TRII_OPTION_##its_kind, .field = offsetof(trii_launch_options, name)
+
+const trii_option_row trii_option_rows[TRII_OPTIONS] = {
+    {"nnodes", FIELD(TEXT, nnodes), .distinct = true, .fallback = "1:1", .value = "N|MIN:MAX",
+     .help = "hosts"},
+    {"nproc-per-node", FIELD(TEXT, nproc_per_node), .distinct = true, .fallback = "1",
+     .value = "N|auto|cpu|gpu",
+     .help = "workers on this host; auto: one per GPU, else per allowed core"},
+    {"standalone", FIELD(FLAG, standalone),
+     .help = "one host, any free port: also the default for one host"},
+    {"rdzv-backend", FIELD(TEXT, rdzv_backend), .distinct = true, .fallback = "static",
+     .choices = "static|c10d|etcd|etcd-v2|etcd-v3", .value = "NAME",
+     .help = "rendezvous back end: static, c10d, etcd (also etcd-v2, etcd-v3)"},
+    {"rdzv-endpoint", FIELD(TEXT, rdzv_endpoint), .distinct = true, .fallback = "",
+     .value = "HOST[:PORT]", .help = "address of the rendezvous"},
+    {"rdzv-id", FIELD(TEXT, run_id), .distinct = true, .fallback = "none", .value = "TEXT",
+     .help = "name of the job"},
+    {"rdzv-conf", FIELD(TEXT, rdzv_conf), .distinct = true, .fallback = "", .value = "K=V,...",
+     .help = "settings of the rendezvous"},
+    {"node-rank", FIELD(NUMBER, node_rank), .max = INT32_MAX, .distinct = true, .fallback = "0",
+     .value = "N", .help = "rank of this host (static)"},
+    {"master-addr", FIELD(TEXT, master_addr), .distinct = true, .fallback = "127.0.0.1",
+     .value = "HOST", .help = "address of the store (static)"},
+    {"master-port", FIELD(NUMBER, master_port), .max = 65535, .distinct = true, .value = "PORT",
+     .help = "port of the store; one host: any free one, several: " TRII_TEXT(TRI_STORE_PORT)},
+    {"local-addr", FIELD(TEXT, local_addr), .value = "HOST",
+     .help = "address of this host (the one from which it reaches the store)"},
+    {"max-restarts", FIELD(NUMBER, max_restarts), .max = INT32_MAX, .distinct = true,
+     .fallback = "0", .value = "N", .help = "how many times a failed job is restarted"},
+    {"monitor-interval", .kind = TRII_OPTION_SECONDS, .fallback = "0.1", .value = "S",
+     .help = "accepted and ignored: failures are seen at once, without polling"},
+    {"shutdown-timeout", FIELD(SECONDS, shutdown_timeout_ms), .fallback = "30", .value = "S",
+     .help = "grace period between the first signal and SIGKILL"},
+    {"signals-to-handle", FIELD(TEXT, signals), .distinct = true,
+     .fallback = "SIGTERM,SIGINT,SIGHUP,SIGQUIT", .value = "LIST",
+     .help = "signals that are passed on to the workers"},
+    {"module", 'm', FIELD(FLAG, module), .help = "PROGRAM is a Python module, run as python3 -m"},
+    {"no-python", FIELD(FLAG, no_python), .help = "run PROGRAM as it is, even if it ends in .py"},
+    {"run-path", FIELD(FLAG, run_path), .help = "PROGRAM is a Python script, run through runpy"},
+    {"start-method", .kind = TRII_OPTION_CHOICE, .fallback = "spawn",
+     .choices = "spawn|fork|forkserver", .value = "NAME",
+     .help = "accepted and ignored (spawn, fork, forkserver): workers are new programs"},
+    {"role", FIELD(TEXT, role), .fallback = "default", .value = "TEXT",
+     .help = "role of the workers, for labels"},
+    {"numa-binding", FIELD(CHOICE, numa_binding), .distinct = true, .no_environment = true,
+     .choices = "node|socket|exclusive|core-complex", .value = "HOW",
+     .help = "cores and memory per worker: node, socket, exclusive, core-complex"},
+    {"virtual-local-rank", FIELD(FLAG, virtual_local_rank), .distinct = true,
+     .help = "LOCAL_RANK 0 and one GPU each"},
+    {"log-dir", FIELD(TEXT, log_dir), .value = "DIR",
+     .help = "folder of the log files (/dev/null: no log files)"},
+    {"redirects", 'r', FIELD(STREAMS, redirects), .fallback = "0", .value = "SPEC",
+     .help = "redirect to log files: 1 stdout, 2 stderr, 3 both, or RANK:N,..."},
+    {"tee", 't', FIELD(STREAMS, tee), .fallback = "0", .value = "SPEC",
+     .help = "write to log files and show, with labels; SPEC as for -r"},
+    {"local-ranks-filter", FIELD(NUMBERS, local_ranks_filter), .distinct = true, .value = "LIST",
+     .help = "show the output of these local ranks only"},
+    {"duplicate-stdout-filters", FIELD(TEXT, stdout_filters), .distinct = true, .value = "LIST",
+     .help = "copy lines that contain one of these texts to a common file"},
+    {"duplicate-stderr-filters", FIELD(TEXT, stderr_filters), .distinct = true, .value = "LIST",
+     .help = "the same for stderr"},
+    {"logs-specs", .distinct = true, .no_environment = true, .value = "NAME",
+     .help = "accepted and ignored: a Python plug-in"},
+    {"event-log-handler", .distinct = true, .fallback = "null", .value = "NAME",
+     .help = "accepted and ignored: a Python plug-in; see --events"},
+    /* torch.distributed.launch's, then ours */
+    {"use-env", FIELD(FLAG, use_env), .no_environment = true, .ours = true,
+     .help = "as torch.distributed.launch --use-env: no --local-rank for PROGRAM"},
+    {"launch-compat", FIELD(FLAG, launch_compat), .distinct = true, .ours = true,
+     .help = "as torch.distributed.launch: PROGRAM gets --local-rank=N"},
+    {"label-output", 'l', FIELD(FLAG, label_output), .ours = true,
+     .help = "put [rank]: before each line of the workers"},
+    {"log-max-size", FIELD(SIZE, log_max_bytes), .ours = true, .value = "BYTES",
+     .help = "rotate log files of this size: 512k, 64M, 2G"},
+    {"hang-timeout", FIELD(SECONDS, hang_timeout_ms), .distinct = true, .ours = true,
+     .fallback = "0", .value = "S",
+     .help = "stop a job in which no rank prints or begins a call for so long, and report which "
+             "rank hangs; 0: never"},
+    {"host-timeout", FIELD(SECONDS, host_timeout_ms), .ours = true, .fallback = "5", .value = "S",
+     .help = "a host whose agent sends nothing for so long is lost"},
+    {"notice-seconds", FIELD(SECONDS, notice_ms), .distinct = true, .ours = true, .value = "S",
+     .help = "SIGUSR1 to trirun means that this host is preempted in S seconds"},
+    {"events", FIELD(TEXT, events), .ours = true, .value = "FILE",
+     .help = "append the events of the job, as lines of JSON"},
+    {"metrics", FIELD(TEXT, metrics), .ours = true, .value = "FILE|[HOST]:PORT",
+     .help = "write metrics for Prometheus to a file, or serve them by HTTP"},
+    {"dry-run", FIELD(FLAG, dry_run), .ours = true,
+     .help = "show what would be run, and run nothing"},
+    {"keep-survivors", FIELD(FLAG, keep_survivors), .distinct = true, .ours = true,
+     .help = "when a worker fails the others go on without it; one host only"},
+    {"require-key", FIELD(FLAG, require_key), .ours = true,
+     .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
+    {"help", 'h', FIELD(FLAG, help), .no_environment = true, .help = "this text"},
+    {"version", FIELD(FLAG, version), .no_environment = true, .ours = true,
+     .help = "print the version"},
 };
 
 /* Words of the text, from the column HELP_COLUMN to WIDTH; the first line has been begun. */
@@ -137,12 +133,13 @@ static void print_wrapped(FILE *out, const char *text)
 
 static void print_row(FILE *out, const trii_option_row *row)
 {
-    bool has_default = !row->is_flag && *row->fallback != '\0';
+    bool has_default = row->fallback != NULL && *row->fallback != '\0';
+    bool has_value = row->kind != TRII_OPTION_FLAG;
     char left[80], text[256];
 
     snprintf(left, sizeof(left), "%c%c%s--%s%s%s", row->letter ? '-' : ' ',
              row->letter ? row->letter : ' ', row->letter ? ", " : "  ", row->name,
-             row->is_flag ? "" : " ", row->is_flag ? "" : row->value);
+             has_value ? " " : "", has_value ? row->value : "");
     snprintf(text, sizeof(text), "%s%s%s%s", row->help, has_default ? " (" : "",
              has_default ? row->fallback : "", has_default ? ")" : "");
     fprintf(out, "  %-*s", HELP_COLUMN - 2, left);
@@ -158,7 +155,7 @@ void trii_launch_options_help(FILE *out)
           "worker variables, for any program. A .py file is run by $PYTHON_EXEC or\n"
           "python3.\n\n",
           out);
-    for (int i = 0; i < TRII_OPT_COUNT; i++)
+    for (int i = 0; i < TRII_OPTIONS; i++)
         print_row(out, &trii_option_rows[i]);
     fputs("\n"
           "Options may be written with _ for -, and set by variables PET_NAME\n"

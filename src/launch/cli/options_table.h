@@ -1,5 +1,6 @@
 /*
- * options_table.h - every flag of trirun, one row each: its names, its default, its help.
+ * options_table.h - every flag of trirun, one row each: its names, what its value means and where
+ * that is kept, its default, its help.
  */
 #ifndef TRII_LAUNCH_OPTIONS_TABLE_H
 #define TRII_LAUNCH_OPTIONS_TABLE_H
@@ -7,82 +8,48 @@
 #include "base/compiler.h"
 #include "launch/cli/options.h"
 
-typedef enum trii_option {
-    TRII_OPT_NNODES,
-    TRII_OPT_NPROC,
-    TRII_OPT_STANDALONE,
-    TRII_OPT_RDZV_BACKEND,
-    TRII_OPT_RDZV_ENDPOINT,
-    TRII_OPT_RDZV_ID,
-    TRII_OPT_RDZV_CONF,
-    TRII_OPT_NODE_RANK,
-    TRII_OPT_MASTER_ADDR,
-    TRII_OPT_MASTER_PORT,
-    TRII_OPT_LOCAL_ADDR,
-    TRII_OPT_MAX_RESTARTS,
-    TRII_OPT_MONITOR_INTERVAL,
-    TRII_OPT_SHUTDOWN_TIMEOUT,
-    TRII_OPT_SIGNALS,
-    TRII_OPT_MODULE,
-    TRII_OPT_NO_PYTHON,
-    TRII_OPT_RUN_PATH,
-    TRII_OPT_START_METHOD,
-    TRII_OPT_ROLE,
-    TRII_OPT_NUMA,
-    TRII_OPT_VIRTUAL_RANK,
-    TRII_OPT_LOG_DIR,
-    TRII_OPT_REDIRECTS,
-    TRII_OPT_TEE,
-    TRII_OPT_RANKS_FILTER,
-    TRII_OPT_STDOUT_FILTERS,
-    TRII_OPT_STDERR_FILTERS,
-    TRII_OPT_LOGS_SPECS,
-    TRII_OPT_EVENT_HANDLER,
-    /* torch.distributed.launch's, then ours */
-    TRII_OPT_USE_ENV,
-    TRII_OPT_LAUNCH_COMPAT,
-    TRII_OPT_LABEL,
-    TRII_OPT_LOG_MAX_BYTES,
-    TRII_OPT_HANG_TIMEOUT,
-    TRII_OPT_HOST_TIMEOUT,
-    TRII_OPT_NOTICE,
-    TRII_OPT_EVENTS,
-    TRII_OPT_METRICS,
-    TRII_OPT_DRY_RUN,
-    TRII_OPT_KEEP_SURVIVORS,
-    TRII_OPT_REQUIRE_KEY,
-    TRII_OPT_HELP,
-    TRII_OPT_VERSION,
-    TRII_OPT_COUNT
-} trii_option;
+enum { TRII_OPTIONS = 44 };
+
+/* What the text of an option means, and so the type of its field. Those that torchrun's argparse
+ * checks come first. */
+typedef enum trii_option_kind {
+    TRII_OPTION_TEXT,    /* const char *; NULL where it is empty and has no default */
+    TRII_OPTION_FLAG,    /* bool; takes no value */
+    TRII_OPTION_CHOICE,  /* const char *, one of the row's choices */
+    TRII_OPTION_NUMBER,  /* int, from 0 to the row's maximum */
+    TRII_OPTION_SECONDS, /* int64_t, in milliseconds */
+    TRII_OPTION_SIZE,    /* int64_t, in bytes */
+    TRII_OPTION_STREAMS, /* trii_std_spec */
+    TRII_OPTION_NUMBERS, /* const char *, a comma list */
+    TRII_OPTION_KINDS
+} trii_option_kind;
 
 typedef struct trii_option_row {
-    const char *name;    /* with - */
-    char letter;         /* 0 = none */
-    bool is_flag;        /* takes no value */
+    const char *name; /* with - */
+    char letter;      /* 0 = none */
+    trii_option_kind kind;
+    size_t field;        /* its offset in trii_launch_options; 0 = accepted and ignored */
+    int max;             /* of a number */
     bool no_environment; /* has no PET_ twin */
     bool ours;           /* torchrun has none: its beginnings give way to torchrun's names */
+    bool distinct;       /* programs have no option of this name: behind PROGRAM it is a slip */
     const char *fallback;
-    const char *value; /* its name in --help */
+    const char *choices; /* "a|b" */
+    const char *value;   /* its name in --help */
     const char *help;
 } trii_option_row;
 
+extern const trii_option_row trii_option_rows[TRII_OPTIONS];
+
 /* What was given, before it has a meaning. */
 typedef struct trii_option_values {
-    const char *text[TRII_OPT_COUNT]; /* NULL = not given */
-    char twin[TRII_OPT_COUNT][40];    /* name of the variable it came from; "" = command line */
-    int exit_status;                  /* of trirun when it is wrong */
+    const char *text[TRII_OPTIONS]; /* NULL = not given */
+    char name[TRII_OPTIONS][40];    /* for messages: as it was given, "--nnodes" or "PET_NNODES" */
+    int exit_status;                /* of trirun when it is wrong */
 } trii_option_values;
 
-extern const trii_option_row trii_option_rows[TRII_OPT_COUNT];
-
-/* What was given, or the default. */
-static inline const char *trii_option_text(const trii_option_values *values, trii_option i)
-{
-    return values->text[i] != NULL ? values->text[i] : trii_option_rows[i].fallback;
-}
-
-/* Fills all of options but program and args. Errors: INVALID_ARG, values->exit_status is set. */
+/* Fills all of options but flags, program and args. Errors: INVALID_ARG, values->exit_status is
+ * set. */
 tri_status trii_option_values_read(trii_option_values *values,
                                    trii_launch_options *options) TRI_MUST_CHECK;
 

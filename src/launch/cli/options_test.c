@@ -124,6 +124,14 @@ static void a_long_id_is_refused_and_not_cut(void **state)
     id[256] = '\0';
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-id", id, "p"), TRI_ERR_INVALID_ARG,
                 "is too long (at most 255 bytes)");
+    CHECK_OK(PARSE(&options, "--nnodes=2", "p"));
+    assert_string_equal(options.run_id, "none"); /* all hosts have the same */
+    CHECK_OK(PARSE(&options, "p"));
+    assert_null(options.run_id); /* made at the start */
+    CHECK_OK(PARSE(&options, "--rdzv-id=none", "p"));
+    assert_string_equal(options.run_id, "none");
+    CHECK_OK(PARSE(&options, "--rdzv-id=j", "--standalone", "p"));
+    assert_null(options.run_id);
 }
 
 static void one_host_alone_is_one_host(void **state)
@@ -338,7 +346,56 @@ static void torchruns_beginnings_stay_unique(void **state)
     CHECK_FAILS(PARSE(&options, "--ma=1", "p"), TRI_ERR_INVALID_ARG, "could be");
 }
 
+static void what_argparse_refuses_comes_first(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_FAILS(PARSE(&options, "--nnodes=x", "--tee=9", "--shutdown-timeout=x", "p"),
+                TRI_ERR_INVALID_ARG, "--shutdown-timeout=x is not a number of seconds");
+    assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--start-method=thread", "p"), TRI_ERR_INVALID_ARG,
+                "--start-method=thread: must be one of spawn|fork|forkserver");
+    assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--numa-binding=", "p"), TRI_ERR_INVALID_ARG, "must be one of");
+    CHECK_FAILS(PARSE(&options, "--rdzv-backend=mpi", "p"), TRI_ERR_INVALID_ARG,
+                "--rdzv-backend=mpi: must be one of static|c10d|etcd|etcd-v2|etcd-v3");
+    assert_int_equal(options.exit_status, 1);
+    CHECK_OK(PARSE(&options, "--rdzv-backend=mpi", "--standalone", "p"));
+}
+
+static void a_list_of_settings_is_checked(void **state)
+{
+    static const char *const wrong[][2] = {{"a=1,", "must be KEY=VALUE,..."},
+                                           {"a=1,,b=2", "must be KEY=VALUE,..."},
+                                           {" =1", "must be KEY=VALUE,..."},
+                                           {"a", "a has no value"},
+                                           {"a= ,b=1", "a has no value"}};
+    trii_launch_options options;
+    char conf[40], value[8];
+
+    (void)state;
+    clearenv();
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(*wrong); i++) {
+        snprintf(conf, sizeof(conf), "--rdzv-conf=%s", wrong[i][0]);
+        CHECK_FAILS(PARSE(&options, conf, "p"), TRI_ERR_INVALID_ARG, wrong[i][1]);
+        assert_int_equal(options.exit_status, 1);
+    }
+    CHECK_OK(PARSE(&options, "--rdzv-conf= ", "p"));
+    CHECK_OK(PARSE(&options, "--rdzv-conf= a = x=y ,b=123456789", "p"));
+    assert_true(trii_rdzv_conf(&options, "a", value, sizeof(value)));
+    assert_string_equal(value, "x=y");
+    assert_false(trii_rdzv_conf(&options, "b", value, sizeof(value))); /* no room */
+    CHECK_OK(PARSE(&options, "--local-ranks-filter= 1, 2", "p"));
+    CHECK_FAILS(PARSE(&options, "--local-ranks-filter=1,x", "p"), TRI_ERR_INVALID_ARG,
+                "--local-ranks-filter must be a comma list of numbers");
+    CHECK_FAILS(PARSE(&options, "--local-ranks-filter=1,", "p"), TRI_ERR_INVALID_ARG, "comma list");
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(what_argparse_refuses_comes_first),
+    cmocka_unit_test(a_list_of_settings_is_checked),
     cmocka_unit_test(every_spelling_means_the_same),
     cmocka_unit_test(what_follows_the_program_is_its_own),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
