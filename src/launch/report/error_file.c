@@ -22,20 +22,13 @@ static bool is_half(const char *at, const char *end, const char *which)
            strchr(which, at[3]) != NULL;
 }
 
-/* Jansson refuses single halves, which Python writes for names of files that are not UTF-8, and
- * bytes that are not UTF-8, which others write. Reads the text with question marks instead. */
-static json_t *load_repaired(const char *text, size_t bytes)
+/* Python writes single halves for names of files that are not UTF-8, and others write bytes that
+ * are not UTF-8: both become question marks. */
+static void repair_texts(char *text, const char *end)
 {
     static const char first[] = "89abAB", second[] = "cdefCDEF";
-    char *copy = trii_alloc(bytes + 1, 1, "error file"), *end;
-    json_t *object;
 
-    if (copy == NULL)
-        return NULL;
-    end = copy + bytes;
-    memcpy(copy, text, bytes);
-    *end = '\0';
-    for (char *at = copy; at < end; at++) {
+    for (char *at = text; at < end; at++) {
         size_t n = trii_text_character(at);
 
         if (n == 0)
@@ -49,7 +42,56 @@ static json_t *load_repaired(const char *text, size_t bytes)
         else if (*at == '\\')
             at++; /* what follows begins no escape */
     }
-    object = json_loadb(copy, bytes, JSON_ALLOW_NUL, NULL);
+}
+
+/* A value of Python's that JSON does not have, or an integer that may need more than 64 bits. */
+static bool is_foreign(const char *value, size_t length)
+{
+    const char *digits = value + (length > 0 && *value == '-');
+    size_t n = length - (size_t)(digits - value);
+
+    return (length == 3 && memcmp(value, "NaN", 3) == 0) ||
+           (n == 8 && memcmp(digits, "Infinity", 8) == 0) ||
+           (n > 18 && strspn(digits, "0123456789") >= n);
+}
+
+/* Copies the file's text, with quotation marks around such values; returns the end of the copy. */
+static char *quote_values(const char *text, char *out)
+{
+    bool inside = false; /* of quotation marks */
+
+    while (*text != '\0') {
+        size_t length = inside ? 0 : strcspn(text, " \t\r\n,:[]{}\"");
+        bool foreign = is_foreign(text, length);
+
+        if (length == 0)
+            length = inside && *text == '\\' && text[1] != '\0' ? 2 : 1;
+        inside = inside != (*text == '"');
+        if (foreign)
+            *out++ = '"';
+        memcpy(out, text, length);
+        out += length;
+        if (foreign)
+            *out++ = '"';
+        text += length;
+    }
+    return out;
+}
+
+/* Reads what Jansson refuses, and Python does not. */
+static json_t *load_repaired(const char *text, size_t bytes)
+{
+    char *copy = trii_alloc(bytes + 1, 1, "error file");
+    char *quoted = trii_alloc(2 * bytes + 1, 1, "error file");
+    json_t *object = NULL;
+
+    if (copy != NULL && quoted != NULL) {
+        memcpy(copy, text, bytes);
+        repair_texts(copy, copy + bytes);
+        object =
+            json_loadb(quoted, (size_t)(quote_values(copy, quoted) - quoted), JSON_ALLOW_NUL, NULL);
+    }
+    trii_free(quoted);
     trii_free(copy);
     return object;
 }

@@ -97,6 +97,35 @@ static void texts_that_are_not_quite_json_are_read(void **state)
     assert_int_equal(error.timestamp, 1700000000);
 }
 
+/* Python's json writes and reads them; the message is not lost with them, and our own parent gets
+ * them as texts. */
+static void values_that_json_does_not_have_do_no_harm(void **state)
+{
+    static const char *const values[] = {"NaN", "Infinity", "-Infinity", "123456789012345678901234",
+                                         "-9223372036854775809"};
+    char text[512], wanted[128];
+    trii_error_file error;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(values) / sizeof(*values); i++) {
+        write_file(text,
+                   (size_t)snprintf(text, sizeof(text),
+                                    "{\"message\": {\"message\": \"loss: \\\"NaN, \\\\\", "
+                                    "\"extraInfo\": {\"timestamp\": \"17\", \"loss\": [%s,%s], "
+                                    "\"n\": 0.12345678901234567}}}",
+                                    values[i], values[i]));
+        assert_true(trii_error_file_read(path, &error));
+        assert_string_equal(error.message, "loss: \"NaN, \\");
+        assert_int_equal(error.timestamp, 17);
+        CHECK_OK(trii_error_file_copy(path, copy, 3));
+        read_copy(text, sizeof(text));
+        snprintf(wanted, sizeof(wanted), "[\"%s\", \"%s\"], \"n\": 0.1234567890123456", values[i],
+                 values[i]);
+        assert_non_null(strstr(text, wanted));
+        assert_non_null(strstr(text, "\"errorCode\": 3"));
+    }
+}
+
 /* Every beginning of a file, and every file with one byte changed: no crash (ASan), no endless
  * loop, texts that end. */
 static void what_is_no_error_file_does_no_harm(void **state)
@@ -165,6 +194,8 @@ static void a_kill_for_memory_is_told_from_the_counters(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(texts_that_are_not_quite_json_are_read, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(values_that_json_does_not_have_do_no_harm, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_long_text_is_cut_between_characters, make_folder,
