@@ -44,7 +44,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     if (a->cause == NULL) /* else an earlier one, with --keep-survivors */
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    trii_culprit_read(a->folder.path, a->workers, &records);
+    (void)trii_why_read(a->folder.path, &records); /* there may be none */
     blame = trii_culprit_blame(&records, worker);
     trii_culprit_find(&records, a->workers, a->n_workers, worker, &culprit);
     trii_why_free(&records);

@@ -7,7 +7,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
 #include "inspect/why.h"
 
 enum { MAX_STEPS = 64 };
@@ -17,27 +16,6 @@ static trii_worker *worker_of(trii_worker *workers, int n_workers, int rank)
     int i = rank - workers[0].rank;
 
     return i >= 0 && i < n_workers ? &workers[i] : NULL;
-}
-
-/* What an earlier attempt left in the folder says nothing of this one. */
-static void forget_older(trii_why_job *job, int64_t started_ns)
-{
-    for (int r = 0; r < job->size; r++) {
-        trii_why_rank *rank = &job->ranks[r];
-
-        if (rank->log == NULL || !rank->same_boot || rank->log->monotonic_ns >= started_ns)
-            continue;
-        trii_free(rank->log);
-        rank->log = NULL;
-    }
-}
-
-void trii_culprit_read(const char *run_dir, const trii_worker *workers, trii_why_job *records_out)
-{
-    tri_status status = trii_why_read(run_dir, records_out);
-
-    (void)status; /* there may be no records */
-    forget_older(records_out, workers[0].started_ns);
 }
 
 const trii_record_file *trii_culprit_log(const trii_why_job *records, int rank)

@@ -26,9 +26,6 @@ typedef struct trii_culprit {
     char why[TRII_RECORD_FAILURE_BYTES]; /* the line that names it, or "" */
 } trii_culprit;
 
-/* The flight records that this attempt's workers left in the folder; none is no error. Release with
- * trii_why_free. */
-void trii_culprit_read(const char *run_dir, const trii_worker *workers, trii_why_job *records_out);
 /* The record of a rank in the job, or NULL. */
 const trii_record_file *trii_culprit_log(const trii_why_job *records, int rank);
 /* Of a worker that failed. */

@@ -215,7 +215,7 @@ void trii_failure_find_cause(trii_failure *f)
     f->culprit.rank = -1;
     if (f->cause == NULL)
         return;
-    trii_culprit_read(f->run_dir, f->workers, &records);
+    (void)trii_why_read(f->run_dir, &records); /* there may be none */
     set_cause(f, &records, f->cause);
     find_first_failed(f, &records);
     find_aborter(f, &records);
@@ -326,24 +326,19 @@ static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
  * is among the last lines of the worker, and still in view. */
 static bool is_shown_above(trii_worker *worker, const char *traceback, const trii_sink *sink)
 {
-    size_t end = strlen(traceback), begin;
-    const char *tail;
+    size_t end = strlen(traceback), begin, length;
 
     while (end > 0 && traceback[end - 1] == '\n')
         end--;
     for (begin = end; begin > 0 && traceback[begin - 1] != '\n';)
         begin--;
-    if (end == begin || !trii_stream_is_in_view(&worker->err, sink))
+    length = end - begin;
+    if (length == 0 || !trii_stream_is_in_view(&worker->err, sink))
         return false;
-    tail = trii_stream_tail(&worker->err, TRII_REPORT_LINES);
-    for (; *tail != '\0'; tail += *tail == '\n') {
-        size_t length = strcspn(tail, "\n");
-
-        /* PyTorch puts [rank1]: before it */
-        if (length >= end - begin &&
-            memcmp(tail + length - (end - begin), traceback + begin, end - begin) == 0)
+    for (const char *at = trii_stream_tail(&worker->err, TRII_REPORT_LINES);
+         (at = memmem(at, strlen(at), traceback + begin, length)) != NULL; at++) {
+        if (at[length] == '\n' || at[length] == '\0') /* PyTorch puts [rank1]: before the line */
             return true;
-        tail += length;
     }
     return false;
 }

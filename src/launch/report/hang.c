@@ -44,8 +44,7 @@ static bool is_record_of(const char *name, int rank)
            name[end] == '\0' && (its == rank || rank < 0);
 }
 
-/* rank -1: of all. */
-static uint64_t count_calls(const char *run_dir, int rank)
+uint64_t trii_rank_calls(const char *run_dir, int rank)
 {
     char **names = NULL;
     uint64_t sum = 0;
@@ -61,14 +60,9 @@ static uint64_t count_calls(const char *run_dir, int rank)
     return sum;
 }
 
-uint64_t trii_rank_calls(const char *run_dir, int rank)
-{
-    return count_calls(run_dir, rank);
-}
-
 static uint64_t measure_progress(trii_hang *hang)
 {
-    uint64_t sum = count_calls(hang->run_dir, -1);
+    uint64_t sum = trii_rank_calls(hang->run_dir, -1);
 
     for (int i = 0; i < hang->n_workers; i++) {
         trii_worker *w = &hang->workers[i];
@@ -141,42 +135,34 @@ static void describe_process(int pid, char *text, size_t bytes)
     snprintf(text, bytes, "%s%s%s", state, channel[0] != '\0' ? " in " : "", channel);
 }
 
-/* Whether the records said anything. */
-static bool report_records(const trii_hang *hang, trii_sink *sink)
+/* What the flight records say; false: nothing. Release with trii_why_free in either case. */
+static bool find(const char *run_dir, trii_why_job *job)
 {
-    trii_why_job job;
-    tri_status status = trii_why_read(hang->run_dir, &job);
-    bool any = false;
+    tri_status status = trii_why_read(run_dir, job);
 
     if (status == TRI_OK)
-        status = trii_why_find(&job);
-    if (status == TRI_OK) {
-        for (int i = 0; i < job.n_findings && i < MAX_FINDINGS; i++)
-            trii_sink_print(sink, "  %s\n", job.findings[i].text);
-        any = job.n_findings > 0;
-    }
-    trii_why_free(&job);
-    return any;
+        status = trii_why_find(job);
+    return status == TRI_OK && job->n_findings > 0;
 }
 
 bool trii_hang_is_waiting(const char *run_dir)
 {
     trii_why_job job;
-    tri_status status = trii_why_read(run_dir, &job);
-    bool waiting;
+    bool waiting = find(run_dir, &job) && trii_why_in_trouble(&job);
 
-    if (status == TRI_OK)
-        status = trii_why_find(&job);
-    waiting = status == TRI_OK && trii_why_in_trouble(&job);
     trii_why_free(&job);
     return waiting;
 }
 
 void trii_hang_report(const trii_hang *hang, trii_sink *sink)
 {
-    bool known = report_records(hang, sink);
+    trii_why_job job;
+    bool known = find(hang->run_dir, &job);
     int shown = 0;
 
+    for (int i = 0; known && i < job.n_findings && i < MAX_FINDINGS; i++)
+        trii_sink_print(sink, "  %s\n", job.findings[i].text);
+    trii_why_free(&job);
     for (int i = 0; i < hang->n_workers && shown < MAX_FINDINGS; i++) {
         const trii_worker *w = &hang->workers[i];
         char text[160];

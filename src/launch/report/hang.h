@@ -27,7 +27,8 @@ void trii_hang_stop(trii_hang *hang);
 /* Prints which rank is stuck and where: by the flight records, who waits for whom; for workers
  * without a record, the state that the kernel shows. */
 void trii_hang_report(const trii_hang *hang, trii_sink *sink);
-/* Calls that the programs of the rank have begun by their flight records; 0 without one. */
+/* Calls that the programs of the rank (-1: of all) have begun by their flight records; 0 without
+ * one. */
 uint64_t trii_rank_calls(const char *run_dir, int rank);
 
 /* Whether a rank waits for another one, by the flight records, for longer than ranks of a healthy
