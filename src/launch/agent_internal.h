@@ -81,6 +81,7 @@ struct trii_agent {
     const trii_agent_callbacks *callbacks; /* NULL as `hosts` is */
 
     /* of the attempt */
+    trii_memory_kills kills; /* when it started */
     trii_tcp_server *store;
     trii_early_exit *early;
     trii_worker *cause;   /* who failed first, or NULL */

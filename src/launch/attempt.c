@@ -229,7 +229,7 @@ tri_status trii_attempt_start(trii_agent *a)
     a->failure = (trii_failure){0};
     a->n_live = 0;
     trii_run_folder_begin_attempt(&a->folder);
-    trii_monitor_begin(&a->monitor);
+    trii_memory_kills_read(&a->kills);
     status = trii_outputs_attempt(&a->outputs, a->restarts, a->n_workers);
     if (status == TRI_OK && a->hosts == NULL)
         status = trii_job_store_open(a, a->options->master_addr, a->options->master_port);
@@ -262,7 +262,7 @@ const trii_failure *trii_attempt_find_cause(trii_agent *a)
                                 .cause = a->cause,
                                 .program = a->options->program,
                                 .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
-                                .before = &a->monitor.kills,
+                                .before = &a->kills,
                                 .run_dir = a->folder.path};
     trii_failure_find_cause(&a->failure);
     a->cause = a->failure.cause;

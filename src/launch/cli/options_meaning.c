@@ -33,9 +33,7 @@ typedef struct option {
 
 static tri_status read_text(const option *o, void *field)
 {
-    const char *text = *o->text != '\0' || o->row->fallback != NULL ? o->text : NULL;
-
-    memcpy(field, &text, sizeof(text));
+    *(const char **)field = o->text;
     return TRI_OK;
 }
 

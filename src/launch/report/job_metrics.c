@@ -4,7 +4,6 @@
  */
 #include "launch/report/job_metrics.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -24,115 +23,111 @@
 
 /* --- the text ------------------------------------------------------------- */
 
-typedef struct text_buffer {
-    char *text;
-    size_t used, room;
-} text_buffer;
-
-TRII_PRINTF(2, 3) static void add(text_buffer *b, const char *format, ...)
-{
-    va_list args;
-    int n;
-
-    va_start(args, format);
-    n = vsnprintf(b->text + b->used, b->room - b->used, format, args);
-    va_end(args);
-    if (n > 0 && (size_t)n < b->room - b->used)
-        b->used += (size_t)n;
-    else
-        b->text[b->used] = '\0'; /* whole lines only */
-}
-
-static void add_head(text_buffer *b, const char *name, const char *type, const char *help)
-{
-    add(b, "# HELP trirun_%s %s\n# TYPE trirun_%s %s\n", name, help, name, type);
-}
-
 /* One worker's figures, of one moment. */
 typedef struct figures {
-    uint64_t calls;
-    int64_t cpu_ns, resident_bytes;
+    double up, calls, stdout_bytes, stderr_bytes, cpu_seconds, resident_bytes;
 } figures;
 
-static void measure(const trii_metrics_facts *facts, figures *all)
-{
-    for (int i = 0; i < facts->n_workers; i++) {
-        const trii_worker *w = &facts->workers[i];
+static const struct {
+    const char *name, *type;
+    const char *help; /* NULL: as the row before, of which it is another label */
+    const char *label;
+    size_t figure; /* its offset in `figures` */
+} worker_metrics[] = {
+    {"up", "gauge", "1 while the worker runs", "", offsetof(figures, up)},
+    {"calls_total", "counter", "collective calls begun, by the flight record", "",
+     offsetof(figures, calls)},
+    {"output_bytes_total", "counter", "bytes printed", ",stream=\"stdout\"",
+     offsetof(figures, stdout_bytes)},
+    {"output_bytes_total", NULL, NULL, ",stream=\"stderr\"", offsetof(figures, stderr_bytes)},
+    {"cpu_seconds_total", "counter",
+     "processor time of the worker, and of its children that it waited for", "",
+     offsetof(figures, cpu_seconds)},
+    {"resident_bytes", "gauge", "memory of the worker, 0 once it has ended", "",
+     offsetof(figures, resident_bytes)},
+};
 
-        all[i] =
-            (figures){.calls = trii_rank_calls(facts->run_dir, w->rank), .cpu_ns = w->exit.cpu_ns};
-        if (w->live)
-            trii_process_usage(w->process.pid, &all[i].cpu_ns, &all[i].resident_bytes);
-    }
+static figures measure(const trii_metrics_facts *facts, const trii_worker *w)
+{
+    int64_t cpu_ns = w->exit.cpu_ns, resident_bytes = 0;
+
+    if (w->live)
+        trii_process_usage(w->process.pid, &cpu_ns, &resident_bytes);
+    return (figures){.up = w->live,
+                     .calls = (double)trii_rank_calls(facts->run_dir, w->rank),
+                     .stdout_bytes = (double)trii_stream_total(&w->out),
+                     .stderr_bytes = (double)trii_stream_total(&w->err),
+                     .cpu_seconds = (double)cpu_ns / TRII_NS_PER_S,
+                     .resident_bytes = (double)resident_bytes};
+}
+
+static void add_head(FILE *out, const char *name, const char *type, const char *help)
+{
+    fprintf(out, "# HELP trirun_%s %s\n# TYPE trirun_%s %s\n", name, help, name, type);
+}
+
+static void add(FILE *out, const char *name, const char *type, const char *help, double value)
+{
+    add_head(out, name, type, help);
+    fprintf(out, "trirun_%s %.15g\n", name, value);
 }
 
 /* The lines of one metric follow each other, behind its head. */
-static void add_workers(text_buffer *b, const trii_metrics_facts *facts, const figures *all)
+static void add_workers(FILE *out, const trii_metrics_facts *facts, const figures *all)
 {
-    int n = facts->n_workers;
+    for (size_t k = 0; k < TRII_COUNT_OF(worker_metrics); k++) {
+        char name[40];
 
-    add_head(b, "worker_up", "gauge", "1 while the worker runs");
-    for (int i = 0; i < n; i++)
-        add(b, "trirun_worker_up{rank=\"%d\"} %d\n", facts->workers[i].rank,
-            facts->workers[i].live);
-    add_head(b, "worker_calls_total", "counter", "collective calls begun, by the flight record");
-    for (int i = 0; i < n; i++)
-        add(b, "trirun_worker_calls_total{rank=\"%d\"} %llu\n", facts->workers[i].rank,
-            (unsigned long long)all[i].calls);
-    add_head(b, "worker_output_bytes_total", "counter", "bytes printed");
-    for (int i = 0; i < n; i++) {
-        const trii_worker *w = &facts->workers[i];
-
-        add(b,
-            "trirun_worker_output_bytes_total{rank=\"%d\",stream=\"stdout\"} %llu\n"
-            "trirun_worker_output_bytes_total{rank=\"%d\",stream=\"stderr\"} %llu\n",
-            w->rank, (unsigned long long)trii_stream_total(&w->out), w->rank,
-            (unsigned long long)trii_stream_total(&w->err));
+        snprintf(name, sizeof(name), "worker_%s", worker_metrics[k].name);
+        if (worker_metrics[k].help != NULL)
+            add_head(out, name, worker_metrics[k].type, worker_metrics[k].help);
+        for (int i = 0; i < facts->n_workers; i++)
+            fprintf(out, "trirun_%s{rank=\"%d\"%s} %.15g\n", name, facts->workers[i].rank,
+                    worker_metrics[k].label,
+                    *(const double *)((const char *)&all[i] + worker_metrics[k].figure));
     }
-    add_head(b, "worker_cpu_seconds_total", "counter",
-             "processor time of the worker, and of its children that it waited for");
-    for (int i = 0; i < n; i++)
-        add(b, "trirun_worker_cpu_seconds_total{rank=\"%d\"} %.6f\n", facts->workers[i].rank,
-            (double)all[i].cpu_ns / TRII_NS_PER_S);
-    add_head(b, "worker_resident_bytes", "gauge", "memory of the worker, 0 once it has ended");
-    for (int i = 0; i < n; i++)
-        add(b, "trirun_worker_resident_bytes{rank=\"%d\"} %lld\n", facts->workers[i].rank,
-            (long long)all[i].resident_bytes);
+}
+
+static void write_text(FILE *out, const trii_metrics_facts *facts, figures *all)
+{
+    char id[300];
+    int live = 0;
+
+    for (int i = 0; i < facts->n_workers; i++) {
+        all[i] = measure(facts, &facts->workers[i]);
+        live += facts->workers[i].live;
+    }
+    add_head(out, "info", "gauge", "the job");
+    fprintf(out, "trirun_info{run_id=%s} 1\n", trii_metrics_quote(facts->run_id, id, sizeof(id)));
+    add(out, "start_time_seconds", "gauge", "when the job started, since 1970",
+        (double)facts->started_wall_ns / TRII_NS_PER_S);
+    add(out, "workers", "gauge", "workers of this host that run", live);
+    add(out, "restarts_total", "counter", "how often the workers were started again",
+        facts->restarts);
+    add(out, "restarts_max", "gauge", "how often they may be", facts->max_restarts);
+    add(out, "failures_total", "counter", "failures of workers that were a cause", facts->failures);
+    if (facts->n_workers > 0)
+        add_workers(out, facts, all);
 }
 
 /* All of it, to be released; NULL without memory. */
 static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
 {
-    text_buffer b = {.room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER};
+    size_t room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER;
     figures *all = trii_alloc((size_t)facts->n_workers + 1, sizeof(*all), "metrics");
-    char id[300];
-    int live = 0;
+    char *text = all != NULL ? trii_alloc(1, room, "metrics") : NULL;
+    FILE *out = text != NULL ? fmemopen(text, room, "w") : NULL;
 
-    b.text = all != NULL ? trii_alloc(1, b.room, "metrics") : NULL;
-    if (b.text == NULL) {
-        trii_free(all);
-        return NULL;
+    if (out != NULL) {
+        write_text(out, facts, all);
+        *bytes_out = (size_t)ftell(out);
     }
-    measure(facts, all);
-    for (int i = 0; i < facts->n_workers; i++)
-        live += facts->workers[i].live;
-    add_head(&b, "info", "gauge", "the job");
-    add(&b, "trirun_info{run_id=%s} 1\n", trii_metrics_quote(facts->run_id, id, sizeof(id)));
-    add_head(&b, "start_time_seconds", "gauge", "when the job started, since 1970");
-    add(&b, "trirun_start_time_seconds %.3f\n", (double)facts->started_wall_ns / TRII_NS_PER_S);
-    add_head(&b, "workers", "gauge", "workers of this host that run");
-    add(&b, "trirun_workers %d\n", live);
-    add_head(&b, "restarts_total", "counter", "how often the workers were started again");
-    add(&b, "trirun_restarts_total %d\n", facts->restarts);
-    add_head(&b, "restarts_max", "gauge", "how often they may be");
-    add(&b, "trirun_restarts_max %d\n", facts->max_restarts);
-    add_head(&b, "failures_total", "counter", "failures of workers that were a cause");
-    add(&b, "trirun_failures_total %d\n", facts->failures);
-    if (facts->n_workers > 0)
-        add_workers(&b, facts, all);
+    if (out == NULL || fclose(out) != 0) {
+        trii_free(text);
+        text = NULL;
+    }
     trii_free(all);
-    *bytes_out = b.used;
-    return b.text;
+    return text;
 }
 
 /* --- the file ------------------------------------------------------------- */

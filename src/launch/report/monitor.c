@@ -25,7 +25,7 @@ static void print_warning(void *arg, const char *text)
 {
     const trii_monitor *m = arg;
 
-    trii_sink_print(m->sink, "trirun: %s\n", text);
+    trii_sink_print(m->of.sink, "trirun: %s\n", text);
 }
 
 tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup)
@@ -35,10 +35,7 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *se
     tri_status status;
 
     memset(monitor, 0, sizeof(*monitor));
-    monitor->options = options;
-    monitor->sink = setup->sink;
-    monitor->hung = setup->hung;
-    monitor->agent = setup->agent;
+    monitor->of = *setup;
     monitor->facts = (trii_metrics_facts){.run_id = setup->run_id,
                                           .run_dir = setup->run_dir,
                                           .max_restarts = options->max_restarts,
@@ -50,20 +47,14 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *se
                                   setup->run_id);
     if (status != TRI_OK)
         return status;
-    monitor->loop = setup->loop;
     status = trii_metrics_open(&monitor->metrics, setup->loop, setup->files, options->metrics,
                                &monitor->facts);
     if (status == TRI_OK && monitor->metrics.port_is_ours)
-        trii_sink_print(monitor->sink, "trirun: --metrics %s: the figures are at %s\n",
+        trii_sink_print(monitor->of.sink, "trirun: --metrics %s: the figures are at %s\n",
                         options->metrics, monitor->metrics.url);
     trii_events_put(&monitor->events, "job_started", "\"agent_pid\": %d, \"program\": %s",
                     trii_process_id(), trii_json_quote(options->program, program, sizeof(program)));
     return status;
-}
-
-void trii_monitor_begin(trii_monitor *monitor)
-{
-    trii_memory_kills_read(&monitor->kills);
 }
 
 /* Its address may come from the agents' store: anything. */
@@ -97,7 +88,7 @@ static void write_job_file(const trii_monitor *m)
         return;
     fprintf(file, "{\"run_id\": %s, ", trii_json_quote(m->facts.run_id, text, sizeof(text)));
     fprintf(file, "\"agent_pid\": %d, \"program\": %s, \"started\": %.3f, ", trii_process_id(),
-            trii_json_quote(m->options->program, text, sizeof(text)),
+            trii_json_quote(m->of.options->program, text, sizeof(text)),
             (double)m->facts.started_wall_ns / TRII_NS_PER_S);
     if (m->waits[0] != '\0')
         fprintf(file, "\"waits\": %s, ", trii_json_quote(m->waits, text, sizeof(text)));
@@ -112,7 +103,7 @@ static void write_job_file(const trii_monitor *m)
                 m->facts.workers[i].process.pid);
     fputs("]}\n", file);
     if (fclose(file) != 0 || trii_path_rename(temporary, path) != TRI_OK)
-        trii_sink_print(m->sink, "trirun: cannot write %s\n", path);
+        trii_sink_print(m->of.sink, "trirun: cannot write %s\n", path);
 }
 
 static void job_file_due(trii_timer *timer)
@@ -132,13 +123,13 @@ static void job_hung(trii_hang *hang)
 {
     trii_monitor *m = TRII_CONTAINER(hang, trii_monitor, hang);
 
-    trii_sink_print(m->sink,
+    trii_sink_print(m->of.sink,
                     "trirun: the job hangs: for %g s no rank began a call and none printed\n",
-                    (double)m->options->hang_timeout_ms / 1000);
-    trii_hang_report(hang, m->sink);
+                    (double)m->of.options->hang_timeout_ms / 1000);
+    trii_hang_report(hang, m->of.sink);
     trii_events_put(&m->events, "hang", "\"seconds\": %g",
-                    (double)m->options->hang_timeout_ms / 1000);
-    m->hung(m->agent);
+                    (double)m->of.options->hang_timeout_ms / 1000);
+    m->of.hung(m->of.agent);
 }
 
 void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_worker *workers)
@@ -159,8 +150,8 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
         trii_events_put(&m->events, "worker_started",
                         "\"attempt\": %d, \"rank\": %d, \"local_rank\": %d, \"pid\": %d",
                         job->restart_count, workers[i].rank, i, workers[i].process.pid);
-    trii_loop_timer(m->loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
-    trii_hang_start(&m->hang, m->loop, m->options->hang_timeout_ms, m->facts.run_dir, workers,
+    trii_loop_timer(m->of.loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
+    trii_hang_start(&m->hang, m->of.loop, m->of.options->hang_timeout_ms, m->facts.run_dir, workers,
                     job->local_size, job_hung);
     trii_metrics_refresh(&m->metrics);
 }
@@ -200,10 +191,8 @@ void trii_monitor_preemption(trii_monitor *m, const char *host, int64_t left_ms,
 
 void trii_monitor_ended(trii_monitor *m, const trii_worker *cause, bool more)
 {
-    if (m->loop == NULL)
-        return;
     trii_hang_stop(&m->hang);
-    trii_loop_timer_stop(m->loop, &m->job_file);
+    trii_loop_timer_stop(m->of.loop, &m->job_file);
     if (cause != NULL) {
         m->facts.failures++;
         trii_events_put(&m->events, "failure", "\"attempt\": %d, \"rank\": %d, \"pid\": %d",
@@ -216,14 +205,13 @@ void trii_monitor_ended(trii_monitor *m, const trii_worker *cause, bool more)
 
 void trii_monitor_close(trii_monitor *m, int exit_status)
 {
-    if (m->loop == NULL)
+    if (m->event_files == NULL) /* never opened */
         return;
     trii_hang_stop(&m->hang);
-    trii_loop_timer_stop(m->loop, &m->job_file);
+    trii_loop_timer_stop(m->of.loop, &m->job_file);
     trii_events_put(&m->events, "job_ended", "\"exit_status\": %d", exit_status);
     trii_metrics_close(&m->metrics);
     trii_events_close(&m->events);
-    m->loop = NULL;
 }
 
 void trii_monitor_destroy(trii_monitor *m)

@@ -8,28 +8,11 @@
 #include "base/err.h"
 #include "launch/worker/environment.h"
 #include "launch/report/events.h"
-#include "launch/report/failure_report.h"
 #include "launch/report/hang.h"
 #include "launch/report/job_metrics.h"
 #include "launch/cli/options.h"
 
-typedef struct trii_monitor {
-    const trii_launch_options *options;
-    trii_loop *loop; /* NULL = not open */
-    trii_sink *sink;
-    trii_background *event_files; /* a thread of its own: events may go to a reader that is slow */
-    trii_events events;
-    trii_metrics metrics;
-    trii_metrics_facts facts;
-    trii_launch_job job;        /* of the attempt; its texts are the agent's */
-    trii_timer job_file;        /* written once the job has lived a moment */
-    char waits[TRII_ERR_BYTES]; /* for other hosts; "" = workers run */
-    trii_memory_kills kills;    /* when the attempt started */
-    trii_hang hang;
-    void (*hung)(void *agent);
-    void *agent;
-} trii_monitor;
-
+/* What a job is, for its monitor; borrowed. */
 typedef struct trii_monitor_setup {
     const trii_launch_options *options;
     trii_loop *loop;
@@ -40,12 +23,22 @@ typedef struct trii_monitor_setup {
     void *agent;
 } trii_monitor_setup;
 
-/* What setup points to is borrowed. Errors: those of --events and --metrics. */
+typedef struct trii_monitor {
+    trii_monitor_setup of;
+    trii_background *event_files; /* a thread of its own: events may go to a reader that is slow */
+    trii_events events;
+    trii_metrics metrics;
+    trii_metrics_facts facts;
+    trii_launch_job job;        /* of the attempt; its texts are the agent's */
+    trii_timer job_file;        /* written once the job has lived a moment */
+    char waits[TRII_ERR_BYTES]; /* for other hosts; "" = workers run */
+    trii_hang hang;
+} trii_monitor;
+
+/* Errors: those of --events and --metrics. */
 tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *setup) TRI_MUST_CHECK;
 /* No worker runs, and the agent waits for other hosts: `what` says for whom and where. */
 void trii_monitor_waits(trii_monitor *monitor, const char *what);
-/* Call before the workers of an attempt start; reads the kernel's counters of memory kills. */
-void trii_monitor_begin(trii_monitor *monitor);
 /* All workers of the attempt run; borrowed until trii_monitor_ended. */
 void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, trii_worker *workers);
 void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
