@@ -112,8 +112,13 @@ static tri_status open_agent(trii_agent *a)
 {
     tri_status status = trii_loop_create(&a->loop);
 
+    a->workers = trii_alloc((size_t)a->options->nproc, sizeof(*a->workers), "workers");
+    a->live = trii_alloc((size_t)a->options->nproc, sizeof(*a->live), "workers");
+    if (status == TRI_OK && (a->workers == NULL || a->live == NULL))
+        status = TRI_ERR_NO_MEMORY;
     if (status != TRI_OK)
         return status;
+    a->n_workers = a->options->nproc;
     status = trii_outputs_init(&a->outputs, a->loop, a->options);
     if (status != TRI_OK)
         return status;
@@ -310,14 +315,6 @@ tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_
     status = check_descriptors(options->nproc);
     if (status != TRI_OK)
         return status;
-    a.workers = trii_alloc((size_t)options->nproc, sizeof(*a.workers), "workers");
-    a.live = trii_alloc((size_t)options->nproc, sizeof(*a.live), "workers");
-    if (a.workers == NULL || a.live == NULL) {
-        trii_free(a.workers);
-        trii_free(a.live);
-        return TRI_ERR_NO_MEMORY;
-    }
-    a.n_workers = options->nproc;
     status = open_agent(&a);
     if (status == TRI_OK)
         status = trii_agent_hosts_open(&a);

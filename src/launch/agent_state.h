@@ -59,10 +59,4 @@ static inline bool trii_agent_state_is_attempt(trii_agent_state state)
     return state >= TRII_AGENT_RUNNING && state < TRII_AGENT_STOPPED;
 }
 
-/* Another attempt may follow. */
-static inline bool trii_agent_state_is_before_end(trii_agent_state state)
-{
-    return state < TRII_AGENT_FLUSHING;
-}
-
 #endif

@@ -1,7 +1,6 @@
 /* error_file_test.c - error files of torchelastic, of its older versions, and what is none. */
 #include "launch/report/error_file.h"
 
-#include "launch/report/memory_kills.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
 
@@ -176,21 +175,6 @@ static void a_long_text_is_cut_between_characters(void **state)
     assert_int_equal(strncmp(error.traceback, "\xe2\x82\xad", 3), 0);
 }
 
-static void a_kill_for_memory_is_told_from_the_counters(void **state)
-{
-    const trii_memory_kills before = {.group = 2, .host = 7}, same = before;
-    const trii_memory_kills group = {.group = 3, .host = 8}, host = {.group = 2, .host = 8};
-    const trii_memory_kills unknown = {.group = -1, .host = -1};
-
-    (void)state;
-    assert_int_equal(trii_memory_kills_find("low 0\noom 4\noom_kill 3\n", "oom_kill"), 3);
-    assert_int_equal(trii_memory_kills_find("oom_kill_disable 0\n", "oom_kill"), -1);
-    assert_null(trii_memory_kills_explain(&before, &same));
-    assert_non_null(strstr(trii_memory_kills_explain(&before, &group), "control group"));
-    assert_non_null(strstr(trii_memory_kills_explain(&before, &host), "of this host"));
-    assert_null(trii_memory_kills_explain(&unknown, &group));
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(texts_that_are_not_quite_json_are_read, make_folder,
@@ -200,7 +184,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_long_text_is_cut_between_characters, make_folder,
                                     remove_folder),
-    cmocka_unit_test(a_kill_for_memory_is_told_from_the_counters),
 };
 
 TEST_MAIN(tests)

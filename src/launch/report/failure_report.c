@@ -138,17 +138,17 @@ void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
     char what[64];
 
     trii_worker_describe(w, what, sizeof(what));
-    if (f->early[0] == '\0' && f->culprit.rank == w->rank && !ended_by_itself(w))
-        snprintf(text_out, bytes, "aborted the group");
-    else if (f->early[0] == '\0' && found_nan(f->cause))
-        snprintf(text_out, bytes, "made a NaN");
-    else if (f->early[0] == '\0' && f->culprit.rank >= 0 && f->culprit.rank != w->rank)
-        snprintf(text_out, bytes, "%s after rank %d aborted the group", what, f->culprit.rank);
-    else if (f->early[0] == '\0')
-        snprintf(text_out, bytes, "%s", what);
-    else
+    if (f->early[0] != '\0')
         snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
                  (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
+    else if (f->culprit.rank == w->rank && !ended_by_itself(w))
+        snprintf(text_out, bytes, "aborted the group");
+    else if (found_nan(f->cause))
+        snprintf(text_out, bytes, "made a NaN");
+    else if (f->culprit.rank >= 0 && f->culprit.rank != w->rank)
+        snprintf(text_out, bytes, "%s after rank %d aborted the group", what, f->culprit.rank);
+    else
+        snprintf(text_out, bytes, "%s", what);
 }
 
 /* Since that worker began. */

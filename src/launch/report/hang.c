@@ -9,6 +9,7 @@
 
 #include "inspect/why.h"
 #include "os/clock.h"
+#include "os/file.h"
 #include "os/folder.h"
 #include "os/proc.h"
 
@@ -16,32 +17,31 @@ enum { MAX_FINDINGS = 8, CHECKS = 4, MAX_FILES = 1 << 14 };
 
 static uint64_t calls_of(const char *run_dir, const char *name)
 {
-    unsigned char head[offsetof(trii_record_file, begun) + sizeof(uint64_t)];
     char path[600];
+    trii_mapping file;
+    const trii_record_file *log;
     uint64_t begun = 0;
-    FILE *file;
 
     snprintf(path, sizeof(path), "%s/%s", run_dir, name);
-    file = fopen(path, "rb");
-    if (file == NULL)
+    if (trii_mapping_open(path, &file) != TRI_OK)
         return 0;
-    if (fread(head, 1, sizeof(head), file) == sizeof(head) &&
-        memcmp(head, TRII_RECORD_MAGIC, sizeof(TRII_RECORD_MAGIC)) == 0)
-        memcpy(&begun, head + offsetof(trii_record_file, begun), sizeof(begun));
-    fclose(file);
+    log = file.data;
+    if (file.bytes == sizeof(*log) &&
+        memcmp(log->magic, TRII_RECORD_MAGIC, sizeof(log->magic)) == 0)
+        begun = log->begun;
+    trii_mapping_close(&file);
     return begun;
 }
 
 /* "rank-N.rec", or "rank-N.PID.rec" of a program beside another one that has the first. */
 static bool is_record_of(const char *name, int rank)
 {
-    int its = -1, pid = 0, end = 0;
+    int its, end = 0, end_of_pid = 0;
 
-    if (sscanf(name, "rank-%d.rec%n", &its, &end) == 1 && end > 0 && name[end] == '\0')
-        return its == rank || rank < 0;
-    end = 0;
-    return sscanf(name, "rank-%d.%d.rec%n", &its, &pid, &end) == 2 && end > 0 &&
-           name[end] == '\0' && (its == rank || rank < 0);
+    if (sscanf(name, "rank-%d%n.%*d%n", &its, &end, &end_of_pid) < 1)
+        return false;
+    return (rank < 0 || its == rank) &&
+           strcmp(name + (end_of_pid > 0 ? end_of_pid : end), ".rec") == 0;
 }
 
 uint64_t trii_rank_calls(const char *run_dir, int rank)

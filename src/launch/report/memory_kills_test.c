@@ -44,11 +44,14 @@ static bool make_group(char *path, size_t bytes)
 static void texts_are_understood(void)
 {
     static const char events[] = "low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\noom_group_kill 0\n";
+    const trii_memory_kills unknown = {.group = -1, .host = -1};
     trii_memory_kills before = {.group = 1, .host = 4}, after = {.group = 2, .host = 5};
 
     assert_int_equal(trii_memory_kills_find(events, "oom_kill"), 2);
     assert_int_equal(trii_memory_kills_find(events, "oom"), 3);
     assert_int_equal(trii_memory_kills_find(events, "om"), -1);
+    assert_int_equal(trii_memory_kills_find("oom_kill_disable 0\n", "oom_kill"), -1);
+    assert_null(trii_memory_kills_explain(&unknown, &after));
     assert_has(trii_memory_kills_explain(&before, &after), "limit of our control group");
     after.group = 1;
     assert_has(trii_memory_kills_explain(&before, &after), "of this host");
