@@ -98,29 +98,27 @@ static const trii_record *waiting_call(const trii_why_job *job, int rank)
  * is the cause. The program decides how to end when it lost a peer: it may call abort(). */
 static void find_early_leaver(trii_failure *f, const trii_why_job *job)
 {
-    const trii_record *call = NULL;
-    trii_worker *early = NULL;
+    bool lost = has_lost_a_peer(job, f->cause->rank);
+    const trii_record *call =
+        lost || f->cause->exit.signal == 0 ? waiting_call(job, f->cause->rank) : NULL;
+    trii_worker *early = lost || call != NULL ? find_early(f, job) : NULL;
     char what[256];
     int n = 0;
 
-    if (f->cause->exit.signal == 0 || has_lost_a_peer(job, f->cause->rank))
-        call = waiting_call(job, f->cause->rank);
-    if (call != NULL || has_lost_a_peer(job, f->cause->rank))
-        early = find_early(f, job);
-    for (int i = 0; early != NULL && i < f->n_workers; i++) {
+    if (early == NULL)
+        return;
+    for (int i = 0; i < f->n_workers; i++) {
         int rank = f->workers[i].rank;
 
-        n += &f->workers[i] != early &&
-             (waiting_call(job, rank) != NULL || has_lost_a_peer(job, rank));
+        n += rank != early->rank && (waiting_call(job, rank) != NULL || has_lost_a_peer(job, rank));
     }
-    if (early != NULL && call != NULL) {
+    if (call != NULL) {
         trii_why_describe(job->ranks[f->cause->rank].log, call, what, sizeof(what));
         snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s", what);
-    } else if (early != NULL) {
+    } else {
         snprintf(f->early, sizeof(f->early), "%d other%s needed it", n, n == 1 ? "" : "s");
     }
-    if (early != NULL)
-        f->cause = early;
+    f->cause = early;
 }
 
 /* The rank that aborted the group of the cause takes its place, however it ended itself: it may

@@ -62,10 +62,10 @@ uint64_t trii_rank_calls(const char *run_dir, int rank)
 
 static uint64_t measure_progress(trii_hang *hang)
 {
-    uint64_t sum = trii_rank_calls(hang->run_dir, -1);
+    uint64_t sum = trii_rank_calls(hang->facts->run_dir, -1);
 
-    for (int i = 0; i < hang->n_workers; i++) {
-        trii_worker *w = &hang->workers[i];
+    for (int i = 0; i < hang->facts->n_workers; i++) {
+        trii_worker *w = &hang->facts->workers[i];
 
         sum += trii_stream_progress(&w->out) + trii_stream_progress(&w->err) + !w->live;
     }
@@ -89,17 +89,15 @@ static void check_progress(trii_timer *timer)
     trii_loop_timer(hang->loop, timer, now_ns + hang->limit_ns / CHECKS, check_progress);
 }
 
-void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
-                     trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang))
+void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms,
+                     const trii_job_facts *facts, void (*hung)(trii_hang *hang))
 {
     memset(hang, 0, sizeof(*hang));
     if (limit_ms == 0)
         return;
     hang->loop = loop;
     hang->limit_ns = limit_ms * TRII_NS_PER_MS;
-    hang->run_dir = run_dir;
-    hang->workers = workers;
-    hang->n_workers = n_workers;
+    hang->facts = facts;
     hang->since_ns = trii_now_ns();
     hang->hung = hung;
     trii_loop_timer(loop, &hang->timer, hang->since_ns + hang->limit_ns / CHECKS, check_progress);
@@ -157,14 +155,14 @@ bool trii_hang_is_waiting(const char *run_dir)
 void trii_hang_report(const trii_hang *hang, trii_sink *sink)
 {
     trii_why_job job;
-    bool known = find(hang->run_dir, &job);
+    bool known = find(hang->facts->run_dir, &job);
     int shown = 0;
 
     for (int i = 0; known && i < job.n_findings && i < MAX_FINDINGS; i++)
         trii_sink_print(sink, "  %s\n", job.findings[i].text);
     trii_why_free(&job);
-    for (int i = 0; i < hang->n_workers && shown < MAX_FINDINGS; i++) {
-        const trii_worker *w = &hang->workers[i];
+    for (int i = 0; i < hang->facts->n_workers && shown < MAX_FINDINGS; i++) {
+        const trii_worker *w = &hang->facts->workers[i];
         char text[160];
 
         if (!w->live) {
@@ -173,7 +171,7 @@ void trii_hang_report(const trii_hang *hang, trii_sink *sink)
                                 (double)(trii_now_ns() - w->ended_ns) / TRII_NS_PER_S);
             continue;
         }
-        if (known && trii_rank_calls(hang->run_dir, w->rank) > 0)
+        if (known && trii_rank_calls(hang->facts->run_dir, w->rank) > 0)
             continue;
         describe_process(w->process.pid, text, sizeof(text));
         trii_sink_print(sink, "  rank %d (pid %d) is %s\n", w->rank, w->process.pid, text);

@@ -5,24 +5,23 @@
 #ifndef TRII_LAUNCH_HANG_H
 #define TRII_LAUNCH_HANG_H
 
-#include "launch/worker/worker.h"
+#include "launch/report/job_facts.h"
+#include "os/loop.h"
 
 typedef struct trii_hang {
     trii_timer timer;
     trii_loop *loop;
     int64_t limit_ns; /* 0 = no limit */
-    const char *run_dir;
-    trii_worker *workers;
-    int n_workers;
+    const trii_job_facts *facts;
     uint64_t progress; /* calls begun and bytes printed, of all workers */
     int64_t since_ns;  /* when that last grew */
     void (*hung)(struct trii_hang *hang);
 } trii_hang;
 
 /* Begins to watch the workers, which have been started; `hung` is called once. Checks four times
- * within limit_ms. run_dir, workers: borrowed. limit_ms 0: nothing is watched. */
-void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms, const char *run_dir,
-                     trii_worker *workers, int n_workers, void (*hung)(trii_hang *hang));
+ * within limit_ms. facts: borrowed. limit_ms 0: nothing is watched. */
+void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms,
+                     const trii_job_facts *facts, void (*hung)(trii_hang *hang));
 void trii_hang_stop(trii_hang *hang);
 /* Prints which rank is stuck and where: by the flight records, who waits for whom; for workers
  * without a record, the state that the kernel shows. */

@@ -47,7 +47,7 @@ static const struct {
      offsetof(figures, resident_bytes)},
 };
 
-static figures measure(const trii_metrics_facts *facts, const trii_worker *w)
+static figures measure(const trii_job_facts *facts, const trii_worker *w)
 {
     int64_t cpu_ns = w->exit.cpu_ns, resident_bytes = 0;
 
@@ -73,7 +73,7 @@ static void add(FILE *out, const char *name, const char *type, const char *help,
 }
 
 /* The lines of one metric follow each other, behind its head. */
-static void add_workers(FILE *out, const trii_metrics_facts *facts, const figures *all)
+static void add_workers(FILE *out, const trii_job_facts *facts, const figures *all)
 {
     for (size_t k = 0; k < TRII_COUNT_OF(worker_metrics); k++) {
         char name[40];
@@ -88,7 +88,7 @@ static void add_workers(FILE *out, const trii_metrics_facts *facts, const figure
     }
 }
 
-static void write_text(FILE *out, const trii_metrics_facts *facts, figures *all)
+static void write_text(FILE *out, const trii_job_facts *facts, figures *all)
 {
     char id[300];
     int live = 0;
@@ -111,7 +111,7 @@ static void write_text(FILE *out, const trii_metrics_facts *facts, figures *all)
 }
 
 /* All of it, to be released; NULL without memory. */
-static char *make_text(const trii_metrics_facts *facts, size_t *bytes_out)
+static char *make_text(const trii_job_facts *facts, size_t *bytes_out)
 {
     size_t room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER;
     figures *all = trii_alloc((size_t)facts->n_workers + 1, sizeof(*all), "metrics");
@@ -139,7 +139,7 @@ static tri_status put(void *target, const char *data, size_t bytes)
 
 static const trii_background_kind kind = {.put = put, .release = trii_free, .newest = true};
 
-static tri_status write_first(const char *path, const trii_metrics_facts *facts)
+static tri_status write_first(const char *path, const trii_job_facts *facts)
 {
     size_t bytes;
     char *text = make_text(facts, &bytes);
@@ -309,7 +309,7 @@ static tri_status begin_file(trii_metrics *metrics, trii_background *files, cons
 }
 
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
-                             const char *where, const trii_metrics_facts *facts)
+                             const char *where, const trii_job_facts *facts)
 {
     tri_status status;
 

@@ -7,22 +7,12 @@
 #define TRII_LAUNCH_JOB_METRICS_H
 
 #include "launch/output/background.h"
+#include "launch/report/job_facts.h"
 #include "launch/report/metrics_http.h"
-#include "launch/worker/worker.h"
-
-/* What is shown; the monitor keeps it. */
-typedef struct trii_metrics_facts {
-    const char *run_id, *run_dir;
-    const trii_worker *workers;
-    int n_workers;
-    int restarts, max_restarts;
-    int failures; /* of workers that were a cause */
-    int64_t started_wall_ns;
-} trii_metrics_facts;
 
 typedef struct trii_metrics {
     trii_loop *loop; /* NULL = nobody asked */
-    const trii_metrics_facts *facts;
+    const trii_job_facts *facts;
     trii_background_file *file; /* NULL = by HTTP */
     trii_timer refresh;         /* of the file */
     /* By HTTP: */
@@ -43,7 +33,7 @@ typedef struct trii_metrics {
  * INVALID_ARG, STATE (port in use), IO (also what is there and no file), UNSUPPORTED (the plug-in
  * is missing). */
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
-                             const char *where, const trii_metrics_facts *facts) TRI_MUST_CHECK;
+                             const char *where, const trii_job_facts *facts) TRI_MUST_CHECK;
 /* Writes the file anew, if there is one. */
 void trii_metrics_refresh(trii_metrics *metrics);
 /* Writes it a last time; zero: nothing. */

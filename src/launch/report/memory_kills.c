@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "launch/os/cgroup.h"
+#include "os/proc.h"
 
 static bool read_text(const char *path, char *text, size_t bytes)
 {
@@ -53,23 +55,25 @@ static bool group_path(const char *groups, const char *field, char *path, size_t
 
 static int64_t read_group(void)
 {
+    static const struct {
+        const char *field, *mount, *counters;
+    } versions[] = {{":memory:", "/sys/fs/cgroup/memory", "memory.oom_control"},
+                    {"0::", "/sys/fs/cgroup", "memory.events"}};
     char groups[4096], inside[1024], path[1200], text[4096];
+    size_t v = 0;
 
-    if (!read_text("/proc/self/cgroup", groups, sizeof(groups)))
-        return -1;
-    if (group_path(groups, ":memory:", inside, sizeof(inside))) {
-        snprintf(path, sizeof(path), "/sys/fs/cgroup/memory%s/memory.oom_control", inside);
-        /* In a container the mount shows our group as its root. */
-        if (!read_text(path, text, sizeof(text)))
-            read_text("/sys/fs/cgroup/memory/memory.oom_control", text, sizeof(text));
-        return trii_memory_kills_find(text, "oom_kill");
-    }
-    if (!group_path(groups, "0::", inside, sizeof(inside)))
+    (void)trii_proc_read("self", "cgroup", groups, sizeof(groups));
+    while (v < TRII_COUNT_OF(versions) &&
+           !group_path(groups, versions[v].field, inside, sizeof(inside)))
+        v++;
+    if (v == TRII_COUNT_OF(versions))
         return -1;
     trii_cgroup_outside(inside); /* if trirun runs as a worker of trirun */
-    snprintf(path, sizeof(path), "/sys/fs/cgroup%s/memory.events", inside);
-    if (!read_text(path, text, sizeof(text)))
-        read_text("/sys/fs/cgroup/memory.events", text, sizeof(text));
+    snprintf(path, sizeof(path), "%s%s/%s", versions[v].mount, inside, versions[v].counters);
+    if (!read_text(path, text, sizeof(text))) { /* a container's mount has our group as its root */
+        snprintf(path, sizeof(path), "%s/%s", versions[v].mount, versions[v].counters);
+        read_text(path, text, sizeof(text));
+    }
     return trii_memory_kills_find(text, "oom_kill");
 }
 

@@ -36,10 +36,10 @@ tri_status trii_monitor_open(trii_monitor *monitor, const trii_monitor_setup *se
 
     memset(monitor, 0, sizeof(*monitor));
     monitor->of = *setup;
-    monitor->facts = (trii_metrics_facts){.run_id = setup->run_id,
-                                          .run_dir = setup->run_dir,
-                                          .max_restarts = options->max_restarts,
-                                          .started_wall_ns = trii_wall_ns()};
+    monitor->facts = (trii_job_facts){.run_id = setup->run_id,
+                                      .run_dir = setup->run_dir,
+                                      .max_restarts = options->max_restarts,
+                                      .started_wall_ns = trii_wall_ns()};
     status = trii_background_create(setup->loop, ignore_progress, print_warning, monitor,
                                     &monitor->event_files);
     if (status == TRI_OK)
@@ -151,8 +151,7 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
                         "\"attempt\": %d, \"rank\": %d, \"local_rank\": %d, \"pid\": %d",
                         job->restart_count, workers[i].rank, i, workers[i].process.pid);
     trii_loop_timer(m->of.loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
-    trii_hang_start(&m->hang, m->of.loop, m->of.options->hang_timeout_ms, m->facts.run_dir, workers,
-                    job->local_size, job_hung);
+    trii_hang_start(&m->hang, m->of.loop, m->of.options->hang_timeout_ms, &m->facts, job_hung);
     trii_metrics_refresh(&m->metrics);
 }
 

@@ -28,7 +28,7 @@ typedef struct trii_monitor {
     trii_background *event_files; /* a thread of its own: events may go to a reader that is slow */
     trii_events events;
     trii_metrics metrics;
-    trii_metrics_facts facts;
+    trii_job_facts facts;
     trii_launch_job job;        /* of the attempt; its texts are the agent's */
     trii_timer job_file;        /* written once the job has lived a moment */
     char waits[TRII_ERR_BYTES]; /* for other hosts; "" = workers run */
