@@ -48,7 +48,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
     blame = trii_culprit_blame(&records, worker);
     trii_culprit_find(&records, a->workers, a->n_workers, worker, &culprit);
     trii_why_free(&records);
-    if (culprit.rank >= 0 && culprit.worker != worker)
+    if (culprit.rank >= 0 && culprit.rank != worker->rank)
         snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
     else if (ending != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
@@ -56,7 +56,7 @@ static void first_failure(trii_agent *a, trii_worker *worker)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
-        (culprit.rank < 0 || culprit.worker == worker))
+        (culprit.rank < 0 || culprit.rank == worker->rank))
         a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
     trii_shutdown_begin(a, SIGTERM);
 }

@@ -93,7 +93,6 @@ static void who_was_aborted_is_a_victim_and_the_aborter_is_not(void **state)
     assert_int_equal(trii_culprit_blame(&s->records, &s->workers[2]), TRII_BLAME_OWN);
     trii_culprit_find(&s->records, s->workers, RANKS, &s->workers[1], &culprit);
     assert_int_equal(culprit.rank, 2);
-    assert_ptr_equal(culprit.worker, &s->workers[2]);
     free_scene(s);
 }
 

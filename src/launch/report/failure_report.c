@@ -1,7 +1,6 @@
 /*
  * failure_report.c - see failure_report.h. Called by attempt.c when the workers of a failed attempt
- * have ended, and by agent_hosts.c when other hosts report theirs. Puts together what culprit.c,
- * error_file.c and memory_kills.c found.
+ * have ended. Puts together what culprit.c, error_file.c and memory_kills.c found.
  */
 #include "launch/report/failure_report.h"
 
@@ -9,8 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "inspect/why.h"
-#include "launch/report/error_file.h"
 #include "launch/output/escape.h"
 #include "os/clock.h"
 #include "os/file.h"
@@ -18,209 +15,6 @@
 #include "os/signal.h"
 
 enum { MAX_LEAVERS = 8 };
-
-/* A smaller step was slewed, and does not change the order of timestamps in error files. */
-#define CLOCK_STEP_NS (200 * TRII_NS_PER_MS)
-
-static bool ended_by_itself(const trii_worker *w)
-{
-    return trii_worker_failed(w) && (w->was_ending || !w->signalled);
-}
-
-/* It printed that it made the first NaN, and was stopped because a rank that got it ended
- * before. */
-static bool found_nan(trii_worker *w)
-{
-    return trii_worker_failed(w) && !ended_by_itself(w) && trii_culprit_made_nan(w);
-}
-
-static void error_path(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes)
-{
-    path[0] = '\0';
-    if (f->error_dir != NULL)
-        snprintf(path, bytes, "%s/%d/error.json", f->error_dir, (int)(worker - f->workers));
-}
-
-static bool read_error(const trii_failure *f, const trii_worker *worker, char *path, size_t bytes,
-                       trii_error_file *error)
-{
-    error_path(f, worker, path, bytes);
-    return path[0] != '\0' && trii_error_file_read(path, error);
-}
-
-/* --- who ended too early -------------------------------------------------- */
-
-/* Ended with status 0, by itself, before the failure was seen, or was ending then. */
-static bool has_left(const trii_failure *f, const trii_worker *w)
-{
-    if (w->live || trii_worker_failed(w))
-        return false;
-    return w->was_ending || (!w->signalled && w->ended_ns <= f->cause->ended_ns);
-}
-
-/* The first worker that joined the job by its record, never left it (tri_finalize), and ended with
- * status 0. */
-static trii_worker *find_early(const trii_failure *f, const trii_why_job *job)
-{
-    trii_worker *early = NULL;
-
-    for (int i = 0; i < f->n_workers; i++) {
-        trii_worker *w = &f->workers[i];
-
-        if (has_left(f, w) && trii_culprit_log(job, w->rank) != NULL &&
-            job->ranks[w->rank].state != TRII_WHY_LEFT &&
-            (early == NULL || w->ended_ns < early->ended_ns))
-            early = w;
-    }
-    return early;
-}
-
-/* The first failure of its groups was that a peer was gone: before a call, or in one. */
-static bool has_lost_a_peer(const trii_why_job *job, int rank)
-{
-    const trii_record_file *log = trii_culprit_log(job, rank);
-
-    return log != NULL && log->failed == TRI_ERR_PEER_LOST;
-}
-
-/* The call in which the rank was or failed when its peer was gone, or NULL. */
-static const trii_record *waiting_call(const trii_why_job *job, int rank)
-{
-    const trii_record_file *log = trii_culprit_log(job, rank);
-    const trii_record *last = log != NULL ? trii_why_last(log, false) : NULL;
-
-    if (last == NULL || last->state == TRII_RECORD_DONE)
-        return NULL;
-    return last->state == TRII_RECORD_RUNNING || last->status == TRI_ERR_PEER_LOST ? last : NULL;
-}
-
-/* If the cause waited for a peer or lost one, and a peer had ended early with status 0, that peer
- * is the cause. The program decides how to end when it lost a peer: it may call abort(). */
-static void find_early_leaver(trii_failure *f, const trii_why_job *job)
-{
-    bool lost = has_lost_a_peer(job, f->cause->rank);
-    const trii_record *call =
-        lost || f->cause->exit.signal == 0 ? waiting_call(job, f->cause->rank) : NULL;
-    trii_worker *early = lost || call != NULL ? find_early(f, job) : NULL;
-    char what[256];
-    int n = 0;
-
-    if (early == NULL)
-        return;
-    for (int i = 0; i < f->n_workers; i++) {
-        int rank = f->workers[i].rank;
-
-        n += rank != early->rank && (waiting_call(job, rank) != NULL || has_lost_a_peer(job, rank));
-    }
-    if (call != NULL) {
-        trii_why_describe(job->ranks[f->cause->rank].log, call, what, sizeof(what));
-        snprintf(f->early, sizeof(f->early), "%d other%s waited in %s", n, n == 1 ? "" : "s", what);
-    } else {
-        snprintf(f->early, sizeof(f->early), "%d other%s needed it", n, n == 1 ? "" : "s");
-    }
-    f->cause = early;
-}
-
-/* The rank that aborted the group of the cause takes its place, however it ended itself: it may
- * have waited for the others until trirun stopped it. */
-static void find_aborter(trii_failure *f, const trii_why_job *job)
-{
-    trii_culprit_find(job, f->workers, f->n_workers, f->cause, &f->culprit);
-    if (f->culprit.worker != NULL && !f->culprit.worker->live)
-        f->cause = f->culprit.worker;
-}
-
-void trii_failure_describe(const trii_failure *f, char *text_out, size_t bytes)
-{
-    const trii_worker *w = f->cause;
-    char what[64];
-
-    trii_worker_describe(w, what, sizeof(what));
-    if (f->early[0] != '\0')
-        snprintf(text_out, bytes, "returned 0 after %.1f s without tri_finalize",
-                 (double)(w->ended_ns - w->started_ns) / TRII_NS_PER_S);
-    else if (f->culprit.rank == w->rank && !ended_by_itself(w))
-        snprintf(text_out, bytes, "aborted the group");
-    else if (found_nan(f->cause))
-        snprintf(text_out, bytes, "made a NaN");
-    else if (f->culprit.rank >= 0 && f->culprit.rank != w->rank)
-        snprintf(text_out, bytes, "%s after rank %d aborted the group", what, f->culprit.rank);
-    else
-        snprintf(text_out, bytes, "%s", what);
-}
-
-/* Since that worker began. */
-static bool clock_was_set(const trii_worker *w)
-{
-    int64_t now_ns = trii_now_ns(), moved_ns = trii_wall_ns() - now_ns - w->wall_ahead_ns;
-
-    return moved_ns > CLOCK_STEP_NS || moved_ns < -CLOCK_STEP_NS;
-}
-
-static void set_cause(trii_failure *f, const trii_why_job *job, trii_worker *worker)
-{
-    f->cause = worker;
-    f->blame = trii_culprit_blame(job, worker);
-}
-
-/* In some programs one rank prints why all of them end, and any of them may be seen first. */
-static bool says_more(trii_worker *w, trii_worker *than)
-{
-    return trii_stream_tail(&than->err, TRII_REPORT_LINES)[0] == '\0' &&
-           trii_stream_tail(&w->err, TRII_REPORT_LINES)[0] != '\0';
-}
-
-static void find_first_failed(trii_failure *f, const trii_why_job *job)
-{
-    char path[TRII_LOG_PATH_BYTES];
-    trii_error_file error;
-    int64_t first = 0;
-
-    for (int i = 0; i < f->n_workers; i++) {
-        trii_worker *w = &f->workers[i];
-        trii_blame blame;
-
-        if (w != f->cause && found_nan(w) && f->blame == TRII_BLAME_VICTIM)
-            set_cause(f, job, w);
-        if (w == f->cause || !ended_by_itself(w))
-            continue;
-        blame = trii_culprit_blame(job, w);
-        if (blame > f->blame ||
-            (blame == f->blame && w->exit.signal == 0 && says_more(w, f->cause)))
-            set_cause(f, job, w);
-    }
-    if (f->cause->exit.signal != 0 || clock_was_set(f->cause))
-        return;
-    /* Python writes its error before it ends, which takes a while; by the clock that people set. */
-    if (read_error(f, f->cause, path, sizeof(path), &error))
-        first = error.timestamp;
-    for (int i = 0; i < f->n_workers && first > 0; i++) {
-        trii_worker *w = &f->workers[i];
-
-        if (w != f->cause && trii_worker_failed(w) && w->exit.signal == 0 &&
-            read_error(f, w, path, sizeof(path), &error) && error.timestamp > 0 &&
-            error.timestamp < first) {
-            first = error.timestamp;
-            set_cause(f, job, w);
-        }
-    }
-}
-
-void trii_failure_find_cause(trii_failure *f)
-{
-    trii_why_job records;
-
-    f->culprit.rank = -1;
-    if (f->cause == NULL)
-        return;
-    (void)trii_why_read(f->run_dir, &records); /* there may be none */
-    set_cause(f, &records, f->cause);
-    find_first_failed(f, &records);
-    find_aborter(f, &records);
-    find_early_leaver(f, &records);
-    f->blame = trii_culprit_blame(&records, f->cause);
-    trii_why_free(&records);
-}
 
 /* ISO, as torchrun prints it; local time. */
 static void describe_time(int64_t wall_ns, char *text_out, size_t bytes)
@@ -348,7 +142,7 @@ static bool print_error_file(const trii_failure *f, trii_sink *sink)
     char path[TRII_LOG_PATH_BYTES], message[2048];
     trii_error_file error;
 
-    if (!read_error(f, f->cause, path, sizeof(path), &error))
+    if (!trii_failure_read_error(f, f->cause, path, sizeof(path), &error))
         return false;
     trii_sink_print(sink, "  message  : %s\n  error_file: %s\n",
                     trii_text_plain(error.message, message, sizeof(message)), path);
@@ -410,7 +204,7 @@ static void print_left_before(const trii_failure *f, trii_sink *sink)
         const trii_worker *w = &f->workers[i];
         double seconds = (double)(f->cause->ended_ns - w->ended_ns) / TRII_NS_PER_S;
 
-        if (w == f->cause || !has_left(f, w))
+        if (w == f->cause || !trii_failure_has_left(f, w))
             continue;
         if (seconds >= 0.05)
             trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
