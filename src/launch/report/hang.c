@@ -116,16 +116,13 @@ static void describe_process(int pid, char *text, size_t bytes)
     static const char *const states[] = {
         "R running", "S sleeping",           "D in an uninterruptible call",
         "T stopped", "t held by a debugger", "Z ended"};
-    char name[16], line[512], channel[64];
     const char *state = "in an unknown state";
-    const char *at;
+    char name[16], channel[64], letter = trii_proc_state(pid);
 
     snprintf(name, sizeof(name), "%d", pid);
-    (void)trii_proc_read(name, "stat", line, sizeof(line));
     (void)trii_proc_read(name, "wchan", channel, sizeof(channel));
-    at = strrchr(line, ')'); /* behind the name, which may hold anything */
-    for (size_t i = 0; at != NULL && at[1] == ' ' && i < TRII_COUNT_OF(states); i++) {
-        if (states[i][0] == at[2])
+    for (size_t i = 0; i < TRII_COUNT_OF(states); i++) {
+        if (states[i][0] == letter)
             state = states[i] + 2;
     }
     if (strcmp(channel, "0") == 0)
