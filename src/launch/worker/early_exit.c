@@ -13,10 +13,15 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "base/param.h"
 #include "launch/output/background.h"
 
 #define STORE_TIMEOUT_MS 10000 /* of a store on another host */
+
+/* How one worker has ended, as it goes to the thread that writes to another host. */
+typedef struct ended {
+    int rank;
+    char how[80];
+} ended;
 
 /* The store of another agent; the thread's. */
 typedef struct remote_store {
@@ -27,48 +32,43 @@ typedef struct remote_store {
 } remote_store;
 
 struct trii_early_exit {
-    trii_tcp_server *store;
-    trii_loop *loop;
-    trii_background *background;  /* NULL until it is needed, as the next */
-    trii_background_file *remote; /* writes to `place` */
-    remote_store place;           /* if the store is another agent's */
+    trii_tcp_server *store; /* this agent's; NULL: the next two write to another's */
+    trii_background *background;
+    trii_background_file *remote;
+    int restart_count;
 };
+
+/* One of the two stores is given. */
+static tri_status set_keys(trii_tcp_server *own, tri_store *other, int restart_count,
+                           const ended *worker)
+{
+    const char *values[] = {worker->how, ""};
+    char keys[2][64];
+    tri_status status = TRI_OK;
+
+    snprintf(keys[0], sizeof(keys[0]), "trireme/%d/ended/%d", restart_count, worker->rank);
+    snprintf(keys[1], sizeof(keys[1]), "trireme/%d/ended", restart_count);
+    for (int i = 0; i < 2 && status == TRI_OK; i++)
+        status = own != NULL ? trii_tcp_server_tell(own, keys[i], values[i])
+                             : tri_store_set(other, keys[i], values[i], strlen(values[i]));
+    return status;
+}
 
 /* --- a store on another host ---------------------------------------------- */
 
-static tri_status set_remote_keys(remote_store *e, int rank, const char *how, size_t bytes)
-{
-    char key[64];
-    tri_status status;
-
-    snprintf(key, sizeof(key), "trireme/%d/ended/%d", e->restart_count, rank);
-    status = tri_store_set(e->store, key, how, bytes);
-    snprintf(key, sizeof(key), "trireme/%d/ended", e->restart_count);
-    return status == TRI_OK ? tri_store_set(e->store, key, "", 0) : status;
-}
-
-/* Lines of "RANK HOW". */
-static tri_status put_lines(void *target, const char *data, size_t bytes)
+static tri_status put_ended(void *target, const char *data, size_t bytes)
 {
     const tri_store_tcp_options options = {.timeout_ms = STORE_TIMEOUT_MS};
-    remote_store *e = target;
+    remote_store *remote = target;
     tri_status status = TRI_OK;
+    ended worker;
 
-    if (e->store == NULL)
-        status = tri_store_tcp(e->host, e->port, &options, &e->store);
-    while (status == TRI_OK && bytes > 0) {
-        const char *end = memchr(data, '\n', bytes), *how = memchr(data, ' ', bytes);
-        char rank[16];
-        int64_t number;
-
-        if (end == NULL || how == NULL || how > end)
-            return TRII_FAIL(TRI_ERR_INTERNAL, "a line about a worker's end is torn");
-        snprintf(rank, sizeof(rank), "%.*s", (int)(how - data), data);
-        status = trii_parse_i64(rank, "rank", 0, INT32_MAX, &number);
-        if (status == TRI_OK)
-            status = set_remote_keys(e, (int)number, how + 1, (size_t)(end - how - 1));
-        bytes -= (size_t)(end + 1 - data);
-        data = end + 1;
+    if (remote->store == NULL)
+        status = tri_store_tcp(remote->host, remote->port, &options, &remote->store);
+    for (; status == TRI_OK && bytes >= sizeof(worker); bytes -= sizeof(worker)) {
+        memcpy(&worker, data, sizeof(worker));
+        status = set_keys(NULL, remote->store, remote->restart_count, &worker);
+        data += sizeof(worker);
     }
     return status;
 }
@@ -91,19 +91,19 @@ static void log_warning(void *arg, const char *text)
     TRII_LOG(TRII_LOG_INFO, "launch", "%s", text);
 }
 
-static tri_status open_remote_store(trii_early_exit *early)
+static tri_status open_remote_store(trii_early_exit *early, const trii_launch_job *job,
+                                    trii_loop *loop)
 {
-    static const trii_background_kind kind = {.put = put_lines, .release = release_store};
+    static const trii_background_kind kind = {.put = put_ended, .release = release_store};
     remote_store *target = trii_alloc(1, sizeof(*target), "early exit");
     tri_status status;
 
     if (target == NULL)
         return TRI_ERR_NO_MEMORY;
-    *target = early->place;
-    status = early->background == NULL
-                 ? trii_background_create(early->loop, ignore_progress, log_warning, NULL,
-                                          &early->background)
-                 : TRI_OK;
+    snprintf(target->host, sizeof(target->host), "%s", job->master_addr);
+    target->port = job->master_port;
+    target->restart_count = job->restart_count;
+    status = trii_background_create(loop, ignore_progress, log_warning, NULL, &early->background);
     if (status != TRI_OK) {
         trii_free(target);
         return status;
@@ -118,6 +118,7 @@ tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *s
                                   trii_loop *loop, trii_early_exit **early_out)
 {
     trii_early_exit *early;
+    tri_status status = TRI_OK;
 
     *early_out = NULL;
     if (!job->new_store || job->world_size == 1)
@@ -126,44 +127,32 @@ tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *s
     if (early == NULL)
         return TRI_ERR_NO_MEMORY;
     early->store = store;
-    early->loop = loop;
-    snprintf(early->place.host, sizeof(early->place.host), "%s", job->master_addr);
-    early->place.port = job->master_port;
-    early->place.restart_count = job->restart_count;
+    early->restart_count = job->restart_count;
+    if (store == NULL)
+        status = open_remote_store(early, job, loop);
+    if (status != TRI_OK) {
+        trii_early_exit_destroy(early);
+        return status;
+    }
     *early_out = early;
     return TRI_OK;
 }
 
-static tri_status set_own_keys(trii_early_exit *early, int rank, const char *how)
-{
-    char key[64];
-    tri_status status;
-
-    snprintf(key, sizeof(key), "trireme/%d/ended/%d", early->place.restart_count, rank);
-    status = trii_tcp_server_tell(early->store, key, how);
-    snprintf(key, sizeof(key), "trireme/%d/ended", early->place.restart_count);
-    return status == TRI_OK ? trii_tcp_server_tell(early->store, key, "") : status;
-}
-
 void trii_early_exit_publish(trii_early_exit *early, const trii_worker *worker)
 {
-    char how[80], line[120];
-    tri_status status = TRI_OK;
+    ended what = {.rank = worker->rank};
+    tri_status status;
 
     if (early == NULL)
         return;
-    trii_worker_describe(worker, how, sizeof(how));
-    if (worker->exit.signal == 0 && worker->exit.code == 0)
-        snprintf(how, sizeof(how), "ended with status 0");
-    if (early->store != NULL) {
-        status = set_own_keys(early, worker->rank, how);
-    } else {
-        if (early->remote == NULL)
-            status = open_remote_store(early);
-        snprintf(line, sizeof(line), "%d %s\n", worker->rank, how);
-        if (status == TRI_OK)
-            trii_background_put(early->remote, line, strlen(line));
+    trii_worker_describe(worker, what.how, sizeof(what.how));
+    if (!trii_worker_failed(worker))
+        snprintf(what.how, sizeof(what.how), "ended with status 0");
+    if (early->store == NULL) {
+        trii_background_put(early->remote, (const char *)&what, sizeof(what));
+        return;
     }
+    status = set_keys(early->store, NULL, early->restart_count, &what);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "launch", "%s", tri_last_error());
 }

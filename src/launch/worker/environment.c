@@ -17,48 +17,29 @@
 #include "base/err.h"
 #include "base/param.h"
 
-/* Ours; an inherited value never shines through, even where we leave one out. The settings of the
- * rendezvous are the agent's alone: they may hold a password. */
-static const char *const owned[] = {
-    "LOCAL_RANK",
-    "RANK",
-    "GROUP_RANK",
-    "ROLE_RANK",
-    "ROLE_NAME",
-    "LOCAL_WORLD_SIZE",
-    "WORLD_SIZE",
-    "GROUP_WORLD_SIZE",
-    "ROLE_WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_ERROR_FILE",
-    "TORCHELASTIC_SIGNALS_TO_HANDLE",
-    "TRI_RUN_DIR",
-    "TRI_STOP_GRACE_MS",
-    "TRI_NEW_STORE",
-    "PET_RDZV_CONF",
-};
-
-enum { MAX_ADDED = 24 };
+/* What a worker never inherits, besides what we set: the first is true of one start only, and the
+ * settings of the rendezvous are the agent's alone: they may hold a password. */
+static const char *const kept_back[] = {"TRI_NEW_STORE=", "PET_RDZV_CONF="};
 
 typedef struct builder {
-    const char **envp;
-    int n;
+    const char **envp; /* NULL: only measures */
+    size_t n;
     char *text; /* the next entry is written here */
     size_t left;
-    size_t needed; /* bytes of all entries, also of those that did not fit */
+    size_t needed; /* bytes of all entries */
 } builder;
 
-static bool is_owned(const char *entry)
+/* Whether a worker does not inherit this entry; called when all of ours are there. */
+static bool is_hidden(const builder *ours, const char *entry)
 {
-    size_t length = strcspn(entry, "=");
+    size_t length = strcspn(entry, "=") + 1;
 
-    for (size_t i = 0; i < TRII_COUNT_OF(owned); i++) {
-        if (strlen(owned[i]) == length && memcmp(owned[i], entry, length) == 0)
+    for (size_t i = 0; i < TRII_COUNT_OF(kept_back); i++) {
+        if (strncmp(kept_back[i], entry, length) == 0)
+            return true;
+    }
+    for (size_t i = 0; i < ours->n; i++) {
+        if (strncmp(ours->envp[i], entry, length) == 0)
             return true;
     }
     return false;
@@ -73,9 +54,10 @@ TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
     length = vsnprintf(b->text, b->left, format, args);
     va_end(args);
     b->needed += (size_t)length + 1;
-    if ((size_t)length >= b->left)
-        return; /* the measuring run */
-    b->envp[b->n++] = b->text;
+    b->n++;
+    if (b->envp == NULL)
+        return;
+    b->envp[b->n - 1] = b->text;
     b->text += length + 1;
     b->left -= (size_t)length + 1;
 }
@@ -168,7 +150,7 @@ tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                                    const char *const *inherited, const char ***envp_out)
 {
     builder measure = {0}, b = {0};
-    size_t n = 0, n_slots;
+    size_t n_inherited = 0, n_slots, n;
     const char *gpu;
     int length;
 
@@ -177,21 +159,21 @@ tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                          "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s has no GPU for local rank "
                          "%d; start fewer workers (--nproc-per-node)",
                          getenv("CUDA_VISIBLE_DEVICES"), local_rank);
-    while (inherited[n] != NULL)
-        n++;
+    while (inherited[n_inherited] != NULL)
+        n_inherited++;
     add_all(&measure, job, local_rank);
-    n_slots = n + MAX_ADDED + 1;
+    n_slots = measure.n + n_inherited + 1;
     b.envp = trii_alloc(1, n_slots * sizeof(*b.envp) + measure.needed, "environment of a worker");
     if (b.envp == NULL)
         return TRI_ERR_NO_MEMORY;
     b.text = (char *)(b.envp + n_slots);
     b.left = measure.needed;
-    for (size_t i = 0; i < n; i++) {
-        if (!is_owned(inherited[i]) &&
-            !(job->virtual_local_rank && strncmp(inherited[i], "CUDA_VISIBLE_DEVICES=", 21) == 0))
-            b.envp[b.n++] = inherited[i];
-    }
     add_all(&b, job, local_rank);
+    n = b.n;
+    for (size_t i = 0; i < n_inherited; i++) {
+        if (!is_hidden(&b, inherited[i]))
+            b.envp[n++] = inherited[i];
+    }
     *envp_out = b.envp;
     return TRI_OK;
 }

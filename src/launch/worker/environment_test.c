@@ -8,14 +8,14 @@
 #include "base/alloc.h"
 #include "testing/check.h"
 
-static bool has(const char *const *envp, const char *name)
+/* Entries that begin so. */
+static int count(const char *const *envp, const char *begin)
 {
-    size_t length = strlen(name);
-    bool any = false;
+    int n = 0;
 
     for (; *envp != NULL; envp++)
-        any = any || (strncmp(*envp, name, length) == 0 && (*envp)[length] == '=');
-    return any;
+        n += strncmp(*envp, begin, strlen(begin)) == 0;
+    return n;
 }
 
 /* It may hold the password of etcd. */
@@ -36,15 +36,47 @@ static void the_settings_of_the_rendezvous_stay_with_the_agent(void **state)
 
     (void)state;
     CHECK_OK(trii_launch_environment(&job, 0, inherited, &envp));
-    assert_true(has(envp, "HOME"));
-    assert_true(has(envp, "RANK"));
-    assert_true(has(envp, "PET_RDZV_CONFX"));
-    assert_false(has(envp, "PET_RDZV_CONF"));
+    assert_int_equal(count(envp, "HOME="), 1);
+    assert_int_equal(count(envp, "RANK="), 1);
+    assert_int_equal(count(envp, "PET_RDZV_CONFX="), 1);
+    assert_int_equal(count(envp, "PET_RDZV_CONF="), 0);
+    trii_free(envp);
+}
+
+/* trirun may be a worker of trirun. */
+static void what_we_set_is_not_inherited_beside_it(void **state)
+{
+    const char *const inherited[] = {
+        "RANK=7", "RANKS=1", "CUDA_VISIBLE_DEVICES=4,5", "TRI_NEW_STORE=a:1", "MASTER_PORT", NULL};
+    trii_launch_job job = {.local_size = 2,
+                           .world_size = 2,
+                           .group_size = 1,
+                           .role_size = 2,
+                           .master_addr = "127.0.0.1",
+                           .run_id = "r",
+                           .run_dir = "/tmp",
+                           .role = "default",
+                           .signals = "SIGTERM"};
+    const char **envp = NULL;
+
+    (void)state;
+    CHECK_OK(trii_launch_environment(&job, 1, inherited, &envp));
+    assert_int_equal(count(envp, "RANK=1"), 1);
+    assert_int_equal(count(envp, "RANK="), 1);
+    assert_int_equal(count(envp, "RANKS="), 1);
+    assert_int_equal(count(envp, "TRI_NEW_STORE="), 0); /* that of another job */
+    assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES=4,5"), 1);
+    trii_free(envp);
+    job.virtual_local_rank = true;
+    CHECK_OK(trii_launch_environment(&job, 0, inherited, &envp));
+    assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES="), 1);
+    assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES=4"), 0);
     trii_free(envp);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_settings_of_the_rendezvous_stay_with_the_agent),
+    cmocka_unit_test(what_we_set_is_not_inherited_beside_it),
 };
 
 TEST_MAIN(tests)

@@ -4,11 +4,11 @@
  */
 #include "launch/worker/worker_command.h"
 
-#include <ctype.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "launch/worker/template.h"
 #include "os/file.h"
 #include "os/process.h"
 
@@ -133,63 +133,23 @@ tri_status trii_launch_command_find(trii_launch_command *command,
     return trii_process_find(command->head[0], command->path, sizeof(command->path));
 }
 
-/* Length of the reference at `at` ("$$", "$local_rank", "${local_rank}"), as Python's
- * string.Template.safe_substitute sees it; 0 if it is none of those. */
-static size_t rank_reference(const char *at, const char **value_out, const char *rank)
-{
-    static const char name[] = "local_rank";
-    size_t length = sizeof(name) - 1;
-
-    *value_out = rank;
-    if (at[0] != '$')
-        return 0;
-    if (at[1] == '$') {
-        *value_out = "$";
-        return 2;
-    }
-    if (at[1] == '{')
-        return strncmp(at + 2, name, length) == 0 && at[2 + length] == '}' ? length + 3 : 0;
-    if (strncmp(at + 1, name, length) != 0 || at[1 + length] == '_' ||
-        isalnum((unsigned char)at[1 + length]))
-        return 0;
-    return length + 1;
-}
-
-/* Writes the substituted text to `to` (NULL = only measure); returns its length. */
-static size_t substitute_rank(const char *text, const char *rank, char *to)
-{
-    size_t used = 0;
-
-    while (*text != '\0') {
-        const char *value;
-        size_t taken = rank_reference(text, &value, rank);
-        size_t length = taken > 0 ? strlen(value) : 1;
-
-        if (to != NULL)
-            memcpy(to + used, taken > 0 ? value : text, length);
-        used += length;
-        text += taken > 0 ? taken : 1;
-    }
-    if (to != NULL)
-        to[used] = '\0';
-    return used;
-}
-
 tri_status trii_launch_command_argv(const trii_launch_command *command, int local_rank,
                                     const char ***argv_out)
 {
     size_t n_args = 0, bytes = 0, n = (size_t)command->n_head;
     const char **argv;
-    char rank[16], *text;
+    char rank[16], *text, *end;
+    const trii_template_variable variable = {"local_rank", rank};
 
     snprintf(rank, sizeof(rank), "%d", local_rank);
     for (; command->args[n_args] != NULL; n_args++)
-        bytes += substitute_rank(command->args[n_args], rank, NULL) + 1;
+        bytes += trii_template_fill(command->args[n_args], &variable, 1, NULL, 0) + 1;
     bytes += sizeof("--local-rank=") + sizeof(rank);
     argv = trii_alloc(1, (n + n_args + 2) * sizeof(*argv) + bytes, "arguments of a worker");
     if (argv == NULL)
         return TRI_ERR_NO_MEMORY;
     text = (char *)(argv + n + n_args + 2);
+    end = text + bytes;
     memcpy(argv, command->head, n * sizeof(*argv));
     if (command->local_rank_arg) {
         argv[n++] = text;
@@ -197,7 +157,7 @@ tri_status trii_launch_command_argv(const trii_launch_command *command, int loca
     }
     for (size_t i = 0; i < n_args; i++) {
         argv[n++] = text;
-        text += substitute_rank(command->args[i], rank, text) + 1;
+        text += trii_template_fill(command->args[i], &variable, 1, text, (size_t)(end - text)) + 1;
     }
     *argv_out = argv;
     return TRI_OK;

@@ -4,13 +4,13 @@
  */
 #include "launch/worker/worker_output.h"
 
-#include <ctype.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "launch/os/pipe.h"
 #include "launch/os/pseudo_terminal.h"
 #include "launch/output/escape.h"
+#include "launch/worker/template.h"
 #include "os/descriptor.h"
 #include "os/terminal.h"
 
@@ -94,64 +94,24 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
     return status;
 }
 
-/* Puts the value of the variable that text begins with, "role_name}..." or "role_name...", into
- * value; returns how much of the text is its name, 0 = none that we know. */
-static size_t template_variable(const char *text, const trii_launch_job *job, int local_rank,
-                                char *value, size_t bytes)
-{
-    static const char *const names[] = {"role_name", "local_rank", "rank"};
-    bool braces = *text == '{';
-    size_t length;
-
-    for (size_t i = 0; i < TRII_COUNT_OF(names); i++) {
-        length = strlen(names[i]);
-        if (strncmp(text + braces, names[i], length) != 0)
-            continue;
-        if (braces ? text[length + 1] != '}'
-                   : isalnum((unsigned char)text[length]) || text[length] == '_')
-            continue;
-        if (i == 0)
-            trii_text_plain(job->role, value, bytes);
-        else
-            snprintf(value, bytes, "%d", i == 1 ? local_rank : job->first_rank + local_rank);
-        return length + 2 * braces;
-    }
-    return 0;
-}
-
-/* As Python's string.Template.safe_substitute. */
-static void fill_template(const char *text, const trii_launch_job *job, int local_rank, char *out,
-                          size_t bytes)
-{
-    size_t used = 0;
-
-    out[0] = '\0';
-    while (*text != '\0' && used + 1 < bytes) {
-        char value[TRII_STREAM_LABEL_BYTES] = {*text, '\0'};
-        size_t taken = 0;
-
-        if (text[0] == '$' && text[1] == '$')
-            taken = 1;
-        else if (text[0] == '$')
-            taken = template_variable(text + 1, job, local_rank, value, sizeof(value));
-        text += 1 + taken;
-        used += (size_t)snprintf(out + used, bytes - used, "%s", value);
-    }
-}
-
 /* torchrun's label for what is teed, ours for --label-output. */
 static void make_label(const trii_outputs *outputs, const trii_launch_job *job, int local_rank,
                        char *label, size_t bytes)
 {
-    char role[TRII_STREAM_LABEL_BYTES - 16];
+    char role[TRII_STREAM_LABEL_BYTES - 16], local[16], global[16];
+    const trii_template_variable variables[] = {
+        {"role_name", role}, {"local_rank", local}, {"rank", global}};
 
+    trii_text_plain(job->role, role, sizeof(role));
+    snprintf(local, sizeof(local), "%d", local_rank);
+    snprintf(global, sizeof(global), "%d", job->first_rank + local_rank);
     if (outputs->options->line_prefix != NULL)
-        fill_template(outputs->options->line_prefix, job, local_rank, label, bytes);
+        trii_template_fill(outputs->options->line_prefix, variables, TRII_COUNT_OF(variables),
+                           label, bytes);
     else if (outputs->options->label_output)
-        snprintf(label, bytes, "[%d]: ", job->first_rank + local_rank);
+        snprintf(label, bytes, "[%s]: ", global);
     else
-        snprintf(label, bytes, "[%s%d]:", trii_text_plain(job->role, role, sizeof(role)),
-                 local_rank);
+        snprintf(label, bytes, "[%s%s]:", role, local);
 }
 
 /* A terminal where ours is one, so that programs behave as they would without us; but what a
