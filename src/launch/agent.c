@@ -86,7 +86,7 @@ static tri_status open_cgroup(trii_agent *a)
 
     if (status != TRI_OK || wanted == 0)
         return status;
-    status = trii_cgroup_own(own);
+    status = trii_cgroup_own("", own);
     if (status == TRI_OK)
         status = trii_cgroup_create(own, &a->cgroup);
     if (status != TRI_OK)

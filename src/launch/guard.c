@@ -49,7 +49,7 @@ tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
                             const trii_cgroup *cgroup)
 {
     guard_args args = {.folder = folder, .cgroup = cgroup};
-    int kept[4];
+    int kept[3];
     tri_status status = trii_pipe_open(&args.fd, &guard->alive_fd);
 
     if (status != TRI_OK)
@@ -57,8 +57,7 @@ tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
     kept[0] = args.fd;
     kept[1] = folder->lock_fd;
     kept[2] = cgroup->fd;
-    kept[3] = cgroup->kill_fd;
-    status = trii_process_fork(guard_main, &args, kept, cgroup->fd >= 0 ? 4 : 2, &guard->pid);
+    status = trii_process_fork(guard_main, &args, kept, 3, &guard->pid);
     trii_fd_close(args.fd);
     if (status != TRI_OK) {
         trii_fd_close(guard->alive_fd);

@@ -22,7 +22,7 @@
 static bool find_own_group(char own[TRII_CGROUP_BYTES])
 {
     trii_cgroup group = TRII_CGROUP_NONE;
-    bool may = trii_cgroup_own(own) == TRI_OK && trii_cgroup_create(own, &group) == TRI_OK;
+    bool may = trii_cgroup_own("", own) == TRI_OK && trii_cgroup_create(own, &group) == TRI_OK;
 
     trii_cgroup_remove(&group);
     if (may)

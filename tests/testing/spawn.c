@@ -285,7 +285,7 @@ static void expect_no_group(const spawn *s)
     DIR *dir;
 
     snprintf(name, sizeof(name), TRII_CGROUP_PREFIX "%d-", s->pid);
-    dir = trii_cgroup_own(own) == TRI_OK ? opendir(own) : NULL;
+    dir = trii_cgroup_own("", own) == TRI_OK ? opendir(own) : NULL;
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (strncmp(entry->d_name, name, strlen(name)) == 0 &&
             !(s->status == -SIGKILL && !s->guarded &&

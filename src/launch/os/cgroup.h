@@ -16,25 +16,21 @@
 #define TRII_CGROUP_PREFIX "trireme-"
 
 typedef struct trii_cgroup {
-    int fd;      /* of its folder, with the lock on it; -1 = there is no group */
-    int kill_fd; /* of its file cgroup.kill */
+    int fd; /* of its folder, with the lock on it; -1 = there is no group */
     char path[TRII_CGROUP_BYTES];
 } trii_cgroup;
 
 #define TRII_CGROUP_NONE                                                                           \
     {                                                                                              \
-        .fd = -1, .kill_fd = -1                                                                    \
+        .fd = -1                                                                                   \
     }
 
-/* The folder of the group of version 2 that a process is in, from the texts of its /proc/PID/cgroup
- * and /proc/PID/mountinfo. False: it is in none, or none that is mounted, or the path is longer
- * than `bytes` allow. */
-bool trii_cgroup_find(const char *groups, const char *mounts, char *path_out, size_t bytes);
 /* Cuts off the end of a path the names of such groups, which have no counters: what is left is the
  * group that the job was started in. */
 void trii_cgroup_outside(char *path);
-/* The folder of our group. Errors: UNSUPPORTED (there is none), NO_MEMORY. */
-tri_status trii_cgroup_own(char path_out[TRII_CGROUP_BYTES]) TRI_MUST_CHECK;
+/* The folder of the group of version 2 that we are in, below /sys/fs/cgroup. root: "", or a copy of
+ * the system's files for tests. Errors: UNSUPPORTED (there is none). */
+tri_status trii_cgroup_own(const char *root, char path_out[TRII_CGROUP_BYTES]) TRI_MUST_CHECK;
 
 /* Makes one in a folder from trii_cgroup_own. Groups there that processes of this user have left
  * without lock are killed and removed first, waiting up to 0.1 s for each.

@@ -1,5 +1,5 @@
 /*
- * cgroup_test.c - where our control group is, from texts of many systems; and its life, where this
+ * cgroup_test.c - where our control group is, on many systems; and its life, where this
  * machine allows one: where it does not, that this is said and processes start all the same. The
  * output says which of the two was tested.
  */
@@ -11,74 +11,104 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "os/folder.h"
 #include "os/process.h"
 #include "testing/check.h"
+#include "testing/scratch.h"
 #include "testing/spawn.h"
-
-#define LEGACY "31 23 0:28 / /sys/fs/cgroup rw,relatime - tmpfs tmpfs rw,mode=755\n"
 
 /* --- where it is ---------------------------------------------------------- */
 
+/* A file below a copy of the system's files, with the folders above it. */
+static void put(const scratch *s, const char *name, const char *text)
+{
+    char path[300];
+    FILE *file;
+
+    snprintf(path, sizeof(path), "%s/%s", s->dir, name);
+    CHECK_OK(trii_folder_create_above(path));
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* A group of version 2. */
+static void put_group(const scratch *s, const char *mount, const char *inside)
+{
+    char name[200];
+
+    snprintf(name, sizeof(name), "sys/fs/%s%s/cgroup.controllers", mount, inside);
+    put(s, name, "cpu memory\n");
+}
+
 static const struct {
-    const char *groups, *mounts, *path; /* NULL = none */
+    const char *groups, *mount, *inside; /* another group below the mount */
+    const char *path;                    /* NULL = none */
 } systems[] = {
     /* systemd, version 2 only */
-    {"0::/user.slice/user-1000.slice/session-3.scope\n",
-     "24 30 0:22 / /proc rw - proc proc rw\n"
-     "35 24 0:30 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw,nsdelegate\n",
-     "/sys/fs/cgroup/user.slice/user-1000.slice/session-3.scope"},
+    {"0::/user.slice/session-3.scope\n", "cgroup", "/user.slice/session-3.scope",
+     "cgroup/user.slice/session-3.scope"},
+    {"0::/\n", "cgroup", "/unified", "cgroup"},
     /* both versions */
-    {"4:memory:/a\n1:name=systemd:/\n0::/\n",
-     LEGACY "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
-            "41 31 0:38 / /sys/fs/cgroup/unified rw,relatime - cgroup2 cgroup2 rw\n",
-     "/sys/fs/cgroup/unified"},
-    /* a container that sees its own group as the root, by a namespace */
-    {"0::/\n", "35 24 0:30 / /sys/fs/cgroup ro - cgroup2 cgroup rw", "/sys/fs/cgroup"},
-    /* and by a mount */
-    {"0::/docker/12ab\n",
-     "35 24 0:30 /docker/12ab /sys/fs/cgroup ro master:4 propagate_from:2 - cgroup2 cgroup rw\n",
-     "/sys/fs/cgroup"},
-    {"0::/docker/12ab/in\n", "35 24 0:30 /docker/12ab /cg ro - cgroup2 cgroup rw\n", "/cg/in"},
-    /* a mount of somebody else's groups does not show ours */
-    {"0::/docker/12abc\n",
-     "35 24 0:30 /docker/12ab /cg rw - cgroup2 c rw\n36 24 0:30 / /all rw - cgroup2 c rw\n",
-     "/all/docker/12abc"},
-    /* names with spaces and backslashes */
-    {"0::/a b\\x2dc\n", "35 24 0:30 /a\\040b\\134x2dc /my\\040cg rw - cgroup2 c rw\n", "/my cg"},
+    {"4:memory:/a\n1:name=systemd:/\n0::/\n", "cgroup/unified", "", "cgroup/unified"},
+    {"4:memory:/a\n0::/a b\n", "cgroup/unified", "/a b", "cgroup/unified/a b"},
+    /* a container that sees its own group as the root */
+    {"0::/docker/12ab\n", "cgroup", "/other", "cgroup"},
+    {"0::/docker/12ab\n", "cgroup/unified", "", "cgroup/unified"},
     /* outside of the namespace */
-    {"0::/..\n", "35 24 0:30 / /cg rw - cgroup2 c rw\n", NULL},
-    {"0::/../other\n", "35 24 0:30 / /cg rw - cgroup2 c rw\n", NULL},
+    {"0::/..\n", "cgroup", "", NULL},
+    {"0::/../other\n", "cgroup", "/other", NULL},
     /* version 1 only, nothing mounted, nothing at all */
-    {"4:memory:/a\n", LEGACY, NULL},
-    {"0::/a\n", LEGACY "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n", NULL},
-    {"10::/a\n", "35 24 0:30 / /cg rw - cgroup2 c rw\n", NULL},
-    {"", "35 24 0:30 / /cg rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "", NULL},
+    {"4:memory:/a\n", "cgroup", "", NULL},
+    {"10::/a\n", "cgroup", "/a", NULL},
+    {"0::/a\n", "elsewhere", "/a", NULL},
+    {"", "cgroup", "", NULL},
+    {NULL, "cgroup", "", NULL},
     /* malformed */
-    {"0::a\n", "35 24 0:30 / /cg rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / cg rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / /cg\\04 rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / /cg\\000 rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / /cg\\777 rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / /cg\\189 rw - cgroup2 c rw\n", NULL},
-    {"0::/a\n", "35 24 0:30 / /cg rw - cgroup2\n36 24 0:30 / - cgroup2 x", NULL},
-    {"0::/a\n", "35 24 0:30 / /a-cgroup2 rw - ext4 - cgroup2\n", NULL},
-    {"0::/a\n", "    - cgroup2 \n- cgroup2 c rw\n\n\n", NULL},
+    {"0::a\n", "cgroup", "/a", NULL},
+    {"0::", "cgroup", "", NULL},
 };
 
 static void the_folder_of_our_group_is_found(void **state)
 {
-    char path[256];
-
     (void)state;
     for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
-        snprintf(path, sizeof(path), "untouched");
-        assert_int_equal(trii_cgroup_find(systems[i].groups, systems[i].mounts, path, sizeof(path)),
-                         systems[i].path != NULL);
-        assert_string_equal(path, systems[i].path != NULL ? systems[i].path : "untouched");
+        char path[TRII_CGROUP_BYTES] = "untouched", expected[300] = "untouched";
+        scratch s;
+
+        scratch_begin(&s);
+        if (systems[i].groups != NULL)
+            put(&s, "proc/self/cgroup", systems[i].groups);
+        put_group(&s, systems[i].mount, "");
+        put_group(&s, systems[i].mount, systems[i].inside);
+        if (systems[i].path != NULL) {
+            snprintf(expected, sizeof(expected), "%s/sys/fs/%s", s.dir, systems[i].path);
+            CHECK_OK(trii_cgroup_own(s.dir, path));
+        } else {
+            CHECK_FAILS(trii_cgroup_own(s.dir, path), TRI_ERR_UNSUPPORTED, "no control groups of");
+        }
+        assert_string_equal(path, expected);
+        scratch_end(&s);
     }
-    assert_false(trii_cgroup_find(systems[0].groups, systems[0].mounts, path, 57));
-    assert_true(trii_cgroup_find(systems[0].groups, systems[0].mounts, path, 58));
+}
+
+/* A name that the kernel allows and nobody gives. */
+static void a_path_that_is_too_long_is_not_cut(void **state)
+{
+    static char longer[2 * TRII_CGROUP_BYTES];
+    char path[TRII_CGROUP_BYTES] = "untouched";
+    scratch s;
+
+    (void)state;
+    memset(longer, 'x', sizeof(longer) - 1);
+    memcpy(longer, "0::/", 4);
+    scratch_begin(&s);
+    put_group(&s, "cgroup", "");
+    put(&s, "proc/self/cgroup", longer);
+    CHECK_FAILS(trii_cgroup_own(s.dir, path), TRI_ERR_UNSUPPORTED, "no control groups of");
+    assert_string_equal(path, "untouched");
+    scratch_end(&s);
 }
 
 static void names_of_ours_are_cut_off(void **state)
@@ -107,67 +137,13 @@ static void names_of_ours_are_cut_off(void **state)
     }
 }
 
-/* On the heap, so that a sanitizer sees each byte that is read behind the end. */
-static void look(const char *groups, size_t n_groups, const char *mounts, size_t n_mounts)
-{
-    char *a = malloc(n_groups + 1), *b = malloc(n_mounts + 1), *path = malloc(40);
-
-    assert_true(a != NULL && b != NULL && path != NULL);
-    memcpy(a, groups, n_groups);
-    memcpy(b, mounts, n_mounts);
-    a[n_groups] = b[n_mounts] = '\0';
-    if (trii_cgroup_find(a, b, path, 40)) {
-        assert_int_equal(path[0], '/');
-        assert_true(strlen(path) < 40);
-    }
-    free(a);
-    free(b);
-    free(path);
-}
-
-/* Each text, cut anywhere, and with any one character replaced by each of those that mean much. */
-static void torn_texts_do_no_harm(void **state)
-{
-    static const char letters[] = "\n /\\-0:79x\t";
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(systems) / sizeof(systems[0]); i++) {
-        char groups[400], mounts[400];
-        size_t n_groups = strlen(systems[i].groups), n_mounts = strlen(systems[i].mounts);
-
-        memcpy(groups, systems[i].groups, n_groups);
-        memcpy(mounts, systems[i].mounts, n_mounts);
-        for (size_t n = 0; n <= n_groups; n++)
-            look(groups, n, mounts, n_mounts);
-        for (size_t n = 0; n <= n_mounts; n++)
-            look(groups, n_groups, mounts, n);
-        for (size_t at = 0; at < n_mounts; at++) {
-            for (size_t k = 0; k < sizeof(letters) - 1; k++) {
-                mounts[at] = letters[k];
-                look(groups, n_groups, mounts, n_mounts);
-            }
-            mounts[at] = systems[i].mounts[at];
-        }
-    }
-    {
-        static char longer[8 * TRII_CGROUP_BYTES];
-
-        memset(longer, 'x', sizeof(longer));
-        memcpy(longer, "0::/", 4);
-        look(longer, sizeof(longer), systems[0].mounts, strlen(systems[0].mounts));
-        memcpy(longer, "1 2 3 / /", 9);
-        memcpy(longer + sizeof(longer) - 20, " rw - cgroup2 cg rw\n", 20);
-        look("0::/a\n", 6, longer, sizeof(longer));
-    }
-}
-
 /* --- its life ------------------------------------------------------------- */
 
 /* False: not on this machine, or not by this user; then what is said of it was checked. */
 static bool make_group(trii_cgroup *group)
 {
     char own[TRII_CGROUP_BYTES], expected[TRII_CGROUP_BYTES];
-    tri_status status = trii_cgroup_own(own);
+    tri_status status = trii_cgroup_own("", own);
 
     *group = (trii_cgroup)TRII_CGROUP_NONE;
     if (status == TRI_OK)
@@ -326,7 +302,6 @@ static void a_group_whose_owner_is_gone_is_swept(void **state)
     assert_int_equal(access(left.path, F_OK), 0); /* all three are locked */
     trii_cgroup_remove(&next);
     memcpy(path, left.path, sizeof(path));
-    trii_fd_close(left.kill_fd);
     trii_fd_close(left.fd); /* and its lock, as if we had been killed */
     assert_true(make_group(&next));
     /* Somebody else may have had the lock at that moment: another job that sweeps, or the process
@@ -347,7 +322,7 @@ static void a_group_whose_owner_is_gone_is_swept(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_folder_of_our_group_is_found),
-    cmocka_unit_test(torn_texts_do_no_harm),
+    cmocka_unit_test(a_path_that_is_too_long_is_not_cut),
     cmocka_unit_test(names_of_ours_are_cut_off),
     cmocka_unit_test(a_group_ends_all_that_is_in_it),
     cmocka_unit_test(what_a_process_starts_at_once_is_in_its_group),

@@ -4,7 +4,6 @@
  */
 #include "launch/os/descendants.h"
 
-#include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
 #include <limits.h>
@@ -39,53 +38,6 @@ int trii_process_reap_orphan(const trii_process *keep, int n_keep)
     return info.si_pid;
 }
 
-/* Field 4 of /proc/PID/stat, behind the name in parentheses; 0 for a process that has ended. */
-static int parent_of(const char *pid)
-{
-    char stat[512], *after;
-
-    if (trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
-        return -1;
-    after = strrchr(stat, ')');
-    if (after == NULL || strlen(after) < 5 || after[2] == 'Z')
-        return -1;
-    return (int)strtol(after + 4, NULL, 10);
-}
-
-/* The process of an entry of /proc; 0 for what else is there. */
-static int process_of(const char *name)
-{
-    return isdigit((unsigned char)*name) ? (int)strtol(name, NULL, 10) : 0;
-}
-
-/* Calls `kill` for our children by looking at every process there is. */
-static int signal_children_slowly(int number, int except)
-{
-    DIR *proc = opendir("/proc");
-    const struct dirent *entry;
-    int n = 0, self = getpid();
-
-    if (proc == NULL)
-        return 0;
-    while ((entry = readdir(proc)) != NULL) {
-        int pid = process_of(entry->d_name);
-
-        if (pid == 0 || pid == except || pid == self || parent_of(entry->d_name) != self)
-            continue;
-        n++;
-        kill(pid, number);
-    }
-    closedir(proc);
-    return n;
-}
-
-static bool has_no_children(void)
-{
-    siginfo_t info;
-
-    return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
-}
-
 void trii_process_kill(int pid)
 {
     kill(pid, SIGKILL);
@@ -100,25 +52,20 @@ void trii_process_continue(const trii_process *process)
 
 int trii_process_signal_children(int number, int except)
 {
-    char children[65536], *at = children, *end;
+    char children[65536], *at = children, *end; /* "PID PID "; the caller has one thread */
     int n = 0;
 
-    if (has_no_children())
+    if (trii_proc_read("thread-self", "children", children, sizeof(children)) == 0)
         return 0;
-    /* The kernel's own list, where it was built with one and fits; the caller has one thread. */
-    if (access("/proc/thread-self/children", R_OK) != 0)
-        return signal_children_slowly(number, except);
-    if (trii_proc_read("thread-self", "children", children, sizeof(children)) ==
-        sizeof(children) - 1)
-        return signal_children_slowly(number, except);
+    end = strrchr(children, ' '); /* what does not fit has its turn once others have ended */
+    if (end != NULL)
+        *end = '\0';
     for (;; at = end) {
-        char name[16];
         int pid = (int)strtol(at, &end, 10);
 
         if (end == at)
             return n;
-        snprintf(name, sizeof(name), "%d", pid);
-        if (pid == except || parent_of(name) < 0)
+        if (pid == except || !trii_process_exists(pid))
             continue; /* the latter: ended, and not yet reaped */
         n++;
         kill(pid, number);
@@ -143,10 +90,10 @@ int trii_process_kill_marked(const char *entry)
     int n = 0, self = getpid();
 
     while (block != NULL && proc != NULL && (file = readdir(proc)) != NULL) {
-        int pid = process_of(file->d_name);
+        int pid = (int)strtol(file->d_name, NULL, 10); /* 0 for what else is there */
         size_t bytes;
 
-        if (pid == 0 || pid == self || parent_of(file->d_name) < 0)
+        if (pid == 0 || pid == self)
             continue;
         bytes = trii_proc_read(file->d_name, "environ", block, MAX_ENVIRONMENT);
         if (has_entry(block, bytes, entry)) {
