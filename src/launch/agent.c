@@ -238,27 +238,20 @@ static void flush_output(trii_agent *a)
  * comes. Streams are closed. */
 static void finish_files(trii_agent *a)
 {
-    trii_background *const files[] = {a->outputs.files, a->monitor.event_files};
     int64_t deadline_ns = trii_deadline_ms(FILES_MS);
-    uint64_t before = 0;
+    size_t before = SIZE_MAX;
 
     if (a->state != TRII_AGENT_CLOSING)
         trii_agent_state_enter(&a->state, TRII_AGENT_CLOSING);
     while (a->state == TRII_AGENT_CLOSING && trii_now_ns() < deadline_ns) {
-        bool idle = true;
-        uint64_t done = 0;
+        size_t left = trii_background_left_in_all(a->outputs.files) +
+                      trii_background_left_in_all(a->monitor.event_files);
 
-        for (size_t i = 0; i < TRII_COUNT_OF(files); i++) {
-            if (files[i] == NULL)
-                continue;
-            idle = idle && trii_background_is_idle(files[i]);
-            done += trii_background_done(files[i]);
-        }
-        if (idle)
+        if (left == 0)
             break;
-        if (done > before)
+        if (left < before)
             deadline_ns = trii_deadline_ms(FILES_MS);
-        before = done;
+        before = left;
         trii_loop_run_once(a->loop, deadline_ns);
     }
     trii_monitor_destroy(&a->monitor);

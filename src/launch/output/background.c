@@ -15,16 +15,15 @@
 
 struct trii_background_file {
     trii_background *owner;
-    trii_background_file *next; /* of all files; the loop's */
     const trii_background_kind *kind;
-    void *target; /* the thread's while `writing` */
+    void *target; /* the thread's, from the first bytes on */
     char *what;
     bool warned; /* that something was lost; the loop's */
 
     /* guarded by the owner's mutex */
-    trii_background_file *after; /* in the queue */
-    bool queued, writing, closed, released;
-    char *fill, *busy; /* what comes; what is being written, the thread's while `writing` */
+    trii_background_file *next;
+    bool closed, released;
+    char *fill, *busy; /* what comes; what the thread writes without the mutex */
     size_t fill_used, fill_room, busy_used, busy_room;
     char why[TRII_ERR_BYTES]; /* the last failure; "" = none */
 };
@@ -34,7 +33,6 @@ struct trii_background {
     void (*moved)(void *arg);
     void (*warn)(void *arg, const char *text);
     void *arg;
-    trii_background_file *files;
     trii_watch wakeup;
     int wakeup_fd;
     trii_thread thread;
@@ -42,26 +40,12 @@ struct trii_background {
 
     trii_mutex mutex;
     trii_cond work;
-    /* guarded by mutex */
-    trii_background_file *first, *last; /* with something to write, or closed */
+    /* guarded by mutex; only the loop changes the list, which it may read without */
+    trii_background_file *files;
     bool stop;
-    uint64_t done;
 };
 
 /* --- the thread ----------------------------------------------------------- */
-
-static void enqueue_file(trii_background_file *file)
-{
-    trii_background *b = file->owner;
-
-    file->queued = true;
-    file->after = NULL;
-    if (b->first == NULL)
-        b->first = file;
-    else
-        b->last->after = file;
-    b->last = file;
-}
 
 /* Takes over what has come. Locked. */
 static void swap_buffers(trii_background_file *file)
@@ -77,18 +61,14 @@ static void swap_buffers(trii_background_file *file)
     file->fill_used = 0;
 }
 
-/* Writes what has come for the first file of the queue. Locked, but not meanwhile. */
-static void serve_first(trii_background *b)
+/* Writes what has come for a file, and releases it if it is closed. Locked, but not meanwhile. */
+static void serve(trii_background_file *file)
 {
-    trii_background_file *file = b->first;
+    trii_background *b = file->owner;
+    bool release = file->closed;
     tri_status status = TRI_OK;
-    bool release;
 
-    b->first = file->after;
-    file->queued = false;
-    file->writing = true;
     swap_buffers(file);
-    release = file->closed;
     trii_mutex_unlock(&b->mutex);
     if (file->busy_used > 0)
         status = file->kind->put(file->target, file->busy, file->busy_used);
@@ -97,13 +77,24 @@ static void serve_first(trii_background *b)
     trii_mutex_lock(&b->mutex);
     if (status != TRI_OK)
         snprintf(file->why, sizeof(file->why), "%s", tri_last_error());
-    b->done += file->busy_used;
     file->busy_used = 0;
-    file->writing = false;
     file->released = release;
-    if (!release && (file->fill_used > 0 || file->closed))
-        enqueue_file(file);
     trii_wakeup_signal(b->wakeup_fd);
+}
+
+/* One turn of each file. Locked. False: there was nothing to do. */
+static bool serve_all(trii_background *b)
+{
+    bool any = false;
+
+    /* The loop frees none that is not released, and none while we hold the mutex. */
+    for (trii_background_file *file = b->files; file != NULL; file = file->next) {
+        if (file->released || (file->fill_used == 0 && !file->closed))
+            continue;
+        serve(file);
+        any = true;
+    }
+    return any;
 }
 
 static void write_files(void *arg)
@@ -112,11 +103,11 @@ static void write_files(void *arg)
 
     trii_mutex_lock(&b->mutex);
     for (;;) {
-        while (b->first == NULL && !b->stop)
-            trii_cond_wait(&b->work, &b->mutex);
-        if (b->first == NULL)
+        if (serve_all(b))
+            continue; /* there may be more now */
+        if (b->stop)
             break;
-        serve_first(b);
+        trii_cond_wait(&b->work, &b->mutex);
     }
     trii_mutex_unlock(&b->mutex);
 }
@@ -154,15 +145,15 @@ static void collect_results(trii_background *b)
         memcpy(why, file->why, sizeof(why));
         file->why[0] = '\0';
         released = file->released;
+        if (released)
+            *link = file->next;
+        else
+            link = &file->next;
         trii_mutex_unlock(&b->mutex);
         if (why[0] != '\0')
             warn_once(file, why);
-        if (released) {
-            *link = file->next;
+        if (released)
             file_free(file);
-        } else {
-            link = &file->next;
-        }
     }
 }
 
@@ -225,8 +216,10 @@ tri_status trii_background_open(trii_background *background, const trii_backgrou
     file->owner = background;
     file->kind = kind;
     file->target = own_target;
+    trii_mutex_lock(&background->mutex);
     file->next = background->files;
     background->files = file;
+    trii_mutex_unlock(&background->mutex);
     *file_out = file;
     return TRI_OK;
 
@@ -259,25 +252,19 @@ static bool append(trii_background_file *file, const char *data, size_t bytes)
 void trii_background_put(trii_background_file *file, const char *data, size_t bytes)
 {
     trii_background *b = file->owner;
-    bool wake, filled;
+    bool filled;
 
     if (bytes == 0)
         return;
-    if (!b->started &&
-        start_thread(b) != TRI_OK) { /* out of descriptors or threads: it may take a while */
+    if (!b->started && start_thread(b) != TRI_OK) { /* no descriptor or thread is left: wait here */
         if (file->kind->put(file->target, data, bytes) != TRI_OK)
             warn_once(file, tri_last_error());
-        b->done += bytes;
         return;
     }
     trii_mutex_lock(&b->mutex);
     filled = append(file, data, bytes);
-    wake = filled && !file->queued && !file->writing;
-    if (wake)
-        enqueue_file(file);
     trii_mutex_unlock(&b->mutex);
-    if (wake)
-        trii_cond_signal(&b->work);
+    trii_cond_signal(&b->work);
     if (!filled)
         warn_once(file, tri_last_error());
 }
@@ -289,8 +276,19 @@ size_t trii_background_left(const trii_background_file *file)
     if (file == NULL)
         return 0;
     trii_mutex_lock(&file->owner->mutex);
-    left = file->fill_used + (file->writing ? file->busy_used : 0);
+    left = file->fill_used + file->busy_used;
     trii_mutex_unlock(&file->owner->mutex);
+    return left;
+}
+
+size_t trii_background_left_in_all(const trii_background *background)
+{
+    size_t left = 0;
+
+    if (background == NULL)
+        return 0;
+    for (const trii_background_file *file = background->files; file != NULL; file = file->next)
+        left += trii_background_left(file);
     return left;
 }
 
@@ -302,37 +300,13 @@ void trii_background_close(trii_background_file *file)
         return;
     trii_mutex_lock(&b->mutex);
     file->closed = true;
-    if (!b->started) {
-        file->released = true;
-    } else if (!file->queued && !file->writing) {
-        enqueue_file(file);
-        trii_cond_signal(&b->work);
-    }
     trii_mutex_unlock(&b->mutex);
+    trii_cond_signal(&b->work);
     if (b->started)
         return;
     file->kind->release(file->target);
+    file->released = true;
     collect_results(b);
-}
-
-bool trii_background_is_idle(const trii_background *background)
-{
-    for (const trii_background_file *file = background->files; file != NULL; file = file->next) {
-        if (trii_background_left(file) > 0)
-            return false;
-    }
-    return true;
-}
-
-uint64_t trii_background_done(const trii_background *background)
-{
-    trii_background *b = (trii_background *)(uintptr_t)background; /* the lock is not its state */
-    uint64_t done;
-
-    trii_mutex_lock(&b->mutex);
-    done = b->done;
-    trii_mutex_unlock(&b->mutex);
-    return done;
 }
 
 /* Files that could not be written in time. */
@@ -357,7 +331,7 @@ void trii_background_destroy(trii_background *background)
         return;
     if (b->started)
         collect_results(b);
-    if (!trii_background_is_idle(b)) {
+    if (trii_background_left_in_all(b) > 0) {
         warn_of_unwritten(b);
         trii_loop_unwatch(&b->wakeup);
         trii_thread_detach(&b->thread);

@@ -3,7 +3,7 @@
  * nobody reads, blocks neither the agent's loop nor the other files.
  *
  * Call everything on the loop's thread. The writing thread starts with the first bytes and holds no
- * lock while it writes. At exit the thread is not joined; ask trii_background_is_idle. What cannot
+ * lock while it writes. At exit it is not waited for; ask trii_background_left_in_all. What cannot
  * be written is dropped, with one warning per file; the next bytes are tried again.
  */
 #ifndef TRII_LAUNCH_BACKGROUND_H
@@ -39,10 +39,8 @@ void trii_background_put(trii_background_file *file, const char *data, size_t by
 size_t trii_background_left(const trii_background_file *file);
 /* What was put is still written. NULL: does nothing. */
 void trii_background_close(trii_background_file *file);
-/* Nothing is left to write. */
-bool trii_background_is_idle(const trii_background *background);
-/* Bytes written or lost so far, to see whether it makes progress. */
-uint64_t trii_background_done(const trii_background *background);
+/* Bytes of all files that are not written yet, also of closed ones. NULL: 0. */
+size_t trii_background_left_in_all(const trii_background *background);
 /* Warns of each file with something left to write, which is lost then. A thread that is blocked in
  * a write cannot be ended: it, and what it uses, lives until the process ends. Files that are still
  * open are closed. NULL allowed. */
