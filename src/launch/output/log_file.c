@@ -1,6 +1,6 @@
 /*
- * log_file.c - see log_file.h. output.c and output_lines.c append, worker/worker_output.c opens and
- * closes; the bytes go through background.c.
+ * log_file.c - see log_file.h. output.c opens those of streams and worker/worker_output.c those of
+ * filtered lines; background.c writes them.
  */
 #include "launch/output/log_file.h"
 
@@ -88,16 +88,14 @@ tri_status trii_log_file_create(const char *path, int *fd_out)
     return status == TRI_OK ? trii_append_open(path, fd_out) : status;
 }
 
-tri_status trii_log_file_open(trii_log_file *log, trii_background *background, const char *path,
-                              int64_t max_bytes)
+tri_status trii_log_file_open(const char *path, int64_t max_bytes, trii_background *background,
+                              trii_background_file **file_out)
 {
     char what[TRII_LOG_PATH_BYTES + 40];
     log_target *target;
-    tri_status status;
     int fd;
+    tri_status status = trii_log_file_create(path, &fd);
 
-    memset(log, 0, sizeof(*log));
-    status = trii_log_file_create(path, &fd);
     if (status != TRI_OK)
         return status;
     target = trii_alloc(1, sizeof(*target), "log file");
@@ -109,27 +107,5 @@ tri_status trii_log_file_open(trii_log_file *log, trii_background *background, c
     target->max_bytes = max_bytes;
     snprintf(target->path, sizeof(target->path), "%s", path);
     snprintf(what, sizeof(what), "log file %s is not complete", path);
-    status = trii_background_open(background, &kind, what, target, &log->file);
-    if (status == TRI_OK)
-        snprintf(log->path, sizeof(log->path), "%s", path);
-    return status;
-}
-
-void trii_log_file_put(trii_log_file *log, const char *data, size_t bytes)
-{
-    trii_background_put(log->file, data, bytes);
-}
-
-bool trii_log_file_is_behind(const trii_log_file *log)
-{
-    return trii_background_left(log->file) > TRII_LOG_BEHIND;
-}
-
-void trii_log_file_close(trii_log_file *log)
-{
-    if (log->path[0] == '\0')
-        return;
-    trii_background_close(log->file);
-    log->file = NULL;
-    log->path[0] = '\0';
+    return trii_background_open(background, &kind, what, target, file_out);
 }

@@ -16,8 +16,11 @@
 
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536) /* a longer line is shown in pieces */
-/* While a sink is full, a stream waits if it has put more than this into it since it had room. */
+/* While a sink is behind, a stream waits if it has put more than this into it since it fell behind.
+ */
 #define SHARE_BYTES ((size_t)1 << 16)
+/* Who writes to a log that is further behind waits, as for a slow disk of its own. */
+#define LOG_BEHIND_BYTES ((size_t)1 << 20)
 /* Half a screen of a terminal: what is further up has to be looked for. */
 #define VIEW_BYTES ((uint64_t)1024)
 /* Read at most so much at a worker's end: its children may still write. */
@@ -72,10 +75,37 @@ static void flush_later(trii_stream *stream)
     trii_loop_timer(stream->sink->loop, &stream->flush, flush_due_ns(stream), flush_fired);
 }
 
-static bool is_log_behind(const trii_stream *stream)
+/* Whether the stream waits: it has put more than its share into a sink whose reader is slow, or its
+ * log file has not kept up. */
+static bool must_wait(const trii_stream *stream)
 {
-    return trii_log_file_is_behind(&stream->log) ||
-           (stream->options.filtered != NULL && trii_log_file_is_behind(stream->options.filtered));
+    return (stream->sink->behind && !stream->options.hidden && stream->share >= SHARE_BYTES) ||
+           trii_background_left(stream->log) > LOG_BEHIND_BYTES ||
+           trii_background_left(stream->options.filtered) > LOG_BEHIND_BYTES;
+}
+
+static void stream_ready(trii_watch *watch, unsigned events);
+
+/* Stops reading, or goes on. */
+static void update_watch(trii_stream *stream)
+{
+    bool pause = must_wait(stream);
+
+    if (stream->fd < 0 || pause == stream->paused)
+        return;
+    stream->paused = pause;
+    if (pause)
+        trii_loop_unwatch(&stream->watch);
+    else if (trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
+                             stream_ready) != TRI_OK)
+        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
+}
+
+static void close_pipe(trii_stream *stream)
+{
+    trii_loop_unwatch(&stream->watch);
+    trii_fd_close(stream->fd);
+    stream->fd = -1;
 }
 
 /* One read; false at the end of the pipe or when it is empty. */
@@ -91,15 +121,13 @@ static bool stream_read(trii_stream *stream)
     case TRI_INPROGRESS:
         return false;
     default:
-        trii_loop_unwatch(&stream->watch);
-        trii_fd_close(stream->fd);
-        stream->fd = -1;
+        close_pipe(stream);
         return false;
     }
     stream->total += got;
     append_tail(stream, stream->line + stream->used, got);
-    if (stream->log.path[0] != '\0')
-        trii_log_file_put(&stream->log, stream->line + stream->used, got);
+    if (stream->log != NULL)
+        trii_background_put(stream->log, stream->line + stream->used, got);
     from = stream->used > 0 && stream->line[stream->used - 1] == '\r' ? stream->used - 1
                                                                       : stream->used;
     stream->used += got;
@@ -110,10 +138,7 @@ static bool stream_read(trii_stream *stream)
     trii_stream_show(stream, ready);
     stream->grown_ns = trii_now_ns();
     flush_later(stream);
-    if (is_log_behind(stream)) {
-        stream->log_is_behind = true;
-        trii_loop_unwatch(&stream->watch);
-    }
+    update_watch(stream);
     return true;
 }
 
@@ -124,7 +149,7 @@ static void flush_fired(trii_timer *timer)
     int64_t now_ns = trii_now_ns();
 
     stream->flushing = false;
-    if (stream->held || stream->log_is_behind)
+    if (stream->paused)
         stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
     /* The timer may have been set for an earlier line, or we were too busy to read on: only a
      * line that the worker itself left unfinished is shown. */
@@ -142,79 +167,28 @@ static void stream_ready(trii_watch *watch, unsigned events)
     stream_read(stream);
 }
 
-static void stream_hold(trii_stream *stream)
-{
-    if (stream->held || stream->options.hidden || stream->share < SHARE_BYTES)
-        return;
-    stream->held = true;
-    trii_loop_unwatch(&stream->watch);
-}
-
-static void stream_watch(trii_stream *stream)
-{
-    if (stream->fd < 0 || stream->held || stream->log_is_behind)
-        return;
-    if (trii_loop_watch(stream->sink->loop, &stream->watch, stream->fd, TRII_READABLE,
-                        stream_ready) != TRI_OK)
-        trii_stream_close(stream); /* out of descriptors: the worker sees a closed pipe */
-}
-
-static void stream_resume(trii_stream *stream)
-{
-    stream->share = 0;
-    if (!stream->held)
-        return;
-    stream->held = false;
-    stream_watch(stream);
-}
-
-static void stream_catch_up(trii_stream *stream)
-{
-    if (!stream->log_is_behind || is_log_behind(stream))
-        return;
-    stream->log_is_behind = false;
-    stream_watch(stream);
-}
-
-/* --- what sinks ask of their streams -------------------------------------- */
-
-/* Nobody reads the sink: close the workers' pipes too, so that they learn it as if they had written
- * themselves. */
-static void close_pipes(trii_sink *sink)
+/* The sink has caught up, or nobody reads it: then the workers' pipes are closed, too, so that they
+ * learn it as if they had written themselves. */
+static void sink_changed(trii_sink *sink)
 {
     for (trii_stream *s = sink->streams; s != NULL; s = s->next) {
-        if (s->log.path[0] != '\0' || s->options.hidden) { /* it has another reader */
-            s->options.hidden = true;
-            stream_resume(s);
-            continue;
-        }
-        trii_loop_unwatch(&s->watch);
-        trii_fd_close(s->fd);
-        s->fd = -1;
+        bool other_reader = s->log != NULL || s->options.hidden;
+
+        s->share = 0;
+        s->options.hidden = s->options.hidden || sink->broken;
+        if (sink->broken && !other_reader)
+            close_pipe(s);
+        else
+            update_watch(s);
     }
 }
-
-static void resume_all(trii_sink *sink)
-{
-    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
-        stream_resume(s);
-}
-
-static void hold_all(trii_sink *sink)
-{
-    for (trii_stream *s = sink->streams; s != NULL; s = s->next)
-        stream_hold(s);
-}
-
-static const trii_sink_feeders feeders = {
-    .broken = close_pipes, .has_room = resume_all, .full = hold_all};
 
 void trii_sink_go_on(trii_sink *sink)
 {
     if (sink->file != NULL)
         trii_sink_flush(sink);
     for (trii_stream *s = sink->streams; s != NULL; s = s->next)
-        stream_catch_up(s);
+        update_watch(s);
 }
 
 /* --- life of a stream ----------------------------------------------------- */
@@ -231,12 +205,11 @@ tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
     snprintf(stream->label, sizeof(stream->label), "%s",
              options->label != NULL ? options->label : "");
     if (options->log_path != NULL)
-        status = trii_log_file_open(&stream->log, options->files, options->log_path,
-                                    options->log_max_bytes);
+        status = trii_log_file_open(options->log_path, options->log_max_bytes, options->files,
+                                    &stream->log);
     if (status != TRI_OK)
         goto err_close;
-    stream->capacity = LINE_BYTES + READ_BYTES;
-    stream->line = trii_alloc_aligned(64, stream->capacity, "output line");
+    stream->line = trii_alloc_aligned(64, LINE_BYTES + READ_BYTES, "output line");
     status = stream->line == NULL ? TRI_ERR_NO_MEMORY : TRI_OK;
     if (status != TRI_OK)
         goto err_close;
@@ -245,14 +218,14 @@ tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
         goto err_free;
     stream->next = sink->streams;
     sink->streams = stream;
-    sink->feeders = &feeders;
+    sink->changed = sink_changed;
     return TRI_OK;
 
 err_free:
     trii_free(stream->line);
     stream->line = NULL;
 err_close:
-    trii_log_file_close(&stream->log);
+    trii_background_close(stream->log);
     trii_fd_close(own_fd);
     stream->fd = -1;
     return status;
@@ -267,8 +240,7 @@ tri_status trii_stream_open_direct(trii_stream *stream, const char *path, int *f
     status = trii_log_file_create(path, fd_out);
     if (status != TRI_OK)
         return status;
-    snprintf(stream->log.path, sizeof(stream->log.path), "%s", path);
-    stream->direct = true;
+    snprintf(stream->direct, sizeof(stream->direct), "%s", path);
     return TRI_OK;
 }
 
@@ -289,9 +261,7 @@ void trii_stream_close(trii_stream *stream)
     trii_stream_drain(stream);
     trii_stream_show(stream, stream->used);
     trii_loop_timer_stop(sink->loop, &stream->flush);
-    trii_loop_unwatch(&stream->watch);
-    trii_fd_close(stream->fd);
-    stream->fd = -1;
+    close_pipe(stream);
     for (trii_stream **link = &sink->streams; *link != NULL; link = &(*link)->next) {
         if (*link == stream) {
             *link = stream->next;
@@ -302,13 +272,14 @@ void trii_stream_close(trii_stream *stream)
         sink->open = &closed_stream; /* whoever prints next ends the line */
     trii_free(stream->line);
     stream->line = NULL;
-    trii_log_file_close(&stream->log);
+    trii_background_close(stream->log);
+    stream->log = NULL;
 }
 
 /* What the worker itself wrote last. */
 static void load_tail(trii_stream *stream)
 {
-    FILE *file = fopen(stream->log.path, "r");
+    FILE *file = fopen(stream->direct, "r");
 
     stream->tail_used = 0;
     stream->tail[0] = '\0';
@@ -328,7 +299,7 @@ bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink)
 
 uint64_t trii_stream_total(const trii_stream *stream)
 {
-    FILE *file = stream->direct ? fopen(stream->log.path, "r") : NULL;
+    FILE *file = stream->direct[0] != '\0' ? fopen(stream->direct, "r") : NULL;
     long bytes = 0;
 
     if (file == NULL)
@@ -359,7 +330,7 @@ uint64_t trii_stream_progress(trii_stream *stream)
 {
     uint64_t total = trii_stream_total(stream), more = total - stream->progress_total;
 
-    if (more > 0 && stream->direct)
+    if (more > 0 && stream->direct[0] != '\0')
         load_tail(stream);
     if (more <= stream->tail_used &&
         is_only_warnings(stream->tail + stream->tail_used - more, (size_t)more))
@@ -372,7 +343,7 @@ const char *trii_stream_tail(trii_stream *stream, int n_lines)
 {
     size_t at;
 
-    if (stream->direct)
+    if (stream->direct[0] != '\0')
         load_tail(stream);
     for (at = 0; at < stream->tail_used; at++) {
         if (stream->tail[at] == '\0') /* it would end the text */

@@ -25,13 +25,6 @@ typedef struct trii_stream trii_stream;
 
 typedef struct trii_sink trii_sink;
 
-/* What a sink asks of the streams that feed it; called from the loop, none blocks. */
-typedef struct trii_sink_feeders {
-    void (*broken)(trii_sink *sink);   /* nobody reads it any more */
-    void (*has_room)(trii_sink *sink); /* its reader has caught up */
-    void (*full)(trii_sink *sink);     /* who put more than its share shall wait */
-} trii_sink_feeders;
-
 struct trii_sink {
     trii_loop *loop;
     trii_watch watch; /* while something is queued and the descriptor is full */
@@ -42,28 +35,28 @@ struct trii_sink {
     bool lost;                    /* that warning was given */
     int64_t flush_ns;             /* an unfinished line is shown after so long */
     bool broken;                  /* nobody reads it any more: what comes is dropped */
-    bool behind;                  /* more is queued than its reader took in a moment */
-    bool full;                    /* streams that put more than their share are not read */
+    bool behind;                  /* much is queued: streams that put more than their share wait */
     bool colour;                  /* labels are coloured */
     char *queue;                  /* from start, `used` bytes */
     size_t start, used, capacity;
     uint64_t total;          /* bytes that were put */
     const trii_stream *open; /* whose unfinished line is the last thing that was put, or NULL */
     trii_stream *streams;
-    const trii_sink_feeders *feeders; /* of the streams; NULL: there was none yet */
+    /* Called from the loop when it is no longer behind, or broken; NULL: it had no stream yet. */
+    void (*changed)(trii_sink *sink);
 };
 
 /* What is asked of a stream; zero: a pipe whose lines are shown as they are. */
 typedef struct trii_stream_options {
-    const char *label;       /* before each line; NULL = none */
-    int colour;              /* of the label, a number that differs from others' */
-    bool hidden;             /* lines are not shown */
-    bool immediate;          /* show unfinished lines at once: nobody else prints */
-    const char *log_path;    /* every byte goes there too; NULL = nowhere */
-    trii_background *files;  /* writes it */
-    int64_t log_max_bytes;   /* 0 = it grows as it likes */
-    const char *filters;     /* comma list of texts, ",," is a comma; NULL = none */
-    trii_log_file *filtered; /* where lines go that contain one; borrowed */
+    const char *label;              /* before each line; NULL = none */
+    int colour;                     /* of the label, a number that differs from others' */
+    bool hidden;                    /* lines are not shown */
+    bool immediate;                 /* show unfinished lines at once: nobody else prints */
+    const char *log_path;           /* every byte goes there too; NULL = nowhere */
+    trii_background *files;         /* writes it */
+    int64_t log_max_bytes;          /* 0 = it grows as it likes */
+    const char *filters;            /* comma list of texts, ",," is a comma; NULL = none */
+    trii_background_file *filtered; /* where lines go that contain one; borrowed */
 } trii_stream_options;
 
 struct trii_stream {
@@ -71,22 +64,21 @@ struct trii_stream {
     trii_timer flush;
     trii_sink *sink;
     trii_stream *next;
-    trii_stream_options options; /* label and log_path are copied away */
-    trii_log_file log;
+    trii_stream_options options; /* label is copied away */
+    trii_background_file *log;   /* NULL = none */
     char label[TRII_STREAM_LABEL_BYTES];
-    bool direct;             /* the worker writes to log.path by itself */
-    int fd;                  /* -1: closed */
-    uint64_t total;          /* bytes that came */
-    uint64_t progress_total; /* the total at the last trii_stream_progress, and ... */
-    uint64_t no_progress;    /* ... how much of it was warnings of ours */
-    uint64_t shown;          /* the sink's total when it last showed some; 0 = none */
-    int64_t grown_ns;        /* when the unfinished line last grew */
-    bool flushing;           /* the timer runs */
-    bool held;               /* not read until the sink has room again */
-    bool log_is_behind;      /* not read until its log file has caught up */
-    size_t share;            /* bytes put since the sink fell behind */
-    char *line;              /* unfinished */
-    size_t used, capacity;
+    char direct[TRII_LOG_PATH_BYTES]; /* the file that the worker writes to by itself; "" = none */
+    int fd;                           /* -1: closed */
+    uint64_t total;                   /* bytes that came */
+    uint64_t progress_total;          /* the total at the last trii_stream_progress, and ... */
+    uint64_t no_progress;             /* ... how much of it was warnings of ours */
+    uint64_t shown;                   /* the sink's total when it last showed some; 0 = none */
+    int64_t grown_ns;                 /* when the unfinished line last grew */
+    bool flushing;                    /* the timer runs */
+    bool paused;                      /* not read until its sink or its log file has caught up */
+    size_t share;                     /* bytes put since the sink fell behind */
+    char *line;                       /* unfinished */
+    size_t used;
     bool bar;      /* its unfinished line, as shown, is a progress bar: there was a \r in it */
     bool returned; /* ... and that was the last that was shown */
     char tail[TRII_STREAM_TAIL_BYTES]; /* the last bytes that came */

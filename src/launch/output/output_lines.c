@@ -39,10 +39,10 @@ static void copy_matches(const trii_stream *stream, const char *data, size_t byt
         size_t length = end != NULL ? (size_t)(end - data) + 1 : bytes;
 
         if (line_matches(stream->options.filters, data, length)) {
-            trii_log_file_put(stream->options.filtered, stream->label, strlen(stream->label));
-            trii_log_file_put(stream->options.filtered, data, length);
+            trii_background_put(stream->options.filtered, stream->label, strlen(stream->label));
+            trii_background_put(stream->options.filtered, data, length);
             if (end == NULL)
-                trii_log_file_put(stream->options.filtered, "\n", 1);
+                trii_background_put(stream->options.filtered, "\n", 1);
         }
         data += length;
         bytes -= length;

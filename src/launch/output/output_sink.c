@@ -14,7 +14,6 @@
 #include "os/clock.h"
 #include "os/terminal.h"
 
-#define QUEUE_FULL ((size_t)1 << 20) /* above this, streams that put more than their share wait */
 /* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
  * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
 #define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
@@ -76,8 +75,9 @@ static void sink_break(trii_sink *sink)
 {
     sink->broken = true;
     sink->used = 0;
-    if (sink->feeders != NULL)
-        sink->feeders->broken(sink);
+    sink->behind = false;
+    if (sink->changed != NULL)
+        sink->changed(sink);
 }
 
 static bool sink_is_writable(const trii_sink *sink)
@@ -142,9 +142,9 @@ void trii_sink_flush(trii_sink *sink)
         sink->start = 0;
     if (!sink->behind || sink->used >= TRII_QUEUE_ROOM)
         return;
-    sink->behind = sink->full = false;
-    if (sink->feeders != NULL)
-        sink->feeders->has_room(sink);
+    sink->behind = false;
+    if (sink->changed != NULL)
+        sink->changed(sink);
 }
 
 static void sink_ready(trii_watch *watch, unsigned events)
@@ -157,10 +157,11 @@ static void sink_ready(trii_watch *watch, unsigned events)
         trii_loop_unwatch(watch);
 }
 
-void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
+/* Room behind what is queued. False: there is none, or nobody reads it any more. */
+static bool sink_reserve(trii_sink *sink, size_t bytes)
 {
     if (sink->broken)
-        return;
+        return false;
     if (sink->start + sink->used + bytes > sink->capacity) {
         size_t capacity = sink->used + bytes < 32768 ? 65536 : 2 * (sink->used + bytes);
         char *queue;
@@ -172,11 +173,18 @@ void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
         if (capacity > sink->capacity) {
             queue = trii_realloc(sink->queue, capacity, 1, "output queue");
             if (queue == NULL)
-                return; /* a line is lost; the job goes on */
+                return false; /* a line is lost; the job goes on */
             sink->queue = queue;
             sink->capacity = capacity;
         }
     }
+    return true;
+}
+
+void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
+{
+    if (!sink_reserve(sink, bytes))
+        return;
     memcpy(sink->queue + sink->start + sink->used, data, bytes);
     sink->used += bytes;
     sink->total += bytes;
@@ -188,9 +196,6 @@ void trii_sink_commit(trii_sink *sink)
     if (sink->file == NULL && sink->used > 0 && !sink->broken && sink->watch.loop == NULL &&
         trii_loop_watch(sink->loop, &sink->watch, sink->fd, TRII_WRITABLE, sink_ready) != TRI_OK)
         sink_break(sink);
-    sink->full = sink->full || sink->used > QUEUE_FULL;
-    if (sink->full && sink->feeders != NULL)
-        sink->feeders->full(sink);
 }
 
 void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
@@ -205,24 +210,19 @@ void trii_sink_begin(trii_sink *sink, const trii_stream *stream)
 
 void trii_sink_print(trii_sink *sink, const char *format, ...)
 {
-    char text[2048], *longer = NULL;
     va_list args;
-    int length;
+    size_t length;
 
     va_start(args, format);
-    length = vsnprintf(text, sizeof(text), format, args);
+    length = (size_t)vsnprintf(NULL, 0, format, args);
     va_end(args);
-    if ((size_t)length >= sizeof(text))
-        longer = trii_alloc((size_t)length + 1, 1, "message");
-    if (longer != NULL) {
-        va_start(args, format);
-        vsnprintf(longer, (size_t)length + 1, format, args);
-        va_end(args);
-    } else if ((size_t)length >= sizeof(text)) {
-        length = (int)sizeof(text) - 1; /* no memory: its beginning */
-    }
     trii_sink_begin(sink, NULL);
-    trii_sink_put(sink, longer != NULL ? longer : text, (size_t)length);
+    if (!sink_reserve(sink, length + 1))
+        return;
+    va_start(args, format);
+    vsnprintf(sink->queue + sink->start + sink->used, length + 1, format, args);
+    va_end(args);
+    sink->used += length;
+    sink->total += length;
     trii_sink_commit(sink);
-    trii_free(longer);
 }

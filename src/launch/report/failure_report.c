@@ -103,13 +103,13 @@ static void print_disk_hint(const trii_worker *worker, trii_sink *sink)
     const trii_stream *streams[] = {&worker->out, &worker->err};
 
     for (int i = 0; i < 2; i++) {
-        if (!streams[i]->direct || !trii_path_is_full(streams[i]->log.path))
+        if (streams[i]->direct[0] == '\0' || !trii_path_is_full(streams[i]->direct))
             continue;
         trii_sink_print(
             sink,
             "  disk     : the disk of %s is full: the worker's writes to it failed (with -t "
             "or --log-max-size trirun writes the file, and drops what does not fit)\n",
-            streams[i]->log.path);
+            streams[i]->direct);
         return;
     }
 }

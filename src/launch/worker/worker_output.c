@@ -58,6 +58,14 @@ tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id, const
     return status;
 }
 
+static void close_filtered(trii_outputs *outputs)
+{
+    for (int i = 0; i < 2; i++) {
+        trii_background_close(outputs->filtered[i]);
+        outputs->filtered[i] = NULL;
+    }
+}
+
 static tri_status make_files(trii_outputs *outputs, int restart_count, int local_size)
 {
     const char *lists[] = {outputs->options->stdout_filters, outputs->options->stderr_filters};
@@ -70,8 +78,8 @@ static tri_status make_files(trii_outputs *outputs, int restart_count, int local
             continue;
         snprintf(path, sizeof(path), "%s/filtered_%s.log", outputs->folder.attempt,
                  stream_names[i]);
-        status = trii_log_file_open(&outputs->filtered[i], outputs->files, path,
-                                    outputs->options->log_max_bytes);
+        status = trii_log_file_open(path, outputs->options->log_max_bytes, outputs->files,
+                                    &outputs->filtered[i]);
     }
     return status;
 }
@@ -80,8 +88,7 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
 {
     tri_status status;
 
-    for (int i = 0; i < 2; i++)
-        trii_log_file_close(&outputs->filtered[i]);
+    close_filtered(outputs);
     status = make_files(outputs, restart_count, local_size);
     if (status != TRI_OK && outputs->begun) {
         trii_sink_print(outputs->err_sink,
@@ -150,9 +157,9 @@ static tri_status open_stream(trii_outputs *outputs, const trii_launch_job *job,
              stream_names[which]);
     make_label(outputs, job, local_rank, label, sizeof(label));
     wanted.immediate = job->local_size == 1 && wanted.label == NULL;
-    if (tee && shown && outputs->filtered[which].path[0] != '\0') {
+    if (tee && shown && outputs->filtered[which] != NULL) {
         wanted.filters = which == 0 ? options->stdout_filters : options->stderr_filters;
-        wanted.filtered = &outputs->filtered[which];
+        wanted.filtered = outputs->filtered[which];
     }
     if (redirect && !tee && options->log_max_bytes == 0)
         return trii_stream_open_direct(stream, path, fd_out);
@@ -187,8 +194,7 @@ tri_status trii_outputs_open(trii_outputs *outputs, const trii_launch_job *job, 
 
 void trii_outputs_fini(trii_outputs *outputs)
 {
-    for (int i = 0; i < 2; i++)
-        trii_log_file_close(&outputs->filtered[i]);
+    close_filtered(outputs);
     trii_background_destroy(outputs->files);
     outputs->files = NULL;
     trii_sink_fini(&outputs->out);

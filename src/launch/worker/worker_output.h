@@ -15,8 +15,8 @@ typedef struct trii_outputs {
     trii_sink out, err;
     trii_sink *err_sink; /* &out where both go to the same place, so that order is kept */
     trii_log_folder folder;
-    trii_log_file filtered[2]; /* stdout, stderr */
-    bool begun;                /* an attempt had its files */
+    trii_background_file *filtered[2]; /* stdout, stderr; NULL = none */
+    bool begun;                        /* an attempt had its files */
 } trii_outputs;
 
 /* options, loop: borrowed. Errors: NO_MEMORY; what was made goes with trii_outputs_fini. */
