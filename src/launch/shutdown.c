@@ -130,11 +130,9 @@ void trii_shutdown_advance(trii_agent *a)
             begin_sweep(a, true);
         break;
     case TRII_AGENT_SWEEPING: /* children of what ended came to us, and get the same */
-        if (trii_process_signal_children(SIGTERM, a->guard.pid) == 0)
-            stop_attempt(a, true);
-        break;
     case TRII_AGENT_SWEEP_KILLING:
-        if (trii_process_signal_children(SIGKILL, a->guard.pid) == 0)
+        if (trii_process_signal_children(a->state == TRII_AGENT_SWEEPING ? SIGTERM : SIGKILL,
+                                         a->guard.pid) == 0)
             stop_attempt(a, true);
         break;
     default:

@@ -164,7 +164,8 @@ static void results_ready(trii_watch *watch, unsigned events)
     (void)events;
     trii_wakeup_clear(b->wakeup_fd);
     collect_results(b);
-    b->moved(b->arg);
+    if (b->moved != NULL)
+        b->moved(b->arg);
 }
 
 static tri_status start_thread(trii_background *b)

@@ -23,8 +23,9 @@ typedef struct trii_background_kind {
     bool newest;
 } trii_background_kind;
 
-/* moved: called when a file's backlog has shrunk. warn: called when a file lost something; text:
- * "WHAT: WHY", without a newline. Both are called by the loop. Errors: NO_MEMORY. */
+/* moved: called when a file's backlog has shrunk; NULL: nobody asks. warn: called when a file lost
+ * something; text: "WHAT: WHY", without a newline. Both are called by the loop. Errors: NO_MEMORY.
+ */
 tri_status trii_background_create(trii_loop *loop, void (*moved)(void *arg),
                                   void (*warn)(void *arg, const char *text), void *arg,
                                   trii_background **background_out) TRI_MUST_CHECK;

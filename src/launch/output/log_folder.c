@@ -16,15 +16,9 @@ enum { MAX_ID = 128 }; /* bytes of a job's id in the name of its folder */
 /* Whether there will be log files, for which a folder is made also without --log-dir. */
 static bool is_wanted(const trii_launch_options *options)
 {
-    const trii_std_spec *specs[] = {&options->redirects, &options->tee};
-
-    for (int i = 0; i < 2; i++) {
-        if (specs[i]->all != 0)
+    for (int rank = 0; rank < options->nproc; rank++) {
+        if (trii_std_of(&options->redirects, rank) != 0 || trii_std_of(&options->tee, rank) != 0)
             return true;
-        for (int rank = 0; rank < 10; rank++) {
-            if (specs[i]->of_rank[rank] != 0)
-                return true;
-        }
     }
     return false;
 }
@@ -34,7 +28,7 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
 {
     const char *base = options->log_dir, *temporary = getenv("TMPDIR");
     char path[sizeof(folder->run)];
-    tri_status status = TRI_OK;
+    tri_status status;
     size_t used;
 
     memset(folder, 0, sizeof(*folder));

@@ -53,19 +53,17 @@ static void put_label(const trii_stream *stream)
 {
     /* Red is for errors, and yellow for warnings. */
     static const int colours[] = {36, 32, 35, 34, 96, 92, 95, 94};
-    char colour[16];
+    char before[16] = "";
 
     if (stream->options.label == NULL)
         return;
-    if (!stream->sink->colour) {
-        trii_sink_put(stream->sink, stream->label, strlen(stream->label));
-        return;
-    }
-    snprintf(colour, sizeof(colour), "\033[%dm",
-             colours[(size_t)stream->options.colour % TRII_COUNT_OF(colours)]);
-    trii_sink_put(stream->sink, colour, strlen(colour));
+    if (stream->sink->colour)
+        snprintf(before, sizeof(before), "\033[%dm",
+                 colours[(size_t)stream->options.colour % TRII_COUNT_OF(colours)]);
+    trii_sink_put(stream->sink, before, strlen(before));
     trii_sink_put(stream->sink, stream->label, strlen(stream->label));
-    trii_sink_put(stream->sink, "\033[0m", 4);
+    if (stream->sink->colour)
+        trii_sink_put(stream->sink, "\033[0m", 4);
 }
 
 /* Behind the line that begins at data, or `bytes`. A \r ends one too, unless \n follows it. */

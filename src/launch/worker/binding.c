@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/grow.h"
 #include "os/folder.h"
 
 enum { MAX_CORES = 64 * TRII_CPU_WORDS, MAX_GPUS = 64 };
@@ -80,18 +81,6 @@ static bool group_of_core(const trii_binding *b, int core, trii_cpu_set *set)
     return has_core(set, core);
 }
 
-static tri_status add_group(trii_binding *b, const trii_cpu_set *set)
-{
-    trii_cpu_set *groups =
-        trii_realloc(b->groups, (size_t)b->n_groups + 1, sizeof(*groups), "groups of cores");
-
-    if (groups == NULL)
-        return TRI_ERR_NO_MEMORY;
-    b->groups = groups;
-    groups[b->n_groups++] = *set;
-    return TRI_OK;
-}
-
 tri_status trii_binding_open(trii_binding *binding, const char *how, const char *system,
                              const trii_cpu_set *allowed)
 {
@@ -105,7 +94,10 @@ tri_status trii_binding_open(trii_binding *binding, const char *how, const char 
         if (!group_of_core(binding, core, &set))
             set = *allowed; /* it does not say */
         trii_cpu_set_unite(&seen, &set);
-        status = add_group(binding, &set);
+        status = trii_array_grow(&binding->groups, &binding->room, binding->n_groups, 8,
+                                 sizeof(set), "groups of cores");
+        if (status == TRI_OK)
+            binding->groups[binding->n_groups++] = set;
     }
     if (status != TRI_OK)
         trii_binding_close(binding);

@@ -13,7 +13,7 @@ typedef struct trii_binding {
     const char *how;      /* "node", "socket", "exclusive", "core-complex" */
     const char *system;   /* "/sys", or a copy of it for tests */
     trii_cpu_set *groups; /* cores that belong together */
-    int n_groups;
+    int n_groups, room;
 } trii_binding;
 
 /* Reads the topology of the host. how, system: borrowed. Errors: NO_MEMORY. A host that does not

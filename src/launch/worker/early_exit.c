@@ -79,11 +79,6 @@ static void release_store(void *target)
     trii_free(target);
 }
 
-static void ignore_progress(void *arg)
-{
-    (void)arg;
-}
-
 /* Those that wait have their deadline all the same. */
 static void log_warning(void *arg, const char *text)
 {
@@ -103,7 +98,7 @@ static tri_status open_remote_store(trii_early_exit *early, const trii_launch_jo
     snprintf(target->host, sizeof(target->host), "%s", job->master_addr);
     target->port = job->master_port;
     target->restart_count = job->restart_count;
-    status = trii_background_create(loop, ignore_progress, log_warning, NULL, &early->background);
+    status = trii_background_create(loop, NULL, log_warning, NULL, &early->background);
     if (status != TRI_OK) {
         trii_free(target);
         return status;

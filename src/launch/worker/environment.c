@@ -26,7 +26,8 @@ typedef struct builder {
     size_t n;
     char *text; /* the next entry is written here */
     size_t left;
-    size_t needed; /* bytes of all entries */
+    size_t needed;   /* bytes of all entries */
+    const char *gpu; /* with virtual_local_rank */
 } builder;
 
 /* Whether a worker does not inherit this entry; called when all of ours are there. */
@@ -62,18 +63,15 @@ TRII_PRINTF(2, 3) static void add(builder *b, const char *format, ...)
     b->left -= (size_t)length + 1;
 }
 
-static bool is_blank(char c)
-{
-    return strchr(" \t\n\v\f\r", c) != NULL && c != '\0';
-}
-
 /* One GPU each: the n-th of those that we see, which may be the empty name, without the blanks
  * around it. False: there are fewer. */
-static bool find_gpu(int local_rank, const char **name_out, int *length_out)
+static bool find_gpu(int local_rank, char *name, size_t bytes)
 {
-    const char *list = getenv("CUDA_VISIBLE_DEVICES"), *end;
+    static const char blanks[] = " \t\n\v\f\r";
+    const char *list = getenv("CUDA_VISIBLE_DEVICES");
+    size_t length;
 
-    *name_out = NULL;
+    snprintf(name, bytes, "%d", local_rank);
     if (list == NULL)
         return true;
     for (int i = 0; i < local_rank; i++) {
@@ -82,25 +80,12 @@ static bool find_gpu(int local_rank, const char **name_out, int *length_out)
             return false;
         list++;
     }
-    end = list + strcspn(list, ",");
-    while (list < end && is_blank(*list))
-        list++;
-    while (end > list && is_blank(end[-1]))
-        end--;
-    *name_out = list;
-    *length_out = (int)(end - list);
+    list += strspn(list, blanks);
+    length = strcspn(list, ",");
+    while (length > 0 && strchr(blanks, list[length - 1]) != NULL)
+        length--;
+    snprintf(name, bytes, "%.*s", (int)length, list);
     return true;
-}
-
-static void add_gpu(builder *b, int local_rank)
-{
-    const char *name;
-    int length;
-
-    if (find_gpu(local_rank, &name, &length) && name != NULL)
-        add(b, "CUDA_VISIBLE_DEVICES=%.*s", length, name);
-    else
-        add(b, "CUDA_VISIBLE_DEVICES=%d", local_rank);
 }
 
 static void add_threads(builder *b, const trii_launch_job *job)
@@ -142,19 +127,18 @@ static void add_all(builder *b, const trii_launch_job *job, int local_rank)
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
     if (job->virtual_local_rank)
-        add_gpu(b, local_rank);
+        add(b, "CUDA_VISIBLE_DEVICES=%s", b->gpu);
     add_threads(b, job);
 }
 
 tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                                    const char *const *inherited, const char ***envp_out)
 {
-    builder measure = {0}, b = {0};
+    char gpu[256];
+    builder measure = {.gpu = gpu}, b = {.gpu = gpu};
     size_t n_inherited = 0, n_slots, n;
-    const char *gpu;
-    int length;
 
-    if (job->virtual_local_rank && !find_gpu(local_rank, &gpu, &length))
+    if (job->virtual_local_rank && !find_gpu(local_rank, gpu, sizeof(gpu)))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s has no GPU for local rank "
                          "%d; start fewer workers (--nproc-per-node)",
