@@ -23,8 +23,9 @@ struct trii_background_file {
     /* guarded by the owner's mutex */
     trii_background_file *next;
     bool closed, released;
-    char *fill, *busy; /* what comes; what the thread writes without the mutex */
-    size_t fill_used, fill_room, busy_used, busy_room;
+    char *fill; /* what has come */
+    size_t used, room;
+    size_t writing;           /* bytes that the thread has taken and writes */
     char why[TRII_ERR_BYTES]; /* the last failure; "" = none */
 };
 
@@ -47,37 +48,28 @@ struct trii_background {
 
 /* --- the thread ----------------------------------------------------------- */
 
-/* Takes over what has come. Locked. */
-static void swap_buffers(trii_background_file *file)
-{
-    char *data = file->busy;
-    size_t room = file->busy_room;
-
-    file->busy = file->fill;
-    file->busy_room = file->fill_room;
-    file->busy_used = file->fill_used;
-    file->fill = data;
-    file->fill_room = room;
-    file->fill_used = 0;
-}
-
 /* Writes what has come for a file, and releases it if it is closed. Locked, but not meanwhile. */
 static void serve(trii_background_file *file)
 {
     trii_background *b = file->owner;
+    char *data = file->fill;
+    size_t bytes = file->used;
     bool release = file->closed;
     tri_status status = TRI_OK;
 
-    swap_buffers(file);
+    file->fill = NULL;
+    file->used = file->room = 0;
+    file->writing = bytes;
     trii_mutex_unlock(&b->mutex);
-    if (file->busy_used > 0)
-        status = file->kind->put(file->target, file->busy, file->busy_used);
+    if (bytes > 0)
+        status = file->kind->put(file->target, data, bytes);
+    trii_free(data);
     if (release) /* here, since to close a file may take as long as to write it */
         file->kind->release(file->target);
     trii_mutex_lock(&b->mutex);
     if (status != TRI_OK)
         snprintf(file->why, sizeof(file->why), "%s", tri_last_error());
-    file->busy_used = 0;
+    file->writing = 0;
     file->released = release;
     trii_wakeup_signal(b->wakeup_fd);
 }
@@ -89,7 +81,7 @@ static bool serve_all(trii_background *b)
 
     /* The loop frees none that is not released, and none while we hold the mutex. */
     for (trii_background_file *file = b->files; file != NULL; file = file->next) {
-        if (file->released || (file->fill_used == 0 && !file->closed))
+        if (file->released || (file->used == 0 && !file->closed))
             continue;
         serve(file);
         any = true;
@@ -119,7 +111,6 @@ static void file_free(trii_background_file *file)
     if (!file->released)
         file->kind->release(file->target);
     trii_free(file->fill);
-    trii_free(file->busy);
     trii_free(file->what);
     trii_free(file);
 }
@@ -234,19 +225,19 @@ err_release:
 /* Locked. False: no memory. */
 static bool append(trii_background_file *file, const char *data, size_t bytes)
 {
-    size_t used = file->kind->newest ? 0 : file->fill_used;
+    size_t used = file->kind->newest ? 0 : file->used;
 
-    if (used + bytes > file->fill_room) {
+    if (used + bytes > file->room) {
         size_t room = used + bytes < 4096 ? 8192 : 2 * (used + bytes);
         char *more = trii_realloc(file->fill, room, 1, "bytes for a file");
 
         if (more == NULL)
             return false;
         file->fill = more;
-        file->fill_room = room;
+        file->room = room;
     }
     memcpy(file->fill + used, data, bytes);
-    file->fill_used = used + bytes;
+    file->used = used + bytes;
     return true;
 }
 
@@ -277,7 +268,7 @@ size_t trii_background_left(const trii_background_file *file)
     if (file == NULL)
         return 0;
     trii_mutex_lock(&file->owner->mutex);
-    left = file->fill_used + file->busy_used;
+    left = file->used + file->writing;
     trii_mutex_unlock(&file->owner->mutex);
     return left;
 }
