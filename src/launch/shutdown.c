@@ -42,15 +42,16 @@ static void stop_attempt(trii_agent *a, bool all_ended)
 static void begin_sweep(trii_agent *a, bool all_ended)
 {
     int64_t grace_ms = a->options->shutdown_timeout_ms;
-    int n_left = trii_process_signal_children(SIGTERM, a->guard.pid);
 
     trii_agent_state_enter(&a->state, TRII_AGENT_SWEEPING);
-    if (n_left == 0 || !all_ended) {
-        stop_attempt(a, all_ended);
+    if (!all_ended) {
+        trii_process_signal_children(SIGTERM, a->guard.pid);
+        stop_attempt(a, false);
         return;
     }
     grace_ms = grace_ms < SWEEP_GRACE_MS ? grace_ms : SWEEP_GRACE_MS;
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(grace_ms), trii_shutdown_grace_over);
+    trii_shutdown_advance(a);
 }
 
 static void give_up(trii_agent *a)

@@ -150,11 +150,6 @@ void trii_cgroup_kill(const trii_cgroup *group)
         write_kill(group->fd);
 }
 
-bool trii_cgroup_is_populated(const trii_cgroup *group)
-{
-    return group->fd >= 0 && is_populated(group->fd, 0);
-}
-
 void trii_cgroup_clear(const trii_cgroup *group)
 {
     if (group->fd >= 0)

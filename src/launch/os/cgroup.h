@@ -42,8 +42,6 @@ tri_status trii_cgroup_create(const char *parent, trii_cgroup *group_out) TRI_MU
 
 /* SIGKILL to all in it and in groups below. */
 void trii_cgroup_kill(const trii_cgroup *group);
-/* Whether a process lives in it or below; one that has ended and is not reaped does not count. */
-bool trii_cgroup_is_populated(const trii_cgroup *group);
 /* Kills what is there, and waits for its end, at most 2 s. */
 void trii_cgroup_clear(const trii_cgroup *group);
 /* Clears and removes it, with the groups that its processes made in it. */

@@ -27,9 +27,9 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
                                   const char *run_id, const char *run_dir)
 {
     const char *base = options->log_dir, *temporary = getenv("TMPDIR");
-    char path[sizeof(folder->run)];
-    tri_status status;
-    size_t used;
+    const char *what = base != NULL ? "--log-dir" : "the folder of log files";
+    char parent[sizeof(folder->run)], path[sizeof(folder->run)];
+    tri_status status = TRI_OK;
 
     memset(folder, 0, sizeof(*folder));
     if (base != NULL && strcmp(base, "/dev/null") == 0)
@@ -39,32 +39,31 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
         return TRI_OK;
     }
     folder->temporary = base == NULL;
-    if (base != NULL && strlen(base) + MAX_ID + 16 > sizeof(path))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "--log-dir %.40s...: the name is too long (at most %d bytes)", base,
-                         (int)sizeof(path) - MAX_ID - 16);
     if (folder->temporary)
-        snprintf(path, sizeof(path), "%s/torchelastic_XXXXXX",
+        snprintf(parent, sizeof(parent), "%s/torchelastic_XXXXXX",
                  temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
     else
-        snprintf(path, sizeof(path), "%s/", base);
-    status = folder->temporary ? trii_folder_create_unique(path) : trii_folder_create_above(path);
-    used = strlen(path);
+        snprintf(parent, sizeof(parent), "%s", base);
+    if (strlen(parent) + MAX_ID + 16 > sizeof(path))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s %.40s...: the name is too long (at most %d bytes)", what, parent,
+                         (int)sizeof(path) - MAX_ID - 16);
+    if (folder->temporary)
+        status = trii_folder_create_unique(parent);
+    snprintf(path, sizeof(path), "%s/%.*s_XXXXXX", parent, MAX_ID, run_id);
+    for (char *at = path + strlen(parent) + 1; *at != '\0'; at++)
+        *at = *at == '/' ? '_' : *at; /* an id may be anything */
+    if (status == TRI_OK)
+        status = trii_folder_create_above(path);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
-                             folder->temporary ? "the folder of log files" : "--log-dir",
-                             folder->temporary ? path : base);
-    snprintf(path + used, sizeof(path) - used, "%s%.*s_XXXXXX", folder->temporary ? "/" : "",
-             MAX_ID, run_id);
-    for (char *at = path + used + folder->temporary; *at != '\0'; at++)
-        *at = *at == '/' ? '_' : *at; /* an id may be anything */
+                             what, parent);
     status = trii_folder_create_unique(path);
-    if (status != TRI_OK && !folder->temporary)
-        return TRII_FAIL_CTX(status, "--log-dir %s: cannot write there (name another folder)",
-                             base);
-    if (status == TRI_OK)
-        memcpy(folder->run, path, sizeof(path));
-    return status;
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "%s %s: cannot write there (name another folder)", what,
+                             parent);
+    memcpy(folder->run, path, sizeof(path));
+    return TRI_OK;
 }
 
 tri_status trii_log_folder_attempt(trii_log_folder *folder, int restart_count, int local_size)
