@@ -62,17 +62,12 @@ static size_t find_line_end(const char *data, size_t bytes)
 
 static void flush_fired(trii_timer *timer);
 
-static int64_t flush_due_ns(const trii_stream *stream)
-{
-    return stream->grown_ns + stream->sink->flush_ns;
-}
-
+/* An unfinished line is shown if nothing follows it for a while. */
 static void flush_later(trii_stream *stream)
 {
-    if (stream->used == 0 || stream->flushing)
-        return;
-    stream->flushing = true;
-    trii_loop_timer(stream->sink->loop, &stream->flush, flush_due_ns(stream), flush_fired);
+    int64_t due_ns = stream->used > 0 ? trii_now_ns() + stream->sink->flush_ns : TRII_NO_DEADLINE;
+
+    trii_loop_timer(stream->sink->loop, &stream->flush, due_ns, flush_fired);
 }
 
 /* Whether the stream waits: it has put more than its share into a sink whose reader is slow, or its
@@ -136,7 +131,6 @@ static bool stream_read(trii_stream *stream)
     if (stream->options.immediate || stream->used - ready >= LINE_BYTES)
         ready = stream->used;
     trii_stream_show(stream, ready);
-    stream->grown_ns = trii_now_ns();
     flush_later(stream);
     update_watch(stream);
     return true;
@@ -146,16 +140,9 @@ static void flush_fired(trii_timer *timer)
 {
     trii_stream *stream = TRII_CONTAINER(timer, trii_stream, flush);
 
-    int64_t now_ns = trii_now_ns();
-
-    stream->flushing = false;
     if (stream->paused)
-        stream->grown_ns = now_ns; /* its end may lie in the pipe, which we do not read now */
-    /* The timer may have been set for an earlier line, or we were too busy to read on: only a
-     * line that the worker itself left unfinished is shown. */
-    if (now_ns < flush_due_ns(stream))
-        flush_later(stream);
-    else if (!stream_read(stream))
+        flush_later(stream); /* the line's end may lie in the pipe, which we do not read now */
+    else if (!stream_read(stream)) /* else we were too busy to read on */
         trii_stream_show(stream, stream->used);
 }
 
@@ -204,31 +191,26 @@ tri_status trii_stream_open(trii_stream *stream, trii_sink *sink, int own_fd,
     stream->options = *options;
     snprintf(stream->label, sizeof(stream->label), "%s",
              options->label != NULL ? options->label : "");
-    if (options->log_path != NULL)
+    stream->line = trii_alloc_aligned(64, LINE_BYTES + READ_BYTES, "output line");
+    if (stream->line == NULL)
+        status = TRI_ERR_NO_MEMORY;
+    if (status == TRI_OK && options->log_path != NULL)
         status = trii_log_file_open(options->log_path, options->log_max_bytes, options->files,
                                     &stream->log);
-    if (status != TRI_OK)
-        goto err_close;
-    stream->line = trii_alloc_aligned(64, LINE_BYTES + READ_BYTES, "output line");
-    status = stream->line == NULL ? TRI_ERR_NO_MEMORY : TRI_OK;
-    if (status != TRI_OK)
-        goto err_close;
-    status = trii_loop_watch(sink->loop, &stream->watch, own_fd, TRII_READABLE, stream_ready);
-    if (status != TRI_OK)
-        goto err_free;
+    if (status == TRI_OK)
+        status = trii_loop_watch(sink->loop, &stream->watch, own_fd, TRII_READABLE, stream_ready);
+    if (status != TRI_OK) {
+        trii_free(stream->line);
+        trii_background_close(stream->log);
+        trii_fd_close(own_fd);
+        memset(stream, 0, sizeof(*stream));
+        stream->fd = -1;
+        return status;
+    }
     stream->next = sink->streams;
     sink->streams = stream;
     sink->changed = sink_changed;
     return TRI_OK;
-
-err_free:
-    trii_free(stream->line);
-    stream->line = NULL;
-err_close:
-    trii_background_close(stream->log);
-    trii_fd_close(own_fd);
-    stream->fd = -1;
-    return status;
 }
 
 tri_status trii_stream_open_direct(trii_stream *stream, const char *path, int *fd_out)

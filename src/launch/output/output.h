@@ -64,7 +64,7 @@ struct trii_stream {
     trii_timer flush;
     trii_sink *sink;
     trii_stream *next;
-    trii_stream_options options; /* label is copied away */
+    trii_stream_options options; /* what label and log_path point to is gone */
     trii_background_file *log;   /* NULL = none */
     char label[TRII_STREAM_LABEL_BYTES];
     char direct[TRII_LOG_PATH_BYTES]; /* the file that the worker writes to by itself; "" = none */
@@ -73,8 +73,6 @@ struct trii_stream {
     uint64_t progress_total;          /* the total at the last trii_stream_progress, and ... */
     uint64_t no_progress;             /* ... how much of it was warnings of ours */
     uint64_t shown;                   /* the sink's total when it last showed some; 0 = none */
-    int64_t grown_ns;                 /* when the unfinished line last grew */
-    bool flushing;                    /* the timer runs */
     bool paused;                      /* not read until its sink or its log file has caught up */
     size_t share;                     /* bytes put since the sink fell behind */
     char *line;                       /* unfinished */
