@@ -101,24 +101,20 @@ tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count, int lo
     return status;
 }
 
-/* torchrun's label for what is teed, ours for --label-output. */
 static void make_label(const trii_outputs *outputs, const trii_launch_job *job, int local_rank,
                        char *label, size_t bytes)
 {
+    const char *text = outputs->options->line_prefix;
     char role[TRII_STREAM_LABEL_BYTES - 16], local[16], global[16];
     const trii_template_variable variables[] = {
         {"role_name", role}, {"local_rank", local}, {"rank", global}};
 
+    if (text == NULL) /* ours for --label-output, torchrun's for what is teed */
+        text = outputs->options->label_output ? "[${rank}]: " : "[${role_name}${local_rank}]:";
     trii_text_plain(job->role, role, sizeof(role));
     snprintf(local, sizeof(local), "%d", local_rank);
     snprintf(global, sizeof(global), "%d", job->first_rank + local_rank);
-    if (outputs->options->line_prefix != NULL)
-        trii_template_fill(outputs->options->line_prefix, variables, TRII_COUNT_OF(variables),
-                           label, bytes);
-    else if (outputs->options->label_output)
-        snprintf(label, bytes, "[%s]: ", global);
-    else
-        snprintf(label, bytes, "[%s%s]:", role, local);
+    trii_template_fill(text, variables, TRII_COUNT_OF(variables), label, bytes);
 }
 
 /* A terminal where ours is one, so that programs behave as they would without us; but what a
