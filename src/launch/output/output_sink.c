@@ -183,7 +183,7 @@ static bool sink_reserve(trii_sink *sink, size_t bytes)
 
 void trii_sink_put(trii_sink *sink, const char *data, size_t bytes)
 {
-    if (!sink_reserve(sink, bytes))
+    if (bytes == 0 || !sink_reserve(sink, bytes))
         return;
     memcpy(sink->queue + sink->start + sink->used, data, bytes);
     sink->used += bytes;
