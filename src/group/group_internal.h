@@ -190,26 +190,18 @@ static inline void trii_group_describe_wait(tri_group *group, trii_op *op, char 
 
 /* --- form/group_agree.c --------------------------------------------------- */
 
-/* The half of a trii_group_agree that waits for nobody. */
-tri_status trii_agree_report(const trii_group_args *args, const char *step,
-                             tri_status mine) TRI_MUST_CHECK;
 /* What a rank that waits looks at four times a second. */
 typedef struct trii_looks {
-    tri_status (*look)(void *arg); /* not OK = the wait ends with that and its line */
+    tri_status (*look)(void *arg); /* a failure or INPROGRESS ends the wait unless all is there;
+                                      END ends it anyway */
     void *arg;
     int64_t first_ns; /* not 0: so early for the first time, then after twice as long, and so on */
     const char *whom; /* who is missing if all ranks have written STEP/rank; NULL = "the others" */
 } trii_looks;
 /* Returns when `key` is there, with NULL when all ranks have written STEP/rank. Says in the log who
- * has not, as does TIMEOUT. */
-tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *key,
-                            const trii_looks *looks) TRI_MUST_CHECK;
-/* The same of a step that nobody fails, when this rank and all others are at it. */
-tri_status trii_agree_arrive(const trii_group_args *args, const char *step,
-                             const trii_looks *looks) TRI_MUST_CHECK;
-/* Whether all ranks are at that step. */
-tri_status trii_agree_have_arrived(const trii_group_args *args, const char *step,
-                                   bool *all_out) TRI_MUST_CHECK;
+ * has not, as does TIMEOUT. own: this rank's STEP/rank, "0 TEXT", written before; NULL = not. */
+tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *own,
+                            const char *key, const trii_looks *looks) TRI_MUST_CHECK;
 /* The failure that the report of a rank is, "STATUS LINE"; cuts the text. */
 tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text);
 /* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */

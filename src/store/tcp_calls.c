@@ -234,6 +234,19 @@ static tri_status receive_call(trii_tcp_store *store, trii_store_call *call)
     return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
 }
 
+/* Of those that there is no memory for, too: the connection shall not be lost with them. */
+static tri_status receive_calls(trii_tcp_store *store, trii_store_call *calls, int n_calls)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < n_calls && store->fd >= 0; i++) {
+        tri_status one = receive_call(store, &calls[i]);
+
+        status = one != TRI_OK ? one : status;
+    }
+    return status;
+}
+
 static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_calls,
                                const char *const *keys, int n_keys, int64_t deadline_ns,
                                void **values_out, size_t *bytes_out)
@@ -247,9 +260,9 @@ static tri_status tcp_exchange(tri_store *self, trii_store_call *calls, int n_ca
         trii_tcp_put_keys(store, TRII_WIRE_WAIT, keys, n_keys);
     status =
         n_calls > 0 ? trii_tcp_send(store, "exchange") : send_wait(store, "exchange", deadline_ns);
-    for (int i = 0; i < n_calls && status == TRI_OK; i++)
-        status = receive_call(store, &calls[i]);
-    if (status == TRI_ERR_NO_MEMORY && store->fd >= 0) /* of some of what comes */
+    if (status == TRI_OK)
+        status = receive_calls(store, calls, n_calls);
+    if (status == TRI_ERR_NO_MEMORY && n_keys > 0 && store->fd >= 0) /* the wait's is to come */
         status = trii_tcp_broken(store, "exchange", status);
     if (status == TRI_OK && n_keys > 0)
         status = await_answer(store, "get", deadline_ns);

@@ -37,24 +37,23 @@ void trii_tcp_destroy(tri_store *self)
     trii_free(store);
 }
 
-/* The handshake: VALIDATE, then PING as a second message, since PyTorch's libuv server wants
- * the first to be complete in one segment. */
+/* The handshake: VALIDATE, and PING to hear whether a store answers. In one message, since
+ * PyTorch's libuv server wants VALIDATE to be complete in one segment, and takes what follows it.
+ */
 static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
 {
     const uint32_t magic = TRII_WIRE_MAGIC;
     const uint32_t nonce = (uint32_t)trii_now_ns();
-    char validate[5] = {TRII_WIRE_VALIDATE};
-    char ping[5] = {TRII_WIRE_PING};
+    char hello[10] = {TRII_WIRE_VALIDATE};
     uint32_t echo = 0;
     tri_status status;
 
-    memcpy(validate + 1, &magic, sizeof(magic));
-    memcpy(ping + 1, &nonce, sizeof(nonce));
+    memcpy(hello + 1, &magic, sizeof(magic));
+    hello[5] = TRII_WIRE_PING;
+    memcpy(hello + 6, &nonce, sizeof(nonce));
     status = trii_handshake_connect(store->fd, &store->end->key, "store", deadline_ns);
     if (status == TRI_OK)
-        status = trii_socket_send_all(store->fd, validate, sizeof(validate), deadline_ns);
-    if (status == TRI_OK)
-        status = trii_socket_send_all(store->fd, ping, sizeof(ping), deadline_ns);
+        status = trii_socket_send_all(store->fd, hello, sizeof(hello), deadline_ns);
     if (status == TRI_OK)
         status = trii_socket_recv_all(store->fd, &echo, sizeof(echo), deadline_ns);
     if (status == TRI_END)

@@ -29,7 +29,7 @@ static tri_status only_come(const char *rank)
         status = tri_store_get(store, "world/name", 20000, &answer, NULL);
     if (status == TRI_OK) {
         snprintf(key, sizeof(key), "%.16s/come/%s", (const char *)answer + 2, rank);
-        status = tri_store_set(store, key, "0 ", 2);
+        status = tri_store_set(store, key, "0 name", 6);
     }
     tri_store_free(answer);
     tri_store_unref(store);

@@ -361,7 +361,7 @@ static void only_come(tri_store *store)
     assert_int_equal(sscanf(answer, "0 %16s ", world), 1);
     tri_store_free(answer);
     snprintf(come, sizeof(come), "trireme/0/%s/come/2", world);
-    CHECK_OK(tri_store_set(store, come, "0 ", 2));
+    CHECK_OK(tri_store_set(store, come, "0 name", 6));
 }
 
 /* It ends before the group is formed. */

@@ -1,6 +1,6 @@
 /*
- * hooked_store.h - a view of a store that asks before its owner reads: a test holds a rank up
- * there, or takes its store away. Tests only.
+ * hooked_store.h - a view of a store that asks before its owner reads or waits: a test holds a rank
+ * up there, or takes its store away. Tests only.
  */
 #ifndef TEST_HOOKED_STORE_H
 #define TEST_HOOKED_STORE_H
@@ -9,7 +9,7 @@
 
 #include "store/store_ops.h"
 
-/* key: the first that is read. Not OK: so does the read end. */
+/* key: the first that is read or waited for. Not OK: so does that end. */
 typedef tri_status (*hooked_before)(void *arg, const char *key);
 
 typedef struct hooked_store {
@@ -64,7 +64,10 @@ static inline tri_status hooked_compare_set(tri_store *self, const char *key, co
 static inline tri_status hooked_wait(tri_store *self, const char *const *keys, int n_keys,
                                      int64_t deadline_ns)
 {
-    return hooked_under(self)->ops->wait(hooked_under(self), keys, n_keys, deadline_ns);
+    const hooked_store *h = (hooked_store *)self;
+    tri_status status = h->before(h->arg, keys[0]);
+
+    return status == TRI_OK ? h->under->ops->wait(h->under, keys, n_keys, deadline_ns) : status;
 }
 
 static inline tri_status hooked_check(tri_store *self, const char *const *keys, int n_keys,

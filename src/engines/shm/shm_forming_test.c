@@ -28,7 +28,7 @@ typedef struct rank {
 
 /* The one that goes has called last, so that it is the first to be answered. It ends when all have
  * said that they are connected, and says why; before that nobody goes on. */
-static tri_status before_reading(void *arg, const char *key)
+static tri_status before_waiting(void *arg, const char *key)
 {
     const char *const gone = "-2 it had none";
     const char *const first = "tri_group/1/shm/connected/0";
@@ -42,7 +42,9 @@ static tri_status before_reading(void *arg, const char *key)
     } else if (r->number == LEAVER && strstr(key, "/connected/0") != NULL) {
         status = tri_store_wait(f->store, &first, 1, 20000);
         if (status == TRI_OK)
-            status = tri_store_set(f->store, "tri_group/1/shm/mapped/1", gone, strlen(gone));
+            status = tri_store_set(f->store, "tri_group/1/shm/mapped/end/1", gone, strlen(gone));
+        if (status == TRI_OK)
+            status = tri_store_set(f->store, "tri_group/1/shm/mapped/failed", "", 0);
         status = status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     } else if (strstr(key, "/connected/0") != NULL) {
         trii_mutex_lock(&f->mutex);
@@ -81,7 +83,7 @@ static void who_goes_before_it_was_answered_is_not_waited_for(void **state)
     trii_cond_init(&f.changed);
     for (int r = 0; r < N; r++) {
         ranks[r] = (rank){.all = &f, .number = r};
-        hooked_store_init(&ranks[r].view, f.store, before_reading, &ranks[r]);
+        hooked_store_init(&ranks[r].view, f.store, before_waiting, &ranks[r]);
         CHECK_OK(trii_thread_start(&ranks[r].thread, "rank", rank_main, &ranks[r]));
     }
     for (int r = 0; r < N; r++) {

@@ -53,12 +53,12 @@ static void give_up(caller *c)
     void *word = NULL;
 
     CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/failed", "", 0));
-    CHECK_OK(tri_store_get(c->store, "tri_group/1/tcp/ready/1", 40000, &word, NULL));
+    CHECK_OK(tri_store_get(c->store, "tri_group/1/tcp/ready/end/1", 40000, &word, NULL));
     if (strstr(word, "another rank could not connect") == NULL)
         fail_msg("rank 1 says: %s", (const char *)word);
     tri_store_free(word);
     snprintf(verdict, sizeof(verdict), "%d it is gone", TRI_ERR_PEER_LOST);
-    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/ready/0", verdict, strlen(verdict)));
+    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/ready/end/0", verdict, strlen(verdict)));
     trii_thread_join(&c->thread);
     if (c->status != TRI_ERR_PEER_LOST || strstr(c->why, "rank 0: it is gone") == NULL)
         fail_msg("%s: %s", tri_status_name(c->status), c->why);

@@ -76,7 +76,7 @@ static bool watch(void *arg)
 
     if (w->is_over != NULL && w->is_over(w->is_over_arg))
         return true;
-    if (w->rank > 0 && w->own >= 0 && w->line[0] == '\0' && w->n_looks++ % LOOKS_A_CHECK == 0)
+    if (w->rank > 0 && w->own >= 0 && w->line[0] == '\0' && ++w->n_looks % LOOKS_A_CHECK == 0)
         compare_engines(w);
     return w->line[0] != '\0';
 }
@@ -155,7 +155,8 @@ static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why
         return why;
     snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
     args->refusal = before != NULL ? before : &refusal;
-    if (plugin_view(store, args) != TRI_OK || trii_agree_report(args, PLUGIN_STEP, why) != TRI_OK)
+    if (plugin_view(store, args) != TRI_OK ||
+        trii_group_gather(args, PLUGIN_STEP, why, NULL, NULL) != why)
         TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
     tri_store_unref(args->store);
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {

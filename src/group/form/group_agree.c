@@ -1,11 +1,13 @@
 /*
  * group_agree.c - agreement of the ranks through the store while a group is made: whether a step
  * succeeded on all of them, and texts that all of them need. Between hosts each request to the
- * store may take 0.2 s, so a step is one exchange.
+ * store may take 0.2 s, so a step that succeeds is one exchange, and a second one reads texts.
  *
- *   STEP/R     rank R's report, "STATUS TEXT": a status that is not 0 is a failure, TEXT its line
- *   STEP/said  where many ranks agree: how many have reported, and above them how many failed
- *   STEP/all   ... "1" if all succeeded, written by the last one to report
+ *   STEP/R       rank R has done its part. Where texts are gathered its report, "STATUS TEXT": a
+ *                status that is not 0 is a failure, TEXT its line
+ *   STEP/said    where many ranks agree: how many have done it
+ *   STEP/all     ... written by the last of them
+ *   STEP/failed  there is a rank that could not do its part: now all gather reports, in STEP/end
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -24,14 +26,15 @@
 
 enum {
     MAX_NAMED = 1000, /* ranks that are looked at for a message */
-    FEW = 32,         /* so many read what each of them says, more count */
+    FEW = 32,         /* so many wait for each of them, more count */
     KEY = 96,
     LINE = TRII_ERR_BYTES + 16,
     TRIES = 3 /* of what others wait for, if memory is short */
 };
 
-#define ASK_NS (250 * TRII_NS_PER_MS) /* between two looks */
-#define FAILED (INT64_C(1) << 32)     /* what a failure adds to the count */
+#define WELL "0 "                       /* how the report of a success begins */
+#define ASK_NS (250 * TRII_NS_PER_MS)   /* between two looks */
+#define FAILURE_NS (4 * TRII_NS_PER_MS) /* the first look for a failure */
 
 int64_t trii_group_left_ms(const trii_group_args *args)
 {
@@ -72,7 +75,7 @@ tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text)
 
 static bool is_well(const char *text)
 {
-    return strncmp(text, "0 ", 2) == 0;
+    return strncmp(text, WELL, strlen(WELL)) == 0;
 }
 
 /* Those that have not said anything about `step`, `others` if all have. The failure of one that
@@ -128,13 +131,10 @@ tri_status trii_group_is_over(const trii_group_args *args)
 }
 
 /* Twice, if memory is short: the others wait for this. */
-static tri_status put(const trii_group_args *args, const char *step, const char *text)
+static tri_status put(const trii_group_args *args, const char *key, const char *text)
 {
-    char key[KEY];
-    tri_status status;
+    tri_status status = tri_store_set(args->store, key, text, strlen(text));
 
-    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
-    status = tri_store_set(args->store, key, text, strlen(text));
     return status == TRI_ERR_NO_MEMORY ? tri_store_set(args->store, key, text, strlen(text))
                                        : status;
 }
@@ -189,7 +189,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         if (status == TRI_ERR_NO_MEMORY && ++out_of_memory < TRIES)
             continue; /* this rank reports success, so the others go on */
         if (status == TRI_ERR_NO_MEMORY && own != NULL)
-            (void)put(args, step, own); /* at least that, for those who wait for it */
+            (void)put(args, own_key, own); /* at least that, for those who wait for it */
         own = NULL;
         now = trii_now_ns();
         if (status != TRI_ERR_TIMEOUT)
@@ -199,10 +199,13 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
             char line[TRII_ERR_BYTES];
             tri_status over = look(args, looks, line);
 
+            if (over == TRI_END)
+                return over;
             /* A rank that ended after success had waited for the same keys, so they are there. */
-            status = over != TRI_OK ? get(args, NULL, keys, n_keys, 0, values_out) : status;
             if (over != TRI_OK)
-                return status == TRI_ERR_TIMEOUT ? TRII_FAIL(over, "%s", line) : status;
+                return get(args, NULL, keys, n_keys, 0, values_out) == TRI_OK
+                           ? TRI_OK
+                           : TRII_FAIL(over, "%s", line);
         }
         if (now >= args->deadline_ns)
             return agree_timed_out(args, step, looks->whom, now - start);
@@ -263,29 +266,6 @@ static void answers_fini(answers *h)
     trii_free(h->keys);
 }
 
-/* The reports of all ranks; own: as of await. */
-static tri_status read_all(const trii_group_args *args, const char *step, const char *own,
-                           const answers *h, char **texts_out)
-{
-    tri_status status = await(args, step, own, h->keys, args->size, NULL, h->texts);
-
-    return status == TRI_OK ? judge(args, h->texts, texts_out) : status;
-}
-
-/* Some rank of many failed: the lowest one's status and line become everybody's. */
-static tri_status find_failure(const trii_group_args *args, const char *step)
-{
-    answers h;
-    tri_status status = answers_init(&h, args, step);
-
-    if (status == TRI_OK)
-        status = read_all(args, step, NULL, &h, NULL);
-    answers_fini(&h);
-    return status != TRI_OK
-               ? status
-               : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
-}
-
 /* The report of this rank on a step: why it gave up before the first one, if it did. */
 static tri_status own_result(const trii_group_args *args, tri_status mine)
 {
@@ -293,160 +273,139 @@ static tri_status own_result(const trii_group_args *args, tri_status mine)
                                  : mine;
 }
 
-static void format_result(char text[LINE], tri_status mine)
-{
-    assert(mine <= TRI_OK); /* "not done" must have become a failure before */
-    snprintf(text, LINE, "%d %s", (int)mine, mine != TRI_OK ? tri_last_error() : "");
-}
-
-/* The last of many to speak writes the verdict. */
-tri_status trii_agree_report(const trii_group_args *args, const char *step, tri_status mine)
-{
-    char text[LINE], key[KEY];
-    int64_t sum;
-    tri_status status;
-
-    format_result(text, own_result(args, mine));
-    status = put(args, step, text);
-    if (status != TRI_OK || args->size <= FEW)
-        return status;
-    snprintf(key, sizeof(key), "%s/said", step);
-    status = tri_store_add(args->store, key, mine == TRI_OK ? 1 : 1 + FAILED, &sum);
-    if (status != TRI_OK || sum % FAILED != args->size)
-        return status;
-    snprintf(key, sizeof(key), "%s/all", step);
-    return tri_store_set(args->store, key, sum < FAILED ? "1" : "0", 1);
-}
-
-/* Of many. */
-static tri_status await_verdict(const trii_group_args *args, const char *step)
-{
-    char key[KEY], *verdict = NULL;
-    const char *keys[] = {key};
-    tri_status status;
-
-    snprintf(key, sizeof(key), "%s/all", step);
-    status = await(args, step, NULL, keys, 1, NULL, &verdict);
-    if (status == TRI_OK && verdict[0] != '1')
-        status = find_failure(args, step);
-    tri_store_free(verdict);
-    return status;
-}
-
-tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
-{
-    char text[LINE];
-    answers h = {0};
-    bool room, few = args->size <= FEW;
-    tri_status status = TRI_OK;
-
-    if (args->size == 1)
-        return mine;
-    room = !few || answers_init(&h, args, step) == TRI_OK;
-    if (!room && mine == TRI_OK)
-        mine = TRI_ERR_NO_MEMORY;
-    format_result(text, mine);
-    if (!few || !room || args->refusal != NULL)
-        status = trii_agree_report(args, step, mine);
-    if (status == TRI_OK && (!room || args->refusal != NULL))
-        status = own_result(args, mine);
-    else if (status == TRI_OK)
-        status = few ? read_all(args, step, text, &h, NULL) : await_verdict(args, step);
-    answers_fini(&h);
-    return status;
-}
-
-/* The keys that are there when all ranks have arrived; all: room for one of them. */
-static const char **arrival_keys(const trii_group_args *args, const char *step, char all[KEY],
-                                 int *n_out)
-{
-    const char **keys;
-
-    *n_out = args->size <= FEW ? args->size : 1;
-    keys = step_keys(step, *n_out);
-    if (keys != NULL && args->size > FEW) {
-        snprintf(all, KEY, "%s/all", step);
-        keys[0] = all;
-    }
-    return keys;
-}
-
-tri_status trii_agree_arrive(const trii_group_args *args, const char *step, const trii_looks *looks)
-{
-    char all[KEY], text[LINE];
-    bool few = args->size <= FEW;
-    int n;
-    const char **keys = arrival_keys(args, step, all, &n);
-    tri_status status = keys != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-
-    if (status == TRI_OK && !few)
-        status = trii_agree_report(args, step, TRI_OK);
-    format_result(text, own_result(args, TRI_OK));
-    if (status == TRI_OK)
-        status = await(args, step, few ? text : NULL, keys, n, looks, NULL);
-    trii_free(keys);
-    return status;
-}
-
-tri_status trii_agree_have_arrived(const trii_group_args *args, const char *step, bool *all_out)
-{
-    char all[KEY];
-    int n;
-    const char **keys = arrival_keys(args, step, all, &n);
-    tri_status status = TRI_ERR_NO_MEMORY;
-
-    if (keys != NULL)
-        status = tri_store_check(args->store, keys, n, all_out);
-    trii_free(keys);
-    return status;
-}
-
-tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *key,
-                            const trii_looks *looks)
-{
-    const char **keys = key != NULL ? &key : step_keys(step, args->size);
-    tri_status status = TRI_ERR_NO_MEMORY;
-
-    if (keys != NULL)
-        status = await(args, step, NULL, keys, key != NULL ? 1 : args->size, looks, NULL);
-    if (key == NULL)
-        trii_free(keys);
-    return status;
-}
-
-/* "0 TEXT". NULL: no memory. */
+/* WELL and the text. NULL: no memory. */
 static char *well(const char *text)
 {
-    size_t bytes = strlen(text) + 3;
+    size_t bytes = strlen(WELL) + strlen(text) + 1;
     char *own = trii_alloc(bytes, 1, "ranks that agree");
 
     if (own != NULL)
-        snprintf(own, bytes, "0 %s", text);
+        snprintf(own, bytes, WELL "%s", text);
     return own;
 }
 
 tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out)
 {
-    char failed[LINE], *own = NULL;
+    char failed[LINE], key[KEY], *own = NULL;
     answers h = {0};
-    bool room = answers_init(&h, args, step) == TRI_OK, reads;
-    tri_status status = TRI_OK;
+    bool room = answers_init(&h, args, step) == TRI_OK;
+    tri_status status;
 
     mine = own_result(args, mine);
+    assert(mine <= TRI_OK); /* "not done" must have become a failure before */
     if (mine == TRI_OK && room)
         own = well(text);
     if (mine == TRI_OK && own == NULL)
         mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
-        format_result(failed, mine);
-    reads = room && args->refusal == NULL;
-    if (!reads)
-        status = put(args, step, own != NULL ? own : failed);
-    if (status == TRI_OK)
-        status = reads ? read_all(args, step, own != NULL ? own : failed, &h, texts_out) : mine;
+        snprintf(failed, LINE, "%d %s", (int)mine, tri_last_error());
+    if (room && args->refusal == NULL) {
+        status = await(args, step, own != NULL ? own : failed, h.keys, args->size, NULL, h.texts);
+        if (status == TRI_OK)
+            status = judge(args, h.texts, texts_out);
+    } else {
+        snprintf(key, sizeof(key), "%s/%d", step, args->rank);
+        status = put(args, key, own != NULL ? own : failed);
+        status = status == TRI_OK ? mine : status;
+    }
     trii_free(own);
     answers_fini(&h);
+    return status;
+}
+
+/* --- whether a step succeeded --------------------------------------------- */
+
+typedef struct arrival {
+    const trii_group_args *args;
+    char failed[KEY]; /* STEP/failed */
+} arrival;
+
+/* INPROGRESS: not all will arrive. Who lacks the memory for a look looks again. */
+static tri_status look_for_failure(void *arg)
+{
+    const arrival *a = arg;
+    const char *const keys[] = {a->failed};
+    bool there = false;
+    tri_status status = tri_store_check(a->args->store, keys, 1, &there);
+
+    if (status == TRI_OK && there)
+        return TRI_INPROGRESS;
+    return status == TRI_ERR_NO_MEMORY ? TRI_OK : status;
+}
+
+/* One of many has done its part. */
+static tri_status count_in(const trii_group_args *args, const char *step, const char *all)
+{
+    char key[KEY];
+    int64_t n = 0;
+    tri_status status;
+
+    snprintf(key, sizeof(key), "%s/%d", step, args->rank);
+    status = put(args, key, WELL);
+    snprintf(key, sizeof(key), "%s/said", step);
+    if (status == TRI_OK)
+        status = tri_store_add(args->store, key, 1, &n);
+    return status == TRI_OK && n == args->size ? put(args, all, "") : status;
+}
+
+/* Says that this rank has done its part, and waits for the others; keys: [size], of few. */
+static tri_status arrive(const trii_group_args *args, const char *step, const char *const *keys,
+                         const trii_looks *looks)
+{
+    char all[KEY];
+    const char *const one[] = {all};
+    tri_status status;
+
+    if (args->size <= FEW)
+        return await(args, step, WELL, keys, args->size, looks, NULL);
+    snprintf(all, sizeof(all), "%s/all", step);
+    status = count_in(args, step, all);
+    return status == TRI_OK ? await(args, step, NULL, one, 1, looks, NULL) : status;
+}
+
+tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
+{
+    arrival a = {.args = args};
+    const trii_looks looks = {.look = look_for_failure, .arg = &a, .first_ns = FAILURE_NS};
+    char end[KEY], line[TRII_ERR_BYTES];
+    const char **keys;
+    tri_status status;
+
+    if (args->size == 1)
+        return mine;
+    mine = own_result(args, mine);
+    keys = mine == TRI_OK && args->size <= FEW ? step_keys(step, args->size) : NULL;
+    if (mine == TRI_OK && args->size <= FEW && keys == NULL)
+        mine = TRI_ERR_NO_MEMORY;
+    snprintf(a.failed, sizeof(a.failed), "%s/failed", step);
+    if (mine == TRI_OK) {
+        status = arrive(args, step, keys, &looks);
+        trii_free(keys);
+        if (status != TRI_INPROGRESS)
+            return status;
+    } else {
+        snprintf(line, sizeof(line), "%s", tri_last_error());
+        (void)put(args, a.failed, "");
+        trii_err_set("%s", line);
+    }
+    snprintf(end, sizeof(end), "%s/end", step);
+    status = trii_group_gather(args, end, mine, "", NULL);
+    return status != TRI_OK
+               ? status
+               : TRII_FAIL(TRI_ERR_INTERNAL, "agreement on %s: a failure without a rank", step);
+}
+
+tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *own,
+                            const char *key, const trii_looks *looks)
+{
+    const char **keys = key != NULL ? &key : step_keys(step, args->size);
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (keys != NULL)
+        status = await(args, step, own, keys, key != NULL ? 1 : args->size, looks, NULL);
+    if (key == NULL)
+        trii_free(keys);
     return status;
 }
 

@@ -9,14 +9,18 @@
  *
  *   rank/R           rank R, by compare and set: who has the rank, "0 NAME SIZE PROCESS|JOB", or
  *                    "STATUS WHY" if it cannot join; deleted when it leaves
- *   world/NAME       rank 0, when every rank/R is there: its own text from rank/0, so that its NAME
- *                    becomes that of the world, or "STATUS WHY" if a rank cannot join
- *   WORLD/come/R     rank R, when it has read that. Whoever sees all of them has joined; all other
- *                    keys of the world begin with WORLD/, too
+ *   world/NAME       rank 0, once it has read that and the rank has not come: its own text from
+ *                    rank/0, whose NAME is that of the world, or "STATUS WHY" if a rank cannot join
+ *   WORLD/come/R     rank R, when it knows the world: "0 NAME". All other keys of the world begin
+ *                    with WORLD/, too
+ *   WORLD/go/NAME    rank 0, of each rank, when all have come: whoever sees its own has joined
  *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
  *                    others went on, and that one did
  *
- * Each rank waits for four replies of the store. Meanwhile it looks now and then what has changed:
+ * Usually what stands at rank/0 is of this start, so a rank comes at once (may_trust), and has
+ * joined after two replies of the store, rank 0 after three. In a store that outlives processes,
+ * and of a process that has left a world, a rank waits for the answer at world/NAME instead.
+ * Meanwhile each looks now and then what has changed:
  *
  *   A duplicate finds another process at rank/R: STATE, which names it. In a store that outlives
  *   processes (a file, that of torchrun's agent) that process may be dead, so it is replaced; if it
@@ -24,11 +28,10 @@
  *   Another job, or a rank with another WORLD_SIZE, reads that from rank 0: STATE, which names
  *   both. The job itself goes on.
  *   A stale rank/R is answered as any other, and nobody reads the answer. When another process
- *   replaces it, rank 0 sees a new NAME and answers again, unless all have come: then that process
- *   has left this world and waits for the next one.
+ *   replaces it, rank 0 sees a new NAME and answers again.
  *   A late rank is waited for until the deadline, or until its worker has ended: PEER_LOST.
  *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
- *   others see the new answer at world/NAME and begin again.
+ *   others see that at rank/0 or world/NAME and begin again.
  *   If the store is made anew (the last rank of an earlier start removes the file), all
  *   begin again.
  */
@@ -49,6 +52,9 @@
 
 enum { NAME = 17, WHO = 96, JOB = 96, KEY = 48, TEXT = TRII_ERR_BYTES + 16 };
 
+#define WELL "0 "                     /* how the text of a rank that can join begins */
+#define LOOK_NS (16 * TRII_NS_PER_MS) /* the first look while others start */
+
 /* What stands at rank/R and world/NAME. */
 typedef struct identity {
     char name[NAME];
@@ -66,9 +72,10 @@ typedef struct joining {
     char key[KEY], text[TEXT]; /* rank/R, and what we write there */
     bool is_ours;              /* it stands there */
     bool is_rank_0_there;      /* rank/0, when last looked at */
-    char answer_key[KEY];      /* world/NAME */
     char world[NAME];          /* "" = not known yet */
-    trii_store_call *calls;    /* what look reads: of rank 0 all of rank/R, of others OTHERS */
+    char come[KEY];            /* WORLD/come; "" likewise */
+    trii_store_call *calls;    /* what look reads, `ended` last: others than rank 0 as below ... */
+    int n_calls;               /* ... rank 0 all of rank/R, then all of WORLD/come/R */
     struct {
         char key[KEY];
         char answered[NAME]; /* of rank 0: the incarnation of rank R that has an answer */
@@ -161,13 +168,48 @@ static bool outlives_ranks(const trii_launch_env *env)
     return env->file[0] != '\0' || (env->agent_store && !env->new_store);
 }
 
+/* Whether what stands at rank/0 is of this start. */
+static bool may_trust(const joining *j)
+{
+    return !outlives_ranks(j->env) && !j->env->again;
+}
+
+static void know_world(joining *j, const char *name)
+{
+    memcpy(j->world, name, NAME);
+    snprintf(j->come, KEY, "%s/come", name);
+}
+
+/* Another rank than 0, of what rank 0 says; INPROGRESS: the world that it came to is no more. */
+static tri_status take_answer(joining *j, char *text)
+{
+    identity id;
+    tri_status status;
+
+    if (!parse(text, &id)) {
+        const char *line = strchr(text, ' ');
+
+        status = (tri_status)strtol(text, NULL, 10);
+        return TRII_FAIL(status < 0 ? status : TRI_ERR_FORMAT, "%s", line != NULL ? line + 1 : "");
+    }
+    status = compare(j, &id);
+    if (status == TRI_OK && *j->world != '\0' && strcmp(id.name, j->world) != 0)
+        return TRI_INPROGRESS;
+    know_world(j, id.name);
+    return status;
+}
+
 /* What stands at rank/0. Rank 0 says whose store it is: if whoever comes first did, a stranger
  * could turn out the job. */
-static tri_status check_rank_0(const joining *j, const char *text)
+static tri_status check_rank_0(joining *j, char *text)
 {
     identity id;
 
-    return outlives_ranks(j->env) || text == NULL || !parse(text, &id) ? TRI_OK : compare(j, &id);
+    if (text == NULL || outlives_ranks(j->env))
+        return TRI_OK;
+    if (j->env->rank != 0 && may_trust(j))
+        return parse(text, &id) ? take_answer(j, text) : trii_agree_failure(&j->args, 0, text);
+    return parse(text, &id) ? compare(j, &id) : TRI_OK;
 }
 
 /* OK if what stands at our key may be replaced. A store that rank 0 serves is as old as this world;
@@ -185,16 +227,21 @@ static tri_status check_holder(const joining *j, const char *holder)
 
 static tri_status claim(joining *j)
 {
+    char come[KEY], own[NAME + sizeof(WELL)];
     trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = "rank/0"},
-                               {.kind = TRII_STORE_CLAIM, .key = j->key, .text = j->text}};
+                               {.kind = TRII_STORE_CLAIM, .key = j->key, .text = j->text},
+                               {.kind = TRII_STORE_SET, .key = come, .text = own}};
+    int n_calls = j->env->rank == 0 ? 3 : 2;
     tri_status status = TRI_OK;
 
+    snprintf(come, sizeof(come), "%s/0", j->come);
+    snprintf(own, sizeof(own), WELL "%s", j->self.name);
     j->is_ours = false;
     while (status == TRI_OK && !j->is_ours) {
         void *now = NULL;
         const char *theirs;
 
-        status = trii_store_exchange(j->store, calls, 2, NULL, 0, 0, NULL, NULL);
+        status = trii_store_exchange(j->store, calls, n_calls, NULL, 0, 0, NULL, NULL);
         if (status != TRI_OK)
             return status;
         theirs = calls[1].value;
@@ -208,7 +255,7 @@ static tri_status claim(joining *j)
                                            strlen(j->text), &now, NULL);
         j->is_ours = j->is_ours || (now != NULL && strcmp(now, j->text) == 0);
         tri_store_free(now);
-        trii_store_calls_free(calls, 2);
+        trii_store_calls_free(calls, n_calls);
     }
     return status;
 }
@@ -228,10 +275,7 @@ bool trii_join_has(tri_store *store, const char *what, int rank)
 /* Before the world is known only rank 0 can tell whether what stands at rank/R is stale. */
 static bool has_come(const joining *j, int rank)
 {
-    char come[KEY];
-
-    snprintf(come, sizeof(come), "%s/come", j->world);
-    return *j->world != '\0' ? trii_join_has(j->store, come, rank)
+    return *j->world != '\0' ? trii_join_has(j->store, j->come, rank)
                              : rank != 0 && trii_join_has(j->store, "rank", rank);
 }
 
@@ -260,67 +304,63 @@ static tri_status check_ended(const joining *j)
 
 /* --- looking -------------------------------------------------------------- */
 
-/* Rank 0, of another incarnation of a rank that it has answered, after it has read it: whether that
- * is one of the next world, since this world is complete and the rank has left it. */
-static tri_status is_of_next_world(const joining *j, bool *next_out)
+/* Rank 0, which has read all of rank/R: the first rank that cannot join is the failure of all, but
+ * they have to be there to hear it. */
+static tri_status find_failure(const joining *j)
 {
-    char come[KEY];
-
-    snprintf(come, sizeof(come), "%s/come", j->world);
-    return trii_agree_have_arrived(&j->args, come, next_out);
-}
-
-/* Rank 0, which has read all of rank/R: repeats its own text to each incarnation that it has not
- * answered. The first rank that cannot join is the failure of all. */
-static tri_status answer_ranks(joining *j)
-{
-    char answer[TEXT];
-    tri_status failure = TRI_OK, status = TRI_OK;
-    bool next = false;
+    tri_status failure = TRI_OK;
 
     for (int r = 0; r < j->env->size && failure == TRI_OK; r++) {
         if (j->calls[r].value != NULL && j->calls[r].value[0] == '-')
             failure = trii_agree_failure(&j->args, r, j->calls[r].value);
     }
-    if (failure != TRI_OK)
-        snprintf(answer, TEXT, "%d %s", (int)failure, tri_last_error());
-    for (int r = 1; r < j->env->size && status == TRI_OK; r++) {
-        const char *text = j->calls[r].value;
-        char key[KEY], *answered = j->places[r].answered;
-        identity id;
-
-        if (text == NULL || !parse(text, &id) ||
-            (failure == TRI_OK && strcmp(id.name, answered) == 0))
-            continue;
-        if (*answered != '\0' && failure == TRI_OK)
-            status = is_of_next_world(j, &next);
-        if (status != TRI_OK || next)
-            break; /* all have come: this rank will see that, too */
-        memcpy(answered, id.name, NAME);
-        snprintf(key, sizeof(key), "world/%s", id.name);
-        text = failure == TRI_OK ? j->text : answer;
-        status = tri_store_set(j->store, key, text, strlen(text));
+    for (int r = 0; r < j->env->size; r++) {
+        if (j->calls[r].value == NULL)
+            return TRI_OK;
     }
-    return failure == TRI_OK ? status : TRII_FAIL(failure, "%s", strchr(answer, ' ') + 1);
+    return failure;
 }
 
-/* Another rank than 0, of its answer. */
-static tri_status take_answer(joining *j, const char *text)
+/* Rank 0, to the incarnation of a rank. */
+static tri_status tell(const joining *j, const char *where, const char *name, const char *text)
 {
-    identity id;
-    tri_status status;
+    char key[KEY];
 
-    if (!parse(text, &id)) {
-        const char *line = strchr(text, ' ');
+    snprintf(key, sizeof(key), "%s/%s", where, name);
+    return tri_store_set(j->store, key, text, strlen(text));
+}
 
-        status = (tri_status)strtol(text, NULL, 10);
-        return TRII_FAIL(status < 0 ? status : TRI_ERR_FORMAT, "%s", line != NULL ? line + 1 : "");
+/* Rank 0, which has read all of rank/R and WORLD/come/R: repeats its own text to each incarnation
+ * that has not come and that it has not answered. END: all have come, and hear that. */
+static tri_status answer_ranks(joining *j)
+{
+    int size = j->env->size, n_here = 0;
+    char answer[TEXT], go[KEY];
+    tri_status failure = find_failure(j), status = TRI_OK;
+
+    if (failure != TRI_OK)
+        snprintf(answer, TEXT, "%d %s", (int)failure, tri_last_error());
+    for (int r = 0; r < size && status == TRI_OK; r++) {
+        const char *text = j->calls[r].value, *come = j->calls[size + r].value;
+        char *answered = j->places[r].answered;
+        bool is_here;
+        identity id;
+
+        if (text == NULL || !parse(text, &id))
+            continue;
+        is_here = come != NULL && strcmp(come + 2, id.name) == 0;
+        n_here += is_here;
+        if (failure == TRI_OK && (is_here || strcmp(id.name, answered) == 0))
+            continue;
+        memcpy(answered, id.name, NAME);
+        status = tell(j, "world", id.name, failure == TRI_OK ? j->text : answer);
     }
-    status = compare(j, &id);
-    if (status == TRI_OK && *j->world != '\0' && strcmp(id.name, j->world) != 0)
-        return TRI_INPROGRESS;
-    memcpy(j->world, id.name, NAME);
-    return status;
+    if (failure != TRI_OK)
+        return TRII_FAIL(failure, "%s", strchr(answer, ' ') + 1);
+    snprintf(go, sizeof(go), "%s/go", j->world);
+    for (int r = 1; r < size && status == TRI_OK && n_here == size; r++)
+        status = tell(j, go, j->calls[size + r].value + 2, "");
+    return status == TRI_OK && n_here == size ? TRI_END : status;
 }
 
 static tri_status check_own_address(const joining *j)
@@ -335,31 +375,33 @@ static tri_status check_own_address(const joining *j)
 static tri_status look(void *arg)
 {
     joining *j = arg;
-    bool first = j->env->rank == 0;
-    int n = first ? j->env->size : OTHERS;
+    bool first = j->env->rank == 0, is_known = *j->world != '\0';
     const char *own;
-    tri_status status = trii_store_exchange(j->store, j->calls, n + 1, NULL, 0, 0, NULL, NULL);
+    char *from_rank_0, *answer;
+    tri_status status = trii_store_exchange(j->store, j->calls, j->n_calls, NULL, 0, 0, NULL, NULL);
 
     if (status != TRI_OK)
         return status;
     own = j->calls[first ? RANK_0 : OWN].value;
-    j->is_rank_0_there = j->calls[RANK_0].value != NULL;
+    from_rank_0 = j->calls[RANK_0].value;
+    answer = first ? NULL : j->calls[ANSWER].value;
+    j->is_rank_0_there = from_rank_0 != NULL;
     j->is_ours = own != NULL && strcmp(own, j->text) == 0;
-    if (own == NULL || (!first && *j->world != '\0' && j->calls[ANSWER].value == NULL))
-        status = TRI_INPROGRESS; /* the store was made anew */
+    if (own == NULL || (!first && is_known && (may_trust(j) ? from_rank_0 : answer) == NULL))
+        status = TRI_INPROGRESS; /* the store was made anew, or rank 0 has left */
     else if (!j->is_ours)
         status = is_taken(j, own);
     else if (first)
         status = check_own_address(j);
-    else if (j->calls[ANSWER].value != NULL)
-        status = take_answer(j, j->calls[ANSWER].value);
+    else if (answer != NULL)
+        status = take_answer(j, answer);
     else
-        status = check_rank_0(j, j->calls[RANK_0].value);
-    if (status == TRI_OK && first && *j->world != '\0')
+        status = check_rank_0(j, from_rank_0);
+    if (status == TRI_OK && first)
         status = answer_ranks(j);
-    if (status == TRI_OK && j->calls[n].value != NULL)
+    if (status == TRI_OK && j->calls[j->n_calls - 1].value != NULL)
         status = check_ended(j); /* the others shall see who, too */
-    trii_store_calls_free(j->calls, n + 1);
+    trii_store_calls_free(j->calls, j->n_calls);
     return status;
 }
 
@@ -367,61 +409,91 @@ static tri_status look(void *arg)
 
 static tri_status prepare(joining *j, tri_status mine)
 {
-    int rank = j->env->rank, n = rank == 0 ? j->env->size : OTHERS;
+    int rank = j->env->rank, size = j->env->size;
 
     identify(j->env, &j->self);
     snprintf(j->key, KEY, "rank/%d", rank);
-    snprintf(j->answer_key, KEY, "world/%s", j->self.name);
     if (mine != TRI_OK)
         snprintf(j->text, TEXT, "%d %s", (int)mine, tri_last_error());
     else
-        snprintf(j->text, TEXT, "0 %s %d %s|%s", j->self.name, j->self.size, j->self.who,
+        snprintf(j->text, TEXT, WELL "%s %d %s|%s", j->self.name, j->self.size, j->self.who,
                  j->self.job);
-    j->calls = trii_alloc((size_t)n + 1, sizeof(*j->calls), "ranks that join");
-    j->places = trii_alloc((size_t)n, sizeof(*j->places), "ranks that join");
+    if (rank == 0)
+        know_world(j, j->self.name);
+    j->n_calls = rank == 0 ? 2 * size + 1 : OTHERS + 1;
+    j->calls = trii_alloc((size_t)j->n_calls, sizeof(*j->calls), "ranks that join");
+    j->places = trii_alloc((size_t)j->n_calls, sizeof(*j->places), "ranks that join");
     if (j->calls == NULL || j->places == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int r = 0; r < n; r++) {
-        snprintf(j->places[r].key, KEY, "rank/%d", rank == 0 || r == RANK_0 ? r : rank);
-        j->calls[r] = (trii_store_call){.kind = TRII_STORE_READ, .key = j->places[r].key};
+    for (int i = 0; i < j->n_calls; i++)
+        j->calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = j->places[i].key};
+    for (int r = 0; r < size && rank == 0; r++) {
+        snprintf(j->places[r].key, KEY, "rank/%d", r);
+        snprintf(j->places[size + r].key, KEY, "%s/%d", j->come, r);
     }
-    if (rank != 0)
-        j->calls[ANSWER].key = j->answer_key;
-    j->calls[n] = (trii_store_call){.kind = TRII_STORE_READ, .key = "ended"};
+    if (rank != 0) {
+        snprintf(j->places[RANK_0].key, KEY, "rank/0");
+        snprintf(j->places[OWN].key, KEY, "%s", j->key);
+        snprintf(j->places[ANSWER].key, KEY, "world/%s", j->self.name);
+    }
+    snprintf(j->places[j->n_calls - 1].key, KEY, "ended");
     return TRI_OK;
+}
+
+/* Rank 0: until all have come. */
+static tri_status await_ranks(joining *j, tri_status mine)
+{
+    const trii_looks looks = {.look = look, .arg = j, .first_ns = LOOK_NS};
+    tri_status status = TRI_OK;
+
+    for (int r = 0; r < j->env->size; r++)
+        j->places[r].answered[0] = '\0';
+    if (mine != TRI_OK || !may_trust(j)) { /* they come when they have an answer */
+        status = trii_agree_await(&j->args, "rank", NULL, NULL, &looks);
+        if (status == TRI_OK)
+            status = look(j);
+    }
+    if (status == TRI_OK)
+        status = trii_agree_await(&j->args, j->come, NULL, NULL, &looks);
+    if (status == TRI_OK)
+        status = look(j);
+    if (status == TRI_OK) /* one that tries again had come before */
+        status = trii_agree_await(&j->args, j->come, NULL, "never", &looks);
+    return status == TRI_END ? TRI_OK : status;
+}
+
+/* Another rank: until it hears that all have come. */
+static tri_status follow_rank_0(joining *j)
+{
+    const trii_looks looks = {.look = look, .arg = j, .first_ns = LOOK_NS, .whom = "rank 0"};
+    char own[NAME + sizeof(WELL)], go[KEY];
+    tri_status status = TRI_OK;
+
+    if (*j->world == '\0') {
+        status = trii_agree_await(&j->args, "rank", NULL,
+                                  j->places[may_trust(j) ? RANK_0 : ANSWER].key, &looks);
+        if (status == TRI_OK)
+            status = look(j);
+        if (status == TRI_OK && *j->world == '\0')
+            status = TRI_INPROGRESS;
+    }
+    snprintf(own, sizeof(own), WELL "%s", j->self.name);
+    snprintf(go, sizeof(go), "%s/go/%s", j->world, j->self.name);
+    return status == TRI_OK ? trii_agree_await(&j->args, j->come, own, go, &looks) : status;
 }
 
 static tri_status attempt(joining *j, tri_status mine, tri_store **view_out)
 {
-    const bool first = j->env->rank == 0;
-    trii_looks looks = {.look = look, .arg = j, .whom = first ? NULL : "rank 0"};
-    trii_group_args args = j->args;
-    tri_status status = claim(j);
+    bool first = j->env->rank == 0;
+    tri_status status;
 
-    j->world[0] = '\0';
+    if (!first)
+        j->world[0] = '\0';
+    status = claim(j);
     if (status != TRI_OK || (mine != TRI_OK && !first))
         return status != TRI_OK ? status : mine;
-    status = trii_agree_await(&j->args, "rank", first ? NULL : j->answer_key, &looks);
-    if (status == TRI_OK && first) {
-        memcpy(j->world, j->self.name, NAME);
-        for (int r = 0; r < j->env->size; r++)
-            j->places[r].answered[0] = '\0';
-        looks.first_ns = 4 * TRII_NS_PER_MS; /* it may have answered one that is stale */
-    }
-    if (status == TRI_OK)
-        status = look(j);
-    if (status == TRI_OK && *j->world == '\0')
-        status = TRI_INPROGRESS;
-    if (status == TRI_OK)
-        status = tri_store_prefix(j->world, j->store, &args.store);
-    if (status != TRI_OK)
-        return status;
-    status = trii_agree_arrive(&args, "come", &looks);
-    if (status == TRI_OK)
-        *view_out = args.store;
-    else
-        tri_store_unref(args.store);
-    return status;
+    status = first ? await_ranks(j, mine) : follow_rank_0(j);
+    return status == TRI_OK ? trii_group_view(j->world, j->store, view_out) : status;
 }
 
 /* Whether the server ended that an earlier rank 0 still had, and not the one that is joining: that

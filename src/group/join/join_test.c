@@ -3,7 +3,6 @@
  * others that are not of their world.
  */
 #include "testing/check.h"
-#include "testing/hooked_store.h"
 #include "testing/ranks.h"
 
 #include "group/join/join.h"
@@ -220,54 +219,50 @@ static void a_process_of_another_host_has_the_rank(void **state)
     tri_store_unref(store);
 }
 
-/* While rank 0 waits for the others to come: rank 1 comes, sees all, leaves, and is there again for
- * the next world, before rank 0 hears that all have come. */
-static tri_status wait_while_rank_1_passes(tri_store *self, const char *const *keys, int n_keys,
-                                           int64_t deadline_ns)
+/* Rank 1 is one that has come and gives up, then another one that has not come yet. */
+static const char *rank_1_tries_again(rank_env *env)
 {
-    static const char again[] = "0 again 2 process 1 on elsewhere|";
-    static const char *const never[] = {"never"};
-    tri_store *under = ((hooked_store *)self)->under;
-    bool has_come = false;
-
-    CHECK_OK(tri_store_check(under, (const char *const[]){"come"}, 1, &has_come));
-    if (strstr(keys[0], "/come/") == NULL || has_come)
-        return under->ops->wait(under, keys, n_keys, deadline_ns);
-    CHECK_OK(tri_store_set(under, "come", "", 0));
-    CHECK_OK(tri_store_set(under, keys[1], "0 ", 2));
-    CHECK_OK(tri_store_set(under, "rank/1", again, strlen(again)));
-    return under->ops->wait(under, never, 1, deadline_ns);
-}
-
-static void who_is_there_for_the_next_world_does_not_join_this_one(void **state)
-{
-    static const char once[] = "0 once 2 process 1 on elsewhere|";
-    tri_store *store = NULL, *view = NULL;
-    hooked_store hooked;
-    trii_store_ops ops;
+    static const char once[] = "0 once 2 process 1 on elsewhere|",
+                      again[] = "0 again 2 process 1 on elsewhere|";
+    char come[64], go[64];
+    const char *const keys[] = {go};
+    void *answer = NULL;
     bool present = true;
 
+    if (env->rank == 0) {
+        tri_store *view;
+
+        RANK_TRY(env, join(env->store, env_of(1, 0, 2), 20000, &view));
+        tri_store_unref(view);
+        return NULL;
+    }
+    RANK_TRY(env, tri_store_set(env->store, "rank/1", once, strlen(once)));
+    RANK_TRY(env, tri_store_get(env->store, "world/once", 20000, &answer, NULL));
+    snprintf(come, sizeof(come), "%.16s/come/1", (const char *)answer + 2);
+    snprintf(go, sizeof(go), "%.16s/go/again", (const char *)answer + 2);
+    tri_store_free(answer);
+    RANK_TRY(env, tri_store_set(env->store, "rank/1", again, strlen(again)));
+    RANK_TRY(env, tri_store_set(env->store, come, "0 once", 6));
+    RANK_TRY(env, tri_store_get(env->store, "world/again", 20000, &answer, NULL));
+    tri_store_free(answer);
+    RANK_TRY(env, tri_store_check(env->store, keys, 1, &present));
+    if (present)
+        return RANK_FAIL(env, "rank 0 did not wait for it");
+    RANK_TRY(env, tri_store_set(env->store, come, "0 again", 7));
+    RANK_TRY(env, tri_store_wait(env->store, keys, 1, 20000));
+    return NULL;
+}
+
+static void who_tries_again_after_it_has_come_comes_again(void **state)
+{
     (void)state;
-    CHECK_OK(tri_store_hash(&store));
-    CHECK_OK(tri_store_set(store, "rank/1", once, strlen(once)));
-    hooked_store_init(&hooked, store, NULL, NULL);
-    ops = *hooked.base.ops;
-    ops.wait = wait_while_rank_1_passes;
-    hooked.base.ops = &ops;
-    CHECK_OK(join(&hooked.base, env_of(1, 0, 2), 20000, &view));
-    CHECK_OK(tri_store_check(store, (const char *const[]){"world/once"}, 1, &present));
-    assert_true(present);
-    CHECK_OK(tri_store_check(store, (const char *const[]){"world/again"}, 1, &present));
-    assert_false(present);
-    tri_store_unref(view);
-    tri_store_unref(&hooked.base);
-    tri_store_unref(store);
+    run_threads(2, NULL, rank_1_tries_again, NULL);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_world_is_a_new_one),
     cmocka_unit_test(processes_join_at_one_store_again_and_again),
-    cmocka_unit_test(who_is_there_for_the_next_world_does_not_join_this_one),
+    cmocka_unit_test(who_tries_again_after_it_has_come_comes_again),
     cmocka_unit_test(of_processes_at_once_one_has_the_rank),
     cmocka_unit_test(ranks_go_over_to_the_world_of_a_rank_0_that_tries_again),
     cmocka_unit_test(a_rank_with_another_world_size_is_named),
