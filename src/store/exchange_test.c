@@ -139,6 +139,37 @@ typedef struct waiter {
     void *values[2];
 } waiter;
 
+/* What there is no memory for is passed over, and the connection stays. */
+static void values_without_memory_do_not_end_the_connection(void **state)
+{
+    const tri_store_tcp_options options = {.serve = true};
+    tri_store *store = NULL;
+    int n_failed = 0;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &options, &store));
+    CHECK_OK(tri_store_set(store, "key", "value", 5));
+    for (int n = 1; n <= 3; n++) {
+        trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = "key"},
+                                   {.kind = TRII_STORE_READ, .key = "key"},
+                                   {.kind = TRII_STORE_READ, .key = "key"}};
+        tri_status status;
+
+        trii_alloc_fail_at(n);
+        status = trii_store_exchange(store, calls, 3, NULL, 0, 0, NULL, NULL);
+        trii_alloc_fail_at(0);
+        if (status == TRI_OK) {
+            trii_store_calls_free(calls, 3);
+            continue;
+        }
+        assert_int_equal(status, TRI_ERR_NO_MEMORY);
+        n_failed++;
+    }
+    check_calls(store);
+    assert_int_equal(n_failed, 3);
+    tri_store_unref(store);
+}
+
 static void wait_main(void *arg)
 {
     static const char *const keys[] = {"a", "b"};
@@ -198,6 +229,7 @@ static void many_keys_come_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_store_without_them_does_one_after_the_other),
     cmocka_unit_test(a_server_does_all_in_two_exchanges),
+    cmocka_unit_test(values_without_memory_do_not_end_the_connection),
     cmocka_unit_test(values_come_when_the_last_key_does),
     cmocka_unit_test(many_keys_come_at_once),
 };

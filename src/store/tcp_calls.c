@@ -86,7 +86,7 @@ static tri_status cancel_wait(trii_tcp_store *store, const char *op)
         return trii_tcp_broken(store, op, status);
     store->owed = true;
     store->owed_wait = true;
-    status = trii_socket_recv_all(store->fd, &answer, 1, deadline);
+    status = trii_tcp_take(store, &answer, 1, deadline);
     if (status == TRI_ERR_TIMEOUT)
         return status; /* a network may be repaired: it is not lost yet */
     if (status == TRI_OK && answer > 1)
@@ -102,7 +102,7 @@ static tri_status cancel_wait(trii_tcp_store *store, const char *op)
 static tri_status await_answer(trii_tcp_store *store, const char *op, int64_t deadline_ns)
 {
     uint8_t answer = 0;
-    tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
+    tri_status status = trii_tcp_take(store, &answer, 1, deadline_ns);
 
     if (status == TRI_ERR_TIMEOUT)
         return cancel_wait(store, op);

@@ -37,6 +37,8 @@ typedef struct trii_tcp_store {
     bool owed;              /* the answer to the end of a wait is still to come ... */
     bool owed_wait;         /* ... perhaps behind the answer to the wait itself */
     trii_wire_buffer out;
+    char in[512]; /* received: several replies come at once; those to take are in_at to in_used */
+    size_t in_at, in_used;
     bool sends_big;           /* the request has a value that PyTorch's libuv server refuses */
     char why[TRII_ERR_BYTES]; /* it failed */
     tri_status failed;
@@ -51,6 +53,9 @@ trii_tcp_store *trii_tcp_enter(tri_store *self);
 tri_status trii_tcp_leave(trii_tcp_store *store, tri_status status);
 /* The stream is unusable from now on: closes it and sets the error line. */
 tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status status);
+/* Takes so many bytes of what the server sends. */
+tri_status trii_tcp_take(trii_tcp_store *store, void *buf, size_t bytes,
+                         int64_t deadline_ns) TRI_MUST_CHECK;
 int64_t trii_tcp_reply_deadline(const trii_tcp_store *store);
 /* Takes the late answer to a WAIT that was cancelled, if one is due. TIMEOUT: it has not come, and
  * the connection is still usable; other failures break it. */

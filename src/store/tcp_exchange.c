@@ -50,6 +50,32 @@ tri_status trii_tcp_broken(trii_tcp_store *store, const char *op, tri_status sta
     return store->failed;
 }
 
+tri_status trii_tcp_take(trii_tcp_store *store, void *buf, size_t bytes, int64_t deadline_ns)
+{
+    char *p = buf;
+    tri_status status = TRI_OK;
+
+    while (bytes > 0 && status == TRI_OK) {
+        size_t n = store->in_used - store->in_at;
+
+        if (n == 0 && bytes >= sizeof(store->in))
+            return trii_socket_recv_all(store->fd, p, bytes, deadline_ns);
+        if (n == 0) {
+            store->in_at = store->in_used = 0;
+            status = trii_socket_recv(store->fd, store->in, sizeof(store->in), &store->in_used);
+            if (status == TRI_INPROGRESS)
+                status = trii_socket_wait(store->fd, TRII_READABLE, deadline_ns);
+            continue;
+        }
+        n = n < bytes ? n : bytes;
+        memcpy(p, store->in + store->in_at, n);
+        store->in_at += n;
+        p += n;
+        bytes -= n;
+    }
+    return status;
+}
+
 int64_t trii_tcp_reply_deadline(const trii_tcp_store *store)
 {
     return trii_deadline_ms(store->base.timeout_ms);
@@ -59,7 +85,7 @@ tri_status trii_tcp_take_late_answer(trii_tcp_store *store, const char *op, int6
 {
     while (store->owed && store->fd >= 0) {
         uint8_t answer = 0;
-        tri_status status = trii_socket_recv_all(store->fd, &answer, 1, deadline_ns);
+        tri_status status = trii_tcp_take(store, &answer, 1, deadline_ns);
 
         if (status == TRI_ERR_TIMEOUT)
             return status;
@@ -93,7 +119,7 @@ tri_status trii_tcp_send(trii_tcp_store *store, const char *op)
 
 tri_status trii_tcp_receive(trii_tcp_store *store, const char *op, void *buf, size_t bytes)
 {
-    tri_status status = trii_socket_recv_all(store->fd, buf, bytes, trii_tcp_reply_deadline(store));
+    tri_status status = trii_tcp_take(store, buf, bytes, trii_tcp_reply_deadline(store));
 
     return status == TRI_OK ? TRI_OK : trii_tcp_broken(store, op, status);
 }

@@ -48,6 +48,7 @@ static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
     uint32_t echo = 0;
     tri_status status;
 
+    store->in_at = store->in_used = 0;
     memcpy(hello + 1, &magic, sizeof(magic));
     hello[5] = TRII_WIRE_PING;
     memcpy(hello + 6, &nonce, sizeof(nonce));
@@ -55,7 +56,7 @@ static tri_status greet(trii_tcp_store *store, int64_t deadline_ns)
     if (status == TRI_OK)
         status = trii_socket_send_all(store->fd, hello, sizeof(hello), deadline_ns);
     if (status == TRI_OK)
-        status = trii_socket_recv_all(store->fd, &echo, sizeof(echo), deadline_ns);
+        status = trii_tcp_take(store, &echo, sizeof(echo), deadline_ns);
     if (status == TRI_END)
         status = TRII_FAIL(TRI_ERR_IO, "closed during the handshake; does the server ask for a job "
                                        "key (TRI_JOB_KEY_FILE)?");

@@ -83,6 +83,8 @@ static size_t unsent(const trii_connection *c)
 /* False: the connection was closed. */
 static bool flush(trii_connection *c)
 {
+    unsigned events;
+
     while (unsent(c) > 0 && !c->out.failed) {
         size_t sent = 0;
         tri_status status = trii_socket_send(
@@ -109,8 +111,11 @@ static bool flush(trii_connection *c)
     if (c->out.used == 0 && c->out.room > MAX_UNSENT)
         trii_wire_buffer_fini(&c->out);
     trii_server_account(c);
-    trii_loop_change(&c->watch, (unsent(c) < MAX_UNSENT && c->unread == NULL ? TRII_READABLE : 0u) |
-                                    (unsent(c) > 0 ? TRII_WRITABLE : 0u));
+    events = (unsent(c) < MAX_UNSENT && c->unread == NULL ? TRII_READABLE : 0u) |
+             (unsent(c) > 0 ? TRII_WRITABLE : 0u);
+    if (events != c->events)
+        trii_loop_change(&c->watch, events);
+    c->events = events;
     return true;
 }
 
@@ -329,7 +334,8 @@ static tri_status add_connection(trii_tcp_server *server, int fd)
     c->server = server;
     c->accepted_ns = trii_now_ns();
     trii_wire_parser_init(&c->parser);
-    status = trii_loop_watch(server->loop, &c->watch, fd, TRII_READABLE, on_ready);
+    c->events = TRII_READABLE;
+    status = trii_loop_watch(server->loop, &c->watch, fd, c->events, on_ready);
     if (status != TRI_OK) {
         trii_free(c);
         return status;

@@ -14,6 +14,7 @@
 
 typedef struct trii_connection {
     trii_watch watch;       /* first: callbacks get its address */
+    unsigned events;        /* that are watched */
     trii_unforked unforked; /* a forked child that has it too would hide this process's end */
     trii_tcp_server *server;
     struct trii_connection *prev, *next;

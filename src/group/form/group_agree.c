@@ -32,9 +32,9 @@ enum {
     TRIES = 3 /* of what others wait for, if memory is short */
 };
 
-#define WELL "0 "                       /* how the report of a success begins */
-#define ASK_NS (250 * TRII_NS_PER_MS)   /* between two looks */
-#define FAILURE_NS (4 * TRII_NS_PER_MS) /* the first look for a failure */
+#define WELL "0 "                        /* how the report of a success begins */
+#define ASK_NS (250 * TRII_NS_PER_MS)    /* between two looks */
+#define FAILURE_NS (16 * TRII_NS_PER_MS) /* the first look for a failure */
 
 int64_t trii_group_left_ms(const trii_group_args *args)
 {

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "group/engine.h"
 #include "os/clock.h"
+#include "os/thread.h"
 
 static trii_group_args args_of(const rank_env *env, int64_t deadline_ms)
 {
@@ -95,11 +96,82 @@ static void who_is_missing_is_named(void **state)
     run_threads(2, NULL, one_is_missing, NULL);
 }
 
+enum { MANY = 40 }; /* more than wait for each other's keys */
+
+typedef struct one_of_many {
+    tri_store *store;
+    int rank;
+    tri_status status[2];
+    char why[512];
+    trii_thread thread;
+} one_of_many;
+
+/* All can do the first step, rank 7 not the second one. */
+static void do_two_steps(void *arg)
+{
+    one_of_many *m = arg;
+    const trii_group_args args = {.store = m->store,
+                                  .rank = m->rank,
+                                  .size = MANY,
+                                  .name = "many",
+                                  .deadline_ns = trii_deadline_ms(30000)};
+    tri_status mine;
+
+    m->status[0] = trii_group_agree(&args, "first", TRI_OK);
+    mine = m->rank == 7 ? TRII_FAIL(TRI_ERR_UNSUPPORTED, "it cannot") : TRI_OK;
+    m->status[1] = trii_group_agree(&args, "second", mine);
+    snprintf(m->why, sizeof(m->why), "%s", tri_last_error());
+}
+
+static void many_hear_of_a_failure(void **state)
+{
+    one_of_many many[MANY];
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    for (int r = 0; r < MANY; r++) {
+        many[r] = (one_of_many){.store = store, .rank = r};
+        CHECK_OK(trii_thread_start(&many[r].thread, "rank", do_two_steps, &many[r]));
+    }
+    for (int r = 0; r < MANY; r++) {
+        trii_thread_join(&many[r].thread);
+        if (many[r].status[0] != TRI_OK || many[r].status[1] != TRI_ERR_UNSUPPORTED ||
+            strcmp(many[r].why, "rank 7: it cannot") != 0)
+            fail_msg("rank %d: %s, %s: %s", r, tri_status_name(many[r].status[0]),
+                     tri_status_name(many[r].status[1]), many[r].why);
+    }
+    tri_store_unref(store);
+}
+
+/* The failure of the lowest rank, unless that gave up because of another. */
+static const char *two_fail(rank_env *env)
+{
+    const trii_group_args args = args_of(env, 30000);
+    tri_status mine = TRI_OK;
+
+    RANK_TRY(env, trii_group_agree(&args, "well", TRI_OK));
+    if (env->rank == 0)
+        mine = TRII_FAIL(TRI_ERR_ABORTED, "another gave up");
+    if (env->rank >= 2)
+        mine = TRII_FAIL(TRI_ERR_IO, "odd");
+    RANK_FAILS(env, trii_group_agree(&args, "ill", mine), TRI_ERR_IO, "rank 2: odd");
+    return NULL;
+}
+
+static void all_hear_of_the_same_failure(void **state)
+{
+    (void)state;
+    run_threads(4, NULL, two_fail, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(texts_come_in_the_order_of_ranks),
     cmocka_unit_test(a_failure_of_one_is_everybodys),
     cmocka_unit_test(a_failure_comes_before_who_is_missing),
     cmocka_unit_test(who_is_missing_is_named),
+    cmocka_unit_test(many_hear_of_a_failure),
+    cmocka_unit_test(all_hear_of_the_same_failure),
 };
 
 TEST_MAIN(tests)

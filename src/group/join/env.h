@@ -56,6 +56,12 @@ tri_status trii_launch_env_need(const char *name, int64_t min, int64_t max,
 /* An environment variable, `fallback` where it is not set. */
 tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int fallback,
                                int *value_out) TRI_MUST_CHECK;
+/* Rank and size, whose variables must be set. */
+tri_status trii_launch_env_ranks(trii_launch_env *env, const char *rank_name,
+                                 const char *size_name) TRI_MUST_CHECK;
+/* The local ones; without the variables all ranks are on one host. */
+tri_status trii_launch_env_local(trii_launch_env *env, const char *rank_name,
+                                 const char *size_name) TRI_MUST_CHECK;
 tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host,
                                     size_t length) TRI_MUST_CHECK;
 /* MASTER_ADDR and MASTER_PORT. */

@@ -69,11 +69,8 @@ static tri_status meet_at_mpirun(trii_launch_env *env)
 tri_status trii_launch_openmpi(trii_launch_env *env, bool where)
 {
     const char *job = text_of("PMIX_NAMESPACE");
-    tri_status status =
-        trii_launch_env_need("OMPI_COMM_WORLD_RANK", 0, TRII_WORLD_MAX_RANKS, &env->rank);
+    tri_status status = trii_launch_env_ranks(env, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE");
 
-    if (status == TRI_OK)
-        status = trii_launch_env_need("OMPI_COMM_WORLD_SIZE", 1, TRII_WORLD_MAX_RANKS, &env->size);
     if (status == TRI_OK)
         status = trii_launch_env_need("OMPI_COMM_WORLD_LOCAL_RANK", 0, TRII_WORLD_MAX_RANKS,
                                       &env->local_rank);
@@ -118,18 +115,10 @@ tri_status trii_launch_pmi(trii_launch_env *env, bool where)
 {
     const char *nodes = text_of("SLURM_JOB_NODELIST");
     char host[256];
-    tri_status status = trii_launch_env_need("PMI_RANK", 0, TRII_WORLD_MAX_RANKS, &env->rank);
+    tri_status status = trii_launch_env_ranks(env, "PMI_RANK", "PMI_SIZE");
 
-    if (status == TRI_OK)
-        status = trii_launch_env_need("PMI_SIZE", 1, TRII_WORLD_MAX_RANKS, &env->size);
-    /* Without them, as from an old mpiexec: one host. */
-    if (status == TRI_OK)
-        status = trii_launch_env_int("MPI_LOCALNRANKS", 1, TRII_WORLD_MAX_RANKS, env->size,
-                                     &env->local_size);
-    if (status == TRI_OK)
-        status =
-            trii_launch_env_int("MPI_LOCALRANKID", 0, TRII_WORLD_MAX_RANKS,
-                                env->local_size == env->size ? env->rank : 0, &env->local_rank);
+    if (status == TRI_OK) /* which an old mpiexec does not set */
+        status = trii_launch_env_local(env, "MPI_LOCALRANKID", "MPI_LOCALNRANKS");
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// under mpiexec");
     read_pmi_job(env);

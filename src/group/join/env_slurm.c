@@ -101,10 +101,8 @@ tri_status trii_launch_srun(trii_launch_env *env, bool where)
     const char *size_name =
         text_of("SLURM_STEP_NUM_TASKS") != NULL ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     int node = 0;
-    tri_status status = trii_launch_env_need("SLURM_PROCID", 0, TRII_WORLD_MAX_RANKS, &env->rank);
+    tri_status status = trii_launch_env_ranks(env, "SLURM_PROCID", size_name);
 
-    if (status == TRI_OK)
-        status = trii_launch_env_need(size_name, 1, TRII_WORLD_MAX_RANKS, &env->size);
     if (status == TRI_OK)
         status = trii_launch_env_need("SLURM_LOCALID", 0, TRII_WORLD_MAX_RANKS, &env->local_rank);
     if (status == TRI_OK)

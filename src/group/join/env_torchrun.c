@@ -14,22 +14,14 @@ tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
     const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE"), *fresh;
     char place[sizeof(env->host) + 16];
     int port;
-    tri_status status = trii_launch_env_need("WORLD_SIZE", 1, TRII_WORLD_MAX_RANKS, &env->size);
+    tri_status status = trii_launch_env_ranks(env, "RANK", "WORLD_SIZE");
 
-    if (status == TRI_OK)
-        status = trii_launch_env_need("RANK", 0, TRII_WORLD_MAX_RANKS, &env->rank);
     if (status == TRI_OK && env->rank >= env->size) /* whatever else is missing */
         return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
     if (status == TRI_OK && where)
         status = trii_launch_env_master(env);
-    /* Without LOCAL_*, as when somebody sets the four by hand: one host. */
-    if (status == TRI_OK)
-        status = trii_launch_env_int("LOCAL_WORLD_SIZE", 1, TRII_WORLD_MAX_RANKS, env->size,
-                                     &env->local_size);
-    if (status == TRI_OK)
-        status =
-            trii_launch_env_int("LOCAL_RANK", 0, TRII_WORLD_MAX_RANKS,
-                                env->local_size == env->size ? env->rank : 0, &env->local_rank);
+    if (status == TRI_OK) /* which may lack, as when somebody sets the four by hand */
+        status = trii_launch_env_local(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
     if (status == TRI_OK)
         status =
             trii_launch_env_int("TORCHELASTIC_RESTART_COUNT", 0, INT32_MAX, 0, &env->restart_count);

@@ -63,12 +63,7 @@ static tri_status read_query(const char *text, trii_launch_env *env)
     if (status != TRI_OK)
         return status;
     /* A URL says nothing of hosts, unless that there is only this one. */
-    status = trii_launch_env_int("LOCAL_WORLD_SIZE", 1, TRII_WORLD_MAX_RANKS, env->size,
-                                 &env->local_size);
-    if (status == TRI_OK)
-        status =
-            trii_launch_env_int("LOCAL_RANK", 0, TRII_WORLD_MAX_RANKS,
-                                env->local_size == env->size ? env->rank : 0, &env->local_rank);
+    status = trii_launch_env_local(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
     return status == TRI_OK ? trii_launch_env_check(env, "rank", "world_size") : status;
 }
 

@@ -41,6 +41,25 @@ tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int f
                                               : TRI_OK;
 }
 
+tri_status trii_launch_env_ranks(trii_launch_env *env, const char *rank_name, const char *size_name)
+{
+    tri_status status = trii_launch_env_need(rank_name, 0, TRII_WORLD_MAX_RANKS, &env->rank);
+
+    return status == TRI_OK ? trii_launch_env_need(size_name, 1, TRII_WORLD_MAX_RANKS, &env->size)
+                            : status;
+}
+
+tri_status trii_launch_env_local(trii_launch_env *env, const char *rank_name, const char *size_name)
+{
+    tri_status status =
+        trii_launch_env_int(size_name, 1, TRII_WORLD_MAX_RANKS, env->size, &env->local_size);
+    int rank = env->local_size == env->size ? env->rank : 0;
+
+    return status == TRI_OK
+               ? trii_launch_env_int(rank_name, 0, TRII_WORLD_MAX_RANKS, rank, &env->local_rank)
+               : status;
+}
+
 tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host, size_t length)
 {
     if (length == 0 || length >= sizeof(env->host))

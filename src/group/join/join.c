@@ -53,7 +53,7 @@
 enum { NAME = 17, WHO = 96, JOB = 96, KEY = 48, TEXT = TRII_ERR_BYTES + 16 };
 
 #define WELL "0 "                     /* how the text of a rank that can join begins */
-#define LOOK_NS (16 * TRII_NS_PER_MS) /* the first look while others start */
+#define LOOK_NS (32 * TRII_NS_PER_MS) /* the first look while others start */
 
 /* What stands at rank/R and world/NAME. */
 typedef struct identity {
