@@ -9,6 +9,7 @@
 #include "group/reduce/reduce.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/reduce_scalar.h"
 
 #define CALLS_IN_FLIGHT 6
 
@@ -79,7 +80,7 @@ static inline void expect_reduce(const runner *run, void *out, size_t first, siz
         if (scaled)
             scale_part(own[r], count, dtype, factor_of(r));
     }
-    trii_reduce_scalar(src, run->env->size, out, count, dtype, scaled ? TRI_REDOP_SUM : op);
+    reduce_scalar(src, run->env->size, out, count, dtype, scaled ? TRI_REDOP_SUM : op);
     for (int r = 0; r < run->env->size; r++)
         free(own[r]);
 }

@@ -6,10 +6,10 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/reduce_scalar.h"
 
 #include "base/alloc.h"
 #include "base/float_env.h"
-#include "group/reduce/reduce.h"
 
 enum { RANKS = 3, LARGE = 100003 };
 
@@ -105,8 +105,8 @@ static void check_sums(tri_redop op, float factor)
         for (size_t i = 0; i < LARGE; i++)
             scaled[r][i] = s.want[r][i] * factor;
     }
-    trii_reduce_scalar(src, RANKS, s.want[RANKS], LARGE, TRI_DTYPE_F32,
-                       factor == 1.0f ? op : TRI_REDOP_SUM);
+    reduce_scalar(src, RANKS, s.want[RANKS], LARGE, TRI_DTYPE_F32,
+                  factor == 1.0f ? op : TRI_REDOP_SUM);
     setenv("TRI_HOSTS", "0,0,1", 1);
     for (int e = 0; e < 3; e++) {
         tri_group_options options = {.engine = engines[e], .timeout_ms = 20000};

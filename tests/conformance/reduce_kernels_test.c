@@ -58,7 +58,7 @@ static void compare(const kernel *k, int n, size_t count, tri_dtype dtype, tri_r
         memcpy(buffers[r] + shift, inputs[r], count * size);
         src[r] = inputs[r];
     }
-    trii_reduce_scalar(src, n, expected, count, dtype, op);
+    reduce_scalar(src, n, expected, count, dtype, op);
     for (int r = 0; r < n; r++)
         src[r] = dst[r] = buffers[r] + shift;
     k->run(&args);

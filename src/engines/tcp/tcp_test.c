@@ -8,10 +8,10 @@
 
 #include "base/alloc.h"
 #include "base/dtype.h"
-#include "group/reduce/reduce.h"
 #include "os/clock.h"
 #include "os/thread.h"
 #include "testing/check.h"
+#include "testing/reduce_scalar.h"
 #include "testing/tcp_ranks.h"
 
 /* Runs `main` on every rank; statuses are left in ranks[]. */
@@ -79,7 +79,7 @@ static float *expected_sum(int p, size_t begin, size_t count, tri_redop op)
         for (size_t i = 0; i < count; i++)
             sources[r][i] = value_of(r, begin + i);
     }
-    trii_reduce_scalar((const void *const *)sources, p, sum, count, TRI_DTYPE_F32, op);
+    reduce_scalar((const void *const *)sources, p, sum, count, TRI_DTYPE_F32, op);
     for (int r = 0; r < p; r++)
         free(sources[r]);
     return sum;

@@ -5,8 +5,8 @@
  * largest power of two below n (n = 5: ((0 1) (2 3)) 4). f16 and bf16 are widened to f32,
  * combined there and rounded once. avg is the sum divided by n, before the rounding. min and
  * max: a NaN wins, equal values keep the lower rank's. Integers wrap around. A sum of bool is
- * or. Every kernel gives the bits of trii_reduce_scalar; the payload of a NaN is free. Denormal
- * numbers count and all is rounded to the nearest, whatever the calling thread does otherwise.
+ * or. Every kernel gives these bits (tests/testing/reduce_scalar.c); the payload of a NaN is free.
+ * Denormal numbers count and all is rounded to the nearest, whatever the calling thread does.
  */
 #ifndef TRII_REDUCE_H
 #define TRII_REDUCE_H
@@ -29,10 +29,6 @@ void trii_reduce_push(const void *const *src, int n_src, void *const *dst, int n
 /* f16 or bf16 as f32, and f32 rounded to the nearest of them, ties to even; places apart. */
 void trii_widen(const uint16_t *src, float *dst, size_t n, tri_dtype dtype);
 void trii_narrow(const float *src, uint16_t *dst, size_t n, tri_dtype dtype);
-
-/* The truth that the kernels are tested against: one element at a time, slow. */
-void trii_reduce_scalar(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
-                        tri_redop op);
 
 /* Largest power of two below n (n >= 2): where the tree over n ranks splits. */
 static inline int trii_reduce_split(int n)

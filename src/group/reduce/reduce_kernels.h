@@ -1,6 +1,6 @@
 /*
- * reduce_kernels.h - the fast reductions, one function per instruction set. All give the bits of
- * trii_reduce_scalar: they differ in the width of a register only.
+ * reduce_kernels.h - the fast reductions, one function per instruction set. All give
+ * the same bits: they differ in the width of a register only.
  */
 #ifndef TRII_REDUCE_KERNELS_H
 #define TRII_REDUCE_KERNELS_H

@@ -1,35 +1,12 @@
 /*
- * scalar.c - the reference reduction, and which element types and operations go together.
+ * reduce_scalar.c - see reduce_scalar.h.
  */
-/* build: full leaf */
-#include "group/reduce/reduce.h"
+#include "testing/reduce_scalar.h"
 
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/err.h"
-
-tri_status trii_reduce_check(tri_dtype dtype, tri_redop op)
-{
-    bool bitwise = op == TRI_REDOP_BAND || op == TRI_REDOP_BOR || op == TRI_REDOP_BXOR;
-
-    if (tri_dtype_size(dtype) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is not a known type", (int)dtype);
-    if ((unsigned)op >= TRI_REDOP_COUNT)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not a known reduction", (int)op);
-    if (op == TRI_REDOP_PREMUL_SUM)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
-    if (dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s is carried, not reduced", tri_dtype_name(dtype));
-    if (op == TRI_REDOP_AVG && !trii_dtype_is_float(dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "avg of %s: only floating-point types have one",
-                         tri_dtype_name(dtype));
-    if (bitwise && trii_dtype_is_float(dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s of %s: only integers and bool have bits",
-                         tri_redop_name(op), tri_dtype_name(dtype));
-    return TRI_OK;
-}
+#include "group/reduce/reduce.h"
 
 /* One pair in floating point; a comes from the lower ranks. */
 static double combine_f64(double a, double b, tri_redop op)
@@ -92,7 +69,7 @@ static float load_f32(const void *src, size_t i, tri_dtype dtype)
         return f;
     }
     memcpy(&half, (const char *)src + 2 * i, sizeof(half));
-    return dtype == TRI_DTYPE_F16 ? trii_f16_to_f32(half) : trii_bf16_to_f32(half);
+    return trii_half_to_f32(dtype, half);
 }
 
 static void store_f32(float f, void *dst, size_t i, tri_dtype dtype)
@@ -103,7 +80,7 @@ static void store_f32(float f, void *dst, size_t i, tri_dtype dtype)
         memcpy((char *)dst + 4 * i, &f, sizeof(f));
         return;
     }
-    half = dtype == TRI_DTYPE_F16 ? trii_f32_to_f16(f) : trii_f32_to_bf16(f);
+    half = trii_f32_to_half(dtype, f);
     memcpy((char *)dst + 2 * i, &half, sizeof(half));
 }
 
@@ -181,8 +158,8 @@ static tri_redop bool_op(tri_redop op)
     }
 }
 
-void trii_reduce_scalar(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
-                        tri_redop op)
+void reduce_scalar(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
+                   tri_redop op)
 {
     size_t size = tri_dtype_size(dtype);
     bool avg = op == TRI_REDOP_AVG;
