@@ -112,7 +112,6 @@ static void hierarchy_disconnect(void *self, uint32_t draw, bool half)
 
 static void release(hierarchy *h)
 {
-    hierarchy_message_sweep(h);
     for (int i = HIERARCHY_CHILDREN - 1; i >= 0; i--) {
         if (h->children[i].self != NULL)
             h->children[i].engine->destroy(h->children[i].self);
@@ -224,11 +223,6 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
     return TRI_OK;
 }
 
-static bool hierarchy_cancel_recv(void *self, trii_op *op)
-{
-    return hierarchy_message_cancel_recv(self, op);
-}
-
 const trii_engine trii_engine_hierarchy = {
     .abi = TRII_ENGINE_ABI,
     .size = sizeof(trii_engine),
@@ -246,7 +240,7 @@ const trii_engine trii_engine_hierarchy = {
     .destroy = hierarchy_destroy,
     .leave = hierarchy_leave,
     .disconnect = hierarchy_disconnect,
-    .cancel_recv = hierarchy_cancel_recv,
+    .cancel_recv = hierarchy_message_cancel_recv,
     .loss = hierarchy_loss,
     .announce_wait = hierarchy_announce_wait,
 };

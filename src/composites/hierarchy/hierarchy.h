@@ -35,7 +35,6 @@ typedef struct hierarchy_layout {
                                          n_columns */
     int *piece_at;                    /* [n_columns * n_hosts + 1] in by_column */
     int *column_ranks;                /* [n_hosts]: of our column */
-    bool in_order;                    /* by_column is 0, 1, 2, ... */
     int n_partials;
     int *partial_at;                    /* [n_hosts + 1]: a host's, of all partials */
     int *partial_first, *partial_ranks; /* [n_partials]: first rank, how many */
@@ -86,8 +85,6 @@ typedef struct hierarchy_call {
     int stage;                   /* the next to begin */
     trii_op inner;               /* the stage's call to a child */
     hierarchy_child *inner_on;   /* that child; NULL = no inner call is under way */
-    trii_op host_barrier;        /* on IN: compares calls whose first stage is not on IN */
-    bool has_host_barrier;       /* it was posted */
     size_t *columns;             /* [size + 1]: where they begin in the vector, as hosts see it */
     size_t *pieces;              /* [n_hosts + 1]: of our column, for each host */
     size_t *src_at, *dst_at;     /* [size + 1]: of the inner call */
@@ -106,15 +103,22 @@ typedef struct hierarchy_call {
 } hierarchy_call;
 
 /* A receive from any rank: both engines have it, and the first to find a message completes it. */
+typedef struct hierarchy_half {
+    trii_op op;
+    hierarchy_child *on;
+    struct hierarchy_any *any;
+    atomic_bool done; /* the engine has it no more */
+} hierarchy_half;
+
 typedef struct hierarchy_any {
     struct hierarchy_any *next; /* guard: mutex */
-    struct hierarchy *h;
-    trii_op *whole; /* until it is finished */
-    trii_op near, far;
-    atomic_int won;                  /* one of the two has a message */
-    atomic_int no_sender_left;       /* how many of the two can get no message any more */
-    atomic_bool near_done, far_done; /* the engine has finished it */
-    int users;                       /* guard: mutex; threads that wait for it */
+    trii_fault *fault;          /* the group's */
+    int rank;
+    trii_op *whole;            /* until it is finished */
+    hierarchy_half halves[2];  /* of IN, of FLAT */
+    atomic_int won;            /* one of the two has a message */
+    atomic_int no_sender_left; /* how many of the two can get no message any more */
+    int users;                 /* guard: mutex; threads that wait for it */
 } hierarchy_any;
 
 typedef struct hierarchy {
@@ -144,9 +148,6 @@ typedef struct hierarchy {
 /* Makes one of the children, if this rank is in it. Blocks. */
 tri_status hierarchy_child_create(hierarchy *h, const trii_group_args *args,
                                   int which) TRI_MUST_CHECK;
-/* Posts op, as `piece` of the call `whole`; guard: mutex. */
-tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
-                                const trii_op *whole) TRI_MUST_CHECK;
 /* Posts a piece of c's call; its status shows when the child has finished it. */
 tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child,
                           const trii_collective *piece) TRI_MUST_CHECK;
@@ -185,7 +186,7 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op) TRI_MUST_CHECK;
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns);
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size);
 /* Only for a send of this rank to itself. */
-bool hierarchy_message_cancel_recv(hierarchy *h, trii_op *op);
+bool hierarchy_message_cancel_recv(void *self, trii_op *op);
 /* Guard: mutex. Frees receives from any rank that no engine has any more. */
 void hierarchy_message_sweep(hierarchy *h);
 /* At the end: frees them all. */
@@ -193,12 +194,6 @@ void hierarchy_message_fini(hierarchy *h);
 
 /* --- hierarchy_stages.c (guard: mutex) ------------------------------------ */
 
-/* Whether a call uses stages; otherwise it is one call of FLAT. Ranks that make the same call get
- * the same answer. If ranks of one host make different calls, the host barrier on IN finds it. If
- * one host uses stages and another does not, one waits on CROSS and the other on FLAT; a barrier
- * between hosts would find that, but would cost every small call a round trip. Instead FLAT knows
- * all calls, and ranks that wait for long compare them there. */
-bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call);
 /* Begins stage c->stage: does this rank's part, and posts the call of a child, if the stage has
  * one. */
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
@@ -210,9 +205,7 @@ tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c) TRI_MUST_CHECK;
 
 /* dst[count] = the canonical tree over all ranks, of what h->from[n_partials] point to. */
 void hierarchy_sum(hierarchy *h, char *dst, size_t count, tri_dtype dtype, tri_redop op);
-/* Converts f16 or bf16 to f32, to be summed. */
-void hierarchy_widen(const void *src, float *dst, size_t count, tri_dtype dtype);
-/* Turns a sum into the caller's result: the mean, or rounded to f16 or bf16. src may be dst. */
+/* Turns a sum into the caller's result: the mean, or rounded to f16 or bf16; else src is dst. */
 void hierarchy_finish(const trii_collective *call, int size, char *src, size_t count, void *dst);
 
 #endif

@@ -10,36 +10,15 @@
 
 /* --- calls under way (guard: mutex) --------------------------------------- */
 
-static bool is_under_way(const hierarchy_child *on, const trii_op *op)
+static bool is_under_way(const hierarchy_call *c)
 {
-    return on != NULL && trii_op_status(op) == TRI_INPROGRESS;
-}
-
-static hierarchy_child *host_barrier_on(hierarchy *h, const hierarchy_call *c)
-{
-    return c->has_host_barrier ? &h->children[HIERARCHY_IN] : NULL;
-}
-
-/* Ranks of this host may disagree in a way that makes some calls begin here and others elsewhere:
- * the barrier finds that. Only the end of the call waits for it. */
-static tri_status post_host_barrier(hierarchy *h, hierarchy_call *c)
-{
-    const trii_collective piece = {.kind = TRII_KIND_BARRIER, .site = c->op->call.site};
-    tri_status status = TRI_OK;
-
-    if (h->layout.local_size > 1) {
-        status = hierarchy_child_post(&h->children[HIERARCHY_IN], &c->host_barrier, &piece, c->op);
-        c->has_host_barrier = status == TRI_OK;
-    }
-    return status;
+    return c->inner_on != NULL && trii_op_status(&c->inner) == TRI_INPROGRESS;
 }
 
 static void begin_stage(hierarchy *h, hierarchy_call *c)
 {
     tri_status status = hierarchy_next_stage(h, c);
 
-    if (status == TRI_OK && c->stage == HIERARCHY_IN && c->inner_on == NULL)
-        status = post_host_barrier(h, c);
     c->stage++;
     if (status != TRI_OK)
         trii_fault_raise(h->fault, status, "rank %d: %s", h->rank, tri_last_error());
@@ -48,7 +27,7 @@ static void begin_stage(hierarchy *h, hierarchy_call *c)
 /* Ends what a child has done, begins what can be begun. False if nothing could be done. */
 static bool advance_call(hierarchy *h, hierarchy_call *c, const hierarchy_call *before)
 {
-    if (is_under_way(c->inner_on, &c->inner))
+    if (is_under_way(c))
         return false;
     if (c->inner_on != NULL && trii_op_status(&c->inner) != TRI_OK)
         trii_fault_raise(&c->inner_on->fault, trii_op_status(&c->inner), "%s", c->inner.error);
@@ -84,7 +63,6 @@ static void begin_queued(hierarchy *h)
         c->next = NULL;
         c->stage = 0;
         c->inner_on = NULL;
-        c->has_host_barrier = false;
         *at = c;
         at = &c->next;
     }
@@ -107,13 +85,10 @@ static void finish_all(hierarchy *h)
 
     for (hierarchy_call **link = &h->first; *link != NULL;) {
         hierarchy_call *c = *link;
-        hierarchy_child *in = host_barrier_on(h, c);
 
-        if (is_under_way(c->inner_on, &c->inner))
+        if (is_under_way(c))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
-        if (is_under_way(in, &c->host_barrier))
-            in->engine->progress(in->self, &c->host_barrier, 0);
-        if (is_under_way(c->inner_on, &c->inner) || is_under_way(in, &c->host_barrier))
+        if (is_under_way(c))
             link = &c->next;
         else
             end_call(h, link, status);
@@ -143,8 +118,7 @@ void hierarchy_advance(hierarchy *h)
 
             while (!(h->driving && c->inner_on != NULL) && advance_call(h, c, before))
                 did = true;
-            if (!h->driving && c->stage == HIERARCHY_STAGES && c->inner_on == NULL &&
-                !is_under_way(host_barrier_on(h, c), &c->host_barrier)) {
+            if (!h->driving && c->stage == HIERARCHY_STAGES && c->inner_on == NULL) {
                 end_call(h, link, TRI_OK);
                 did = ended = true;
             } else {
@@ -173,36 +147,37 @@ static bool is_local(const hierarchy *h, const hierarchy_child *child)
     return child == &h->children[HIERARCHY_IN] || child == &h->children[HIERARCHY_OUT];
 }
 
-/* What the driver has to look after: the oldest calls of children here and elsewhere. */
-typedef struct duty {
-    hierarchy_child *near, *far;
-    trii_op *near_op, *far_op;
-    int n_far;
-} duty;
-
-static void duty_add(const hierarchy *h, duty *d, hierarchy_child *on, trii_op *op)
+/* Whether to look at this host's messages beside what is waited for: some are under way here, or a
+ * call waits for all ranks, of which one may have to get rid of its messages first. */
+static bool hears_messages(const hierarchy *h)
 {
-    if (!is_under_way(on, op))
-        return;
-    if (!is_local(h, on)) {
-        d->n_far++;
-        d->far_op = d->far == NULL ? op : d->far_op;
-        d->far = d->far == NULL ? on : d->far;
-    } else if (d->near == NULL) {
-        d->near = on;
-        d->near_op = op;
-    }
+    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
+    bool hears = atomic_load(&h->n_near) > 0;
+
+    for (const hierarchy_call *c = h->first; c != NULL && !hears; c = c->next)
+        hears = c->inner_on == flat && is_under_way(c);
+    return hears && h->children[HIERARCHY_IN].self != NULL;
 }
 
-static duty duty_of(hierarchy *h)
+/* The call that the driver waits for: the oldest one of a child on this host, else the oldest one.
+ * mixed: there is something else to look at meanwhile. */
+static hierarchy_call *next_to_end(const hierarchy *h, bool *mixed_out)
 {
-    duty d = {0};
+    hierarchy_call *near = NULL, *far = NULL;
+    bool several = false;
 
     for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
-        duty_add(h, &d, c->inner_on, &c->inner);
-        duty_add(h, &d, host_barrier_on(h, c), &c->host_barrier);
+        if (!is_under_way(c))
+            continue;
+        if (is_local(h, c->inner_on)) {
+            near = near != NULL ? near : c;
+        } else {
+            several = far != NULL;
+            far = far != NULL ? far : c;
+        }
     }
-    return d;
+    *mixed_out = near != NULL ? far != NULL : several || hears_messages(h);
+    return near != NULL ? near : far;
 }
 
 /* Now and then: what others say, of calls for which nothing is under way there. */
@@ -225,12 +200,10 @@ void hierarchy_look(hierarchy *h)
     hierarchy_child *in = &h->children[HIERARCHY_IN];
 
     for (hierarchy_call *c = h->first; c != NULL; c = c->next) {
-        if (is_under_way(c->inner_on, &c->inner))
+        if (is_under_way(c))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
-        if (c->has_host_barrier && is_under_way(in, &c->host_barrier))
-            in->engine->progress(in->self, &c->host_barrier, 0);
     }
-    if (atomic_load(&h->n_near) > 0) /* the operation does not matter for a look */
+    if (hears_messages(h)) /* the operation does not matter for a look */
         in->engine->progress(in->self, &h->calls[0].inner, 0);
     poll_idle_children(h);
     hierarchy_advance(h);
@@ -239,22 +212,17 @@ void hierarchy_look(hierarchy *h)
 /* Guard: mutex, given back meanwhile. Helps what is under way along, for a moment at most. */
 void hierarchy_drive(hierarchy *h, int64_t until_ns)
 {
-    duty d = duty_of(h);
-    bool mixed = d.n_far > 1 || atomic_load(&h->n_near) > 0;
+    bool mixed;
+    hierarchy_call *c = next_to_end(h, &mixed);
 
-    if (d.near == NULL && d.far == NULL) { /* it ended since the last look */
+    if (c == NULL) { /* it ended since the last look */
         hierarchy_look(h);
         return;
     }
     h->driving = true;
     trii_mutex_unlock(&h->mutex);
-    if (d.near != NULL)
-        d.near->engine->progress(
-            d.near->self, d.near_op,
-            sooner(until_ns, d.far != NULL ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
-    if (d.far != NULL && d.near == NULL)
-        d.far->engine->progress(d.far->self, d.far_op,
-                                sooner(until_ns, mixed ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
+    c->inner_on->engine->progress(c->inner_on->self, &c->inner,
+                                  sooner(until_ns, mixed ? HIERARCHY_MIXED_NS : HIERARCHY_LOOK_NS));
     trii_mutex_lock(&h->mutex);
     h->driving = false;
     hierarchy_look(h);
@@ -303,12 +271,9 @@ void hierarchy_call_describe(hierarchy *h, trii_op *op, char *text, size_t size)
     c = h->first;
     while (c != NULL && c->op != op)
         c = c->next;
-    c = c != NULL && (c->inner_on != NULL || c->has_host_barrier) ? c : h->first;
-    if (c != NULL && is_under_way(c->inner_on, &c->inner))
+    c = c != NULL && c->inner_on != NULL ? c : h->first;
+    if (c != NULL && is_under_way(c))
         c->inner_on->engine->describe_wait(c->inner_on->self, &c->inner, inner, sizeof(inner));
-    else if (c != NULL && is_under_way(host_barrier_on(h, c), &c->host_barrier))
-        host_barrier_on(h, c)->engine->describe_wait(host_barrier_on(h, c)->self, &c->host_barrier,
-                                                     inner, sizeof(inner));
     snprintf(text, size, "%s%s%s",
              c != NULL && c->op != op ? "an earlier call, which waits for " : "", inner,
              c != NULL && (c->inner_on == &h->children[HIERARCHY_CROSS] ||

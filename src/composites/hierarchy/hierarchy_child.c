@@ -55,28 +55,21 @@ bool hierarchy_check_faults(hierarchy *h)
 
 /* --- posting -------------------------------------------------------------- */
 
-tri_status hierarchy_child_post(hierarchy_child *child, trii_op *op, const trii_collective *piece,
-                                const trii_op *whole)
+tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int which, const trii_collective *piece)
 {
+    hierarchy_child *child = &h->children[which];
     tri_status status;
 
-    trii_op_init(op, piece);
-    op->call.piece_of = trii_collective_whole(&whole->call);
-    op->call.temporary = NULL;
-    op->call.from = NULL;
-    op->call.seq = ++child->seq;
-    status = child->engine->submit(child->self, op);
+    trii_op_init(&c->inner, piece);
+    c->inner.call.piece_of = trii_collective_whole(&c->op->call);
+    c->inner.call.temporary = NULL;
+    c->inner.call.from = NULL;
+    c->inner.call.seq = ++child->seq;
+    status = child->engine->submit(child->self, &c->inner);
     if (status != TRI_OK)
         trii_fault_raise(&child->fault, status, "%s", tri_last_error());
-    return status;
-}
-
-tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int child, const trii_collective *piece)
-{
-    tri_status status = hierarchy_child_post(&h->children[child], &c->inner, piece, c->op);
-
-    if (status == TRI_OK)
-        c->inner_on = &h->children[child];
+    else
+        c->inner_on = child;
     return status;
 }
 

@@ -88,14 +88,11 @@ static void fill_columns(hierarchy_layout *l)
         l->n_columns = ranks < l->n_columns ? ranks : l->n_columns;
     }
     l->column = l->local_rank < l->n_columns ? l->local_rank : -1;
-    l->in_order = true;
     for (int column = 0; column < l->n_columns; column++) {
         for (int host = 0; host < l->n_hosts; host++) {
             l->piece_at[column * l->n_hosts + host] = n;
-            for (int i = l->host_at[host] + column; i < l->host_at[host + 1]; i += l->n_columns) {
-                l->in_order = l->in_order && l->by_host[i] == n;
+            for (int i = l->host_at[host] + column; i < l->host_at[host + 1]; i += l->n_columns)
                 l->by_column[n++] = l->by_host[i];
-            }
         }
     }
     l->piece_at[l->n_columns * l->n_hosts] = n;

@@ -21,72 +21,58 @@ static hierarchy_any *any_of(const hierarchy *h, const trii_op *op)
     return both ? (hierarchy_any *)(uintptr_t)op->scratch[0] : NULL;
 }
 
-static void end_whole(hierarchy_any *a, tri_status status, const char *why)
-{
-    trii_op *whole = a->whole;
-
-    trii_op_finish(whole, status, why);
-}
-
 /* One of the two has ended: in a callback of its engine. */
-static void half_ended(hierarchy_any *a, const trii_op *op, bool near)
+static void half_ended(trii_op *op)
 {
-    hierarchy *h = a->h;
-    const trii_fault *fault = &h->children[near ? HIERARCHY_IN : HIERARCHY_FLAT].fault;
+    hierarchy_half *half = (hierarchy_half *)((char *)op - offsetof(hierarchy_half, op));
+    hierarchy_any *a = half->any;
+    bool failed = trii_fault_status(&half->on->fault) != TRI_OK;
     tri_status status = trii_op_status(op);
     int nobody = 0;
 
-    if (op->call.root >= 0 && trii_fault_status(fault) == TRI_OK) { /* it had a message */
-        a->whole->call.root = near ? trii_rank_name(op->call.names, op->call.root) : op->call.root;
+    if (op->call.root >= 0 && !failed) { /* it had a message */
+        a->whole->call.root = trii_rank_name(op->call.names, op->call.root);
         a->whole->call.count = op->call.count;
         a->whole->call.bytes = op->call.bytes;
-        end_whole(a, status, op->error);
-    } else if (status == TRI_OK || trii_fault_status(fault) != TRI_OK) {
+        trii_op_finish(a->whole, status, op->error);
+    } else if (status == TRI_OK || failed) {
         /* with a message chosen it is won already */
         if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->won, &nobody, 1))
-            end_whole(a, status, op->error);
+            trii_op_finish(a->whole, status, op->error);
     } else if (atomic_fetch_add(&a->no_sender_left, 1) == 1 &&
                atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
-        trii_fault_raise(h->fault, status,
-                         "rank %d waits for a message, and every rank left the group", h->rank);
-        end_whole(a, status, "every rank left the group");
+        trii_fault_raise(a->fault, status,
+                         "rank %d waits for a message, and every rank left the group", a->rank);
+        trii_op_finish(a->whole, status, "every rank left the group");
     }
-    atomic_store(near ? &a->near_done : &a->far_done, true);
+    atomic_store(&half->done, true);
 }
 
-static void near_ended(trii_op *op)
+/* Its engine does not have it, or not any more. */
+static void drop(hierarchy_half *half)
 {
-    half_ended((hierarchy_any *)((char *)op - offsetof(hierarchy_any, near)), op, true);
+    if (half->op.counted != NULL)
+        atomic_fetch_sub(half->op.counted, 1);
+    atomic_store(&half->done, true);
 }
 
-static void far_ended(trii_op *op)
+static void take_back(hierarchy_half *half)
 {
-    half_ended((hierarchy_any *)((char *)op - offsetof(hierarchy_any, far)), op, false);
+    if (half->on->engine->cancel_recv(half->on->self, &half->op))
+        drop(half);
 }
 
-/* Guard: mutex. Takes the half back that got no message, once the other one has it. */
-static void take_back(hierarchy *h, hierarchy_any *a)
-{
-    hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
-
-    if (!atomic_load(&a->near_done) && atomic_load(&a->far_done) &&
-        in->engine->cancel_recv(in->self, &a->near)) {
-        atomic_fetch_sub(&h->n_near, 1);
-        atomic_store(&a->near_done, true);
-    }
-    if (!atomic_load(&a->far_done) && atomic_load(&a->near_done) &&
-        flat->engine->cancel_recv(flat->self, &a->far))
-        atomic_store(&a->far_done, true);
-}
-
+/* Guard: mutex. The half that got no message is taken back once the other one has it. */
 void hierarchy_message_sweep(hierarchy *h)
 {
     for (hierarchy_any **link = &h->anys; *link != NULL;) {
         hierarchy_any *a = *link;
 
-        if (atomic_load(&a->won) != 0)
-            take_back(h, a);
-        if (a->users == 0 && atomic_load(&a->near_done) && atomic_load(&a->far_done)) {
+        for (int i = 0; i < 2 && atomic_load(&a->won) != 0; i++) {
+            if (!atomic_load(&a->halves[i].done) && atomic_load(&a->halves[!i].done))
+                take_back(&a->halves[i]);
+        }
+        if (a->users == 0 && atomic_load(&a->halves[0].done) && atomic_load(&a->halves[1].done)) {
             *link = a->next;
             trii_free(a);
         } else {
@@ -105,28 +91,30 @@ void hierarchy_message_fini(hierarchy *h)
     }
 }
 
-/* A failure means that the operation was not taken. */
-static tri_status post_halves(hierarchy *h, hierarchy_any *a)
+static tri_status post_half(hierarchy_half *half)
 {
-    hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
-    tri_status status = in->engine->submit(in->self, &a->near);
+    return half->on->engine->submit(half->on->self, &half->op);
+}
+
+/* A failure means that the operation was not taken. */
+static tri_status post_halves(hierarchy_any *a)
+{
+    hierarchy_half *near = &a->halves[0], *far = &a->halves[1];
+    tri_status status = post_half(near);
     int nobody = 0;
 
     if (status != TRI_OK) {
-        atomic_fetch_sub(&h->n_near, 1);
-        atomic_store(&a->near_done, true);
-    } else if (!trii_op_is_won(&a->near)) {
-        status = flat->engine->submit(flat->self, &a->far);
+        drop(near);
+    } else if (!trii_op_is_won(&near->op)) {
+        status = post_half(far);
         if (status == TRI_OK)
             return TRI_OK;
-        if (!atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
+        if (!atomic_compare_exchange_strong(&a->won, &nobody, 1))
             status = TRI_OK; /* the other one has a message */
-        } else if (in->engine->cancel_recv(in->self, &a->near)) {
-            atomic_fetch_sub(&h->n_near, 1);
-            atomic_store(&a->near_done, true);
-        }
+        else
+            take_back(near);
     }
-    atomic_store(&a->far_done, true);
+    drop(far);
     return status;
 }
 
@@ -137,17 +125,22 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
 
     if (a == NULL)
         return TRI_ERR_NO_MEMORY;
-    a->h = h;
+    a->rank = h->rank;
+    a->fault = h->fault;
     a->whole = op;
-    trii_op_init(&a->near, &op->call);
-    a->near.call.from = NULL;
-    a->near.call.temporary = NULL;
-    a->near.call.won = &a->won;
-    a->far = a->near;
-    a->near.call.names = h->layout.by_host + h->layout.host_at[h->layout.host];
-    a->near.finished = near_ended;
-    a->near.counted = &h->n_near;
-    a->far.finished = far_ended;
+    for (int i = 0; i < 2; i++) {
+        hierarchy_half *half = &a->halves[i];
+
+        half->any = a;
+        half->on = &h->children[i == 0 ? HIERARCHY_IN : HIERARCHY_FLAT];
+        trii_op_init(&half->op, &op->call);
+        half->op.call.from = NULL;
+        half->op.call.temporary = NULL;
+        half->op.call.won = &a->won;
+        half->op.finished = half_ended;
+    }
+    a->halves[0].op.call.names = h->layout.by_host + h->layout.host_at[h->layout.host];
+    a->halves[0].op.counted = &h->n_near;
     op->scratch[0] = (uintptr_t)a;
     atomic_fetch_add(&h->n_near, 1);
     trii_mutex_lock(&h->mutex);
@@ -156,7 +149,7 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
     a->next = h->anys;
     h->anys = a;
     trii_mutex_unlock(&h->mutex);
-    status = post_halves(h, a);
+    status = post_halves(a);
     trii_mutex_lock(&h->mutex);
     a->users--;
     trii_mutex_unlock(&h->mutex);
@@ -189,12 +182,18 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
     return status;
 }
 
+/* Which child has a message that only one of them has. */
+static hierarchy_child *child_of(hierarchy *h, const trii_op *op)
+{
+    return &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
+}
+
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
 {
-    const hierarchy_child *in = &h->children[HIERARCHY_IN], *flat = &h->children[HIERARCHY_FLAT];
     hierarchy_any *a = any_of(h, op);
-    const hierarchy_child *on = a != NULL || op->call.names != NULL ? in : flat;
-    trii_op *part = a != NULL ? &a->near : op;
+    const hierarchy_child *in = &h->children[HIERARCHY_IN];
+    const hierarchy_child *on = a != NULL ? in : child_of(h, op);
+    trii_op *part = a != NULL ? &a->halves[0].op : op;
     bool busy = a != NULL, first = true;
 
     trii_mutex_lock(&h->mutex);
@@ -204,9 +203,9 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
         first = false;
         if (a != NULL)
             a->users++;
-        if (a != NULL && atomic_load(&a->near_done)) { /* only another host has one for us */
-            on = flat;
-            part = &a->far;
+        if (a != NULL && atomic_load(&a->halves[0].done)) { /* only another host has one for us */
+            on = a->halves[1].on;
+            part = &a->halves[1].op;
         }
         trii_mutex_unlock(&h->mutex);
         on->engine->progress(on->self, part, moment < until_ns ? moment : until_ns);
@@ -216,25 +215,23 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
         if (!h->driving)
             hierarchy_look(h);
         busy = (a != NULL && on == in) || h->first != NULL ||
-               (on == flat && atomic_load(&h->n_near) > 0);
+               (on != in && atomic_load(&h->n_near) > 0);
     }
     (void)hierarchy_check_faults(h); /* a child's is the group's */
     hierarchy_message_sweep(h);
     trii_mutex_unlock(&h->mutex);
 }
 
-bool hierarchy_message_cancel_recv(hierarchy *h, trii_op *op)
+bool hierarchy_message_cancel_recv(void *self, trii_op *op)
 {
-    const hierarchy_child *on =
-        &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
+    const hierarchy_child *on = child_of(self, op);
 
     return on->engine->cancel_recv(on->self, op);
 }
 
 void hierarchy_message_describe(hierarchy *h, trii_op *op, char *text, size_t size)
 {
-    const hierarchy_child *on =
-        &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
+    const hierarchy_child *on = child_of(h, op);
 
     if (op->call.kind == TRII_KIND_RECV_ANY)
         snprintf(text, size, "any rank to send the message");

@@ -28,34 +28,9 @@
 #define FLAT_BYTES ((size_t)16 << 10)    /* below, one phase over everybody is quicker than two */
 #define AT_ONCE_BYTES ((size_t)64 << 10) /* above, halves rather travel back as halves */
 
-static bool is_half(tri_dtype dtype)
-{
-    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16;
-}
-
 static bool scatters(const trii_collective *call)
 {
     return call->kind == TRII_KIND_REDUCE_SCATTER || call->kind == TRII_KIND_REDUCE_SCATTER_V;
-}
-
-bool hierarchy_is_staged(const hierarchy *h, const trii_collective *call)
-{
-    size_t bytes = call->bytes;
-
-    switch (call->kind) {
-    case TRII_KIND_BROADCAST:
-    case TRII_KIND_ALL_GATHER:
-    case TRII_KIND_ALL_GATHER_V:
-        return true;
-    case TRII_KIND_ALL_REDUCE:
-    case TRII_KIND_REDUCE:
-    case TRII_KIND_REDUCE_SCATTER:
-    case TRII_KIND_REDUCE_SCATTER_V:
-        bytes *= call->kind == TRII_KIND_REDUCE_SCATTER ? (size_t)h->size : 1;
-        return bytes > FLAT_BYTES || (call->kind == TRII_KIND_ALL_REDUCE && h->layout.tree_fits);
-    default:
-        return false;
-    }
 }
 
 /* --- memory and places ---------------------------------------------------- */
@@ -168,20 +143,15 @@ static trii_collective piece_of(const hierarchy_call *c, trii_kind kind, tri_dty
 
 /* --- reductions ----------------------------------------------------------- */
 
-static bool must_pack(const hierarchy *h, const trii_collective *call)
-{
-    return scatters(call) && !h->layout.in_order;
-}
-
 static tri_status lay_out_reduction(hierarchy *h, hierarchy_call *c)
 {
     const hierarchy_layout *l = &h->layout;
     const trii_collective *call = &c->op->call;
-    bool copies = is_half(call->dtype) || must_pack(h, call), to_dst;
+    bool copies = trii_dtype_is_half(call->dtype) || scatters(call), to_dst;
     size_t all, column, piece, used = 0, whole, apart, partials, received, result, own;
     int m = own_partials(l);
 
-    c->dtype = is_half(call->dtype) ? TRI_DTYPE_F32 : call->dtype;
+    c->dtype = trii_dtype_is_half(call->dtype) ? TRI_DTYPE_F32 : call->dtype;
     c->elem = tri_dtype_size(c->dtype);
     if (scatters(call))
         places_of_parts(h, c, call->src_parts);
@@ -191,14 +161,14 @@ static tri_status lay_out_reduction(hierarchy *h, hierarchy_call *c)
     column = column_count(h, c) * c->elem;
     piece = piece_count(h, c) * c->elem;
     c->at_once = l->tree_fits && call->kind == TRII_KIND_ALL_REDUCE &&
-                 (!is_half(call->dtype) || call->bytes <= AT_ONCE_BYTES);
+                 (!trii_dtype_is_half(call->dtype) || call->bytes <= AT_ONCE_BYTES);
     to_dst = call->kind == TRII_KIND_ALL_REDUCE && m == 1;
     whole = take(&used, copies ? all : 0);
     apart = take(&used, m > 1 ? column * (size_t)l->local_size : 0);
     partials =
         take(&used, m > 1 || !(copies || to_dst || l->local_size == 1) ? column * (size_t)m : 0);
     received = take(&used, l->tree_fits ? 0 : piece * (size_t)l->n_partials);
-    result = take(&used, is_half(call->dtype) ? piece : 0);
+    result = take(&used, trii_dtype_is_half(call->dtype) ? piece : 0);
     own = take(&used, piece);
     if (obtain(c, used) != TRI_OK)
         return TRI_ERR_NO_MEMORY;
@@ -217,7 +187,7 @@ static tri_status lay_out_reduction(hierarchy *h, hierarchy_call *c)
     else if (l->local_size == l->n_columns &&
              (scatters(call) || (l->local_size == 1 && h->rank == call->root)))
         c->own = call->dst;
-    c->result = is_half(call->dtype) ? c->memory + result : c->own;
+    c->result = trii_dtype_is_half(call->dtype) ? c->memory + result : c->own;
     return TRI_OK;
 }
 
@@ -227,7 +197,7 @@ static void fill_whole(hierarchy *h, hierarchy_call *c)
     const trii_collective *call = &c->op->call;
     size_t size = tri_dtype_size(call->dtype), to = 0;
     char *whole = c->memory; /* it is the first there */
-    int n = must_pack(h, call) ? h->size : 1;
+    int n = scatters(call) ? h->size : 1;
 
     if (c->whole == call->src)
         return;
@@ -241,8 +211,9 @@ static void fill_whole(hierarchy *h, hierarchy_call *c)
             continue;
         if (n > 1)
             from += trii_part_at(call->src_parts, call->count, r) * size;
-        if (is_half(call->dtype))
-            hierarchy_widen(from, (float *)(void *)(whole + to * c->elem), count, call->dtype);
+        if (trii_dtype_is_half(call->dtype))
+            trii_widen((const uint16_t *)(const void *)from,
+                       (float *)(void *)(whole + to * c->elem), count, call->dtype);
         else
             memcpy(whole + to * c->elem, from, count * c->elem);
         to += count;
@@ -317,8 +288,8 @@ static tri_status reduction_cross(hierarchy *h, hierarchy_call *c)
         sum_partials(h, c);
     if (c->at_once) {
         piece = piece_of(c, TRII_KIND_ALL_REDUCE, c->dtype, column_count(h, c));
-        piece.dst = is_half(call->dtype) ? (void *)(uintptr_t)c->partials
-                                         : at(call->dst, c->columns[l->column], c->elem);
+        piece.dst = trii_dtype_is_half(call->dtype) ? (void *)(uintptr_t)c->partials
+                                                    : at(call->dst, c->columns[l->column], c->elem);
         piece.src = c->partials;
     } else if (l->tree_fits) {
         piece = piece_of(c, TRII_KIND_REDUCE_SCATTER_V, c->dtype, column_count(h, c));
@@ -352,7 +323,7 @@ static tri_status reduction_back(hierarchy *h, hierarchy_call *c)
         char *column = at(call->dst, c->columns[l->column], tri_dtype_size(call->dtype));
 
         hierarchy_finish(call, h->size,
-                         is_half(call->dtype) ? (char *)(uintptr_t)c->partials : column,
+                         trii_dtype_is_half(call->dtype) ? (char *)(uintptr_t)c->partials : column,
                          column_count(h, c), column);
         return TRI_OK;
     }
@@ -372,10 +343,11 @@ static tri_status reduction_back(hierarchy *h, hierarchy_call *c)
     return hierarchy_post(h, c, HIERARCHY_BACK, &piece);
 }
 
-/* Columns of dst to all ranks of this host. */
-static tri_status columns_to_all(hierarchy *h, hierarchy_call *c, tri_dtype dtype, char *vector)
+/* Columns of the vector to all ranks of this host. */
+static tri_status columns_to_all(hierarchy *h, hierarchy_call *c, char *vector)
 {
     const hierarchy_layout *l = &h->layout;
+    tri_dtype dtype = c->op->call.dtype;
     trii_collective piece = piece_of(c, TRII_KIND_ALL_GATHER_V, dtype, c->columns[l->n_columns]);
 
     if (l->local_size == 1)
@@ -434,53 +406,62 @@ static tri_status parts_by_columns(hierarchy *h, hierarchy_call *c, const size_t
     return hierarchy_post(h, c, out ? HIERARCHY_OUT : HIERARCHY_IN, &piece);
 }
 
-static tri_status stage_reduction(hierarchy *h, hierarchy_call *c)
+static tri_status columns_of_dst(hierarchy *h, hierarchy_call *c)
+{
+    return columns_to_all(h, c, c->op->call.dst);
+}
+
+static tri_status parts_to_owners(hierarchy *h, hierarchy_call *c)
 {
     const trii_collective *call = &c->op->call;
 
-    switch (c->stage) {
-    case HIERARCHY_IN:
-        return reduction_in(h, c);
-    case HIERARCHY_CROSS:
-        return reduction_cross(h, c);
-    case HIERARCHY_BACK:
-        return reduction_back(h, c);
-    case HIERARCHY_OUT:
-        if (call->kind == TRII_KIND_ALL_REDUCE)
-            return columns_to_all(h, c, call->dtype, call->dst);
-        if (call->kind == TRII_KIND_REDUCE)
-            return columns_to_root(h, c);
-        return parts_by_columns(h, c, call->src_parts, true, c->own, call->dst);
-    default:
-        return TRI_OK;
-    }
+    return parts_by_columns(h, c, call->src_parts, true, c->own, call->dst);
 }
 
 /* --- calls that only move ------------------------------------------------- */
 
-static tri_status lay_out_gathering(hierarchy *h, hierarchy_call *c)
+static tri_status gathering_in(hierarchy *h, hierarchy_call *c)
 {
-    const hierarchy_layout *l = &h->layout;
     const trii_collective *call = &c->op->call;
     size_t size = tri_dtype_size(call->dtype), used = 0, own, result;
 
     places_of_parts(h, c, call->dst_parts);
     own = take(&used, piece_count(h, c) * size);
-    result = take(&used, l->in_order ? 0 : c->columns[l->n_columns] * size);
+    result = take(&used, c->columns[h->layout.n_columns] * size);
     if (obtain(c, used) != TRI_OK)
         return TRI_ERR_NO_MEMORY;
     c->own = c->memory + own;
-    c->result = l->in_order ? call->dst : c->memory + result;
-    return TRI_OK;
+    c->result = c->memory + result;
+    return parts_by_columns(h, c, call->dst_parts, false, call->src, c->own);
+}
+
+static tri_status gathering_cross(hierarchy *h, hierarchy_call *c)
+{
+    const hierarchy_layout *l = &h->layout;
+    const trii_collective *call = &c->op->call;
+    trii_collective piece;
+
+    if (l->column < 0)
+        return TRI_OK;
+    piece = piece_of(c, TRII_KIND_ALL_GATHER_V, call->dtype, column_count(h, c));
+    piece.src = l->local_size == l->n_columns ? call->src : c->own;
+    piece.dst = at(c->result, c->columns[l->column], tri_dtype_size(call->dtype));
+    piece.dst_parts = c->pieces;
+    return hierarchy_post(h, c, HIERARCHY_CROSS, &piece);
+}
+
+static tri_status gathering_out(hierarchy *h, hierarchy_call *c)
+{
+    return columns_to_all(h, c, c->result);
 }
 
 /* Columns as they came, ranks as they are wanted. */
-static void into_rank_order(const hierarchy *h, const hierarchy_call *c)
+static tri_status into_rank_order(hierarchy *h, hierarchy_call *c)
 {
     const trii_collective *call = &c->op->call;
     size_t size = tri_dtype_size(call->dtype), from = 0;
 
-    for (int i = 0; i < h->size && !h->layout.in_order; i++) {
+    for (int i = 0; i < h->size; i++) {
         int r = h->layout.by_column[i];
         size_t n = trii_part_count(call->dst_parts, call->count, r);
 
@@ -489,77 +470,86 @@ static void into_rank_order(const hierarchy *h, const hierarchy_call *c)
                    c->result + from * size, n * size);
         from += n;
     }
+    return TRI_OK;
 }
 
-static tri_status stage_all_gather(hierarchy *h, hierarchy_call *c)
+static tri_status broadcast_on(hierarchy *h, hierarchy_call *c, int child, int root)
 {
-    const hierarchy_layout *l = &h->layout;
     const trii_collective *call = &c->op->call;
-    trii_collective piece;
-    tri_status status;
-
-    switch (c->stage) {
-    case HIERARCHY_IN:
-        status = lay_out_gathering(h, c);
-        return status == TRI_OK ? parts_by_columns(h, c, call->dst_parts, false, call->src, c->own)
-                                : status;
-    case HIERARCHY_CROSS:
-        if (l->column < 0)
-            return TRI_OK;
-        piece = piece_of(c, TRII_KIND_ALL_GATHER_V, call->dtype, column_count(h, c));
-        piece.src = l->local_size == l->n_columns ? call->src : c->own;
-        piece.dst = at(c->result, c->columns[l->column], tri_dtype_size(call->dtype));
-        piece.dst_parts = c->pieces;
-        return hierarchy_post(h, c, HIERARCHY_CROSS, &piece);
-    case HIERARCHY_OUT:
-        return columns_to_all(h, c, call->dtype, c->result);
-    case HIERARCHY_STAGES - 1:
-        into_rank_order(h, c);
-        return TRI_OK;
-    default:
-        return TRI_OK;
-    }
-}
-
-static tri_status stage_broadcast(hierarchy *h, hierarchy_call *c)
-{
-    const hierarchy_layout *l = &h->layout;
-    const trii_collective *call = &c->op->call;
-    int host = l->host_of[call->root];
     trii_collective piece = piece_of(c, TRII_KIND_BROADCAST, call->dtype, call->count);
 
     piece.src = call->src;
     piece.dst = call->dst;
-    piece.root = l->local_of[call->root];
-    if (c->stage == HIERARCHY_IN && host == l->host && l->local_size > 1)
-        return hierarchy_post(h, c, HIERARCHY_IN, &piece);
-    piece.root = host;
-    if (c->stage == HIERARCHY_CROSS && l->column == 0) /* whatever the root: it is compared there */
-        return hierarchy_post(h, c, HIERARCHY_CROSS, &piece);
-    piece.root = 0;
-    if (c->stage == HIERARCHY_OUT && host != l->host && l->local_size > 1)
-        return hierarchy_post(h, c, HIERARCHY_OUT, &piece);
-    return TRI_OK;
+    piece.root = root;
+    return hierarchy_post(h, c, child, &piece);
+}
+
+static tri_status broadcast_in(hierarchy *h, hierarchy_call *c)
+{
+    int root = c->op->call.root;
+
+    return hierarchy_is_near(h, root) && h->layout.local_size > 1
+               ? broadcast_on(h, c, HIERARCHY_IN, h->layout.local_of[root])
+               : TRI_OK;
+}
+
+/* Whatever the root: it is compared there. */
+static tri_status broadcast_cross(hierarchy *h, hierarchy_call *c)
+{
+    return h->layout.column == 0
+               ? broadcast_on(h, c, HIERARCHY_CROSS, h->layout.host_of[c->op->call.root])
+               : TRI_OK;
+}
+
+static tri_status broadcast_out(hierarchy *h, hierarchy_call *c)
+{
+    return !hierarchy_is_near(h, c->op->call.root) && h->layout.local_size > 1
+               ? broadcast_on(h, c, HIERARCHY_OUT, 0)
+               : TRI_OK;
+}
+
+/* --- which stages a call has ---------------------------------------------- */
+
+typedef tri_status (*stage)(hierarchy *h, hierarchy_call *c);
+
+/* As drawn above. Kinds without a row are calls of FLAT. */
+static const stage stages[TRII_KIND_COUNT][HIERARCHY_STAGES] = {
+    [TRII_KIND_ALL_REDUCE] = {reduction_in, reduction_cross, reduction_back, columns_of_dst},
+    [TRII_KIND_REDUCE] = {reduction_in, reduction_cross, reduction_back, columns_to_root},
+    [TRII_KIND_REDUCE_SCATTER] = {reduction_in, reduction_cross, reduction_back, parts_to_owners},
+    [TRII_KIND_REDUCE_SCATTER_V] = {reduction_in, reduction_cross, reduction_back, parts_to_owners},
+    [TRII_KIND_ALL_GATHER] = {gathering_in, gathering_cross, NULL, gathering_out, into_rank_order},
+    [TRII_KIND_ALL_GATHER_V] = {gathering_in, gathering_cross, NULL, gathering_out,
+                                into_rank_order},
+    [TRII_KIND_BROADCAST] = {broadcast_in, broadcast_cross, NULL, broadcast_out},
+};
+
+/* Whether the ranks that make the call take it in stages: all get the same answer. If they make
+ * different calls, one may wait on IN or CROSS and another on FLAT; a barrier would find that, but
+ * would cost every small call a round trip. Instead FLAT knows all calls, and ranks that wait for
+ * long compare them there. */
+static bool is_staged(const hierarchy *h, const trii_collective *call)
+{
+    size_t bytes = call->bytes * (call->kind == TRII_KIND_REDUCE_SCATTER ? (size_t)h->size : 1);
+
+    if (!trii_kind_in(call->kind, TRII_KINDS_REDUCING))
+        return stages[call->kind][HIERARCHY_IN] != NULL;
+    return bytes > FLAT_BYTES || (call->kind == TRII_KIND_ALL_REDUCE && h->layout.tree_fits);
 }
 
 tri_status hierarchy_next_stage(hierarchy *h, hierarchy_call *c)
 {
     hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
     const trii_collective *call = &c->op->call;
-    bool staged = hierarchy_is_staged(h, call);
+    stage next = stages[call->kind][c->stage];
 
-    if (staged && c->stage == HIERARCHY_CROSS)
-        flat->engine->skip(flat->self, call);
-    switch (staged ? call->kind : TRII_KIND_NONE) {
-    case TRII_KIND_NONE:
-        flat->seq = call->seq - 1; /* calls that are noted have numbers there too */
-        return c->stage == HIERARCHY_CROSS ? hierarchy_post(h, c, HIERARCHY_FLAT, call) : TRI_OK;
-    case TRII_KIND_ALL_GATHER:
-    case TRII_KIND_ALL_GATHER_V:
-        return stage_all_gather(h, c);
-    case TRII_KIND_BROADCAST:
-        return stage_broadcast(h, c);
-    default:
-        return stage_reduction(h, c);
+    if (is_staged(h, call)) {
+        if (c->stage == HIERARCHY_CROSS)
+            flat->engine->skip(flat->self, call);
+        return next != NULL ? next(h, c) : TRI_OK;
     }
+    if (c->stage != HIERARCHY_CROSS)
+        return TRI_OK;
+    flat->seq = call->seq - 1; /* calls that are skipped have numbers there too */
+    return hierarchy_post(h, c, HIERARCHY_FLAT, call);
 }

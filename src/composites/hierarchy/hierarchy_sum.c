@@ -68,14 +68,6 @@ void hierarchy_sum(hierarchy *h, char *dst, size_t count, tri_dtype dtype, tri_r
     }
 }
 
-void hierarchy_widen(const void *src, float *dst, size_t count, tri_dtype dtype)
-{
-    const uint16_t *from = src;
-
-    for (size_t i = 0; i < count; i++)
-        dst[i] = dtype == TRI_DTYPE_F16 ? trii_f16_to_f32(from[i]) : trii_bf16_to_f32(from[i]);
-}
-
 void hierarchy_finish(const trii_collective *call, int size, char *src, size_t count, void *dst)
 {
     bool avg = call->op == TRI_REDOP_AVG;
@@ -89,10 +81,7 @@ void hierarchy_finish(const trii_collective *call, int size, char *src, size_t c
         else
             f[i] /= (float)size;
     }
-    if (call->dtype == TRI_DTYPE_F16 || call->dtype == TRI_DTYPE_BF16) {
-        for (size_t i = 0; i < count; i++)
-            ((uint16_t *)dst)[i] =
-                call->dtype == TRI_DTYPE_F16 ? trii_f32_to_f16(f[i]) : trii_f32_to_bf16(f[i]);
-    }
+    if (trii_dtype_is_half(call->dtype))
+        trii_narrow(f, dst, count, call->dtype);
     trii_float_env_leave(env);
 }
