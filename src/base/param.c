@@ -16,7 +16,6 @@
 /* The only values of a setting; NULL = any text or number. */
 static const char *const *const choices_of[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CHECK] = (const char *const[]){"nan", "order", NULL},
-    [TRII_PARAM_CHECK_CALLS] = (const char *const[]){"0", "1", "all", NULL},
     [TRII_PARAM_ISA] = (const char *const[]){"portable", "avx2", "avx512", NULL},
 };
 
@@ -25,17 +24,12 @@ static const char *const *const choices_of[TRII_PARAM_COUNT] = {
 static const struct {
     int64_t min, max;
 } ranges[TRII_PARAM_COUNT] = {
-    [TRII_PARAM_BREAK] = {0, 1},
-    [TRII_PARAM_CGROUP] = {0, 1},
-    [TRII_PARAM_CPU_DEVICES] = {1, 1000},
-    [TRII_PARAM_EAGER] = {0, 1},
-    [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
-    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX},
-    [TRII_PARAM_NUM_THREADS] = {1, 1024},
-    [TRII_PARAM_SHM_CMA] = {0, 2},
-    [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
-    [TRII_PARAM_SPIN_US] = {0, 1000000},
-    [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
+    [TRII_PARAM_BREAK] = {0, 1},           [TRII_PARAM_CGROUP] = {0, 1},
+    [TRII_PARAM_CHECK_CALLS] = {0, 1},     [TRII_PARAM_CPU_DEVICES] = {1, 1000},
+    [TRII_PARAM_EAGER] = {0, 1},           [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
+    [TRII_PARAM_NOTE_MS] = {1, INT32_MAX}, [TRII_PARAM_NUM_THREADS] = {1, 1024},
+    [TRII_PARAM_SHM_CMA] = {0, 2},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
+    [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
 };
 
 /* What begins with TRI_ and is none of the library's: tests, benchmarks and ./run read them. */
@@ -54,8 +48,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
                           "nan: stop at the first operation that makes a NaN; order: compare which "
                           "recorded operations the ranks start"},
     [TRII_PARAM_CHECK_CALLS] = {"TRI_CHECK_CALLS", "0",
-                                "1: the ranks' calls are compared under plug-ins too, before each "
-                                "(all: under every engine)"},
+                                "1: the ranks' calls are compared under plug-ins too, before each"},
     [TRII_PARAM_CPU_DEVICES] = {"TRI_CPU_DEVICES", "1",
                                 "devices among which the process's threads are shared out"},
     [TRII_PARAM_EAGER] = {"TRI_EAGER", "0", "1: run every operation when it is recorded"},

@@ -60,17 +60,17 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
 
 void trii_op_describe(const trii_op *op, char *text, size_t size)
 {
-    const trii_collective call = {.kind = op->asked.kind,
-                                  .root = op->asked.root,
-                                  .names = op->asked.names,
-                                  .count = op->asked.count,
-                                  .dtype = op->call.dtype,
-                                  .op = op->call.op,
-                                  .tag = op->call.tag,
-                                  .seq = op->call.seq,
-                                  .site = op->call.site};
+    const trii_collective asked = {.kind = op->asked.kind,
+                                   .root = op->asked.root,
+                                   .names = op->asked.names,
+                                   .count = op->asked.count,
+                                   .dtype = op->call.dtype,
+                                   .op = op->call.op,
+                                   .tag = op->call.tag,
+                                   .seq = op->call.seq,
+                                   .site = op->call.site};
 
-    trii_collective_describe(&call, text, size);
+    trii_collective_describe(op->call.piece_of != NULL ? op->call.piece_of : &asked, text, size);
 }
 
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,

@@ -134,14 +134,12 @@ void tri_group_unref(tri_group *group)
 {
     if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1 || !trii_group_is_ours(group))
         return;
-    if (group->check != NULL)
-        trii_call_check_leave(group);
     group->engine->destroy(group->self);
-    trii_call_check_destroy(group->check);
     free_idle(group);
     trii_group_close_recorder(group);
     trii_chaos_destroy(group->chaos);
     tri_store_unref(group->store);
+    trii_mutex_fini(&group->check_lock);
     trii_mutex_fini(&group->memory_lock);
     trii_free(group->world_ranks);
     trii_free(group->pair_seq);
@@ -182,8 +180,6 @@ void trii_group_leave(tri_group *group)
     char what[600];
     int n;
 
-    if (group->check != NULL)
-        trii_call_check_leave(group);
     if (group->engine->leave != NULL) {
         group->engine->leave(group->self);
         trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);

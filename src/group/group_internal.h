@@ -14,8 +14,6 @@
 #include "os/futex.h"
 #include "os/thread.h"
 
-typedef struct trii_call_check trii_call_check;
-
 struct tri_group {
     const trii_engine *engine;
     void *self; /* the engine's */
@@ -45,8 +43,9 @@ struct tri_group {
     int fork_level;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
-    trii_chaos *chaos;      /* NULL = none */
-    trii_call_check *check; /* NULL = the engine compares calls, or nobody asked for it */
+    trii_chaos *chaos;     /* NULL = none */
+    bool checks_calls;     /* the group compares calls for its engine */
+    trii_mutex check_lock; /* one comparison at a time */
 };
 
 /* False in a forked child: what it has a copy of is shared with the parent, memory and connections,
@@ -160,33 +159,9 @@ tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **wo
 
 /* --- watch/call_check.c --------------------------------------------------- */
 
-/* NULL = no memory. */
-trii_call_check *trii_call_check_create(int size);
-void trii_call_check_destroy(trii_call_check *check);
-/* For engines whose collectives must have the numbers 1, 2, ...: comparisons count too, so that
- * what such an engine says of calls has higher numbers than what the group says. */
-void trii_call_check_renumber(trii_call_check *check);
-/* As the engine's functions; where group->check is not NULL. submit: for collectives. */
+/* As the engine's submit, for a collective where group->checks_calls; guard: the group's lock,
+ * given back meanwhile. Waits for all ranks. A call that differs is finished with MISMATCH. */
 tri_status trii_call_check_submit(tri_group *group, trii_op *op) TRI_MUST_CHECK;
-void trii_call_check_progress(tri_group *group, trii_op *op, int64_t until_ns);
-void trii_call_check_describe(tri_group *group, trii_op *op, char *text, size_t size);
-/* Ends the calls that have not begun, before the engine leaves. */
-void trii_call_check_leave(tri_group *group);
-
-static inline void trii_group_progress(tri_group *group, trii_op *op, int64_t until_ns)
-{
-    if (TRII_UNLIKELY(group->check != NULL))
-        trii_call_check_progress(group, op, until_ns);
-    else
-        group->engine->progress(group->self, op, until_ns);
-}
-static inline void trii_group_describe_wait(tri_group *group, trii_op *op, char *text, size_t size)
-{
-    if (group->check != NULL)
-        trii_call_check_describe(group, op, text, size);
-    else
-        group->engine->describe_wait(group->self, op, text, size);
-}
 
 /* --- form/group_agree.c --------------------------------------------------- */
 

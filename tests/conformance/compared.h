@@ -1,6 +1,6 @@
 /*
  * compared.h - what holds for an engine whose calls the group compares (TRI_CHECK_CALLS): for tests
- * of built-in engines and of plug-ins.
+ * of plug-ins.
  */
 #ifndef TEST_COMPARED_H
 #define TEST_COMPARED_H
@@ -60,33 +60,6 @@ static inline const char *compared_sides(rank_env *env)
     return NULL;
 }
 
-/* A message that is longer than its receive stays for another, and one may be shorter. 2 ranks. */
-static inline const char *compared_message(rank_env *env)
-{
-    tri_group *g = NULL;
-    float x[8] = {0};
-
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
-    if (env->rank == 0) {
-        x[7] = 7;
-        RANK_TRY(env, tri_send(g, x, 8, TRI_DTYPE_F32, 1, 3, NULL));
-        RANK_TRY(env, tri_send(g, x + 5, 3, TRI_DTYPE_F32, 1, 4, NULL));
-    } else {
-        RANK_FAILS(env, tri_recv(g, x, 4, TRI_DTYPE_F32, 0, 3, NULL), TRI_ERR_INVALID_ARG,
-                   "the message from rank 0 has 8 f32, the receive has room for 4");
-        RANK_TRY(env, tri_recv(g, x, 8, TRI_DTYPE_F32, 0, 3, NULL));
-        if (x[7] != 7)
-            return RANK_FAIL(env, "the message says %g", (double)x[7]);
-        RANK_TRY(env, tri_recv(g, x, 8, TRI_DTYPE_F32, 0, 4, NULL));
-        if (x[2] != 7 || x[3] != 0 || tri_work_count(NULL) != 3)
-            return RANK_FAIL(env, "%zu came: %g, %g", tri_work_count(NULL), (double)x[2],
-                             (double)x[3]);
-    }
-    RANK_TRY(env, tri_barrier(g, NULL));
-    tri_group_unref(g);
-    return NULL;
-}
-
 /* Everybody sends to everybody, and takes what comes. */
 static inline const char *compared_anybody(rank_env *env)
 {
@@ -120,23 +93,6 @@ static inline const char *compared_anybody(rank_env *env)
             tri_work_destroy(sends[r]);
         }
     }
-    tri_group_unref(g);
-    return NULL;
-}
-
-/* Who does not come is named, which the engine alone may not know. 3 ranks. */
-static inline const char *compared_late(rank_env *env)
-{
-    tri_group_options options = *env->options;
-    tri_group *g = NULL;
-
-    options.timeout_ms = 1500;
-    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &options, &g));
-    if (env->rank == 0) {
-        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT, "for ranks 1, 2");
-        RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
-    }
-    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));
     tri_group_unref(g);
     return NULL;
 }

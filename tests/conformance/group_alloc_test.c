@@ -100,15 +100,6 @@ static void a_rank_that_is_alone_on_its_host_agrees(void **state)
     check("hierarchy", "a,b,a", 3);
 }
 
-/* Their agreement is a call, too. */
-static void ranks_agree_where_calls_are_compared(void **state)
-{
-    (void)state;
-    setenv("TRI_CHECK_CALLS", "all", 1);
-    check("hierarchy", "a,a,b", 3);
-    check("shm", "a,a", 2);
-}
-
 /* Who asks for what no memory can hold, and who asks for something else. */
 static const char *asks_for_another_size(rank_env *env)
 {
@@ -138,7 +129,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_of_a_host_agree),
     cmocka_unit_test(hosts_agree),
     cmocka_unit_test(a_rank_that_is_alone_on_its_host_agrees),
-    cmocka_unit_test(ranks_agree_where_calls_are_compared),
     cmocka_unit_test(another_size_is_a_mismatch_at_once),
 };
 

@@ -13,6 +13,7 @@
 #include "group/group_internal.h"
 #include "group/plugin.h"
 #include "os/clock.h"
+#include "os/thread.h"
 
 static const size_t small_counts[] = {0, 17, SIZE_MAX};
 static const size_t large_counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
@@ -382,10 +383,165 @@ static void compared_messages_come_from_anybody(void **state)
     compared(4, compared_anybody, NULL);
 }
 
+/* What the message names is the call, not the comparison that waits. */
+static const char *rank_1_is_late(rank_env *env)
+{
+    tri_group_options soon = *env->options;
+    tri_group *g = NULL;
+
+    soon.timeout_ms = 1500;
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &soon, &g));
+    if (env->rank == 0) {
+        RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_GROUP_TIMEOUT,
+                   "in barrier #1 (gloo_engine_test.c:");
+        RANK_TRY(env, tri_store_set(env->store, "late", "", 0));
+    }
+    RANK_TRY(env, tri_store_wait(env->store, (const char *const[]){"late"}, 1, 0));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_comparison_that_waits_names_the_call(void **state)
+{
+    (void)state;
+    compared(2, rank_1_is_late, NULL);
+}
+
+/* Only some of the ranks differ, in a call behind others that they have in common. */
+static const char *the_third_differs(rank_env *env)
+{
+    float x[4] = {0};
+    tri_group *g = NULL;
+    tri_work *works[3];
+    bool odd = env->rank == env->size - 1;
+    tri_status status;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int k = 0; k < 2; k++)
+        RANK_TRY(env, tri_all_reduce(g, &x[k], &x[k], 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &works[k]));
+    status = odd ? tri_broadcast(g, x, 0, TRI_DTYPE_F32, 1, &works[2])
+                 : tri_broadcast(g, x, 0, TRI_DTYPE_F32, 0, &works[2]);
+    RANK_TRY(env, status);
+    RANK_FAILS(env, tri_work_wait(works[2], 0), TRI_ERR_MISMATCH,
+               "rank 0 calls broadcast #3 of 0 f32 from rank 0 (gloo_engine_test.c:");
+    if (strstr(tri_last_error(), odd ? "; rank 3 calls broadcast #3 of 0 f32 from rank 1 "
+                                     : "; rank 3 calls broadcast #3") == NULL)
+        return RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
+    RANK_FAILS(env, tri_barrier(g, NULL), TRI_ERR_MISMATCH, "the group has failed");
+    for (int k = 0; k < 3; k++) {
+        status = tri_work_wait(works[k], 0); /* over, well or not */
+        if (status == TRI_INPROGRESS)
+            return RANK_FAIL(env, "call %d goes on", k);
+        tri_work_destroy(works[k]);
+    }
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_call_behind_others_is_named_by_its_number(void **state)
+{
+    (void)state;
+    compared(4, the_third_differs, NULL);
+}
+
+/* A subgroup is compared for itself, and a world of one has nobody to compare with. */
+static const char *in_parts(rank_env *env)
+{
+    float x = 1;
+    tri_group *g = NULL, *half = NULL, *one = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_group_split(g, env->rank % 2, 0, NULL, &half));
+    if (env->rank % 2 == 0)
+        RANK_TRY(env, tri_barrier(half, NULL));
+    RANK_TRY(env, tri_all_reduce(half, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    RANK_TRY(env, tri_group_split(g, env->rank, 0, NULL, &one));
+    RANK_TRY(env, tri_all_reduce(one, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (x != (float)(env->size / 2))
+        return RANK_FAIL(env, "rank %d: %g", env->rank, (double)x);
+    tri_group_unref(one);
+    tri_group_unref(half);
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void subgroups_are_compared_for_themselves(void **state)
+{
+    (void)state;
+    compared(4, in_parts, NULL);
+}
+
+/* Of a rank, a thread has messages and waits for a call that the other thread has posted. */
+typedef struct side {
+    rank_env *env;
+    tri_group *group;
+    tri_work *work;
+    tri_status status;
+} side;
+
+enum { TURNS = 200 };
+
+static void exchange_messages(void *arg)
+{
+    side *s = arg;
+    int peer = s->env->rank ^ 1;
+
+    for (int i = 0; i < TURNS && s->status == TRI_OK; i++) {
+        float out = (float)i, in = -1;
+        tri_work *work = NULL;
+
+        s->status = tri_recv(s->group, &in, 1, TRI_DTYPE_F32, peer, i, &work);
+        if (s->status == TRI_OK)
+            s->status = tri_send(s->group, &out, 1, TRI_DTYPE_F32, peer, i, NULL);
+        if (s->status == TRI_OK)
+            s->status = tri_work_wait(work, 0);
+        tri_work_destroy(work);
+        if (s->status == TRI_OK && in != out)
+            s->status = TRI_ERR_FORMAT;
+    }
+    if (s->status == TRI_OK)
+        s->status = tri_work_wait(s->work, 0);
+}
+
+static const char *two_threads(rank_env *env)
+{
+    float first = 1, x = 1;
+    trii_thread thread;
+    side s = {.env = env};
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &s.group));
+    RANK_TRY(env,
+             tri_all_reduce(s.group, &first, &first, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &s.work));
+    RANK_TRY(env, trii_thread_start(&thread, "messages", exchange_messages, &s));
+    for (int i = 0; i < TURNS; i++) {
+        x = 1;
+        RANK_TRY(env, tri_all_reduce(s.group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    }
+    trii_thread_join(&thread);
+    RANK_TRY(env, s.status);
+    if (first != (float)env->size || x != (float)env->size)
+        return RANK_FAIL(env, "%g, %g", (double)first, (double)x);
+    tri_work_destroy(s.work);
+    tri_group_unref(s.group);
+    return NULL;
+}
+
+static void threads_share_a_compared_group(void **state)
+{
+    (void)state;
+    compared(2, two_threads, NULL);
+    compared(4, two_threads, NULL);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(compared_calls_are_what_they_were),
     cmocka_unit_test(calls_that_differ_are_named),
     cmocka_unit_test(compared_messages_come_from_anybody),
+    cmocka_unit_test(a_comparison_that_waits_names_the_call),
+    cmocka_unit_test(a_call_behind_others_is_named_by_its_number),
+    cmocka_unit_test(subgroups_are_compared_for_themselves),
+    cmocka_unit_test(threads_share_a_compared_group),
     cmocka_unit_test(one_rank_that_does_not_compare_is_named),
     cmocka_unit_test(calls_are_not_compared_unasked),
     cmocka_unit_test(one_rank),

@@ -30,7 +30,7 @@ static tri_status start(tri_group *group, trii_op *op, tri_status (*take)(void *
     op->call.seq = next_seq(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
-    status = TRII_UNLIKELY(group->check != NULL) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
+    status = TRII_UNLIKELY(group->checks_calls) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
                  ? trii_call_check_submit(group, op)
                  : take(group->self, op);
     trii_lock_drop(&group->lock);

@@ -65,7 +65,7 @@ static void group_times_out(tri_group *group, trii_op *op, int64_t waited_ns)
     char whom[400];
     char what[256];
 
-    trii_group_describe_wait(group, op, whom, sizeof(whom));
+    group->engine->describe_wait(group->self, op, whom, sizeof(whom));
     trii_op_describe(op, what, sizeof(what));
     trii_fault_raise(&group->fault, TRI_ERR_TIMEOUT, "rank %d waited %.1f s in %s for %s",
                      group->rank, (double)waited_ns / (double)TRII_NS_PER_S, what, whom);
@@ -78,7 +78,7 @@ static void warn_of_wait(tri_group *group, trii_op *op, int64_t waited_ns)
     char whom[400];
     char what[256];
 
-    trii_group_describe_wait(group, op, whom, sizeof(whom));
+    group->engine->describe_wait(group->self, op, whom, sizeof(whom));
     trii_op_describe(op, what, sizeof(what));
     if (group != trii_group_get_world()) /* else the log says which rank it is */
         snprintf(who, sizeof(who), "%s: rank %d ", group->name, group->rank);
@@ -99,12 +99,12 @@ tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience
     while (trii_op_status(op) == TRI_INPROGRESS) {
         int64_t now, until_ns = announce_ns < warn_ns ? announce_ns : warn_ns;
 
-        trii_group_progress(group, op, until_ns < deadline_ns ? until_ns : deadline_ns);
+        group->engine->progress(group->self, op, until_ns < deadline_ns ? until_ns : deadline_ns);
         if (trii_op_status(op) != TRI_INPROGRESS)
             break;
         now = trii_now_ns();
         if (now >= announce_ns) {
-            if (group->engine->announce_wait != NULL && group->check == NULL &&
+            if (group->engine->announce_wait != NULL &&
                 (fatal || now - group->announced_ns >= ANNOUNCE_NS)) {
                 group->engine->announce_wait(group->self, op);
                 group->announced_ns = now;

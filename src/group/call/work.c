@@ -151,7 +151,7 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
         (void)count_wait(work, start_ns, trii_now_ns());
         if (timeout_ms < 0)
             return TRI_INPROGRESS;
-        trii_group_describe_wait(work->group, &work->op, whom, sizeof(whom));
+        work->group->engine->describe_wait(work->group->self, &work->op, whom, sizeof(whom));
         trii_op_describe(&work->op, what, sizeof(what));
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s, rank %d: still waiting after %" PRId64 " ms for %s",
                          what, work->group->rank, timeout_ms, whom);
@@ -202,7 +202,7 @@ static tri_status look_at(tri_work *work, bool waits)
     status = trii_group_check_process(work->group, "work_test");
     if (status != TRI_OK)
         return status;
-    trii_group_progress(work->group, &work->op, 0);
+    work->group->engine->progress(work->group->self, &work->op, 0);
     if (waits && trii_op_status(&work->op) == TRI_INPROGRESS) {
         trii_patience patience = {.deadline_ns = trii_now_ns(), .fatal = true};
 

@@ -253,26 +253,9 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_e
     return TRII_FAIL(status, "no engine serves all %d ranks: %s", args->size, tried);
 }
 
-/* --- comparing calls ------------------------------------------------------ */
-
-enum { CHECK_ALL = 2 }; /* of the choices of TRI_CHECK_CALLS */
-
-/* What TRI_CHECK_CALLS says, and the memory to compare calls with if it may be needed. */
-static tri_status prepare_check(int size, int *wanted_out, trii_call_check **check_out)
-{
-    tri_status status = trii_param_choice(TRII_PARAM_CHECK_CALLS, wanted_out);
-
-    if (status == TRI_OK && *wanted_out < 0)
-        *wanted_out = 0; /* it is not set */
-    if (status != TRI_OK || *wanted_out == 0 || size == 1)
-        return status;
-    *check_out = trii_call_check_create(size);
-    return *check_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-}
-
-/* Whether the calls of this engine are compared for it. Those of this library do it themselves,
- * at no cost. */
-static bool needs_check(const trii_engine *engine, int wanted)
+/* Whether the group compares the calls of this engine for it. Those of this library do it
+ * themselves, at no cost. */
+static bool needs_check(const trii_engine *engine)
 {
     static atomic_bool warned;
 
@@ -282,7 +265,7 @@ static bool needs_check(const trii_engine *engine, int wanted)
             "engine %s: TRI_CHECK_CALLS cannot compare its calls, whose buffers are in a GPU's "
             "memory",
             engine->name);
-    return !engine->on_device && (wanted == CHECK_ALL || !is_built_in(engine));
+    return !engine->on_device && !is_built_in(engine);
 }
 
 tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
@@ -293,14 +276,13 @@ tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args 
                       .is_over = args->is_over,
                       .is_over_arg = args->is_over_arg};
     trii_choice choice = {0};
-    trii_call_check *check = NULL;
-    int wanted = 0;
+    int64_t checks = 0;
     tri_status status = trii_choice_parse(text, &choice);
 
     args->is_over = watch;
     args->is_over_arg = &w;
     if (status == TRI_OK)
-        status = prepare_check(args->size, &wanted, &check);
+        status = trii_param_i64(TRII_PARAM_CHECK_CALLS, 0, &checks);
     if (status == TRI_OK && choice.engine[0] == '\0' && args->size == 1)
         snprintf(choice.engine, sizeof(choice.engine), "self");
     if (status != TRI_OK)
@@ -308,17 +290,12 @@ tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args 
     else if (choice.engine[0] == '\0')
         status = make_auto(store, args, made_out);
     else
-        status = create_named(&choice, wanted != 0, store, args, made_out);
+        status = create_named(&choice, checks != 0, store, args, made_out);
     if (status != TRI_OK && w.line[0] != '\0')
         status =
             refuse(store, args,
                    TRII_FAIL(TRI_ERR_INVALID_ARG, "the ranks want different groups: %s", w.line));
-    if (status == TRI_OK && check != NULL && needs_check(made_out->engine, wanted)) {
-        if (is_built_in(made_out->engine))
-            trii_call_check_renumber(check);
-        made_out->check = check;
-        return TRI_OK;
-    }
-    trii_call_check_destroy(check);
+    made_out->checks_calls =
+        status == TRI_OK && checks != 0 && args->size > 1 && needs_check(made_out->engine);
     return status;
 }

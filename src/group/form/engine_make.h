@@ -9,7 +9,7 @@
 typedef struct trii_made_engine {
     const trii_engine *engine;
     void *self;
-    struct trii_call_check *check; /* NULL = calls are not compared outside the engine */
+    bool checks_calls; /* the group compares calls for the engine */
 } trii_made_engine;
 
 /* The engine that `text` (choose.h; NULL allowed) names for the group args->name. args->store is

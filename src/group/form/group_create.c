@@ -131,7 +131,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
     g->engine = made.engine;
     g->self = made.self;
-    g->check = made.check;
+    g->checks_calls = made.checks_calls;
     if (status != TRI_OK)
         trii_group_close_recorder(g);
     else if (g->recorder != NULL)
@@ -162,6 +162,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     g->rank = rank;
     g->size = size;
     trii_mutex_init(&g->memory_lock);
+    trii_mutex_init(&g->check_lock);
     status = create_self(g, store, opt != NULL ? opt : &defaults,
                          forming != NULL ? forming : &usual, &refusal);
     if (status == TRI_OK) {
@@ -171,6 +172,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
         return TRI_OK;
     }
     status = TRII_FAIL_CTX(status, "group_create, rank %d of %d", rank, size);
+    trii_mutex_fini(&g->check_lock);
     trii_mutex_fini(&g->memory_lock);
     trii_chaos_destroy(g->chaos);
     tri_store_unref(g->store);

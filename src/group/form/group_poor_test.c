@@ -104,13 +104,6 @@ static void all_hear_of_a_rank_without_memory_tcp_twice(void **state)
     torture("tcp", 2);
 }
 
-static void all_hear_of_a_rank_without_memory_to_compare_calls(void **state)
-{
-    (void)state;
-    setenv("TRI_CHECK_CALLS", "all", 1);
-    torture("tcp", 1);
-}
-
 static void all_hear_of_a_rank_without_memory_where_the_engine_is_chosen(void **state)
 {
     (void)state;
@@ -128,7 +121,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_hear_of_a_rank_without_memory_shm_twice),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_tcp_twice),
-    cmocka_unit_test(all_hear_of_a_rank_without_memory_to_compare_calls),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen),
     cmocka_unit_test(all_hear_of_a_rank_without_memory_where_the_engine_is_chosen_twice),
 };
