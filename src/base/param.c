@@ -43,7 +43,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_CGROUP] = {"TRI_CGROUP", "1", "0: trirun puts its workers in no control group"},
     [TRII_PARAM_CHAOS] =
         {"TRI_CHAOS", "",
-         "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=LIST"},
+         "faults on purpose: seed=N,delay=P:MS,kill=P,stop=P,drop=P,half=P,rank=N"},
     [TRII_PARAM_CHECK] = {"TRI_CHECK", "",
                           "nan: stop at the first operation that makes a NaN; order: compare which "
                           "recorded operations the ranks start"},

@@ -33,7 +33,7 @@ struct trii_chaos {
     uint64_t seed;
     int rank;
     uint32_t group; /* hash of its name: groups of a rank have draws of their own */
-    bool spared;    /* rank= names others */
+    bool spared;    /* rank= names another one */
     chaos_when when[KINDS];
     double delay_ms;
     _Atomic uint64_t calls;
@@ -75,50 +75,28 @@ static tri_status read_when(trii_chaos *chaos, chaos_kind kind, const char *part
     return *end == '\0' ? TRI_OK : bad(part, "something follows the value");
 }
 
-/* "1+3-5": is our rank among them? */
-static tri_status read_ranks(trii_chaos *chaos, const char *part, const char *text)
-{
-    bool ours = false;
-
-    for (const char *at = text;; at++) {
-        char *end;
-        long first = strtol(at, &end, 10), last = first;
-
-        if (end != at && *end == '-') {
-            at = end + 1;
-            last = strtol(at, &end, 10);
-        }
-        if (end == at || first < 0 || last < first)
-            return bad(part, "needs ranks, as in 1+3-5");
-        ours = ours || (chaos->rank >= first && chaos->rank <= last);
-        at = end;
-        if (*at == '\0')
-            break;
-        if (*at != '+')
-            return bad(part, "needs ranks, as in 1+3-5");
-    }
-    chaos->spared = !ours;
-    return TRI_OK;
-}
-
 static tri_status read_part(trii_chaos *chaos, char *part)
 {
     char *value = strchr(part, '=');
     char whole[64];
-    int64_t seed = 0;
+    int64_t number = 0;
 
     snprintf(whole, sizeof(whole), "%s", part);
     if (value == NULL)
         return bad(whole, "needs a value");
     *value++ = '\0';
     if (strcmp(part, "seed") == 0) {
-        if (trii_parse_i64(value, "seed", 0, INT64_MAX, &seed) != TRI_OK)
+        if (trii_parse_i64(value, "seed", 0, INT64_MAX, &number) != TRI_OK)
             return bad(whole, "needs a number");
-        chaos->seed = (uint64_t)seed;
+        chaos->seed = (uint64_t)number;
         return TRI_OK;
     }
-    if (strcmp(part, "rank") == 0)
-        return read_ranks(chaos, whole, value);
+    if (strcmp(part, "rank") == 0) {
+        if (trii_parse_i64(value, "rank", 0, INT32_MAX, &number) != TRI_OK)
+            return bad(whole, "needs a rank");
+        chaos->spared = number != chaos->rank;
+        return TRI_OK;
+    }
     for (chaos_kind k = 0; k < KINDS; k++) {
         if (strcmp(part, kind_names[k]) == 0)
             return read_when(chaos, k, whole, value);

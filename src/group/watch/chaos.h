@@ -11,7 +11,7 @@
  *   kill=W       SIGKILL, at once or within the first millisecond of the call
  *   drop=W       a connection to one peer breaks, in both directions
  *   half=W       a connection to one peer is closed for sending
- *   rank=A+B-C   only these ranks of the job (all)
+ *   rank=N       only this rank of the job (all)
  *
  * W is a probability for each call (0.001), or @N: the N-th call of a group, counted from 1. A call
  * is a collective, a send or a receive. Every strike is logged first.

@@ -22,8 +22,8 @@ static void what_is_wrong_is_named(void **state)
         {"delay=0.1:x", "delay=0.1:x: the longest delay"},
         {"drop=0.1:5", "drop=0.1:5: something follows"},
         {"seed=7,smash=1", "smash=1: there are seed, delay"},
-        {"rank=1+", "rank=1+: needs ranks"},
-        {"rank=3-1", "rank=3-1: needs ranks"},
+        {"rank=1+3", "rank=1+3: needs a rank"},
+        {"rank=-1", "rank=-1: needs a rank"},
         {"seed=-1", "seed=-1: needs a number"},
         {"seed=1,", ": needs a value"},
     };
@@ -54,10 +54,10 @@ static void other_ranks_are_spared(void **state)
     trii_chaos *chaos = NULL;
 
     (void)state;
-    set("kill=@1,rank=1+3-5");
+    set("kill=@1,rank=3");
     for (int r = 0; r < 8; r++) {
         CHECK_OK(trii_chaos_create(r, "world", &chaos));
-        assert_int_equal(chaos != NULL, r == 1 || (r >= 3 && r <= 5));
+        assert_int_equal(chaos != NULL, r == 3);
         trii_chaos_destroy(chaos);
     }
     unsetenv("TRI_CHAOS");
