@@ -164,48 +164,45 @@ static void host_name(int rank, char text_out[HOST_TEXT])
         trii_socket_network_id(text_out);
 }
 
-/* names: [size]; hosts: [size], their numbers. status: this rank's failure until now, if any. */
-static tri_status read_hosts(const trii_group_args *args, tri_status status,
-                             char (*names)[HOST_TEXT], int *hosts)
+/* Numbers the hosts that texts[size] name; returns how many there are. first: room for [size]. */
+static int number_hosts(char *const *texts, int size, int *hosts, int *first)
 {
-    char mine[HOST_TEXT], **texts = trii_alloc((size_t)args->size, sizeof(*texts), "hierarchy");
     int n_hosts = 0;
 
-    if (texts == NULL)
-        status = TRI_ERR_NO_MEMORY;
-    host_name(args->rank, mine);
-    status = trii_group_gather(args, "host", status, mine, texts);
-    for (int r = 0; r < args->size && status == TRI_OK; r++) {
-        assert(texts != NULL && names != NULL && hosts != NULL); /* else `status` is a failure */
+    for (int r = 0; r < size; r++) {
         hosts[r] = 0;
-        while (hosts[r] < n_hosts && strcmp(names[hosts[r]], texts[r]) != 0)
+        while (hosts[r] < n_hosts && strcmp(texts[first[hosts[r]]], texts[r]) != 0)
             hosts[r]++;
         if (hosts[r] == n_hosts)
-            snprintf(names[n_hosts++], HOST_TEXT, "%s", texts[r]);
-        tri_store_free(texts[r]);
+            first[n_hosts++] = r;
     }
-    trii_free(texts);
-    if (status == TRI_OK && (n_hosts == 1 || n_hosts == args->size))
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                           "engine hierarchy: %d ranks on %d host%s; it needs at least two hosts, "
-                           "one of them with at least two ranks",
-                           args->size, n_hosts, n_hosts == 1 ? "" : "s");
-    return status;
+    return n_hosts;
 }
 
 tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
                                  tri_status status)
 {
     size_t size = (size_t)args->size;
-    char(*names)[HOST_TEXT] = trii_alloc(size, sizeof(*names), "hierarchy");
-    int *hosts = trii_alloc(size, sizeof(*hosts), "hierarchy");
+    char mine[HOST_TEXT], **texts = trii_alloc(size, sizeof(*texts), "hierarchy");
+    int *hosts = trii_alloc(2 * size, sizeof(*hosts), "hierarchy"), n_hosts;
 
-    if (status == TRI_OK && (names == NULL || hosts == NULL || layout == NULL))
+    if (status == TRI_OK && (texts == NULL || hosts == NULL || layout == NULL))
         status = TRI_ERR_NO_MEMORY;
-    status = read_hosts(args, status, names, hosts);
-    if (status == TRI_OK)
-        status = hierarchy_layout_fill(layout, hosts, args->size, args->rank);
-    trii_free(names);
+    host_name(args->rank, mine);
+    status = trii_group_gather(args, "host", status, mine, texts);
+    if (status == TRI_OK) {
+        assert(texts != NULL && hosts != NULL && layout != NULL); /* else `status` is a failure */
+        n_hosts = number_hosts(texts, args->size, hosts, hosts + size);
+        for (size_t r = 0; r < size; r++)
+            tri_store_free(texts[r]);
+        status = n_hosts > 1 && n_hosts < args->size
+                     ? hierarchy_layout_fill(layout, hosts, args->size, args->rank)
+                     : TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                                 "engine hierarchy: %d ranks on %d host%s; it needs at least two "
+                                 "hosts, one of them with at least two ranks",
+                                 args->size, n_hosts, n_hosts == 1 ? "" : "s");
+    }
+    trii_free(texts);
     trii_free(hosts);
     return status;
 }

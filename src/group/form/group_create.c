@@ -135,7 +135,8 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     if (status != TRI_OK)
         trii_group_close_recorder(g);
     else if (g->recorder != NULL)
-        trii_recorder_group_formed(g->recorder, g->record_group, g->engine->name);
+        trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_FORMED,
+                                  g->engine->name);
     return status;
 }
 

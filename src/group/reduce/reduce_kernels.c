@@ -29,7 +29,7 @@ typedef struct half_functions {
     void (*widen)(const uint16_t *src, float *dst, size_t n);
     void (*narrow)(const float *src, uint16_t *dst, size_t n);
     /* Sums in registers: how many leading elements it has done. */
-    size_t (*sum)(const trii_reduce_args *args);
+    size_t (*sum)(const trii_reduce_args *args, float factor);
 } half_functions;
 
 /* --- f32 sums in registers ------------------------------------------------ */
@@ -73,6 +73,29 @@ DEFINE_SUM(3)
 DEFINE_SUM(4)
 DEFINE_SUM(8)
 
+/* The function for the number of sources; 0 elements if there is none. */
+#define DEFINE_CHOICE(NAME, TYPE)                                                                  \
+    static TRII_INLINE size_t NAME(const trii_reduce_args *args, float factor)                     \
+    {                                                                                              \
+        const TYPE *const *src = (const TYPE *const *)args->src;                                   \
+        TYPE *const *dst = (TYPE *const *)args->dst;                                               \
+                                                                                                   \
+        switch (args->n_src) {                                                                     \
+        case 2:                                                                                    \
+            return NAME##_2(src, dst, args->n_dst, args->count, factor);                           \
+        case 3:                                                                                    \
+            return NAME##_3(src, dst, args->n_dst, args->count, factor);                           \
+        case 4:                                                                                    \
+            return NAME##_4(src, dst, args->n_dst, args->count, factor);                           \
+        case 8:                                                                                    \
+            return NAME##_8(src, dst, args->n_dst, args->count, factor);                           \
+        default:                                                                                   \
+            return 0;                                                                              \
+        }                                                                                          \
+    }
+
+DEFINE_CHOICE(sum, float)
+
 /* Whether it is a sum, or an average that multiplies by an exact factor. */
 static TRII_INLINE bool is_sum(const trii_reduce_args *args, float *factor_out)
 {
@@ -85,28 +108,13 @@ static TRII_INLINE bool is_sum(const trii_reduce_args *args, float *factor_out)
 /* How many leading elements it has done; 0 if it is no such sum. */
 static TRII_INLINE size_t register_sum(const trii_reduce_args *args, const half_functions *half)
 {
-    const float *const *src = (const float *const *)args->src;
-    float *const *dst = (float *const *)args->dst;
     float factor;
 
     if (!is_sum(args, &factor))
         return 0;
-    if ((args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16) && half->sum != NULL)
-        return half->sum(args);
-    if (args->dtype != TRI_DTYPE_F32)
-        return 0;
-    switch (args->n_src) {
-    case 2:
-        return sum_2(src, dst, args->n_dst, args->count, factor);
-    case 3:
-        return sum_3(src, dst, args->n_dst, args->count, factor);
-    case 4:
-        return sum_4(src, dst, args->n_dst, args->count, factor);
-    case 8:
-        return sum_8(src, dst, args->n_dst, args->count, factor);
-    default:
-        return 0;
-    }
+    if (trii_dtype_is_half(args->dtype) && half->sum != NULL)
+        return half->sum(args, factor);
+    return args->dtype == TRI_DTYPE_F32 ? sum(args, factor) : 0;
 }
 
 /* --- pairs of blocks ------------------------------------------------------ */
@@ -245,7 +253,7 @@ static TRII_INLINE const void *leaf(const trii_reduce_args *args, const half_fun
 {
     const char *src = (const char *)args->src[r] + at * tri_dtype_size(args->dtype);
 
-    if (args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16) {
+    if (trii_dtype_is_half(args->dtype)) {
         widen(src, space, n, args->dtype, half);
         return space;
     }
@@ -328,7 +336,7 @@ static TRII_INLINE tri_redop bool_op(tri_redop op)
 static TRII_INLINE void reduce(const trii_reduce_args *args, const half_functions *half,
                                bool integers)
 {
-    bool is_half = args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16;
+    bool is_half = trii_dtype_is_half(args->dtype);
     tri_dtype acc = is_half ? TRI_DTYPE_F32 : args->dtype;
     tri_redop op = args->dtype == TRI_DTYPE_BOOL ? bool_op(args->op) : args->op;
     size_t size = tri_dtype_size(args->dtype);
@@ -431,26 +439,7 @@ AVX2 static void narrow_f16c(const float *src, uint16_t *dst, size_t n)
     DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 3)                                   \
     DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 4)                                   \
     DEFINE_HALF_SUM(TARGET, NAME, LANES, VECTOR, LOAD, STORE, 8)                                   \
-    DEFINE_HALF_CHOICE(NAME)
-#define DEFINE_HALF_CHOICE(NAME)                                                                   \
-    static size_t NAME(const trii_reduce_args *args, float factor)                                 \
-    {                                                                                              \
-        const uint16_t *const *src = (const uint16_t *const *)args->src;                           \
-        uint16_t *const *dst = (uint16_t *const *)args->dst;                                       \
-                                                                                                   \
-        switch (args->n_src) {                                                                     \
-        case 2:                                                                                    \
-            return NAME##_2(src, dst, args->n_dst, args->count, factor);                           \
-        case 3:                                                                                    \
-            return NAME##_3(src, dst, args->n_dst, args->count, factor);                           \
-        case 4:                                                                                    \
-            return NAME##_4(src, dst, args->n_dst, args->count, factor);                           \
-        case 8:                                                                                    \
-            return NAME##_8(src, dst, args->n_dst, args->count, factor);                           \
-        default:                                                                                   \
-            return 0;                                                                              \
-        }                                                                                          \
-    }
+    DEFINE_CHOICE(NAME, uint16_t)
 #define AT_8(p) ((const __m128i *)(const void *)((p) + i))
 #define AT_16(p) ((const __m256i *)(const void *)((p) + i))
 
@@ -531,24 +520,16 @@ DEFINE_BF16_SUM(2)
 DEFINE_BF16_SUM(3)
 DEFINE_BF16_SUM(4)
 DEFINE_BF16_SUM(8)
-DEFINE_HALF_CHOICE(bf16_avx512)
+DEFINE_CHOICE(bf16_avx512, uint16_t)
 DEFINE_HALF_SUMS(AVX512, f16_avx512, 16, __m512, LOAD_F16_16, put_f16_16)
 
-static size_t half_sum_avx2(const trii_reduce_args *args)
+static size_t half_sum_avx2(const trii_reduce_args *args, float factor)
 {
-    float factor;
-
-    if (!is_sum(args, &factor))
-        return 0;
     return args->dtype == TRI_DTYPE_F16 ? f16_avx2(args, factor) : bf16_avx2(args, factor);
 }
 
-static size_t half_sum_avx512(const trii_reduce_args *args)
+static size_t half_sum_avx512(const trii_reduce_args *args, float factor)
 {
-    float factor;
-
-    if (!is_sum(args, &factor))
-        return 0;
     return args->dtype == TRI_DTYPE_F16 ? f16_avx512(args, factor) : bf16_avx512(args, factor);
 }
 
@@ -570,10 +551,7 @@ AVX2 void trii_narrow_avx2(const float *src, uint16_t *dst, size_t n, tri_dtype 
 /* Sums of integers wait for memory: wider registers add nothing to them. */
 AVX512 void trii_reduce_avx512(const trii_reduce_args *args)
 {
-    bool floats = args->dtype == TRI_DTYPE_F32 || args->dtype == TRI_DTYPE_F64 ||
-                  args->dtype == TRI_DTYPE_F16 || args->dtype == TRI_DTYPE_BF16;
-
-    if (floats)
+    if (trii_dtype_is_float(args->dtype))
         reduce(args, &(half_functions){widen_f16c, narrow_f16c, half_sum_avx512}, false);
     else
         trii_reduce_avx2(args);

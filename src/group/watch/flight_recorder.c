@@ -141,27 +141,17 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
     return number;
 }
 
-void trii_recorder_group_formed(trii_recorder *recorder, uint16_t number, const char *engine)
+void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int state,
+                               const char *engine)
 {
     trii_record_group *group;
 
     trii_mutex_lock(&recorders_lock);
     group = group_of(recorder, number);
-    if (group != NULL) {
+    if (group != NULL && engine != NULL)
         snprintf(group->engine, sizeof(group->engine), "%s", engine);
-        group->state = TRII_RECORD_GROUP_FORMED;
-    }
-    trii_mutex_unlock(&recorders_lock);
-}
-
-void trii_recorder_group_left(trii_recorder *recorder, uint16_t number)
-{
-    trii_record_group *group;
-
-    trii_mutex_lock(&recorders_lock);
-    group = group_of(recorder, number);
     if (group != NULL)
-        group->state = TRII_RECORD_GROUP_LEFT;
+        group->state = (uint8_t)state;
     trii_mutex_unlock(&recorders_lock);
 }
 

@@ -135,8 +135,9 @@ void trii_recorder_close(trii_recorder *recorder); /* NULL allowed; the file sta
 /* One more group, which is forming: a number for its records. `facts` gives id, rank, size and
  * name. */
 uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_group *facts);
-void trii_recorder_group_formed(trii_recorder *recorder, uint16_t number, const char *engine);
-void trii_recorder_group_left(trii_recorder *recorder, uint16_t number);
+/* It is formed, with an engine, or left (NULL: the engine stays). */
+void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int state,
+                               const char *engine);
 /* The line of a group's failure; the first one of the file stays. */
 void trii_recorder_failed(trii_recorder *recorder, uint16_t group, tri_status status,
                           const char *text);
