@@ -49,12 +49,21 @@ static tri_status exchange(tri_group *group, const char *key, comparison *s)
                                  (void **)&s->theirs, NULL);
 }
 
-/* All ranks get the reason, not only that this one gave up. */
-static tri_status disagree(tri_group *group)
+/* The end of a comparison of `what`. One that differs fails the group: all ranks get the reason,
+ * not only that this one gave up. */
+static tri_status end(tri_group *group, tri_status status, comparison *s, const char *what,
+                      const char *whom)
 {
-    trii_fault_raise(&group->fault, TRI_ERR_MISMATCH, "%s", tri_last_error());
-    group->engine->abort(group->self);
-    return TRI_ERR_MISMATCH;
+    if (status != TRI_OK) {
+        status = TRII_FAIL_CTX(status, "TRI_CHECK=order, %s", what);
+    } else if (!is_same(s)) {
+        status = TRII_FAIL(TRI_ERR_MISMATCH, "%s is not the same on %s: %s; %s", what, whom,
+                           line_of(s->ours), line_of(s->theirs));
+        trii_fault_raise(&group->fault, status, "%s", tri_last_error());
+        group->engine->abort(group->self);
+    }
+    tri_store_free(s->theirs);
+    return status;
 }
 
 /* Gone when all ranks have looked. */
@@ -77,7 +86,7 @@ static tri_status forget(tri_group *group, const char *key)
 tri_status trii_group_compare_order(tri_group *group, const char *what, const char *where)
 {
     comparison s = {.theirs = NULL};
-    char key[32];
+    char key[32], operation[TRII_GROUP_NAME + 48];
     uint64_t n;
     tri_status status;
 
@@ -87,20 +96,11 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
     snprintf(key, sizeof(key), "order/%" PRIu64, n);
     snprintf(s.ours, sizeof(s.ours), "%s\nrank %d: %s%s%s", what, group->rank, what,
              where[0] != '\0' ? " at " : "", where);
+    snprintf(operation, sizeof(operation), "operation %" PRIu64 " of group %s", n, group->name);
     status = exchange(group, key, &s);
     if (status == TRI_OK && is_same(&s))
         status = forget(group, key);
-    else if (status == TRI_OK)
-        status = TRII_FAIL(TRI_ERR_MISMATCH,
-                           "operation %" PRIu64 " of group %s is not the same on all ranks: %s; %s",
-                           n, group->name, line_of(s.ours), line_of(s.theirs));
-    tri_store_free(s.theirs);
-    if (status == TRI_ERR_MISMATCH)
-        return disagree(group);
-    return status == TRI_OK
-               ? status
-               : TRII_FAIL_CTX(status, "TRI_CHECK=order, operation %" PRIu64 " of group %s", n,
-                               group->name);
+    return end(group, status, &s, operation, "all ranks");
 }
 
 /* --- messages ------------------------------------------------------------- */
@@ -108,7 +108,7 @@ tri_status trii_group_compare_order(tri_group *group, const char *what, const ch
 tri_status trii_group_compare_message(tri_group *group, const trii_compared_message *m)
 {
     comparison s = {.theirs = NULL};
-    char pair[128], key[160];
+    char pair[128], key[160], message[TRII_GROUP_NAME + 192];
     int from = m->sends ? group->rank : m->peer, to = m->sends ? m->peer : group->rank;
     int64_t n = 0;
     bool existed;
@@ -125,23 +125,12 @@ tri_status trii_group_compare_message(tri_group *group, const trii_compared_mess
     snprintf(key, sizeof(key), "%s/%" PRId64, pair, n);
     if (status == TRI_OK)
         status = exchange(group, key, &s);
-    if (status == TRI_OK && strcmp(s.ours, s.theirs) != 0) { /* the other has come before */
-        status =
-            is_same(&s)
-                ? tri_store_delete(group->store, key, &existed)
-                : TRII_FAIL(TRI_ERR_MISMATCH,
-                            "message %" PRId64 " from rank %d to rank %d of group %s, %s, is not "
-                            "the same on both: %s; %s",
-                            n, from, to, group->name, m->tag, line_of(s.ours), line_of(s.theirs));
-    }
-    tri_store_free(s.theirs);
-    if (status == TRI_ERR_MISMATCH)
-        return disagree(group);
-    return status == TRI_OK
-               ? status
-               : TRII_FAIL_CTX(status,
-                               "TRI_CHECK=order, message %" PRId64 " from rank %d to rank %d, %s",
-                               n, from, to, m->tag);
+    snprintf(message, sizeof(message),
+             "message %" PRId64 " from rank %d to rank %d of group %s, %s,", n, from, to,
+             group->name, m->tag);
+    if (status == TRI_OK && strcmp(s.ours, s.theirs) != 0 && is_same(&s)) /* the other came first */
+        status = tri_store_delete(group->store, key, &existed);
+    return end(group, status, &s, message, "both");
 }
 
 /* "order/0>1/tag 7/3", of this rank, and not a count of them. */
