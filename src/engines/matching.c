@@ -152,7 +152,7 @@ trii_op *trii_recv_take(trii_tags *recvs, trii_tags *any_recvs, uint64_t tag, in
 
         if (own != NULL && trii_waiting_of(own)->posted < trii_waiting_of(any)->posted)
             break;
-        if (trii_op_is_won(any) || !trii_op_win(any))
+        if (!trii_op_win(any))
             continue;
         trii_tags_remove(any_recvs, one);
         any->call.root = from;
@@ -161,6 +161,28 @@ trii_op *trii_recv_take(trii_tags *recvs, trii_tags *any_recvs, uint64_t tag, in
     if (own != NULL)
         trii_tags_remove(recvs, &trii_waiting_of(own)->tagged);
     return own;
+}
+
+trii_op *trii_waiting_pop(trii_tags *tags)
+{
+    trii_tagged *one = trii_tags_walk(tags, NULL);
+
+    if (one != NULL)
+        trii_tags_remove(tags, one);
+    else
+        trii_tags_clear(tags);
+    return one != NULL ? trii_waiting_op(one) : NULL;
+}
+
+bool trii_recv_cancel(trii_tags *recvs, const trii_op *op)
+{
+    trii_tagged *one = trii_tags_find(recvs, trii_tag_of(&op->call));
+
+    while (one != NULL && trii_waiting_op(one) != op)
+        one = trii_tags_next(one);
+    if (one != NULL)
+        trii_tags_remove(recvs, one);
+    return one != NULL;
 }
 
 bool trii_recv_fits(trii_op *op, const trii_message *message, char why[TRII_ERR_BYTES])

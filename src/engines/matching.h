@@ -82,6 +82,12 @@ void trii_recv_wait(trii_tags *recvs, trii_op *op, uint64_t posted);
  * message with this tag of rank `from`: out of its table; or NULL. */
 trii_op *trii_recv_take(trii_tags *recvs, trii_tags *any_recvs, uint64_t tag, int from);
 
+/* Takes one of the operations that wait out of the table, in no order; NULL: it was the last, and
+ * the table is cleared. */
+trii_op *trii_waiting_pop(trii_tags *tags);
+/* Takes this receive out of its table; false: it is not there. */
+bool trii_recv_cancel(trii_tags *recvs, const trii_op *op);
+
 /* A message, as its receive is told of it. */
 typedef struct trii_message {
     tri_dtype dtype;

@@ -134,13 +134,11 @@ static void end_all(self_group *g, tri_status status, const char *why)
 {
     trii_tags *const recvs[] = {&g->recvs, &g->any_recvs};
     trii_tagged *one;
+    trii_op *op;
 
     for (int i = 0; i < 2; i++) {
-        while ((one = trii_tags_walk(recvs[i], NULL)) != NULL) {
-            trii_tags_remove(recvs[i], one);
-            trii_op_finish(trii_waiting_op(one), status, why);
-        }
-        trii_tags_clear(recvs[i]);
+        while ((op = trii_waiting_pop(recvs[i])) != NULL)
+            trii_op_finish(op, status, why);
     }
     while ((one = trii_tags_walk(&g->kept, NULL)) != NULL) {
         self_kept *kept = (self_kept *)one;

@@ -11,11 +11,6 @@
 #include "engines/shm/shm_group.h"
 #include "group/reduce/reduce.h"
 
-size_t shm_cma_sum_piece_bytes(const shm_group *g)
-{
-    return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
-}
-
 /* Sums elements [from, from + n) of all inputs into dst. False: the group has failed. */
 static bool sum_piece(shm_group *g, const trii_op *op, size_t from, size_t n, char *dst)
 {

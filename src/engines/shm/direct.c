@@ -1,6 +1,6 @@
 /*
  * direct.c - collectives of which all buffers lie in arenas, which all ranks map: every rank reads
- * its peers' buffers where they are. data_path.c chooses it; nobody waits here: shm.c calls again.
+ * its peers' buffers where they are. slot.c chooses it; nobody waits here: shm.c calls again.
  *
  * all_reduce and reduce: the vector is cut into a slice per rank and slices into chunks. A chunk is
  * summed once over all buffers and stored to all of them (2 bytes touched per byte and rank).

@@ -39,28 +39,23 @@ void shm_fail(shm_group *g, tri_status status, const char *format, ...)
     trii_fault_raise(g->fault, status, "%s", text);
 }
 
-bool shm_check_peers(shm_group *g)
+bool shm_peer_is_well(shm_group *g, int rank)
 {
-    /* Callers have read memory that a failed peer may write to again: those reads come first. */
-    atomic_thread_fence(memory_order_acquire);
-    for (int r = 0; r < g->size; r++) {
-        const shm_head *head = &g->peers[r].block->head;
-        tri_status status;
+    const shm_head *head = &g->peers[rank].block->head;
+    tri_status status;
 
-        if (r == g->rank)
-            continue;
-        if (trii_robust_futex_owner_died(atomic_load(&head->death_mark.word)) &&
-            shm_peer_ended(g, r, "has ended"))
-            return true;
-        if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
-            continue;
-        /* A peer's timeout may be due to our lateness: for us the group was given up. */
-        status = head->status == TRI_ERR_GROUP_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
-        shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_GROUP_TIMEOUT ? "given up: " : "",
-                 (int)sizeof(head->text), head->text);
-        shm_abort(g);
+    if (trii_robust_futex_owner_died(atomic_load(&head->death_mark.word)) &&
+        shm_peer_ended(g, rank, "has ended"))
+        return false;
+    if (atomic_load_explicit(&head->state, memory_order_acquire) != SHM_FAILED)
         return true;
-    }
+    /* A peer's timeout may be due to our lateness: for us the group was given up. */
+    status = head->status == TRI_ERR_GROUP_TIMEOUT ? TRI_ERR_ABORTED : (tri_status)head->status;
+    if (head->lost_rank != 0)
+        atomic_store(&g->fault->lost_rank, head->lost_rank);
+    shm_fail(g, status, "%s%.*s", head->status == TRI_ERR_GROUP_TIMEOUT ? "given up: " : "",
+             (int)sizeof(head->text), head->text);
+    shm_abort(g);
     return false;
 }
 
@@ -73,6 +68,7 @@ void shm_abort(void *self)
         return; /* another thread is just writing it, and will come here */
     if (atomic_exchange(&g->end_published, 1) == 0) {
         head->status = trii_fault_status(g->fault);
+        head->lost_rank = atomic_load(&g->fault->lost_rank);
         memcpy(head->text, g->fault->text, sizeof(head->text));
         atomic_store_explicit(&head->state, SHM_FAILED, memory_order_release);
         for (int r = 0; r < g->size; r++)

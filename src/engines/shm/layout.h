@@ -119,8 +119,9 @@ typedef struct shm_head {
 
     TRII_ALIGNED(128) trii_robust_futex death_mark; /* marked by the kernel when the process ends */
 
-    TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE, ...; stored after the two below */
+    TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE, ...; stored after the three below */
     int32_t status;                     /* SHM_FAILED: the tri_status */
+    int32_t lost_rank;                  /* likewise, as in trii_fault */
     char text[TRII_ERR_BYTES];
 
     TRII_ALIGNED(128) atomic_int wake;     /* futex of this rank's sleepers. Anybody */

@@ -76,13 +76,10 @@ static void queue_fail_all(shm_queue *queue, tri_status status, const char *why)
 
 static void tags_fail_all(trii_tags *tags, tri_status status, const char *why)
 {
-    trii_tagged *one;
+    trii_op *op;
 
-    while ((one = trii_tags_walk(tags, NULL)) != NULL) {
-        trii_tags_remove(tags, one);
-        trii_op_finish(trii_waiting_op(one), status, why);
-    }
-    trii_tags_clear(tags);
+    while ((op = trii_waiting_pop(tags)) != NULL)
+        trii_op_finish(op, status, why);
 }
 
 void shm_pair_fail_all(shm_group *g, tri_status status, const char *why)
@@ -136,21 +133,12 @@ static bool cancel_send(shm_group *g, trii_op *op)
 
 bool shm_pair_cancel(shm_group *g, trii_op *op)
 {
-    trii_tagged *one = NULL;
     bool found;
 
     if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
-    if (op->call.kind == TRII_KIND_SEND) {
-        found = cancel_send(g, op);
-    } else {
-        one = trii_tags_find(&g->any_recvs, trii_tag_of(&op->call));
-        while (one != NULL && trii_waiting_op(one) != op)
-            one = trii_tags_next(one);
-        found = one != NULL;
-    }
-    if (one != NULL)
-        trii_tags_remove(&g->any_recvs, one);
+    found =
+        op->call.kind == TRII_KIND_SEND ? cancel_send(g, op) : trii_recv_cancel(&g->any_recvs, op);
     g->n_pair_ops -= found;
     return found;
 }

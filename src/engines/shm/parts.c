@@ -1,6 +1,6 @@
 /*
  * parts.c - which elements a rank reads from which peer, for every kind of collective. The paths
- * (data_path.c) differ only in where those elements lie. More of it in shm_group.h.
+ * (slot.c) differ only in where those elements lie. More of it in shm_group.h.
  */
 /* build: hot leaf */
 #include <string.h>

@@ -43,6 +43,25 @@ static void complete_op(shm_group *g, trii_op *op)
     trii_op_finish(op, TRI_OK, NULL);
 }
 
+/* All have arrived. Guard: lock. */
+static bool advance_on_path(shm_group *g, trii_op *op)
+{
+    switch (shm_step_of(op)->path) {
+    case SHM_PATH_INLINE:
+    case SHM_PATH_ONE_SHOT:
+        shm_slot_take(g, op);
+        return true;
+    case SHM_PATH_DIRECT:
+        return shm_direct_advance(g, op);
+    case SHM_PATH_CMA:
+        return shm_cma_advance(g, op);
+    case SHM_PATH_CMA_SUM:
+        return shm_cma_sum_advance(g, op);
+    default:
+        return shm_staged_advance(g, op);
+    }
+}
+
 /* Does whatever can be done for the collectives. True if something was. Guard: lock. */
 static bool advance_queue(shm_group *g)
 {
@@ -56,19 +75,21 @@ static bool advance_queue(shm_group *g)
         if (step->phase == SHM_QUEUED) {
             if (!shm_slot_is_free(g, op->call.seq))
                 return did;
-            shm_path_arrive(g, op);
+            shm_slot_arrive(g, op);
             did = true;
         }
         if (step->phase == SHM_ARRIVED && !blocked) {
             blocked = !shm_slot_all_arrived(g, op);
             if (!blocked) {
-                shm_path_choose(g, op);
+                shm_slot_choose_path(g, op);
+                if (step->path == SHM_PATH_STAGED)
+                    shm_staged_begin(g, op);
                 if (step->path > SHM_PATH_ONE_SHOT)
                     shm_wake_peers(g); /* so that they work while we do, not after */
             }
         }
         if (step->phase >= SHM_RUNNING && step->phase < SHM_DONE)
-            did |= shm_path_advance(g, op);
+            did |= advance_on_path(g, op);
         if (step->phase != SHM_DONE) {
             at = &op->next;
             continue;

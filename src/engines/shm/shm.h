@@ -6,11 +6,11 @@
  *   shm.c                        the engine's table; the queue of operations, waiting, sleeping
  *   connect.c                    forming a group: exchanging memory with the peers, watching them
  *   pair_in.c pair_out.c pair.c  send and recv: messages from a rank, to a rank, both
- *   data_path.c                  which of the paths below moves the data of a collective
- *   direct.c                     ... out of arenas, memory that all ranks map
+ *   direct.c                     moves the data of a collective out of arenas, which all ranks map
  *   cma.c cma_sum.c              ... out of the peers' own memory (cross-memory attach)
  *   staged.c                     ... through staging buffers, a piece at a time
- *   slot.c                       arriving in a collective, who has arrived, who has finished
+ *   slot.c                       arriving in a collective; which of these paths moves its data; who
+ *                                has finished
  *   parts.c                      which elements a rank reads from which peer
  *   arena.c                      allocating memory that all ranks map
  *   fault.c                      waking the peers, failing together
@@ -18,9 +18,9 @@
  *   shm_group.h                  the group as this process sees it, and what the files above offer
  *   layout.h                     what lies in shared memory
  *
- * The way of an all_reduce: shm.c, data_path.c (puts the data or their address), slot.c (arrives;
- * all have arrived), data_path.c again (chooses), then direct.c, cma_sum.c, staged.c or, if it is
- * small, parts.c, and from there into group/reduce.
+ * The way of an all_reduce: shm.c, slot.c (arrives with the data or their address; all have
+ * arrived; chooses), then direct.c, cma_sum.c, staged.c or, if it is small, parts.c, and from there
+ * into group/reduce.
  */
 #ifndef TRII_SHM_H
 #define TRII_SHM_H

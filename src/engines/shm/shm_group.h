@@ -18,7 +18,7 @@
 #define SHM_SCRATCH_BYTES ((size_t)128 << 10) /* stays in the second-level cache */
 #define SHM_LINE_BYTES ((size_t)64)
 
-/* How the data of a collective move; data_path.c chooses. */
+/* How the data of a collective move; slot.c chooses. */
 typedef enum shm_path {
     SHM_PATH_INLINE,   /* inside the arrivals */
     SHM_PATH_ONE_SHOT, /* in the one-shot parts of the slots, copied there before arriving */
@@ -236,8 +236,23 @@ static inline void shm_wake_peers(shm_group *g)
 /* Fails the group with a cause that we found, unless it has failed before. Whoever holds the lock
  * publishes it (shm_abort). */
 void shm_fail(shm_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
-/* Whether a peer has failed or ended: then so have we, with its reason. Any thread. */
-bool shm_check_peers(shm_group *g);
+/* Unless the peer has failed or ended: then so have we, with its reason. Any thread. */
+bool shm_peer_is_well(shm_group *g, int rank);
+/* Whether that holds of any peer. */
+static inline bool shm_check_peers(shm_group *g)
+{
+    /* Callers have read memory that a failed peer may write to again: those reads come first. */
+    atomic_thread_fence(memory_order_acquire);
+    for (int r = 0; r < g->size; r++) {
+        const shm_head *head = &g->peers[r].block->head;
+        bool ended = trii_robust_futex_owner_died(atomic_load(&head->death_mark.word));
+        bool failed = atomic_load_explicit(&head->state, memory_order_acquire) == SHM_FAILED;
+
+        if (TRII_UNLIKELY(ended || failed) && r != g->rank && !shm_peer_is_well(g, r))
+            return true;
+    }
+    return false;
+}
 /* The group has failed: publishes that and ends local waits. Any thread. */
 void shm_abort(void *self);
 /* A peer's process has ended: unless it left or failed before, the group fails, with what the
@@ -277,6 +292,12 @@ static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
 
 /* Elements of the largest part; of an all_to_all_v only once all have arrived. */
 size_t shm_largest_part(const shm_group *g, const trii_collective *call);
+
+/* Sums by CMA: of one peer's input in the scratch, at a time. Groups of two ranks and more. */
+static inline size_t shm_cma_sum_piece_bytes(const shm_group *g)
+{
+    return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;
+}
 
 /* Whether a rank's input has a region for every rank (else all of it is for all, or the root). */
 static inline bool shm_has_regions(trii_kind kind)
@@ -338,10 +359,14 @@ bool shm_parts_agree(shm_group *g, const trii_op *op);
 /* --- slot.c (guard: lock) ------------------------------------------------- */
 
 bool shm_slot_is_free(shm_group *g, uint64_t seq);
-/* Publishes the call; the data are in place, or their address is. */
+/* Puts our data, or where they are, into our slot and publishes the call. */
 void shm_slot_arrive(shm_group *g, trii_op *op);
 /* Whether all ranks have arrived; if they disagree about the call, the group fails. */
 bool shm_slot_all_arrived(shm_group *g, trii_op *op);
+/* They have: chooses the path. */
+void shm_slot_choose_path(shm_group *g, trii_op *op);
+/* Sums or reads what came with the arrivals, which ends the operation. */
+void shm_slot_take(shm_group *g, trii_op *op);
 /* This rank reads no peer any more; whether that holds for all, which makes it SHM_DONE. */
 void shm_slot_finish(shm_group *g, trii_op *op);
 bool shm_slot_all_finished(shm_group *g, trii_op *op);
@@ -350,8 +375,10 @@ bool shm_slot_all_finished(shm_group *g, trii_op *op);
 typedef bool shm_reader(shm_group *g, const trii_op *op);
 bool shm_slot_advance_reading(shm_group *g, trii_op *op, shm_reader *read);
 
-/* --- the paths, one file each (guard: lock; see shm_path_advance) --------- */
+/* --- the paths, one file each (guard: lock) ------------------------------- */
 
+/* As all that follow: does what can be done now; sets SHM_DONE at the end. True if something was
+ * done. */
 bool shm_direct_advance(shm_group *g, trii_op *op);
 
 /* Whether we can read the memory of every peer; once all blocks are mapped. */
@@ -361,21 +388,11 @@ bool shm_cma_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size
                   size_t bytes);
 bool shm_cma_advance(shm_group *g, trii_op *op);
 
-/* Of one peer's input in the scratch, at a time. Groups of two ranks and more. */
-size_t shm_cma_sum_piece_bytes(const shm_group *g);
 bool shm_cma_sum_advance(shm_group *g, trii_op *op);
 
+/* Once all have arrived, in the order of the operations. */
 void shm_staged_begin(shm_group *g, trii_op *op);
 bool shm_staged_advance(shm_group *g, trii_op *op);
-
-/* --- data_path.c (guard: lock) -------------------------------------------- */
-
-/* Puts our data, or where they are, into our slot and arrives. */
-void shm_path_arrive(shm_group *g, trii_op *op);
-/* All have arrived: chooses the path. */
-void shm_path_choose(shm_group *g, trii_op *op);
-/* Does what can be done now; sets SHM_DONE at the end. True if something was done. */
-bool shm_path_advance(shm_group *g, trii_op *op);
 
 /* --- pair_in.c (guard: lock) ---------------------------------------------- */
 

@@ -3,7 +3,7 @@
  * time: every rank copies what others need of a piece into its stage; sums are made slice by slice,
  * each by its owner, and every rank copies out what it needs of the others. Each rank has two
  * stages, so that copying in overlaps with summing. Pieces are numbered over the group's life, in
- * the order of the operations. data_path.c chooses it where CMA is not possible or does not pay.
+ * the order of the operations. slot.c chooses it where CMA is not possible or does not pay.
  */
 /* build: hot leaf */
 #include <string.h>

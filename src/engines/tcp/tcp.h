@@ -9,15 +9,15 @@
  *   tcp_plan.c        which streams between pairs of ranks a collective has
  *   tcp_p2p.c         send and recv
  *   tcp_unexpected.c  frames that come before the call that they are for
- *   tcp_progress.c    posts operations, polls, moves frames in and out of sockets; calls the owners
- *                     of the frames, tcp_coll.c and tcp_p2p.c, through tcp_owner.h
+ *   tcp_progress.c    posts and ends operations, polls, moves frames in and out of sockets; calls
+ *                     the owners of the frames, tcp_coll.c and tcp_p2p.c, through tcp_owner.h
  *   tcp_hangup.c      what it means when a connection ends
- *   tcp_fault.c       ends operations, fails the group and tells the peers
- *   tcp_frame.c       the frames
+ *   tcp_fault.c       fails the group and tells the peers
+ *   tcp_frame.h       the frames
  *
  * The way of an all_reduce: tcp_run posts it (tcp_progress.c), coll_start_queued starts it
  * (tcp_coll.c), tcp_plan opens its streams (tcp_plan.c). Then tcp_progress polls and moves bytes;
- * tcp_coll.c tells it which, reduces those that came, and ends the call.
+ * tcp_coll.c tells it which, reduces those that came, and has the call end (tcp_finish).
  */
 #ifndef TRII_ENGINE_TCP_H
 #define TRII_ENGINE_TCP_H
@@ -213,8 +213,6 @@ static inline int tcp_name(const tcp_group *g, int rank)
 
 /* --- tcp_fault.c ---------------------------------------------------------- */
 
-/* Ends an operation, which must have been removed from all lists. */
-void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
 /* Raises this fault unless one was raised before; ends everything pending with it, and sends it to
  * the peers. */
 void tcp_fail(tcp_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
@@ -237,7 +235,7 @@ size_t tcp_peer_describe(const tcp_conn *c, char *text, size_t used, bool more, 
 void tcp_hang_up(tcp_conn *c);
 /* The same for a peer that sent something that is not a frame. */
 void tcp_hang_up_malformed(tcp_conn *c);
-/* Fails the group with its pending failure, if there is one and it is due. */
+/* Fails the group with its pending failure, if that is due. */
 void tcp_fail_if_due(tcp_group *g);
 /* In a group that has failed: finds out whether the peer has ended too, and how. */
 void tcp_read_after_fault(tcp_conn *c);
@@ -248,6 +246,8 @@ void tcp_read_after_fault(tcp_conn *c);
 tri_status tcp_submit(void *self, trii_op *op);
 tri_status tcp_run(void *self, trii_op *op);
 void tcp_progress(void *self, trii_op *op, int64_t until_ns);
+/* Ends an operation, which must have been removed from all lists. */
+void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);
 /* Starts, sends and receives all that is possible now without blocking. */
 void tcp_advance(tcp_group *g);
 /* Called by the control thread when something has happened on this connection. */

@@ -1,7 +1,7 @@
 /*
- * tcp_fault.c - operations end here, and so does the group: the first cause ends whatever is
- * pending and goes to all peers as the final frame of each connection. All other files of the
- * engine come here when a call or a peer is at fault.
+ * tcp_fault.c - how a group fails: the first cause ends whatever is pending and goes to all peers
+ * as the final frame of each connection. All other files of the engine come here when a call or a
+ * peer is at fault.
  */
 #include <stdarg.h>
 #include <string.h>
@@ -10,16 +10,7 @@
 #include "os/clock.h"
 #include "os/socket.h"
 
-void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)
-{
-    g->pending--;
-    trii_op_finish(op, status, why);
-    /* whoever waits for it may be asleep in the poll or for its turn to poll */
-    if (g->polling)
-        trii_wakeup_signal(g->wake_fd);
-    if (g->waiting > 0)
-        trii_cond_broadcast(&g->turn);
-}
+#define FILE_TEXT (sizeof(((tcp_frame *)NULL)->file) + 1)
 
 /* Sends the fault behind the current frame, whose buffer is still ours, and closes our side: the
  * peer reads the end at once, whatever it is doing. If the frame does not fit into the socket and a
@@ -84,10 +75,29 @@ void tcp_fail(tcp_group *g, tri_status status, const char *format, ...)
         g->owners[i]->fail_all(g, status, g->fault->text);
 }
 
+/* The call that a frame announces to `rank`; the name of its file is written into `file`. */
+static trii_collective frame_call(const tcp_frame *frame, int rank, char file[FILE_TEXT])
+{
+    bool message = frame->type == TCP_FRAME_MESSAGE || frame->type == TCP_FRAME_RTS;
+    trii_collective call = {.kind = (trii_kind)frame->kind,
+                            .dtype = (tri_dtype)frame->dtype,
+                            .op = (tri_redop)frame->op,
+                            .root = message ? rank : frame->root,
+                            .tag = (int)frame->part,
+                            .count = (size_t)frame->count,
+                            .seq = frame->seq};
+
+    memcpy(file, frame->file, sizeof(frame->file));
+    file[FILE_TEXT - 1] = '\0';
+    if (file[0] != '\0')
+        call.site = (trii_site){file, (int)frame->line};
+    return call;
+}
+
 void tcp_fail_mismatch(tcp_group *g, const trii_collective *ours, int peer, const tcp_frame *theirs)
 {
-    char file[TCP_FILE_TEXT], text[TRII_ERR_BYTES];
-    trii_collective call = tcp_frame_call(theirs, g->rank, file);
+    char file[FILE_TEXT], text[TRII_ERR_BYTES];
+    trii_collective call = frame_call(theirs, g->rank, file);
 
     trii_collective_disagree(tcp_name(g, g->rank), ours, tcp_name(g, peer), &call, text,
                              sizeof(text));
@@ -107,8 +117,8 @@ void tcp_fail_left(tcp_conn *c, const trii_op *op)
 
 void tcp_frame_describe(const tcp_group *g, const tcp_frame *frame, char *text, size_t size)
 {
-    char file[TCP_FILE_TEXT];
-    trii_collective call = tcp_frame_call(frame, g->rank, file);
+    char file[FILE_TEXT];
+    trii_collective call = frame_call(frame, g->rank, file);
 
     trii_collective_describe(&call, text, size);
 }

@@ -15,7 +15,8 @@
 #ifndef TRII_ENGINE_TCP_FRAME_H
 #define TRII_ENGINE_TCP_FRAME_H
 
-#include "engines/matching.h"
+#include <string.h>
+
 #include "group/engine.h"
 
 typedef enum tcp_frame_type {
@@ -55,14 +56,27 @@ typedef struct tcp_frame {
     uint32_t line;  /* of the caller; 0 = unknown */
     char file[24];  /* its first letters, zeros behind them */
 } tcp_frame;
-#define TCP_FILE_TEXT (sizeof(((tcp_frame *)NULL)->file) + 1)
+_Static_assert(sizeof(tcp_frame) == 64, "the size of a header is part of the wire format");
 
 /* The header of a frame of this call; its payload would be the whole call. */
-void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type, const trii_collective *piece);
-/* The call that a frame announces to `rank`; the name of its file is written into `file`. */
-trii_collective tcp_frame_call(const tcp_frame *frame, int rank, char file[TCP_FILE_TEXT]);
-/* The message that a frame announces, and whether its payload is no more than that. */
-trii_message tcp_frame_message(const tcp_frame *head);
-bool tcp_frame_is_sound(const tcp_frame *head);
+static inline void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type,
+                                  const trii_collective *piece)
+{
+    const trii_collective *call = trii_collective_whole(piece);
+    const char *slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
+    const char *file = slash != NULL ? slash + 1 : call->site.file;
+
+    *frame = (tcp_frame){.type = (uint8_t)type,
+                         .kind = (uint8_t)call->kind,
+                         .dtype = (uint8_t)call->dtype,
+                         .op = (uint8_t)call->op,
+                         .root = call->root,
+                         .seq = piece->seq,
+                         .count = call->count,
+                         .bytes = piece->bytes,
+                         .line = (uint32_t)call->site.line};
+    if (file != NULL)
+        strncpy(frame->file, file, sizeof(frame->file) - 1);
+}
 
 #endif

@@ -201,6 +201,6 @@ static bool is_due(const tcp_group *g)
 
 void tcp_fail_if_due(tcp_group *g)
 {
-    if (g->failure_from != NULL && !g->failed && is_due(g))
+    if (!g->failed && is_due(g))
         tcp_fail(g, g->failure_from->pending_failure, "%s", g->failure_from->pending_text);
 }

@@ -103,6 +103,19 @@ static void take_over_unexpected(tcp_conn *c, tcp_unexpected *kept, trii_op *op)
     tcp_unexpected_free(c, kept);
 }
 
+/* The message that a frame announces. */
+static trii_message message_of(const tcp_frame *head)
+{
+    trii_message message = {.dtype = (tri_dtype)head->dtype,
+                            .count = (size_t)head->count,
+                            .bytes = (size_t)head->bytes};
+
+    if (head->type == TCP_FRAME_RTS &&
+        __builtin_mul_overflow(message.count, tri_dtype_size(message.dtype), &message.bytes))
+        message.bytes = SIZE_MAX; /* no receive has room for that */
+    return message;
+}
+
 /* Gives the receive the oldest message with its tag that was kept; false: there is none. */
 static bool recv_unexpected(tcp_conn *c, trii_op *op)
 {
@@ -113,7 +126,7 @@ static bool recv_unexpected(tcp_conn *c, trii_op *op)
     if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
     op->call.root = c->rank;
-    message = tcp_frame_message(&kept->head);
+    message = message_of(&kept->head);
     if (message.dtype != op->call.dtype) {
         trii_recv_wait(&c->recvs, op, 0); /* ends with the group */
         tcp_fail_mismatch(c->group, &op->call, c->rank, &kept->head);
@@ -181,7 +194,7 @@ static void post_recv_any(tcp_group *g, trii_op *op)
  * for it end. NULL: none. False: the group has failed, and *op_out ends with it. */
 static bool find_recv(tcp_conn *c, const tcp_frame *head, trii_op **op_out)
 {
-    trii_message message = tcp_frame_message(head);
+    trii_message message = message_of(head);
     char why[TRII_ERR_BYTES];
 
     for (;;) {
@@ -331,11 +344,20 @@ static void p2p_sent(tcp_conn *c, trii_op *op)
 
 /* --- in ------------------------------------------------------------------- */
 
+/* Whether the payload of a message is no more than that. */
+static bool is_sound(const tcp_frame *head)
+{
+    size_t all;
+
+    return !__builtin_mul_overflow(head->count, tri_dtype_size((tri_dtype)head->dtype), &all) &&
+           (head->bytes == all || (head->type == TCP_FRAME_RTS && head->bytes < all));
+}
+
 static tcp_verdict accept_message(tcp_conn *c)
 {
     trii_op *op = NULL;
 
-    if (!tcp_frame_is_sound(&c->head))
+    if (!is_sound(&c->head))
         return TCP_MALFORMED;
     c->last_call = c->head;
     if (!find_recv(c, &c->head, &op))
@@ -443,33 +465,22 @@ static void p2p_peer_left(tcp_conn *c)
 
 bool tcp_p2p_cancel(tcp_group *g, trii_op *op)
 {
-    trii_tagged *one = trii_tags_find(&g->any_recvs, trii_tag_of(&op->call));
-    bool found = false;
+    bool found;
 
     if (trii_op_status(op) != TRI_INPROGRESS)
         return false;
-    if (op->call.kind == TRII_KIND_SEND) {
-        found = tcp_unexpected_cancel_send(&g->conns[g->rank], op);
-    } else {
-        while (one != NULL && trii_waiting_op(one) != op)
-            one = trii_tags_next(one);
-        found = one != NULL;
-        if (one != NULL)
-            trii_tags_remove(&g->any_recvs, one);
-    }
+    found = op->call.kind == TRII_KIND_SEND ? tcp_unexpected_cancel_send(&g->conns[g->rank], op)
+                                            : trii_recv_cancel(&g->any_recvs, op);
     g->pending -= found;
     return found;
 }
 
 static void fail_tags(tcp_group *g, trii_tags *tags, tri_status status, const char *why)
 {
-    trii_tagged *one;
+    trii_op *op;
 
-    while ((one = trii_tags_walk(tags, NULL)) != NULL) {
-        trii_tags_remove(tags, one);
-        tcp_finish(g, trii_waiting_op(one), status, why);
-    }
-    trii_tags_clear(tags);
+    while ((op = trii_waiting_pop(tags)) != NULL)
+        tcp_finish(g, op, status, why);
 }
 
 static void fail_list(tcp_group *g, trii_op **list, tri_status status, const char *why)

@@ -219,57 +219,35 @@ static void keep_own(char *to, const char *from, size_t bytes)
         memcpy(to, from, bytes);
 }
 
-static void plan_gather(const tcp_group *g, tcp_coll *coll)
+/* What moves from a rank's src to another's dst as it is: gather, scatter, all_to_all, barrier. */
+static void plan_parts(const tcp_group *g, tcp_coll *coll)
 {
     const trii_collective *call = &coll->op->call;
-    char *dst = call->dst;
-
-    if (call->root != g->rank) {
-        open_part_out(coll, call->root, call->src, call->bytes);
-        return;
-    }
-    keep_own(at_offset(dst, (size_t)g->rank * call->bytes), call->src, call->bytes);
-    for (int r = 0; r < g->size; r++) {
-        if (r != g->rank)
-            open_stream(coll, &coll->peers[r].part_in, at_offset(dst, (size_t)r * call->bytes),
-                        call->bytes);
-    }
-}
-
-static void plan_scatter(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    const char *src = call->src;
-
-    if (call->root != g->rank) {
-        open_stream(coll, &coll->peers[call->root].part_in, call->dst, call->bytes);
-        return;
-    }
-    keep_own(call->dst, at_const(src, (size_t)g->rank * call->bytes), call->bytes);
-    for (int r = 0; r < g->size; r++) {
-        if (r != g->rank)
-            open_part_out(coll, r, at_const(src, (size_t)r * call->bytes), call->bytes);
-    }
-}
-
-static void plan_all_to_all(const tcp_group *g, tcp_coll *coll)
-{
-    const trii_collective *call = &coll->op->call;
-    size_t size = coll->elem_bytes;
+    bool to_root = trii_kind_in(call->kind, TRII_KINDS_TO_ROOT);
+    bool from_root = trii_kind_in(call->kind, TRII_KINDS_FROM_ROOT);
+    bool src_parts = trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC);
+    bool dst_parts = trii_kind_in(call->kind, TRII_KINDS_WHOLE_DST);
+    bool root = call->root == g->rank;
+    size_t n = call->count, size = coll->elem_bytes;
 
     for (int i = 0; i < g->size; i++) {
         int r = (g->rank + i) % g->size;
-        const char *from =
-            at_const(call->src, trii_part_at(call->src_parts, call->count, r) * size);
-        char *to = at_offset(call->dst, trii_part_at(call->dst_parts, call->count, r) * size);
-        size_t in = trii_part_count(call->dst_parts, call->count, r) * size;
+        bool gives = to_root ? r == call->root : !from_root || root;
+        bool gets = from_root ? r == call->root : !to_root || root;
+        const char *from = at_const(
+            call->src, gives && src_parts ? trii_part_at(call->src_parts, n, r) * size : 0);
+        char *to = at_offset(call->dst,
+                             gets && dst_parts ? trii_part_at(call->dst_parts, n, r) * size : 0);
+        size_t in = trii_part_count(call->dst_parts, n, r) * size;
 
         if (r == g->rank) {
-            keep_own(to, from, in);
+            keep_own(to, from, gives && gets ? in : 0);
             continue;
         }
-        open_part_out(coll, r, from, trii_part_count(call->src_parts, call->count, r) * size);
-        open_stream(coll, &coll->peers[r].part_in, to, in);
+        if (gives)
+            open_part_out(coll, r, from, trii_part_count(call->src_parts, n, r) * size);
+        if (gets)
+            open_stream(coll, &coll->peers[r].part_in, to, in);
     }
 }
 
@@ -340,16 +318,6 @@ static void plan_broadcast(const tcp_group *g, tcp_coll *coll)
     }
 }
 
-static void plan_barrier(const tcp_group *g, tcp_coll *coll)
-{
-    for (int r = 0; r < g->size; r++) {
-        if (r == g->rank)
-            continue;
-        open_part_out(coll, r, "", 0);
-        open_stream(coll, &coll->peers[r].part_in, "", 0);
-    }
-}
-
 tri_status tcp_plan(tcp_group *g, tcp_coll *coll)
 {
     switch (coll->op->call.kind) {
@@ -364,21 +332,11 @@ tri_status tcp_plan(tcp_group *g, tcp_coll *coll)
     case TRII_KIND_ALL_GATHER_V:
         plan_all_gather(g, coll);
         break;
-    case TRII_KIND_GATHER:
-        plan_gather(g, coll);
-        break;
-    case TRII_KIND_SCATTER:
-        plan_scatter(g, coll);
-        break;
-    case TRII_KIND_ALL_TO_ALL:
-    case TRII_KIND_ALL_TO_ALL_V:
-        plan_all_to_all(g, coll);
-        break;
     case TRII_KIND_BROADCAST:
         plan_broadcast(g, coll);
         break;
     default:
-        plan_barrier(g, coll);
+        plan_parts(g, coll);
         break;
     }
     return TRI_OK;

@@ -1,6 +1,6 @@
 /*
- * tcp_progress.c - what moves the bytes: operations are posted here, and frames go in and out of
- * sockets. What a frame means its owner knows (tcp_owner.h).
+ * tcp_progress.c - what moves the bytes: operations are posted and end here, and frames go in and
+ * out of sockets. What a frame means its owner knows (tcp_owner.h).
  *
  * Whoever waits moves the bytes: one of the waiting threads polls for all, the others sleep until
  * it leaves. Operations that nobody waits for are moved by the process's control thread, which
@@ -286,7 +286,8 @@ void tcp_advance(tcp_group *g)
             }
         }
     }
-    tcp_fail_if_due(g);
+    if (g->failure_from != NULL)
+        tcp_fail_if_due(g);
 }
 
 /* --- the control thread's share ------------------------------------------- */
@@ -344,6 +345,17 @@ void tcp_on_ready(trii_watch *watch, unsigned events)
 }
 
 /* --- operations ----------------------------------------------------------- */
+
+void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)
+{
+    g->pending--;
+    trii_op_finish(op, status, why);
+    /* whoever waits for it may be asleep in the poll or for its turn to poll */
+    if (g->polling)
+        trii_wakeup_signal(g->wake_fd);
+    if (g->waiting > 0)
+        trii_cond_broadcast(&g->turn);
+}
 
 static void try_all_conns(tcp_group *g)
 {

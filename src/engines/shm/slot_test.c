@@ -1,5 +1,5 @@
 /*
- * data_path_test.c - which path a collective takes, by its size, by where the buffers of all ranks
+ * slot_test.c - which path a collective takes, by its size, by where the buffers of all ranks
  * lie and by what the system allows. One rank in its own memory, no peers: the choice reads no
  * more.
  */
@@ -50,10 +50,10 @@ static shm_path path_with(trii_kind kind, size_t count, place where, unsigned ot
     g->crowded = where.crowded;
     g->extents[0] = (shm_extent){MOST_BYTES, memory};
     atomic_store(&g->n_extents, where.arena ? 1 : 0);
-    shm_path_arrive(g, &op);
+    shm_slot_arrive(g, &op);
     assert_int_equal(step->phase, SHM_ARRIVED);
     step->everywhere &= step->flags & others;
-    shm_path_choose(g, &op);
+    shm_slot_choose_path(g, &op);
     assert_int_equal(step->phase, SHM_RUNNING);
     path = step->path;
     free(g);
