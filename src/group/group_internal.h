@@ -101,8 +101,11 @@ void trii_group_leave(tri_group *group);
 int trii_group_name_works(tri_group *group, char *text, size_t size);
 void trii_group_close_recorder(tri_group *group);
 
-/* --- call/wait.c ---------------------------------------------------------- */
+/* --- call/post.c ---------------------------------------------------------- */
 
+/* Numbers a checked call and hands it to the engine by `take`, in one order for both. */
+tri_status trii_group_start(tri_group *group, trii_op *op,
+                            tri_status (*take)(void *self, trii_op *op)) TRI_MUST_CHECK;
 /* How long a caller may wait for an operation. */
 typedef struct trii_patience {
     int64_t deadline_ns;
@@ -113,36 +116,32 @@ typedef struct trii_patience {
 /* Waits for op until it is finished or the deadline has come. If that is fatal the group fails with
  * TIMEOUT and op ends with that; else INPROGRESS. */
 tri_status trii_group_wait(tri_group *group, trii_op *op, trii_patience patience);
+/* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
+tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
 /* Puts the operation's failure into this thread's line. */
 tri_status trii_op_report(const tri_group *group, const trii_op *op);
 /* The same for a call that cannot be made because the group has failed. */
 tri_status trii_group_report_failed(const tri_group *group, const trii_collective *call);
 /* The end of an operation, for the flight recorder. */
 void trii_record_end(tri_group *group, uint64_t record, tri_status status);
+/* Elements that a receive got; 0 for other calls. */
+size_t trii_op_received(const trii_op *op);
+/* Of this thread's last receive without a handle. */
+extern _Thread_local size_t trii_received;
 
 /* --- call/work.c ---------------------------------------------------------- */
 
-/* A handle for a call, an idle one if there is any; NULL = no memory. */
-tri_work *trii_work_acquire(tri_group *group);
-/* Takes back a handle whose call was not started. */
-void trii_work_release(tri_group *group, tri_work *work);
-/* The `finished` of a handle's operation. */
-void trii_work_finished(trii_op *op);
-/* Whether this thread collects calls on the group. */
-bool trii_batch_is_open(const tri_group *group);
-/* Room in the open batch for one more work, then the batch takes it. */
-tri_status trii_batch_reserve(void);
-void trii_batch_add(tri_work *own_work);
-/* Keeps for this thread how many elements a receive without a handle got. */
-void trii_recv_note(const trii_op *op);
-
-/* --- call/post.c ---------------------------------------------------------- */
-
-/* Posts a checked call, and waits if work_out is NULL (or puts it into the thread's open batch).
- * Takes call->temporary, on failure too. */
-tri_status trii_group_post(tri_group *group, trii_collective *call, tri_work **work_out);
-/* Posts a checked call and waits for it, whatever batch is open; allocates nothing. */
-tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUST_CHECK;
+/* The batch that this thread collects, or NULL. */
+extern _Thread_local tri_work *trii_open_batch;
+/* Whether it is of this group. */
+static inline bool trii_batch_is_open(const tri_group *group)
+{
+    return TRII_UNLIKELY(trii_open_batch != NULL) && trii_open_batch->group == group;
+}
+/* Posts a checked call and makes a handle of it, which goes into the open batch if work_out is
+ * NULL. On success the handle owns call->temporary. */
+tri_status trii_work_post(tri_group *group, const trii_collective *call,
+                          tri_work **work_out) TRI_MUST_CHECK;
 
 /* --- call/collective.c: checking, for all calls --------------------------- */
 
@@ -150,11 +149,15 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUS
  * fit; for parts of one size also the sizes and NULL buffers; a buffer that this rank does not use
  * becomes NULL. Fills call->bytes. */
 tri_status trii_call_begin(tri_group **group, trii_collective *call);
+/* TRI_OK if elements of dtype can be reduced by op, else INVALID_ARG (it makes no sense: avg of
+ * integers, band of floats) or UNSUPPORTED, and the error line. */
+tri_status trii_reduction_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
 /* INVALID_ARG: the call in words, and what is wrong with it. */
 tri_status trii_call_bad(const trii_collective *call, const char *what);
 /* Whether the two have a byte in common. */
 bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
-/* Posts a checked call, if the engine has its kind. */
+/* Makes a checked call, if the engine has its kind: waits for it if work_out is NULL and no batch
+ * is open, else posts it. Takes call->temporary, on failure too. */
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
 
 /* --- watch/call_check.c --------------------------------------------------- */

@@ -6,6 +6,7 @@
 #define TEST_CALLS_H
 
 #include "conformance/inputs.h"
+#include "group/group_internal.h"
 #include "group/reduce/reduce.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
@@ -380,7 +381,7 @@ static inline const char *run_dtype(runner *run, const script *what, tri_dtype d
     for (const size_t *count = what->counts; *count != SIZE_MAX && failure == NULL; count++) {
         for (int op = 0; op < (what->all_ops ? TRI_REDOP_COUNT : 1) && failure == NULL; op++) {
             if (op == TRI_REDOP_PREMUL_SUM ? !trii_dtype_is_float(dtype)
-                                           : trii_reduce_check(dtype, (tri_redop)op) != TRI_OK)
+                                           : trii_reduction_check(dtype, (tri_redop)op) != TRI_OK)
                 continue;
             for (int kind = 0; kind < N_CALL_KINDS && failure == NULL; kind++) {
                 if ((op > 0 && !IS_IN(kind, REDUCING)) ||

@@ -89,7 +89,7 @@ static void kernels_give_the_bits_of_the_reference(void **state)
         }
         for (int dtype = 1; dtype < TRI_DTYPE_COUNT; dtype++) {
             for (int op = 0; op < TRI_REDOP_COUNT; op++) {
-                if (trii_reduce_check((tri_dtype)dtype, (tri_redop)op) != TRI_OK)
+                if (trii_reduction_check((tri_dtype)dtype, (tri_redop)op) != TRI_OK)
                     continue;
                 for (size_t n = 0; n < sizeof(ranks) / sizeof(ranks[0]); n++) {
                     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)

@@ -1,15 +1,16 @@
 /*
  * collective.c - the public calls with parts of one size: every argument is checked here, once
- * for all engines, and the message names it with its value. Parts of different sizes are in
- * collective_v.c, send and recv in point_to_point.c.
+ * for all engines, and the message names it with its value. Then the call is run (post.c), or gets
+ * a handle (work.c). Parts of different sizes are in collective_v.c, send and recv in
+ * point_to_point.c.
  */
 /* build: hot */
 #include <string.h>
 
+#include "base/alloc.h"
 #include "base/dtype.h"
 #include "group/group_internal.h"
 #include "group/call/premul.h"
-#include "group/reduce/reduce.h"
 
 /* collective_v.c checks unequal parts itself. */
 #define UNCHECKED_SHAPE TRII_KINDS_WITH(TRII_NO_DATA | TRII_UNEQUAL)
@@ -80,26 +81,57 @@ static tri_status as_real(trii_collective *call)
     return TRI_OK;
 }
 
+tri_status trii_reduction_check(tri_dtype dtype, tri_redop op)
+{
+    bool bitwise = op == TRI_REDOP_BAND || op == TRI_REDOP_BOR || op == TRI_REDOP_BXOR;
+
+    if (tri_dtype_size(dtype) == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is not a known type", (int)dtype);
+    if ((unsigned)op >= TRI_REDOP_COUNT)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not a known reduction", (int)op);
+    if (op == TRI_REDOP_PREMUL_SUM)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
+    if (dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s is carried, not reduced", tri_dtype_name(dtype));
+    if (op == TRI_REDOP_AVG && !trii_dtype_is_float(dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "avg of %s: only floating-point types have one",
+                         tri_dtype_name(dtype));
+    if (bitwise && trii_dtype_is_float(dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s of %s: only integers and bool have bits",
+                         tri_redop_name(op), tri_dtype_name(dtype));
+    return TRI_OK;
+}
+
+static tri_status check_reduction(trii_collective *call)
+{
+    if (TRII_LIKELY(!trii_premul_has_factor(call->op)))
+        return trii_reduction_check(call->dtype, call->op);
+    trii_premul_take_factor(call);
+    if (!trii_dtype_is_float(call->dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
+                         tri_dtype_name(call->dtype));
+    return trii_reduction_check(call->dtype, TRI_REDOP_SUM);
+}
+
 tri_status trii_call_begin(tri_group **group, trii_collective *call)
 {
-    const char *name = trii_kind_name(call->kind);
     tri_status status = as_real(call);
 
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "%s", name);
-
+        return TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
     if (*group == NULL)
         *group = trii_group_get_world();
     if (TRII_UNLIKELY(*group == NULL || (*group)->engine == NULL || trii_group_of_parent(*group)))
-        return trii_group_resolve(group, name);
+        return trii_group_resolve(group, trii_kind_name(call->kind));
     if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
-        status = trii_premul_check(call);
+        status = check_reduction(call);
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "%s", name);
+        return TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
     if (trii_kind_in(call->kind, TRII_KINDS_ROOTED) &&
         (call->root < 0 || call->root >= (*group)->size))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)", name,
-                         call->root, (*group)->size);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: root %d is out of range (group of %d)",
+                         trii_kind_name(call->kind), call->root, (*group)->size);
     if (trii_kind_in(call->kind, UNCHECKED_SHAPE))
         return TRI_OK;
     status = check_shape(*group, call);
@@ -128,55 +160,69 @@ static tri_status check_alignment(const trii_collective *call)
         tri_dtype_name(call->dtype));
 }
 
-tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)
+/* What the engine can take. */
+static tri_status make_postable(const tri_group *group, trii_collective *call)
 {
-    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING)) {
-        tri_status status = check_alignment(call);
+    tri_status status = TRI_OK;
 
-        if (status != TRI_OK)
-            return status;
-    }
+    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING))
+        status = check_alignment(call);
+    if (status != TRI_OK)
+        return status;
     if (!trii_kind_in(call->kind, group->engine->kinds))
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: engine %s does not have it; shm, tcp and hierarchy do",
                          trii_kind_name(call->kind), group->engine->name);
-    if (call->op == TRI_REDOP_PREMUL_SUM && !group->engine->on_device) {
-        tri_status status = trii_premul_apply(group, call);
+    if (call->op != TRI_REDOP_PREMUL_SUM || group->engine->on_device)
+        return TRI_OK;
+    status = trii_premul_apply(group, call);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
+}
 
-        if (status != TRI_OK)
-            return TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
-    }
-    return trii_group_post(group, call, work_out);
+tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out)
+{
+    bool keeps = work_out != NULL || trii_batch_is_open(group);
+    tri_status status = make_postable(group, call);
+
+    if (status != TRI_OK)
+        return status;
+    if (TRII_UNLIKELY(group->chaos != NULL))
+        trii_chaos_strike(group->chaos, group->engine, group->self, call);
+    if (TRII_UNLIKELY(trii_fault_status(&group->fault) != TRI_OK))
+        status = trii_group_report_failed(group, call);
+    else
+        status = keeps ? trii_work_post(group, call, work_out) : trii_group_run(group, call);
+    if (!keeps || status != TRI_OK) /* else it is the handle's */
+        trii_free(call->temporary);
+    return status;
 }
 
 /* The smaller buffer may only lie at this rank's part of the larger one, or apart from it. */
 static tri_status check_overlap(const tri_group *group, const trii_collective *call)
 {
     size_t parts = (size_t)group->size, own = call->bytes * (size_t)group->rank;
-    size_t src_bytes = call->bytes * (trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC) ? parts : 1);
-    size_t dst_bytes = call->bytes * (trii_kind_in(call->kind, TRII_KINDS_WHOLE_DST) ? parts : 1);
+    bool whole_src = trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC);
+    bool whole_dst = trii_kind_in(call->kind, TRII_KINDS_WHOLE_DST);
+    const char *src = call->src, *dst = call->dst;
 
-    if (call->src == NULL || call->dst == NULL)
+    if (src == NULL || dst == NULL ||
+        !trii_overlap(src, call->bytes * (whole_src ? parts : 1), dst,
+                      call->bytes * (whole_dst ? parts : 1)))
         return TRI_OK;
-    if (src_bytes > dst_bytes || (parts == 1 && trii_kind_in(call->kind, TRII_KINDS_WHOLE_SRC)))
-        return call->dst != (const char *)call->src + own &&
-                       trii_overlap(call->dst, dst_bytes, call->src, src_bytes)
-                   ? trii_call_bad(call, "dst overlaps src elsewhere than at its own part")
-                   : TRI_OK;
-    if (dst_bytes > src_bytes)
-        return call->src != (char *)call->dst + own &&
-                       trii_overlap(call->src, src_bytes, call->dst, dst_bytes)
-                   ? trii_call_bad(call, "src overlaps dst elsewhere than at its own part")
-                   : TRI_OK;
-    if (call->kind == TRII_KIND_ALL_TO_ALL &&
-        trii_overlap(call->src, src_bytes, call->dst, dst_bytes))
+    if (whole_src && whole_dst && parts > 1)
         return trii_call_bad(call, "src and dst overlap: it cannot work in place");
-    return call->src != call->dst && trii_overlap(call->src, src_bytes, call->dst, dst_bytes)
-               ? trii_call_bad(call, "src and dst overlap without being the same")
-               : TRI_OK;
+    if (whole_src)
+        return dst == src + own
+                   ? TRI_OK
+                   : trii_call_bad(call, "dst overlaps src elsewhere than at its own part");
+    if (whole_dst)
+        return src == dst + own
+                   ? TRI_OK
+                   : trii_call_bad(call, "src overlaps dst elsewhere than at its own part");
+    return src == dst ? TRI_OK : trii_call_bad(call, "src and dst overlap without being the same");
 }
 
-static tri_status call(tri_group *group, trii_collective *call, tri_work **work_out)
+static tri_status run_or_post(tri_group *group, trii_collective *call, tri_work **work_out)
 {
     tri_status status = trii_call_begin(&group, call);
 
@@ -185,126 +231,107 @@ static tri_status call(tri_group *group, trii_collective *call, tri_work **work_
     return status == TRI_OK ? trii_call_post(group, call, work_out) : status;
 }
 
+/* --- the public calls ----------------------------------------------------- */
+
+/* Cleared in two halves, each a few stores: the whole would be cleared by rep stos, which takes
+ * 10 ns of a call that takes 170. */
+static inline void call_init(trii_collective *call, trii_kind kind, const void *src, void *dst,
+                             size_t count, tri_dtype dtype)
+{
+    memset(call, 0, sizeof(*call) / 2);
+    memset((char *)call + sizeof(*call) / 2, 0, sizeof(*call) - sizeof(*call) / 2);
+    call->kind = kind;
+    call->dtype = dtype;
+    call->src = src;
+    call->dst = dst;
+    call->count = count;
+    call->site = trii_site_take();
+}
+
 tri_status(tri_all_reduce)(tri_group *group, const void *src, void *dst, size_t count,
                            tri_dtype dtype, tri_redop op, tri_work **work_out)
 {
-    trii_collective it;
+    trii_collective call;
 
-    /* In two halves, each a few stores: the whole would be cleared by rep stos, which takes 10 ns
-     * of a call that takes 170. */
-    memset(&it, 0, sizeof(it) / 2);
-    memset((char *)&it + sizeof(it) / 2, 0, sizeof(it) - sizeof(it) / 2);
-    it.kind = TRII_KIND_ALL_REDUCE;
-    it.dtype = dtype;
-    it.op = op;
-    it.src = src;
-    it.dst = dst;
-    it.count = count;
-    it.site = trii_site_take();
-    return call(group, &it, work_out);
+    call_init(&call, TRII_KIND_ALL_REDUCE, src, dst, count, dtype);
+    call.op = op;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_reduce)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
                        tri_redop op, int root, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_REDUCE,
-                                   .dtype = dtype,
-                                   .op = op,
-                                   .root = root,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_REDUCE, src, dst, count, dtype);
+    call.op = op;
+    call.root = root;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_broadcast)(tri_group *group, void *buf, size_t count, tri_dtype dtype, int root,
                           tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_BROADCAST,
-                                   .dtype = dtype,
-                                   .root = root,
-                                   .src = buf,
-                                   .dst = buf,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_BROADCAST, buf, buf, count, dtype);
+    call.root = root;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_all_gather)(tri_group *group, const void *src, void *dst, size_t count,
                            tri_dtype dtype, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_ALL_GATHER,
-                                   .dtype = dtype,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_ALL_GATHER, src, dst, count, dtype);
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_gather)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
                        int root, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_GATHER,
-                                   .dtype = dtype,
-                                   .root = root,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_GATHER, src, dst, count, dtype);
+    call.root = root;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_scatter)(tri_group *group, const void *src, void *dst, size_t count, tri_dtype dtype,
                         int root, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_SCATTER,
-                                   .dtype = dtype,
-                                   .root = root,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_SCATTER, src, dst, count, dtype);
+    call.root = root;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_reduce_scatter)(tri_group *group, const void *src, void *dst, size_t count,
                                tri_dtype dtype, tri_redop op, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_REDUCE_SCATTER,
-                                   .dtype = dtype,
-                                   .op = op,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_REDUCE_SCATTER, src, dst, count, dtype);
+    call.op = op;
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_all_to_all)(tri_group *group, const void *src, void *dst, size_t count,
                            tri_dtype dtype, tri_work **work_out)
 {
-    return call(group,
-                &(trii_collective){.kind = TRII_KIND_ALL_TO_ALL,
-                                   .dtype = dtype,
-                                   .src = src,
-                                   .dst = dst,
-                                   .count = count,
-                                   .site = trii_site_take()},
-                work_out);
+    trii_collective call;
+
+    call_init(&call, TRII_KIND_ALL_TO_ALL, src, dst, count, dtype);
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_barrier)(tri_group *group, tri_work **work_out)
 {
-    return call(group, &(trii_collective){.kind = TRII_KIND_BARRIER, .site = trii_site_take()},
-                work_out);
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = trii_site_take()};
+
+    return run_or_post(group, &call, work_out);
 }
 
 tri_status(tri_monitored_barrier)(tri_group *group, int64_t timeout_ms)

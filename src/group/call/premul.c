@@ -10,9 +10,6 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/float_env.h"
-#include "group/reduce/reduce.h"
-
-#define FACTOR_BIT 0x80000000u
 
 tri_redop tri_redop_premul_sum(float factor)
 {
@@ -22,22 +19,15 @@ tri_redop tri_redop_premul_sum(float factor)
         return TRI_REDOP_COUNT;
     factor += 0.0f; /* of -0 it makes 0 */
     memcpy(&bits, &factor, sizeof(bits));
-    return (tri_redop)(FACTOR_BIT | bits);
+    return (tri_redop)(TRII_PREMUL_BIT | bits);
 }
 
-tri_status trii_premul_check(trii_collective *call)
+void trii_premul_take_factor(trii_collective *call)
 {
-    uint32_t word = (uint32_t)call->op;
+    uint32_t bits = (uint32_t)call->op & ~TRII_PREMUL_BIT;
 
-    if ((word & FACTOR_BIT) == 0)
-        return trii_reduce_check(call->dtype, call->op);
-    word &= ~FACTOR_BIT;
-    memcpy(&call->factor, &word, sizeof(word));
+    memcpy(&call->factor, &bits, sizeof(bits));
     call->op = TRI_REDOP_PREMUL_SUM;
-    if (!trii_dtype_is_float(call->dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
-                         tri_dtype_name(call->dtype));
-    return trii_reduce_check(call->dtype, TRI_REDOP_SUM);
 }
 
 void trii_scale(const void *src, void *dst, size_t count, tri_dtype dtype, double factor)

@@ -8,9 +8,14 @@
 
 #include "group/group_internal.h"
 
-/* Whether dtype and reduction fit, for every reduction: as trii_reduce_check. Takes the factor
- * out of call->op into call->factor. */
-tri_status trii_premul_check(trii_collective *call) TRI_MUST_CHECK;
+#define TRII_PREMUL_BIT 0x80000000u
+
+static inline bool trii_premul_has_factor(tri_redop op)
+{
+    return ((uint32_t)op & TRII_PREMUL_BIT) != 0;
+}
+/* Takes it out of call->op into call->factor. */
+void trii_premul_take_factor(trii_collective *call);
 /* Scales this rank's input: into dst where that is as large, else into call->temporary. */
 tri_status trii_premul_apply(const tri_group *group, trii_collective *call) TRI_MUST_CHECK;
 

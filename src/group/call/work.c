@@ -1,5 +1,6 @@
 /*
- * work.c - handles of asynchronous calls, and batches: several calls under one handle.
+ * work.c - handles of asynchronous calls, and batches: several calls under one handle. post.c
+ * starts the calls and waits for them.
  */
 /* build: hot */
 #include <inttypes.h>
@@ -12,8 +13,7 @@
 
 #define LOOKS_APART_NS (100 * TRII_NS_PER_MS) /* at most, of a caller that does nothing else */
 
-/* The batch that this thread collects, or NULL. */
-static _Thread_local tri_work *open_batch;
+_Thread_local tri_work *trii_open_batch;
 
 /* Guard: idle_lock, as the next. */
 static void link_live(tri_group *group, tri_work *work)
@@ -34,7 +34,7 @@ static void unlink_live(tri_group *group, tri_work *work)
 
 /* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
  * drops the last reference has the group: it holds the handle, or the engine has not ended. */
-tri_work *trii_work_acquire(tri_group *group)
+static tri_work *acquire_work(tri_group *group)
 {
     tri_work *work;
 
@@ -62,7 +62,7 @@ tri_work *trii_work_acquire(tri_group *group)
     return work;
 }
 
-void trii_work_release(tri_group *group, tri_work *work)
+static void release_work(tri_group *group, tri_work *work)
 {
     trii_free(work->parts);
     trii_lock_take(&group->idle_lock);
@@ -72,32 +72,99 @@ void trii_work_release(tri_group *group, tri_work *work)
     trii_lock_drop(&group->idle_lock);
 }
 
+/* How many calls a handle stands for, and the handle of each of them. */
+static int count_calls(const tri_work *work)
+{
+    return work->members != NULL ? work->n_members : 1;
+}
+
+static tri_work *call_at(const tri_work *work, int i)
+{
+    return work->members != NULL ? work->members[i] : (tri_work *)(uintptr_t)work;
+}
+
 size_t trii_group_work_bytes(const tri_work *work)
 {
     size_t bytes = 0;
 
-    if (work == NULL)
-        return 0;
-    if (work->members == NULL)
-        return work->op.call.bytes;
-    for (int i = 0; i < work->n_members; i++)
-        bytes += work->members[i]->op.call.bytes;
+    for (int i = 0; work != NULL && i < count_calls(work); i++)
+        bytes += call_at(work, i)->op.call.bytes;
     return bytes;
 }
 
 static void work_unref(tri_work *work)
 {
     if (atomic_fetch_sub(&work->refs, 1) == 1)
-        trii_work_release(work->group, work);
+        release_work(work->group, work);
 }
 
-void trii_work_finished(trii_op *op)
+static void work_finished(trii_op *op)
 {
     tri_work *work = (tri_work *)((char *)op - offsetof(tri_work, op));
 
     trii_record_end(work->group, op->record, trii_op_status(op));
     trii_free(op->call.temporary);
     work_unref(work);
+}
+
+/* --- posting -------------------------------------------------------------- */
+
+/* The caller's places are on its stack: the work keeps its own. */
+static tri_status keep_parts(tri_work *work, trii_collective *call)
+{
+    size_t n = (size_t)work->group->size + 1;
+
+    if (call->src_parts == NULL && call->dst_parts == NULL)
+        return TRI_OK;
+    work->parts = trii_alloc(2 * n, sizeof(*work->parts), "work, parts");
+    if (work->parts == NULL)
+        return TRI_ERR_NO_MEMORY;
+    if (call->src_parts != NULL)
+        call->src_parts = memcpy(work->parts, call->src_parts, n * sizeof(*work->parts));
+    if (call->dst_parts != NULL)
+        call->dst_parts = memcpy(work->parts + n, call->dst_parts, n * sizeof(*work->parts));
+    return TRI_OK;
+}
+
+static tri_status post_one(tri_group *group, const trii_collective *call, tri_work **work_out)
+{
+    tri_work *work = acquire_work(group);
+    tri_status status;
+
+    if (work == NULL)
+        return TRI_ERR_NO_MEMORY;
+    trii_op_init(&work->op, call);
+    work->op.finished = work_finished;
+    atomic_init(&work->refs, 2);
+    status = keep_parts(work, &work->op.call);
+    if (status == TRI_OK)
+        status = trii_group_start(group, &work->op, group->engine->submit);
+    if (status != TRI_OK) {
+        release_work(group, work);
+        return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+    }
+    tri_group_ref(group);
+    *work_out = work;
+    return TRI_OK;
+}
+
+/* Into the thread's open batch. */
+static tri_status post_member(tri_group *group, const trii_collective *call)
+{
+    tri_work *batch = trii_open_batch;
+    tri_status status = trii_array_grow(&batch->members, &batch->member_room, batch->n_members, 8,
+                                        sizeof(tri_work *), "batch of calls");
+
+    if (status == TRI_OK)
+        status = post_one(group, call, &batch->members[batch->n_members]);
+    if (status == TRI_OK)
+        batch->n_members++;
+    return status;
+}
+
+tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_work **work_out)
+{
+    return work_out != NULL ? post_one(group, call, work_out) : post_member(group, call);
 }
 
 /* --- handles -------------------------------------------------------------- */
@@ -165,31 +232,25 @@ static tri_status no_work(const char *call)
                      call);
 }
 
+static tri_status wait_all(tri_work *work, int64_t given_ns, int64_t timeout_ms)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < count_calls(work) && status == TRI_OK; i++)
+        status = wait_one(call_at(work, i), given_ns, timeout_ms);
+    return status;
+}
+
 tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
 {
     int64_t given_ns = timeout_ms > 0 ? trii_deadline_ms(timeout_ms) : TRII_NO_DEADLINE;
-    tri_status status = TRI_OK;
 
-    if (work == NULL)
-        return no_work("work_wait");
-    if (work->members == NULL)
-        return wait_one(work, given_ns, timeout_ms);
-    for (int i = 0; i < work->n_members && status == TRI_OK; i++)
-        status = wait_one(work->members[i], given_ns, timeout_ms);
-    return status;
+    return work != NULL ? wait_all(work, given_ns, timeout_ms) : no_work("work_wait");
 }
 
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns)
 {
-    int64_t given_ns =
-        for_ns == INT64_MAX ? TRII_NO_DEADLINE : trii_deadline_after(trii_now_ns(), for_ns);
-    tri_status status = TRI_OK;
-
-    if (work->members == NULL)
-        return wait_one(work, given_ns, -1);
-    for (int i = 0; i < work->n_members && status == TRI_OK; i++)
-        status = wait_one(work->members[i], given_ns, -1);
-    return status;
+    return wait_all(work, trii_deadline_after(trii_now_ns(), for_ns), -1);
 }
 
 /* One look. */
@@ -217,10 +278,8 @@ static tri_status look_at_all(tri_work *work, bool waits)
 {
     tri_status status = TRI_OK;
 
-    if (work->members == NULL)
-        return look_at(work, waits);
-    for (int i = 0; i < work->n_members && status >= 0; i++) {
-        tri_status one = look_at(work->members[i], waits);
+    for (int i = 0; i < count_calls(work) && status >= 0; i++) {
+        tri_status one = look_at(call_at(work, i), waits);
 
         status = one != TRI_OK ? one : status;
     }
@@ -239,13 +298,9 @@ tri_status trii_work_poll(tri_work *work)
 
 const char *tri_work_error(const tri_work *work)
 {
-    if (work == NULL)
-        return "";
-    if (work->members == NULL)
-        return trii_op_status(&work->op) < 0 ? work->op.error : "";
-    for (int i = 0; i < work->n_members; i++) {
-        if (trii_op_status(&work->members[i]->op) < 0)
-            return work->members[i]->op.error;
+    for (int i = 0; work != NULL && i < count_calls(work); i++) {
+        if (trii_op_status(&call_at(work, i)->op) < 0)
+            return call_at(work, i)->op.error;
     }
     return "";
 }
@@ -264,58 +319,21 @@ void tri_work_destroy(tri_work *work)
     tri_group_unref(group);
 }
 
-/* --- received elements ---------------------------------------------------- */
-
-/* The elements of this thread's last receive without a handle. */
-static _Thread_local size_t received;
-
-static size_t recv_count(const trii_op *op)
-{
-    bool is_recv = trii_kind_in(op->call.kind, TRII_KINDS_RECEIVING);
-
-    if (!is_recv || trii_op_status(op) != TRI_OK)
-        return 0;
-    return op->call.count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
-}
-
-void trii_recv_note(const trii_op *op)
-{
-    received = recv_count(op);
-}
-
 size_t tri_work_count(const tri_work *work)
 {
     if (work == NULL)
-        return received;
-    return work->members == NULL ? recv_count(&work->op) : 0;
+        return trii_received;
+    return work->members == NULL ? trii_op_received(&work->op) : 0;
 }
 
 /* --- batches -------------------------------------------------------------- */
 
-bool trii_batch_is_open(const tri_group *group)
-{
-    return TRII_UNLIKELY(open_batch != NULL) && open_batch->group == group;
-}
-
 tri_work *trii_batch_set(tri_work *batch)
 {
-    tri_work *before = open_batch;
+    tri_work *before = trii_open_batch;
 
-    open_batch = batch;
+    trii_open_batch = batch;
     return before;
-}
-
-tri_status trii_batch_reserve(void)
-{
-    tri_work *batch = open_batch;
-
-    return trii_array_grow(&batch->members, &batch->member_room, batch->n_members, 8,
-                           sizeof(tri_work *), "batch of calls");
-}
-
-void trii_batch_add(tri_work *own_work)
-{
-    open_batch->members[open_batch->n_members++] = own_work;
 }
 
 tri_status tri_batch_begin(tri_group *group)
@@ -325,32 +343,32 @@ tri_status tri_batch_begin(tri_group *group)
 
     if (status != TRI_OK)
         return status;
-    if (open_batch != NULL)
+    if (trii_open_batch != NULL)
         return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
-    batch = trii_work_acquire(group);
+    batch = acquire_work(group);
     if (batch == NULL)
         return TRI_ERR_NO_MEMORY;
     batch->member_room = 8;
     batch->members = trii_alloc((size_t)batch->member_room, sizeof(tri_work *), "batch of calls");
     if (batch->members == NULL) {
-        trii_work_release(group, batch);
+        release_work(group, batch);
         return TRI_ERR_NO_MEMORY;
     }
     atomic_init(&batch->refs, 1);
     tri_group_ref(group);
-    open_batch = batch;
+    trii_open_batch = batch;
     return TRI_OK;
 }
 
 tri_status tri_batch_end(tri_group *group, tri_work **work_out)
 {
-    tri_work *batch = open_batch;
+    tri_work *batch = trii_open_batch;
     tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
     if (batch == NULL || batch->group != group)
         return TRII_FAIL(TRI_ERR_STATE, "batch_end: this thread has begun no batch on the group");
-    open_batch = NULL;
+    trii_open_batch = NULL;
     if (work_out != NULL) {
         *work_out = batch;
         return TRI_OK;

@@ -1,6 +1,5 @@
 /*
- * reduce.c - which element types and reductions go together; chooses the kernel of a reduction by
- * the processor.
+ * reduce.c - chooses the kernel of a reduction by the processor.
  */
 /* build: full leaf */
 #include "group/reduce/reduce.h"
@@ -8,32 +7,9 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "base/err.h"
 #include "base/float_env.h"
 #include "group/reduce/reduce_kernels.h"
 #include "os/cpu.h"
-
-tri_status trii_reduce_check(tri_dtype dtype, tri_redop op)
-{
-    bool bitwise = op == TRI_REDOP_BAND || op == TRI_REDOP_BOR || op == TRI_REDOP_BXOR;
-
-    if (tri_dtype_size(dtype) == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is not a known type", (int)dtype);
-    if ((unsigned)op >= TRI_REDOP_COUNT)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not a known reduction", (int)op);
-    if (op == TRI_REDOP_PREMUL_SUM)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
-    if (dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s is carried, not reduced", tri_dtype_name(dtype));
-    if (op == TRI_REDOP_AVG && !trii_dtype_is_float(dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "avg of %s: only floating-point types have one",
-                         tri_dtype_name(dtype));
-    if (bitwise && trii_dtype_is_float(dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s of %s: only integers and bool have bits",
-                         tri_redop_name(op), tri_dtype_name(dtype));
-    return TRI_OK;
-}
 
 #define FEW 16
 #define SUM_FEW(type, a, b, dst, count)                                                            \

@@ -15,10 +15,6 @@
 
 #include <trireme/status.h>
 
-/* TRI_OK if elements of dtype can be reduced by op, else INVALID_ARG (it makes no sense: avg
- * of integers, band of floats) or UNSUPPORTED, and the error line. */
-tri_status trii_reduce_check(tri_dtype dtype, tri_redop op) TRI_MUST_CHECK;
-
 /* dst[i] = op over r < n_src of src[r][i]; dst may be any of the sources (exactly). */
 void trii_reduce(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
                  tri_redop op);
