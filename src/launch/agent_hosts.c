@@ -51,7 +51,7 @@ struct trii_agent_hosts {
     trii_agent *agent;
     trii_rendezvous *rdzv;
     trii_peers *peers;
-    trii_watch watch; /* of the rendezvous' events */
+    trii_watch rdzv_watch, peers_watch; /* of their events */
     trii_hosts_state state;
     trii_rdzv_round round;
     trii_rdzv_agent *previous; /* n_previous agents of the round before it */
@@ -161,7 +161,7 @@ static void rdzv_failed(trii_agent_hosts *h, const char *why)
 
 static void rdzv_ready(trii_watch *watch, unsigned events)
 {
-    trii_agent_hosts *h = TRII_CONTAINER(watch, trii_agent_hosts, watch);
+    trii_agent_hosts *h = TRII_CONTAINER(watch, trii_agent_hosts, rdzv_watch);
     trii_rdzv_event event;
 
     (void)events;
@@ -204,15 +204,12 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
 
 /* Whether the agent that serves the store is alive is decided by the store: it may be this agent
  * that was cut off for a while. The round is that of the peers: another one may be forming. */
-static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
+static void peer_lost(trii_agent_hosts *h, const trii_rdzv_round *round, int rank, const char *why)
 {
-    trii_agent_hosts *h = arg;
     trii_agent *a = h->agent;
     bool given = has_given_ranks(h);
     bool ends = given && (round->mixed || a->restarts >= a->options->max_restarts);
 
-    if (is_over(h))
-        return;
     trii_rendezvous_lost(h->rdzv, round, rank, why);
     if (round->agents[rank].serves) {
         h->server_lost_ns = trii_now_ns();
@@ -227,30 +224,38 @@ static void peer_lost(void *arg, const trii_rdzv_round *round, int rank, const c
     }
     if (round->number == h->round.number)
         log_gone(h, rank, false, why);
-    if (is_in_round(h) && h->server_lost[0] == '\0') {
+    if (is_in_round(h) && h->server_lost[0] == '\0')
         end_round(h, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, given, why);
+}
+
+static void peers_ready(trii_watch *watch, unsigned events)
+{
+    trii_agent_hosts *h = TRII_CONTAINER(watch, trii_agent_hosts, peers_watch);
+    trii_peer_event event;
+
+    (void)events;
+    for (;;) {
+        trii_peers_next(h->peers, &event);
+        switch (event.kind) {
+        case TRII_PEER_NOTHING:
+            return;
+        case TRII_PEER_WARNING:
+            trii_sink_print(h->agent->err_sink, "trirun: %s\n", event.text);
+            break;
+        case TRII_PEER_PREEMPTED:
+            trii_preemption_of_host(h->agent, event.round->agents[event.rank].name,
+                                    event.round->agents[event.rank].node.pid, event.left_ms);
+            break;
+        case TRII_PEER_LOST:
+            if (!is_over(h))
+                peer_lost(h, event.round, event.rank, event.text);
+            break;
+        case TRII_PEER_INCOMPATIBLE:
+            if (!is_over(h))
+                end_round(h, TRII_RDZV_FAILED, false, event.text);
+            break;
+        }
     }
-}
-
-/* Another agent takes part that ours can never work with. */
-static void peer_incompatible(void *arg, const char *why)
-{
-    trii_agent_hosts *h = arg;
-
-    if (!is_over(h))
-        end_round(h, TRII_RDZV_FAILED, false, why);
-}
-
-static void peer_warning(void *arg, const char *text)
-{
-    trii_sink_print(((trii_agent_hosts *)arg)->agent->err_sink, "trirun: %s\n", text);
-}
-
-static void peer_preempted(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
-{
-    (void)rank;
-    trii_preemption_of_host(((trii_agent_hosts *)arg)->agent, agent->name, agent->node.pid,
-                            left_ms);
 }
 
 static void host_preempted(trii_agent *a, int64_t left_ms)
@@ -566,10 +571,6 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     static const trii_agent_callbacks callbacks = {.describe_round = describe_round,
                                                    .worker_failed = worker_failed,
                                                    .host_preempted = host_preempted};
-    trii_peers_callbacks peer_callbacks = {.lost = peer_lost,
-                                           .incompatible = peer_incompatible,
-                                           .preempted = peer_preempted,
-                                           .warning = peer_warning};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_agent_hosts *h;
     tri_status status;
@@ -582,9 +583,8 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     h->agent = a;
     a->hosts = h;
     a->callbacks = &callbacks;
-    peer_callbacks.arg = h;
-    status = trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms,
-                               &peer_callbacks, &h->peers);
+    status =
+        trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &h->peers);
     if (status == TRI_OK)
         status = trii_job_key_check(a, trii_peers_keyed(h->peers));
     if (status != TRI_OK)
@@ -594,8 +594,11 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     setup.keyed = trii_peers_keyed(h->peers);
     status = trii_rendezvous_create(&setup, &h->rdzv);
     if (status == TRI_OK)
-        status = trii_loop_watch(a->loop, &h->watch, trii_rendezvous_fd(h->rdzv), TRII_READABLE,
-                                 rdzv_ready);
+        status = trii_loop_watch(a->loop, &h->rdzv_watch, trii_rendezvous_fd(h->rdzv),
+                                 TRII_READABLE, rdzv_ready);
+    if (status == TRI_OK)
+        status = trii_loop_watch(a->loop, &h->peers_watch, trii_peers_fd(h->peers), TRII_READABLE,
+                                 peers_ready);
     return status;
 }
 
@@ -605,11 +608,12 @@ void trii_agent_hosts_close(trii_agent *a)
 
     if (h == NULL)
         return;
+    trii_loop_unwatch(&h->peers_watch);
     trii_peers_destroy(h->peers, is_over(h) || h->store_cut);
     h->peers = NULL; /* the loop still runs below, and signals come */
     if (h->state != TRII_HOSTS_LEFT)
         trii_hosts_state_enter(&h->state, TRII_HOSTS_LEFT);
-    trii_loop_unwatch(&h->watch);
+    trii_loop_unwatch(&h->rdzv_watch);
     trii_loop_timer_stop(a->loop, &h->store_check);
     trii_loop_timer_stop(a->loop, &h->rdzv_check);
     trii_rendezvous_destroy(h->rdzv, h->store_cut ? DESTROY_CUT_MS : DESTROY_MS);

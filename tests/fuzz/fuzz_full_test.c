@@ -31,16 +31,10 @@ static void a_million_handshakes(void **state)
     fuzz_mutations(&handshake_target, MILLION);
 }
 
-static void a_million_hellos_of_agents(void **state)
+static void a_million_frames_of_agents(void **state)
 {
     (void)state;
-    fuzz_mutations(&agent_hello_target, MILLION);
-}
-
-static void a_million_words_of_agents(void **state)
-{
-    (void)state;
-    fuzz_mutations(&agent_words_target, MILLION);
+    fuzz_mutations(&agent_frames_target, MILLION);
 }
 
 static void a_million_safetensors(void **state)
@@ -72,8 +66,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_million_states_of_a_rendezvous),
     cmocka_unit_test(a_million_store_files),
     cmocka_unit_test(a_million_handshakes),
-    cmocka_unit_test(a_million_hellos_of_agents),
-    cmocka_unit_test(a_million_words_of_agents),
+    cmocka_unit_test(a_million_frames_of_agents),
     cmocka_unit_test(a_million_safetensors),
     cmocka_unit_test(a_quarter_of_a_million_idx_files),
     cmocka_unit_test(many_clients_of_the_store_server),

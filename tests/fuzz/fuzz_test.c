@@ -38,18 +38,11 @@ static void handshakes_let_nobody_in_by_luck(void **state)
     fuzz_mutations(&handshake_target, 10000);
 }
 
-static void hellos_of_agents_take_anything(void **state)
+static void frames_of_agents_take_anything(void **state)
 {
     (void)state;
-    fuzz_corpus(&agent_hello_target);
-    fuzz_mutations(&agent_hello_target, 20000);
-}
-
-static void words_of_agents_take_anything(void **state)
-{
-    (void)state;
-    fuzz_corpus(&agent_words_target);
-    fuzz_mutations(&agent_words_target, 20000);
+    fuzz_corpus(&agent_frames_target);
+    fuzz_mutations(&agent_frames_target, 30000);
 }
 
 static void tcp_frames_take_anything(void **state)
@@ -78,8 +71,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_store_server_takes_anything),
     cmocka_unit_test(store_files_take_anything),
     cmocka_unit_test(handshakes_let_nobody_in_by_luck),
-    cmocka_unit_test(hellos_of_agents_take_anything),
-    cmocka_unit_test(words_of_agents_take_anything),
+    cmocka_unit_test(frames_of_agents_take_anything),
     cmocka_unit_test(tcp_frames_take_anything),
     cmocka_unit_test(safetensors_take_anything),
     cmocka_unit_test(idx_files_take_anything),

@@ -55,26 +55,24 @@ def rendezvous():
     put("rendezvous", "call", b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.")
 
 
-def agent_hello():
-    for name, line in (("first", "TRA1 0123456789abcdef 0 1"),
-                       ("large", "TRA1 0123456789abcdef 9223372036854775807 2147483647"),
-                       ("another_token", "TRA1 fedcba9876543210 3 0"),
-                       ("negative", "TRA1 0123456789abcdef 1 -1")):
-        put("agent_hello", name, line.encode().ljust(64))
-    put("agent_hello", "and_beats", b"TRA1 0123456789abcdef 12 3".ljust(64) + b"hhhq")
-    put("agent_hello", "key", b"TRIKEY1\n" + bytes(range(32)) + bytes(32) + b"TRA1 ")
+def agent_frames():
+    def frame(kind, rank=0, number=0, value=0, token=b"", magic=b"TRA2"):
+        return struct.pack("<4sIiiq16s", magic, kind, rank, number, value, token)
 
-
-def agent_words():
-    for name, line in (("beats", b"hhhhhh"), ("bye", b"hhq"),
-                       ("notice", b"hn1,1,30000;h"), ("at_once", b"n0,2,0;"),
-                       ("nobody_said_when", b"hn3,1,-1;n3,2,5000;q"),
-                       ("large", b"n2147483647,2147483647,9223372036854775807;"),
-                       ("too_large", b"n2147483648,1,1;n1,1,9223372036854775808;"),
-                       ("no_number", b"n1,0,5;n,1,5;n1,1,;n-1,1,5;n1,1,-2;"),
-                       ("no_end", b"n1,1,5" + b"0" * 60 + b";h"),
-                       ("a_zero_byte", b"n1,\x001,5;hq")):
-        put("agent_words", name, line)
+    heartbeat, hello, goodbye, preemption = range(4)
+    token = b"0123456789abcdef"
+    for name, frames in (("hello", [frame(hello, 1, 0, 3, token)]),
+                         ("large", [frame(hello, 2**31 - 1, 0, 2**63 - 1, token)]),
+                         ("negative", [frame(hello, -1, 0, 1, token), frame(heartbeat, value=-1)]),
+                         ("and_beats", [frame(hello, 3, 0, 12, token), frame(heartbeat),
+                                        frame(heartbeat, value=1200), frame(goodbye)]),
+                         ("notice", [frame(preemption, 1, 1, 30000), frame(preemption, 3, 1, -1)]),
+                         ("no_notice", [frame(preemption, 1, 0, 5), frame(preemption, -1, 1, 5),
+                                        frame(preemption, 1, 1, -2)]),
+                         ("later_kind", [frame(77, -1, -1, -1)]),
+                         ("another_magic", [frame(hello, magic=b"TRA1"), frame(heartbeat)[:39]])):
+        put("agent_frames", name, b"".join(frames))
+    put("agent_frames", "key", b"TRIKEY1\n" + bytes(range(32)) + bytes(32) + b"TRA2")
 
 
 def store_requests():
@@ -202,6 +200,6 @@ def etcd_answers():
         put("etcd_answers", name, json.dumps(answer, separators=(",", ":")).encode())
 
 
-for make in (rendezvous, agent_hello, agent_words, store_requests, store_file, handshake, tcp_frames, safetensors,
+for make in (rendezvous, agent_frames, store_requests, store_file, handshake, tcp_frames, safetensors,
              idx, etcd_answers):
     make()

@@ -16,8 +16,7 @@
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
 #include "group/group_internal.h"
-#include "launch/peers/peer_hello.h"
-#include "launch/peers/peer_messages.h"
+#include "launch/peers/peer_frame.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
 #include "os/socket.h"
@@ -221,90 +220,52 @@ static void run_handshake(const uint8_t *data, size_t bytes)
 static const fuzz_target handshake_target = {
     .name = "handshake", .begin = begin_handshake, .run = run_handshake};
 
-/* --- the hello of an agent ------------------------------------------------ */
+/* --- what agents send each other ------------------------------------------ */
 
-static const char agent_token[] = "0123456789abcdef";
-
-/* In pieces; what is understood is what would have been written. The handshake's corpus serves for
- * the one with a key. */
-static void run_agent_hello(const uint8_t *data, size_t bytes)
+/* A hash of all frames that are valid, in pieces of `piece` bytes. */
+static uint64_t read_frames(const uint8_t *data, size_t bytes, size_t piece)
 {
     const trii_job_key none = {0};
-    trii_peer_hello hello = {0};
     unsigned char answer[TRII_ANSWER_BYTES];
-    char again[TRII_PEER_HELLO_BYTES];
-    size_t at = 0;
-    tri_status status = TRI_INPROGRESS;
-
-    while (status == TRI_INPROGRESS && at < bytes) {
-        size_t n = at + 1 + bytes % 7 > bytes ? bytes - at : 1 + bytes % 7, used = 0, out = 0;
-
-        status =
-            trii_peer_hello_feed(&hello, &none, agent_token, data + at, n, &used, answer, &out);
-        assert_true(used <= n && out == 0 && (used == n || status != TRI_INPROGRESS));
-        at += used;
-    }
-    if (status == TRI_OK) {
-        assert_true(at == TRII_PEER_HELLO_BYTES && hello.round >= 0 && hello.rank >= 0);
-        trii_peer_hello_write(agent_token, hello.round, hello.rank, again);
-        assert_int_equal(memcmp(again, data, 5 + sizeof(agent_token)), 0);
-    }
-    memset(&hello, 0, sizeof(hello));
-    status = TRI_INPROGRESS;
-    for (at = 0; status == TRI_INPROGRESS && at < bytes;) {
-        size_t used = 0, out = 0;
-
-        status = trii_peer_hello_feed(&hello, &fuzz_key, agent_token, data + at, bytes - at, &used,
-                                      answer, &out);
-        at += used;
-    }
-    assert_true(status != TRI_OK); /* nobody gets in without the key */
-}
-
-static const fuzz_target agent_hello_target = {
-    .name = "agent_hello", .begin = begin_handshake, .run = run_agent_hello};
-
-/* --- and what agents say then --------------------------------------------- */
-
-/* A hash of all words, in pieces of `piece` bytes. */
-static uint64_t hear_words(const uint8_t *data, size_t bytes, size_t piece)
-{
-    trii_peer_messages words = {0}, again_words = {0};
-    char text[TRII_PEER_MESSAGE_BYTES];
+    trii_peer_reader reader = {0};
     uint64_t hash = 1;
+    size_t used, out;
 
-    for (size_t at = 0; at < bytes; at += piece) {
-        const char *from = (const char *)data + at, *next = text;
-        size_t n = bytes - at < piece ? bytes - at : piece, left;
-        trii_peer_message word, again;
+    for (size_t at = 0; at < bytes; at += used) {
+        size_t n = bytes - at < piece ? bytes - at : piece;
+        tri_status status =
+            trii_peer_reader_feed(&reader, &none, data + at, n, &used, answer, &out);
 
-        while (trii_peer_messages_next(&words, &from, &n, &word)) {
-            hash = hash * 31 + (uint64_t)word.kind;
-            if (word.kind != TRII_PEER_PREEMPTION)
-                continue;
-            assert_true(word.rank >= 0 && word.number > 0 && word.left_ms >= -1);
-            hash = (hash * 31 + (uint64_t)word.rank) * 31 + (uint64_t)word.number;
-            hash = hash * 31 + (uint64_t)word.left_ms;
-            trii_peer_messages_preemption(&word, text); /* it is understood when it is handed on */
-            next = text;
-            left = strlen(text);
-            assert_true(trii_peer_messages_next(&again_words, &next, &left, &again) && left == 0);
-            assert_true(again.kind == word.kind && again.rank == word.rank &&
-                        again.number == word.number && again.left_ms == word.left_ms);
-        }
-        assert_true(n == 0 && words.used < TRII_PEER_MESSAGE_BYTES);
+        assert_true(used > 0 && used <= n && out == 0 && reader.got < sizeof(reader.frame));
+        assert_true(used == n || status != TRI_INPROGRESS);
+        if (status != TRI_OK)
+            continue;
+        assert_true(reader.frame.kind != TRII_PEER_PREEMPTION ||
+                    (reader.frame.rank >= 0 && reader.frame.number > 0));
+        assert_true(reader.frame.kind > TRII_PEER_HELLO || reader.frame.value >= 0);
+        for (size_t i = 0; i < sizeof(reader.frame); i++)
+            hash = hash * 31 + ((const unsigned char *)&reader.frame)[i];
     }
     return hash;
 }
 
-static void run_agent_words(const uint8_t *data, size_t bytes)
+/* The handshake's corpus serves for the one with a key. */
+static void run_agent_frames(const uint8_t *data, size_t bytes)
 {
-    uint64_t whole = hear_words(data, bytes, bytes + 1);
+    uint64_t whole = read_frames(data, bytes, bytes + 1);
+    unsigned char answer[TRII_ANSWER_BYTES];
+    trii_peer_reader reader = {0};
+    tri_status status = TRI_INPROGRESS;
 
-    assert_true(whole == hear_words(data, bytes, 1 + bytes % 7));
+    assert_true(whole == read_frames(data, bytes, 1 + bytes % 7));
+    for (size_t at = 0, used = 0, out; status == TRI_INPROGRESS && at < bytes; at += used)
+        status =
+            trii_peer_reader_feed(&reader, &fuzz_key, data + at, bytes - at, &used, answer, &out);
+    assert_true(status != TRI_OK); /* nobody gets in without the key */
 }
 
-static const fuzz_target agent_words_target = {.name = "agent_words", .run = run_agent_words};
+static const fuzz_target agent_frames_target = {
+    .name = "agent_frames", .begin = begin_handshake, .run = run_agent_frames};
 
 /* --- files ---------------------------------------------------------------- */
 

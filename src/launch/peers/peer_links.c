@@ -1,36 +1,39 @@
 /*
- * peer_links.c - connections between agents: the dialer identifies itself, then messages go both
- * ways.
+ * peer_links.c - connections between agents: they are dialed or accepted, the dialer identifies
+ * itself, then frames (peer_frame.h) go both ways. What that says of an agent is noted in its
+ * state; peer_liveness.c judges it.
  */
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/compiler.h"
+#include "base/err.h"
+#include "base/log.h"
 #include "launch/peers/peers_internal.h"
 #include "os/clock.h"
+#include "os/secret.h"
 #include "os/socket.h"
 
 #define MAX_LINKS 256
+/* At least, and at most, for the connection; and for the proofs of the key behind it, which take
+ * another two round trips. */
+#define CONNECT_MIN_MS 1000
+#define CONNECT_MAX_MS 5000
+#define PROVE_MS 1500
 
-bool trii_peer_link_is_in_round(const trii_peer_link *l)
+/* NULL: it has not identified itself, or is not of the round that is watched. */
+static trii_peer_state *state_of(const trii_peer_link *l)
 {
     const trii_peers *p = l->peers;
 
-    return l->rank >= 0 && l->rank < p->n && !l->dead && l->round == p->round.number;
+    return l->rank >= 0 && l->rank < p->n && l->round == p->round.number ? &p->states[l->rank]
+                                                                         : NULL;
 }
 
-static trii_peer_state *state_of(const trii_peer_link *l)
+/* Has the agents judged now, not with the next heartbeat. */
+static void judge_soon(trii_peers *p)
 {
-    return trii_peer_link_is_in_round(l) ? &l->peers->states[l->rank] : NULL;
-}
-
-void trii_peer_link_send(const trii_peer_link *l, const char *messages)
-{
-    size_t sent;
-    tri_status status =
-        trii_socket_send(l->watch.fd, &(trii_span){messages, strlen(messages)}, 1, &sent);
-
-    (void)status; /* one that takes nothing is about to be declared dead */
+    trii_loop_timer(p->loop, &p->heartbeat, trii_now_ns(), p->heartbeat.fire);
 }
 
 void trii_peer_link_drop(trii_peer_link *l, bool reset)
@@ -52,150 +55,151 @@ void trii_peer_link_drop(trii_peer_link *l, bool reset)
     trii_free(l);
 }
 
-void trii_peer_links_drop(trii_peers *p, int rank)
-{
-    trii_peer_link *next;
+/* --- sending -------------------------------------------------------------- */
 
-    for (trii_peer_link *l = p->links; l != NULL; l = next) {
-        next = l->next;
-        if (trii_peer_link_is_in_round(l) && l->rank == rank)
-            trii_peer_link_drop(l, true);
-    }
+/* The last bytes of a frame that has begun; true: nothing is left of it. */
+static bool send_rest(trii_peer_link *l)
+{
+    const trii_span rest = {(const char *)(&l->out + 1) - l->unsent, l->unsent};
+    size_t sent;
+
+    if (rest.bytes > 0 && trii_socket_send(l->watch.fd, &rest, 1, &sent) == TRI_OK)
+        l->unsent -= sent;
+    return l->unsent == 0;
 }
 
-/* It has ended or broken. One of a round that we have not heard of yet is kept, to be reported
- * then. While there is another one with the same agent, that agent may live. */
-static void end_link(trii_peer_link *l)
+/* What a full connection does not take is dropped: its agent is about to be declared dead. Only a
+ * frame that has begun must end. */
+void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame)
 {
-    trii_peers *p = l->peers;
-    trii_peer_state *state = state_of(l);
-    int rank = l->rank;
-
-    if (rank >= 0 && l->round > p->round.number) {
-        trii_loop_unwatch(&l->watch);
-        l->dead = true;
+    if (!send_rest(l))
         return;
-    }
-    trii_peer_link_drop(l, true);
-    if (state != NULL && state->n_links == 0 && !state->left)
-        trii_peer_lost(p, rank, "is gone: its agent ended");
+    l->out = *frame;
+    l->out.magic = TRII_PEER_MAGIC;
+    l->unsent = sizeof(l->out);
+    if (!send_rest(l) && l->unsent == sizeof(l->out))
+        l->unsent = 0;
 }
-
-/* --- messages ------------------------------------------------------------- */
 
 /* A deadline that is over is of no use to anybody. */
-static void send_preemption(const trii_peer_link *l, int rank)
+static void send_preemption(trii_peer_link *l, int rank)
 {
     const trii_peer_preemption *n = &l->peers->states[rank].preemption;
-    trii_peer_message message = {TRII_PEER_PREEMPTION, rank, n->number, -1};
-    char text[TRII_PEER_MESSAGE_BYTES];
+    trii_peer_frame frame = {
+        .kind = TRII_PEER_PREEMPTION, .rank = rank, .number = n->number, .value = -1};
 
     if (n->number == 0 || n->deadline_ns <= trii_now_ns())
         return;
     if (n->deadline_ns != TRII_NO_DEADLINE)
-        message.left_ms = trii_deadline_left_ms(n->deadline_ns);
-    trii_peer_messages_preemption(&message, text);
-    trii_peer_link_send(l, text);
-}
-
-void trii_peer_link_send_preemptions(const trii_peer_link *l)
-{
-    for (int i = 0; trii_peer_link_is_in_round(l) && i < l->peers->n; i++)
-        send_preemption(l, i);
+        frame.value = trii_deadline_left_ms(n->deadline_ns);
+    trii_peer_link_send(l, &frame);
 }
 
 void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *from, int rank)
 {
-    for (const trii_peer_link *l = p->links; l != NULL; l = l->next) {
-        if (l != from && trii_peer_link_is_in_round(l))
+    for (trii_peer_link *l = p->links; l != NULL; l = l->next) {
+        if (l != from && state_of(l) != NULL)
             send_preemption(l, rank);
     }
 }
 
-static void handle_preemption(const trii_peer_link *l, const trii_peer_message *message)
-{
-    trii_peers *p = l->peers;
-    int rank = message->rank;
-
-    if (!trii_peer_link_is_in_round(l) || rank >= p->n || rank == p->round.group_rank ||
-        p->states[rank].preemption.number >= message->number)
-        return;
-    p->states[rank].preemption =
-        (trii_peer_preemption){message->number, trii_deadline_ms(message->left_ms)};
-    trii_peer_links_forward_preemption(p, l, rank);
-    trii_peer_events_post(p, TRII_PEER_PREEMPTED, rank, message->left_ms, "");
-}
-
-/* Of an agent that has identified itself. */
-static void handle_messages(const trii_peer_link *l, const char *data, size_t bytes,
-                            trii_peer_messages *messages)
+void trii_peer_link_enter_round(trii_peer_link *l)
 {
     trii_peer_state *state = state_of(l);
-    trii_peer_message message;
 
-    if (state != NULL)
-        state->heard_ns = trii_now_ns();
-    while (trii_peer_messages_next(messages, &data, &bytes, &message)) {
-        if (message.kind == TRII_PEER_PREEMPTION)
-            handle_preemption(l, &message);
-        else if (state != NULL && message.kind == TRII_PEER_GOODBYE)
-            state->left = true;
-        else if (state != NULL)
-            state->stalled_ms = message.kind == TRII_PEER_STALLED ? message.left_ms : 0;
-    }
+    if (state == NULL)
+        return;
+    state->watched = state->reached = true;
+    state->n_links++;
+    for (int i = 0; i < l->peers->n; i++)
+        send_preemption(l, i);
 }
 
-/* --- identification ------------------------------------------------------- */
+/* --- receiving ------------------------------------------------------------ */
 
-/* It has identified itself. */
-static void identify_link(trii_peer_link *l, int rank, int64_t round)
+static void handle_preemption(const trii_peer_link *l, const trii_peer_frame *frame)
 {
-    trii_peer_state *state;
+    trii_peers *p = l->peers;
+    trii_peer_preemption *known = &p->states[frame->rank].preemption;
 
-    l->rank = rank;
-    l->round = round;
-    state = state_of(l);
-    if (state != NULL) {
-        state->watched = state->reached = true;
-        state->n_links++;
-        trii_peer_link_send_preemptions(l);
-    }
+    if (frame->rank == p->round.group_rank || known->number >= frame->number)
+        return;
+    *known = (trii_peer_preemption){.number = frame->number,
+                                    .deadline_ns = trii_deadline_ms(frame->value)};
+    trii_peer_links_forward_preemption(p, l, frame->rank);
+    trii_wakeup_signal(p->events_fd);
 }
 
-/* Of who has not identified itself yet. False: it is not an agent of this job. */
-static bool handle_hello(trii_peer_link *l, const char *data, size_t bytes)
+static void handle_frame(const trii_peer_link *l, const trii_peer_frame *frame)
 {
+    trii_peer_state *state = state_of(l);
+
+    if (state == NULL)
+        return;
+    state->heard_ns = trii_now_ns();
+    if (frame->kind == TRII_PEER_PREEMPTION && frame->rank < l->peers->n)
+        handle_preemption(l, frame);
+    else if (frame->kind == TRII_PEER_GOODBYE)
+        state->left = true;
+    else if (frame->kind == TRII_PEER_HEARTBEAT)
+        state->stalled_ms = frame->value;
+}
+
+/* Of who has not identified itself yet. False: it is not an agent of this job, or of an earlier
+ * round. */
+static bool handle_hello(trii_peer_link *l, const trii_peer_frame *hello)
+{
+    static const trii_peer_frame goodbye = {.kind = TRII_PEER_GOODBYE};
     const trii_peers *p = l->peers;
-    unsigned char answer[TRII_ANSWER_BYTES];
-    tri_status status = TRI_INPROGRESS;
-    size_t at = 0;
 
-    while (status == TRI_INPROGRESS && at < bytes) {
-        size_t used = 0, answer_bytes = 0, sent = 0;
-
-        status = trii_peer_hello_feed(&l->hello, &p->key, p->token, data + at, bytes - at, &used,
-                                      answer, &answer_bytes);
-        at += used;
-        if (answer_bytes > 0 && /* the first that we send: there is room */
-            (trii_socket_send(l->watch.fd, &(trii_span){answer, answer_bytes}, 1, &sent) !=
-                 TRI_OK ||
-             sent != answer_bytes))
-            return false;
-    }
-    if (status == TRI_INPROGRESS)
-        return true;
-    if (status == TRI_OK && l->hello.round < p->round.number)
-        trii_peer_link_send(l, "q"); /* in order: we are in a round that it has not heard of yet */
-    if (status != TRI_OK || l->hello.round < p->round.number)
+    if (hello->kind != TRII_PEER_HELLO || memcmp(hello->token, p->token, sizeof(hello->token)) != 0)
         return false;
-    identify_link(l, l->hello.rank, l->hello.round);
-    handle_messages(l, data + at, bytes - at, &l->messages);
+    if (hello->value < p->round.number) {
+        trii_peer_link_send(l, &goodbye); /* we are in a round that it has not heard of yet */
+        return false;
+    }
+    l->rank = hello->rank;
+    l->round = hello->value;
+    trii_peer_link_enter_round(l);
+    handle_frame(l, hello); /* it has been heard */
     return true;
+}
+
+static bool send_answer(const trii_peer_link *l, const unsigned char *answer, size_t bytes)
+{
+    size_t sent;
+
+    return bytes == 0 || /* else the first that we send: there is room */
+           (trii_socket_send(l->watch.fd, &(trii_span){answer, bytes}, 1, &sent) == TRI_OK &&
+            sent == bytes);
+}
+
+/* False: close it. Frames of an agent that are wrong have no effect. */
+static bool handle_bytes(trii_peer_link *l, const char *data, size_t bytes)
+{
+    unsigned char answer[TRII_ANSWER_BYTES];
+    size_t used = 0, answer_bytes;
+    bool is_ours = true;
+
+    for (; bytes > 0 && is_ours; data += used, bytes -= used) {
+        tri_status status = trii_peer_reader_feed(&l->in, &l->peers->key, data, bytes, &used,
+                                                  answer, &answer_bytes);
+
+        if (status == TRI_INPROGRESS)
+            is_ours = send_answer(l, answer, answer_bytes);
+        else if (l->rank < 0)
+            is_ours = status == TRI_OK && handle_hello(l, &l->in.frame);
+        else if (status == TRI_OK)
+            handle_frame(l, &l->in.frame);
+    }
+    return is_ours;
 }
 
 static void link_ready(trii_watch *watch, unsigned events)
 {
     trii_peer_link *l = TRII_CONTAINER(watch, trii_peer_link, watch);
+    trii_peers *p = l->peers;
+    trii_peer_state *state = state_of(l);
     char data[256];
     size_t got;
     tri_status status = trii_socket_recv(watch->fd, data, sizeof(data), &got);
@@ -203,15 +207,14 @@ static void link_ready(trii_watch *watch, unsigned events)
     (void)events;
     if (status == TRI_INPROGRESS)
         return;
-    if (l->rank < 0) {
-        if (status != TRI_OK || !handle_hello(l, data, got))
-            trii_peer_link_drop(l, false);
-    } else if (status == TRI_OK) {
-        handle_messages(l, data, got, &l->messages);
-    } else {
-        end_link(l);
-    }
+    if (status == TRI_OK && handle_bytes(l, data, got))
+        return;
+    trii_peer_link_drop(l, l->rank >= 0);
+    if (state != NULL)
+        judge_soon(p);
 }
+
+/* --- links that come ------------------------------------------------------ */
 
 /* Connections that do not identify themselves must not keep out those that do: the oldest one goes.
  * False: there is none. */
@@ -228,7 +231,8 @@ static bool drop_unidentified(trii_peers *p)
     return oldest != NULL;
 }
 
-trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t round)
+/* Takes the descriptor. rank -1: it has to identify itself. */
+static void add_link(trii_peers *p, int fd, int rank)
 {
     trii_peer_link *l = NULL;
 
@@ -237,18 +241,18 @@ trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t roun
     if (l == NULL || trii_loop_watch(p->loop, &l->watch, fd, TRII_READABLE, link_ready) != TRI_OK) {
         trii_free(l);
         trii_socket_close(fd);
-        return NULL;
+        return;
     }
     trii_socket_prefer(fd);
     l->peers = p;
-    l->rank = -1;
+    l->rank = rank;
+    l->round = p->round.number;
     l->came_ns = trii_now_ns();
+    l->in.shake.proved = rank >= 0;
     l->next = p->links;
     p->links = l;
     p->n_links++;
-    if (rank >= 0)
-        identify_link(l, rank, round);
-    return l;
+    trii_peer_link_enter_round(l);
 }
 
 void trii_peer_links_accept(trii_watch *watch, unsigned events)
@@ -259,9 +263,106 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events)
 
     (void)events;
     if (status == TRI_OK) {
-        (void)trii_peer_link_add(p, fd, -1, -1);
+        add_link(p, fd, -1);
     } else if (status != TRI_INPROGRESS && !drop_unidentified(p)) {
         p->accept_paused = true; /* it stays ready: the loop would spin */
         trii_loop_change(watch, 0);
     }
+}
+
+/* --- links that we dial --------------------------------------------------- */
+
+/* A host that drops packets, and a resolver, may take minutes to fail: with a thread for each dial
+ * nobody waits for it, least of all the loop that sends the heartbeats. */
+typedef struct dial {
+    trii_peers *peers;
+    trii_rdzv_agent agent;
+    int rank;
+    trii_peer_frame hello;
+    int64_t patience_ms; /* for its host to answer */
+} dial;
+
+void trii_peers_unref(trii_peers *p)
+{
+    if (atomic_fetch_sub(&p->n_users, 1) > 1)
+        return;
+    trii_loop_destroy(p->loop);
+    trii_socket_close(p->events_fd);
+    trii_free(p->round.agents);
+    trii_free(p->states);
+    trii_secret_wipe(&p->key, sizeof(p->key));
+    trii_free(p);
+}
+
+/* CONNECTED: *fd_out is the caller's, and the hello was sent. */
+static trii_peer_dial_result connect_to(const dial *d, int *fd_out)
+{
+    int64_t patience_ms = d->patience_ms < CONNECT_MIN_MS ? CONNECT_MIN_MS : d->patience_ms;
+    int64_t deadline_ns =
+        trii_deadline_ms(patience_ms < CONNECT_MAX_MS ? patience_ms : CONNECT_MAX_MS);
+    int fd;
+    tri_status status = trii_socket_connect(d->agent.host, d->agent.port, deadline_ns, false, &fd);
+
+    if (status != TRI_OK)
+        return status == TRI_ERR_PEER_LOST ? TRII_PEER_NO_AGENT : TRII_PEER_UNREACHABLE;
+    deadline_ns = trii_deadline_ms(PROVE_MS);
+    status = trii_handshake_connect(fd, &d->peers->key, TRII_PEER_PURPOSE, deadline_ns);
+    if (status == TRI_OK && !atomic_load(&d->peers->closed))
+        status = trii_socket_send_all(fd, &d->hello, sizeof(d->hello), deadline_ns);
+    if (status == TRI_OK) {
+        *fd_out = fd;
+        return TRII_PEER_CONNECTED;
+    }
+    trii_socket_close(fd);
+    return status == TRI_ERR_FORMAT ? TRII_PEER_FOREIGN : TRII_PEER_NO_ANSWER;
+}
+
+static void dial_main(void *arg)
+{
+    dial *d = arg;
+    trii_peers *p = d->peers;
+    int fd = -1;
+    trii_peer_dial_result result = connect_to(d, &fd);
+
+    trii_loop_lock(p->loop);
+    if (atomic_load(&p->closed) || d->hello.value != p->round.number || d->rank >= p->n) {
+        trii_socket_close(fd); /* of a round that is over */
+    } else {
+        trii_peer_state *state = &p->states[d->rank];
+
+        state->dialing = false;
+        state->dialed = result;
+        snprintf(state->why, sizeof(state->why), "%s", fd < 0 ? tri_last_error() : "");
+        if (fd >= 0)
+            add_link(p, fd, d->rank);
+        judge_soon(p);
+    }
+    trii_loop_unlock(p->loop);
+    trii_free(d);
+    trii_peers_unref(p);
+}
+
+void trii_peer_dial(trii_peers *p, int rank, int64_t patience_ms)
+{
+    dial *d = trii_alloc(1, sizeof(*d), "peer agents");
+    trii_thread thread;
+
+    if (d == NULL)
+        return;
+    *d = (dial){p, p->round.agents[rank], rank, .patience_ms = patience_ms};
+    d->hello = (trii_peer_frame){.magic = TRII_PEER_MAGIC,
+                                 .kind = TRII_PEER_HELLO,
+                                 .rank = p->round.group_rank,
+                                 .value = p->round.number};
+    memcpy(d->hello.token, d->agent.token, sizeof(d->hello.token));
+    atomic_fetch_add(&p->n_users, 1);
+    if (trii_thread_start(&thread, "peer-dial", dial_main, d) == TRI_OK) {
+        p->states[rank].dialing = true;
+        trii_thread_detach(&thread);
+        return;
+    }
+    TRII_LOG(TRII_LOG_WARN, "launch", "cannot connect to host %s: %s", d->agent.name,
+             tri_last_error());
+    atomic_fetch_sub(&p->n_users, 1);
+    trii_free(d);
 }

@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "base/compiler.h"
-#include "launch/peers/peer_hello.h"
+#include "launch/peers/peer_frame.h"
 #include "os/clock.h"
 #include "os/socket.h"
 #include "testing/check.h"
@@ -18,75 +18,78 @@
 #define SILENCE_MS 1000
 #define LONG_SILENCE_MS 6000 /* half of which no machine stands still for */
 
-/* --- hellos --------------------------------------------------------------- */
+/* --- frames --------------------------------------------------------------- */
 
 static const char token[] = "0123456789abcdef";
 
-static tri_status feed(trii_peer_hello *hello, const void *data, size_t bytes, size_t *used_out)
+static trii_peer_frame hello_of(const char *text, int rank, int64_t round)
+{
+    trii_peer_frame hello = {
+        .magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HELLO, .rank = rank, .value = round};
+
+    memcpy(hello.token, text, sizeof(hello.token));
+    return hello;
+}
+
+static tri_status feed(trii_peer_reader *reader, const void *data, size_t bytes, size_t *used_out)
 {
     const trii_job_key none = {0};
     unsigned char answer[TRII_ANSWER_BYTES];
     size_t answer_bytes;
     tri_status status =
-        trii_peer_hello_feed(hello, &none, token, data, bytes, used_out, answer, &answer_bytes);
+        trii_peer_reader_feed(reader, &none, data, bytes, used_out, answer, &answer_bytes);
 
     assert_int_equal(answer_bytes, 0);
     return status;
 }
 
-static void a_hello_is_understood_in_any_pieces(void **state)
+static void frames_are_understood_in_any_pieces(void **state)
 {
-    char text[TRII_PEER_HELLO_BYTES + 2] = "";
+    const trii_peer_frame sent[2] = {
+        hello_of(token, INT32_MAX, INT64_MAX),
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .number = 1, .value = -1}};
 
     (void)state;
-    trii_peer_hello_write(token, INT64_MAX, INT32_MAX, text);
-    memcpy(text + TRII_PEER_HELLO_BYTES, "hq", 2);
-    for (size_t piece = 1; piece <= sizeof(text); piece++) {
-        trii_peer_hello hello = {0};
-        tri_status status = TRI_INPROGRESS;
+    for (size_t piece = 1; piece <= sizeof(sent); piece++) {
+        trii_peer_reader reader = {0};
         size_t at = 0, used;
+        int n = 0;
 
-        while (status == TRI_INPROGRESS) {
-            size_t n = sizeof(text) - at < piece ? sizeof(text) - at : piece;
+        while (at < sizeof(sent)) {
+            size_t bytes = sizeof(sent) - at < piece ? sizeof(sent) - at : piece;
+            tri_status status = feed(&reader, (const char *)sent + at, bytes, &used);
 
-            status = feed(&hello, text + at, n, &used);
             at += used;
+            if (status == TRI_INPROGRESS)
+                continue;
+            CHECK_OK(status);
+            assert_memory_equal(&reader.frame, &sent[n], sizeof(sent[n]));
+            n++;
         }
-        CHECK_OK(status);
-        assert_int_equal(at, TRII_PEER_HELLO_BYTES); /* what follows is not its own */
-        assert_true(hello.round == INT64_MAX && hello.rank == INT32_MAX);
+        assert_int_equal(n, 2);
     }
 }
 
-static void what_is_no_hello_is_refused(void **state)
+static void what_is_no_frame_is_refused(void **state)
 {
-    static const char *const wrong[] = {
-        "GET / HTTP/1.1\r\n",
-        "TRA2 0123456789abcdef 1 0",
-        "TRA1 0123456789abcdeF 1 0",
-        "TRA1 0123456789abcdef",
-        "TRA1 0123456789abcdef 1",
-        "TRA1 0123456789abcdef -1 0",
-        "TRA1 0123456789abcdef 1 -1",
-        "TRA1 0123456789abcdef 1 2147483648",
-        "TRA1 0123456789abcdef 9223372036854775808 0",
-        "TRA1 0123456789abcdef 1 0 x",
-        "TRA1 0123456789abcdef 1 0\n",
-        "TRA1 0123456789abcdef  1 0",
-        "TRA1 0123456789abcde 1 0",
-        "",
+    const trii_peer_frame wrong[] = {
+        {.magic = 0x31415254, .kind = TRII_PEER_HELLO},
+        {.kind = TRII_PEER_HEARTBEAT},
+        hello_of(token, -1, 0),
+        hello_of(token, 0, -1),
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HEARTBEAT, .value = -1},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .rank = -1, .number = 1},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .number = 0},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .number = 1, .value = -2},
     };
 
     (void)state;
     for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
-        char text[TRII_PEER_HELLO_BYTES];
-        trii_peer_hello hello = {0};
+        trii_peer_reader reader = {0};
         size_t used;
 
-        memset(text, ' ', sizeof(text));
-        memcpy(text, wrong[i], strlen(wrong[i]));
-        if (feed(&hello, text, sizeof(text), &used) != TRI_ERR_FORMAT)
-            fail_msg("\"%s\" was understood", wrong[i]);
+        if (feed(&reader, &wrong[i], sizeof(wrong[i]), &used) != TRI_ERR_FORMAT)
+            fail_msg("frame %zu was understood", i);
     }
 }
 
@@ -98,48 +101,52 @@ typedef struct told {
     char why[TRII_ERR_BYTES];
 } told;
 
-static void on_lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
-{
-    told *t = arg;
-
-    assert_true(rank >= 0 && rank < round->group_size);
-    t->lost++;
-    t->rank = rank;
-    snprintf(t->why, sizeof(t->why), "%s", why);
-}
-
-static void on_refused(void *arg, const char *why)
-{
-    told *t = arg;
-
-    t->incompatible++;
-    snprintf(t->why, sizeof(t->why), "%s", why);
-}
-
-static void on_remarked(void *arg, const char *text)
-{
-    told *t = arg;
-
-    t->warning++;
-    snprintf(t->why, sizeof(t->why), "%s", text);
-}
-
-static void on_noticed(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms)
-{
-    (void)arg;
-    fail_msg("a notice of rank %d, host %s, %lld ms", rank, agent->name, (long long)left_ms);
-}
-
 typedef struct pair {
     scratch s;
     trii_loop *loop;     /* of both agents, */
     trii_loop *loops[2]; /* unless a test gives the second one its own */
     trii_peers *peers[2];
+    trii_watch watches[2];
     trii_rdzv_agent agents[2];
     told told[2];
     int64_t round;
     int silence_ms;
 } pair;
+
+static void take_events(trii_peers *peers, told *t)
+{
+    trii_peer_event event;
+
+    for (;;) {
+        trii_peers_next(peers, &event);
+        if (event.kind == TRII_PEER_NOTHING)
+            return;
+        if (event.kind == TRII_PEER_PREEMPTED)
+            fail_msg("a notice of rank %d, %lld ms", event.rank, (long long)event.left_ms);
+        assert_in_range(event.rank, 0, event.round->group_size - 1);
+        t->lost += event.kind == TRII_PEER_LOST;
+        t->incompatible += event.kind == TRII_PEER_INCOMPATIBLE;
+        t->warning += event.kind == TRII_PEER_WARNING;
+        t->rank = event.rank;
+        snprintf(t->why, sizeof(t->why), "%s", event.text);
+    }
+}
+
+static void first_has_events(trii_watch *watch, unsigned events)
+{
+    pair *p = TRII_CONTAINER(watch, pair, watches[0]);
+
+    (void)events;
+    take_events(p->peers[0], &p->told[0]);
+}
+
+static void second_has_events(trii_watch *watch, unsigned events)
+{
+    pair *p = TRII_CONTAINER(watch, pair, watches[1]);
+
+    (void)events;
+    take_events(p->peers[1], &p->told[1]);
+}
 
 static void use_key(pair *p, const char *name)
 {
@@ -158,15 +165,12 @@ static void use_key(pair *p, const char *name)
 
 static void start(pair *p, int i, const char *key)
 {
-    const trii_peers_callbacks events = {.lost = on_lost,
-                                         .incompatible = on_refused,
-                                         .preempted = on_noticed,
-                                         .warning = on_remarked,
-                                         .arg = &p->told[i]};
     trii_rdzv_agent *agent = &p->agents[i];
 
     use_key(p, key);
-    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", p->silence_ms, &events, &p->peers[i]));
+    CHECK_OK(trii_peers_create(p->loops[i], "127.0.0.1", p->silence_ms, &p->peers[i]));
+    CHECK_OK(trii_loop_watch(p->loops[i], &p->watches[i], trii_peers_fd(p->peers[i]), TRII_READABLE,
+                             i == 0 ? first_has_events : second_has_events));
     snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     snprintf(agent->name, sizeof(agent->name), "host%d", i);
     agent->node.pid = 70 + i;
@@ -232,10 +236,17 @@ static void run_until(pair *p, const int *count, int wanted)
     assert_int_equal(*count, wanted);
 }
 
+static void end_agent(pair *p, int i, bool in_order)
+{
+    trii_loop_unwatch(&p->watches[i]);
+    trii_peers_destroy(p->peers[i], in_order);
+    p->peers[i] = NULL;
+}
+
 static void end(pair *p)
 {
     for (int i = 0; i < 2; i++)
-        trii_peers_destroy(p->peers[i], false);
+        end_agent(p, i, false);
     if (p->loops[1] != p->loop)
         trii_loop_destroy(p->loops[1]);
     trii_loop_destroy(p->loop);
@@ -261,8 +272,7 @@ static void check_life(const char *key, bool in_order)
     both_next(&p);
     run_for(&p, 500);
     expect_peace(&p);
-    trii_peers_destroy(p.peers[1], in_order);
-    p.peers[1] = NULL;
+    end_agent(&p, 1, in_order);
     if (in_order) {
         run_for(&p, 500);
         expect_peace(&p);
@@ -296,13 +306,12 @@ static void with_a_key_it_is_the_same(void **state)
 /* Says what agent 1 says, and hangs up. */
 static void pose(pair *p)
 {
-    char hello[TRII_PEER_HELLO_BYTES];
+    const trii_peer_frame hello = hello_of(p->agents[0].token, 1, p->round);
     int fd;
 
-    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
     CHECK_OK(
         trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
-    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    CHECK_OK(trii_socket_send_all(fd, &hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
     trii_socket_close(fd);
     run_for(p, 300);
 }
@@ -507,13 +516,12 @@ static void begin_mute(pair *p, int silence_ms, mute *m)
 /* Says who it is, as agent 1 does. */
 static int call_as_agent_1(const pair *p)
 {
-    char hello[TRII_PEER_HELLO_BYTES];
+    const trii_peer_frame hello = hello_of(p->agents[0].token, 1, p->round);
     int fd;
 
-    trii_peer_hello_write(p->agents[0].token, p->round, 1, hello);
     CHECK_OK(
         trii_socket_connect("127.0.0.1", p->agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
-    CHECK_OK(trii_socket_send_all(fd, hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
+    CHECK_OK(trii_socket_send_all(fd, &hello, sizeof(hello), trii_deadline_ms(SOON_MS)));
     return fd;
 }
 
@@ -577,8 +585,8 @@ static void a_second_call_that_is_refused_decides_at_once(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(a_hello_is_understood_in_any_pieces),
-    cmocka_unit_test(what_is_no_hello_is_refused),
+    cmocka_unit_test(frames_are_understood_in_any_pieces),
+    cmocka_unit_test(what_is_no_frame_is_refused),
     cmocka_unit_test(who_goes_in_order_is_not_lost),
     cmocka_unit_test(who_goes_without_a_word_is_lost),
     cmocka_unit_test(with_a_key_it_is_the_same),

@@ -1,18 +1,17 @@
 /*
- * peers.c - see peers.h: the thread, its rounds, its beginning and end. Called by agent_hosts.c
- * only; everything that happens on the thread is in peer_links.c, peer_liveness.c and
- * peer_events.c.
+ * peers.c - see peers.h: the thread, its rounds, what it reports, its beginning and end. Called by
+ * agent_hosts.c only; everything that happens on the thread is in peer_liveness.c and peer_links.c.
  */
 #include "launch/peers/peers.h"
 
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/compiler.h"
 #include "base/err.h"
 #include "launch/peers/peers_internal.h"
 #include "os/clock.h"
 #include "os/random.h"
-#include "os/secret.h"
 #include "os/socket.h"
 
 /* --- beginning and end ---------------------------------------------------- */
@@ -21,27 +20,44 @@ static void peers_main(void *arg)
 {
     trii_peers *p = arg;
 
-    while (!atomic_load(&p->stop))
+    while (!atomic_load(&p->closed))
         trii_loop_run_once(p->loop, TRII_NO_DEADLINE);
+}
+
+/* On the agent's loop: shows that it runs. */
+static void agent_ticked(trii_timer *timer)
+{
+    trii_peers *p = TRII_CONTAINER(timer, trii_peers, tick);
+    int64_t now = trii_now_ns();
+
+    atomic_store(&p->ticked_ns, now);
+    trii_loop_timer(p->agent_loop, timer, now + TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS,
+                    agent_ticked);
+}
+
+static tri_status make_token(trii_peers *p)
+{
+    unsigned char random[TRII_PEER_TOKEN_BYTES / 2];
+
+    if (!trii_random_bytes(random, sizeof(random)))
+        return TRII_FAIL(TRI_ERR_IO,
+                         "cannot make the token of this agent: the system has no random numbers");
+    for (size_t i = 0; i < sizeof(random); i++)
+        snprintf(p->token + 2 * i, 3, "%02x", random[i]);
+    return TRI_OK;
 }
 
 static tri_status prepare(trii_peers *p, const char *host)
 {
-    unsigned char random[8] = {0};
     int fd = -1;
     tri_status status = trii_job_key_load(&p->key);
 
-    if (status == TRI_OK && !trii_random_bytes(random, sizeof(random)))
-        status = TRII_FAIL(TRI_ERR_IO,
-                           "cannot make the token of this agent: the system has no random numbers");
-    for (int i = 0; i < 8; i++)
-        snprintf(p->token + 2 * i, 3, "%02x", random[i]);
+    if (status == TRI_OK)
+        status = make_token(p);
     if (status == TRI_OK)
         status = trii_loop_create(&p->loop);
     if (status == TRI_OK)
-        status = trii_peer_events_open(p);
-    if (status == TRI_OK)
-        status = trii_peer_dialer_create(p->loop, &p->key, trii_peer_dial_done, p, &p->dialer);
+        status = trii_wakeup_create(&p->events_fd);
     if (status == TRI_OK)
         status = trii_socket_listen(host, 0, &fd, &p->port);
     if (status == TRI_OK)
@@ -50,6 +66,7 @@ static tri_status prepare(trii_peers *p, const char *host)
         trii_socket_close(fd);
         return status;
     }
+    agent_ticked(&p->tick);
     p->heartbeat_ns = trii_now_ns();
     trii_loop_timer(p->loop, &p->heartbeat,
                     p->heartbeat_ns + TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS, trii_peer_heartbeat);
@@ -59,16 +76,16 @@ static tri_status prepare(trii_peers *p, const char *host)
 }
 
 tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_ms,
-                             const trii_peers_callbacks *callbacks, trii_peers **peers_out)
+                             trii_peers **peers_out)
 {
     trii_peers *p = trii_alloc(1, sizeof(*p), "peer agents");
     tri_status status;
 
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
+    atomic_store(&p->n_users, 1);
     p->agent_loop = loop;
     p->silence_ms = silence_ms;
-    p->callbacks = *callbacks;
     p->events_fd = -1;
     p->round.number = -1;
     status = prepare(p, host);
@@ -83,34 +100,44 @@ tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_
     return TRI_OK;
 }
 
+/* Those with agents, of rounds before this one. */
+static void end_links(trii_peers *p, int64_t round, bool in_order)
+{
+    static const trii_peer_frame goodbye = {.kind = TRII_PEER_GOODBYE};
+    trii_peer_link *next;
+
+    for (trii_peer_link *l = p->links; l != NULL; l = next) {
+        next = l->next;
+        if (l->round >= round || l->rank < 0)
+            continue;
+        if (in_order)
+            trii_peer_link_send(l, &goodbye);
+        trii_peer_link_drop(l, false);
+    }
+}
+
 void trii_peers_destroy(trii_peers *p, bool in_order)
 {
     if (p == NULL)
         return;
-    atomic_store(&p->stop, true);
+    atomic_store(&p->closed, true);
+    trii_loop_timer_stop(p->agent_loop, &p->tick);
     if (p->has_thread) {
         trii_loop_wake(p->loop);
         trii_thread_join(&p->thread);
     }
-    while (p->links != NULL) {
-        if (in_order && !p->links->dead && p->links->rank >= 0)
-            trii_peer_link_send(p->links, "q");
-        trii_peer_link_drop(p->links, false);
+    if (p->loop != NULL) {
+        trii_loop_lock(p->loop);
+        end_links(p, INT64_MAX, in_order);
+        while (p->links != NULL)
+            trii_peer_link_drop(p->links, false);
+        if (p->listener.loop != NULL) {
+            trii_loop_unwatch(&p->listener);
+            trii_socket_close(p->listener.fd);
+        }
+        trii_loop_unlock(p->loop);
     }
-    if (p->listener.loop != NULL) {
-        int fd = p->listener.fd;
-
-        trii_loop_unwatch(&p->listener);
-        trii_socket_close(fd);
-    }
-    trii_peer_dialer_destroy(p->dialer);
-    if (p->loop != NULL)
-        trii_peer_events_close(p);
-    trii_loop_destroy(p->loop);
-    trii_free(p->round.agents);
-    trii_free(p->states);
-    trii_secret_wipe(&p->key, sizeof(p->key));
-    trii_free(p);
+    trii_peers_unref(p);
 }
 
 int trii_peers_port(const trii_peers *peers)
@@ -150,64 +177,39 @@ static trii_peer_state *make_states(const trii_peers *p, const trii_rdzv_round *
     return states;
 }
 
-static void end_round(trii_peers *p, int64_t next_number)
+/* Has the next few dialed, and adopts the links of those that dialed us before we had heard of the
+ * round. */
+static void begin_round(trii_peers *p)
 {
-    trii_peer_link *next;
+    for (int i = 1; i <= TRII_PEER_NEIGHBOURS && i <= p->n / 2; i++) {
+        int rank = (p->round.group_rank + i) % p->n;
 
-    for (trii_peer_link *l = p->links; l != NULL; l = next) {
-        next = l->next;
-        if (l->rank < 0 || l->round >= next_number)
-            continue;
-        if (!l->dead)
-            trii_peer_link_send(l, "q");
-        trii_peer_link_drop(l, false);
+        p->states[rank].watched = p->round.agents[rank].port != 0; /* 0: torchrun's */
     }
-}
-
-/* Of agents that dialed us before we had heard of the round. */
-static void adopt_early_links(trii_peers *p)
-{
-    trii_peer_link *next;
-
-    for (trii_peer_link *l = p->links; l != NULL; l = next) {
-        int rank = l->rank;
-        bool dead = l->dead;
-
-        next = l->next;
-        if (rank < 0 || rank >= p->n || l->round != p->round.number)
-            continue;
-        p->states[rank].watched = p->states[rank].reached = true;
-        if (dead) {
-            trii_peer_link_drop(l, false);
-            trii_peer_lost(p, rank, "is gone: its agent ended");
-        } else {
-            p->states[rank].n_links++;
-            trii_peer_link_send_preemptions(l);
-        }
-    }
+    trii_peer_heartbeat(&p->heartbeat);
+    for (trii_peer_link *l = p->links; l != NULL; l = l->next)
+        trii_peer_link_enter_round(l);
 }
 
 void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)
 {
+    size_t n = (size_t)round->group_size;
+    trii_rdzv_agent *agents = trii_alloc(n, sizeof(*agents), "peer agents");
     trii_peer_state *states;
-    int n = round->group_size;
 
     trii_loop_lock(p->loop);
     states = make_states(p, round);
-    end_round(p, round->number);
+    end_links(p, round->number, true);
     trii_free(p->round.agents);
     trii_free(p->states);
     p->round = *round;
-    p->n = 0;
-    p->round.agents = trii_alloc((size_t)n, sizeof(*round->agents), "peer agents");
+    p->round.agents = agents;
     p->states = states;
-    if (p->round.agents != NULL &&
-        p->states != NULL) { /* else the shared state shows who is dead */
-        memcpy(p->round.agents, round->agents, (size_t)n * sizeof(*round->agents));
-        p->n = n;
-        adopt_early_links(p);
-        for (int i = 1; i <= TRII_PEER_NEIGHBOURS && i <= n / 2; i++)
-            trii_peer_dial_rank(p, (round->group_rank + i) % n);
+    p->n = 0;
+    if (agents != NULL && states != NULL) { /* else the shared state shows who is dead */
+        memcpy(agents, round->agents, n * sizeof(*agents));
+        p->n = round->group_size;
+        begin_round(p);
     }
     trii_loop_unlock(p->loop);
 }
@@ -215,7 +217,7 @@ void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)
 void trii_peers_announce_preemption(trii_peers *p, int64_t left_ms)
 {
     trii_loop_lock(p->loop);
-    p->own = (trii_peer_preemption){p->own.number + 1, trii_deadline_ms(left_ms)};
+    p->own = (trii_peer_preemption){p->own.number + 1, trii_deadline_ms(left_ms), true};
     if (p->n > 0) { /* else the agents of our first round will be notified */
         p->states[p->round.group_rank].preemption = p->own;
         trii_peer_links_forward_preemption(p, NULL, p->round.group_rank);
@@ -225,17 +227,69 @@ void trii_peers_announce_preemption(trii_peers *p, int64_t left_ms)
 
 bool trii_peers_have_suspect(trii_peers *p)
 {
+    int64_t since_ns = trii_now_ns() - 3 * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS;
     bool any;
 
     trii_loop_lock(p->loop);
     any = p->n > 2 * TRII_PEER_NEIGHBOURS + 1;
     for (int i = 0; i < p->n; i++) {
-        const trii_peer_state *state = &p->states[i];
+        const trii_peer_state *s = &p->states[i];
 
-        any =
-            any || (state->watched && !state->reported && !state->left &&
-                    trii_now_ns() - state->heard_ns > 3 * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS);
+        any = any || (s->watched && s->judgement == TRII_PEER_NOTHING && !s->left &&
+                      s->heard_ns < since_ns);
     }
     trii_loop_unlock(p->loop);
     return any;
+}
+
+/* --- events --------------------------------------------------------------- */
+
+int trii_peers_fd(const trii_peers *peers)
+{
+    return peers->events_fd;
+}
+
+/* The oldest. */
+static int find_event(const trii_peers *p)
+{
+    int found = -1;
+
+    for (int i = 0; i < p->n; i++) {
+        if (p->states[i].unreported != TRII_PEER_NOTHING &&
+            (found < 0 || p->states[i].event_ns < p->states[found].event_ns))
+            found = i;
+    }
+    return found;
+}
+
+static int find_preemption(const trii_peers *p)
+{
+    for (int i = 0; i < p->n; i++) {
+        if (p->states[i].preemption.number > 0 && !p->states[i].preemption.reported)
+            return i;
+    }
+    return -1;
+}
+
+void trii_peers_next(trii_peers *p, trii_peer_event *event)
+{
+    trii_peer_preemption *preemption;
+
+    *event = (trii_peer_event){.kind = TRII_PEER_NOTHING, .round = &p->round};
+    trii_wakeup_clear(p->events_fd);
+    trii_loop_lock(p->loop);
+    event->rank = find_preemption(p);
+    if (event->rank >= 0) {
+        event->kind = TRII_PEER_PREEMPTED;
+        preemption = &p->states[event->rank].preemption;
+        preemption->reported = true;
+        event->left_ms = preemption->deadline_ns == TRII_NO_DEADLINE
+                             ? -1
+                             : trii_deadline_left_ms(preemption->deadline_ns);
+    } else if ((event->rank = find_event(p)) >= 0) {
+        event->kind = p->states[event->rank].unreported;
+        p->states[event->rank].unreported = TRII_PEER_NOTHING;
+        snprintf(event->text, sizeof(event->text), "%s", p->states[event->rank].text);
+    }
+    trii_loop_unlock(p->loop);
 }

@@ -11,8 +11,8 @@
  * all its clocks anew.
  *
  * Every agent dials the next few by rank, so each has neighbours on both sides. The dialer knows
- * the other's token from the agents' store, and sends it first (peer_hello.h); with a job key both
- * prove before that they have it. Then messages follow (peer_messages.h).
+ * the other's token from the agents' store, and sends it first (peer_frame.h); with a job key both
+ * prove before that they have it.
  */
 #ifndef TRII_LAUNCH_PEERS_H
 #define TRII_LAUNCH_PEERS_H
@@ -24,29 +24,34 @@
 
 typedef struct trii_peers trii_peers;
 
-/* Called from the agent's loop; required. */
-typedef struct trii_peers_callbacks {
-    /* Once per rank and round; the round is the one that is watched. */
-    void (*lost)(void *arg, const trii_rdzv_round *round, int rank, const char *why);
-    /* An agent takes part that ours cannot work with: it has another job key, or answers in no
-     * round. Restarting with it cannot succeed. */
-    void (*incompatible)(void *arg, const char *why);
-    /* The host of that rank will be preempted; left_ms: -1 = nobody said when. */
-    void (*preempted)(void *arg, int rank, const trii_rdzv_agent *agent, int64_t left_ms);
-    /* Something that users should know, and that changes nothing. */
-    void (*warning)(void *arg, const char *text);
-    void *arg;
-} trii_peers_callbacks;
+typedef enum trii_peer_event_kind {
+    TRII_PEER_NOTHING,
+    TRII_PEER_WARNING,     /* something that users should know, and that changes nothing */
+    TRII_PEER_PREEMPTED,   /* that host will be preempted */
+    TRII_PEER_LOST,        /* once per rank and round */
+    TRII_PEER_INCOMPATIBLE /* ours cannot work with that agent: it has another job key, or answers
+                              in no round. Restarting with it cannot succeed */
+} trii_peer_event_kind;
+
+typedef struct trii_peer_event {
+    trii_peer_event_kind kind;
+    const trii_rdzv_round *round; /* the one that is watched, until the next is */
+    int rank;                     /* of the agent that it is about */
+    int64_t left_ms;              /* PREEMPTED; -1 = nobody said when */
+    char text[TRII_ERR_BYTES];    /* of all others */
+} trii_peer_event;
 
 /* loop: the agent's; host: an address of ours where the others dial, NULL = all of ours;
- * silence_ms: how long another agent may be silent; callbacks: copied. Errors: of the job key,
- * NOT_FOUND, IO, NO_MEMORY. */
+ * silence_ms: how long another agent may be silent. Errors: of the job key, NOT_FOUND, IO,
+ * NO_MEMORY. */
 tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_ms,
-                             const trii_peers_callbacks *callbacks,
                              trii_peers **peers_out) TRI_MUST_CHECK;
 int trii_peers_port(const trii_peers *peers);
 const char *trii_peers_token(const trii_peers *peers); /* 16 characters */
 bool trii_peers_keyed(const trii_peers *peers);        /* we have a job key */
+/* Readable while events wait. */
+int trii_peers_fd(const trii_peers *peers);
+void trii_peers_next(trii_peers *peers, trii_peer_event *event_out);
 /* Watches the agents of this round; connections of earlier ones end in order. agents: copied. */
 void trii_peers_watch_round(trii_peers *peers, const trii_rdzv_round *round);
 /* Notifies the agents of this round that our host will be preempted, and those of later rounds that
@@ -55,8 +60,8 @@ void trii_peers_announce_preemption(trii_peers *peers, int64_t left_ms);
 /* Whether an agent may be dead that has not been reported as lost: one is silent, or there are more
  * than we watch. */
 bool trii_peers_have_suspect(trii_peers *peers);
-/* in_order: the others are sent a goodbye. Waits for connections that are being made.
- * NULL allowed. */
+/* in_order: the others are sent a goodbye. Dials that are under way are left behind, and end by
+ * themselves. NULL allowed. */
 void trii_peers_destroy(trii_peers *peers, bool in_order);
 
 #endif

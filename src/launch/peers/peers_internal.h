@@ -1,20 +1,18 @@
 /*
- * peers_internal.h - the state of peers.h, shared by peers.c (rounds, beginning and end),
- * peer_liveness.c (heartbeats, who lives, who is dialed), peer_links.c (connections and the
- * messages over them) and peer_events.c (the way back to the agent's loop); each calls only those
- * after it.
+ * peers_internal.h - the state of peers.h, shared by peers.c (rounds, events, beginning and end),
+ * peer_liveness.c (heartbeats, who lives, who is dialed) and peer_links.c (connections and what
+ * goes over them); each calls only those after it. peer_links.c notes what happens to connections,
+ * peer_liveness.c judges it.
  *
- * All of it runs on the thread of the peers' own loop, under that loop's lock; what the agent calls
- * takes the lock.
+ * All of it runs on the thread of the peers' own loop, under that loop's lock; what the agent
+ * calls, and the threads that dial, take the lock.
  */
 #ifndef TRII_PEERS_INTERNAL_H
 #define TRII_PEERS_INTERNAL_H
 
 #include <stdatomic.h>
 
-#include "launch/peers/peer_dialer.h"
-#include "launch/peers/peer_hello.h"
-#include "launch/peers/peer_messages.h"
+#include "launch/peers/peer_frame.h"
 #include "launch/peers/peers.h"
 #include "os/thread.h"
 
@@ -22,66 +20,74 @@ typedef struct trii_peer_link {
     trii_watch watch;
     trii_peers *peers;
     struct trii_peer_link *next;
-    int64_t round;
-    int rank;              /* -1: it has not identified itself */
-    bool dead;             /* of a round that we have not heard of yet: it is reported then */
-    trii_peer_hello hello; /* as far as it has come */
     int64_t came_ns;
-    trii_peer_messages messages; /* once it has identified itself */
+    int rank;      /* -1: it has not identified itself */
+    int64_t round; /* may be one that we have not heard of yet */
+    trii_peer_reader in;
+    trii_peer_frame out;
+    size_t unsent; /* last bytes of `out` that the connection had no room for */
 } trii_peer_link;
 
 /* That a host will be preempted: the last such notice of it. */
 typedef struct trii_peer_preemption {
     int number; /* 0: none */
     int64_t deadline_ns;
+    bool reported; /* to our agent; also if it is its own */
 } trii_peer_preemption;
+
+typedef enum trii_peer_dial_result {
+    TRII_PEER_NOT_DIALED,
+    TRII_PEER_CONNECTED,
+    TRII_PEER_FOREIGN,    /* it is not an agent of this job: dialing again is pointless */
+    TRII_PEER_NO_AGENT,   /* its host refuses the connection: no agent is there */
+    TRII_PEER_NO_ANSWER,  /* its host accepts it, and the agent sends nothing */
+    TRII_PEER_UNREACHABLE /* its host does not answer, or there is no route to it */
+} trii_peer_dial_result;
 
 /* What we know of an agent of this round. */
 typedef struct trii_peer_state {
-    bool watched;  /* it has, had or will have a connection with us */
-    bool reported; /* as lost or incompatible */
-    bool left;     /* in order */
-    bool reached;  /* there was a connection */
+    bool watched; /* it has, had or will have a connection with us */
+    bool left;    /* in order */
+    bool reached; /* there was a connection */
     bool dialing;
-    bool host_answers; /* it accepted our last connection, and its agent sent nothing */
+    trii_peer_dial_result dialed; /* how the last dial ended */
+    char why[TRII_ERR_BYTES];     /* ... if it failed */
     int n_links;
     int64_t heard_ns;   /* when it last sent something; at first when the round began */
     int64_t retry_ns;   /* not dialed again before */
     int64_t stalled_ms; /* for how long its loop has not run */
     int64_t warn_at_ms; /* users are warned once it is that long */
     trii_peer_preemption preemption;
-    char why[TRII_ERR_BYTES]; /* the last dial failed */
+
+    trii_peer_event_kind judgement;  /* NOTHING, LOST or INCOMPATIBLE */
+    trii_peer_event_kind unreported; /* waits for the agent, since then: */
+    int64_t event_ns;
+    char text[TRII_ERR_BYTES];
 } trii_peer_state;
 
 /* An agent that could not be reached, round after round. */
 typedef struct trii_peer_unreachable {
-    char token[TRII_PEER_TOKEN_BYTES];
-    int64_t round; /* the last of them */
+    char token[TRII_PEER_TOKEN_BYTES + 1];
     int n;
 } trii_peer_unreachable;
 
-typedef struct trii_peer_event trii_peer_event;
-
 struct trii_peers {
+    atomic_int n_users; /* the agent, and each thread that dials; the last one frees all */
     trii_loop *agent_loop;
     trii_timer tick;           /* of the agent's loop */
     _Atomic int64_t ticked_ns; /* when it fired last */
-    trii_watch events_watch;   /* of the agent's loop */
     int events_fd;
-    trii_peer_event *queue; /* the oldest first */
 
     trii_loop *loop;
     trii_thread thread;
     bool has_thread;
-    atomic_bool stop;
+    atomic_bool closed;
     trii_watch listener;
     bool accept_paused; /* until the next heartbeat: no descriptor was left */
     trii_timer heartbeat;
     int port;
-    char token[TRII_PEER_TOKEN_BYTES];
+    char token[TRII_PEER_TOKEN_BYTES + 1];
     trii_job_key key;
-    trii_peers_callbacks callbacks;
-    trii_peer_dialer *dialer;
     trii_peer_link *links;
     int n_links;
     int64_t silence_ms;
@@ -91,52 +97,25 @@ struct trii_peers {
     trii_peer_state *states;  /* by rank */
     trii_peer_preemption own; /* of this host */
     trii_peer_unreachable unreachable[TRII_PEER_NEIGHBOURS];
+    int n_unreachable; /* that there have been; the oldest entry makes room */
 };
 
 /* --- peer_liveness.c ------------------------------------------------------ */
 void trii_peer_heartbeat(trii_timer *timer);
-void trii_peer_dial_rank(trii_peers *p, int rank);
-void trii_peer_dial_done(void *arg, const trii_peer_dial *dial, int fd,
-                         trii_peer_dial_result result, const char *why);
 
 /* --- peer_links.c --------------------------------------------------------- */
-/* Takes the descriptor. rank -1: it has to identify itself. NULL: no room or memory, it is
- * closed. */
-trii_peer_link *trii_peer_link_add(trii_peers *p, int fd, int rank, int64_t round);
+/* No link is left. */
+void trii_peers_unref(trii_peers *p);
+/* Connects by a thread of its own; what becomes of it will stand in the agent's state. */
+void trii_peer_dial(trii_peers *p, int rank, int64_t patience_ms);
 /* reset: at once, whatever has not been taken yet, so that who still hears us learns of it. */
 void trii_peer_link_drop(trii_peer_link *l, bool reset);
-void trii_peer_link_send(const trii_peer_link *l, const char *messages);
-/* It has identified itself, and is in our round. */
-bool trii_peer_link_is_in_round(const trii_peer_link *l);
-/* All notices of preemption that we know, to an agent that is new to us. */
-void trii_peer_link_send_preemptions(const trii_peer_link *l);
+void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame);
+/* If it is of the round that is watched: its agent is one that we reach, and gets all notices of
+ * preemption that we know. */
+void trii_peer_link_enter_round(trii_peer_link *l);
 /* The notice of that rank, to all agents that we are connected with, but the one it came from. */
 void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *from, int rank);
 void trii_peer_links_accept(trii_watch *watch, unsigned events);
-/* Drops all connections with an agent of our round. */
-void trii_peer_links_drop(trii_peers *p, int rank);
-
-/* --- peer_events.c -------------------------------------------------------- */
-typedef enum trii_peer_event_kind {
-    TRII_PEER_LOST,
-    TRII_PEER_INCOMPATIBLE,
-    TRII_PEER_PREEMPTED,
-    TRII_PEER_WARNING /* for people; it changes nothing */
-} trii_peer_event_kind;
-
-/* Opens and closes what the agent's loop watches. Errors: IO, NO_MEMORY. */
-tri_status trii_peer_events_open(trii_peers *p) TRI_MUST_CHECK;
-void trii_peer_events_close(trii_peers *p);
-/* The agent's loop will call the agent back. rank: in the round that is on, or -1; left_ms: of
- * PREEMPTED. */
-void trii_peer_events_post(trii_peers *p, trii_peer_event_kind kind, int rank, int64_t left_ms,
-                           const char *text);
-
-/* Posts LOST of an agent of this round, once. */
-void trii_peer_lost(trii_peers *p, int rank, const char *why);
-
-#define TRII_PEER_NAME_BYTES (TRII_RDZV_ADDR_BYTES + 40)
-/* "host NAME (pid N)": its rank is another one in the next round. */
-const char *trii_peer_name(const trii_rdzv_agent *agent, char text_out[TRII_PEER_NAME_BYTES]);
 
 #endif

@@ -2,6 +2,7 @@
  * know. */
 #include <string.h>
 
+#include "base/compiler.h"
 #include "launch/peers/peers.h"
 #include "os/clock.h"
 #include "testing/check.h"
@@ -10,34 +11,30 @@ enum { N = 2 * TRII_PEER_NEIGHBOURS + 6, TOLD = 3 };
 
 typedef struct agent {
     trii_peers *peers;
-    int lost, preempted;
+    trii_watch watch; /* of their events */
+    int preempted;
     int rank; /* whose host will be taken away */
     int64_t left_ms;
     char host[64];
 } agent;
 
-static void lost(void *arg, const trii_rdzv_round *round, int rank, const char *why)
+static void agent_has_events(trii_watch *watch, unsigned events)
 {
-    (void)round;
-    (void)rank;
-    (void)why;
-    ((agent *)arg)->lost++;
-}
+    agent *a = TRII_CONTAINER(watch, agent, watch);
+    trii_peer_event event;
 
-static void preempted(void *arg, int rank, const trii_rdzv_agent *from, int64_t left_ms)
-{
-    agent *a = arg;
-
-    a->preempted++;
-    a->rank = rank;
-    a->left_ms = left_ms;
-    snprintf(a->host, sizeof(a->host), "%s", from->name);
-}
-
-static void incompatible(void *arg, const char *why)
-{
-    (void)arg;
-    fail_msg("%s", why);
+    (void)events;
+    for (;;) {
+        trii_peers_next(a->peers, &event);
+        if (event.kind == TRII_PEER_NOTHING)
+            return;
+        if (event.kind != TRII_PEER_PREEMPTED)
+            fail_msg("%s", event.text);
+        a->preempted++;
+        a->rank = event.rank;
+        a->left_ms = event.left_ms;
+        snprintf(a->host, sizeof(a->host), "%s", event.round->agents[event.rank].name);
+    }
 }
 
 /* How many of the others have heard of it. */
@@ -61,17 +58,16 @@ static void begin(job *j)
     memset(j, 0, sizeof(*j));
     CHECK_OK(trii_loop_create(&j->loop));
     for (int i = 0; i < N; i++) {
-        trii_peers_callbacks events = {.lost = lost,
-                                       .incompatible = incompatible,
-                                       .preempted = preempted,
-                                       .warning = incompatible,
-                                       .arg = &j->agents[i]};
         trii_rdzv_agent *a = &j->list[i];
+        trii_peers *peers;
 
-        CHECK_OK(trii_peers_create(j->loop, "127.0.0.1", 5000, &events, &j->agents[i].peers));
-        a->port = trii_peers_port(j->agents[i].peers);
+        CHECK_OK(trii_peers_create(j->loop, "127.0.0.1", 5000, &peers));
+        j->agents[i].peers = peers;
+        CHECK_OK(trii_loop_watch(j->loop, &j->agents[i].watch, trii_peers_fd(peers), TRII_READABLE,
+                                 agent_has_events));
+        a->port = trii_peers_port(peers);
         snprintf(a->host, sizeof(a->host), "127.0.0.1");
-        snprintf(a->token, sizeof(a->token), "%s", trii_peers_token(j->agents[i].peers));
+        snprintf(a->token, sizeof(a->token), "%s", trii_peers_token(peers));
         snprintf(a->name, sizeof(a->name), "host%d", i);
     }
 }
@@ -98,14 +94,14 @@ static void run_until_reached(job *j, int n)
 static void end(job *j)
 {
     for (int i = 0; i < N; i++) {
-        const agent *a = &j->agents[i];
+        agent *a = &j->agents[i];
 
-        assert_int_equal(a->lost, 0);
         assert_int_equal(a->preempted, i != TOLD); /* once */
         if (i != TOLD) {
             assert_string_equal(a->host, "host3");
             assert_true(a->left_ms > 0 && a->left_ms <= 100000);
         }
+        trii_loop_unwatch(&a->watch);
         trii_peers_destroy(a->peers, true);
     }
     trii_loop_destroy(j->loop);
