@@ -179,7 +179,7 @@ static bool conclude_attempt(trii_agent *a)
     bool more;
 
     if (a->hosts != NULL) {
-        more = trii_agent_hosts_conclude(a) == TRII_OUTCOME_AGAIN;
+        more = trii_agent_hosts_conclude(a);
         trii_monitor_ended(&a->monitor, a->cause, more);
         return more;
     }

@@ -25,13 +25,11 @@
  * beyond the silence that is allowed, while a host is silent. */
 #define VICTIM_MS 1600
 #define VICTIM_MORE_MS (3 * TRII_PEER_HEARTBEAT_MS)
-/* For the store to answer although the connection to its agent broke. */
+/* For the store to answer although the connection to its agent broke; and for that connection to
+ * break where the store has failed. */
 #define STORE_CHECK_MS INT64_C(500)
-/* The loss of the store may be seen before that of the agent that served it. */
-#define RDZV_CHECK_MS INT64_C(200)
 /* For leaving in order. */
 #define LEAVE_MS 5000
-
 /* For the rendezvous thread to end; where the network is dead it will not. */
 #define DESTROY_MS 3000
 #define DESTROY_CUT_MS 50
@@ -40,34 +38,22 @@
 #define STATUS_FIRST_MS 100
 #define STATUS_MS 1000
 
-/* The first thing that happened to a round, by which it is over for this host. */
-typedef struct round_news {
-    trii_rdzv_event_kind kind; /* NOTHING, AGAIN or an end */
-    bool counts;               /* AGAIN: as a restart */
-    char why[TRII_ERR_BYTES];
-} round_news;
-
 struct trii_agent_hosts {
     trii_agent *agent;
     trii_rendezvous *rdzv;
     trii_peers *peers;
     trii_watch rdzv_watch, peers_watch; /* of their events */
     trii_hosts_state state;
-    trii_rdzv_round round;
-    trii_rdzv_agent *previous; /* n_previous agents of the round before it */
-    int n_previous;
-    round_news news;
+    trii_rdzv_round round; /* the last that there was */
+    trii_rdzv_event news;  /* the first that ended it for this host: AGAIN or an end */
+    bool store_cut;        /* it is gone, or cannot be reached: nothing is said to it any more */
 
-    /* The agent that serves the agents' store was lost, and perhaps the store with it. */
-    char server_lost[TRII_ERR_BYTES / 2]; /* why; "" = it was not lost */
+    /* The agent that serves the agents' store was lost, and perhaps the store with it; or the
+     * rendezvous failed, and that agent may be about to be lost. */
+    char server_lost[TRII_ERR_BYTES / 2], rdzv_failed[TRII_ERR_BYTES]; /* why; "" = not */
     int64_t server_lost_ns;
-    int server_rank;        /* in `round`; -1 = it was of another one */
-    trii_timer store_check; /* whether the store has answered since */
-    bool store_cut;         /* it is gone, or cannot be reached: nothing is said to it any more */
-
-    /* The rendezvous failed; the agent that serves the store may be about to be lost. */
-    char rdzv_failed[TRII_ERR_BYTES]; /* why; "" = it did not */
-    trii_timer rdzv_check;
+    int server_rank; /* in `round`; -1 = it was of another one */
+    trii_timer store_check;
 };
 
 static bool is_in_round(const trii_agent_hosts *h)
@@ -122,41 +108,53 @@ static void store_lost(trii_agent_hosts *h)
     end_round(h, TRII_RDZV_ENDED, false, text);
 }
 
-/* Whether the store has answered anything since the connection to its agent broke. */
 static void store_check_due(trii_timer *timer)
 {
     trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, store_check);
 
-    if (trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns)
+    if (h->server_lost[0] == '\0')
+        end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
+    else if (h->rdzv_failed[0] != '\0' || trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns)
         store_lost(h);
     else
-        h->server_lost[0] = '\0';
+        h->server_lost[0] = '\0'; /* it has answered since the connection to its agent broke */
 }
 
-static void rdzv_check_due(trii_timer *timer)
+/* The end of the agent that serves the store explains more than the error of a call to the store:
+ * of the two one may be seen before the other. */
+static void check_store(trii_agent_hosts *h)
 {
-    trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, rdzv_check);
+    bool both = h->server_lost[0] != '\0' && h->rdzv_failed[0] != '\0';
 
-    end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
+    trii_loop_timer(h->agent->loop, &h->store_check, trii_deadline_ms(both ? 0 : STORE_CHECK_MS),
+                    store_check_due);
 }
 
-/* The end of the agent that serves the store explains more than the error of a call to the
- * store. */
 static void rdzv_failed(trii_agent_hosts *h, const char *why)
 {
-    bool served = false; /* by another agent that we may end_round of */
-
-    for (int i = 0; is_in_round(h) && i < h->round.group_size; i++)
-        served = served || (h->round.agents[i].serves && i != h->round.group_rank);
-    if (h->server_lost[0] != '\0' && h->news.kind == TRII_RDZV_NOTHING) {
-        store_lost(h);
-    } else if (served && h->news.kind == TRII_RDZV_NOTHING) {
-        snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", why);
-        trii_loop_timer(h->agent->loop, &h->rdzv_check, trii_deadline_ms(RDZV_CHECK_MS),
-                        rdzv_check_due);
-    } else {
+    if (!is_in_round(h) || h->news.kind != TRII_RDZV_NOTHING) {
         end_round(h, TRII_RDZV_FAILED, false, why);
+        return;
     }
+    snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", why);
+    check_store(h);
+}
+
+/* Takes its agents. */
+static void begin_round(trii_agent_hosts *h, const trii_rdzv_round *round)
+{
+    trii_agent *a = h->agent;
+
+    if (a->restarts < round->restarts)
+        a->restarts = round->restarts;
+    trii_host_events_round(&a->monitor.events, a->restarts, h->round.agents, h->round.group_size,
+                           round);
+    trii_free(h->round.agents);
+    h->round = *round;
+    if (h->news.kind == TRII_RDZV_AGAIN)
+        h->news.kind = TRII_RDZV_NOTHING; /* of an earlier round */
+    trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);
+    trii_peers_watch_round(h->peers, &h->round);
 }
 
 static void rdzv_ready(trii_watch *watch, unsigned events)
@@ -174,13 +172,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
             trii_sink_print(h->agent->err_sink, "trirun: %s\n", event.why);
             break;
         case TRII_RDZV_JOINED:
-            trii_free(h->previous);
-            h->previous = h->round.agents;
-            h->n_previous = h->round.group_size;
-            h->round = event.round;
-            if (h->news.kind == TRII_RDZV_AGAIN)
-                h->news.kind = TRII_RDZV_NOTHING; /* of an earlier round */
-            trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);
+            begin_round(h, &event.round);
             break;
         case TRII_RDZV_FINISHED:
             if (h->state == TRII_HOSTS_JOINED)
@@ -215,11 +207,7 @@ static void peer_lost(trii_agent_hosts *h, const trii_rdzv_round *round, int ran
         h->server_lost_ns = trii_now_ns();
         h->server_rank = round->number == h->round.number ? rank : -1;
         snprintf(h->server_lost, sizeof(h->server_lost), "%s", why);
-        if (h->rdzv_failed[0] != '\0')
-            store_lost(h);
-        else
-            trii_loop_timer(a->loop, &h->store_check, trii_deadline_ms(STORE_CHECK_MS),
-                            store_check_due);
+        check_store(h);
         return;
     }
     if (round->number == h->round.number)
@@ -260,14 +248,11 @@ static void peers_ready(trii_watch *watch, unsigned events)
 
 static void host_preempted(trii_agent *a, int64_t left_ms)
 {
-    trii_agent_hosts *h = a->hosts;
-
-    if (h->peers != NULL) /* else we are about to go, or have not begun */
-        trii_peers_announce_preemption(h->peers, left_ms);
+    trii_peers_announce_preemption(a->hosts->peers, left_ms);
 }
 
-/* In order, while the others may go on. */
-static void leave_job(trii_agent *a, bool close, const char *why)
+/* In order. why: for the others, who go on; NULL: the job is over for everybody. */
+static void leave_job(trii_agent *a, const char *why)
 {
     trii_agent_hosts *h = a->hosts;
     int64_t deadline = trii_deadline_ms(LEAVE_MS);
@@ -275,7 +260,7 @@ static void leave_job(trii_agent *a, bool close, const char *why)
     h->store_cut = h->store_cut || !trii_rendezvous_has_begun(h->rdzv);
     if (h->store_cut)
         return;
-    if (close)
+    if (why == NULL)
         trii_rendezvous_close(h->rdzv);
     else
         trii_rendezvous_leave(h->rdzv, why);
@@ -292,21 +277,28 @@ static void leave_for_signal(trii_agent *a)
     trii_host_name(host, sizeof(host));
     snprintf(why, sizeof(why), "host %s (pid %d) was stopped by %s", host, trii_process_id(),
              trii_signal_name(a->stop_signal));
-    leave_job(a, false, why);
+    leave_job(a, why);
+}
+
+/* Where others reach us if all agents are on this host; NULL: everywhere. */
+static const char *loopback_host(const trii_launch_options *o)
+{
+    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
+
+    return trii_socket_is_loopback_text(host) ? host : NULL;
 }
 
 /* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they
  * got first, so then it stays. */
 static tri_status open_worker_store(trii_agent *a)
 {
-    trii_agent_hosts *h = a->hosts;
-    const trii_launch_options *o = a->options;
-    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
-    int port = h->round.mixed && h->round.master ? h->round.master_port : 0;
+    const trii_rdzv_round *round = &a->hosts->round;
+    const char *host = loopback_host(a->options);
 
-    if (has_given_ranks(h))
+    if (has_given_ranks(a->hosts))
         return TRI_OK;
-    return trii_job_store_open(a, trii_socket_is_loopback_text(host) ? host : "0.0.0.0", port);
+    return trii_job_store_open(a, host != NULL ? host : "0.0.0.0",
+                               round->mixed && round->master ? round->master_port : 0);
 }
 
 static void describe_round(const trii_agent *a, trii_launch_job *job)
@@ -324,15 +316,19 @@ static void describe_round(const trii_agent *a, trii_launch_job *job)
     job->new_store = !has_given_ranks(h) && !h->round.mixed;
 }
 
+static bool may_restart(const trii_agent *a)
+{
+    return a->restarts < a->options->max_restarts;
+}
+
 static void report_failure(trii_agent *a, const char *what)
 {
     char host[256], why[TRII_ERR_BYTES];
-    bool more = a->restarts < a->options->max_restarts;
 
     trii_host_name(host, sizeof(host));
     snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, what);
     trii_hosts_state_enter(&a->hosts->state, TRII_HOSTS_REPORTED);
-    trii_rendezvous_tell(a->hosts->rdzv, !more, true, why);
+    trii_rendezvous_tell(a->hosts->rdzv, !may_restart(a), true, why);
 }
 
 static void worker_failed(trii_agent *a)
@@ -343,13 +339,16 @@ static void worker_failed(trii_agent *a)
     report_failure(a, what);
 }
 
+/* No news have come, nor a signal. */
+static bool is_quiet(const trii_agent *a)
+{
+    return a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0;
+}
+
 /* Runs the loop until there is news, a signal, or it is late. */
 static void wait_for_news(trii_agent *a, int64_t deadline_ns)
 {
-    trii_agent_hosts *h = a->hosts;
-
-    while (h->news.kind == TRII_RDZV_NOTHING && h->state != TRII_HOSTS_FINISHED &&
-           a->stop_signal == 0 && trii_now_ns() < deadline_ns)
+    while (is_quiet(a) && a->hosts->state != TRII_HOSTS_FINISHED && trii_now_ns() < deadline_ns)
         trii_loop_run_once(a->loop, deadline_ns);
 }
 
@@ -357,11 +356,10 @@ static void wait_for_news(trii_agent *a, int64_t deadline_ns)
 static void wait_for_other_cause(trii_agent *a)
 {
     int64_t late = trii_deadline_ms(a->options->host_timeout_ms + VICTIM_MORE_MS);
-    const trii_agent_hosts *h = a->hosts;
 
     wait_for_news(a, trii_deadline_ms(VICTIM_MS));
-    while (h->news.kind == TRII_RDZV_NOTHING && h->state != TRII_HOSTS_FINISHED &&
-           a->stop_signal == 0 && trii_now_ns() < late && trii_peers_have_suspect(h->peers))
+    while (is_quiet(a) && a->hosts->state != TRII_HOSTS_FINISHED && trii_now_ns() < late &&
+           trii_peers_have_suspect(a->hosts->peers))
         wait_for_news(a, trii_deadline_ms(TRII_PEER_HEARTBEAT_MS));
 }
 
@@ -376,36 +374,33 @@ static void report_cause(trii_agent *a)
         (failure->culprit.rank >= 0 && failure->culprit.rank != a->cause->rank))
         wait_for_other_cause(a);
     trii_failure_describe(failure, what, sizeof(what));
-    if (a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0)
+    if (is_quiet(a))
         report_failure(a, what);
 }
 
 /* What the other hosts have reported decides. */
-static trii_outcome conclude_by_news(trii_agent *a)
+static bool conclude_by_news(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;
 
     trii_attempt_close_streams(a);
-    if (h->news.kind == TRII_RDZV_AGAIN) {
-        a->cause = NULL; /* a victim */
-        if (h->news.counts)
-            a->restarts++;
-        if (has_given_ranks(h))
-            trii_sink_print(a->err_sink,
-                            "trirun: %s; restarting once all %d hosts have joined (restart %d of "
-                            "%d)\n",
-                            h->news.why, h->round.group_size, a->restarts,
-                            a->options->max_restarts);
-        else
-            trii_sink_print(a->err_sink, "trirun: %s; restarting with the hosts that are left\n",
-                            h->news.why);
-        return TRII_OUTCOME_AGAIN;
+    if (h->news.kind != TRII_RDZV_AGAIN) {
+        trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", h->news.why);
+        if (a->verdict == TRII_VERDICT_NONE)
+            a->verdict = TRII_VERDICT_ELSEWHERE;
+        leave_job(a, h->news.why);
+        return false;
     }
-    trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", h->news.why);
-    if (a->verdict == TRII_VERDICT_NONE)
-        a->verdict = TRII_VERDICT_ELSEWHERE;
-    leave_job(a, false, h->news.why);
-    return TRII_OUTCOME_OVER;
+    a->cause = NULL; /* a victim */
+    a->restarts += h->news.counts;
+    if (has_given_ranks(h))
+        trii_sink_print(a->err_sink,
+                        "trirun: %s; restarting once all %d hosts have joined (restart %d of %d)\n",
+                        h->news.why, h->round.group_size, a->restarts, a->options->max_restarts);
+    else
+        trii_sink_print(a->err_sink, "trirun: %s; restarting with the hosts that are left\n",
+                        h->news.why);
+    return true;
 }
 
 /* Until a round is formed; prints now and then which hosts are waited for. */
@@ -444,8 +439,9 @@ static tri_status join_once(trii_agent *a)
         return status;
     trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINING);
     h->news.kind = TRII_RDZV_NOTHING;
-    trii_loop_timer_stop(a->loop, &h->rdzv_check);
     h->rdzv_failed[0] = '\0';
+    if (h->server_lost[0] == '\0')
+        trii_loop_timer_stop(a->loop, &h->store_check);
     trii_rendezvous_join(h->rdzv, a->store != NULL ? trii_tcp_server_port(a->store) : 0,
                          a->restarts);
     wait_for_round(a);
@@ -454,10 +450,6 @@ static tri_status join_once(trii_agent *a)
     if (!h->round.master)
         trii_job_store_close(a);
     trii_job_store_warn(a, trii_rendezvous_open_port(h->rdzv));
-    if (a->restarts < h->round.restarts)
-        a->restarts = h->round.restarts;
-    trii_host_events_round(&a->monitor.events, a->restarts, h->previous, h->n_previous, &h->round);
-    trii_peers_watch_round(h->peers, &h->round);
     return TRI_OK;
 }
 
@@ -489,10 +481,10 @@ tri_status trii_agent_hosts_join(trii_agent *a)
         return TRI_OK;
     case TRII_RDZV_UNNEEDED:
         trii_sink_print(a->err_sink, "trirun: %s\n", h->news.why);
-        leave_job(a, false, "");
+        leave_job(a, "");
         return TRI_END;
     case TRII_RDZV_ENDED:
-        conclude_by_news(a);
+        (void)conclude_by_news(a);
         return TRI_END;
     default:
         return TRII_FAIL(TRI_ERR_STATE, "%s", h->news.why);
@@ -509,36 +501,35 @@ static bool have_succeeded(const trii_agent *a)
     return true;
 }
 
-trii_outcome trii_agent_hosts_conclude(trii_agent *a)
+/* A worker failed here, and the others know. */
+static bool conclude_failure(trii_agent *a)
+{
+    bool more = may_restart(a) && a->verdict == TRII_VERDICT_NONE;
+
+    trii_attempt_report(a, more);
+    a->restarts += more;
+    if (!more)
+        leave_job(a, NULL);
+    return more;
+}
+
+bool trii_agent_hosts_conclude(trii_agent *a)
 {
     trii_agent_hosts *h = a->hosts;
-    bool finished;
 
     trii_agent_state_enter(&a->state, TRII_AGENT_CONCLUDING);
-    if (a->stop_signal == 0 && h->news.kind == TRII_RDZV_NOTHING && a->cause != NULL &&
-        h->state != TRII_HOSTS_REPORTED)
+    if (is_quiet(a) && a->cause != NULL && h->state != TRII_HOSTS_REPORTED)
         report_cause(a);
-    if (a->stop_signal != 0) {
+    if (a->stop_signal != 0 || a->verdict == TRII_VERDICT_HUNG) {
         trii_attempt_report(a, false);
-        leave_for_signal(a);
-        return TRII_OUTCOME_OVER;
+        if (a->stop_signal != 0)
+            leave_for_signal(a);
+        else
+            leave_job(a, "the job hung and was stopped");
+        return false;
     }
-    if (a->verdict == TRII_VERDICT_HUNG) {
-        trii_attempt_report(a, false);
-        leave_job(a, false, "the job hung and was stopped");
-        return TRII_OUTCOME_OVER;
-    }
-    if (h->state == TRII_HOSTS_REPORTED) {
-        bool more = a->restarts < a->options->max_restarts && a->verdict == TRII_VERDICT_NONE;
-
-        trii_attempt_report(a, more);
-        if (more) {
-            a->restarts++;
-            return TRII_OUTCOME_AGAIN;
-        }
-        leave_job(a, true, "");
-        return TRII_OUTCOME_OVER;
-    }
+    if (h->state == TRII_HOSTS_REPORTED)
+        return conclude_failure(a);
     /* torchrun, with the store, goes once all have succeeded, and does not wait for us */
     if (h->news.kind == TRII_RDZV_FAILED && h->round.mixed && h->state == TRII_HOSTS_JOINED &&
         have_succeeded(a))
@@ -547,24 +538,17 @@ trii_outcome trii_agent_hosts_conclude(trii_agent *a)
         trii_rendezvous_finish(h->rdzv);
         wait_for_news(a, TRII_NO_DEADLINE);
     }
-    finished = h->state == TRII_HOSTS_FINISHED;
-    if (finished || a->stop_signal != 0) {
-        trii_attempt_close_streams(a);
-        leave_job(a, finished, "");
-        return finished ? TRII_OUTCOME_SUCCESS : TRII_OUTCOME_OVER;
-    }
-    return conclude_by_news(a);
+    if (h->state != TRII_HOSTS_FINISHED && a->stop_signal == 0)
+        return conclude_by_news(a);
+    trii_attempt_close_streams(a);
+    if (h->state == TRII_HOSTS_FINISHED)
+        leave_job(a, NULL);
+    else
+        leave_for_signal(a);
+    return false;
 }
 
 /* --- life ----------------------------------------------------------------- */
-
-/* Where peers call us: nobody else, if all agents are on this host. */
-static const char *peer_host(const trii_launch_options *o)
-{
-    const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
-
-    return trii_socket_is_loopback_text(host) ? host : NULL;
-}
 
 tri_status trii_agent_hosts_open(trii_agent *a)
 {
@@ -572,6 +556,7 @@ tri_status trii_agent_hosts_open(trii_agent *a)
                                                    .worker_failed = worker_failed,
                                                    .host_preempted = host_preempted};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
+    trii_rdzv_agent self = {0};
     trii_agent_hosts *h;
     tri_status status;
 
@@ -582,23 +567,25 @@ tri_status trii_agent_hosts_open(trii_agent *a)
         return TRI_ERR_NO_MEMORY;
     h->agent = a;
     a->hosts = h;
-    a->callbacks = &callbacks;
-    status =
-        trii_peers_create(a->loop, peer_host(a->options), a->options->host_timeout_ms, &h->peers);
+    status = trii_peers_create(a->loop, loopback_host(a->options), a->options->host_timeout_ms,
+                               &h->peers);
     if (status == TRI_OK)
-        status = trii_job_key_check(a, trii_peers_keyed(h->peers));
-    if (status != TRI_OK)
-        return status;
-    setup.peer_port = trii_peers_port(h->peers);
-    snprintf(setup.token, sizeof(setup.token), "%s", trii_peers_token(h->peers));
-    setup.keyed = trii_peers_keyed(h->peers);
-    status = trii_rendezvous_create(&setup, &h->rdzv);
+        trii_peers_describe(h->peers, &self);
+    if (status == TRI_OK)
+        status = trii_job_key_check(a, self.keyed);
+    setup.peer_port = self.port;
+    setup.keyed = self.keyed;
+    memcpy(setup.token, self.token, sizeof(setup.token));
+    if (status == TRI_OK)
+        status = trii_rendezvous_create(&setup, &h->rdzv);
     if (status == TRI_OK)
         status = trii_loop_watch(a->loop, &h->rdzv_watch, trii_rendezvous_fd(h->rdzv),
                                  TRII_READABLE, rdzv_ready);
     if (status == TRI_OK)
         status = trii_loop_watch(a->loop, &h->peers_watch, trii_peers_fd(h->peers), TRII_READABLE,
                                  peers_ready);
+    if (status == TRI_OK)
+        a->callbacks = &callbacks;
     return status;
 }
 
@@ -610,15 +597,12 @@ void trii_agent_hosts_close(trii_agent *a)
         return;
     trii_loop_unwatch(&h->peers_watch);
     trii_peers_destroy(h->peers, is_over(h) || h->store_cut);
-    h->peers = NULL; /* the loop still runs below, and signals come */
     if (h->state != TRII_HOSTS_LEFT)
         trii_hosts_state_enter(&h->state, TRII_HOSTS_LEFT);
     trii_loop_unwatch(&h->rdzv_watch);
     trii_loop_timer_stop(a->loop, &h->store_check);
-    trii_loop_timer_stop(a->loop, &h->rdzv_check);
     trii_rendezvous_destroy(h->rdzv, h->store_cut ? DESTROY_CUT_MS : DESTROY_MS);
     trii_free(h->round.agents);
-    trii_free(h->previous);
     trii_free(h);
     a->hosts = NULL;
     a->callbacks = NULL;

@@ -9,22 +9,15 @@
 
 typedef struct trii_agent trii_agent;
 
-/* What follows the end of an attempt. */
-typedef enum trii_outcome {
-    TRII_OUTCOME_SUCCESS, /* of all hosts */
-    TRII_OUTCOME_AGAIN,   /* everybody starts again */
-    TRII_OUTCOME_OVER     /* the job has failed, here or elsewhere, or was stopped */
-} trii_outcome;
-
 /* If there is more than one host; sets agent->hosts and agent->callbacks. Errors: of the settings
  * and the agents' store. */
 tri_status trii_agent_hosts_open(trii_agent *agent) TRI_MUST_CHECK;
 /* Blocks (in the agent's loop) until a round is formed. END: a signal came, or the job is over
  * without an error. Errors: no round, for a reason that is named. */
 tri_status trii_agent_hosts_join(trii_agent *agent) TRI_MUST_CHECK;
-/* No worker runs any more: decides, with what the other hosts report, what follows, and prints the
- * report. Blocks until all hosts agree. */
-trii_outcome trii_agent_hosts_conclude(trii_agent *agent);
+/* No worker runs any more: decides, with what the other hosts report, whether everybody starts
+ * again (true) or the job is over, and prints the report. Blocks until all hosts agree. */
+bool trii_agent_hosts_conclude(trii_agent *agent);
 /* A job of one host: nothing. */
 void trii_agent_hosts_close(trii_agent *agent);
 

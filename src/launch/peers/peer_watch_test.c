@@ -174,9 +174,7 @@ static void start(pair *p, int i, const char *key)
     snprintf(agent->host, sizeof(agent->host), "127.0.0.1");
     snprintf(agent->name, sizeof(agent->name), "host%d", i);
     agent->node.pid = 70 + i;
-    snprintf(agent->token, sizeof(agent->token), "%s", trii_peers_token(p->peers[i]));
-    agent->port = trii_peers_port(p->peers[i]);
-    agent->keyed = trii_peers_keyed(p->peers[i]);
+    trii_peers_describe(p->peers[i], agent);
     assert_int_equal(agent->keyed, key != NULL);
 }
 

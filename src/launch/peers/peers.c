@@ -140,19 +140,11 @@ void trii_peers_destroy(trii_peers *p, bool in_order)
     trii_peers_unref(p);
 }
 
-int trii_peers_port(const trii_peers *peers)
+void trii_peers_describe(const trii_peers *peers, trii_rdzv_agent *agent)
 {
-    return peers->port;
-}
-
-const char *trii_peers_token(const trii_peers *peers)
-{
-    return peers->token;
-}
-
-bool trii_peers_keyed(const trii_peers *peers)
-{
-    return peers->key.set;
+    agent->port = peers->port;
+    agent->keyed = peers->key.set;
+    snprintf(agent->token, sizeof(agent->token), "%s", peers->token);
 }
 
 /* --- rounds --------------------------------------------------------------- */

@@ -46,9 +46,8 @@ typedef struct trii_peer_event {
  * NO_MEMORY. */
 tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_ms,
                              trii_peers **peers_out) TRI_MUST_CHECK;
-int trii_peers_port(const trii_peers *peers);
-const char *trii_peers_token(const trii_peers *peers); /* 16 characters */
-bool trii_peers_keyed(const trii_peers *peers);        /* we have a job key */
+/* What others must know of us: port, token and whether we have a job key. */
+void trii_peers_describe(const trii_peers *peers, trii_rdzv_agent *agent_out);
 /* Readable while events wait. */
 int trii_peers_fd(const trii_peers *peers);
 void trii_peers_next(trii_peers *peers, trii_peer_event *event_out);

@@ -65,9 +65,8 @@ static void begin(job *j)
         j->agents[i].peers = peers;
         CHECK_OK(trii_loop_watch(j->loop, &j->agents[i].watch, trii_peers_fd(peers), TRII_READABLE,
                                  agent_has_events));
-        a->port = trii_peers_port(peers);
+        trii_peers_describe(peers, a);
         snprintf(a->host, sizeof(a->host), "127.0.0.1");
-        snprintf(a->token, sizeof(a->token), "%s", trii_peers_token(peers));
         snprintf(a->name, sizeof(a->name), "host%d", i);
     }
 }
