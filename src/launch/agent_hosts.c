@@ -345,22 +345,19 @@ static bool is_quiet(const trii_agent *a)
     return a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0;
 }
 
-/* Runs the loop until there is news, a signal, or it is late. */
-static void wait_for_news(trii_agent *a, int64_t deadline_ns)
+static bool must_wait(const trii_agent *a)
 {
-    while (is_quiet(a) && a->hosts->state != TRII_HOSTS_FINISHED && trii_now_ns() < deadline_ns)
-        trii_loop_run_once(a->loop, deadline_ns);
+    return is_quiet(a) && a->hosts->state != TRII_HOSTS_FINISHED;
 }
 
 /* Until the cause of a failure here is known, or that it was on no other host. */
 static void wait_for_other_cause(trii_agent *a)
 {
+    int64_t soon = trii_deadline_ms(VICTIM_MS);
     int64_t late = trii_deadline_ms(a->options->host_timeout_ms + VICTIM_MORE_MS);
 
-    wait_for_news(a, trii_deadline_ms(VICTIM_MS));
-    while (is_quiet(a) && a->hosts->state != TRII_HOSTS_FINISHED && trii_now_ns() < late &&
-           trii_peers_have_suspect(a->hosts->peers))
-        wait_for_news(a, trii_deadline_ms(TRII_PEER_HEARTBEAT_MS));
+    while (must_wait(a) && trii_now_ns() < (trii_peers_have_suspect(a->hosts->peers) ? late : soon))
+        trii_loop_run_once(a->loop, trii_deadline_ms(TRII_PEER_HEARTBEAT_MS));
 }
 
 /* All have ended, and the first that was seen to fail may be the victim of another one here. The
@@ -536,7 +533,8 @@ bool trii_agent_hosts_conclude(trii_agent *a)
         trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);
     if (h->news.kind == TRII_RDZV_NOTHING) {
         trii_rendezvous_finish(h->rdzv);
-        wait_for_news(a, TRII_NO_DEADLINE);
+        while (must_wait(a))
+            trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
     }
     if (h->state != TRII_HOSTS_FINISHED && a->stop_signal == 0)
         return conclude_by_news(a);
