@@ -60,10 +60,11 @@ void trii_peer_link_drop(trii_peer_link *l, bool reset)
 /* The last bytes of a frame that has begun; true: nothing is left of it. */
 static bool send_rest(trii_peer_link *l)
 {
-    const trii_span rest = {(const char *)(&l->out + 1) - l->unsent, l->unsent};
+    const char *end = (const char *)(&l->out + 1);
     size_t sent;
 
-    if (rest.bytes > 0 && trii_socket_send(l->watch.fd, &rest, 1, &sent) == TRI_OK)
+    while (l->unsent > 0 && trii_socket_send(l->watch.fd, &(trii_span){end - l->unsent, l->unsent},
+                                             1, &sent) == TRI_OK)
         l->unsent -= sent;
     return l->unsent == 0;
 }

@@ -2,6 +2,7 @@
  * peer_watch_test.c - agents that watch each other: who is told of what, strangers, and the job
  * key.
  */
+/* ctest: program=own */
 #include "launch/peers/peers.h"
 
 #include <time.h>
@@ -13,6 +14,7 @@
 #include "testing/check.h"
 #include "testing/no_descriptors.h"
 #include "testing/scratch.h"
+#include "testing/torn_io.h"
 
 #define SOON_MS 20000
 #define SILENCE_MS 1000
@@ -299,6 +301,21 @@ static void with_a_key_it_is_the_same(void **state)
     (void)state;
     check_life("key", true);
     check_life("key", false);
+}
+
+/* However little a connection takes at a time, frames begin where they should. */
+static void connections_may_take_a_few_bytes_at_a_time(void **state)
+{
+    enum { TORN_SILENCE_MS = 2000 };
+    pair p;
+
+    (void)state;
+    torn = (torn_io){.most = 7, .refuses = 3, .seed = 1};
+    begin_silence(&p, TORN_SILENCE_MS, false, NULL, NULL);
+    both_next(&p);
+    run_for(&p, 2 * TORN_SILENCE_MS);
+    expect_peace(&p);
+    end(&p);
 }
 
 /* Says what agent 1 says, and hangs up. */
@@ -588,6 +605,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_goes_in_order_is_not_lost),
     cmocka_unit_test(who_goes_without_a_word_is_lost),
     cmocka_unit_test(with_a_key_it_is_the_same),
+    cmocka_unit_test(connections_may_take_a_few_bytes_at_a_time),
     cmocka_unit_test(no_stranger_announces_a_death),
     cmocka_unit_test(another_key_is_told_and_is_no_death),
     cmocka_unit_test(a_key_on_one_side_only_is_told),
