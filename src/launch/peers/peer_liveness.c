@@ -118,10 +118,10 @@ static void warn_if_stalled(trii_peers *p, int rank)
     char name[NAME_BYTES];
 
     if (state->stalled_ms == 0)
-        state->warn_at_ms = WARN_MS;
-    if (state->stalled_ms < state->warn_at_ms)
+        state->warned_ms = 0;
+    if (state->stalled_ms < WARN_MS || state->stalled_ms < 2 * state->warned_ms)
         return;
-    state->warn_at_ms = 2 * state->stalled_ms;
+    state->warned_ms = state->stalled_ms;
     snprintf(state->text, sizeof(state->text),
              "%s is alive, but its agent has been blocked for %lld s: check whether a disk or a "
              "file system there does not respond",

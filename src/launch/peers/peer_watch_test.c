@@ -540,6 +540,33 @@ static int call_as_agent_1(const pair *p)
     return fd;
 }
 
+/* Also where it is the first that is heard of an agent that we do not dial. */
+static void a_loop_that_stood_still_for_a_moment_is_nothing(void **state)
+{
+    trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
+    const trii_rdzv_round round = {.number = 1, .group_size = 3, .agents = agents};
+    trii_peer_frame frames[2] = {
+        {.kind = 0}, {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HEARTBEAT, .value = 2000}};
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_silence(&p, LONG_SILENCE_MS, false, NULL, NULL);
+    trii_peers_watch_round(p.peers[0], &round);
+    frames[0] = hello_of(p.agents[0].token, 2, round.number);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, frames, sizeof(frames), trii_deadline_ms(SOON_MS)));
+    run_for(&p, 700);
+    assert_int_equal(p.told[0].warning, 0);
+    frames[1].value = 10000;
+    CHECK_OK(trii_socket_send_all(fd, &frames[1], sizeof(frames[1]), trii_deadline_ms(SOON_MS)));
+    run_until(&p, &p.told[0].warning, 1);
+    assert_non_null(strstr(p.told[0].why, "host host2 (pid 0) is alive, but its agent"));
+    trii_socket_close(fd);
+    end(&p);
+}
+
 static void who_is_silent_is_called_once_more_and_then_lost(void **state)
 {
     mute m;
@@ -614,6 +641,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
     cmocka_unit_test(who_is_never_reached_is_refused_at_last),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
+    cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
     cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
     cmocka_unit_test(who_is_heard_over_any_connection_lives),
     cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),

@@ -56,7 +56,7 @@ typedef struct trii_peer_state {
     int64_t heard_ns;   /* when it last sent something; at first when the round began */
     int64_t retry_ns;   /* not dialed again before */
     int64_t stalled_ms; /* for how long its loop has not run */
-    int64_t warn_at_ms; /* users are warned once it is that long */
+    int64_t warned_ms;  /* ... when users were warned last */
     trii_peer_preemption preemption;
 
     trii_peer_event_kind judgement;  /* NOTHING, LOST or INCOMPATIBLE */
