@@ -132,7 +132,9 @@ static void check_store(trii_agent_hosts *h)
 
 static void rdzv_failed(trii_agent_hosts *h, const char *why)
 {
-    if (!is_in_round(h) || h->news.kind != TRII_RDZV_NOTHING) {
+    bool may_explain = is_in_round(h) || h->server_lost[0] != '\0';
+
+    if (!may_explain || h->news.kind != TRII_RDZV_NOTHING) {
         end_round(h, TRII_RDZV_FAILED, false, why);
         return;
     }
