@@ -1,250 +1,194 @@
 /*
  * rdzv_pickle_write.c - the state of a rendezvous as a pickle that Python loads (protocol 4,
- * without frames), and base64. A node and the name of its class are said once and referred to
- * afterwards: the state of a thousand nodes takes a sixth of what it would otherwise, and all
- * agents read it.
+ * without frames), and base64. First comes what is referred to afterwards: the nodes, and what
+ * nodes have in common. So a state of a thousand nodes takes a sixth of what it would otherwise,
+ * and all agents read it.
  */
 #include "launch/rendezvous/rdzv_pickle.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "base/err.h"
 
-/* What is said once and referred to afterwards. */
-typedef enum phrase {
-    WORD_NODE,
-    WORD_ADDR,
-    WORD_PID,
-    WORD_LOCAL_ID,
-    WORD_DATETIME,
-    WORD_UTC,
-    N_WORDS
-} phrase;
-
-typedef struct writer {
-    trii_wire_buffer *out;
-    int n_memo;
-    int memo[N_WORDS]; /* where it is remembered, from 1; 0 = it was not said yet */
-    int first_node;    /* ... and the first participant; the others follow */
-} writer;
+/* What is said first is remembered by these numbers; the state's nodes follow. */
+enum { NODE_CLASS, ADDR, PID, LOCAL_ID, TIME_CLASS, UTC, NODES };
 
 static const char module[] = "torch.distributed.elastic.rendezvous.dynamic_rendezvous";
 
-static void put_op(writer *w, unsigned op)
-{
-    trii_wire_put_u8(w->out, op);
-}
-
-static void put_text(writer *w, const char *text)
+static void put_text(trii_wire_buffer *out, const char *text)
 {
     size_t bytes = strlen(text);
 
-    put_op(w, 0x8c); /* SHORT_BINUNICODE: addresses are shorter than 256 */
-    put_op(w, (unsigned)bytes);
-    trii_wire_put(w->out, text, bytes);
+    trii_wire_put_u8(out, 0x8c); /* SHORT_BINUNICODE: addresses are shorter than 256 */
+    trii_wire_put_u8(out, (unsigned)bytes);
+    trii_wire_put(out, text, bytes);
 }
 
-static void put_name(writer *w, const char *of, const char *name)
+static void put_class(trii_wire_buffer *out, const char *of, const char *name)
 {
-    put_text(w, of);
-    put_text(w, name);
-    put_op(w, 0x93); /* STACK_GLOBAL */
+    put_text(out, of);
+    put_text(out, name);
+    trii_wire_put_u8(out, 0x93); /* STACK_GLOBAL */
 }
 
-static void put_number(writer *w, uint64_t number, int bytes)
+/* What stands before is remembered for later. */
+static void put_aside(trii_wire_buffer *out)
+{
+    trii_wire_put(out,
+                  "\x94"
+                  "0",
+                  2); /* MEMOIZE POP */
+}
+
+static void put_number(trii_wire_buffer *out, uint64_t number, int bytes)
 {
     for (int i = 0; i < bytes; i++)
-        put_op(w, (unsigned)(number >> (8 * i) & 255));
+        trii_wire_put_u8(out, (unsigned)(number >> (8 * i) & 255));
 }
 
-static void put_int(writer *w, int64_t number)
+static void put_int(trii_wire_buffer *out, int64_t number)
 {
     if (number >= 0 && number < 1 << 16) {
-        put_op(w, 'M'); /* BININT2 */
-        put_number(w, (uint64_t)number, 2);
+        trii_wire_put_u8(out, 'M'); /* BININT2 */
+        put_number(out, (uint64_t)number, 2);
     } else if (number >= INT32_MIN && number <= INT32_MAX) {
-        put_op(w, 'J'); /* BININT */
-        put_number(w, (uint64_t)number, 4);
+        trii_wire_put_u8(out, 'J'); /* BININT */
+        put_number(out, (uint64_t)number, 4);
     } else {
-        put_op(w, 0x8a); /* LONG1 */
-        put_op(w, 8);
-        put_number(w, (uint64_t)number, 8);
+        trii_wire_put_u8(out, 0x8a); /* LONG1 */
+        trii_wire_put_u8(out, 8);
+        put_number(out, (uint64_t)number, 8);
     }
 }
 
-static void put_bool(writer *w, bool is)
+static void put_known(trii_wire_buffer *out, int which)
 {
-    put_op(w, is ? 0x88 : 0x89);
+    trii_wire_put_u8(out, which < 256 ? 'h' : 'j'); /* BINGET, LONG_BINGET */
+    put_number(out, (uint64_t)which, which < 256 ? 1 : 4);
 }
 
-static int remember(writer *w)
+static void put_time(trii_wire_buffer *out, int64_t us)
 {
-    put_op(w, 0x94); /* MEMOIZE */
-    return w->n_memo++;
+    time_t seconds = us / 1000000;
+    int64_t part = us % 1000000;
+    struct tm tm = {0};
+
+    gmtime_r(&seconds, &tm);
+    put_known(out, TIME_CLASS);
+    trii_wire_put(out, "C\x0a", 2); /* SHORT_BINBYTES */
+    trii_wire_put_u8(out, (unsigned)(tm.tm_year + 1900) >> 8 & 255);
+    trii_wire_put_u8(out, (unsigned)(tm.tm_year + 1900) & 255);
+    trii_wire_put_u8(out, (unsigned)tm.tm_mon + 1);
+    trii_wire_put_u8(out, (unsigned)tm.tm_mday);
+    trii_wire_put_u8(out, (unsigned)tm.tm_hour);
+    trii_wire_put_u8(out, (unsigned)tm.tm_min);
+    trii_wire_put_u8(out, (unsigned)tm.tm_sec);
+    trii_wire_put_u8(out, (unsigned)(part >> 16 & 255));
+    trii_wire_put_u8(out, (unsigned)(part >> 8 & 255));
+    trii_wire_put_u8(out, (unsigned)(part & 255));
+    put_known(out, UTC);
+    trii_wire_put(out, "\x86R", 2); /* TUPLE2 REDUCE */
 }
 
-static void put_memo(writer *w, int at)
+static void put_common(trii_wire_buffer *out)
 {
-    put_op(w, at < 256 ? 'h' : 'j'); /* BINGET, LONG_BINGET */
-    put_number(w, (uint64_t)at, at < 256 ? 1 : 4);
+    put_class(out, module, "_NodeDesc");
+    put_aside(out);
+    put_text(out, "addr");
+    put_aside(out);
+    put_text(out, "pid");
+    put_aside(out);
+    put_text(out, "local_id");
+    put_aside(out);
+    put_class(out, "datetime", "datetime");
+    put_aside(out);
+    put_class(out, "datetime", "timezone");
+    put_class(out, "datetime", "timedelta");
+    /* three times 0, TUPLE3 REDUCE; TUPLE1 REDUCE */
+    trii_wire_put(out, "K\0K\0K\0\x87R\x85R", 10);
+    put_aside(out);
 }
 
-/* Refers to it; false: it has to be said, and then remembered. */
-static bool put_known(writer *w, phrase known)
+static void put_node(trii_wire_buffer *out, const trii_rdzv_node *node)
 {
-    if (w->memo[known] == 0)
-        return false;
-    put_memo(w, w->memo[known] - 1);
-    return true;
+    put_known(out, NODE_CLASS);
+    trii_wire_put(out, ")\x81}(", 4); /* EMPTY_TUPLE NEWOBJ EMPTY_DICT MARK */
+    put_known(out, ADDR);
+    put_text(out, node->addr);
+    put_known(out, PID);
+    put_int(out, node->pid);
+    put_known(out, LOCAL_ID);
+    put_int(out, node->local_id);
+    trii_wire_put(out, "ub", 2); /* SETITEMS BUILD */
+    put_aside(out);
 }
 
-static void put_attribute(writer *w, phrase known, const char *name)
-{
-    if (put_known(w, known))
-        return;
-    put_text(w, name);
-    w->memo[known] = remember(w) + 1;
-}
+typedef enum list { PARTICIPANTS, WAIT_LIST, REDUNDANT, BEATS } list;
 
-/* Returns where it is remembered. */
-static int put_node(writer *w, const trii_rdzv_node *node)
+static bool is_in(const trii_rdzv_entry *e, list which)
 {
-    if (!put_known(w, WORD_NODE)) {
-        put_name(w, module, "_NodeDesc");
-        w->memo[WORD_NODE] = remember(w) + 1;
+    switch (which) {
+    case PARTICIPANTS:
+        return e->participant;
+    case WAIT_LIST:
+        return e->waiting;
+    case REDUNDANT:
+        return e->redundant;
+    case BEATS:
+        return e->beats;
     }
-    trii_wire_put(w->out, ")\x81}(", 4); /* EMPTY_TUPLE NEWOBJ EMPTY_DICT MARK */
-    put_attribute(w, WORD_ADDR, "addr");
-    put_text(w, node->addr);
-    put_attribute(w, WORD_PID, "pid");
-    put_int(w, node->pid);
-    put_attribute(w, WORD_LOCAL_ID, "local_id");
-    put_int(w, node->local_id);
-    trii_wire_put(w->out, "ub", 2); /* SETITEMS BUILD */
-    return remember(w);
+    return false;
 }
 
-/* The day of a number of days since 1970; see days_of in rdzv_pickle.c. */
-static void date_of(int64_t days, int64_t *year, int64_t *month, int64_t *day)
+static void put_list(trii_wire_buffer *out, const trii_rdzv_state *s, const char *name, list which)
 {
-    int64_t z = days + 719468, era = z / 146097, of_era = z % 146097;
-    int64_t y = (of_era - of_era / 1460 + of_era / 36524 - of_era / 146096) / 365;
-    int64_t of_year = of_era - (365 * y + y / 4 - y / 100);
-    int64_t m = (5 * of_year + 2) / 153;
+    bool pairs = which == PARTICIPANTS || which == BEATS;
 
-    *day = of_year - (153 * m + 2) / 5 + 1;
-    *month = m < 10 ? m + 3 : m - 9;
-    *year = y + era * 400 + (*month <= 2);
-}
+    put_text(out, name);
+    trii_wire_put(out, pairs ? "}(" : "\x8f(", 2); /* EMPTY_DICT, EMPTY_SET; MARK */
+    for (int i = 0; i < s->n; i++) {
+        const trii_rdzv_entry *e = &s->entries[i];
 
-static void put_utc(writer *w)
-{
-    if (put_known(w, WORD_UTC))
-        return;
-    put_name(w, "datetime", "timezone");
-    put_name(w, "datetime", "timedelta");
-    /* three zeros, TUPLE3 REDUCE; TUPLE1 REDUCE */
-    trii_wire_put(w->out, "K\0K\0K\0\x87R\x85R", 10);
-    w->memo[WORD_UTC] = remember(w) + 1;
-}
-
-static void put_time(writer *w, int64_t us)
-{
-    int64_t seconds = us / 1000000, part = us % 1000000, year, month, day;
-
-    date_of(seconds / 86400, &year, &month, &day);
-    if (!put_known(w, WORD_DATETIME)) {
-        put_name(w, "datetime", "datetime");
-        w->memo[WORD_DATETIME] = remember(w) + 1;
-    }
-    trii_wire_put(w->out, "C\x0a", 2); /* SHORT_BINBYTES */
-    put_op(w, (unsigned)(year >> 8 & 255));
-    put_op(w, (unsigned)(year & 255));
-    put_op(w, (unsigned)month);
-    put_op(w, (unsigned)day);
-    put_op(w, (unsigned)(seconds / 3600 % 24));
-    put_op(w, (unsigned)(seconds / 60 % 60));
-    put_op(w, (unsigned)(seconds % 60));
-    put_op(w, (unsigned)(part >> 16 & 255));
-    put_op(w, (unsigned)(part >> 8 & 255));
-    put_op(w, (unsigned)(part & 255));
-    put_utc(w);
-    trii_wire_put(w->out, "\x86R", 2); /* TUPLE2 REDUCE */
-}
-
-static void put_participants(writer *w, const trii_rdzv_state *state)
-{
-    int at;
-
-    put_text(w, "participants");
-    trii_wire_put(w->out, "}(", 2);
-    w->first_node = -1;
-    for (int i = 0; i < state->n; i++) {
-        if (!state->entries[i].participant)
+        if (!is_in(e, which))
             continue;
-        at = put_node(w, &state->entries[i].node);
-        w->first_node = w->first_node < 0 ? at : w->first_node;
-        put_int(w, state->entries[i].rank);
+        put_known(out, NODES + i);
+        if (which == PARTICIPANTS)
+            put_int(out, e->rank);
+        if (which == BEATS)
+            put_time(out, e->beat_us);
     }
-    put_op(w, 'u'); /* SETITEMS */
+    trii_wire_put_u8(out, pairs ? 'u' : 0x90); /* SETITEMS, ADDITEMS */
 }
 
-/* After the participants, which are referred to. */
-static void put_beats(writer *w, const trii_rdzv_state *state)
+static void put_bool(trii_wire_buffer *out, const char *name, bool is)
 {
-    int at = w->first_node;
-
-    put_text(w, "last_heartbeats");
-    trii_wire_put(w->out, "}(", 2);
-    for (int i = 0; i < state->n; i++) {
-        const trii_rdzv_entry *e = &state->entries[i];
-
-        if (e->beats) {
-            if (e->participant)
-                put_memo(w, at);
-            else
-                put_node(w, &e->node);
-            put_time(w, e->beat_us);
-        }
-        at += e->participant;
-    }
-    put_op(w, 'u');
+    put_text(out, name);
+    trii_wire_put_u8(out, is ? 0x88 : 0x89); /* NEWTRUE, NEWFALSE */
 }
 
-static void put_set(writer *w, const trii_rdzv_state *state, const char *name, bool redundant)
+void trii_rdzv_pickle_write(const trii_rdzv_state *s, trii_wire_buffer *out)
 {
-    put_text(w, name);
-    trii_wire_put(w->out, "\x8f(", 2);
-    for (int i = 0; i < state->n; i++) {
-        if (redundant ? state->entries[i].redundant : state->entries[i].waiting)
-            put_node(w, &state->entries[i].node);
-    }
-    put_op(w, 0x90);
-}
-
-void trii_rdzv_pickle_write(const trii_rdzv_state *state, trii_wire_buffer *out)
-{
-    writer w = {.out = out};
-
-    trii_wire_put(out, "\x80\x04", 2);
-    put_name(&w, module, "_RendezvousState");
+    trii_wire_put(out, "\x80\x04", 2); /* PROTO 4 */
+    put_common(out);
+    for (int i = 0; i < s->n; i++)
+        put_node(out, &s->entries[i].node);
+    put_class(out, module, "_RendezvousState");
     trii_wire_put(out, ")\x81}(", 4);
-    put_text(&w, "round");
-    put_int(&w, state->round);
-    put_text(&w, "complete");
-    put_bool(&w, state->complete);
-    put_text(&w, "deadline");
-    if (state->has_deadline)
-        put_time(&w, state->deadline_us);
+    put_text(out, "round");
+    put_int(out, s->round);
+    put_bool(out, "complete", s->complete);
+    put_text(out, "deadline");
+    if (s->has_deadline)
+        put_time(out, s->deadline_us);
     else
-        put_op(&w, 'N');
-    put_text(&w, "closed");
-    put_bool(&w, state->closed);
-    put_participants(&w, state);
-    put_set(&w, state, "wait_list", false);
-    put_set(&w, state, "redundancy_list", true);
-    put_beats(&w, state);
-    trii_wire_put(out, "ub.", 3);
+        trii_wire_put_u8(out, 'N'); /* NONE */
+    put_bool(out, "closed", s->closed);
+    put_list(out, s, "participants", PARTICIPANTS);
+    put_list(out, s, "wait_list", WAIT_LIST);
+    put_list(out, s, "redundancy_list", REDUNDANT);
+    put_list(out, s, "last_heartbeats", BEATS);
+    trii_wire_put(out, "ub.", 3); /* SETITEMS BUILD STOP */
 }
 
 /* --- base64 --------------------------------------------------------------- */
