@@ -33,6 +33,7 @@ typedef struct sim_agent {
     sim_state state;
     int64_t start_ns, stopped_ns, died_ns; /* 0: not; INT64_MAX: peers have seen it */
     int id, lives;
+    bool led;
     int64_t round;
     int rank, size, world_size, rounds;
     char why[TRII_ERR_BYTES];
@@ -43,6 +44,7 @@ typedef struct sim_job {
     int n, min, max;
     const char *conf;
     bool peers;     /* agents see by themselves that others are gone */
+    bool led;       /* agent 0 serves the store: it comes first and lives as long as the job */
     uint64_t trace; /* of all events and their moments */
 } sim_job;
 
@@ -59,6 +61,13 @@ static inline tri_status sim_open(trii_rendezvous *r)
     r->base = sim_store_create(&agent->link);
     snprintf(r->self.addr, sizeof(r->self.addr), "host%d", agent->id);
     r->self.pid = sim_pid(agent);
+    r->lead.leads = agent->led && agent->id == 0;
+    if (r->lead.leads) {
+        char text[TRII_RDZV_ADDR_BYTES + 60];
+
+        trii_rdzv_settings_text(r, text, sizeof(text));
+        CHECK_OK(tri_store_set(r->base, "job/trireme/serves", text, strlen(text)));
+    }
     return trii_rdzv_share_c10d(r);
 }
 
@@ -85,6 +94,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
                                            .role = "default",
                                            .max_restarts = 3};
     agent->link = (sim_link){0};
+    agent->led = job->led;
     agent->lives++;
     agent->start_ns = agent->died_ns = 0;
     agent->round = -1;
@@ -282,6 +292,7 @@ static inline void sim_job_begin(sim_job *job, uint64_t seed, int n, int min, in
                      .min = min,
                      .max = max,
                      .conf = "",
+                     .led = true,
                      .trace = 1};
     assert_non_null(job->agents);
     sim_begin(seed);
@@ -291,37 +302,16 @@ static inline void sim_job_begin(sim_job *job, uint64_t seed, int n, int min, in
         job->agents[i].id = i;
 }
 
-/* Who writes the shared state for all that join; NULL: nobody does now. */
-static inline sim_agent *sim_leader(const sim_job *job)
-{
-    for (int i = 0; i < job->n; i++) {
-        if (job->agents[i].rdzv != NULL && job->agents[i].rdzv->lead.leads)
-            return &job->agents[i];
-    }
-    return NULL;
-}
-
-/* It has just said that it leads, is about to read all requests, and hears nothing from now on. */
-static inline void sim_cut_leader(sim_job *job, sim_agent *leader)
-{
-    const trii_rdzv_lead *lead = &leader->rdzv->lead;
-    int64_t read_ms = leader->rdzv->beat_ms / 2, seen_ns = lead->seen_ns;
-
-    while (lead->seen_ns == seen_ns || sim_now() - lead->read_ns < read_ms * TRII_NS_PER_MS) {
-        seen_ns = lead->seen_ns;
-        sim_tick(job);
-        sim_wait(NULL, NULL, sim_now() + 20000);
-    }
-    assert_true(lead->leads);
-    sim_cut(leader, true);
-}
-
 /* Agents start at moments of the next ms milliseconds. */
 static inline void sim_start_within(sim_job *job, int from, int to, int64_t ms)
 {
     for (int i = from; i < to; i++)
         job->agents[i].start_ns =
             sim_now() + 1 + (int64_t)sim_random((uint64_t)ms) * TRII_NS_PER_MS;
+    if (from == 0 && job->led) {
+        job->agents[0].start_ns = sim_now();
+        sim_run_ms(job, SIM_TICK_MS);
+    }
 }
 
 static inline void sim_job_end(sim_job *job)

@@ -8,7 +8,15 @@
 #include "sim_agents.h"
 
 /* Each scenario runs with some seeds; a failure names the one. */
-#define FOR_SEEDS(n) for (uint64_t seed = 1; seed <= (n); seed++)
+#define FOR_SEEDS(n) for (uint64_t seed = 1; seed <= seeds(n); seed++)
+
+/* TRI_SIM_SEEDS: so many of each. */
+static uint64_t seeds(uint64_t n)
+{
+    const char *text = getenv("TRI_SIM_SEEDS");
+
+    return text != NULL ? strtoull(text, NULL, 10) : n;
+}
 
 static void a_hundred_agents_that_come_within_a_minute_form_one_round(void **state)
 {
@@ -61,7 +69,7 @@ static void agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead(void 
         sim_await_round(&job, 30, 5000);
         sim_run_ms(&job, 5000);
         assert_int_equal(sim_count(&job, SIM_JOINING), 10);
-        for (int i = 0, killed = 0; i < 40 && killed < 4; i++) {
+        for (int i = 1, killed = 0; i < 40 && killed < 4; i++) {
             if (job.agents[i].state != SIM_RUNNING)
                 continue;
             sim_kill(&job.agents[i]);
@@ -85,94 +93,11 @@ static void the_dead_are_seen_by_their_silence_if_nobody_else_sees_them(void **s
         sim_start_within(&job, 0, 50, 3000);
         sim_await_round(&job, 50, 10000);
         for (int i = 0; i < 5; i++)
-            sim_kill(&job.agents[sim_random(10) + 10 * (uint64_t)i]);
+            sim_kill(&job.agents[1 + sim_random(9) + 10 * (uint64_t)i]);
         sim_run_ms(&job, 10000);
         assert_int_equal(sim_count(&job, SIM_RUNNING), 45); /* 15 s of silence are allowed */
         sim_run_ms(&job, 12000);
         sim_await_round(&job, 45, 30000);
-        sim_job_end(&job);
-    }
-}
-
-/* Whoever writes the state for all may die, be cut off or leave before the round is formed. */
-static void the_leader_may_go_while_a_round_is_formed(void **state)
-{
-    sim_job job;
-
-    (void)state;
-    FOR_SEEDS(6)
-    {
-        sim_agent *leader;
-
-        sim_job_begin(&job, seed, 40, 20, 40);
-        job.conf = "last_call_timeout=20";
-        sim_start_within(&job, 0, 39, 3000);
-        sim_run_ms(&job, 1000 + (int64_t)sim_random(3000));
-        leader = sim_leader(&job);
-        assert_non_null(leader);
-        if (seed % 3 == 0)
-            sim_kill(leader);
-        else if (seed % 3 == 1)
-            sim_leave(leader);
-        else
-            sim_cut(leader, true);
-        sim_run_ms(&job, 6000);
-        assert_true(sim_leader(&job) != NULL && (sim_leader(&job) != leader || seed % 3 == 2));
-        sim_await_round(&job, 38, 60000);
-        sim_job_end(&job);
-    }
-}
-
-/* It had asked the first one to write the state for it. */
-static void a_second_leader_that_leaves_is_not_in_the_round(void **state)
-{
-    sim_job job;
-
-    (void)state;
-    FOR_SEEDS(2)
-    {
-        sim_job_begin(&job, seed, 40, 20, 40);
-        job.conf = "last_call_timeout=10";
-        sim_start_within(&job, 0, 39, 1000);
-        sim_run_ms(&job, 3000);
-        for (int i = 0; i < 2; i++) {
-            sim_agent *leader = sim_leader(&job);
-
-            assert_non_null(leader);
-            leader->start_ns = 0;
-            sim_leave(leader);
-            sim_run_ms(&job, 1500);
-        }
-        sim_await_round(&job, 37, 8000);
-        sim_job_end(&job);
-    }
-}
-
-/* It finds that no requests are there any more: they have been met. */
-static void a_leader_that_was_replaced_does_not_harm_the_round(void **state)
-{
-    sim_job job;
-
-    (void)state;
-    FOR_SEEDS(2)
-    {
-        sim_agent *leader;
-
-        sim_job_begin(&job, seed, 40, 39, 39);
-        sim_start_within(&job, 0, 38, 1000);
-        sim_run_ms(&job, 3000);
-        leader = sim_leader(&job);
-        assert_non_null(leader);
-        sim_cut_leader(&job, leader);
-        sim_run_ms(&job, 25000); /* 15 s of silence are allowed */
-        sim_start_within(&job, 38, 40, 1000);
-        sim_run_ms(&job, 1000);
-        sim_await_round(&job, 39, 5000);
-        sim_cut(leader, false);
-        sim_run_ms(&job, 20000);
-        assert_int_equal(leader->state, SIM_JOINING); /* it waits for a place */
-        for (int i = 0; i < 40; i++)
-            assert_int_equal(job.agents[i].rounds, &job.agents[i] != leader);
         sim_job_end(&job);
     }
 }
@@ -198,7 +123,7 @@ static void a_host_that_died_while_it_waited_for_a_place_gets_none(void **state)
             agent->start_ns = 0;
             if (agent->state == SIM_RUNNING)
                 first = agent;
-            else if (agent != sim_leader(&job) && killed++ < 2)
+            else if (agent->id > 0 && killed++ < 2)
                 sim_kill(agent);
         }
         sim_run_ms(&job, 30000); /* 15 s of silence are allowed */
@@ -222,13 +147,13 @@ static void a_host_that_was_taken_for_dead_while_it_waited_is_let_in(void **stat
         sim_job_begin(&job, seed, 40, 40, 40);
         sim_start_within(&job, 0, 39, 1000);
         sim_run_ms(&job, 3000);
-        silent = &job.agents[sim_leader(&job) == &job.agents[7] ? 8 : 7];
+        silent = &job.agents[7];
         sim_cut(silent, true);
         sim_run_ms(&job, 30000); /* 15 s of silence are allowed */
-        assert_int_equal(sim_leader(&job)->rdzv->lead.n_nodes, 38);
+        assert_int_equal(job.agents[0].rdzv->state.n, 38);
         sim_cut(silent, false);
         sim_run_ms(&job, 8000);
-        assert_int_equal(sim_leader(&job)->rdzv->lead.n_nodes, 39);
+        assert_int_equal(job.agents[0].rdzv->state.n, 39);
         sim_start_within(&job, 39, 40, 1000);
         sim_run_ms(&job, 1000);
         sim_await_round(&job, 40, 5000);
@@ -284,48 +209,17 @@ static void agents_are_let_in_and_live_though_others_write_the_state_often(void 
     FOR_SEEDS(2)
     {
         rival torchrun = {0};
-        const trii_rdzv_lead *lead;
 
         sim_job_begin(&job, seed, 39, 40, 40);
         CHECK_OK(sim_start(&torchrun.thread, "rival", write_state_often, &torchrun));
         sim_start_within(&job, 0, 38, 1000);
         sim_run_ms(&job, 2000);
-        assert_non_null(sim_leader(&job));
-        lead = &sim_leader(&job)->rdzv->lead;
         for (int i = 0; i < 40; i++) {
-            assert_int_equal(lead->n_nodes, 39);
+            assert_int_equal(job.agents[0].rdzv->state.n, 39);
             sim_run_ms(&job, 1000);
         }
         torchrun.stops = true;
         sim_join(&torchrun.thread);
-        sim_job_end(&job);
-    }
-}
-
-/* Whoever leads next may not be in it, and the members look at the state for nobody else. */
-static void a_round_whose_leader_died_at_once_is_seen_by_its_members(void **state)
-{
-    sim_job job;
-
-    (void)state;
-    FOR_SEEDS(4)
-    {
-        sim_agent *leader;
-
-        sim_job_begin(&job, seed, 60, 20, 20);
-        sim_start_within(&job, 0, 19, 100);
-        sim_run_ms(&job, 2000);
-        leader = sim_leader(&job);
-        assert_non_null(leader);
-        leader->start_ns = 0;
-        sim_start_within(&job, 19, 60, 1);
-        while (leader->rdzv->round.group_size == 0) {
-            sim_tick(&job);
-            sim_wait(NULL, NULL, sim_now() + 20000);
-        }
-        sim_kill(leader); /* before it has said that the round is formed */
-        sim_run_ms(&job, 20000);
-        sim_await_round(&job, 20, 20000); /* 15 s of silence are allowed */
         sim_job_end(&job);
     }
 }
@@ -340,14 +234,14 @@ static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
         sim_job_begin(&job, seed, 40, 20, 40);
         job.conf = "last_call_timeout=5";
         sim_start_within(&job, 0, 39, 1000);
-        for (int i = 0; i < 10; i++) {
+        for (int i = 1; i < 11; i++) {
             sim_run_ms(&job, (int64_t)sim_random(400));
             if (job.agents[i].rdzv != NULL)
                 sim_leave(&job.agents[i]);
             job.agents[i].start_ns = 0;
         }
         sim_await_round(&job, 29, 12000); /* none of them is waited for */
-        for (int i = 10; i < 39; i++)
+        for (int i = 11; i < 39; i++)
             assert_int_equal(job.agents[i].rounds, 1);
         sim_job_end(&job);
     }
@@ -387,7 +281,7 @@ static void several_hosts_that_die_at_once_are_not_waited_for(void **state)
         sim_await_round(&job, 30, 10000);
         sim_run_ms(&job, 7000);
         for (int i = 0; i < 5; i++)
-            sim_kill(&job.agents[sim_random(6) + 6 * (uint64_t)i]);
+            sim_kill(&job.agents[1 + sim_random(5) + 6 * (uint64_t)i]);
         sim_run_ms(&job, 12000);
         sim_await_round(&job, 25, 20000); /* 15 s of silence are allowed */
         sim_job_end(&job);
@@ -405,35 +299,10 @@ static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
         job.conf = "last_call_timeout=600";
         sim_start_within(&job, 0, 50, 3000);
         sim_await_round(&job, 50, 10000);
-        for (int i = 0; i < 10; i++)
+        for (int i = 1; i < 11; i++)
             sim_leave(&job.agents[i]);
         sim_run_ms(&job, 2000);
         sim_await_round(&job, 40, 8000);
-        sim_job_end(&job);
-    }
-}
-
-/* The first ranks look at the state for all others (rdzv_beats.c). */
-static void those_that_watch_for_all_may_die_at_once(void **state)
-{
-    sim_job job;
-
-    (void)state;
-    FOR_SEEDS(2)
-    {
-        sim_job_begin(&job, seed, 30, 10, 30);
-        job.conf = "last_call_timeout=5";
-        sim_start_within(&job, 0, 30, 3000);
-        sim_await_round(&job, 30, 10000);
-        sim_run_ms(&job, 20000);
-        for (int i = 0; i < job.n; i++) {
-            if (job.agents[i].rank < 4)
-                sim_kill(&job.agents[i]);
-        }
-        sim_run_ms(&job, 35000);
-        sim_await_round(&job, 26, 20000);
-        for (int i = 0; i < job.n; i++)
-            assert_int_equal(job.agents[i].rounds, job.agents[i].rdzv != NULL ? 2 : 1);
         sim_job_end(&job);
     }
 }
@@ -449,11 +318,11 @@ static void who_leaves_in_order_is_not_waited_for(void **state)
         job.conf = "last_call_timeout=5";
         sim_start_within(&job, 0, 50, 3000);
         sim_await_round(&job, 50, 10000);
-        for (int i = 0; i < 10; i++)
+        for (int i = 1; i < 11; i++)
             sim_leave(&job.agents[i]);
         sim_run_ms(&job, 2000);
         sim_await_round(&job, 40, 10000);
-        for (int i = 10; i < 50; i++)
+        for (int i = 11; i < 50; i++)
             assert_int_equal(job.agents[i].rounds, 2);
         sim_job_end(&job);
     }
@@ -470,20 +339,20 @@ static void a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back(void
         job.conf = "last_call_timeout=5";
         sim_start_within(&job, 0, 40, 3000);
         sim_await_round(&job, 40, 10000);
-        for (int i = 0; i < 8; i++)
+        for (int i = 1; i < 9; i++)
             sim_cut(&job.agents[i], true);
         sim_run_ms(&job, 8000);
-        for (int i = 0; i < 8; i++)
+        for (int i = 1; i < 9; i++)
             sim_cut(&job.agents[i], false);
         sim_run_ms(&job, 10000);
         assert_true(sim_is_one_round(&job));
-        assert_int_equal(job.agents[0].rounds, 1);
-        for (int i = 0; i < 8; i++)
+        assert_int_equal(job.agents[1].rounds, 1);
+        for (int i = 1; i < 9; i++)
             sim_cut(&job.agents[i], true);
         sim_run_ms(&job, 30000);
-        for (int i = 8; i < 40; i++)
+        for (int i = 9; i < 40; i++)
             assert_int_equal(job.agents[i].size, 32); /* the others go on */
-        for (int i = 0; i < 8; i++)
+        for (int i = 1; i < 9; i++)
             sim_cut(&job.agents[i], false);
         sim_run_ms(&job, 5000);
         sim_await_round(&job, 40, 60000);
@@ -542,11 +411,77 @@ static void all_succeed_together(void **state)
     }
 }
 
+/* An agent that serves the store lives as long as it does, and joins for the others. */
+static void a_host_that_comes_to_a_round_is_let_in_soon(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 20, 2, 20);
+        job.conf = "last_call_timeout=2";
+        sim_start_within(&job, 0, 19, 500);
+        sim_await_round(&job, 19, 5000);
+        sim_run_ms(&job, (int64_t)sim_random(3000));
+        sim_start_within(&job, 19, 20, 1);
+        sim_await_round(&job, 20, 1200); /* the others stop for 300 ms at most */
+        assert_int_equal(job.agents[0].rounds, 2);
+        sim_job_end(&job);
+    }
+}
+
+static void a_hundred_agents_of_which_nobody_leads_form_rounds(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 100, 90, 100);
+        job.led = false;
+        job.conf = "last_call_timeout=10";
+        sim_start_within(&job, 0, 95, 5000);
+        sim_await_round(&job, 95, 20000);
+        sim_kill(&job.agents[0]);
+        sim_start_within(&job, 95, 96, 1);
+        sim_run_ms(&job, 5000);
+        sim_await_round(&job, 95, 40000); /* 15 s of silence are allowed */
+        sim_job_end(&job);
+    }
+}
+
+/* Each round leaves some keys for each agent. */
+static void the_keys_of_former_rounds_do_not_stay(void **state)
+{
+    sim_job job;
+    int64_t before = 0;
+
+    (void)state;
+    sim_job_begin(&job, 1, 16, 16, 16);
+    sim_start_within(&job, 0, 16, 500);
+    for (int round = 0; round < 20; round++) {
+        sim_await_round(&job, 16, 10000);
+        sim_run_ms(&job, 3000);
+        if (round == 3)
+            before = trii_kv_count(sim_shared.kv);
+        trii_rendezvous_tell(job.agents[1].rdzv, false, true, "a worker failed");
+        sim_stop_workers(&job.agents[1]);
+        sim_run_ms(&job, 500);
+    }
+    sim_await_round(&job, 16, 10000);
+    sim_run_ms(&job, 3000);
+    assert_in_range(trii_kv_count(sim_shared.kv), 1, before);
+    sim_job_end(&job);
+}
+
 /* What happens to one of the agents next. */
 static void disturb(sim_job *job)
 {
     sim_agent *agent = &job->agents[sim_random((uint64_t)job->n)];
 
+    if (job->led && agent->id == 0)
+        return;
     if (agent->rdzv == NULL) {
         if (agent->start_ns == 0)
             sim_start_within(job, agent->id, agent->id + 1, 5000);
@@ -572,7 +507,7 @@ static void disturb(sim_job *job)
     }
 }
 
-static uint64_t random_minute(uint64_t seed)
+static uint64_t random_minute(uint64_t seed, bool led)
 {
     sim_job job;
     uint64_t trace;
@@ -580,6 +515,7 @@ static uint64_t random_minute(uint64_t seed)
     sim_job_begin(&job, seed, 40, 2, 40);
     job.conf = "last_call_timeout=5,join_timeout=300";
     job.peers = seed % 2 == 0;
+    job.led = led;
     sim_start_within(&job, 0, 40, 3000);
     for (int64_t until = sim_now() + 60 * TRII_NS_PER_S; sim_now() < until;) {
         sim_run_ms(&job, 500 + (int64_t)sim_random(2000));
@@ -605,16 +541,19 @@ static void after_a_random_minute_all_are_in_one_round(void **state)
 {
     (void)state;
     FOR_SEEDS(3)
-    random_minute(seed);
+    {
+        random_minute(seed, true);
+        random_minute(seed, false);
+    }
 }
 
 static void the_same_seed_gives_the_same_minute(void **state)
 {
-    uint64_t trace = random_minute(7);
+    uint64_t trace = random_minute(7, true);
 
     (void)state;
-    assert_true(random_minute(7) == trace);
-    assert_true(random_minute(8) != trace);
+    assert_true(random_minute(7, true) == trace);
+    assert_true(random_minute(8, true) != trace);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -622,22 +561,20 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
     cmocka_unit_test(agents_beyond_the_maximum_wait_and_take_the_places_of_the_dead),
     cmocka_unit_test(the_dead_are_seen_by_their_silence_if_nobody_else_sees_them),
-    cmocka_unit_test(the_leader_may_go_while_a_round_is_formed),
-    cmocka_unit_test(a_second_leader_that_leaves_is_not_in_the_round),
-    cmocka_unit_test(a_leader_that_was_replaced_does_not_harm_the_round),
     cmocka_unit_test(a_host_that_died_while_it_waited_for_a_place_gets_none),
     cmocka_unit_test(a_host_that_was_taken_for_dead_while_it_waited_is_let_in),
     cmocka_unit_test(agents_are_let_in_and_live_though_others_write_the_state_often),
-    cmocka_unit_test(a_round_whose_leader_died_at_once_is_seen_by_its_members),
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
-    cmocka_unit_test(those_that_watch_for_all_may_die_at_once),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
     cmocka_unit_test(a_store_that_stands_still_costs_nobody_its_place),
     cmocka_unit_test(all_succeed_together),
+    cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
+    cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),
+    cmocka_unit_test(the_keys_of_former_rounds_do_not_stay),
     cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
     cmocka_unit_test(the_same_seed_gives_the_same_minute),
 };

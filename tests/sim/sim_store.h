@@ -210,6 +210,30 @@ static inline tri_status sim_store_num_keys(tri_store *base, int64_t *n_out)
     return status;
 }
 
+typedef struct sim_listing {
+    trii_key_list list;
+    tri_status status;
+} sim_listing;
+
+static inline bool sim_list_one(void *arg, trii_slice key)
+{
+    sim_listing *listing = arg;
+
+    listing->status = trii_key_list_add(&listing->list, key.data, key.bytes);
+    return listing->status == TRI_OK;
+}
+
+static inline tri_status sim_store_list_keys(tri_store *base, trii_key_list *list)
+{
+    sim_listing listing = {.list = *list};
+    tri_status status = sim_request((sim_store *)base, 0);
+
+    if (status == TRI_OK)
+        trii_kv_each(sim_shared.kv, sim_list_one, &listing);
+    *list = listing.list;
+    return status == TRI_OK ? listing.status : status;
+}
+
 /* One request, as with a server of ours. */
 static inline tri_status sim_store_exchange(tri_store *base, trii_store_call *calls, int n_calls,
                                             const char *const *keys, int n_keys,
@@ -254,6 +278,7 @@ static const trii_store_ops sim_store_ops = {
     .check = sim_store_check,
     .remove = sim_store_remove,
     .num_keys = sim_store_num_keys,
+    .list = sim_store_list_keys,
     .exchange = sim_store_exchange,
 };
 

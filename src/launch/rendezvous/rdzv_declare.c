@@ -1,8 +1,10 @@
 /*
- * rdzv_declare.c - whether the agents of a dynamic rendezvous mean the same job: each declares its
- * settings before anybody can see it in the shared state, and compares before it joins.
+ * rdzv_declare.c - whether the agents of a dynamic rendezvous mean the same job. A follower
+ * compares with its leader, which serves the store (rdzv_dynamic.c); where nobody leads, each
+ * declares its settings before anybody can see it in the shared state, and compares before it
+ * joins.
  *
- *   trireme/ID/declared/ADDR/PID/LOCAL_ID   MIN MAX NAME
+ *   trireme/ID/declared/ADDR/PID/LOCAL_ID   PID MIN MAX NAME
  *
  * torchrun's agents say nothing, and are taken as they are.
  */
@@ -30,13 +32,18 @@ static void declared_key(const trii_rendezvous *r, const trii_rdzv_node *node, c
 
 #define KEY_BYTES (2 * TRII_RDZV_ADDR_BYTES + 100)
 
+void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes)
+{
+    snprintf(text_out, bytes, "%lld %d %d %s", (long long)r->self.pid, r->options->min_nodes,
+             r->options->max_nodes, r->node_name);
+}
+
 tri_status trii_rdzv_declare(trii_rendezvous *r)
 {
-    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 40];
+    char key[KEY_BYTES], text[TRII_RDZV_ADDR_BYTES + 60];
 
     declared_key(r, &r->self, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s", r->options->min_nodes, r->options->max_nodes,
-             r->node_name);
+    trii_rdzv_settings_text(r, text, sizeof(text));
     return tri_store_set(r->base, key, text, strlen(text));
 }
 
@@ -51,15 +58,14 @@ void trii_rdzv_withdraw(trii_rendezvous *r)
     (void)status; /* nobody looks at it without a node in the state */
 }
 
-/* text: its declaration. */
-static tri_status agrees_with(const trii_rendezvous *r, const trii_rdzv_node *node,
-                              const char *text)
+tri_status trii_rdzv_agrees(const trii_rendezvous *r, const char *text)
 {
     char name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
     const trii_launch_options *o = r->options;
+    long long pid;
     int min, max;
 
-    if (sscanf(text, "%d %d %255s", &min, &max, name) != 3 ||
+    if (sscanf(text, "%lld %d %d %255s", &pid, &min, &max, name) != 4 ||
         (min == o->min_nodes && max == o->max_nodes))
         return TRI_OK;
     nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
@@ -67,8 +73,7 @@ static tri_status agrees_with(const trii_rendezvous *r, const trii_rdzv_node *no
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
                      "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
-                     r->id, name, (long long)node->pid, theirs, r->node_name,
-                     (long long)r->self.pid, ours);
+                     r->id, name, pid, theirs, r->node_name, (long long)r->self.pid, ours);
 }
 
 /* How many declarations are read at once. */
@@ -93,7 +98,7 @@ static tri_status agrees_with_some(trii_rendezvous *r, const trii_rdzv_entry *en
         if (calls[i].value == NULL)
             continue;
         *any_out = true;
-        status = agrees_with(r, &entries[i].node, calls[i].value);
+        status = trii_rdzv_agrees(r, calls[i].value);
     }
     trii_store_calls_free(calls, n);
     return status;
@@ -102,7 +107,7 @@ static tri_status agrees_with_some(trii_rendezvous *r, const trii_rdzv_entry *en
 /* Those in the state agree with each other, since each compared before it was there: so one that
  * has declared something is enough. Reads without waiting: torchrun's agents declare nothing, and
  * one that leaves at this moment takes its own away. */
-tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state)
+tri_status trii_rdzv_agrees_with_all(trii_rendezvous *r, const trii_rdzv_state *state)
 {
     bool any = false;
     tri_status status = TRI_OK;

@@ -3,7 +3,7 @@
  * (rdzv_state.h), so that torchrun's may be among them; how they form one is in rdzv_join.c. They
  * differ in where the state and the keys are kept.
  *
- *   ID/trireme/serves   PID NNODES NAME of who serves the store
+ *   ID/trireme/serves   PID MIN MAX NAME of who serves the store (rdzv_server.c)
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -11,51 +11,83 @@
 #include <string.h>
 
 #include "launch/rendezvous/rdzv_etcd.h"
+#include "store/exchange.h"
 
 /* A torchrun agent that was rank 0 before does not say again where its store is. */
 #define MASTER_MS 3000
 #define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */
 #define MEMBERS_EACH_MS 2 /* ... and for each of them */
 
-/* --- a round that is complete --------------------------------------------- */
+/* --- the shared state while we are in it ---------------------------------- */
 
-/* Of very many members only the first ranks see at once that somebody is gone, and say so. */
-static int64_t members_ms(const trii_rendezvous *r)
+/* What in the shared state ends this host's round, if anything does. */
+static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
+                        trii_rdzv_event *event_out)
 {
-    return trii_rdzv_is_led(r) && r->round.group_rank >= TRII_RDZV_WATCHERS
-               ? r->beat_ms
-               : MEMBERS_MS + (int64_t)MEMBERS_EACH_MS * r->round.group_size;
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
+    const char *why = "";
+
+    event_out->kind = TRII_RDZV_AGAIN;
+    if (s->closed) {
+        event_out->kind = TRII_RDZV_ENDED;
+        why = "another host has closed the job";
+    } else if (self == NULL || !self->participant || s->round != r->round.number) {
+        why = "this host was taken for dead";
+    } else if (trii_rdzv_count_waiting(s) > 0) {
+        why = "a host joins";
+    } else if (trii_rdzv_count_participants(s) < r->round.group_size) {
+        why = "a host is gone";
+    } else {
+        event_out->kind = TRII_RDZV_NOTHING;
+    }
+    snprintf(event_out->why, sizeof(event_out->why), "%s", why);
 }
+
+/* What a follower sees of it; the rest is news. */
+static tri_status watch_leader(trii_rendezvous *r, trii_rdzv_event *event_out)
+{
+    trii_rdzv_led led;
+    tri_status status = trii_rdzv_follow(r, &led);
+
+    if (status == TRI_OK && led.round > r->round.number) {
+        event_out->kind = TRII_RDZV_AGAIN;
+        snprintf(event_out->why, sizeof(event_out->why), "this host was taken for dead");
+    }
+    return status;
+}
+
+static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
+{
+    trii_rdzv_state s;
+    tri_status status;
+
+    *event_out = (trii_rdzv_event){.gone = -1};
+    if (r->lead.follows)
+        return trii_rdzv_beat_is_due(r) ? watch_leader(r, event_out) : TRI_OK;
+    status = trii_rdzv_look(r, &s);
+    if (status != TRI_OK)
+        return status;
+    find_change(r, &s, event_out);
+    trii_rdzv_state_fini(&s);
+    return r->lead.leads && trii_rdzv_phase_is_on(r->phase) ? trii_rdzv_lead_clean(r) : TRI_OK;
+}
+
+/* --- a round that is complete --------------------------------------------- */
 
 /* Whether the round that is being prepared is still that of the shared state, with all its members;
  * keeps us alive there. INPROGRESS: it is not. */
 static tri_status check_members(trii_rendezvous *r)
 {
     int64_t now = trii_rdzv_now(r);
-    trii_rdzv_news news = {.gone = -1};
-    trii_rdzv_state s;
-    const trii_rdzv_entry *self;
+    int64_t ms = MEMBERS_MS + (int64_t)MEMBERS_EACH_MS * r->round.group_size;
+    trii_rdzv_event event;
     tri_status status;
 
-    if (now - r->members_ns < members_ms(r) * TRII_NS_PER_MS)
+    if (now - r->members_ns < (r->lead.leads ? MEMBERS_MS : ms) * TRII_NS_PER_MS)
         return TRI_OK;
     r->members_ns = now;
-    status = trii_rdzv_look(r, &s);
-    if (status != TRI_OK)
-        return status;
-    self = trii_rdzv_find(&s, &r->self);
-    if (self == NULL || !self->participant || s.round != r->round.number) {
-        status = TRI_INPROGRESS; /* we were taken for dead */
-    } else if (trii_rdzv_count_participants(&s) < r->round.group_size) {
-        for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
-            news.gone = trii_rdzv_find(&s, &r->nodes[i]) == NULL ? i : -1;
-        r->handler->describe_member(r, news.gone, news.why, sizeof(news.why) - 16);
-        snprintf(news.why + strlen(news.why), 16, " is gone");
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
-        status = TRI_INPROGRESS;
-    }
-    trii_rdzv_state_fini(&s);
-    return status;
+    status = watch(r, &event);
+    return status == TRI_OK && event.kind == TRII_RDZV_AGAIN ? TRI_INPROGRESS : status;
 }
 
 static tri_status publish_master(trii_rendezvous *r)
@@ -142,57 +174,7 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
                      r->id, r->round.group_size, came, (double)r->read_ms / 1000, name);
 }
 
-/* --- a round that is on --------------------------------------------------- */
-
-/* What in the shared state ends this host's round, if anything does. */
-static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
-                        trii_rdzv_event *event_out)
-{
-    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-    const char *why = NULL;
-
-    event_out->kind = TRII_RDZV_AGAIN;
-    if (s->closed) {
-        event_out->kind = TRII_RDZV_ENDED;
-        why = "another host has closed the job";
-    } else if (self == NULL || !self->participant || s->round != r->round.number) {
-        why = "this host was taken for dead";
-    } else if (trii_rdzv_count_waiting(s) > 0) {
-        why = "a host joins";
-    } else if (trii_rdzv_count_participants(s) < r->round.group_size) {
-        why = "a host is gone";
-    } else {
-        event_out->kind = TRII_RDZV_NOTHING;
-    }
-    snprintf(event_out->why, sizeof(event_out->why), "%s", why != NULL ? why : "");
-}
-
-/* Who follows us does not look by itself. */
-static void announce(trii_rendezvous *r, const trii_rdzv_state *s, const trii_rdzv_event *event)
-{
-    trii_rdzv_news news = {.over = event->kind == TRII_RDZV_ENDED, .gone = -1};
-
-    if (s->round != r->round.number || trii_rdzv_find(s, &r->self) == NULL)
-        return; /* it is about us alone */
-    for (int i = 0; i < r->round.group_size && news.gone < 0; i++)
-        news.gone = trii_rdzv_find(s, &r->nodes[i]) == NULL ? i : -1;
-    snprintf(news.why, sizeof(news.why), "%.*s", (int)sizeof(news.why) - 1, event->why);
-    trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, &news);
-}
-
-static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
-{
-    trii_rdzv_state s;
-    tri_status status = trii_rdzv_look(r, &s);
-
-    if (status != TRI_OK)
-        return status;
-    find_change(r, &s, event_out);
-    if (event_out->kind != TRII_RDZV_NOTHING && trii_rdzv_leads(r))
-        announce(r, &s, event_out);
-    trii_rdzv_state_fini(&s);
-    return TRI_OK;
-}
+/* --- who is gone ---------------------------------------------------------- */
 
 static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdzv_news *news_out)
 {
@@ -207,12 +189,16 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdz
 
 static tri_status leave(trii_rendezvous *r, bool close)
 {
-    tri_status status;
+    const trii_rdzv_node *self = r->lead.follows ? NULL : &r->self;
+    tri_status status = TRI_OK;
 
     if (!close)
         trii_rdzv_forget(r, &r->self); /* nor do the others wait for us */
-    status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, close);
-    if (status == TRI_OK)
+    if (close || self != NULL)
+        status = trii_rdzv_change(r, self, TRII_RDZV_ANY_ROUND, close);
+    if (status == TRI_OK && r->lead.follows)
+        status = trii_rdzv_unfollow(r);
+    else if (status == TRI_OK && !r->lead.leads)
         trii_rdzv_withdraw(r);
     return status;
 }
@@ -249,9 +235,9 @@ static trii_rdzv_server server(const trii_launch_options *options)
 static tri_status other_server(const trii_rendezvous *r, const char *theirs)
 {
     char name[TRII_RDZV_ADDR_BYTES];
-    int pid, nnodes;
+    int pid, min, max;
 
-    if (sscanf(theirs, "%d %d %255s", &pid, &nnodes, name) != 3)
+    if (sscanf(theirs, "%d %d %d %255s", &pid, &min, &max, name) != 4)
         return TRII_FAIL(TRI_ERR_FORMAT, "job %s: server \"%s\"", r->id, theirs);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "job %s: %s port %d leads to the store of the agent on host %s (pid %d), and "
@@ -270,24 +256,28 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
                      why, r->server_port);
 }
 
-static tri_status serve_and_watch(trii_rendezvous *r)
+/* Who serves the store leads. */
+static tri_status find_leader(trii_rendezvous *r)
 {
-    char key[TRII_RDZV_ADDR_BYTES + 40], text[TRII_RDZV_ADDR_BYTES + 40];
-    tri_status status = TRI_OK;
+    char key[TRII_RDZV_ADDR_BYTES + 40];
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    tri_status status;
 
-    if (!trii_rdzv_serves(r))
-        return TRI_OK;
     snprintf(key, sizeof(key), "%s/trireme/serves", r->id);
-    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
-    status = tri_store_set(r->base, key, text, strlen(text));
-    return status == TRI_OK ? trii_rdzv_watch_own(r, "serves") : status;
+    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
+    if (status != TRI_OK)
+        return status;
+    r->lead.follows = call.value != NULL;
+    status = r->lead.follows ? trii_rdzv_agrees(r, call.value) : trii_rdzv_declare(r);
+    trii_store_calls_free(&call, 1);
+    return status;
 }
 
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r)
 {
     tri_status status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
 
-    return status == TRI_OK ? trii_rdzv_declare(r) : status;
+    return status == TRI_OK && !r->lead.leads ? find_leader(r) : status;
 }
 
 static tri_status c10d_open(trii_rendezvous *r)
@@ -295,8 +285,9 @@ static tri_status c10d_open(trii_rendezvous *r)
     const tri_store_tcp_options options = {.timeout_ms = r->read_ms};
     tri_status status = trii_rdzv_connect(r, &options);
 
+    r->lead.leads = trii_rdzv_serves(r);
     if (status == TRI_OK)
-        status = serve_and_watch(r);
+        status = trii_rdzv_watch_own(r, "serves");
     return status == TRI_OK ? trii_rdzv_share_c10d(r) : status;
 }
 

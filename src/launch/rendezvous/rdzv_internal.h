@@ -8,11 +8,10 @@
  *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
  *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round,
  *   rdzv_declare.c   ... whether its members were started alike,
- *   rdzv_lead.c      ... and who writes the shared state where they are very many
+ *   rdzv_lead.c      ... and how one writes the shared state for the others
  *   rdzv_exchange.c  what its members say of themselves before it begins
  *   rdzv_wait.c      ... and how they wait for it
  *   rdzv_news.c      ... and what they say afterwards
- *   rdzv_beats.c     how they show that they live
  *   rdzv_server.c    the agents' store
  */
 #ifndef TRII_RDZV_INTERNAL_H
@@ -31,7 +30,6 @@
 #include "store/tcp_server.h"
 
 #define TRII_RDZV_ORDERS 64
-#define TRII_RDZV_WATCHERS 4 /* first ranks, which look at the shared state for all */
 
 typedef enum trii_rdzv_order_kind {
     TRII_ORDER_NONE,
@@ -86,34 +84,43 @@ typedef struct trii_rdzv_news {
     char why[TRII_ERR_BYTES / 2];
 } trii_rdzv_news;
 
-/* Of an agent that has the leader write the shared state for it (rdzv_lead.c). */
-typedef struct trii_rdzv_request {
-    int64_t number;      /* of its key */
-    trii_rdzv_node node; /* no address: it was not read yet */
-    int64_t left, beat;  /* the round that it has left; a number that grows */
-    bool beats;          /* it has grown since the state was written */
-    bool carried;        /* the state has had it; if it is not there any more, it was removed */
-    bool added;          /* ... since the last look */
-    bool withdrawn;      /* by the agent, or it was taken for dead */
-} trii_rdzv_request;
-
 #define TRII_RDZV_NO_ROUND (-1)
 
+/* What the leader knows of a follower (rdzv_lead.c). */
+typedef struct trii_rdzv_request {
+    int64_t number;           /* of its key */
+    trii_rdzv_node node;      /* no address: it was not read yet */
+    int64_t left;             /* it takes part in each round after that one */
+    int64_t beat;             /* a number that grows, */
+    int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
+    bool carried;   /* the state has had it; if it is not there any more, it was taken for dead */
+    bool withdrawn; /* it has left */
+} trii_rdzv_request;
+
 typedef struct trii_rdzv_lead {
-    bool leads;
-    bool checked;   /* whether a silent leader has formed the round */
-    int64_t left;   /* our last round, or TRII_RDZV_NO_ROUND */
-    int64_t own;    /* the number of our request, from 1; 0 = there is none */
-    int64_t own_ns; /* when we last showed by it that we live */
-    char text[TRII_RDZV_ADDR_BYTES + 200]; /* the leader's key at the last look, */
-    int64_t seen_ns;                       /* ... and when that was new */
-    int n_nodes;                           /* in the state, by the leader's key */
-    int64_t from, n_known; /* who leads: requests behind `from` count, and so many are known */
-    int64_t read_ns;       /* ... when all were read */
-    bool met;              /* ... who asked is in a round that another leader has formed */
+    bool leads, follows; /* neither: everybody acts on its own */
+    int64_t left;        /* our last round, or TRII_RDZV_NO_ROUND */
+    char text[120];      /* the leader's key at the last look */
+    /* who follows */
+    int64_t own; /* the number of our request, from 1; 0 = there is none */
+    int64_t beat, beat_ns;
+    int n_nodes; /* in the state, by the leader's key */
+    /* who leads */
     trii_rdzv_request *requests;
     int n, room;
+    int64_t n_known;    /* so many requests there were so far */
+    int64_t carried_ns; /* when heartbeats were written into the state */
+    bool carries;       /* ... and whether they are being written now */
+    int64_t cleaned;    /* the keys of rounds before this one are deleted */
 } trii_rdzv_lead;
+
+/* The leader's key. */
+typedef struct trii_rdzv_led {
+    bool is_new; /* since the last look */
+    int64_t round;
+    bool complete, closed;
+    int participants, nodes;
+} trii_rdzv_led;
 
 struct trii_rendezvous {
     const trii_launch_options *options;
@@ -123,6 +130,7 @@ struct trii_rendezvous {
     const trii_rdzv_handler *handler;
     const trii_rdzv_time *time;
     int64_t join_ms, last_call_ms, close_ms, beat_ms, dead_ms, read_ms;
+    trii_rdzv_rules rules;
     int64_t exchange_ms;     /* for the members of a complete round to say who they are */
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
     int server_port;
@@ -167,14 +175,11 @@ struct trii_rendezvous {
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
     uint64_t jitter;
-    char watched[48];        /* a follower: what the watchers' key had last, */
-    int64_t watched_seen_ns; /* ... and when that was new */
-    int64_t n_beats;         /* what we have written into our own key, or the watchers' */
-    int64_t *beats;          /* a watcher: of each member that which is in the state; 2 beats_of */
-    int beats_of;            /* the size of the round that they are of */
-    int64_t carried_ns;      /* ... and when we looked at the keys */
-    trii_thread watcher;     /* waits for the key that says that there is news */
-    tri_store *watch_kv;     /* that round's keys; NULL = it has none to wait for */
+    int64_t seen_round;  /* the complete round that the state had last, */
+    int seen_size;       /* ... of so many members, 0 = none, */
+    bool told;           /* ... who were told that it ends */
+    trii_thread watcher; /* waits for the key that says that there is news */
+    tri_store *watch_kv; /* that round's keys; NULL = it has none to wait for */
     char watch_key[64];
 };
 
@@ -231,6 +236,8 @@ void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, bool cou
 void trii_rdzv_note(trii_rendezvous *r, const char *text);
 /* Waits for an order, news or the deadline; false: only that. */
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
+/* ... about so long, other than the other agents: between nine and eleven tenths. */
+void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
 
@@ -279,45 +286,27 @@ void trii_rdzv_watch_stop(trii_rendezvous *r);
 /* Ends the round that was on, for us: no news of it is watched for. */
 void trii_rdzv_end_round(trii_rendezvous *r);
 
-/* --- rdzv_beats.c --------------------------------------------------------- */
-/* About that much, other than the other agents: between nine and eleven tenths. */
-int64_t trii_rdzv_jitter_ms(trii_rendezvous *r, int64_t ms);
-/* A round begins. */
-void trii_rdzv_beats_begin(trii_rendezvous *r);
-/* Others look at the shared state for us. */
-bool trii_rdzv_follows(const trii_rendezvous *r);
-/* We look at it for others. */
-bool trii_rdzv_leads(const trii_rendezvous *r);
-/* How often a follower asks for news. */
-int64_t trii_rdzv_follow_ms(const trii_rendezvous *r);
-/* Carries out `news`, and in the same exchange a follower shows that it lives. */
-tri_status trii_rdzv_follow(trii_rendezvous *r, trii_store_call *news) TRI_MUST_CHECK;
-/* Who leads takes over into the state which followers live, now and then; and once it is
- * written. */
-tri_status trii_rdzv_carry_beats(trii_rendezvous *r, trii_rdzv_state *state,
-                                 bool *dirty) TRI_MUST_CHECK;
-void trii_rdzv_beats_carried(trii_rendezvous *r);
-
 /* --- rdzv_lead.c ---------------------------------------------------------- */
-typedef enum trii_rdzv_turn {
-    TRII_RDZV_WAITS,
-    TRII_RDZV_READS, /* once, since the round may be formed */
-    TRII_RDZV_WRITES
-} trii_rdzv_turn;
-
-/* In this job a leader writes the shared state for all. */
-bool trii_rdzv_is_led(const trii_rendezvous *r);
-/* We begin to join. */
-void trii_rdzv_lead_begin(trii_rendezvous *r);
-/* What we do with the shared state now. Who leads knows all requests afterwards. */
-tri_status trii_rdzv_lead_look(trii_rendezvous *r, trii_rdzv_turn *turn_out) TRI_MUST_CHECK;
-/* Who leads looks once more whether those that it has added are there. */
-tri_status trii_rdzv_lead_check(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Deletes the request of an agent that is dead, so that no other leader adds it. If it lives after
- * all, its next heartbeat writes it again. */
-tri_status trii_rdzv_lead_drop(trii_rendezvous *r, trii_rdzv_request *q) TRI_MUST_CHECK;
-/* We join no longer; formed: and there is something to see in the state. */
-void trii_rdzv_lead_end(trii_rendezvous *r, bool formed);
+/* The leader: reads what its followers want, */
+tri_status trii_rdzv_lead_read(trii_rendezvous *r) TRI_MUST_CHECK;
+/* ... decides for each as it would itself, */
+tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s,
+                                 bool *dirty) TRI_MUST_CHECK;
+/* ... once that is written, remembers whose heartbeats the state has, */
+void trii_rdzv_lead_written(trii_rendezvous *r);
+/* ... and says what it is. */
+tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s) TRI_MUST_CHECK;
+/* Deletes some of what former rounds have left in the store. */
+tri_status trii_rdzv_lead_clean(trii_rendezvous *r) TRI_MUST_CHECK;
+/* A follower: wants a round after r->lead.left, */
+tri_status trii_rdzv_ask(trii_rendezvous *r) TRI_MUST_CHECK;
+/* ... reads what the leader has said, and if it is due shows in the same exchange that we live; how
+ * often it is, */
+tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out) TRI_MUST_CHECK;
+bool trii_rdzv_beat_is_due(const trii_rendezvous *r);
+int64_t trii_rdzv_follow_ms(const trii_rendezvous *r);
+/* ... and leaves: the leader takes it out of the state. */
+tri_status trii_rdzv_unfollow(trii_rendezvous *r) TRI_MUST_CHECK;
 
 /* --- rdzv_join.c ---------------------------------------------------------- */
 /* Leaves and joins; a round that is complete, or an error. STATE: interrupted by an order. */
@@ -327,7 +316,8 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close) TRI_MUST_CHECK;
 #define TRII_RDZV_ANY_ROUND (INT64_MAX - 1)
-/* A look at the state while a round is on: keeps us alive there, drops the dead. */
+/* A look at the state: keeps us alive there, drops the dead, tells members what ends their round;
+ * who leads does its work. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
 /* The node is known to be gone: no round waits for it, ours or another's. Its rank in our last
  * round, or -1. */
@@ -348,10 +338,15 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
 
 /* --- rdzv_declare.c ------------------------------------------------------- */
-/* Our settings, before anybody can see us; and takes that back. */
+/* Our settings, for others to compare. */
+void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes);
+/* Whether an agent that says this was started with our --nnodes. Errors: INVALID_ARG. */
+tri_status trii_rdzv_agrees(const trii_rendezvous *r, const char *text) TRI_MUST_CHECK;
+/* Says our settings before anybody can see us; and takes that back. */
 tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
 void trii_rdzv_withdraw(trii_rendezvous *r);
-/* Whether those in the state were started with our --nnodes. Errors: INVALID_ARG. */
-tri_status trii_rdzv_agrees(trii_rendezvous *r, const trii_rdzv_state *state) TRI_MUST_CHECK;
+/* Whether those in the state that have declared theirs agree with us. Errors: INVALID_ARG. */
+tri_status trii_rdzv_agrees_with_all(trii_rendezvous *r,
+                                     const trii_rdzv_state *state) TRI_MUST_CHECK;
 
 #endif

@@ -2,6 +2,8 @@
  * rdzv_join.c - how a dynamic round is formed: every node reads the shared state, decides what it
  * should do next, and tries to write the changed state, until the round is complete.
  *
+ * In most jobs one node does so for the others (rdzv_lead.c), and they only take what was formed.
+ *
  * The decisions are PyTorch's, so that its agents may be among us, with two additions. A round
  * after the first need not wait for the last call once everybody who was there and lives is there
  * again, and nobody waits. And who lives is judged by when its heartbeat last changed for us: the
@@ -16,6 +18,7 @@
 #include "launch/rendezvous/rdzv_pickle.h"
 
 #define POLL_MS 30       /* while a round is being formed, at first */
+#define POLL_LED_MS 10   /* ... where a leader forms it: who polls reads one small key */
 #define POLL_LONG_MS 250 /* ... after SOON_MS */
 #define SOON_MS 10000
 #define POLL_EACH_MS 2    /* ... and for each node that is there, */
@@ -168,27 +171,22 @@ static bool is_recent(const trii_rdzv_state *s, int64_t round)
     return s->complete ? s->round <= round : s->round <= round + 1;
 }
 
-/* The job is over, and nobody waits until its members have left the state. */
-static bool is_left_to_end(const trii_rdzv_state *s, const trii_rdzv_entry *e)
-{
-    return s->closed && e->participant;
-}
-
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close)
 {
+    trii_rdzv_state state;
     tri_status status = TRI_OK;
     bool won = false;
 
     while (status == TRI_OK && !won) {
-        trii_rdzv_state state;
+        const trii_rdzv_entry *e;
         bool dirty;
 
         status = load(r, &state, &dirty);
         if (status != TRI_OK)
             break;
-        if (remove != NULL && is_recent(&state, round) && trii_rdzv_find(&state, remove) != NULL &&
-            !is_left_to_end(&state, trii_rdzv_find(&state, remove))) {
+        e = remove != NULL ? trii_rdzv_find(&state, remove) : NULL;
+        if (e != NULL && is_recent(&state, round) && !trii_rdzv_is_left_to_end(&state, e)) {
             trii_rdzv_remove(&state, remove, r->options->min_nodes);
             dirty = true;
         }
@@ -199,33 +197,11 @@ tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, in
         won = !dirty;
         if (dirty)
             status = save(r, &state, &won);
+        if (status == TRI_OK && won && r->lead.leads)
+            status = trii_rdzv_lead_publish(r, &state);
         trii_rdzv_state_fini(&state);
     }
     return status;
-}
-
-tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
-{
-    trii_rdzv_state state;
-    bool dirty, beat, won = true;
-    tri_status status = load(r, &state, &dirty);
-
-    if (status != TRI_OK)
-        return status;
-    status = trii_rdzv_carry_beats(r, &state, &dirty);
-    beat = beat_if_due(r, &state);
-    if (status == TRI_OK && (dirty || beat))
-        status = save(r, &state, &won);
-    if (status != TRI_OK) {
-        trii_rdzv_state_fini(&state);
-        return status;
-    }
-    if (beat && won)
-        r->beat_ns = trii_rdzv_now(r);
-    if (won)
-        trii_rdzv_beats_carried(r);
-    *state_out = state;
-    return TRI_OK;
 }
 
 /* --- deciding ------------------------------------------------------------- */
@@ -271,106 +247,16 @@ static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
     return now > r->call_ns;
 }
 
-/* It is in a round after the one that it left, and has nothing more to ask for. */
-static bool is_in(const trii_rdzv_state *s, const trii_rdzv_entry *e, int64_t left)
-{
-    return s->complete && e->participant && s->round != left;
-}
-
-/* What a node does now that wants to be in a round after the one that it left. dirty: the state was
- * changed and is to be written; joins: the first one that now waits for a round that is on. */
-static tri_status decide_for(trii_rendezvous *r, trii_rdzv_state *s, const trii_rdzv_node *node,
-                             int64_t left, bool *dirty, const trii_rdzv_node **joins)
-{
-    const trii_launch_options *o = r->options;
-    trii_rdzv_entry *e = trii_rdzv_find(s, node);
-    tri_status status;
-    int n;
-
-    if (e != NULL && is_in(s, e, left))
-        return TRI_OK;
-    if (s->complete && e != NULL && e->participant) {
-        trii_rdzv_remove(s, node, o->min_nodes);
-        *dirty = true;
-        e = NULL;
-    }
-    if (!s->complete && e != NULL && e->participant)
-        return TRI_OK;
-    n = trii_rdzv_count_participants(s);
-    if (s->complete && e != NULL && (e->waiting || (e->redundant && n == o->max_nodes)))
-        return TRI_OK;
-    *dirty = true;
-    if (!s->complete)
-        return trii_rdzv_participate(s, node, o->min_nodes, o->max_nodes, wall_us(r),
-                                     r->last_call_ms * 1000);
-    if (e != NULL && e->redundant) { /* there is room again */
-        e->redundant = false;
-        return TRI_OK;
-    }
-    status = trii_rdzv_entry_of(s, node, &e);
-    if (status != TRI_OK)
-        return status;
-    e->waiting = n < o->max_nodes;
-    e->redundant = !e->waiting;
-    e->beats = true;
-    e->beat_us = wall_us(r);
-    if (e->waiting && *joins == NULL)
-        *joins = node;
-    return TRI_OK;
-}
-
-/* Those who have asked the leader. */
-static tri_status decide_for_requests(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty,
-                                      const trii_rdzv_node **joins)
-{
-    trii_rdzv_lead *l = &r->lead;
-    bool is_on = s->complete;
-    tri_status status = TRI_OK;
-
-    for (int i = 0; i < l->n && status == TRI_OK; i++) {
-        trii_rdzv_request *q = &l->requests[i];
-        trii_rdzv_entry *e = trii_rdzv_find(s, &q->node);
-
-        q->added = false;
-        if (q->node.addr[0] == '\0' || trii_rdzv_node_same(&q->node, &r->self))
-            continue;
-        if (q->withdrawn && (e == NULL || is_in(s, e, q->left)))
-            continue; /* by itself, or by another leader */
-        if (q->withdrawn) {
-            trii_rdzv_remove(s, &q->node, r->options->min_nodes);
-            *dirty = true;
-            continue;
-        }
-        if (e == NULL && q->carried) {
-            status = trii_rdzv_lead_drop(r, q); /* it was taken for dead */
-            continue;
-        }
-        l->met = l->met || (is_on && e != NULL && is_in(s, e, q->left));
-        q->carried = e != NULL; /* what we write now may be lost */
-        q->added = e == NULL;
-        status = decide_for(r, s, &q->node, q->left, dirty, joins);
-        e = trii_rdzv_find(s, &q->node);
-        if (!q->beats || e == NULL)
-            continue;
-        q->beats = false;
-        e->beats = true;
-        e->beat_us = wall_us(r);
-        *dirty = true;
-    }
-    l->n_nodes = s->n;
-    return status;
-}
-
-/* What we do now, and those for whom we do it. */
-static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty,
-                         const trii_rdzv_node **joins)
+/* What we do now, if we join, and a leader for its followers. */
+static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool joins, bool *dirty)
 {
     const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-    bool was_in = !s->complete && self != NULL && self->participant;
-    tri_status status = decide_for(r, s, &r->self, r->lead.left, dirty, joins);
+    bool was_in = !s->complete && (r->lead.leads || (self != NULL && self->participant));
+    tri_status status =
+        joins ? trii_rdzv_want(s, &r->self, r->lead.left, &r->rules, wall_us(r), dirty) : TRI_OK;
 
     if (status == TRI_OK && r->lead.leads)
-        status = decide_for_requests(r, s, dirty, joins);
+        status = trii_rdzv_lead_decide(r, s, dirty);
     if (status == TRI_OK && was_in && !s->complete &&
         trii_rdzv_count_participants(s) >= r->options->min_nodes &&
         (is_last_call_over(r, s) || is_reunion(r, s))) {
@@ -380,19 +266,104 @@ static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty,
     return status;
 }
 
-/* The members of the round that is on are told that somebody waits. */
-static void announce(trii_rendezvous *r, const trii_rdzv_state *s, const trii_rdzv_node *joins)
+static void say_who(const trii_rendezvous *r, const trii_rdzv_node *node, const char *what,
+                    trii_rdzv_news *news)
 {
-    const char *host = trii_rdzv_node_same(joins, &r->self) ? r->node_name : joins->addr;
-    trii_rdzv_news news = {.gone = -1};
+    const char *host = trii_rdzv_node_same(node, &r->self) ? r->node_name : node->addr;
+
+    snprintf(news->why, sizeof(news->why), "host %s (pid %lld) %s", host, (long long)node->pid,
+             what);
+}
+
+/* What in the state ends the round that is on; false: nothing. */
+static bool find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news)
+{
+    bool known = r->nodes != NULL && r->round.number == s->round;
+
+    *news = (trii_rdzv_news){.over = s->closed, .gone = -1};
+    if (s->closed) {
+        snprintf(news->why, sizeof(news->why), "another host has closed the job");
+        return true;
+    }
+    for (int i = 0; i < s->n; i++) {
+        if (s->entries[i].waiting) {
+            say_who(r, &s->entries[i].node, "joins", news);
+            return true;
+        }
+    }
+    if (trii_rdzv_count_participants(s) >= r->seen_size)
+        return false;
+    snprintf(news->why, sizeof(news->why), "a host is gone");
+    for (int i = 0; known && i < r->round.group_size && news->gone < 0; i++)
+        news->gone = trii_rdzv_find(s, &r->nodes[i]) == NULL ? i : -1;
+    if (news->gone >= 0 && r->nodes[news->gone].addr[0] != '\0')
+        say_who(r, &r->nodes[news->gone], "is gone", news);
+    return true;
+}
+
+/* The members of the round that is on are told what ends it: not all of them look. */
+static void tell_members(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    trii_rdzv_news news;
     tri_store *kv;
 
-    if (trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
-        return; /* they look by themselves, too */
-    snprintf(news.why, sizeof(news.why), "host %s (pid %lld) joins", host, (long long)joins->pid);
-    trii_rdzv_broadcast(kv, s->round, trii_rdzv_count_participants(s), &news);
+    if (!s->complete)
+        return;
+    if (s->round != r->seen_round || r->seen_size == 0) {
+        r->seen_round = s->round;
+        r->seen_size = trii_rdzv_count_participants(s);
+        r->told = false;
+    }
+    if (r->nodes != NULL && r->round.number == s->round)
+        r->seen_size = r->round.group_size;
+    if (r->told || !find_end(r, s, &news) || trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
+        return;
+    r->told = true;
+    trii_rdzv_broadcast(kv, s->round, r->seen_size, &news);
     tri_store_unref(kv);
 }
+
+/* Writes into the state that we live, what we want if we join, and what followers want. *won_out
+ * false: somebody else was faster, and nothing of it counts. */
+static tri_status act(trii_rendezvous *r, trii_rdzv_state *s, bool joins, bool dirty, bool *won_out)
+{
+    bool beat;
+    tri_status status = r->lead.leads ? trii_rdzv_lead_read(r) : TRI_OK;
+
+    *won_out = true;
+    if (status == TRI_OK)
+        status = decide(r, s, joins, &dirty);
+    beat = status == TRI_OK && beat_if_due(r, s);
+    if (status == TRI_OK && (dirty || beat))
+        status = save(r, s, won_out);
+    if (status != TRI_OK || !*won_out)
+        return status;
+    if (beat)
+        r->beat_ns = trii_rdzv_now(r);
+    if (r->lead.leads) {
+        trii_rdzv_lead_written(r);
+        status = trii_rdzv_lead_publish(r, s);
+    }
+    tell_members(r, s);
+    return status;
+}
+
+tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out)
+{
+    trii_rdzv_state state;
+    bool dirty, won;
+    tri_status status = load(r, &state, &dirty);
+
+    if (status == TRI_OK)
+        status = act(r, &state, false, dirty, &won);
+    if (status == TRI_OK)
+        *state_out = state;
+    else
+        trii_rdzv_state_fini(&state);
+    return status;
+}
+
+/* --- joining -------------------------------------------------------------- */
 
 static void note_full(trii_rendezvous *r, const trii_rdzv_state *s)
 {
@@ -408,7 +379,8 @@ static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
     int n = trii_rdzv_count_participants(s);
     char why[TRII_ERR_BYTES] = "";
     bool found = trii_own_address_verdict(r->own, why, sizeof(why)) != TRII_OWN_NOBODY;
-    tri_status status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
+    tri_status status = r->lead.follows ? trii_rdzv_unfollow(r)
+                                        : trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
 
     (void)status; /* the store is gone too: they will see it */
     if (s->complete)
@@ -419,6 +391,13 @@ static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
                      "rendezvous of job %s: %d of at least %d hosts came within %g s%s%s", r->id, n,
                      r->options->min_nodes, (double)r->join_ms / 1000, found ? "" : "; ",
                      found ? "" : why);
+}
+
+/* We want a round after that one. */
+static tri_status leave_round(trii_rendezvous *r, int64_t round)
+{
+    r->lead.left = round;
+    return r->lead.follows ? trii_rdzv_ask(r) : TRI_OK;
 }
 
 /* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
@@ -436,13 +415,9 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
         if (!e->participant)
             continue;
         if (e->rank < 0 || e->rank >= n) {
-            tri_status status = TRI_OK;
+            tri_status status = leave_round(r, s->round);
 
             trii_free(nodes);
-            if (trii_rdzv_is_led(r))
-                r->lead.left = s->round; /* the leader takes us out */
-            else
-                status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
             return status == TRI_OK ? TRI_INPROGRESS : status;
         }
         nodes[e->rank] = e->node;
@@ -456,31 +431,15 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
     return TRI_OK;
 }
 
-/* Who asked the leader and left before it was added might not be removed by itself. */
-static tri_status remove_withdrawn(trii_rendezvous *r)
+static tri_status act_and_take(trii_rendezvous *r, trii_rdzv_state *s, bool dirty)
 {
-    trii_rdzv_lead *l = &r->lead;
-    tri_status status = l->leads ? trii_rdzv_lead_check(r) : TRI_OK;
-
-    for (int i = 0; i < l->n && status == TRI_OK; i++) {
-        if (l->requests[i].added && l->requests[i].withdrawn)
-            status = trii_rdzv_change(r, &l->requests[i].node, TRII_RDZV_ANY_ROUND, false);
-    }
-    return status;
-}
-
-static tri_status decide_and_save(trii_rendezvous *r, trii_rdzv_state *s, bool dirty)
-{
-    const trii_rdzv_node *joins = NULL;
     const trii_rdzv_entry *self;
-    bool won = false;
-    tri_status status = r->phase == TRII_RDZV_APPLYING ? trii_rdzv_agrees(r, s) : TRI_OK;
+    bool won;
+    tri_status status =
+        r->phase == TRII_RDZV_APPLYING && !r->lead.leads ? trii_rdzv_agrees_with_all(r, s) : TRI_OK;
 
     if (status == TRI_OK)
-        status = decide(r, s, &dirty, &joins);
-    dirty = (status == TRI_OK && beat_if_due(r, s)) || dirty;
-    if (status == TRI_OK && dirty)
-        status = save(r, s, &won);
+        status = act(r, s, true, dirty, &won);
     if (status != TRI_OK)
         return status;
     self = trii_rdzv_find(s, &r->self);
@@ -488,19 +447,14 @@ static tri_status decide_and_save(trii_rendezvous *r, trii_rdzv_state *s, bool d
                  self != NULL && self->participant ? trii_rdzv_count_participants(s) : -1);
     if (!won)
         return TRI_INPROGRESS;
-    r->beat_ns = trii_rdzv_now(r);
     /* whoever comes later finds us there, and our declaration */
     trii_rdzv_enter(r, TRII_RDZV_JOINING);
-    status = remove_withdrawn(r);
-    if (status != TRI_OK)
-        return status;
-    if (joins != NULL && s->complete && trii_rdzv_find(s, joins)->waiting)
-        announce(r, s, joins);
-    return s->complete && self != NULL && self->participant ? take_round(r, s) : TRI_INPROGRESS;
+    return s->complete && self != NULL && trii_rdzv_is_in(s, self, r->lead.left) ? take_round(r, s)
+                                                                                 : TRI_INPROGRESS;
 }
 
-/* One look, and one attempt to write. INPROGRESS: not yet. */
-static tri_status step(trii_rendezvous *r, bool writes, int64_t *deadline)
+/* One look, and unless we follow, one attempt to write. INPROGRESS: not yet. */
+static tri_status step(trii_rendezvous *r, int64_t *deadline)
 {
     trii_rdzv_state s;
     bool dirty, was_redundant = r->redundant;
@@ -520,70 +474,71 @@ static tri_status step(trii_rendezvous *r, bool writes, int64_t *deadline)
                      ? TRII_FAIL(TRI_END, "job %s is over; it had enough hosts without us", r->id)
                      : TRII_FAIL(TRI_ERR_STATE, "rendezvous of job %s is closed: the job is over",
                                  r->id);
-    else if (s.complete && self != NULL && self->participant && s.round != r->lead.left)
+    else if (self != NULL && trii_rdzv_is_in(&s, self, r->lead.left))
         status = take_round(r, &s);
     else if (trii_rdzv_now(r) > *deadline)
         status = too_late(r, &s);
     else
-        status = writes ? decide_and_save(r, &s, dirty) : TRI_INPROGRESS;
+        status = r->lead.follows ? TRI_INPROGRESS : act_and_take(r, &s, dirty);
     trii_rdzv_state_fini(&s);
     return status;
+}
+
+/* The leader says when there is something for us in the state. */
+static tri_status follow(trii_rendezvous *r, int64_t *deadline)
+{
+    trii_rdzv_led led;
+    tri_status status = trii_rdzv_follow(r, &led);
+
+    if (status != TRI_OK)
+        return status;
+    r->lead.n_nodes = led.nodes;
+    if (led.participants > 0)
+        atomic_store(&r->came, r->redundant ? -1 : led.participants);
+    if (r->redundant)
+        *deadline = trii_rdzv_deadline(r, r->join_ms);
+    if ((led.is_new && (led.closed || (led.complete && led.round != r->lead.left))) ||
+        trii_rdzv_now(r) > *deadline)
+        return step(r, deadline);
+    return TRI_INPROGRESS;
 }
 
 /* The store of many agents would be asked more often than it can answer. */
 static int64_t poll_ms(const trii_rendezvous *r, int64_t start_ns)
 {
     bool soon = trii_rdzv_now(r) - start_ns < SOON_MS * TRII_NS_PER_MS;
-    int64_t least = soon ? POLL_MS : POLL_LONG_MS;
+    bool led = r->lead.leads || r->lead.follows;
+    int64_t least = !soon ? POLL_LONG_MS : led ? POLL_LED_MS : POLL_MS;
     int64_t most = r->lead.leads ? POLL_LONG_MS : POLL_MOST_MS;
-    int64_t many = POLL_EACH_MS * (trii_rdzv_is_led(r) ? r->lead.n_nodes : r->n_observed);
+    int64_t many = POLL_EACH_MS * (r->lead.follows ? r->lead.n_nodes : r->n_observed);
 
     if (many < least)
         return least;
     return many < most ? many : most;
 }
 
-static tri_status join_once(trii_rendezvous *r, int64_t *deadline)
-{
-    trii_rdzv_turn turn = TRII_RDZV_WRITES;
-    tri_status status = trii_rdzv_check_own(r);
-
-    if (status == TRI_OK && trii_rdzv_is_led(r))
-        status = trii_rdzv_lead_look(r, &turn);
-    if (status == TRI_OK && turn == TRII_RDZV_WAITS) {
-        atomic_store(&r->came, r->lead.n_nodes);
-        if (trii_rdzv_now(r) <= *deadline)
-            return TRI_INPROGRESS;
-    }
-    return status == TRI_OK ? step(r, turn == TRII_RDZV_WRITES, deadline) : status;
-}
-
 tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
 {
     int64_t start = trii_rdzv_now(r), deadline = trii_rdzv_deadline(r, r->join_ms);
-    tri_status status = TRI_INPROGRESS;
+    tri_status status;
 
     trii_rdzv_end_round(r);
-    trii_rdzv_lead_begin(r);
     r->redundant = false;
-    if (r->phase == TRII_RDZV_JOINING && !trii_rdzv_is_led(r)) { /* else nobody has seen us yet */
-        status = trii_rdzv_change(r, &r->self, TRII_RDZV_ANY_ROUND, false);
-        status = status == TRI_OK ? TRI_INPROGRESS : status;
-    }
+    r->lead.text[0] = r->lead.follows ? '\0' : r->lead.text[0]; /* whatever it says is new */
+    status = leave_round(r, r->nodes != NULL ? r->round.number : TRII_RDZV_NO_ROUND);
+    if (status == TRI_OK && r->lead.follows)
+        trii_rdzv_enter(r, TRII_RDZV_JOINING); /* from now on others may see us */
     atomic_store(&r->met, 0);
-    while (status == TRI_INPROGRESS) {
-        if (trii_rdzv_interrupted(r)) {
-            status = TRI_ERR_STATE;
-            break;
-        }
-        status = join_once(r, &deadline);
+    while (status == TRI_OK || status == TRI_INPROGRESS) {
+        if (trii_rdzv_interrupted(r))
+            return TRI_ERR_STATE;
+        status = trii_rdzv_check_own(r);
+        if (status == TRI_OK)
+            status = r->lead.follows ? follow(r, &deadline) : step(r, &deadline);
         if (status != TRI_INPROGRESS)
             break;
-        trii_rdzv_pause(r, trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, poll_ms(r, start))));
+        trii_rdzv_pause_about(r, poll_ms(r, start));
         trii_rdzv_drop_lost(r);
     }
-    if (trii_rdzv_is_led(r)) /* whether the others, too, find something in the state */
-        trii_rdzv_lead_end(r, status == TRI_OK || status == TRI_END ||
-                                  (status == TRI_ERR_STATE && !trii_rdzv_interrupted(r)));
     return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;
 }

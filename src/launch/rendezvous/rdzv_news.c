@@ -107,7 +107,7 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
     tri_status status;
 
     trii_rdzv_news_key(key, sizeof(key), r->round.number, -1);
-    status = trii_rdzv_follow(r, &call);
+    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
     *there_out = status == TRI_OK && call.value != NULL;
     if (*there_out)
         trii_rdzv_take_news(r, call.value, news_out);

@@ -80,6 +80,18 @@ bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
     return notified;
 }
 
+void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms)
+{
+    if (r->jitter == 0) {
+        r->jitter = (uint64_t)r->self.pid * 31 + (uint64_t)r->self.local_id;
+        for (const char *c = r->self.addr; *c != '\0'; c++)
+            r->jitter = r->jitter * 31 + (unsigned char)*c;
+    }
+    r->jitter = r->jitter * 6364136223846793005u + 1442695040888963407u;
+    ms = ms * 9 / 10 + (int64_t)((r->jitter >> 33) % (uint64_t)(ms / 5 + 1));
+    trii_rdzv_pause(r, trii_rdzv_deadline(r, ms));
+}
+
 bool trii_rdzv_interrupted(trii_rendezvous *r)
 {
     bool is = false;

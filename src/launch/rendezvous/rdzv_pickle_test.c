@@ -197,6 +197,24 @@ static void ranks_follow_the_order_of_nodes(void **test)
     trii_rdzv_state_fini(&s);
 }
 
+/* torch's agents start again as long as somebody waits who could be let in. */
+static void nobody_waits_for_a_round_that_is_full(void **test)
+{
+    const trii_rdzv_node a = node("a", 1), b = node("b", 1);
+    trii_rdzv_entry *waits;
+    trii_rdzv_state s;
+
+    (void)test;
+    trii_rdzv_state_init(&s);
+    CHECK_OK(trii_rdzv_entry_of(&s, &b, &waits));
+    waits->waiting = true;
+    CHECK_OK(trii_rdzv_participate(&s, &a, 1, 1, 0, 1000));
+    assert_true(s.complete);
+    assert_int_equal(trii_rdzv_count_waiting(&s), 0);
+    assert_true(trii_rdzv_find(&s, &b)->redundant);
+    trii_rdzv_state_fini(&s);
+}
+
 static void a_round_ends_when_its_last_member_leaves(void **test)
 {
     const trii_rdzv_node a = node("a", 1), b = node("b", 1);
@@ -225,6 +243,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_cut_or_changed_is_refused_or_harmless),
     cmocka_unit_test(nothing_is_called_or_imported),
     cmocka_unit_test(ranks_follow_the_order_of_nodes),
+    cmocka_unit_test(nobody_waits_for_a_round_that_is_full),
     cmocka_unit_test(a_round_ends_when_its_last_member_leaves),
 };
 

@@ -4,7 +4,7 @@
  * by the handlers (the rest).
  *
  *   ID/trireme/own      a number, by which its server knows it (store/own_address.h)
- *   ID/trireme/CLAIM    PID NNODES NAME of who serves it
+ *   ID/trireme/CLAIM    PID ... NAME of who serves it
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -53,7 +53,7 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
                                       .no_open_warning = true,
                                       .max_connections = max_clients(r),
                                       .loop = r->setup.loop};
-    char why[TRII_ERR_BYTES];
+    char why[TRII_ERR_BYTES], key_name[KEY_BYTES];
     tri_status status;
 
     if (task == TRII_RDZV_CLIENT)
@@ -71,7 +71,12 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
-    return TRI_OK;
+    if (r->handler->fixed_hosts)
+        return TRI_OK;
+    /* before the first client can look for it */
+    snprintf(key_name, sizeof(key_name), "%s/trireme/serves", r->id);
+    trii_rdzv_settings_text(r, why, sizeof(why));
+    return trii_tcp_server_tell(r->server, key_name, why);
 }
 
 const char *trii_rdzv_place_option(const trii_rendezvous *r)

@@ -139,8 +139,13 @@ tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *n
         state->has_deadline = true;
         state->deadline_us = now_us + last_call_us;
     }
-    if (n == max_nodes)
-        trii_rdzv_complete(state);
+    if (n < max_nodes)
+        return TRI_OK;
+    trii_rdzv_complete(state);
+    for (int i = 0; i < state->n; i++) { /* else its members would start again for them, for ever */
+        state->entries[i].redundant |= state->entries[i].waiting;
+        state->entries[i].waiting = false;
+    }
     return TRI_OK;
 }
 
@@ -155,4 +160,51 @@ void trii_rdzv_complete(trii_rdzv_state *state)
                 state->entries[k].participant &&
                 trii_rdzv_node_compare(&state->entries[k].node, &state->entries[i].node) < 0;
     }
+}
+
+bool trii_rdzv_is_in(const trii_rdzv_state *s, const trii_rdzv_entry *e, int64_t left)
+{
+    return s->complete && e->participant && s->round != left;
+}
+
+bool trii_rdzv_is_left_to_end(const trii_rdzv_state *s, const trii_rdzv_entry *e)
+{
+    return s->closed && e->participant;
+}
+
+tri_status trii_rdzv_want(trii_rdzv_state *s, const trii_rdzv_node *node, int64_t left,
+                          const trii_rdzv_rules *rules, int64_t now_us, bool *dirty)
+{
+    trii_rdzv_entry *e = trii_rdzv_find(s, node);
+    tri_status status;
+    int n;
+
+    if (e != NULL && trii_rdzv_is_in(s, e, left))
+        return TRI_OK;
+    if (s->complete && e != NULL && e->participant) {
+        trii_rdzv_remove(s, node, rules->min_nodes);
+        *dirty = true;
+        e = NULL;
+    }
+    if (!s->complete && e != NULL && e->participant)
+        return TRI_OK;
+    n = trii_rdzv_count_participants(s);
+    if (s->complete && e != NULL && (e->waiting || (e->redundant && n == rules->max_nodes)))
+        return TRI_OK;
+    *dirty = true;
+    if (!s->complete)
+        return trii_rdzv_participate(s, node, rules->min_nodes, rules->max_nodes, now_us,
+                                     rules->last_call_us);
+    if (e != NULL && e->redundant) { /* there is room again */
+        e->redundant = false;
+        return TRI_OK;
+    }
+    status = trii_rdzv_entry_of(s, node, &e);
+    if (status != TRI_OK)
+        return status;
+    e->waiting = n < rules->max_nodes;
+    e->redundant = !e->waiting;
+    e->beats = true;
+    e->beat_us = now_us;
+    return TRI_OK;
 }

@@ -33,6 +33,11 @@ typedef struct trii_rdzv_state {
     int n, room;
 } trii_rdzv_state;
 
+typedef struct trii_rdzv_rules {
+    int min_nodes, max_nodes;
+    int64_t last_call_us; /* after min_nodes have come */
+} trii_rdzv_rules;
+
 void trii_rdzv_state_init(trii_rdzv_state *state);
 void trii_rdzv_state_fini(trii_rdzv_state *state);
 /* copy_out: as trii_rdzv_state_init left it, also after a failure. Errors: NO_MEMORY. */
@@ -52,11 +57,20 @@ int trii_rdzv_count_waiting(const trii_rdzv_state *state);
 
 /* Removes the node; a round without participants ends. */
 void trii_rdzv_remove(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes);
-/* The node joins the round that is being formed. */
+/* The node joins the round that is being formed; if all places are taken then, it is formed, and
+ * whoever waits is redundant. */
 tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes,
                                  int max_nodes, int64_t now_us,
                                  int64_t last_call_us) TRI_MUST_CHECK;
 /* The round is formed: everybody gets a rank. */
 void trii_rdzv_complete(trii_rdzv_state *state);
+/* It is in a round after the one that it left, and wants nothing more. */
+bool trii_rdzv_is_in(const trii_rdzv_state *state, const trii_rdzv_entry *entry, int64_t left);
+/* The job is over, and nobody waits until its members have left the state. */
+bool trii_rdzv_is_left_to_end(const trii_rdzv_state *state, const trii_rdzv_entry *entry);
+/* What a node does now that wants to be in a round after the one that it left. *dirty: the state
+ * was changed and is to be written; else it is left alone. */
+tri_status trii_rdzv_want(trii_rdzv_state *state, const trii_rdzv_node *node, int64_t left,
+                          const trii_rdzv_rules *rules, int64_t now_us, bool *dirty) TRI_MUST_CHECK;
 
 #endif

@@ -3,8 +3,8 @@
  * rendezvous.c by rdzv_orders.c, rounds from rdzv_join.c and rdzv_exchange.c.
  *
  * While a round is on, the thread sleeps. A second one waits in the store for a key that others
- * write when something happened (the store wakes it at once); every LOOK_MS the shared state is
- * looked at, since torchrun's agents write no such key.
+ * write when something happened (the store wakes it at once); now and then the shared state is
+ * looked at, since torchrun's agents write no such key; who follows a leader shows that it lives.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -12,6 +12,7 @@
 #include "base/log.h"
 
 #define LOOK_MS 1000
+#define LEAD_MS 250 /* who leads: somebody may want to join */
 #define BARRIER_LOOK_MS 100
 #define GOODBYE_MS 3000 /* who serves the store waits so long for the others */
 #define GOODBYE_MIXED_MS 1000
@@ -64,7 +65,6 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
         return;
     }
     trii_rdzv_enter(r, TRII_RDZV_RUNNING);
-    trii_rdzv_beats_begin(r);
     r->gone = -1;
     event.round = r->round;
     trii_rdzv_emit(r, &event);
@@ -273,7 +273,7 @@ static void look(trii_rendezvous *r)
         trii_rdzv_emit(r, &event);
         return;
     }
-    if (status == TRI_OK && r->handler->watch != NULL && !trii_rdzv_follows(r))
+    if (status == TRI_OK && r->handler->watch != NULL)
         status = look_at_state(r);
     if (status != TRI_OK)
         fail(r, finishing);
@@ -298,23 +298,25 @@ static bool handle_without_store(trii_rendezvous *r, const trii_rdzv_order *o)
 static int64_t look_ms(const trii_rendezvous *r)
 {
     /* The last of ours to succeed notifies all; torchrun's does not. */
-    bool barrier = r->phase == TRII_RDZV_FINISHING && !trii_rdzv_leads(r);
-    int64_t ms = barrier ? BARRIER_LOOK_MS : LOOK_MS;
+    bool barrier = r->phase == TRII_RDZV_FINISHING && r->round.mixed;
+    int64_t ms = r->lead.leads ? LEAD_MS : LOOK_MS, most = r->beat_ms / 2 + 1;
 
-    if (trii_rdzv_follows(r))
+    if (barrier)
+        return BARRIER_LOOK_MS;
+    if (r->lead.follows)
         return trii_rdzv_follow_ms(r);
-    if (!trii_rdzv_phase_is_on(r->phase) && trii_rdzv_is_led(r))
-        return r->beat_ms / 2 + 1; /* only to show that we live while our workers stop */
-    return r->handler->watch != NULL && ms > r->beat_ms / 2 ? r->beat_ms / 2 + 1 : ms;
+    return r->handler->watch != NULL && ms > most ? most : ms;
 }
 
 static void look_if_due(trii_rendezvous *r)
 {
     bool ordered, is_on = trii_rdzv_phase_is_on(r->phase);
     bool is_member = r->handler->watch != NULL && trii_rdzv_phase_is_member(r->phase);
-    trii_rdzv_pause(r, is_on || is_member
-                           ? trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, look_ms(r)))
-                           : TRII_NO_DEADLINE);
+
+    if (is_on || is_member)
+        trii_rdzv_pause_about(r, look_ms(r));
+    else
+        trii_rdzv_pause(r, TRII_NO_DEADLINE);
     trii_mutex_lock(&r->mutex);
     ordered = r->n_orders > 0;
     if (r->watch == TRII_WATCH_NEWS && !is_on)
@@ -357,7 +359,6 @@ void trii_rdzv_main(void *arg)
     trii_own_address_stop(r->own);
     tri_store_unref(r->base);
     trii_free(r->nodes);
-    trii_free(r->beats);
     trii_wire_buffer_fini(&r->raw);
     trii_rdzv_state_fini(&r->state);
     trii_free(r->observed);

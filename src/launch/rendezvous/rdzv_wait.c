@@ -147,7 +147,6 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
         status = r->handler->check_members(r);
         if (status != TRI_OK)
             return status;
-        trii_rdzv_pause(r,
-                        trii_rdzv_deadline(r, trii_rdzv_jitter_ms(r, 5 + r->round.group_size / 4)));
+        trii_rdzv_pause_about(r, 5 + r->round.group_size / 4);
     }
 }

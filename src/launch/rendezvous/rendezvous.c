@@ -71,6 +71,7 @@ static tri_status read_settings(trii_rendezvous *r)
         status = read_ms(o, "read_timeout", 60000, &r->read_ms);
     if (status == TRI_OK)
         r->dead_ms = r->beat_ms * attempts_ms / 1000;
+    r->rules = (trii_rdzv_rules){o->min_nodes, o->max_nodes, r->last_call_ms * 1000};
     r->exchange_ms = r->handler->fixed_hosts ? r->join_ms : r->read_ms;
     return status;
 }
