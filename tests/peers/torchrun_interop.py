@@ -231,8 +231,6 @@ CASES = {
     "a tutorial of ours": torchrun_starts_a_tutorial_of_ours,
     "c10d, trirun serves": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN),
     "c10d, torchrun serves": lambda jobs: mixed_c10d(jobs, TORCHRUN, TRIRUN),
-    # in a job of more than 16 hosts one of ours writes the state for the others
-    "c10d, a large job": lambda jobs: mixed_c10d(jobs, TRIRUN, TORCHRUN, "2:20"),
     "static, trirun first": lambda jobs: mixed_static(jobs, TRIRUN, TORCHRUN),
     "static, torchrun first": lambda jobs: mixed_static(jobs, TORCHRUN, TRIRUN),
     "torchrun joins": lambda jobs: joiner_of_the_other_kind(jobs, TRIRUN, TORCHRUN),

@@ -25,22 +25,14 @@ static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
                         trii_rdzv_event *event_out)
 {
     const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-    const char *why = "";
+    bool is_member = self != NULL && self->participant && s->round == r->round.number;
+    trii_rdzv_news news = {.why = "this host was taken for dead"};
 
-    event_out->kind = TRII_RDZV_AGAIN;
-    if (s->closed) {
-        event_out->kind = TRII_RDZV_ENDED;
-        why = "another host has closed the job";
-    } else if (self == NULL || !self->participant || s->round != r->round.number) {
-        why = "this host was taken for dead";
-    } else if (trii_rdzv_count_waiting(s) > 0) {
-        why = "a host joins";
-    } else if (trii_rdzv_count_participants(s) < r->round.group_size) {
-        why = "a host is gone";
-    } else {
-        event_out->kind = TRII_RDZV_NOTHING;
-    }
-    snprintf(event_out->why, sizeof(event_out->why), "%s", why);
+    if (!s->closed && !is_member)
+        event_out->kind = TRII_RDZV_AGAIN;
+    else if (trii_rdzv_find_end(r, s, &news))
+        event_out->kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN;
+    snprintf(event_out->why, sizeof(event_out->why), "%s", news.why);
 }
 
 /* What a follower sees of it; the rest is news. */

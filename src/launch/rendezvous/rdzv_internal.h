@@ -2,15 +2,14 @@
  * rdzv_internal.h - the rendezvous thread's state, shared by
  *
  *   rendezvous.c     what the agent calls
- *   rdzv_orders.c    between it and the thread
  *   rdzv_thread.c    the thread: orders, and a round that is on
+ *   rdzv_wait.c      what it waits for: orders, news, keys of a round; and what it says
  *   rdzv_phase.c     where it stands
  *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
  *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round,
  *   rdzv_declare.c   ... whether its members were started alike,
  *   rdzv_lead.c      ... and how one writes the shared state for the others
  *   rdzv_exchange.c  what its members say of themselves before it begins
- *   rdzv_wait.c      ... and how they wait for it
  *   rdzv_news.c      ... and what they say afterwards
  *   rdzv_server.c    the agents' store
  */
@@ -224,7 +223,11 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim) TRI_MUST_C
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 
-/* --- rdzv_orders.c -------------------------------------------------------- */
+/* --- rdzv_thread.c -------------------------------------------------------- */
+/* The thread. */
+void trii_rdzv_main(void *arg);
+
+/* --- rdzv_wait.c ---------------------------------------------------------- */
 /* Takes a step of the table in rdzv_phase.c. */
 void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase);
 /* The first that waits; false: none does. */
@@ -240,12 +243,6 @@ bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
 void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
-
-/* --- rdzv_thread.c -------------------------------------------------------- */
-/* The thread. */
-void trii_rdzv_main(void *arg);
-
-/* --- rdzv_wait.c ---------------------------------------------------------- */
 /* Takes an agent that is lost out of what is shared, and tells the others. */
 tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *lost,
                           trii_rdzv_news *news_out) TRI_MUST_CHECK;
@@ -319,6 +316,8 @@ tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, in
 /* A look at the state: keeps us alive there, drops the dead, tells members what ends their round;
  * who leads does its work. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
+/* What in the state ends its round; false: nothing. */
+bool trii_rdzv_find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news);
 /* The node is known to be gone: no round waits for it, ours or another's. Its rank in our last
  * round, or -1. */
 int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);

@@ -275,11 +275,19 @@ static void say_who(const trii_rendezvous *r, const trii_rdzv_node *node, const 
              what);
 }
 
-/* What in the state ends the round that is on; false: nothing. */
-static bool find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news)
+/* We are or were a member. */
+static bool is_our_round(const trii_rendezvous *r, const trii_rdzv_state *s)
 {
-    bool known = r->nodes != NULL && r->round.number == s->round;
+    return r->nodes != NULL && r->round.number == s->round;
+}
 
+static int size_of(const trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    return is_our_round(r, s) ? r->round.group_size : r->seen_size;
+}
+
+bool trii_rdzv_find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news)
+{
     *news = (trii_rdzv_news){.over = s->closed, .gone = -1};
     if (s->closed) {
         snprintf(news->why, sizeof(news->why), "another host has closed the job");
@@ -291,10 +299,10 @@ static bool find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rd
             return true;
         }
     }
-    if (trii_rdzv_count_participants(s) >= r->seen_size)
+    if (trii_rdzv_count_participants(s) >= size_of(r, s))
         return false;
     snprintf(news->why, sizeof(news->why), "a host is gone");
-    for (int i = 0; known && i < r->round.group_size && news->gone < 0; i++)
+    for (int i = 0; is_our_round(r, s) && i < r->round.group_size && news->gone < 0; i++)
         news->gone = trii_rdzv_find(s, &r->nodes[i]) == NULL ? i : -1;
     if (news->gone >= 0 && r->nodes[news->gone].addr[0] != '\0')
         say_who(r, &r->nodes[news->gone], "is gone", news);
@@ -314,12 +322,11 @@ static void tell_members(trii_rendezvous *r, const trii_rdzv_state *s)
         r->seen_size = trii_rdzv_count_participants(s);
         r->told = false;
     }
-    if (r->nodes != NULL && r->round.number == s->round)
-        r->seen_size = r->round.group_size;
-    if (r->told || !find_end(r, s, &news) || trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
+    if (r->told || !trii_rdzv_find_end(r, s, &news) ||
+        trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
         return;
     r->told = true;
-    trii_rdzv_broadcast(kv, s->round, r->seen_size, &news);
+    trii_rdzv_broadcast(kv, s->round, size_of(r, s), &news);
     tri_store_unref(kv);
 }
 

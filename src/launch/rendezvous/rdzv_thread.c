@@ -1,6 +1,6 @@
 /*
  * rdzv_thread.c - the rendezvous thread: its orders, and a round that is on. Orders come from
- * rendezvous.c by rdzv_orders.c, rounds from rdzv_join.c and rdzv_exchange.c.
+ * rendezvous.c by rdzv_wait.c, rounds from rdzv_join.c and rdzv_exchange.c.
  *
  * While a round is on, the thread sleeps. A second one waits in the store for a key that others
  * write when something happened (the store wakes it at once); now and then the shared state is
