@@ -80,6 +80,7 @@ tri_status trii_etcd_create(const trii_etcd_settings *settings, trii_rdzv_backen
     }
     self->base.ops = &ops;
     self->client = client;
+    trii_etcd_client_address(client, self->base.address, sizeof(self->base.address));
     snprintf(self->key, bytes, "%sstate", trii_etcd_client_root(client));
     *backend_out = &self->base;
     return TRI_OK;

@@ -113,6 +113,8 @@ tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char 
     post->stop = &client->stop;
     status = trii_etcd_http_post(http, post, answer_out);
     trii_mutex_lock(&client->mutex);
+    if (answer_out->local[0] != '\0')
+        memcpy(client->local, answer_out->local, sizeof(client->local));
     if (client->n_idle < TRII_ETCD_IDLE) {
         client->idle[client->n_idle++] = http;
         http = NULL;
@@ -120,6 +122,13 @@ tri_status trii_etcd_attempt(trii_etcd_client *client, int endpoint, const char 
     trii_mutex_unlock(&client->mutex);
     trii_etcd_http_destroy(http);
     return status;
+}
+
+void trii_etcd_client_address(trii_etcd_client *client, char *text_out, size_t bytes)
+{
+    trii_mutex_lock(&client->mutex);
+    snprintf(text_out, bytes, "%s", client->local);
+    trii_mutex_unlock(&client->mutex);
 }
 
 /* --- users ---------------------------------------------------------------- */

@@ -22,6 +22,8 @@ void trii_etcd_client_unref(trii_etcd_client *client);
 
 /* "PREFIX/ID/": every key below begins with it. */
 const char *trii_etcd_client_root(const trii_etcd_client *client);
+/* By which we reach the server that was asked last, and others us. */
+void trii_etcd_client_address(trii_etcd_client *client, char *text_out, size_t bytes);
 int64_t trii_etcd_client_timeout_ms(const trii_etcd_client *client);
 
 /* POSTs the body until a server has taken it. deadline_ns is cut to the client's timeout.

@@ -182,6 +182,7 @@ tri_status trii_etcd_http_post(trii_etcd_http *http, const trii_etcd_post *post,
 {
     int64_t left_ms = trii_deadline_left_ms(post->deadline_ns);
     tri_status status = TRI_ERR_NO_MEMORY;
+    const char *local = NULL;
     long code = 0;
 
     memset(answer_out, 0, sizeof(*answer_out));
@@ -198,6 +199,8 @@ tri_status trii_etcd_http_post(trii_etcd_http *http, const trii_etcd_post *post,
         status = meaning(http, curl_easy_perform(http->curl), answer_out);
         curl_easy_getinfo(http->curl, CURLINFO_RESPONSE_CODE, &code);
         answer_out->code = (int)code;
+        if (curl_easy_getinfo(http->curl, CURLINFO_LOCAL_IP, &local) == CURLE_OK && local != NULL)
+            snprintf(answer_out->local, sizeof(answer_out->local), "%s", local);
     }
     curl_slist_free_all(http->headers);
     http->headers = NULL;

@@ -35,6 +35,7 @@ typedef struct trii_etcd_post {
 typedef struct trii_etcd_answer {
     int code;                /* HTTP's; 0 = none came */
     trii_wire_buffer body;   /* the caller's */
+    char local[64];          /* our end's address; "" = there was no connection */
     char why[TRII_ETCD_WHY]; /* after a failure: what the network says */
 } trii_etcd_answer;
 

@@ -30,6 +30,7 @@ struct trii_etcd_client {
     trii_etcd_http *idle[TRII_ETCD_IDLE];
     int n_idle;
     char token[TRII_ETCD_TOKEN]; /* "" = not logged in */
+    char local[64];              /* our end of the last connection */
 
     trii_mutex write_mutex; /* guards what follows */
     int64_t serial;         /* of our last write, also if it failed: no two have the same */

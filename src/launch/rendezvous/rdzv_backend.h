@@ -23,6 +23,7 @@ typedef struct trii_rdzv_backend_ops {
 struct trii_rdzv_backend {
     const trii_rdzv_backend_ops *ops;
     tri_store *store; /* for the keys of rounds */
+    char address[64]; /* by which we reach it, and others us; "": not known */
 };
 
 /* PyTorch's: base64 text under one key. store: a reference is taken. Errors: NO_MEMORY. */

@@ -298,7 +298,8 @@ static tri_status etcd_open(trii_rendezvous *r)
         return status;
     r->base = tri_store_ref(r->backend->store);
     if (!trii_rdzv_name_self(r))
-        trii_rdzv_etcd_address(r->options->rdzv_endpoint, r->self.addr, sizeof(r->self.addr));
+        snprintf(r->self.addr, sizeof(r->self.addr), "%s",
+                 r->backend->address[0] != '\0' ? r->backend->address : r->node_name);
     return trii_rdzv_declare(r);
 }
 

@@ -5,7 +5,6 @@
 #include "launch/rendezvous/rdzv_etcd.h"
 
 #include <stdarg.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -13,15 +12,11 @@
 #include "base/log.h"
 #include "base/param.h"
 #include "launch/rendezvous/etcd.h"
-#include "os/clock.h"
-#include "os/host.h"
 #include "os/library.h"
 #include "os/random.h"
-#include "os/socket.h"
 
 #define OPEN_MS 15000
 #define LEASE_S 30
-#define CONNECT_MS 2000
 
 static TRII_PRINTF(1, 2) void host_err_set(const char *format, ...)
 {
@@ -145,41 +140,4 @@ tri_status trii_rdzv_etcd_create(const trii_launch_options *options, const char 
     for (size_t i = 0; i < sizeof(any); i++)
         snprintf(name + 2 * i, 3, "%02x", any[i]);
     return entry(&host, &s, backend_out);
-}
-
-void trii_rdzv_etcd_address(const char *endpoints, char *address_out, size_t bytes)
-{
-    char one[300], local[TRII_ADDR_TEXT];
-    int fd;
-
-    for (const char *at = endpoints; *at != '\0';) {
-        size_t n = strcspn(at, ",");
-        int64_t port = TRII_ETCD_PORT;
-        char *name = one, *colon, *end;
-
-        snprintf(one, sizeof(one), "%.*s", (int)n, at);
-        at += n + (at[n] == ',');
-        if (strstr(one, "://") != NULL)
-            name = strstr(one, "://") + 3;
-        end = strchr(name, ']');
-        colon = strchr(end != NULL ? end : name, ':');
-        if (colon != NULL) {
-            port = strtoll(colon + 1, NULL, 10);
-            *colon = '\0';
-        }
-        if (end != NULL) {
-            *end = '\0';
-            name++;
-        }
-        if (trii_socket_connect(name, (int)port, trii_deadline_ms(CONNECT_MS), false, &fd) !=
-            TRI_OK)
-            continue;
-        if (trii_socket_local_host(fd, local) == TRI_OK) {
-            snprintf(address_out, bytes, "%s", local);
-            trii_socket_close(fd);
-            return;
-        }
-        trii_socket_close(fd);
-    }
-    trii_host_name(address_out, bytes);
 }

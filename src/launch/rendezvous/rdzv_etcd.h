@@ -12,8 +12,5 @@
 tri_status trii_rdzv_etcd_create(const trii_launch_options *options, const char *run_id,
                                  int64_t timeout_ms,
                                  trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
-/* The address by which we reach the first of the servers that takes a connection: by it others
- * reach us. The host's name if none does. */
-void trii_rdzv_etcd_address(const char *endpoints, char *address_out, size_t bytes);
 
 #endif
