@@ -61,7 +61,9 @@ static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
         return status;
     find_change(r, &s, event_out);
     trii_rdzv_state_fini(&s);
-    return r->lead.leads && trii_rdzv_phase_is_on(r->phase) ? trii_rdzv_lead_clean(r) : TRI_OK;
+    if (r->lead.leads && trii_rdzv_phase_is_on(r->phase))
+        trii_rdzv_lead_clean(r);
+    return TRI_OK;
 }
 
 /* --- a round that is complete --------------------------------------------- */

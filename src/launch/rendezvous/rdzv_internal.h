@@ -128,7 +128,7 @@ struct trii_rendezvous {
     char node_name[TRII_RDZV_ADDR_BYTES]; /* our own host, for people */
     const trii_rdzv_handler *handler;
     const trii_rdzv_time *time;
-    int64_t join_ms, last_call_ms, close_ms, beat_ms, dead_ms, read_ms;
+    int64_t join_ms, last_call_ms, beat_ms, dead_ms, read_ms;
     trii_rdzv_rules rules;
     int64_t exchange_ms;     /* for the members of a complete round to say who they are */
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
@@ -294,7 +294,7 @@ void trii_rdzv_lead_written(trii_rendezvous *r);
 /* ... and says what it is. */
 tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s) TRI_MUST_CHECK;
 /* Deletes some of what former rounds have left in the store. */
-tri_status trii_rdzv_lead_clean(trii_rendezvous *r) TRI_MUST_CHECK;
+void trii_rdzv_lead_clean(trii_rendezvous *r);
 /* A follower: wants a round after r->lead.left, */
 tri_status trii_rdzv_ask(trii_rendezvous *r) TRI_MUST_CHECK;
 /* ... reads what the leader has said, and if it is due shows in the same exchange that we live; how

@@ -178,7 +178,7 @@ tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
 }
 
 /* The members of the round before last have long read what they wanted to know of it. */
-tri_status trii_rdzv_lead_clean(trii_rendezvous *r)
+void trii_rdzv_lead_clean(trii_rendezvous *r)
 {
     char prefix[sizeof(r->id) + 40], **keys = NULL;
     size_t length;
@@ -187,7 +187,7 @@ tri_status trii_rdzv_lead_clean(trii_rendezvous *r)
     tri_status status = TRI_OK;
 
     if (r->lead.cleaned >= r->round.number - 1)
-        return TRI_OK;
+        return;
     length = (size_t)snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.", r->id);
     status = tri_store_list_keys(r->base, &keys, &n);
     for (int64_t i = 0; i < n && deleted < DELETE_AT_ONCE && status == TRI_OK; i++) {
@@ -201,9 +201,8 @@ tri_status trii_rdzv_lead_clean(trii_rendezvous *r)
         deleted++;
     }
     tri_store_free(keys);
-    if (status == TRI_OK && deleted < DELETE_AT_ONCE)
+    if (deleted < DELETE_AT_ONCE) /* or there was a failure: these keys harm nobody */
         r->lead.cleaned = r->round.number - 1;
-    return status;
 }
 
 /* --- who follows ---------------------------------------------------------- */

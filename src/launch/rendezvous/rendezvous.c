@@ -56,13 +56,13 @@ static tri_status read_ms(const trii_launch_options *o, const char *key, int64_t
 static tri_status read_settings(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    int64_t attempts_ms;
+    int64_t attempts_ms, unused_ms;
     tri_status status = read_ms(o, r->handler->timeout_key, r->handler->timeout_ms, &r->join_ms);
 
     if (status == TRI_OK)
         status = read_ms(o, "last_call_timeout", 30000, &r->last_call_ms);
     if (status == TRI_OK)
-        status = read_ms(o, "close_timeout", 30000, &r->close_ms);
+        status = read_ms(o, "close_timeout", 30000, &unused_ms); /* torch's word */
     if (status == TRI_OK)
         status = read_ms(o, "keep_alive_interval", 5000, &r->beat_ms);
     if (status == TRI_OK)
