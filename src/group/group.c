@@ -107,6 +107,11 @@ trii_loss trii_group_loss(tri_group *group, int rank)
                : loss;
 }
 
+bool trii_group_was_left(const tri_group *group)
+{
+    return group->engine->loss != NULL && atomic_load(&group->fault.lost_rank) == 0;
+}
+
 tri_group *tri_group_ref(tri_group *group)
 {
     if (group != NULL)

@@ -67,7 +67,7 @@ static const char *remedy(const tri_group *group, tri_status status)
     case TRI_ERR_MISMATCH:
         return "; all ranks must make the same calls in one order";
     case TRI_ERR_PEER_LOST:
-        if (atomic_load(&group->fault.lost_rank) == 0) /* it left in order, maybe in silence */
+        if (trii_group_was_left(group)) /* maybe in silence */
             return "; its own output says why, or it made fewer calls";
         return group->recorder != NULL ? "; its own output says why, or `trireme why`"
                                        : "; its own output says why";

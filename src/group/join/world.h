@@ -11,6 +11,9 @@ tri_group *trii_group_get_world(void);
 /* How a call finds its group: NULL becomes the world. STATE: there is none; INVALID_ARG: this
  * process is not a member. Both begin with the call's name. */
 tri_status trii_group_resolve(tri_group **group_io, const char *call) TRI_MUST_CHECK;
+/* Whether the peer of a call that ended with PEER_LOST left the group in order: its engine tells
+ * that from a death, and has seen none. Of plug-ins nobody knows: false. */
+bool trii_group_was_left(const tri_group *group);
 /* tri_group_alloc, with its status. */
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
 /* As tri_work_test, but the time between two looks is no waiting: for those who compute meanwhile,

@@ -95,7 +95,8 @@ static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers
     if (t->ddp->rank == t->ddp->source)
         copy_block(t, buffers->in, true);
     t->state = TRII_DDP_COLL_STARTED;
-    return trii_ddp_passed(tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
+    return trii_ddp_passed(t->ddp,
+                           tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
                                          TRI_DTYPE_U8, t->ddp->source, &t->work));
 }
 
@@ -110,7 +111,7 @@ static tri_status block_wait(trii_host_op *op, int64_t for_ns)
 {
     trii_ddp_coll *t = (trii_ddp_coll *)op;
     tri_status status =
-        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(&t->work, for_ns) : TRI_OK;
+        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(t->ddp, &t->work, for_ns) : TRI_OK;
 
     return status == TRI_OK && t->state == TRII_DDP_COLL_STARTED ? block_done(t) : status;
 }

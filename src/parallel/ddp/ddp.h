@@ -299,7 +299,7 @@ tri_status trii_ddp_count_alone(trii_grad_hook *hook, trii_step *step, tri_tenso
  * where the ranks' calls differ the error says what ours are for. */
 tri_status trii_ddp_called(tri_status status);
 /* The same of a call in a forward or backward: also what a rank that has left may have missed. */
-tri_status trii_ddp_passed(tri_status status);
+tri_status trii_ddp_passed(const trii_ddp *ddp, tri_status status);
 /* A free one of the list (a new one if all are under way), marked as recorded. */
 tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *step,
                               trii_ddp_coll **coll_out) TRI_MUST_CHECK;

@@ -185,7 +185,7 @@ static tri_status bucket_go_on(trii_ddp_coll *t, int64_t for_ns)
     if (TRII_UNLIKELY(status < 0))
         return gave_up(t, status);
     if (status == TRI_OK && t->map_work != NULL)
-        status = trii_ddp_coll_work(&t->map_work, for_ns);
+        status = trii_ddp_coll_work(t->ddp, &t->map_work, for_ns);
     if (status != TRI_OK)
         return status;
     if (averager->each_ends)

@@ -41,7 +41,8 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
         t->sums[3 + ddp->rank / TRII_JOINED_BITS] =
             (double)(UINT64_C(1) << ddp->rank % TRII_JOINED_BITS);
     t->state = TRII_DDP_COLL_STARTED;
-    return trii_ddp_passed(tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
+    return trii_ddp_passed(ddp,
+                           tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
                                           TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
 }
 
@@ -132,7 +133,7 @@ static tri_status header_done(trii_ddp_coll *t)
 static tri_status header_go_on(trii_ddp_coll *t, int64_t for_ns)
 {
     tri_status status =
-        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(&t->work, for_ns) : TRI_OK;
+        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(t->ddp, &t->work, for_ns) : TRI_OK;
 
     return status == TRI_OK && t->state == TRII_DDP_COLL_STARTED ? header_done(t) : status;
 }

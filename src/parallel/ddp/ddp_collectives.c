@@ -2,7 +2,6 @@
  * ddp_collectives.c - the collectives of a step: creation and release, and what all kinds do alike
  * while they run.
  */
-#include <string.h>
 
 #include <trireme/group.h>
 
@@ -153,9 +152,9 @@ tri_status trii_ddp_called(tri_status status)
 }
 
 /* Of a pass: whoever left without a failure has most likely had fewer batches. */
-static tri_status explain_pass(tri_status status, const char *line)
+static tri_status explain_pass(const trii_ddp *ddp, tri_status status, const char *line)
 {
-    if (status == TRI_ERR_PEER_LOST && strstr(line, " left the group") != NULL)
+    if (status == TRI_ERR_PEER_LOST && trii_group_was_left(ddp->group))
         return TRII_FAIL(status,
                          "%s (a rank whose batches are used up before others' calls "
                          "tri_ddp_join behind its loop, as all do)",
@@ -163,29 +162,29 @@ static tri_status explain_pass(tri_status status, const char *line)
     return explain(status, line);
 }
 
-tri_status trii_ddp_passed(tri_status status)
+tri_status trii_ddp_passed(const trii_ddp *ddp, tri_status status)
 {
-    return status != TRI_OK ? explain_pass(status, tri_last_error()) : status;
+    return status != TRI_OK ? explain_pass(ddp, status, tri_last_error()) : status;
 }
 
 /* The operation's failure as this thread's error, or its success. */
-static tri_status work_ended(tri_work **work_io, tri_status status)
+static tri_status work_ended(const trii_ddp *ddp, tri_work **work_io, tri_status status)
 {
     if (status != TRI_OK)
-        status = explain_pass(status, tri_work_error(*work_io));
+        status = explain_pass(ddp, status, tri_work_error(*work_io));
     tri_work_destroy(*work_io);
     *work_io = NULL;
     return status;
 }
 
-tri_status trii_ddp_coll_work(tri_work **work_io, int64_t for_ns)
+tri_status trii_ddp_coll_work(const trii_ddp *ddp, tri_work **work_io, int64_t for_ns)
 {
     tri_status status;
 
     if (*work_io == NULL)
         return TRI_OK;
     status = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
-    return status == TRI_INPROGRESS ? status : work_ended(work_io, status);
+    return status == TRI_INPROGRESS ? status : work_ended(ddp, work_io, status);
 }
 
 tri_status trii_ddp_coll_compare(trii_host_op *op, const char *what, const char *where)

@@ -25,7 +25,8 @@ tri_status trii_ddp_coll_compare(trii_host_op *op, const char *what, const char 
 
 /* Goes on with an operation of the group: OK (also without one), INPROGRESS after so many
  * nanoseconds (0: it only looks), or its failure as this thread's error. */
-tri_status trii_ddp_coll_work(tri_work **work_io, int64_t for_ns) TRI_MUST_CHECK;
+tri_status trii_ddp_coll_work(const trii_ddp *ddp, tri_work **work_io,
+                              int64_t for_ns) TRI_MUST_CHECK;
 
 /* Its calls are those of the forward or backward that recorded it, wherever the step runs: where
  * the ranks disagree that is the line to look at. */
