@@ -43,8 +43,10 @@ struct tri_group {
     int fork_level;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
-    trii_chaos *chaos;     /* NULL = none */
-    bool checks_calls;     /* the group compares calls for its engine */
+    trii_chaos *chaos; /* NULL = none */
+    /* Takes a collective in the engine's place and compares it first (watch/call_check.c); NULL:
+     * the engine compares calls itself, or nobody asked for it. */
+    tri_status (*submit_compared)(tri_group *group, trii_op *op);
     trii_mutex check_lock; /* one comparison at a time */
 };
 
@@ -162,7 +164,7 @@ tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **wo
 
 /* --- watch/call_check.c --------------------------------------------------- */
 
-/* As the engine's submit, for a collective where group->checks_calls; guard: the group's lock,
+/* As the engine's submit, for a collective as group->submit_compared; guard: the group's lock,
  * given back meanwhile. Waits for all ranks. A call that differs is finished with MISMATCH. */
 tri_status trii_call_check_submit(tri_group *group, trii_op *op) TRI_MUST_CHECK;
 

@@ -47,8 +47,9 @@ tri_status trii_group_start(tri_group *group, trii_op *op,
     op->call.seq = next_seq(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
-    status = TRII_UNLIKELY(group->checks_calls) && !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
-                 ? trii_call_check_submit(group, op)
+    status = TRII_UNLIKELY(group->submit_compared != NULL) &&
+                     !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
+                 ? group->submit_compared(group, op)
                  : take(group->self, op);
     trii_lock_drop(&group->lock);
     if (TRII_UNLIKELY(status != TRI_OK))

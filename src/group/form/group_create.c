@@ -131,7 +131,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
     g->engine = made.engine;
     g->self = made.self;
-    g->checks_calls = made.checks_calls;
+    g->submit_compared = made.checks_calls ? trii_call_check_submit : NULL;
     if (status != TRI_OK)
         trii_group_close_recorder(g);
     else if (g->recorder != NULL)
