@@ -411,7 +411,7 @@ static void all_succeed_together(void **state)
     }
 }
 
-/* An agent that serves the store lives as long as it does, and joins for the others. */
+/* By its request, which the agent that serves the store reads four times a second. */
 static void a_host_that_comes_to_a_round_is_let_in_soon(void **state)
 {
     sim_job job;

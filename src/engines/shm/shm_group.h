@@ -236,9 +236,9 @@ static inline void shm_wake_peers(shm_group *g)
 /* Fails the group with a cause that we found, unless it has failed before. Whoever holds the lock
  * publishes it (shm_abort). */
 void shm_fail(shm_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
-/* Unless the peer has failed or ended: then so have we, with its reason. Any thread. */
+/* False: the peer has failed or ended, and so have we now, with its reason. Any thread. */
 bool shm_peer_is_well(shm_group *g, int rank);
-/* Whether that holds of any peer. */
+/* Whether a peer has failed or ended: then so have we, with its reason. Any thread. */
 static inline bool shm_check_peers(shm_group *g)
 {
     /* Callers have read memory that a failed peer may write to again: those reads come first. */
@@ -293,7 +293,8 @@ static inline char *shm_arena_at(const shm_group *g, int rank, uint64_t at)
 /* Elements of the largest part; of an all_to_all_v only once all have arrived. */
 size_t shm_largest_part(const shm_group *g, const trii_collective *call);
 
-/* Sums by CMA: of one peer's input in the scratch, at a time. Groups of two ranks and more. */
+/* How much of one peer's input a sum by CMA has in the scratch at a time. Groups of two ranks and
+ * more. */
 static inline size_t shm_cma_sum_piece_bytes(const shm_group *g)
 {
     return SHM_SCRATCH_BYTES / (size_t)(g->size - 1) / SHM_LINE_BYTES * SHM_LINE_BYTES;

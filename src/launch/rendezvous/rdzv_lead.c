@@ -5,8 +5,8 @@
  * ours, its followers; it is there as long as the store is. torchrun's agents may be among us.
  * Where torchrun's agent serves, or the state is in etcd, everybody reads and writes by itself.
  *
- * A follower says in a key of its own, its request, that it takes part, and shows by it that it
- * lives, from when it joins first until it leaves and deletes it. In the leader's key it sees when
+ * A follower has a key of its own, its request: from the time it first joins until it leaves and
+ * deletes it, the key says that it takes part and lives. In the leader's key it sees when
  * to look at the state: once, when a round is formed. What ends a round it hears as news
  * (rdzv_news.c).
  *
@@ -26,11 +26,11 @@
 enum {
     KEY_BYTES = sizeof(((trii_rendezvous *)NULL)->id) + 48,
     TEXT_BYTES = TRII_RDZV_ADDR_BYTES + 120,
-    CARRY_PERCENT =
-        50, /* of keep_alive_interval: so often heartbeats are carried into the state. */
-    /* ... and a follower has one. Two carries and one beat fit into what makes a node dead. */
+    /* Of keep_alive_interval: how often heartbeats are carried into the state, and how often a
+     * follower has one. Two carries and one beat fit into what makes a node dead. */
+    CARRY_PERCENT = 50,
     BEAT_PERCENT = 80,
-    DELETE_AT_ONCE = 256
+    DELETE_AT_ONCE = 256 /* keys */
 };
 
 static void job_key(const trii_rendezvous *r, const char *name, char *key)

@@ -1,6 +1,6 @@
 /*
- * rdzv_phase.c - the table of rdzv_phase.h: which phase may follow which. All
- * change phases only through it (trii_rdzv_enter in rdzv_wait.c).
+ * rdzv_phase.c - the table of rdzv_phase.h: which phase may follow which. Phases are changed only
+ * by trii_rdzv_enter (rdzv_wait.c), which looks there.
  *
  *   CONNECTING -> CONNECTED -> APPLYING -> JOINING -> RUNNING -> FINISHING -> JOB_ENDED
  *                                             ^          |           |

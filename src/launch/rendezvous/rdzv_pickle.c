@@ -8,11 +8,14 @@
  * stands before it, GET is what was remembered.
  *
  *   pickle   PROTO (thing POP)* state STOP
- *   class    text text STACK_GLOBAL KEEP?               module and name; or GET
- *   object   class EMPTY_TUPLE NEWOBJ KEEP? EMPTY_DICT KEEP? items BUILD KEEP?     a node, the
- * state call     class thing* TUPLE KEEP? REDUCE KEEP?      a time, of ten bytes and a timezone
- *   list     (EMPTY_DICT | EMPTY_SET) KEEP? items       of nodes; in a dictionary with what they
- * have items    (MARK (key value?)* (SETITEMS | ADDITEMS) | key value SETITEM)*
+ *   class    text text STACK_GLOBAL KEEP?         module and name; or GET
+ *   object   class EMPTY_TUPLE NEWOBJ KEEP?       a node, or the state
+ *            EMPTY_DICT KEEP? items BUILD KEEP?
+ *   call     class thing* TUPLE KEEP?             a time, of ten bytes and a timezone
+ *            REDUCE KEEP?
+ *   list     (EMPTY_DICT | EMPTY_SET) KEEP?       of nodes; in a dictionary with what they have
+ *            items
+ *   items    (MARK (key value?)* (SETITEMS | ADDITEMS) | key value SETITEM)*
  */
 #include "launch/rendezvous/rdzv_pickle.h"
 

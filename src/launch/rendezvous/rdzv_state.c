@@ -1,7 +1,7 @@
 /*
  * rdzv_state.c - see rdzv_state.h. The rules are those of PyTorch's dynamic rendezvous
  * (torch/distributed/elastic/rendezvous/dynamic_rendezvous.py), since its agents may take part.
- * Pure functions of a state and a time; rdzv_join.c and rdzv_beats.c decide by them what to write.
+ * Pure functions of a state and a time; rdzv_join.c and rdzv_lead.c decide by them what to write.
  */
 #include "launch/rendezvous/rdzv_state.h"
 
