@@ -2,8 +2,6 @@
  * peer_dial_test.c - a dial whose name takes for ever to resolve keeps nobody from ending.
  */
 /* ctest: program=own */
-#include <string.h>
-
 #include "launch/peers/peers.h"
 #include "os/clock.h"
 #include "os/thread.h"

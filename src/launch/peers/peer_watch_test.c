@@ -316,6 +316,7 @@ static void connections_may_take_a_few_bytes_at_a_time(void **state)
     run_for(&p, 2 * TORN_SILENCE_MS);
     expect_peace(&p);
     end(&p);
+    torn = (torn_io){0};
 }
 
 /* Says what agent 1 says, and hangs up. */
@@ -567,6 +568,29 @@ static void a_loop_that_stood_still_for_a_moment_is_nothing(void **state)
     end(&p);
 }
 
+/* Who cannot read the agents' store may know all but the token. */
+static void who_has_another_token_is_not_heard(void **state)
+{
+    trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
+    const trii_rdzv_round round = {.number = 1, .group_size = 3, .agents = agents};
+    const trii_peer_frame frames[2] = {
+        hello_of(token, 2, round.number),
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HEARTBEAT, .value = 10000}};
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_silence(&p, LONG_SILENCE_MS, false, NULL, NULL);
+    trii_peers_watch_round(p.peers[0], &round);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, frames, sizeof(frames), trii_deadline_ms(SOON_MS)));
+    run_for(&p, 700);
+    assert_int_equal(p.told[0].warning, 0);
+    trii_socket_close(fd);
+    end(&p);
+}
+
 static void who_is_silent_is_called_once_more_and_then_lost(void **state)
 {
     mute m;
@@ -642,6 +666,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_is_never_reached_is_refused_at_last),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
+    cmocka_unit_test(who_has_another_token_is_not_heard),
     cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
     cmocka_unit_test(who_is_heard_over_any_connection_lives),
     cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
