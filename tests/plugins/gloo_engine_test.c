@@ -385,6 +385,13 @@ static void compared_messages_come_from_anybody(void **state)
     compared(4, compared_anybody, NULL);
 }
 
+/* Who waits for it waits in the comparison. */
+static void a_dead_peer_ends_a_comparison(void **state)
+{
+    setenv("TRI_CHECK_CALLS", "1", 1);
+    a_dead_peer_ends_the_waits(state);
+}
+
 /* What the message names is the call, not the comparison that waits. */
 static const char *rank_1_is_late(rank_env *env)
 {
@@ -540,6 +547,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(compared_calls_are_what_they_were),
     cmocka_unit_test(calls_that_differ_are_named),
     cmocka_unit_test(compared_messages_come_from_anybody),
+    cmocka_unit_test(a_dead_peer_ends_a_comparison),
     cmocka_unit_test(a_comparison_that_waits_names_the_call),
     cmocka_unit_test(a_call_behind_others_is_named_by_its_number),
     cmocka_unit_test(subgroups_are_compared_for_themselves),
