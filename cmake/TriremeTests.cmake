@@ -83,6 +83,9 @@ function(tri_test_file source)
         set_property(GLOBAL APPEND PROPERTY tri_programs ${program})
     endif()
     set_property(SOURCE ${source} APPEND PROPERTY COMPILE_DEFINITIONS main=${name}_main)
+    if("full" IN_LIST labels) # long because they compute much
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS $<$<CONFIG:Release>:-O1>)
+    endif()
     file(STRINGS ${source} own_main REGEX "^int main\\(")
     if(own_main)
         set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -Wno-missing-prototypes)
@@ -123,7 +126,7 @@ function(tri_add_test_programs)
         endif()
         # What is tested is optimised in full; tests themselves would be half of the compiler's time.
         # In tsan they keep -O1: there each variable that is not in a register costs when it runs.
-        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+        target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
         if(TRI_SANITIZE MATCHES address OR CMAKE_C_COMPILER_ID MATCHES Clang)
             target_compile_options(${target} PRIVATE -O0)
         endif()
