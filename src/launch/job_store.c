@@ -109,16 +109,17 @@ tri_status trii_job_store_open(trii_agent *a, const char *host, int port)
 
     if (status == TRI_OK)
         status = trii_job_key_check(a, key.set);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         status = create_server(&server, a->restarts > 0 ? REBIND_MS : 0, &a->store);
+        if (status == TRI_ERR_STATE && a->options->master_port != 0)
+            status = port_taken(a->options);
+        else if (status != TRI_OK)
+            status = TRII_FAIL_CTX(status, "the job's store");
+    }
     trii_secret_wipe(&key, sizeof(key));
-    if (status == TRI_ERR_STATE && a->options->master_port != 0)
-        return port_taken(a->options);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "the job's");
-    if (a->hosts == NULL)
+    if (status == TRI_OK && a->hosts == NULL)
         trii_job_store_warn(a, 0);
-    return TRI_OK;
+    return status;
 }
 
 void trii_job_store_close(trii_agent *a)

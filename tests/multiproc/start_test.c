@@ -541,7 +541,8 @@ static void trirun_requires_a_key_if_it_shall(void **state)
     scratch_begin(&folder);
     spawn_start(&s, argv, without);
     assert_int_not_equal(spawn_wait(&s), 0);
-    assert_non_null(strstr(SPAWN_ERR(&s), "--require-key: TRI_JOB_KEY_FILE does not name a file"));
+    assert_non_null(
+        strstr(SPAWN_ERR(&s), "trirun: --require-key: TRI_JOB_KEY_FILE does not name a file"));
     spawn_free(&s);
     make_key(&folder, "key", "the secret of this job, which is long enough");
     snprintf(variable, sizeof(variable), "TRI_JOB_KEY_FILE=%s", scratch_path(&folder, "key"));
