@@ -104,6 +104,7 @@ static void who_waited_for_whom(int number, int exit_code, const char *who_ended
     ask(&j, &tool, "ps", "--all");
     assert_has(SPAWN_OUT(&tool), "in send #1 of 1048576 f32 to rank 1, tag 5 (stopped_job_test.c:");
     assert_has_not(SPAWN_OUT(&tool), "-1.0 s");
+    assert_has(SPAWN_OUT(&tool), " s ago\n");
     spawn_free(&tool);
     trirun_end(&j, 1);
 }

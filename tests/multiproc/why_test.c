@@ -415,7 +415,7 @@ static void jobs_are_told_apart(void **state)
         spawn_free(&s);
         why_at(variable, NULL, text);
         assert_says(text, head);
-        assert_says(text, ", plain_mlp, begun ");
+        assert_says(text, ", plain_mlp, started ");
         assert_says(text, " s ago: ");
         assert_says(text, "rank 1 (pid ");
         if (n == 1)
@@ -424,7 +424,7 @@ static void jobs_are_told_apart(void **state)
     assert_says(text, "this is the newest of 2 jobs; `trireme why --jobs` lists them");
     why_at(variable, "--jobs", text);
     assert_int_equal(lines_of(text), 2);
-    assert_says(strchr(text, '\n'), ", plain_mlp, begun ");
+    assert_says(strchr(text, '\n'), ", plain_mlp, started ");
     spawn_remove_folder(home);
 }
 

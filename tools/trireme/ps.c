@@ -228,7 +228,7 @@ static void print_job(const ps_job *job, const json_t *shown)
         if (number_in(job, "max_restarts") > 0)
             printf("  restart %d of %d", (int)number_in(job, "restarts"),
                    (int)number_in(job, "max_restarts"));
-        printf("  %s %.0f s", job->live ? "for" : "began before", seconds);
+        printf(job->live ? "  for %.0f s" : "  started %.0f s ago", seconds);
     }
     putchar('\n');
     if (waits_for(job) != NULL)

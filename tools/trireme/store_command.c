@@ -150,7 +150,7 @@ static int run_add(tri_store *store, const request *r)
     int64_t delta = 1, sum = 0;
 
     if (r->n_args > 1 &&
-        trii_parse_i64(r->args[1], "the number to add", INT64_MIN, INT64_MAX, &delta) != TRI_OK)
+        trii_parse_i64(r->args[1], "add: N", INT64_MIN, INT64_MAX, &delta) != TRI_OK)
         return command_usage("store", "%s", tri_last_error());
     if (tri_store_add(store, r->args[0], delta, &sum) != TRI_OK)
         return failed();
@@ -172,7 +172,7 @@ static int run_barrier(tri_store *store, const request *r)
 {
     int64_t size = 0;
 
-    if (trii_parse_i64(r->args[1], "the size", 1, INT64_MAX, &size) != TRI_OK)
+    if (trii_parse_i64(r->args[1], "barrier: SIZE", 1, INT64_MAX, &size) != TRI_OK)
         return command_usage("store", "%s", tri_last_error());
     return tri_store_barrier(store, r->args[0], size, wait_ms(r)) == TRI_OK ? COMMAND_OK : failed();
 }
@@ -448,7 +448,7 @@ static int parse(int argc, char **argv, request *r)
             argv[n++] = argv[i];
     }
     if (n == 1)
-        return command_usage("store", "what shall it do?");
+        return command_usage("store", "which action?");
     r->action = argv[1];
     r->args = (const char *const *)argv + 2;
     r->n_args = n - 2;

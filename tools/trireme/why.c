@@ -110,24 +110,24 @@ static const trii_record_file *first_log(const trii_why_job *job)
     return first;
 }
 
-/* "begun 5 min ago" */
+/* "started 5 min ago" */
 static void age_text(int64_t wall_ns, char *text, size_t size)
 {
     int64_t s = (trii_wall_ns() - wall_ns) / TRII_NS_PER_S;
 
     if (s < 0)
-        snprintf(text, size, "begun later than now");
+        snprintf(text, size, "started in the future");
     else if (s < 120)
-        snprintf(text, size, "begun %d s ago", (int)s);
+        snprintf(text, size, "started %d s ago", (int)s);
     else if (s < 120 * 60)
-        snprintf(text, size, "begun %d min ago", (int)(s / 60));
+        snprintf(text, size, "started %d min ago", (int)(s / 60));
     else if (s < 48 * 3600)
-        snprintf(text, size, "begun %d h ago", (int)(s / 3600));
+        snprintf(text, size, "started %d h ago", (int)(s / 3600));
     else
-        snprintf(text, size, "begun %d days ago", (int)(s / 86400));
+        snprintf(text, size, "started %d days ago", (int)(s / 86400));
 }
 
-/* "4 ranks on HOST, PROGRAM, begun 5 min ago: 3 running, 1 stopped". */
+/* "4 ranks on HOST, PROGRAM, started 5 min ago: 3 running, 1 stopped". */
 static void print_head(const trii_why_job *job)
 {
     const trii_record_file *first = first_log(job);

@@ -135,7 +135,8 @@ static tri_status read_numbers(const option *o, void *field)
         at += strspn(at, " ");
         digits = strspn(at, "0123456789");
         if (digits == 0 || (at[digits] != ',' && at[digits] != '\0'))
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s must be a comma list of numbers", o->name);
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not a list of numbers like 0,2",
+                             o->name, o->text);
         at += digits;
         if (*at == '\0')
             return read_text(o, field);
