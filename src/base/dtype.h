@@ -8,7 +8,7 @@
 
 #include <trireme/types.h>
 
-/* What a complex number is two of; other types are what they are. */
+/* The type of the two parts of a complex number; of another type, that type itself. */
 static inline tri_dtype trii_dtype_real(tri_dtype dtype)
 {
     return dtype == TRI_DTYPE_C64 ? TRI_DTYPE_F32 : dtype == TRI_DTYPE_C128 ? TRI_DTYPE_F64 : dtype;
@@ -20,7 +20,7 @@ static inline bool trii_dtype_is_float(tri_dtype dtype)
            dtype == TRI_DTYPE_F64 || dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2;
 }
 
-/* Of 16 bits: stored so, computed in f32. */
+/* A float of 16 bits, which is stored as such and computed in f32. */
 static inline bool trii_dtype_is_half(tri_dtype dtype)
 {
     return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16;
@@ -51,7 +51,7 @@ float trii_f16_to_f32(uint16_t h);
 /* Round to nearest even; overflow to infinity; NaN stays NaN (quiet). */
 uint16_t trii_f32_to_f16(float f);
 
-/* Of either of the two. */
+/* Either of the two above. */
 static inline float trii_half_to_f32(tri_dtype dtype, uint16_t h)
 {
     return dtype == TRI_DTYPE_F16 ? trii_f16_to_f32(h) : trii_bf16_to_f32(h);

@@ -21,8 +21,8 @@ void trii_err_set(const char *format, ...) TRII_PRINTF(1, 2);
 /* Puts "context: " in front of the line. */
 void trii_err_prepend(const char *format, ...) TRII_PRINTF(1, 2);
 
-/* How many lines this thread has had: whether a callback wrote one, or one of long ago stands
- * there. */
+/* How many lines this thread has written: tells whether a callback wrote one, or the line that is
+ * there is an old one. */
 unsigned trii_err_lines(void);
 
 /* INVALID_ARG for a pointer that is NULL, or a text that is NULL or empty: "CALL: NAME is NULL". */

@@ -1,7 +1,7 @@
 /*
  * plan.c - compiles a segment: ir.c, fuse.c, layout.c, the device's kernels, schedule.c, in this
  * order, a pass a file. Called by cache.c when no plan has the segment's key. docs/ARCHITECTURE.md
- * has the way of a convolution through all of them.
+ * follows a convolution through all of them.
  */
 #include "plan/plan.h"
 

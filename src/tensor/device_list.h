@@ -31,11 +31,11 @@ static inline int trii_device_index_of(tri_device device)
 
 /* INVALID_ARG, naming the device and how many there are, if it does not exist. */
 tri_status trii_device_check(tri_device device) TRI_MUST_CHECK;
-/* The number of cpu devices that share the process's threads, and the place of this one in that
- * order, before TRI_VISIBLE_DEVICES. After this call tri_cpu_devices is too late. */
+/* How many cpu devices share the process's threads. From this call on it is too late for
+ * tri_cpu_devices. */
 int trii_cpu_devices(void);
-int trii_cpu_count(void); /* including those that a launcher asks for */
-int trii_cpu_device_place(int index);
+int trii_cpu_count(void);             /* at least one for each local rank */
+int trii_cpu_device_place(int index); /* its number before TRI_VISIBLE_DEVICES chose and ordered */
 
 /* The device for tensors made from nothing: a mode of a context (graph/context.c). */
 #define TRII_DEVICE_SCOPES 64

@@ -45,7 +45,8 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
         opt = &defaults;
     if (total < 1 || done < 0 || done > total || opt->plain_seconds < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "progress_create: %" PRId64 " of %" PRId64 " done, a line every %d s",
+                         "progress_create: %" PRId64 " of %" PRId64 " done, a line every %d s; "
+                         "needs 0 <= done <= total, total >= 1, seconds >= 0",
                          done, total, opt->plain_seconds);
     p = trii_alloc(1, sizeof(*p), "progress");
     if (p == NULL)
@@ -155,7 +156,7 @@ static void format_left(const tri_progress *p, double rate, char *out, size_t by
         snprintf(out, bytes, "%lld:%02lld:%02lld", s / 3600, s / 60 % 60, s % 60);
 }
 
-/* "[=====>    ] " of a total width, or nothing where there is no room. */
+/* "[=====>    ] ", as wide as asked for, or nothing where there is no room. */
 static void format_bar(const tri_progress *p, int width, char *out)
 {
     int inside = width - 3, full;

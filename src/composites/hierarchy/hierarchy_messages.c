@@ -13,7 +13,7 @@
 
 /* --- from any rank -------------------------------------------------------- */
 
-/* A receive from any rank that both engines have; NULL = it is none, or a flat one. */
+/* A receive from any rank that is posted to both engines; NULL: op is none, or only a flat one. */
 static hierarchy_any *any_of(const hierarchy *h, const trii_op *op)
 {
     bool both = op->call.kind == TRII_KIND_RECV_ANY && h->children[HIERARCHY_IN].self != NULL;
@@ -21,7 +21,7 @@ static hierarchy_any *any_of(const hierarchy *h, const trii_op *op)
     return both ? (hierarchy_any *)(uintptr_t)op->scratch[0] : NULL;
 }
 
-/* One of the two has ended: in a callback of its engine. */
+/* One of the two has ended. Called from within its engine. */
 static void half_ended(trii_op *op)
 {
     hierarchy_half *half = (hierarchy_half *)((char *)op - offsetof(hierarchy_half, op));
@@ -36,7 +36,7 @@ static void half_ended(trii_op *op)
         a->whole->call.bytes = op->call.bytes;
         trii_op_finish(a->whole, status, op->error);
     } else if (status == TRI_OK || failed) {
-        /* with a message chosen it is won already */
+        /* if it had chosen a message, the receive is won already */
         if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->won, &nobody, 1))
             trii_op_finish(a->whole, status, op->error);
     } else if (atomic_fetch_add(&a->no_sender_left, 1) == 1 &&
@@ -48,7 +48,7 @@ static void half_ended(trii_op *op)
     atomic_store(&half->done, true);
 }
 
-/* Its engine does not have it, or not any more. */
+/* Its engine has not taken it, or has given it back. */
 static void drop(hierarchy_half *half)
 {
     if (half->op.counted != NULL)
@@ -203,7 +203,7 @@ void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)
         first = false;
         if (a != NULL)
             a->users++;
-        if (a != NULL && atomic_load(&a->halves[0].done)) { /* only another host has one for us */
+        if (a != NULL && atomic_load(&a->halves[0].done)) { /* now only from another host */
             on = a->halves[1].on;
             part = &a->halves[1].op;
         }

@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "device/cpu/kernels.h"
 
-#define FEW 4096 /* elements at any place of a view: they stay in the first-level cache */
+#define FEW 4096 /* elements that stay in the first-level cache, wherever in a view they lie */
 
 /* The dimensions of the chain's shape, neighbours merged. */
 static void find_dims(const trii_type *in, const trii_layout *layout, const trii_type *shape,

@@ -16,12 +16,12 @@
 #include "graph/strides.h"
 
 #define LINE 64         /* bytes of a tile's row in the result */
-#define WIDE 256        /* and in x: long reads are better */
-#define MIN_BYTES 65536 /* for a thread */
+#define WIDE 256        /* and of its row in x: long reads are faster */
+#define MIN_BYTES 65536 /* per thread */
 
 typedef struct move_kernel {
     trii_kernel base;
-    /* sizes of the result; strides; one more for numbers of 16 bytes */
+    /* the result's sizes, both strides; one more dimension for numbers of 16 bytes */
     int64_t size[TRI_MAX_DIMS + 1], from[TRI_MAX_DIMS + 1], to[TRI_MAX_DIMS + 1];
     int n_dims;
     int turned; /* the dimension that is contiguous in x, if it is not the last; else -1 */

@@ -1,6 +1,6 @@
 /*
  * maths.c - powers, bounds, rounding, trigonometry and further activations: one element of each
- * operand at a time, as elementwise.c.
+ * operand at a time, as in elementwise.c.
  */
 #include <math.h>
 
@@ -44,7 +44,7 @@ TRII_UNARY(sin, sin(a))
 TRII_UNARY(cos, cos(a))
 TRII_UNARY(floor, floor(a))
 TRII_UNARY(ceil, ceil(a))
-TRII_UNARY(round, nearbyint(a)) /* halves to the even number, as PyTorch */
+TRII_UNARY(round, nearbyint(a)) /* halves to the even number, as in PyTorch */
 TRII_UNARY(elu, a > 0 ? a : f0 * expm1(a))
 TRII_BINARY(elu_backward, b > 0 ? a : a * f0 * exp(b))
 TRII_UNARY(softplus, softplus(a, f0, f1))
@@ -52,7 +52,7 @@ TRII_BINARY(softplus_backward, a *softplus_slope(b, f0, f1))
 TRII_UNARY(hardswish, a *clamped(a + 3, 0, 6) / 6)
 TRII_BINARY(hardswish_backward, a *hardswish_slope(b))
 
-/* in g a b; i: 1 = gradient of the exponent */
+/* Operands g, a, b; integer attribute: 1 = gradient of the exponent. */
 static inline double pow_slope(double a, double b, bool of_exponent)
 {
     if (!of_exponent)
@@ -104,7 +104,7 @@ static tri_status pow_grad(trii_step *step, const trii_node *node, const trii_vi
     return status;
 }
 
-/* From the operand, with the operation's numbers. */
+/* Gradients that need the operand and the attributes of the operation. */
 #define FROM_OPERAND(name)                                                                         \
     static tri_status name##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
                                   const bool *needs, trii_vid *grad_in)                            \
@@ -144,7 +144,7 @@ static tri_status cos_grad(trii_step *step, const trii_node *node, const trii_vi
     return status == TRI_OK ? trii_rec1(step, &trii_op_neg, slope, &grad_in[0]) : status;
 }
 
-/* Of steps: zero, as PyTorch has it. */
+/* Of step functions: zero, as in PyTorch. */
 static tri_status zero_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                             const bool *needs, trii_vid *grad_in)
 {
@@ -206,10 +206,11 @@ static tri_tensor *record_two(const trii_graph_op *op, tri_tensor *x, double fir
 tri_tensor *tri_clamp(tri_tensor *x, double min, double max)
 {
     if (min != min || max != max)
-        return trii_handle_refused(trii_step_current(), "clamp", &x, 1,
-                                   TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                             "bounds %g and %g (-INFINITY, INFINITY: none)", min,
-                                             max));
+        return trii_handle_refused(
+            trii_step_current(), "clamp", &x, 1,
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "bounds %g and %g: NaN is none (to leave one out: -INFINITY, INFINITY)", min,
+                      max));
     return record_two(&trii_op_clamp, x, min, max);
 }
 

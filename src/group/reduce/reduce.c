@@ -23,8 +23,8 @@
         memcpy((dst), sum_, (count) * sizeof(type));                                               \
     } while (0)
 
-/* A few numbers of two ranks, the common control call: half the time of starting a kernel that
- * has room for a tree. */
+/* A few numbers of two ranks, as most control calls are: takes half as long as only starting a
+ * kernel that has room for a tree. */
 static bool sum_few(const void *const *src, int n_src, void *dst, size_t count, tri_dtype dtype,
                     tri_redop op)
 {
@@ -48,7 +48,7 @@ static void push(const void *const *src, int n_src, void *const *dst, int n_dst,
                              .n_dst = n_dst,
                              .count = count,
                              .dtype = dtype,
-                             /* its factors were applied before */
+                             /* the factors have been applied by now */
                              .op = op == TRI_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op};
 
 #if defined(__x86_64__)

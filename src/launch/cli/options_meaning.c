@@ -16,7 +16,7 @@
 #include "os/endpoint.h"
 #include "os/file.h"
 
-/* Where c10d's agents meet, and all others that were told no place. */
+/* Where agents meet that were told no place: the port of c10d's, the host of all. */
 #define C10D_PORT 29400
 #define MEETING_HOST "localhost"
 #define LOOPBACK "127.0.0.1"
@@ -172,7 +172,7 @@ static option option_of(trii_option_values *values, size_t field)
 }
 #define OPTION(values, name) option_of(values, offsetof(trii_launch_options, name))
 
-/* What every row says by itself. */
+/* Reads options by their rows: those whose values argparse checks, or the others. */
 static tri_status read_rows(trii_option_values *values, trii_launch_options *options, bool argparse)
 {
     tri_status status = TRI_OK;
@@ -317,8 +317,8 @@ int trii_rdzv_default_port(const trii_launch_options *options)
     return ports[options->rdzv];
 }
 
-/* Where the store is, in options->master_addr until now. IPv6 in brackets is taken, as torchrun's
- * help shows it. */
+/* Reads the store's host from --master-addr. IPv6 may stand in brackets, as torchrun's help shows
+ * it. */
 static tri_status read_master(trii_launch_options *options, const char *given)
 {
     const char *host = given;
@@ -344,7 +344,7 @@ static void use_default_endpoint(trii_launch_options *options)
     options->rdzv_endpoint = options->rdzv == TRII_RDZV_ETCD ? etcd : "";
 }
 
-/* The others ignore it, as with torchrun. */
+/* Only static ranks need it; with other back ends it is ignored, as by torchrun. */
 static tri_status check_node_rank(trii_option_values *values, const trii_launch_options *options)
 {
     char range[32] = "0";
@@ -358,7 +358,7 @@ static tri_status check_node_rank(trii_option_values *values, const trii_launch_
                      OPTION(values, node_rank).name, options->node_rank, range, options->max_nodes);
 }
 
-/* All agents of several hosts must have the same; one host alone makes one of its own. */
+/* All agents of a job of several hosts must have the same one; a single host makes up its own. */
 static tri_status choose_run_id(trii_option_values *values, trii_launch_options *options)
 {
     if (options->standalone || (options->max_nodes == 1 && !OPTION(values, run_id).is_given))
@@ -394,7 +394,7 @@ static tri_status read_addresses(trii_option_values *values, trii_launch_options
     if (status != TRI_OK)
         return status;
     if (options->standalone) {
-        options->max_nodes = 1; /* there is no place where a second one could come */
+        options->max_nodes = 1; /* a second one would not know where to come */
         set_rendezvous(options, "c10d");
         options->rdzv_endpoint = "";
         return TRI_OK;
@@ -500,7 +500,7 @@ bool trii_number_in_list(const char *list, int number)
     }
 }
 
-/* Two that write to one file would destroy each other's text. */
+/* Two writers of one file would destroy each other's text. */
 static tri_status check_files_differ(const trii_launch_options *options)
 {
     const char *const names[] = {"--events", "--metrics", "TORCHELASTIC_ERROR_FILE"};

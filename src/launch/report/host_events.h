@@ -9,9 +9,9 @@
 #include "launch/report/events.h"
 #include "launch/rendezvous/rendezvous.h"
 
-/* A round has begun: who was not in the one before it, and who of that is not in this one and was
- * not reported as gone. before: n_before agents by rank, NULL at the first; agents: those of
- * `round`, which may be another's by now. */
+/* A round has begun: reports the agents that were not in the round before it, and those of that
+ * round that are missing from this one and have not been reported as gone. before: the n_before
+ * agents of that round, by rank; NULL in the first. */
 void trii_host_events_round(const trii_events *events, int attempt, const trii_rdzv_agent *before,
                             int n_before, const trii_rdzv_round *round);
 /* Reports the agent as gone, once. */
