@@ -318,6 +318,18 @@ static trii_peer_dial_result connect_to(const dial *d, int *fd_out)
     return status == TRI_ERR_FORMAT ? TRII_PEER_FOREIGN : TRII_PEER_NO_ANSWER;
 }
 
+/* Of a round that is over, which the other agent may not know yet: it has had our hello. */
+static void leave_round(int fd)
+{
+    trii_peer_frame goodbye = {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_GOODBYE};
+    size_t sent;
+    tri_status status =
+        fd >= 0 ? trii_socket_send(fd, &(trii_span){&goodbye, sizeof(goodbye)}, 1, &sent) : TRI_END;
+
+    (void)status; /* what it does not take has no effect */
+    trii_socket_close(fd);
+}
+
 static void dial_main(void *arg)
 {
     dial *d = arg;
@@ -327,7 +339,7 @@ static void dial_main(void *arg)
 
     trii_loop_lock(p->loop);
     if (atomic_load(&p->closed) || d->hello.value != p->round.number || d->rank >= p->n) {
-        trii_socket_close(fd); /* of a round that is over */
+        leave_round(fd);
     } else {
         trii_peer_state *state = &p->states[d->rank];
 

@@ -610,6 +610,54 @@ static void who_is_silent_is_called_once_more_and_then_lost(void **state)
     end(&p);
 }
 
+/* Proves the key to who called, which has sent its half; takes all that it says then. */
+static void answer_call(int fd, trii_peer_frame *last_out, int *n_out)
+{
+    trii_peer_reader reader = {0};
+    trii_job_key key;
+    char byte;
+
+    *n_out = 0;
+    CHECK_OK(trii_job_key_load(&key));
+    while (trii_socket_recv_all(fd, &byte, 1, trii_deadline_ms(SOON_MS)) == TRI_OK) {
+        unsigned char answer[TRII_ANSWER_BYTES];
+        size_t used, bytes;
+        tri_status status = trii_peer_reader_feed(&reader, &key, &byte, 1, &used, answer, &bytes);
+
+        if (bytes > 0)
+            CHECK_OK(trii_socket_send_all(fd, answer, bytes, trii_deadline_ms(SOON_MS)));
+        if (status == TRI_INPROGRESS)
+            continue;
+        CHECK_OK(status);
+        *last_out = reader.frame;
+        (*n_out)++;
+    }
+}
+
+/* Its round is over when the other agent answers, who has not heard of the next one yet. */
+static void who_calls_for_too_long_is_not_lost(void **state)
+{
+    trii_peer_frame last = {0};
+    int listener, fd, n;
+    pair p;
+
+    (void)state;
+    begin_silence(&p, LONG_SILENCE_MS, false, "key", "key");
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &listener, &p.agents[1].port));
+    p.round++;
+    next_round(&p, 0);
+    CHECK_OK(trii_socket_wait(listener, TRII_READABLE, trii_deadline_ms(SOON_MS)));
+    CHECK_OK(trii_socket_accept(listener, &fd));
+    p.round++;
+    next_round(&p, 0);
+    answer_call(fd, &last, &n);
+    assert_int_equal(n, 2); /* the first is the hello */
+    assert_int_equal(last.kind, TRII_PEER_GOODBYE);
+    trii_socket_close(fd);
+    trii_socket_close(listener);
+    end(&p);
+}
+
 /* A firewall may forget a connection without a word: then the agent calls anew. */
 static void who_is_heard_over_any_connection_lives(void **state)
 {
@@ -668,6 +716,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
     cmocka_unit_test(who_has_another_token_is_not_heard),
     cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
+    cmocka_unit_test(who_calls_for_too_long_is_not_lost),
     cmocka_unit_test(who_is_heard_over_any_connection_lives),
     cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
 };
