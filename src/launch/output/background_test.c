@@ -7,9 +7,12 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "launch/output/output.h"
 #include "os/clock.h"
+#include "os/socket.h"
 #include "os/thread.h"
 #include "testing/check.h"
+#include "testing/no_descriptors.h"
 
 /* A file that is written when the test says so. */
 typedef struct slow_target {
@@ -219,12 +222,69 @@ static void what_was_never_written_to_is_released(void **state)
     assert_true(t.released);
 }
 
+/* A file that takes nothing the first time. */
+typedef struct full_once {
+    int n_puts;
+    char text[200];
+} full_once;
+
+static tri_status put_unless_first(void *target, const char *data, size_t bytes)
+{
+    full_once *f = target;
+
+    if (f->n_puts++ == 0)
+        return TRII_FAIL(TRI_ERR_IO, "the disk is full");
+    assert_in_range(bytes, 1, sizeof(f->text) - strlen(f->text) - 1);
+    strncat(f->text, data, bytes);
+    return TRI_OK;
+}
+
+static void leave(void *target)
+{
+    (void)target;
+}
+
+static void say(void *arg, const char *text)
+{
+    trii_sink_print(arg, "%s\n", text);
+}
+
+/* Without descriptors there is no thread, and what cannot be written is said at once, in the sink
+ * that is being written. */
+static void a_sink_is_told_of_its_own_loss(void **state)
+{
+    static const trii_background_kind kind = {.put = put_unless_first, .release = leave};
+    full_once file = {0};
+    int listener, caller, port;
+    trii_background *b;
+    trii_loop *loop;
+    trii_sink sink;
+
+    (void)state;
+    CHECK_OK(trii_loop_create(&loop));
+    CHECK_OK(trii_background_create(loop, NULL, say, &sink, &b));
+    CHECK_OK(trii_sink_init(&sink, loop, b, 1, "stdout"));
+    CHECK_OK(trii_background_open(b, &kind, "stdout", &file, &sink.file));
+    CHECK_OK(trii_socket_listen("127.0.0.1", 0, &listener, &port));
+    caller = descriptors_end_and_call(port);
+    trii_sink_print(&sink, "first\n");
+    trii_sink_print(&sink, "second\n");
+    descriptors_allow();
+    assert_string_equal(file.text, "stdout: the disk is full\nsecond\n");
+    trii_socket_close(caller);
+    trii_socket_close(listener);
+    trii_background_destroy(b);
+    trii_sink_fini(&sink);
+    trii_loop_destroy(loop);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(puts_never_wait_and_keep_their_order),
     cmocka_unit_test(the_newest_takes_the_place_of_what_waits),
     cmocka_unit_test(a_loss_is_said_once_and_later_bytes_are_tried),
     cmocka_unit_test(nobody_waits_for_what_is_stuck_at_the_end),
     cmocka_unit_test(what_was_never_written_to_is_released),
+    cmocka_unit_test(a_sink_is_told_of_its_own_loss),
 };
 
 TEST_MAIN(tests)

@@ -88,7 +88,7 @@ static bool sink_is_writable(const trii_sink *sink)
     return trii_socket_poll(&sink->fd, &events, &ready, 1, trii_now_ns()) == 1 && ready != 0;
 }
 
-/* As trii_fd_write; never waits. */
+/* As trii_fd_write; never waits. What goes to a file has left the queue already. */
 static tri_status sink_write(trii_sink *sink, size_t *put_out)
 {
     const char *data = sink->queue + sink->start;
@@ -97,8 +97,9 @@ static tri_status sink_write(trii_sink *sink, size_t *put_out)
     if (sink->file != NULL) {
         if (trii_background_left(sink->file) > 0)
             return TRI_INPROGRESS;
+        sink->start = sink->used = 0; /* who is told of a loss may print it here */
         trii_background_put(sink->file, data, bytes);
-        *put_out = bytes;
+        *put_out = 0;
         return TRI_OK;
     }
     if (!sink_is_writable(sink))
