@@ -265,32 +265,42 @@ static void any_number_of_receives_may_wait(void **state)
 }
 
 /* A rank that is in a collective takes what others send it. */
-static const char *into_a_barrier(rank_env *env)
+static const char *into_collectives(rank_env *env)
 {
-    enum { N = 3000 };
+    enum { N = 3000, WORDS = 300 };
+    static int32_t words[RANKS_MAX][RANKS_MAX * WORDS];
+    int32_t *own = words[env->rank], out[WORDS] = {0};
     tri_group *g = NULL;
     const char *failure = join(env, &g);
 
     if (failure != NULL)
         return failure;
-    for (int32_t i = 0; i < N && env->rank == 0; i++)
-        RANK_TRY(env, tri_send(g, &i, 1, TRI_DTYPE_I32, 1, 4, NULL));
-    RANK_TRY(env, tri_barrier(g, NULL));
-    for (int32_t i = 0; i < N && env->rank == 1; i++) {
-        int32_t in = -1;
-
-        RANK_TRY(env, tri_recv(g, &in, 1, TRI_DTYPE_I32, 0, 4, NULL));
-        if (in != i)
-            return RANK_FAIL(env, "message %d is %d", i, in);
+    for (int what = 0; what < 4; what++) {
+        for (int32_t i = 0; i < N && env->rank == 0; i++) {
+            out[0] = i;
+            RANK_TRY(env, tri_send(g, out, WORDS, TRI_DTYPE_I32, 1, 4, NULL));
+        }
+        if (what == 0)
+            RANK_TRY(env, tri_barrier(g, NULL));
+        else if (what == 1)
+            RANK_TRY(env, tri_all_gather(g, out, own, WORDS, TRI_DTYPE_I32, NULL));
+        else
+            RANK_TRY(env, tri_broadcast(g, own, WORDS, TRI_DTYPE_I32, what == 2 ? 0 : env->size - 1,
+                                        NULL));
+        for (int32_t i = 0; i < N && env->rank == 1; i++) {
+            RANK_TRY(env, tri_recv(g, own, WORDS, TRI_DTYPE_I32, 0, 4, NULL));
+            if (own[0] != i)
+                return RANK_FAIL(env, "message %d is %d", i, own[0]);
+        }
     }
     tri_group_unref(g);
     return NULL;
 }
 
-static void a_rank_in_a_barrier_takes_messages(void **state)
+static void a_rank_in_a_collective_takes_messages(void **state)
 {
     (void)state;
-    run_everywhere(into_a_barrier);
+    run_everywhere(into_collectives);
 }
 
 /* Rank 1 is in a collective when it receives. Rank 0 has seen that, and comes to the collective
@@ -421,7 +431,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_large_message_holds_up_no_other),
     cmocka_unit_test(both_may_send_all_before_they_receive),
     cmocka_unit_test(any_number_of_receives_may_wait),
-    cmocka_unit_test(a_rank_in_a_barrier_takes_messages),
+    cmocka_unit_test(a_rank_in_a_collective_takes_messages),
     cmocka_unit_test(a_large_send_may_come_before_a_collective_that_its_receiver_is_in),
     cmocka_unit_test(messages_that_nobody_receives_are_forgotten),
     cmocka_unit_test(an_abort_ends_the_sends_that_wait),

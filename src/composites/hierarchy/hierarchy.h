@@ -85,6 +85,7 @@ typedef struct hierarchy_call {
     int stage;                   /* the next to begin */
     trii_op inner;               /* the stage's call to a child */
     hierarchy_child *inner_on;   /* that child; NULL = no inner call is under way */
+    bool met_here;               /* it has or had an inner call of IN */
     size_t *columns;             /* [size + 1]: where they begin in the vector, as hosts see it */
     size_t *pieces;              /* [n_hosts + 1]: of our column, for each host */
     size_t *src_at, *dst_at;     /* [size + 1]: of the inner call */

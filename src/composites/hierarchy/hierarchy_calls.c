@@ -63,6 +63,7 @@ static void begin_queued(hierarchy *h)
         c->next = NULL;
         c->stage = 0;
         c->inner_on = NULL;
+        c->met_here = false;
         *at = c;
         at = &c->next;
     }
@@ -147,15 +148,15 @@ static bool is_local(const hierarchy *h, const hierarchy_child *child)
     return child == &h->children[HIERARCHY_IN] || child == &h->children[HIERARCHY_OUT];
 }
 
-/* Whether to look at this host's messages beside what is waited for: some are under way here, or a
- * call waits for all ranks, of which one may have to get rid of its messages first. */
+/* Whether to look at this host's messages often, beside what is waited for: some are under way
+ * here, or a call began elsewhere, for which a rank of this host may come only once it is rid of
+ * its messages. */
 static bool hears_messages(const hierarchy *h)
 {
-    const hierarchy_child *flat = &h->children[HIERARCHY_FLAT];
     bool hears = atomic_load(&h->n_near) > 0;
 
     for (const hierarchy_call *c = h->first; c != NULL && !hears; c = c->next)
-        hears = c->inner_on == flat && is_under_way(c);
+        hears = !c->met_here && is_under_way(c);
     return hears && h->children[HIERARCHY_IN].self != NULL;
 }
 
@@ -176,7 +177,9 @@ static hierarchy_call *next_to_end(const hierarchy *h, bool *mixed_out)
             far = far != NULL ? far : c;
         }
     }
-    *mixed_out = near != NULL ? far != NULL : several || hears_messages(h);
+    *mixed_out = near != NULL ? far != NULL : several;
+    if (near == NULL || near->inner_on != &h->children[HIERARCHY_IN]) /* which hears them itself */
+        *mixed_out = *mixed_out || hears_messages(h);
     return near != NULL ? near : far;
 }
 
@@ -203,7 +206,9 @@ void hierarchy_look(hierarchy *h)
         if (is_under_way(c))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
     }
-    if (hears_messages(h)) /* the operation does not matter for a look */
+    /* Whatever we wait for, it may be behind messages to us: there is room for them here. The
+     * operation does not matter for a look. */
+    if (in->self != NULL)
         in->engine->progress(in->self, &h->calls[0].inner, 0);
     poll_idle_children(h);
     hierarchy_advance(h);

@@ -70,6 +70,7 @@ tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int which, const trii
         trii_fault_raise(&child->fault, status, "%s", tri_last_error());
     else
         c->inner_on = child;
+    c->met_here = c->met_here || which == HIERARCHY_IN;
     return status;
 }
 
