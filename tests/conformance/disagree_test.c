@@ -116,6 +116,9 @@ typedef enum half_call {
     BROADCASTS_OWN,
     BROADCASTS_MUCH,
     BROADCASTS_OTHER,
+    BROADCASTS_FIRST,
+    REDUCES_MUCH_TO_FIRST,
+    SCATTERS_SUMS,
 } half_call;
 
 static const struct {
@@ -123,8 +126,8 @@ static const struct {
     const char *names[2];
 } halves[] = {
     {{{REDUCES, BARRIER}, {BARRIER, BARRIER}}, {"all_reduce #3", "barrier #3"}},
-    /* both are found */
-    {{{REDUCES_MUCH, BARRIER}, {BARRIER, REDUCES_MUCH}}, {"all_reduce #", "barrier #"}},
+    /* either against a barrier, or under both its numbers */
+    {{{REDUCES_MUCH, BARRIER}, {BARRIER, REDUCES_MUCH}}, {"all_reduce #", "calls "}},
     {{{REDUCES, BARRIER}, {GATHERS, BARRIER}}, {"all_reduce #3", "all_gather #3"}},
     {{{REDUCES_MUCH, BARRIER}, {GATHERS_MUCH, BARRIER}}, {"all_reduce #3", "all_gather #3"}},
     {{{BARRIER, GATHERS_MUCH}, {GATHERS_MUCH, BARRIER}}, {"barrier #3", "all_gather #3"}},
@@ -167,6 +170,12 @@ static tri_status call_half(const rank_env *env, tri_group *g, half_call what, f
         return tri_broadcast(g, x, SMALL, TRI_DTYPE_F32, other, work);
     case BROADCASTS_MUCH:
         return tri_broadcast(g, x, 4 * LARGE, TRI_DTYPE_F32, other, work);
+    case BROADCASTS_FIRST:
+        return tri_broadcast(g, x, SMALL, TRI_DTYPE_F32, 0, work);
+    case REDUCES_MUCH_TO_FIRST:
+        return tri_reduce(g, x, dst, LARGE, TRI_DTYPE_F32, TRI_REDOP_SUM, 0, work);
+    case SCATTERS_SUMS:
+        return tri_reduce_scatter(g, x, dst, LARGE, TRI_DTYPE_F32, TRI_REDOP_SUM, work);
     default:
         return tri_barrier(g, work);
     }
@@ -249,6 +258,62 @@ static void halves_of_a_mesh_are_named(void **state)
     (void)state;
     run_halves("tcp", NULL, 4);
     run_halves("shm", NULL, 4);
+}
+
+/* --- calls that have changed places --------------------------------------- */
+
+static const struct {
+    half_call calls[2];
+    int odd; /* the rank on which they have changed places */
+} swaps[] = {{{BROADCASTS_FIRST, REDUCES_MUCH_TO_FIRST}, 3},
+             {{BROADCASTS_FIRST, SCATTERS_SUMS}, 3},
+             {{BROADCASTS_FIRST, REDUCES}, 3},
+             {{BROADCASTS_FIRST, SCATTERS_SUMS}, 2},
+             {{BROADCASTS_FIRST, SCATTERS_SUMS}, 1},
+             {{BROADCASTS_FIRST, GATHERS_MUCH}, 3}};
+
+/* Both calls are under way before anybody waits, so on a hierarchy each stage finds its peers. */
+static const char *one_swaps(rank_env *env)
+{
+    int what = *(const int *)env->arg / 2;
+    bool swapped = (*(const int *)env->arg % 2 != 0) != (env->rank == swaps[what].odd);
+    float *x = calloc(LARGE * 4 * 4, sizeof(*x));
+    tri_work *work[2] = {NULL, NULL};
+    tri_group *g = NULL;
+    tri_status st = TRI_OK;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 0; i < 2 && st == TRI_OK; i++) {
+        half_call call = swaps[what].calls[swapped ? 1 - i : i];
+
+        st = call_half(env, g, call, call == BROADCASTS_FIRST ? x : x + LARGE * 8, &work[i]);
+    }
+    for (int i = 0; i < 2; i++) {
+        if (work[i] != NULL && st == TRI_OK)
+            st = tri_work_wait(work[i], 0);
+        tri_work_destroy(work[i]);
+    }
+    for (int i = 0; i < 3 && st == TRI_OK; i++)
+        st = tri_barrier(g, NULL);
+    if (st != TRI_ERR_MISMATCH)
+        return RANK_FAIL(env, "rank %d, case %d: %s: %s", env->rank, what, tri_status_name(st),
+                         tri_last_error());
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void calls_that_change_places_are_found(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 20000};
+    int n = (int)(sizeof(swaps) / sizeof(swaps[0]));
+
+    (void)state;
+    setenv("TRI_HOSTS", "a,a,b,b", 1);
+    for (int what = 0; what < 2 * n; what++)
+        run_threads(4, &options, one_swaps, &what);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
 }
 
 /* No mismatch, as another thread could still make the call: but both sides are told. */
@@ -385,6 +450,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_that_disagree_are_named),
     cmocka_unit_test(hosts_that_share_no_subtree_are_named),
     cmocka_unit_test(halves_of_a_mesh_are_named),
+    cmocka_unit_test(calls_that_change_places_are_found),
     cmocka_unit_test(a_receive_against_a_collective_is_told),
     cmocka_unit_test(a_late_rank_is_no_mismatch),
     cmocka_unit_test(wrong_arguments_are_named),

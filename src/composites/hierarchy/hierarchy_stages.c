@@ -527,7 +527,8 @@ static const stage stages[TRII_KIND_COUNT][HIERARCHY_STAGES] = {
 /* Whether the ranks that make the call take it in stages: all get the same answer. If they make
  * different calls, one may wait on IN or CROSS and another on FLAT; a barrier would find that, but
  * would cost every small call a round trip. Instead FLAT knows all calls, and ranks that wait for
- * long compare them there. */
+ * long compare them there. Where they meet at all, on any child, they compare the whole call with
+ * its number: two that have changed places are found even where each has children of its own. */
 static bool is_staged(const hierarchy *h, const trii_collective *call)
 {
     size_t bytes = call->bytes * (call->kind == TRII_KIND_REDUCE_SCATTER ? (size_t)h->size : 1);

@@ -186,11 +186,12 @@ static inline void shm_publish(shm_group *g, shm_u64 *word, uint64_t value)
 
 /* --- call_text.c ---------------------------------------------------------- */
 
-/* What a call must have in common on all ranks beside its count, of a whole call. */
+/* What a call must have in common on all ranks beside its count, of a whole call: its number among
+ * the group's calls as well, of which a composite may make only some here. */
 static inline uint64_t shm_call_word(const trii_collective *call)
 {
     return (uint64_t)call->kind | (uint64_t)call->dtype << 8 | (uint64_t)call->op << 16 |
-           (uint64_t)(uint32_t)call->root << 32;
+           (call->seq & 0xff) << 24 | (uint64_t)(uint32_t)call->root << 32;
 }
 
 /* Writes the file's name into head.files[i]. Guard: lock. */

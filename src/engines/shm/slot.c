@@ -151,6 +151,7 @@ static bool calls_match(shm_group *g, trii_op *op, int rank, const shm_arrival *
                     shm_load(&arrival->count) == ours->count))
         return true;
     theirs = shm_call_of(g->peers[rank].block, arrival, file);
+    theirs.seq = ours->seq + (uint64_t)(int8_t)((shm_load(&arrival->call) >> 24) - ours->seq);
     trii_collective_disagree(shm_name(g, g->rank), ours, shm_name(g, rank), &theirs, text,
                              sizeof(text));
     shm_fail(g, TRI_ERR_MISMATCH, "%s", text);

@@ -83,11 +83,9 @@ static void tcp_describe_wait(void *self, trii_op *op, char *text, size_t size)
 static void tcp_skip(void *self, const trii_collective *call)
 {
     tcp_group *g = self;
-    trii_collective *past = &g->past[call->seq % TCP_PAST];
 
     trii_mutex_lock(&g->mutex);
-    *past = *trii_collective_whole(call);
-    past->seq = call->seq;
+    tcp_coll_note(g, call);
     trii_mutex_unlock(&g->mutex);
 }
 
@@ -105,7 +103,8 @@ static void tcp_announce_wait(void *self, const trii_op *op)
         call = &g->running[0]->op->call; /* what it waits for */
     tcp_frame_fill(&frame, message ? TCP_FRAME_LISTENS : TCP_FRAME_WAITS, call);
     frame.bytes = 0;
-    frame.part = (uint32_t)call->tag;
+    if (message)
+        frame.part = (uint32_t)call->tag;
     if (call->names != NULL && call->root >= 0)
         frame.root = call->names[call->root];
     for (int r = 0; r < g->size && memcmp(&frame, &g->announced, sizeof(frame)) != 0; r++) {

@@ -189,8 +189,9 @@ typedef struct tcp_group {
     int64_t silence_ns;             /* how long a host may be silent; 0 = for ever */
     tcp_frame announced;            /* the last call that we have been waiting in for long */
     uint64_t started;               /* seq of the last collective that was started */
-    trii_collective past[TCP_PAST]; /* the last ones, by seq, with those that went elsewhere; their
-                                       buffers may be gone */
+    trii_collective past[TCP_PAST]; /* the last ones, whole, by seq, with those that went elsewhere;
+                                       their buffers may be gone */
+    uint64_t past_seq[TCP_PAST];    /* of each of them here */
     tcp_conn *conns;                /* [size]; the own one is unused */
     tcp_coll slots[TCP_SLOTS];
     tcp_coll *running[TCP_SLOTS]; /* by seq */
@@ -277,6 +278,8 @@ tri_status tcp_plan(tcp_group *g, tcp_coll *coll) TRI_MUST_CHECK;
 
 /* --- tcp_coll.c ----------------------------------------------------------- */
 
+/* Keeps the call that has its number, for comparisons. */
+void tcp_coll_note(tcp_group *g, const trii_collective *call);
 /* Whether the peer's frame is of another call than ours of this number; fails the group if so. */
 bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame);
 /* The first collective under way that still needs this peer, or NULL. */

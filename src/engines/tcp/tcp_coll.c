@@ -16,13 +16,18 @@
 static void reduce_received(tcp_group *g, tcp_coll *coll);
 static void end_if_done(tcp_group *g, tcp_coll *coll);
 
+void tcp_coll_note(tcp_group *g, const trii_collective *call)
+{
+    g->past[call->seq % TCP_PAST] = *trii_collective_whole(call);
+    g->past_seq[call->seq % TCP_PAST] = call->seq;
+}
+
 static void start_one(tcp_group *g, tcp_coll *coll, trii_op *op)
 {
     size_t size = tri_dtype_size(op->call.dtype);
 
     g->started = op->call.seq;
-    g->past[op->call.seq % TCP_PAST] = *trii_collective_whole(&op->call);
-    g->past[op->call.seq % TCP_PAST].seq = op->call.seq;
+    tcp_coll_note(g, &op->call);
     *coll = (tcp_coll){.op = op,
                        .peers = coll->peers,
                        .elem_bytes = size > 0 ? size : 1,
@@ -255,14 +260,14 @@ static bool same_call(const trii_collective *ours, const tcp_frame *theirs)
 {
     return theirs->kind == (uint8_t)ours->kind && theirs->dtype == (uint8_t)ours->dtype &&
            theirs->op == (uint8_t)ours->op && theirs->root == ours->root &&
-           theirs->count == ours->count;
+           theirs->count == ours->count && theirs->part == (uint32_t)ours->seq;
 }
 
 bool tcp_coll_disagrees(tcp_conn *c, const tcp_frame *frame)
 {
     const trii_collective *ours = &c->group->past[frame->seq % TCP_PAST];
 
-    if (ours->seq != frame->seq || same_call(ours, frame))
+    if (c->group->past_seq[frame->seq % TCP_PAST] != frame->seq || same_call(ours, frame))
         return false;
     tcp_fail_mismatch(c->group, ours, c->rank, frame);
     return true;

@@ -87,6 +87,8 @@ static trii_collective frame_call(const tcp_frame *frame, int rank, char file[FI
                             .count = (size_t)frame->count,
                             .seq = frame->seq};
 
+    if (trii_kind_in(call.kind, TRII_KINDS_COLLECTIVE))
+        call.seq = (frame->seq & ~(uint64_t)UINT32_MAX) | frame->part;
     memcpy(file, frame->file, sizeof(frame->file));
     file[FILE_TEXT - 1] = '\0';
     if (file[0] != '\0')

@@ -52,7 +52,8 @@ typedef struct tcp_frame {
     uint64_t seq;
     uint64_t count;
     uint64_t bytes; /* of the payload */
-    uint32_t part;  /* message, listens: tag; fault: 1 + the lost rank; else 0 */
+    uint32_t part;  /* message, listens: tag; fault: 1 + the lost rank; collective: its number
+                       among the calls of the group, of which this may be a piece */
     uint32_t line;  /* of the caller; 0 = unknown */
     char file[24];  /* its first letters, zeros behind them */
 } tcp_frame;
@@ -74,6 +75,7 @@ static inline void tcp_frame_fill(tcp_frame *frame, tcp_frame_type type,
                          .seq = piece->seq,
                          .count = call->count,
                          .bytes = piece->bytes,
+                         .part = (uint32_t)call->seq,
                          .line = (uint32_t)call->site.line};
     if (file != NULL)
         strncpy(frame->file, file, sizeof(frame->file) - 1);
