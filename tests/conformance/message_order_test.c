@@ -303,6 +303,42 @@ static void a_rank_in_a_collective_takes_messages(void **state)
     run_everywhere(into_collectives);
 }
 
+/* Rank 1 waits for a message of another host, which comes only once rank 0, on its own, has got rid
+ * of those to rank 1. */
+static const char *behind_a_neighbour(rank_env *env)
+{
+    enum { N = 200, WORDS = 300 };
+    int32_t x[WORDS] = {0};
+    tri_group *g = NULL;
+    const char *failure = join(env, &g);
+
+    if (failure != NULL)
+        return failure;
+    for (int i = 0; i < N && env->rank == 0; i++)
+        RANK_TRY(env, tri_send(g, x, WORDS, TRI_DTYPE_I32, 1, 4, NULL));
+    if (env->rank == 0)
+        RANK_TRY(env, tri_send(g, x, 1, TRI_DTYPE_I32, 2, 4, NULL));
+    if (env->rank == 2)
+        RANK_TRY(env, tri_recv(g, x, 1, TRI_DTYPE_I32, 0, 4, NULL));
+    if (env->rank == 2)
+        RANK_TRY(env, tri_send(g, x, 1, TRI_DTYPE_I32, 1, 4, NULL));
+    if (env->rank == 1)
+        RANK_TRY(env, tri_recv(g, x, 1, TRI_DTYPE_I32, 2, 4, NULL));
+    for (int i = 0; i < N && env->rank == 1; i++)
+        RANK_TRY(env, tri_recv(g, x, WORDS, TRI_DTYPE_I32, 0, 4, NULL));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    return NULL;
+}
+
+static void a_rank_that_receives_takes_all_messages(void **state)
+{
+    (void)state;
+    run_ranks("shm", NULL, 3, 20000, behind_a_neighbour);
+    run_ranks("tcp", NULL, 3, 20000, behind_a_neighbour);
+    run_ranks("hierarchy", "a,a,b", 3, 20000, behind_a_neighbour);
+}
+
 /* Rank 1 is in a collective when it receives. Rank 0 has seen that, and comes to the collective
  * only when its message is sent. */
 static const char *collective_later(rank_env *env)
@@ -432,6 +468,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(both_may_send_all_before_they_receive),
     cmocka_unit_test(any_number_of_receives_may_wait),
     cmocka_unit_test(a_rank_in_a_collective_takes_messages),
+    cmocka_unit_test(a_rank_that_receives_takes_all_messages),
     cmocka_unit_test(a_large_send_may_come_before_a_collective_that_its_receiver_is_in),
     cmocka_unit_test(messages_that_nobody_receives_are_forgotten),
     cmocka_unit_test(an_abort_ends_the_sends_that_wait),
