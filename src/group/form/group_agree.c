@@ -147,14 +147,18 @@ static tri_status get(const trii_group_args *args, trii_store_call *own, const c
                                for_ns / TRII_NS_PER_MS + 1, (void **)values_out, NULL);
 }
 
-/* Not OK: nobody needs to wait any more, and line says why. */
-static tri_status look(const trii_group_args *args, const trii_looks *looks,
+/* Not OK: nobody needs to wait any more, and line says why. A rank that ended may have said before
+ * why there is no group. */
+static tri_status look(const trii_group_args *args, const char *step, const trii_looks *looks,
                        char line[TRII_ERR_BYTES])
 {
     tri_status status = looks->look != NULL ? looks->look(looks->arg) : TRI_OK;
+    char missing[160];
 
-    if (status == TRI_OK && args->is_over != NULL && args->is_over(args->is_over_arg))
-        status = trii_group_is_over(args);
+    if (status == TRI_OK && args->is_over != NULL && args->is_over(args->is_over_arg)) {
+        status = name_missing(args, step, NULL, missing, sizeof(missing));
+        status = status != TRI_OK ? status : trii_group_is_over(args);
+    }
     snprintf(line, TRII_ERR_BYTES, "%s", tri_last_error());
     return status;
 }
@@ -197,7 +201,7 @@ static tri_status await(const trii_group_args *args, const char *step, const cha
         silent = trii_store_is_silent(args->store); /* to ask more would take longer than `until` */
         if (!silent) {
             char line[TRII_ERR_BYTES];
-            tri_status over = look(args, looks, line);
+            tri_status over = look(args, step, looks, line);
 
             if (over == TRI_END)
                 return over;
@@ -349,38 +353,28 @@ static tri_status count_in(const trii_group_args *args, const char *step, const 
     return status == TRI_OK && n == args->size ? put(args, all, "") : status;
 }
 
-/* Says that this rank has done its part, and waits for the others; keys: [size], of few. */
-static tri_status arrive(const trii_group_args *args, const char *step, const char *const *keys,
-                         const trii_looks *looks)
-{
-    char all[KEY];
-    const char *const one[] = {all};
-    tri_status status;
-
-    if (args->size <= FEW)
-        return await(args, step, WELL, keys, args->size, looks, NULL);
-    snprintf(all, sizeof(all), "%s/all", step);
-    status = count_in(args, step, all);
-    return status == TRI_OK ? await(args, step, NULL, one, 1, looks, NULL) : status;
-}
-
 tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_status mine)
 {
     arrival a = {.args = args};
     const trii_looks looks = {.look = look_for_failure, .arg = &a, .first_ns = FAILURE_NS};
-    char end[KEY], line[TRII_ERR_BYTES];
-    const char **keys;
+    char all[KEY], end[KEY], line[TRII_ERR_BYTES];
+    const char *const last[] = {all};
+    const char **keys = NULL;
+    bool few = args->size <= FEW;
     tri_status status;
 
     if (args->size == 1)
         return mine;
     mine = own_result(args, mine);
-    keys = mine == TRI_OK && args->size <= FEW ? step_keys(step, args->size) : NULL;
-    if (mine == TRI_OK && args->size <= FEW && keys == NULL)
-        mine = TRI_ERR_NO_MEMORY;
     snprintf(a.failed, sizeof(a.failed), "%s/failed", step);
+    snprintf(all, sizeof(all), "%s/all", step);
+    if (mine == TRI_OK && !few)
+        mine = count_in(args, step, all); /* else the others would wait for it */
+    else if (mine == TRI_OK && (keys = step_keys(step, args->size)) == NULL)
+        mine = TRI_ERR_NO_MEMORY;
     if (mine == TRI_OK) {
-        status = arrive(args, step, keys, &looks);
+        status = await(args, step, few ? WELL : NULL, few ? keys : last, few ? args->size : 1,
+                       &looks, NULL);
         trii_free(keys);
         if (status != TRI_INPROGRESS)
             return status;

@@ -3,6 +3,7 @@
  * somebody never says anything.
  */
 #include "testing/check.h"
+#include "testing/hooked_store.h"
 #include "testing/ranks.h"
 
 #include "base/err.h"
@@ -106,6 +107,18 @@ typedef struct one_of_many {
     trii_thread thread;
 } one_of_many;
 
+static void do_a_step(one_of_many *m, tri_store *store)
+{
+    const trii_group_args args = {.store = store,
+                                  .rank = m->rank,
+                                  .size = MANY,
+                                  .name = "many",
+                                  .deadline_ns = trii_deadline_ms(30000)};
+
+    m->status[0] = trii_group_agree(&args, "step", TRI_OK);
+    snprintf(m->why, sizeof(m->why), "%s", tri_last_error());
+}
+
 /* All can do the first step, rank 7 not the second one. */
 static void do_two_steps(void *arg)
 {
@@ -144,6 +157,102 @@ static void many_hear_of_a_failure(void **state)
     tri_store_unref(store);
 }
 
+static tri_status before_nothing(void *arg, const char *key)
+{
+    (void)arg;
+    (void)key;
+    return TRI_OK;
+}
+
+static tri_status has_no_room(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
+{
+    (void)self;
+    (void)delta;
+    (void)sum_out;
+    return TRII_FAIL(TRI_ERR_NO_MEMORY, "no room for %s", key);
+}
+
+/* It has done its part, but cannot be counted. */
+static void do_a_step_without_room(void *arg)
+{
+    one_of_many *m = arg;
+    trii_store_ops ops;
+    hooked_store poor;
+
+    hooked_store_init(&poor, m->store, before_nothing, NULL);
+    ops = *poor.base.ops;
+    ops.add = has_no_room;
+    poor.base.ops = &ops;
+    do_a_step(m, &poor.base);
+}
+
+static void do_a_step_with_room(void *arg)
+{
+    one_of_many *m = arg;
+
+    do_a_step(m, m->store);
+}
+
+static void many_hear_of_one_that_cannot_be_counted(void **state)
+{
+    one_of_many many[MANY];
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    for (int r = 0; r < MANY; r++) {
+        many[r] = (one_of_many){.store = store, .rank = r};
+        CHECK_OK(trii_thread_start(&many[r].thread, "rank",
+                                   r == 7 ? do_a_step_without_room : do_a_step_with_room,
+                                   &many[r]));
+    }
+    for (int r = 0; r < MANY; r++)
+        trii_thread_join(&many[r].thread);
+    for (int r = 0; r < MANY; r++) {
+        if (many[r].status[0] != TRI_ERR_NO_MEMORY ||
+            strstr(many[r].why, "rank 7: no room for step/said") == NULL)
+            fail_msg("rank %d: %s: %s", r, tri_status_name(many[r].status[0]), many[r].why);
+    }
+    tri_store_unref(store);
+}
+
+static bool has_ended(void *arg)
+{
+    static const char *const keys[] = {"ended"};
+    const rank_env *env = arg;
+    bool there = false;
+
+    return tri_store_check(env->store, keys, 1, &there) == TRI_OK && there;
+}
+
+/* Rank 2 refuses and ends. Rank 1 has seen nothing of that when rank 0 sees the end. */
+static const char *one_refuses_and_ends(rank_env *env)
+{
+    const trii_refusal refusal = {.status = TRI_ERR_FORMAT, .line = "odd"};
+    const char *const ended[] = {"ended"}, *const heard[] = {"heard"};
+    trii_group_args args = args_of(env, 30000);
+
+    args.is_over = has_ended;
+    args.is_over_arg = env;
+    if (env->rank == 1)
+        RANK_TRY(env, tri_store_wait(env->store, heard, 1, 30000));
+    if (env->rank == 2) {
+        args.refusal = &refusal;
+        RANK_FAILS(env, trii_group_agree(&args, "step", TRI_OK), TRI_ERR_FORMAT, "odd");
+        RANK_TRY(env, tri_store_set(env->store, ended[0], "", 0));
+        return NULL;
+    }
+    RANK_FAILS(env, trii_group_agree(&args, "step", TRI_OK), TRI_ERR_FORMAT, "rank 2: odd");
+    RANK_TRY(env, tri_store_set(env->store, heard[0], "", 0));
+    return NULL;
+}
+
+static void who_refused_and_ended_is_the_cause(void **state)
+{
+    (void)state;
+    run_threads(3, NULL, one_refuses_and_ends, NULL);
+}
+
 /* The failure of the lowest rank, unless that gave up because of another. */
 static const char *two_fail(rank_env *env)
 {
@@ -171,6 +280,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failure_comes_before_who_is_missing),
     cmocka_unit_test(who_is_missing_is_named),
     cmocka_unit_test(many_hear_of_a_failure),
+    cmocka_unit_test(many_hear_of_one_that_cannot_be_counted),
+    cmocka_unit_test(who_refused_and_ended_is_the_cause),
     cmocka_unit_test(all_hear_of_the_same_failure),
 };
 
