@@ -203,15 +203,15 @@ static int worker_again(void)
     return 0;
 }
 
-static void ranks_join_again_and_again_where_rank_0_serves(void **state)
+/* Rank 0 serves the store; all do this. */
+static void run_three(const char *mode)
 {
-    const char *const argv[] = {own_path, "again", NULL};
+    const char *const argv[] = {own_path, mode, NULL};
     char rank[16], port[32];
     const char *const env[] = {rank,         port, "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1",
                                "LOCAL_RANK", NULL};
     spawn s[3];
 
-    (void)state;
     snprintf(port, sizeof(port), "MASTER_PORT=%d", spawn_free_port());
     for (int r = 0; r < 3; r++) {
         snprintf(rank, sizeof(rank), "RANK=%d", r);
@@ -224,6 +224,65 @@ static void ranks_join_again_and_again_where_rank_0_serves(void **state)
             fail_msg("rank %d: %s", r, SPAWN_ERR(&s[r]));
         spawn_free(&s[r]);
     }
+}
+
+static void ranks_join_again_and_again_where_rank_0_serves(void **state)
+{
+    (void)state;
+    run_three("again");
+}
+
+/* Who has each rank, at the store of rank 0. */
+static void read_holders(tri_store *store, char *holders_out[3])
+{
+    for (int r = 1; r < 3; r++) {
+        char key[32];
+
+        snprintf(key, sizeof(key), "trireme/0/rank/%d", r);
+        TRI_TRY(tri_store_get(store, key, 20000, (void **)&holders_out[r], NULL));
+    }
+}
+
+/* Rank 0, until all others have ended and their next programs are here. */
+static void stay(void)
+{
+    char *before[3] = {NULL}, *now[3] = {NULL};
+    tri_store *store = NULL;
+    bool same = true;
+    int port = (int)strtol(getenv("MASTER_PORT"), NULL, 10);
+
+    TRI_TRY(tri_store_tcp("127.0.0.1", port, NULL, &store));
+    read_holders(store, before);
+    TRI_TRY(tri_barrier(NULL, NULL));
+    while (same) {
+        read_holders(store, now);
+        same = strcmp(now[1], before[1]) == 0 || strcmp(now[2], before[2]) == 0;
+        for (int r = 1; r < 3; r++)
+            tri_store_free(now[r]);
+    }
+    for (int r = 1; r < 3; r++)
+        tri_store_free(before[r]);
+    tri_store_unref(store);
+}
+
+/* A worker that runs two programs, of which that of rank 0 ends late. */
+static int run_program(bool first)
+{
+    TRI_TRY(tri_init(NULL));
+    if (first && tri_rank() == 0)
+        stay();
+    else
+        TRI_TRY(tri_barrier(NULL, NULL));
+    tri_finalize();
+    if (first)
+        execl(own_path, own_path, "second", NULL);
+    return first;
+}
+
+static void programs_follow_each_other_though_rank_0_is_late(void **state)
+{
+    (void)state;
+    run_three("first");
 }
 
 static void a_bad_environment_is_one_clear_line(void **state)
@@ -316,6 +375,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mpiruns_variables_are_enough),
     cmocka_unit_test(a_worker_that_dies_is_named_before_its_peers),
     cmocka_unit_test(ranks_join_again_and_again_where_rank_0_serves),
+    cmocka_unit_test(programs_follow_each_other_though_rank_0_is_late),
     cmocka_unit_test(a_bad_environment_is_one_clear_line),
     cmocka_unit_test(a_setting_that_nobody_reads_is_told_once),
     cmocka_unit_test(a_world_is_joined_once_and_left),
@@ -327,6 +387,8 @@ int main(int argc, char **argv)
     own_path = argv[0];
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return worker();
+    if (argc > 1 && (strcmp(argv[1], "first") == 0 || strcmp(argv[1], "second") == 0))
+        return run_program(argv[1][0] == 'f');
     if (argc > 1 && strcmp(argv[1], "again") == 0)
         return worker_again();
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));

@@ -576,3 +576,22 @@ tri_status trii_join_leave(tri_store *store, int rank)
     snprintf(key, sizeof(key), "rank/%d", rank);
     return tri_store_delete(store, key, NULL);
 }
+
+bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank)
+{
+    char key[KEY], come[KEY];
+    trii_store_call holder = {.kind = TRII_STORE_READ, .key = key};
+    trii_store_call last = {.kind = TRII_STORE_READ, .key = come};
+    identity id;
+    bool is_here;
+
+    snprintf(key, sizeof(key), "rank/%d", rank);
+    snprintf(come, sizeof(come), "come/%d", rank);
+    is_here = trii_store_exchange(store, &holder, 1, NULL, 0, 0, NULL, NULL) == TRI_OK &&
+              trii_store_exchange(view, &last, 1, NULL, 0, 0, NULL, NULL) == TRI_OK &&
+              holder.value != NULL && last.value != NULL && parse(holder.value, &id) &&
+              strcmp(last.value + strlen(WELL), id.name) == 0;
+    trii_store_calls_free(&holder, 1);
+    trii_store_calls_free(&last, 1);
+    return is_here;
+}

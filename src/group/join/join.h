@@ -28,6 +28,9 @@ tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_addr
                      tri_status mine, int64_t deadline_ns, tri_store **view_out) TRI_MUST_CHECK;
 /* So that this rank may join again, maybe in another process. */
 tri_status trii_join_leave(tri_store *store, int rank) TRI_MUST_CHECK;
+/* Whether another process has the rank since that one has left, and takes this world for its own.
+ * view: that of trii_join. */
+bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank);
 /* Whether WHAT/rank is there; a store that fails says so elsewhere. */
 bool trii_join_has(tri_store *store, const char *what, int rank);
 

@@ -243,6 +243,18 @@ static tri_status outstay(const trii_launch_env *env, const trii_world_store *ws
     return status;
 }
 
+/* Of rank 0, when all have left. Some may have come again with their next program, since rank/0
+ * still stood there: they see that it is gone when they look, before the store is gone, too. */
+static void let_newcomers_look(const trii_launch_env *env, const trii_world_store *ws)
+{
+    bool there = false;
+
+    for (int r = 1; r < env->size && !there && trii_store_others(ws->store) > 0; r++)
+        there = trii_join_has_come_again(ws->base, ws->store, r);
+    if (there)
+        trii_world_store_linger(ws->base);
+}
+
 /* Of a TCP store. */
 static void leave_store(const trii_launch_env *env, const trii_world_store *ws, int64_t patience_ms)
 {
@@ -255,6 +267,8 @@ static void leave_store(const trii_launch_env *env, const trii_world_store *ws, 
         status = tri_store_set(ws->store, "all-left", "", 0);
     if (status == TRI_OK && !env->agent_store && env->rank == 0)
         status = outstay(env, ws, patience_ms);
+    if (status == TRI_OK && !env->agent_store && env->rank == 0)
+        let_newcomers_look(env, ws);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
