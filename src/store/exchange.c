@@ -19,6 +19,8 @@ static tri_status do_call(tri_store *store, trii_store_call *call)
     static const char absent[] = TRII_STORE_ABSENT;
     const size_t bytes = sizeof(absent) - 1;
     void **value_out = (void **)&call->value;
+    bool there = false;
+    tri_status status;
 
     switch (call->kind) {
     case TRII_STORE_SET:
@@ -28,6 +30,10 @@ static tri_status do_call(tri_store *store, trii_store_call *call)
     case TRII_STORE_READ:
         return tri_store_compare_set(store, call->key, absent, bytes, absent, bytes, value_out,
                                      &call->bytes);
+    case TRII_STORE_CHECK:
+        status = tri_store_check(store, &call->key, 1, &there);
+        call->number = there;
+        return status;
     case TRII_STORE_CLAIM:
         break;
     }
@@ -107,6 +113,30 @@ tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_c
         if (calls[i].kind == TRII_STORE_READ && calls[i].value != NULL &&
             strcmp(calls[i].value, TRII_STORE_ABSENT) == 0)
             trii_store_calls_free(&calls[i], 1);
+    }
+    return status;
+}
+
+tri_status trii_store_peek(tri_store *store, const char *const *keys, trii_store_call *calls, int n)
+{
+    tri_status status;
+    int n_there = 0;
+
+    for (int r = 0; r < n; r++)
+        calls[r] = (trii_store_call){.kind = TRII_STORE_CHECK, .key = keys[r]};
+    status = trii_store_exchange(store, calls, n, NULL, 0, 0, NULL, NULL);
+    for (int r = 0; r < n && status == TRI_OK; r++) {
+        if (calls[r].number != 0)
+            calls[n_there++] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[r]};
+    }
+    if (status == TRI_OK && n_there > 0)
+        status = trii_store_exchange(store, calls, n_there, NULL, 0, 0, NULL, NULL);
+    for (int r = n - 1; r >= 0 && status == TRI_OK; r--) { /* each to its place */
+        bool there = n_there > 0 && calls[n_there - 1].key == keys[r];
+        char *value = there ? calls[n_there - 1].value : NULL;
+
+        n_there -= there;
+        calls[r] = (trii_store_call){.key = keys[r], .value = value};
     }
     return status;
 }

@@ -9,10 +9,12 @@
 #include <trireme/store.h>
 
 typedef enum trii_store_kind {
-    TRII_STORE_SET,  /* key becomes text */
-    TRII_STORE_ADD,  /* number is added to key, and becomes the sum */
-    TRII_STORE_READ, /* value is what key has now; waits for nothing */
-    TRII_STORE_CLAIM /* key becomes text unless it has a value; value is what it has then */
+    TRII_STORE_SET,   /* key becomes text */
+    TRII_STORE_ADD,   /* number is added to key, and becomes the sum */
+    TRII_STORE_READ,  /* value is what key has now; waits for nothing. Where it has none, PyTorch's
+                         libuv server ends waits for it, too: trii_store_peek does not */
+    TRII_STORE_CHECK, /* number is 1 if key is there, else 0 */
+    TRII_STORE_CLAIM  /* key becomes text unless it has a value; value is what it has then */
 } trii_store_kind;
 
 /* What TRII_STORE_READ takes for no value, wherever it stands. */
@@ -22,7 +24,7 @@ typedef struct trii_store_call {
     trii_store_kind kind;
     const char *key;
     const char *text; /* SET, CLAIM */
-    int64_t number;   /* ADD */
+    int64_t number;   /* ADD, CHECK */
     char *value;      /* out, READ and CLAIM: tri_store_free; NULL = READ found none */
     size_t bytes;     /* out: of value */
 } trii_store_call;
@@ -43,6 +45,10 @@ typedef struct trii_store_call {
 tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
                                const char *const *keys, int n_keys, int64_t timeout_ms,
                                void **values_out, size_t *bytes_out) TRI_MUST_CHECK;
+/* Reads keys that others may wait for, in two exchanges: calls, [n], are written. On TRI_OK the
+ * caller frees their values, as after READ. */
+tri_status trii_store_peek(tri_store *store, const char *const *keys, trii_store_call *calls,
+                           int n) TRI_MUST_CHECK;
 /* Frees their values. */
 void trii_store_calls_free(trii_store_call *calls, int n_calls);
 

@@ -133,6 +133,32 @@ static void a_server_does_all_in_two_exchanges(void **state)
     check_store(store);
 }
 
+static void what_is_there_is_read_in_its_place(void **state)
+{
+    static const char *const keys[] = {"none", "one", "two", "nothing", "three", "no"};
+    tri_store *stores[] = {NULL, serve()};
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&stores[0]));
+    for (int i = 0; i < 2; i++) {
+        trii_store_call calls[6];
+        tri_store *view = NULL;
+
+        CHECK_OK(tri_store_prefix("view", stores[i], &view));
+        CHECK_OK(tri_store_set(view, "one", "1", 1));
+        CHECK_OK(tri_store_set(view, "two", "", 0));
+        CHECK_OK(tri_store_set(view, "three", "3", 1));
+        CHECK_OK(trii_store_peek(view, keys, calls, 6));
+        assert_true(calls[0].value == NULL && calls[3].value == NULL && calls[5].value == NULL);
+        assert_string_equal(calls[1].value, "1");
+        assert_string_equal(calls[2].value, "");
+        assert_string_equal(calls[4].value, "3");
+        trii_store_calls_free(calls, 6);
+        tri_store_unref(view);
+        tri_store_unref(stores[i]);
+    }
+}
+
 typedef struct waiter {
     tri_store *store;
     tri_status status;
@@ -229,6 +255,7 @@ static void many_keys_come_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_store_without_them_does_one_after_the_other),
     cmocka_unit_test(a_server_does_all_in_two_exchanges),
+    cmocka_unit_test(what_is_there_is_read_in_its_place),
     cmocka_unit_test(values_without_memory_do_not_end_the_connection),
     cmocka_unit_test(values_come_when_the_last_key_does),
     cmocka_unit_test(many_keys_come_at_once),

@@ -216,6 +216,9 @@ static void put_call(trii_tcp_store *store, const trii_store_call *call)
         trii_tcp_put_bytes(store, absent, sizeof(absent) - 1);
         trii_tcp_put_bytes(store, absent, sizeof(absent) - 1);
         return;
+    case TRII_STORE_CHECK:
+        trii_tcp_put_keys(store, TRII_WIRE_CHECK, &call->key, 1);
+        return;
     case TRII_STORE_CLAIM:
         trii_wire_put_u8(&store->out, TRII_WIRE_COMPARE_SET);
         trii_tcp_put_key(store, call->key);
@@ -227,11 +230,20 @@ static void put_call(trii_tcp_store *store, const trii_store_call *call)
 
 static tri_status receive_call(trii_tcp_store *store, trii_store_call *call)
 {
+    uint8_t absent = 0;
+    tri_status status;
+
     if (call->kind == TRII_STORE_SET)
         return TRI_OK;
     if (call->kind == TRII_STORE_ADD)
         return trii_tcp_receive(store, "add", &call->number, sizeof(call->number));
-    return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
+    if (call->kind != TRII_STORE_CHECK)
+        return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
+    status = trii_tcp_receive(store, "check", &absent, sizeof(absent));
+    if (status == TRI_OK && absent > 1)
+        status = trii_tcp_broken(store, "check", TRII_FAIL(TRI_ERR_FORMAT, "answer %u", absent));
+    call->number = absent == 0;
+    return status;
 }
 
 /* Of those that there is no memory for, too: the connection shall not be lost with them. */

@@ -47,6 +47,7 @@ typedef struct engine_watch {
 static void compare_engines(engine_watch *w)
 {
     trii_store_call calls[N_FIRSTS];
+    const char *keys[N_FIRSTS];
     int at[N_FIRSTS], n = 0, other = -1;
 
     for (int i = 0; i < N_FIRSTS; i++) {
@@ -55,8 +56,8 @@ static void compare_engines(engine_watch *w)
     }
     at[n++] = w->own; /* read last: it may have come meanwhile */
     for (int i = 0; i < n; i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = firsts[at[i]].key};
-    if (trii_store_exchange(w->store, calls, n, NULL, 0, 0, NULL, NULL) != TRI_OK)
+        keys[i] = firsts[at[i]].key;
+    if (trii_store_peek(w->store, keys, calls, n) != TRI_OK)
         return;
     for (int i = 0; i + 1 < n; i++) { /* why it refuses the group it writes with each of them */
         if (calls[i].value != NULL && calls[i].value[0] == '0')

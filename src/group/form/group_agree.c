@@ -88,11 +88,9 @@ static tri_status name_missing(const trii_group_args *args, const char *step, co
     const char **keys = step_keys(step, n_ranks);
     trii_store_call *calls = trii_alloc((size_t)n_ranks, sizeof(*calls), "ranks that agree");
 
-    for (int r = 0; r < n_ranks && keys != NULL && calls != NULL; r++)
-        calls[r] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[r]};
     /* one that is silent would be waited for */
     if (keys != NULL && calls != NULL && !trii_store_is_silent(args->store) &&
-        trii_store_exchange(args->store, calls, n_ranks, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        trii_store_peek(args->store, keys, calls, n_ranks) == TRI_OK) {
         for (int r = 0; r < n_ranks; r++) {
             if (calls[r].value == NULL)
                 missing[n++] = r;

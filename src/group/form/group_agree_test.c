@@ -97,6 +97,51 @@ static void who_is_missing_is_named(void **state)
     run_threads(2, NULL, one_is_missing, NULL);
 }
 
+static tri_status before_nothing(void *arg, const char *key)
+{
+    (void)arg;
+    (void)key;
+    return TRI_OK;
+}
+
+static tri_status reads_only_what_is_there(tri_store *self, const char *key, const void *expected,
+                                           size_t expected_bytes, const void *desired,
+                                           size_t desired_bytes, void **value_out,
+                                           size_t *bytes_out)
+{
+    bool there = false;
+    tri_status status = tri_store_check(hooked_under(self), &key, 1, &there);
+
+    if (status == TRI_OK && !there)
+        return TRII_FAIL(TRI_ERR_IO, "%s would end waits", key);
+    return hooked_compare_set(self, key, expected, expected_bytes, desired, desired_bytes,
+                              value_out, bytes_out);
+}
+
+/* With PyTorch's server a rank that looked for a report would end the waits of others for it. */
+static void who_is_missing_is_named_without_a_word_to_others(void **state)
+{
+    trii_group_args args = {.size = 4, .rank = 1, .name = "agree"};
+    trii_store_ops ops;
+    hooked_store view;
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    hooked_store_init(&view, store, before_nothing, NULL);
+    ops = *view.base.ops;
+    ops.compare_set = reads_only_what_is_there;
+    view.base.ops = &ops;
+    args.store = &view.base;
+    args.deadline_ns = trii_deadline_ms(50);
+    CHECK_OK(tri_store_set(store, "step/3", "0 ", 2));
+    CHECK_FAILS(trii_group_agree(&args, "step", TRI_OK), TRI_ERR_TIMEOUT, "s for ranks 0, 2 to");
+    args.deadline_ns = trii_deadline_ms(50);
+    CHECK_OK(tri_store_set(store, "end/2", "-5 odd", 6));
+    CHECK_FAILS(trii_group_gather(&args, "end", TRI_OK, "", NULL), TRI_ERR_IO, "rank 2: odd");
+    tri_store_unref(store);
+}
+
 enum { MANY = 40 }; /* more than wait for each other's keys */
 
 typedef struct one_of_many {
@@ -155,13 +200,6 @@ static void many_hear_of_a_failure(void **state)
                      tri_status_name(many[r].status[1]), many[r].why);
     }
     tri_store_unref(store);
-}
-
-static tri_status before_nothing(void *arg, const char *key)
-{
-    (void)arg;
-    (void)key;
-    return TRI_OK;
 }
 
 static tri_status has_no_room(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
@@ -279,6 +317,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_failure_of_one_is_everybodys),
     cmocka_unit_test(a_failure_comes_before_who_is_missing),
     cmocka_unit_test(who_is_missing_is_named),
+    cmocka_unit_test(who_is_missing_is_named_without_a_word_to_others),
     cmocka_unit_test(many_hear_of_a_failure),
     cmocka_unit_test(many_hear_of_one_that_cannot_be_counted),
     cmocka_unit_test(who_refused_and_ended_is_the_cause),
