@@ -175,7 +175,7 @@ static void values_without_memory_do_not_end_the_connection(void **state)
     (void)state;
     CHECK_OK(tri_store_tcp("127.0.0.1", 0, &options, &store));
     CHECK_OK(tri_store_set(store, "key", "value", 5));
-    for (int n = 1; n <= 3; n++) {
+    for (int n = 0; n <= 3; n++) { /* 0: then the server, a thread here, has what it needs */
         trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = "key"},
                                    {.kind = TRII_STORE_READ, .key = "key"},
                                    {.kind = TRII_STORE_READ, .key = "key"}};
