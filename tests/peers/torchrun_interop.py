@@ -33,7 +33,7 @@ dist.destroy_process_group()
 
 
 class Job:
-    def __init__(self, folder, name, launcher, args, then=""):
+    def __init__(self, folder, name, launcher, args, then="", program=None):
         self.path = os.path.join(folder, name)
         self.name = name
         script = os.path.join(folder, "worker.py")
@@ -42,8 +42,8 @@ class Job:
         env = dict(os.environ, THEN=then, PYTHON_EXEC=sys.executable, OMP_NUM_THREADS="1",
                    XDG_RUNTIME_DIR=folder, TORCH_CPP_LOG_LEVEL="ERROR")
         with open(self.path, "w") as out:
-            self.process = subprocess.Popen(launcher + args + [script], stdout=out, stderr=out,
-                                            env=env, start_new_session=True)
+            self.process = subprocess.Popen(launcher + args + [program or script], stdout=out,
+                                            stderr=out, env=env, start_new_session=True)
 
     def text(self):
         with open(self.path, errors="replace") as file:
@@ -219,9 +219,8 @@ def an_agent_dies(jobs, survivor, victim, bound, broken=False):
 
 
 def torchrun_starts_a_tutorial_of_ours(jobs):
-    """The program in C, which ignores the worker's script behind it."""
-    a = jobs("torchrun", TORCHRUN, ["--standalone", "--no-python", "--nproc-per-node", "2",
-                                    os.path.join(BIN, "elastic_ddp")])
+    a = jobs("torchrun", TORCHRUN, ["--standalone", "--no-python", "--nproc-per-node", "2"],
+             program=os.path.join(BIN, "elastic_ddp"))
     a.wait()
     for rank in range(2):
         assert "Finished running basic DDP example on rank %d." % rank in a.text(), a.text()
@@ -247,8 +246,8 @@ def run(name, case):
     folder = tempfile.mkdtemp(prefix="tri-peers-")
     started = []
 
-    def jobs(*args):
-        started.append(Job(folder, *args))
+    def jobs(*args, **more):
+        started.append(Job(folder, *args, **more))
         return started[-1]
 
     begin = time.monotonic()
