@@ -288,6 +288,33 @@ static void several_hosts_that_die_at_once_are_not_waited_for(void **state)
     }
 }
 
+/* What it wrote last is read when the state does not have it any more. */
+static void a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(6)
+    {
+        sim_agent *agent;
+        int64_t beat_ns;
+
+        sim_job_begin(&job, seed, 6, 2, 6);
+        job.conf = "last_call_timeout=600";
+        sim_start_within(&job, 0, 6, 500);
+        sim_await_round(&job, 6, 10000);
+        agent = &job.agents[3];
+        beat_ns = agent->rdzv->lead.beat_ns;
+        while (agent->rdzv->lead.beat_ns == beat_ns)
+            sim_run_ms(&job, 1);
+        sim_kill(agent);
+        sim_see_death(&job, agent);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 5, 2000);
+        sim_job_end(&job);
+    }
+}
+
 static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
 {
     sim_job job;
@@ -567,6 +594,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
+    cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),

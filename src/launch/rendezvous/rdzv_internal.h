@@ -92,8 +92,10 @@ typedef struct trii_rdzv_request {
     int64_t left;             /* it takes part in each round after that one */
     int64_t beat;             /* a number that grows, */
     int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
-    bool carried;   /* the state has had it; if it is not there any more, it was taken for dead */
-    bool withdrawn; /* it has left */
+    bool carried;             /* the state had it at the last look */
+    bool asked;               /* for another round, since then */
+    bool dead;                /* it was taken for that, and has said nothing since */
+    bool withdrawn;           /* it has left */
 } trii_rdzv_request;
 
 typedef struct trii_rdzv_lead {

@@ -64,7 +64,8 @@ static void take_request(trii_rdzv_request *q, const char *text)
     node.pid = pid;
     node.local_id = local_id;
     if (beat != q->beat)
-        q->carried = false; /* if it was taken for dead, it is not */
+        q->dead = false;
+    q->asked = left != q->left;
     q->node = node;
     q->left = left;
     q->beat = beat;
@@ -131,8 +132,8 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
         trii_rdzv_request *q = &l->requests[i];
         trii_rdzv_entry *e = trii_rdzv_find(s, &q->node);
 
-        if (q->node.addr[0] == '\0' || (e == NULL && q->carried && !q->withdrawn))
-            continue; /* not written yet; or it was taken for dead, until it beats */
+        if (q->node.addr[0] == '\0')
+            continue; /* not written yet */
         if (q->withdrawn && (e == NULL || trii_rdzv_is_left_to_end(s, e))) {
             *q = l->requests[--l->n];
             i--;
@@ -143,7 +144,11 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
             *dirty = true;
             continue;
         }
+        if (q->carried && e == NULL) /* a beat that we read only now may be from before that */
+            q->dead = !q->asked;
         q->carried = e != NULL; /* what we write now may be lost */
+        if (q->dead && e == NULL)
+            continue;
         status = trii_rdzv_want(s, &q->node, q->left, &r->rules, now_us, dirty);
         e = trii_rdzv_find(s, &q->node);
         if (!l->carries || e == NULL || q->beat == q->written)
