@@ -288,6 +288,25 @@ static void several_hosts_that_die_at_once_are_not_waited_for(void **state)
     }
 }
 
+/* A host that lives shows it in time, whatever the moments at which it and the leader look. */
+static void nobody_who_lives_is_taken_for_dead_after_two_missed_beats(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        sim_job_begin(&job, seed, 20, 2, 20);
+        job.conf = "last_call_timeout=5,keep_alive_max_attempt=2";
+        sim_start_within(&job, 0, 20, 1000);
+        sim_await_round(&job, 20, 10000);
+        sim_run_ms(&job, 120000);
+        for (int i = 0; i < 20; i++)
+            assert_int_equal(job.agents[i].rounds, 1);
+        sim_job_end(&job);
+    }
+}
+
 /* What it wrote last is read when the state does not have it any more. */
 static void a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again(void **state)
 {
@@ -594,6 +613,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
+    cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
     cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),

@@ -26,10 +26,12 @@
 enum {
     KEY_BYTES = sizeof(((trii_rendezvous *)NULL)->id) + 48,
     TEXT_BYTES = TRII_RDZV_ADDR_BYTES + 120,
-    /* Of keep_alive_interval: how often heartbeats are carried into the state, and how often a
-     * follower has one. Two carries and one beat fit into what makes a node dead. */
+    /* Of keep_alive_interval: how often heartbeats are carried into the state, how often a follower
+     * looks whether one is due (a tenth sooner or later), and since when it is. Two carries and one
+     * beat fit into twice the interval. */
     CARRY_PERCENT = 50,
     BEAT_PERCENT = 80,
+    DUE_PERCENT = 70,
     DELETE_AT_ONCE = 256 /* keys */
 };
 
@@ -273,7 +275,7 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
 
 bool trii_rdzv_beat_is_due(const trii_rendezvous *r)
 {
-    return r->lead.own > 0 && is_percent_past(r, r->lead.beat_ns, BEAT_PERCENT);
+    return r->lead.own > 0 && is_percent_past(r, r->lead.beat_ns, DUE_PERCENT);
 }
 
 int64_t trii_rdzv_follow_ms(const trii_rendezvous *r)
