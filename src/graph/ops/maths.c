@@ -208,9 +208,10 @@ tri_tensor *tri_clamp(tri_tensor *x, double min, double max)
     if (min != min || max != max)
         return trii_handle_refused(
             trii_step_current(), "clamp", &x, 1,
-            TRII_FAIL(TRI_ERR_INVALID_ARG,
-                      "bounds %g and %g: NaN is none (to leave one out: -INFINITY, INFINITY)", min,
-                      max));
+            TRII_FAIL(
+                TRI_ERR_INVALID_ARG,
+                "bounds %g and %g: NaN is not a bound (to leave one out: -INFINITY, INFINITY)", min,
+                max));
     return record_two(&trii_op_clamp, x, min, max);
 }
 
