@@ -277,8 +277,20 @@ int spawn_count(const spawn *s)
     return list_marked(s, list, sizeof(list));
 }
 
-/* Of trirun's control groups, those that it made. With nothing in it one can be removed. */
-static void expect_no_group(const spawn *s)
+/* Where trirun and its guard were both killed, nobody is left to remove a group. Who is ending leaves
+ * it behind his memory, and so behind what list_marked sees of him. */
+static int remove_when_empty(int dir, const char *name, long long deadline)
+{
+    while (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
+        if (errno != EBUSY || now_ms() > deadline)
+            return 0;
+        poll(NULL, 0, PAUSE_MS);
+    }
+    return 1;
+}
+
+/* Of trirun's control groups, those that it made. */
+static void expect_no_group(const spawn *s, long long deadline)
 {
     char own[TRII_CGROUP_BYTES], name[40];
     const struct dirent *entry;
@@ -289,7 +301,7 @@ static void expect_no_group(const spawn *s)
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         if (strncmp(entry->d_name, name, strlen(name)) == 0 &&
             !(s->status == -SIGKILL && !s->guarded &&
-              (unlinkat(dirfd(dir), entry->d_name, AT_REMOVEDIR) == 0 || errno == ENOENT)))
+              remove_when_empty(dirfd(dir), entry->d_name, deadline)))
             fail_msg("left behind: the control group %s/%s", own, entry->d_name);
     }
     if (dir != NULL)
@@ -306,7 +318,7 @@ void spawn_expect_no_process(const spawn *s)
             fail_msg("left behind:%s", list);
         poll(NULL, 0, PAUSE_MS);
     }
-    expect_no_group(s);
+    expect_no_group(s, deadline);
 }
 
 void spawn_free(spawn *s)
