@@ -277,8 +277,8 @@ int spawn_count(const spawn *s)
     return list_marked(s, list, sizeof(list));
 }
 
-/* Where trirun and its guard were both killed, nobody is left to remove a group. Who is ending leaves
- * it behind his memory, and so behind what list_marked sees of him. */
+/* Where trirun and its guard were both killed, nobody is left to remove a group. Who is ending
+ * leaves it behind his memory, and so behind what list_marked sees of him. */
 static int remove_when_empty(int dir, const char *name, long long deadline)
 {
     while (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {
