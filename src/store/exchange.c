@@ -34,6 +34,10 @@ static tri_status do_call(tri_store *store, trii_store_call *call)
         status = tri_store_check(store, &call->key, 1, &there);
         call->number = there;
         return status;
+    case TRII_STORE_DELETE:
+        status = tri_store_delete(store, call->key, &there);
+        call->number = there;
+        return status;
     case TRII_STORE_CLAIM:
         break;
     }

@@ -9,12 +9,13 @@
 #include <trireme/store.h>
 
 typedef enum trii_store_kind {
-    TRII_STORE_SET,   /* key becomes text */
-    TRII_STORE_ADD,   /* number is added to key, and becomes the sum */
-    TRII_STORE_READ,  /* value is what key has now; waits for nothing. Where it has none, PyTorch's
-                         libuv server ends waits for it, too: trii_store_peek does not */
-    TRII_STORE_CHECK, /* number is 1 if key is there, else 0 */
-    TRII_STORE_CLAIM  /* key becomes text unless it has a value; value is what it has then */
+    TRII_STORE_SET,    /* key becomes text */
+    TRII_STORE_ADD,    /* number is added to key, and becomes the sum */
+    TRII_STORE_READ,   /* value is what key has now; waits for nothing. Where it has none, PyTorch's
+                          libuv server ends waits for it, too: trii_store_peek does not */
+    TRII_STORE_CHECK,  /* number is 1 if key is there, else 0 */
+    TRII_STORE_DELETE, /* number is 1 if key was there, else 0 */
+    TRII_STORE_CLAIM   /* key becomes text unless it has a value; value is what it has then */
 } trii_store_kind;
 
 /* What TRII_STORE_READ takes for no value, wherever it stands. */
@@ -24,7 +25,7 @@ typedef struct trii_store_call {
     trii_store_kind kind;
     const char *key;
     const char *text; /* SET, CLAIM */
-    int64_t number;   /* ADD, CHECK */
+    int64_t number;   /* ADD, CHECK, DELETE */
     char *value;      /* out, READ and CLAIM: tri_store_free; NULL = READ found none */
     size_t bytes;     /* out: of value */
 } trii_store_call;

@@ -8,7 +8,7 @@
 #include "store/tcp_client.h"
 #include "testing/check.h"
 
-/* Calls of every kind; the last two are made twice. */
+/* Calls of every kind, some of them twice. */
 static void check_calls(tri_store *store)
 {
     static const char *const keys[] = {"set", "sum"};
@@ -19,24 +19,28 @@ static void check_calls(tri_store *store)
         {.kind = TRII_STORE_ADD, .key = "sum", .number = 3},
         {.kind = TRII_STORE_CLAIM, .key = "claim", .text = "mine"},
         {.kind = TRII_STORE_CLAIM, .key = "claim", .text = "theirs"},
+        {.kind = TRII_STORE_DELETE, .key = "claim"},
+        {.kind = TRII_STORE_DELETE, .key = "claim"},
     };
     void *values[2];
     size_t bytes[2];
 
-    CHECK_OK(trii_store_exchange(store, calls, 6, keys, 2, 1000, values, bytes));
+    CHECK_OK(trii_store_exchange(store, calls, 8, keys, 2, 1000, values, bytes));
     assert_null(calls[0].value);
     assert_string_equal(calls[2].value, "value");
     assert_int_equal(calls[2].bytes, 5);
     assert_int_equal(calls[3].number, 3);
     assert_string_equal(calls[4].value, "mine");
     assert_string_equal(calls[5].value, "mine");
+    assert_int_equal(calls[6].number, 1);
+    assert_int_equal(calls[7].number, 0);
     assert_string_equal(calls[0].key, "set");
     assert_string_equal(values[0], "value");
     assert_string_equal(values[1], "3");
     assert_int_equal(bytes[1], 1);
     tri_store_free(values[0]);
     tri_store_free(values[1]);
-    trii_store_calls_free(calls, 6);
+    trii_store_calls_free(calls, 8);
 }
 
 /* What was done before a wait in vain stays, its values do not, and the store goes on. */

@@ -219,6 +219,10 @@ static void put_call(trii_tcp_store *store, const trii_store_call *call)
     case TRII_STORE_CHECK:
         trii_tcp_put_keys(store, TRII_WIRE_CHECK, &call->key, 1);
         return;
+    case TRII_STORE_DELETE:
+        trii_wire_put_u8(&store->out, TRII_WIRE_DELETE_KEY);
+        trii_tcp_put_key(store, call->key);
+        return;
     case TRII_STORE_CLAIM:
         trii_wire_put_u8(&store->out, TRII_WIRE_COMPARE_SET);
         trii_tcp_put_key(store, call->key);
@@ -235,7 +239,7 @@ static tri_status receive_call(trii_tcp_store *store, trii_store_call *call)
 
     if (call->kind == TRII_STORE_SET)
         return TRI_OK;
-    if (call->kind == TRII_STORE_ADD)
+    if (call->kind == TRII_STORE_ADD || call->kind == TRII_STORE_DELETE)
         return trii_tcp_receive(store, "add", &call->number, sizeof(call->number));
     if (call->kind != TRII_STORE_CHECK)
         return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
