@@ -8,6 +8,7 @@ Our side is libtrireme-comm itself, called through ctypes. Exit status 0 if all 
 import ctypes
 import datetime
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -338,6 +339,49 @@ def our_client_of_python_server(libuv):
     ours.close()
 
 
+def our_agent(*flags):
+    return subprocess.Popen([os.path.join(BIN, "trirun"), "--nproc-per-node", "1", "--rdzv-id", "job",
+                             *flags, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def our_agent_ends_no_wait_for_hosts():
+    """torchrun's host 0 waits until all have said who they are, and ours looks who has."""
+    server = dist.TCPStore("127.0.0.1", 0, None, True, seconds(20), use_libuv=True)
+    waiter = dist.PrefixStore("job", server.clone())
+    agent = our_agent("--nnodes", "3", "--node-rank", "1", "--master-addr", "127.0.0.1",
+                      "--master-port", str(server.port))
+    try:
+        waiter.wait(["torchelastic/role_info/1"], seconds(20))
+        text = raises(waiter.wait, ["torchelastic/role_info/2"], seconds(2))
+        assert "timeout" in text.lower(), text
+    finally:
+        agent.kill()
+        agent.wait()
+
+
+def our_agent_ends_no_wait_for_a_rounds_keys():
+    """torchrun's hosts wait for the address that host 0 has not said yet, and so does ours."""
+    from torch.distributed.elastic.rendezvous import RendezvousParameters, dynamic_rendezvous
+    from torch.distributed.elastic.rendezvous.c10d_rendezvous_backend import C10dRendezvousBackend
+    server = dist.TCPStore("127.0.0.1", 0, None, True, seconds(20), use_libuv=True)
+    handler = dynamic_rendezvous.create_handler(
+        server.clone(), C10dRendezvousBackend(server.clone(), "job"),
+        RendezvousParameters("c10d", f"127.0.0.1:{server.port}", "job", 2, 2, local_addr="0"))
+    agent = our_agent("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-conf", "is_host=0",
+                      "--rdzv-endpoint", f"127.0.0.1:{server.port}")
+    try:
+        handler._op_executor.run(dynamic_rendezvous._RendezvousJoinOp(),
+                                 handler._get_deadline(seconds(20)), handler._get_deadline)
+        assert handler._get_world() == (0, 2)  # by its address it is host 0
+        waiter = handler._get_store()
+        waiter.wait(["torchelastic/role_info/1"], seconds(20))
+        text = raises(waiter.wait, ["MASTER_ADDR"], seconds(2))
+        assert "timeout" in text.lower(), text
+    finally:
+        agent.kill()
+        agent.wait()
+
+
 def worlds_join(libuv):
     # PyTorch hosts and waits for us
     joined = []
@@ -441,7 +485,8 @@ def main():
     checks = [(python_clients_of_our_server, ()), (barriers_of_both, ("ours",)),
               (barriers_of_both, ("libuv",)), (barriers_of_both, ("plain",)),
               (a_process_group_over_our_server, ()), (our_client_of_python_server, (True,)),
-              (our_client_of_python_server, (False,)), (worlds_join, (True,)),
+              (our_client_of_python_server, (False,)), (our_agent_ends_no_wait_for_hosts, ()),
+              (our_agent_ends_no_wait_for_a_rounds_keys, ()), (worlds_join, (True,)),
               (worlds_join, (False,)), (our_server_waits_for_python, ()),
               (one_file_under_both, ())]
     for check, args in checks:

@@ -65,10 +65,18 @@ static inline tri_status sim_open(trii_rendezvous *r)
     if (r->lead.leads) {
         char text[TRII_RDZV_ADDR_BYTES + 60];
 
+        r->server = (trii_tcp_server *)agent; /* that there is one is all that is asked */
         trii_rdzv_settings_text(r, text, sizeof(text));
         CHECK_OK(tri_store_set(r->base, "job/trireme/serves", text, strlen(text)));
     }
     return trii_rdzv_share_c10d(r);
+}
+
+/* Only one that leads serves the store, and that is in sim_open. */
+static inline trii_rdzv_server sim_server(const trii_launch_options *options)
+{
+    (void)options;
+    return TRII_RDZV_CLIENT;
 }
 
 static inline void sim_start_agent(sim_job *job, sim_agent *agent)
@@ -81,7 +89,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
                              .handler = &handler};
 
     handler = trii_rdzv_c10d;
-    handler.server = NULL;
+    handler.server = sim_server;
     handler.open = sim_open;
     agent->options = (trii_launch_options){.nproc = 2,
                                            .min_nodes = job->min,
@@ -110,6 +118,7 @@ static inline void sim_end_agent(sim_agent *agent, sim_state state)
         return;
     agent->link.dead = true;
     sim_notify(&agent->link);
+    agent->rdzv->server = NULL;
     trii_rendezvous_destroy(agent->rdzv, 20000);
     agent->rdzv = NULL;
     agent->state = state;
@@ -296,7 +305,7 @@ static inline void sim_job_begin(sim_job *job, uint64_t seed, int n, int min, in
                      .trace = 1};
     assert_non_null(job->agents);
     sim_begin(seed);
-    sim_shared.requests = sim_shared.bytes = 0;
+    sim_shared.requests = sim_shared.bytes = sim_shared.ended_waits = 0;
     CHECK_OK(trii_kv_create(&sim_shared.kv));
     for (int i = 0; i < n; i++)
         job->agents[i].id = i;
@@ -319,6 +328,8 @@ static inline void sim_job_end(sim_job *job)
     for (int i = 0; i < job->n; i++)
         sim_end_agent(&job->agents[i], SIM_OUT);
     sim_end();
+    if (!job->led) /* torchrun's agent serves */
+        assert_int_equal(sim_shared.ended_waits, 0);
     trii_kv_destroy(sim_shared.kv);
     free(job->agents);
 }

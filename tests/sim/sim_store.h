@@ -31,6 +31,7 @@ typedef struct sim_store {
 static struct {
     trii_kv *kv;
     int64_t requests, bytes;
+    int64_t ended_waits; /* for keys that torchrun's agents wait for, if its store was asked */
 } sim_shared;
 
 static inline trii_slice sim_text(const char *text)
@@ -249,8 +250,15 @@ static inline tri_status sim_store_exchange(tri_store *base, trii_store_call *ca
         if (call->kind == TRII_STORE_SET) {
             status = trii_kv_set(sim_shared.kv, key, sim_text(call->text));
             sim_notify(sim_channel_of(call->key));
-        } else if (call->kind == TRII_STORE_READ && trii_kv_get(sim_shared.kv, key, &value)) {
-            status = sim_hand_out(value, (void **)&call->value, &call->bytes);
+        } else if (call->kind == TRII_STORE_CHECK) {
+            call->number = trii_kv_has(sim_shared.kv, key);
+        } else if (call->kind == TRII_STORE_DELETE) {
+            call->number = trii_kv_delete(sim_shared.kv, key);
+        } else if (call->kind == TRII_STORE_READ) {
+            if (trii_kv_get(sim_shared.kv, key, &value))
+                status = sim_hand_out(value, (void **)&call->value, &call->bytes);
+            else
+                sim_shared.ended_waits += strstr(call->key, "trireme/") == NULL;
         } else if (call->kind == TRII_STORE_CLAIM) {
             status = sim_compare_set(call->key, sim_text(""), sim_text(call->text),
                                      (void **)&call->value, &call->bytes);

@@ -151,18 +151,17 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
 
     snprintf(missing_out, bytes, "none");
     for (int i = 0; i < n && keys != NULL && calls != NULL; i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+        calls[i] = (trii_store_call){.kind = TRII_STORE_CHECK, .key = keys[i]};
     if (keys != NULL && calls != NULL &&
         trii_store_exchange(r->kv, calls, n, NULL, 0, 0, NULL, NULL) == TRI_OK) {
         for (int i = 0; i < n; i++) {
-            if (calls[i].value != NULL)
+            if (calls[i].number != 0)
                 came++;
             else if (missing++ == 0)
                 used += (size_t)snprintf(missing_out, bytes, "%d", i);
             else if (used + 24 < bytes)
                 used += (size_t)snprintf(missing_out + used, bytes - used, ", %d", i);
         }
-        trii_store_calls_free(calls, n);
     }
     if (used + 24 >= bytes)
         snprintf(missing_out + used, bytes - used, " ...");

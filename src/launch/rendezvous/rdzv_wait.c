@@ -153,23 +153,35 @@ void trii_rdzv_drop_lost(trii_rendezvous *r)
 
 /* --- keys of a round ------------------------------------------------------ */
 
-/* The keys and the news of the round, in one exchange. */
+/* PyTorch's server ends the waits of torchrun's agents for a key that we find missing; ours and
+ * etcd do not. */
+static bool may_torch_serve(const trii_rendezvous *r)
+{
+    return r->handler->server != NULL && !trii_rdzv_serves(r) && !r->lead.follows;
+}
+
+/* The keys and the news of the round, in one exchange where that is safe. */
 static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,
                             bool *over_out)
 {
-    trii_store_call *calls = trii_alloc((size_t)n + 1, sizeof(*calls), "rendezvous");
+    trii_store_call *calls =
+        trii_alloc((size_t)n + 1, sizeof(*calls) + sizeof(*keys), "rendezvous");
+    const char **names = (const char **)(calls + n + 1); /* theirs, and that of the news */
+    int n_names = n + !r->handler->fixed_hosts;
     trii_rdzv_news news;
     char news_name[64];
     tri_status status;
 
     if (calls == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+    memcpy(names, keys, (size_t)n * sizeof(*keys));
     trii_rdzv_news_key(news_name, sizeof(news_name), r->round.number, -1);
-    calls[n] = (trii_store_call){.kind = TRII_STORE_READ, .key = news_name};
-    status =
-        trii_store_exchange(r->kv, calls, n + !r->handler->fixed_hosts, NULL, 0, 0, NULL, NULL);
+    names[n] = news_name;
+    for (int i = 0; i <= n; i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = names[i]};
+    status = may_torch_serve(r)
+                 ? trii_store_peek(r->kv, names, calls, n_names)
+                 : trii_store_exchange(r->kv, calls, n_names, NULL, 0, 0, NULL, NULL);
     *over_out = status == TRI_OK && calls[n].value != NULL;
     if (*over_out)
         trii_rdzv_take_news(r, calls[n].value, &news);
