@@ -209,27 +209,11 @@ static bool are_there(char *const *values, int n)
     return there == n;
 }
 
-/* Of many keys those that are needed are waited for one by one: each look costs the store all that
- * it reads. */
-#define MANY_KEYS 64
-
-tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
-                               int64_t deadline_ns, char **values_out,
-                               void (*waits)(trii_rendezvous *r, int key))
+/* Until the first n_needed are there. */
+static tri_status await_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
+                             int64_t deadline_ns, char **values_out,
+                             void (*waits)(trii_rendezvous *r, int key))
 {
-    r->members_ns = trii_rdzv_now(r);
-    for (int i = 0; n > MANY_KEYS && i < n_needed; i++) {
-        char *value = NULL;
-        tri_status status;
-
-        if (waits != NULL)
-            waits(r, i);
-        status = trii_rdzv_read_keys(r, &keys[i], 1, 1, deadline_ns, &value, NULL);
-
-        tri_store_free(value);
-        if (status != TRI_OK)
-            return status;
-    }
     for (;;) {
         bool over;
         tri_status status = look_once(r, keys, n, values_out, &over);
@@ -261,4 +245,27 @@ tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int 
             return status;
         trii_rdzv_pause_about(r, 5 + r->round.group_size / 4);
     }
+}
+
+/* Of many keys those that are needed are waited for one by one: each look costs the store all that
+ * it reads. */
+#define MANY_KEYS 64
+
+tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
+                               int64_t deadline_ns, char **values_out,
+                               void (*waits)(trii_rendezvous *r, int key))
+{
+    r->members_ns = trii_rdzv_now(r);
+    for (int i = 0; n > MANY_KEYS && i < n_needed; i++) {
+        char *value = NULL;
+        tri_status status;
+
+        if (waits != NULL)
+            waits(r, i);
+        status = await_keys(r, &keys[i], 1, 1, deadline_ns, &value, NULL);
+        tri_store_free(value);
+        if (status != TRI_OK)
+            return status;
+    }
+    return await_keys(r, keys, n, n_needed, deadline_ns, values_out, waits);
 }
