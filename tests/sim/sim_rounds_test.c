@@ -497,28 +497,60 @@ static void a_hundred_agents_of_which_nobody_leads_form_rounds(void **state)
     }
 }
 
-/* Each round leaves some keys for each agent. */
-static void the_keys_of_former_rounds_do_not_stay(void **state)
+/* Two of another job, whose name begins as the key of one of our rounds does. */
+static const char *const others_keys[] = {"torch.rendezvous.job.0/b",
+                                          "torch.rendezvous.job.0/b.0/MASTER_ADDR"};
+
+static bool count_if_of_a_round(void *arg, trii_slice key)
+{
+    static const char prefix[] = "torch.rendezvous.";
+
+    *(int64_t *)arg += key.bytes > strlen(prefix) && memcmp(key.data, prefix, strlen(prefix)) == 0;
+    return true;
+}
+
+/* Each round leaves some keys for each agent; how many there are after the last one. */
+static int64_t keys_after(int n_rounds, bool led)
 {
     sim_job job;
-    int64_t before = 0;
+    int64_t n = 0;
 
-    (void)state;
-    sim_job_begin(&job, 1, 16, 16, 16);
+    sim_job_begin(&job, 1, 16, 8, 16);
+    job.conf = "last_call_timeout=5";
+    job.led = led;
+    job.peers = true;
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(trii_kv_set(sim_shared.kv, sim_text(others_keys[i]), sim_text("theirs")));
     sim_start_within(&job, 0, 16, 500);
-    for (int round = 0; round < 20; round++) {
-        sim_await_round(&job, 16, 10000);
+    for (int round = 0; round < n_rounds; round++) {
+        sim_agent *agent = &job.agents[1 + round % 15];
+
+        sim_await_round(&job, 16, 20000);
         sim_run_ms(&job, 3000);
-        if (round == 3)
-            before = trii_kv_count(sim_shared.kv);
-        trii_rendezvous_tell(job.agents[1].rdzv, false, true, "a worker failed");
-        sim_stop_workers(&job.agents[1]);
-        sim_run_ms(&job, 500);
+        if (round % 3 == 0) { /* some say nothing more, and others come in their place */
+            sim_kill(agent);
+            sim_run_ms(&job, 3000);
+            sim_start_within(&job, agent->id, agent->id + 1, 1000);
+        } else {
+            trii_rendezvous_tell(agent->rdzv, false, true, "a worker failed");
+            sim_stop_workers(agent);
+        }
+        sim_run_ms(&job, 2000);
     }
-    sim_await_round(&job, 16, 10000);
+    sim_await_round(&job, 16, 20000);
     sim_run_ms(&job, 3000);
-    assert_in_range(trii_kv_count(sim_shared.kv), 1, before);
+    for (int i = 0; i < 2; i++)
+        assert_true(trii_kv_has(sim_shared.kv, sim_text(others_keys[i])));
+    trii_kv_each(sim_shared.kv, count_if_of_a_round, &n);
     sim_job_end(&job);
+    return n;
+}
+
+static void the_keys_of_former_rounds_do_not_stay(void **state)
+{
+    (void)state;
+    for (int led = 1; led >= 0; led--)
+        assert_in_range(keys_after(25, led != 0), 1, keys_after(4, led != 0));
 }
 
 /* What happens to one of the agents next. */

@@ -61,8 +61,6 @@ static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
         return status;
     find_change(r, &s, event_out);
     trii_rdzv_state_fini(&s);
-    if (r->lead.leads && trii_rdzv_phase_is_on(r->phase))
-        trii_rdzv_lead_clean(r);
     return TRI_OK;
 }
 

@@ -15,14 +15,16 @@
 #include "base/alloc.h"
 #include "store/exchange.h"
 
+#define KEY_BYTES 64
+
 typedef struct role_info {
     char role[128]; /* as it stands between the quotes */
     int local_size;
 } role_info;
 
-static void agent_key(const trii_rendezvous *r, int rank, char *key, size_t bytes)
+static void agent_key(int64_t round, int rank, char *key, size_t bytes)
 {
-    snprintf(key, bytes, "trireme/%lld/agent/%d", (long long)r->round.number, rank);
+    snprintf(key, bytes, "trireme/%lld/agent/%d", (long long)round, rank);
 }
 
 static tri_status set_text(trii_rendezvous *r, const char *key, const char *text)
@@ -37,7 +39,7 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     size_t used = 0;
     tri_status status;
 
-    agent_key(r, r->round.group_rank, key, sizeof(key));
+    agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
     snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld %d", r->setup.peer_port,
              trii_rdzv_serves(r), r->setup.token, r->restarts, r->self.addr, r->node_name,
              (long long)r->self.pid, r->setup.keyed);
@@ -114,8 +116,6 @@ static tri_status assign(trii_rendezvous *r, const role_info *infos)
     }
     return status;
 }
-
-#define KEY_BYTES 64
 
 /* How many keys a round of n hosts has in one read: two arrays in one block. NULL = no memory. */
 static const char **key_list(int n)
@@ -318,7 +318,7 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
         snprintf(key_at(keys, n, ADDR), KEY_BYTES, "MASTER_ADDR");
         snprintf(key_at(keys, n, PORT), KEY_BYTES, "MASTER_PORT");
         for (int i = AGENTS; i < n; i++)
-            agent_key(r, i - AGENTS, key_at(keys, n, i), KEY_BYTES);
+            agent_key(r->round.number, i - AGENTS, key_at(keys, n, i), KEY_BYTES);
         trii_rdzv_wait_for(r, 0);
         status = trii_rdzv_read_keys(r, keys, n, 1, deadline_ns, values, wait_for_ranks);
         if (status == TRI_ERR_TIMEOUT)
@@ -341,4 +341,48 @@ tri_status trii_rdzv_exchange(trii_rendezvous *r)
     if (status == TRI_OK && r->round.group_rank == 0)
         status = collect_roles(r, deadline);
     return status == TRI_OK ? read_round(r, deadline) : status;
+}
+
+/* --- afterwards ----------------------------------------------------------- */
+
+/* What that rank said or was told, and if it is the first, what all were. */
+static tri_status take_back_of(tri_store *kv, int64_t number, int rank)
+{
+    char agent[KEY_BYTES], wake[KEY_BYTES], role[KEY_BYTES], ranks[KEY_BYTES], news[KEY_BYTES],
+        gone[KEY_BYTES];
+    const char *const keys[] = {agent,
+                                wake,
+                                role,
+                                ranks,
+                                news,
+                                gone,
+                                "MASTER_ADDR",
+                                "MASTER_PORT",
+                                "trireme/left",
+                                "torchelastic/agent/terminal_state/num_members",
+                                "torchelastic/agent/terminal_state/last_member"};
+    trii_store_call calls[TRII_COUNT_OF(keys)];
+
+    agent_key(number, rank, agent, sizeof(agent));
+    trii_rdzv_news_key(wake, sizeof(wake), number, rank);
+    snprintf(role, sizeof(role), "torchelastic/role_info/%d", rank);
+    snprintf(ranks, sizeof(ranks), "torchelastic/assigned_ranks/%d", rank);
+    trii_rdzv_news_key(news, sizeof(news), number, -1);
+    trii_rdzv_gone_key(gone, sizeof(gone), number);
+    for (size_t i = 0; i < TRII_COUNT_OF(keys); i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = keys[i]};
+    return trii_store_exchange(kv, calls, rank == 0 ? (int)TRII_COUNT_OF(keys) : 4, NULL, 0, 0,
+                               NULL, NULL);
+}
+
+void trii_rdzv_take_back(trii_rendezvous *r)
+{
+    trii_rdzv_past *past = &r->past;
+    tri_store *kv = NULL;
+    tri_status status = trii_rdzv_round_store(r, past->number, &kv);
+
+    for (int i = 0; i < past->n && status == TRI_OK; i++)
+        status = take_back_of(kv, past->number, (past->rank + i) % past->group_size);
+    past->n = 0; /* also after a failure: these keys harm nobody */
+    tri_store_unref(kv);
 }

@@ -112,8 +112,14 @@ typedef struct trii_rdzv_lead {
     int64_t n_known;    /* so many requests there were so far */
     int64_t carried_ns; /* when heartbeats were written into the state */
     bool carries;       /* ... and whether they are being written now */
-    int64_t cleaned;    /* the keys of rounds before this one are deleted */
 } trii_rdzv_lead;
+
+/* A round that is over, whose keys we take back: those of n of its ranks, from ours on, since those
+ * that follow us there did not come again. */
+typedef struct trii_rdzv_past {
+    int64_t number;
+    int rank, n, group_size;
+} trii_rdzv_past;
 
 /* The leader's key. */
 typedef struct trii_rdzv_led {
@@ -172,6 +178,7 @@ struct trii_rendezvous {
     int gone;              /* rank of an agent that is dead; -1 = none */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
+    trii_rdzv_past past;   /* the one before it */
     int waited_rank;       /* who did not say yet how many workers it has */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
@@ -264,6 +271,8 @@ tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
                                  tri_store **kv_out) TRI_MUST_CHECK;
 /* rank: by whose key it is notified; -1: the news themselves. */
 void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank);
+/* Who is gone of that round. */
+void trii_rdzv_gone_key(char *key, size_t bytes, int64_t number);
 /* Tells all of ours in round `kv` something. */
 void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
 /* Has all of ours in the round that is on look. */
@@ -295,8 +304,6 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s,
 void trii_rdzv_lead_written(trii_rendezvous *r);
 /* ... and says what it is. */
 tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s) TRI_MUST_CHECK;
-/* Deletes some of what former rounds have left in the store. */
-void trii_rdzv_lead_clean(trii_rendezvous *r);
 /* A follower: wants a round after r->lead.left, */
 tri_status trii_rdzv_ask(trii_rendezvous *r) TRI_MUST_CHECK;
 /* ... reads what the leader has said, and if it is due shows in the same exchange that we live; how
@@ -333,6 +340,8 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Takes back what was said in the round before this one: all of its members have left it. */
+void trii_rdzv_take_back(trii_rendezvous *r);
 
 /* --- rdzv_dynamic.c ------------------------------------------------------- */
 /* Once r->base is open: keeps the state in it, and declares our settings. */

@@ -407,11 +407,30 @@ static tri_status leave_round(trii_rendezvous *r, int64_t round)
     return r->lead.follows ? trii_rdzv_ask(r) : TRI_OK;
 }
 
+static bool comes_again(const trii_rdzv_state *s, const trii_rdzv_node *node)
+{
+    const trii_rdzv_entry *e = trii_rdzv_find(s, node);
+
+    return e != NULL && e->participant;
+}
+
+/* Another round begins: who clears up after that which was. */
+static void note_past(trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    int rank = r->round.group_rank, size = r->round.group_size, n = 1;
+
+    if (r->nodes == NULL)
+        return;
+    while (n < size && !comes_again(s, &r->nodes[(rank + n) % size]))
+        n++;
+    r->past = (trii_rdzv_past){.number = r->round.number, .rank = rank, .n = n, .group_size = size};
+}
+
 /* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
  * has left already, since it is over before we saw that it began; so have we now. */
 static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
 {
-    int n = trii_rdzv_count_participants(s);
+    int n = trii_rdzv_count_participants(s), rank = 0;
     trii_rdzv_node *nodes = trii_alloc((size_t)n, sizeof(*nodes), "rendezvous");
 
     if (nodes == NULL)
@@ -429,10 +448,12 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
         }
         nodes[e->rank] = e->node;
         if (trii_rdzv_node_same(&e->node, &r->self))
-            r->round.group_rank = (int)e->rank;
+            rank = (int)e->rank;
     }
+    note_past(r, s);
     trii_free(r->nodes);
     r->nodes = nodes;
+    r->round.group_rank = rank;
     r->round.number = s->round;
     r->round.group_size = n;
     return TRI_OK;

@@ -31,8 +31,7 @@ enum {
      * beat fit into twice the interval. */
     CARRY_PERCENT = 50,
     BEAT_PERCENT = 80,
-    DUE_PERCENT = 70,
-    DELETE_AT_ONCE = 256 /* keys */
+    DUE_PERCENT = 70
 };
 
 static void job_key(const trii_rendezvous *r, const char *name, char *key)
@@ -182,34 +181,6 @@ tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
     snprintf(r->lead.text, sizeof(r->lead.text), "%s", text);
     job_key(r, "leader", key);
     return tri_store_set(r->base, key, text, strlen(text));
-}
-
-/* The members of the round before last have long read what they wanted to know of it. */
-void trii_rdzv_lead_clean(trii_rendezvous *r)
-{
-    char prefix[sizeof(r->id) + 40], **keys = NULL;
-    size_t length;
-    int64_t n = 0;
-    int deleted = 0;
-    tri_status status = TRI_OK;
-
-    if (r->lead.cleaned >= r->round.number - 1)
-        return;
-    length = (size_t)snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.", r->id);
-    status = tri_store_list_keys(r->base, &keys, &n);
-    for (int64_t i = 0; i < n && deleted < DELETE_AT_ONCE && status == TRI_OK; i++) {
-        bool existed;
-        char *end;
-
-        if (strncmp(keys[i], prefix, length) != 0 ||
-            strtoll(keys[i] + length, &end, 10) >= r->round.number - 1 || *end != '/')
-            continue;
-        status = tri_store_delete(r->base, keys[i], &existed);
-        deleted++;
-    }
-    tri_store_free(keys);
-    if (deleted < DELETE_AT_ONCE) /* or there was a failure: these keys harm nobody */
-        r->lead.cleaned = r->round.number - 1;
 }
 
 /* --- who follows ---------------------------------------------------------- */

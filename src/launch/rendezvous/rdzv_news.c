@@ -117,9 +117,9 @@ tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out, boo
 
 /* --- who is gone ---------------------------------------------------------- */
 
-static void gone_key(const trii_rendezvous *r, char *key, size_t bytes)
+void trii_rdzv_gone_key(char *key, size_t bytes, int64_t number)
 {
-    snprintf(key, bytes, "trireme/%lld/gone", (long long)r->round.number);
+    snprintf(key, bytes, "trireme/%lld/gone", (long long)number);
 }
 
 void trii_rdzv_mark_gone(trii_rendezvous *r, int rank)
@@ -130,7 +130,7 @@ void trii_rdzv_mark_gone(trii_rendezvous *r, int rank)
 
     if (status != TRI_OK)
         return;
-    gone_key(r, key, sizeof(key));
+    trii_rdzv_gone_key(key, sizeof(key), r->round.number);
     snprintf(text, sizeof(text), "%d ", rank);
     status = tri_store_append(kv, key, text, strlen(text));
     (void)status; /* then the others wait for them until the last call ends */
@@ -146,7 +146,7 @@ bool trii_rdzv_read_gone(trii_rendezvous *r)
 
     if (trii_rdzv_round_store(r, r->round.number, &kv) != TRI_OK)
         return false;
-    gone_key(r, key, sizeof(key));
+    trii_rdzv_gone_key(key, sizeof(key), r->round.number);
     if (trii_store_exchange(kv, &call, 1, NULL, 0, 0, NULL, NULL) == TRI_OK) {
         for (at = call.value; at != NULL && *at != '\0'; at = end) {
             long rank = strtol(at, &end, 10);

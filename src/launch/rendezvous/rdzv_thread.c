@@ -69,6 +69,7 @@ static void join(trii_rendezvous *r, const trii_rdzv_order *o)
     event.round = r->round;
     trii_rdzv_emit(r, &event);
     r->round.agents = NULL; /* the agent's now */
+    trii_rdzv_take_back(r);
 }
 
 static void tell(trii_rendezvous *r, const trii_rdzv_order *o, int gone)
