@@ -553,6 +553,61 @@ static void the_keys_of_former_rounds_do_not_stay(void **state)
         assert_in_range(keys_after(25, led != 0), 1, keys_after(4, led != 0));
 }
 
+/* What torchrun's agent writes that has the only place. */
+static void write_state_of_one(tri_store *store, bool closed)
+{
+    trii_rdzv_node node = {.addr = "torchrun"};
+    trii_wire_buffer raw = {0}, changed = {0};
+    trii_rdzv_backend *backend;
+    trii_rdzv_state s;
+    bool won;
+
+    trii_rdzv_state_init(&s);
+    CHECK_OK(trii_rdzv_c10d_create(store, "job", &backend));
+    CHECK_OK(backend->ops->load(backend, &raw));
+    if (raw.used > 0)
+        CHECK_OK(trii_rdzv_pickle_read(raw.data, raw.used, &s));
+    else
+        CHECK_OK(trii_rdzv_participate(&s, &node, 1, 1, sim_now() / 1000, 1000));
+    s.closed = closed;
+    trii_rdzv_pickle_write(&s, &changed);
+    CHECK_OK(backend->ops->swap(backend, changed.data, changed.used, &won));
+    assert_true(won);
+    trii_rdzv_state_fini(&s);
+    trii_wire_buffer_fini(&raw);
+    trii_wire_buffer_fini(&changed);
+    backend->ops->destroy(backend);
+}
+
+/* It serves the store, which the others need until they know. */
+static void who_leads_without_a_place_stays_until_the_others_know_the_end(void **state)
+{
+    sim_link link = {0};
+    int64_t n;
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(2)
+    {
+        tri_store *store = sim_store_create(&link);
+
+        sim_job_begin(&job, seed, 1, 1, 1);
+        write_state_of_one(store, false);
+        sim_start_within(&job, 0, 1, 1);
+        sim_run_ms(&job, 2000);
+        assert_true(job.agents[0].rdzv->redundant);
+        write_state_of_one(store, true);
+        sim_run_ms(&job, 2500);
+        assert_int_equal(job.agents[0].state, SIM_FAILED); /* its place is not needed any more */
+        assert_non_null(job.agents[0].rdzv);
+        CHECK_OK(tri_store_add(store, "torch.rendezvous.job.0/trireme/left", 1, &n));
+        sim_run_ms(&job, 200);
+        assert_null(job.agents[0].rdzv);
+        sim_job_end(&job);
+        tri_store_unref(store);
+    }
+}
+
 /* What happens to one of the agents next. */
 static void disturb(sim_job *job)
 {
@@ -655,6 +710,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),
     cmocka_unit_test(the_keys_of_former_rounds_do_not_stay),
+    cmocka_unit_test(who_leads_without_a_place_stays_until_the_others_know_the_end),
     cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
     cmocka_unit_test(the_same_seed_gives_the_same_minute),
 };

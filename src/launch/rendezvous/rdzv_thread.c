@@ -105,8 +105,12 @@ static void say_goodbye(trii_rendezvous *r)
     tri_status status = TRI_OK;
 
     count_us_out(r);
-    if (r->round.world_size == 0)
+    if (r->redundant && r->state.closed) { /* we have no part in the round that it ended with */
+        others = r->seen_size;
+        status = trii_rdzv_round_store(r, r->seen_round, &r->kv);
+    } else if (r->round.world_size == 0) {
         return; /* there never was a round */
+    }
     while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK &&
            trii_rdzv_now(r) < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
