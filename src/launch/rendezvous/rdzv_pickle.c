@@ -81,6 +81,7 @@ typedef struct reader {
     value *memo; /* grows by at most one for each byte read */
     int n_memo, room;
     trii_rdzv_state *state;
+    int *by_name, names_room; /* places in its table, in the order of the nodes */
 } reader;
 
 static tri_status bad(const char *what)
@@ -264,10 +265,41 @@ static tri_status set_attribute(trii_rdzv_node *node, unsigned *known, const val
     return TRI_OK;
 }
 
+/* Where the node is in the state's table. Python says some nodes twice; somebody else might say
+ * very many again and again. */
+static tri_status place_of(reader *r, const trii_rdzv_node *node, int *place_out)
+{
+    trii_rdzv_state *s = r->state;
+    trii_rdzv_entry *entry;
+    int low = 0, high = s->n, new = s->n;
+    tri_status status;
+
+    while (low < high) {
+        int middle = (low + high) / 2;
+        int order = trii_rdzv_node_compare(&s->entries[r->by_name[middle]].node, node);
+
+        if (order == 0) {
+            *place_out = r->by_name[middle];
+            return TRI_OK;
+        }
+        low = order < 0 ? middle + 1 : low;
+        high = order < 0 ? high : middle;
+    }
+    status = trii_array_grow(&r->by_name, &r->names_room, new, 64, sizeof(*r->by_name),
+                             "rendezvous state");
+    if (status == TRI_OK)
+        status = trii_rdzv_add(s, node, &entry);
+    if (status != TRI_OK)
+        return status;
+    memmove(r->by_name + low + 1, r->by_name + low, (size_t)(new - low) * sizeof(*r->by_name));
+    *place_out = r->by_name[low] = new;
+    return TRI_OK;
+}
+
 static tri_status read_node(reader *r, value *v)
 {
     trii_rdzv_node node = {0};
-    trii_rdzv_entry *entry;
+    int place = 0;
     unsigned known = 0;
     int slot = -1;
     tri_status status = begin_object(r, &slot);
@@ -288,10 +320,10 @@ static tri_status read_node(reader *r, value *v)
     if (status == TRI_OK && known != 7)
         status = bad("a node without all its attributes");
     if (status == TRI_OK)
-        status = trii_rdzv_entry_of(r->state, &node, &entry);
+        status = place_of(r, &node, &place);
     if (status != TRI_OK)
         return status;
-    *v = (value){.kind = KIND_NODE, .number = entry - r->state->entries};
+    *v = (value){.kind = KIND_NODE, .number = place};
     if (slot >= 0)
         r->memo[slot] = *v;
     return remember(r, *v);
@@ -508,6 +540,7 @@ tri_status trii_rdzv_pickle_read(const void *data, size_t bytes, trii_rdzv_state
     trii_rdzv_state_init(&state);
     status = bytes <= TRII_RDZV_MAX_PICKLE ? read_pickle(&r) : bad("it is too large");
     trii_free(r.memo);
+    trii_free(r.by_name);
     if (status == TRI_OK)
         *state_out = state;
     else

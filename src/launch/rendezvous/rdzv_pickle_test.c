@@ -4,6 +4,7 @@
  */
 /* ctest: threads=none */
 #include <string.h>
+#include <time.h>
 
 #include "base/alloc.h"
 #include "launch/rendezvous/rdzv_pickle.h"
@@ -173,6 +174,38 @@ static void nothing_is_called_or_imported(void **test)
                 "operation 0x63 instead of 0x80");
 }
 
+/* As many nodes as there may be, and the last of them as often as there is room for. */
+static void a_state_that_says_many_nodes_again_and_again_takes_no_time(void **test)
+{
+    static const char head[] = "\x80\x04\x8c\x01m\x8c\x09_NodeDesc\x93\x94" /* GET 0: the class */
+                               "0\x8c\x04"
+                               "addr\x94" /* GET 1 to 3: names of attributes */
+                               "0\x8c\x03pid\x94"
+                               "0\x8c\x08local_id\x94"
+                               "0";
+    char one[] = "h\0)\x81}(h\1\x8c\x01"
+                 "ah\2J----h\3K\0ub0";
+    const size_t pid_at = 14;
+    trii_wire_buffer raw = {0};
+    trii_rdzv_state out;
+    clock_t began;
+
+    (void)test;
+    trii_rdzv_state_init(&out);
+    trii_wire_put(&raw, head, sizeof(head) - 1);
+    assert_memory_equal(one + pid_at, "----", 4);
+    for (int32_t i = 0; raw.used + sizeof(one) < TRII_RDZV_MAX_PICKLE; i++) {
+        int32_t pid = i < TRII_RDZV_MAX_NODES ? i : TRII_RDZV_MAX_NODES - 1 - i % 100;
+
+        memcpy(one + pid_at, &pid, sizeof(pid));
+        trii_wire_put(&raw, one, sizeof(one) - 1);
+    }
+    began = clock();
+    CHECK_FAILS(trii_rdzv_pickle_read(raw.data, raw.used, &out), TRI_ERR_FORMAT, "cut off");
+    assert_true(clock() - began < 2 * CLOCKS_PER_SEC);
+    trii_wire_buffer_fini(&raw);
+}
+
 /* --- the rules ------------------------------------------------------------ */
 
 static void ranks_follow_the_order_of_nodes(void **test)
@@ -242,6 +275,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_frame_may_begin_anywhere),
     cmocka_unit_test(what_is_cut_or_changed_is_refused_or_harmless),
     cmocka_unit_test(nothing_is_called_or_imported),
+    cmocka_unit_test(a_state_that_says_many_nodes_again_and_again_takes_no_time),
     cmocka_unit_test(ranks_follow_the_order_of_nodes),
     cmocka_unit_test(nobody_waits_for_a_round_that_is_full),
     cmocka_unit_test(a_round_ends_when_its_last_member_leaves),

@@ -63,21 +63,26 @@ trii_rdzv_entry *trii_rdzv_find(const trii_rdzv_state *state, const trii_rdzv_no
     return NULL;
 }
 
+tri_status trii_rdzv_add(trii_rdzv_state *state, const trii_rdzv_node *node,
+                         trii_rdzv_entry **entry_out)
+{
+    if (state->n == TRII_RDZV_MAX_NODES)
+        return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: more than %d nodes", TRII_RDZV_MAX_NODES);
+    if (trii_array_grow(&state->entries, &state->room, state->n, 8, sizeof(*state->entries),
+                        "rendezvous") != TRI_OK)
+        return TRI_ERR_NO_MEMORY;
+    *entry_out = &state->entries[state->n++];
+    **entry_out = (trii_rdzv_entry){.node = *node};
+    return TRI_OK;
+}
+
 tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node,
                               trii_rdzv_entry **entry_out)
 {
     trii_rdzv_entry *entry = trii_rdzv_find(state, node);
 
-    if (entry == NULL) {
-        if (state->n == TRII_RDZV_MAX_NODES)
-            return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: more than %d nodes", TRII_RDZV_MAX_NODES);
-        if (trii_array_grow(&state->entries, &state->room, state->n, 8, sizeof(*entry),
-                            "rendezvous") != TRI_OK)
-            return TRI_ERR_NO_MEMORY;
-        entry = &state->entries[state->n++];
-        memset(entry, 0, sizeof(*entry));
-        entry->node = *node;
-    }
+    if (entry == NULL)
+        return trii_rdzv_add(state, node, entry_out);
     *entry_out = entry;
     return TRI_OK;
 }

@@ -48,8 +48,11 @@ bool trii_rdzv_node_same(const trii_rdzv_node *a, const trii_rdzv_node *b);
 int trii_rdzv_node_compare(const trii_rdzv_node *a, const trii_rdzv_node *b);
 /* NULL: the node is not in the table. */
 trii_rdzv_entry *trii_rdzv_find(const trii_rdzv_state *state, const trii_rdzv_node *node);
-/* Finds the node or adds it; none of participant, waiting and redundant is then set. Errors:
+/* Adds a node that is not there; none of participant, waiting and redundant is set. Errors:
  * NO_MEMORY, FORMAT (too many). */
+tri_status trii_rdzv_add(trii_rdzv_state *state, const trii_rdzv_node *node,
+                         trii_rdzv_entry **entry_out) TRI_MUST_CHECK;
+/* Finds the node or adds it. Errors: those of trii_rdzv_add. */
 tri_status trii_rdzv_entry_of(trii_rdzv_state *state, const trii_rdzv_node *node,
                               trii_rdzv_entry **entry_out) TRI_MUST_CHECK;
 int trii_rdzv_count_participants(const trii_rdzv_state *state);
