@@ -50,8 +50,9 @@ def rendezvous():
     state.__dict__.update(round=3, complete=True, deadline=None, closed=False,
                           participants={a: 0, b: 1}, wait_list={c}, redundancy_list=set(),
                           last_heartbeats={a: now, b: now})
-    for protocol in (2, 4, 5):
+    for protocol in (4, 5):
         put("rendezvous", "two_and_one_%d" % protocol, pickle.dumps(state, protocol))
+    put("rendezvous", "refused_protocol_2", pickle.dumps(state, 2))
     put("rendezvous", "call", b"\x80\x04\x8c\x02os\x8c\x06system\x93\x8c\x04true\x85R.")
 
 
