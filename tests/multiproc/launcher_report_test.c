@@ -484,10 +484,10 @@ static void ps_shows_who_waits_for_other_hosts(void **state)
     TRIRUN(&j, "--nnodes=2", "--master-addr=127.0.0.1", port, "--rdzv-id=job8", "true");
     do /* the deadline of the test ends it */
         ask(&j, PS, text, sizeof(text));
-    while (strstr(text, "1 of 2 hosts came") == NULL);
+    while (strstr(text, "1 of 2 hosts joined") == NULL);
     assert_has(text, "  waiting  true  id job8  for ");
-    snprintf(says, sizeof(says), "\n  1 of 2 hosts came; waiting at 127.0.0.1:%d for job job8\n",
-             number);
+    snprintf(says, sizeof(says),
+             "\n  1 of 2 hosts joined job job8 at 127.0.0.1:%d; start trirun on 1 more\n", number);
     assert_has(text, says);
     ask(&j, PS_JSON, text, sizeof(text));
     assert_has(text, "\"state\": \"waiting\"");

@@ -104,7 +104,7 @@ static void a_static_host_that_does_not_come_is_named(void **state)
     (void)state;
     start_static(&a, spawn_free_port(), 0, "timeout=0.5", "--nproc-per-node=1", "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job none: 1 of 2 hosts came within 0.5 s");
+    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job none: 1 of 2 hosts joined within 0.5 s");
     trirun_has(SPAWN_ERR(&a.run), "missing: --node-rank 1: start the agent there");
     trirun_end(&a, 0);
 }
@@ -302,33 +302,41 @@ static void too_few_hosts_end_with_their_number(void **state)
     (void)state;
     start_c10d(&a, spawn_free_port(), "2:3", "join_timeout=0.4", NULL, "true");
     assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job t: 1 of at least 2 hosts came within 0.4 s");
+    trirun_has(SPAWN_ERR(&a.run), "rendezvous of job t: 1 of at least 2 hosts joined within 0.4 s");
     trirun_end(&a, 0);
 }
 
 static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
 {
-    trirun_job a, b;
-    int ports[2] = {spawn_free_port(), spawn_free_port()};
-    char text[2][120];
+    int ports[3] = {spawn_free_port(), spawn_free_port(), spawn_free_port()};
+    trirun_job j[3];
+    char text[3][140];
 
     (void)state;
-    start_c10d(&a, ports[0], "2:3", "join_timeout=50", NULL, "true");
-    start_static(&b, ports[1], 0, "timeout=50", "--nproc-per-node=1", "true");
+    start_c10d(&j[0], ports[0], "2:3", "join_timeout=50", NULL, "true");
+    start_static(&j[1], ports[1], 0, "timeout=50", "--nproc-per-node=1", "true");
+    start_c10d(&j[2], ports[2], "1:2", "last_call_timeout=50", NULL, "true");
     snprintf(text[0], sizeof(text[0]),
-             "trirun: 1 of 2 to 3 hosts came; waiting at 127.0.0.1:%d for job t\n", ports[0]);
+             "trirun: 1 of at least 2 hosts joined job t at 127.0.0.1:%d; start trirun on 1 more\n",
+             ports[0]);
     snprintf(text[1], sizeof(text[1]),
-             "trirun: 1 of 2 hosts came; waiting at 127.0.0.1:%d for job none\n", ports[1]);
-    spawn_expect(&a.run, text[0]);
-    spawn_expect(&b.run, text[1]);
-    spawn_signal(&a.run, SIGTERM);
-    spawn_signal(&b.run, SIGTERM);
-    assert_int_equal(spawn_wait(&a.run), 1);
-    assert_int_equal(spawn_wait(&b.run), 1);
-    trirun_has(SPAWN_ERR(&a.run), "received SIGTERM while waiting for other hosts: stopping");
-    trirun_has(SPAWN_ERR(&b.run), "received SIGTERM while waiting for other hosts: stopping");
-    trirun_end(&a, 0);
-    trirun_end(&b, 0);
+             "trirun: 1 of 2 hosts joined job none at 127.0.0.1:%d; start trirun on 1 more\n",
+             ports[1]);
+    snprintf(
+        text[2], sizeof(text[2]),
+        "trirun: 1 of at most 2 hosts joined job t at 127.0.0.1:%d, which is enough; it starts "
+        "within 50 s, with those that join until then\n",
+        ports[2]);
+    for (int i = 0; i < 3; i++)
+        spawn_expect(&j[i].run, text[i]);
+    for (int i = 0; i < 3; i++)
+        spawn_signal(&j[i].run, SIGTERM);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(spawn_wait(&j[i].run), 1);
+        trirun_has(SPAWN_ERR(&j[i].run),
+                   "received SIGTERM while waiting for other hosts: stopping");
+        trirun_end(&j[i], 0);
+    }
 }
 
 /* With a port in which nobody listens, or somebody who says nothing. */
@@ -381,9 +389,9 @@ static void a_second_signal_does_not_wait_for_a_store(void **state)
 
     (void)state;
     start_c10d(&a, port, "3", "join_timeout=50", NULL, "true");
-    spawn_expect(&a.run, "trirun: 1 of 3 hosts came");
+    spawn_expect(&a.run, "trirun: 1 of 3 hosts joined");
     start_c10d(&b, port, "3", "join_timeout=50", NULL, "true");
-    spawn_expect(&b.run, "trirun: 2 of 3 hosts came");
+    spawn_expect(&b.run, "trirun: 2 of 3 hosts joined");
     spawn_signal(&a.run, SIGSTOP);
     start = trirun_seconds();
     spawn_signal(&b.run, SIGTERM);
@@ -526,7 +534,7 @@ static void a_store_that_the_network_reaches_is_told_when_the_job_begins(void **
     snprintf(port, sizeof(port), "--master-port=%d", number);
     snprintf(line, sizeof(line), "port %d is open to the network", number);
     TRIRUN_START(&j[0], "--nnodes=2", "--master-addr=0.0.0.0", port, "true");
-    spawn_expect(&j[0].run, "1 of 2 hosts came");
+    spawn_expect(&j[0].run, "1 of 2 hosts joined");
     assert_null(strstr(SPAWN_ERR(&j[0].run), "open to the network"));
     TRIRUN_START(&j[1], "--nnodes=2", "--node-rank=1", "--master-addr=0.0.0.0", port, "true");
     for (int i = 0; i < 2; i++)

@@ -174,7 +174,7 @@ static void an_agent_of_rank_0_says_that_the_address_is_not_its_own(void **state
              nobody_there(&j));
     spawn_expect(&a.job.run, want);
     assert_int_not_equal(spawn_wait(&a.job.run), 0);
-    trirun_has(SPAWN_ERR(&a.job.run), "1 of 2 hosts came within 4 s; ");
+    trirun_has(SPAWN_ERR(&a.job.run), "1 of 2 hosts joined within 4 s; ");
     assert_int_equal(trirun_count(SPAWN_ERR(&a.job.run), want), 2);
     trirun_end(&a.job, 0);
     host_job_end(&j);

@@ -161,7 +161,7 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
     (void)missing;
     describe_member(r, rank, name, sizeof(name));
     return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: all %d hosts came, but %d said how many workers "
+                     "rendezvous of job %s: all %d hosts joined, but %d said how many workers "
                      "they have within %g s; see why the agent on %s does not go on",
                      r->id, r->round.group_size, came, (double)r->read_ms / 1000, name);
 }

@@ -395,8 +395,8 @@ static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
                          "rendezvous of job %s: its %d hosts did not let us in within %g s", r->id,
                          n, (double)r->join_ms / 1000);
     return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: %d of at least %d hosts came within %g s%s%s", r->id, n,
-                     r->options->min_nodes, (double)r->join_ms / 1000, found ? "" : "; ",
+                     "rendezvous of job %s: %d of at least %d hosts joined within %g s%s%s", r->id,
+                     n, r->options->min_nodes, (double)r->join_ms / 1000, found ? "" : "; ",
                      found ? "" : why);
 }
 

@@ -338,12 +338,13 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
     (void)rank;
     if (trii_own_address_verdict(r->own, why, sizeof(why)) == TRII_OWN_NOBODY)
         return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "rendezvous of job %s: %d of %d hosts came within %g s; %s", r->id, came,
+                         "rendezvous of job %s: %d of %d hosts joined within %g s; %s", r->id, came,
                          r->round.group_size, seconds, why);
-    return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "rendezvous of job %s: %d of %d hosts came within %g s; missing: --node-rank "
-                     "%s: start the agent there, or is a firewall between?",
-                     r->id, came, r->round.group_size, seconds, missing);
+    return TRII_FAIL(
+        TRI_ERR_TIMEOUT,
+        "rendezvous of job %s: %d of %d hosts joined within %g s; missing: --node-rank "
+        "%s: start the agent there, or is a firewall between?",
+        r->id, came, r->round.group_size, seconds, missing);
 }
 
 /* Who serves the store has rank 0, and so have we. */

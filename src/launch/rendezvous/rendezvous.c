@@ -170,17 +170,30 @@ int64_t trii_rendezvous_answered_ns(const trii_rendezvous *r)
     return atomic_load(&r->answered_ns);
 }
 
+/* Some have joined, and there is room for more. */
+static void describe_came(const trii_rendezvous *r, int came, const char *at, char *text_out,
+                          size_t bytes)
+{
+    const trii_launch_options *o = r->options;
+
+    if (came >= o->min_nodes)
+        snprintf(text_out, bytes,
+                 "%d of at most %d hosts joined job %s at %s, which is enough; it starts within "
+                 "%g s, with those that join until then",
+                 came, o->max_nodes, r->id, at, (double)r->last_call_ms / 1000);
+    else
+        snprintf(text_out, bytes, "%d of %s%d hosts joined job %s at %s; start trirun on %d more",
+                 came, o->min_nodes < o->max_nodes ? "at least " : "", o->min_nodes, r->id, at,
+                 o->min_nodes - came);
+}
+
 void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
 {
     const trii_launch_options *o = r->options;
     int came = atomic_load(&r->came), met = atomic_load(&r->met);
-    char at[300], wanted[32];
+    char at[300];
 
     r->handler->describe_place(o, r->server_port, at, sizeof(at));
-    if (o->min_nodes == o->max_nodes)
-        snprintf(wanted, sizeof(wanted), "%d", o->max_nodes);
-    else
-        snprintf(wanted, sizeof(wanted), "%d to %d", o->min_nodes, o->max_nodes);
     if (met > 0) {
         trii_mutex_lock(&r->mutex);
         snprintf(text_out, bytes, "the %d hosts of job %s have met; waiting for %s to be ready",
@@ -192,11 +205,10 @@ void trii_rendezvous_describe(trii_rendezvous *r, char *text_out, size_t bytes)
     else if (came < 0)
         snprintf(text_out, bytes, "waiting at %s for a place in job %s", at, r->id);
     else if (came >= o->max_nodes)
-        snprintf(text_out, bytes, "all %d hosts of job %s came; waiting for them to be ready", came,
+        snprintf(text_out, bytes, "all %d hosts joined job %s; waiting for them to be ready", came,
                  r->id);
     else
-        snprintf(text_out, bytes, "%d of %s hosts came; waiting at %s for job %s", came, wanted, at,
-                 r->id);
+        describe_came(r, came, at, text_out, bytes);
 }
 
 void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
