@@ -493,6 +493,10 @@ static void a_hundred_agents_of_which_nobody_leads_form_rounds(void **state)
         sim_start_within(&job, 95, 96, 1);
         sim_run_ms(&job, 5000);
         sim_await_round(&job, 95, 40000); /* 15 s of silence are allowed */
+        sim_run_ms(&job, 25000);          /* and nobody who lives is that silent */
+        assert_int_equal(sim_count(&job, SIM_RUNNING), 95);
+        for (int i = 1; i < 96; i++)
+            assert_int_equal(job.agents[i].rounds, i < 95 ? 2 : 1);
         sim_job_end(&job);
     }
 }
