@@ -61,8 +61,7 @@ static inline tri_status sim_open(trii_rendezvous *r)
     r->base = sim_store_create(&agent->link);
     snprintf(r->self.addr, sizeof(r->self.addr), "host%d", agent->id);
     r->self.pid = sim_pid(agent);
-    r->lead.leads = agent->led && agent->id == 0;
-    if (r->lead.leads) {
+    if (agent->led && agent->id == 0) {
         char text[TRII_RDZV_ADDR_BYTES + 60];
 
         r->server = (trii_tcp_server *)agent; /* that there is one is all that is asked */

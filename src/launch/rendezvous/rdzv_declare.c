@@ -1,8 +1,7 @@
 /*
- * rdzv_declare.c - whether the agents of a dynamic rendezvous mean the same job. A follower
- * compares with its leader, which serves the store (rdzv_dynamic.c); where nobody leads, each
- * declares its settings before anybody can see it in the shared state, and compares before it
- * joins.
+ * rdzv_declare.c - whether the agents mean the same job. Each compares with the one that serves the
+ * store (rdzv_server.c) if that is ours; else, unless ranks are given, each declares its settings
+ * before anybody can see it in the shared state, and compares before it joins.
  *
  *   trireme/ID/declared/ADDR/PID/LOCAL_ID   PID MIN MAX NAME
  *
@@ -58,7 +57,8 @@ void trii_rdzv_withdraw(trii_rendezvous *r)
     (void)status; /* nobody looks at it without a node in the state */
 }
 
-tri_status trii_rdzv_agrees(const trii_rendezvous *r, const char *text)
+/* Whether an agent that says this was started with our --nnodes. */
+static tri_status agrees(const trii_rendezvous *r, const char *text)
 {
     char name[TRII_RDZV_ADDR_BYTES], ours[40], theirs[40];
     const trii_launch_options *o = r->options;
@@ -74,6 +74,21 @@ tri_status trii_rdzv_agrees(const trii_rendezvous *r, const char *text)
                      "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
                      "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
                      r->id, name, pid, theirs, r->node_name, (long long)r->self.pid, ours);
+}
+
+tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r)
+{
+    char key[KEY_BYTES];
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    tri_status status;
+
+    snprintf(key, sizeof(key), "%s/trireme/serves", r->id);
+    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
+    r->ours_serves = status == TRI_OK && call.value != NULL;
+    if (r->ours_serves)
+        status = agrees(r, call.value);
+    trii_store_calls_free(&call, 1);
+    return status;
 }
 
 /* How many declarations are read at once. */
@@ -98,7 +113,7 @@ static tri_status agrees_with_some(trii_rendezvous *r, const trii_rdzv_entry *en
         if (calls[i].value == NULL)
             continue;
         *any_out = true;
-        status = trii_rdzv_agrees(r, calls[i].value);
+        status = agrees(r, calls[i].value);
     }
     trii_store_calls_free(calls, n);
     return status;

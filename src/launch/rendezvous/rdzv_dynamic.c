@@ -2,8 +2,6 @@
  * rdzv_dynamic.c - the handlers c10d and etcd: agents agree on rounds by torch's shared state
  * (rdzv_state.h), so that torchrun's may be among them; how they form one is in rdzv_join.c. They
  * differ in where the state and the keys are kept.
- *
- *   ID/trireme/serves   PID MIN MAX NAME of who serves the store (rdzv_server.c)
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -251,25 +249,18 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
 /* Who serves the store leads. */
 static tri_status find_leader(trii_rendezvous *r)
 {
-    char key[TRII_RDZV_ADDR_BYTES + 40];
-    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
-    tri_status status;
+    tri_status status = trii_rdzv_agrees_with_server(r);
 
-    snprintf(key, sizeof(key), "%s/trireme/serves", r->id);
-    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
-    if (status != TRI_OK)
-        return status;
-    r->lead.follows = call.value != NULL;
-    status = r->lead.follows ? trii_rdzv_agrees(r, call.value) : trii_rdzv_declare(r);
-    trii_store_calls_free(&call, 1);
-    return status;
+    r->lead.leads = trii_rdzv_serves(r);
+    r->lead.follows = r->ours_serves && !r->lead.leads;
+    return status == TRI_OK && !r->ours_serves ? trii_rdzv_declare(r) : status;
 }
 
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r)
 {
     tri_status status = trii_rdzv_c10d_create(r->base, r->id, &r->backend);
 
-    return status == TRI_OK && !r->lead.leads ? find_leader(r) : status;
+    return status == TRI_OK ? find_leader(r) : status;
 }
 
 static tri_status c10d_open(trii_rendezvous *r)
@@ -277,9 +268,8 @@ static tri_status c10d_open(trii_rendezvous *r)
     const tri_store_tcp_options options = {.timeout_ms = r->read_ms};
     tri_status status = trii_rdzv_connect(r, &options);
 
-    r->lead.leads = trii_rdzv_serves(r);
     if (status == TRI_OK)
-        status = trii_rdzv_watch_own(r, "serves");
+        status = trii_rdzv_watch_own(r);
     return status == TRI_OK ? trii_rdzv_share_c10d(r) : status;
 }
 

@@ -159,6 +159,7 @@ struct trii_rendezvous {
     /* the thread's own */
     trii_rdzv_backend *backend;
     tri_store *base;       /* the backend's keys */
+    bool ours_serves;      /* ... in the store of an agent of ours */
     trii_own_address *own; /* whether the others find the store that we serve */
     trii_rdzv_node self;
     int worker_port, restarts;
@@ -227,8 +228,8 @@ bool trii_rdzv_name_self(trii_rendezvous *r);
 tri_status trii_rdzv_connect(trii_rendezvous *r,
                              const tri_store_tcp_options *options) TRI_MUST_CHECK;
 /* Who serves the store looks whether its address leads to it, and after a while knows whether it
- * leads to another one of the job, whose server left its name under `claim`. */
-tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim) TRI_MUST_CHECK;
+ * leads to another one of the job. */
+tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
 
@@ -350,8 +351,9 @@ tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
 /* --- rdzv_declare.c ------------------------------------------------------- */
 /* Our settings, for others to compare. */
 void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes);
-/* Whether an agent that says this was started with our --nnodes. Errors: INVALID_ARG. */
-tri_status trii_rdzv_agrees(const trii_rendezvous *r, const char *text) TRI_MUST_CHECK;
+/* Whether the agent that serves the store is one of ours (r->ours_serves), and if so was started
+ * with our --nnodes. Errors: INVALID_ARG (it was not). */
+tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Says our settings before anybody can see us; and takes that back. */
 tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
 void trii_rdzv_withdraw(trii_rendezvous *r);

@@ -4,7 +4,7 @@
  * by the handlers (the rest).
  *
  *   ID/trireme/own      a number, by which its server knows it (store/own_address.h)
- *   ID/trireme/CLAIM    PID ... NAME of who serves it
+ *   ID/trireme/serves   PID MIN MAX NAME of who serves it
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -71,8 +71,6 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
-    if (r->handler->fixed_hosts)
-        return TRI_OK;
     /* before the first client can look for it */
     snprintf(key_name, sizeof(key_name), "%s/trireme/serves", r->id);
     trii_rdzv_settings_text(r, why, sizeof(why));
@@ -118,7 +116,7 @@ tri_status trii_rdzv_connect(trii_rendezvous *r, const tri_store_tcp_options *op
     return TRI_OK;
 }
 
-tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim)
+tri_status trii_rdzv_watch_own(trii_rendezvous *r)
 {
     char proof[KEY_BYTES], claim_key[KEY_BYTES];
     const trii_own_search search = {.host = r->options->rdzv_host,
@@ -131,7 +129,7 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r, const char *claim)
     if (!trii_rdzv_serves(r))
         return TRI_OK;
     snprintf(proof, sizeof(proof), "%s/trireme/own", r->id);
-    snprintf(claim_key, sizeof(claim_key), "%s/trireme/%s", r->id, claim);
+    snprintf(claim_key, sizeof(claim_key), "%s/trireme/serves", r->id);
     return trii_own_address_start(&search, &r->own);
 }
 

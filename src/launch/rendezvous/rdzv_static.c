@@ -7,8 +7,7 @@
  * goes for the agent that comes in the place of one that was lost, too. Agents compare that they
  * mean the same job, each rank once, which torchrun's do not:
  *
- *   trireme/claim/RANK          PID NNODES NAME, or "gone ROUND"
- *   trireme/nnodes              NNODES RANK PID NAME
+ *   trireme/claim/RANK          PID MIN MAX NAME, or "gone ROUND"
  *   trireme/ROUND/stopped/RANK  no worker of that host runs
  *   trireme/ROUND/go            all have said so, and the store is empty
  */
@@ -28,9 +27,9 @@
 static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
 {
     char name[TRII_RDZV_ADDR_BYTES];
-    int pid, nnodes;
+    int pid, min, max;
 
-    if (sscanf(claim, "%d %d %255s", &pid, &nnodes, name) != 3)
+    if (sscanf(claim, "%d %d %d %255s", &pid, &min, &max, name) != 4)
         return TRII_FAIL(TRI_ERR_FORMAT, "job %s: claim \"%s\"", r->id, claim);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "job %s: the agent on host %s (pid %d) has --node-rank %d already, and this "
@@ -60,30 +59,6 @@ static tri_status put(trii_rendezvous *r, const char *key, const char *expected,
     return TRI_OK;
 }
 
-static tri_status claim_nnodes(trii_rendezvous *r)
-{
-    char text[TRII_RDZV_ADDR_BYTES + 60], name[TRII_RDZV_ADDR_BYTES], *other;
-    int nnodes, rank, pid;
-    tri_status status;
-
-    snprintf(text, sizeof(text), "%d %d %d %s", r->options->max_nodes, r->options->node_rank,
-             (int)r->self.pid, r->node_name);
-    status = put(r, "trireme/nnodes", "", text, &other);
-    if (status != TRI_OK || other == NULL)
-        return status;
-    if (sscanf(other, "%d %d %d %255s", &nnodes, &rank, &pid, name) == 4 &&
-        nnodes != r->options->max_nodes)
-        status =
-            TRII_FAIL(TRI_ERR_INVALID_ARG,
-                      "job %s: the agent on host %s (pid %d), --node-rank %d, was started with "
-                      "--nnodes %d, this one, on host %s (pid %d), --node-rank %d, with "
-                      "--nnodes %d: give all agents of a job the same --nnodes",
-                      r->id, name, pid, rank, nnodes, r->node_name, (int)r->self.pid,
-                      r->options->node_rank, r->options->max_nodes);
-    tri_store_free(other);
-    return status;
-}
-
 static void claim_key(int rank, char *key_out, size_t bytes)
 {
     snprintf(key_out, bytes, "trireme/claim/%d", rank);
@@ -92,14 +67,12 @@ static void claim_key(int rank, char *key_out, size_t bytes)
 /* Takes the rank; of an agent that was lost with the number of the round that begins then. */
 static tri_status claim(trii_rendezvous *r)
 {
-    char key[64], text[TRII_RDZV_ADDR_BYTES + 40], *other, *last = NULL;
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 60], *other, *last = NULL;
     long long lost_round;
-    tri_status status = claim_nnodes(r);
+    tri_status status;
 
-    if (status != TRI_OK)
-        return status;
     claim_key(r->options->node_rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s", (int)r->self.pid, r->options->max_nodes, r->node_name);
+    trii_rdzv_settings_text(r, text, sizeof(text));
     status = put(r, key, "", text, &other);
     if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
         last = other;
@@ -280,7 +253,9 @@ static tri_status open_store(trii_rendezvous *r)
                                            .world_size = r->options->max_nodes};
     tri_status status = trii_rdzv_connect(r, &options);
 
-    return status == TRI_OK ? trii_rdzv_watch_own(r, "claim/0") : status;
+    if (status == TRI_OK)
+        status = trii_rdzv_watch_own(r);
+    return status == TRI_OK ? trii_rdzv_agrees_with_server(r) : status;
 }
 
 static tri_status find_master(trii_rendezvous *r, const char *addr, const char *port,
@@ -358,7 +333,7 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
     if (status == TRI_OK) {
         status = tri_store_prefix(r->id, store, &kv);
         if (status == TRI_OK)
-            status = tri_store_get(kv, "trireme/claim/0", PROBE_MS, &value, NULL);
+            status = tri_store_get(kv, "trireme/serves", PROBE_MS, &value, NULL);
         tri_store_unref(kv);
         tri_store_unref(store);
     }

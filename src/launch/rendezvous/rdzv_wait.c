@@ -157,7 +157,7 @@ void trii_rdzv_drop_lost(trii_rendezvous *r)
  * etcd do not. */
 static bool may_torch_serve(const trii_rendezvous *r)
 {
-    return r->handler->server != NULL && !trii_rdzv_serves(r) && !r->lead.follows;
+    return r->handler->server != NULL && !r->ours_serves;
 }
 
 /* The keys and the news of the round, in one exchange where that is safe. */
