@@ -334,6 +334,25 @@ static void a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again(v
     }
 }
 
+/* The leader has deleted its request, which it wants to write again. */
+static void a_host_that_peers_gave_up_comes_back_if_it_lives(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(6)
+    {
+        sim_job_begin(&job, seed, 6, 2, 6);
+        job.conf = "last_call_timeout=600";
+        sim_start_within(&job, 0, 6, 500);
+        sim_await_round(&job, 6, 10000);
+        sim_see_death(&job, &job.agents[3]);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 6, 3000);
+        sim_job_end(&job);
+    }
+}
+
 static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
 {
     sim_job job;
@@ -505,19 +524,11 @@ static void a_hundred_agents_of_which_nobody_leads_form_rounds(void **state)
 static const char *const others_keys[] = {"torch.rendezvous.job.0/b",
                                           "torch.rendezvous.job.0/b.0/MASTER_ADDR"};
 
-static bool count_if_of_a_round(void *arg, trii_slice key)
-{
-    static const char prefix[] = "torch.rendezvous.";
-
-    *(int64_t *)arg += key.bytes > strlen(prefix) && memcmp(key.data, prefix, strlen(prefix)) == 0;
-    return true;
-}
-
-/* Each round leaves some keys for each agent; how many there are after the last one. */
+/* Each round and each host that dies leaves some keys; how many there are after the last one. */
 static int64_t keys_after(int n_rounds, bool led)
 {
     sim_job job;
-    int64_t n = 0;
+    int64_t n;
 
     sim_job_begin(&job, 1, 16, 8, 16);
     job.conf = "last_call_timeout=5";
@@ -545,7 +556,7 @@ static int64_t keys_after(int n_rounds, bool led)
     sim_run_ms(&job, 3000);
     for (int i = 0; i < 2; i++)
         assert_true(trii_kv_has(sim_shared.kv, sim_text(others_keys[i])));
-    trii_kv_each(sim_shared.kv, count_if_of_a_round, &n);
+    n = trii_kv_count(sim_shared.kv);
     sim_job_end(&job);
     return n;
 }
@@ -706,6 +717,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
     cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
     cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
+    cmocka_unit_test(a_host_that_peers_gave_up_comes_back_if_it_lives),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),

@@ -46,13 +46,15 @@ tri_status trii_rdzv_declare(trii_rendezvous *r)
     return tri_store_set(r->base, key, text, strlen(text));
 }
 
-void trii_rdzv_withdraw(trii_rendezvous *r)
+void trii_rdzv_withdraw(trii_rendezvous *r, const trii_rdzv_node *node)
 {
     char key[KEY_BYTES];
     bool existed;
     tri_status status;
 
-    declared_key(r, &r->self, key, sizeof(key));
+    if (r->lead.leads || r->lead.follows)
+        return; /* there is none */
+    declared_key(r, node, key, sizeof(key));
     status = tri_store_delete(r->base, key, &existed);
     (void)status; /* nobody looks at it without a node in the state */
 }

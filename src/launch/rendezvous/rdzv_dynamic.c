@@ -188,8 +188,8 @@ static tri_status leave(trii_rendezvous *r, bool close)
         status = trii_rdzv_change(r, self, TRII_RDZV_ANY_ROUND, close);
     if (status == TRI_OK && r->lead.follows)
         status = trii_rdzv_unfollow(r);
-    else if (status == TRI_OK && !r->lead.leads)
-        trii_rdzv_withdraw(r);
+    else if (status == TRI_OK)
+        trii_rdzv_withdraw(r, &r->self);
     return status;
 }
 

@@ -94,7 +94,6 @@ typedef struct trii_rdzv_request {
     int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
     bool carried;             /* the state had it at the last look */
     bool asked;               /* for another round, since then */
-    bool dead;                /* it was taken for that, and has said nothing since */
     bool withdrawn;           /* it has left */
 } trii_rdzv_request;
 
@@ -354,9 +353,9 @@ void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t by
 /* Whether the agent that serves the store is one of ours (r->ours_serves), and if so was started
  * with our --nnodes. Errors: INVALID_ARG (it was not). */
 tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Says our settings before anybody can see us; and takes that back. */
+/* Says our settings before anybody can see us; and takes back those of an agent that is gone. */
 tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
-void trii_rdzv_withdraw(trii_rendezvous *r);
+void trii_rdzv_withdraw(trii_rendezvous *r, const trii_rdzv_node *node);
 /* Whether those in the state that have declared theirs agree with us. Errors: INVALID_ARG. */
 tri_status trii_rdzv_agrees_with_all(trii_rendezvous *r,
                                      const trii_rdzv_state *state) TRI_MUST_CHECK;

@@ -32,6 +32,7 @@ static int64_t wall_us(const trii_rendezvous *r)
 
 int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 {
+    trii_rdzv_withdraw(r, node);
     for (int i = 0; r->nodes != NULL && i < r->round.group_size; i++) {
         if (trii_rdzv_node_same(&r->nodes[i], node)) {
             r->nodes[i].addr[0] = '\0';

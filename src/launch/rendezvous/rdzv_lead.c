@@ -6,8 +6,9 @@
  * Where torchrun's agent serves, or the state is in etcd, everybody reads and writes by itself.
  *
  * A follower has a key of its own, its request: from the time it first joins until it leaves and
- * deletes it, the key says that it takes part and lives. In the leader's key it sees when
- * to look at the state: once, when a round is formed. What ends a round it hears as news
+ * deletes it, the key says that it takes part and lives. The leader deletes that of a follower that
+ * is taken for dead; if it lives, it finds that out and makes another one. In the leader's key it
+ * sees when to look at the state: once, when a round is formed. What ends a round it hears as news
  * (rdzv_news.c).
  *
  *   trireme/ID/leader       ROUND COMPLETE CLOSED PARTICIPANTS NODES of the state
@@ -64,8 +65,6 @@ static void take_request(trii_rdzv_request *q, const char *text)
         return;
     node.pid = pid;
     node.local_id = local_id;
-    if (beat != q->beat)
-        q->dead = false;
     q->asked = left != q->left;
     q->node = node;
     q->left = left;
@@ -122,6 +121,15 @@ tri_status trii_rdzv_lead_read(trii_rendezvous *r)
     return status;
 }
 
+static tri_status delete_request(trii_rendezvous *r, int64_t number)
+{
+    char key[KEY_BYTES];
+    bool existed;
+
+    request_key(r, number, key);
+    return tri_store_delete(r->base, key, &existed);
+}
+
 tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *dirty)
 {
     trii_rdzv_lead *l = &r->lead;
@@ -145,11 +153,13 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
             *dirty = true;
             continue;
         }
-        if (q->carried && e == NULL) /* a beat that we read only now may be from before that */
-            q->dead = !q->asked;
-        q->carried = e != NULL; /* what we write now may be lost */
-        if (q->dead && e == NULL)
+        if (q->carried && e == NULL && !q->asked) { /* a beat may be from before that */
+            status = delete_request(r, q->number);
+            *q = l->requests[--l->n];
+            i--;
             continue;
+        }
+        q->carried = e != NULL; /* what we write now may be lost */
         status = trii_rdzv_want(s, &q->node, q->left, &r->rules, now_us, dirty);
         e = trii_rdzv_find(s, &q->node);
         if (!l->carries || e == NULL || q->beat == q->written)
@@ -192,21 +202,46 @@ static void request_text(trii_rendezvous *r, char *text)
              r->self.addr);
 }
 
-tri_status trii_rdzv_ask(trii_rendezvous *r)
+/* Under a new number. */
+static tri_status ask_anew(trii_rendezvous *r)
 {
-    trii_rdzv_lead *l = &r->lead;
     char key[KEY_BYTES], text[TEXT_BYTES];
-    tri_status status = TRI_OK;
+    tri_status status;
 
     job_key(r, "requests", key);
-    if (l->own == 0)
-        status = tri_store_add(r->base, key, 1, &l->own);
+    status = tri_store_add(r->base, key, 1, &r->lead.own);
     if (status != TRI_OK)
         return status;
-    request_key(r, l->own, key);
+    request_key(r, r->lead.own, key);
     request_text(r, text);
-    l->beat_ns = trii_rdzv_now(r);
     return tri_store_set(r->base, key, text, strlen(text));
+}
+
+/* Whoever is taken for dead has no request any more: was_there false. */
+static tri_status ask_again(trii_rendezvous *r, bool was_there)
+{
+    tri_status status = was_there ? TRI_OK : trii_rdzv_unfollow(r);
+
+    if (status == TRI_OK && !was_there)
+        status = ask_anew(r);
+    if (status == TRI_OK)
+        r->lead.beat_ns = trii_rdzv_now(r);
+    return status;
+}
+
+tri_status trii_rdzv_ask(trii_rendezvous *r)
+{
+    char key[KEY_BYTES], text[TEXT_BYTES];
+    trii_store_call calls[] = {{.kind = TRII_STORE_CHECK, .key = key},
+                               {.kind = TRII_STORE_SET, .key = key, .text = text}};
+    tri_status status = TRI_OK;
+
+    if (r->lead.own > 0) {
+        request_key(r, r->lead.own, key);
+        request_text(r, text);
+        status = trii_store_exchange(r->base, calls, 2, NULL, 0, 0, NULL, NULL);
+    }
+    return status == TRI_OK ? ask_again(r, calls[0].number != 0) : status;
 }
 
 tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
@@ -214,6 +249,7 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
     trii_rdzv_lead *l = &r->lead;
     char leader[KEY_BYTES], own[KEY_BYTES], text[TEXT_BYTES];
     trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = leader},
+                               {.kind = TRII_STORE_CHECK, .key = own},
                                {.kind = TRII_STORE_SET, .key = own, .text = text}};
     bool beats = trii_rdzv_beat_is_due(r);
     int complete = 0, closed = 0;
@@ -225,11 +261,9 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
     request_key(r, l->own, own);
     if (beats)
         request_text(r, text);
-    status = trii_store_exchange(r->base, calls, 1 + beats, NULL, 0, 0, NULL, NULL);
+    status = trii_store_exchange(r->base, calls, beats ? 3 : 1, NULL, 0, 0, NULL, NULL);
     if (status != TRI_OK)
         return status;
-    if (beats)
-        l->beat_ns = trii_rdzv_now(r);
     if (calls[0].value != NULL) {
         sscanf(calls[0].value, "%lld %d %d %d %d", &round, &complete, &closed,
                &led_out->participants, &led_out->nodes);
@@ -241,7 +275,7 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
     led_out->closed = closed != 0;
     trii_store_calls_free(calls, 1);
     trii_rdzv_answered(r);
-    return TRI_OK;
+    return beats ? ask_again(r, calls[1].number != 0) : TRI_OK;
 }
 
 bool trii_rdzv_beat_is_due(const trii_rendezvous *r)
@@ -256,12 +290,8 @@ int64_t trii_rdzv_follow_ms(const trii_rendezvous *r)
 
 tri_status trii_rdzv_unfollow(trii_rendezvous *r)
 {
-    char key[KEY_BYTES];
-    bool existed;
+    int64_t own = r->lead.own;
 
-    if (r->lead.own == 0)
-        return TRI_OK;
-    request_key(r, r->lead.own, key);
     r->lead.own = 0;
-    return tri_store_delete(r->base, key, &existed);
+    return own > 0 ? delete_request(r, own) : TRI_OK;
 }
