@@ -53,7 +53,7 @@ void trii_err_prepend(const char *format, ...)
 
 bool trii_log_enabled(trii_log_level level, const char *component)
 {
-    return host->log_enabled((int)level, component);
+    return host->log_enabled(level, component);
 }
 
 void trii_log_write(trii_log_level level, const char *component, const char *format, ...)
@@ -64,7 +64,7 @@ void trii_log_write(trii_log_level level, const char *component, const char *for
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    host->log_write((int)level, component, "%s", text);
+    host->log_write(level, component, "%s", text);
 }
 
 /* --- the public functions of stores, passed on to trirun's table ---------- */

@@ -16,7 +16,8 @@
 #ifndef TRII_ETCD_H
 #define TRII_ETCD_H
 
-#include "launch/cli/options.h"
+#include "base/log.h"
+#include "launch/cli/options.h" /* TRII_ETCD_PORT */
 #include "launch/rendezvous/rdzv_backend.h"
 #include "store/store_ops.h"
 
@@ -53,8 +54,9 @@ typedef struct trii_etcd_host {
     void (*free)(void *p);
     void (*err_set)(const char *format, ...) TRI_PRINTF(1, 2);
     void (*err_prepend)(const char *format, ...) TRI_PRINTF(1, 2);
-    bool (*log_enabled)(int level, const char *component);
-    void (*log_write)(int level, const char *component, const char *format, ...) TRI_PRINTF(3, 4);
+    bool (*log_enabled)(trii_log_level level, const char *component);
+    void (*log_write)(trii_log_level level, const char *component, const char *format, ...)
+        TRI_PRINTF(3, 4);
     void (*store_init)(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms);
     void *(*store_copy)(const void *data, size_t bytes);
     void (*store_unref)(tri_store *store);

@@ -4,12 +4,10 @@
  */
 #include "launch/rendezvous/rdzv_etcd.h"
 
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/log.h"
 #include "base/param.h"
 #include "launch/rendezvous/etcd.h"
 #include "os/library.h"
@@ -18,54 +16,15 @@
 #define OPEN_MS 15000
 #define LEASE_S 30
 
-static TRII_PRINTF(1, 2) void host_err_set(const char *format, ...)
-{
-    char text[TRII_ERR_BYTES];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    trii_err_set("%s", text);
-}
-
-static TRII_PRINTF(1, 2) void host_err_prepend(const char *format, ...)
-{
-    char text[TRII_ERR_BYTES];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    trii_err_prepend("%s", text);
-}
-
-static bool host_log_enabled(int level, const char *component)
-{
-    return trii_log_enabled((trii_log_level)level, component);
-}
-
-static TRII_PRINTF(3, 4) void host_log_write(int level, const char *component, const char *format,
-                                             ...)
-{
-    char text[TRII_ERR_BYTES];
-    va_list args;
-
-    va_start(args, format);
-    vsnprintf(text, sizeof(text), format, args);
-    va_end(args);
-    trii_log_write((trii_log_level)level, component, "%s", text);
-}
-
 static const trii_etcd_host host = {.abi = TRII_ETCD_ABI,
                                     .size = sizeof(trii_etcd_host),
                                     .alloc = trii_alloc,
                                     .realloc = trii_realloc,
                                     .free = trii_free,
-                                    .err_set = host_err_set,
-                                    .err_prepend = host_err_prepend,
-                                    .log_enabled = host_log_enabled,
-                                    .log_write = host_log_write,
+                                    .err_set = trii_err_set,
+                                    .err_prepend = trii_err_prepend,
+                                    .log_enabled = trii_log_enabled,
+                                    .log_write = trii_log_write,
                                     .store_init = trii_store_init,
                                     .store_copy = trii_store_copy,
                                     .store_unref = tri_store_unref,
