@@ -233,6 +233,21 @@ static void an_error_file_that_is_a_fifo_does_not_hang_trirun(void **state)
     trirun_end(&j, 1);
 }
 
+static void an_error_file_that_is_too_large_is_named_and_not_read(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "sh", "-c",
+           "{ echo '{\"message\": \"boom\"}'; head -c 1048576 /dev/zero | tr '\\0' ' '; } "
+           ">$TORCHELASTIC_ERROR_FILE; echo last words >&2; exit 3");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "/error.json is not read: it has more than 1048576 bytes\n");
+    assert_has(SPAWN_ERR(&j.trirun), "last lines on stderr are shown above");
+    assert_has_not(SPAWN_ERR(&j.trirun), "boom");
+    trirun_end(&j, 1);
+}
+
 /* What has the name is a link: it stays one, and what is behind it is not always a file. */
 static void metrics_replace_files_only(void **state)
 {
@@ -310,6 +325,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(events_go_to_a_fifo_that_is_read),
     cmocka_unit_test(events_and_output_of_one_file_stand_one_after_the_other),
     cmocka_unit_test(an_error_file_that_is_a_fifo_does_not_hang_trirun),
+    cmocka_unit_test(an_error_file_that_is_too_large_is_named_and_not_read),
     cmocka_unit_test(metrics_replace_files_only),
 };
 

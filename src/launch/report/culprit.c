@@ -135,6 +135,7 @@ static bool found_nan(trii_worker *w)
 bool trii_failure_read_error(const trii_failure *f, const trii_worker *worker, char *path_out,
                              size_t bytes, trii_error_file *error_out)
 {
+    *error_out = (trii_error_file){0};
     if (f->error_dir == NULL)
         return false;
     snprintf(path_out, bytes, "%s/%d/error.json", f->error_dir, worker->local_rank);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
 #include "launch/output/escape.h"
 #include "os/file.h"
 
@@ -96,19 +97,25 @@ static json_t *load_repaired(const char *text, size_t bytes)
     return object;
 }
 
-/* NULL: no such file, or no JSON. */
-static json_t *load(const char *path)
+/* The agent does nothing else while it reads, and a worker may write what it likes. */
+static tri_status open_file(const char *path, trii_mapping *file_out)
 {
-    trii_mapping file;
-    json_t *object;
+    tri_status status = trii_mapping_open(path, file_out);
+    size_t bytes = status == TRI_OK ? file_out->bytes : 0;
 
-    if (trii_mapping_open(path, &file) != TRI_OK)
-        return NULL;
-    object = json_loadb(file.data, file.bytes, JSON_ALLOW_NUL, NULL);
-    if (object == NULL)
-        object = load_repaired(file.data, file.bytes);
-    trii_mapping_close(&file);
-    return object;
+    if (bytes <= TRII_ERROR_FILE_BYTES)
+        return status;
+    trii_mapping_close(file_out);
+    return TRII_FAIL(TRI_ERR_FORMAT, "%s has %zu bytes; at most %d are read", path, bytes,
+                     TRII_ERROR_FILE_BYTES);
+}
+
+/* NULL: it is no JSON. */
+static json_t *load(const trii_mapping *file)
+{
+    json_t *object = json_loadb(file->data, file->bytes, JSON_ALLOW_NUL, NULL);
+
+    return object != NULL ? object : load_repaired(file->data, file->bytes);
 }
 
 static bool is_inside_character(const char *at)
@@ -148,10 +155,16 @@ static int64_t number_of(const json_t *value)
 
 bool trii_error_file_read(const char *path, trii_error_file *error_out)
 {
-    json_t *file = load(path);
-    const json_t *message = json_object_get(file, "message"), *info = file;
+    const json_t *message, *info;
+    trii_mapping mapping;
+    tri_status status = open_file(path, &mapping);
+    json_t *file;
 
-    memset(error_out, 0, sizeof(*error_out));
+    *error_out = (trii_error_file){.too_large = status == TRI_ERR_FORMAT};
+    if (status != TRI_OK)
+        return false;
+    info = file = load(&mapping);
+    message = json_object_get(file, "message");
     if (json_is_object(message)) {
         info = json_object_get(message, "extraInfo");
         copy_string(json_object_get(info, "py_callstack"), true, error_out->traceback,
@@ -161,14 +174,15 @@ bool trii_error_file_read(const char *path, trii_error_file *error_out)
     copy_string(message, false, error_out->message, sizeof(error_out->message));
     error_out->timestamp = number_of(json_object_get(info, "timestamp"));
     json_decref(file);
+    trii_mapping_close(&mapping);
     return error_out->message[0] != '\0';
 }
 
 /* The text of the file with "errorCode" in its message; release with trii_free. NULL: it is not of
  * that form, or too little memory. */
-static char *add_error_code(const char *path, int exit_code, size_t *bytes_out)
+static char *add_error_code(const trii_mapping *mapping, int exit_code, size_t *bytes_out)
 {
-    json_t *file = load(path), *message = json_object_get(file, "message");
+    json_t *file = load(mapping), *message = json_object_get(file, "message");
     char *text = NULL;
 
     if (json_is_object(message) &&
@@ -184,20 +198,17 @@ static char *add_error_code(const char *path, int exit_code, size_t *bytes_out)
 
 tri_status trii_error_file_copy(const char *from, const char *to, int exit_code)
 {
-    size_t bytes = 0;
-    char *text = add_error_code(from, exit_code, &bytes);
     trii_mapping file;
-    tri_status status;
+    size_t bytes;
+    char *text;
+    tri_status status = open_file(from, &file);
 
-    if (text != NULL) {
-        status = trii_file_replace(to, text, bytes);
-        trii_free(text);
-        return status;
-    }
-    status = trii_mapping_open(from, &file);
     if (status != TRI_OK)
         return status;
-    status = trii_file_replace(to, file.data, file.bytes);
+    text = add_error_code(&file, exit_code, &bytes);
+    status = text != NULL ? trii_file_replace(to, text, bytes)
+                          : trii_file_replace(to, file.data, file.bytes);
+    trii_free(text);
     trii_mapping_close(&file);
     return status;
 }

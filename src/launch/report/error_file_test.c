@@ -175,6 +175,29 @@ static void a_long_text_is_cut_between_characters(void **state)
     assert_int_equal(strncmp(error.traceback, "\xe2\x82\xad", 3), 0);
 }
 
+/* The largest is read; one byte more is not, however right it is. */
+static void a_file_that_is_too_large_is_not_read(void **state)
+{
+    char *text = calloc(1, TRII_ERROR_FILE_BYTES + 1);
+    trii_error_file error;
+
+    (void)state;
+    assert_non_null(text);
+    memset(text, ' ', TRII_ERROR_FILE_BYTES + 1);
+    memcpy(text, whole, sizeof(whole) - 1);
+    write_file(text, TRII_ERROR_FILE_BYTES);
+    assert_true(trii_error_file_read(path, &error));
+    assert_false(error.too_large);
+    CHECK_OK(trii_error_file_copy(path, copy, 3));
+    write_file(text, TRII_ERROR_FILE_BYTES + 1);
+    assert_false(trii_error_file_read(path, &error));
+    assert_true(error.too_large);
+    assert_string_equal(error.message, "");
+    CHECK_FAILS(trii_error_file_copy(path, copy, 3), TRI_ERR_FORMAT,
+                "error.json has 1048577 bytes; at most 1048576 are read");
+    free(text);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(both_forms_are_understood, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(texts_that_are_not_quite_json_are_read, make_folder,
@@ -182,6 +205,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(values_that_json_does_not_have_do_no_harm, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_error_file_does_no_harm, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_file_that_is_too_large_is_not_read, make_folder,
+                                    remove_folder),
     cmocka_unit_test_setup_teardown(a_long_text_is_cut_between_characters, make_folder,
                                     remove_folder),
 };

@@ -142,8 +142,12 @@ static bool print_error_file(const trii_failure *f, trii_sink *sink)
     char path[TRII_LOG_PATH_BYTES], message[2048];
     trii_error_file error;
 
-    if (!trii_failure_read_error(f, f->cause, path, sizeof(path), &error))
+    if (!trii_failure_read_error(f, f->cause, path, sizeof(path), &error)) {
+        if (error.too_large)
+            trii_sink_print(sink, "  error_file: %s is not read: it has more than %d bytes\n", path,
+                            TRII_ERROR_FILE_BYTES);
         return false;
+    }
     trii_sink_print(sink, "  message  : %s\n  error_file: %s\n",
                     trii_text_plain(error.message, message, sizeof(message)), path);
     if (error.traceback[0] != '\0' && is_shown_above(f->cause, error.traceback, sink)) {
