@@ -43,6 +43,11 @@ verb=train
 while read -r name; do
     has "$name "
 done <"$work/options"
+verb=nosuch
+option=
+./run nosuch >"$work/said" 2>&1 && fail "./run nosuch succeeded"
+[ "$(tail -n 1 "$work/said")" = "run: unknown verb nosuch" ] || fail "nosuch: $(cat "$work/said")"
+has "usage: ./run VERB"
 verb=test
 ./run test --help >"$work/said"
 has "--preset NAME"
