@@ -24,6 +24,8 @@ static bool sound(trii_record_file *log, size_t bytes)
         log->size < 1 || log->size > MAX_RANKS)
         return false;
     log->host[sizeof(log->host) - 1] = '\0';
+    if (log->program[sizeof(log->program) - 2] != '\0') /* as many arguments as fit, and no more */
+        memcpy(log->program + sizeof(log->program) - 4, "...", 3);
     log->program[sizeof(log->program) - 1] = '\0';
     log->failure[sizeof(log->failure) - 1] = '\0';
     for (int i = 0; i < TRII_RECORD_GROUPS; i++) {

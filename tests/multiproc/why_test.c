@@ -5,6 +5,7 @@
  */
 #include <dirent.h>
 
+#include "group/watch/flight_recorder.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/spawn.h"
@@ -377,6 +378,40 @@ static void what_is_no_record_is_refused(void **state)
 /* --- which job ------------------------------------------------------------ */
 
 /* What `trireme why ARGUMENT` prints of the jobs below `home`. */
+static void assert_says(const char *text, const char *part)
+{
+    if (strstr(text, part) == NULL)
+        fail_msg("no \"%s\" in:\n%s", part, text);
+}
+
+/* Records have 63 bytes of it. */
+static void a_command_line_that_was_cut_says_so(void **state)
+{
+    char path[300], line[64] = "train ";
+    tri_group *group = NULL;
+
+    (void)state;
+    CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
+    tri_group_unref(group);
+    snprintf(path, sizeof(path), "%s/rank-0.rec", folder);
+    memset(line + 6, 'a', sizeof(line) - 7);
+    for (int cut = 1; cut >= 0; cut--) {
+        FILE *file = fopen(path, "r+b");
+        char shown[80];
+        spawn s;
+
+        assert_non_null(file);
+        line[62] = cut ? 'a' : '\0';
+        assert_int_equal(fseek(file, offsetof(trii_record_file, program), SEEK_SET), 0);
+        assert_int_equal(fwrite(line, 1, sizeof(line), file), sizeof(line));
+        assert_int_equal(fclose(file), 0);
+        run_tool(&s, folder, 0);
+        snprintf(shown, sizeof(shown), ", %.*s%s, started ", cut ? 60 : 62, line, cut ? "..." : "");
+        assert_says(SPAWN_OUT(&s), shown);
+        spawn_free(&s);
+    }
+}
+
 static void why_at(const char *home, const char *argument, char *text)
 {
     const char *argv[] = {spawn_bin("trireme"), "why", argument, NULL};
@@ -387,12 +422,6 @@ static void why_at(const char *home, const char *argument, char *text)
     assert_int_equal(spawn_wait(&s), 0);
     snprintf(text, TEXT_BYTES, "%s", SPAWN_OUT(&s));
     spawn_free(&s);
-}
-
-static void assert_says(const char *text, const char *part)
-{
-    if (strstr(text, part) == NULL)
-        fail_msg("no \"%s\" in:\n%s", part, text);
 }
 
 static void jobs_are_told_apart(void **state)
@@ -437,6 +466,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(receives_that_wait_for_each_other_are_shown, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(ranks_that_are_not_there_yet_are_named, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(a_command_line_that_was_cut_says_so, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
     cmocka_unit_test(jobs_are_told_apart),
