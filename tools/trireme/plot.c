@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/param.h"
 #include "plot_bars.h"
+#include "plot_canvas.h"
 #include "plot_draw.h"
 #include "plot_names.h"
 #include "plot_read.h"
@@ -66,6 +67,8 @@ static int check(const arguments *args)
         return command_usage("plot", "which files?");
     if (args->output == NULL)
         return command_usage("plot", "no output file: give -o FILE.svg or -o FILE.png");
+    if (!canvas_can_draw(args->output))
+        return command_usage("plot", "-o %s ends neither with .svg nor with .png", args->output);
     if (args->bars && args->timeline)
         return command_usage("plot", "--bars and --timeline exclude each other");
     if (args->y_label != NULL && !args->bars) {

@@ -248,7 +248,7 @@ static void mistakes_with_bars_are_named(void **state)
     in = scratch_file(&s, "m.jsonl", "{\"step\":1,\"a\":1}\n", 17);
     assert_int_equal(plot(in, "-o", "x.png", "--title", "T", NULL), 2);
     assert_non_null(strstr(said, "--title is for --bars"));
-    assert_int_equal(plot("--bars", in, "-o", "x.gif", NULL), 1);
+    assert_int_equal(plot("--bars", in, "-o", "x.gif", NULL), 2);
     assert_non_null(strstr(said, "neither with .svg nor with .png"));
     assert_int_equal(plot("--bars", in, "-o", "x.png", "--keys", "b", NULL), 1);
     assert_string_equal(said, "trireme plot: no key b; there are a\n");

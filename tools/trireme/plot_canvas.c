@@ -58,12 +58,15 @@ static cairo_status_t keep(void *closure, const unsigned char *data, unsigned in
     return CAIRO_STATUS_SUCCESS;
 }
 
+bool canvas_can_draw(const char *path)
+{
+    return ends_with(path, ".svg") || ends_with(path, ".png");
+}
+
 tri_status canvas_open(canvas *c, const char *path, double width, double height)
 {
     bool svg = path != NULL && ends_with(path, ".svg");
 
-    if (path != NULL && !svg && !ends_with(path, ".png"))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: ends neither with .svg nor with .png", path);
     *c = (canvas){.path = path, .svg = svg, .file = trii_alloc(1, sizeof(*c->file), "picture")};
     if (c->file == NULL)
         return TRI_ERR_NO_MEMORY;

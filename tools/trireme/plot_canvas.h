@@ -18,8 +18,10 @@ typedef struct canvas {
     bool svg;
 } canvas;
 
-/* The kind is the path's ending, .svg or .png; NULL: it draws nothing and measures texts.
- * INVALID_ARG: another ending. White, in a sans-serif font. */
+/* Whether it ends with .svg or .png. */
+bool canvas_can_draw(const char *path);
+/* The kind is the path's ending, .svg or .png; NULL: it draws nothing and measures texts. White, in
+ * a sans-serif font. Errors: NO_MEMORY. */
 tri_status canvas_open(canvas *c, const char *path, double width, double height) TRI_MUST_CHECK;
 /* Writes the file; what was there before stays if that fails. IO, NOT_FOUND, NO_MEMORY; also if
  * something before has failed. */

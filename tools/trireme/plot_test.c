@@ -91,7 +91,7 @@ static void mistakes_are_named(void **state)
     assert_int_equal(plot(bad, "-o", out, NULL), 1);
     assert_non_null(strstr(said, "bad, line 2"));
     bad = scratch_file(&s, "good", "{\"step\":1,\"loss\":1}\n", 20);
-    assert_int_equal(plot(bad, "-o", "x.gif", NULL), 1);
+    assert_int_equal(plot(bad, "-o", "x.gif", NULL), 2);
     assert_non_null(strstr(said, "neither with .svg nor with .png"));
     assert_int_equal(plot(bad, "-o", out, "--x", "nothing", NULL), 1);
     assert_non_null(strstr(said, "nothing to draw"));
