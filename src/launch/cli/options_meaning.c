@@ -55,15 +55,22 @@ static tri_status read_choice(const option *o, void *field)
     return refuse(o, ": must be one of ", o->row->choices);
 }
 
+static tri_status parse_integer(const option *o, int64_t *value_out)
+{
+    tri_status status = trii_parse_i64(o->text, o->name, INT64_MIN, INT64_MAX, value_out);
+
+    if (status != TRI_OK)
+        *o->exit_status = TRII_LAUNCH_USAGE;
+    return status;
+}
+
 static tri_status read_integer(const option *o, int64_t min, int64_t max, int *value_out)
 {
     int64_t value;
-    tri_status status = trii_parse_i64(o->text, o->name, INT64_MIN, INT64_MAX, &value);
+    tri_status status = parse_integer(o, &value);
 
-    if (status != TRI_OK) {
-        *o->exit_status = TRII_LAUNCH_USAGE;
+    if (status != TRI_OK)
         return status;
-    }
     if (value < min && max == INT32_MAX)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%lld: must be at least %lld", o->name,
                          (long long)value, (long long)min);
@@ -172,7 +179,8 @@ static option option_of(trii_option_values *values, size_t field)
 }
 #define OPTION(values, name) option_of(values, offsetof(trii_launch_options, name))
 
-/* Reads options by their rows: those whose values argparse checks, or the others. */
+/* Reads options by their rows: those whose values argparse checks, or the others. It sees that a
+ * number is one, and the range is checked with the others. */
 static tri_status read_rows(trii_option_values *values, trii_launch_options *options, bool argparse)
 {
     tri_status status = TRI_OK;
@@ -184,10 +192,14 @@ static tri_status read_rows(trii_option_values *values, trii_launch_options *opt
                                            o.row->kind != TRII_OPTION_CHOICE);
 
         if (o.row->kind == TRII_OPTION_FLAG || is_empty ||
-            argparse != (o.row->kind < TRII_OPTION_STREAMS))
+            (!argparse && o.row->kind < TRII_OPTION_NUMBER) ||
+            (argparse && o.row->kind > TRII_OPTION_NUMBER))
             continue;
-        status = readers[o.row->kind](&o, o.row->field != 0 ? (char *)options + o.row->field
-                                                            : (char *)&ignored);
+        if (argparse && o.row->kind == TRII_OPTION_NUMBER)
+            status = parse_integer(&o, &ignored);
+        else
+            status = readers[o.row->kind](&o, o.row->field != 0 ? (char *)options + o.row->field
+                                                                : (char *)&ignored);
     }
     return status;
 }

@@ -16,9 +16,9 @@ typedef enum trii_option_kind {
     TRII_OPTION_TEXT,    /* const char *; NULL where it is empty and has no default */
     TRII_OPTION_FLAG,    /* bool; takes no value */
     TRII_OPTION_CHOICE,  /* const char *, one of the row's choices */
-    TRII_OPTION_NUMBER,  /* int, from 0 to the row's maximum */
     TRII_OPTION_SECONDS, /* int64_t, in milliseconds */
     TRII_OPTION_SIZE,    /* int64_t, in bytes */
+    TRII_OPTION_NUMBER,  /* int, from 0 to the row's maximum */
     TRII_OPTION_STREAMS, /* trii_std_spec */
     TRII_OPTION_NUMBERS, /* const char *, a comma list */
     TRII_OPTION_KINDS

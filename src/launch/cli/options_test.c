@@ -358,6 +358,15 @@ static void what_argparse_refuses_comes_first(void **state)
     CHECK_FAILS(PARSE(&options, "--start-method=thread", "p"), TRI_ERR_INVALID_ARG,
                 "--start-method=thread: must be one of spawn|fork|forkserver");
     assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--max-restarts=-1", "--start-method=x", "p"), TRI_ERR_INVALID_ARG,
+                "--start-method=x: must be one of");
+    assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--master-port=-1", "--max-restarts=x", "p"), TRI_ERR_INVALID_ARG,
+                "--max-restarts=x");
+    assert_int_equal(options.exit_status, 2);
+    CHECK_FAILS(PARSE(&options, "--max-restarts=-1", "p"), TRI_ERR_INVALID_ARG,
+                "--max-restarts=-1: must be at least 0");
+    assert_int_equal(options.exit_status, 1);
     CHECK_FAILS(PARSE(&options, "--numa-binding=", "p"), TRI_ERR_INVALID_ARG, "must be one of");
     CHECK_FAILS(PARSE(&options, "--rdzv-backend=mpi", "p"), TRI_ERR_INVALID_ARG,
                 "--rdzv-backend=mpi: must be one of static|c10d|etcd|etcd-v2|etcd-v3");
