@@ -141,6 +141,41 @@ static void the_users_label_takes_torchruns_variables(void **state)
     trirun_end(&j, 0);
 }
 
+/* None is cut, and log files written elsewhere. */
+static void a_long_folder_for_temporary_files_is_refused(void **state)
+{
+    static const size_t lengths[] = {348, 349, 489, 490, 511, 512, 1000};
+    char base[256], variable[1024] = "TMPDIR=";
+    char *path = variable + strlen(variable);
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(base, sizeof(base));
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); i++) {
+        spawn make;
+
+        memcpy(path, base, strlen(base));
+        for (size_t n = strlen(base); n < lengths[i]; n++)
+            path[n] = (n - strlen(base)) % 100 == 0 && n + 1 < lengths[i] ? '/' : 'x';
+        path[lengths[i]] = '\0';
+        spawn_start(&make, (const char *const[]){"mkdir", "-p", path, NULL}, NULL);
+        assert_int_equal(spawn_wait(&make), 0);
+        spawn_free(&make);
+        trirun_start_by(&j,
+                        (const char *const[]){"env", variable, spawn_bin("trirun"), "--tee=1",
+                                              "echo", "hello", NULL},
+                        NULL);
+        assert_int_equal(spawn_wait(&j.trirun), lengths[i] <= 348 ? 0 : 1);
+        if (lengths[i] > 348) {
+            assert_string_equal(SPAWN_OUT(&j.trirun), "");
+            assert_has(SPAWN_ERR(&j.trirun), "trirun: TMPDIR /");
+            assert_has(SPAWN_ERR(&j.trirun), "the name is too long (at most 348 bytes)");
+        }
+        trirun_end(&j, 0);
+    }
+    spawn_remove_folder(base);
+}
+
 static void ranks_that_are_filtered_out_are_silent(void **state)
 {
     launcher_job j;
@@ -292,6 +327,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(teed_output_is_in_both_places_with_torchruns_label),
     cmocka_unit_test(files_are_whole_after_the_reader_has_left),
     cmocka_unit_test(the_users_label_takes_torchruns_variables),
+    cmocka_unit_test(a_long_folder_for_temporary_files_is_refused),
     cmocka_unit_test(ranks_that_are_filtered_out_are_silent),
     cmocka_unit_test(a_silent_rank_is_heard_when_it_fails),
     cmocka_unit_test(a_zero_byte_does_not_end_a_workers_last_words),

@@ -273,6 +273,31 @@ static void other_hosts_hear_of_it(void **state)
     }
 }
 
+/* There are no workers yet, and no hosts that hear it: both are told when they come. */
+static void a_notice_before_the_hosts_are_there_is_kept(void **state)
+{
+    launcher_job j[2];
+    char port[40], told[200];
+
+    (void)state;
+    snprintf(port, sizeof(port), "--master-port=%d", spawn_free_port());
+    TRIRUN(&j[0], "--nnodes=2", "--master-addr=127.0.0.1", port, "--notice-seconds=60", self(),
+           "stop");
+    spawn_expect(&j[0].trirun, "1 of 2 hosts came");
+    spawn_signal(&j[0].trirun, SIGUSR1);
+    spawn_expect(&j[0].trirun, "this host will be preempted in 60 s; notified 0 of 0 workers\n");
+    TRIRUN(&j[1], "--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", port, "sh", "-c",
+           "echo ready; until [ -e $TRI_RUN_DIR/go ]; do sleep 0.05; done");
+    spawn_expect(&j[1].trirun, "ready\n");
+    snprintf(told, sizeof(told), "(pid %d) will be preempted in ", j[0].trirun.pid);
+    spawn_expect(&j[1].trirun, told);
+    spawn_expect(&j[0].trirun, "signal 10, ");
+    let_go(&j[1]);
+    expect_told(&j[0], "1 more worker handles SIGUSR1 now: notified\n", 60);
+    assert_int_equal(spawn_wait(&j[1].trirun), 0);
+    trirun_end(&j[1], 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_worker_is_told_how_long_it_has),
     cmocka_unit_test(only_who_handles_it_gets_it),
@@ -281,6 +306,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_handles_it_later_is_told_then),
     cmocka_unit_test(it_stops_the_job_if_the_user_wants_that),
     cmocka_unit_test(other_hosts_hear_of_it),
+    cmocka_unit_test(a_notice_before_the_hosts_are_there_is_kept),
 };
 
 int main(int argc, char **argv)

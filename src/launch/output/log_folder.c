@@ -27,7 +27,9 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
                                   const char *run_id, const char *run_dir)
 {
     const char *base = options->log_dir, *temporary = getenv("TMPDIR");
-    const char *what = base != NULL ? "--log-dir" : "the folder of log files";
+    const char *what = base != NULL ? "--log-dir" : "TMPDIR";
+    static const char own[] = "/torchelastic_XXXXXX"; /* below TMPDIR */
+    size_t room = sizeof(folder->run) - MAX_ID - 16;
     char parent[sizeof(folder->run)], path[sizeof(folder->run)];
     tri_status status = TRI_OK;
 
@@ -40,14 +42,14 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
     }
     folder->temporary = base == NULL;
     if (folder->temporary)
-        snprintf(parent, sizeof(parent), "%s/torchelastic_XXXXXX",
-                 temporary != NULL && *temporary != '\0' ? temporary : "/tmp");
+        snprintf(parent, sizeof(parent), "%s%s",
+                 temporary != NULL && *temporary != '\0' ? temporary : "/tmp", own);
     else
         snprintf(parent, sizeof(parent), "%s", base);
-    if (strlen(parent) + MAX_ID + 16 > sizeof(path))
+    if (strlen(parent) > room)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s %.40s...: the name is too long (at most %d bytes)", what, parent,
-                         (int)sizeof(path) - MAX_ID - 16);
+                         (int)(folder->temporary ? room - strlen(own) : room));
     if (folder->temporary)
         status = trii_folder_create_unique(parent);
     snprintf(path, sizeof(path), "%s/%.*s_XXXXXX", parent, MAX_ID, run_id);
