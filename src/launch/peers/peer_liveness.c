@@ -82,7 +82,7 @@ static void judge_unreachable(trii_peers *p, int rank)
 {
     const trii_peer_state *state = &p->states[rank];
     int max = UNREACHABLE_MAX + (p->round.group_rank < rank ? UNREACHABLE_MORE : 0);
-    char name[NAME_BYTES];
+    char name[NAME_BYTES], own[NAME_BYTES];
 
     if (p->round.agents[p->round.group_rank].serves)
         max = UNREACHABLE_MAX_SERVES;
@@ -90,10 +90,12 @@ static void judge_unreachable(trii_peers *p, int rank)
         report_lost(p, rank, "is gone: its agent does not answer");
         return;
     }
+    /* Another host may print it: no "this host". */
     snprintf(p->states[rank].text, TRII_ERR_BYTES,
-             "%s takes part in the job, but this host cannot reach its agent: %s; check for a "
-             "firewall between the two, and --local-addr there",
-             name_of(p, rank, name), state->why[0] != '\0' ? state->why : "it does not answer");
+             "%s takes part in the job, but %s cannot reach its agent: %s; check for a firewall "
+             "between the two, and --local-addr there",
+             name_of(p, rank, name), name_of(p, p->round.group_rank, own),
+             state->why[0] != '\0' ? state->why : "it does not answer");
     report(p, rank, TRII_PEER_INCOMPATIBLE);
 }
 
@@ -132,12 +134,15 @@ static void warn_if_stalled(trii_peers *p, int rank)
 static void dial(trii_peers *p, int rank, int64_t silent_ms)
 {
     trii_peer_state *state = &p->states[rank];
-    char name[NAME_BYTES];
+    char name[NAME_BYTES], other[NAME_BYTES];
+    const int own = p->round.group_rank;
 
-    if (p->round.agents[rank].keyed != p->key.set) {
+    if (p->round.agents[rank].keyed != p->key.set) { /* the same words on all hosts, see above */
+        int without = p->key.set ? rank : own, with = p->key.set ? own : rank;
+
         snprintf(state->text, sizeof(state->text),
-                 "%s has %s job key (TRI_JOB_KEY_FILE), but this host has %s",
-                 name_of(p, rank, name), p->key.set ? "no" : "a", p->key.set ? "one" : "none");
+                 "%s has no job key (TRI_JOB_KEY_FILE), but %s has one", name_of(p, without, name),
+                 name_of(p, with, other));
         report(p, rank, TRII_PEER_INCOMPATIBLE);
         return;
     }

@@ -373,12 +373,9 @@ static void a_key_on_one_side_only_is_told(void **state)
     both_next(&p);
     run_until(&p, &p.told[0].incompatible, 1);
     run_until(&p, &p.told[1].incompatible, 1);
-    assert_string_equal(
-        p.told[0].why,
-        "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), but this host has one");
-    assert_string_equal(
-        p.told[1].why,
-        "host host0 (pid 70) has a job key (TRI_JOB_KEY_FILE), but this host has none");
+    for (int i = 0; i < 2; i++) /* one may print what the other has found */
+        assert_string_equal(p.told[i].why, "host host1 (pid 71) has no job key (TRI_JOB_KEY_FILE), "
+                                           "but host host0 (pid 70) has one");
     end(&p);
 }
 
@@ -477,7 +474,7 @@ static void who_is_never_reached_is_refused_at_last(void **state)
     run_until(&p, &p.told[1].incompatible, 1);
     assert_int_equal(p.told[1].lost, 2);
     assert_non_null(strstr(p.told[1].why,
-                           "host host0 (pid 70) takes part in the job, but this host "
+                           "host host0 (pid 70) takes part in the job, but host host1 (pid 71) "
                            "cannot reach its agent: connect"));
     end(&p);
 }
