@@ -14,6 +14,9 @@
 #include "os/descriptor.h"
 #include "os/signal.h"
 
+/* So long after the first victim the others may go on, for the cause to end by itself. */
+#define CAUSE_MS INT64_C(1000)
+
 /* --- a worker ends -------------------------------------------------------- */
 
 /* Deaths are seen in the order in which they are complete. A process can take long to end, and its
@@ -33,32 +36,55 @@ static const trii_worker *mark_ending(trii_agent *a)
     return first;
 }
 
-static void first_failure(trii_agent *a, trii_worker *worker)
+static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame blame,
+                        const trii_culprit *culprit)
 {
     const trii_worker *ending = mark_ending(a);
     char what[80], too[80] = "";
-    trii_culprit culprit;
-    trii_why_job records;
-    trii_blame blame;
 
-    if (a->cause == NULL) /* else an earlier one, with --keep-survivors */
-        a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    (void)trii_why_read(a->folder.path, &records); /* there may be none */
-    blame = trii_culprit_blame(&records, worker);
-    trii_culprit_find(&records, a->workers, a->n_workers, worker, &culprit);
-    trii_why_free(&records);
-    if (culprit.rank >= 0 && culprit.rank != worker->rank)
-        snprintf(too, sizeof(too), " after rank %d aborted the group", culprit.rank);
+    if (culprit->rank >= 0 && culprit->rank != worker->rank)
+        snprintf(too, sizeof(too), " after rank %d aborted the group", culprit->rank);
     else if (ending != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
     if (a->n_live > 0)
         trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
                         worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
-        (culprit.rank < 0 || culprit.rank == worker->rank))
+        (culprit->rank < 0 || culprit->rank == worker->rank))
         a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
     trii_shutdown_begin(a, SIGTERM);
+}
+
+static void cause_stays_away(trii_timer *timer);
+
+/* Stops the others, unless the worker is a victim and its cause has to be awaited. */
+static void judge_failure(trii_agent *a, trii_worker *worker, bool may_wait)
+{
+    trii_culprit culprit;
+    trii_why_job records;
+    trii_blame blame;
+    bool is_first = a->cause == NULL, waits;
+
+    (void)trii_why_read(a->folder.path, &records); /* there may be none */
+    blame = trii_culprit_blame(&records, worker);
+    waits = may_wait && a->n_live > 0 && trii_culprit_is_ahead(&records, worker);
+    trii_culprit_find(&records, a->workers, a->n_workers, worker, &culprit);
+    trii_why_free(&records);
+    /* With --keep-survivors there may be an earlier one. */
+    if (is_first || (blame != TRII_BLAME_VICTIM && !a->options->keep_survivors))
+        a->cause = worker;
+    if (!waits)
+        stop_others(a, worker, blame, &culprit);
+    else if (is_first)
+        trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(CAUSE_MS), cause_stays_away);
+}
+
+static void cause_stays_away(trii_timer *timer)
+{
+    trii_agent *a = TRII_CONTAINER(timer, trii_agent, grace);
+
+    judge_failure(a, a->cause, false);
 }
 
 /* --keep-survivors. */
@@ -130,7 +156,7 @@ static void worker_ready(trii_watch *watch, unsigned events)
         if (a->options->keep_survivors && a->n_live > 0)
             continue_without(a, worker);
         else
-            first_failure(a, worker);
+            judge_failure(a, worker, true);
     } else {
         trii_shutdown_advance(a);
     }

@@ -278,6 +278,44 @@ static void the_cause_comes_before_its_victims(void **state)
     spawn_remove_folder(folder);
 }
 
+/* An interpreter that fails closes its connections long before it has ended, and its peers are
+ * quicker: they are no reason to stop it. */
+static void a_cause_that_ends_after_its_victims_is_awaited(void **state)
+{
+    static const char *const words[] = {"Connection closed by peer", "PEER_LOST",
+                                        "rank 0 aborted the group"};
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        TRIRUN(&j, "--nproc-per-node=3", "sh", "-c",
+               ("if [ $RANK = 0 ]; then\n"
+                "until [ -e $TRI_RUN_DIR/1 ] && [ -e $TRI_RUN_DIR/2 ]; do sleep 0.01; done\n"
+                "echo boom >&2; exit 7; fi\n"
+                "echo \"$1\" >&2; : >$TRI_RUN_DIR/$RANK; exit 1"),
+               "x", words[i]);
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 0 exited with code 7");
+        assert_has(SPAWN_ERR(&j.trirun), "victims  : 0 stopped because of it, 2 failed after it");
+        trirun_end(&j, 1);
+    }
+}
+
+/* Its cause may not end at all. */
+static void a_victim_alone_stops_the_job_in_a_while(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node=2", "sh", "-c",
+           "[ $RANK = 0 ] && exec sleep 1000; echo Connection reset by peer >&2; exit 1");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "exited with code 1; stopping the other\n");
+    assert_has(SPAWN_ERR(&j.trirun), "sh failed: rank 1 exited with code 1");
+    assert_has(SPAWN_ERR(&j.trirun), "victims  : 1 stopped because of it, 0 failed after it");
+    trirun_end(&j, 1);
+}
+
 /* Until the process waits to be reaped. */
 static void expect_zombie(int pid)
 {
@@ -588,6 +626,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(lines_that_stand_right_above_are_not_said_again),
     cmocka_unit_test(a_signal_that_kills_a_worker_is_named),
     cmocka_unit_test(the_cause_comes_before_its_victims),
+    cmocka_unit_test(a_cause_that_ends_after_its_victims_is_awaited),
+    cmocka_unit_test(a_victim_alone_stops_the_job_in_a_while),
     cmocka_unit_test(who_says_why_comes_before_who_ends_in_silence),
     cmocka_unit_test(a_worker_deaf_to_sigterm_is_killed_after_the_grace),
     cmocka_unit_test(what_cannot_start_is_told_before_anything_runs),

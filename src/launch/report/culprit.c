@@ -69,6 +69,12 @@ trii_blame trii_culprit_blame(const trii_why_job *records, trii_worker *worker)
     return aborter < 0 || aborter == worker->rank ? TRII_BLAME_OWN : TRII_BLAME_VICTIM;
 }
 
+bool trii_culprit_is_ahead(const trii_why_job *records, trii_worker *worker)
+{
+    return worker->exit.signal == 0 && log_of(records, worker->rank) == NULL &&
+           judge_by_words(worker) == TRII_BLAME_VICTIM;
+}
+
 bool trii_culprit_made_nan(trii_worker *worker)
 {
     return strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), "NaN made by ") != NULL;

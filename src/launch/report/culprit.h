@@ -29,6 +29,10 @@ typedef struct trii_culprit {
 
 /* Of a worker that failed. */
 trii_blame trii_culprit_blame(const trii_why_job *records, trii_worker *worker);
+/* It is a victim by its words alone, so that the cause may still be ending: an interpreter closes
+ * its connections long before. Where there are flight records the cause has ended when they say
+ * so. */
+bool trii_culprit_is_ahead(const trii_why_job *records, trii_worker *worker);
 /* It printed what TRI_CHECK=nan says of the rank that made the first NaN. */
 bool trii_culprit_made_nan(trii_worker *worker);
 /* Who aborted the group of `victim`, which failed, and the group of that one, up to the first; the

@@ -116,6 +116,23 @@ static void words_count_where_there_is_no_record(void **state)
     free_scene(s);
 }
 
+static void only_a_victim_without_a_record_may_be_ahead_of_its_cause(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    print(&s->workers[0], "ValueError: boom\n");
+    assert_false(trii_culprit_is_ahead(&s->records, &s->workers[0]));
+    print(&s->workers[0], "OSError: Connection reset by peer\n");
+    assert_true(trii_culprit_is_ahead(&s->records, &s->workers[0]));
+    s->workers[0].exit.signal = 6;
+    assert_false(trii_culprit_is_ahead(&s->records, &s->workers[0]));
+    s->workers[0].exit.signal = 0;
+    record(s, 0, TRI_ERR_PEER_LOST, "barrier: rank 1 has ended");
+    assert_false(trii_culprit_is_ahead(&s->records, &s->workers[0]));
+    free_scene(s);
+}
+
 static void a_signal_weighs_more_than_any_record(void **state)
 {
     scene *s = make_scene();
@@ -148,6 +165,7 @@ int main(void)
         cmocka_unit_test(who_lost_a_peer_is_a_victim_whatever_it_prints),
         cmocka_unit_test(who_was_aborted_is_a_victim_and_the_aborter_is_not),
         cmocka_unit_test(words_count_where_there_is_no_record),
+        cmocka_unit_test(only_a_victim_without_a_record_may_be_ahead_of_its_cause),
         cmocka_unit_test(a_signal_weighs_more_than_any_record),
         cmocka_unit_test(a_nan_of_another_rank_makes_a_victim),
     };
