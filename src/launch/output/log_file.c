@@ -1,6 +1,6 @@
 /*
- * log_file.c - see log_file.h. output.c opens those of streams and worker/worker_output.c those of
- * filtered lines; background.c writes them.
+ * log_file.c - see log_file.h. output.c opens those of streams, worker/worker_output.c those of
+ * filtered lines and report/events.c its own; background.c writes them.
  */
 #include "launch/output/log_file.h"
 
@@ -14,9 +14,9 @@
 
 /* The background's. */
 typedef struct log_target {
-    char path[TRII_LOG_PATH_BYTES];
     int fd; /* -1: it could not be opened again */
     int64_t max_bytes, bytes;
+    char path[];
 } log_target;
 
 static tri_status turn_over(log_target *log)
@@ -78,6 +78,22 @@ static void close_file(void *target)
 
 static const trii_background_kind kind = {.put = put_bytes, .release = close_file};
 
+static tri_status open_target(const char *path, int own_fd, int64_t max_bytes,
+                              trii_background *background, const char *what,
+                              trii_background_file **file_out)
+{
+    log_target *target = trii_alloc(1, sizeof(*target) + strlen(path) + 1, "log file");
+
+    if (target == NULL) {
+        trii_fd_close(own_fd);
+        return TRI_ERR_NO_MEMORY;
+    }
+    target->fd = own_fd;
+    target->max_bytes = max_bytes;
+    memcpy(target->path, path, strlen(path) + 1);
+    return trii_background_open(background, &kind, what, target, file_out);
+}
+
 tri_status trii_log_file_create(const char *path, int *fd_out)
 {
     tri_status status;
@@ -92,20 +108,21 @@ tri_status trii_log_file_open(const char *path, int64_t max_bytes, trii_backgrou
                               trii_background_file **file_out)
 {
     char what[TRII_LOG_PATH_BYTES + 40];
-    log_target *target;
     int fd;
     tri_status status = trii_log_file_create(path, &fd);
 
-    if (status != TRI_OK)
-        return status;
-    target = trii_alloc(1, sizeof(*target), "log file");
-    if (target == NULL) {
-        trii_fd_close(fd);
-        return TRI_ERR_NO_MEMORY;
-    }
-    target->fd = fd;
-    target->max_bytes = max_bytes;
-    snprintf(target->path, sizeof(target->path), "%s", path);
     snprintf(what, sizeof(what), "log file %s is not complete", path);
-    return trii_background_open(background, &kind, what, target, file_out);
+    return status == TRI_OK ? open_target(path, fd, max_bytes, background, what, file_out) : status;
+}
+
+tri_status trii_log_file_append(const char *path, const char *name, trii_background *background,
+                                trii_background_file **file_out)
+{
+    char what[TRII_ERR_BYTES];
+    int fd;
+    tri_status status = trii_append_open(path, &fd);
+
+    snprintf(what, sizeof(what), "%s %s is not complete", name, path);
+    return status == TRI_OK ? open_target(path, fd, 0, background, what, file_out)
+                            : TRII_FAIL_CTX(status, "%s", name);
 }
