@@ -31,7 +31,7 @@ static void guard_due(trii_timer *timer)
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, guard_start);
 
     if (trii_guard_start(&a->guard, &a->folder, &a->cgroup) != TRI_OK)
-        trii_sink_print(a->err_sink, "trirun: cannot start the guard process: %s\n",
+        trii_sink_print(a->outputs.err_sink, "trirun: cannot start the guard process: %s\n",
                         tri_last_error());
 }
 
@@ -72,7 +72,7 @@ static tri_status open_binding(trii_agent *a)
     status = trii_binding_open(&a->binding, a->options->numa_binding, "/sys", &allowed);
     if (status == TRI_OK && a->binding.n_groups == 1 &&
         strcmp(a->options->numa_binding, "exclusive") != 0)
-        trii_sink_print(a->err_sink, "trirun: --numa-binding: this host has only one %s\n",
+        trii_sink_print(a->outputs.err_sink, "trirun: --numa-binding: this host has only one %s\n",
                         a->options->numa_binding);
     return status;
 }
@@ -98,7 +98,7 @@ static tri_status open_monitor(trii_agent *a)
 {
     const trii_monitor_setup setup = {.options = a->options,
                                       .loop = a->loop,
-                                      .sink = a->err_sink,
+                                      .sink = a->outputs.err_sink,
                                       .files = a->outputs.files,
                                       .run_id = a->run_id,
                                       .run_dir = a->folder.path,
@@ -122,7 +122,6 @@ static tri_status open_agent(trii_agent *a)
     status = trii_outputs_init(&a->outputs, a->loop, a->options);
     if (status != TRI_OK)
         return status;
-    a->err_sink = a->outputs.err_sink;
     status = trii_agent_signals_open(a);
     if (status == TRI_OK)
         status = open_binding(a);
@@ -185,7 +184,8 @@ static bool conclude_attempt(trii_agent *a)
     }
     if (trii_attempt_has_survivors(a)) {
         trii_attempt_report(a, false);
-        trii_sink_print(a->err_sink, "trirun: the other workers have succeeded without it\n");
+        trii_sink_print(a->outputs.err_sink,
+                        "trirun: the other workers have succeeded without it\n");
         a->verdict = TRII_VERDICT_SURVIVED;
         a->cause = NULL;
         trii_monitor_ended(&a->monitor, NULL, false);

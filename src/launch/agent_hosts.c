@@ -84,7 +84,7 @@ static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, bool count
     snprintf(h->news.why, sizeof(h->news.why), "%s", why);
     if (a->state != TRII_AGENT_RUNNING)
         return;
-    trii_sink_print(a->err_sink, "trirun: %s; stopping %d worker%s\n", why, a->n_live,
+    trii_sink_print(a->outputs.err_sink, "trirun: %s; stopping %d worker%s\n", why, a->n_live,
                     a->n_live == 1 ? "" : "s");
     trii_shutdown_begin(a, SIGTERM);
 }
@@ -171,7 +171,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_NOTHING:
             return;
         case TRII_RDZV_NOTE:
-            trii_sink_print(h->agent->err_sink, "trirun: %s\n", event.why);
+            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.why);
             break;
         case TRII_RDZV_JOINED:
             begin_round(h, &event.round);
@@ -230,7 +230,7 @@ static void peers_ready(trii_watch *watch, unsigned events)
         case TRII_PEER_NOTHING:
             return;
         case TRII_PEER_WARNING:
-            trii_sink_print(h->agent->err_sink, "trirun: %s\n", event.text);
+            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.text);
             break;
         case TRII_PEER_PREEMPTED:
             trii_preemption_of_host(h->agent, event.round->agents[event.rank].name,
@@ -384,7 +384,7 @@ static bool conclude_by_news(trii_agent *a)
 
     trii_attempt_close_streams(a);
     if (h->news.kind != TRII_RDZV_AGAIN) {
-        trii_sink_print(a->err_sink, "trirun: the job is over: %s\n", h->news.why);
+        trii_sink_print(a->outputs.err_sink, "trirun: the job is over: %s\n", h->news.why);
         if (a->verdict == TRII_VERDICT_NONE)
             a->verdict = TRII_VERDICT_ELSEWHERE;
         leave_job(a, h->news.why);
@@ -393,12 +393,12 @@ static bool conclude_by_news(trii_agent *a)
     a->cause = NULL; /* a victim */
     a->restarts += h->news.counts;
     if (has_given_ranks(h))
-        trii_sink_print(a->err_sink,
+        trii_sink_print(a->outputs.err_sink,
                         "trirun: %s; restarting once all %d hosts have joined (restart %d of %d)\n",
                         h->news.why, h->round.group_size, a->restarts, a->options->max_restarts);
     else
-        trii_sink_print(a->err_sink, "trirun: %s; restarting with the hosts that are left\n",
-                        h->news.why);
+        trii_sink_print(a->outputs.err_sink,
+                        "trirun: %s; restarting with the hosts that are left\n", h->news.why);
     return true;
 }
 
@@ -421,7 +421,7 @@ static void wait_for_round(trii_agent *a)
         show_ns = trii_deadline_ms(STATUS_MS);
         if (trii_now_ns() < note_ns)
             continue;
-        trii_sink_print(a->err_sink, "trirun: %s\n", text);
+        trii_sink_print(a->outputs.err_sink, "trirun: %s\n", text);
         note_ns = trii_note_next(trii_now_ns());
     }
 }
@@ -469,7 +469,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
     if (a->stop_signal != 0) {
         if (!trii_rendezvous_has_begun(h->rdzv))
             trii_log_end(); /* its thread is left behind */
-        trii_sink_print(a->err_sink,
+        trii_sink_print(a->outputs.err_sink,
                         "trirun: received %s while waiting for other hosts: stopping\n",
                         trii_signal_name(a->stop_signal));
         leave_for_signal(a);
@@ -479,7 +479,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
     case TRII_RDZV_NOTHING:
         return TRI_OK;
     case TRII_RDZV_UNNEEDED:
-        trii_sink_print(a->err_sink, "trirun: %s\n", h->news.why);
+        trii_sink_print(a->outputs.err_sink, "trirun: %s\n", h->news.why);
         leave_job(a, "");
         return TRI_END;
     case TRII_RDZV_ENDED:

@@ -64,7 +64,6 @@ struct trii_agent {
     const trii_launch_command *command;
     char run_id[TRII_RUN_ID_BYTES];
     trii_outputs outputs;
-    trii_sink *err_sink; /* of outputs */
     trii_monitor monitor;
     trii_binding binding; /* --numa-binding; no groups = none */
     trii_watch signals;

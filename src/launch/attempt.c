@@ -48,8 +48,9 @@ static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame bla
     else if (ending != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
     if (a->n_live > 0)
-        trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s%s; stopping the other%s\n",
-                        worker->rank, worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
+        trii_sink_print(a->outputs.err_sink,
+                        "trirun: rank %d (pid %d) %s%s; stopping the other%s\n", worker->rank,
+                        worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
         (culprit->rank < 0 || culprit->rank == worker->rank))
         a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
@@ -95,8 +96,9 @@ static void continue_without(trii_agent *a, trii_worker *worker)
     if (a->cause == NULL)
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    trii_sink_print(a->err_sink, "trirun: rank %d (pid %d) %s; %d other%s on\n", worker->rank,
-                    worker->process.pid, what, a->n_live, a->n_live == 1 ? " goes" : "s go");
+    trii_sink_print(a->outputs.err_sink, "trirun: rank %d (pid %d) %s; %d other%s on\n",
+                    worker->rank, worker->process.pid, what, a->n_live,
+                    a->n_live == 1 ? " goes" : "s go");
 }
 
 bool trii_attempt_has_survivors(const trii_agent *a)
@@ -206,6 +208,7 @@ static tri_status start_worker(trii_agent *a, trii_worker *w, const trii_launch_
 static tri_status start_workers(trii_agent *a)
 {
     trii_launch_job job = {
+        .options = a->options,
         .local_size = a->n_workers,
         .world_size = a->n_workers,
         .group_size = 1,
@@ -213,15 +216,10 @@ static tri_status start_workers(trii_agent *a)
         .use_agent_store = true,
         .new_store = true,
         .error_dir = trii_log_folder_error_dir(&a->outputs.folder),
-        .virtual_local_rank = a->options->virtual_local_rank,
         .master_addr = a->options->master_addr,
         .run_id = a->run_id,
         .run_dir = a->folder.path,
-        .role = a->options->role,
-        .signals = a->options->signals,
-        .grace_ms = a->options->shutdown_timeout_ms,
         .restart_count = a->restarts,
-        .max_restarts = a->options->max_restarts,
         .cores = a->n_workers > 1 ? trii_launch_count_cores() : 1, /* one has them all */
     };
     tri_status status;
@@ -271,7 +269,7 @@ void trii_attempt_close_streams(trii_agent *a)
         trii_stream_close(&a->workers[i].err);
         if (a->workers[i].live)
             trii_sink_print(
-                a->err_sink,
+                a->outputs.err_sink,
                 "trirun: rank %d (pid %d) has survived SIGKILL: it is stuck in the kernel\n",
                 a->workers[i].rank, a->workers[i].process.pid);
     }
@@ -302,11 +300,11 @@ void trii_attempt_report(trii_agent *a, bool more)
 
     trii_attempt_close_streams(a);
     if (a->cause == NULL) {
-        trii_failure_report_leavers(a->workers, a->n_workers, a->err_sink);
+        trii_failure_report_leavers(a->workers, a->n_workers, a->outputs.err_sink);
         if (a->verdict == TRII_VERDICT_HUNG)
-            trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
+            trii_sink_print(a->outputs.err_sink, "  kept     : %s\n", a->folder.path);
         else if (a->workers_waited)
-            trii_sink_print(a->err_sink,
+            trii_sink_print(a->outputs.err_sink,
                             "trirun: workers waited in a call; see for whom: trireme why %s\n",
                             a->folder.path);
         return;
@@ -314,12 +312,12 @@ void trii_attempt_report(trii_agent *a, bool more)
     failure = trii_attempt_find_cause(a);
     trii_failure_describe(failure, what, sizeof(what));
     trii_run_folder_note(&a->folder, a->cause->rank, what);
-    trii_failure_report(failure, a->err_sink);
+    trii_failure_report(failure, a->outputs.err_sink);
     if (more)
-        trii_sink_print(a->err_sink, "trirun: restarting (restart %d of %d)\n", a->restarts + 1,
-                        a->options->max_restarts);
+        trii_sink_print(a->outputs.err_sink, "trirun: restarting (restart %d of %d)\n",
+                        a->restarts + 1, a->options->max_restarts);
     else
-        trii_sink_print(a->err_sink, "  kept     : %s\n", a->folder.path);
+        trii_sink_print(a->outputs.err_sink, "  kept     : %s\n", a->folder.path);
 }
 
 void trii_attempt_dispose(trii_agent *a)

@@ -141,12 +141,12 @@ tri_status trii_dry_run(const trii_launch_options *o, const trii_launch_command 
 {
     tri_status status = TRI_OK;
     int group_rank = is_static(o) ? o->node_rank : 0;
-    const trii_launch_job job = {.local_size = o->nproc,
+    const trii_launch_job job = {.options = o,
+                                 .local_size = o->nproc,
                                  .world_size = o->nproc * o->max_nodes,
                                  .first_rank = o->nproc * group_rank,
                                  .group_rank = group_rank,
                                  .group_size = o->max_nodes,
-                                 .role = o->role,
                                  .first_role_rank = o->nproc * group_rank,
                                  .role_size = o->nproc * o->max_nodes,
                                  .master_addr = o->master_addr,
@@ -156,11 +156,7 @@ tri_status trii_dry_run(const trii_launch_options *o, const trii_launch_command 
                                  .run_id = job_id(o),
                                  .run_dir = "(made at the start)",
                                  .error_dir = NULL,
-                                 .signals = o->signals,
-                                 .grace_ms = o->shutdown_timeout_ms,
-                                 .max_restarts = o->max_restarts,
-                                 .cores = trii_launch_count_cores(),
-                                 .virtual_local_rank = o->virtual_local_rank};
+                                 .cores = trii_launch_count_cores()};
 
     fprintf(out, "trirun would run %s, and runs nothing:\n", o->program);
     print_hosts(o, out);

@@ -100,11 +100,11 @@ static void add_threads(builder *b, const trii_launch_job *job)
 
 static void add_all(builder *b, const trii_launch_job *job, int local_rank)
 {
-    add(b, "LOCAL_RANK=%d", job->virtual_local_rank ? 0 : local_rank);
+    add(b, "LOCAL_RANK=%d", job->options->virtual_local_rank ? 0 : local_rank);
     add(b, "RANK=%d", job->first_rank + local_rank);
     add(b, "GROUP_RANK=%d", job->group_rank);
     add(b, "ROLE_RANK=%d", job->first_role_rank + local_rank);
-    add(b, "ROLE_NAME=%s", job->role);
+    add(b, "ROLE_NAME=%s", job->options->role);
     add(b, "LOCAL_WORLD_SIZE=%d", job->local_size);
     add(b, "WORLD_SIZE=%d", job->world_size);
     add(b, "GROUP_WORLD_SIZE=%d", job->group_size);
@@ -112,21 +112,21 @@ static void add_all(builder *b, const trii_launch_job *job, int local_rank)
     add(b, "MASTER_ADDR=%s", job->master_addr);
     add(b, "MASTER_PORT=%d", job->master_port);
     add(b, "TORCHELASTIC_RESTART_COUNT=%d", job->restart_count);
-    add(b, "TORCHELASTIC_MAX_RESTARTS=%d", job->max_restarts);
+    add(b, "TORCHELASTIC_MAX_RESTARTS=%d", job->options->max_restarts);
     add(b, "TORCHELASTIC_RUN_ID=%s", job->run_id);
     add(b, "TORCHELASTIC_USE_AGENT_STORE=%s", job->use_agent_store ? "True" : "False");
     if (job->error_dir != NULL)
         add(b, "TORCHELASTIC_ERROR_FILE=%s/%d/error.json", job->error_dir, local_rank);
     else
         add(b, "TORCHELASTIC_ERROR_FILE=");
-    add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->signals);
+    add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->options->signals);
     add(b, "TRI_RUN_DIR=%s", job->run_dir);
     if (job->new_store)
         add(b, "TRI_NEW_STORE=%s:%d", job->master_addr, job->master_port);
-    add(b, "TRI_STOP_GRACE_MS=%lld", (long long)job->grace_ms);
+    add(b, "TRI_STOP_GRACE_MS=%lld", (long long)job->options->shutdown_timeout_ms);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");
-    if (job->virtual_local_rank)
+    if (job->options->virtual_local_rank)
         add(b, "CUDA_VISIBLE_DEVICES=%s", b->gpu);
     add_threads(b, job);
 }
@@ -138,7 +138,7 @@ tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
     builder measure = {.gpu = gpu}, b = {.gpu = gpu};
     size_t n_inherited = 0, n_slots, n;
 
-    if (job->virtual_local_rank && !find_gpu(local_rank, gpu, sizeof(gpu)))
+    if (job->options->virtual_local_rank && !find_gpu(local_rank, gpu, sizeof(gpu)))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--virtual-local-rank: CUDA_VISIBLE_DEVICES=%s has no GPU for local rank "
                          "%d; start fewer workers (--nproc-per-node)",

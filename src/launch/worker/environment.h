@@ -4,16 +4,16 @@
 #ifndef TRII_LAUNCH_ENVIRONMENT_H
 #define TRII_LAUNCH_ENVIRONMENT_H
 
-#include <trireme/status.h>
+#include "launch/cli/options.h"
 
 /* One start of the workers of one host; all texts borrowed. */
 typedef struct trii_launch_job {
+    const trii_launch_options *options;
     int local_size; /* workers of this host */
     int world_size;
     int first_rank; /* the rank of local rank 0 */
     int group_rank; /* of this host, and how many there are */
     int group_size;
-    const char *role;
     int first_role_rank; /* of local rank 0 among all workers of this role */
     int role_size;
     const char *master_addr;
@@ -23,12 +23,8 @@ typedef struct trii_launch_job {
     const char *run_id;
     const char *run_dir;
     const char *error_dir; /* holds LOCAL_RANK/error.json; NULL = no error files */
-    const char *signals;   /* TORCHELASTIC_SIGNALS_TO_HANDLE */
-    int64_t grace_ms;      /* from a polite signal to SIGKILL */
     int restart_count;
-    int max_restarts;
-    int cores;               /* that the workers of this host share */
-    bool virtual_local_rank; /* LOCAL_RANK is 0 and each sees the one GPU that is its own */
+    int cores; /* that the workers of this host share */
 } trii_launch_job;
 
 /* A block for trii_process_spec.envp: `inherited` without the variables that we set, and ours

@@ -8,6 +8,8 @@
 #include "base/alloc.h"
 #include "testing/check.h"
 
+static trii_launch_options options = {.role = "default", .signals = "SIGTERM"};
+
 /* Entries that begin so. */
 static int count(const char *const *envp, const char *begin)
 {
@@ -23,15 +25,14 @@ static void the_settings_of_the_rendezvous_stay_with_the_agent(void **state)
 {
     const char *const inherited[] = {"HOME=/root", "PET_RDZV_CONF=username=a,password=secret",
                                      "PET_RDZV_CONFX=1", "RANK=7", NULL};
-    const trii_launch_job job = {.local_size = 1,
+    const trii_launch_job job = {.options = &options,
+                                 .local_size = 1,
                                  .world_size = 1,
                                  .group_size = 1,
                                  .role_size = 1,
                                  .master_addr = "127.0.0.1",
                                  .run_id = "r",
-                                 .run_dir = "/tmp",
-                                 .role = "default",
-                                 .signals = "SIGTERM"};
+                                 .run_dir = "/tmp"};
     const char **envp = NULL;
 
     (void)state;
@@ -48,15 +49,14 @@ static void what_we_set_is_not_inherited_beside_it(void **state)
 {
     const char *const inherited[] = {
         "RANK=7", "RANKS=1", "CUDA_VISIBLE_DEVICES=4,5", "TRI_NEW_STORE=a:1", "MASTER_PORT", NULL};
-    trii_launch_job job = {.local_size = 2,
+    trii_launch_job job = {.options = &options,
+                           .local_size = 2,
                            .world_size = 2,
                            .group_size = 1,
                            .role_size = 2,
                            .master_addr = "127.0.0.1",
                            .run_id = "r",
-                           .run_dir = "/tmp",
-                           .role = "default",
-                           .signals = "SIGTERM"};
+                           .run_dir = "/tmp"};
     const char **envp = NULL;
 
     (void)state;
@@ -67,7 +67,7 @@ static void what_we_set_is_not_inherited_beside_it(void **state)
     assert_int_equal(count(envp, "TRI_NEW_STORE="), 0); /* that of another job */
     assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES=4,5"), 1);
     trii_free(envp);
-    job.virtual_local_rank = true;
+    options.virtual_local_rank = true;
     CHECK_OK(trii_launch_environment(&job, 0, inherited, &envp));
     assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES="), 1);
     assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES=4"), 0);

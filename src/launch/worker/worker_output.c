@@ -111,7 +111,7 @@ static void make_label(const trii_outputs *outputs, const trii_launch_job *job, 
 
     if (text == NULL) /* ours for --label-output, torchrun's for what is teed */
         text = outputs->options->label_output ? "[${rank}]: " : "[${role_name}${local_rank}]:";
-    trii_text_plain(job->role, role, sizeof(role));
+    trii_text_plain(outputs->options->role, role, sizeof(role));
     snprintf(local, sizeof(local), "%d", local_rank);
     snprintf(global, sizeof(global), "%d", job->first_rank + local_rank);
     trii_template_fill(text, variables, TRII_COUNT_OF(variables), label, bytes);
