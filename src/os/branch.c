@@ -86,15 +86,12 @@ tri_status trii_process_arguments(const char ***argv_out)
     char *text = trii_alloc(1, MAX_BYTES, "arguments");
     const char **argv = NULL;
     size_t used = 0, n = 0, at = 0;
-    int fd = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
 
-    if (text != NULL && fd >= 0)
-        used = trii_read_whole(fd, text, MAX_BYTES);
-    if (fd >= 0)
-        close(fd);
+    if (text != NULL)
+        used = trii_read_whole("/proc/self/cmdline", text, MAX_BYTES);
     for (size_t i = 0; i < used; i++)
         n += text[i] == '\0';
-    if (text != NULL && n > 0 && used < MAX_BYTES)
+    if (text != NULL && n > 0 && used < MAX_BYTES - 1)
         argv = trii_alloc(1, (n + 1) * sizeof(*argv) + used, "arguments");
     if (argv != NULL) {
         char *copy = (char *)(argv + n + 1);

@@ -6,14 +6,12 @@
 #include "os/cpu_quota.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "os/read_whole.h"
 #include "os/thread.h"
@@ -22,16 +20,9 @@ static bool read_text(const char *root, const char *folder, const char *name, ch
                       size_t size)
 {
     char path[PATH_MAX];
-    int fd = -1;
-    size_t n;
 
-    if ((size_t)snprintf(path, sizeof(path), "%s%s/%s", root, folder, name) < sizeof(path))
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-    n = fd >= 0 ? trii_read_whole(fd, text, size - 1) : 0;
-    if (fd >= 0)
-        close(fd);
-    text[n] = '\0';
-    return n > 0;
+    return (size_t)snprintf(path, sizeof(path), "%s%s/%s", root, folder, name) < sizeof(path) &&
+           trii_read_whole(path, text, size) > 0;
 }
 
 /* A positive number at the start of the text, or 0. */

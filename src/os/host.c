@@ -4,7 +4,6 @@
 /* build: leaf */
 #include "os/host.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,12 +22,7 @@ static char boot_id[40];
 
 static void read_boot_id(void)
 {
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd < 0)
-        return;
-    (void)trii_read_whole(fd, boot_id, 36);
-    close(fd);
+    (void)trii_read_whole("/proc/sys/kernel/random/boot_id", boot_id, 36 + 1);
 }
 
 void trii_boot_id(char text_out[40])

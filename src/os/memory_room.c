@@ -4,14 +4,11 @@
 #include "os/memory_room.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include "os/read_whole.h"
 
@@ -25,17 +22,6 @@ static const layout layouts[] = {
     {"0::", "/sys/fs/cgroup", "memory.max", "memory.current"},
     {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"},
 };
-
-static bool read_text(const char *path, char *text, size_t size)
-{
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    size_t n = fd >= 0 ? trii_read_whole(fd, text, size - 1) : 0;
-
-    if (fd >= 0)
-        close(fd);
-    text[n] = '\0';
-    return n > 0;
-}
 
 /* The number behind `name` at the start of a line, or 0. */
 static size_t number_of(const char *text, const char *name)
@@ -60,7 +46,7 @@ static size_t host_room(const char *root)
     size_t kib;
 
     snprintf(path, sizeof(path), "%s/proc/meminfo", root);
-    if (!read_text(path, text, sizeof(text)))
+    if (trii_read_whole(path, text, sizeof(text)) == 0)
         return SIZE_MAX;
     kib = number_of(text, "MemAvailable:");
     return kib > 0 ? (kib + number_of(text, "SwapFree:")) * 1024 : SIZE_MAX;
@@ -74,17 +60,18 @@ static size_t folder_room(const layout *l, const char *folder)
     char *end;
 
     snprintf(path, sizeof(path), "%s/%s", folder, l->limit);
-    if (!read_text(path, text, sizeof(text)))
+    if (trii_read_whole(path, text, sizeof(text)) == 0)
         return SIZE_MAX;
     errno = 0;
     limit = (size_t)strtoull(text, &end, 10);
     if (end == text || errno != 0 || limit > (size_t)1 << 60) /* "max", or as much as there is */
         return SIZE_MAX;
     snprintf(path, sizeof(path), "%s/%s", folder, l->used);
-    used = read_text(path, text, sizeof(text)) ? (size_t)strtoull(text, NULL, 10) : 0;
+    (void)trii_read_whole(path, text, sizeof(text));
+    used = (size_t)strtoull(text, NULL, 10);
     snprintf(path, sizeof(path), "%s/memory.stat", folder);
-    if (read_text(path, text, sizeof(text)))
-        used = less(used, number_of(text, "inactive_file ") + number_of(text, "active_file "));
+    (void)trii_read_whole(path, text, sizeof(text));
+    used = less(used, number_of(text, "inactive_file ") + number_of(text, "active_file "));
     return less(limit, used);
 }
 
@@ -102,7 +89,7 @@ static void cgroup_room(const char *root, const layout *l, trii_memory_room *roo
     size_t base;
 
     snprintf(path, sizeof(path), "%s/proc/self/cgroup", root);
-    if (!read_text(path, text, sizeof(text)))
+    if (trii_read_whole(path, text, sizeof(text)) == 0)
         return;
     ours = strstr(text, l->line);
     if (ours == NULL)

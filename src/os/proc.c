@@ -4,8 +4,6 @@
 /* build: leaf */
 #include "os/proc.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,17 +19,9 @@
 size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes)
 {
     char path[80];
-    size_t used;
-    int fd;
 
     snprintf(path, sizeof(path), "/proc/%.40s/%.20s", pid, name);
-    fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0)
-        return 0;
-    used = trii_read_whole(fd, buf, bytes - 1);
-    close(fd);
-    buf[used] = '\0';
-    return used;
+    return trii_read_whole(path, buf, bytes);
 }
 
 /* /proc/PID/stat from the state on, which is field 3; NULL if there is no such process. */

@@ -5,18 +5,23 @@
 #include "os/read_whole.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <unistd.h>
 
-size_t trii_read_whole(int fd, void *buf, size_t bytes)
+size_t trii_read_whole(const char *path, char *text_out, size_t bytes)
 {
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     size_t used = 0;
-    ssize_t got = 1;
+    ssize_t got = fd >= 0;
 
-    while (used < bytes && got != 0) {
-        got = read(fd, (char *)buf + used, bytes - used);
+    while (used < bytes - 1 && got != 0) {
+        got = read(fd, text_out + used, bytes - 1 - used);
         if (got < 0 && errno != EINTR)
             break;
         used += got > 0 ? (size_t)got : 0;
     }
+    if (fd >= 0)
+        close(fd);
+    text_out[used] = '\0';
     return used;
 }

@@ -6,7 +6,8 @@
 
 #include <stddef.h>
 
-/* Reads until the end or `bytes` are there, whatever interrupts it or comes in pieces; how much. */
-size_t trii_read_whole(int fd, void *buf, size_t bytes);
+/* A file from its beginning, at most bytes - 1 of it, and a zero behind it; whatever interrupts it
+ * or comes in pieces. How much; 0: it is empty or cannot be read. */
+size_t trii_read_whole(const char *path, char *text_out, size_t bytes);
 
 #endif

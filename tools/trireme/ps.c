@@ -13,6 +13,7 @@
 #include "os/clock.h"
 #include "os/descriptor.h"
 #include "os/folder.h"
+#include "os/proc.h"
 #include "tool_json.h"
 
 enum { MAX_JOBS = 1024, TEXT_BYTES = 256 };
@@ -107,19 +108,10 @@ static const char *kernel_state(int pid)
 {
     static const char *const names[] = {"Rrunning", "Ssleeping", "Dblocked", "Tstopped",
                                         "tstopped", "Zended",    "Xended"};
-    char path[64], line[512] = "";
-    const char *at;
-    FILE *file;
+    char state = trii_proc_state(pid);
 
-    snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    file = fopen(path, "r");
-    if (file == NULL)
-        return "ended";
-    line[fread(line, 1, sizeof(line) - 1, file)] = '\0';
-    fclose(file);
-    at = strrchr(line, ')');
-    for (size_t i = 0; at != NULL && at[1] == ' ' && i < sizeof(names) / sizeof(names[0]); i++) {
-        if (names[i][0] == at[2])
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (names[i][0] == state)
             return names[i] + 1;
     }
     return "unknown";

@@ -12,6 +12,7 @@
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/host.h"
+#include "os/read_whole.h"
 #include "os/signal.h"
 
 enum { MAX_LEAVERS = 8 };
@@ -45,19 +46,15 @@ static void print_lines(const char *line, trii_sink *sink)
 static void print_core_hint(const trii_worker *worker, trii_sink *sink)
 {
     static const int fatal[] = {SIGSEGV, SIGABRT, SIGBUS, SIGFPE, SIGILL};
-    char pattern[256] = "";
-    FILE *file = fopen("/proc/sys/kernel/core_pattern", "r");
+    char pattern[256];
     bool crashed = false;
 
     for (size_t i = 0; i < TRII_COUNT_OF(fatal); i++)
         crashed = crashed || worker->exit.signal == fatal[i];
-    if (file != NULL) {
-        pattern[fread(pattern, 1, sizeof(pattern) - 1, file)] = '\0';
-        pattern[strcspn(pattern, "\n")] = '\0';
-        fclose(file);
-    }
     if (!crashed)
         return;
+    (void)trii_read_whole("/proc/sys/kernel/core_pattern", pattern, sizeof(pattern));
+    pattern[strcspn(pattern, "\n")] = '\0';
     if (!worker->exit.core_dumped)
         trii_sink_print(sink,
                         "  core     : none (run ulimit -c unlimited before trirun to get one)\n");

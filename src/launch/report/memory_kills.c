@@ -15,18 +15,7 @@
 #include "base/compiler.h"
 #include "launch/os/cgroup.h"
 #include "os/proc.h"
-
-static bool read_text(const char *path, char *text, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-
-    text[0] = '\0';
-    if (file == NULL)
-        return false;
-    text[fread(text, 1, bytes - 1, file)] = '\0';
-    fclose(file);
-    return true;
-}
+#include "os/read_whole.h"
 
 int64_t trii_memory_kills_find(const char *text, const char *name)
 {
@@ -70,9 +59,10 @@ static int64_t read_group(void)
         return -1;
     trii_cgroup_outside(inside); /* if trirun runs as a worker of trirun */
     snprintf(path, sizeof(path), "%s%s/%s", versions[v].mount, inside, versions[v].counters);
-    if (!read_text(path, text, sizeof(text))) { /* a container's mount has our group as its root */
+    if (trii_read_whole(path, text, sizeof(text)) ==
+        0) { /* a container's mount has our group as its root */
         snprintf(path, sizeof(path), "%s/%s", versions[v].mount, versions[v].counters);
-        read_text(path, text, sizeof(text));
+        (void)trii_read_whole(path, text, sizeof(text));
     }
     return trii_memory_kills_find(text, "oom_kill");
 }
@@ -82,7 +72,7 @@ void trii_memory_kills_read(trii_memory_kills *kills_out)
     static char text[16384]; /* vmstat is long */
 
     kills_out->group = read_group();
-    read_text("/proc/vmstat", text, sizeof(text));
+    (void)trii_read_whole("/proc/vmstat", text, sizeof(text));
     kills_out->host = trii_memory_kills_find(text, "oom_kill");
 }
 

@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "base/grow.h"
 #include "os/folder.h"
+#include "os/read_whole.h"
 
 enum { MAX_CORES = 64 * TRII_CPU_WORDS, MAX_GPUS = 64 };
 
@@ -21,16 +22,6 @@ static bool has_core(const trii_cpu_set *set, int core)
 static void add_core(trii_cpu_set *set, int core)
 {
     set->words[core / 64] |= UINT64_C(1) << core % 64;
-}
-
-static bool read_line(const char *path, char *line, size_t bytes)
-{
-    FILE *file = fopen(path, "r");
-    bool ok = file != NULL && fgets(line, (int)bytes, file) != NULL;
-
-    if (file != NULL)
-        fclose(file);
-    return ok;
 }
 
 /* The allowed ones of "0-3,8,10-11". */
@@ -61,7 +52,7 @@ static bool group_of_core(const trii_binding *b, int core, trii_cpu_set *set)
     if (strcmp(b->how, "socket") == 0 || strcmp(b->how, "core-complex") == 0) {
         snprintf(path, sizeof(path), "%s/devices/system/cpu/cpu%d/%s", b->system, core,
                  b->how[0] == 's' ? "topology/package_cpus_list" : "cache/index3/shared_cpu_list");
-        if (!read_line(path, line, sizeof(line)))
+        if (trii_read_whole(path, line, sizeof(line)) == 0)
             return false;
         read_list(line, &b->allowed, set);
         return has_core(set, core);
@@ -74,7 +65,7 @@ static bool group_of_core(const trii_binding *b, int core, trii_cpu_set *set)
         if (strncmp(names[i], "node", 4) != 0)
             continue;
         snprintf(path, sizeof(path), "%s/devices/system/node/%s/cpulist", b->system, names[i]);
-        if (read_line(path, line, sizeof(line)))
+        if (trii_read_whole(path, line, sizeof(line)) > 0)
             read_list(line, &b->allowed, set);
     }
     trii_folder_free_names(names, n);
@@ -127,7 +118,7 @@ static int group_of_gpu(const trii_binding *b, int gpu)
             continue;
         snprintf(path, sizeof(path), "%s/bus/pci/drivers/nvidia/%s/local_cpulist", b->system,
                  names[i]);
-        if (!read_line(path, line, sizeof(line)))
+        if (trii_read_whole(path, line, sizeof(line)) == 0)
             break;
         read_list(line, &b->allowed, &set);
         for (int g = 0; g < b->n_groups && group < 0; g++) {
