@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "inspect/why.h"
 #include "os/file.h"
 #include "os/folder.h"
 #include "os/process.h"
@@ -61,7 +62,7 @@ bool trii_jobs_has_records(const char *folder)
     if (trii_folder_list(folder, MAX_JOBS, &names, &n) != TRI_OK)
         return false;
     for (int i = 0; i < n && !found; i++)
-        found = strncmp(names[i], "rank-", 5) == 0;
+        found = trii_why_rank_of(names[i]) >= 0;
     trii_folder_free_names(names, n);
     return found;
 }

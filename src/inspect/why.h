@@ -69,8 +69,11 @@ int trii_why_named(const trii_why_job *job, int rank);
 /* Something is wrong by the findings: a failure, or somebody waits for long. */
 bool trii_why_in_trouble(const trii_why_job *job);
 
-/* The group of a record, or NULL if it is no longer in the table. */
-const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record);
+/* The rank that a file of that name is the record of, also where a program beside another one has
+ * it; -1: it is no record. */
+int trii_why_rank_of(const char *name);
+/* The group of that number (of a record, of a failure), or NULL: 0, or no longer in the table. */
+const trii_record_group *trii_why_group_of(const trii_record_file *log, uint32_t number);
 /* The call as it was made: what trii_collective_describe says of it, into text. */
 void trii_why_describe(const trii_record_file *log, const trii_record *record, char *text,
                        size_t size);

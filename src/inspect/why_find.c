@@ -108,7 +108,7 @@ static void append_doing(const trii_why_job *job, int r, uint16_t group, char *t
         break;
     }
     if (in != NULL) {
-        other = trii_why_group_of(rank->log, in);
+        other = trii_why_group_of(rank->log, in->group);
         trii_why_describe(rank->log, in, call, sizeof(call));
         append(text, size, ", which %s in %s", is, call);
         if (other != NULL && in->group != group)
@@ -540,8 +540,7 @@ static tri_status find_forming(trii_why_job *job, const view *v)
         return TRI_ERR_NO_MEMORY;
     for (int m = 0; m < v->size; m++) {
         const trii_record_file *log = log_of(job, v, m);
-        const trii_record find = {.group = v->number[m]};
-        const trii_record_group *group = log != NULL ? trii_why_group_of(log, &find) : NULL;
+        const trii_record_group *group = log != NULL ? trii_why_group_of(log, v->number[m]) : NULL;
 
         if (group == NULL)
             absent[n_absent++] = m;

@@ -21,15 +21,6 @@ int trii_why_aborter(const char *text)
     return rank;
 }
 
-static const trii_record_group *group_numbered(const trii_record_file *log, uint32_t number)
-{
-    for (int i = 0; number != 0 && i < TRII_RECORD_GROUPS; i++) {
-        if (log->groups[i].number == number)
-            return &log->groups[i];
-    }
-    return NULL;
-}
-
 /* Which rank in the job is `member` of the group, as far as records tell. */
 static int rank_of_member(const trii_why_job *job, const trii_record_file *log,
                           const trii_record_group *group, int member)
@@ -58,7 +49,7 @@ int trii_why_named(const trii_why_job *job, int rank)
 
     if (log == NULL || log->failed != TRI_ERR_ABORTED)
         return -1;
-    group = group_numbered(log, log->failed_group);
+    group = trii_why_group_of(log, log->failed_group);
     member = trii_why_aborter(log->failure);
     if (member < 0 || (group != NULL && member == group->rank))
         return -1;

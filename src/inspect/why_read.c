@@ -12,6 +12,7 @@
 #include "os/file.h"
 #include "os/folder.h"
 #include "os/host.h"
+#include "os/read_whole.h"
 
 enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
 
@@ -144,15 +145,11 @@ static tri_status read_one(trii_why_job *job, const char *name)
 static tri_status read_note(const trii_why_job *job, const char *name, int64_t end_of_range,
                             int64_t *number_out, char *words_out, size_t bytes)
 {
-    char path[1024], text[160] = "";
-    trii_mapping mapping = {0};
-    char *end;
+    char path[1024], text[160], *end;
 
     snprintf(path, sizeof(path), "%s/%s", job->folder, name);
-    if (trii_mapping_open(path, &mapping) != TRI_OK)
+    if (trii_read_whole(path, text, sizeof(text)) == 0)
         return TRI_END;
-    memcpy(text, mapping.data, mapping.bytes < sizeof(text) ? mapping.bytes : sizeof(text) - 1);
-    trii_mapping_close(&mapping);
     *number_out = strtoll(text, &end, 10);
     if (end == text || *end != ' ' || *number_out < 0 || *number_out >= end_of_range)
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: is not what trirun writes", path);
@@ -202,11 +199,14 @@ static tri_status read_stop(trii_why_job *job)
     return status > 0 ? TRI_OK : status;
 }
 
-static bool is_record(const char *name)
+int trii_why_rank_of(const char *name)
 {
-    size_t length = strlen(name);
+    int rank, end = 0, end_of_pid = 0;
 
-    return strncmp(name, "rank-", 5) == 0 && length > 9 && strcmp(name + length - 4, ".rec") == 0;
+    if (sscanf(name, "rank-%d%n.%*d%n", &rank, &end, &end_of_pid) < 1 ||
+        strcmp(name + (end_of_pid > 0 ? end_of_pid : end), ".rec") != 0)
+        return -1;
+    return rank;
 }
 
 tri_status trii_why_read(const char *folder, trii_why_job *job_out)
@@ -223,7 +223,7 @@ tri_status trii_why_read(const char *folder, trii_why_job *job_out)
     if (status != TRI_OK)
         return status;
     for (int i = 0; i < n && status == TRI_OK; i++) {
-        if (!is_record(names[i]))
+        if (trii_why_rank_of(names[i]) < 0)
             continue;
         status = read_one(job_out, names[i]);
         if (status == TRI_ERR_NOT_FOUND) /* trirun has just taken it away, to start again */
@@ -256,10 +256,10 @@ void trii_why_free(trii_why_job *job)
 
 /* --- records -------------------------------------------------------------- */
 
-const trii_record_group *trii_why_group_of(const trii_record_file *log, const trii_record *record)
+const trii_record_group *trii_why_group_of(const trii_record_file *log, uint32_t number)
 {
-    for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
-        if (log->groups[i].number != 0 && log->groups[i].number == record->group)
+    for (int i = 0; number != 0 && i < TRII_RECORD_GROUPS; i++) {
+        if (log->groups[i].number == number)
             return &log->groups[i];
     }
     return NULL;

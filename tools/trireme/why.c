@@ -193,7 +193,7 @@ static json_t *ranks_json(const int *ranks, int n)
 static json_t *call_json(const trii_why_job *job, const trii_why_rank *rank,
                          const trii_record *record)
 {
-    const trii_record_group *group = trii_why_group_of(rank->log, record);
+    const trii_record_group *group = trii_why_group_of(rank->log, record->group);
     trii_collective call = trii_why_call_of(rank->log, record);
     double seconds = trii_why_seconds(job, rank, record);
     char text[256];

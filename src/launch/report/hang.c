@@ -33,17 +33,6 @@ static uint64_t calls_of(const char *run_dir, const char *name)
     return begun;
 }
 
-/* "rank-N.rec", or "rank-N.PID.rec" of a program beside another one that has the first. */
-static bool is_record_of(const char *name, int rank)
-{
-    int its, end = 0, end_of_pid = 0;
-
-    if (sscanf(name, "rank-%d%n.%*d%n", &its, &end, &end_of_pid) < 1)
-        return false;
-    return (rank < 0 || its == rank) &&
-           strcmp(name + (end_of_pid > 0 ? end_of_pid : end), ".rec") == 0;
-}
-
 uint64_t trii_rank_calls(const char *run_dir, int rank)
 {
     char **names = NULL;
@@ -53,7 +42,9 @@ uint64_t trii_rank_calls(const char *run_dir, int rank)
     if (trii_folder_list(run_dir, MAX_FILES, &names, &n) != TRI_OK)
         return 0;
     for (int i = 0; i < n; i++) {
-        if (is_record_of(names[i], rank))
+        int its = trii_why_rank_of(names[i]);
+
+        if (its >= 0 && (rank < 0 || its == rank))
             sum += calls_of(run_dir, names[i]);
     }
     trii_folder_free_names(names, n);
