@@ -94,11 +94,18 @@ static int check(const arguments *args)
 /* files: [argc], for their names */
 static int parse(int argc, char **argv, const char **files, arguments *args)
 {
+    static const char *const names[] = {"--output", "--keys", "--x",        "--title", "--y-label",
+                                        "--run",    "--bars", "--timeline", NULL};
+    const char **const values[] = {&args->output, &args->keys,    &args->x,
+                                   &args->title,  &args->y_label, &args->run};
+    bool *const flags[] = {&args->bars, &args->timeline}; /* the last two */
+    const size_t n_values = sizeof(values) / sizeof(values[0]);
     bool only_files = false;
 
     *args = (arguments){.x = "step", .files = files};
     for (int i = 1; i < argc; i++) {
-        const char **value = NULL;
+        const char *name = strcmp(argv[i], "-o") == 0 ? names[0] : argv[i];
+        size_t k = 0;
 
         if (only_files || argv[i][0] != '-') {
             args->files[args->n_files++] = argv[i];
@@ -108,32 +115,19 @@ static int parse(int argc, char **argv, const char **files, arguments *args)
             only_files = true;
             continue;
         }
-        if (strcmp(argv[i], "--bars") == 0 || strcmp(argv[i], "--timeline") == 0) {
-            *(argv[i][2] == 'b' ? &args->bars : &args->timeline) = true;
+        while (names[k] != NULL && strcmp(names[k], name) != 0)
+            k++;
+        if (names[k] == NULL)
+            return command_unknown("plot", "unknown option", argv[i], names);
+        if (k >= n_values) {
+            *flags[k - n_values] = true;
             continue;
         }
-        if (strcmp(argv[i], "-o") == 0 || strcmp(argv[i], "--output") == 0)
-            value = &args->output;
-        else if (strcmp(argv[i], "--keys") == 0)
-            value = &args->keys;
-        else if (strcmp(argv[i], "--x") == 0)
-            value = &args->x;
-        else if (strcmp(argv[i], "--title") == 0)
-            value = &args->title;
-        else if (strcmp(argv[i], "--y-label") == 0)
-            value = &args->y_label;
-        else if (strcmp(argv[i], "--run") == 0)
-            value = &args->run;
-        if (value == NULL)
-            return command_unknown("plot", "unknown option", argv[i],
-                                   (const char *const[]){"--output", "--keys", "--x", "--bars",
-                                                         "--timeline", "--run", "--title",
-                                                         "--y-label", NULL});
         if (i + 1 == argc)
             return command_usage("plot", "%s needs a value", argv[i]);
-        if (value == &args->title || value == &args->y_label)
+        if (values[k] == &args->title || values[k] == &args->y_label)
             plot_make_utf8(argv[i + 1]);
-        *value = argv[++i];
+        *values[k] = argv[++i];
     }
     return check(args);
 }
