@@ -35,5 +35,10 @@ int command_usage(const char *name, const char *format, ...) __attribute__((form
  * you mean ...?" What follows a = is no part of the word. */
 int command_unknown(const char *name, const char *what, const char *given,
                     const char *const *names);
+/* Which of names[], which end with NULL, argv[*i_io] is: "NAME VALUE" or "NAME=VALUE"; those from
+ * n_values on have no value. *i_io then is its last word, and *value_out its value: NULL if that is
+ * missing. -1: none of them. */
+int command_option(const char *const *names, int n_values, int argc, char **argv, int *i_io,
+                   char **value_out);
 
 #endif

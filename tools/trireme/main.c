@@ -68,6 +68,26 @@ int command_unknown(const char *name, const char *what, const char *given, const
     return COMMAND_USAGE;
 }
 
+int command_option(const char *const *names, int n_values, int argc, char **argv, int *i_io,
+                   char **value_out)
+{
+    char *text = argv[*i_io];
+    size_t length = strcspn(text, "=");
+
+    for (int k = 0; names[k] != NULL; k++) {
+        if (strlen(names[k]) != length || strncmp(text, names[k], length) != 0)
+            continue;
+        if (k >= n_values)
+            return text[length] == '=' ? -1 : k;
+        if (text[length] == '=')
+            *value_out = text + length + 1;
+        else
+            *value_out = *i_io + 1 < argc ? argv[++*i_io] : NULL;
+        return k;
+    }
+    return -1;
+}
+
 static bool loss_is_told;
 
 tri_status command_flush(void)

@@ -147,9 +147,11 @@ static bool read_dtype(plan *p, const char *name)
     return false;
 }
 
+enum { OPTIONS_WITH_VALUES = 8 };
+
 static const char *const option_names[] = {"--nproc",   "--engine",  "--bytes",       "--dtype",
-                                           "--buffers", "--seconds", "--outstanding", "--check",
-                                           "--json",    NULL};
+                                           "--buffers", "--seconds", "--outstanding", "--json",
+                                           "--check",   NULL};
 
 /* name: one of option_names that has a value */
 static int read_option(plan *p, const char *self, const char *name, const char *value)
@@ -217,15 +219,6 @@ static int check_sizes(plan *p, const char *self)
     return COMMAND_OK;
 }
 
-static bool is_option(const char *name)
-{
-    for (int i = 0; option_names[i] != NULL; i++) {
-        if (strcmp(option_names[i], name) == 0)
-            return true;
-    }
-    return false;
-}
-
 static int unknown_operation(const char *self, const char *given)
 {
     const char *names[sizeof(operations) / sizeof(operations[0]) + 1] = {NULL};
@@ -246,24 +239,21 @@ static int read_arguments(plan *p, int argc, char **argv)
     if (p->op == NULL)
         return unknown_operation(argv[0], argv[1]);
     for (int i = 2; i < argc; i++) {
-        char name[32];
-        size_t length = strcspn(argv[i], "=");
-        int status;
+        const char *given = argv[i];
+        char *value;
+        int k = command_option(option_names, OPTIONS_WITH_VALUES, argc, argv, &i, &value), status;
 
-        snprintf(name, sizeof(name), "%.*s", (int)length, argv[i]);
-        if (strcmp(argv[i], "--check") == 0) {
+        if (k == OPTIONS_WITH_VALUES) {
             p->check = true;
             continue;
         }
-        if (!is_option(name))
-            return command_unknown(argv[0], "unknown option", argv[i], option_names);
-        if (argv[i][length] != '=' && i + 1 == argc)
-            return command_usage(argv[0], "%s needs a value", name);
-        status = read_option(p, argv[0], name,
-                             argv[i][length] == '=' ? argv[i] + length + 1 : argv[i + 1]);
+        if (k < 0)
+            return command_unknown(argv[0], "unknown option", given, option_names);
+        if (value == NULL)
+            return command_usage(argv[0], "%s needs a value", option_names[k]);
+        status = read_option(p, argv[0], option_names[k], value);
         if (status != COMMAND_OK)
             return status;
-        i += argv[i][length] != '=';
     }
     return check_sizes(p, argv[0]);
 }

@@ -94,40 +94,40 @@ static int check(const arguments *args)
 /* files: [argc], for their names */
 static int parse(int argc, char **argv, const char **files, arguments *args)
 {
-    static const char *const names[] = {"--output", "--keys", "--x",        "--title", "--y-label",
-                                        "--run",    "--bars", "--timeline", NULL};
-    const char **const values[] = {&args->output, &args->keys,    &args->x,
+    static const char *const names[] = {"--output",  "-o",    "--keys", "--x",        "--title",
+                                        "--y-label", "--run", "--bars", "--timeline", NULL};
+    const char **const values[] = {&args->output, &args->output,  &args->keys, &args->x,
                                    &args->title,  &args->y_label, &args->run};
     bool *const flags[] = {&args->bars, &args->timeline}; /* the last two */
-    const size_t n_values = sizeof(values) / sizeof(values[0]);
+    const int n_values = sizeof(values) / sizeof(values[0]);
     bool only_files = false;
 
     *args = (arguments){.x = "step", .files = files};
     for (int i = 1; i < argc; i++) {
-        const char *name = strcmp(argv[i], "-o") == 0 ? names[0] : argv[i];
-        size_t k = 0;
+        const char *given = argv[i];
+        char *value;
+        int k;
 
-        if (only_files || argv[i][0] != '-') {
-            args->files[args->n_files++] = argv[i];
+        if (only_files || *given != '-') {
+            args->files[args->n_files++] = given;
             continue;
         }
-        if (strcmp(argv[i], "--") == 0) {
+        if (strcmp(given, "--") == 0) {
             only_files = true;
             continue;
         }
-        while (names[k] != NULL && strcmp(names[k], name) != 0)
-            k++;
-        if (names[k] == NULL)
-            return command_unknown("plot", "unknown option", argv[i], names);
+        k = command_option(names, n_values, argc, argv, &i, &value);
+        if (k < 0)
+            return command_unknown("plot", "unknown option", given, names);
         if (k >= n_values) {
             *flags[k - n_values] = true;
             continue;
         }
-        if (i + 1 == argc)
-            return command_usage("plot", "%s needs a value", argv[i]);
+        if (value == NULL)
+            return command_usage("plot", "%s needs a value", given);
         if (values[k] == &args->title || values[k] == &args->y_label)
-            plot_make_utf8(argv[i + 1]);
-        *values[k] = argv[++i];
+            plot_make_utf8(value);
+        *values[k] = value;
     }
     return check(args);
 }

@@ -97,6 +97,10 @@ static void mistakes_are_named(void **state)
     assert_non_null(strstr(said, "nothing to draw"));
     assert_int_equal(plot(bad, bad, "-o", out, "--keys", "loss,nothing", NULL), 1);
     assert_string_equal(said, "trireme plot: no key nothing; there are loss\n");
+    assert_int_equal(plot(bad, "-o", out, "--keys=nothing", NULL), 1);
+    assert_string_equal(said, "trireme plot: no key nothing; there are loss\n");
+    assert_int_equal(plot("--bars=1", bad, "-o", out, NULL), 2);
+    assert_non_null(strstr(said, "unknown option --bars=1"));
     assert_int_equal(plot(bad, "-o", "/no/such/folder/x.png", NULL), 1);
     assert_non_null(strstr(said, "/no/such/folder/x.png"));
     scratch_end(&s);

@@ -370,22 +370,6 @@ static const action *find_action(const char *name)
 
 /* --- options -------------------------------------------------------------- */
 
-/* Whether argv[*i_io] is "--name=VALUE", or "--name" with its value behind it; NULL: that is
- * missing. */
-static bool is_option(const char *name, int argc, char **argv, int *i_io, const char **value_out)
-{
-    size_t length = strlen(name);
-    const char *text = argv[*i_io];
-
-    if (strncmp(text, name, length) != 0 || (text[length] != '=' && text[length] != '\0'))
-        return false;
-    if (text[length] == '=')
-        *value_out = text + length + 1;
-    else
-        *value_out = *i_io + 1 < argc ? argv[++*i_io] : NULL;
-    return true;
-}
-
 static int read_timeout(const char *value, request *r)
 {
     char *end;
@@ -397,27 +381,23 @@ static int read_timeout(const char *value, request *r)
     return COMMAND_OK;
 }
 
+static const char *const option_names[] = {"--endpoint", "--file", "--prefix",
+                                           "--timeout",  "--raw",  NULL};
+
 /* *taken_out: whether argv[*i_io] is one of our options; *i_io then moves on to its last word. */
 static int take_option(int argc, char **argv, int *i_io, request *r, bool *taken_out)
 {
-    const char *name = argv[*i_io], *value = NULL, *timeout = NULL;
-    const struct {
-        const char *name, **value;
-    } options[] = {{"--endpoint", &r->endpoint},
-                   {"--file", &r->file},
-                   {"--prefix", &r->prefix},
-                   {"--timeout", &timeout}};
+    const char *timeout = NULL, **const values[] = {&r->endpoint, &r->file, &r->prefix, &timeout};
+    char *value;
+    int k = command_option(option_names, 4, argc, argv, i_io, &value);
 
-    *taken_out = strcmp(name, "--raw") == 0;
-    r->raw = r->raw || *taken_out;
-    for (size_t i = 0; i < sizeof(options) / sizeof(options[0]) && !*taken_out; i++) {
-        if (!is_option(options[i].name, argc, argv, i_io, &value))
-            continue;
-        *taken_out = true;
-        *options[i].value = value;
-        if (value == NULL)
-            return command_usage("store", "%s: its value is missing", name);
-    }
+    *taken_out = k >= 0;
+    r->raw = r->raw || k == 4;
+    if (k < 0 || k == 4)
+        return COMMAND_OK;
+    if (value == NULL)
+        return command_usage("store", "%s: its value is missing", option_names[k]);
+    *values[k] = value;
     return timeout != NULL ? read_timeout(timeout, r) : COMMAND_OK;
 }
 
@@ -441,9 +421,7 @@ static int parse(int argc, char **argv, request *r)
         if (result != COMMAND_OK)
             return result;
         if (!taken && !over && n == 1 && strncmp(argv[i], "--", 2) == 0)
-            return command_unknown("store", "unknown option", argv[i],
-                                   (const char *const[]){"--endpoint", "--file", "--prefix",
-                                                         "--timeout", "--raw", NULL});
+            return command_unknown("store", "unknown option", argv[i], option_names);
         if (!taken)
             argv[n++] = argv[i];
     }
