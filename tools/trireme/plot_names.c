@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/utf8.h"
+
 /* --- paths ---------------------------------------------------------------- */
 
 /* Bytes of the first name of a path with the slashes behind it. */
@@ -86,32 +88,13 @@ void plot_name_file(const char *const *files, int n_files, int index, char *out,
     plot_make_utf8(out);
 }
 
-/* --- UTF-8 ---------------------------------------------------------------- */
-
-/* Length of the character, 0 if it is none. */
-static size_t character(const unsigned char *at)
-{
-    size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-
-    if (at[0] > 0xf4 || (at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0u) != 0x80)
-            return 0;
-    }
-    return n;
-}
-
 void plot_make_utf8(char *text)
 {
-    unsigned char *at = (unsigned char *)text;
+    while (*text != '\0') {
+        size_t n = trii_utf8_character(text);
 
-    while (*at != '\0') {
-        size_t n = character(at);
-
-        if (n == 0 || (n == 1 && (*at < ' ' || *at == 0x7f)))
-            *at = '?';
-        at += n > 0 ? n : 1;
+        if (n == 0 || (n == 1 && ((unsigned char)*text < ' ' || *text == 0x7f)))
+            *text = '?';
+        text += n > 0 ? n : 1;
     }
 }

@@ -8,22 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-size_t trii_text_character(const char *text)
-{
-    const unsigned char *at = (const unsigned char *)text;
-    size_t n = at[0] < 0x80 ? 1 : at[0] < 0xc2 ? 0 : at[0] < 0xe0 ? 2 : at[0] < 0xf0 ? 3 : 4;
-
-    if (at[0] > 0xf4)
-        return 0;
-    for (size_t i = 1; i < n; i++) {
-        if ((at[i] & 0xc0) != 0x80) /* also the end of the text */
-            return 0;
-    }
-    if ((at[0] == 0xe0 && at[1] < 0xa0) || (at[0] == 0xed && at[1] > 0x9f) ||
-        (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
-        return 0;
-    return n;
-}
+#include "base/utf8.h"
 
 /* Writes what stands for the character of n bytes at `at`, n = 0: for one byte that is none, to
  * `to`, which has room for 8; returns how much that is. */
@@ -40,7 +25,7 @@ static char *spell_all(const char *text, spell one, bool quotes, char *out, size
         char piece[8];
         size_t length;
 
-        n = trii_text_character((const char *)at);
+        n = trii_utf8_character((const char *)at);
         length = one(at, n, piece);
         if (used + length > room)
             break;

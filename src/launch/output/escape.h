@@ -8,9 +8,6 @@
 
 #include <stddef.h>
 
-/* Bytes of the UTF-8 character at `at` in a text that ends with '\0'; 0: it is none (a part of one,
- * an overlong form, half of a pair). */
-size_t trii_text_character(const char *at);
 /* A JSON string with its quotes; U+FFFD for each byte that is no UTF-8. */
 char *trii_json_quote(const char *text, char *out, size_t bytes);
 /* The value of a label in Prometheus' format, with its quotes: of escapes it knows three. */

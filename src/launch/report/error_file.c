@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include "launch/output/escape.h"
 #include "os/file.h"
 
@@ -30,7 +31,7 @@ static void repair_texts(char *text, const char *end)
     static const char first[] = "89abAB", second[] = "cdefCDEF";
 
     for (char *at = text; at < end; at++) {
-        size_t n = trii_text_character(at);
+        size_t n = trii_utf8_character(at);
 
         if (n == 0)
             *at = '?';
