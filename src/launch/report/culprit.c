@@ -35,8 +35,12 @@ static const trii_record_file *log_of(const trii_why_job *records, int rank)
  * or one that failed before it joined. */
 static trii_blame judge_by_words(trii_worker *worker)
 {
-    static const char *const words[] = {"PEER_LOST", "onnection closed by peer",
-                                        "onnection reset by peer"};
+    static const char *const words[] = {"PEER_LOST",
+                                        "onnection closed by peer", /* Gloo */
+                                        "onnection reset by peer",
+                                        "roken pipe",
+                                        "the remote server shutdown or crash", /* TCPStore */
+                                        "ncclRemoteError"};
     const char *tail = trii_stream_tail(&worker->err, TRII_REPORT_LINES);
     int aborter = trii_why_aborter(tail);
 
