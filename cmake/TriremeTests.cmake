@@ -3,7 +3,7 @@ set(TRI_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
 # A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
 if(TRI_SANITIZE)
     list(APPEND TRI_TEST_ENVIRONMENT
-        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=allocator_may_return_null=1:die_after_fork=0:die_after_fork=0")
+        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0")
 endif()
 
 # One ctest entry per cmocka case: an own process and an own deadline, so that a
@@ -13,10 +13,10 @@ endif()
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used.
 #   also=NAME=VALUE  every case has a second entry, with this variable
 #   program=own      it defines a function of the C library, for its own tests to call
-#   threads=none     it fails where it starts one; left out where ThreadSanitizer, which has nothing
-#                    to see there, is what is built for
-#   tsan=no          left out there too: other files start the same threads on the same data
-# Other instruction sets are left out there as well, be it by `also` or by the end of a case's name.
+#   threads=none     it fails where it starts one
+#   tsan=no          left out where ThreadSanitizer is built for: it shows there, of threads and of what
+#                    that compiler makes, no more than other files do
+#   tsan=CASE        of its cases only this one is left there
 # What waits for processes and wires more than it computes has the label "processes" too.
 
 # tri_read_test_header(FILE): sets labels and timeout by the line above.
@@ -36,7 +36,10 @@ function(tri_read_test_header source)
         set(without_threads TRUE PARENT_SCOPE)
     endif()
     unset(without_tsan PARENT_SCOPE)
-    if(header MATCHES "threads=none|tsan=no")
+    unset(tsan_case PARENT_SCOPE)
+    if(header MATCHES "tsan=([a-z_]+)" AND NOT CMAKE_MATCH_1 STREQUAL "no")
+        set(tsan_case ${CMAKE_MATCH_1} PARENT_SCOPE)
+    elseif(header MATCHES "tsan=no")
         set(without_tsan TRUE PARENT_SCOPE)
     endif()
     unset(own_program PARENT_SCOPE)
@@ -125,10 +128,12 @@ function(tri_add_test_programs)
             target_compile_definitions(${target} PRIVATE TEST_WITHOUT_THREADS)
         endif()
         # What is tested is optimised in full; tests themselves would be half of the compiler's time.
-        # In tsan they keep -O1: there each variable that is not in a register costs when it runs.
         target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
-        if(TRI_SANITIZE MATCHES address OR CMAKE_C_COMPILER_ID MATCHES Clang)
+        if(TRI_SANITIZE)
             target_compile_options(${target} PRIVATE -O0)
+        endif()
+        if(TRI_SANITIZE MATCHES undefined)
+            target_compile_options(${target} PRIVATE -fno-sanitize=undefined)
         endif()
     endforeach()
 endfunction()
@@ -141,7 +146,7 @@ function(tri_register_cases source prefix variables)
     string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
     foreach(case IN LISTS cases)
         string(REGEX REPLACE ".*\\(" "" case "${case}")
-        if(TRI_SANITIZE MATCHES thread AND case MATCHES "_(avx2|portable|portable_kernels)$")
+        if(TRI_SANITIZE MATCHES thread AND tsan_case AND NOT case STREQUAL tsan_case)
             continue()
         endif()
         add_test(NAME ${prefix}.${case} COMMAND ${CMAKE_BINARY_DIR}/test/${name} ${case})
@@ -158,7 +163,7 @@ function(tri_add_test_file source)
     endif()
     tri_test_file(${source})
     tri_register_cases(${source} ${name} "")
-    if(also AND NOT (also MATCHES "TRI_ISA" AND TRI_SANITIZE MATCHES thread))
+    if(also)
         tri_register_cases(${source} ${name}.${also} "${also}")
     endif()
 endfunction()

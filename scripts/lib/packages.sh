@@ -4,16 +4,16 @@
 packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev zlib1g-dev
     libjansson-dev libcairo2-dev libxxhash-dev libcurl4-openssl-dev libmicrohttpd-dev"
 packages_data="dataset-fashion-mnist"
-# clang: the second compiler of the tests; python3: trirun starts a Python script in one; groff-base:
-# the manual pages are formatted; openmpi-bin: programs start under its mpirun; libsodium: proofs of
-# a job key, loaded when one is used; iproute2: hosts in network namespaces; etcd-server: agents meet
-# in one (where systemd runs, the package starts its own as well, on localhost only); gdb: shows
-# tensors.
-packages_test="clang clang-format-14 python3-minimal groff-base openmpi-bin libsodium-dev iproute2
-    etcd-server gdb"
+# clang and libclang-rt: the second compiler of the tests, with its ThreadSanitizer; python3: trirun
+# starts a Python script in one; groff-base: the manual pages are formatted; openmpi-bin: programs
+# start under its mpirun; libsodium: proofs of a job key, loaded when one is used; iproute2: hosts in
+# network namespaces; etcd-server: agents meet in one (where systemd runs, the package starts its own
+# as well, on localhost only); gdb: shows tensors.
+packages_test="clang libclang-rt-dev clang-format-14 python3-minimal groff-base openmpi-bin
+    libsodium-dev iproute2 etcd-server gdb"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
-packages_optional="clang-format-14 libmpich-dev mpich libgloo-dev etcd-server"
+packages_optional="libclang-rt-dev clang-format-14 libmpich-dev mpich libgloo-dev etcd-server"
 packages_mpi="libopenmpi-dev openmpi-bin libmpich-dev mpich"
 # Engines as plug-ins: built and tested where these are.
 packages_plugins="$packages_mpi libgloo-dev"

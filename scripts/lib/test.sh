@@ -135,7 +135,7 @@ run_test() {
             [ $# -ge 2 ] || wrong_usage "test: --preset needs a name"
             mode=preset-$2
             case $2 in
-            release | dev | clang | asan | tsan) ;;
+            release | dev | asan | tsan) ;;
             *) wrong_usage "test: unknown preset $2" ;;
             esac
             shift
@@ -150,14 +150,12 @@ run_test() {
     quick) test_preset dev -L quick ;;
     preset-*) test_preset "${mode#preset-}" ;;
     all)
-        # Everything once, as users get it; then what is quick. The sanitizers are dev and more: the same
-        # compiler, level, assertions and warnings. The second compiler shows what depends on the code
-        # that it makes, and processes that wait for each other do not.
-        build_next="asan tsan clang"
+        # Everything once, as users get it; then what is quick, with assertions: asan by the first
+        # compiler, tsan by the second.
+        build_next="asan tsan"
         test_preset release
         test_preset asan -L quick -LE tree
         test_preset tsan -L quick -LE tree
-        test_preset clang -L quick -LE 'tree|processes'
         ;;
     esac
     [ -z "$peers" ] || test_peers

@@ -26,6 +26,23 @@
 /* A function compiled for a newer processor than the rest; call it only after
  * os/cpu.h said that the processor has it. */
 #define TRII_TARGET(features) __attribute__((target(features)))
+
+/* Whether a sanitizer is built in: gcc says so by a macro, clang if it is asked. */
+#if defined(__has_feature)
+#define TRII_HAS_FEATURE(name) __has_feature(name)
+#else
+#define TRII_HAS_FEATURE(name) 0
+#endif
+#if defined(__SANITIZE_THREAD__) || TRII_HAS_FEATURE(thread_sanitizer)
+#define TRII_TSAN 1
+#else
+#define TRII_TSAN 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || TRII_HAS_FEATURE(address_sanitizer)
+#define TRII_ASAN 1
+#else
+#define TRII_ASAN 0
+#endif
 /* A function whose accesses ThreadSanitizer is not shown. */
 #define TRII_NO_TSAN __attribute__((no_sanitize("thread")))
 

@@ -102,7 +102,7 @@ static int child_main(void *arg)
  * group takes longer: to begin in ours and to move by cgroup.procs waits for other users of a lock
  * of the kernel (one start in ten takes 15 ms instead of 1), and a child with a copy of our memory
  * costs 0.4 ms more. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if defined(__x86_64__) && !TRII_ASAN && !TRII_TSAN
 static int start_inside(child_args *args, char *stack, int *pidfd_out)
 {
     struct clone_args how = {.flags = CLONE_VM | CLONE_VFORK | CLONE_PIDFD | CLONE_INTO_CGROUP,
@@ -144,7 +144,7 @@ static int start_inside(child_args *args, char *stack, int *pidfd_out)
 #endif
 
 /* ThreadSanitizer takes what a child does in our memory for ours: there it has a copy. */
-#ifdef __SANITIZE_THREAD__
+#if TRII_TSAN
 enum { SHARES_MEMORY = 0 };
 #else
 enum { SHARES_MEMORY = CLONE_VM };

@@ -2,7 +2,7 @@
  * lengths_test.c - networks whose sequences, or batches, are of many sizes: each size has a plan of
  * its own, but after a few no code is compiled any more.
  */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include <trireme/trireme.h>
 
 #include "device/cpu/cpu_parallel.h"

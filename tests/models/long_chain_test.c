@@ -1,5 +1,5 @@
 /* long_chain_test.c - gradients of steps as deep as they can be recorded. */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include <sys/resource.h>
 
 #include <trireme/ops.h>

@@ -1,6 +1,6 @@
 /* models_test.c - the networks of the examples hold what torchvision's do (model_states.txt, made
  * by vision_torch.py), under its names and in its order. */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

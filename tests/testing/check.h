@@ -16,6 +16,8 @@
 
 #include <trireme/status.h>
 
+#include "base/compiler.h"
+
 /* Fails with the error line: a bare status says too little. */
 #define CHECK_OK(call)                                                                             \
     do {                                                                                           \
@@ -69,23 +71,10 @@ static inline void check_near_(double a, double b, double epsilon, const char *w
 
 /* True under ThreadSanitizer, where data may be smaller: what it proves is in the order of
  * accesses. */
-#if defined(__SANITIZE_THREAD__)
-#define TEST_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TEST_TSAN 1
-#endif
-#endif
-#ifndef TEST_TSAN
-#define TEST_TSAN 0
-#endif
+#define TEST_TSAN TRII_TSAN
 
 /* True under either sanitizer, where more of the same costs much and shows no more. */
-#if TEST_TSAN || defined(__SANITIZE_ADDRESS__)
-#define TEST_SANITIZED 1
-#else
-#define TEST_SANITIZED 0
-#endif
+#define TEST_SANITIZED (TRII_TSAN || TRII_ASAN)
 
 /* main() of a test: `prog` runs all cases, `prog name` that one. cmocka reports success when
  * a filter matches nothing, so an unknown name is refused here. */

@@ -24,14 +24,7 @@ extern int omp_get_num_threads(void);
 extern int omp_get_num_procs(void);
 extern void omp_set_num_threads(int n);
 
-#if defined(__SANITIZE_THREAD__)
-#define TRII_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define TRII_TSAN 1
-#endif
-#endif
-#ifdef TRII_TSAN
+#if TRII_TSAN
 extern void __tsan_acquire(void *address);
 extern void __tsan_release(void *address);
 #else

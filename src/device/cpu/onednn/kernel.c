@@ -18,15 +18,6 @@ static struct {
     dnnl_primitive_attr_t attr;
     dnnl_status_t status;
 } global;
-#if defined(__SANITIZE_THREAD__)
-/* The library forks and joins through libgomp, whose barriers ThreadSanitizer cannot see: memory
- * that its threads touch looks like a race with whoever touches it before or after. */
-TRI_API const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-    return "race:libdnnl.so\n";
-}
-#endif
 
 static trii_once global_once = TRII_ONCE_INITIALIZER;
 
