@@ -151,7 +151,7 @@ static void damaged_ones_are_passed_over(void **state)
     scratch_begin(&s);
     CHECK_OK(commit(s.dir, 1, 3));
     CHECK_OK(commit(s.dir, 2, 3));
-    for (int round = 0; round < (TEST_TSAN ? 60 : 300); round++) {
+    for (int round = 0; round < (TEST_SANITIZED ? 60 : 300); round++) {
         char name[96];
         size_t n, m, at;
         char *bytes, flip;

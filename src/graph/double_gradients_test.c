@@ -66,7 +66,7 @@ static void check_input(const op_case *c, tri_tensor **in, const wanted *w, int 
     CHECK_OK(tri_copy_out(w->in[i], x, (size_t)n * sizeof(*x)));
     CHECK_OK(tri_step_end_status());
     /* few of them under ThreadSanitizer, for which it is the same code each time */
-    for (int64_t k = 0; k < n; k += TEST_TSAN ? 1 + n / 3 : 1) {
+    for (int64_t k = 0; k < n; k += TEST_SANITIZED ? 1 + n / 3 : 1) {
         double kept = x[k], up, down, numeric;
 
         x[k] = kept + h;

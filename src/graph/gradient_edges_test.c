@@ -509,7 +509,7 @@ static const tri_function_class ones_class = {
 static void a_recorded_gradient_may_be_a_tensor_of_the_program(void **state)
 {
     (void)state;
-    for (recorded_before = 0; recorded_before < 1000; recorded_before += 1 + 20 * TEST_TSAN) {
+    for (recorded_before = 0; recorded_before < 1000; recorded_before += 1 + 20 * TEST_SANITIZED) {
         tri_tensor *out, *grad;
 
         trii_step_release(); /* small arrays again */

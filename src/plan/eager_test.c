@@ -311,7 +311,7 @@ static void random_graphs_of_all_sizes(void **state)
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(kinds);
          i++) /* for tsan one of each size: the threads matter */
-        check_kind(TRI_DTYPE_F32, 300, TEST_TSAN ? 301 : 304, &kinds[i], 1e-3);
+        check_kind(TRI_DTYPE_F32, 300, TEST_SANITIZED ? 301 : 304, &kinds[i], 1e-3);
 }
 
 static void random_graphs_of_views(void **state)

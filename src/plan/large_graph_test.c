@@ -76,7 +76,7 @@ static void compare(uint64_t seed, int threads, const gradients *have, const gra
 
 static void check_sizes(const sizes *s)
 {
-    for (uint64_t seed = 400; seed < 404 - 2 * TEST_TSAN; seed++) {
+    for (uint64_t seed = 400; seed < 404 - 2 * TEST_SANITIZED; seed++) {
         gradients want, have;
 
         trii_executor_set(&trii_executor_reference);

@@ -12,7 +12,7 @@
 #include "store/tcp_server_internal.h"
 #include "testing/check.h"
 
-enum { CLIENTS = 12, STEPS = 20000 };
+enum { CLIENTS = 12, STEPS = TEST_SANITIZED ? 5000 : 20000 };
 
 #define MIB ((size_t)1 << 20)
 

@@ -9,7 +9,7 @@
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
 static const size_t large_counts[] = {0, 1, 23, 4099, 40009, SIZE_MAX};
 static const size_t many_rank_counts[] = {0, 1, 23, 4099, SIZE_MAX};
-#if TEST_TSAN /* one of each size */
+#if TEST_SANITIZED /* one of each size */
 static const tri_dtype every_dtype[] = {TRI_DTYPE_BOOL, TRI_DTYPE_BF16, TRI_DTYPE_F32,
                                         TRI_DTYPE_I64, TRI_DTYPE_NONE};
 #else

@@ -9,9 +9,9 @@
 #include "base/alloc.h"
 
 static const size_t small_counts[] = {0, 1, 17, 1009, SIZE_MAX};
-static const size_t odd_counts[] = {17, TEST_TSAN ? 1511 : 5003, SIZE_MAX};
-static const size_t counts[] = {0, 1, 4099, TEST_TSAN ? 12007 : 30011, SIZE_MAX};
-#if TEST_TSAN /* one of each size */
+static const size_t odd_counts[] = {17, TEST_SANITIZED ? 1511 : 5003, SIZE_MAX};
+static const size_t counts[] = {0, 1, 4099, TEST_SANITIZED ? 12007 : 30011, SIZE_MAX};
+#if TEST_SANITIZED /* one of each size */
 static const tri_dtype every_dtype[] = {TRI_DTYPE_BOOL, TRI_DTYPE_BF16, TRI_DTYPE_F32,
                                         TRI_DTYPE_I64, TRI_DTYPE_NONE};
 #else
@@ -19,8 +19,8 @@ static const tri_dtype every_dtype[] = {
     TRI_DTYPE_U8,   TRI_DTYPE_I8,  TRI_DTYPE_I16, TRI_DTYPE_I32,  TRI_DTYPE_I64, TRI_DTYPE_F16,
     TRI_DTYPE_BF16, TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BOOL, TRI_DTYPE_NONE};
 #endif
-static const tri_dtype few_dtypes[] = {TRI_DTYPE_F32, TEST_TSAN ? TRI_DTYPE_NONE : TRI_DTYPE_BF16,
-                                       TRI_DTYPE_NONE};
+static const tri_dtype few_dtypes[] = {
+    TRI_DTYPE_F32, TEST_SANITIZED ? TRI_DTYPE_NONE : TRI_DTYPE_BF16, TRI_DTYPE_NONE};
 
 static const char hosts_of_2[] = "a,a,b,b,c,c,d,d";
 static const char hosts_of_3[] = "a,a,a,b,b,b";

@@ -231,7 +231,7 @@ static void both_may_send_all_before_they_receive(void **state)
 /* The receives are there first, and the messages come in another order. */
 static const char *receives_first(rank_env *env)
 {
-    enum { N = TEST_TSAN ? 2000 : 20000 };
+    enum { N = TEST_SANITIZED ? 2000 : 20000 };
     static int32_t in[N];
     static tri_work *works[N];
     tri_group *g = NULL;

@@ -14,7 +14,7 @@ static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 400
 
 static const size_t process_counts[] = {0, 1, 23, 1009, 4099, 40009, SIZE_MAX};
 static const tri_dtype process_dtypes[] = {
-    TRI_DTYPE_F32, TEST_TSAN ? TRI_DTYPE_NONE : TRI_DTYPE_BF16, TRI_DTYPE_I64, TRI_DTYPE_NONE};
+    TRI_DTYPE_F32, TEST_SANITIZED ? TRI_DTYPE_NONE : TRI_DTYPE_BF16, TRI_DTYPE_I64, TRI_DTYPE_NONE};
 
 static void two_processes_conform(void **state)
 {
@@ -120,7 +120,7 @@ static int first_wrong(const float *x, int n, int step, float expected)
 /* A rank must see every chunk that others had claimed, each time. */
 static const char *many_direct_reductions(rank_env *env)
 {
-    enum { N = 50000, ROUNDS = TEST_TSAN ? 100 : 400 };
+    enum { N = 50000, ROUNDS = TEST_SANITIZED ? 100 : 400 };
     tri_group *group = NULL;
     float *x, *all;
 

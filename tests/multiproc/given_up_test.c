@@ -7,7 +7,7 @@
 #include "testing/ranks.h"
 #include "testing/scratch.h"
 
-enum { N = 1 << 20, TRIALS = TEST_TSAN ? 15 : 60, VALUE = 7 };
+enum { N = 1 << 20, TRIALS = TEST_SANITIZED ? 15 : 60, VALUE = 7 };
 
 static uint64_t draws = 1; /* of rank 1's thread */
 

@@ -92,7 +92,7 @@ static void an_alphabet_is_learned_and_written_by_one_worker_and_two(void **stat
 }
 
 /* ThreadSanitizer sees in a few steps what it would see in all, each of which takes it a second. */
-#define STEPS (TEST_TSAN ? 3 : 21)
+#define STEPS (TEST_SANITIZED ? 3 : 21)
 
 /* The loss of the last step of the text that --help speaks of. */
 static double loss_of_the_default_text(const char *workers)

@@ -16,7 +16,7 @@
 #define OUT 3
 #define TOKENS 6 /* of a sample of the GPT */
 #define VOCABULARY 11
-#define STEPS (TEST_TSAN ? 3 : 10)
+#define STEPS (TEST_SANITIZED ? 3 : 10)
 #define MAX_STEPS 10
 #define SEED 7
 #define MAX_RANKS 8

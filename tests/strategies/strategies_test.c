@@ -9,7 +9,7 @@
 
 /* Of the order of accesses 6 and 8 show no more. */
 static const int rank_counts[] = {0, 1, 2, 4, 6, 8};
-#define RANK_COUNTS (TEST_TSAN ? 4 : (int)TRII_COUNT_OF(rank_counts))
+#define RANK_COUNTS (TEST_SANITIZED ? 4 : (int)TRII_COUNT_OF(rank_counts))
 
 /* --- one composition ------------------------------------------------------ */
 
@@ -58,7 +58,7 @@ static void check(const kind *k, const composition *c)
     if (own || !done[c->update])
         CHECK_OK(train_alone(k, c, alone));
     done[c->update] |= !own; /* one kind of model a process */
-    assert_true(TEST_TSAN || c->join || alone->losses[STEPS - 1] < alone->losses[0]);
+    assert_true(TEST_SANITIZED || c->join || alone->losses[STEPS - 1] < alone->losses[0]);
     run_threads(c->ranks > 0 ? c->ranks : 1, NULL, rank_main, &j);
     compare(&j, alone);
 }

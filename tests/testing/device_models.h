@@ -259,7 +259,7 @@ static void check_run(const model *m, bool drop)
     trii_executor_set(&trii_executor_reference);
     eager = run(m, drop);
     trii_executor_set(NULL);
-    for (int threads = TEST_TSAN || threads_are_set ? 2 : 1; threads <= 2; threads++) {
+    for (int threads = TEST_SANITIZED || threads_are_set ? 2 : 1; threads <= 2; threads++) {
         if (!threads_are_set) {
             trii_parallel_set_threads(threads);
             trii_step_release(); /* plans of another number of threads */

@@ -104,7 +104,7 @@ static void check_all(tri_dtype dtype)
     /* The first 8 have code of their own: the others are in pieces, 16 is one. */
     static const int64_t batches[] = {2, 3, 5, 6, 7, 9, 10, 12, 1, 13, 16, 23};
 
-    for (int threads = TEST_TSAN ? 3 : 1; threads <= 3; threads += 2) { /* some on 3 */
+    for (int threads = TEST_SANITIZED ? 3 : 1; threads <= 3; threads += 2) { /* some on 3 */
         trii_parallel_set_threads(threads);
         trii_step_release(); /* plans of so many threads */
         for (int which = threads == 1 ? 0 : 2; which < CASES; which += threads == 1 ? 1 : 2) {

@@ -14,7 +14,7 @@
 #include "testing/integers.h"
 
 /* tsan needs one number of threads, and is slow */
-#if TEST_TSAN
+#if TEST_SANITIZED
 static const int threads[] = {3};
 #else
 static const int threads[] = {1, 2, 3, 8};
@@ -30,7 +30,7 @@ static const cumsum_case cases[] = {
     {0, {0}, 0},           {1, {1}, 0},
     {1, {0}, 0},           {2, {0, 5}, 0},
     {1, {13}, 0},          {1, {16384}, 0},
-    {1, {16385}, 0},       {1, {TEST_TSAN ? 50021 : 1 << 20}, 0},
+    {1, {16385}, 0},       {1, {TEST_SANITIZED ? 50021 : 1 << 20}, 0},
     {2, {5, 20011}, 1},    {2, {20011, 3}, 0},
     {2, {97, 151}, 1},     {2, {300, 331}, 0},
     {3, {3, 307, 129}, 1}, {3, {9, 31, 130}, 1},
@@ -159,7 +159,7 @@ static void reals_have_the_same_sums_on_any_number_of_threads(void **state)
 /* Whoever looks a number up in what they are must find them in order. */
 static void sums_of_what_is_not_negative_never_fall(void **state)
 {
-    enum { N = TEST_TSAN ? 50021 : 300007 };
+    enum { N = TEST_SANITIZED ? 50021 : 300007 };
     float *x = calloc(N, sizeof(*x)), *y = malloc(N * sizeof(*y));
 
     (void)state;

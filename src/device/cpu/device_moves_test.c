@@ -135,7 +135,7 @@ static void check_task(const task *t, bool odd)
     trii_executor_set(&trii_executor_reference);
     want = run_task(t, odd);
     trii_executor_set(NULL);
-    for (size_t i = TEST_TSAN ? 2 : 0; i < TRII_COUNT_OF(threads); i++) {
+    for (size_t i = TEST_SANITIZED ? 2 : 0; i < TRII_COUNT_OF(threads); i++) {
         outcome got;
 
         trii_parallel_set_threads(threads[i]);
@@ -205,7 +205,7 @@ static void elements_move_to_where_the_reference_puts_them(void **state)
 
 static void millions_of_elements_move(void **state)
 {
-    const int64_t rows = TEST_TSAN ? 256 : 2048; /* there the threads matter, not the size */
+    const int64_t rows = TEST_SANITIZED ? 256 : 2048; /* there the threads matter, not the size */
     const task turn = {"permute", permute, {1, 0}, 2, {rows, 2048}, TRI_DTYPE_F32, false};
     const task heads = {"permute",      permute, {0, 2, 1, 3}, 4, {8, rows / 16, 64, 64},
                         TRI_DTYPE_BF16, false};

@@ -41,10 +41,10 @@ static int64_t to_prime(int64_t size, int ndim, bool classes)
     return primes[ndim <= 2 ? 0 : ndim - 2][size];
 }
 
-/* 2^22 elements; a thread of tsan's needs no more than a few of its shares. */
+/* 2^22 elements; a sanitizer needs no more than a few of its shares. */
 static int64_t to_millions(int64_t size, int ndim, bool classes)
 {
-    const int64_t few = TEST_TSAN ? 256 : 4096, many = TEST_TSAN ? 128 : 1024;
+    const int64_t few = TEST_SANITIZED ? 256 : 4096, many = TEST_SANITIZED ? 128 : 1024;
 
     (void)classes;
     if (size < 2)
@@ -188,14 +188,14 @@ static void check_results(const char *name, int threads, bool bf16, const result
 }
 
 /* Whether the operation is defined for the sizes; then any number of threads (up to 0) agrees with
- * the reference. Under tsan there is no reference, only the threads: what they write is compared in
- * every other build. */
+ * the reference. Under a sanitizer there is no reference, only the threads: what they write is
+ * compared in every other build. */
 static bool check_case(const op_case *c, bool bf16, const int *threads)
 {
     results want = {.count = 0}, got;
     bool defined = true;
 
-    if (!TEST_TSAN) {
+    if (!TEST_SANITIZED) {
         trii_executor_set(&trii_executor_reference);
         defined = run_case(c, bf16, &want);
         trii_executor_set(NULL);
@@ -204,7 +204,7 @@ static bool check_case(const op_case *c, bool bf16, const int *threads)
         trii_parallel_set_threads(*threads);
         trii_step_release(); /* plans of another number of threads */
         defined = run_case(c, bf16, &got);
-        if (!TEST_TSAN) {
+        if (!TEST_SANITIZED) {
             assert_true(defined);
             check_results(c->name, *threads, bf16, &got, &want);
         }
@@ -232,7 +232,7 @@ static void check_cases(resize_fn resize, bool bf16)
     for (int i = 0; i < OP_CASE_COUNT; i++) {
         const op_case c = resized(&op_cases[i], resize);
 
-        defined += check_case(&c, bf16, TEST_TSAN ? some : all);
+        defined += check_case(&c, bf16, TEST_SANITIZED ? some : all);
     }
     assert_in_range(defined, OP_CASE_COUNT * 85 / 100, OP_CASE_COUNT);
 }

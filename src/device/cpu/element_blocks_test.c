@@ -126,7 +126,7 @@ static void blocks_have_the_reference_kernels_bits_on_any_number_of_threads(void
             trii_executor_set(&trii_executor_reference);
             want = run_build(builds[b], &all_shapes[i], &bytes);
             trii_executor_set(NULL);
-            for (int t = TEST_TSAN ? 2 : 0; t < (TEST_TSAN ? 3 : 4); t++) {
+            for (int t = TEST_SANITIZED ? 2 : 0; t < (TEST_SANITIZED ? 3 : 4); t++) {
                 void *got;
 
                 trii_parallel_set_threads(threads[t]);

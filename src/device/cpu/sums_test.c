@@ -268,7 +268,7 @@ static tri_tensor *filled(int64_t n, float value, const int64_t *shape, int ndim
 
 static void long_sums_are_exact(void **state)
 {
-    int64_t tenths = TEST_TSAN ? 100000 : 10000000, ones = TEST_TSAN ? 200000 : 20000000;
+    int64_t tenths = TEST_SANITIZED ? 100000 : 10000000, ones = TEST_SANITIZED ? 200000 : 20000000;
     tri_tensor *x = filled(tenths, 0.1f, &tenths, 1);
     tri_tensor *y = filled(ones, 1, (int64_t[]){ones, 1}, 2);
     const int64_t first = 0;
@@ -378,7 +378,7 @@ static void device_sums(const shape_case *c, const float *x, int64_t n, float *o
 static void sums_over_any_dimensions(void **state)
 {
     (void)state;
-    for (size_t s = TEST_TSAN ? 9 : 0; s < TRII_COUNT_OF(shapes); s++) {
+    for (size_t s = TEST_SANITIZED ? 9 : 0; s < TRII_COUNT_OF(shapes); s++) {
         const shape_case *c = &shapes[s];
         int64_t total = 1, n;
         float *x, *got;

@@ -14,7 +14,7 @@
 #include "testing/integers.h"
 
 /* tsan needs one number of threads, and is slow */
-#if TEST_TSAN
+#if TEST_SANITIZED
 static const int threads[] = {3};
 #else
 static const int threads[] = {1, 2, 3, 8};
@@ -239,7 +239,8 @@ static bool comes_before(const float *y, const int64_t *at)
 /* Of k = n; the reference kernel takes its square. */
 static void a_long_row_is_sorted(void **state)
 {
-    const topk_case c = {1, {TEST_TSAN ? 70001 : 1 << 20}, 0, TEST_TSAN ? 70001 : 1 << 20};
+    const topk_case c = {
+        1, {TEST_SANITIZED ? 70001 : 1 << 20}, 0, TEST_SANITIZED ? 70001 : 1 << 20};
     tri_tensor *x;
     float *from = malloc((size_t)c.k * sizeof(*from));
     char *seen = calloc((size_t)c.k, 1);
@@ -248,7 +249,7 @@ static void a_long_row_is_sorted(void **state)
     random_state = 5;
     x = numbers_of(&c, TRI_DTYPE_F32);
     CHECK_OK(tri_copy_out(x, from, (size_t)c.k * sizeof(*from)));
-    for (int t = TEST_TSAN ? 3 : 1; t <= 3; t += 2) {
+    for (int t = TEST_SANITIZED ? 3 : 1; t <= 3; t += 2) {
         outcome o;
         const float *y;
 

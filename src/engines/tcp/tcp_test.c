@@ -49,7 +49,7 @@ static void all_ok(int size, rank_main run, const void *what)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-#if TEST_TSAN
+#if TEST_SANITIZED
 static const int sizes[] = {1, 2, 3, 7};
 #else
 static const int sizes[] = {1, 2, 3, 4, 8, 11};
@@ -144,7 +144,7 @@ static void all_reduce_has_the_bits_of_the_reference(void **state)
     }
 }
 
-enum { LESS = TEST_TSAN ? 4 : 1 };
+enum { LESS = TEST_SANITIZED ? 4 : 1 };
 
 /* Much more than a ring of 1 MiB, which the peers' parts go round many times. */
 static void a_large_all_reduce_goes_round_the_rings(void **state)
