@@ -124,6 +124,10 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call) TRI_MUS
 tri_status trii_op_report(const tri_group *group, const trii_op *op);
 /* The same for a call that cannot be made because the group has failed. */
 tri_status trii_group_report_failed(const tri_group *group, const trii_collective *call);
+/* The same for a call that the engine did not take, with this status: if the group has failed since
+ * the call was checked, the line is that of a group that had failed before. */
+tri_status trii_group_report_not_taken(const tri_group *group, const trii_collective *call,
+                                       tri_status status);
 /* The end of an operation, for the flight recorder. */
 void trii_record_end(tri_group *group, uint64_t record, tri_status status);
 /* Elements that a receive got; 0 for other calls. */

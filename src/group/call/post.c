@@ -106,6 +106,14 @@ tri_status trii_group_report_failed(const tri_group *group, const trii_collectiv
                      group->fault.text, remedy(group, status));
 }
 
+tri_status trii_group_report_not_taken(const tri_group *group, const trii_collective *call,
+                                       tri_status status)
+{
+    if (trii_fault_status(&group->fault) != TRI_OK)
+        return trii_group_report_failed(group, call);
+    return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+}
+
 /* --- waiting -------------------------------------------------------------- */
 
 /* The group's deadline passed: everything pending on it ends with TIMEOUT. */
@@ -192,10 +200,8 @@ tri_status trii_group_run(tri_group *group, const trii_collective *call)
 
     trii_op_init(&op, call);
     status = trii_group_start(group, &op, engine->run != NULL ? engine->run : engine->submit);
-    if (TRII_UNLIKELY(status != TRI_OK)) {
-        op.error[0] = '\0';
-        return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
-    }
+    if (TRII_UNLIKELY(status != TRI_OK))
+        return trii_group_report_not_taken(group, &op.call, status);
     if (trii_op_status(&op) == TRI_INPROGRESS)
         (void)trii_group_wait(group, &op,
                               (trii_patience){.deadline_ns = trii_deadline_after(

@@ -140,8 +140,9 @@ static tri_status post_one(tri_group *group, const trii_collective *call, tri_wo
     if (status == TRI_OK)
         status = trii_group_start(group, &work->op, group->engine->submit);
     if (status != TRI_OK) {
+        status = trii_group_report_not_taken(group, &work->op.call, status);
         release_work(group, work);
-        return TRII_FAIL_CTX(status, "%s, rank %d", trii_kind_name(call->kind), group->rank);
+        return status;
     }
     tri_group_ref(group);
     *work_out = work;
