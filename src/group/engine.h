@@ -174,6 +174,11 @@ tri_status trii_group_agree(const struct trii_group_args *args, const char *step
  * only. text: NULL allowed if `mine` is a failure. size must be above 1. */
 tri_status trii_group_gather(const struct trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out) TRI_MUST_CHECK;
+/* The same as the first step of create(), whichever engine it is: so ranks that have chosen
+ * different ones meet here. what: "engine NAME"; ranks that differ are a failure of all,
+ * INVALID_ARG (names two of them). */
+tri_status trii_group_begin(const struct trii_group_args *args, const char *what, tri_status mine,
+                            const char *text, char **texts_out) TRI_MUST_CHECK;
 /* The failure that args->is_over means. */
 tri_status trii_group_is_over(const struct trii_group_args *args);
 /* Milliseconds until args->deadline_ns for store calls: at least 1. */
@@ -198,7 +203,7 @@ typedef struct trii_group_args {
     bool (*is_over)(void *arg);
     void *is_over_arg;
     /* NULL, or why this rank cannot be in the group, found before the engine was asked: the first
-     * step in which ranks agree tells the others, and create fails with it. */
+     * step in which ranks agree tells the others, and fails with it. */
     const struct trii_refusal *refusal;
 } trii_group_args;
 
@@ -236,10 +241,11 @@ typedef struct trii_engine {
     bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
                          with call->factor */
 
-    /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Every
-     * rank succeeds or every rank fails (agree through the store). On failure leaves nothing
-     * behind. Errors: UNSUPPORTED (this engine cannot serve these ranks; auto tries the
-     * next), TIMEOUT (names the missing ranks), NO_MEMORY, IO. */
+    /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Begins
+     * with trii_group_begin (plug-ins: the group does). Every rank succeeds or every rank fails
+     * (agree through the store). On failure leaves nothing behind. Errors: UNSUPPORTED (this engine
+     * cannot serve these ranks; auto tries the next), TIMEOUT (names the missing ranks), NO_MEMORY,
+     * IO. */
     tri_status (*create)(const trii_group_args *args, void **self_out);
 
     /* Optional, both or none: memory that the engine reads and writes without staging;

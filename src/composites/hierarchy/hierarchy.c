@@ -191,17 +191,14 @@ static tri_status hierarchy_create(const trii_group_args *args, void **self_out)
                          "them with at least two ranks",
                          args->size);
     h = trii_alloc(1, sizeof(*h), "hierarchy");
-    if (h == NULL) { /* which the others have to be told */
-        status = hierarchy_layout_init(NULL, args, TRI_ERR_NO_MEMORY);
-        return trii_group_agree(args, "layout", status);
-    }
+    if (h == NULL) /* which the others have to be told */
+        return hierarchy_layout_init(NULL, args, TRI_ERR_NO_MEMORY);
     h->rank = args->rank;
     h->size = args->size;
     h->fault = args->fault;
     trii_mutex_init(&h->mutex);
     trii_cond_init(&h->turn);
     status = hierarchy_layout_init(&h->layout, args, allocate(h));
-    status = trii_group_agree(args, "layout", status);
     if (status == TRI_OK)
         status = trii_group_agree(args, "in", hierarchy_child_create(h, args, HIERARCHY_IN));
     if (status == TRI_OK)

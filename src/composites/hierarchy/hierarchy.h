@@ -44,9 +44,9 @@ typedef struct hierarchy_layout {
     int *memory;
 } hierarchy_layout;
 
-/* Exchanges through the store which rank is on which host. mine: this rank's status; a failure is
- * reported to the others, and then layout may be NULL. Blocks. Errors: UNSUPPORTED (there is one
- * host, or every host has one rank). */
+/* Exchanges through the store which rank is on which host; fails on all ranks or none. mine: this
+ * rank's status; a failure is reported to the others, and then layout may be NULL. Blocks. Errors:
+ * UNSUPPORTED (there is one host, or every host has one rank). */
 tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args *args,
                                  tri_status mine) TRI_MUST_CHECK;
 /* hosts: [size] numbers of hosts, as above. For tests too. Errors: NO_MEMORY. */

@@ -189,18 +189,20 @@ tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args
     if (status == TRI_OK && (texts == NULL || hosts == NULL || layout == NULL))
         status = TRI_ERR_NO_MEMORY;
     host_name(args->rank, mine);
-    status = trii_group_gather(args, "host", status, mine, texts);
+    status = trii_group_begin(args, "engine hierarchy", status, mine, texts);
     if (status == TRI_OK) {
         assert(texts != NULL && hosts != NULL && layout != NULL); /* else `status` is a failure */
         n_hosts = number_hosts(texts, args->size, hosts, hosts + size);
         for (size_t r = 0; r < size; r++)
             tri_store_free(texts[r]);
-        status = n_hosts > 1 && n_hosts < args->size
-                     ? hierarchy_layout_fill(layout, hosts, args->size, args->rank)
-                     : TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                                 "engine hierarchy: %d ranks on %d host%s; it needs at least two "
-                                 "hosts, one of them with at least two ranks",
-                                 args->size, n_hosts, n_hosts == 1 ? "" : "s");
+        if (n_hosts == 1 || n_hosts == args->size) /* which all ranks see */
+            status = TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                               "engine hierarchy: %d ranks on %d host%s; it needs at least two "
+                               "hosts, one of them with at least two ranks",
+                               args->size, n_hosts, n_hosts == 1 ? "" : "s");
+        else
+            status = trii_group_agree(args, "layout",
+                                      hierarchy_layout_fill(layout, hosts, args->size, args->rank));
     }
     trii_free(texts);
     trii_free(hosts);

@@ -173,7 +173,7 @@ static tri_status gather_addresses(const trii_group_args *args, tri_status statu
         texts = trii_alloc((size_t)args->size, sizeof(*texts), "shm addresses");
         status = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    status = trii_group_gather(args, "at", status, mine, texts);
+    status = trii_group_begin(args, "engine shm", status, mine, texts);
     for (int r = 0; r < args->size && status == TRI_OK && texts != NULL; r++) {
         shm_address *a = &addresses[r];
 

@@ -31,20 +31,20 @@ typedef struct rank {
 static tri_status before_waiting(void *arg, const char *key)
 {
     const char *const gone = "-2 it had none";
-    const char *const first = "tri_group/1/shm/connected/0";
-    const char *const last = "tri_group/1/shm/connected/2";
+    const char *const first = "tri_group/1/1/connected/0";
+    const char *const last = "tri_group/1/1/connected/2";
     rank *r = arg;
     forming *f = r->all;
     tri_status status = TRI_OK;
 
-    if (r->number == LEAVER && strstr(key, "/at/0") != NULL) {
+    if (r->number == LEAVER && strstr(key, "/engine/0") != NULL) {
         status = tri_store_wait(f->store, &last, 1, 20000);
     } else if (r->number == LEAVER && strstr(key, "/connected/0") != NULL) {
         status = tri_store_wait(f->store, &first, 1, 20000);
         if (status == TRI_OK)
-            status = tri_store_set(f->store, "tri_group/1/shm/mapped/end/1", gone, strlen(gone));
+            status = tri_store_set(f->store, "tri_group/1/1/mapped/end/1", gone, strlen(gone));
         if (status == TRI_OK)
-            status = tri_store_set(f->store, "tri_group/1/shm/mapped/failed", "", 0);
+            status = tri_store_set(f->store, "tri_group/1/1/mapped/failed", "", 0);
         status = status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     } else if (strstr(key, "/connected/0") != NULL) {
         trii_mutex_lock(&f->mutex);

@@ -78,7 +78,7 @@ static void begin(pair *m)
     m->ranks[1].store = &m->view.base;
     for (int r = 0; r < 2; r++)
         CHECK_OK(trii_thread_start(&m->ranks[r].thread, "rank", rank_main, &m->ranks[r]));
-    CHECK_OK(tri_store_get(m->store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
+    CHECK_OK(tri_store_get(m->store, "tri_group/1/1/addr/0", 20000, &value, NULL));
     assert_int_equal(sscanf(value, "0 %39s %d %63s", m->token, &m->port, m->host), 3);
     tri_store_free(value);
 }
@@ -252,7 +252,7 @@ static void a_peer_whose_hello_comes_too_late_tries_again(void **state)
     w.m = &m;
     CHECK_OK(trii_socket_listen("localhost", 0, &w.listener, &port));
     snprintf(address, sizeof(address), "0 %s %d %s", m.token, port, m.host);
-    CHECK_OK(tri_store_set(m.store, "tri_group/1/tcp/addr/0", address, strlen(address)));
+    CHECK_OK(tri_store_set(m.store, "tri_group/1/1/addr/0", address, strlen(address)));
     CHECK_OK(trii_thread_start(&thread, "wire", wire_main, &w));
     end(&m);
     trii_thread_join(&thread);

@@ -523,7 +523,7 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
         status = trii_job_key_load(&key);
     own_build(build);
     snprintf(published, sizeof(published), "%s %s", build, net);
-    status = trii_group_gather(args, "net", status, published, nets);
+    status = trii_group_begin(args, "engine tcp", status, published, nets);
     if (status == TRI_OK && nets != NULL)
         status = check_builds(args, build, nets);
     if (status != TRI_OK || nets == NULL || addresses == NULL)

@@ -46,7 +46,7 @@ static void published_address(tri_store *store, char *host, int *port_out)
 {
     void *value = NULL;
 
-    CHECK_OK(tri_store_get(store, "tri_group/1/tcp/addr/0", 20000, &value, NULL));
+    CHECK_OK(tri_store_get(store, "tri_group/1/1/addr/0", 20000, &value, NULL));
     assert_int_equal(sscanf(value, "0 %*s %d %63s", port_out, host), 2);
     tri_store_free(value);
 }
@@ -174,15 +174,14 @@ static void every_allocation_may_fail_while_forming(void **state)
 static void another_build_is_named(void **state)
 {
     static const struct {
-        const char *engine, *key, *text, *says;
+        const char *engine, *text, *says;
     } builds[] = {
-        {"tcp", "tcp/net/1", "0 0.0.9/3-18-60 boot ns",
+        {"tcp", "0 engine tcp|0.0.9/3-18-60 boot ns",
          "rank 1 runs Trireme 0.0.9 (layout 3-18-60), this rank 0.1.0 (layout "},
-        {"tcp", "tcp/net/1", "0 boot ns", "rank 1 runs another Trireme than this rank (0.1.0/"},
-        {"shm", "shm/at/1", "0 boot/ns @sock 77 0.0.9/3-18-60",
-         "rank 1 runs Trireme 0.0.9 (layout"},
-        {"shm", "shm/at/1", "0 boot/ns @sock 77", "rank 1 runs another Trireme"},
-        {NULL, "shm/at/1", "0 boot/ns @sock 77 0.1.0/4-1-2-3", "one build of the library"},
+        {"tcp", "0 engine tcp|boot ns", "rank 1 runs another Trireme than this rank (0.1.0/"},
+        {"shm", "0 engine shm|boot/ns @sock 77 0.0.9/3-18-60", "rank 1 runs Trireme 0.0.9 (layout"},
+        {"shm", "0 engine shm|boot/ns @sock 77", "rank 1 runs another Trireme"},
+        {NULL, "0 engine shm|boot/ns @sock 77 0.1.0/4-1-2-3", "one build of the library"},
     };
 
     (void)state;
@@ -190,11 +189,10 @@ static void another_build_is_named(void **state)
         const tri_group_options options = {.engine = builds[i].engine, .timeout_ms = 20000};
         tri_store *store = NULL;
         tri_group *group = NULL;
-        char key[64];
 
         CHECK_OK(tri_store_hash(&store));
-        snprintf(key, sizeof(key), "tri_group/1/%s", builds[i].key);
-        CHECK_OK(tri_store_set(store, key, builds[i].text, strlen(builds[i].text)));
+        CHECK_OK(
+            tri_store_set(store, "tri_group/1/1/engine/1", builds[i].text, strlen(builds[i].text)));
         CHECK_FAILS(tri_group_create(store, 0, 2, &options, &group), TRI_ERR_STATE, builds[i].says);
         tri_store_unref(store);
     }

@@ -39,11 +39,11 @@ static void begin(caller *c, int port, const char *hosts)
     *c = (caller){0};
     CHECK_OK(tri_store_hash(&c->store));
     CHECK_OK(trii_thread_start(&c->thread, "rank", call_main, c));
-    CHECK_OK(tri_store_get(c->store, "tri_group/1/tcp/net/1", 20000, &net, NULL));
-    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/net/0", net, strlen(net)));
+    CHECK_OK(tri_store_get(c->store, "tri_group/1/1/engine/1", 20000, &net, NULL));
+    CHECK_OK(tri_store_set(c->store, "tri_group/1/1/engine/0", net, strlen(net)));
     tri_store_free(net);
     snprintf(address, sizeof(address), "0 %032d %d %s", 7, port, hosts);
-    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/addr/0", address, strlen(address)));
+    CHECK_OK(tri_store_set(c->store, "tri_group/1/1/addr/0", address, strlen(address)));
 }
 
 /* Another rank says that it could not connect: that is why this one did not go on, either. */
@@ -52,13 +52,13 @@ static void give_up(caller *c)
     char verdict[64];
     void *word = NULL;
 
-    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/failed", "", 0));
-    CHECK_OK(tri_store_get(c->store, "tri_group/1/tcp/ready/end/1", 40000, &word, NULL));
+    CHECK_OK(tri_store_set(c->store, "tri_group/1/1/failed", "", 0));
+    CHECK_OK(tri_store_get(c->store, "tri_group/1/1/ready/end/1", 40000, &word, NULL));
     if (strstr(word, "another rank could not connect") == NULL)
         fail_msg("rank 1 says: %s", (const char *)word);
     tri_store_free(word);
     snprintf(verdict, sizeof(verdict), "%d it is gone", TRI_ERR_PEER_LOST);
-    CHECK_OK(tri_store_set(c->store, "tri_group/1/tcp/ready/end/0", verdict, strlen(verdict)));
+    CHECK_OK(tri_store_set(c->store, "tri_group/1/1/ready/end/0", verdict, strlen(verdict)));
     trii_thread_join(&c->thread);
     if (c->status != TRI_ERR_PEER_LOST || strstr(c->why, "rank 0: it is gone") == NULL)
         fail_msg("%s: %s", tri_status_name(c->status), c->why);

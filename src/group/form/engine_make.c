@@ -1,7 +1,8 @@
 /*
  * engine_make.c - makes the engine of a group: the one that the user names, else the first that
  * serves all ranks. Ranks agree on each step through the store, so that all of them take the same
- * turn; what the ranks of a plug-in must have in common they compare here, by one exchange.
+ * turn. The first step of an attempt is the same for all engines (trii_group_begin), so that ranks
+ * that have chosen different ones find that.
  */
 /* build: leaf */
 #include "group/form/engine_make.h"
@@ -14,82 +15,6 @@
 #include "group/form/choose.h"
 #include "group/group_internal.h"
 #include "group/plugin.h"
-#include "store/exchange.h"
-
-#define PLUGIN_STEP "plugin" /* the step of plug-ins, whatever their names */
-
-/* --- ranks that have chosen different engines ----------------------------- */
-
-/* What rank 0 writes first with each engine. */
-static const struct {
-    const char *engine, *key, *words;
-} firsts[] = {{"shm", "shm/at/0", "engine shm"},
-              {"hierarchy", "hierarchy/host/0", "engine hierarchy"},
-              {"tcp", "tcp/net/0", "engine tcp"},
-              {"", PLUGIN_STEP "/" PLUGIN_STEP "/0", "the engine of a plug-in"}};
-
-enum { N_FIRSTS = TRII_COUNT_OF(firsts), PLUGIN_FIRST = N_FIRSTS - 1, LOOKS_A_CHECK = 4 };
-
-/* args->is_over_arg while the engine is made: asks the caller's is_over, and compares engines. */
-typedef struct engine_watch {
-    tri_store *store; /* the group's */
-    int rank;
-    bool (*is_over)(void *arg);
-    void *is_over_arg;
-    bool tried[N_FIRSTS];
-    int own;       /* the one of them that this rank tries; -1 = rank 0 does so too */
-    int n_looks;   /* not every one asks the store */
-    char line[96]; /* "" = no difference was found */
-} engine_watch;
-
-/* If rank 0 has begun with an engine that this rank has not tried, and not with this rank's, each
- * would wait for the other. */
-static void compare_engines(engine_watch *w)
-{
-    trii_store_call calls[N_FIRSTS];
-    const char *keys[N_FIRSTS];
-    int at[N_FIRSTS], n = 0, other = -1;
-
-    for (int i = 0; i < N_FIRSTS; i++) {
-        if (!w->tried[i])
-            at[n++] = i;
-    }
-    at[n++] = w->own; /* read last: it may have come meanwhile */
-    for (int i = 0; i < n; i++)
-        keys[i] = firsts[at[i]].key;
-    if (trii_store_peek(w->store, keys, calls, n) != TRI_OK)
-        return;
-    for (int i = 0; i + 1 < n; i++) { /* why it refuses the group it writes with each of them */
-        if (calls[i].value != NULL && calls[i].value[0] == '0')
-            other = at[i];
-    }
-    if (calls[n - 1].value != NULL)
-        w->own = -1;
-    else if (other >= 0)
-        snprintf(w->line, sizeof(w->line), "rank 0 has %s, rank %d has %s", firsts[other].words,
-                 w->rank, firsts[w->own].words);
-    trii_store_calls_free(calls, n);
-}
-
-static bool watch(void *arg)
-{
-    engine_watch *w = arg;
-
-    if (w->is_over != NULL && w->is_over(w->is_over_arg))
-        return true;
-    if (w->rank > 0 && w->own >= 0 && w->line[0] == '\0' && ++w->n_looks % LOOKS_A_CHECK == 0)
-        compare_engines(w);
-    return w->line[0] != '\0';
-}
-
-static void note_attempt(const trii_group_args *args, const char *engine)
-{
-    engine_watch *w = args->is_over_arg;
-
-    for (w->own = 0; w->own < PLUGIN_FIRST && strcmp(firsts[w->own].engine, engine) != 0;)
-        w->own++;
-    w->tried[w->own] = true;
-}
 
 /* --- attempts ------------------------------------------------------------- */
 
@@ -102,25 +27,23 @@ static bool is_built_in(const trii_engine *engine)
     return false;
 }
 
-/* One attempt with one engine, under keys of its own. */
-static tri_status create_with(const trii_engine *engine, tri_store *store, trii_group_args *args,
+/* The keys of the n-th engine that the ranks try: whichever it is, they meet there. */
+static tri_status open_attempt(tri_store *store, int n, trii_group_args *args)
+{
+    char key[16];
+
+    args->store = NULL;
+    if (store == NULL)
+        return TRI_OK;
+    snprintf(key, sizeof(key), "%d", n);
+    return trii_group_view(key, store, &args->store);
+}
+
+static tri_status create_with(const trii_engine *engine, trii_group_args *args,
                               trii_made_engine *made_out)
 {
-    tri_status status;
+    tri_status status = engine->create(args, &made_out->self);
 
-    if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
-                         engine->name, engine->abi);
-    args->store = NULL;
-    if (store != NULL) {
-        status = trii_group_view(engine->name, store, &args->store);
-        if (status != TRI_OK)
-            return status;
-    }
-    if (is_built_in(engine) && args->size > 1)
-        note_attempt(args, engine->name);
-    status = engine->create(args, &made_out->self);
-    tri_store_unref(args->store);
     if (status == TRI_OK)
         made_out->engine = engine;
     return status;
@@ -138,73 +61,51 @@ static void warn_of_no_proof(const char *name)
                  name);
 }
 
-/* The view in which ranks that name a plug-in agree. */
-static tri_status plugin_view(tri_store *store, trii_group_args *args)
-{
-    return trii_group_view(PLUGIN_STEP, store, &args->store);
-}
-
-/* Of a rank that cannot choose as the others do: gives `why`, with the line, in the first step of
- * plug-ins and of each engine that is built in, where the others may wait for it. Returns it; waits
- * for nobody. */
+/* Of a rank that cannot choose as the others do: gives `why`, with the line, where they begin each
+ * attempt that there may be. Returns it; waits for nobody. */
 static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why)
 {
     trii_refusal refusal = {.status = why};
-    const trii_refusal *before = args->refusal;
 
     if (store == NULL || args->size == 1)
         return why;
     snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
-    args->refusal = before != NULL ? before : &refusal;
-    if (plugin_view(store, args) != TRI_OK ||
-        trii_group_gather(args, PLUGIN_STEP, why, NULL, NULL) != why)
-        TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
-    tri_store_unref(args->store);
-    for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
-        trii_made_engine none = {0};
-
-        if (strcmp((*e)->name, "self") != 0 && create_with(*e, store, args, &none) == TRI_OK)
-            none.engine->destroy(none.self);
+    args->refusal = &refusal;
+    for (int n = 1; trii_engines()[n - 1] != NULL; n++) {
+        if (open_attempt(store, n, args) != TRI_OK ||
+            trii_group_begin(args, "", why, NULL, NULL) != why)
+            TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
+        tri_store_unref(args->store);
     }
-    args->refusal = before;
+    args->refusal = NULL;
     return TRII_FAIL(why, "%s", refusal.line);
 }
 
-/* texts: what each rank says. The first that is not as rank 0's is named on all ranks alike. */
-static tri_status compare_texts(const trii_group_args *args, char **texts)
+/* That all ranks have the plug-in, and want the same of it. */
+static tri_status begin_plugin(const char *name, bool checks, const trii_group_args *args)
 {
-    tri_status status = TRI_OK;
+    char what[TRII_ENGINE_NAME + 64];
+    char **texts = trii_alloc((size_t)args->size, sizeof(*texts), "ranks that agree");
+    tri_status status = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-    for (int r = 1; r < args->size && status == TRI_OK; r++) {
-        if (strcmp(texts[0], texts[r]) != 0)
-            status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                               "the ranks want different groups: rank 0 has %s, rank %d has %s",
-                               texts[0], r, texts[r]);
-    }
+    snprintf(what, sizeof(what), "engine %s and TRI_CHECK_CALLS=%d", name, checks);
+    status = trii_group_begin(args, what, status, "", texts);
+    for (int r = 0; r < args->size && status == TRI_OK && texts != NULL; r++)
+        tri_store_free(texts[r]);
+    trii_free(texts);
     return status;
 }
 
-/* That all ranks have the plug-in, and want the same of it. */
-static tri_status agree_on_plugin(const char *name, bool checks, tri_store *store,
-                                  trii_group_args *args)
+static tri_status find_named(const trii_choice *choice, const trii_engine **engine_out)
 {
-    char own[TRII_ENGINE_NAME + 64], **texts;
-    tri_status status = plugin_view(store, args);
+    tri_status status = trii_engine_find(choice->engine, engine_out);
+    const trii_engine *engine = *engine_out;
 
-    if (status != TRI_OK)
-        return status;
-    texts = trii_alloc((size_t)args->size, sizeof(*texts), "ranks that agree");
-    snprintf(own, sizeof(own), "engine %s and TRI_CHECK_CALLS=%d", name, checks);
-    note_attempt(args, name);
-    status = trii_group_gather(args, PLUGIN_STEP, texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY, own,
-                               texts);
-    tri_store_unref(args->store);
-    if (status == TRI_OK && texts != NULL) {
-        status = compare_texts(args, texts);
-        for (int r = 0; r < args->size; r++)
-            tri_store_free(texts[r]);
-    }
-    trii_free(texts);
+    if (status == TRI_OK)
+        status = trii_choice_fits(choice, engine);
+    if (status == TRI_OK && (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine)))
+        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
+                           engine->name, engine->abi);
     return status;
 }
 
@@ -214,21 +115,24 @@ static tri_status create_named(const trii_choice *choice, bool checks, tri_store
                                trii_group_args *args, trii_made_engine *made_out)
 {
     const trii_engine *engine = NULL;
-    tri_status status = trii_engine_find(choice->engine, &engine);
+    tri_status status = find_named(choice, &engine);
+    bool alone;
 
-    if (status == TRI_OK)
-        status = trii_choice_fits(choice, engine);
     if (status != TRI_OK)
         return refuse(store, args, status);
-    if (!is_built_in(engine) && args->size > 1) {
-        warn_of_no_proof(engine->name);
-        status = agree_on_plugin(choice->engine, checks, store, args);
-    }
+    status = open_attempt(store, 1, args);
     if (status != TRI_OK)
         return status;
-    status = create_with(engine, store, args, made_out);
+    if (!is_built_in(engine) && args->size > 1) {
+        warn_of_no_proof(engine->name);
+        status = begin_plugin(choice->engine, checks, args);
+    }
+    alone = status == TRI_OK;
+    if (status == TRI_OK)
+        status = create_with(engine, args, made_out);
+    tri_store_unref(args->store);
     /* "self" and "hierarchy" find that in the options alone, and others may have another engine */
-    return status == TRI_ERR_UNSUPPORTED ? refuse(store, args, status) : status;
+    return alone && status == TRI_ERR_UNSUPPORTED ? refuse(store, args, status) : status;
 }
 
 /* The first that serves all ranks. create() agrees between the ranks, so that all of them go on to
@@ -237,13 +141,17 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_e
 {
     tri_status status = TRI_ERR_UNSUPPORTED;
     char tried[TRII_ERR_BYTES / 2] = "";
+    int n = 0;
 
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++) {
         if (strcmp((*e)->name, "self") == 0)
             continue;
         if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
             continue; /* it would see through the pretence */
-        status = create_with(*e, store, args, made_out);
+        status = open_attempt(store, ++n, args);
+        if (status == TRI_OK)
+            status = create_with(*e, args, made_out);
+        tri_store_unref(args->store);
         if (status != TRI_ERR_UNSUPPORTED)
             return status;
         TRII_LOG(TRII_LOG_INFO, "group", "%s: not %s: %s", args->name, (*e)->name,
@@ -272,16 +180,12 @@ static bool needs_check(const trii_engine *engine)
 tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
                             trii_made_engine *made_out)
 {
-    engine_watch w = {.store = store,
-                      .rank = args->rank,
-                      .is_over = args->is_over,
-                      .is_over_arg = args->is_over_arg};
     trii_choice choice = {0};
     int64_t checks = 0;
-    tri_status status = trii_choice_parse(text, &choice);
+    tri_status status = args->refusal != NULL
+                            ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
+                            : trii_choice_parse(text, &choice);
 
-    args->is_over = watch;
-    args->is_over_arg = &w;
     if (status == TRI_OK)
         status = trii_param_i64(TRII_PARAM_CHECK_CALLS, 0, &checks);
     if (status == TRI_OK && choice.engine[0] == '\0' && args->size == 1)
@@ -292,10 +196,6 @@ tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args 
         status = make_auto(store, args, made_out);
     else
         status = create_named(&choice, checks != 0, store, args, made_out);
-    if (status != TRI_OK && w.line[0] != '\0')
-        status =
-            refuse(store, args,
-                   TRII_FAIL(TRI_ERR_INVALID_ARG, "the ranks want different groups: %s", w.line));
     made_out->checks_calls =
         status == TRI_OK && checks != 0 && args->size > 1 && needs_check(made_out->engine);
     return status;
