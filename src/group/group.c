@@ -137,10 +137,16 @@ static void free_idle(tri_group *group)
 
 void tri_group_unref(tri_group *group)
 {
+    bool is_well;
+
     if (group == NULL || atomic_fetch_sub(&group->refs, 1) != 1 || !trii_group_is_ours(group))
         return;
+    is_well = trii_fault_status(&group->fault) == TRI_OK; /* engines raise one as they leave */
     group->engine->destroy(group->self);
     free_idle(group);
+    if (is_well)
+        trii_group_delete_keys(group);
+    trii_free(group->keys.text);
     trii_group_close_recorder(group);
     trii_chaos_destroy(group->chaos);
     tri_store_unref(group->store);

@@ -13,6 +13,7 @@
 #include "os/forked.h"
 #include "os/futex.h"
 #include "os/thread.h"
+#include "store/store_ops.h"
 
 struct tri_group {
     const trii_engine *engine;
@@ -30,7 +31,8 @@ struct tri_group {
     tri_work *idle;             /* guard: idle_lock; works for the next calls */
     tri_work *live;             /* guard: idle_lock; those of calls, the last one first */
     tri_store *store; /* this group's own view, for groups made of it; NULL if size is 1 or left */
-    bool left;        /* by tri_finalize, and still referenced */
+    trii_key_list keys; /* form/group_keys.c: what this rank wrote there while the group formed */
+    bool left;          /* by tri_finalize, and still referenced */
     trii_mutex memory_lock; /* of tri_group_alloc */
     int *world_ranks;       /* [size]: in the outermost group; NULL = the same numbers */
     atomic_int n_splits;
@@ -188,9 +190,20 @@ tri_status trii_agree_await(const trii_group_args *args, const char *step, const
                             const char *key, const trii_looks *looks) TRI_MUST_CHECK;
 /* The failure that the report of a rank is, "STATUS LINE"; cuts the text. */
 tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text);
+/* STEP/0, STEP/1, ...: one block, to be freed. NULL = no memory. */
+const char **trii_agree_keys(const char *step, int n);
 /* tri_store_prefix, for keys that other ranks wait for: tries again once if memory is short. */
 tri_status trii_group_view(const char *prefix, tri_store *store,
                            tri_store **view_out) TRI_MUST_CHECK;
+
+/* --- form/group_keys.c ---------------------------------------------------- */
+
+/* Between these two, notes in g->keys which keys this rank writes. */
+void trii_group_note_keys(tri_group *g);
+void trii_group_stop_noting(tri_group *g);
+/* Of a rank that has left the group, which had not failed: the last rank deletes what all have
+ * noted. Waits for the store, but not long. */
+void trii_group_delete_keys(tri_group *g);
 
 /* --- form/group_create.c -------------------------------------------------- */
 
@@ -200,6 +213,7 @@ typedef struct trii_forming {
     void *arg;
     int64_t timeout_ns; /* 0 = the group's */
     bool own_view;      /* the store is a view that no other group uses */
+    bool own_store;     /* and its connection is this group's: keys of the forming are deleted */
 } trii_forming;
 /* tri_group_create. */
 tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group_options *opt,
@@ -211,6 +225,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
  * leaves open comes from g. */
 typedef struct trii_subgroup {
     const char *key;
+    bool own_key; /* for this one group only; else several may be made under it, one by one */
     int rank, size;
     int *own_world_ranks;
     int64_t timeout_ns; /* of the forming; 0 = the new group's */

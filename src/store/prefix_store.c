@@ -3,6 +3,7 @@
  */
 #include "store/store_ops.h"
 
+#include <assert.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -13,7 +14,8 @@
 typedef struct prefix_store {
     tri_store base;
     tri_store *under;
-    size_t prefix_bytes; /* with its slash */
+    trii_key_list *names; /* of keys that were written; NULL = nobody asks for them */
+    size_t prefix_bytes;  /* with its slash */
     char prefix[];
 } prefix_store;
 
@@ -21,6 +23,15 @@ static tri_status too_long(const prefix_store *store, size_t bytes)
 {
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "store: key \"%.40s...\" has %zu bytes, at most %d",
                      store->prefix, bytes, TRI_STORE_MAX_KEY);
+}
+
+static void note(const tri_store *self, const char *key)
+{
+    const prefix_store *store = (const prefix_store *)self;
+    bool noted =
+        store->names == NULL || trii_key_list_add(store->names, key, strlen(key)) == TRI_OK;
+
+    (void)noted; /* else the caller does not learn of this key, which is as good as there */
 }
 
 /* n_keys prefixed keys in one block, which the caller frees; NULL with the line set. */
@@ -59,7 +70,8 @@ static const char **prefixed(const tri_store *self, const char *const *keys, int
     return copies;
 }
 
-/* One key, on the caller's stack: what a rank says when it has no memory goes through here. */
+/* One key that is written, on the caller's stack: what a rank says when it has no memory goes
+ * through here. */
 static tri_status with_prefix(const tri_store *self, const char *key,
                               char full_out[TRI_STORE_MAX_KEY + 1])
 {
@@ -70,6 +82,7 @@ static tri_status with_prefix(const tri_store *self, const char *key,
         return too_long(store, store->prefix_bytes + bytes);
     memcpy(full_out, store->prefix, store->prefix_bytes);
     memcpy(full_out + store->prefix_bytes, key, bytes + 1);
+    note(self, key);
     return TRI_OK;
 }
 
@@ -208,6 +221,8 @@ static tri_status prefix_multi_set(tri_store *self, const char *const *keys,
     tri_status status;
     const char **full = prefixed(self, keys, n_keys, &status);
 
+    for (int i = 0; full != NULL && i < n_keys; i++)
+        note(self, keys[i]);
     if (full != NULL)
         status = tri_store_multi_set(under_of(self), full, values, bytes, n_keys);
     trii_free(full);
@@ -229,8 +244,11 @@ static tri_status prefix_exchange(tri_store *self, trii_store_call *calls, int n
         all[i] = i < n_calls ? calls[i].key : keys[i - n_calls];
     full = prefixed(self, all, n_calls + n_keys, &status);
     if (full != NULL) {
-        for (int i = 0; i < n_calls; i++)
+        for (int i = 0; i < n_calls; i++) {
             calls[i].key = full[i];
+            if (calls[i].kind != TRII_STORE_READ && calls[i].kind != TRII_STORE_CHECK)
+                note(self, all[i]);
+        }
         status = trii_store_exchange(under_of(self), calls, n_calls, full + n_calls, n_keys,
                                      left_ms != 0 ? left_ms : 1, values_out, bytes_out);
         for (int i = 0; i < n_calls; i++)
@@ -376,4 +394,18 @@ uint64_t trii_store_path_hash(const tri_store *store)
         store = prefix->under;
     }
     return hash;
+}
+
+void trii_store_note_keys(tri_store *store, trii_key_list *names)
+{
+    assert(store->ops == &prefix_ops);
+    ((prefix_store *)store)->names = names;
+}
+
+void trii_store_hurry(tri_store *store, int64_t timeout_ms)
+{
+    while (store->ops == &prefix_ops)
+        store = under_of(store);
+    if (store->ops->clone != NULL) /* else others use it, too, and nobody waits for replies */
+        store->timeout_ms = timeout_ms;
 }

@@ -82,6 +82,12 @@ struct tri_store {
 void trii_store_init(tri_store *store, const trii_store_ops *ops, int64_t timeout_ms);
 /* The same for equal prefixes on whatever store, in every process; another one for others. */
 uint64_t trii_store_path_hash(const tri_store *store);
+/* From now on adds to `names` which keys are written through a prefix store, some of them more than
+ * once, and none for which memory is short; NULL = no longer. Guard: as of a store that one thread
+ * uses. */
+void trii_store_note_keys(tri_store *prefix_store, trii_key_list *names);
+/* From now on a store that has a connection of its own waits so long for replies. */
+void trii_store_hurry(tri_store *store, int64_t timeout_ms);
 /* Of a store that this process serves: connections of others to it; -1 = it does not. */
 int trii_store_others(tri_store *store);
 /* After a TIMEOUT: the store itself did not answer. */

@@ -373,6 +373,52 @@ static void engines_are_known_by_name(void **state)
     assert_false(tri_is_available(NULL));
 }
 
+/* Two by two, some of one list, and pairs of pairs, in a store that outlives them all. */
+static const char *make_and_leave(rank_env *env, tri_group *g, int times)
+{
+    const int listed[] = {2, 0};
+
+    for (int i = 0; i < times; i++) {
+        tri_group *half = NULL, *pair = NULL, *list = NULL;
+
+        RANK_TRY(env, tri_group_split(g, env->rank / 2, 0, NULL, &half));
+        RANK_TRY(env, tri_group_split(half, 0, -env->rank, NULL, &pair));
+        RANK_TRY(env, tri_group_new(g, listed, 2, NULL, &list));
+        tri_group_unref(half);
+        tri_group_unref(list);
+        tri_group_unref(pair);
+    }
+    return NULL;
+}
+
+static const char *many_are_left(rank_env *env)
+{
+    tri_group *g = NULL;
+    int64_t before = 0, after = 0;
+    const char *failure;
+
+    JOIN(env, g);
+    failure = make_and_leave(env, g, 1); /* how often ranks used a list is counted, and stays */
+    RANK_TRY(env, tri_barrier(g, NULL));
+    RANK_TRY(env, tri_store_num_keys(env->store, &before));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    if (failure == NULL)
+        failure = make_and_leave(env, g, 200); /* 1,000 groups */
+    RANK_TRY(env, tri_barrier(g, NULL));
+    RANK_TRY(env, tri_store_num_keys(env->store, &after));
+    if (failure == NULL && before != after)
+        failure = RANK_FAIL(env, "%d keys became %d", (int)before, (int)after);
+    RANK_TRY(env, tri_barrier(g, NULL));
+    tri_group_unref(g);
+    return failure;
+}
+
+static void groups_that_were_left_leave_no_keys(void **state)
+{
+    (void)state;
+    run_on_both(4, 20000, many_are_left);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
@@ -380,6 +426,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(objects_travel_with_their_lengths),
     cmocka_unit_test(monitored_barrier_names_every_missing_rank),
     cmocka_unit_test(engines_are_known_by_name),
+    cmocka_unit_test(groups_that_were_left_leave_no_keys),
 };
 
 TEST_MAIN(tests)

@@ -48,8 +48,8 @@ int64_t trii_group_left_ms(const trii_group_args *args)
     return left_ns < TRII_NS_PER_MS ? 1 : left_ns / TRII_NS_PER_MS;
 }
 
-/* STEP/0, STEP/1, ...: two arrays in one block. NULL = no memory. */
-static const char **step_keys(const char *step, int n)
+/* Two arrays in one block. */
+const char **trii_agree_keys(const char *step, int n)
 {
     const char **keys = trii_alloc((size_t)n, sizeof(*keys) + KEY, "ranks that agree");
     char(*text)[KEY] = (char(*)[KEY])(keys + n);
@@ -87,7 +87,7 @@ static tri_status name_missing(const trii_group_args *args, const char *step, co
 {
     tri_status status = TRI_OK;
     int missing[MAX_NAMED], n = 0, n_ranks = args->size < MAX_NAMED ? args->size : MAX_NAMED;
-    const char **keys = step_keys(step, n_ranks);
+    const char **keys = trii_agree_keys(step, n_ranks);
     trii_store_call *calls = trii_alloc((size_t)n_ranks, sizeof(*calls), "ranks that agree");
 
     /* one that is silent would be waited for */
@@ -259,7 +259,7 @@ typedef struct answers {
 
 static tri_status answers_init(answers *h, const trii_group_args *args, const char *step)
 {
-    h->keys = step_keys(step, args->size);
+    h->keys = trii_agree_keys(step, args->size);
     h->texts = trii_alloc((size_t)args->size, sizeof(*h->texts), "ranks that agree");
     return h->keys != NULL && h->texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
@@ -413,7 +413,7 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
     snprintf(all, sizeof(all), "%s/all", step);
     if (mine == TRI_OK && !few)
         mine = count_in(args, step, all); /* else the others would wait for it */
-    else if (mine == TRI_OK && (keys = step_keys(step, args->size)) == NULL)
+    else if (mine == TRI_OK && (keys = trii_agree_keys(step, args->size)) == NULL)
         mine = TRI_ERR_NO_MEMORY;
     if (mine == TRI_OK) {
         status = await(args, step, few ? WELL : NULL, few ? keys : last, few ? args->size : 1,
@@ -436,7 +436,7 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *own,
                             const char *key, const trii_looks *looks)
 {
-    const char **keys = key != NULL ? &key : step_keys(step, args->size);
+    const char **keys = key != NULL ? &key : trii_agree_keys(step, args->size);
     tri_status status = TRI_ERR_NO_MEMORY;
 
     if (keys != NULL)

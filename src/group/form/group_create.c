@@ -114,6 +114,8 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         if (status != TRI_OK)
             return status;
     }
+    if (forming->own_store)
+        trii_group_note_keys(g);
     prepare(g, opt, n, refusal);
     args.deadline_ns = trii_deadline_after(
         trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
@@ -124,9 +126,9 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     args.refusal = refusal->status != TRI_OK ? refusal : NULL;
     if (args.refusal == NULL)
         open_recorder(g, g->store);
-    if (args.refusal != NULL && g->size == 1)
-        return TRII_FAIL(refusal->status, "%s", refusal->line);
     status = trii_engine_make(name, g->store, &args, &made);
+    if (forming->own_store)
+        trii_group_stop_noting(g);
     if (status != TRI_OK && g->recorder != NULL)
         trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
     g->engine = made.engine;
@@ -177,6 +179,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     trii_mutex_fini(&g->memory_lock);
     trii_chaos_destroy(g->chaos);
     tri_store_unref(g->store);
+    trii_free(g->keys.text);
     trii_free(g->pair_seq);
     if (g != &stand_in)
         trii_free(g);

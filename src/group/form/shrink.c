@@ -153,7 +153,7 @@ static bool has_lost_member(const shrinking *s)
 static tri_status make(const shrinking *s, const tri_group_options *opt, tri_group **group_out)
 {
     tri_group *g = s->group;
-    trii_subgroup sub = {.key = s->key, .timeout_ns = FORM_MS * TRII_NS_PER_MS};
+    trii_subgroup sub = {.key = s->key, .own_key = true, .timeout_ns = FORM_MS * TRII_NS_PER_MS};
     tri_group_options options = *opt;
 
     /* Those that are left may be on one host now, which is shm's. */

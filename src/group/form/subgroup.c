@@ -47,8 +47,12 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
 {
     tri_group_options options = opt != NULL ? *opt : (tri_group_options){0};
     watched w = {.of = g, .sub = sub};
-    const trii_forming forming = {
-        .is_over = has_lost_one, .arg = &w, .timeout_ns = sub->timeout_ns};
+    const bool has_store = g->store != NULL && sub->size > 1;
+    const trii_forming forming = {.is_over = has_lost_one,
+                                  .arg = &w,
+                                  .timeout_ns = sub->timeout_ns,
+                                  .own_view = sub->own_key,
+                                  .own_store = has_store};
     tri_store *clone = NULL, *view = NULL;
     tri_group *made = NULL;
     char name[TRII_GROUP_NAME];
@@ -67,7 +71,7 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
         options.name = name;
     if (g->left)
         status = TRII_FAIL(TRI_ERR_ABORTED, "rank %d left the group", g->rank);
-    else if (g->store != NULL && sub->size > 1) {
+    else if (has_store) {
         status = tri_store_clone(g->store, &clone);
         if (status == TRI_OK)
             status = tri_store_prefix(sub->key, clone, &view);
@@ -144,6 +148,7 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     trii_free(wishes);
     snprintf(text, sizeof(text), "split/%d/%d", n, color);
     sub.key = text;
+    sub.own_key = true;
     status = trii_group_make(group, &sub, opt, group_out);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_split, colour %d", color);
 

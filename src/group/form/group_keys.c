@@ -1,0 +1,100 @@
+/*
+ * group_keys.c - the keys of a group that was made of another one. A job may make and leave groups
+ * for ever; the store shall not grow with it.
+ *
+ * While a group forms, each rank notes which keys it writes. When it leaves the group it writes
+ * their names to left/R and counts itself in `left`, and the last rank deletes what all have named:
+ * until then one that is late may still read it. Keys stay where a rank ended without leaving,
+ * where the group failed, and where the store does not answer at once.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "group/group_internal.h"
+
+#define ANSWER_MS 1000
+#define WHAT "keys of a group"
+
+void trii_group_note_keys(tri_group *g)
+{
+    trii_store_note_keys(g->store, &g->keys);
+}
+
+void trii_group_stop_noting(tri_group *g)
+{
+    trii_store_note_keys(g->store, NULL);
+}
+
+/* What all ranks have noted, and what they wrote when they left. */
+static tri_status list_all(const tri_group *g, trii_key_list *all)
+{
+    const char **left = trii_agree_keys("left", g->size);
+    trii_store_call *calls = trii_alloc((size_t)g->size, sizeof(*calls), WHAT);
+    tri_status status =
+        left != NULL && calls != NULL ? trii_key_list_add(all, "left", 4) : TRI_ERR_NO_MEMORY;
+
+    for (int r = 0; r < g->size && status == TRI_OK; r++) {
+        calls[r] = (trii_store_call){.kind = TRII_STORE_READ, .key = left[r]};
+        status = trii_key_list_add(all, left[r], strlen(left[r]));
+    }
+    if (status == TRI_OK)
+        status = trii_store_exchange(g->store, calls, g->size, NULL, 0, 0, NULL, NULL);
+    for (int r = 0; r < g->size && status == TRI_OK; r++) {
+        const char *name = calls[r].value != NULL ? calls[r].value : "";
+
+        for (size_t n; (n = strcspn(name, "\n")) > 0 && status == TRI_OK; name += n + 1)
+            status = trii_key_list_add(all, name, n);
+    }
+    if (calls != NULL)
+        trii_store_calls_free(calls, g->size);
+    trii_free(calls);
+    trii_free(left);
+    return status;
+}
+
+static tri_status delete_all(const tri_group *g)
+{
+    trii_key_list all = {0};
+    trii_store_call *calls = NULL;
+    tri_status status = list_all(g, &all);
+    const char *name = all.text;
+
+    if (status == TRI_OK) {
+        calls = trii_alloc((size_t)all.n, sizeof(*calls), WHAT);
+        status = calls != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; i < all.n && status == TRI_OK; i++, name += strlen(name) + 1)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = name};
+    if (status == TRI_OK)
+        status = trii_store_exchange(g->store, calls, (int)all.n, NULL, 0, 0, NULL, NULL);
+    trii_free(calls);
+    trii_free(all.text);
+    return status;
+}
+
+void trii_group_delete_keys(tri_group *g)
+{
+    static atomic_bool silent; /* a store did not answer: the groups of a job share theirs */
+    char own[32], line[TRII_ERR_BYTES];
+    trii_store_call calls[] = {{.kind = TRII_STORE_SET, .key = own, .text = g->keys.text},
+                               {.kind = TRII_STORE_ADD, .key = "left", .number = 1}};
+    tri_status status;
+
+    if (g->store == NULL || g->keys.n == 0 || atomic_load(&silent))
+        return;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    snprintf(own, sizeof(own), "left/%d", g->rank);
+    for (size_t i = 0; i + 1 < g->keys.used; i++) /* one text */
+        g->keys.text[i] = (char)(g->keys.text[i] == '\0' ? '\n' : g->keys.text[i]);
+    trii_store_hurry(g->store, ANSWER_MS);
+    status = trii_store_exchange(g->store, calls, 2, NULL, 0, 0, NULL, NULL);
+    if (status == TRI_OK && calls[1].number == g->size)
+        status = delete_all(g);
+    if (status == TRI_ERR_TIMEOUT)
+        atomic_store(&silent, true);
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_INFO, "group", "%s: its keys stay: %s", g->name, tri_last_error());
+    trii_err_set("%s", line);
+}
