@@ -240,6 +240,8 @@ static uint64_t read_frames(const uint8_t *data, size_t bytes, size_t piece)
         assert_true(used == n || status != TRI_INPROGRESS);
         if (status != TRI_OK)
             continue;
+        assert_int_equal(reader.frame.magic, TRII_PEER_MAGIC);
+        assert_true(reader.frame.kind != TRII_PEER_HELLO || reader.frame.rank >= 0);
         assert_true(reader.frame.kind != TRII_PEER_PREEMPTION ||
                     (reader.frame.rank >= 0 && reader.frame.number > 0));
         assert_true(reader.frame.kind > TRII_PEER_HELLO || reader.frame.value >= 0);
