@@ -316,6 +316,51 @@ static void calls_that_change_places_are_found(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+/* --- a root that is alone on its host ------------------------------------- */
+
+static const half_call beside_root[] = {BARRIER, REDUCES, GATHERS_AT_OTHER, SCATTERS_FROM_OTHER,
+                                        REDUCES_TO_OWN, GATHERS_MUCH, REDUCES_MUCH};
+
+/* Rank 0 has skipped a call of the others. Its broadcast is over when it is sent, and then it makes
+ * no call for as long as they wait. Who only sent hears of that in the next call. */
+static const char *root_skips(rank_env *env)
+{
+    int what = *(const int *)env->arg;
+    float *x = calloc(LARGE * 4 * 4, sizeof(*x));
+    tri_group *g = NULL;
+    tri_status st;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    RANK_TRY(env, tri_barrier(g, NULL));
+    /* a failure may come before the end of a call that others have ended */
+    RANK_TRY(env, ranks_meet(env, "through", -1));
+    st = call_half(env, g, env->rank == 0 ? BROADCASTS_FIRST : beside_root[what], x, NULL);
+    RANK_TRY(env, ranks_meet(env, "ended", -1));
+    for (int i = 0; i < AFTERWARDS && st == TRI_OK; i++)
+        st = tri_barrier(g, NULL);
+    if (st != TRI_ERR_MISMATCH || strstr(tri_last_error(), "rank 0 calls broadcast #2") == NULL)
+        return RANK_FAIL(env, "rank %d, case %d: %s: %s", env->rank, what, tri_status_name(st),
+                         tri_last_error());
+    tri_group_unref(g);
+    free(x);
+    return NULL;
+}
+
+static void a_lone_root_that_skips_a_call_is_named(void **state)
+{
+    tri_group_options options = {.engine = "hierarchy", .timeout_ms = 5000};
+    int n = (int)(sizeof(beside_root) / sizeof(beside_root[0]));
+
+    (void)state;
+    setenv("TRI_HOSTS", "a,b,b", 1);
+    setenv("TRI_HEARTBEAT_MS", "800", 1);
+    for (int what = 0; what < n; what++)
+        run_threads(3, &options, root_skips, &what);
+    unsetenv("TRI_HEARTBEAT_MS");
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 /* No mismatch, as another thread could still make the call: but both sides are told. */
 static const char *one_receives(rank_env *env)
 {
@@ -451,6 +496,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_that_share_no_subtree_are_named),
     cmocka_unit_test(halves_of_a_mesh_are_named),
     cmocka_unit_test(calls_that_change_places_are_found),
+    cmocka_unit_test(a_lone_root_that_skips_a_call_is_named),
     cmocka_unit_test(a_receive_against_a_collective_is_told),
     cmocka_unit_test(a_late_rank_is_no_mismatch),
     cmocka_unit_test(wrong_arguments_are_named),

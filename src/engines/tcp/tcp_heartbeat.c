@@ -11,6 +11,9 @@
  * moved, drops everything for seconds. Then the system sends again after pauses that double, so the
  * first bytes after an outage may come when it has lasted twice as long. Only silence is waited out
  * like that: a connection that the other host resets is lost at once.
+ *
+ * The same timer reads what peers have announced (TCP_FRAME_WAITS) to a rank that makes no call: it
+ * may be the one that made another call than they wait in.
  */
 #include "engines/tcp/tcp.h"
 
@@ -41,16 +44,19 @@ bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int6
     return now - *unacked_since_ns >= silence_ns;
 }
 
-static void check_hosts(tcp_group *g)
+static void look_at_peers(tcp_group *g)
 {
     int64_t now = trii_now_ns();
+    bool idle = g->pending == 0 && !g->polling;
 
     for (int r = 0; r < g->size && !g->failed; r++) {
         tcp_conn *c = &g->conns[r];
         trii_socket_health health;
 
-        if (r == g->rank || !c->remote || c->ended || c->has_left ||
-            !trii_socket_health_get(c->fd, &health))
+        if (r == g->rank || c->ended || c->has_left)
+            continue;
+        c->want_in = c->want_in || idle;
+        if (!c->remote || !trii_socket_health_get(c->fd, &health))
             continue;
         c->heartbeat_due = !health.owed;
         c->want_out = c->want_out || c->heartbeat_due;
@@ -70,7 +76,7 @@ static void on_heartbeat(trii_timer *timer)
     tcp_group *g = TRII_CONTAINER(timer, tcp_group, heartbeat_timer);
 
     trii_mutex_lock(&g->mutex);
-    check_hosts(g);
+    look_at_peers(g);
     if (!g->failed)
         trii_loop_timer(g->loop, timer, trii_now_ns() + g->silence_ns / TICKS, on_heartbeat);
     trii_mutex_unlock(&g->mutex);
@@ -79,7 +85,6 @@ static void on_heartbeat(trii_timer *timer)
 tri_status tcp_heartbeat_start(tcp_group *g)
 {
     int64_t ms = TCP_SILENCE_MS;
-    bool remote = false;
     tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, TCP_SILENCE_MS, &ms);
 
     if (status != TRI_OK)
@@ -92,9 +97,8 @@ tri_status tcp_heartbeat_start(tcp_group *g)
             continue;
         c->remote = !trii_socket_is_local(c->fd);
         c->heard_ns = trii_now_ns();
-        remote = remote || c->remote;
     }
-    if (remote && ms > 0)
+    if (ms > 0)
         trii_loop_timer(g->loop, &g->heartbeat_timer, trii_now_ns() + g->silence_ns / TICKS,
                         on_heartbeat);
     return TRI_OK;
