@@ -44,6 +44,36 @@ static void texts_come_in_the_order_of_ranks(void **state)
     run_threads(5, NULL, all_say_where_they_are, NULL);
 }
 
+/* arg: what rank 2 wants, or NULL: the same as the others. */
+static const char *all_say_what_they_want(rank_env *env)
+{
+    const trii_group_args args = args_of(env, 30000);
+    bool odd = env->rank == 2 && env->arg != NULL;
+    char *texts[RANKS_MAX] = {NULL};
+
+    if (env->arg != NULL) {
+        RANK_FAILS(env, trii_group_begin(&args, odd ? env->arg : "engine a", TRI_OK, "me", texts),
+                   TRI_ERR_INVALID_ARG, "rank 0 has engine a, rank 2 has engine a and b");
+        return NULL;
+    }
+    RANK_TRY(env, trii_group_begin(&args, "engine a", TRI_OK, "me|not you", texts));
+    for (int r = 0; r < env->size; r++) {
+        if (strcmp(texts[r], "me|not you") != 0)
+            return RANK_FAIL(env, "rank %d says %s", r, texts[r]);
+        tri_store_free(texts[r]);
+    }
+    return NULL;
+}
+
+static void who_wants_something_else_is_named_on_all_ranks(void **state)
+{
+    static char other[] = "engine a and b";
+
+    (void)state;
+    run_threads(4, NULL, all_say_what_they_want, NULL);
+    run_threads(4, NULL, all_say_what_they_want, other);
+}
+
 /* Rank 1 fails; rank 2 comes (arg NULL) or does not. */
 static const char *one_fails(rank_env *env)
 {
@@ -314,6 +344,7 @@ static void all_hear_of_the_same_failure(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(texts_come_in_the_order_of_ranks),
+    cmocka_unit_test(who_wants_something_else_is_named_on_all_ranks),
     cmocka_unit_test(a_failure_of_one_is_everybodys),
     cmocka_unit_test(a_failure_comes_before_who_is_missing),
     cmocka_unit_test(who_is_missing_is_named),

@@ -14,6 +14,7 @@
  *   WORLD/come/R     rank R, when it knows the world: "0 NAME". All other keys of the world begin
  *                    with WORLD/, too
  *   WORLD/go/NAME    rank 0, of each rank, when all have come: whoever sees its own has joined
+ *   over             rank 0, before it deletes rank/0: its world is over
  *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
  *                    others went on, and that one did
  *
@@ -30,6 +31,8 @@
  *   A stale rank/R is answered as any other, and nobody reads the answer. When another process
  *   replaces it, rank 0 sees a new NAME and answers again.
  *   A late rank is waited for until the deadline, or until its worker has ended: PEER_LOST.
+ *   A rank 0 that ends, and its store with it, is not waited for: IO. Unless the store was of a
+ *   world that is over: then the right one is still to come.
  *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
  *   others see that at rank/0 or world/NAME and begin again.
  *   If the store is made anew (the last rank of an earlier start removes the file), all
@@ -71,7 +74,7 @@ typedef struct joining {
     identity self;
     char key[KEY], text[TEXT]; /* rank/R, and what we write there */
     bool is_ours;              /* it stands there */
-    bool is_rank_0_there;      /* rank/0, when last looked at */
+    bool may_be_over;          /* the world whose rank 0 serves the store, when this rank came */
     char world[NAME];          /* "" = not known yet */
     char come[KEY];            /* WORLD/come; "" likewise */
     trii_store_call *calls;    /* what look reads, `ended` last: others than rank 0 as below ... */
@@ -228,10 +231,13 @@ static tri_status check_holder(const joining *j, const char *holder)
 static tri_status claim(joining *j)
 {
     char come[KEY], own[NAME + sizeof(WELL)];
+    bool first = j->env->rank == 0;
     trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = "rank/0"},
                                {.kind = TRII_STORE_CLAIM, .key = j->key, .text = j->text},
-                               {.kind = TRII_STORE_SET, .key = come, .text = own}};
-    int n_calls = j->env->rank == 0 ? 3 : 2;
+                               {.kind = first ? TRII_STORE_SET : TRII_STORE_READ,
+                                .key = first ? come : "over",
+                                .text = own}};
+    enum { N_CALLS = TRII_COUNT_OF(calls) };
     tri_status status = TRI_OK;
 
     snprintf(come, sizeof(come), "%s/0", j->come);
@@ -241,11 +247,11 @@ static tri_status claim(joining *j)
         void *now = NULL;
         const char *theirs;
 
-        status = trii_store_exchange(j->store, calls, n_calls, NULL, 0, 0, NULL, NULL);
+        status = trii_store_exchange(j->store, calls, N_CALLS, NULL, 0, 0, NULL, NULL);
         if (status != TRI_OK)
             return status;
         theirs = calls[1].value;
-        j->is_rank_0_there = calls[0].value != NULL;
+        j->may_be_over = calls[0].value == NULL && calls[2].value != NULL;
         j->is_ours = strcmp(theirs, j->text) == 0;
         status = check_rank_0(j, calls[0].value);
         if (status == TRI_OK && !j->is_ours)
@@ -255,7 +261,7 @@ static tri_status claim(joining *j)
                                            strlen(j->text), &now, NULL);
         j->is_ours = j->is_ours || (now != NULL && strcmp(now, j->text) == 0);
         tri_store_free(now);
-        trii_store_calls_free(calls, n_calls);
+        trii_store_calls_free(calls, N_CALLS);
     }
     return status;
 }
@@ -385,7 +391,6 @@ static tri_status look(void *arg)
     own = j->calls[first ? RANK_0 : OWN].value;
     from_rank_0 = j->calls[RANK_0].value;
     answer = first ? NULL : j->calls[ANSWER].value;
-    j->is_rank_0_there = from_rank_0 != NULL;
     j->is_ours = own != NULL && strcmp(own, j->text) == 0;
     if (own == NULL || (!first && is_known && (may_trust(j) ? from_rank_0 : answer) == NULL))
         status = TRI_INPROGRESS; /* the store was made anew, or rank 0 has left */
@@ -496,15 +501,14 @@ static tri_status attempt(joining *j, tri_status mine, tri_store **view_out)
     return status == TRI_OK ? trii_group_view(j->world, j->store, view_out) : status;
 }
 
-/* Whether the server ended that an earlier rank 0 still had, and not the one that is joining: that
- * would have written rank/0. Of a process that joins again, what stands there may be that of the
- * world that it has left. */
+/* Whether the server ended that an earlier rank 0 still had, and not the one that is joining. Of a
+ * process that joins again, what stands at rank/0 may be that of the world that it has left. */
 static bool was_earlier_store(const joining *j, tri_status status)
 {
     const trii_launch_env *env = j->env;
 
     return status == TRI_ERR_IO && env->rank != 0 && !env->agent_store && env->file[0] == '\0' &&
-           *j->world == '\0' && (!j->is_rank_0_there || env->again) &&
+           *j->world == '\0' && (j->may_be_over || env->again) &&
            trii_now_ns() < j->args.deadline_ns;
 }
 
@@ -547,6 +551,7 @@ tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_addr
     joining j = {.store = store,
                  .env = env,
                  .own = own,
+                 .may_be_over = true,
                  .args = {.store = store,
                           .rank = env->rank,
                           .size = env->size,
@@ -572,9 +577,12 @@ tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_addr
 tri_status trii_join_leave(tri_store *store, int rank)
 {
     char key[KEY];
+    trii_store_call calls[] = {{.kind = TRII_STORE_SET, .key = "over", .text = ""},
+                               {.kind = TRII_STORE_DELETE, .key = key}};
+    int skip = rank != 0;
 
     snprintf(key, sizeof(key), "rank/%d", rank);
-    return tri_store_delete(store, key, NULL);
+    return trii_store_exchange(store, calls + skip, 2 - skip, NULL, 0, 0, NULL, NULL);
 }
 
 bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank)

@@ -259,6 +259,51 @@ static void who_tries_again_after_it_has_come_comes_again(void **state)
     run_threads(2, NULL, rank_1_tries_again, NULL);
 }
 
+/* --- the end of the store -------------------------------------------------- */
+
+typedef struct newcomer {
+    tri_store *server;
+    tri_status status;
+} newcomer;
+
+static void newcomer_main(void *arg)
+{
+    newcomer *n = arg;
+    trii_launch_env env = env_of(2, 1, 2);
+    tri_store *client = NULL, *view = NULL;
+
+    n->status = tri_store_tcp("127.0.0.1", tri_store_port(n->server), NULL, &client);
+    if (n->status == TRI_OK)
+        n->status = trii_join(client, &env, NULL, TRI_OK, trii_deadline_ms(20000), &view);
+    tri_store_unref(client);
+}
+
+/* What rank 1 makes of the end of rank 0's process, which has left the world before or has not
+ * written to it yet. */
+static tri_status join_at_dying(bool has_left)
+{
+    const tri_store_tcp_options options = {.serve = true};
+    const char *const come[] = {"rank/1"};
+    newcomer n = {.status = TRI_OK};
+    trii_thread thread;
+
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &options, &n.server));
+    if (has_left)
+        CHECK_OK(trii_join_leave(n.server, 0));
+    CHECK_OK(trii_thread_start(&thread, "rank", newcomer_main, &n));
+    CHECK_OK(tri_store_wait(n.server, come, 1, 20000));
+    tri_store_unref(n.server);
+    trii_thread_join(&thread);
+    return n.status;
+}
+
+static void a_store_that_ends_ends_the_wait_unless_its_world_was_over(void **state)
+{
+    (void)state;
+    assert_int_equal(join_at_dying(false), TRI_ERR_IO);
+    assert_int_equal(join_at_dying(true), TRI_INPROGRESS); /* the right one is to come */
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_world_is_a_new_one),
     cmocka_unit_test(processes_join_at_one_store_again_and_again),
@@ -269,6 +314,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(at_the_deadline_a_rank_beyond_the_world_hears_its_size),
     cmocka_unit_test(a_rank_that_cannot_join_is_the_failure_of_all),
     cmocka_unit_test(a_process_of_another_host_has_the_rank),
+    cmocka_unit_test(a_store_that_ends_ends_the_wait_unless_its_world_was_over),
 };
 
 TEST_MAIN(tests)
