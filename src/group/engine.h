@@ -22,7 +22,7 @@
 #include "base/site.h"
 #include "group/kinds.h"
 
-#define TRII_ENGINE_ABI 7u
+#define TRII_ENGINE_ABI 8u
 #define TRII_ALLOC_ROOM ((size_t)256)
 
 /* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
@@ -202,15 +202,7 @@ typedef struct trii_group_args {
      * never come. */
     bool (*is_over)(void *arg);
     void *is_over_arg;
-    /* NULL, or why this rank cannot be in the group, found before the engine was asked: the first
-     * step in which ranks agree tells the others, and fails with it. */
-    const struct trii_refusal *refusal;
 } trii_group_args;
-
-typedef struct trii_refusal {
-    tri_status status;
-    char line[TRII_ERR_BYTES];
-} trii_refusal;
 
 /* Whether all ranks run one build: each tells the text of its own, and compares everybody's before
  * anything of another is read by its layout. sizes: of the structures that ranks share or send. The

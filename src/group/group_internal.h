@@ -188,6 +188,10 @@ typedef struct trii_looks {
  * has not, as does TIMEOUT. own: this rank's STEP/rank, "0 TEXT", written before; NULL = not. */
 tri_status trii_agree_await(const trii_group_args *args, const char *step, const char *own,
                             const char *key, const trii_looks *looks) TRI_MUST_CHECK;
+/* Instead of trii_group_begin, of a rank that cannot be in the group: tells the others why, and
+ * waits for nobody. */
+tri_status trii_agree_refuse(const trii_group_args *args, tri_status why,
+                             const char *line) TRI_MUST_CHECK;
 /* The failure that the report of a rank is, "STATUS LINE"; cuts the text. */
 tri_status trii_agree_failure(const trii_group_args *args, int rank, char *text);
 /* STEP/0, STEP/1, ...: one block, to be freed. NULL = no memory. */

@@ -318,8 +318,9 @@ static void calls_that_change_places_are_found(void **state)
 
 /* --- a root that is alone on its host ------------------------------------- */
 
-static const half_call beside_root[] = {BARRIER, REDUCES, GATHERS_AT_OTHER, SCATTERS_FROM_OTHER,
-                                        REDUCES_TO_OWN, GATHERS_MUCH, REDUCES_MUCH};
+static const half_call beside_root[] = {
+    BARRIER,        REDUCES,      GATHERS_AT_OTHER, SCATTERS_FROM_OTHER,
+    REDUCES_TO_OWN, GATHERS_MUCH, REDUCES_MUCH};
 
 /* Rank 0 has skipped a call of the others. Its broadcast is over when it is sent, and then it makes
  * no call for as long as they wait. Who only sent hears of that in the next call. */

@@ -65,20 +65,17 @@ static void warn_of_no_proof(const char *name)
  * attempt that there may be. Returns it; waits for nobody. */
 static tri_status refuse(tri_store *store, trii_group_args *args, tri_status why)
 {
-    trii_refusal refusal = {.status = why};
+    char line[TRII_ERR_BYTES];
 
     if (store == NULL || args->size == 1)
         return why;
-    snprintf(refusal.line, sizeof(refusal.line), "%s", tri_last_error());
-    args->refusal = &refusal;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
     for (int n = 1; trii_engines()[n - 1] != NULL; n++) {
-        if (open_attempt(store, n, args) != TRI_OK ||
-            trii_group_begin(args, "", why, NULL, NULL) != why)
+        if (open_attempt(store, n, args) != TRI_OK || trii_agree_refuse(args, why, line) != TRI_OK)
             TRII_LOG(TRII_LOG_INFO, "group", "%s: %s", args->name, tri_last_error());
         tri_store_unref(args->store);
     }
-    args->refusal = NULL;
-    return TRII_FAIL(why, "%s", refusal.line);
+    return TRII_FAIL(why, "%s", line);
 }
 
 /* That all ranks have the plug-in, and want the same of it. */
@@ -177,14 +174,12 @@ static bool needs_check(const trii_engine *engine)
     return !engine->on_device && !is_built_in(engine);
 }
 
-tri_status trii_engine_make(const char *text, tri_store *store, trii_group_args *args,
-                            trii_made_engine *made_out)
+tri_status trii_engine_make(const char *text, tri_status mine, tri_store *store,
+                            trii_group_args *args, trii_made_engine *made_out)
 {
     trii_choice choice = {0};
     int64_t checks = 0;
-    tri_status status = args->refusal != NULL
-                            ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
-                            : trii_choice_parse(text, &choice);
+    tri_status status = mine == TRI_OK ? trii_choice_parse(text, &choice) : mine;
 
     if (status == TRI_OK)
         status = trii_param_i64(TRII_PARAM_CHECK_CALLS, 0, &checks);

@@ -270,13 +270,6 @@ static void answers_fini(answers *h)
     trii_free(h->keys);
 }
 
-/* The report of this rank on a step: why it gave up before the first one, if it did. */
-static tri_status own_result(const trii_group_args *args, tri_status mine)
-{
-    return args->refusal != NULL ? TRII_FAIL(args->refusal->status, "%s", args->refusal->line)
-                                 : mine;
-}
-
 /* WELL and the text. NULL: no memory. */
 static char *well(const char *text)
 {
@@ -296,7 +289,6 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
     bool room = answers_init(&h, args, step) == TRI_OK;
     tri_status status;
 
-    mine = own_result(args, mine);
     assert(mine <= TRI_OK); /* "not done" must have become a failure before */
     if (mine == TRI_OK && room)
         own = well(text);
@@ -304,7 +296,7 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
         mine = TRI_ERR_NO_MEMORY;
     if (own == NULL)
         snprintf(failed, LINE, "%d %s", (int)mine, tri_last_error());
-    if (room && args->refusal == NULL) {
+    if (room) {
         status = await(args, step, own != NULL ? own : failed, h.keys, args->size, NULL, h.texts);
         if (status == TRI_OK)
             status = judge(args, h.texts, texts_out);
@@ -361,6 +353,15 @@ tri_status trii_group_begin(const trii_group_args *args, const char *what, tri_s
     return status;
 }
 
+tri_status trii_agree_refuse(const trii_group_args *args, tri_status why, const char *line)
+{
+    char key[KEY], report[LINE];
+
+    snprintf(key, sizeof(key), "engine/%d", args->rank);
+    snprintf(report, sizeof(report), "%d %s", (int)why, line);
+    return put(args, key, report);
+}
+
 /* --- whether a step succeeded --------------------------------------------- */
 
 typedef struct arrival {
@@ -408,7 +409,6 @@ tri_status trii_group_agree(const trii_group_args *args, const char *step, tri_s
 
     if (args->size == 1)
         return mine;
-    mine = own_result(args, mine);
     snprintf(a.failed, sizeof(a.failed), "%s/failed", step);
     snprintf(all, sizeof(all), "%s/all", step);
     if (mine == TRI_OK && !few)

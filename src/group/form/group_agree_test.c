@@ -7,7 +7,7 @@
 #include "testing/ranks.h"
 
 #include "base/err.h"
-#include "group/engine.h"
+#include "group/group_internal.h"
 #include "os/clock.h"
 #include "os/thread.h"
 
@@ -296,21 +296,21 @@ static bool has_ended(void *arg)
 /* Rank 2 refuses and ends. Rank 1 has seen nothing of that when rank 0 sees the end. */
 static const char *one_refuses_and_ends(rank_env *env)
 {
-    const trii_refusal refusal = {.status = TRI_ERR_FORMAT, .line = "odd"};
     const char *const ended[] = {"ended"}, *const heard[] = {"heard"};
     trii_group_args args = args_of(env, 30000);
+    char *texts[RANKS_MAX] = {NULL};
 
     args.is_over = has_ended;
     args.is_over_arg = env;
     if (env->rank == 1)
         RANK_TRY(env, tri_store_wait(env->store, heard, 1, 30000));
     if (env->rank == 2) {
-        args.refusal = &refusal;
-        RANK_FAILS(env, trii_group_agree(&args, "step", TRI_OK), TRI_ERR_FORMAT, "odd");
+        RANK_TRY(env, trii_agree_refuse(&args, TRI_ERR_FORMAT, "odd"));
         RANK_TRY(env, tri_store_set(env->store, ended[0], "", 0));
         return NULL;
     }
-    RANK_FAILS(env, trii_group_agree(&args, "step", TRI_OK), TRI_ERR_FORMAT, "rank 2: odd");
+    RANK_FAILS(env, trii_group_begin(&args, "engine a", TRI_OK, "", texts), TRI_ERR_FORMAT,
+               "rank 2: odd");
     RANK_TRY(env, tri_store_set(env->store, heard[0], "", 0));
     return NULL;
 }

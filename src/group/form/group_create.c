@@ -69,17 +69,23 @@ static void open_recorder(tri_group *g, const tri_store *view)
     g->record_group = trii_recorder_group_forms(g->recorder, &facts);
 }
 
+/* Why this rank cannot be in the group, found before the others were met. */
+typedef struct refusal {
+    tri_status status;
+    char line[TRII_ERR_BYTES];
+} refusal;
+
 /* Keeps the first of this rank's own failures. */
-static void refuse(trii_refusal *refusal, tri_status status)
+static void refuse(refusal *why, tri_status status)
 {
-    if (status == TRI_OK || refusal->status != TRI_OK)
+    if (status == TRI_OK || why->status != TRI_OK)
         return;
-    refusal->status = status;
-    snprintf(refusal->line, sizeof(refusal->line), "%s", tri_last_error());
+    why->status = status;
+    snprintf(why->line, sizeof(why->line), "%s", tri_last_error());
 }
 
 /* What this rank does by itself before it meets the others. */
-static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, trii_refusal *refusal)
+static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, refusal *why)
 {
     if (opt->name != NULL)
         snprintf(g->name, sizeof(g->name), "%s", opt->name);
@@ -91,13 +97,13 @@ static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, trii_
              opt->bind_host != NULL ? opt->bind_host : "");
     g->pair_seq = trii_alloc(2 * (size_t)g->size, sizeof(*g->pair_seq), "group, pairs");
     if (g->pair_seq == NULL)
-        refuse(refusal, TRI_ERR_NO_MEMORY);
-    refuse(refusal, trii_chaos_create(world_rank(g), g->name, &g->chaos));
+        refuse(why, TRI_ERR_NO_MEMORY);
+    refuse(why, trii_chaos_create(world_rank(g), g->name, &g->chaos));
 }
 
-/* refusal: what has failed already, which the others shall hear. */
+/* why: what has failed already, which the others shall hear. */
 static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
-                              const trii_forming *forming, trii_refusal *refusal)
+                              const trii_forming *forming, refusal *why)
 {
     const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
     trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
@@ -105,7 +111,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     int64_t n = 0;
     tri_status status;
 
-    refuse(refusal, trii_group_timeout_of(opt, &args.timeout_ns));
+    refuse(why, trii_group_timeout_of(opt, &args.timeout_ns));
     atomic_init(&g->timeout_ns, args.timeout_ns);
     if (store != NULL && forming->own_view) {
         g->store = tri_store_ref(store);
@@ -116,17 +122,18 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     }
     if (forming->own_store)
         trii_group_note_keys(g);
-    prepare(g, opt, n, refusal);
+    prepare(g, opt, n, why);
     args.deadline_ns = trii_deadline_after(
         trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
     args.is_over = forming->is_over;
     args.is_over_arg = forming->arg;
     args.bind_host = opt->bind_host;
     args.fault = &g->fault;
-    args.refusal = refusal->status != TRI_OK ? refusal : NULL;
-    if (args.refusal == NULL)
+    if (why->status == TRI_OK)
         open_recorder(g, g->store);
-    status = trii_engine_make(name, g->store, &args, &made);
+    else
+        (void)TRII_FAIL(why->status, "%s", why->line);
+    status = trii_engine_make(name, why->status, g->store, &args, &made);
     if (forming->own_store)
         trii_group_stop_noting(g);
     if (status != TRI_OK && g->recorder != NULL)
@@ -147,7 +154,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
 {
     const tri_group_options defaults = {0};
     const trii_forming usual = {0};
-    trii_refusal refusal = {.status = TRI_OK};
+    refusal why = {.status = TRI_OK};
     tri_group *g, stand_in = {0}; /* where there is no memory, while the others are told */
     tri_status status;
 
@@ -156,7 +163,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
         return status;
     g = trii_alloc(1, sizeof(*g), "group");
     if (g == NULL)
-        refuse(&refusal, TRI_ERR_NO_MEMORY);
+        refuse(&why, TRI_ERR_NO_MEMORY);
     g = g != NULL ? g : &stand_in;
     atomic_init(&g->refs, 1);
     trii_fork_level_watch();
@@ -167,7 +174,7 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     trii_mutex_init(&g->memory_lock);
     trii_mutex_init(&g->check_lock);
     status = create_self(g, store, opt != NULL ? opt : &defaults,
-                         forming != NULL ? forming : &usual, &refusal);
+                         forming != NULL ? forming : &usual, &why);
     if (status == TRI_OK) {
         TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d, engine %s", g->name, rank, size,
                  g->engine->name);
