@@ -259,7 +259,7 @@ static void who_tries_again_after_it_has_come_comes_again(void **state)
     run_threads(2, NULL, rank_1_tries_again, NULL);
 }
 
-/* --- the end of the store -------------------------------------------------- */
+/* --- the end of the store ------------------------------------------------- */
 
 typedef struct newcomer {
     tri_store *server;
