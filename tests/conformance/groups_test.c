@@ -419,6 +419,14 @@ static void groups_that_were_left_leave_no_keys(void **state)
     run_on_both(4, 20000, many_are_left);
 }
 
+static void nor_in_a_store_that_is_served(void **state)
+{
+    tri_group_options options = {.timeout_ms = 20000};
+
+    (void)state;
+    run_processes(4, &options, many_are_left, NULL, NULL, 60);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
@@ -427,6 +435,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(monitored_barrier_names_every_missing_rank),
     cmocka_unit_test(engines_are_known_by_name),
     cmocka_unit_test(groups_that_were_left_leave_no_keys),
+    cmocka_unit_test(nor_in_a_store_that_is_served),
 };
 
 TEST_MAIN(tests)
