@@ -175,10 +175,16 @@ tri_status trii_group_agree(const struct trii_group_args *args, const char *step
 tri_status trii_group_gather(const struct trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out) TRI_MUST_CHECK;
 /* The same as the first step of create(), whichever engine it is: so ranks that have chosen
- * different ones meet here. what: "engine NAME"; ranks that differ are a failure of all,
- * INVALID_ARG (names two of them). */
-tri_status trii_group_begin(const struct trii_group_args *args, const char *what, tri_status mine,
-                            const char *text, char **texts_out) TRI_MUST_CHECK;
+ * different ones meet here, and so do those of different builds of the library, whose layouts of
+ * what they share or send may differ. All ranks fail then: INVALID_ARG, STATE (names two of them).
+ */
+typedef struct trii_engine_id {
+    const char *what;    /* "engine NAME" */
+    const size_t *sizes; /* [n_sizes]: of the structures that ranks share or send */
+    int n_sizes;
+} trii_engine_id;
+tri_status trii_group_begin(const struct trii_group_args *args, const trii_engine_id *id,
+                            tri_status mine, const char *text, char **texts_out) TRI_MUST_CHECK;
 /* The failure that args->is_over means. */
 tri_status trii_group_is_over(const struct trii_group_args *args);
 /* Milliseconds until args->deadline_ns for store calls: at least 1. */
@@ -203,14 +209,6 @@ typedef struct trii_group_args {
     bool (*is_over)(void *arg);
     void *is_over_arg;
 } trii_group_args;
-
-/* Whether all ranks run one build: each tells the text of its own, and compares everybody's before
- * anything of another is read by its layout. sizes: of the structures that ranks share or send. The
- * text has no spaces. Errors: STATE (names both builds). */
-#define TRII_BUILD_TEXT 64
-void trii_build_text(const size_t *sizes, int n, char text_out[TRII_BUILD_TEXT]);
-tri_status trii_build_check(const trii_group_args *args, int rank, const char *theirs,
-                            const char *ours) TRI_MUST_CHECK;
 
 /* What is known of another rank. */
 typedef enum trii_loss {

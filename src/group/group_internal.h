@@ -209,6 +209,15 @@ void trii_group_stop_noting(tri_group *g);
  * noted. Waits for the store, but not long. */
 void trii_group_delete_keys(tri_group *g);
 
+/* --- form/build_id.c ------------------------------------------------------ */
+
+#define TRII_BUILD_TEXT 64
+/* The build of the library and the sizes, without spaces and bars. */
+void trii_build_text(const trii_engine_id *id, char text_out[TRII_BUILD_TEXT]);
+/* Errors: STATE (names both builds). */
+tri_status trii_build_check(const trii_group_args *args, int rank, const char *theirs,
+                            const char *ours) TRI_MUST_CHECK;
+
 /* --- form/group_create.c -------------------------------------------------- */
 
 /* What those who wait while a group forms look at now and then, and until when; NULL allowed. */

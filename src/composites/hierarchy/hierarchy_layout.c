@@ -189,7 +189,8 @@ tri_status hierarchy_layout_init(hierarchy_layout *layout, const trii_group_args
     if (status == TRI_OK && (texts == NULL || hosts == NULL || layout == NULL))
         status = TRI_ERR_NO_MEMORY;
     host_name(args->rank, mine);
-    status = trii_group_begin(args, "engine hierarchy", status, mine, texts);
+    status =
+        trii_group_begin(args, &(trii_engine_id){.what = "engine hierarchy"}, status, mine, texts);
     if (status == TRI_OK) {
         assert(texts != NULL && hosts != NULL && layout != NULL); /* else `status` is a failure */
         n_hosts = number_hosts(texts, args->size, hosts, hosts + size);

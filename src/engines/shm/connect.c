@@ -22,13 +22,12 @@
 
 #define STRANGERS 64 /* connections at once that are not from a rank, while a group forms */
 
-/* What a rank publishes: "<network> <socket> <nonce> <build>". Abstract sockets belong to a network
+/* What a rank publishes: "<network> <socket> <nonce>". Abstract sockets belong to a network
  * namespace, and there may be several of those on one host. */
 typedef struct shm_address {
     char net[96];
     char socket[TRII_UNIX_NAME];
     uint64_t nonce;
-    char build[TRII_BUILD_TEXT];
 } shm_address;
 
 typedef struct hello {
@@ -36,13 +35,6 @@ typedef struct hello {
     int32_t rank;
     int32_t size;
 } hello;
-
-static void own_build(char text_out[TRII_BUILD_TEXT])
-{
-    static const size_t sizes[] = {sizeof(shm_block), sizeof(shm_pair), sizeof(hello)};
-
-    trii_build_text(sizes, TRII_COUNT_OF(sizes), text_out);
-}
 
 static size_t block_bytes(int size)
 {
@@ -162,24 +154,23 @@ static void agree_on_cma(shm_group *g)
 static tri_status gather_addresses(const trii_group_args *args, tri_status status,
                                    shm_address *addresses)
 {
+    static const size_t sizes[] = {sizeof(shm_block), sizeof(shm_pair), sizeof(hello)};
+    const trii_engine_id id = {"engine shm", sizes, TRII_COUNT_OF(sizes)};
     char mine[sizeof(shm_address) + 32] = "";
     char **texts = NULL;
 
     if (status == TRI_OK) {
         const shm_address *own = &addresses[args->rank];
 
-        snprintf(mine, sizeof(mine), "%s %s %" PRIu64 " %s", own->net, own->socket, own->nonce,
-                 own->build);
+        snprintf(mine, sizeof(mine), "%s %s %" PRIu64, own->net, own->socket, own->nonce);
         texts = trii_alloc((size_t)args->size, sizeof(*texts), "shm addresses");
         status = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    status = trii_group_begin(args, "engine shm", status, mine, texts);
+    status = trii_group_begin(args, &id, status, mine, texts);
     for (int r = 0; r < args->size && status == TRI_OK && texts != NULL; r++) {
         shm_address *a = &addresses[r];
 
-        a->build[0] = '\0'; /* of a build that does not publish it */
-        if (sscanf(texts[r], "%95s %63s %" SCNu64 " %63s", a->net, a->socket, &a->nonce, a->build) <
-            3)
+        if (sscanf(texts[r], "%95s %63s %" SCNu64, a->net, a->socket, &a->nonce) < 3)
             status = TRII_FAIL(TRI_ERR_FORMAT, "rank %d published no address: %s",
                                trii_rank_name(args->names, r), texts[r]);
         if (status != TRI_OK)
@@ -348,15 +339,8 @@ static tri_status connect_lower_ranks(shm_group *g, const shm_address *addresses
 }
 
 /* All ranks reach the same result: where two differ, every rank differs from one of them. */
-static tri_status check_same_host(const shm_group *g, const trii_group_args *args,
-                                  const shm_address *addresses)
+static tri_status check_same_host(const shm_group *g, const shm_address *addresses)
 {
-    for (int r = 0; r < g->size; r++) {
-        tri_status status = trii_build_check(args, r, addresses[r].build, addresses[g->rank].build);
-
-        if (status != TRI_OK)
-            return status;
-    }
     for (int r = 0; r < g->size; r++) {
         if (strcmp(addresses[r].net, addresses[g->rank].net) != 0)
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "rank %d is on another host", shm_name(g, r));
@@ -463,7 +447,6 @@ static tri_status connect_ranks(shm_group *g, const trii_group_args *args, shm_a
     status = make_block(g, &mine->nonce);
     if (g->size == 1)
         return status == TRI_OK ? choose_spin(g) : status;
-    own_build(mine->build);
     trii_socket_network_id(mine->net); /* "BOOT NAMESPACE" */
     gap = strchr(mine->net, ' ');
     if (status == TRI_OK && (gap == NULL || gap == mine->net))
@@ -476,7 +459,7 @@ static tri_status connect_ranks(shm_group *g, const trii_group_args *args, shm_a
         status = acceptor_start(&incoming, g, listen_fd);
     status = gather_addresses(args, status, addresses);
     if (status == TRI_OK)
-        status = check_same_host(g, args, addresses);
+        status = check_same_host(g, addresses);
     if (status != TRI_OK)
         goto out;
     status = trii_group_agree(args, "connected", connect_lower_ranks(g, addresses, args));

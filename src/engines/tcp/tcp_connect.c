@@ -1,10 +1,10 @@
 /*
  * tcp_connect.c - forms the mesh of connections. Keys in the group's part of the store:
  *
- *   net/R   "BUILD NET": the build that rank R runs, and which loopback interface it sees; if all
- *           see the same, they listen on that interface only
- *   addr/R  "TOKEN PORT HOST HOST ...": where rank R listens, and a secret
- *   failed  some rank could not connect: do not wait for it
+ *   engine/R  "ID|NET": what trii_group_begin compares, and which loopback interface rank R sees;
+ *             if all see the same, they listen on that interface only
+ *   addr/R    "TOKEN PORT HOST HOST ...": where rank R listens, and a secret
+ *   failed    some rank could not connect: do not wait for it
  *
  * Rank R connects to all ranks below it, then accepts those above. Each side proves with the
  * other's token that it read the same store: a port scanner, or a process that now has the address
@@ -477,35 +477,12 @@ static void free_values(char **values, int n)
     trii_free(values);
 }
 
-static void own_build(char text_out[TRII_BUILD_TEXT])
-{
-    static const size_t sizes[] = {sizeof(tcp_frame), sizeof(hello)};
-
-    trii_build_text(sizes, TRII_COUNT_OF(sizes), text_out);
-}
-
-/* Compares the builds, and removes them from the texts. */
-static tri_status check_builds(const trii_group_args *args, const char *build, char **nets)
-{
-    for (int r = 0; r < args->size; r++) {
-        size_t length = strcspn(nets[r], " ");
-        bool more = nets[r][length] != '\0';
-        tri_status status;
-
-        nets[r][length] = '\0';
-        status = trii_build_check(args, r, nets[r], build);
-        if (status != TRI_OK)
-            return status;
-        memmove(nets[r], nets[r] + length + more, strlen(nets[r] + length + more) + 1);
-    }
-    return TRI_OK;
-}
-
 tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status status,
                            bool *agreed_out)
 {
-    char build[TRII_BUILD_TEXT], net[96], published[sizeof(build) + sizeof(net)], token[TOKEN_TEXT],
-        address[ADDRESS_TEXT];
+    static const size_t sizes[] = {sizeof(tcp_frame), sizeof(hello)};
+    const trii_engine_id id = {"engine tcp", sizes, TRII_COUNT_OF(sizes)};
+    char net[96], token[TOKEN_TEXT], address[ADDRESS_TEXT];
     char **nets = NULL, **addresses = NULL;
     trii_job_key key = {0};
     int listener = -1;
@@ -521,11 +498,7 @@ tri_status tcp_connect_all(tcp_group *g, const trii_group_args *args, tri_status
     trii_socket_network_id(net);
     if (status == TRI_OK)
         status = trii_job_key_load(&key);
-    own_build(build);
-    snprintf(published, sizeof(published), "%s %s", build, net);
-    status = trii_group_begin(args, "engine tcp", status, published, nets);
-    if (status == TRI_OK && nets != NULL)
-        status = check_builds(args, build, nets);
+    status = trii_group_begin(args, &id, status, net, nets);
     if (status != TRI_OK || nets == NULL || addresses == NULL)
         goto out;
     status = open_listener(listen_host(args, nets), &listener, token, address);

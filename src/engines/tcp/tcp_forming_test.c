@@ -176,12 +176,12 @@ static void another_build_is_named(void **state)
     static const struct {
         const char *engine, *text, *says;
     } builds[] = {
-        {"tcp", "0 engine tcp|0.0.9/3-18-60 boot ns",
+        {"tcp", "0 engine tcp|0.0.9/3-18-60|boot ns",
          "rank 1 runs Trireme 0.0.9 (layout 3-18-60), this rank 0.1.0 (layout "},
         {"tcp", "0 engine tcp|boot ns", "rank 1 runs another Trireme than this rank (0.1.0/"},
-        {"shm", "0 engine shm|boot/ns @sock 77 0.0.9/3-18-60", "rank 1 runs Trireme 0.0.9 (layout"},
+        {"shm", "0 engine shm|0.0.9/3-18-60|boot/ns @sock 77", "rank 1 runs Trireme 0.0.9 (layout"},
         {"shm", "0 engine shm|boot/ns @sock 77", "rank 1 runs another Trireme"},
-        {NULL, "0 engine shm|boot/ns @sock 77 0.1.0/4-1-2-3", "one build of the library"},
+        {NULL, "0 engine shm|0.1.0/4-1-2-3|boot/ns @sock 77", "one build of the library"},
     };
 
     (void)state;

@@ -1,6 +1,6 @@
 /*
- * build_id.c - whether the ranks run one build of the library (engine.h). What they share in memory
- * or send each other is laid out by the compiler, and no version of it reads another's.
+ * build_id.c - whether the ranks run one build of the library (trii_group_begin). What they share
+ * in memory or send each other is laid out by the compiler, and no version of it reads another's.
  */
 #include <stdio.h>
 #include <string.h>
@@ -8,16 +8,16 @@
 #include <trireme/export.h>
 
 #include "base/err.h"
-#include "group/engine.h"
+#include "group/group_internal.h"
 
 /* "VERSION/ABI-SIZE-SIZE" */
-void trii_build_text(const size_t *sizes, int n, char text_out[TRII_BUILD_TEXT])
+void trii_build_text(const trii_engine_id *id, char text_out[TRII_BUILD_TEXT])
 {
     size_t used = (size_t)snprintf(text_out, TRII_BUILD_TEXT, "%d.%d.%d/%u", TRI_VERSION_MAJOR,
                                    TRI_VERSION_MINOR, TRI_VERSION_PATCH, TRII_ENGINE_ABI);
 
-    for (int i = 0; i < n && used < TRII_BUILD_TEXT; i++)
-        used += (size_t)snprintf(text_out + used, TRII_BUILD_TEXT - used, "-%zx", sizes[i]);
+    for (int i = 0; i < id->n_sizes && used < TRII_BUILD_TEXT; i++)
+        used += (size_t)snprintf(text_out + used, TRII_BUILD_TEXT - used, "-%zx", id->sizes[i]);
 }
 
 tri_status trii_build_check(const trii_group_args *args, int rank, const char *theirs,

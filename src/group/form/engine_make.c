@@ -86,7 +86,7 @@ static tri_status begin_plugin(const char *name, bool checks, const trii_group_a
     tri_status status = texts != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     snprintf(what, sizeof(what), "engine %s and TRI_CHECK_CALLS=%d", name, checks);
-    status = trii_group_begin(args, what, status, "", texts);
+    status = trii_group_begin(args, &(trii_engine_id){.what = what}, status, "", texts);
     for (int r = 0; r < args->size && status == TRI_OK && texts != NULL; r++)
         tri_store_free(texts[r]);
     trii_free(texts);

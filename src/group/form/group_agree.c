@@ -9,7 +9,8 @@
  *   STEP/all     ... written by the last of them
  *   STEP/failed  there is a rank that could not do its part: now all gather reports, in STEP/end
  *
- * The first step of every engine is "engine", with texts "WHAT|TEXT": all ranks must have one WHAT.
+ * The first step of every engine is "engine", with texts "WHAT|BUILD|TEXT": all ranks must
+ * have one WHAT and one BUILD.
  */
 #include <assert.h>
 #include <stdlib.h>
@@ -310,42 +311,62 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
     return status;
 }
 
-/* What stands before the bar must be the same; it is removed. The first rank that has not what rank
- * 0 has is named on all ranks alike. */
-static tri_status compare_wants(const trii_group_args *args, char **texts)
+/* What stands before the first bar must be the same. The first rank that has not what rank 0 has is
+ * named on all ranks alike. */
+static tri_status compare_wants(const trii_group_args *args, char *const *texts)
 {
     size_t length = strcspn(texts[0], "|");
     int odd = 1;
 
     while (odd < args->size && strncmp(texts[0], texts[odd], length + 1) == 0)
         odd++;
-    if (odd < args->size)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "the ranks want different groups: rank %d has %.*s, rank %d has %.*s",
-                         trii_rank_name(args->names, 0), (int)length, texts[0],
-                         trii_rank_name(args->names, odd), (int)strcspn(texts[odd], "|"),
-                         texts[odd]);
-    for (int r = 0; r < args->size; r++)
-        memmove(texts[r], texts[r] + length + 1, strlen(texts[r] + length + 1) + 1);
-    return TRI_OK;
+    if (odd == args->size)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "the ranks want different groups: rank %d has %.*s, rank %d has %.*s",
+                     trii_rank_name(args->names, 0), (int)length, texts[0],
+                     trii_rank_name(args->names, odd), (int)strcspn(texts[odd], "|"), texts[odd]);
 }
 
-tri_status trii_group_begin(const trii_group_args *args, const char *what, tri_status mine,
+/* Compares what stands before the second bar, and leaves what follows. */
+static tri_status compare_builds(const trii_group_args *args, const char *build, char **texts)
+{
+    tri_status status = TRI_OK;
+
+    for (int r = 0; r < args->size && status == TRI_OK; r++) {
+        char *theirs = strchr(texts[r], '|') + 1, *text = strchr(theirs, '|');
+
+        *(text != NULL ? text : theirs) = '\0'; /* another build may have none */
+        status = trii_build_check(args, r, theirs, build);
+        if (status == TRI_OK && text != NULL)
+            memmove(texts[r], text + 1, strlen(text + 1) + 1);
+    }
+    return status;
+}
+
+tri_status trii_group_begin(const trii_group_args *args, const trii_engine_id *id, tri_status mine,
                             const char *text, char **texts_out)
 {
-    size_t bytes = mine == TRI_OK ? strlen(what) + strlen(text) + 2 : 0;
-    char *own = bytes > 0 ? trii_alloc(bytes, 1, "ranks that agree") : NULL;
+    char build[TRII_BUILD_TEXT], *own = NULL;
+    size_t bytes;
     tri_status status;
 
-    if (own != NULL)
-        snprintf(own, bytes, "%s|%s", what, text);
-    else if (mine == TRI_OK)
-        mine = TRI_ERR_NO_MEMORY;
+    trii_build_text(id, build);
+    if (mine == TRI_OK) {
+        bytes = strlen(id->what) + strlen(build) + strlen(text) + 3;
+        own = trii_alloc(bytes, 1, "ranks that agree");
+        if (own != NULL)
+            snprintf(own, bytes, "%s|%s|%s", id->what, build, text);
+        else
+            mine = TRI_ERR_NO_MEMORY;
+    }
     status = trii_group_gather(args, "engine", mine, own, texts_out);
     trii_free(own);
     if (status != TRI_OK)
         return status;
     status = compare_wants(args, texts_out);
+    if (status == TRI_OK)
+        status = compare_builds(args, build, texts_out);
     for (int r = 0; r < args->size && status != TRI_OK; r++) {
         tri_store_free(texts_out[r]);
         texts_out[r] = NULL;

@@ -49,14 +49,15 @@ static const char *all_say_what_they_want(rank_env *env)
 {
     const trii_group_args args = args_of(env, 30000);
     bool odd = env->rank == 2 && env->arg != NULL;
+    const trii_engine_id id = {.what = odd ? env->arg : "engine a"};
     char *texts[RANKS_MAX] = {NULL};
 
     if (env->arg != NULL) {
-        RANK_FAILS(env, trii_group_begin(&args, odd ? env->arg : "engine a", TRI_OK, "me", texts),
-                   TRI_ERR_INVALID_ARG, "rank 0 has engine a, rank 2 has engine a and b");
+        RANK_FAILS(env, trii_group_begin(&args, &id, TRI_OK, "me", texts), TRI_ERR_INVALID_ARG,
+                   "rank 0 has engine a, rank 2 has engine a and b");
         return NULL;
     }
-    RANK_TRY(env, trii_group_begin(&args, "engine a", TRI_OK, "me|not you", texts));
+    RANK_TRY(env, trii_group_begin(&args, &id, TRI_OK, "me|not you", texts));
     for (int r = 0; r < env->size; r++) {
         if (strcmp(texts[r], "me|not you") != 0)
             return RANK_FAIL(env, "rank %d says %s", r, texts[r]);
@@ -297,6 +298,7 @@ static bool has_ended(void *arg)
 static const char *one_refuses_and_ends(rank_env *env)
 {
     const char *const ended[] = {"ended"}, *const heard[] = {"heard"};
+    const trii_engine_id id = {.what = "engine a"};
     trii_group_args args = args_of(env, 30000);
     char *texts[RANKS_MAX] = {NULL};
 
@@ -309,8 +311,7 @@ static const char *one_refuses_and_ends(rank_env *env)
         RANK_TRY(env, tri_store_set(env->store, ended[0], "", 0));
         return NULL;
     }
-    RANK_FAILS(env, trii_group_begin(&args, "engine a", TRI_OK, "", texts), TRI_ERR_FORMAT,
-               "rank 2: odd");
+    RANK_FAILS(env, trii_group_begin(&args, &id, TRI_OK, "", texts), TRI_ERR_FORMAT, "rank 2: odd");
     RANK_TRY(env, tri_store_set(env->store, heard[0], "", 0));
     return NULL;
 }
