@@ -17,6 +17,7 @@
  *   over             rank 0, before it deletes rank/0: its world is over
  *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
  *                    others went on, and that one did
+ *   gave-up/R        rank R, which will end because another one has: that one is to be named
  *
  * Usually what stands at rank/0 is of this start, so a rank comes at once (may_trust), and has
  * joined after two replies of the store, rank 0 after three. In a store that outlives processes,
@@ -285,20 +286,35 @@ static bool has_come(const joining *j, int rank)
                              : rank != 0 && trii_join_has(j->store, "rank", rank);
 }
 
-/* One of those that have ended and will not come. Its end is read first: it may have come in
- * between. Rank 0 is the last one to ask for: it may have ended because of another. */
+/* A rank that has ended and will not come, from 1 to the size, which stands for rank 0; 0 = none.
+ * Its end is read first: it may have come in between. Rank 0 is the last one to ask for. Those that
+ * gave up because of another one only with `victims`. */
+static int find_ended(const joining *j, bool victims)
+{
+    for (int i = 1; i <= j->env->size; i++) {
+        int r = i % j->env->size;
+
+        if (trii_join_has(j->store, "ended", r) && !has_come(j, r) &&
+            (victims || !trii_join_has(j->store, "gave-up", r)))
+            return i;
+    }
+    return 0;
+}
+
 static tri_status check_ended(const joining *j)
 {
     char key[KEY];
     void *how = NULL;
-    int r = 1;
+    int r = find_ended(j, false);
 
-    while (r <= j->env->size &&
-           !(trii_join_has(j->store, "ended", r % j->env->size) && !has_come(j, r % j->env->size)))
-        r++;
-    if (r > j->env->size)
+    if (r == 0)
+        r = find_ended(j, true);
+    if (r == 0)
         return TRI_OK;
     r %= j->env->size;
+    snprintf(key, sizeof(key), "gave-up/%d", j->env->rank);
+    if (tri_store_set(j->store, key, "", 0) != TRI_OK) /* others may name us */
+        TRII_LOG(TRII_LOG_INFO, "group", "%s", tri_last_error());
     snprintf(key, sizeof(key), "ended/%d", r);
     if (tri_store_get(j->store, key, 0, &how, NULL) != TRI_OK)
         how = NULL;

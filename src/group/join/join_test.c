@@ -124,6 +124,26 @@ static void ranks_go_over_to_the_world_of_a_rank_0_that_tries_again(void **state
     run_threads(3, NULL, rank_0_tries_again, NULL);
 }
 
+/* Rank 1 gives up because of rank 2, before it has come, and has ended when rank 0 looks. */
+static const char *one_ends_because_of_another(rank_env *env)
+{
+    static const char why[] = "rank 2 of 3 exited with code 5 before it joined the group";
+    tri_store *view;
+
+    RANK_TRY(env, tri_store_set(env->store, "ended/2", "exited with code 5", 18));
+    RANK_TRY(env, tri_store_set(env->store, "ended", "", 0));
+    RANK_FAILS(env, join(env->store, trirun_env(1, 3), 20000, &view), TRI_ERR_PEER_LOST, why);
+    RANK_TRY(env, tri_store_set(env->store, "ended/1", "exited with code 3", 18));
+    RANK_FAILS(env, join(env->store, trirun_env(0, 3), 20000, &view), TRI_ERR_PEER_LOST, why);
+    return NULL;
+}
+
+static void one_that_gave_up_is_not_named(void **state)
+{
+    (void)state;
+    run_threads(1, NULL, one_ends_because_of_another, NULL);
+}
+
 /* Rank 1 believes in three. */
 static const char *two_of_three(rank_env *env)
 {
@@ -310,6 +330,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(who_tries_again_after_it_has_come_comes_again),
     cmocka_unit_test(of_processes_at_once_one_has_the_rank),
     cmocka_unit_test(ranks_go_over_to_the_world_of_a_rank_0_that_tries_again),
+    cmocka_unit_test(one_that_gave_up_is_not_named),
     cmocka_unit_test(a_rank_with_another_world_size_is_named),
     cmocka_unit_test(at_the_deadline_a_rank_beyond_the_world_hears_its_size),
     cmocka_unit_test(a_rank_that_cannot_join_is_the_failure_of_all),
