@@ -75,6 +75,7 @@ static void judge_failure(trii_agent *a, trii_worker *worker, bool may_wait)
     /* With --keep-survivors there may be an earlier one. */
     if (is_first || (blame != TRII_BLAME_VICTIM && !a->options->keep_survivors))
         a->cause = worker;
+    trii_hang_stop(&a->monitor.hang); /* the attempt ends in any case, and may be repeated */
     if (!waits)
         stop_others(a, worker, blame, &culprit);
     else if (is_first)

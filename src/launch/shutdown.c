@@ -116,6 +116,7 @@ void trii_shutdown_grace_over(trii_timer *timer)
 void trii_shutdown_begin(trii_agent *a, int number)
 {
     trii_agent_state_enter(&a->state, TRII_AGENT_STOPPING);
+    trii_hang_stop(&a->monitor.hang); /* the grace period decides */
     signal_workers(a, number);
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(a->options->shutdown_timeout_ms),
                     trii_shutdown_grace_over);

@@ -11,6 +11,7 @@
 #include <trireme/comm.h>
 
 #include "launch/report/hang.h"
+#include "os/clock.h"
 #include "testing/launcher_job.h"
 
 #define PS ((const char *const[]){"ps", NULL})
@@ -186,6 +187,24 @@ static void a_hang_is_ended_and_says_who_hangs(void **state)
     trirun_end(&j, 1);
 }
 
+/* Workers that are deaf to SIGTERM for a while, or that wait for the cause of another's failure. */
+static void a_job_that_ends_does_not_hang(void **state)
+{
+    static const char *const words[] = {"boom", "Broken pipe"};
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=0.3", "sh", "-c",
+               ("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; trap '' TERM\n"
+                "[ $RANK = 1 ] && echo $0 >&2 && exit 1; for i in 1 2 3; do sleep 0.3; done"),
+               words[i]);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_has_not(SPAWN_ERR(&j.trirun), "the job hangs");
+        trirun_end(&j, 0);
+    }
+}
+
 /* What prints lives, however slowly. */
 static void a_job_that_prints_does_not_hang(void **state)
 {
@@ -272,8 +291,11 @@ static void who_ended_well_while_others_waited_for_it_is_the_cause(void **state)
 /* Ranks of ours have flight records: the call and its line are named. */
 static void a_hang_in_a_collective_names_the_call(void **state)
 {
-    char self[4096] = "", text[4096];
+    static const char waited[] = "\nrank 0 waited for ";
+    char self[4096] = "", text[4096], *rest;
+    int64_t began_ns = trii_now_ns();
     launcher_job j;
+    double took, seconds;
 
     (void)state;
     assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
@@ -283,9 +305,13 @@ static void a_hang_in_a_collective_names_the_call(void **state)
     assert_has(SPAWN_ERR(&j.trirun), "the job hangs");
     assert_has(SPAWN_ERR(&j.trirun), "launcher_report_test.c:");
     assert_has(SPAWN_ERR(&j.trirun), "all_reduce");
+    took = (double)(trii_now_ns() - began_ns) / TRII_NS_PER_S;
+    trii_sleep_until(trii_deadline_ms(300)); /* it has waited no longer for that */
     ask(&j, (const char *const[]){"why", NULL}, text, sizeof(text));
-    assert_has(text, "\nrank 0 waited for 0.");
-    assert_has(text, ", for rank 1, which had called nothing yet");
+    assert_has(text, waited);
+    seconds = strtod(strstr(text, waited) + strlen(waited), &rest);
+    assert_true(seconds > 0.2 && seconds < took + 0.1);
+    assert_has(rest, ", for rank 1, which had called nothing yet");
     assert_has(text, "\ntrirun ended the job: for 0.5 s no rank began a call and none printed "
                      "(--hang-timeout)\n");
     assert_has_not(text, "killed");
@@ -573,6 +599,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_stopped_job_names_who_left),
     cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
+    cmocka_unit_test(a_job_that_ends_does_not_hang),
     cmocka_unit_test(a_job_that_prints_does_not_hang),
     cmocka_unit_test(our_own_warnings_are_no_sign_of_life),
     cmocka_unit_test(who_ended_well_while_others_waited_for_it_is_the_cause),
