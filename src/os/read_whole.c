@@ -10,7 +10,7 @@
 
 size_t trii_read_whole(const char *path, char *text_out, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
     size_t used = 0;
     ssize_t got = fd >= 0;
 

@@ -4,6 +4,7 @@
  * very job that it looks at.
  */
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include "group/watch/flight_recorder.h"
 #include "testing/check.h"
@@ -337,6 +338,13 @@ static void what_is_no_record_is_refused(void **state)
     /* listed, and gone when it is opened: trirun takes records away when it starts again */
     snprintf(path, sizeof(path), "%s/rank-1.rec", folder);
     assert_int_equal(symlink("gone", path), 0);
+    run_tool(&s, folder, 0);
+    assert_non_null(strstr(SPAWN_OUT(&s), ": 1 left"));
+    spawn_free(&s);
+    assert_int_equal(unlink(path), 0);
+
+    snprintf(path, sizeof(path), "%s/cause", folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
     run_tool(&s, folder, 0);
     assert_non_null(strstr(SPAWN_OUT(&s), ": 1 left"));
     spawn_free(&s);
