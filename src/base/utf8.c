@@ -19,3 +19,14 @@ size_t trii_utf8_character(const char *text)
         return 0;
     return n;
 }
+
+void trii_utf8_repair(char *text)
+{
+    while (*text != '\0') {
+        size_t n = trii_utf8_character(text);
+
+        if (n == 0)
+            *text = '?';
+        text += n > 0 ? n : 1;
+    }
+}

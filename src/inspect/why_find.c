@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
+#include "base/utf8.h"
 #include "base/ranks_text.h"
 #include "inspect/why.h"
 
@@ -668,6 +669,8 @@ tri_status trii_why_find(trii_why_job *job)
     }
     if (status == TRI_OK)
         status = find_failures(job);
+    for (int i = 0; i < job->n_findings; i++)
+        trii_utf8_repair(job->findings[i].text); /* a long one is cut */
     if (job->n_findings > 1)
         qsort(job->findings, (size_t)job->n_findings, sizeof(*job->findings), heavier_first);
     return status;

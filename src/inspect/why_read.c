@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include "inspect/why.h"
 #include "os/clock.h"
 #include "os/file.h"
@@ -16,7 +17,26 @@
 
 enum { MAX_RANKS = 65536, MAX_FILES = 2 * MAX_RANKS };
 
-/* Texts end, numbers are in range. */
+/* As many arguments as fit, and no more: "..." replaces the last whole characters. */
+static void mark_cut(char *text, size_t bytes)
+{
+    size_t at = bytes - 4;
+
+    if (text[bytes - 2] == '\0')
+        return;
+    while (at > 0 && ((unsigned char)text[at] & 0xc0) == 0x80)
+        at--;
+    memcpy(text + at, "...", 4);
+}
+
+/* It ends, and is UTF-8: it may have been cut, and users name what they like. */
+static void mend_text(char *text, size_t bytes)
+{
+    text[bytes - 1] = '\0';
+    trii_utf8_repair(text);
+}
+
+/* Makes texts sound, and sees that numbers are in range. */
 static bool sound(trii_record_file *log, size_t bytes)
 {
     if (bytes != sizeof(*log) || memcmp(log->magic, TRII_RECORD_MAGIC, sizeof(log->magic)) != 0)
@@ -24,16 +44,15 @@ static bool sound(trii_record_file *log, size_t bytes)
     if (log->n_records != TRII_RECORDS || log->rank < 0 || log->rank >= MAX_RANKS ||
         log->size < 1 || log->size > MAX_RANKS)
         return false;
-    log->host[sizeof(log->host) - 1] = '\0';
-    if (log->program[sizeof(log->program) - 2] != '\0') /* as many arguments as fit, and no more */
-        memcpy(log->program + sizeof(log->program) - 4, "...", 3);
-    log->program[sizeof(log->program) - 1] = '\0';
-    log->failure[sizeof(log->failure) - 1] = '\0';
+    mark_cut(log->program, sizeof(log->program));
+    mend_text(log->program, sizeof(log->program));
+    mend_text(log->host, sizeof(log->host));
+    mend_text(log->failure, sizeof(log->failure));
     for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
         trii_record_group *g = &log->groups[i];
 
-        g->name[sizeof(g->name) - 1] = '\0';
-        g->engine[sizeof(g->engine) - 1] = '\0';
+        mend_text(g->name, sizeof(g->name));
+        mend_text(g->engine, sizeof(g->engine));
         if (g->size < 1 || g->size > MAX_RANKS || g->rank < 0 || g->rank >= g->size)
             g->number = 0;
     }
@@ -42,7 +61,7 @@ static bool sound(trii_record_file *log, size_t bytes)
             log->records[i].number = 0;
     }
     for (int i = 0; i < TRII_RECORD_FILES; i++)
-        log->files[i][TRII_RECORD_FILE_BYTES - 1] = '\0';
+        mend_text(log->files[i], sizeof(log->files[i]));
     return true;
 }
 
@@ -155,6 +174,7 @@ static tri_status read_note(const trii_why_job *job, const char *name, int64_t e
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: is not what trirun writes", path);
     end[1 + strcspn(end + 1, "\n")] = '\0';
     snprintf(words_out, bytes, "%s", end + 1);
+    trii_utf8_repair(words_out);
     return TRI_OK;
 }
 

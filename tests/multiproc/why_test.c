@@ -385,34 +385,41 @@ static void what_is_no_record_is_refused(void **state)
 
 /* --- which job ------------------------------------------------------------ */
 
-/* What `trireme why ARGUMENT` prints of the jobs below `home`. */
 static void assert_says(const char *text, const char *part)
 {
     if (strstr(text, part) == NULL)
         fail_msg("no \"%s\" in:\n%s", part, text);
 }
 
-/* Records have 63 bytes of it. */
-static void a_command_line_that_was_cut_says_so(void **state)
+/* A record of the test's folder, of a program with that command line. */
+static void record_program(const char line[64])
 {
-    char path[300], line[64] = "train ";
+    char path[300];
     tri_group *group = NULL;
+    FILE *file;
 
-    (void)state;
     CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
     tri_group_unref(group);
     snprintf(path, sizeof(path), "%s/rank-0.rec", folder);
+    file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, offsetof(trii_record_file, program), SEEK_SET), 0);
+    assert_int_equal(fwrite(line, 1, 64, file), 64);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* Records have 63 bytes of it. */
+static void a_command_line_that_was_cut_says_so(void **state)
+{
+    char line[64] = "train ", shown[80];
+
+    (void)state;
     memset(line + 6, 'a', sizeof(line) - 7);
     for (int cut = 1; cut >= 0; cut--) {
-        FILE *file = fopen(path, "r+b");
-        char shown[80];
         spawn s;
 
-        assert_non_null(file);
         line[62] = cut ? 'a' : '\0';
-        assert_int_equal(fseek(file, offsetof(trii_record_file, program), SEEK_SET), 0);
-        assert_int_equal(fwrite(line, 1, sizeof(line), file), sizeof(line));
-        assert_int_equal(fclose(file), 0);
+        record_program(line);
         run_tool(&s, folder, 0);
         snprintf(shown, sizeof(shown), ", %.*s%s, started ", cut ? 60 : 62, line, cut ? "..." : "");
         assert_says(SPAWN_OUT(&s), shown);
@@ -420,6 +427,30 @@ static void a_command_line_that_was_cut_says_so(void **state)
     }
 }
 
+/* Jansson takes no byte that is none. */
+static void a_command_line_that_is_no_utf8_is_told_in_json(void **state)
+{
+    char line[64] = "caf\xe9", shown[80];
+
+    (void)state;
+    for (int cut = 0; cut < 2; cut++) {
+        spawn s;
+
+        for (int i = 0; i < 31 && cut; i++) /* "x", and 31 characters of two bytes */
+            memcpy(line + 1 + 2 * i, "\xc3\xa9", 2);
+        line[0] = cut ? 'x' : 'c';
+        record_program(line);
+        spawn_start(&s, (const char *const[]){spawn_bin("trireme"), "why", "--json", folder, NULL},
+                    NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        snprintf(shown, sizeof(shown), "\"program\": \"%.*s%s\"", cut ? 59 : 3, line,
+                 cut ? "..." : "?");
+        assert_says(SPAWN_OUT(&s), shown);
+        spawn_free(&s);
+    }
+}
+
+/* What `trireme why ARGUMENT` prints of the jobs below `home`. */
 static void why_at(const char *home, const char *argument, char *text)
 {
     const char *argv[] = {spawn_bin("trireme"), "why", argument, NULL};
@@ -476,6 +507,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(ranks_that_are_not_there_yet_are_named, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(a_command_line_that_was_cut_says_so, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(a_command_line_that_is_no_utf8_is_told_in_json, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
     cmocka_unit_test(jobs_are_told_apart),

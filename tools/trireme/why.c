@@ -3,6 +3,7 @@
  */
 #include <string.h>
 
+#include "base/utf8.h"
 #include "command.h"
 #include "inspect/jobs.h"
 #include "inspect/why.h"
@@ -235,12 +236,17 @@ static int print_json(const trii_why_job *job)
 {
     json_t *ranks = json_array(), *findings = json_array();
     const trii_record_file *first = first_log(job);
-    json_t *all = json_pack("{s:s, s:s?, s:I, s:s, s:o, s:o}", "folder", job->folder, "program",
-                            first != NULL ? first->program : NULL, "begun",
-                            (json_int_t)(first != NULL ? first->wall_ns / TRII_NS_PER_S : 0),
-                            "verdict", job->n_findings > 0 ? job->findings[0].text : nothing,
-                            "findings", findings, "ranks", ranks);
+    json_t *all;
+    char folder[sizeof(job->folder)];
     int failed;
+
+    memcpy(folder, job->folder, sizeof(folder));
+    trii_utf8_repair(folder);
+    all = json_pack("{s:s, s:s?, s:I, s:s, s:o, s:o}", "folder", folder, "program",
+                    first != NULL ? first->program : NULL, "begun",
+                    (json_int_t)(first != NULL ? first->wall_ns / TRII_NS_PER_S : 0), "verdict",
+                    job->n_findings > 0 ? job->findings[0].text : nothing, "findings", findings,
+                    "ranks", ranks);
 
     for (int i = 0; i < job->n_findings; i++) {
         const trii_why_finding *f = &job->findings[i];
