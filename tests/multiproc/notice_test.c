@@ -283,7 +283,7 @@ static void a_notice_before_the_hosts_are_there_is_kept(void **state)
     snprintf(port, sizeof(port), "--master-port=%d", spawn_free_port());
     TRIRUN(&j[0], "--nnodes=2", "--master-addr=127.0.0.1", port, "--notice-seconds=60", self(),
            "stop");
-    spawn_expect(&j[0].trirun, "1 of 2 hosts came");
+    spawn_expect(&j[0].trirun, "1 of 2 hosts joined");
     spawn_signal(&j[0].trirun, SIGUSR1);
     spawn_expect(&j[0].trirun, "this host will be preempted in 60 s; notified 0 of 0 workers\n");
     TRIRUN(&j[1], "--nnodes=2", "--node-rank=1", "--master-addr=127.0.0.1", port, "sh", "-c",
