@@ -568,6 +568,49 @@ static void the_keys_of_former_rounds_do_not_stay(void **state)
         assert_in_range(keys_after(25, led != 0), 1, keys_after(4, led != 0));
 }
 
+/* Agent 3 dies each time when the next round is on and not all have said who they are; how many
+ * keys there are after that. */
+static int64_t keys_after_aborted(int n_rounds, bool led)
+{
+    sim_job job;
+    int64_t n;
+
+    sim_job_begin(&job, 1, 4, 2, 4);
+    job.conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
+    job.led = led;
+    sim_start_within(&job, 0, 4, 100);
+    for (int round = 0; round < n_rounds; round++) {
+        sim_agent *agent = &job.agents[0];
+        int64_t number;
+
+        sim_await_round(&job, 4, 20000);
+        number = agent->round;
+        trii_rendezvous_tell(job.agents[1].rdzv, false, true, "a worker failed");
+        sim_stop_workers(&job.agents[1]);
+        while (agent->rdzv->round.number == number)
+            sim_run_ms(&job, 1);
+        assert_int_equal(agent->state, SIM_JOINING);
+        sim_kill(&job.agents[3]);
+        sim_await_round(&job, 3, 20000);
+        assert_int_equal(agent->round, number + 2);
+        sim_start_within(&job, 3, 4, 100);
+    }
+    sim_await_round(&job, 4, 20000);
+    sim_run_ms(&job, 3000);
+    n = trii_kv_count(sim_shared.kv);
+    sim_job_end(&job);
+    return n;
+}
+
+static void the_keys_of_rounds_that_did_not_begin_do_not_stay(void **state)
+{
+    (void)state;
+    /* but for those of agent 3 itself, which had no time to clear up */
+    for (int led = 1; led >= 0; led--)
+        assert_in_range(keys_after_aborted(8, led != 0), 1,
+                        keys_after_aborted(2, led != 0) + 6 * 4);
+}
+
 /* What torchrun's agent writes that has the only place. */
 static void write_state_of_one(tri_store *store, bool closed)
 {
@@ -726,6 +769,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),
     cmocka_unit_test(the_keys_of_former_rounds_do_not_stay),
+    cmocka_unit_test(the_keys_of_rounds_that_did_not_begin_do_not_stay),
     cmocka_unit_test(who_leads_without_a_place_stays_until_the_others_know_the_end),
     cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
     cmocka_unit_test(the_same_seed_gives_the_same_minute),

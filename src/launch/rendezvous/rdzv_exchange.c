@@ -383,6 +383,7 @@ void trii_rdzv_take_back(trii_rendezvous *r)
 
     for (int i = 0; i < past->n && status == TRI_OK; i++)
         status = take_back_of(kv, past->number, (past->rank + i) % past->group_size);
-    past->n = 0; /* also after a failure: these keys harm nobody */
+    trii_free(past->nodes);
+    *past = (trii_rdzv_past){.n = 0}; /* also after a failure: these keys harm nobody */
     tri_store_unref(kv);
 }

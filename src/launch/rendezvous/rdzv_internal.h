@@ -118,6 +118,7 @@ typedef struct trii_rdzv_lead {
 typedef struct trii_rdzv_past {
     int64_t number;
     int rank, n, group_size;
+    trii_rdzv_node *nodes; /* its members by rank */
 } trii_rdzv_past;
 
 /* The leader's key. */

@@ -415,16 +415,31 @@ static bool comes_again(const trii_rdzv_state *s, const trii_rdzv_node *node)
     return e != NULL && e->participant;
 }
 
-/* Another round begins: who clears up after that which was. */
+static void count_gone(trii_rdzv_past *past, const trii_rdzv_state *s)
+{
+    while (past->n < past->group_size &&
+           !comes_again(s, &past->nodes[(past->rank + past->n) % past->group_size]))
+        past->n++;
+}
+
+/* Another round is complete: who clears up after that which was. */
 static void note_past(trii_rendezvous *r, const trii_rdzv_state *s)
 {
-    int rank = r->round.group_rank, size = r->round.group_size, n = 1;
+    trii_rdzv_past *past = &r->past;
 
+    if (past->n > 0) { /* that which was never began */
+        count_gone(past, s);
+        trii_rdzv_take_back(r);
+    }
     if (r->nodes == NULL)
         return;
-    while (n < size && !comes_again(s, &r->nodes[(rank + n) % size]))
-        n++;
-    r->past = (trii_rdzv_past){.number = r->round.number, .rank = rank, .n = n, .group_size = size};
+    *past = (trii_rdzv_past){.number = r->round.number,
+                             .rank = r->round.group_rank,
+                             .n = 1,
+                             .group_size = r->round.group_size,
+                             .nodes = r->nodes};
+    r->nodes = NULL;
+    count_gone(past, s);
 }
 
 /* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
@@ -452,7 +467,6 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
             rank = (int)e->rank;
     }
     note_past(r, s);
-    trii_free(r->nodes);
     r->nodes = nodes;
     r->round.group_rank = rank;
     r->round.number = s->round;

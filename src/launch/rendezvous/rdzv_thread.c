@@ -364,6 +364,7 @@ void trii_rdzv_main(void *arg)
     trii_own_address_stop(r->own);
     tri_store_unref(r->base);
     trii_free(r->nodes);
+    trii_free(r->past.nodes);
     trii_wire_buffer_fini(&r->raw);
     trii_rdzv_state_fini(&r->state);
     trii_free(r->observed);
