@@ -174,6 +174,42 @@ static void a_node_rank_that_is_taken_is_refused(void **state)
     trirun_end(&b, 0);
 }
 
+/* By its name it is the same job, but one gives ranks and the other does not. */
+static void a_job_without_ranks_has_none_that_is_taken(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job a, b;
+
+    (void)state;
+    start_c10d(&a, port, "2", "join_timeout=50", NULL, "true");
+    spawn_expect(&a.run, "1 of 2 hosts joined");
+    start_static(&b, port, 0, "timeout=20", "--rdzv-id=t", "true");
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&b.run), "in use: another job or program uses the port");
+    trirun_end(&b, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_end(&a, 0);
+}
+
+/* It waits for hosts like itself, and not for a leader that there is not. */
+static void who_gives_ranks_does_not_lead_those_without(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job a, b;
+
+    (void)state;
+    start_static(&a, port, 0, "timeout=50", "--rdzv-id=t", "true");
+    spawn_expect(&a.run, "1 of 2 hosts joined");
+    start_c10d(&b, port, "2", "is_host=0,join_timeout=0.5", NULL, "true");
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_has(SPAWN_ERR(&b.run), "1 of at least 2 hosts joined within 0.5 s");
+    trirun_end(&b, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_end(&a, 0);
+}
+
 static void a_port_that_is_no_store_is_no_duplicate(void **state)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -607,6 +643,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(static_hosts_start_again_together_with_an_empty_store),
     cmocka_unit_test(a_static_host_that_does_not_come_is_named),
     cmocka_unit_test(a_node_rank_that_is_taken_is_refused),
+    cmocka_unit_test(a_job_without_ranks_has_none_that_is_taken),
+    cmocka_unit_test(who_gives_ranks_does_not_lead_those_without),
     cmocka_unit_test(a_port_that_is_no_store_is_no_duplicate),
     cmocka_unit_test(static_hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(hosts_meet_in_the_first_ones_store),

@@ -84,7 +84,7 @@ tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r)
     trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
     tri_status status;
 
-    snprintf(key, sizeof(key), "%s/trireme/serves", r->id);
+    snprintf(key, sizeof(key), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
     status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
     r->ours_serves = status == TRI_OK && call.value != NULL;
     if (r->ours_serves)

@@ -227,6 +227,8 @@ bool trii_rdzv_name_self(trii_rendezvous *r);
  * the store that we serve, or that of our end of the connection to it. */
 tri_status trii_rdzv_connect(trii_rendezvous *r,
                              const tri_store_tcp_options *options) TRI_MUST_CHECK;
+/* What says who serves the store. */
+const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler);
 /* Who serves the store looks whether its address leads to it, and after a while knows whether it
  * leads to another one of the job. */
 tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;

@@ -4,7 +4,7 @@
  * by the handlers (the rest).
  *
  *   ID/trireme/own      a number, by which its server knows it (store/own_address.h)
- *   ID/trireme/serves   PID MIN MAX NAME of who serves it
+ *   ID/trireme/serves   PID MIN MAX NAME of who serves it; .../serves_ranks where ranks are given
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -72,9 +72,14 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
         return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
     /* before the first client can look for it */
-    snprintf(key_name, sizeof(key_name), "%s/trireme/serves", r->id);
+    snprintf(key_name, sizeof(key_name), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
     trii_rdzv_settings_text(r, why, sizeof(why));
     return trii_tcp_server_tell(r->server, key_name, why);
+}
+
+const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler)
+{
+    return handler->fixed_hosts ? "trireme/serves_ranks" : "trireme/serves";
 }
 
 const char *trii_rdzv_place_option(const trii_rendezvous *r)
@@ -129,7 +134,7 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r)
     if (!trii_rdzv_serves(r))
         return TRI_OK;
     snprintf(proof, sizeof(proof), "%s/trireme/own", r->id);
-    snprintf(claim_key, sizeof(claim_key), "%s/trireme/serves", r->id);
+    snprintf(claim_key, sizeof(claim_key), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
     return trii_own_address_start(&search, &r->own);
 }
 

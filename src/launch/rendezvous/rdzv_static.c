@@ -333,7 +333,7 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
     if (status == TRI_OK) {
         status = tri_store_prefix(r->id, store, &kv);
         if (status == TRI_OK)
-            status = tri_store_get(kv, "trireme/serves", PROBE_MS, &value, NULL);
+            status = tri_store_get(kv, trii_rdzv_serves_key(r->handler), PROBE_MS, &value, NULL);
         tri_store_unref(kv);
         tri_store_unref(store);
     }
