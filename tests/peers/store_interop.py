@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import traceback
 
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # failures are provoked here
 os.environ.setdefault("TRI_LOG", "error")
@@ -490,7 +491,11 @@ def main():
               (worlds_join, (False,)), (our_server_waits_for_python, ()),
               (one_file_under_both, ())]
     for check, args in checks:
-        check(*args)
+        try:
+            check(*args)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)  # the check's other threads may wait for what will not come
         print(f"  ok: {check.__name__}{args if args else ''}", flush=True)
 
 
