@@ -353,6 +353,39 @@ static void a_host_that_peers_gave_up_comes_back_if_it_lives(void **state)
     }
 }
 
+/* Its heartbeat arrives in two parts, between which the leader deletes the request: it has found it
+ * there, and writes it. */
+static void a_heartbeat_that_writes_a_deleted_request_again_loses_no_host(void **state)
+{
+    static const char name[] = "trireme/job/request/1";
+    trii_slice value;
+    char text[400];
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(3)
+    {
+        sim_agent *agent = NULL;
+        long long local_id, pid, left, beat;
+
+        sim_job_begin(&job, seed, 4, 2, 4);
+        job.conf = "last_call_timeout=2";
+        sim_start_within(&job, 0, 4, 500);
+        sim_await_round(&job, 4, 10000);
+        assert_true(trii_kv_get(sim_shared.kv, sim_text(name), &value));
+        snprintf(text, sizeof(text), "%.*s", (int)value.bytes, (const char *)value.data);
+        assert_int_equal(sscanf(text, "%lld %lld %lld %lld", &left, &beat, &local_id, &pid), 4);
+        agent = &job.agents[pid / 1000];
+        sim_see_death(&job, agent);
+        while (trii_kv_has(sim_shared.kv, sim_text(name)))
+            sim_run_ms(&job, 1);
+        CHECK_OK(trii_kv_set(sim_shared.kv, sim_text(name), sim_text(text)));
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 4, 20000);
+        sim_job_end(&job);
+    }
+}
+
 static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
 {
     sim_job job;
@@ -761,6 +794,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
     cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
     cmocka_unit_test(a_host_that_peers_gave_up_comes_back_if_it_lives),
+    cmocka_unit_test(a_heartbeat_that_writes_a_deleted_request_again_loses_no_host),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),

@@ -94,6 +94,7 @@ typedef struct trii_rdzv_request {
     int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
     bool carried;             /* the state had it at the last look */
     bool asked;               /* for another round, since then */
+    bool dead;                /* it was taken for that: deleted, until it stays so */
     bool withdrawn;           /* it has left */
 } trii_rdzv_request;
 

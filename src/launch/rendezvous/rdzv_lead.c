@@ -143,7 +143,7 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
 
         if (q->node.addr[0] == '\0')
             continue; /* not written yet */
-        if (q->withdrawn && (e == NULL || trii_rdzv_is_left_to_end(s, e))) {
+        if (q->withdrawn && (q->dead || e == NULL || trii_rdzv_is_left_to_end(s, e))) {
             *q = l->requests[--l->n];
             i--;
             continue;
@@ -153,10 +153,11 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
             *dirty = true;
             continue;
         }
-        if (q->carried && e == NULL && !q->asked) { /* a beat may be from before that */
+        if (q->dead || (q->carried && e == NULL && !q->asked)) {
+            /* A beat may be from before that, or be written at this moment: a request that is there
+             * again is deleted again, or nobody would read it. */
+            q->dead = true;
             status = delete_request(r, q->number);
-            *q = l->requests[--l->n];
-            i--;
             continue;
         }
         q->carried = e != NULL; /* what we write now may be lost */
