@@ -353,6 +353,38 @@ static void a_host_that_peers_gave_up_comes_back_if_it_lives(void **state)
     }
 }
 
+static bool count_declared(void *arg, trii_slice key)
+{
+    static const char prefix[] = "trireme/job/declared/";
+
+    *(int *)arg += key.bytes > strlen(prefix) && memcmp(key.data, prefix, strlen(prefix)) == 0;
+    return true;
+}
+
+/* Whoever comes later compares its --nnodes with what others have declared. */
+static void a_host_that_was_taken_for_dead_declares_itself_again(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(3)
+    {
+        int n = 0;
+
+        sim_job_begin(&job, seed, 3, 2, 3);
+        job.conf = "last_call_timeout=2";
+        job.led = false;
+        sim_start_within(&job, 0, 3, 500);
+        sim_await_round(&job, 3, 10000);
+        sim_see_death(&job, &job.agents[1]);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 3, 20000);
+        trii_kv_each(sim_shared.kv, count_declared, &n);
+        assert_int_equal(n, 3);
+        sim_job_end(&job);
+    }
+}
+
 /* Its heartbeat arrives in two parts, between which the leader deletes the request: it has found it
  * there, and writes it. */
 static void a_heartbeat_that_writes_a_deleted_request_again_loses_no_host(void **state)
@@ -794,6 +826,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
     cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
     cmocka_unit_test(a_host_that_peers_gave_up_comes_back_if_it_lives),
+    cmocka_unit_test(a_host_that_was_taken_for_dead_declares_itself_again),
     cmocka_unit_test(a_heartbeat_that_writes_a_deleted_request_again_loses_no_host),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
     cmocka_unit_test(who_leaves_in_order_is_not_waited_for),

@@ -571,6 +571,8 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
     status = leave_round(r, r->nodes != NULL ? r->round.number : TRII_RDZV_NO_ROUND);
     if (status == TRI_OK && r->lead.follows)
         trii_rdzv_enter(r, TRII_RDZV_JOINING); /* from now on others may see us */
+    else if (status == TRI_OK && !r->lead.leads && r->nodes != NULL)
+        status = trii_rdzv_declare(r); /* who took us for dead has deleted that */
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
         if (trii_rdzv_interrupted(r))
