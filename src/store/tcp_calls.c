@@ -240,7 +240,8 @@ static tri_status receive_call(trii_tcp_store *store, trii_store_call *call)
     if (call->kind == TRII_STORE_SET)
         return TRI_OK;
     if (call->kind == TRII_STORE_ADD || call->kind == TRII_STORE_DELETE)
-        return trii_tcp_receive(store, "add", &call->number, sizeof(call->number));
+        return trii_tcp_receive(store, call->kind == TRII_STORE_ADD ? "add" : "delete",
+                                &call->number, sizeof(call->number));
     if (call->kind != TRII_STORE_CHECK)
         return trii_tcp_receive_value(store, "compare_set", (void **)&call->value, &call->bytes);
     status = trii_tcp_receive(store, "check", &absent, sizeof(absent));

@@ -452,6 +452,7 @@ static void a_server_that_answers_nonsense_or_leaves_is_named(void **state)
     static const unsigned char nothing[] = {255};
     static const unsigned char huge[] = {11, 8, U64(2), '/', 'k', 0, 255}; /* then it leaves */
     fake_server f = {.script = nothing, .wrong_ping = true}, g = {.script = huge};
+    trii_store_call call = {.kind = TRII_STORE_DELETE, .key = "k"};
     tri_store *store = NULL;
     char want[64];
 
@@ -460,13 +461,17 @@ static void a_server_that_answers_nonsense_or_leaves_is_named(void **state)
     CHECK_FAILS(tri_store_tcp("127.0.0.1", f.port, NULL, &store), TRI_ERR_FORMAT, "ping");
     end_fake(&f);
 
-    start_fake(&g);
-    snprintf(want, sizeof(want), "127.0.0.1 port %d: delete", g.port);
-    CHECK_OK(tri_store_tcp("127.0.0.1", g.port, NULL, &store));
-    CHECK_FAILS(tri_store_delete(store, "k", NULL), TRI_ERR_IO, want);
-    CHECK_FAILS(tri_store_set(store, "k", "v", 1), TRI_ERR_IO, want); /* and stays failed */
-    end_fake(&g);
-    tri_store_unref(store);
+    for (int together = 0; together < 2; together++) {
+        start_fake(&g);
+        snprintf(want, sizeof(want), "127.0.0.1 port %d: delete", g.port);
+        CHECK_OK(tri_store_tcp("127.0.0.1", g.port, NULL, &store));
+        CHECK_FAILS(together ? trii_store_exchange(store, &call, 1, NULL, 0, 0, NULL, NULL)
+                             : tri_store_delete(store, "k", NULL),
+                    TRI_ERR_IO, want);
+        CHECK_FAILS(tri_store_set(store, "k", "v", 1), TRI_ERR_IO, want); /* and stays failed */
+        end_fake(&g);
+        tri_store_unref(store);
+    }
 }
 
 /* Accepts and never answers: PyTorch's client hangs here for ever. */
