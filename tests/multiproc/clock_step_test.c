@@ -210,8 +210,8 @@ static void hosts_do_not_notice(void **state)
             snprintf(text[1], sizeof(text[1]), "--rdzv-endpoint=127.0.0.1:%d", port);
             snprintf(text[2], sizeof(text[2]), "--node-rank=%d", i);
             START(&agents[i], text[0], text[1], text[2], k == 0 ? "--nnodes=2" : "--nnodes=2:3",
-                  "--rdzv-id=c", "--max-restarts=2", "--host-timeout=1", "--rdzv-conf",
-                  "timeout=20,join_timeout=20,last_call_timeout=0.5,keep_alive_interval=0.2", "sh",
+                  "--rdzv-id=c", "--max-restarts=2", "--host-timeout=3", "--rdzv-conf",
+                  "timeout=20,join_timeout=20,last_call_timeout=0.5,keep_alive_interval=1", "sh",
                   "-c", "echo runs; exec sleep 1000");
             set_clock(&agents[i], steps[i]);
         }
