@@ -132,11 +132,53 @@ static void of_ranks_with_different_engines_two_are_named(void **state)
     }
 }
 
+static const char *one_pretends(rank_env *env)
+{
+    const bool odd = env->rank == *(const int *)env->arg;
+    tri_group *group = NULL;
+
+    if (odd)
+        setenv("TRI_HOSTS", env->size == 2 ? "a,b" : "a,b,b", 1);
+    RANK_FAILS(env, tri_group_create(env->store, env->rank, env->size, NULL, &group),
+               TRI_ERR_INVALID_ARG, "the ranks want different groups: rank 0 has engine ");
+    return NULL;
+}
+
+/* They pass over different engines. */
+static void hosts_that_one_alone_pretends_are_heard_by_all(void **state)
+{
+    (void)state;
+    for (int odd = 0; odd < 2; odd++) {
+        for (int size = 2; size <= 3; size++)
+            run_processes(size, NULL, one_pretends, &odd, NULL, 20);
+    }
+}
+
+static const char *one_names_what_the_other_finds(rank_env *env)
+{
+    tri_group_options options = {.engine = env->rank == 0 ? "tcp" : NULL};
+    tri_group *group = NULL;
+
+    setenv("TRI_HOSTS", "a,b", 1);
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, &options, &group));
+    RANK_TRY(env, tri_barrier(group, NULL));
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void the_first_that_may_serve_is_met_by_its_name(void **state)
+{
+    (void)state;
+    run_processes(2, NULL, one_names_what_the_other_finds, NULL, NULL, 20);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_number_that_is_none_is_heard_by_all),
     cmocka_unit_test(an_engine_that_does_not_exist_is_heard_by_all),
     cmocka_unit_test(whatever_the_others_ask_for),
     cmocka_unit_test(of_ranks_with_different_engines_two_are_named),
+    cmocka_unit_test(hosts_that_one_alone_pretends_are_heard_by_all),
+    cmocka_unit_test(the_first_that_may_serve_is_met_by_its_name),
 };
 
 int main(int argc, char **argv)

@@ -145,6 +145,8 @@ static tri_status make_auto(tri_store *store, trii_group_args *args, trii_made_e
             continue;
         if (strcmp((*e)->name, "shm") == 0 && trii_param_text(TRII_PARAM_HOSTS) != NULL)
             continue; /* it would see through the pretence */
+        if (strcmp((*e)->name, "hierarchy") == 0 && args->size < 3)
+            continue; /* it would meet nobody, and the attempts of the ranks must be the same */
         status = open_attempt(store, ++n, args);
         if (status == TRI_OK)
             status = create_with(*e, args, made_out);
