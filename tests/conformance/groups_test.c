@@ -5,7 +5,11 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 
+#include <signal.h>
+#include <unistd.h>
+
 #include "base/alloc.h"
+#include "os/clock.h"
 
 static const char *const engines[] = {"shm", "tcp"};
 
@@ -427,6 +431,56 @@ static void nor_in_a_store_that_is_served(void **state)
     run_processes(4, &options, many_are_left, NULL, NULL, 60);
 }
 
+/* Rank 0 serves the store of the group, and is stopped while rank 1 leaves one. */
+static const char *server_stops(rank_env *env)
+{
+    const tri_store_tcp_options serves = {.serve = env->rank == 0};
+    int64_t mine[2] = {getpid(), 0}, all[4], before = 0, after = 0;
+    tri_group *whole = NULL, *g = NULL, *pair = NULL;
+    tri_store *store = NULL;
+
+    JOIN(env, whole);
+    if (env->rank == 0)
+        RANK_TRY(env, tri_store_tcp("127.0.0.1", 0, &serves, &store));
+    mine[1] = env->rank == 0 ? tri_store_port(store) : 0;
+    RANK_TRY(env, tri_all_gather(whole, mine, all, 2, TRI_DTYPE_I64, NULL));
+    if (env->rank == 1)
+        RANK_TRY(env, tri_store_tcp("127.0.0.1", (int)all[1], &serves, &store));
+    RANK_TRY(env, tri_group_create(store, env->rank, 2, env->options, &g));
+    RANK_TRY(env, tri_group_split(g, 0, 0, NULL, &pair));
+    RANK_TRY(env, tri_barrier(whole, NULL));
+    if (env->rank == 1) {
+        kill((pid_t)all[0], SIGSTOP);
+        trii_sleep_until(trii_deadline_ms(100)); /* until it has */
+    }
+    tri_group_unref(pair);
+    if (env->rank == 1)
+        kill((pid_t)all[0], SIGCONT);
+    trii_sleep_until(trii_deadline_ms(5500)); /* then it is asked again */
+    RANK_TRY(env, tri_barrier(whole, NULL));
+    RANK_TRY(env, tri_store_num_keys(store, &before));
+    RANK_TRY(env, tri_barrier(whole, NULL));
+    RANK_TRY(env, tri_group_split(g, 0, 0, NULL, &pair));
+    tri_group_unref(pair);
+    RANK_TRY(env, tri_barrier(whole, NULL));
+    RANK_TRY(env, tri_store_num_keys(store, &after));
+    if (before != after)
+        return RANK_FAIL(env, "%d keys became %d", (int)before, (int)after);
+    RANK_TRY(env, tri_barrier(whole, NULL));
+    tri_group_unref(g);
+    tri_group_unref(whole);
+    tri_store_unref(store);
+    return NULL;
+}
+
+static void nor_where_the_store_did_not_answer_once(void **state)
+{
+    tri_group_options options = {.timeout_ms = 20000};
+
+    (void)state;
+    run_processes(2, &options, server_stops, NULL, NULL, 60);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
@@ -436,6 +490,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(engines_are_known_by_name),
     cmocka_unit_test(groups_that_were_left_leave_no_keys),
     cmocka_unit_test(nor_in_a_store_that_is_served),
+    cmocka_unit_test(nor_where_the_store_did_not_answer_once),
 };
 
 TEST_MAIN(tests)

@@ -5,7 +5,7 @@
  * While a group forms, each rank notes which keys it writes. When it leaves the group it writes
  * their names to left/R and counts itself in `left`, and the last rank deletes what all have named:
  * until then one that is late may still read it. Keys stay where a rank ended without leaving,
- * where the group failed, and where the store does not answer at once.
+ * where the group failed, and where the store does not answer at once or did not a moment ago.
  */
 #include <string.h>
 
@@ -13,8 +13,10 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "group/group_internal.h"
+#include "os/clock.h"
 
 #define ANSWER_MS 1000
+#define SILENT_MS 5000 /* no question after one that was not answered */
 #define WHAT "keys of a group"
 
 void trii_group_note_keys(tri_group *g)
@@ -76,13 +78,13 @@ static tri_status delete_all(const tri_group *g)
 
 void trii_group_delete_keys(tri_group *g)
 {
-    static atomic_bool silent; /* a store did not answer: the groups of a job share theirs */
+    static _Atomic int64_t silent_until_ns; /* the groups of a job share their store */
     char own[32], line[TRII_ERR_BYTES];
     trii_store_call calls[] = {{.kind = TRII_STORE_SET, .key = own, .text = g->keys.text},
                                {.kind = TRII_STORE_ADD, .key = "left", .number = 1}};
     tri_status status;
 
-    if (g->store == NULL || g->keys.n == 0 || atomic_load(&silent))
+    if (g->store == NULL || g->keys.n == 0 || trii_now_ns() < atomic_load(&silent_until_ns))
         return;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     snprintf(own, sizeof(own), "left/%d", g->rank);
@@ -93,7 +95,7 @@ void trii_group_delete_keys(tri_group *g)
     if (status == TRI_OK && calls[1].number == g->size)
         status = delete_all(g);
     if (status == TRI_ERR_TIMEOUT)
-        atomic_store(&silent, true);
+        atomic_store(&silent_until_ns, trii_deadline_ms(SILENT_MS));
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "%s: its keys stay: %s", g->name, tri_last_error());
     trii_err_set("%s", line);
