@@ -137,6 +137,21 @@ static void a_server_does_all_in_two_exchanges(void **state)
     check_store(store);
 }
 
+static void a_deletion_that_is_not_answered_is_named(void **state)
+{
+    trii_store_call calls[] = {{.kind = TRII_STORE_DELETE, .key = "key"}};
+    tri_store *server = serve(), *client = NULL;
+    const tri_store_tcp_options soon = {.timeout_ms = 2000};
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", tri_store_port(server), &soon, &client));
+    tri_store_unref(server);
+    CHECK_FAILS(trii_store_exchange(client, calls, 1, NULL, 0, 0, NULL, NULL), TRI_ERR_IO,
+                ": delete: ");
+    tri_store_unref(client);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void what_is_there_is_read_in_its_place(void **state)
 {
     static const char *const keys[] = {"none", "one", "two", "nothing", "three", "no"};
@@ -259,6 +274,7 @@ static void many_keys_come_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_store_without_them_does_one_after_the_other),
     cmocka_unit_test(a_server_does_all_in_two_exchanges),
+    cmocka_unit_test(a_deletion_that_is_not_answered_is_named),
     cmocka_unit_test(what_is_there_is_read_in_its_place),
     cmocka_unit_test(values_without_memory_do_not_end_the_connection),
     cmocka_unit_test(values_come_when_the_last_key_does),
