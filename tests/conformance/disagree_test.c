@@ -357,6 +357,9 @@ static void a_lone_root_that_skips_a_call_is_named(void **state)
     setenv("TRI_HEARTBEAT_MS", "800", 1);
     for (int what = 0; what < n; what++)
         run_threads(3, &options, root_skips, &what);
+    setenv("TRI_HEARTBEAT_MS", "0", 1);
+    n = 0;
+    run_threads(3, &options, root_skips, &n);
     unsetenv("TRI_HEARTBEAT_MS");
     unsetenv("TRI_HOSTS");
     assert_int_equal(trii_alloc_live(), 0);

@@ -41,7 +41,16 @@ bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int6
      * but each is answered at once. */
     if (health->full && health->unanswered_probes < PROBES_UNANSWERED)
         return false;
-    return now - *unacked_since_ns >= silence_ns;
+    return silence_ns > 0 && now - *unacked_since_ns >= silence_ns;
+}
+
+/* No longer than by default, for those who wait for a rank that makes no call. */
+static int64_t next_look(const tcp_group *g)
+{
+    const int64_t longest = TCP_SILENCE_MS * TRII_NS_PER_MS;
+    bool often = g->silence_ns > 0 && g->silence_ns < longest;
+
+    return trii_now_ns() + (often ? g->silence_ns : longest) / TICKS;
 }
 
 static void look_at_peers(tcp_group *g)
@@ -78,7 +87,7 @@ static void on_heartbeat(trii_timer *timer)
     trii_mutex_lock(&g->mutex);
     look_at_peers(g);
     if (!g->failed)
-        trii_loop_timer(g->loop, timer, trii_now_ns() + g->silence_ns / TICKS, on_heartbeat);
+        trii_loop_timer(g->loop, timer, next_look(g), on_heartbeat);
     trii_mutex_unlock(&g->mutex);
 }
 
@@ -98,9 +107,7 @@ tri_status tcp_heartbeat_start(tcp_group *g)
         c->remote = !trii_socket_is_local(c->fd);
         c->heard_ns = trii_now_ns();
     }
-    if (ms > 0)
-        trii_loop_timer(g->loop, &g->heartbeat_timer, trii_now_ns() + g->silence_ns / TICKS,
-                        on_heartbeat);
+    trii_loop_timer(g->loop, &g->heartbeat_timer, next_look(g), on_heartbeat);
     return TRI_OK;
 }
 

@@ -26,11 +26,15 @@ static int64_t look(trii_socket_health health, int64_t from, int64_t to, int64_t
 static void a_host_that_acknowledges_nothing_is_silent(void **state)
 {
     const trii_socket_health owed = {.owed = true};
+    int64_t unacked_ns;
 
     (void)state;
     assert_int_equal(look(owed, 5000, 9000, 0), 6000); /* the first look begins the time */
     assert_int_equal(look(owed, 5000, 9000, 7000), 8000);
     assert_int_equal(look(owed, 5000, 9000, 99999), -1);
+    unacked_ns = 0;
+    for (int64_t now = 5000; now < 99999999; now = now * 3 / 2)
+        assert_false(tcp_heartbeat_is_silent(&owed, now * MS, 0, &unacked_ns)); /* 0: for ever */
 }
 
 static void a_host_that_owes_nothing_may_be_quiet(void **state)
