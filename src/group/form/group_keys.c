@@ -46,7 +46,8 @@ static tri_status list_all(const tri_group *g, trii_key_list *all)
     for (int r = 0; r < g->size && status == TRI_OK; r++) {
         const char *name = calls[r].value != NULL ? calls[r].value : "";
 
-        for (size_t n; (n = strcspn(name, "\n")) > 0 && status == TRI_OK; name += n + 1)
+        for (size_t n; (n = strcspn(name, "\n")) > 0 && status == TRI_OK;
+             name += n + (name[n] == '\n'))
             status = trii_key_list_add(all, name, n);
     }
     if (calls != NULL)
