@@ -2,8 +2,10 @@
 set(TRI_TEST_ENVIRONMENT "OMP_WAIT_POLICY=passive")
 # A failed allocation must come back as NULL, as without a sanitizer: tests ask for too much.
 if(TRI_SANITIZE)
+    # It names functions and lines in reports of clang's sanitizers; either of these can.
+    find_program(SYMBOLIZER NAMES llvm-symbolizer addr2line)
     list(APPEND TRI_TEST_ENVIRONMENT
-        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0")
+        "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=external_symbolizer_path=${SYMBOLIZER}:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0")
 endif()
 
 # One ctest entry per cmocka case: an own process and an own deadline, so that a

@@ -15,8 +15,10 @@ static const tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
 /* The peers can see it from now on, and are not woken for it. */
 static void give_up(tri_group *group)
 {
-    shm_head *head = &((shm_group *)group->self)->block->head;
+    shm_group *g = group->self;
+    shm_head *head = &g->block->head;
 
+    atomic_store(&g->end_published, 1); /* its control thread shall not write there as well */
     head->status = TRI_ERR_ABORTED;
     snprintf(head->text, sizeof(head->text), "rank 0 gave up");
     atomic_store(&head->state, SHM_FAILED);
