@@ -1,6 +1,8 @@
 #!/bin/sh
 # shared_program_test.sh - a test that defines a function of the C library has a program of its own
-# (program=own): every other test of a shared one would call that function too.
+# (program=own): every other test of a shared one would call that function too. clang's ThreadSanitizer
+# is in the program itself and exports functions of its own.
+# ctest: tsan=no
 set -eu
 programs=$(dirname "$TRI_TEST_BIN")/test/programs
 looked=0
