@@ -19,7 +19,9 @@ set(CMAKE_C_STANDARD 17)
 set(CMAKE_C_EXTENSIONS ON)
 set(CMAKE_CXX_STANDARD 17)
 
-unset(CCACHE_PROGRAM CACHE) # it may have been removed since
+if(CCACHE_PROGRAM AND NOT EXISTS "${CCACHE_PROGRAM}")
+    unset(CCACHE_PROGRAM CACHE) # it was removed
+endif()
 find_program(CCACHE_PROGRAM ccache)
 if(CCACHE_PROGRAM)
     set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})

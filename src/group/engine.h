@@ -174,15 +174,15 @@ tri_status trii_group_agree(const struct trii_group_args *args, const char *step
  * only. text: NULL allowed if `mine` is a failure. size must be above 1. */
 tri_status trii_group_gather(const struct trii_group_args *args, const char *step, tri_status mine,
                              const char *text, char **texts_out) TRI_MUST_CHECK;
-/* The same as the first step of create(), whichever engine it is: so ranks that have chosen
- * different ones meet here, and so do those of different builds of the library, whose layouts of
- * what they share or send may differ. All ranks fail then: INVALID_ARG, STATE (names two of them).
- */
 typedef struct trii_engine_id {
     const char *what;    /* "engine NAME" */
     const size_t *sizes; /* [n_sizes]: of the structures that ranks share or send */
     int n_sizes;
 } trii_engine_id;
+/* The same as the first step of create(), whichever engine it is: so ranks that have chosen
+ * different ones meet here, and so do those of different builds of the library, whose layouts of
+ * what they share or send may differ. All ranks fail then: INVALID_ARG, STATE (names two of them).
+ */
 tri_status trii_group_begin(const struct trii_group_args *args, const trii_engine_id *id,
                             tri_status mine, const char *text, char **texts_out) TRI_MUST_CHECK;
 /* The failure that args->is_over means. */

@@ -11,8 +11,8 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
-#include "base/utf8.h"
 #include "base/ranks_text.h"
+#include "base/utf8.h"
 #include "inspect/why.h"
 
 /* The heaviest finding is the likeliest cause. */

@@ -357,7 +357,7 @@ static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
     snprintf(
         text[2], sizeof(text[2]),
         "trirun: 1 of at most 2 hosts joined job t at 127.0.0.1:%d, which is enough; it starts "
-        "within 50 s, with those that join until then\n",
+        "within 50 s, with those that have joined by then\n",
         ports[2]);
     for (int i = 0; i < 3; i++)
         spawn_expect(&j[i].run, text[i]);

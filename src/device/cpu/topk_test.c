@@ -13,7 +13,7 @@
 #include "testing/check.h"
 #include "testing/integers.h"
 
-/* tsan needs one number of threads, and is slow */
+/* Sanitizers need one number of threads, and are slow. */
 #if TEST_SANITIZED
 static const int threads[] = {3};
 #else

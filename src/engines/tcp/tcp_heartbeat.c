@@ -67,7 +67,7 @@ static void look_at_peers(tcp_group *g)
         c->want_in = c->want_in || idle;
         if (!c->remote || !trii_socket_health_get(c->fd, &health))
             continue;
-        c->heartbeat_due = !health.owed;
+        c->heartbeat_due = g->silence_ns > 0 && !health.owed;
         c->want_out = c->want_out || c->heartbeat_due;
         if (!tcp_heartbeat_is_silent(&health, now, g->silence_ns, &c->unacked_since_ns))
             continue;
@@ -107,7 +107,8 @@ tri_status tcp_heartbeat_start(tcp_group *g)
         c->remote = !trii_socket_is_local(c->fd);
         c->heard_ns = trii_now_ns();
     }
-    trii_loop_timer(g->loop, &g->heartbeat_timer, next_look(g), on_heartbeat);
+    if (g->size > 1)
+        trii_loop_timer(g->loop, &g->heartbeat_timer, next_look(g), on_heartbeat);
     return TRI_OK;
 }
 

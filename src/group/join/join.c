@@ -287,16 +287,18 @@ static bool has_come(const joining *j, int rank)
 }
 
 /* A rank that has ended and will not come, from 1 to the size, which stands for rank 0; 0 = none.
- * Its end is read first: it may have come in between. Rank 0 is the last one to ask for. Those that
- * gave up because of another one only with `victims`. */
-static int find_ended(const joining *j, bool victims)
+ * Its end is read first: it may have come in between. Rank 0 is the last one to ask for. One that
+ * gave up because of another is the victim. */
+static int find_ended(const joining *j, int *victim_out)
 {
     for (int i = 1; i <= j->env->size; i++) {
         int r = i % j->env->size;
 
-        if (trii_join_has(j->store, "ended", r) && !has_come(j, r) &&
-            (victims || !trii_join_has(j->store, "gave-up", r)))
+        if (!trii_join_has(j->store, "ended", r) || has_come(j, r))
+            continue;
+        if (!trii_join_has(j->store, "gave-up", r))
             return i;
+        *victim_out = i;
     }
     return 0;
 }
@@ -305,10 +307,12 @@ static tri_status check_ended(const joining *j)
 {
     char key[KEY];
     void *how = NULL;
-    int r = find_ended(j, false);
+    int victim = 0, r = find_ended(j, &victim);
 
-    if (r == 0)
-        r = find_ended(j, true);
+    if (r == 0 && victim != 0) { /* the one before it may have ended since it was asked for */
+        r = find_ended(j, &victim);
+        r = r != 0 ? r : victim;
+    }
     if (r == 0)
         return TRI_OK;
     r %= j->env->size;

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "launch/rendezvous/rdzv_etcd.h"
-#include "store/exchange.h"
 
 /* A torchrun agent that was rank 0 before does not say again where its store is. */
 #define MASTER_MS 3000

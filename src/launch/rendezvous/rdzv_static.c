@@ -4,8 +4,9 @@
  *
  * Workers keep that store through restarts, as with torchrun, so its address does not change; but
  * unlike there, everybody first says that its workers are gone, and then rank 0 empties it. That
- * goes for the agent that comes in the place of one that was lost, too. Agents compare that they
- * mean the same job, each rank once, which torchrun's do not:
+ * goes for the agent that comes in the place of one that was lost, too. Agents compare that each
+ * rank comes once, and, where the one that serves is ours, that they mean the same job; torchrun's
+ * do not:
  *
  *   trireme/claim/RANK          PID MIN MAX NAME, or "gone ROUND"
  *   trireme/ROUND/stopped/RANK  no worker of that host runs

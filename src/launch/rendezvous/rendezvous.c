@@ -179,7 +179,7 @@ static void describe_came(const trii_rendezvous *r, int came, const char *at, ch
     if (came >= o->min_nodes)
         snprintf(text_out, bytes,
                  "%d of at most %d hosts joined job %s at %s, which is enough; it starts within "
-                 "%g s, with those that join until then",
+                 "%g s, with those that have joined by then",
                  came, o->max_nodes, r->id, at, (double)r->last_call_ms / 1000);
     else
         snprintf(text_out, bytes, "%d of %s%d hosts joined job %s at %s; start trirun on %d more",

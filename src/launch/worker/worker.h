@@ -14,7 +14,7 @@ typedef struct trii_worker {
     trii_process_exit exit;
     int rank, local_rank;
     bool live;
-    bool was_ending;              /* already, when the first failure was seen */
+    bool was_ending;              /* already, when the others were stopped */
     bool signalled;               /* by us, before it ended */
     bool notified;                /* of the host's preemption */
     int64_t started_ns, ended_ns; /* monotonic: their order is the order of events */
