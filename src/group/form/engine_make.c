@@ -113,7 +113,7 @@ static tri_status create_named(const trii_choice *choice, bool checks, tri_store
 {
     const trii_engine *engine = NULL;
     tri_status status = find_named(choice, &engine);
-    bool alone;
+    bool agreed;
 
     if (status != TRI_OK)
         return refuse(store, args, status);
@@ -124,12 +124,12 @@ static tri_status create_named(const trii_choice *choice, bool checks, tri_store
         warn_of_no_proof(engine->name);
         status = begin_plugin(choice->engine, checks, args);
     }
-    alone = status == TRI_OK;
+    agreed = status == TRI_OK;
     if (status == TRI_OK)
         status = create_with(engine, args, made_out);
     tri_store_unref(args->store);
     /* "self" and "hierarchy" find that in the options alone, and others may have another engine */
-    return alone && status == TRI_ERR_UNSUPPORTED ? refuse(store, args, status) : status;
+    return agreed && status == TRI_ERR_UNSUPPORTED ? refuse(store, args, status) : status;
 }
 
 /* The first that serves all ranks. create() agrees between the ranks, so that all of them go on to
