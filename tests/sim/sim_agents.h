@@ -333,4 +333,15 @@ static inline void sim_job_end(sim_job *job)
     free(job->agents);
 }
 
+/* Each scenario runs with some seeds; a failure names the one. */
+#define FOR_SEEDS(n) for (uint64_t seed = 1; seed <= seeds(n); seed++)
+
+/* TRI_SIM_SEEDS: so many of each. */
+static inline uint64_t seeds(uint64_t n)
+{
+    const char *text = getenv("TRI_SIM_SEEDS");
+
+    return text != NULL ? strtoull(text, NULL, 10) : n;
+}
+
 #endif

@@ -1,22 +1,10 @@
 /*
  * sim_rounds_test.c - a hundred agents and more in virtual time: however they come, die, leave, are
- * cut off and come back, those that live end in one round, each with a rank of its own; and a seed
- * decides all of it.
+ * cut off and come back, those that live end in one round, each with a rank of its own.
  */
 /* ctest: labels=full timeout=120 */
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "sim_agents.h"
-
-/* Each scenario runs with some seeds; a failure names the one. */
-#define FOR_SEEDS(n) for (uint64_t seed = 1; seed <= seeds(n); seed++)
-
-/* TRI_SIM_SEEDS: so many of each. */
-static uint64_t seeds(uint64_t n)
-{
-    const char *text = getenv("TRI_SIM_SEEDS");
-
-    return text != NULL ? strtoull(text, NULL, 10) : n;
-}
 
 static void a_hundred_agents_that_come_within_a_minute_form_one_round(void **state)
 {
@@ -585,97 +573,6 @@ static void a_hundred_agents_of_which_nobody_leads_form_rounds(void **state)
     }
 }
 
-/* Two of another job, whose name begins as the key of one of our rounds does. */
-static const char *const others_keys[] = {"torch.rendezvous.job.0/b",
-                                          "torch.rendezvous.job.0/b.0/MASTER_ADDR"};
-
-/* Each round and each host that dies leaves some keys; how many there are after the last one. */
-static int64_t keys_after(int n_rounds, bool led)
-{
-    sim_job job;
-    int64_t n;
-
-    sim_job_begin(&job, 1, 16, 8, 16);
-    job.conf = "last_call_timeout=5";
-    job.led = led;
-    job.peers = true;
-    for (int i = 0; i < 2; i++)
-        CHECK_OK(trii_kv_set(sim_shared.kv, sim_text(others_keys[i]), sim_text("theirs")));
-    sim_start_within(&job, 0, 16, 500);
-    for (int round = 0; round < n_rounds; round++) {
-        sim_agent *agent = &job.agents[1 + round % 15];
-
-        sim_await_round(&job, 16, 20000);
-        sim_run_ms(&job, 3000);
-        if (round % 3 == 0) { /* some say nothing more, and others come in their place */
-            sim_kill(agent);
-            sim_run_ms(&job, 3000);
-            sim_start_within(&job, agent->id, agent->id + 1, 1000);
-        } else {
-            trii_rendezvous_tell(agent->rdzv, false, true, "a worker failed");
-            sim_stop_workers(agent);
-        }
-        sim_run_ms(&job, 2000);
-    }
-    sim_await_round(&job, 16, 20000);
-    sim_run_ms(&job, 3000);
-    for (int i = 0; i < 2; i++)
-        assert_true(trii_kv_has(sim_shared.kv, sim_text(others_keys[i])));
-    n = trii_kv_count(sim_shared.kv);
-    sim_job_end(&job);
-    return n;
-}
-
-static void the_keys_of_former_rounds_do_not_stay(void **state)
-{
-    (void)state;
-    for (int led = 1; led >= 0; led--)
-        assert_in_range(keys_after(25, led != 0), 1, keys_after(4, led != 0));
-}
-
-/* Agent 3 dies each time when the next round is on and not all have said who they are; how many
- * keys there are after that. */
-static int64_t keys_after_aborted(int n_rounds, bool led)
-{
-    sim_job job;
-    int64_t n;
-
-    sim_job_begin(&job, 1, 4, 2, 4);
-    job.conf = "last_call_timeout=1,keep_alive_interval=1,keep_alive_max_attempt=3";
-    job.led = led;
-    sim_start_within(&job, 0, 4, 100);
-    for (int round = 0; round < n_rounds; round++) {
-        sim_agent *agent = &job.agents[0];
-        int64_t number;
-
-        sim_await_round(&job, 4, 20000);
-        number = agent->round;
-        trii_rendezvous_tell(job.agents[1].rdzv, false, true, "a worker failed");
-        sim_stop_workers(&job.agents[1]);
-        while (agent->rdzv->round.number == number)
-            sim_run_ms(&job, 1);
-        assert_int_equal(agent->state, SIM_JOINING);
-        sim_kill(&job.agents[3]);
-        sim_await_round(&job, 3, 20000);
-        assert_int_equal(agent->round, number + 2);
-        sim_start_within(&job, 3, 4, 100);
-    }
-    sim_await_round(&job, 4, 20000);
-    sim_run_ms(&job, 3000);
-    n = trii_kv_count(sim_shared.kv);
-    sim_job_end(&job);
-    return n;
-}
-
-static void the_keys_of_rounds_that_did_not_begin_do_not_stay(void **state)
-{
-    (void)state;
-    /* but for those of agent 3 itself, which had no time to clear up */
-    for (int led = 1; led >= 0; led--)
-        assert_in_range(keys_after_aborted(8, led != 0), 1,
-                        keys_after_aborted(2, led != 0) + 6 * 4);
-}
-
 /* What torchrun's agent writes that has the only place. */
 static void write_state_of_one(tri_store *store, bool closed)
 {
@@ -731,87 +628,6 @@ static void who_leads_without_a_place_stays_until_the_others_know_the_end(void *
     }
 }
 
-/* What happens to one of the agents next. */
-static void disturb(sim_job *job)
-{
-    sim_agent *agent = &job->agents[sim_random((uint64_t)job->n)];
-
-    if (job->led && agent->id == 0)
-        return;
-    if (agent->rdzv == NULL) {
-        if (agent->start_ns == 0)
-            sim_start_within(job, agent->id, agent->id + 1, 5000);
-        return;
-    }
-    switch (sim_random(4)) {
-    case 0:
-        sim_kill(agent);
-        break;
-    case 1:
-        if (agent->state == SIM_RUNNING)
-            sim_leave(agent);
-        break;
-    case 2:
-        if (agent->state == SIM_RUNNING)
-            trii_rendezvous_tell(agent->rdzv, false, true, "a worker failed");
-        if (agent->state == SIM_RUNNING)
-            sim_stop_workers(agent);
-        break;
-    default:
-        sim_cut(agent, !agent->link.cut);
-        break;
-    }
-}
-
-static uint64_t random_minute(uint64_t seed, bool led)
-{
-    sim_job job;
-    uint64_t trace;
-
-    sim_job_begin(&job, seed, 40, 2, 40);
-    job.conf = "last_call_timeout=5,join_timeout=300";
-    job.peers = seed % 2 == 0;
-    job.led = led;
-    sim_start_within(&job, 0, 40, 3000);
-    for (int64_t until = sim_now() + 60 * TRII_NS_PER_S; sim_now() < until;) {
-        sim_run_ms(&job, 500 + (int64_t)sim_random(2000));
-        disturb(&job);
-    }
-    for (int i = 0; i < job.n; i++) /* and then all is well */
-        sim_cut(&job.agents[i], false);
-    sim_run_ms(&job, 10000); /* who leaves has left */
-    for (int i = 0; i < job.n; i++) {
-        if (job.agents[i].rdzv == NULL && job.agents[i].start_ns == 0)
-            sim_start_within(&job, i, i + 1, 1000);
-    }
-    sim_run_ms(&job, 3000);
-    sim_await_round(&job, 40, 120000);
-    sim_run_ms(&job, 5000);
-    assert_true(sim_is_one_round(&job));
-    trace = job.trace;
-    sim_job_end(&job);
-    return trace;
-}
-
-static void after_a_random_minute_all_are_in_one_round(void **state)
-{
-    (void)state;
-    FOR_SEEDS(3)
-    {
-        random_minute(seed, true);
-        random_minute(seed, false);
-    }
-}
-
-static void the_same_seed_gives_the_same_minute(void **state)
-{
-    uint64_t trace = random_minute(7, true);
-
-    (void)state;
-    assert_true(random_minute(7, true) == trace);
-    assert_true(random_minute(8, true) != trace);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_hundred_agents_that_come_within_a_minute_form_one_round),
     cmocka_unit_test(the_last_call_lets_in_whoever_comes_in_time),
@@ -835,11 +651,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_succeed_together),
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),
-    cmocka_unit_test(the_keys_of_former_rounds_do_not_stay),
-    cmocka_unit_test(the_keys_of_rounds_that_did_not_begin_do_not_stay),
     cmocka_unit_test(who_leads_without_a_place_stays_until_the_others_know_the_end),
-    cmocka_unit_test(after_a_random_minute_all_are_in_one_round),
-    cmocka_unit_test(the_same_seed_gives_the_same_minute),
 };
 
 TEST_MAIN(tests)
