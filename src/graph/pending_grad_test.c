@@ -48,7 +48,7 @@ static tri_tensor *failing(tri_tensor *w)
         CHECK_NEAR(got_[1], b, 0);                                                                 \
     } while (0)
 
-static void it_is_a_step_tensor_until_it_has_run(void **state)
+static void a_pending_gradient_is_a_step_tensor_until_it_has_run(void **state)
 {
     tri_tensor *w = parameter(1, 3), *pending, *done;
     const float other[2] = {0, 0};
@@ -128,7 +128,7 @@ static void a_cleared_gradient_is_null(void **state)
     tri_tensor_unref(w);
 }
 
-static void while_an_optimizer_uses_it_it_is_the_value_to_come(void **state)
+static void a_gradient_that_an_optimizer_uses_is_the_value_to_come(void **state)
 {
     tri_tensor *w = parameter(1, 3);
     trii_vid used = TRII_NO_VALUE;
@@ -290,7 +290,7 @@ static void a_half_made_gradient_that_was_cleared_is_null(void **state)
     tri_tensor_unref(w);
 }
 
-static void it_requires_no_gradient_itself(void **state)
+static void a_pending_gradient_requires_no_gradient(void **state)
 {
     tri_tensor *w = parameter(1, 3), *norm;
 
@@ -392,17 +392,17 @@ static void clipping_by_hand_is_clipping(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_is_a_step_tensor_until_it_has_run),
+    cmocka_unit_test(a_pending_gradient_is_a_step_tensor_until_it_has_run),
     cmocka_unit_test(a_release_of_what_is_lent_is_ignored),
     cmocka_unit_test(a_cleared_gradient_is_null),
-    cmocka_unit_test(while_an_optimizer_uses_it_it_is_the_value_to_come),
+    cmocka_unit_test(a_gradient_that_an_optimizer_uses_is_the_value_to_come),
     cmocka_unit_test(micro_batches_add_up_in_it),
     cmocka_unit_test(another_context_sees_what_has_run),
     cmocka_unit_test(a_second_thread_may_ask_meanwhile),
     cmocka_unit_test(a_failed_segment_publishes_none),
     cmocka_unit_test(a_refused_call_takes_the_value_to_come_back),
     cmocka_unit_test(a_half_made_gradient_that_was_cleared_is_null),
-    cmocka_unit_test(it_requires_no_gradient_itself),
+    cmocka_unit_test(a_pending_gradient_requires_no_gradient),
     cmocka_unit_test(what_the_loss_was_not_made_of_has_none),
     cmocka_unit_test(clipping_by_hand_is_clipping),
 };

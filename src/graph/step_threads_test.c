@@ -323,7 +323,7 @@ static void hammer(void *arg)
 }
 
 /* No update is lost, whoever comes first. */
-static void who_is_not_refused_has_the_tensor_alone(void **state)
+static void a_thread_that_is_not_refused_has_the_tensor_alone(void **state)
 {
     static reader readers[THREADS];
     float values[2];
@@ -348,7 +348,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_run_writes_is_its_own),
     cmocka_unit_test(a_step_does_not_mix_two_states_of_a_tensor),
     cmocka_unit_test(what_pends_is_not_seen_by_others),
-    cmocka_unit_test(who_is_not_refused_has_the_tensor_alone),
+    cmocka_unit_test(a_thread_that_is_not_refused_has_the_tensor_alone),
 };
 
 TEST_MAIN(tests)

@@ -74,7 +74,7 @@ static void the_end_is_marked_and_wakes(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
-static void who_releases_it_leaves_no_mark(void **state)
+static void a_thread_that_releases_the_futex_leaves_no_mark(void **state)
 {
     pid_t pid = start_child(true);
 
@@ -114,7 +114,8 @@ static int free_page(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_end_is_marked_and_wakes, make_page, free_page),
-    cmocka_unit_test_setup_teardown(who_releases_it_leaves_no_mark, make_page, free_page),
+    cmocka_unit_test_setup_teardown(a_thread_that_releases_the_futex_leaves_no_mark, make_page,
+                                    free_page),
     cmocka_unit_test_setup_teardown(futexes_are_released_in_any_order, make_page, free_page),
 };
 

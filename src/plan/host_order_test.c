@@ -141,7 +141,7 @@ static tri_tensor *square(float a)
 
 /* --- tests ---------------------------------------------------------------- */
 
-static void who_lacks_operands_holds_back_its_own_group_only(void **state)
+static void an_operation_without_operands_holds_back_its_own_group_only(void **state)
 {
     tri_tensor *x = square(1);
 
@@ -168,7 +168,7 @@ static void who_lacks_operands_holds_back_its_own_group_only(void **state)
     tri_tensor_unref(x);
 }
 
-static void it_comes_after_what_it_is_to_come_after(void **state)
+static void a_host_operation_comes_after_what_it_is_to_come_after(void **state)
 {
     tri_tensor *x = square(1);
 
@@ -468,8 +468,8 @@ static void what_is_put_into_order_for_it_does_not_wait_for_the_rest(void **stat
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_lacks_operands_holds_back_its_own_group_only),
-        cmocka_unit_test(it_comes_after_what_it_is_to_come_after),
+        cmocka_unit_test(an_operation_without_operands_holds_back_its_own_group_only),
+        cmocka_unit_test(a_host_operation_comes_after_what_it_is_to_come_after),
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
         cmocka_unit_test(other_work_goes_behind_the_start_of_what_is_read_at_once),
         cmocka_unit_test(gradients_begin_where_nothing_was_read),

@@ -161,7 +161,7 @@ static void the_work_for_100000_grows_with_their_number(void **unused)
     }
 }
 
-static void without_memory_it_says_so(void **unused)
+static void planning_without_memory_fails_in_words(void **unused)
 {
     static trii_interval all[2000];
     long calls = trii_alloc_calls();
@@ -184,7 +184,7 @@ static void without_memory_it_says_so(void **unused)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_lies_as_low_as_it_fits),
     cmocka_unit_test(the_work_for_100000_grows_with_their_number),
-    cmocka_unit_test(without_memory_it_says_so),
+    cmocka_unit_test(planning_without_memory_fails_in_words),
 };
 
 TEST_MAIN(tests)

@@ -134,7 +134,7 @@ static void compare_all(problem *p)
     }
 }
 
-static void they_are_those_of_every_pair(void **unused)
+static void conflicts_are_those_of_every_pair(void **unused)
 {
     (void)unused;
     for (int seed = 0; seed < 3000; seed++) {
@@ -189,7 +189,7 @@ static void a_million_accesses_take_a_moment(void **unused)
     problem_fini(&p);
 }
 
-static void without_memory_it_says_so(void **unused)
+static void finding_conflicts_without_memory_fails_in_words(void **unused)
 {
     problem p;
     long calls;
@@ -215,9 +215,9 @@ static void without_memory_it_says_so(void **unused)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(they_are_those_of_every_pair),
+    cmocka_unit_test(conflicts_are_those_of_every_pair),
     cmocka_unit_test(a_million_accesses_take_a_moment),
-    cmocka_unit_test(without_memory_it_says_so),
+    cmocka_unit_test(finding_conflicts_without_memory_fails_in_words),
 };
 
 TEST_MAIN(tests)

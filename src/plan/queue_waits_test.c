@@ -145,7 +145,7 @@ static void pieces_over_a_copied_value(void)
     tri_tensor_unref(q);
 }
 
-static void so_do_pieces_of_its_room(void **state)
+static void pieces_of_scratch_wait_for_the_copy_of_what_lay_there(void **state)
 {
     (void)state;
     in_any_order(pieces_over_a_copied_value);
@@ -199,7 +199,7 @@ static void a_tensor_is_read_elsewhere_before_it_changes(void **state)
     in_any_order(large_ones);
 }
 
-static void so_is_one_that_changes_at_the_end(void **state)
+static void a_tensor_is_read_elsewhere_before_it_changes_at_the_end(void **state)
 {
     (void)state;
     in_any_order(small_ones);
@@ -477,7 +477,7 @@ static void begin_behind_another_device(void)
     begin_behind(TRI_CPU(1), IN_HALVES);
 }
 
-static void what_comes_after_something_begins_behind_it(void **state)
+static void what_is_ordered_after_an_entry_begins_after_it(void **state)
 {
     (void)state;
     in_any_order(begin_behind_another_device);
@@ -486,7 +486,7 @@ static void what_comes_after_something_begins_behind_it(void **state)
     begin_behind(TRI_CPU(0), IN_HALVES);
 }
 
-static void who_reads_what_was_communicated_waits_for_it(void **state)
+static void a_reader_of_what_was_communicated_waits_for_it(void **state)
 {
     (void)state;
     in_any_order(communicate_apart);
@@ -585,15 +585,15 @@ static void random_steps_have_the_results_of_one_device(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(copies_are_made_before_their_source_is_overwritten),
     cmocka_unit_test(scratch_waits_for_the_copy_of_what_lay_there),
-    cmocka_unit_test(so_do_pieces_of_its_room),
+    cmocka_unit_test(pieces_of_scratch_wait_for_the_copy_of_what_lay_there),
     cmocka_unit_test(a_tensor_is_read_elsewhere_before_it_changes),
-    cmocka_unit_test(so_is_one_that_changes_at_the_end),
+    cmocka_unit_test(a_tensor_is_read_elsewhere_before_it_changes_at_the_end),
     cmocka_unit_test(an_update_is_written_where_it_belongs),
     cmocka_unit_test(a_failure_on_one_device_leaves_tensors_of_others_alone),
     cmocka_unit_test(what_failed_communication_had_written_is_lost),
     cmocka_unit_test(what_comes_replaces_what_was_read),
-    cmocka_unit_test(what_comes_after_something_begins_behind_it),
-    cmocka_unit_test(who_reads_what_was_communicated_waits_for_it),
+    cmocka_unit_test(what_is_ordered_after_an_entry_begins_after_it),
+    cmocka_unit_test(a_reader_of_what_was_communicated_waits_for_it),
     cmocka_unit_test(random_steps_have_the_results_of_one_device),
 };
 

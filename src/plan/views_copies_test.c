@@ -276,7 +276,7 @@ static void attention_of_many_heads_copies_nothing_forward_or_backward(void **st
     check_attention(false);
 }
 
-static void nor_does_it_where_queries_and_keys_were_changed(void **state)
+static void attention_of_changed_queries_and_keys_copies_nothing(void **state)
 {
     (void)state;
     check_attention(true);
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_product_of_expanded_operands_is_that_of_their_copies),
         cmocka_unit_test(products_of_overlapping_windows_are_those_of_their_copies),
         cmocka_unit_test(attention_of_many_heads_copies_nothing_forward_or_backward),
-        cmocka_unit_test(nor_does_it_where_queries_and_keys_were_changed),
+        cmocka_unit_test(attention_of_changed_queries_and_keys_copies_nothing),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

@@ -232,7 +232,7 @@ static void random_chains_of_views_have_the_reference_kernels_bits(void **state)
     check_chains(TRI_DTYPE_F32, 1, 150);
 }
 
-static void so_have_chains_of_other_types(void **state)
+static void random_chains_of_views_of_other_types_have_the_reference_kernels_bits(void **state)
 {
     (void)state;
     check_chains(TRI_DTYPE_F64, 1000, 30);
@@ -577,7 +577,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_chains_of_views_have_the_reference_kernels_bits),
-        cmocka_unit_test(so_have_chains_of_other_types),
+        cmocka_unit_test(random_chains_of_views_of_other_types_have_the_reference_kernels_bits),
         cmocka_unit_test(gradients_of_slices_are_added_where_they_belong),
         cmocka_unit_test(a_split_of_bf16_of_which_one_part_is_used_has_a_gradient),
         cmocka_unit_test(the_gradient_of_batch_norm_over_a_part_gets_into_the_whole),

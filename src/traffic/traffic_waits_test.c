@@ -118,7 +118,7 @@ static const char *devices_rank(rank_env *env)
     return wrong;
 }
 
-static void nor_where_another_device_makes_the_message(void **state)
+static void an_answer_is_not_waited_for_before_another_device_has_made_the_message(void **state)
 {
     (void)state;
     CHECK_OK(tri_cpu_devices(2));
@@ -217,7 +217,7 @@ static void a_step_that_cannot_run_any_more_is_told_to_peers(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_answer_is_not_waited_for_before_the_message_is_sent),
-    cmocka_unit_test(nor_where_another_device_makes_the_message),
+    cmocka_unit_test(an_answer_is_not_waited_for_before_another_device_has_made_the_message),
     cmocka_unit_test(a_device_that_fails_ends_the_wait_for_a_peer),
     cmocka_unit_test(a_step_that_cannot_run_any_more_is_told_to_peers),
 };

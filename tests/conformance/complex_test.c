@@ -101,7 +101,7 @@ static void on_all(const char *(*main)(rank_env *env), int size)
     }
 }
 
-static void they_are_pairs(void **state)
+static void complex_numbers_are_pairs(void **state)
 {
     (void)state;
     on_all(both_ways, 5);
@@ -133,7 +133,7 @@ static const char *numbers(rank_env *env)
     return NULL;
 }
 
-static void they_are_those_of_c(void **state)
+static void complex_numbers_are_those_of_c(void **state)
 {
     (void)state;
     on_all(numbers, 3);
@@ -167,7 +167,7 @@ static const char *refused(rank_env *env)
     return NULL;
 }
 
-static void they_have_no_product_and_no_order(void **state)
+static void complex_numbers_have_no_product_and_no_order(void **state)
 {
     tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
 
@@ -177,9 +177,9 @@ static void they_have_no_product_and_no_order(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(they_are_pairs),
-    cmocka_unit_test(they_are_those_of_c),
-    cmocka_unit_test(they_have_no_product_and_no_order),
+    cmocka_unit_test(complex_numbers_are_pairs),
+    cmocka_unit_test(complex_numbers_are_those_of_c),
+    cmocka_unit_test(complex_numbers_have_no_product_and_no_order),
 };
 
 TEST_MAIN(tests)

@@ -423,7 +423,7 @@ static void groups_that_were_left_leave_no_keys(void **state)
     run_on_both(4, 20000, many_are_left);
 }
 
-static void nor_in_a_store_that_is_served(void **state)
+static void groups_that_were_left_leave_no_keys_in_a_served_store(void **state)
 {
     tri_group_options options = {.timeout_ms = 20000};
 
@@ -473,7 +473,7 @@ static const char *server_stops(rank_env *env)
     return NULL;
 }
 
-static void nor_where_the_store_did_not_answer_once(void **state)
+static void groups_that_were_left_leave_no_keys_where_the_store_failed_once(void **state)
 {
     tri_group_options options = {.timeout_ms = 20000};
 
@@ -489,8 +489,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(monitored_barrier_names_every_missing_rank),
     cmocka_unit_test(engines_are_known_by_name),
     cmocka_unit_test(groups_that_were_left_leave_no_keys),
-    cmocka_unit_test(nor_in_a_store_that_is_served),
-    cmocka_unit_test(nor_where_the_store_did_not_answer_once),
+    cmocka_unit_test(groups_that_were_left_leave_no_keys_in_a_served_store),
+    cmocka_unit_test(groups_that_were_left_leave_no_keys_where_the_store_failed_once),
 };
 
 TEST_MAIN(tests)

@@ -434,7 +434,7 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
 }
 
 /* Which kernel it was is not known: what any of them may have begun to overwrite is lost. */
-static void what_it_may_have_overwritten_is_lost(void **state)
+static void values_that_a_failure_may_have_overwritten_are_lost(void **state)
 {
     enum { LARGE = 8192 };
     tri_tensor *x, *w;
@@ -511,7 +511,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_overflows_is_skipped_there),
     cmocka_unit_test(a_full_device_is_named_and_leaves_nothing_behind),
     cmocka_unit_test(a_kernel_that_fails_late_fails_its_step),
-    cmocka_unit_test(what_it_may_have_overwritten_is_lost),
+    cmocka_unit_test(values_that_a_failure_may_have_overwritten_are_lost),
     cmocka_unit_test(memory_of_the_program_stays_where_it_is),
     cmocka_unit_test(batches_lie_where_the_host_may_write),
 };

@@ -411,14 +411,14 @@ static void ddp_trains_there_with_the_bits_of_the_cpu(void **state)
     assert_true(guarded_bytes(0) == 0 && guarded_bytes(1) == 0);
 }
 
-static void so_it_does_beside_a_rank_on_the_host(void **state)
+static void ddp_trains_there_beside_a_rank_on_the_host_with_the_same_bits(void **state)
 {
     (void)state;
     guarded_register();
     trains_as_on_the_host((plan){.w = ON_BOTH}, 2, &engines[0]);
 }
 
-static void so_it_does_over_sockets(void **state)
+static void ddp_trains_there_over_sockets_with_the_same_bits(void **state)
 {
     (void)state;
     guarded_register();
@@ -561,8 +561,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(without_a_plan_too),
     cmocka_unit_test(a_backward_pass_begins_at_a_token_there),
     cmocka_unit_test(ddp_trains_there_with_the_bits_of_the_cpu),
-    cmocka_unit_test(so_it_does_beside_a_rank_on_the_host),
-    cmocka_unit_test(so_it_does_over_sockets),
+    cmocka_unit_test(ddp_trains_there_beside_a_rank_on_the_host_with_the_same_bits),
+    cmocka_unit_test(ddp_trains_there_over_sockets_with_the_same_bits),
     cmocka_unit_test(micro_batches_and_norms_are_those_of_the_cpu),
     cmocka_unit_test(what_means_divide_by_counts_as_on_the_cpu),
     cmocka_unit_test(what_a_rank_does_not_use_comes_from_others),

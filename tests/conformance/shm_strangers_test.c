@@ -97,7 +97,7 @@ static void strangers_do_not_keep_a_group_from_forming(void **state)
 }
 
 /* As root the test is somebody else while it calls; another user cannot be, and calls as itself. */
-static void whoever_accepts_looks_at_the_deadline(void **state)
+static void accepting_looks_at_the_deadline(void **state)
 {
     enum { CALLS = 20 };
     struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -133,7 +133,7 @@ static void whoever_accepts_looks_at_the_deadline(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(strangers_do_not_keep_a_group_from_forming),
-    cmocka_unit_test(whoever_accepts_looks_at_the_deadline),
+    cmocka_unit_test(accepting_looks_at_the_deadline),
 };
 
 TEST_MAIN(tests)

@@ -68,7 +68,7 @@ static void a_layer_of_attention_copies_nothing(void **state)
     }
 }
 
-static void nor_does_one_whose_keys_are_another_text_s(void **state)
+static void a_layer_of_cross_attention_copies_nothing(void **state)
 {
     tri_tensor *in[3] = {input(2, 7), input(2, 13), NULL};
 
@@ -116,7 +116,7 @@ static void layers_of_a_vision_transformer_copy_nothing(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_layer_of_attention_copies_nothing),
-    cmocka_unit_test(nor_does_one_whose_keys_are_another_text_s),
+    cmocka_unit_test(a_layer_of_cross_attention_copies_nothing),
     cmocka_unit_test(a_gpt_copies_nothing),
     cmocka_unit_test(layers_of_a_vision_transformer_copy_nothing),
 };

@@ -150,7 +150,7 @@ static void run(trirun_job *j, const char *how, const char *n, const char *extra
     assert_int_equal(spawn_wait(&j->run), 1);
 }
 
-static void who_aborted_the_group_is_the_cause(void **state)
+static void the_rank_that_aborted_the_group_is_the_cause(void **state)
 {
     static const char *const engines[] = {"TRI_ENGINE=shm", "TRI_ENGINE=tcp"};
     static const char *const how[] = {"plain", "silent", "abort", "stays", "unrecorded"};
@@ -187,7 +187,7 @@ static void without_any_record_what_ranks_print_tells_it(void **state)
     trirun_end(&j, 1);
 }
 
-static void who_aborted_the_first_of_several_groups_is_the_cause(void **state)
+static void the_rank_that_aborted_the_first_of_several_groups_is_the_cause(void **state)
 {
     trirun_job j;
 
@@ -225,7 +225,7 @@ static void the_error_file_of_who_aborted_the_group_is_handed_on(void **state)
 }
 
 /* Both agents name it: that of its victim, which is the first to see an end, and its own. */
-static void who_aborted_the_group_on_another_host_is_named(void **state)
+static void the_rank_that_aborted_the_group_on_another_host_is_named(void **state)
 {
     char port[40], rank[40];
     trirun_job j[2];
@@ -262,11 +262,11 @@ static void who_aborted_the_group_on_another_host_is_named(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_aborted_the_group_is_the_cause),
+    cmocka_unit_test(the_rank_that_aborted_the_group_is_the_cause),
     cmocka_unit_test(without_any_record_what_ranks_print_tells_it),
-    cmocka_unit_test(who_aborted_the_first_of_several_groups_is_the_cause),
+    cmocka_unit_test(the_rank_that_aborted_the_first_of_several_groups_is_the_cause),
     cmocka_unit_test(the_error_file_of_who_aborted_the_group_is_handed_on),
-    cmocka_unit_test(who_aborted_the_group_on_another_host_is_named),
+    cmocka_unit_test(the_rank_that_aborted_the_group_on_another_host_is_named),
 };
 
 int main(int argc, char **argv)

@@ -43,7 +43,7 @@ static int worker(const char *how)
     return status == TRI_OK ? 0 : 3;
 }
 
-static void who_leaves_in_the_middle_is_the_cause(void **state)
+static void a_rank_that_leaves_in_the_middle_is_the_cause(void **state)
 {
     static const char *const engines[] = {"TRI_ENGINE=shm", "TRI_ENGINE=tcp"};
     static const char *const how[] = {"end", "again", "abort", "later"};
@@ -67,7 +67,7 @@ static void who_leaves_in_the_middle_is_the_cause(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_leaves_in_the_middle_is_the_cause),
+    cmocka_unit_test(a_rank_that_leaves_in_the_middle_is_the_cause),
 };
 
 int main(int argc, char **argv)

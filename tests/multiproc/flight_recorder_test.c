@@ -182,7 +182,7 @@ static void a_record_costs_some_nanoseconds(void **state)
     trii_recorder_close(recorder);
 }
 
-static void it_is_seen_whether_the_writer_lives(void **state)
+static void a_record_shows_whether_its_writer_lives(void **state)
 {
     char path[300];
     int tell[2], pid, held_by, status;
@@ -290,7 +290,7 @@ static const struct CMUnitTest tests[] = {
                                     remove_folder),
     cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
-    cmocka_unit_test_setup_teardown(it_is_seen_whether_the_writer_lives, make_folder,
+    cmocka_unit_test_setup_teardown(a_record_shows_whether_its_writer_lives, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(another_program_of_a_rank_leaves_its_record_whole, make_folder,
                                     remove_folder),

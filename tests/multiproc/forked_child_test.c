@@ -152,7 +152,7 @@ static void a_child_that_exits_does_not_leave_for_its_parent(void **state)
     run(&shm_options, children_leave);
 }
 
-static void nor_does_one_over_tcp(void **state)
+static void a_child_that_exits_does_not_leave_for_its_parent_over_tcp(void **state)
 {
     (void)state;
     run(&tcp_options, children_leave);
@@ -214,7 +214,7 @@ static void a_child_serves_a_store_of_its_own(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent),
-    cmocka_unit_test(nor_does_one_over_tcp),
+    cmocka_unit_test(a_child_that_exits_does_not_leave_for_its_parent_over_tcp),
     cmocka_unit_test(a_child_goes_on_with_a_world_of_one),
     cmocka_unit_test(a_child_may_not_call_for_its_parent),
     cmocka_unit_test(a_child_serves_a_store_of_its_own),

@@ -32,7 +32,7 @@ static const char script[] = "\"$1\" --nproc-per-node=2 --no-python sleep 1000 &
                              "[ $v = 0 ] || kill -0 $v && echo alive\n"
                              "[ $v = 0 ] || kill $v\n";
 
-static void whoever_has_the_number_of_the_guard_lives(void **state)
+static void a_process_with_the_number_of_the_guard_lives(void **state)
 {
     const char *const head[] = {"unshare", "-pf", "--mount-proc", "--kill-child",
                                 "sh",      "-c",  "true",         NULL};
@@ -68,7 +68,7 @@ static void whoever_has_the_number_of_the_guard_lives(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(whoever_has_the_number_of_the_guard_lives),
+    cmocka_unit_test(a_process_with_the_number_of_the_guard_lives),
 };
 
 TEST_MAIN(tests)

@@ -93,7 +93,7 @@ static void an_agent_that_stands_still_for_two_seconds_loses_nothing(void **stat
     check_pause(1);
 }
 
-static void neither_does_the_one_with_the_store(void **state)
+static void an_agent_with_the_store_that_stands_still_for_two_seconds_loses_nothing(void **state)
 {
     (void)state;
     check_pause(0);
@@ -201,7 +201,7 @@ static void the_silence_that_is_allowed_can_be_chosen(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_stands_still_for_two_seconds_loses_nothing),
-    cmocka_unit_test(neither_does_the_one_with_the_store),
+    cmocka_unit_test(an_agent_with_the_store_that_stands_still_for_two_seconds_loses_nothing),
     cmocka_unit_test(a_lost_host_with_a_given_rank_may_come_back),
     cmocka_unit_test(two_lost_hosts_with_given_ranks_may_come_back),
     cmocka_unit_test(without_restarts_the_loss_of_a_given_rank_is_the_end),

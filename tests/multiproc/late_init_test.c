@@ -29,7 +29,7 @@ static void start(trirun_job *j, const char *how, const char *n)
         fail_msg("%s", SPAWN_ERR(&j->run));
 }
 
-static void who_asked_for_the_size_too_early_is_warned_once(void **state)
+static void a_program_that_asks_for_the_size_too_early_is_warned_once(void **state)
 {
     trirun_job j;
 
@@ -48,7 +48,7 @@ static void who_asked_for_the_size_too_early_is_warned_once(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_asked_for_the_size_too_early_is_warned_once),
+    cmocka_unit_test(a_program_that_asks_for_the_size_too_early_is_warned_once),
 };
 
 int main(int argc, char **argv)

@@ -91,7 +91,7 @@ static void a_traceback_is_told_once(void **state)
 #define UNTIL(condition)                                                                           \
     "n=6000; until " condition "; do n=$((n-1)); [ $n = 0 ] && exit 9; sleep 0.01; done;"
 
-static void who_left_before_the_failure_is_named(void **state)
+static void a_worker_that_left_before_the_failure_is_named(void **state)
 {
     launcher_job j;
 
@@ -124,7 +124,7 @@ static void run_two_ends(launcher_job *j, int first, const char *end_first, cons
     assert_int_equal(spawn_wait(&j->trirun), 1);
 }
 
-static void who_ended_in_the_same_moment_is_asked_before_the_verdict(void **state)
+static void workers_that_ended_in_the_same_moment_are_asked_before_the_verdict(void **state)
 {
     launcher_job j;
 
@@ -265,7 +265,7 @@ static int leave_early(void)
 }
 
 /* It is the cause, and the others, which failed, are its victims. */
-static void who_ended_well_while_others_waited_for_it_is_the_cause(void **state)
+static void a_worker_that_ended_well_while_others_waited_for_it_is_the_cause(void **state)
 {
     char self[4096] = "";
     launcher_job j;
@@ -594,15 +594,15 @@ static void a_busy_port_is_told_with_what_to_do(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_workers_error_file_is_reported_and_handed_on),
     cmocka_unit_test(a_traceback_is_told_once),
-    cmocka_unit_test(who_left_before_the_failure_is_named),
-    cmocka_unit_test(who_ended_in_the_same_moment_is_asked_before_the_verdict),
+    cmocka_unit_test(a_worker_that_left_before_the_failure_is_named),
+    cmocka_unit_test(workers_that_ended_in_the_same_moment_are_asked_before_the_verdict),
     cmocka_unit_test(a_stopped_job_names_who_left),
     cmocka_unit_test(a_crash_says_where_its_core_is_and_sigkill_who_sent_it),
     cmocka_unit_test(a_hang_is_ended_and_says_who_hangs),
     cmocka_unit_test(a_job_that_ends_does_not_hang),
     cmocka_unit_test(a_job_that_prints_does_not_hang),
     cmocka_unit_test(our_own_warnings_are_no_sign_of_life),
-    cmocka_unit_test(who_ended_well_while_others_waited_for_it_is_the_cause),
+    cmocka_unit_test(a_worker_that_ended_well_while_others_waited_for_it_is_the_cause),
     cmocka_unit_test(a_hang_in_a_collective_names_the_call),
     cmocka_unit_test(a_signal_to_a_job_that_waits_keeps_its_records),
     cmocka_unit_test(a_signal_to_a_healthy_job_leaves_nothing),

@@ -329,7 +329,7 @@ static void expect_zombie(int pid)
 }
 
 /* All ranks refuse something, and rank 0 says what; here rank 1 has ended before it. */
-static void who_says_why_comes_before_who_ends_in_silence(void **state)
+static void a_worker_that_says_why_comes_before_one_that_ends_in_silence(void **state)
 {
     char folder[256], fifo[300], go[300];
     const char *at;
@@ -627,7 +627,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_cause_comes_before_its_victims),
     cmocka_unit_test(a_cause_that_ends_after_its_victims_is_awaited),
     cmocka_unit_test(a_victim_alone_stops_the_job_in_a_while),
-    cmocka_unit_test(who_says_why_comes_before_who_ends_in_silence),
+    cmocka_unit_test(a_worker_that_says_why_comes_before_one_that_ends_in_silence),
     cmocka_unit_test(a_worker_deaf_to_sigterm_is_killed_after_the_grace),
     cmocka_unit_test(what_cannot_start_is_told_before_anything_runs),
     cmocka_unit_test(wrong_usage_ends_with_torchruns_status),

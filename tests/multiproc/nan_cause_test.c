@@ -60,7 +60,7 @@ static int work(void)
     _exit(code);
 }
 
-static void who_made_the_nan_is_the_cause(void **state)
+static void the_rank_that_made_the_nan_is_the_cause(void **state)
 {
     static char self[4096];
     const char *const args[] = {"--nproc-per-node=2", self, "--worker", NULL};
@@ -77,7 +77,7 @@ static void who_made_the_nan_is_the_cause(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_made_the_nan_is_the_cause),
+    cmocka_unit_test(the_rank_that_made_the_nan_is_the_cause),
 };
 
 int main(int argc, char **argv)

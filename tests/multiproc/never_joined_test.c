@@ -133,7 +133,7 @@ static void start_agent(trirun_job *j, int port, const char *how)
     trirun_start(j, args);
 }
 
-static void it_is_named_on_other_hosts_too(void **state)
+static void a_rank_that_never_joined_is_named_on_other_hosts_too(void **state)
 {
     int port = spawn_free_port();
     trirun_job a, b;
@@ -156,7 +156,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_that_does_not_come_to_the_next_world_is_named_at_once),
     cmocka_unit_test(survivors_are_told_of_one_that_fails_early),
     cmocka_unit_test(one_that_has_come_and_ends_before_the_group_is_formed_is_no_wait),
-    cmocka_unit_test(it_is_named_on_other_hosts_too),
+    cmocka_unit_test(a_rank_that_never_joined_is_named_on_other_hosts_too),
 };
 
 int main(int argc, char **argv)

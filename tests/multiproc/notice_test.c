@@ -208,7 +208,7 @@ static void a_thread_that_does_not_block_it_counts(void **state)
 }
 
 /* A notice that comes while a worker starts is not lost. */
-static void who_handles_it_later_is_told_then(void **state)
+static void a_handler_installed_later_is_told_then(void **state)
 {
     launcher_job j;
 
@@ -227,7 +227,7 @@ static void who_handles_it_later_is_told_then(void **state)
 }
 
 /* torchrun's way, for those who ask for it. */
-static void it_stops_the_job_if_the_user_wants_that(void **state)
+static void a_notice_stops_the_job_if_the_user_wants_that(void **state)
 {
     launcher_job j;
 
@@ -303,8 +303,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(only_who_handles_it_gets_it),
     cmocka_unit_test(a_shell_with_an_exit_trap_is_not_ended),
     cmocka_unit_test(a_thread_that_does_not_block_it_counts),
-    cmocka_unit_test(who_handles_it_later_is_told_then),
-    cmocka_unit_test(it_stops_the_job_if_the_user_wants_that),
+    cmocka_unit_test(a_handler_installed_later_is_told_then),
+    cmocka_unit_test(a_notice_stops_the_job_if_the_user_wants_that),
     cmocka_unit_test(other_hosts_hear_of_it),
     cmocka_unit_test(a_notice_before_the_hosts_are_there_is_kept),
 };

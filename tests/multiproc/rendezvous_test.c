@@ -193,7 +193,7 @@ static void a_job_without_ranks_has_none_that_is_taken(void **state)
 }
 
 /* It waits for hosts like itself, and not for a leader that there is not. */
-static void who_gives_ranks_does_not_lead_those_without(void **state)
+static void an_agent_with_a_given_rank_does_not_lead_those_without(void **state)
 {
     int port = spawn_free_port();
     trirun_job a, b;
@@ -338,7 +338,7 @@ static void too_few_hosts_end_with_their_number(void **state)
     trirun_end(&a, 0);
 }
 
-static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
+static void an_agent_that_waits_for_hosts_says_so_and_stops_when_told(void **state)
 {
     int ports[3] = {spawn_free_port(), spawn_free_port(), spawn_free_port()};
     trirun_job j[3];
@@ -372,7 +372,7 @@ static void who_waits_for_hosts_says_so_and_stops_when_told(void **state)
 }
 
 /* With a port in which nobody listens, or somebody who says nothing. */
-static void who_waits_for_a_store_stops_when_told(void **state)
+static void an_agent_that_waits_for_a_store_stops_when_told(void **state)
 {
     struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t bytes = sizeof(addr);
@@ -644,14 +644,14 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_static_host_that_does_not_come_is_named),
     cmocka_unit_test(a_node_rank_that_is_taken_is_refused),
     cmocka_unit_test(a_job_without_ranks_has_none_that_is_taken),
-    cmocka_unit_test(who_gives_ranks_does_not_lead_those_without),
+    cmocka_unit_test(an_agent_with_a_given_rank_does_not_lead_those_without),
     cmocka_unit_test(a_port_that_is_no_store_is_no_duplicate),
     cmocka_unit_test(static_hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(hosts_meet_in_the_first_ones_store),
     cmocka_unit_test(workers_of_several_hosts_work_together),
     cmocka_unit_test(too_few_hosts_end_with_their_number),
-    cmocka_unit_test(who_waits_for_hosts_says_so_and_stops_when_told),
-    cmocka_unit_test(who_waits_for_a_store_stops_when_told),
+    cmocka_unit_test(an_agent_that_waits_for_hosts_says_so_and_stops_when_told),
+    cmocka_unit_test(an_agent_that_waits_for_a_store_stops_when_told),
     cmocka_unit_test(a_second_signal_does_not_wait_for_a_store),
     cmocka_unit_test(hosts_with_another_number_of_hosts_are_refused),
     cmocka_unit_test(a_wrong_id_is_another_job),

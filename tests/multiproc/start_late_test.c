@@ -105,7 +105,7 @@ static void ranks_that_do_not_come_are_told_while_they_are_waited_for(void **sta
                   "do they run, with this MASTER_ADDR and MASTER_PORT");
 }
 
-static void who_gave_a_url_is_not_told_of_variables(void **state)
+static void a_program_that_gave_a_url_is_not_told_of_variables(void **state)
 {
     char place[64];
 
@@ -166,7 +166,7 @@ static void a_store_may_have_served_other_lives_of_the_job(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_place_that_does_not_exist_is_told_while_it_is_tried),
     cmocka_unit_test(ranks_that_do_not_come_are_told_while_they_are_waited_for),
-    cmocka_unit_test(who_gave_a_url_is_not_told_of_variables),
+    cmocka_unit_test(a_program_that_gave_a_url_is_not_told_of_variables),
     cmocka_unit_test(a_store_may_have_served_other_lives_of_the_job),
 };
 

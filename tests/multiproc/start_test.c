@@ -365,7 +365,7 @@ static void only_come(tri_store *store)
 }
 
 /* It ends before the group is formed. */
-static void who_ends_while_the_world_is_formed_is_not_waited_for(void **state)
+static void a_rank_that_ends_while_the_world_forms_is_not_waited_for(void **state)
 {
     char env[2][MAX_ENTRIES][200] = {{"RANK=0", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""},
                                      {"RANK=1", "WORLD_SIZE=3", "MASTER_ADDR=127.0.0.1", ""}};
@@ -579,7 +579,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(another_jobs_store_is_named),
     cmocka_unit_test(rank_0_says_for_whom_it_waits_in_the_end),
     cmocka_unit_test(rank_0_does_not_wait_for_those_that_have_ended),
-    cmocka_unit_test(who_ends_while_the_world_is_formed_is_not_waited_for),
+    cmocka_unit_test(a_rank_that_ends_while_the_world_forms_is_not_waited_for),
     cmocka_unit_test(a_rank_that_comes_twice_is_named),
     cmocka_unit_test(programs_of_a_script_join_one_after_the_other),
     cmocka_unit_test(ranks_that_try_again_meet),

@@ -109,14 +109,14 @@ static void who_waited_for_whom(int number, int exit_code, const char *who_ended
     trirun_end(&j, 1);
 }
 
-static void who_waited_for_whom_when_it_was_stopped(void **state)
+static void why_names_who_waited_for_whom_when_the_job_was_stopped(void **state)
 {
     (void)state;
     who_waited_for_whom(SIGINT, 1, "\ntrirun ended the job: it received SIGINT\n");
 }
 
 /* trirun's guard notes when that was, before it kills the ranks one by one. */
-static void who_waited_for_whom_when_trirun_was_killed(void **state)
+static void why_names_who_waited_for_whom_when_trirun_was_killed(void **state)
 {
     (void)state;
     who_waited_for_whom(SIGKILL, -SIGKILL,
@@ -142,7 +142,7 @@ static void signal_all(const launcher_job *j, int number)
 }
 
 /* As by the kernel, for want of memory, or by `kill -9` of a whole job: nobody noted when. */
-static void who_waited_for_whom_when_all_were_killed(void **state)
+static void why_names_who_waited_for_whom_when_all_were_killed(void **state)
 {
     launcher_job j;
     spawn tool;
@@ -161,9 +161,9 @@ static void who_waited_for_whom_when_all_were_killed(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_waited_for_whom_when_it_was_stopped),
-    cmocka_unit_test(who_waited_for_whom_when_trirun_was_killed),
-    cmocka_unit_test(who_waited_for_whom_when_all_were_killed),
+    cmocka_unit_test(why_names_who_waited_for_whom_when_the_job_was_stopped),
+    cmocka_unit_test(why_names_who_waited_for_whom_when_trirun_was_killed),
+    cmocka_unit_test(why_names_who_waited_for_whom_when_all_were_killed),
 };
 
 int main(int argc, char **argv)

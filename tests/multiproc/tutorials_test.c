@@ -159,7 +159,7 @@ static void its_launched_form_averages(void **state)
 }
 
 /* The help, and what is not understood. */
-static void they_say_how_they_are_called(void **state)
+static void tutorials_say_how_they_are_called(void **state)
 {
     static const struct {
         const char *program, *mistake[4];
@@ -419,7 +419,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(getting_started_loads_and_averages),
     cmocka_unit_test(getting_started_keeps_to_its_own_file),
     cmocka_unit_test(its_launched_form_averages),
-    cmocka_unit_test(they_say_how_they_are_called),
+    cmocka_unit_test(tutorials_say_how_they_are_called),
     cmocka_unit_test(its_launched_form_takes_the_flags_of_both_launchers),
     cmocka_unit_test(training_goes_on_from_a_snapshot),
     cmocka_unit_test(training_starts_its_processes_by_itself),

@@ -280,7 +280,7 @@ static void tiny_packets_change_nothing(void **state)
 }
 
 /* Ranks that see each other's process hear of its end before they have what it sent. */
-static void who_leaves_is_heard_out_however_slow_the_wire(void **state)
+static void a_rank_that_leaves_is_heard_out_however_slow_the_wire(void **state)
 {
     const wires w = {.delay_ms = 300};
 
@@ -288,7 +288,7 @@ static void who_leaves_is_heard_out_however_slow_the_wire(void **state)
     check_job("leaver", 2, 1, "tcp", &w);
 }
 
-static void who_leaves_is_heard_out_by_one_that_speaks(void **state)
+static void a_rank_that_leaves_is_heard_out_by_one_that_speaks(void **state)
 {
     const wires w = {.delay_ms = 50};
 
@@ -344,11 +344,11 @@ static void an_outage_while_ranks_join_is_borne(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_leaves_is_heard_out_however_slow_the_wire),
+    cmocka_unit_test(a_rank_that_leaves_is_heard_out_however_slow_the_wire),
     cmocka_unit_test(lost_late_and_reordered_packets_change_nothing),
     cmocka_unit_test(the_hierarchy_bears_a_bad_wire),
     cmocka_unit_test(tiny_packets_change_nothing),
-    cmocka_unit_test(who_leaves_is_heard_out_by_one_that_speaks),
+    cmocka_unit_test(a_rank_that_leaves_is_heard_out_by_one_that_speaks),
     cmocka_unit_test(an_outage_while_ranks_join_is_borne),
 };
 

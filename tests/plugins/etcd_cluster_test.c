@@ -55,7 +55,7 @@ static bool swap(trii_rdzv_backend *backend, const char *state)
     return won;
 }
 
-static void who_has_seen_the_state_may_replace_it(void **state)
+static void an_agent_that_has_seen_the_state_may_replace_it(void **state)
 {
     trii_rdzv_backend *a, *b, *other;
 
@@ -321,7 +321,7 @@ static void a_lease_lives_as_long_as_its_agent(void **state)
     backend->ops->destroy(backend);
 }
 
-static void who_goes_in_peace_leaves_the_state_alone(void **state)
+static void an_agent_that_leaves_in_order_leaves_the_state_alone(void **state)
 {
     trii_rdzv_backend *a, *b;
     const char *key = "k";
@@ -460,7 +460,7 @@ static void a_cluster_without_majority_is_named(void **state)
     backend->ops->destroy(backend);
 }
 
-static void who_is_no_etcd_is_named(void **state)
+static void a_server_that_is_not_etcd_is_named(void **state)
 {
     robber r = {.lies = true};
     trii_etcd_settings settings = etcd_settings(&cluster, "job");
@@ -546,15 +546,15 @@ static void certificates_are_checked(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_has_seen_the_state_may_replace_it),
+    cmocka_unit_test(an_agent_that_has_seen_the_state_may_replace_it),
     cmocka_unit_test(a_write_whose_answer_is_lost_happens_once),
     cmocka_unit_test(what_a_dead_job_leaves_ends_with_its_lease),
     cmocka_unit_test(a_lease_lives_as_long_as_its_agent),
-    cmocka_unit_test(who_goes_in_peace_leaves_the_state_alone),
+    cmocka_unit_test(an_agent_that_leaves_in_order_leaves_the_state_alone),
     cmocka_unit_test(a_client_whose_leases_ended_goes_on),
     cmocka_unit_test(a_leader_that_dies_costs_no_write),
     cmocka_unit_test(a_cluster_without_majority_is_named),
-    cmocka_unit_test(who_is_no_etcd_is_named),
+    cmocka_unit_test(a_server_that_is_not_etcd_is_named),
     cmocka_unit_test(users_log_in),
     cmocka_unit_test(certificates_are_checked),
 };

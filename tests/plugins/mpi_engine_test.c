@@ -360,7 +360,7 @@ static void threads_are_refused(void **state)
     run_role("threads", 1, NULL);
 }
 
-static void without_mpirun_it_is_refused(void **state)
+static void the_mpi_engine_without_mpirun_is_refused(void **state)
 {
     tri_group_options options = {.engine = getenv("TRI_TEST_ENGINE"), .timeout_ms = 20000};
     tri_group *group = NULL;
@@ -419,7 +419,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_deadline_ends_the_wait),
     cmocka_unit_test(a_rank_that_goes_without_a_word_ends_the_job),
     cmocka_unit_test(threads_are_refused),
-    cmocka_unit_test(without_mpirun_it_is_refused),
+    cmocka_unit_test(the_mpi_engine_without_mpirun_is_refused),
     cmocka_unit_test(a_program_gives_the_same_bits),
 };
 

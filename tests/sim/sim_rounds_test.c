@@ -212,7 +212,7 @@ static void agents_are_let_in_and_live_though_others_write_the_state_often(void 
     }
 }
 
-static void who_leaves_while_a_round_is_formed_is_not_in_it(void **state)
+static void an_agent_that_leaves_while_a_round_forms_is_not_in_it(void **state)
 {
     sim_job job;
 
@@ -425,7 +425,7 @@ static void several_hosts_that_leave_at_once_are_not_waited_for(void **state)
     }
 }
 
-static void who_leaves_in_order_is_not_waited_for(void **state)
+static void an_agent_that_leaves_in_order_is_not_waited_for(void **state)
 {
     sim_job job;
 
@@ -600,7 +600,7 @@ static void write_state_of_one(tri_store *store, bool closed)
 }
 
 /* It serves the store, which the others need until they know. */
-static void who_leads_without_a_place_stays_until_the_others_know_the_end(void **state)
+static void a_leader_without_a_place_stays_until_the_others_know_the_end(void **state)
 {
     sim_link link = {0};
     int64_t n;
@@ -636,7 +636,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_died_while_it_waited_for_a_place_gets_none),
     cmocka_unit_test(a_host_that_was_taken_for_dead_while_it_waited_is_let_in),
     cmocka_unit_test(agents_are_let_in_and_live_though_others_write_the_state_often),
-    cmocka_unit_test(who_leaves_while_a_round_is_formed_is_not_in_it),
+    cmocka_unit_test(an_agent_that_leaves_while_a_round_forms_is_not_in_it),
     cmocka_unit_test(an_agent_with_another_number_of_hosts_is_refused),
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
     cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
@@ -645,13 +645,13 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_was_taken_for_dead_declares_itself_again),
     cmocka_unit_test(a_heartbeat_that_writes_a_deleted_request_again_loses_no_host),
     cmocka_unit_test(several_hosts_that_leave_at_once_are_not_waited_for),
-    cmocka_unit_test(who_leaves_in_order_is_not_waited_for),
+    cmocka_unit_test(an_agent_that_leaves_in_order_is_not_waited_for),
     cmocka_unit_test(a_short_cut_loses_nothing_and_a_long_one_a_host_that_comes_back),
     cmocka_unit_test(a_store_that_stands_still_costs_nobody_its_place),
     cmocka_unit_test(all_succeed_together),
     cmocka_unit_test(a_host_that_comes_to_a_round_is_let_in_soon),
     cmocka_unit_test(a_hundred_agents_of_which_nobody_leads_form_rounds),
-    cmocka_unit_test(who_leads_without_a_place_stays_until_the_others_know_the_end),
+    cmocka_unit_test(a_leader_without_a_place_stays_until_the_others_know_the_end),
 };
 
 TEST_MAIN(tests)

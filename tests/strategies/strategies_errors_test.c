@@ -278,7 +278,7 @@ static const char *outside_main(rank_env *env)
     return failure;
 }
 
-static void who_is_not_a_member_is_refused(void **state)
+static void a_rank_outside_the_group_is_refused(void **state)
 {
     (void)state;
     run_threads(2, NULL, outside_main, NULL);
@@ -294,7 +294,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(other_settings_are_found_by_verify),
     cmocka_unit_test(another_group_is_waited_for_by_name),
     cmocka_unit_test(a_group_without_some_is_told_by_numbers),
-    cmocka_unit_test(who_is_not_a_member_is_refused),
+    cmocka_unit_test(a_rank_outside_the_group_is_refused),
 };
 
 TEST_MAIN(tests)

@@ -103,7 +103,7 @@ static void dropout_drops_what_the_reference_drops(void **state)
     check_sizes(&c);
 }
 
-static void in_bf16_it_adds_in_f32(void **state)
+static void bf16_attention_adds_in_f32(void **state)
 {
     const attention_case causal = {.opt = {.enable_gqa = true, .is_causal = true}};
     const attention_case dropped = {.opt = {.enable_gqa = true, .dropout_p = 0.3}};
@@ -134,7 +134,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tiles_add_up_to_the_reference),
     cmocka_unit_test(masks_of_every_shape),
     cmocka_unit_test(dropout_drops_what_the_reference_drops),
-    cmocka_unit_test(in_bf16_it_adds_in_f32),
+    cmocka_unit_test(bf16_attention_adds_in_f32),
     cmocka_unit_test(every_number_of_threads_has_the_same_bits),
 };
 

@@ -65,7 +65,7 @@ static void rows_of_every_length(void **state)
     }
 }
 
-static void in_bf16_they_compute_in_f32(void **state)
+static void bf16_rows_are_computed_in_f32(void **state)
 {
     static const int64_t sizes[][2] = {{3, 16}, {130, 34}, {2, 4096}, {2, 4098}};
 
@@ -113,7 +113,7 @@ static void every_number_of_threads_has_the_same_bits(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(rows_of_every_length),
-    cmocka_unit_test(in_bf16_they_compute_in_f32),
+    cmocka_unit_test(bf16_rows_are_computed_in_f32),
     cmocka_unit_test(a_far_mean_costs_no_digits),
     cmocka_unit_test(every_number_of_threads_has_the_same_bits),
 };

@@ -72,7 +72,7 @@ static void rank_main(void *arg)
     trii_mutex_unlock(&r->all->mutex);
 }
 
-static void who_goes_before_it_was_answered_is_not_waited_for(void **state)
+static void a_rank_that_leaves_before_its_answer_is_not_waited_for(void **state)
 {
     forming f = {0};
     rank ranks[N];
@@ -98,7 +98,7 @@ static void who_goes_before_it_was_answered_is_not_waited_for(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_goes_before_it_was_answered_is_not_waited_for),
+    cmocka_unit_test(a_rank_that_leaves_before_its_answer_is_not_waited_for),
 };
 
 TEST_MAIN(tests)

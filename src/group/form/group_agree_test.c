@@ -66,7 +66,7 @@ static const char *all_say_what_they_want(rank_env *env)
     return NULL;
 }
 
-static void who_wants_something_else_is_named_on_all_ranks(void **state)
+static void a_rank_that_differs_is_named_on_all_ranks(void **state)
 {
     static char other[] = "engine a and b";
 
@@ -122,7 +122,7 @@ static const char *one_is_missing(rank_env *env)
     return NULL;
 }
 
-static void who_is_missing_is_named(void **state)
+static void missing_ranks_are_named(void **state)
 {
     (void)state;
     run_threads(2, NULL, one_is_missing, NULL);
@@ -150,7 +150,7 @@ static tri_status reads_only_what_is_there(tri_store *self, const char *key, con
 }
 
 /* With PyTorch's server a rank that looked for a report would end the waits of others for it. */
-static void who_is_missing_is_named_without_a_word_to_others(void **state)
+static void missing_ranks_are_named_without_a_word_to_others(void **state)
 {
     trii_group_args args = {.size = 4, .rank = 1, .name = "agree"};
     trii_store_ops ops;
@@ -316,7 +316,7 @@ static const char *one_refuses_and_ends(rank_env *env)
     return NULL;
 }
 
-static void who_refused_and_ended_is_the_cause(void **state)
+static void a_rank_that_refused_and_ended_is_the_cause(void **state)
 {
     (void)state;
     run_threads(3, NULL, one_refuses_and_ends, NULL);
@@ -345,14 +345,14 @@ static void all_hear_of_the_same_failure(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(texts_come_in_the_order_of_ranks),
-    cmocka_unit_test(who_wants_something_else_is_named_on_all_ranks),
+    cmocka_unit_test(a_rank_that_differs_is_named_on_all_ranks),
     cmocka_unit_test(a_failure_of_one_is_everybodys),
     cmocka_unit_test(a_failure_comes_before_who_is_missing),
-    cmocka_unit_test(who_is_missing_is_named),
-    cmocka_unit_test(who_is_missing_is_named_without_a_word_to_others),
+    cmocka_unit_test(missing_ranks_are_named),
+    cmocka_unit_test(missing_ranks_are_named_without_a_word_to_others),
     cmocka_unit_test(many_hear_of_a_failure),
     cmocka_unit_test(many_hear_of_one_that_cannot_be_counted),
-    cmocka_unit_test(who_refused_and_ended_is_the_cause),
+    cmocka_unit_test(a_rank_that_refused_and_ended_is_the_cause),
     cmocka_unit_test(all_hear_of_the_same_failure),
 };
 

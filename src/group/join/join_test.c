@@ -273,7 +273,7 @@ static const char *rank_1_tries_again(rank_env *env)
     return NULL;
 }
 
-static void who_tries_again_after_it_has_come_comes_again(void **state)
+static void a_rank_that_tries_again_after_joining_joins_again(void **state)
 {
     (void)state;
     run_threads(2, NULL, rank_1_tries_again, NULL);
@@ -327,7 +327,7 @@ static void a_store_that_ends_ends_the_wait_unless_its_world_was_over(void **sta
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_world_is_a_new_one),
     cmocka_unit_test(processes_join_at_one_store_again_and_again),
-    cmocka_unit_test(who_tries_again_after_it_has_come_comes_again),
+    cmocka_unit_test(a_rank_that_tries_again_after_joining_joins_again),
     cmocka_unit_test(of_processes_at_once_one_has_the_rank),
     cmocka_unit_test(ranks_go_over_to_the_world_of_a_rank_0_that_tries_again),
     cmocka_unit_test(one_that_gave_up_is_not_named),

@@ -284,19 +284,19 @@ static void check_life(const char *key, bool in_order)
     end(&p);
 }
 
-static void who_goes_in_order_is_not_lost(void **state)
+static void a_peer_that_leaves_in_order_is_not_lost(void **state)
 {
     (void)state;
     check_life(NULL, true);
 }
 
-static void who_goes_without_a_word_is_lost(void **state)
+static void a_peer_that_leaves_without_a_word_is_lost(void **state)
 {
     (void)state;
     check_life(NULL, false);
 }
 
-static void with_a_key_it_is_the_same(void **state)
+static void peers_with_a_key_are_watched_the_same_way(void **state)
 {
     (void)state;
     check_life("key", true);
@@ -380,7 +380,7 @@ static void a_key_on_one_side_only_is_told(void **state)
 }
 
 /* Who is in a later round does not take part in ours, and lives. */
-static void who_is_in_a_later_round_is_not_lost(void **state)
+static void a_peer_in_a_later_round_is_not_lost(void **state)
 {
     pair p;
 
@@ -452,7 +452,7 @@ static void without_descriptors_nobody_is_asked_without_end(void **state)
 }
 
 /* An agent that takes part in round after round, and where nobody answers. */
-static void who_is_never_reached_is_refused_at_last(void **state)
+static void a_peer_that_is_never_reached_is_refused_at_last(void **state)
 {
     int fd, port;
     pair p;
@@ -566,7 +566,7 @@ static void a_loop_that_stood_still_for_a_moment_is_nothing(void **state)
 }
 
 /* Who cannot read the agents' store may know all but the token. */
-static void who_has_another_token_is_not_heard(void **state)
+static void a_peer_with_another_token_is_not_heard(void **state)
 {
     trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
     const trii_rdzv_round round = {.number = 1, .group_size = 3, .agents = agents};
@@ -588,7 +588,7 @@ static void who_has_another_token_is_not_heard(void **state)
     end(&p);
 }
 
-static void who_is_silent_is_called_once_more_and_then_lost(void **state)
+static void a_silent_peer_is_called_once_more_and_then_lost(void **state)
 {
     mute m;
     pair p;
@@ -632,7 +632,7 @@ static void answer_call(int fd, trii_peer_frame *last_out, int *n_out)
 }
 
 /* Its round is over when the other agent answers, who has not heard of the next one yet. */
-static void who_calls_for_too_long_is_not_lost(void **state)
+static void a_peer_that_calls_for_too_long_is_not_lost(void **state)
 {
     trii_peer_frame last = {0};
     int listener, fd, n;
@@ -656,7 +656,7 @@ static void who_calls_for_too_long_is_not_lost(void **state)
 }
 
 /* A firewall may forget a connection without a word: then the agent calls anew. */
-static void who_is_heard_over_any_connection_lives(void **state)
+static void a_peer_heard_over_any_connection_lives(void **state)
 {
     mute m;
     pair p;
@@ -698,23 +698,23 @@ static void a_second_call_that_is_refused_decides_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(frames_are_understood_in_any_pieces),
     cmocka_unit_test(what_is_no_frame_is_refused),
-    cmocka_unit_test(who_goes_in_order_is_not_lost),
-    cmocka_unit_test(who_goes_without_a_word_is_lost),
-    cmocka_unit_test(with_a_key_it_is_the_same),
+    cmocka_unit_test(a_peer_that_leaves_in_order_is_not_lost),
+    cmocka_unit_test(a_peer_that_leaves_without_a_word_is_lost),
+    cmocka_unit_test(peers_with_a_key_are_watched_the_same_way),
     cmocka_unit_test(connections_may_take_a_few_bytes_at_a_time),
     cmocka_unit_test(no_stranger_announces_a_death),
     cmocka_unit_test(another_key_is_told_and_is_no_death),
     cmocka_unit_test(a_key_on_one_side_only_is_told),
-    cmocka_unit_test(who_is_in_a_later_round_is_not_lost),
+    cmocka_unit_test(a_peer_in_a_later_round_is_not_lost),
     cmocka_unit_test(strangers_keep_nobody_out),
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
-    cmocka_unit_test(who_is_never_reached_is_refused_at_last),
+    cmocka_unit_test(a_peer_that_is_never_reached_is_refused_at_last),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
-    cmocka_unit_test(who_has_another_token_is_not_heard),
-    cmocka_unit_test(who_is_silent_is_called_once_more_and_then_lost),
-    cmocka_unit_test(who_calls_for_too_long_is_not_lost),
-    cmocka_unit_test(who_is_heard_over_any_connection_lives),
+    cmocka_unit_test(a_peer_with_another_token_is_not_heard),
+    cmocka_unit_test(a_silent_peer_is_called_once_more_and_then_lost),
+    cmocka_unit_test(a_peer_that_calls_for_too_long_is_not_lost),
+    cmocka_unit_test(a_peer_heard_over_any_connection_lives),
     cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
 };
 

@@ -57,7 +57,7 @@ static void a_round_begins_by_joining_only(void **state)
     }
 }
 
-static void who_has_joined_and_not_left_shows_that_it_lives(void **state)
+static void an_agent_that_has_joined_shows_that_it_lives(void **state)
 {
     (void)state;
     for (int phase = 0; phase < TRII_RDZV_N_PHASES; phase++)
@@ -69,7 +69,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_phase_is_reached_and_ends),
     cmocka_unit_test(an_agent_may_leave_wherever_it_has_a_store),
     cmocka_unit_test(a_round_begins_by_joining_only),
-    cmocka_unit_test(who_has_joined_and_not_left_shows_that_it_lives),
+    cmocka_unit_test(an_agent_that_has_joined_shows_that_it_lives),
 };
 
 TEST_MAIN(tests)

@@ -46,7 +46,7 @@ static void fill(trii_rdzv_state *s)
     assert_false(wants(s, 2));
 }
 
-static void who_waits_is_let_in_once_there_is_room(void **state)
+static void a_waiting_agent_is_let_in_once_there_is_room(void **state)
 {
     trii_rdzv_state s;
     trii_rdzv_node first = node_of(0);
@@ -61,7 +61,7 @@ static void who_waits_is_let_in_once_there_is_room(void **state)
 }
 
 /* Else it would take the end of the job for that of a round that it should have been in. */
-static void who_waits_when_the_job_ends_is_told_that_it_was_not_needed(void **state)
+static void an_agent_that_waits_when_the_job_ends_is_told_that_it_was_not_needed(void **state)
 {
     trii_rdzv_state s;
     trii_rdzv_node first = node_of(0);
@@ -88,8 +88,8 @@ static void nobody_comes_to_a_job_that_has_ended(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_waits_is_let_in_once_there_is_room),
-    cmocka_unit_test(who_waits_when_the_job_ends_is_told_that_it_was_not_needed),
+    cmocka_unit_test(a_waiting_agent_is_let_in_once_there_is_room),
+    cmocka_unit_test(an_agent_that_waits_when_the_job_ends_is_told_that_it_was_not_needed),
     cmocka_unit_test(nobody_comes_to_a_job_that_has_ended),
 };
 

@@ -57,7 +57,7 @@ static void record(scene *s, int rank, tri_status failed, const char *line)
     s->ranks[rank].log = log;
 }
 
-static void who_has_a_record_is_no_victim_for_its_words(void **state)
+static void a_worker_with_a_record_is_not_a_victim_for_its_words(void **state)
 {
     scene *s = make_scene();
 
@@ -70,7 +70,7 @@ static void who_has_a_record_is_no_victim_for_its_words(void **state)
     free_scene(s);
 }
 
-static void who_lost_a_peer_is_a_victim_whatever_it_prints(void **state)
+static void a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints(void **state)
 {
     scene *s = make_scene();
 
@@ -81,7 +81,7 @@ static void who_lost_a_peer_is_a_victim_whatever_it_prints(void **state)
     free_scene(s);
 }
 
-static void who_was_aborted_is_a_victim_and_the_aborter_is_not(void **state)
+static void an_aborted_worker_is_a_victim_and_the_aborter_is_not(void **state)
 {
     scene *s = make_scene();
     trii_culprit culprit;
@@ -167,9 +167,9 @@ static void a_nan_of_another_rank_makes_a_victim(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(who_has_a_record_is_no_victim_for_its_words),
-        cmocka_unit_test(who_lost_a_peer_is_a_victim_whatever_it_prints),
-        cmocka_unit_test(who_was_aborted_is_a_victim_and_the_aborter_is_not),
+        cmocka_unit_test(a_worker_with_a_record_is_not_a_victim_for_its_words),
+        cmocka_unit_test(a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints),
+        cmocka_unit_test(an_aborted_worker_is_a_victim_and_the_aborter_is_not),
         cmocka_unit_test(words_count_where_there_is_no_record),
         cmocka_unit_test(only_a_victim_without_a_record_may_be_ahead_of_its_cause),
         cmocka_unit_test(a_signal_weighs_more_than_any_record),

@@ -139,7 +139,7 @@ static void a_mistake_in_a_forward_is_the_peers_at_once(void **state)
     peers_hear_of(BAD_SHAPE, "tri_cross_entropy(f64 [2, 3], i64 [3])");
 }
 
-static void so_it_is_in_eager_mode(void **state)
+static void a_mistake_in_a_forward_is_the_peers_at_once_in_eager_mode(void **state)
 {
     (void)state;
     assert_int_equal(setenv("TRI_EAGER", "1", 1), 0);
@@ -244,7 +244,7 @@ static tri_status ask_alone(rank *r)
     return status;
 }
 
-static void so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank(void **state)
+static void a_model_verified_or_regrouped_on_one_rank_is_the_peers_at_once(void **state)
 {
     static rank ranks[2];
 
@@ -557,10 +557,10 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_pending_step_outlives_its_model),
         cmocka_unit_test(a_failure_of_one_rank_is_the_peers_at_once),
         cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once),
-        cmocka_unit_test(so_it_is_in_eager_mode),
+        cmocka_unit_test(a_mistake_in_a_forward_is_the_peers_at_once_in_eager_mode),
         cmocka_unit_test(a_forward_of_one_rank_alone_is_told_with_both_lines),
         cmocka_unit_test(the_order_of_operations_tells_it_too),
-        cmocka_unit_test(so_it_is_with_a_model_that_is_verified_or_regroups_on_one_rank),
+        cmocka_unit_test(a_model_verified_or_regrouped_on_one_rank_is_the_peers_at_once),
         cmocka_unit_test(differing_models_are_named_on_every_rank),
         cmocka_unit_test(missing_layers_are_named_too),
         cmocka_unit_test(verify_names_who_drifted),

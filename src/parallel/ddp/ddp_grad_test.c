@@ -50,7 +50,7 @@ static tri_status look_at_gradients(rank *r)
     return TRI_OK;
 }
 
-static void it_is_the_average_before_and_after_its_run(void **state)
+static void a_gradient_is_the_average_before_and_after_its_run(void **state)
 {
     static rank one[1], two[2];
 
@@ -144,7 +144,7 @@ static void a_parameter_that_others_use_has_it_after_the_update(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_is_the_average_before_and_after_its_run),
+    cmocka_unit_test(a_gradient_is_the_average_before_and_after_its_run),
     cmocka_unit_test(a_parameter_that_others_use_has_it_after_the_update),
 };
 

@@ -120,7 +120,7 @@ static tri_status join_at_once(rank *r)
     return TRI_OK;
 }
 
-static void who_has_joined_weighs_nothing(void **state)
+static void a_rank_that_has_joined_weighs_nothing(void **state)
 {
     static rank one[1], ranks[2];
 
@@ -144,7 +144,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hooks_go_on_with_who_is_left),
     cmocka_unit_test(a_pass_without_any_data_is_not_shown_to_hooks),
     cmocka_unit_test(a_vote_is_known_behind_the_join),
-    cmocka_unit_test(who_has_joined_weighs_nothing),
+    cmocka_unit_test(a_rank_that_has_joined_weighs_nothing),
 };
 
 TEST_MAIN(tests)

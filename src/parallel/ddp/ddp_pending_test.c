@@ -143,7 +143,7 @@ static tri_status fail_when_verified(rank *r)
     return status;
 }
 
-static void so_is_one_before_the_replicas_are_compared(void **state)
+static void a_failure_before_the_replicas_are_compared_is_told_to_peers(void **state)
 {
     static rank ranks[2];
 
@@ -343,7 +343,7 @@ static void a_pass_while_another_contexts_pends_is_refused(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_computed_before_a_forward_is_there_after_it),
     cmocka_unit_test(a_failure_before_a_synchronised_forward_is_told_to_peers),
-    cmocka_unit_test(so_is_one_before_the_replicas_are_compared),
+    cmocka_unit_test(a_failure_before_the_replicas_are_compared_is_told_to_peers),
     cmocka_unit_test(a_mistake_behind_another_backward_is_told_too),
     cmocka_unit_test(a_pending_step_outlives_its_model_and_peers_hear_of_it),
     cmocka_unit_test(contexts_take_turns),

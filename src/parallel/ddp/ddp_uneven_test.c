@@ -18,7 +18,7 @@ static tri_status train_with_fewer_batches(rank *r)
     return status;
 }
 
-static void who_has_fewer_batches_is_told_to_join(void **state)
+static void a_rank_with_fewer_batches_is_told_to_join(void **state)
 {
     static rank ranks[2];
 
@@ -33,7 +33,7 @@ static void who_has_fewer_batches_is_told_to_join(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(who_has_fewer_batches_is_told_to_join),
+    cmocka_unit_test(a_rank_with_fewer_batches_is_told_to_join),
 };
 
 TEST_MAIN(tests)

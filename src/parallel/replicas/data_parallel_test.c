@@ -257,7 +257,7 @@ static tri_module *inside_of_ddp(void)
     return tri_ddp(tri_data_parallel(mlp(), NULL), NULL);
 }
 
-static void in_ddp_it_trains_like_one(void **state)
+static void data_parallel_in_ddp_trains_like_one_process(void **state)
 {
     run alone, got;
 
@@ -389,7 +389,7 @@ static void a_large_batch(void **state)
 }
 
 /* cpu devices share their memory: what is copied is the results, which are put together. */
-static void neither_parameters_nor_gradients_are_copied(void **state)
+static void parameters_and_gradients_are_not_copied(void **state)
 {
     tri_module *model;
     tri_optimizer *opt;
@@ -599,12 +599,12 @@ int main(int argc, char **argv)
         cmocka_unit_test(gradients_of_two_batches_add_up),
         cmocka_unit_test(a_weight_that_is_used_thrice),
         cmocka_unit_test(a_deep_network),
-        cmocka_unit_test(in_ddp_it_trains_like_one),
+        cmocka_unit_test(data_parallel_in_ddp_trains_like_one_process),
         cmocka_unit_test(running_statistics_are_the_first_pieces),
         cmocka_unit_test(a_forward_without_gradients_before_one_with),
         cmocka_unit_test(a_forward_after_a_run_in_the_same_step),
         cmocka_unit_test(a_large_batch),
-        cmocka_unit_test(neither_parameters_nor_gradients_are_copied),
+        cmocka_unit_test(parameters_and_gradients_are_not_copied),
         cmocka_unit_test(one_layer_is_wrapped),
         cmocka_unit_test(scalars_become_a_vector),
         cmocka_unit_test(results_are_where_and_as_they_are_wanted),

@@ -170,7 +170,7 @@ static void each_synchronised_pass_weighs_by_its_own_rows(void **state)
         .passes = {{.rows = {2, 7, 3}}, {.beside = true, .rows = {1, 2, 3}}, {.rows = {4, 1, 0}}}});
 }
 
-static void so_does_each_without_synchronisation(void **state)
+static void each_pass_without_synchronisation_weighs_by_its_own_rows(void **state)
 {
     (void)state;
     check(&(plan){
@@ -252,7 +252,7 @@ static void losses_of_both_kinds_do_not_add_up_without_synchronisation(void **st
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_synchronised_pass_weighs_by_its_own_rows),
-    cmocka_unit_test(so_does_each_without_synchronisation),
+    cmocka_unit_test(each_pass_without_synchronisation_weighs_by_its_own_rows),
     cmocka_unit_test(targets_that_are_ignored_do_not_count),
     cmocka_unit_test(inputs_with_gradients_go_with_even_batches),
     cmocka_unit_test(losses_of_both_kinds_do_not_add_up_without_synchronisation),

@@ -144,7 +144,7 @@ static tri_status train(rank *r)
     return status;
 }
 
-static void it_trains_as_one_process_however_it_is_used(void **state)
+static void synchronised_norm_trains_as_one_process_however_it_is_used(void **state)
 {
     static const plan plans[] = {
         {.rows = {2, 7, 3}, .frozen = true},
@@ -288,7 +288,7 @@ static void without_running_statistics_evaluation_is_by_ones_own_batch(void **st
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(it_trains_as_one_process_however_it_is_used),
+    cmocka_unit_test(synchronised_norm_trains_as_one_process_however_it_is_used),
     cmocka_unit_test(inputs_have_two_to_five_dimensions_of_any_type),
     cmocka_unit_test(without_running_statistics_evaluation_is_by_ones_own_batch),
 };

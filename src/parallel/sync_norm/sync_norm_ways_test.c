@@ -210,25 +210,25 @@ static void f32_gradients_are_those_of_the_whole_batch(void **state)
     check_way((way){.tolerance = 1e-4});
 }
 
-static void so_they_are_in_bf16(void **state)
+static void bf16_gradients_are_those_of_the_whole_batch(void **state)
 {
     (void)state;
     check_way((way){.bf16 = true, .tolerance = 0.05});
 }
 
-static void so_they_are_where_forward_is_computed_again(void **state)
+static void gradients_with_recomputation_are_those_of_the_whole_batch(void **state)
 {
     (void)state;
     check_way((way){.recompute = true, .tolerance = 1e-4});
 }
 
-static void so_they_are_where_the_module_is_gone_by_then(void **state)
+static void gradients_of_a_destroyed_module_are_those_of_the_whole_batch(void **state)
 {
     (void)state;
     check_way((way){.destroy = true, .tolerance = 1e-4});
 }
 
-static void so_they_are_where_gradients_add_up(void **state)
+static void gradients_that_add_up_are_those_of_the_whole_batch(void **state)
 {
     (void)state;
     check_way((way){.no_sync = true, .tolerance = 1e-4});
@@ -357,7 +357,7 @@ static const char *evaluating_rank(rank_env *env)
     return NULL;
 }
 
-static void in_evaluation_it_is_batch_norm_and_communicates_nothing(void **state)
+static void evaluation_is_batch_norm_and_communicates_nothing(void **state)
 {
     (void)state;
     run_threads(2, NULL, evaluating_rank, NULL);
@@ -569,12 +569,12 @@ static void replicas_do_not_share_statistics(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(second_gradients_are_those_of_the_whole_batch),
     cmocka_unit_test(f32_gradients_are_those_of_the_whole_batch),
-    cmocka_unit_test(so_they_are_in_bf16),
-    cmocka_unit_test(so_they_are_where_forward_is_computed_again),
-    cmocka_unit_test(so_they_are_where_the_module_is_gone_by_then),
-    cmocka_unit_test(so_they_are_where_gradients_add_up),
+    cmocka_unit_test(bf16_gradients_are_those_of_the_whole_batch),
+    cmocka_unit_test(gradients_with_recomputation_are_those_of_the_whole_batch),
+    cmocka_unit_test(gradients_of_a_destroyed_module_are_those_of_the_whole_batch),
+    cmocka_unit_test(gradients_that_add_up_are_those_of_the_whole_batch),
     cmocka_unit_test(cumulative_statistics_are_the_means_of_all_batches),
-    cmocka_unit_test(in_evaluation_it_is_batch_norm_and_communicates_nothing),
+    cmocka_unit_test(evaluation_is_batch_norm_and_communicates_nothing),
     cmocka_unit_test(conversion_keeps_modules_and_what_they_have),
     cmocka_unit_test(conversion_of_nothing_converts_nothing),
     cmocka_unit_test(another_number_of_channels_is_named),
