@@ -170,7 +170,7 @@ static double steps_ms(const task *t, const replica *r, int n)
 
 static void warm_up(const task *t, const replica *r)
 {
-    for (int i = 0; i < 3; i++) /* buckets get their order behind the first */
+    for (int i = 0; i < 3; i++) /* buckets get their order after the first */
         step(t, r);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # launch.sh - from starting the launcher to the first finished all_reduce of two workers: the
 # later of the two, median of many runs. Our workers link libtrireme and so load oneDNN.
-# TRI_BENCH_RUNS: runs of ours (default 41).
+# TRI_BENCH_RUNS: runs of trirun (default 41).
 . "$(dirname "$0")/lib.sh"
 bench_begin launch
 

@@ -63,7 +63,7 @@ static double time_compute(float *x, long passes)
     return now_us() - start;
 }
 
-/* One all_reduce of ones, with a computation beside it, or behind it (passes 0: none). */
+/* One all_reduce of ones, with a computation beside it, or after it (passes 0: none). */
 static double time_reduce(float *data, size_t n, float *x, long passes, int behind)
 {
     tri_work *work = NULL;

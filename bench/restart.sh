@@ -1,7 +1,7 @@
 #!/bin/sh
 # restart.sh - from the end of a worker that is killed to the first all_reduce of the workers that
 # were started again, the later of two: detection, the stop of the other worker, the meeting, the
-# start. Our workers link libtrireme and so load oneDNN. TRI_BENCH_RUNS: runs of ours (default 41).
+# start. Our workers link libtrireme and so load oneDNN. TRI_BENCH_RUNS: runs of trirun (default 41).
 . "$(dirname "$0")/lib.sh"
 bench_begin restart
 

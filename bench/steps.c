@@ -4,7 +4,7 @@
  *     bench_steps MODEL [BATCH [STEPS [RUNS [bf16]]]]    MODEL: toy, fashion, resnet18, resnet18_64
  *
  * prints the median of RUNS runs of STEPS steps each, in microseconds a step. Inputs are copied in
- * anew each step, as training does; losses are not read. BENCH_CPU=1 counts processor time instead
+ * again each step, as training does; losses are not read. BENCH_CPU=1 counts processor time instead
  * of wall time: for busy machines.
  */
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /*
  * gloo.c - the gloo plug-in: the connections and moves of Gloo, the library under PyTorch's CPU
- * backend, and the sums of ours (shared/moves.h).
+ * backend, and this library's sums (shared/moves.h).
  *
  * Gloo's calls block, so a group has threads: one makes the collectives in their order, and each
  * message under way has one that waits for it. A message must be as long as its receive: Gloo ends
@@ -17,7 +17,7 @@
 
 static const trii_host *host;
 
-/* A call under way; memory of its moves behind it. */
+/* A call under way; memory of its moves after it. */
 typedef struct gloo_task {
     struct gloo_task *next;
     trii_op *op;
@@ -57,7 +57,7 @@ static tri_status fail_call(gloo_group *g, gloo_task *task, const char *why)
 
     host->describe(&task->op->call, call, sizeof(call));
     if (host->fault_raise(g->fault, TRI_ERR_PEER_LOST, "rank %d: %s: gloo: %s", g->rank, call, why))
-        gloo_shim_close(g->shim); /* the other waits are in vain too */
+        gloo_shim_close(g->shim); /* the other waits cannot succeed either */
     return trii_plugin_cause(host, g->fault);
 }
 

@@ -159,7 +159,7 @@ try {
 }
 
 /* Gloo has no call for this. What it does have is a deadline: when a wait ends by its own, all
- * connections get the failure, and with them whoever waits. So a message is awaited that nobody
+ * connections get the failure, and with them the threads that wait. So a message is awaited that nobody
  * sends. A receive from anybody hangs on no connection: it is given up by itself. */
 extern "C" void gloo_shim_close(gloo_shim *shim)
 {

@@ -29,7 +29,7 @@ typedef struct gloo_store {
 /* Blocks until all are connected. host: of our own address. */
 gloo_shim *gloo_shim_create(int rank, int size, const gloo_store *store, const char *host,
                             int64_t connect_ms, char *why);
-/* Breaks the connections: whoever waits gets a failure. Any thread. */
+/* Breaks the connections: waiting threads get a failure. Any thread. */
 void gloo_shim_close(gloo_shim *shim);
 void gloo_shim_destroy(gloo_shim *shim); /* NULL allowed; nobody waits any more */
 
@@ -39,7 +39,7 @@ bool gloo_shim_broadcast(gloo_shim *shim, void *data, size_t bytes, int root, ch
 /* src NULL: our part is in dst already. */
 bool gloo_shim_all_gather(gloo_shim *shim, const void *src, void *dst, const size_t *dst_at,
                           size_t elem_bytes, char *why);
-/* Bytes for and of each rank, one part behind the other. */
+/* Bytes for and of each rank, one part after the other. */
 bool gloo_shim_all_to_all(gloo_shim *shim, const void *src, const int64_t *src_bytes, void *dst,
                           const int64_t *dst_bytes, char *why);
 

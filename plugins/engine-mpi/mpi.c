@@ -106,7 +106,8 @@ static tri_status mpi_submit(void *self, trii_op *op)
         return mpi_host->fail(status, "%s", group->fault->text);
     if (op->call.tag < 0 && trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
         return mpi_host->fail(TRI_ERR_UNSUPPORTED,
-                              "engine " TRII_PLUGIN_NAME ": tag %d: MPI has none below 0",
+                              "engine " TRII_PLUGIN_NAME
+                              ": tag %d is negative, which MPI does not allow",
                               op->call.tag);
     status = mpi_task_create(group, op, &task);
     if (status == TRI_OK)

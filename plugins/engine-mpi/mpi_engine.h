@@ -25,7 +25,7 @@ extern const trii_host *mpi_host;
 
 typedef struct mpi_group mpi_group;
 
-/* A call under way; memory of its moves behind it. */
+/* A call under way; memory of its moves after it. */
 typedef struct mpi_task {
     struct mpi_task *next;
     mpi_group *group;

@@ -94,7 +94,7 @@ tri_status nccl_call_check(const trii_collective *call)
                            text, what);
 }
 
-/* One of ours to each and one of each to us, as far as there are any; elements from the places. */
+/* One part to each and one from each, as far as there are any; elements from the places. */
 static ncclResult_t exchange(const nccl_group *g, const trii_collective *call, const char *src,
                              const size_t *src_at, char *dst, const size_t *dst_at)
 {

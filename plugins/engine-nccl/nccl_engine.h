@@ -25,7 +25,7 @@ extern const trii_host *nccl_host;
 typedef struct nccl_task {
     struct nccl_task *next;
     trii_op *op;
-    cudaEvent_t done; /* recorded behind the call */
+    cudaEvent_t done; /* recorded after the call */
 } nccl_task;
 
 typedef struct nccl_group {

@@ -2,7 +2,7 @@
  * metrics_http.c - the figures of a job by HTTP, with libmicrohttpd: see
  * launch/report/metrics_http.h. One page, /metrics; every other path is answered with where it is.
  *
- * Answers are of HTTP/1.0, which closes the connection behind each: a scraper comes every few
+ * Answers are of HTTP/1.0, which closes the connection after each: a scraper comes every few
  * seconds, and none shall keep a descriptor of trirun's meanwhile.
  */
 #include "launch/report/metrics_http.h"
@@ -82,7 +82,7 @@ static void *server_open(const trii_metrics_http_source *source, int *watch_fd_o
 
 static void server_add(void *server, int fd)
 {
-    /* Who connects is of no interest here, but the library wants an address. */
+    /* The peer's address is of no interest here, but the library wants room for it. */
     const struct sockaddr anybody = {.sa_family = AF_INET};
 
     (void)MHD_add_connection(server, fd, &anybody, sizeof(anybody)); /* it closes what it refuses */

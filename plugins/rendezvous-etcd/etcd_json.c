@@ -213,7 +213,7 @@ static tri_status read_events(const json_t *events, trii_etcd_reply *reply)
     return status;
 }
 
-/* What etcd 3.4 says beside a body, and later ones, and what stands in a stream. */
+/* What etcd 3.4 says beside a body, and later ones, and what is in a stream. */
 static void read_failure(const json_t *object, trii_etcd_reply *reply)
 {
     const json_t *error = json_object_get(object, "error");

@@ -11,7 +11,7 @@
 #include "store/wire.h"
 
 typedef struct trii_etcd_kv {
-    char *key, *value; /* with a zero byte behind them; NULL if left out */
+    char *key, *value; /* with a zero byte after them; NULL if left out */
     size_t key_bytes, value_bytes;
     int64_t mod_revision;
     int op;       /* number of the operation in its transaction */

@@ -140,7 +140,7 @@ tri_status trii_etcd_lease_renew(trii_etcd_client *client, int64_t seen, int64_t
     if (atomic_load(&client->job_lease) == seen) {
         if (seen != 0)
             TRII_LOG(TRII_LOG_WARN, "launch",
-                     "etcd has forgotten job %s: its agents did not reach it for %lld s",
+                     "the lease of job %s in etcd has expired: no agent renewed it for %lld s",
                      client->settings.run_id, (long long)client->settings.lease_s);
         status = find_job_lease(client, deadline_ns, &lease);
         if (status == TRI_OK)

@@ -34,7 +34,7 @@ static void store_destroy(tri_store *self)
 
 /* --- keys ----------------------------------------------------------------- */
 
-/* The keys' full names, one behind the other, in one block that is freed with trii_free. */
+/* The keys' full names, one after the other, in one block that is freed with trii_free. */
 static const char **full_keys(const etcd_store *store, const char *const *keys, int n_keys)
 {
     const char *root = trii_etcd_client_root(store->client);

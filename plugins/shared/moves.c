@@ -83,7 +83,7 @@ static void reduce_parts(plan *p, size_t count, char *sum)
     p->moves->sum = sum;
 }
 
-/* All to everybody, or to the root; whoever has it adds. */
+/* All to everybody, or to the root; each that has it adds. */
 static void plan_whole(plan *p)
 {
     const trii_collective *call = p->call;

@@ -41,7 +41,7 @@ typedef struct trii_move {
 typedef struct trii_moves {
     size_t elem_bytes;
     trii_move first, second; /* second.kind NONE: there is one */
-    /* Between them, if n_parts > 0: sum[part_count] = reduction of the parts, which lie one behind
+    /* Between them, if n_parts > 0: sum[part_count] = reduction of the parts, which lie one after
      * the other in `parts`. */
     int n_parts;
     size_t part_count;

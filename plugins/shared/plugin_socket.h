@@ -1,6 +1,6 @@
 /*
  * plugin_socket.h - sockets that somebody else's library connects and speaks through. Links nothing
- * of ours, so that plug-ins can have it.
+ * of this library, so that plug-ins can have it.
  */
 #ifndef TRII_PLUGIN_SOCKET_H
 #define TRII_PLUGIN_SOCKET_H

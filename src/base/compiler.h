@@ -1,5 +1,5 @@
 /*
- * compiler.h - what the language lacks, behind names of ours.
+ * compiler.h - what the language lacks, under names of our own.
  */
 #ifndef TRII_COMPILER_H
 #define TRII_COMPILER_H

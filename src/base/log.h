@@ -27,7 +27,7 @@ bool trii_log_enabled(trii_log_level level, const char *component);
 /* One line, one write; prefixed by level, component and rank. */
 void trii_log_write(trii_log_level level, const char *component, const char *format, ...)
     TRII_PRINTF(3, 4);
-/* From now on nothing is printed: the process ends, and threads that it leaves behind have nothing
+/* From now on nothing is printed: the process ends, and threads that are left have nothing
  * to say any more. */
 void trii_log_end(void);
 /* Shown in every line; -1 (the start) shows none. */

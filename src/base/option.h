@@ -9,7 +9,7 @@
 
 static inline double trii_option(double value, double fallback)
 {
-    if (value != 0.0) /* also NaN, which whoever checks the value refuses */
+    if (value != 0.0) /* also NaN, which the check of the value refuses */
         return value;
     return signbit(value) ? 0.0 : fallback;
 }

@@ -106,7 +106,7 @@ static void the_newest_few_are_kept(void **state)
     scratch_end(&s);
 }
 
-/* A run that begins anew in the folder of one that came further. */
+/* A run that starts over in the folder of one that came further. */
 static void what_was_just_made_is_kept(void **state)
 {
     const char *folder;

@@ -86,8 +86,8 @@ tri_status trii_saved_list(const char *folder, trii_saved **saved_out, int *n_ou
 void trii_saved_free(trii_saved *saved, int n);
 /* Removes what killed writers left; the caller holds the folder's lock. */
 tri_status trii_saved_sweep(const char *folder) TRI_MUST_CHECK;
-/* Whether DIR is a checkpoint of ours, even a damaged one: it has a manifest that says so, or
- * nothing but our files. */
+/* Whether DIR is a checkpoint of this library, even a damaged one: it has a manifest that says so,
+ * or nothing but our files. */
 bool trii_saved_is_ours(const char *dir);
 /* Removes FOLDER/NAME; a failure goes to the log. */
 void trii_saved_remove(const char *folder, const char *name);

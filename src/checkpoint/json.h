@@ -18,7 +18,7 @@ static inline bool trii_json_size(const json_t *value, uint64_t *size_out)
     return true;
 }
 
-/* The compact text, with a 0 behind it; release with trii_free. NULL when memory is out. */
+/* The compact text, with a 0 after it; release with trii_free. NULL when memory is out. */
 static inline char *trii_json_text(const json_t *value)
 {
     size_t length = json_dumpb(value, NULL, 0, JSON_COMPACT);

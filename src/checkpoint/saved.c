@@ -2,7 +2,7 @@
  * saved.c - which checkpoints a folder holds, and which files in it we may remove.
  *
  * A folder of checkpoints belongs to the user: entries whose name is not exactly one that we give,
- * or that have no manifest of ours, are neither read nor removed. An old checkpoint of ours is
+ * or that have no manifest of this library, are neither read nor removed. An old checkpoint is
  * removed with everything in its folder, including what a user has put there.
  */
 #include <ctype.h>

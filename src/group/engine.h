@@ -204,8 +204,8 @@ typedef struct trii_group_args {
     trii_fault *fault;     /* the group's; outlives self */
     const int *names;      /* [size]: the ranks' numbers in messages and in fault->lost_rank; NULL =
                               0, 1, ...; outlives self */
-    /* NULL, or asked now and then by whoever waits while the group forms: true = a rank of it will
-     * never come. */
+    /* NULL, or asked now and then by a rank that waits while the group forms: true = a rank of it
+     * will never come. */
     bool (*is_over)(void *arg);
     void *is_over_arg;
 } trii_group_args;
@@ -233,7 +233,7 @@ typedef struct trii_engine {
 
     /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Begins
      * with trii_group_begin (plug-ins: the group does). Every rank succeeds or every rank fails
-     * (agree through the store). On failure leaves nothing behind. Errors: UNSUPPORTED (this engine
+     * (agree through the store). On failure leaves nothing. Errors: UNSUPPORTED (this engine
      * cannot serve these ranks; auto tries the next), TIMEOUT (names the missing ranks), NO_MEMORY,
      * IO. */
     tri_status (*create)(const trii_group_args *args, void **self_out);
@@ -261,8 +261,8 @@ typedef struct trii_engine {
      * a fault was raised, with op finished by it. Several threads may be inside at once. */
     void (*progress)(void *self, trii_op *op, int64_t until_ns);
 
-    /* Required. Who an unfinished op waits for, in words: "rank 2 (its last collective: ...)",
-     * as much as is known. Any thread, never blocks. */
+    /* Required. The rank that an unfinished op waits for, in words: "rank 2 (its last collective:
+     * ...)", as much as is known. Any thread, never blocks. */
     void (*describe_wait)(void *self, trii_op *op, char *text, size_t size);
 
     /* Required. The fault was raised: end local waits, tell the peers. Never blocks, may come

@@ -19,7 +19,7 @@ typedef struct memory_word {
 
 _Static_assert(2 * sizeof(memory_word) == TRII_ALLOC_ROOM, "engines have room for them");
 
-/* Whoever got memory gives it back if another rank did not. */
+/* A rank that got memory gives it back if another rank did not. */
 static tri_status agree(tri_group *group, memory_word *own, tri_status mine, void *p)
 {
     memory_word *theirs = own + group->size;

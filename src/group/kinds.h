@@ -39,7 +39,8 @@ enum {
     X(ALL_GATHER_V, "all_gather_v", TRII_WHOLE_DST | TRII_UNEQUAL, arg)                            \
     X(REDUCE_SCATTER_V, "reduce_scatter_v", TRII_REDUCES | TRII_WHOLE_SRC | TRII_UNEQUAL, arg)     \
     X(ALL_TO_ALL_V, "all_to_all_v", TRII_WHOLE_SRC | TRII_WHOLE_DST | TRII_UNEQUAL, arg)           \
-    X(RECV_ANY, "recv_any", TRII_IS_MESSAGE | TRII_RECEIVES, arg) /* from whoever sends first */
+    X(RECV_ANY, "recv_any", TRII_IS_MESSAGE | TRII_RECEIVES,                                       \
+      arg) /* from the first rank that sends */
 
 typedef enum trii_kind {
     TRII_KIND_NONE = 0,

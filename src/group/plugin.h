@@ -61,7 +61,7 @@ typedef struct trii_host {
     void (*describe)(const trii_collective *call, char *text, size_t size);
     size_t (*dtype_size)(tri_dtype dtype);
     uint16_t (*f32_to_f16)(float f);
-    /* The canonical sum and its kin over parts that lie one behind the other. */
+    /* The canonical sum and its kin over parts that lie one after the other. */
     void (*reduce)(const char *parts, int n_parts, void *dst, size_t count, tri_dtype dtype,
                    tri_redop op);
 } trii_host;

@@ -43,7 +43,7 @@ tri_status trii_process_branch(int in_fd, trii_process *process_out, bool *is_ch
             _exit(127);
         return TRI_OK;
     }
-    setpgid(pid, pid); /* whoever comes first: a signal to the group must find it */
+    setpgid(pid, pid); /* both sides call it: a signal to the group must find it */
     process_out->pid = pid;
     process_out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (process_out->pidfd < 0) {

@@ -15,7 +15,7 @@
 #include "base/param.h"
 #include "os/clock.h"
 
-/* Not by __builtin_cpu_supports: behind it is a constructor, which every program that loads us
+/* Not by __builtin_cpu_supports: it has a constructor, which every program that loads us
  * would run, and which asks the processor for all there is. */
 static trii_isa processor_isa(void)
 {
@@ -59,7 +59,7 @@ trii_isa trii_cpu_isa(void)
     if (trii_param_choice(TRII_PARAM_ISA, &limit) != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "os", "%s; ignored", tri_last_error());
     if (limit >= 0 && limit < isa)
-        isa = limit; /* the choices stand in the enum's order */
+        isa = limit; /* the choices are in the enum's order */
     atomic_store_explicit(&cached, isa, memory_order_relaxed);
     return (trii_isa)isa;
 }

@@ -1,7 +1,7 @@
 /*
  * cpu_quota.h - how much processor time the control groups that we are in allow. A container with a
- * limit of two cores sees all cores of its host; who runs on more than two for long is stopped by
- * the kernel until the next period, 100 ms as a rule.
+ * limit of two cores sees all cores of its host; a program that runs on more than two for long is
+ * stopped by the kernel until the next period, 100 ms as a rule.
  */
 #ifndef TRII_CPU_QUOTA_H
 #define TRII_CPU_QUOTA_H

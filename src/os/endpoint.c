@@ -29,8 +29,8 @@ tri_status trii_endpoint_read(const char *text, const char *what, char *host_out
         port = end[1] == ':' ? end + 1 : NULL;
     } else if (port != NULL && strchr(port + 1, ':') != NULL) {
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s %s: an IPv6 address stands in brackets: [ADDRESS]:PORT, or [%s]", what,
-                         text, text);
+                         "%s %s: an IPv6 address is written in brackets: [ADDRESS]:PORT, or [%s]",
+                         what, text, text);
     }
     if (length >= bytes)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

@@ -33,8 +33,8 @@ static void hosts_and_ports_are_told_apart(void **state)
 static void what_could_be_read_in_two_ways_is_refused(void **state)
 {
     static const char *const cases[][2] = {
-        {"::1", "--x ::1: an IPv6 address stands in brackets: [ADDRESS]:PORT, or [::1]"},
-        {"fe80::1:29500", "stands in brackets"},
+        {"::1", "--x ::1: an IPv6 address is written in brackets: [ADDRESS]:PORT, or [::1]"},
+        {"fe80::1:29500", "is written in brackets"},
         {"[::1:1", "--x [::1:1: an IPv6 endpoint is [ADDRESS]:PORT"},
         {"[::1]1", "is [ADDRESS]:PORT"},
         {"[]:1", "is [ADDRESS]:PORT"},

@@ -10,21 +10,23 @@
 tri_status trii_folder_create(const char *path) TRI_MUST_CHECK;
 /* *made_out: false if something of that name is there already. Its parent must exist. */
 tri_status trii_folder_create_new(const char *path, bool *made_out) TRI_MUST_CHECK;
-/* A new folder of ours alone: TEMPLATE ends in XXXXXX, which is replaced by what makes it new. */
+/* A new folder that only this user may enter: TEMPLATE ends in XXXXXX, which is replaced by what
+ * makes it new. */
 tri_status trii_folder_create_unique(char *template_inout) TRI_MUST_CHECK;
 /* Makes what is missing of the folders above `path`. */
 tri_status trii_folder_create_above(const char *path) TRI_MUST_CHECK;
 /* Names made or renamed in it are on disk afterwards. */
 tri_status trii_folder_sync(const char *path) TRI_MUST_CHECK;
 
-/* Makes it with mode 0700; one that exists must be a real folder of ours that nobody else may
+/* Makes it with mode 0700; one that exists must be a real folder of this user that nobody else may
  * write. Errors: IO (says what is wrong with it). */
 tri_status trii_folder_create_private(const char *path) TRI_MUST_CHECK;
 /* Whether it is there as trii_folder_create_private makes it. */
 bool trii_folder_is_private(const char *path);
-/* Whether we may make something in it. ours: it must also be a folder of ours. */
+/* Whether we may make something in it. ours: it must also belong to this user. */
 bool trii_folder_is_writable(const char *path, bool ours);
-/* The first private folder of ours below `parent` whose name begins so. False: there is none. */
+/* The first private folder of this user below `parent` whose name begins so. False: there is no
+ * such folder. */
 bool trii_folder_find_private(const char *parent, const char *prefix, char *path_out, size_t bytes);
 /* With what is in it; a missing one is no failure. */
 tri_status trii_folder_remove(const char *path) TRI_MUST_CHECK;

@@ -19,8 +19,8 @@ void trii_library_stay(const void *address);
 bool trii_library_folder(const void *address, char *path_out, size_t bytes);
 
 /**
- * Loads a plug-in of ours by its file's name: from the folders of TRI_PLUGIN_PATH, from trireme/
- * beside our library, or from where that lies for a program that has us inside.
+ * Loads a plug-in of this library by its file's name: from the folders of TRI_PLUGIN_PATH, from
+ * trireme/ beside our library, or from where that lies for a program that has us inside.
  *
  * Errors: NOT_FOUND (places_out, of so many bytes, has where it was looked for), IO.
  */

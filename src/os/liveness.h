@@ -16,7 +16,8 @@ typedef enum trii_liveness {
 /* Locks the file of `fd` (open for writing) until this process ends or closes any descriptor of
  * it. False: another process holds it, or the file system has no locks. */
 bool trii_liveness_hold(int fd);
-/* Who holds the file; pid_out is 0 where the holder is gone or not to be seen from here. */
+/* The process that holds the file; pid_out is 0 where the holder is gone or not to be seen from
+ * here. */
 trii_liveness trii_liveness_look(const char *path, int *pid_out);
 
 #endif

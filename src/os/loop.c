@@ -30,7 +30,7 @@ struct trii_loop {
     trii_timer *timers; /* few, unsorted */
     int n_watches;
     uint64_t passes;
-    struct epoll_event *batch; /* whoever runs the loop changes it */
+    struct epoll_event *batch; /* changed by the thread that runs the loop */
     int room;
     int n_batch; /* events in it whose callbacks run now */
 };

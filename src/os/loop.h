@@ -64,8 +64,8 @@ void trii_wakeup_signal(int fd);
 void trii_wakeup_clear(int fd);
 
 /* The loop of the process's control thread, which runs until the last release. A child of fork has
- * no such thread: there the loop that it inherited does nothing any more, and the first take begins
- * anew. */
+ * no such thread: there the loop that it inherited does nothing any more, and the first take makes
+ * another. */
 tri_status trii_control_take(trii_loop **loop_out) TRI_MUST_CHECK;
 void trii_control_release(const trii_loop *loop);
 

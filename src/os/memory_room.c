@@ -23,7 +23,7 @@ static const layout layouts[] = {
     {":memory:", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"},
 };
 
-/* The number behind `name` at the start of a line, or 0. */
+/* The number after `name` at the start of a line, or 0. */
 static size_t number_of(const char *text, const char *name)
 {
     for (const char *line = text; line != NULL && *line != '\0';) {

@@ -8,10 +8,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* /proc/PID/NAME, at most bytes - 1 of it, and a zero behind it; the number read, 0 on failure.
+/* /proc/PID/NAME, at most bytes - 1 of it, and a zero after it; the number read, 0 on failure.
  * pid: also "self", or "PID/task/TID". */
 size_t trii_proc_read(const char *pid, const char *name, char *buf, size_t bytes);
-/* The letter that stands for what a process does, see proc(5); 'X' if it is no more. */
+/* The letter for what a process does, see proc(5); 'X' if it is no more. */
 char trii_proc_state(int pid);
 
 /* A process of this boot, whatever other process gets its number later. */

@@ -43,7 +43,7 @@ bool trii_process_is_ending(const trii_process *process)
     if (process->pidfd < 0 || is_doomed(pid) ||
         trii_proc_read(pid, "stat", stat, sizeof(stat)) == 0)
         return true;
-    at = strrchr(stat, ')'); /* behind the name: state, field 3 */
+    at = strrchr(stat, ')'); /* after the name: state, field 3 */
     for (int field = 2; at != NULL && field < 9; field++)
         at = strchr(at + 1, ' ');
     return at != NULL && (strtoul(at, NULL, 10) & PF_EXITING) != 0;

@@ -6,7 +6,7 @@
 
 #include <stddef.h>
 
-/* A file from its beginning, at most bytes - 1 of it, and a zero behind it; whatever interrupts it
+/* A file from its beginning, at most bytes - 1 of it, and a zero after it; whatever interrupts it
  * or comes in pieces. How much; 0: it is empty or cannot be read. */
 size_t trii_read_whole(const char *path, char *text_out, size_t bytes);
 

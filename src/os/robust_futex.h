@@ -4,7 +4,7 @@
  * before the kernel frees the process's memory, which takes 30 to 50 ms per gigabyte; only after
  * that does it close the sockets and make the pidfd ready.
  *
- * The control thread (loop.h) holds all robust futexes of the process, and whoever holds or
+ * The control thread (loop.h) holds all robust futexes of the process, and a thread that holds or
  * releases one holds the lock of its loop. Strictly, then, the mark says that this thread has
  * ended. A process that exits or is killed ends all its threads at once, each when it next enters
  * the kernel or is interrupted: for microseconds after the mark another thread may still run, and

@@ -1,6 +1,6 @@
 /*
  * shmem.h - memory that several processes map: anonymous files (memfd) that nobody can name,
- * shrink or leave behind. A process maps each file once, however many of its threads ask, so
+ * shrink, and none that stays. A process maps each file once, however many of its threads ask, so
  * that ranks that are threads of one process share addresses too.
  */
 #ifndef TRII_SHMEM_H
@@ -29,7 +29,7 @@ void trii_shmem_release(trii_shmem *shmem);
 tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;
 
 /* Gives the memory of a range back to the system, for all who map it: it reads as zeros, until it
- * is taken anew. False: not, or not all of it. */
+ * is allocated again. False: not, or not all of it. */
 bool trii_shmem_drop(void *start, size_t bytes);
 
 /**

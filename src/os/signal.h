@@ -13,7 +13,7 @@
 const char *trii_signal_name(int number);
 /* The number of "SIGTERM", "TERM" or "15"; 0 if there is none. */
 int trii_signal_number(const char *name);
-/* The i-th signal that has a name; 0 behind the last. */
+/* The i-th signal that has a name; 0 after the last. */
 int trii_signal_at(size_t i);
 /* Whether the process came to life with this signal ignored (nohup does that to SIGHUP). */
 bool trii_signal_is_ignored(int number);

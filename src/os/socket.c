@@ -303,7 +303,7 @@ static tri_status connect_host(const char *host, int port, int64_t deadline_ns, 
 }
 
 /* One round over the hosts of "a,b,c", which share the time that is left: a silent one must not
- * hide those behind it. The first failure is the one that is told. */
+ * hide those after it. The first failure is the one that is told. */
 static tri_status connect_once(const char *hosts, int port, int64_t deadline_ns, int *fd_out)
 {
     tri_status first = TRI_OK;

@@ -82,9 +82,9 @@ int trii_socket_poll(const int *fds, const unsigned *events, unsigned *ready, in
 
 /* What the peer's system makes of what we sent, which does not depend on the peer's process. */
 typedef struct trii_socket_health {
-    bool owed;             /* bytes of ours are not acknowledged */
+    bool owed;             /* bytes that we sent are not acknowledged */
     int64_t last_ack_ms;   /* since anything was acknowledged */
-    int unanswered_probes; /* asked a full peer for room, in vain, so many times */
+    int unanswered_probes; /* asked a full peer for room so many times without an answer */
     bool full;             /* the peer has no room: nothing is on its way */
     int64_t last_data_ms;  /* since anything came */
 } trii_socket_health;

@@ -1,5 +1,5 @@
 /*
- * thread.h - threads, locks and condition variables: pthreads behind our names, with
+ * thread.h - threads, locks and condition variables: pthreads under our names, with
  * deadlines on the monotonic clock. (Not <threads.h>: its timed waits use wall time and
  * the sanitizers do not know it.)
  */
@@ -27,7 +27,7 @@ typedef struct trii_thread {
         PTHREAD_MUTEX_INITIALIZER                                                                  \
     }
 
-/* Locking cannot fail here: mutexes are plain, and misuse is a bug of ours (assert). */
+/* Locking cannot fail here: mutexes are plain, and misuse is a bug in this library (assert). */
 void trii_mutex_init(trii_mutex *mutex);
 /* Its holder may lock it again. Not for condition variables. */
 void trii_mutex_init_recursive(trii_mutex *mutex);
@@ -62,7 +62,7 @@ void trii_thread_at_exit(void (*release)(void *arg), void *arg);
 /* Gives the processor to another thread. */
 void trii_thread_yield(void);
 
-/* Runs init once in the process, whoever comes first; others wait for it. */
+/* Runs init once in the process: the first caller does, the others wait for it. */
 typedef struct trii_once {
     pthread_once_t once;
 } trii_once;

@@ -12,7 +12,7 @@
 
 #include "os/unforked.h"
 
-/* Whether a child of ours holds the socket. */
+/* Whether a child of this process holds the socket. */
 static bool child_has(int fd)
 {
     int status = 0;

@@ -1,6 +1,6 @@
 /*
  * unix.h - connections between processes of one host: AF_UNIX stream sockets with abstract
- * names (no file is left behind), through which descriptors travel. Only processes of the
+ * names (no file stays), through which descriptors travel. Only processes of the
  * same user are accepted.
  */
 #ifndef TRII_UNIX_H

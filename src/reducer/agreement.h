@@ -9,7 +9,7 @@
 #include <trireme/group.h>
 
 #define TRII_AGREE_LINE 160
-#define TRII_AGREE_NAME 64 /* at most so much of a name stands in a line: its end */
+#define TRII_AGREE_NAME 64 /* at most so much of a name is in a line: its end */
 
 /* Entries of which ranks say by hashes what they have. A line that describes one may be cut short;
  * its hash is of all of it. */

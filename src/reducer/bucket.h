@@ -12,7 +12,7 @@
 #define TRII_BUCKET_CAP_BYTES ((size_t)25 << 20)
 #define TRII_BUCKET_FIRST_BYTES ((size_t)1 << 20)
 
-/* Fills in what an option of 0 stands for. */
+/* Fills in the defaults of options that are 0. */
 static inline void trii_bucket_defaults(size_t *first_bytes, size_t *cap_bytes)
 {
     if (*cap_bytes == 0)
@@ -41,7 +41,7 @@ void trii_bucket_assign(const trii_bucket_item *items, int n, size_t first_bytes
                         int max_items, int *bucket_out, int *n_buckets_out);
 
 /* Of n > 0 items: takes the last ones, of `tail_bytes` in all or just the very last, out of their
- * bucket, where that is more than twice as large, into a bucket of their own behind all others.
+ * bucket, where that is more than twice as large, into a bucket of their own after all others.
  * Nothing is left to compute while the last bucket is on its way, so it should be small (torch's
  * are as large as they happen to be). Returns the number of buckets. */
 int trii_bucket_cut_last(const trii_bucket_item *items, int n, size_t tail_bytes, int *bucket_io,

@@ -183,7 +183,7 @@ static void a_reducer_may_go_within_a_pass(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* Rank 0 waits in vain, for the pass of rank 1 or for its gradient: the message names the line of
+/* Rank 0 waits for a pass of rank 1, or a gradient, that never comes: the message names the line of
  * the user's call that posted what hangs. */
 typedef struct hang {
     bool begun; /* by rank 1, too */

@@ -18,7 +18,7 @@ typedef enum trii_store_kind {
     TRII_STORE_CLAIM   /* key becomes text unless it has a value; value is what it has then */
 } trii_store_kind;
 
-/* What TRII_STORE_READ takes for no value, wherever it stands. */
+/* What TRII_STORE_READ takes for no value, wherever it occurs. */
 #define TRII_STORE_ABSENT "?absent"
 
 typedef struct trii_store_call {

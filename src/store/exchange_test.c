@@ -43,7 +43,8 @@ static void check_calls(tri_store *store)
     trii_store_calls_free(calls, 8);
 }
 
-/* What was done before a wait in vain stays, its values do not, and the store goes on. */
+/* What was done before a wait that timed out stays, its values do not, and the store still works.
+ */
 static void check_timeout(tri_store *store)
 {
     const char *key = "nobody";
@@ -61,7 +62,7 @@ static void check_timeout(tri_store *store)
     }
 }
 
-/* For keys whose values are not asked for, which are there or not; the store goes on. */
+/* For keys whose values are not asked for, which are there or not; the store still works. */
 static void check_wait(tri_store *store)
 {
     static const char *const keys[] = {"here", "nobody"};

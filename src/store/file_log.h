@@ -2,7 +2,7 @@
  * file_log.h - PyTorch's FileStore format, as bytes in memory: no files here, so that it can
  * be tested and fuzzed byte by byte.
  *
- * A file is nothing but records, one behind the other, each the result of one write:
+ * A file is nothing but records, one after the other, each the result of one write:
  *
  *   offset      bytes  what
  *   0           4      u32 k, length of the key, in host byte order

@@ -4,11 +4,11 @@
  *
  * Each operation opens the file, takes its lock (shared to read, exclusive to write), reads
  * the records that came since, and adds its own: opening and locking are what makes NFS show
- * what others wrote. A writer that finds a torn record behind the last whole one cuts it off:
- * whoever began it is dead, since it held the lock. Readers just stop in front of it.
+ * what others wrote. A writer that finds a torn record after the last whole one cuts it off:
+ * its writer is dead, since it held the lock. Readers just stop in front of it.
  *
  * The descriptor of the last operation stays open, without its lock, so that a file that was
- * removed and made again is known by its identity; then everything is read anew.
+ * removed and made again is known by its identity; then everything is read again.
  */
 /* build: leaf */
 #include "store/store_ops.h"
@@ -54,7 +54,7 @@ static tri_status forget(file_store *store)
     return TRI_OK;
 }
 
-/* Reads the records behind `done`. *torn_out: bytes of an incomplete one follow. */
+/* Reads the records after `done`. *torn_out: bytes of an incomplete one follow. */
 static tri_status catch_up(file_store *store, int fd, bool *torn_out)
 {
     uint64_t size = 0;
@@ -92,8 +92,8 @@ static tri_status catch_up(file_store *store, int fd, bool *torn_out)
     return status;
 }
 
-/* Key and value in one write; `done` moves behind them. After a failure the table is read
- * anew, since it may be ahead of the file. */
+/* Key and value in one write; `done` moves past them. After a failure the table is read
+ * again, since it may be ahead of the file. */
 static tri_status add_record(file_store *store, int fd, const char *key, size_t key_bytes,
                              const void *value, size_t value_bytes)
 {
@@ -247,7 +247,7 @@ static tri_status file_set(tri_store *self, const char *key, const void *value, 
     return status;
 }
 
-/* PyTorch's format knows no appending: the whole value is written anew. */
+/* PyTorch's format knows no appending: the whole value is written again. */
 static tri_status file_append(tri_store *self, const char *key, const void *value, size_t bytes)
 {
     file_store *store;

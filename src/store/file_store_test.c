@@ -232,7 +232,7 @@ static void a_short_wait_still_gets_the_lock(void **state)
     scratch_end(&s);
 }
 
-/* In a folder that everybody may write to, whoever was first would own the rendezvous. */
+/* In a folder that everybody may write to, the first user to come would own the rendezvous. */
 static void another_users_file_is_refused(void **state)
 {
     tri_store *store = NULL;

@@ -122,7 +122,8 @@ tri_status trii_handshake_connect(int fd, const trii_job_key *key, const char *p
     if (status == TRI_OK)
         status = trii_socket_recv_all(fd, answer, sizeof(answer), deadline_ns);
     if (status == TRI_END)
-        return TRII_FAIL(status, "closed instead of proving the job key: it has none, or another");
+        return TRII_FAIL(status, "the peer closed the connection instead of proving the job key: "
+                                 "it has no key, or another");
     if (status != TRI_OK)
         return status;
     if (memcmp(answer, magic, sizeof(magic)) != 0)

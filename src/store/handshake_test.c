@@ -1,5 +1,5 @@
 /*
- * handshake_test.c - the job key: files, proofs in any pieces, whoever has another key or none,
+ * handshake_test.c - the job key: files, proofs in any pieces, peers with another key or none,
  * and servers that are flooded with strangers.
  */
 #include <trireme/store.h>

@@ -1,6 +1,6 @@
 /*
  * kv.c - see kv.h. A hash table with chains; an entry lives while it has a value, a queue or
- * waiters. It stands behind hash_store.c, file_store.c (through file_log.c) and the TCP server
+ * waiters. It serves hash_store.c, file_store.c (through file_log.c) and the TCP server
  * (tcp_requests.c), which therefore agree on what every operation means.
  */
 /* build: leaf */

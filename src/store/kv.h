@@ -1,5 +1,5 @@
 /*
- * kv.h - the table behind the in-process store and the TCP server: keys to values and
+ * kv.h - the table of the in-process store and the TCP server: keys to values and
  * queues, and who waits for which key. No locks and no clocks: the owner serialises.
  *
  * A name has a value, a queue, both, or only waiters. c10d semantics: counters are decimal

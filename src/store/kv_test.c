@@ -18,7 +18,7 @@ static bool note_key(void *arg, trii_slice key)
     return true;
 }
 
-/* Who could foresee where keys lie could put them all into one chain. */
+/* A client that could foresee where keys lie could put them all into one chain. */
 static void no_two_tables_have_the_same_order(void **state)
 {
     char orders[2][4 * KEYS + 1] = {"", ""};

@@ -164,7 +164,7 @@ static void a_value_that_comes_at_the_last_moment_is_taken(void **state)
     end(&s, store);
 }
 
-/* Who owes is gone, or says something else. */
+/* The server that owes the answer is gone, or says something else. */
 static void what_is_owed_and_never_comes_breaks_the_store(void **state)
 {
     static const unsigned char nothing[] = {WAIT_AND_END, 255}, wrong[] = {WAIT_AND_END, 1, 2, 255};

@@ -1,5 +1,5 @@
 /*
- * own_address.c - see own_address.h. Called by whoever serves a store for a job: the agents'
+ * own_address.c - see own_address.h. Called by every server of a job's store: the agents'
  * rendezvous (launch/rendezvous/rdzv_server.c) and rank 0 of a world without a launcher.
  */
 #include "store/own_address.h"

@@ -18,7 +18,7 @@ typedef struct trii_own_address trii_own_address;
 typedef enum trii_own_verdict {
     TRII_OWN_UNKNOWN, /* we look */
     TRII_OWN_OURS,
-    TRII_OWN_NOBODY, /* and that was said in the log; we go on looking */
+    TRII_OWN_NOBODY, /* and the log says so; the search continues */
     TRII_OWN_OTHER   /* a store in which somebody holds `claim_key` */
 } trii_own_verdict;
 

@@ -1,5 +1,5 @@
 /*
- * slow_resolver_test.c - a name service that takes its time uses up the time of whoever asks.
+ * slow_resolver_test.c - a name service that takes its time uses up the time of the caller.
  */
 /* ctest: program=own */
 #include <trireme/store.h>

@@ -14,7 +14,7 @@
 
 #define TRII_STORE_ABI 5u
 
-/* Texts one behind the other, each with its zero byte. */
+/* Texts one after the other, each with its zero byte. */
 typedef struct trii_key_list {
     char *text;
     size_t used, room;
@@ -26,7 +26,7 @@ tri_status trii_key_list_add(trii_key_list *list, const char *key, size_t bytes)
 
 /* All required unless it says otherwise. Keys are at most TRI_STORE_MAX_KEY bytes and never
  * NULL, values are never NULL, n_keys is 0 to TRI_STORE_MAX_KEYS. Values that are handed out
- * are allocated with one zero byte behind them; the caller frees them. Any thread. */
+ * are allocated with one zero byte after them; the caller frees them. Any thread. */
 typedef struct trii_store_ops {
     uint32_t abi;
     uint32_t size;
@@ -92,7 +92,7 @@ void trii_store_hurry(tri_store *store, int64_t timeout_ms);
 int trii_store_others(tri_store *store);
 /* After a TIMEOUT: the store itself did not answer. */
 bool trii_store_is_silent(tri_store *store);
-/* A copy with a zero byte behind it, or NULL. */
+/* A copy with a zero byte after it, or NULL. */
 void *trii_store_copy(const void *data, size_t bytes);
 
 #endif

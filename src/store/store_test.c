@@ -574,7 +574,7 @@ static void bad_calls_say_why(void **state)
 }
 
 /* The 1st, 2nd, ... allocation fails until the whole use succeeds; each failure comes out as
- * one and leaves nothing behind. Under tcp the server shares the process, so its failures
+ * one and leaves nothing. Under tcp the server shares the process, so its failures
  * are seen as a closed connection. */
 static void every_allocation_may_fail(void **state)
 {
@@ -658,7 +658,7 @@ static void a_barrier_opens_when_all_have_come(void **state)
             CHECK_OK(comers[t].status);
             tri_store_unref(comers[t].store);
         }
-        CHECK_OK(tri_store_barrier(f.store, "b", 3, 0));     /* whoever comes later passes */
+        CHECK_OK(tri_store_barrier(f.store, "b", 3, 0));     /* later callers pass */
         CHECK_OK(tri_store_barrier(f.store, "alone", 2, 0)); /* the first one stays counted */
         close_kind(&f);
     }

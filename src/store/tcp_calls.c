@@ -73,8 +73,8 @@ static tri_status tcp_compare_set(tri_store *self, const char *key, const void *
     return trii_tcp_leave(store, status);
 }
 
-/* The deadline of a wait has passed: call it off, so that the stream can go on. OK: its answer came
- * at the last moment. */
+/* The deadline of a wait has passed: call it off, so that the stream can be used again. OK: its
+ * answer came at the last moment. */
 static tri_status cancel_wait(trii_tcp_store *store, const char *op)
 {
     const uint8_t cancel = TRII_WIRE_CANCEL_WAIT;

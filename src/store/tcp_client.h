@@ -4,8 +4,8 @@
  *
  * A connection carries one request at a time. When a reply does not come in time, or comes
  * damaged, what follows on the stream is unknown: the store then stays failed. Only a WAIT
- * may time out and go on, since the protocol has a way to call it off. If the answer to that is
- * late too, as during an outage of the network, the next request takes it first.
+ * may time out and be used again, since the protocol has a way to call it off. If the answer to
+ * that is late too, as during an outage of the network, the next request takes it first.
  */
 #ifndef TRII_TCP_CLIENT_H
 #define TRII_TCP_CLIENT_H
@@ -35,7 +35,7 @@ typedef struct trii_tcp_store {
     int fd;                 /* guarded by mutex, as all below; -1 = failed */
     trii_unforked unforked; /* a forked child that has it too would speak in between */
     bool owed;              /* the answer to the end of a wait is still to come ... */
-    bool owed_wait;         /* ... perhaps behind the answer to the wait itself */
+    bool owed_wait;         /* ... perhaps after the answer to the wait itself */
     trii_wire_buffer out;
     char in[512]; /* received: several replies come at once; those to take are in_at to in_used */
     size_t in_at, in_used;

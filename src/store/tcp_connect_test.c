@@ -99,7 +99,7 @@ static void whatever_is_wrong_is_said_with_what_to_do(void **state)
     trii_socket_close(fd);
     CHECK_FAILS_WITHIN(soon.timeout_ms, tri_store_tcp("127.0.0.1", port, &soon, &store),
                        TRI_ERR_TIMEOUT,
-                       "nobody serves there: has the process that serves (rank 0) started");
+                       "nothing serves there: has the process that serves (rank 0) started");
     CHECK_FAILS_WITHIN(soon.timeout_ms, tri_store_tcp("no.such.host.invalid", port, &soon, &store),
                        TRI_ERR_TIMEOUT, "is the name spelt right");
     assert_null(store);

@@ -194,7 +194,7 @@ int trii_tcp_port(const tri_store *self)
     return ((const trii_tcp_store *)self)->end->port;
 }
 
-/* Each reference of the endpoint is a connection of ours. */
+/* Each reference to the endpoint is one connection of this client. */
 int trii_tcp_others(tri_store *self)
 {
     const trii_tcp_endpoint *end = ((const trii_tcp_store *)self)->end;

@@ -194,7 +194,7 @@ static void connections_are_capped(void **state)
     end(&s);
 }
 
-/* However many call at once, who is connected has its turn between them. */
+/* However many call at once, a connected client has its turn between them. */
 static void a_flood_of_calls_keeps_nobody_waiting(void **state)
 {
     enum { MANY = 200, AT_ONCE = 64 };

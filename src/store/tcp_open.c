@@ -1,7 +1,7 @@
 /*
  * tcp_open.c - the connection of a TCP store's client: made, tried again until the deadline (the
  * server may start later), greeted, and closed. Called by tcp_store.c, and by tcp_calls.c when a
- * connection has to be made anew.
+ * connection has to be made again.
  */
 #include "store/tcp_client.h"
 
@@ -85,13 +85,13 @@ static const char *remedy(const char *host, tri_status status, bool connected, c
     if (status == TRI_ERR_FORMAT)
         return "another program has this port: choose a free one";
     if (connected)
-        return "somebody has this port who does not answer as a store: another program (choose a "
+        return "the process at this port does not answer as a store: another program (choose a "
                "free port), or a store that is stopped";
     if (status == TRI_ERR_NOT_FOUND)
         return "is the name spelt right, and can this host resolve it? An address needs no name "
                "service";
     if (strstr(why, "refused") != NULL)
-        return "nobody serves there: has the process that serves (rank 0) started, and are "
+        return "nothing serves there: has the process that serves (rank 0) started, and are "
                "address and port its own?";
     /* nothing but this host is between it and itself */
     if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0)
@@ -99,7 +99,7 @@ static const char *remedy(const char *host, tri_status status, bool connected, c
     if (strstr(why, "Network is unreachable") != NULL)
         return "this host has no route there: is its network up?";
     return "is this the address of the host that serves (rank 0's), and does a network or a "
-           "firewall let us through?";
+           "firewall let this host through?";
 }
 
 /* What is tried again and again. */
@@ -182,7 +182,7 @@ static tri_status attempt_failed(const trii_tcp_endpoint *end, attempts *a, tri_
         return TRII_FAIL(status == TRI_ERR_FORMAT ? status : TRI_ERR_TIMEOUT,
                          "store at %s port %d: %s%s; %s", end->host, end->port, cause, waited,
                          what);
-    TRII_LOG(TRII_LOG_WARN, "store", "at %s port %d: %s%s, and goes on; %s", end->host, end->port,
+    TRII_LOG(TRII_LOG_WARN, "store", "at %s port %d: %s%s, and continues; %s", end->host, end->port,
              cause, waited, what);
     a->note_ns = trii_note_next(now);
     return TRI_INPROGRESS;

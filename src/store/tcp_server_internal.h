@@ -38,9 +38,10 @@ struct trii_tcp_server {
     trii_loop *loop;
     bool own_control; /* took the control thread */
     trii_watch listener;
-    trii_unforked unforked; /* the listener: who asks a child that does not serve waits for ever */
-    trii_timer resume;      /* accepting */
-    trii_timer sweep;       /* silent connections */
+    trii_unforked
+        unforked; /* the listener: a client of a child that does not serve would wait for ever */
+    trii_timer resume; /* accepting */
+    trii_timer sweep;  /* silent connections */
     bool sweeping;
     trii_job_key key;
     bool key_optional;

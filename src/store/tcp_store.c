@@ -40,7 +40,7 @@ static tri_status serve(trii_tcp_endpoint *end, const tri_store_tcp_options *opt
 
     if (status == TRI_ERR_STATE) {
         if (opt->serve_if_free)
-            return TRI_OK; /* whoever has the port serves */
+            return TRI_OK; /* the process that has the port serves */
         status = trii_tcp_hint(TRI_ERR_IO, end,
                                "another program or another job serves there: choose a "
                                "free port");

@@ -501,7 +501,7 @@ static void a_silent_server_is_a_timeout(void **state)
 #define READ_OF(key) 2, U64(2), '/', key, U64(7), ABSENT, U64(7), ABSENT
 #define ABSENT '?', 'a', 'b', 's', 'e', 'n', 't'
 
-/* The first reply came, the second does not: no value is left behind. */
+/* The first reply came, the second does not: no value leaks. */
 static void an_exchange_without_all_replies_has_no_values(void **state)
 {
     static const unsigned char quiet[] = {82, READ_OF('a'), READ_OF('b'), 9, U64(1), 'v', 1, 7,

@@ -56,7 +56,7 @@ void trii_wire_parser_fini(trii_wire_parser *parser)
     trii_wire_parser_init(parser);
 }
 
-/* Room for `more` bytes behind `used`, at least doubled; false = no memory. */
+/* Room for `more` bytes after `used`, at least doubled; false = no memory. */
 static bool reserve(char **data, size_t *room, size_t used, size_t more, const char *what)
 {
     size_t want = used + more;

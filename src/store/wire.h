@@ -95,7 +95,7 @@ typedef struct trii_wire_parser {
     size_t item_done;   /* of these */
     char small[8];      /* an item that is a number */
     bool payload;       /* the item is a payload, not a number */
-    bool finished;      /* the request was handed out; start anew at the next feed */
+    bool finished;      /* the request was handed out; start over at the next feed */
     trii_wire_request request;
 } trii_wire_parser;
 

@@ -302,7 +302,7 @@ static tri_status record(trii_step *step, const trii_host_kind *kind, const traf
     t->tag = like->tag;
     t->receives = kind == &recv_kind;
     op->group = (uint64_t)(uintptr_t)like->group;
-    op->identity = (uint64_t)like->redop << 32; /* the types stand in the plan's key themselves */
+    op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
     return trii_record_host(step, op, call, out);
 }
 

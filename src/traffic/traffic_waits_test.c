@@ -180,7 +180,7 @@ static void a_device_that_fails_ends_the_wait_for_a_peer(void **state)
     both_engines(other_device_rank);
 }
 
-/* Rank 0's step fails before it runs: behind an operation that is recorded, or in front of one. */
+/* Rank 0's step fails before it runs: after an operation that is recorded, or before one. */
 static const char *mistaken_rank(rank_env *env)
 {
     const bool behind = *(const bool *)env->arg;

@@ -11,7 +11,7 @@
 
 #define COUNT 1201
 
-/* Who calls with what: once as complex numbers, once as their parts. */
+/* The ranks' calls: once as complex numbers, once as their parts. */
 typedef struct buffers {
     char *src, *dst, *expected;
 } buffers;

@@ -323,7 +323,7 @@ static const half_call beside_root[] = {
     REDUCES_TO_OWN, GATHERS_MUCH, REDUCES_MUCH};
 
 /* Rank 0 has skipped a call of the others. Its broadcast is over when it is sent, and then it makes
- * no call for as long as they wait. Who only sent hears of that in the next call. */
+ * no call for as long as they wait. A rank that only sent hears of that in the next call. */
 static const char *root_skips(rank_env *env)
 {
     int what = *(const int *)env->arg;
@@ -399,7 +399,7 @@ static void a_receive_against_a_collective_is_told(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* Who waits for a late rank says in what: that is no mismatch, whatever is under way. */
+/* A rank that waits for a late one says in what: that is not a mismatch, whatever is under way. */
 static const char *one_is_late(rank_env *env)
 {
     enum { CALLS = 30, EACH = LARGE * 4 * 2 };

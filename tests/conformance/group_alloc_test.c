@@ -100,7 +100,7 @@ static void a_rank_that_is_alone_on_its_host_agrees(void **state)
     check("hierarchy", "a,b,a", 3);
 }
 
-/* Who asks for what no memory can hold, and who asks for something else. */
+/* The rank that asks for more than any memory holds, and the one that asks for another size. */
 static const char *asks_for_another_size(rank_env *env)
 {
     static const size_t sizes[2] = {SIZE_MAX - 5, 64};

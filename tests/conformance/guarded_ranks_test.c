@@ -70,7 +70,7 @@ static tri_status record(rank_env *env, tri_group *group, int call, trii_vid x, 
 typedef struct crossing {
     where w;
     int64_t n;              /* elements of one part */
-    float *seen[RANKS_MAX]; /* of each rank: results and gradients of all calls, one behind the
+    float *seen[RANKS_MAX]; /* of each rank: results and gradients of all calls, one after the
                                other */
     size_t n_seen[RANKS_MAX];
 } crossing;

@@ -1,6 +1,6 @@
 /*
  * shm_engine_test.c - what engine shm promises beyond the suite of all engines: real
- * processes, many works in flight, several threads of a rank, its memory, nothing left behind.
+ * processes, many works in flight, several threads of a rank, its memory, nothing that stays.
  */
 #include <dirent.h>
 

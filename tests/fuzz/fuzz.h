@@ -19,7 +19,7 @@ typedef struct fuzz_target {
     void (*end)(void);
 } fuzz_target;
 
-/* Every file of the target's corpus, whole, and cut behind each byte. */
+/* Every file of the target's corpus, whole, and cut after each byte. */
 void fuzz_corpus(const fuzz_target *target);
 /* n mutations of the corpus. TRI_FUZZ_SEED sets another seed; a failure names the case, which
  * TRI_FUZZ_CASE then runs alone. */

@@ -1,5 +1,5 @@
 /*
- * fuzz_test.c - every parser of what others send: its corpus, each file of it cut behind every
+ * fuzz_test.c - every parser of what others send: its corpus, each file of it cut after every
  * byte, and some thousand mutations. fuzz_full_test.c has a million.
  */
 #include "fuzz/targets.h"

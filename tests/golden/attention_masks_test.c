@@ -45,7 +45,7 @@ static tri_tensor *heads_bools(void)
     return tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(N * HEADS, T, S), values);
 }
 
-/* Of the case's name: what begins with "padding", and what stands behind it. */
+/* Of the case's name: what begins with "padding", and what follows it. */
 static tri_tensor *padding_of(const char *name)
 {
     if (strncmp(name, "padding_numbers", 15) == 0)

@@ -5,12 +5,12 @@ Usage: make_bf16_models.py > bf16_models.txt   (PyTorch 2.13; nothing of the bui
 
 Operands come from the formula of make_ops.py: 0 is the input, k + 1 parameter k of the model, in the
 order of its state. The input and the first weight are -1, 0 and 1, so that bf16 keeps the first
-product exactly and a ReLU or a maximum behind it decides alike in every precision. Row i of the
+product exactly and a ReLU or a maximum after it decides alike in every precision. Row i of the
 logits is of class i mod 10; token i of a GPT's input is 7 i + 3 mod 10. Arrays are sketched as in make_bf16.py:
   case NAME / y OFF NORM SUMS.. / loss .. / g0 .. (gradient of parameter 0) ..
 
 OFF is how far PyTorch's own bf16 (autocast on a cpu) is from these numbers, in units of the norm. In
-"resnet" that is much: its later ReLUs decide behind rounded numbers, and by those that are near zero
+"resnet" that is much: its later ReLUs decide on rounded numbers, and by those that are near zero
 a gradient in bf16 is off by 0.1.
 """
 import copy

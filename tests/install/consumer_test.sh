@@ -43,7 +43,7 @@ done
 for header in "$TRI_TEST_SOURCE"/include/trireme/*.h; do
     cmp "$header" "$prefix/include/trireme/${header##*/}" || fail "${header##*/} differs"
 done
-# Texts of ours that name folders of the build would break on another machine. A tree may lie in
+# Texts that name folders of the build would break on another machine. A tree may lie in
 # /trireme, which also ends many a path within the prefix: only what begins there counts. Guides are
 # as they were written, and some speak of a /trireme.
 if grep -rlE --exclude-dir=doc "(^|[^[:alnum:]_.}-])($TRI_TEST_SOURCE|$work/there)" "$prefix/include" "$prefix/share" \
@@ -70,7 +70,7 @@ for language in c cpp; do
         $compile $warnings $sanitize "$source/$name.$language" $(pkg-config --cflags "$module") $static \
             -o "$work/$name-$language-static"
         if readelf -d "$work/$name-$language-static" | grep -q 'NEEDED.*libtrireme'; then
-            fail "$name-$language-static loads a library of ours"
+            fail "$name-$language-static loads a library of this project"
         fi
     done
     works "$work/average-$language" "average of 1 on rank 0"
@@ -91,7 +91,7 @@ cp "$source/fit.c" "$work/manual/"
 sed -n '/^cc fit.c /,/-o fit /p' "$TRI_TEST_SOURCE/docs/USING.md" | sed "s|^cc |$cc $sanitize |" >"$work/manual/lines"
 grep -q -e '-o fit ' "$work/manual/lines" || fail "docs/USING.md does not say how to link libtrireme statically"
 (cd "$work/manual" && . ./lines) || fail "the static command line of docs/USING.md fails"
-! readelf -d "$work/manual/fit" | grep -q 'NEEDED.*libtrireme' || fail "it loads a library of ours"
+! readelf -d "$work/manual/fit" | grep -q 'NEEDED.*libtrireme' || fail "it loads a library of this project"
 works "$work/manual/fit" trained
 
 # So does the one of examples/README.md, for each tutorial's file alone.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# library_test.sh - libtrireme-comm stays small and stands alone: stripped it is below 400 KB, it
+# library_test.sh - libtrireme-comm stays small and needs no other: stripped it is below 400 KB, it
 # loads nothing but libc (and libsodium, where it was there), and its static form defines no name
 # that a program could have too.
 # ctest: labels=full timeout=60

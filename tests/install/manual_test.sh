@@ -38,7 +38,7 @@ while read -r function; do
     grep -qF "$function" "${target:-$page}" || fail "${target:-$page} does not show $function"
 done <"$work/functions"
 
-# Options stand on the page of who takes them, or it says where.
+# Options are on the page of the call that takes them, or it says where.
 for page in man3/*.3; do
     grep -q '^\.so ' "$page" && continue
     sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "$page" | grep -oE 'const tri_[a-z0-9_]+_options \*' |

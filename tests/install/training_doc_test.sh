@@ -1,9 +1,9 @@
 #!/bin/sh
 # training_doc_test.sh - docs/TRAINING.md and PARALLEL.md: their snippets compile without a warning
-# and run, and every name of ours in them is in a public header.
+# and run, and every tri_ name in them is in a public header.
 #
 # Snippets of a section are one function, in their order; one that begins with "static" or "typedef"
-# stands before it, and one of an #include alone at the top.
+# comes before it, and one of an #include alone at the top.
 set -eu
 include=$TRI_TEST_SOURCE/include
 work=$(mktemp -d)

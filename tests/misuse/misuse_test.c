@@ -311,7 +311,7 @@ static void show_last_words(void)
     dprintf(console, "%s", words);
 }
 
-/* All calls of one function. Where one ends the process the next process goes on behind it. */
+/* All calls of one function. Where one ends the process the next process continues after it. */
 static void call_all(const misuse_row *row, const circumstance *c, int out)
 {
     misuse_pick p;

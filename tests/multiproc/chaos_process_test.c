@@ -32,7 +32,7 @@ static const char *calls_until_the_end(rank_env *env)
             return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                              tri_last_error());
         if (tri_barrier(group, NULL) != status)
-            return RANK_FAIL(env, "rank %d: the group goes on after %s", env->rank,
+            return RANK_FAIL(env, "rank %d: the group still works after %s", env->rank,
                              tri_status_name(status));
         if (env->arg != NULL)
             status = TRI_OK;

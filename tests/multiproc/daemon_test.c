@@ -1,8 +1,8 @@
 /*
  * daemon_test.c - a worker's descendant that hides: twice removed, in a session of its own, with an
- * empty environment. It ends with the job, whoever is killed, where trirun may make a control
- * group; where it may not, what docs/TORCHRUN.md says of that. The output says which of the two was
- * tested.
+ * empty environment. It ends with the job, whichever process is killed, where trirun may make a
+ * control group; where it may not, what docs/TORCHRUN.md says of that. The output says which of the
+ * two was tested.
  */
 #include <poll.h>
 #include <signal.h>

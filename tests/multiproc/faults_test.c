@@ -260,7 +260,8 @@ static const char *rank_1_leaves(rank_env *env)
     JOIN(env, group);
     failure = reduce_once(env, group);
     if (failure == NULL && env->rank != 1) {
-        RANK_TRY(env, ranks_meet(env, "reduced", 1)); /* whoever finds out ends the others' calls */
+        RANK_TRY(env, ranks_meet(env, "reduced",
+                                 1)); /* the rank that finds out ends the others' calls */
         RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "rank 1 left the group");
         RANK_FAILS(env, tri_barrier(group, NULL), TRI_ERR_PEER_LOST, "or it made fewer calls");
     }

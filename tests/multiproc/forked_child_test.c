@@ -1,6 +1,6 @@
 /*
  * forked_child_test.c - a child of fork that ends as programs end, by exit and what stands in
- * atexit, does its parent's groups no harm, is refused calls on them, and may begin anew.
+ * atexit, does its parent's groups no harm, is refused calls on them, and may make new ones.
  */
 #include <sys/wait.h>
 

@@ -1,6 +1,7 @@
 /*
- * forked_queues_test.c - a child of fork has none of the threads that compute, for one device or
- * several, or that load data, and is told what to use; its parent goes on.
+ * forked_queues_test.c - a child of fork has none of its parent's threads, neither those that
+ * compute on devices nor those that load data: its calls fail with a line that says what to use
+ * instead, and its parent continues unharmed.
  */
 #include <sys/wait.h>
 #include <unistd.h>

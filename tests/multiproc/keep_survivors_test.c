@@ -75,7 +75,7 @@ static void if_all_fail_the_job_has_failed(void **state)
     trirun_end(&j, 1);
 }
 
-/* Who failed last decides: nobody was left who could have done its work. */
+/* The last failure decides: nobody was left to do that rank's work. */
 static void a_failure_after_the_last_success_counts(void **state)
 {
     trirun_job j;

@@ -146,7 +146,7 @@ static void a_restart_goes_on_without_logs_that_cannot_be_made(void **state)
     }
 }
 
-/* A FIFO that nobody reads is said at once: whoever waits in open() hears no Ctrl-C. */
+/* A FIFO that nobody reads is reported at once: a process that waits in open() hears no Ctrl-C. */
 static void events_go_to_a_fifo_that_is_read(void **state)
 {
     char home[256], path[300], text[65536];
@@ -248,7 +248,7 @@ static void an_error_file_that_is_too_large_is_named_and_not_read(void **state)
     trirun_end(&j, 1);
 }
 
-/* What has the name is a link: it stays one, and what is behind it is not always a file. */
+/* What has the name is a link: it stays one, and what it leads to is not always a file. */
 static void metrics_replace_files_only(void **state)
 {
     char home[256], file[300], path[300], text[16384];

@@ -274,7 +274,7 @@ static void options_behind_the_program_are_hinted_at(void **state)
          "as in trirun --nproc_per-node=2 true"},
         {{"true", "--max_restarts"}, "trirun: --max_restarts comes after true"},
         {{"true", "--rdzv-id", "--x"}, "trirun: --rdzv-id comes after true"},
-        /* what programs have as well, or was given to both, or comes behind -- */
+        /* what programs have as well, or was given to both, or comes after -- */
         {{"true", "--log-dir", "x", "--role", "y"}, NULL},
         {{"true", "-m", "-r", "--help", "--tee"}, NULL},
         {{"true", "--nproc", "--nnodes-max", "nnodes", "-nnodes"}, NULL},
@@ -326,7 +326,7 @@ static void outputs_that_are_one_file_are_refused(void **state)
     spawn_make_folder(folder, sizeof(folder));
     snprintf(events, sizeof(events), "--events=%s/out", folder);
     snprintf(metrics, sizeof(metrics), "--metrics=%s/../%s/out", folder, strrchr(folder, '/') + 1);
-    for (int round = 0; round < 2; round++) { /* the file is not there; is there, behind a link */
+    for (int round = 0; round < 2; round++) { /* the file is not there; is there, through a link */
         TRIRUN(&j, events, metrics, "echo", "ran");
         assert_int_equal(spawn_wait(&j.trirun), 1);
         assert_has(SPAWN_ERR(&j.trirun), "trirun: --events and --metrics both name ");
@@ -416,7 +416,7 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
         {"--metrics=/", "--metrics /: write /: not a file, and only files are replaced\n"},
         {"--metrics=9400", "--metrics 9400: a port is :9400, a file of that name ./9400\n"},
         {"--metrics=[::1:1", "--metrics [::1:1: an IPv6 endpoint is [ADDRESS]:PORT\n"},
-        {"--metrics=::1", "--metrics ::1: an IPv6 address stands in brackets"},
+        {"--metrics=::1", "--metrics ::1: an IPv6 address is written in brackets"},
         {"--events=/no/x", "trirun: --events: open /no/x: No such file or directory\n"},
         {"--log-dir=/etc/passwd/x",
          "--log-dir /etc/passwd/x: cannot be made (name a folder that you may write to): "},

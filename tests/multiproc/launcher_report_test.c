@@ -218,7 +218,7 @@ static void a_job_that_prints_does_not_hang(void **state)
     trirun_end(&j, 0);
 }
 
-/* Nor does one live that only says, each minute, that it waits: to a pipe of ours, to a file. */
+/* Nor does one live that only says, each minute, that it waits: to trirun's pipe, to a file. */
 static void our_own_warnings_are_no_sign_of_life(void **state)
 {
     static const char *const where[] = {"--redirects=0", "--redirects=3"};
@@ -288,7 +288,7 @@ static void a_worker_that_ended_well_while_others_waited_for_it_is_the_cause(voi
     trirun_end(&j, 1);
 }
 
-/* Ranks of ours have flight records: the call and its line are named. */
+/* Ranks that use this library have flight records: the call and its line are named. */
 static void a_hang_in_a_collective_names_the_call(void **state)
 {
     static const char waited[] = "\nrank 0 waited for ";

@@ -214,7 +214,7 @@ static void the_first_failure_is_named_with_its_last_lines(void **state)
     trirun_end(&j, 1); /* kept for `why` */
 }
 
-/* Who reads the report has just read the lines. */
+/* A reader of the report has just read the lines. */
 static void lines_that_stand_right_above_are_not_said_again(void **state)
 {
     launcher_job j;

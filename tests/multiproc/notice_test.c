@@ -33,7 +33,7 @@ static int stop_scene(void)
         sigsuspend(&none);
     left_ms = tri_stop_left_ms();
     if (left_ms == TRI_FOREVER)
-        printf("signal %d, nobody said when\n", tri_stop_signal());
+        printf("signal %d, no time given\n", tri_stop_signal());
     else
         printf("signal %d, %d s left\n", tri_stop_signal(), (int)((left_ms + 999) / 1000));
     return 0;

@@ -395,7 +395,7 @@ static void an_agent_that_waits_for_a_store_stops_when_told(void **state)
     for (int i = 0; i < 4; i++)
         spawn_expect(&a[i].run, "trirun: no answer yet from 127.0.0.1:");
     for (int i = 0; i < 2; i++)
-        spawn_expect(&a[i].run, "and goes on"); /* which is said once a minute */
+        spawn_expect(&a[i].run, "and continues"); /* which is said once a minute */
     start = trirun_seconds();
     for (int i = 0; i < 4; i++)
         spawn_signal(&a[i].run, i % 2 == 0 ? SIGTERM : SIGINT);
@@ -439,7 +439,7 @@ static void a_second_signal_does_not_wait_for_a_store(void **state)
     trirun_end(&a, 0);
 }
 
-/* torchrun: the hosts wait for each other, or run with the numbers of whoever wrote last. */
+/* torchrun: the hosts wait for each other, or run with the numbers of the last writer. */
 static void hosts_with_another_number_of_hosts_are_refused(void **state)
 {
     int port = spawn_free_port();

@@ -108,7 +108,7 @@ static int spawn_scene(const char *name)
 
     if (strcmp(name, "sum") == 0)
         return show(tri_spawn(sum_of_ranks, &base, 3, NULL));
-    if (strcmp(name, "twice") == 0) /* a thread makes copies unsafe: workers start anew */
+    if (strcmp(name, "twice") == 0) /* a thread makes copies unsafe: workers begin at main */
         pthread_create(&thread, NULL, sleep_for_ever, NULL);
     if (strcmp(name, "twice") == 0 && show(tri_spawn(sum_of_ranks, &base, 2, NULL)) == 0)
         return show(tri_spawn(sum_of_ranks, &other, 2, &anew));

@@ -62,7 +62,7 @@ static tri_status use_devices(int rank, void *arg)
     return status;
 }
 
-/* Copies of a process that has not used a device, and processes anew of one that has. */
+/* Copies of a process that has not used a device, and new processes of one that has. */
 static void workers_use_devices_whether_their_parent_has_or_not(void **state)
 {
     (void)state;

@@ -94,7 +94,7 @@ static void a_place_that_does_not_exist_is_told_while_it_is_tried(void **state)
     check_failure(1, "MASTER_ADDR=no.such.host.invalid", "Name or service not known (tried for",
                   "TIMEOUT: init: store at no.such.host", "is the name spelt right");
     check_failure(1, "MASTER_ADDR=127.0.0.1", "Connection refused (tried for",
-                  "TIMEOUT: init: store at 127.0.0.1 port", "nobody serves there");
+                  "TIMEOUT: init: store at 127.0.0.1 port", "nothing serves there");
 }
 
 static void ranks_that_do_not_come_are_told_while_they_are_waited_for(void **state)

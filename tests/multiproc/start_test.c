@@ -1,5 +1,5 @@
 /*
- * start_test.c - the ways to join a world without a launcher of ours, in real processes.
+ * start_test.c - the ways to join a world without trirun, in real processes.
  */
 #include <dlfcn.h>
 #include <sched.h>
@@ -408,7 +408,7 @@ static void a_rank_that_comes_twice_is_named(void **state)
         assert_int_equal(spawn_wait(&s[i]), 1);
         failed += strstr(SPAWN_ERR(&s[i]), "rank 1 has already joined (process ") != NULL;
     }
-    assert_int_equal(failed, 1); /* the other one waits for rank 2 in vain */
+    assert_int_equal(failed, 1); /* the other one waits for rank 2, which does not come */
     for (int i = 0; i < 3; i++)
         spawn_free(&s[i]);
 }
@@ -445,7 +445,7 @@ static void programs_of_a_script_join_one_after_the_other(void **state)
     spawn_free(&s);
 }
 
-/* Ranks 0 and 1 wait twice in vain before rank 2 comes; it comes once both have. */
+/* Ranks 0 and 1 time out twice before rank 2 comes; it comes once both have. */
 static void ranks_that_try_again_meet(void **state)
 {
     spawn s;

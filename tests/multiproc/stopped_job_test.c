@@ -72,7 +72,7 @@ static void has_waits(const char *text, const char *of_rank_0, const char *of_ra
     assert_has_not(text, "(dead)");
 }
 
-/* " for 1.7 s": behind `before`. */
+/* " for 1.7 s": after `before`. */
 static void how_long(const char *text, const char *before, char *out, size_t bytes)
 {
     const char *at = strstr(text, before);

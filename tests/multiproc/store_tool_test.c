@@ -113,7 +113,7 @@ static void a_file_needs_no_server(void **state)
     scratch_end(&s);
 }
 
-/* Whoever asks wants to know soon. */
+/* The caller wants to know soon. */
 static void a_port_where_nobody_serves_is_told_within_seconds(void **state)
 {
     const char *argv[] = {spawn_bin("trireme"), "store", "--endpoint", NULL, "wait", "k", NULL};
@@ -129,7 +129,7 @@ static void a_port_where_nobody_serves_is_told_within_seconds(void **state)
     s.deadline_ms = 15000;
     assert_int_equal(spawn_wait(&s), 1);
     assert_non_null(strstr(SPAWN_ERR(&s), says));
-    assert_non_null(strstr(SPAWN_ERR(&s), "nobody serves there"));
+    assert_non_null(strstr(SPAWN_ERR(&s), "nothing serves there"));
     assert_non_null(strstr(SPAWN_ERR(&s), "\n--timeout SECONDS says how long it is tried.\n"));
     spawn_free(&s);
 }

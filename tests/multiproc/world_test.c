@@ -1,5 +1,5 @@
 /*
- * world_test.c - tri_init in real processes, whoever started them, with examples/plain_mlp.c as
+ * world_test.c - tri_init in real processes, whatever started them, with examples/plain_mlp.c as
  * the program: its losses must be the same for every number of workers.
  */
 #include <signal.h>
@@ -232,7 +232,7 @@ static void ranks_join_again_and_again_where_rank_0_serves(void **state)
     run_three("again");
 }
 
-/* Who has each rank, at the store of rank 0. */
+/* The process that has each rank, in the store of rank 0. */
 static void read_holders(tri_store *store, char *holders_out[3])
 {
     for (int r = 1; r < 3; r++) {

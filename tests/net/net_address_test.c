@@ -52,7 +52,7 @@ static void carry(int a, int b)
     _exit(1);
 }
 
-/* A service: whoever calls this host at the port gets to the same port of another one. */
+/* A service: a caller of this host's port is connected to the same port of another one. */
 static int relay(const char *to, const char *port)
 {
     struct sockaddr_in here = {.sin_family = AF_INET,

@@ -270,7 +270,7 @@ static void the_hierarchy_bears_a_bad_wire(void **state)
     check_job("worker", 2, 2, "hierarchy", &w);
 }
 
-/* Every frame of ours comes in pieces, and the pieces in any order. */
+/* Every frame comes in pieces, and the pieces in any order. */
 static void tiny_packets_change_nothing(void **state)
 {
     const wires w = {.delay_ms = 1, .jitter_ms = 2, .loss_per_mille = 2, .mtu = 128};

@@ -163,7 +163,7 @@ static void ranks_meet_on_addresses_of_loopback(void **state)
 
 /* Each host has a network that the other has too but which is not the same one (as containers'
  * bridges are), one that the other cannot reach and that swallows what is sent there, and at last
- * the one that joins them. No name can be resolved: who answers that is swallowed as well. */
+ * the one that joins them. No name can be resolved: answers to that are swallowed as well. */
 static void hosts_with_several_interfaces_meet(void **state)
 {
     double start;

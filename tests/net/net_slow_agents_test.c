@@ -8,7 +8,7 @@
 static const char *own_path; /* of this program */
 
 /* A start over 200 ms there and back takes seconds, and more on a loaded machine. Only the time is
- * printed, for whoever looks; this is a watchdog. */
+ * printed, for a reader; this is a watchdog. */
 enum { START_MS = 60000 };
 
 /* Until so many workers of the agent have had their first sum. */

@@ -95,7 +95,7 @@ static void messages_come_from_anybody(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
-/* Rank 1 dies: who waits for it, in a collective and for a message, ends. */
+/* Rank 1 dies: ranks that wait for it, in a collective and for a message, end. */
 static const char *rank_1_dies(rank_env *env)
 {
     tri_group *g = NULL;
@@ -385,7 +385,7 @@ static void compared_messages_come_from_anybody(void **state)
     compared(4, compared_anybody, NULL);
 }
 
-/* Who waits for it waits in the comparison. */
+/* A rank that waits for it waits in the comparison. */
 static void a_dead_peer_ends_a_comparison(void **state)
 {
     setenv("TRI_CHECK_CALLS", "1", 1);
@@ -416,7 +416,7 @@ static void a_comparison_that_waits_names_the_call(void **state)
     compared(2, rank_1_is_late, NULL);
 }
 
-/* Only some of the ranks differ, in a call behind others that they have in common. */
+/* Only some of the ranks differ, in a call after others that they have in common. */
 static const char *the_third_differs(rank_env *env)
 {
     float x[4] = {0};
@@ -440,7 +440,7 @@ static const char *the_third_differs(rank_env *env)
     for (int k = 0; k < 3; k++) {
         status = tri_work_wait(works[k], 0); /* over, well or not */
         if (status == TRI_INPROGRESS)
-            return RANK_FAIL(env, "call %d goes on", k);
+            return RANK_FAIL(env, "call %d still runs", k);
         tri_work_destroy(works[k]);
     }
     tri_group_unref(g);

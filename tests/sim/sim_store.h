@@ -39,7 +39,7 @@ static inline trii_slice sim_text(const char *text)
     return (trii_slice){.data = text, .bytes = strlen(text)};
 }
 
-/* Who waits for a key waits for this address. */
+/* A task that waits for a key waits for this address. */
 static inline const void *sim_channel_of(const char *key)
 {
     uintptr_t hash = 5381;
@@ -235,7 +235,7 @@ static inline tri_status sim_store_list_keys(tri_store *base, trii_key_list *lis
     return status == TRI_OK ? listing.status : status;
 }
 
-/* One request, as with a server of ours. */
+/* One request, as with this library's server. */
 static inline tri_status sim_store_exchange(tri_store *base, trii_store_call *calls, int n_calls,
                                             const char *const *keys, int n_keys,
                                             int64_t deadline_ns, void **values_out,

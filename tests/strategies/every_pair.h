@@ -53,7 +53,7 @@ static inline int pairs_new(pairs *p, const int *level, bool take)
 }
 
 /* The next choice: the one in which most pairs meet for the first time, of several the first at or
- * behind combination `from`. False: all have met. */
+ * after combination `from`. False: all have met. */
 static inline bool pairs_next(pairs *p, int from, int *level)
 {
     int all = pairs_all(p), best = 0, found = 0;

@@ -1,5 +1,5 @@
 /*
- * check.h - cmocka, what it needs, and the few additions of ours. Tests only.
+ * check.h - cmocka, what it needs, and a few additions. Tests only.
  */
 #ifndef TEST_CHECK_H
 #define TEST_CHECK_H

@@ -16,14 +16,14 @@ typedef struct plan {
     bool plain_norm;      /* with batch norm of its own on each, of the inputs */
     bool unseen;          /* the loss is a sum: ranks with data have equal weights */
     bool scaled;          /* the loss is a mean times a parameter */
-    bool nan_check;       /* a NaN behind the join is found */
+    bool nan_check;       /* a NaN after the join is found */
     int per_update;       /* synchronised passes; 0 = 1 */
     bool kept;            /* rank 0's last batch is made under no_sync and not updated with */
     tri_bucket_hook hook;
 } plan;
 
 #define MOST 5
-#define MORE 2 /* passes of all ranks behind a join, with running statistics */
+#define MORE 2 /* passes of all ranks after a join, with running statistics */
 
 /* What rank r of the plan has at a step. */
 static inline int first_row(int r, int step)
@@ -60,7 +60,7 @@ static inline tri_module *build(const plan *p, tri_group *group)
     return net;
 }
 
-/* What the ranks from `from` to `to` - 1 have at the step, one behind the other. */
+/* What the ranks from `from` to `to` - 1 have at the step, one after the other. */
 typedef struct trainer {
     const plan *p;
     tri_module *model;

@@ -8,7 +8,7 @@
  * The same models run in bf16, where reference and kernels round in different places, so there the
  * whole result is compared, by its norm. A ReLU or a maximum near a tie could go either way and
  * hide a wrong kernel in a wide tolerance: so the images and matrices of these runs are small
- * integers, which a first product keeps exactly, and every decision behind it is the same on both
+ * integers, which a first product keeps exactly, and every decision after it is the same on both
  * sides.
  */
 #ifndef TEST_DEVICE_MODELS_H

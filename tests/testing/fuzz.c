@@ -67,7 +67,7 @@ static void unload(corpus *c)
         free(c->data[i]);
 }
 
-/* In memory of its exact size, so that a read behind its end is seen. */
+/* In memory of its exact size, so that a read past its end is seen. */
 static void run_exact(const fuzz_target *target, const uint8_t *data, size_t bytes)
 {
     uint8_t *copy = malloc(bytes + (bytes == 0));

@@ -23,7 +23,7 @@
 
 typedef struct block {
     size_t at, bytes;
-    struct block *next; /* behind it */
+    struct block *next; /* after it */
 } block;
 
 static struct {

@@ -3,8 +3,8 @@
  * build does not have, there are cuda:0 and cuda:1, whose kernels are those of the cpu device.
  *
  * Nobody can read or write their memory but a kernel of that device while it runs, and the copies
- * of the device; whoever else touches it dies at once. Kernels run when somebody asks for what
- * they made (synchronise, a copy), and not when the plan runs them: as on a stream.
+ * of the device; anything else that touches it dies at once. Kernels run when somebody asks for
+ * what they made (synchronise, a copy), and not when the plan runs them: as on a stream.
  */
 #ifndef TEST_GUARDED_H
 #define TEST_GUARDED_H

@@ -33,7 +33,7 @@ static int plot(const char *first, ...)
     return status;
 }
 
-/* How many characters of an SVG stand on the line at this height, in points from the top; those of
+/* How many characters of an SVG are on the line at this height, in points from the top; those of
  * a text written upwards have lines of their own. */
 static inline int characters_at(const char *svg, double y)
 {

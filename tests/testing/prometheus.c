@@ -57,7 +57,7 @@ static void read_type(reader *r, const char *line, const char *at)
     size_t n = strlen(name);
 
     if (n == 0 || strncmp(at, name, n) != 0 || at[n] != ' ' || r->has_type || r->has_sample)
-        fail_msg("TYPE does not stand behind its HELP: %s", line);
+        fail_msg("TYPE does not follow its HELP: %s", line);
     r->is_counter = strcmp(at + n + 1, "counter") == 0;
     if (!r->is_counter && strcmp(at + n + 1, "gauge") != 0)
         fail_msg("an unknown type: %s", line);
@@ -94,7 +94,7 @@ static void read_sample(reader *r, const char *line)
     char *end;
 
     if (n == 0 || strlen(name) != n || strncmp(name, line, n) != 0 || !r->has_type)
-        fail_msg("a sample that does not stand behind its HELP and TYPE: %s", line);
+        fail_msg("a sample that does not follow its HELP and TYPE: %s", line);
     at = line[n] == '{' ? read_labels(line, line + n) : line + n;
     for (int i = 0; i < r->n_series; i++) {
         if (strlen(r->series[i]) == (size_t)(at - line) &&

@@ -87,7 +87,7 @@ static int draw(lane *l, int limit)
     return limit > 0 ? (int)((l->draws >> 8) % (unsigned)limit) : 0;
 }
 
-/* The frame that was read, the first that is unused, goes behind those that are due before it. */
+/* The frame that was read, the first that is unused, goes after those that are due before it. */
 static void put_in_order(lane *l, long long due_us, size_t bytes)
 {
     int own = l->order[l->n], at = l->n;

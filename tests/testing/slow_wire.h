@@ -1,8 +1,8 @@
 /*
  * slow_wire.h - an Ethernet wire that is slow or bad: two TAP interfaces and a process that carries
- * frames from one to the other, late, some later than those behind them, so many bits a second, and
- * drops some and what its queue has no room for.
- * (The kernel's netem does the same, where there is one.) Tests only.
+ * frames from one to the other, late, some later than those that follow them, so many bits a
+ * second, and drops some and what its queue has no room for. (The kernel's netem does the same,
+ * where there is one.) Tests only.
  */
 #ifndef TEST_SLOW_WIRE_H
 #define TEST_SLOW_WIRE_H

@@ -177,7 +177,7 @@ static void give_up(spawn *s, const char *waited_for)
     print_whole(err);
     if (s->ended && s->fd[0] < 0 && s->fd[1] < 0)
         fail_msg("ended with status %d without a word of %s", s->status, waited_for);
-    fail_msg("waited %d ms in vain for %s", s->deadline_ms, waited_for);
+    fail_msg("waited %d ms for %s, which did not come", s->deadline_ms, waited_for);
 }
 
 void spawn_poll(spawn *s, int timeout_ms)
@@ -278,7 +278,7 @@ int spawn_count(const spawn *s)
 }
 
 /* Where trirun and its guard were both killed, nobody is left to remove a group. Who is ending
- * leaves it behind his memory, and so behind what list_marked sees of him. */
+ * leaves it after its memory, and so after list_marked has seen the last of it. */
 static int remove_when_empty(int dir, const char *name, long long deadline)
 {
     while (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {

@@ -1,6 +1,6 @@
 /*
  * hierarchy_calls.c - collective calls under way: they begin in order, on every child in the same
- * one, and several are under way at a time. Whoever waits drives them, one thread for all: it helps
+ * one, and several are under way at a time. A thread that waits drives them, one for all: it helps
  * the children of this host along itself, and what is between hosts is moved by the process's
  * control thread meanwhile. hierarchy_stages.c says what a call makes of the children.
  */
@@ -50,7 +50,7 @@ static hierarchy_call *free_call(hierarchy *h)
     return NULL;
 }
 
-/* Queued calls get room; *last: behind which. */
+/* Queued calls get room; *last: after which. */
 static void begin_queued(hierarchy *h)
 {
     hierarchy_call **at = &h->first, *c;
@@ -206,7 +206,7 @@ void hierarchy_look(hierarchy *h)
         if (is_under_way(c))
             c->inner_on->engine->progress(c->inner_on->self, &c->inner, 0);
     }
-    /* Whatever we wait for, it may be behind messages to us: there is room for them here. The
+    /* Whatever we wait for, it may come after messages to us: there is room for them here. The
      * operation does not matter for a look. */
     if (in->self != NULL)
         in->engine->progress(in->self, &h->calls[0].inner, 0);

@@ -1,5 +1,5 @@
 /*
- * hierarchy_child.c - one child engine of the hierarchy: who is in it, posting to it, its failure,
+ * hierarchy_child.c - one child engine of the hierarchy: its ranks, posting to it, its failure,
  * which fails the whole group. The lowest file of the room.
  */
 #include "composites/hierarchy/hierarchy.h"

@@ -52,7 +52,7 @@ static void watched_peer_ended(shm_peer *peer, const char *how)
     if (!shm_peer_ended(g, peer->rank, how))
         shm_check_peers(g);
     atomic_thread_fence(memory_order_seq_cst);
-    shm_wake_rank(g, g->rank); /* if the peer left, whoever waits for it fails now */
+    shm_wake_rank(g, g->rank); /* if the peer left, calls that wait for it fail now */
 }
 
 static void socket_ready(trii_watch *watch, unsigned events)
@@ -467,7 +467,8 @@ static tri_status connect_ranks(shm_group *g, const trii_group_args *args, shm_a
         status = acceptor_stop(&incoming);
         if (status == TRI_OK)
             status = accept_higher_ranks(g, &incoming, listen_fd, addresses, args);
-        if (status == TRI_ERR_PEER_LOST) /* whoever closed it has published why, unless it died */
+        if (status ==
+            TRI_ERR_PEER_LOST) /* the rank that closed it has published why, unless it died */
             status = TRII_FAIL_CTX(TRI_ERR_ABORTED, "another rank gave up");
         for (int r = 0; r < g->size && status == TRI_OK; r++) {
             if (r != g->rank)

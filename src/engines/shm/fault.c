@@ -1,10 +1,10 @@
 /*
  * fault.c - waking the peers and failing together. The first cause of a failure is kept in the
  * group's trii_fault; a rank that fails publishes its cause in its block and wakes everybody, and
- * whoever sees it there fails with the same text.
+ * a rank that sees it there fails with the same text.
  *
- * Three witnesses see the end of a peer's process: its death mark (whoever waits, here), its socket
- * and its pidfd (the control thread, connect.c).
+ * Three witnesses see the end of a peer's process: its death mark (a thread that waits, here), its
+ * socket and its pidfd (the control thread, connect.c).
  */
 #include <stdarg.h>
 #include <string.h>

@@ -107,7 +107,8 @@ typedef struct shm_slot {
 
 typedef struct shm_head {
     uint64_t magic;
-    uint64_t nonce; /* also published through the store: whoever reads it here shares our memory */
+    uint64_t nonce; /* also published through the store: a process that reads it here shares our
+                       memory */
     int32_t rank;
     int32_t size;
     int32_t pid;
@@ -166,7 +167,7 @@ typedef struct shm_stream {
                                      read, 0 to ask for its data */
 } shm_stream;
 
-/* Data begin in the middle of a page: users' buffers begin at its start or a little behind it, and
+/* Data begin in the middle of a page: users' buffers begin at its start or a little after it, and
  * a copy between two such addresses stalls the processor. */
 typedef struct shm_pair {
     shm_message messages[SHM_CELLS];

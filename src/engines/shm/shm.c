@@ -2,7 +2,7 @@
  * shm.c - the engine's table: the group calls its functions (group/engine.h). Here operations are
  * queued, run and waited for; shm.h lists the files that do the rest.
  *
- * No thread of its own works for a group: whoever posts or waits advances all of the rank's
+ * No thread of its own works for a group: a thread that posts or waits advances all of the rank's
  * operations as far as they can go now.
  *
  * Waiting. A rank that has nothing to do spins for about as long as a sleep would cost, then
@@ -395,7 +395,7 @@ static void shm_describe_wait(void *self, trii_op *op, char *text, size_t size)
         n = find_missing_ranks(g, op, true, ranks);
     }
     if (n == 0) {
-        snprintf(text, size, "nobody: every rank is through");
+        snprintf(text, size, "no rank: every rank has finished");
         return;
     }
     if (n > 1) { /* the numbers of all, as what follows may not fit */

@@ -1,7 +1,7 @@
 /*
  * shm_group.h - a group of ranks of one host, as this process sees it, and what the files of this
- * room offer each other, from the ground floor up: each calls what stands above its own section.
- * shm.h says which file does what, layout.h what lies in shared memory.
+ * room offer each other, from the ground floor up: each calls what is declared above its own
+ * section. shm.h says which file does what, layout.h what lies in shared memory.
  */
 #ifndef TRII_SHM_GROUP_H
 #define TRII_SHM_GROUP_H
@@ -153,7 +153,7 @@ struct shm_group {
     uint64_t cma_probe;        /* the block's nonce: what the peers read to find out */
     unsigned char *scratch;    /* SHM_SCRATCH_BYTES; guard: lock */
     int64_t checked_ns;        /* guard: lock; when the peers were last checked */
-    bool crowded;              /* more ranks than cores: whoever waits yields its core */
+    bool crowded;              /* more ranks than cores: a waiting thread yields its core */
     int64_t spin_ns;           /* guard: lock; how long to spin now */
     int64_t spin_max_ns;
     const char *files[SHM_FILES]; /* guard: lock; whose text is in head.files */
@@ -220,7 +220,7 @@ void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
 /* --- fault.c -------------------------------------------------------------- */
 
 void shm_wake_rank(shm_group *g, int rank);
-/* Wakes whoever sleeps. */
+/* Wakes the threads that sleep. */
 void shm_wake_all(shm_group *g);
 /* Makes sleepers see what we published since the last time. Guard: lock. */
 static inline void shm_wake_peers(shm_group *g)
@@ -234,8 +234,8 @@ static inline void shm_wake_peers(shm_group *g)
         shm_wake_all(g);
 }
 
-/* Fails the group with a cause that we found, unless it has failed before. Whoever holds the lock
- * publishes it (shm_abort). */
+/* Fails the group with a cause that we found, unless it has failed before. The thread that holds
+ * the lock publishes it (shm_abort). */
 void shm_fail(shm_group *g, tri_status status, const char *format, ...) TRII_PRINTF(3, 4);
 /* False: the peer has failed or ended, and so have we now, with its reason. Any thread. */
 bool shm_peer_is_well(shm_group *g, int rank);

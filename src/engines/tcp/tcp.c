@@ -55,7 +55,7 @@ static void check_late_data(trii_timer *timer)
     trii_mutex_unlock(&g->mutex);
 }
 
-/* Its connection ends too, behind all that it sent, unless an unknown child of it has a copy. */
+/* Its connection ends too, after all that it sent, unless an unknown child of it has a copy. */
 static void on_process_end(trii_watch *watch, unsigned events)
 {
     tcp_conn *c = TRII_CONTAINER(watch, tcp_conn, process_watch);
@@ -328,7 +328,7 @@ static void drain_until_closed(tcp_group *g)
     }
 }
 
-/* What we sent last may still be on its way, the goodbye behind it: closing while a peer sends
+/* What we sent last may still be on its way, the goodbye after it: closing while a peer sends
  * (heartbeats) would reset the connection and drop both. So we wait until all is acknowledged. */
 static void wait_for_acks(tcp_group *g, int64_t deadline_ns)
 {

@@ -83,7 +83,7 @@ typedef struct tcp_coll {
 } tcp_coll;
 
 /* An unexpected frame, which came before its call: a message before its recv, or a collective's
- * frame that was put aside because a recv waits for a message behind it. */
+ * frame that was put aside because a recv waits for a later message. */
 typedef struct tcp_unexpected {
     trii_tagged tagged; /* of a message */
     struct tcp_unexpected *next;
@@ -263,7 +263,7 @@ void tcp_unexpected_send(tcp_conn *self, trii_op *op);
 bool tcp_unexpected_cancel_send(tcp_conn *self, const trii_op *send);
 void tcp_unexpected_free(tcp_conn *c, tcp_unexpected *kept);
 /* Call it if a collective's frame, or what is left of it by c->head, cannot be taken yet. If a recv
- * waits for what is behind it, the frame is put aside (sets in_to); otherwise it stays in the
+ * waits for a later one, the frame is put aside (sets in_to); otherwise it stays in the
  * connection, and this returns false. */
 bool tcp_stash_put(tcp_conn *c);
 /* Frees the oldest frame that was put aside. */

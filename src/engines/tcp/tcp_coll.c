@@ -230,7 +230,7 @@ static void frame_stream(tcp_conn *c, tcp_coll *coll, tcp_stream *stream, tcp_fr
     stream->framed += bytes;
 }
 
-/* Calls are served in order, so that a peer never has to wait for a frame behind one that it
+/* Calls are served in order, so that a peer never has to wait for a frame after one that it
  * cannot take yet. */
 static bool coll_next_frame(tcp_conn *c)
 {

@@ -13,7 +13,7 @@
  * again, and the peer must not wait on it. With a job key both sides prove that first
  * (store/handshake.h).
  *
- * Whoever connects is unidentified until its hello has come. Such connections are read side by
+ * A peer that connects is unidentified until its hello has come. Such connections are read side by
  * side, each for a limited time, so that no number of them keeps a rank out.
  */
 #include <assert.h>
@@ -302,7 +302,7 @@ static tri_status receive_part(int fd, void *part, size_t bytes, size_t *got)
     return status;
 }
 
-/* Reads what has come; behind the hello begins what the peer sends as a rank. OK: it is a rank now;
+/* Reads what has come; after the hello begins what the peer sends as a rank. OK: it is a rank now;
  * INPROGRESS; anything else: close it. */
 static tri_status receive_hello(const acceptor *a, pending_conn *p)
 {

@@ -12,7 +12,7 @@
 
 #define FILE_TEXT (sizeof(((tcp_frame *)NULL)->file) + 1)
 
-/* Sends the fault behind the current frame, whose buffer is still ours, and closes our side: the
+/* Sends the fault after the current frame, whose buffer is still ours, and closes our side: the
  * peer reads the end at once, whatever it is doing. If the frame does not fit into the socket and a
  * rank died, the connection stays open: the peer would take our close for another death, and it
  * sees the first one by itself. */

@@ -55,7 +55,7 @@ typedef struct tcp_frame {
     uint32_t part;  /* message, listens: tag; fault: 1 + the lost rank; collective: its number
                        among the calls of the group, of which this may be a piece */
     uint32_t line;  /* of the caller; 0 = unknown */
-    char file[24];  /* its first letters, zeros behind them */
+    char file[24];  /* its first letters, then zeros */
 } tcp_frame;
 _Static_assert(sizeof(tcp_frame) == 64, "the size of a header is part of the wire format");
 

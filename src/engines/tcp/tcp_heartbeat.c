@@ -5,7 +5,7 @@
  * A connection to another host carries a heartbeat now and then when it has nothing else to carry.
  * The peer's system acknowledges it, whatever the peer's process does: if it does not for
  * TRI_HEARTBEAT_MS, the host is lost. A process that is stopped, or computes, is not lost: its host
- * answers. That no frames come from it any more is in the line of whoever waits for it.
+ * answers. That no frames come from it any more is in the line of the call that waits for it.
  *
  * Networks recover by themselves: a switch or a bond that fails over, or a virtual machine that is
  * moved, drops everything for seconds. Then the system sends again after pauses that double, so the

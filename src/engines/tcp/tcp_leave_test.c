@@ -65,7 +65,7 @@ static const char *take(rank_env *env, tri_group *g, int what, char *data)
         if (tri_work_count(NULL) != 5 || memcmp(data, "last", 5) != 0)
             return RANK_FAIL(env, "came: %.5s", data);
     }
-    /* the goodbye behind it came too: rank 0 has not died */
+    /* the goodbye after it came too: rank 0 has not died */
     if (what != FULL && (tri_recv(g, data, PIECE, TRI_DTYPE_U8, 0, 1, NULL) == TRI_OK ||
                          strstr(tri_last_error(), "left the group") == NULL))
         return RANK_FAIL(env, "rank 0 has left, but: %s", tri_last_error());

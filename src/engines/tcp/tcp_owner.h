@@ -6,7 +6,7 @@
  * tcp_progress.c.
  *
  * All functions are called with the group's mutex held and never block. Those that fail the group
- * do so by tcp_fail; whoever called them looks at g->failed.
+ * do so by tcp_fail; the caller looks at g->failed.
  */
 #ifndef TRII_ENGINE_TCP_OWNER_H
 #define TRII_ENGINE_TCP_OWNER_H
@@ -18,7 +18,7 @@ struct tcp_group;
 
 typedef enum tcp_verdict {
     TCP_ACCEPTED,  /* the payload goes to c->in_to, or where room() says */
-    TCP_PARKED,    /* not now: this frame and all behind it stay in the connection */
+    TCP_PARKED,    /* not now: this frame and all after it stay in the connection */
     TCP_MALFORMED, /* Trireme never sends such a frame */
 } tcp_verdict;
 

@@ -11,7 +11,7 @@
 
 /* A message up to this size comes whole with its RTS, though its send ends only with the CTS. Of
  * larger ones a first part goes while the CTS is on its way: between ranks that send to each other
- * the CTS is behind such a part, and the connection is idle until it has come. */
+ * the CTS comes after such a part, and the connection is idle until it has come. */
 #define WHOLE_BYTES ((size_t)1 << 20)
 
 /* What the scratch of a send or receive holds. */
@@ -339,7 +339,7 @@ static void p2p_sent(tcp_conn *c, trii_op *op)
         return;
     }
     trii_tags_add(&c->rts_sent, &p->waiting.tagged);
-    c->want_in = c->want_in || c->parked || c->full; /* the CTS comes behind that */
+    c->want_in = c->want_in || c->parked || c->full; /* the CTS comes after that */
 }
 
 /* --- in ------------------------------------------------------------------- */

@@ -60,7 +60,7 @@ static tri_status grow_scratch(tcp_coll *coll, size_t need)
     return TRI_OK;
 }
 
-/* Memory for what the peers send of the own slice until it is summed, and `more` behind it: as
+/* Memory for what the peers send of the own slice until it is summed, and `more` after it: as
  * large as the slice if that is little, else rings. Idle slots get as much: any of them may take
  * the next call, and after a few training steps nothing is to be allocated any more. */
 static tri_status obtain_scratch(tcp_group *g, tcp_coll *coll, size_t more)

@@ -2,7 +2,7 @@
  * tcp_progress.c - what moves the bytes: operations are posted and end here, and frames go in and
  * out of sockets. What a frame means its owner knows (tcp_owner.h).
  *
- * Whoever waits moves the bytes: one of the waiting threads polls for all, the others sleep until
+ * Waiting threads move the bytes: one of them polls for all, the others sleep until
  * it leaves. Operations that nobody waits for are moved by the process's control thread, which
  * otherwise only watches for connections that end.
  */
@@ -70,9 +70,9 @@ static tcp_verdict accept_conn_frame(tcp_conn *c)
         return TCP_ACCEPTED;
     case TCP_FRAME_GOODBYE:
         goodbye_received(c);
-        return TCP_PARKED; /* nothing comes behind it */
+        return TCP_PARKED; /* nothing comes after it */
     case TCP_FRAME_FAULT:
-        tcp_hang_up(c); /* the end follows: the sender closed behind it */
+        tcp_hang_up(c); /* the end follows: the sender closed after it */
         return TCP_PARKED;
     default:
         return TCP_MALFORMED;
@@ -350,7 +350,7 @@ void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why)
 {
     g->pending--;
     trii_op_finish(op, status, why);
-    /* whoever waits for it may be asleep in the poll or for its turn to poll */
+    /* the thread that waits for it may be asleep in the poll or for its turn to poll */
     if (g->polling)
         trii_wakeup_signal(g->wake_fd);
     if (g->waiting > 0)

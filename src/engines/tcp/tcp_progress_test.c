@@ -100,8 +100,8 @@ static const char *two_wait(rank_env *env, tri_group *group, int round, int64_t 
     return NULL;
 }
 
-/* Whoever sleeps while another polls wakes by itself after 0.3 s, to announce its wait. A busy
- * machine may take as long, but not each time. */
+/* A thread that sleeps while another polls wakes by itself after 0.3 s, to announce its wait. A
+ * busy machine may take as long, but not each time. */
 static const char *two_wait_again(rank_env *env)
 {
     const char *failure = NULL;

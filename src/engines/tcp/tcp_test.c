@@ -117,7 +117,7 @@ static tri_status reduce_main(rank_arg *a)
         if (status == TRI_OK && memcmp(dst, want, t->count * sizeof(float)) != 0)
             status = failed("all_reduce has other bits than the reference");
         if (status == TRI_OK && (dst[t->count] != 42.0f || src[t->count] != 42.0f))
-            status = failed("all_reduce wrote behind the end");
+            status = failed("all_reduce wrote past the end");
     }
     free(src);
     if (!t->in_place)

@@ -1,10 +1,10 @@
 /*
  * tcp_unexpected.c - what comes before the call that it is for. A message without a recv is kept,
  * up to TCP_UNEXPECTED bytes per connection; beyond that it stays in the connection, and so does
- * all that is behind it. Long before that, this rank asks the peer to hold its messages.
+ * all that comes after it. Long before that, this rank asks the peer to hold its messages.
  *
  * A collective's frame that cannot be taken yet is put aside here if a recv waits for a message
- * behind it; so is the rest of a frame for which the ring has no room because another rank is late
+ * after it; so is the rest of a frame for which the ring has no room because another rank is late
  * with its part. A peer has at most TCP_SLOTS calls under way that it cannot end without us: their
  * frames are put aside however large they are. tcp_p2p.c and tcp_coll.c take their frames from
  * here.

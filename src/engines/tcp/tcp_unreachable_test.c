@@ -65,7 +65,7 @@ static void give_up(caller *c)
     tri_store_unref(c->store);
 }
 
-/* Whoever listens there is another program, as where the peer has ended. */
+/* The process that listens there is another program, as where the peer has ended. */
 static void a_rank_that_finds_no_peer_at_several_addresses_pauses_between_attempts(void **state)
 {
     const int64_t end_ns = trii_now_ns() + TRII_NS_PER_S;

@@ -73,8 +73,8 @@ static size_t sum(const size_t *sizes, int n)
     return total;
 }
 
-/* Room for what comes, and a zero byte behind it. The peers are in the call already, so whoever has
- * none gives up for all. */
+/* Room for what comes, and a zero byte after it. The peers are in the call already, so a rank that
+ * has none gives up for all. */
 static tri_status make_room(object_call *c, size_t bytes)
 {
     c->data = bytes < SIZE_MAX / 2 ? trii_alloc(bytes + 1, 1, "object") : NULL;
@@ -165,7 +165,7 @@ tri_status(tri_broadcast_object)(tri_group *group, const void *src, size_t bytes
     return end(&c, status, data_out, &bytes, bytes_out, 1);
 }
 
-/* One behind the other, as they are sent. */
+/* One after the other, as they are sent. */
 static void *join(const void *const *src, const size_t *bytes, int n)
 {
     char *all = trii_alloc(sum(bytes, n) + 1, 1, "objects");

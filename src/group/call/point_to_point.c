@@ -1,5 +1,5 @@
 /*
- * point_to_point.c - send and recv, from a named rank or from whoever sends first.
+ * point_to_point.c - send and recv, from a named rank or from the first that sends.
  */
 /* build: hot */
 #include "group/group_internal.h"

@@ -32,8 +32,9 @@ static void unlink_live(tri_group *group, tri_work *work)
     *(work->prev != NULL ? &work->prev->next : &group->live) = work->next;
 }
 
-/* Works that are over serve the next calls, so that a steady state allocates nothing. Whoever
- * drops the last reference has the group: it holds the handle, or the engine has not ended. */
+/* Works that are over serve the next calls, so that a steady state allocates nothing. The one that
+ * drops the last reference still has the group: it holds the handle, or the engine has not ended.
+ */
 static tri_work *acquire_work(tri_group *group)
 {
     tri_work *work;
@@ -72,7 +73,7 @@ static void release_work(tri_group *group, tri_work *work)
     trii_lock_drop(&group->idle_lock);
 }
 
-/* How many calls a handle stands for, and the handle of each of them. */
+/* How many calls a handle has, and the handle of each of them. */
 static int count_calls(const tri_work *work)
 {
     return work->members != NULL ? work->n_members : 1;
@@ -173,9 +174,9 @@ tri_status trii_work_post(tri_group *group, const trii_collective *call, tri_wor
 #define SINCE_LAST_LOOK INT64_C(-1)
 
 /* What counts is the time that callers spend waiting: between posting a call and asking for it they
- * may compute for as long as they like. Two threads that wait at a time wait once. Who only looks,
- * again and again, waits from look to look; if those are far apart, it computes. Returns how long
- * has been waited for it in all. */
+ * may compute for as long as they like. Two threads that wait at a time wait once. A caller that
+ * only looks, again and again, waits from look to look; if those are far apart, it computes.
+ * Returns how long has been waited for it in all. */
 static int64_t count_wait(tri_work *work, int64_t start_ns, int64_t now)
 {
     int64_t waited_ns;

@@ -31,7 +31,7 @@ tri_status trii_choice_parse(const char *text, trii_choice *choice_out)
         else if (strncmp(name, "cuda:", 5) == 0)
             buffers = TRII_BUFFERS_CUDA;
         else
-            return refuse(text, "what stands before the colon is not a type of device");
+            return refuse(text, "the word before the colon is not a type of device");
         name = colon + 1;
         if (*name == '\0')
             return refuse(text, "no engine is named");

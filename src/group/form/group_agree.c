@@ -111,8 +111,8 @@ static tri_status name_missing(const trii_group_args *args, const char *step, co
     return status;
 }
 
-/* Who failed, more than who did not come, is why there is no group; but the one may have failed
- * because of the other. */
+/* A rank that failed, more than one that did not come, is why there is no group; but it may have
+ * failed because of the other. */
 static tri_status agree_timed_out(const trii_group_args *args, const char *step, const char *others,
                                   int64_t waited_ns)
 {
@@ -311,7 +311,7 @@ tri_status trii_group_gather(const trii_group_args *args, const char *step, tri_
     return status;
 }
 
-/* What stands before the first bar must be the same. The first rank that has not what rank 0 has is
+/* The part before the first bar must be the same. The first rank that has not what rank 0 has is
  * named on all ranks alike. */
 static tri_status compare_wants(const trii_group_args *args, char *const *texts)
 {
@@ -328,7 +328,7 @@ static tri_status compare_wants(const trii_group_args *args, char *const *texts)
                      trii_rank_name(args->names, odd), (int)strcspn(texts[odd], "|"), texts[odd]);
 }
 
-/* Compares what stands before the second bar, and leaves what follows. */
+/* Compares the part before the second bar, and leaves what follows. */
 static tri_status compare_builds(const trii_group_args *args, const char *build, char **texts)
 {
     tri_status status = TRI_OK;
@@ -390,7 +390,7 @@ typedef struct arrival {
     char failed[KEY]; /* STEP/failed */
 } arrival;
 
-/* INPROGRESS: not all will arrive. Who lacks the memory for a look looks again. */
+/* INPROGRESS: not all will arrive. A rank without memory for a look looks again. */
 static tri_status look_for_failure(void *arg)
 {
     const arrival *a = arg;

@@ -9,7 +9,7 @@
 
 #define POOR 1         /* this rank */
 #define MOST 400       /* allocations of forming a group */
-#define FORM_MS 20000  /* waited to its end, it is in vain */
+#define FORM_MS 20000  /* if it is waited out, the test has failed */
 #define WATCHDOG_S 120 /* of all processes */
 
 typedef struct poverty {
@@ -17,7 +17,7 @@ typedef struct poverty {
     int in_a_row; /* allocations that fail */
 } poverty;
 
-/* The group forms for everybody or for nobody, and whoever waits knows why. *over_out: no
+/* The group forms on all ranks or on none, and a rank that waits knows why. *over_out: no
  * allocation was left to fail. */
 static const char *form_once(rank_env *env, const poverty *p, int n, bool *over_out)
 {

@@ -10,7 +10,7 @@
  *            holds. All '0': too few are left
  *   formed   how many members have the new group
  *   outcome  "made": all have it; "again": one of them is lost, and the members that are left go on
- *            with the next round; "failed": it cannot be made. Written by whoever knows first
+ *            with the next round; "failed": it cannot be made. Written by the rank that knows first
  */
 #include <inttypes.h>
 #include <string.h>
@@ -78,7 +78,7 @@ static tri_status look_who_is_here(shrinking *s, int *n_here_out, int *n_open_ou
 static tri_status wait_for_all(shrinking *s, int *n_here_out)
 {
     static const char *const decided[] = {"members"};
-    /* whoever is in a second round was here a moment ago */
+    /* a rank in a second round was here a moment ago */
     int64_t grace_ns = s->round > 1 && s->grace_ns > FORM_MS * TRII_NS_PER_MS
                            ? FORM_MS * TRII_NS_PER_MS
                            : s->grace_ns;
@@ -133,10 +133,10 @@ static tri_status decide(shrinking *s, int n_here)
         return TRII_FAIL(TRI_ERR_PEER_LOST,
                          "of %d ranks %d are left, fewer than min_size, which is %d",
                          s->group->size, n_here, s->min_size);
-    return TRII_FAIL(TRI_ERR_PEER_LOST,
-                     "the others went on without this rank, it came too late (grace_ms is %" PRId64
-                     ")",
-                     s->grace_ns / TRII_NS_PER_MS);
+    return TRII_FAIL(
+        TRI_ERR_PEER_LOST,
+        "the others continued without this rank, since it came too late (grace_ms is %" PRId64 ")",
+        s->grace_ns / TRII_NS_PER_MS);
 }
 
 /* --- the group ------------------------------------------------------------ */
@@ -316,7 +316,7 @@ tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri
     if (group->left)
         return TRII_FAIL(TRI_ERR_ABORTED, "group_shrink: rank %d left the group", group->rank);
     if (group->size == 1 || group->store == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: nobody is left of a group of one");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: no rank is left of a group of one");
     opt = opt != NULL ? opt : &defaults;
     if (opt->min_size < 0 || opt->min_size > group->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: min_size %d is out of range (0 to %d)",

@@ -14,7 +14,7 @@ typedef struct url_query {
     bool rank_seen, size_seen;
 } url_query;
 
-/* "name=number" at the head of `text`; moves *text_io behind it and its &. */
+/* "name=number" at the head of `text`; moves *text_io past it and its &. */
 static tri_status read_parameter(const char **text_io, trii_launch_env *env, url_query *query)
 {
     char part[64];

@@ -3,23 +3,21 @@
  *
  * A store may hold what an earlier start of the world left: a worker may be a script that runs
  * several programs, a program may join again or try again after a timeout, torchrun's agent starts
- * its workers anew at one store, and a file outlives all of them. So a key does not prove that its
- * writer lives. Each process therefore draws a name for its start, its incarnation, and rank 0
+ * its workers again with one store, and a file outlives all of them. So a key does not prove that
+ * its writer lives. Each process therefore draws a name for its start, its incarnation, and rank 0
  * proves by repeating the name that it has read it:
  *
- *   rank/R           rank R, by compare and set: who has the rank, "0 NAME SIZE PROCESS|JOB", or
- *                    "STATUS WHY" if it cannot join; deleted when it leaves
- *   world/NAME       rank 0, once it has read that and the rank has not come: its own text from
- *                    rank/0, whose NAME is that of the world, or "STATUS WHY" if a rank cannot join
- *   WORLD/come/R     rank R, when it knows the world: "0 NAME". All other keys of the world begin
- *                    with WORLD/, too
- *   WORLD/go/NAME    rank 0, of each rank, when all have come: whoever sees its own has joined
- *   over             rank 0, before it deletes rank/0: its world is over
- *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
- *                    others went on, and that one did
- *   gave-up/R        rank R, which will end because another one has: that one is to be named
+ *   rank/R           rank R, by compare and set: the process that has the rank, "0 NAME SIZE
+ * PROCESS|JOB", or "STATUS WHY" if it cannot join; deleted when it leaves world/NAME       rank 0,
+ * once it has read that and the rank has not come: its own text from rank/0, whose NAME is that of
+ * the world, or "STATUS WHY" if a rank cannot join WORLD/come/R     rank R, when it knows the
+ * world: "0 NAME". All other keys of the world begin with WORLD/, too WORLD/go/NAME    rank 0, of
+ * each rank, when all have come: a rank that sees its own has joined over             rank 0,
+ * before it deletes rank/0: its world is over ended/R, ended   trirun and tri_spawn, in this order:
+ * how the worker of rank R ended while others went on, and that one did gave-up/R        rank R,
+ * which will end because another one has: that one is to be named
  *
- * Usually what stands at rank/0 is of this start, so a rank comes at once (may_trust), and has
+ * Usually the value of rank/0 is of this start, so a rank comes at once (may_trust), and has
  * joined after two replies of the store, rank 0 after three. In a store that outlives processes,
  * and of a process that has left a world, a rank waits for the answer at world/NAME instead.
  * Meanwhile each looks now and then what has changed:
@@ -36,7 +34,7 @@
  *   world that is over: then the right one is still to come.
  *   A rank that tries again replaces its own rank/R. If it is rank 0, there is a new WORLD; the
  *   others see that at rank/0 or world/NAME and begin again.
- *   If the store is made anew (the last rank of an earlier start removes the file), all
+ *   If the store is made again (the last rank of an earlier start removes the file), all
  *   begin again.
  */
 #include "group/join/join.h"
@@ -59,7 +57,7 @@ enum { NAME = 17, WHO = 96, JOB = 96, KEY = 48, TEXT = TRII_ERR_BYTES + 16 };
 #define WELL "0 "                     /* how the text of a rank that can join begins */
 #define LOOK_NS (32 * TRII_NS_PER_MS) /* the first look while others start */
 
-/* What stands at rank/R and world/NAME. */
+/* The values of rank/R and world/NAME. */
 typedef struct identity {
     char name[NAME];
     int size;
@@ -74,7 +72,7 @@ typedef struct joining {
     trii_group_args args;
     identity self;
     char key[KEY], text[TEXT]; /* rank/R, and what we write there */
-    bool is_ours;              /* it stands there */
+    bool is_ours;              /* its value is ours */
     bool may_be_over;          /* the world whose rank 0 serves the store, when this rank came */
     char world[NAME];          /* "" = not known yet */
     char come[KEY];            /* WORLD/come; "" likewise */
@@ -166,13 +164,13 @@ static tri_status compare(const joining *j, const identity *theirs)
 
 /* --- the own rank --------------------------------------------------------- */
 
-/* Whoever wrote in such a store may be dead, of another job or of one that was larger. */
+/* The writers of such a store may be dead, of another job or of one that was larger. */
 static bool outlives_ranks(const trii_launch_env *env)
 {
     return env->file[0] != '\0' || (env->agent_store && !env->new_store);
 }
 
-/* Whether what stands at rank/0 is of this start. */
+/* Whether the value of rank/0 is of this start. */
 static bool may_trust(const joining *j)
 {
     return !outlives_ranks(j->env) && !j->env->again;
@@ -203,7 +201,7 @@ static tri_status take_answer(joining *j, char *text)
     return status;
 }
 
-/* What stands at rank/0. Rank 0 says whose store it is: if whoever comes first did, a stranger
+/* The value of rank/0. Rank 0 says whose store it is: if the first to come did, a stranger
  * could turn out the job. */
 static tri_status check_rank_0(joining *j, char *text)
 {
@@ -216,7 +214,7 @@ static tri_status check_rank_0(joining *j, char *text)
     return parse(text, &id) ? compare(j, &id) : TRI_OK;
 }
 
-/* OK if what stands at our key may be replaced. A store that rank 0 serves is as old as this world;
+/* OK if the value of our key may be replaced. A store that rank 0 serves is as old as this world;
  * in trirun's, an earlier program of this worker may have ended. */
 static tri_status check_holder(const joining *j, const char *holder)
 {
@@ -279,7 +277,7 @@ bool trii_join_has(tri_store *store, const char *what, int rank)
     return tri_store_check(store, keys, 1, &there) == TRI_OK && there;
 }
 
-/* Before the world is known only rank 0 can tell whether what stands at rank/R is stale. */
+/* Before the world is known only rank 0 can tell whether the value of rank/R is stale. */
 static bool has_come(const joining *j, int rank)
 {
     return *j->world != '\0' ? trii_join_has(j->store, j->come, rank)
@@ -413,7 +411,7 @@ static tri_status look(void *arg)
     answer = first ? NULL : j->calls[ANSWER].value;
     j->is_ours = own != NULL && strcmp(own, j->text) == 0;
     if (own == NULL || (!first && is_known && (may_trust(j) ? from_rank_0 : answer) == NULL))
-        status = TRI_INPROGRESS; /* the store was made anew, or rank 0 has left */
+        status = TRI_INPROGRESS; /* the store was made again, or rank 0 has left */
     else if (!j->is_ours)
         status = is_taken(j, own);
     else if (first)
@@ -522,7 +520,7 @@ static tri_status attempt(joining *j, tri_status mine, tri_store **view_out)
 }
 
 /* Whether the server ended that an earlier rank 0 still had, and not the one that is joining. Of a
- * process that joins again, what stands at rank/0 may be that of the world that it has left. */
+ * process that joins again, the value of rank/0 may be that of the world that it has left. */
 static bool was_earlier_store(const joining *j, tri_status status)
 {
     const trii_launch_env *env = j->env;
@@ -533,7 +531,7 @@ static bool was_earlier_store(const joining *j, tri_status status)
 }
 
 /* At the deadline, of a store that outlives ranks: rank 0 does not look for ranks beyond its size,
- * and what stands at rank/0 may be stale, so it is no more than a hint. */
+ * and the value of rank/0 may be stale, so it is no more than a hint. */
 static tri_status add_other_size(const joining *j)
 {
     trii_store_call call = {.kind = TRII_STORE_READ, .key = "rank/0"};

@@ -1,6 +1,6 @@
 /*
- * join_test.c - ranks that join at one store: again and again, twice at once, in vain, and with
- * others that are not of their world.
+ * join_test.c - ranks that join at one store: again and again, twice at once, without success, and
+ * with others that are not of their world.
  */
 #include "testing/check.h"
 #include "testing/ranks.h"

@@ -12,24 +12,25 @@ tri_group *trii_group_get_world(void);
  * process is not a member. Both begin with the call's name. */
 tri_status trii_group_resolve(tri_group **group_io, const char *call) TRI_MUST_CHECK;
 /* Whether the peer of a call that ended with PEER_LOST left the group in order: its engine tells
- * that from a death, and has seen none. Of plug-ins nobody knows: false. */
+ * that from a death, and has seen none. Plug-ins cannot tell: false. */
 bool trii_group_was_left(const tri_group *group);
 /* tri_group_alloc, with its status. */
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
-/* As tri_work_test, but the time between two looks is no waiting: for those who compute meanwhile,
- * and wait for it in the end. */
+/* As tri_work_test, but the time between two calls does not count as waiting: for callers that
+ * compute in between and wait at the end. */
 tri_status trii_work_poll(tri_work *work) TRI_MUST_CHECK;
 /* As tri_work_wait with the group's deadline, but gives up after so many nanoseconds, with
- * INPROGRESS and without a word; INT64_MAX: it does not. */
+ * INPROGRESS and no error line; INT64_MAX: never. */
 tri_status trii_work_wait_for(tri_work *work, int64_t for_ns) TRI_MUST_CHECK;
 /* Bytes of the calls under the handle: of a buffer of this rank in each. NULL: 0. */
 size_t trii_group_work_bytes(const tri_work *work);
-/* Puts aside the batch that this thread has begun, until it is set again: what a library calls
- * unasked blocks, and belongs to no batch of the program's. NULL: none. Returns what it was. */
+/* Puts aside the batch that this thread has begun, until it is set again: calls that a library
+ * makes of its own accord block, and do not belong to the program's batch. NULL: no batch. Returns
+ * the previous one. */
 tri_work *trii_batch_set(tri_work *batch);
 /* TRI_CHECK=order: this rank's next operation on the group is `what`, recorded at `where` ("" =
  * unknown). If another rank said that its operation of this number is something else, the group
- * fails: MISMATCH, with both. Never waits for another rank: who comes first only says it. */
+ * fails: MISMATCH, with both. Never waits for another rank: the first to come only leaves word. */
 tri_status trii_group_compare_order(tri_group *group, const char *what,
                                     const char *where) TRI_MUST_CHECK;
 

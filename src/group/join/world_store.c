@@ -2,7 +2,7 @@
  * world_store.c - the store of the world, from its opening until the last rank has left it: a file,
  * or a TCP store that the launcher or rank 0 serves. How the ranks find each other there is join.c.
  *
- * Keys stand under "trireme/N/", N being the launcher's restart count.
+ * Keys begin with "trireme/N/", N being the launcher's restart count.
  */
 #include "group/join/world_store.h"
 
@@ -188,7 +188,7 @@ tri_status trii_world_store_refuse(const char *url, tri_status mine)
 
 /* --- leaving -------------------------------------------------------------- */
 
-/* Whoever leaves last takes the file away, so that it does not grow from run to run. */
+/* The last to leave removes the file, so that it does not grow from run to run. */
 static void leave_file(const trii_launch_env *env, tri_store *store)
 {
     int64_t n = 0;
@@ -200,7 +200,7 @@ static void leave_file(const trii_launch_env *env, tri_store *store)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
 
-/* Who has not left still holds its rank. waited_ms: -1 = none of them runs. */
+/* A process that has not left still holds its rank. waited_ms: -1 = none of them runs. */
 static void say_who_stays(const trii_launch_env *env, tri_store *base, int64_t waited_ms)
 {
     int ranks[64], n = 0;

@@ -20,7 +20,8 @@ typedef struct trii_world_store {
 tri_status trii_world_store_open(const trii_launch_env *env, int64_t timeout_ms,
                                  trii_world_store *ws_out) TRI_MUST_CHECK;
 /* Whether a rank has gone since all have joined: what it has not written yet will never come. The
- * launcher reports it, else rank 0, which serves the store: who ends is not connected any more. */
+ * launcher reports it, else rank 0, which serves the store: a process that ended is not connected
+ * any more. */
 bool trii_world_store_lacks_one(void *world_store);
 /* Of rank 0, whose store ends with it: waits until the others have seen a failure. Keeps the
  * thread's error line. */

@@ -98,7 +98,7 @@ static void addresses_follow_torchruns_rules(void **state)
     CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=h:x", "prog"), TRI_ERR_INVALID_ARG, "endpoint");
     CHECK_FAILS(PARSE(&options, "--rdzv-endpoint=:80", "prog"), TRI_ERR_INVALID_ARG, "HOST:PORT");
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=::1", "prog"), TRI_ERR_INVALID_ARG,
-                "--rdzv-endpoint ::1: an IPv6 address stands in brackets");
+                "--rdzv-endpoint ::1: an IPv6 address is written in brackets");
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--rdzv-endpoint=[::1:1", "prog"),
                 TRI_ERR_INVALID_ARG, "is [ADDRESS]:PORT");
     CHECK_FAILS(PARSE(&options, "--nnodes=2", "--master-addr=[::1", "prog"), TRI_ERR_INVALID_ARG,
