@@ -1,5 +1,5 @@
 # Plug-ins, plugins/NAME/: each is built where the library that it needs is found, into
-# lib/trireme/NAME.so. They link nothing of ours (-z defs would show it); a table of functions, which
+# lib/trireme/NAME.so. They link nothing of this project (-z defs would show it); a table of functions, which
 # they are given when they are loaded, says what they may use.
 
 # tri_plugin(NAME SOURCE...)

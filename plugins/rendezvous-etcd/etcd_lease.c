@@ -91,7 +91,7 @@ static tri_status publish(trii_etcd_client *client, int64_t lease, int64_t revis
     trii_etcd_put_bytes(&body, client->lease_key, strlen(client->lease_key));
     trii_etcd_put_text(&body, "}}]}");
     status = trii_etcd_call(client, "/v3/kv/txn", &body, deadline_ns, &reply);
-    /* An answer of ours that was lost: it is ours that is there. */
+    /* An answer to this client was lost: the lease that is there is its own. */
     if (status == TRI_OK)
         *ours_out = reply.succeeded || (reply.n_kvs == 1 && strcmp(reply.kvs[0].value, text) == 0);
     trii_etcd_reply_fini(&reply);
@@ -99,7 +99,7 @@ static tri_status publish(trii_etcd_client *client, int64_t lease, int64_t revis
     return status;
 }
 
-/* The lease that the others keep, if it lives, else one of ours. */
+/* The lease that the others keep, if it lives, else a new one. */
 static tri_status find_job_lease(trii_etcd_client *client, int64_t deadline_ns, int64_t *lease_out)
 {
     for (;;) {

@@ -110,7 +110,7 @@ static void padded_batches_are_the_same_with_any_number_of_threads(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* Whoever keeps a batch's tensor keeps its contents. */
+/* A program that keeps a batch's tensor keeps its contents. */
 static void a_kept_batch_is_not_overwritten(void **state)
 {
     tri_collate_pad_options pad = {.value = {-100, 0.5}};

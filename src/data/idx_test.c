@@ -119,7 +119,7 @@ static void damaged_files_are_named(void **state)
     scratch_end(&s);
 }
 
-/* What stands behind the compressed data: more of them, zeros (tapes), or what gzip refuses too. */
+/* What follows the compressed data: more of them, zeros (tapes), or what gzip refuses too. */
 static void what_follows_compressed_data_is_looked_at(void **state)
 {
     unsigned char packed[512];

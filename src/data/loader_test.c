@@ -387,7 +387,7 @@ static void a_batch_that_is_released_stays_the_loader_s(void **state)
     assert_int_equal(trii_alloc_live(), live);
 }
 
-/* Whoever keeps a batch's tensor keeps its contents. */
+/* A program that keeps a batch's tensor keeps its contents. */
 static void a_kept_batch_is_not_overwritten(void **state)
 {
     long live = trii_alloc_live();

@@ -1,5 +1,5 @@
 /*
- * sample.h - a sample whose fields have shapes of their own, and the memory behind them.
+ * sample.h - a sample whose fields have shapes of their own, and their memory.
  */
 #ifndef TRII_SAMPLE_H
 #define TRII_SAMPLE_H
@@ -9,7 +9,8 @@
 #include "base/compiler.h"
 
 typedef struct tri_sample_memory {
-    /* failure of tri_sample_room, if any: whoever fills the sample must return an error then */
+    /* failure of tri_sample_room, if any: the function that fills the sample must return an error
+     * then */
     tri_status failed;
     bool given[TRI_MAX_FIELDS];
     void *blocks[TRI_MAX_FIELDS];
@@ -34,7 +35,7 @@ tri_status trii_sample_check(const tri_dataset *dataset, int64_t index,
                              const tri_sample *sample) TRI_MUST_CHECK;
 /* Exchanges field fb of b, which is given, with field fa of a. */
 void trii_sample_swap(tri_sample *a, int fa, tri_sample *b, int fb);
-/* Whoever had the tensors is done with them: releases those that are still held by others. */
+/* The user of the tensors is done with them: releases those that are still held by others. */
 void trii_sample_give_back(tri_sample *sample);
 /* Only its owner holds the tensor, and it is plain: it may be written again. */
 bool trii_tensor_is_free(tri_tensor *tensor);

@@ -369,7 +369,7 @@ tri_tensor *tri_keep(tri_tensor *tensor)
         return tensor;
     status = trii_resolve(step, tensor, &id);
     if (status != TRI_OK)
-        return tensor; /* whoever reads it gets the error */
+        return tensor; /* its reader gets the error */
     if (step->values[id].state == TRII_VALUE_PENDING)
         step->values[id].keep = true;
     return tensor;

@@ -1,5 +1,5 @@
 /* errors_test.c - what a wrong call says: the operation, the shapes, the line; and that the error
- * reaches whoever needs the value. */
+ * reaches the call that needs the value. */
 #include <math.h>
 
 #include <trireme/ops.h>

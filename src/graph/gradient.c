@@ -117,7 +117,7 @@ tri_status trii_grad_prepare(tri_tensor *tensor)
 
     if (TRII_LIKELY(tensor->grad != NULL)) {
         if (TRII_UNLIKELY(tensor->grad->status != TRI_OK) && !trii_has_grad(tensor)) {
-            trii_tensor_mend(tensor->grad); /* one that starts anew is as good as any */
+            trii_tensor_mend(tensor->grad); /* one that starts over is as good as any */
             show(tensor, false);
         }
         return TRI_OK;

@@ -488,7 +488,7 @@ static void a_function_of_too_many_says_how_many_there_may_be(void **state)
 
 static int recorded_before;
 
-/* A tensor of the program for a gradient, behind so many operations that nobody reads. */
+/* A tensor of the program for a gradient, after so many operations that nobody reads. */
 static tri_status ones_record(const tri_function_graph *graph)
 {
     tri_tensor *t = graph->grad_out[0], *ones = pair(1, 1);
@@ -505,7 +505,7 @@ static tri_status ones_record(const tri_function_graph *graph)
 static const tri_function_class ones_class = {
     .name = "ones", .shape = total_shape, .forward = total_forward, .record = ones_record};
 
-/* Wherever the arrays of the step happen to end: it becomes a value of the step right behind. */
+/* Wherever the arrays of the step happen to end: it becomes a value of the step right after. */
 static void a_recorded_gradient_may_be_a_tensor_of_the_program(void **state)
 {
     (void)state;

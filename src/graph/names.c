@@ -89,7 +89,7 @@ tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
     step = trii_step_current();
     value = step != NULL ? trii_handle_value(step, tensor) : TRII_NO_VALUE;
     if (value == TRII_NO_VALUE)
-        trii_free(own); /* whoever uses the handle gets the error */
+        trii_free(own); /* the first use of the handle gets the error */
     else if (name_value(trii_recorder_of(step), value, own) != TRI_OK)
         return stays_as_it_was(tensor, name);
     return tensor;

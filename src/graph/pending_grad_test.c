@@ -91,7 +91,7 @@ static void a_release_of_what_is_lent_is_ignored(void **state)
     CHECK_GRAD(w, 2, 6);
     kept = tri_tensor_ref(tri_grad(w));
     tri_tensor_unref(w);
-    CHECK_NEAR(tri_item(total(kept)), 8, 0); /* of whoever kept it */
+    CHECK_NEAR(tri_item(total(kept)), 8, 0); /* of the program that kept it */
     tri_step_end();
     tri_tensor_unref(kept);
 }

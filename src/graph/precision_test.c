@@ -77,7 +77,7 @@ static void products_are_lowered_and_what_follows_stays(void **state)
     check_lowering(TRI_DTYPE_F16);
 }
 
-/* The innermost says it; what is narrow in another way meets in f32, or is rounded anew. */
+/* The innermost says it; what is narrow in another way meets in f32, or is rounded again. */
 static void bf16_and_f16_within_each_other(void **state)
 {
     tri_tensor *x = filled(2, (int64_t[]){3, 4}, -1, 0.3f), *brain = NULL, *half = NULL;

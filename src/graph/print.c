@@ -267,7 +267,7 @@ static void put_tensor(void *arg, const trii_type *type, const void *data)
     }
     if (empty && type->ndim != 1)
         put_fact(j->s, "size=", sizes_text(type, text));
-    /* integers and truth values need no dtype behind them */
+    /* integers and truth values need no dtype after them */
     if (dtype != TRI_DTYPE_F32 && (empty || (dtype != TRI_DTYPE_I64 && dtype != TRI_DTYPE_BOOL)))
         put_fact(j->s, "dtype=", tri_dtype_name(dtype));
     if (j->requires_grad && j->made_by != NULL) {

@@ -344,7 +344,7 @@ static void an_unknown_check_is_an_error_of_the_run(void **state)
     unsetenv("TRI_CHECK");
 }
 
-/* What is recorded behind a collective is found as well, and the collective runs only once. */
+/* What is recorded after a collective is found as well, and the collective runs only once. */
 static void a_nan_is_found_behind_host_operations(void **state)
 {
     const float xs[2] = {1, 2};
@@ -357,7 +357,7 @@ static void a_nan_is_found_behind_host_operations(void **state)
     trii_step_release();
     setenv("TRI_CHECK", "nan", 1);
     tri_requires_grad(x, true);
-    /* a header before the backward pass, a bucket behind it */
+    /* a header before the backward pass, a bucket after it */
     CHECK_OK(trii_resolve(trii_step_current(), tri_sum(x, NULL, 0, false), &id));
     CHECK_OK(trii_record_host_like(trii_step_current(), &host.op, &id, 1, &out));
     x->grad_hook = &h.hook;

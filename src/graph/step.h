@@ -101,7 +101,7 @@ typedef struct trii_node {
     /* Number of the backward walk that passed this node; 0 = none. Nothing needs its values any
      * more. */
     uint32_t differentiated;
-    struct trii_host_op *host; /* TRII_CLASS_HOST; owned by whoever recorded it, see host_op.h */
+    struct trii_host_op *host; /* TRII_CLASS_HOST; owned by the recording code, see host_op.h */
 } trii_node;
 
 /* What the executor runs at once: nodes [first_node, end_node), with their inputs and outputs.

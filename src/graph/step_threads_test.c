@@ -287,8 +287,8 @@ static void what_pends_is_not_seen_by_others(void **state)
 
 static atomic_int hammers; /* that are there */
 
-/* Adds 1 to both elements, again and again; who is refused tries again later. Between reading the
- * old contents and writing the new ones the others have their turn. */
+/* Adds 1 to both elements, again and again; a thread that is refused tries again later. Between
+ * reading the old contents and writing the new ones the others have their turn. */
 static void hammer(void *arg)
 {
     reader *r = arg;
@@ -322,7 +322,7 @@ static void hammer(void *arg)
     }
 }
 
-/* No update is lost, whoever comes first. */
+/* No update is lost, whichever thread comes first. */
 static void a_thread_that_is_not_refused_has_the_tensor_alone(void **state)
 {
     static reader readers[THREADS];

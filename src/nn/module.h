@@ -1,5 +1,5 @@
 /*
- * module.h - the object behind a `tri_module *`; for nn/, optim/, parallel/ and checkpoint/.
+ * module.h - what a `tri_module *` points to; for nn/, optim/, parallel/ and checkpoint/.
  */
 #ifndef TRII_MODULE_H
 #define TRII_MODULE_H

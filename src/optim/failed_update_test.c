@@ -183,7 +183,7 @@ static void a_nan_that_is_found_changes_nothing_of_the_model(void **state)
     unsetenv("TRI_CHECK");
 }
 
-/* "w = 2 w", and behind it a loss whose target does not exist. */
+/* "w = 2 w", and after it a loss whose target does not exist. */
 static tri_tensor *double_then_fail(tri_tensor *w)
 {
     const float zeros[2] = {0};

@@ -333,7 +333,7 @@ static void wrong_orders_are_named(void **state)
     tri_step_end();
     CHECK_OK(tri_grad_scaler_update(scaler));
     CHECK_OK(tri_step_end_status());
-    /* behind a clip */
+    /* after a clip */
     tri_backward(tri_grad_scaler_scale(scaler, square_loss(p, 0.125)));
     tri_clip_grad_value(opt, 1);
     tri_grad_scaler_unscale(scaler, opt);

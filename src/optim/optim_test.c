@@ -264,7 +264,7 @@ static void one_cycle_is_that_of_torch(void **state)
                                          .momentum_max = 0.9},
                 golden_cycle_three_lr, golden_cycle_three_momentum,
                 TRII_COUNT_OF(golden_cycle_three_lr));
-    /* before the first step and behind the last it stands still */
+    /* before the first step and after the last it does not change */
     for (int64_t step = 0; step < 5; step++) { /* a rise of 0.2 * 5 = 1 step */
         tri_one_cycle_point p = tri_schedule_one_cycle(
             0.4, 5, step, &(tri_one_cycle_options){.pct_start = 0.2, .linear = true});

@@ -117,7 +117,7 @@ static tri_status check_replaceable(const char *path, const char *target)
     return TRI_OK;
 }
 
-/* The name that a rename shall go to: a link stays, and the file behind it is replaced. */
+/* The name that a rename shall go to: a link stays, and the file that it leads to is replaced. */
 static tri_status find_target(const char *path, char **target_out)
 {
     char behind[PATH_MAX];

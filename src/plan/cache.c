@@ -204,7 +204,7 @@ static void arena_free(const arena *a)
 }
 
 /* Makes *a if it is NULL, and large enough. One that must grow grows by a quarter at least: a
- * program whose sequences become longer and longer would otherwise touch every page anew at each
+ * program whose sequences become longer and longer would otherwise touch every page again at each
  * length, and pages that nobody touches cost nothing. */
 static tri_status fit_arena(arena **a, tri_device device, size_t bytes)
 {

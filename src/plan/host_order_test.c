@@ -1,5 +1,5 @@
 /* host_order_test.c - when communication of a plan starts and is waited for: by groups of ranks,
- * behind what it comes after, over queues, and in parts that are computed again. */
+ * after what it is ordered after, over queues, and in parts that are computed again. */
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
@@ -152,7 +152,7 @@ static void an_operation_without_operands_holds_back_its_own_group_only(void **s
         n_events = 0;
         a = record(&plain_kind, 1, 7, 1000, x, NULL); /* long under way */
         late = record(&plain_kind, 2, 8, 1, a, NULL); /* lacks what that gives */
-        b = record(&plain_kind, 3, 8, 1, x, NULL);    /* behind it */
+        b = record(&plain_kind, 3, 8, 1, x, NULL);    /* after it */
         c = record(&plain_kind, 4, 9, 1, x, NULL);
         c = tri_keep(tri_matmul(tri_matmul(c, x), x));
         late = tri_keep(tri_add(late, b));
@@ -351,14 +351,14 @@ static void results_require_gradients_one_by_one(void **state)
     tri_step_end();
 }
 
-/* One operation object, recorded in steps that are alike but for it: as itself, behind a value, and
+/* One operation object, recorded in steps that are alike but for it: as itself, after a value, and
  * with a result of another type than its operand's, forth and back. */
 static void what_differs_from_the_step_before_is_recorded_anew(void **state)
 {
     static noted hosts[2] = {
         {.op = {.kind = &noted_kind, .group = 7}, .number = 1, .polls_left = 1},
         {.op = {.kind = &noted_kind, .group = 7}, .number = 1, .polls_left = 1}};
-    static const int how[7] = {0, 0, 2, 0, 1, 0, 3}; /* 1: behind, 2: smaller, 3: another object */
+    static const int how[7] = {0, 0, 2, 0, 1, 0, 3}; /* 1: after, 2: smaller, 3: another object */
     const trii_host_result one = {.type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {1}}};
     tri_tensor *x = square(1);
 
@@ -416,7 +416,7 @@ static void queues_share_the_order_of_a_group(void **state)
     tri_tensor_unref(x);
 }
 
-static int n_reordered, n_kernels_behind; /* before the first start, and behind it */
+static int n_reordered, n_kernels_behind; /* before the first start, and after it */
 
 static tri_status look(trii_step *step, const trii_segment *segment)
 {
@@ -439,7 +439,7 @@ static tri_status look(trii_step *step, const trii_segment *segment)
 }
 
 /* Of the second layer's gradient, which is there first, in plain order, which the kernel that makes
- * it does not know: recorded behind the whole backward pass. */
+ * it does not know: recorded after the whole backward pass. */
 static void what_is_put_into_order_for_it_does_not_wait_for_the_rest(void **state)
 {
     static const trii_executor looking = {.name = "looking", .run = look};

@@ -6,7 +6,7 @@
  * starts is found when the plan runs (host_run.c).
  *
  * If the output of a host operation is read at once, groups before it that it does not depend on
- * move behind its start: they run while it is under way (the sums of SyncBatchNorm beside the
+ * move after its start: they run while it is under way (the sums of SyncBatchNorm beside the
  * gradient of a weight), and few values live longer for it. queue_order.c uses the waits and starts
  * of this file for plans over several devices.
  */

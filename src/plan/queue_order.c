@@ -8,7 +8,7 @@
  * what another queue waits for before what stays here (gradients of parameters); otherwise what was
  * recorded first. So the stages of a pipeline overlap. Independent parts of the forward pass
  * (micro-batches) are not begun while a queue keeps the results of more parts than there are queues
- * behind it plus one: those results have to be kept for the backward pass.
+ * after it plus one: those results have to be kept for the backward pass.
  *
  * A change of layout goes right before the first group that reads it: a layout that all
  * micro-batches need, such as that of weights for the backward pass, must not delay the first of

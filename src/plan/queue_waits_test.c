@@ -168,7 +168,7 @@ static void read_and_change(int64_t n, bool risky)
             other = tri_mul_scalar(other, 2);
         late = tri_keep(tri_add(other, tri_to(w, TRI_CPU(1))));
         leave_in(tri_add_scalar(w, 1), w);
-        if (risky) /* what may fail comes behind: small tensors change at the very end */
+        if (risky) /* what may fail comes later: small tensors change at the very end */
             tri_keep(tri_cross_entropy(tri_reshape(tri_sum(w, NULL, 0, false), TRI_SHAPE(1, 1)),
                                        target, NULL));
         expect(early, n, 2.0 * (1 + step), 0.5);
@@ -205,7 +205,7 @@ static void a_tensor_is_read_elsewhere_before_it_changes_at_the_end(void **state
     in_any_order(small_ones);
 }
 
-/* A large tensor of cpu:0 changes, and n elements of it are read on cpu:1: the update comes behind
+/* A large tensor of cpu:0 changes, and n elements of it are read on cpu:1: the update comes after
  * that, although it could come first, and so nothing is copied. */
 static void change_in_place(tri_tensor *w, int64_t n)
 {

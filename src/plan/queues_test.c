@@ -435,7 +435,7 @@ static tri_status fail_then(const tri_function_call *call)
     (void)call;
     atomic_store(&other_has_begun, 1);
     trii_futex_wake_all(&other_has_begun);
-    return tri_fail(TRI_ERR_NAN, "this comes behind");
+    return tri_fail(TRI_ERR_NAN, "this comes later");
 }
 
 static void failing(bool first, tri_tensor *x)

@@ -72,7 +72,7 @@ bool trii_entry_may_fail(const trii_schedule *s, int32_t entry);
 
 /* order.c: all groups, in record order; host operations as early as possible. */
 void trii_order(trii_schedule *s);
-/* What both orders are built from: appends this group as the next entry, behind the waits that it
+/* What both orders are built from: appends this group as the next entry, after the waits that it
  * needs; and appends the waits at the end. */
 void trii_order_group(trii_schedule *s, int32_t group);
 void trii_order_end(trii_schedule *s);

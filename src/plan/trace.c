@@ -62,7 +62,7 @@ static void stop(const char *why)
     trace.fd = -1;
 }
 
-/* Opens the file anew in each process: a child of fork() leaves its parent's alone. */
+/* Opens the file again in each process: a child of fork() leaves its parent's alone. */
 static void open_file(int pid)
 {
     const char *pattern = trii_param_text(TRII_PARAM_TRACE);

@@ -83,7 +83,7 @@ static void runs_are_written_as_they_were(void **state)
     assert_memory_equal(text, "[\n{\"name\":\"thread_name\",", 24);
     assert_int_equal(count(text, "\"args\":{\"name\":\"cpu:0\"}}\n"), 1);
     assert_int_equal(count(text, "\"args\":{\"name\":\"cpu:1\"}}\n"), 1);
-    assert_int_equal(count(text, "\n,"), count(text, "\n") - 2); /* behind "[" and the first */
+    assert_int_equal(count(text, "\n,"), count(text, "\n") - 2); /* after "[" and the first */
     assert_true(count(text, "\"cat\":\"forward\"") >= 3 * 2);
     assert_true(count(text, "\"cat\":\"backward\"") >= 3 * 2);
     assert_true(count(text, "\"cat\":\"update\"") >= 3 * 2);

@@ -155,7 +155,7 @@ static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
     }
 }
 
-/* Windows that overlap, whose matrices so share elements: in kernels of ours, and in the
+/* Windows that overlap, whose matrices so share elements: in our own kernels, and in the
  * library. */
 static void products_of_overlapping_windows_are_those_of_their_copies(void **state)
 {

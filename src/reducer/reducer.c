@@ -312,7 +312,7 @@ tri_status(tri_reducer_ready)(tri_reducer *r, int index)
     return TRI_OK;
 }
 
-/* Behind the buckets, so that it has its place in the order. */
+/* After the buckets, so that it has its place in the order. */
 static tri_status send_map(tri_reducer *r)
 {
     for (int i = 0; i < r->n_grads; i++)

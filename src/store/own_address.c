@@ -26,7 +26,7 @@
 struct trii_own_address {
     trii_mutex mutex;
     trii_cond changed;
-    int refs; /* guarded by mutex, as all down to `why`: who waits, and the thread */
+    int refs; /* guarded by mutex, as all down to `why`: callers that wait, and the thread */
     bool stop;
     bool done; /* the thread does no more than end */
     trii_own_verdict verdict;

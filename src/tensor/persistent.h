@@ -1,5 +1,5 @@
 /*
- * persistent.h - the object behind a `tri_tensor *` that is not a step's handle.
+ * persistent.h - what a `tri_tensor *` that is not a step's handle points to.
  */
 #ifndef TRII_PERSISTENT_H
 #define TRII_PERSISTENT_H
@@ -15,8 +15,8 @@ struct tri_tensor {
     /* The runs that hold it (graph/hold.c), under their lock. */
     uint32_t readers;
     struct tri_context *writer;
-    /* Written by whoever holds it for writing: number of the contents, and the step that wrote
-     * them. */
+    /* Written by the thread that holds it for writing: number of the contents, and the step that
+     * wrote them. */
     int32_t version;
     /* The last reference belongs to the lender, and only trii_tensor_release gives it up. */
     atomic_bool lent;
@@ -57,7 +57,7 @@ static inline bool trii_is_handle(const tri_tensor *tensor)
 /* Zeros on the device, which must exist; one reference. */
 tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
                               tri_tensor **tensor_out) TRI_MUST_CHECK;
-/* tri_tensor_unref by whoever set `lent`. */
+/* tri_tensor_unref by the code that set `lent`. */
 void trii_tensor_release(tri_tensor *tensor);
 /* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: this puts
  * gradients into buckets. No recorded work may be pending on the tensor. */
@@ -68,7 +68,7 @@ size_t trii_tensor_bytes(const tri_tensor *tensor);
 /* Contents in place: only where the caller knows that the layout is plain and no work is
  * pending. */
 void *trii_tensor_data(const tri_tensor *tensor);
-/* The contents are lost: whoever reads them gets the current error line, as STATE, until the tensor
+/* The contents are lost: a reader gets the current error line, as STATE, until the tensor
  * gets new contents. */
 void trii_tensor_lose(tri_tensor *tensor);
 void trii_tensor_mend(tri_tensor *tensor);

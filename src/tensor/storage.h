@@ -1,5 +1,5 @@
 /*
- * storage.h - memory behind tensors: counted, with an owner that knows how to free it.
+ * storage.h - memory of tensors: counted, with an owner that knows how to free it.
  *
  * A tensor's elements lie in plain (row-major) order, or in a device's own layout (oneDNN's blocked
  * ones), which the device converts to plain bytes and back.

@@ -1,5 +1,5 @@
 /*
- * rendezvous_test.c - several agents on loopback addresses: who finds whom, who gets which rank,
+ * rendezvous_test.c - several agents on loopback addresses: how they find each other, their ranks,
  * and what is said when that cannot be.
  */
 #include <arpa/inet.h>

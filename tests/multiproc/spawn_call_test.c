@@ -102,7 +102,7 @@ static int show(tri_status status)
 
 static int spawn_scene(const char *name)
 {
-    const tri_spawn_options anew = {.how = TRI_SPAWN_ANEW};
+    const tri_spawn_options fresh = {.how = TRI_SPAWN_ANEW};
     int base = 10, other = 1000;
     pthread_t thread;
 
@@ -111,13 +111,13 @@ static int spawn_scene(const char *name)
     if (strcmp(name, "twice") == 0) /* a thread makes copies unsafe: workers begin at main */
         pthread_create(&thread, NULL, sleep_for_ever, NULL);
     if (strcmp(name, "twice") == 0 && show(tri_spawn(sum_of_ranks, &base, 2, NULL)) == 0)
-        return show(tri_spawn(sum_of_ranks, &other, 2, &anew));
+        return show(tri_spawn(sum_of_ranks, &other, 2, &fresh));
     if (strcmp(name, "fails") == 0)
         return show(tri_spawn(second_fails, NULL, 3, NULL));
     if (strcmp(name, "crashes") == 0)
-        return show(tri_spawn(first_crashes, NULL, 2, &anew));
+        return show(tri_spawn(first_crashes, NULL, 2, &fresh));
     if (strcmp(name, "dies slowly") == 0)
-        return show(tri_spawn(dies_slowly, NULL, 3, &anew));
+        return show(tri_spawn(dies_slowly, NULL, 3, &fresh));
     if (strcmp(name, "waits") == 0)
         return show(tri_spawn(waits, NULL, 2, NULL));
     return 9;

@@ -1,7 +1,7 @@
 /*
  * sim_agents.h - agents in virtual time: the real rendezvous threads over sim_store.h, and in the
- * place of agent.c a few rules: who hears AGAIN stops its workers and joins again, who hears of the
- * end leaves. A test says when agents start, die, leave, are cut off and succeed.
+ * place of agent.c a few rules: an agent that hears AGAIN stops its workers and joins again, one
+ * that hears of the end leaves. A test says when agents start, die, leave, are cut off and succeed.
  */
 #ifndef TRII_SIM_AGENTS_H
 #define TRII_SIM_AGENTS_H

@@ -349,7 +349,7 @@ static bool count_declared(void *arg, trii_slice key)
     return true;
 }
 
-/* Whoever comes later compares its --nnodes with what others have declared. */
+/* A later agent compares its --nnodes with what others have declared. */
 static void a_host_that_was_taken_for_dead_declares_itself_again(void **state)
 {
     sim_job job;

@@ -66,7 +66,7 @@ static void read_type(reader *r, const char *line, const char *at)
     r->has_type = true;
 }
 
-/* Behind `{label="value",...}`. */
+/* After `{label="value",...}`. */
 static const char *read_labels(const char *line, const char *at)
 {
     do {

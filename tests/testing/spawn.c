@@ -277,8 +277,8 @@ int spawn_count(const spawn *s)
     return list_marked(s, list, sizeof(list));
 }
 
-/* Where trirun and its guard were both killed, nobody is left to remove a group. Who is ending
- * leaves it after its memory, and so after list_marked has seen the last of it. */
+/* Where trirun and its guard were both killed, nobody is left to remove a group. A process that is
+ * ending leaves it after its memory, and so after list_marked has seen the last of it. */
 static int remove_when_empty(int dir, const char *name, long long deadline)
 {
     while (unlinkat(dir, name, AT_REMOVEDIR) != 0 && errno != ENOENT) {

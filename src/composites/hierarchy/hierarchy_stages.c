@@ -11,7 +11,7 @@
  *   broadcast       at the root's host     column 0: from there  -                 at the others
  *
  * "Several": the canonical tree is not one over hosts. Then hosts exchange the sums of the subtrees
- * that they have alone, and whoever owns a piece sums those in the tree's order. f16 and bf16 are
+ * that they have alone, and the owner of a piece sums those in the tree's order. f16 and bf16 are
  * summed as f32 and rounded once.
  *
  * Other calls are calls of FLAT; barriers too, so that those who are missing in them are named.

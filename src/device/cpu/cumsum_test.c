@@ -156,7 +156,7 @@ static void reals_have_the_same_sums_on_any_number_of_threads(void **state)
     check_cases(TRI_DTYPE_F64, false);
 }
 
-/* Whoever looks a number up in what they are must find them in order. */
+/* A search for a number in the sums must find them in order. */
 static void sums_of_what_is_not_negative_never_fall(void **state)
 {
     enum { N = TEST_SANITIZED ? 50021 : 300007 };

@@ -1,6 +1,6 @@
 /*
- * dropout.c - the mask of dropout in f32, by counter: an element is the same whoever makes it, and
- * the same as in the reference kernel (graph/ops/create.c, which defines it).
+ * dropout.c - the mask of dropout in f32, by counter: an element is the same whichever thread makes
+ * it, and the same as in the reference kernel (graph/ops/create.c, which defines it).
  */
 #include <math.h>
 

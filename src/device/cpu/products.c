@@ -1,5 +1,5 @@
 /*
- * products.c - linear and matmul: small products in kernels of ours, which start in nanoseconds,
+ * products.c - linear and matmul: small products in kernels of our own, which start in nanoseconds,
  * large ones through the library (products_large.c for f32, products_bf16.c and
  * onednn/matmul_onednn.c for bf16).
  */

@@ -3,7 +3,7 @@
  * the result; then the bias is added and the result rounded while it is in the cache. Where the
  * library has no products of bf16, gemm_widened.c does it. Called by products.c.
  *
- * Primitives for fixed sizes are no faster (measured without AMX) and are compiled anew for each
+ * Primitives for fixed sizes are no faster (measured without AMX) and are compiled again for each
  * length of a sequence.
  */
 #include <stdatomic.h>

@@ -170,7 +170,7 @@ static void take(const topk *k, list *l, rank r, rank *work)
 
 /* A part of a strip of columns. */
 typedef struct piece {
-    int64_t row, column; /* of the result: before and behind the dimension */
+    int64_t row, column; /* of the result: before and after the dimension */
     int64_t width, begin, end;
 } piece;
 

@@ -6,8 +6,8 @@
  *   VEC_TARGET   the function attribute that turns the instruction set on; may be empty
  *   VEC_FMA(a, b, c)  a * b + c, fused if the instruction set has it
  *   VEC_STORE_FEW(p, v, n)  the first n < VEC_LANES floats of v to p
- *   VEC_LOAD_FEW(p, n)  the first n < VEC_LANES floats of p, zeros behind them
- *   VEC_LOAD_HALF_FEW(p, n)  the first n of p, n < VEC_LANES / 2, zeros behind them
+ *   VEC_LOAD_FEW(p, n)  the first n < VEC_LANES floats of p, then zeros
+ *   VEC_LOAD_HALF_FEW(p, n)  the first n of p, n < VEC_LANES / 2, then zeros
  *   VEC_WIDEN(h)  half a vector of floats as doubles: gcc converts a vector of AVX-512 in pieces
  *   VEC_LOAD_BF16(p), VEC_STORE_BF16(p, v)  optional: what the set has for bf16
  *   VEC_TO_F16(v), VEC_FROM_F16(h)  optional: to and from the bits of f16

@@ -188,7 +188,7 @@ static void a_payload_behind_a_frame_that_has_none_is_refused(void **state)
     }
 }
 
-/* Behind what a rank gives to an all_reduce may be the message that this rank waits for before it
+/* After what a rank gives to an all_reduce may come the message that this rank waits for before it
  * comes to the all_reduce itself. A peer has few of those under way; it may end any number of
  * broadcasts without us. */
 static void a_share_of_any_size_is_put_aside_for_a_message(void **state)

@@ -4,7 +4,7 @@
  * A function is an operation like others. Its class is an integer attribute and so part of the
  * plan's identity, as are the types of its results, which `shape` said when it was recorded. Its
  * data is not: a copy lives in the context until the step ends, and where it is are two numbers (of
- * 32 bits, which a double holds exactly), written anew for each run.
+ * 32 bits, which a double holds exactly), written again for each run.
  */
 #include <trireme/function.h>
 

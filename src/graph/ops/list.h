@@ -76,7 +76,7 @@ TRII_OP(slice_backward) /* in g; i: .., sizes of x */
 TRII_OP(slice_update)   /* part_update.c; in x part; i: as slice, 1 = added; out x with the part (may lie on x) */
 TRII_OP(unfold)         /* windows.c [V]; i: dim, size, step */
 TRII_OP(unfold_backward) /* in g; i: .., sizes of x */
-TRII_OP(pad)            /* i: for each dimension elements before, behind; f: their value */
+TRII_OP(pad)            /* i: for each dimension elements before, after; f: their value */
 TRII_OP(tril)           /* i: diagonal, 1 = the upper triangle */
 TRII_OP(concat)         /* [J] in x..; i: dim, their sizes.. */
 TRII_OP(split)          /* [V]; i: dim, sizes..; out part.. */

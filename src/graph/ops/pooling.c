@@ -468,7 +468,7 @@ static tri_status rec_pooling(trii_step *step, const trii_graph_op *op, tri_tens
     return status == TRI_OK ? as_before(step, ndim, n_dims, out) : status;
 }
 
-/* What is given for the dimensions behind the channels, of an image: a row's is that of its
+/* What is given for the dimensions after the channels, of an image: a row's is that of its
  * width. */
 static tri_status read_options(const tri_pool_options *opt, int *n_dims_out, trii_attrs *attrs)
 {

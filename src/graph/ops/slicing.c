@@ -131,7 +131,7 @@ const trii_graph_op trii_op_slice_backward = {
 
 /* --- pad ------------------------------------------------------------------ */
 
-/* i: for each dimension elements before and behind; f: their value */
+/* i: for each dimension elements before and after; f: their value */
 static tri_status pad_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                             trii_type *out, int *n_out)
 {

@@ -94,7 +94,7 @@ tri_status trii_launch_openmpi(trii_launch_env *env, bool where)
                : status;
 }
 
-/* mpiexec's ranks share no name; those of one host share the process behind their PMI
+/* mpiexec's ranks share no name; those of one host share the process at the other end of their PMI
  * connection, a socket pair that it made or a port that it listens on. */
 static void read_pmi_job(trii_launch_env *env)
 {

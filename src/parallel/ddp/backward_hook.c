@@ -310,7 +310,7 @@ static tri_status refuse_unweighted(const char *why)
                      "ddp: gradients between tri_no_sync_begin and tri_no_sync_end went through "
                      "statistics that ranks share (SyncBatchNorm) and are weighted already; %s "
                      "cannot be added to them: average these first, by a tri_backward of their "
-                     "kind behind tri_no_sync_end",
+                     "kind after tri_no_sync_end",
                      why);
 }
 
@@ -430,7 +430,7 @@ tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
             observe(ddp, grad_of);
         status = synchronise(ddp, step, grad_of, under);
     }
-    ddp->seeded = false; /* of this backward only: the next may have no seed of ours */
+    ddp->seeded = false; /* of this backward only: the next may have no seed from here */
     for (int k = 0; k < n && status == TRI_OK; k++) {
         int i = index_of(ddp, params[k], k);
 

@@ -140,7 +140,7 @@ static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
 {
     trii_ddp_block *block = &ddp->blocks[index];
     trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
-    /* Who is the source is known when the last header is there. */
+    /* The source is known when the last header is there. */
     const trii_host_call call = {.in = in,
                                  .n_in = block->n,
                                  .after = &ddp->last_weight,

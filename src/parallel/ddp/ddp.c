@@ -102,7 +102,7 @@ static inline tri_status met(trii_ddp *ddp, tri_status status)
                : trii_ddp_tell(ddp->group, status);
 }
 
-/* A child of fork() would take its parent's turn, for which the parent then waits in vain. */
+/* A child of fork() would take its parent's turn, for which the parent would then wait for ever. */
 static inline tri_status check_parent(void)
 {
     return TRII_LIKELY(!atomic_load_explicit(&trii_forked, memory_order_relaxed))
@@ -123,7 +123,7 @@ static tri_status run_before(trii_ddp *ddp)
     return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
 }
 
-/* Parameters were unfrozen: all ranks make their buckets anew. Collective. */
+/* Parameters were unfrozen: all ranks make their buckets again. Collective. */
 static tri_status relist(trii_ddp *ddp)
 {
     tri_status status = run_before(ddp);

@@ -14,16 +14,16 @@
  *
  * How the average is made. With c_r samples on rank r (or what their mean divides by) and N = sum
  * of c_r, the gradient of the mean over all samples is sum of (c_r / N) g_r. A header (8-byte
- * sums: what the means divide by; stop votes and ranks with unused parameters; samples; who has no
- * data any more) is the first operation of the backward pass: it depends on nothing or on targets
- * alone, so it is exchanged while forward runs. Its result, the weight c_r / N in double rounded
- * once, is the *seed* (torch: grad_output) of the backward pass: every gradient comes out weighted,
- * and a bucket is one plain sum, without a pass over memory before or after it. With equal counts
- * the weight is 1/W; torch multiplies each gradient by 1/W instead, which is the same for W a power
- * of two (scaling is exact) and equal to rounding else. Where gradients had added up before
- * (no_sync, a second loss), these are multiplied by the weight: weights sum to 1, so what was
- * averaged already stays. Where the seed is not ours alone to choose (a loss of several models) it
- * stays 1, and the sums are multiplied instead.
+ * sums: what the means divide by; stop votes and ranks with unused parameters; samples; ranks
+ * without data any more) is the first operation of the backward pass: it depends on nothing or on
+ * targets alone, so it is exchanged while forward runs. Its result, the weight c_r / N in double
+ * rounded once, is the *seed* (torch: grad_output) of the backward pass: every gradient comes out
+ * weighted, and a bucket is one plain sum, without a pass over memory before or after it. With
+ * equal counts the weight is 1/W; torch multiplies each gradient by 1/W instead, which is the same
+ * for W a power of two (scaling is exact) and equal to rounding else. Where gradients had added up
+ * before (no_sync, a second loss), these are multiplied by the weight: weights sum to 1, so what
+ * was averaged already stays. Where the seed is not ours alone to choose (a loss of several models)
+ * it stays 1, and the sums are multiplied instead.
  *
  * Gradients that go through sums over ranks on their way (SyncBatchNorm) mix the ranks' losses, so
  * these have to be weighted before. That is what the seed does; a pass without synchronisation has
@@ -88,7 +88,7 @@ typedef enum trii_ddp_coll_state {
 } trii_ddp_coll_state;
 
 typedef struct trii_ddp_coll {
-    trii_host_op op;   /* first: a trii_host_op * of ours is a trii_ddp_coll */
+    trii_host_op op;   /* first: a trii_host_op * of this room is a trii_ddp_coll */
     atomic_int owners; /* the model, and the step in which it is recorded until that ends */
     trii_ddp *ddp;     /* NULL: it is gone */
     tri_group *left;   /* then: the group whose ranks wait for it, a reference; NULL = none does */
@@ -257,7 +257,7 @@ void trii_ddp_buckets_free(trii_ddp *ddp);
 
 /* params.c. */
 tri_status trii_ddp_params_watch(trii_ddp *ddp) TRI_MUST_CHECK;
-/* Fills params with those that require a gradient, and those that did; the lists start anew. */
+/* Fills params with those that require a gradient, and those that did; the lists start over. */
 tri_status trii_ddp_params_list(trii_ddp *ddp) TRI_MUST_CHECK;
 void trii_ddp_params_hook(trii_ddp *ddp);
 /* Whether one that is not listed requires a gradient by now. */

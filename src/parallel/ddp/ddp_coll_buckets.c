@@ -246,7 +246,7 @@ static tri_status end_start(trii_host_op *op, const trii_host_buffers *buffers)
     return TRI_OK;
 }
 
-/* The last one waits for all: what begins behind it must not meet a hook's later stages. */
+/* The last one waits for all: what begins after it must not meet a hook's later stages. */
 static tri_status end_go_on(trii_ddp_coll *t, int64_t for_ns)
 {
     trii_averager *averager = &t->ddp->averager;

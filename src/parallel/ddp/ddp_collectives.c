@@ -151,13 +151,13 @@ tri_status trii_ddp_called(tri_status status)
     return status != TRI_OK ? explain(status, tri_last_error()) : status;
 }
 
-/* Of a pass: whoever left without a failure has most likely had fewer batches. */
+/* Of a pass: a rank that left without a failure has most likely had fewer batches. */
 static tri_status explain_pass(const trii_ddp *ddp, tri_status status, const char *line)
 {
     if (status == TRI_ERR_PEER_LOST && trii_group_was_left(ddp->group))
         return TRII_FAIL(status,
                          "%s (a rank whose batches are used up before others' calls "
-                         "tri_ddp_join behind its loop, as all do)",
+                         "tri_ddp_join after its loop, as all do)",
                          line);
     return explain(status, line);
 }

@@ -401,7 +401,7 @@ static tri_status train_with_reducer(rank *r)
 }
 
 /* What it keeps of a gradient - what was lost, its factors - stays with the gradient, also when
- * buckets get their final order behind the first pass. */
+ * buckets get their final order after the first pass. */
 static void power_sgd_keeps_what_it_does_with_plain_buffers(void **state)
 {
     static const tri_power_sgd_options options[] = {

@@ -114,7 +114,7 @@ static void freeze(tri_module *net, bool on)
 }
 
 /* The first layer is frozen for three steps, and trained for three more. With `prepares` the batch
- * is the result of operations before the forward, in which the model makes its buckets anew. */
+ * is the result of operations before the forward, in which the model makes its buckets again. */
 static tri_status fine_tune(rank *r)
 {
     const bool *prepares = r->arg;

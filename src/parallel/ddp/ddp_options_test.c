@@ -10,7 +10,7 @@ static void keep_line(rank *r)
     snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
 }
 
-/* All ranks have come here, over the store: whoever leaves the group before would be missed. */
+/* All ranks have come here, over the store: a rank that leaves the group before would be missed. */
 static tri_status meet(const rank *r)
 {
     const char *keys[] = {"here/0", "here/1"};

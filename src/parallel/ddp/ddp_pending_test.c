@@ -1,8 +1,8 @@
 /* ddp_pending_test.c - what pends when a model communicates unasked, fails or goes away: values of
- * the program stay, and peers do not wait in vain. */
+ * the program stay, and peers do not wait for them. */
 #include "testing/ddp_ranks.h"
 
-/* All ranks have come here, over the store: whoever leaves the group before would be missed. */
+/* All ranks have come here, over the store: a rank that leaves the group before would be missed. */
 static tri_status meet(const rank *r)
 {
     const char *keys[] = {"here/0", "here/1"};

@@ -99,7 +99,7 @@ static void check_scale(const rank *ranks, int n, double scale)
     }
 }
 
-/* Two steps before and one behind let the scale grow, the next one overflows. */
+/* Two steps before and one after it let the scale grow, the next one overflows. */
 static void a_scaler_goes_on_with_the_ranks_that_are_left(void **state)
 {
     static rank ranks[3];

@@ -1,5 +1,5 @@
 /*
- * ddp_steady_test.c - once its plans are made, a data-parallel step of ours allocates nothing:
+ * ddp_steady_test.c - once its plans are made, a data-parallel step allocates nothing:
  * small and large buckets, batch normalisation's buffers, momentum. (What oneDNN allocates within
  * its primitives is not counted.)
  */

@@ -336,7 +336,7 @@ static void a_forward_without_gradients_before_one_with(void **state)
     tri_module_destroy(model);
 }
 
-/* What a run has not kept is copied anew by whoever needs it later in the step. */
+/* What a run has not kept is copied again for a later reader in the step. */
 static void a_forward_after_a_run_in_the_same_step(void **state)
 {
     tri_module *model;

@@ -24,7 +24,7 @@ typedef struct problem {
     bool apart;        /* statistics have a group of their own */
     tri_device device; /* where the network lies, that of rank 1 if `spread` the next one */
     bool spread;
-    double state[STATE]; /* of one process behind the last step, */
+    double state[STATE]; /* of one process after the last step, */
     int n_state;
     double losses[STEPS]; /* and its losses */
 } problem;

@@ -12,10 +12,10 @@
 typedef struct plan {
     int rows[3];    /* of each rank, in all at most ROWS */
     bool frozen;    /* parameters of the norms, and all in front of the first */
-    bool evaluates; /* behind each update */
+    bool evaluates; /* after each update */
     bool idle;      /* a forward in training whose result nobody differentiates */
     bool twice;     /* the loss is of two forwards */
-    bool converted; /* behind tri_ddp, to a group of its own */
+    bool converted; /* after tri_ddp, to a group of its own */
     bool no_affine, no_track, cumulative;
 } plan;
 

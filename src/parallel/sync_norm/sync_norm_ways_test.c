@@ -236,7 +236,7 @@ static void gradients_that_add_up_are_those_of_the_whole_batch(void **state)
 
 /* --- running statistics --------------------------------------------------- */
 
-/* Behind three batches they are the mean of the three. */
+/* After three batches they are the mean of the three. */
 static tri_status run_batches(tri_module *layer, int rank, int size, double *mean, double *var)
 {
     for (int batch = 0; batch < 3; batch++) {
@@ -492,7 +492,7 @@ static void one_value_on_all_ranks_together_has_no_variance(void **state)
     run_threads(2, NULL, one_value_rank, NULL);
 }
 
-/* Rank 1 makes a mistake behind the layer, while the other waits for its statistics. */
+/* Rank 1 makes a mistake after the layer, while the other waits for its statistics. */
 static const char *mistaken_rank(rank_env *env)
 {
     tri_group *group = NULL;

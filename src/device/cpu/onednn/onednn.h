@@ -42,7 +42,7 @@ typedef struct trii_sgemm_args {
     bool add; /* c += */
 } trii_sgemm_args;
 
-/* Call it once before: whoever compiles a kernel that multiplies. */
+/* Called once before a kernel that multiplies is compiled. */
 tri_status trii_onednn_sgemm_ready(void) TRI_MUST_CHECK;
 /* On the calling thread if that is one of several in a parallel region, else on all threads. It
  * compiles only on its first calls, and allocates memory to pack into. 0, or an error that
