@@ -112,12 +112,13 @@ static void store_check_due(trii_timer *timer)
 {
     trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, store_check);
 
-    if (h->server_lost[0] == '\0')
-        end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
-    else if (h->rdzv_failed[0] != '\0' || trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns)
+    if (h->server_lost[0] != '\0' && trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns) {
         store_lost(h);
-    else
-        h->server_lost[0] = '\0'; /* it has answered since the connection to its agent broke */
+        return;
+    }
+    h->server_lost[0] = '\0'; /* it has answered since the connection to its agent broke */
+    if (h->rdzv_failed[0] != '\0')
+        end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
 }
 
 /* The end of the agent that serves the store explains more than the error of a call to the store:
@@ -203,10 +204,11 @@ static void peer_lost(trii_agent_hosts *h, const trii_rdzv_round *round, int ran
     trii_agent *a = h->agent;
     bool given = has_given_ranks(h);
     bool ends = given && (round->mixed || a->restarts >= a->options->max_restarts);
+    int64_t now_ns = trii_now_ns();
 
     trii_rendezvous_lost(h->rdzv, round, rank, why);
     if (round->agents[rank].serves) {
-        h->server_lost_ns = trii_now_ns();
+        h->server_lost_ns = now_ns;
         h->server_rank = round->number == h->round.number ? rank : -1;
         snprintf(h->server_lost, sizeof(h->server_lost), "%s", why);
         check_store(h);

@@ -48,6 +48,7 @@ typedef struct trii_rdzv_order {
     bool over, counts;
     int64_t round;       /* LOST: in which it was there; by now it may be another */
     trii_rdzv_node node; /* LOST: who */
+    char token[17];      /* ... */
     bool serves;         /* LOST: the agents' store is there */
     char why[TRII_ERR_BYTES / 2];
 } trii_rdzv_order;

@@ -8,7 +8,7 @@
  * rank comes once, and, where the one that serves is ours, that they mean the same job; torchrun's
  * do not:
  *
- *   trireme/claim/RANK          PID MIN MAX NAME, or "gone ROUND"
+ *   trireme/claim/RANK          PID MIN MAX NAME TOKEN, or "gone ROUND" of an agent that was lost
  *   trireme/ROUND/stopped/RANK  no worker of that host runs
  *   trireme/ROUND/go            all have said so, and the store is empty
  */
@@ -32,6 +32,12 @@ static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
 
     if (sscanf(claim, "%d %d %d %255s", &pid, &min, &max, name) != 4)
         return TRII_FAIL(TRI_ERR_FORMAT, "job %s: claim \"%s\"", r->id, claim);
+    if (r->round.world_size > 0) /* it was ours */
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "job %s: this agent, on host %s (pid %d), was silent for longer than "
+                         "--host-timeout, and the one on host %s (pid %d) has taken its "
+                         "--node-rank %d",
+                         r->id, r->node_name, (int)r->self.pid, name, pid, r->options->node_rank);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "job %s: the agent on host %s (pid %d) has --node-rank %d already, and this "
                      "one, on host %s (pid %d), was given it too: give every agent its own, 0 to "
@@ -65,21 +71,25 @@ static void claim_key(int rank, char *key_out, size_t bytes)
     snprintf(key_out, bytes, "trireme/claim/%d", rank);
 }
 
-/* Takes the rank; of an agent that was lost with the number of the round that begins then. */
-static tri_status claim(trii_rendezvous *r)
+/* Takes the rank, or finds that we have it still. An agent that was given up, by mistake or not,
+ * has lost it: whoever claims it first from then on has it, and *number_out is the round that
+ * begins with that agent; else it is left alone. */
+static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 {
-    char key[64], text[TRII_RDZV_ADDR_BYTES + 60], *other, *last = NULL;
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 80], settings[TRII_RDZV_ADDR_BYTES + 60];
+    char *other, *last = NULL;
     long long lost_round;
     tri_status status;
 
     claim_key(r->options->node_rank, key, sizeof(key));
-    trii_rdzv_settings_text(r, text, sizeof(text));
+    trii_rdzv_settings_text(r, settings, sizeof(settings));
+    snprintf(text, sizeof(text), "%s %s", settings, r->setup.token);
     status = put(r, key, "", text, &other);
     if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
         last = other;
         status = put(r, key, last, text, &other);
         if (status == TRI_OK && other == NULL)
-            r->round.number = lost_round + 1;
+            *number_out = lost_round + 1;
     }
     tri_store_free(last);
     if (status != TRI_OK || other == NULL)
@@ -96,19 +106,19 @@ static bool may_replace(const trii_rendezvous *r)
     return r->round.restarts < r->options->max_restarts && !r->round.mixed;
 }
 
-/* Lets somebody come in the place of that agent, lost in that round. */
-static tri_status vacate(trii_rendezvous *r, int rank, int64_t pid, int64_t round)
+/* Lets somebody come in the place of an agent that is lost. */
+static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
-    char key[64], text[40], *other = NULL;
+    char key[64], text[40], token[sizeof(lost->token)] = "", *other = NULL;
     trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
-    long long claimed = -1;
     tri_status status;
 
-    claim_key(rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "gone %lld", (long long)round);
+    claim_key(lost->number, key, sizeof(key));
+    snprintf(text, sizeof(text), "gone %lld", (long long)lost->round);
     status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
-    if (status == TRI_OK && call.value != NULL && sscanf(call.value, "%lld", &claimed) == 1 &&
-        claimed == pid)
+    if (status == TRI_OK && call.value != NULL &&
+        sscanf(call.value, "%*d %*d %*d %*255s %16s", token) == 1 &&
+        strcmp(token, lost->token) == 0)
         status = put(r, key, call.value, text, &other); /* another may have been quicker */
     tri_store_free(other);
     trii_store_calls_free(&call, 1);
@@ -212,24 +222,26 @@ static tri_status assemble(trii_rendezvous *r)
 
 static tri_status join(trii_rendezvous *r)
 {
+    bool first = r->kv == NULL;
+    int64_t number = r->round.number + !first;
     tri_status status = TRI_OK;
 
-    if (r->kv == NULL) {
+    if (first) {
         r->round.group_rank = r->options->node_rank;
         r->round.group_size = r->options->max_nodes;
         status = tri_store_prefix(r->id, r->base, &r->kv);
-        if (status == TRI_OK)
-            status = claim(r);
-        if (status == TRI_OK)
-            trii_rdzv_enter(r, TRII_RDZV_JOINING);
-        if (status != TRI_OK || r->round.number == 0)
-            return status;
     } else {
         trii_rdzv_watch_stop(r);
         if (r->round.mixed)
             return TRI_OK; /* torchrun's agents start their own workers again, alone */
-        r->round.number++;
     }
+    if (status == TRI_OK)
+        status = claim(r, &number);
+    if (status == TRI_OK)
+        trii_rdzv_enter(r, TRII_RDZV_JOINING);
+    r->round.number = number;
+    if (status != TRI_OK || number == 0)
+        return status;
     status = trii_rdzv_introduce(r);
     return status == TRI_OK ? assemble(r) : status;
 }
@@ -290,7 +302,7 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdz
     news_out->counts = may_replace(r);
     news_out->over = !news_out->counts;
     if (news_out->counts && r->kv != NULL)
-        status = vacate(r, lost->number, lost->node.pid, lost->round);
+        status = vacate(r, lost);
     if (lost->round != r->round.number)
         news_out->gone = -1; /* everybody waits for its place to be taken already */
     return status;

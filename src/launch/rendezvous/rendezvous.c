@@ -6,6 +6,7 @@
 #include "launch/rendezvous/rdzv_internal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/alloc.h"
 #include "os/host.h"
@@ -256,6 +257,7 @@ void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round, int 
                          .node = round->agents[group_rank].node,
                          .serves = round->agents[group_rank].serves};
 
+    memcpy(o.token, round->agents[group_rank].token, sizeof(o.token));
     snprintf(o.why, sizeof(o.why), "%s", why);
     order(r, &o);
 }
