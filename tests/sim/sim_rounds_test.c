@@ -322,6 +322,31 @@ static void a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again(v
     }
 }
 
+/* Before the leader looks at the state again, which it wrote. */
+static void a_host_that_dies_as_its_round_begins_is_not_in_the_next(void **state)
+{
+    sim_job job;
+
+    (void)state;
+    FOR_SEEDS(6)
+    {
+        sim_agent *agent;
+
+        sim_job_begin(&job, seed, 6, 2, 6);
+        job.conf = "last_call_timeout=600";
+        sim_start_within(&job, 0, 6, 500);
+        agent = &job.agents[3];
+        while (sim_count(&job, SIM_RUNNING) < 6)
+            sim_run_ms(&job, 1);
+        sim_kill(agent);
+        sim_see_death(&job, agent);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 5, 2000);
+        assert_int_equal(job.agents[0].rounds, 2);
+        sim_job_end(&job);
+    }
+}
+
 /* The leader has deleted its request, which it wants to write again. */
 static void a_host_that_peers_gave_up_comes_back_if_it_lives(void **state)
 {
@@ -641,6 +666,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(several_hosts_that_die_at_once_are_not_waited_for),
     cmocka_unit_test(nobody_who_lives_is_taken_for_dead_after_two_missed_beats),
     cmocka_unit_test(a_host_that_dies_after_it_showed_that_it_lives_is_not_let_in_again),
+    cmocka_unit_test(a_host_that_dies_as_its_round_begins_is_not_in_the_next),
     cmocka_unit_test(a_host_that_peers_gave_up_comes_back_if_it_lives),
     cmocka_unit_test(a_host_that_was_taken_for_dead_declares_itself_again),
     cmocka_unit_test(a_heartbeat_that_writes_a_deleted_request_again_loses_no_host),

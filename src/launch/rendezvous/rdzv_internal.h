@@ -93,10 +93,11 @@ typedef struct trii_rdzv_request {
     int64_t left;             /* it takes part in each round after that one */
     int64_t beat;             /* a number that grows, */
     int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
-    bool carried;             /* the state had it at the last look */
-    bool asked;               /* for another round, since then */
-    bool dead;                /* it was taken for that: deleted, until it stays so */
-    bool withdrawn;           /* it has left */
+    bool carried, carrying; /* the state had it when we last read or wrote it: whoever has taken it
+                               out since then takes it for dead; ... or has it if this write wins */
+    bool asked;             /* for another round, since then */
+    bool dead;              /* it was taken for that: deleted, until it stays so */
+    bool withdrawn;         /* it has left */
 } trii_rdzv_request;
 
 typedef struct trii_rdzv_lead {

@@ -160,9 +160,10 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
             status = delete_request(r, q->number);
             continue;
         }
-        q->carried = e != NULL; /* what we write now may be lost */
+        q->carried = e != NULL; /* what we decide now may never be written */
         status = trii_rdzv_want(s, &q->node, q->left, &r->rules, now_us, dirty);
         e = trii_rdzv_find(s, &q->node);
+        q->carrying = e != NULL;
         if (!l->carries || e == NULL || q->beat == q->written)
             continue;
         q->writing = q->beat;
@@ -177,8 +178,12 @@ void trii_rdzv_lead_written(trii_rendezvous *r)
 {
     if (r->lead.carries)
         r->lead.carried_ns = trii_rdzv_now(r);
-    for (int i = 0; i < r->lead.n; i++)
-        r->lead.requests[i].written = r->lead.requests[i].writing;
+    for (int i = 0; i < r->lead.n; i++) {
+        trii_rdzv_request *q = &r->lead.requests[i];
+
+        q->written = q->writing;
+        q->carried = q->carrying;
+    }
 }
 
 tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
