@@ -25,6 +25,7 @@ with_peers() {
 
 # need_pytorch: TRI_PEER_PYTHON is a Python with PyTorch afterwards; ends the script if not to be had.
 need_pytorch() {
+    . scripts/lib/progress.sh
     . scripts/lib/packages.sh
     . scripts/lib/peers.sh
     find_peer_python || exit 1

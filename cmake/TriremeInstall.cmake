@@ -88,3 +88,7 @@ add_custom_command(OUTPUT ${man_stamp}
 add_custom_target(man ALL DEPENDS ${man_stamp})
 install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man1 ${CMAKE_BINARY_DIR}/man/man3
     ${CMAKE_BINARY_DIR}/man/man7 DESTINATION ${CMAKE_INSTALL_MANDIR})
+
+# Everything that `cmake --install` puts somewhere: what has to be built before.
+add_custom_target(installed DEPENDS trireme trireme-comm trireme-static trireme-comm-static trirun
+    trireme_tool man ${TRI_PLUGINS})

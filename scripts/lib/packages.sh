@@ -1,4 +1,4 @@
-# packages.sh - what has to be installed, and how. Sourced by ./run. A package is added here and
+# packages.sh - what has to be installed, and how. Sourced by ./run, after progress.sh. A package is added here and
 # in the table of docs/ARCHITECTURE.md, with a reason.
 
 packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev zlib1g-dev
@@ -18,10 +18,6 @@ packages_mpi="libopenmpi-dev openmpi-bin libmpich-dev mpich"
 # Engines as plug-ins: built and tested where these are.
 packages_plugins="$packages_mpi libgloo-dev"
 packages_venv="python3 python3-venv"
-
-say() {
-    echo "==> $*"
-}
 
 package_is_there() {
     [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
@@ -53,6 +49,33 @@ need_tools_elsewhere() {
     exit 1
 }
 
+# follow_apt: what apt-get prints; it gets every package, then unpacks all and then sets all up.
+follow_apt() {
+    progress_begin
+    all=0 got=0 unpacked=0 ready=0
+    while read -r line; do
+        case $line in
+        *' newly installed, '*)
+            all=${line%% newly*}
+            all=${all##* }
+            ;;
+        Get:*) got=$((got + 1)) ;;
+        'Unpacking '*) unpacked=$((unpacked + 1)) ;;
+        'Setting up '*) ready=$((ready + 1)) ;;
+        *) continue ;;
+        esac
+        progress_tick
+        progress "$got of $all packages downloaded, $unpacked unpacked, $ready set up, $(clock $progress_seconds)"
+    done
+    progress_clear
+    progress_tick
+    echo "    installed in $(clock $progress_seconds)"
+}
+
+apt_get() {
+    $as_root env DEBIAN_FRONTEND=noninteractive LC_ALL=C apt-get -q "$@"
+}
+
 # need_packages NAME...: returns when all of them are installed, else ends the program.
 need_packages() {
     if ! command -v apt-get >/dev/null 2>&1 || ! command -v dpkg-query >/dev/null 2>&1; then
@@ -75,19 +98,18 @@ need_packages() {
             exit 1
         fi
     fi
-    say "installing:$missing"
+    say "installing (build/apt.log):$missing"
     mkdir -p build
-    $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q update >build/apt.log 2>&1 </dev/null ||
-        say "apt-get update failed (build/apt.log); trying with what is there"
+    apt_get update >build/apt-update.log 2>&1 </dev/null ||
+        say "apt-get update failed (build/apt-update.log); trying with what is there"
     for package in $packages_optional; do
         case " $missing " in
         *" $package "*) apt-cache show "$package" >/dev/null 2>&1 || missing=$(without "$package" $missing) ;;
         esac
     done
     [ -n "$missing" ] || return 0
-    if ! $as_root env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 \
-        -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing \
-        >>build/apt.log 2>&1 </dev/null; then
+    if ! logged build/apt.log follow_apt apt_get -y -o Dpkg::Use-Pty=0 \
+        -o DPkg::Lock::Timeout=300 install --no-install-recommends $missing; then
         tail -n 20 build/apt.log >&2
         echo "run: apt-get could not install:$missing (all of its output: build/apt.log)" >&2
         exit 1
