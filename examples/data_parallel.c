@@ -30,9 +30,7 @@ typedef struct model {
 
 static void print_sizes(const char *before, tri_tensor *in, const char *between, tri_tensor *out)
 {
-    printf("%s input size [%lld, %lld] %s [%lld, %lld]\n", before,
-           (long long)tri_tensor_size(in, 0), (long long)tri_tensor_size(in, 1), between,
-           (long long)tri_tensor_size(out, 0), (long long)tri_tensor_size(out, 1));
+    printf("%s input size %s %s %s\n", before, tri_shape_text(in), between, tri_shape_text(out));
 }
 
 static tri_tensor *model_forward(tri_module *self, tri_tensor *x)

@@ -235,14 +235,15 @@ TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
 /* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
 TRI_API int tri_module_children(const tri_module *module);
 TRI_API tri_module *tri_module_get(tri_module *module, int index);
-/* The module below with this path, such as "layer1.0.conv1", or NULL; "" is the module itself.
- * Borrowed. */
+/* The module below with this path, such as "layer1.0.conv1", or NULL; "" is the module itself. The
+ * network in tri_ddp or tri_data_parallel is called "module", as in torch, and a path may name it
+ * or leave it out: "module.layer1" or "layer1". Borrowed. */
 TRI_API tri_module *tri_module_submodule(tri_module *module, const char *path);
 /* The network inside tri_ddp or tri_data_parallel; a module that is not wrapped is returned as it
  * is. NULL if wrapped is NULL. */
 TRI_API tri_module *tri_module_of(tri_module *wrapped);
-/* The module's name in its parent ("" if it has none), and the name of its class; borrowed, never
- * NULL. */
+/* The module's name in its parent ("" if it has none; "module" in a wrapper), and the name of its
+ * class; borrowed, never NULL. */
 TRI_API const char *tri_module_name(const tri_module *module);
 TRI_API const char *tri_module_type(const tri_module *module);
 /* Writes the tree and a newline as torch prints a model. NULL: stderr. */
@@ -264,6 +265,9 @@ TRI_API void tri_module_requires_grad(tri_module *module, bool on);
 
 /* --- state, by PyTorch's names and in state_dict's order ------------------ */
 
+/* Unlike torch's, names leave out the "module." of wrappers such as tri_ddp, so that a file fits
+ * the network with and without them; where a name is looked up, "module." may be in it or not. */
+
 typedef struct tri_state_entry {
     const char *name;   /* "layer1.0.conv1.weight"; borrowed while the module is not changed */
     tri_tensor *tensor; /* borrowed */
@@ -276,7 +280,8 @@ TRI_API int64_t tri_module_state_count(tri_module *module);
 TRI_API tri_state_entry tri_module_state(tri_module *module, int64_t index);
 /* Number of elements of all parameters that require a gradient. */
 TRI_API int64_t tri_module_num_parameters(tri_module *module);
-/* The tensor with this name, or NULL. A leading "module." is ignored. Borrowed. */
+/* The tensor with this name, or NULL: "fc.weight", or "module.fc.weight" as torch has it in
+ * DistributedDataParallel. Borrowed. */
 TRI_API tri_tensor *tri_module_find(tri_module *module, const char *name);
 
 /* One tensor of a state from elsewhere; plain (row-major) data, borrowed during the call. */

@@ -77,6 +77,10 @@ TRI_API int tri_tensor_ndim(const tri_tensor *tensor);              /* -1 for a 
 TRI_API int64_t tri_tensor_size(const tri_tensor *tensor, int dim); /* dim < 0 counts from the end;
                                                                        -1 if out of range */
 TRI_API int64_t tri_tensor_numel(const tri_tensor *tensor);
+/* The shape as text, "[20, 10]"; "[]" without dimensions, "[failed]" for a failed handle. Never
+ * NULL. Valid until this thread's eighth call after this one, so that one printf may show
+ * several. */
+TRI_API const char *tri_shape_text(const tri_tensor *tensor);
 TRI_API tri_device tri_tensor_device(const tri_tensor *tensor); /* -1 for a failed handle */
 /* OK, or the error that the handle carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);

@@ -11,6 +11,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <signal.h>
+#include <stdio.h>
 
 #include "base/alloc.h"
 #include "graph/contents.h"
@@ -309,6 +310,20 @@ int64_t tri_tensor_numel(const tri_tensor *tensor)
     trii_type type;
 
     return facts(tensor, &type) == TRI_OK ? trii_type_numel(&type) : -1;
+}
+
+const char *tri_shape_text(const tri_tensor *tensor)
+{
+    static _Thread_local char texts[8][TRII_TYPE_TEXT];
+    static _Thread_local unsigned int next;
+    char *text = texts[next++ % 8];
+    trii_type type;
+
+    if (facts(tensor, &type) == TRI_OK)
+        trii_shape_text(&type, text);
+    else
+        snprintf(text, TRII_TYPE_TEXT, "[failed]");
+    return text;
 }
 
 tri_device tri_tensor_device(const tri_tensor *tensor)

@@ -257,7 +257,26 @@ static void a_debugger_shows_any_handle(void **state)
     tri_tensor_unref(x);
 }
 
+/* --- shapes --------------------------------------------------------------- */
+
+static void shapes_are_texts_of_which_one_line_may_show_several(void **state)
+{
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(20, 0, 3)),
+               *y = tri_mean(x, NULL, 0, false);
+    char line[100];
+
+    (void)state;
+    snprintf(line, sizeof(line), "%s %s %s", tri_shape_text(x), tri_shape_text(y),
+             tri_shape_text(tri_narrow(x, 2, 1, 2)));
+    assert_string_equal(line, "[20, 0, 3] [] [20, 0, 2]");
+    assert_string_equal(tri_shape_text(tri_matmul(y, y)), "[failed]");
+    assert_string_equal(tri_shape_text(NULL), "[failed]");
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(shapes_are_texts_of_which_one_line_may_show_several),
     cmocka_unit_test(wrapped_memory_is_read_and_trained_in_place),
     cmocka_unit_test(wrapped_weights_stay_plain_while_they_train),
     cmocka_unit_test(what_cannot_be_wrapped_is_not_released),

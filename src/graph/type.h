@@ -73,5 +73,7 @@ static inline tri_status trii_type_check(const trii_type *type)
 #define TRII_TYPE_TEXT 128
 /* "f32 [20, 10]"; returns text. */
 const char *trii_type_text(const trii_type *type, char text[TRII_TYPE_TEXT]);
+/* "[20, 10]"; returns text. */
+const char *trii_shape_text(const trii_type *type, char text[TRII_TYPE_TEXT]);
 
 #endif

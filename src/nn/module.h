@@ -76,6 +76,11 @@ bool trii_module_is_shared(const tri_module *module);
 
 /* Keeps the current error line as the module's failure, unless it has one already. */
 void trii_module_fail(tri_module *module, tri_status status);
+/* What torch calls the network in a wrapper. State leaves it out of its names (module->name is ""),
+ * so that checkpoints are the same with and without a wrapper. */
+#define TRII_WRAPPED "module"
+/* What comes after `name` in a path "name", "name.rest"; NULL: it begins otherwise. */
+const char *trii_path_after(const char *path, const char *name);
 /* The outermost module of this class (tri_ddp, tri_data_parallel), here or below; NULL class: of
  * any. NULL: there is none. */
 const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type);
@@ -93,7 +98,8 @@ tri_tensor *trii_forward_failed(tri_status status);
 void trii_forward_refused(tri_status status, tri_tensor **out, int n_out);
 /* OK when the flattened state exists. */
 tri_status trii_module_flatten(tri_module *module) TRI_MUST_CHECK;
-/* The index of the entry of this name in the flattened state, or -1. */
+/* The index of the entry of this name in the flattened state, or -1. The names of wrapped networks,
+ * TRII_WRAPPED, may be in it or not. */
 int64_t trii_module_entry(const tri_module *module, const char *name);
 /* All checks of tri_module_load, before it writes. */
 tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,

@@ -62,9 +62,7 @@ static void print_tree(tri_module *module, FILE *file, int level)
     else
         fputs(extra, file);
     for (int i = 0; i < module->n_children && extra != NULL; i++) {
-        const char *name = module->children[i]->name;
-
-        fprintf(file, "\n%*s(%s): ", 2 * (level + 1), "", *name != '\0' ? name : "module");
+        fprintf(file, "\n%*s(%s): ", 2 * (level + 1), "", tri_module_name(module->children[i]));
         print_tree(module->children[i], file, level + 1);
     }
     if (module->n_children > 0 && extra != NULL)

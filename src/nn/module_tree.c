@@ -43,30 +43,34 @@ const tri_module *trii_module_wrapper(const tri_module *module, const tri_module
     return found;
 }
 
+const char *trii_path_after(const char *path, const char *name)
+{
+    size_t n = strlen(name);
+
+    if (strncmp(path, name, n) != 0 || (path[n] != '.' && path[n] != '\0'))
+        return NULL;
+    return path[n] == '.' ? path + n + 1 : path + n;
+}
+
 tri_module *tri_module_submodule(tri_module *module, const char *path)
 {
-    if (path == NULL)
-        return NULL;
-    while (module != NULL && path[0] != '\0') {
-        size_t n = strcspn(path, ".");
-        tri_module *found = NULL;
+    tri_module *found = NULL;
 
-        module = tri_module_of(module);
-        for (int i = 0; i < module->n_children && found == NULL; i++) {
-            const char *name = module->children[i]->name;
-
-            if (strlen(name) == n && strncmp(name, path, n) == 0)
-                found = module->children[i];
-        }
-        module = found;
-        path += path[n] == '.' ? n + 1 : n;
-    }
-    return module;
+    if (module == NULL || path == NULL || path[0] == '\0')
+        return path != NULL ? module : NULL;
+    if (is_wrapper(module)) /* without "module." first: the network may have a child of that name */
+        found = tri_module_submodule(module->children[0], path);
+    for (int i = 0; i < module->n_children && found == NULL; i++)
+        found = tri_module_submodule(module->children[i],
+                                     trii_path_after(path, tri_module_name(module->children[i])));
+    return found;
 }
 
 const char *tri_module_name(const tri_module *module)
 {
-    return module != NULL && module->name != NULL ? module->name : "";
+    if (module == NULL || module->name == NULL)
+        return "";
+    return module->name[0] != '\0' ? module->name : TRII_WRAPPED;
 }
 
 const char *tri_module_type(const tri_module *module)

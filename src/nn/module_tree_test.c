@@ -1,5 +1,6 @@
 /* module_tree_test.c - simple modules, and looking at a tree: children, names, freezing. */
 /* ctest: threads=none */
+#include <stdio.h>
 #include <string.h>
 
 #include <trireme/trireme.h>
@@ -128,7 +129,7 @@ static void a_tree_shows_its_parts(void **state)
     assert_ptr_equal(tri_module_get(net, 0), inner);
     assert_null(tri_module_get(net, 2));
     assert_null(tri_module_get(net, -1));
-    assert_string_equal(tri_module_name(net), "");
+    assert_string_equal(tri_module_name(model), "");
     assert_string_equal(tri_module_name(tri_module_get(net, 1)), "1");
     assert_ptr_equal(tri_module_of(model), net);
     assert_ptr_equal(tri_module_of(net), net);
@@ -141,6 +142,79 @@ static void a_tree_shows_its_parts(void **state)
     assert_null(tri_module_of(NULL));
     assert_int_equal(tri_module_children(NULL), 0);
     assert_string_equal(tri_module_type(NULL), "failed");
+    tri_module_destroy(model);
+}
+
+/* As `ddp.module[0]` and the names of named_modules() in torch, and as the tree is printed. */
+static void the_network_in_a_wrapper_is_called_module(void **state)
+{
+    tri_module *inner = tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
+    tri_module *net = tri_sequential(inner, tri_data_parallel(tri_nn_linear(2, 2, NULL), NULL));
+    tri_module *model = tri_ddp(net, NULL), *part = tri_module_submodule(model, "module.0.0");
+    FILE *file = tmpfile();
+    char text[2048] = "";
+
+    (void)state;
+    CHECK_OK(tri_module_status(model));
+    assert_non_null(file);
+    assert_ptr_equal(tri_module_submodule(model, "module"), net);
+    assert_string_equal(tri_module_name(net), "module");
+    assert_ptr_equal(part, tri_module_get(inner, 0));
+    assert_ptr_equal(tri_module_submodule(model, "0.0"), part);
+    assert_string_equal(tri_module_type(tri_module_submodule(model, "module.1.module")), "Linear");
+    assert_null(tri_module_submodule(model, "module.module.0"));
+    assert_null(tri_module_submodule(model, "modul.0"));
+    assert_null(tri_module_submodule(net, "module.0")); /* it is not a wrapper */
+    tri_module_print(model, file);
+    CHECK_OK(tri_module_summary(model, NULL, 0, file));
+    rewind(file);
+    assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+    (void)fclose(file);
+    assert_non_null(strstr(text, "\n  (module): Sequential("));
+    assert_non_null(strstr(text, "\n      (module): Linear("));
+    assert_non_null(strstr(text, "\nmodule.0.0 "));
+    assert_non_null(strstr(text, "\nmodule.1.module "));
+    tri_module_destroy(model);
+}
+
+static void tensors_are_found_by_their_names_with_and_without_wrappers(void **state)
+{
+    static const char *const names[] = {"1.bias", "module.1.bias", "1.module.bias",
+                                        "module.1.module.bias"};
+    tri_module *wrapped = tri_data_parallel(tri_nn_linear(2, 2, NULL), NULL);
+    tri_module *net = tri_sequential(tri_nn_relu(), wrapped), *model = tri_ddp(net, NULL);
+    tri_tensor *bias = tri_module_state(model, 1).tensor;
+    const float numbers[4] = {1, 2, 3, 4};
+    const tri_state_source torch[] = {
+        {"module.1.module.weight", TRI_DTYPE_F32, 2, {2, 2}, numbers},
+        {"module.1.module.bias", TRI_DTYPE_F32, 1, {2}, numbers},
+    };
+
+    (void)state;
+    CHECK_OK(tri_module_status(model));
+    assert_string_equal(tri_module_state(model, 1).name, "1.bias"); /* in a file without them */
+    for (int i = 0; i < 4; i++)
+        assert_ptr_equal(tri_module_find(model, names[i]), bias);
+    CHECK_OK(tri_module_load(model, torch, 2, NULL));
+    assert_true(tri_item(tri_sum(bias, NULL, 0, false)) == 3);
+    tri_step_end();
+    tri_module_requires_grad(tri_module_submodule(model, "module.1"), false);
+    assert_int_equal(tri_module_num_parameters(model), 0);
+    tri_module_destroy(model);
+}
+
+/* Its own name counts before that of the wrapper. */
+static void a_network_may_have_a_child_called_module(void **state)
+{
+    tri_module *net = tri_sequential_of(0, NULL), *model, *child;
+
+    (void)state;
+    child = tri_module_child(net, "module", tri_nn_linear(2, 2, NULL));
+    model = tri_ddp(net, NULL);
+    assert_ptr_equal(tri_module_submodule(model, "module"), child);
+    assert_ptr_equal(tri_module_submodule(model, "module.module"), child);
+    assert_ptr_equal(tri_module_find(model, "module.bias"), tri_module_find(child, "bias"));
+    assert_ptr_equal(tri_module_find(model, "module.module.bias"), tri_module_find(child, "bias"));
     tri_module_destroy(model);
 }
 
@@ -173,6 +247,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_simple_module_is_a_function),
     cmocka_unit_test(a_simple_module_leaves_nothing_behind),
     cmocka_unit_test(a_tree_shows_its_parts),
+    cmocka_unit_test(the_network_in_a_wrapper_is_called_module),
+    cmocka_unit_test(tensors_are_found_by_their_names_with_and_without_wrappers),
+    cmocka_unit_test(a_network_may_have_a_child_called_module),
     cmocka_unit_test(a_frozen_part_is_not_trained),
 };
 

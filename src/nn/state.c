@@ -117,22 +117,40 @@ int64_t tri_module_num_parameters(tri_module *module)
     return n;
 }
 
-/* DDP of other frameworks puts this in front. */
-static const char *bare_name(const char *name)
+/* The index of the entry in the state of `module`, which begins at `first`; the names of wrapped
+ * networks may be in `name` or not. -1: there is none. */
+static int64_t entry_below(const tri_module *module, const char *name, int64_t first)
 {
-    return strncmp(name, "module.", 7) == 0 ? name + 7 : name;
+    int64_t found = -1;
+
+    for (int i = 0; i < module->parameters.n; i++)
+        if (strcmp(module->parameters.items[i].name, name) == 0)
+            return first + i;
+    first += module->parameters.n;
+    for (int i = 0; i < module->buffers.n; i++)
+        if (strcmp(module->buffers.items[i].name, name) == 0)
+            return first + i;
+    first += module->buffers.n;
+    for (int i = 0; i < module->n_children && found < 0; i++) {
+        const tri_module *child = module->children[i];
+        const char *rest = trii_path_after(name, tri_module_name(child));
+
+        if (child->name[0] == '\0')
+            found = entry_below(child, name, first);
+        if (found < 0 && rest != NULL)
+            found = entry_below(child, rest, first);
+        first += count_entries(child);
+    }
+    return found;
 }
 
 int64_t trii_module_entry(const tri_module *module, const char *name)
 {
-    for (int pass = 0; pass < 2; pass++) {
-        const char *wanted = pass == 0 ? name : bare_name(name);
+    int64_t found = entry_below(module, name, 0);
+    const char *bare =
+        trii_path_after(name, TRII_WRAPPED); /* saved with a wrapper, loaded without */
 
-        for (int64_t i = 0; i < module->n_state; i++)
-            if (strcmp(module->state[i].name, wanted) == 0)
-                return i;
-    }
-    return -1;
+    return found < 0 && bare != NULL ? entry_below(module, bare, 0) : found;
 }
 
 tri_tensor *tri_module_find(tri_module *module, const char *name)

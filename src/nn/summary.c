@@ -76,14 +76,13 @@ static tri_status add_rows(table *t, tri_module *module, const char *path)
     if (r->path == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int i = 0; i < module->n_children; i++) {
-        const char *child = module->children[i]->name;
+        const char *child = tri_module_name(module->children[i]);
         size_t bytes = strlen(name) + strlen(child) + 2;
         char *below = trii_alloc(bytes, 1, "path of a module");
         tri_status status = TRI_ERR_NO_MEMORY;
 
         if (below != NULL) {
-            snprintf(below, bytes, "%s%s%s", name, *name != '\0' && *child != '\0' ? "." : "",
-                     child);
+            snprintf(below, bytes, "%s%s%s", name, *name != '\0' ? "." : "", child);
             status = add_rows(t, module->children[i], below);
         }
         trii_free(below);
