@@ -27,9 +27,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
-
-#include "by_name.h"
 
 #define CLASSES 1000
 #define IMAGE 224
@@ -125,7 +124,7 @@ static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
     replica r;
 
     tri_manual_seed(1);
-    r.model = model_by_name(t->gpt ? "gpt:6,384,6,256,256" : "resnet18", CLASSES);
+    r.model = tri_model_by_name(t->gpt ? "gpt:6,384,6,256,256" : "resnet18", CLASSES);
     if (sync)
         TRI_TRY(tri_convert_sync_batch_norm(r.model, NULL) > 0 ? TRI_OK : TRI_ERR_INVALID_ARG);
     if (ddp != NULL)

@@ -18,10 +18,10 @@
 #include <string.h>
 #include <time.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #include "fma_peak.h"
-#include "gpt2.h"
 
 #define WIDTH 384
 #define CONTEXT 256
@@ -102,11 +102,11 @@ int main(int argc, char **argv)
     t.bf16 = argc > 4 && strcmp(argv[4], "bf16") == 0;
     peak = fma_peak_flops(threads());
     tri_manual_seed(1);
-    t.net = gpt_create(&(gpt_options){.layers = layers,
-                                      .width = WIDTH,
-                                      .heads = 6,
-                                      .context = CONTEXT,
-                                      .vocabulary = VOCABULARY});
+    t.net = tri_model_gpt2(&(tri_model_gpt2_options){.layers = layers,
+                                                     .width = WIDTH,
+                                                     .heads = 6,
+                                                     .context = CONTEXT,
+                                                     .vocabulary = VOCABULARY});
     t.opt = tri_adamw(t.net, 3e-4, &(tri_adam_options){.weight_decay = 0.1});
     t.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));
     t.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));

@@ -24,9 +24,8 @@
 #include <string.h>
 #include <time.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
-
-#include "by_name.h"
 
 #define CLASSES 1000
 
@@ -93,7 +92,7 @@ static void recompute_blocks(tri_module *net)
 
 static void compose(task *t, const char *model)
 {
-    tri_module *net = model_by_name(model, CLASSES);
+    tri_module *net = tri_model_by_name(model, CLASSES);
 
     TRI_TRY(tri_module_status(net));
     if (is(t, "recompute"))

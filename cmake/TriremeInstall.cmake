@@ -1,4 +1,4 @@
-# `cmake --install`: both libraries, shared and static, headers, programs, pkg-config files, a CMake
+# `cmake --install`: the libraries, shared and static, headers, programs, pkg-config files, a CMake
 # package and manual pages. Nothing installed names an absolute folder, so the tree may be moved.
 include(CMakePackageConfigHelpers)
 
@@ -25,20 +25,27 @@ function(tri_static_library target objects)
 endfunction()
 tri_static_library(trireme-comm-static comm_objects)
 tri_static_library(trireme-static train_objects)
+tri_static_library(trireme-models-static models_objects)
 set_target_properties(trireme-comm-static PROPERTIES OUTPUT_NAME trireme-comm
     EXPORT_NAME comm_static LINKER_LANGUAGE C)
 set_target_properties(trireme-static PROPERTIES OUTPUT_NAME trireme
     EXPORT_NAME trireme_static LINKER_LANGUAGE C)
+set_target_properties(trireme-models-static PROPERTIES OUTPUT_NAME trireme-models
+    EXPORT_NAME models_static LINKER_LANGUAGE C)
 target_link_libraries(trireme-comm-static INTERFACE Threads::Threads ${TRI_COMM_PRIVATE_LIBS})
 target_link_libraries(trireme-static INTERFACE trireme-comm-static ${TRI_TRAIN_PRIVATE_LIBS})
+target_link_libraries(trireme-models-static INTERFACE trireme-static m)
 
 set_target_properties(trireme-comm PROPERTIES EXPORT_NAME comm)
-# libtrireme finds libtrireme-comm beside itself.
+set_target_properties(trireme-models PROPERTIES EXPORT_NAME models)
+# libtrireme finds libtrireme-comm beside itself, and libtrireme-models both.
 # Also in the build tree, whose folders are the same: a path that CMake rewrites at installation ends
 # with an empty entry, and the loader then looks for every library in the current folder first.
-set_target_properties(trireme PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
+set_target_properties(trireme trireme-models PROPERTIES INSTALL_RPATH "$ORIGIN"
+    BUILD_WITH_INSTALL_RPATH ON)
 
-install(TARGETS trireme-comm trireme trireme-comm-static trireme-static EXPORT triremeTargets
+install(TARGETS trireme-comm trireme trireme-models
+    trireme-comm-static trireme-static trireme-models-static EXPORT triremeTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -53,6 +60,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/packaging/gdb/trireme.py
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
     PATTERN man EXCLUDE PATTERN STYLE.md EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/models DESTINATION ${CMAKE_INSTALL_DOCDIR}/src)
 
 # --- for builds of others ---------------------------------------------------
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)
@@ -67,7 +75,7 @@ install(FILES ${CMAKE_BINARY_DIR}/packaging/triremeConfig.cmake
 
 file(RELATIVE_PATH TRI_PC_TO_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 string(REGEX REPLACE "/$" "" TRI_PC_TO_PREFIX ${TRI_PC_TO_PREFIX})
-foreach(module trireme-comm trireme)
+foreach(module trireme-comm trireme trireme-models)
     configure_file(${CMAKE_SOURCE_DIR}/packaging/${module}.pc.in
         ${CMAKE_BINARY_DIR}/packaging/${module}.pc @ONLY)
     install(FILES ${CMAKE_BINARY_DIR}/packaging/${module}.pc

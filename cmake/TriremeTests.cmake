@@ -119,7 +119,7 @@ function(tri_add_test_programs)
         add_executable(${target} ${CMAKE_SOURCE_DIR}/tests/testing/program/test_program.c ${sources})
         set_target_properties(${target} PROPERTIES OUTPUT_NAME ${program}
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/programs)
-        target_link_libraries(${target} PRIVATE example_models trireme_flags test_support
+        target_link_libraries(${target} PRIVATE trireme_flags test_support
             trireme_testing PkgConfig::CMOCKA)
         if(program STREQUAL plugins AND TARGET etcd_testing)
             target_link_libraries(${target} PRIVATE etcd_testing)

@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #include "command_line.h"
-#include "gpt2.h"
 
 static struct settings {
     int64_t steps, batch, layers, width, heads, context, warmup, letters, seed;
@@ -266,12 +266,12 @@ int main(int argc, char **argv)
     r.text = text_read(settings.text);
 
     tri_manual_seed((uint64_t)settings.seed);
-    r.net = gpt_create(&(gpt_options){.layers = settings.layers,
-                                      .width = settings.width,
-                                      .heads = settings.heads,
-                                      .context = settings.context,
-                                      .vocabulary = r.text.vocabulary,
-                                      .dropout = settings.dropout});
+    r.net = tri_model_gpt2(&(tri_model_gpt2_options){.layers = settings.layers,
+                                                     .width = settings.width,
+                                                     .heads = settings.heads,
+                                                     .context = settings.context,
+                                                     .vocabulary = r.text.vocabulary,
+                                                     .dropout = settings.dropout});
     r.model = tri_ddp(r.net, NULL);
     r.optimizer = tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = 0.1});
     r.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));

@@ -16,10 +16,10 @@
 #include <stdio.h>
 #include <time.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #include "command_line.h"
-#include "resnet.h"
 
 #define MAX_SPLITS 64
 #define MAX_TRAININGS (2 + MAX_SPLITS)
@@ -55,7 +55,7 @@ static tri_device second_device(void)
 static tri_module *model_create(void)
 {
     tri_manual_seed(0); /* every training starts from the same weights */
-    return resnet_of_width(50, settings.width, settings.classes);
+    return tri_model_resnet_of_width(50, settings.width, settings.classes);
 }
 
 static tri_module *model_parallel_create(void)
@@ -80,7 +80,8 @@ static tri_tensor *single_device(tri_module *net, tri_tensor *images, int64_t sp
 static tri_tensor *model_parallel(tri_module *net, tri_tensor *images, int64_t split)
 {
     (void)split;
-    return resnet_second_half(net, tri_to(resnet_first_half(net, images), second_device()));
+    return tri_model_resnet_second_half(
+        net, tri_to(tri_model_resnet_first_half(net, images), second_device()));
 }
 
 static int64_t count_pieces(int64_t split)
@@ -260,7 +261,7 @@ static double first_half_seconds(const training *t, tri_tensor *images, tri_tens
     int n = pieces_of(images, t->split, pieces);
 
     for (int i = 0; i < n; i++)
-        pieces[i] = resnet_first_half(t->net, pieces[i]);
+        pieces[i] = tri_model_resnet_first_half(t->net, pieces[i]);
     (void)pieces_of(gradients, t->split, seeds);
     tri_backward_of(pieces, n, &(tri_backward_options){.seeds = seeds});
     return end_of_batch(t, begin);
@@ -282,7 +283,7 @@ static double second_half_seconds(const training *t, tri_tensor *inputs, tri_ten
     TRI_TRY(tri_step_end_status());
     begin = now();
     for (int i = 0; i < n; i++)
-        outputs[i] = resnet_second_half(t->net, pieces[i]);
+        outputs[i] = tri_model_resnet_second_half(t->net, pieces[i]);
     tri_backward(tri_mse_loss(tri_concat(outputs, n, 0), labels, NULL));
     seconds = end_of_batch(t, begin);
     for (int i = 0; i < n; i++)
@@ -297,7 +298,7 @@ static double first_piece_seconds(const training *t, tri_tensor *images)
 
     TRI_NO_GRAD
     {
-        (void)tri_keep(resnet_first_half(t->net, tri_narrow(images, 0, 0, t->split)));
+        (void)tri_keep(tri_model_resnet_first_half(t->net, tri_narrow(images, 0, 0, t->split)));
         TRI_TRY(tri_run());
     }
     TRI_TRY(tri_step_end_status());
@@ -324,7 +325,7 @@ static void time_parts(training *t, const training *halves, const data *d, doubl
 
     TRI_NO_GRAD
     {
-        between = tri_tensor_clone(resnet_first_half(halves->net, d->images));
+        between = tri_tensor_clone(tri_model_resnet_first_half(halves->net, d->images));
     }
     there = tri_tensor_clone(tri_to(between, second_device()));
     labels = tri_tensor_clone(tri_to(d->labels, second_device()));

@@ -15,11 +15,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
-#include "by_name.h"
 #include "command_line.h"
-#include "gpt2.h"
 
 typedef struct arguments {
     const char *model, *init, *data, *losses_out, *out, *loss, *optim, *type;
@@ -200,14 +199,14 @@ static tri_module *create_model(const arguments *a)
     tri_safetensors *init;
     const tri_safetensors_entry *fc;
     tri_module *net;
-    tri_load_options opt = {.convert = true, .rename = is_gpt(a->model) ? gpt_rename : NULL};
+    tri_load_options opt = {.convert = true,
+                            .rename = is_gpt(a->model) ? tri_model_gpt2_rename : NULL};
 
     TRI_TRY(tri_safetensors_open(a->init, &init));
     fc = tri_safetensors_find(init, "fc.weight");
-    net = model_by_name(a->model, fc != NULL && fc->ndim > 0 ? fc->shape[0] : 1000);
+    net = tri_model_by_name(a->model, fc != NULL && fc->ndim > 0 ? fc->shape[0] : 1000);
     tri_safetensors_close(init);
-    if (net == NULL)
-        usage("--model is " MODEL_NAMES ", not", a->model);
+    TRI_TRY(tri_module_status(net));
     TRI_TRY(tri_load(net, a->init, &opt));
     return net;
 }

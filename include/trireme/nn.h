@@ -168,6 +168,11 @@ TRI_API tri_module *tri_module_create(const tri_module_class *type);
  * class, `forward` returns a tensor. Children and parameters are added as to any module. */
 TRI_API tri_module *tri_module_simple(const char *name, size_t size,
                                       tri_tensor *(*forward)(tri_module *self, tri_tensor *x));
+/* Makes a module fail while it is being made, as layers do when an argument is wrong: forward and
+ * optimizer get this line (printf's format). The first failure counts. self NULL: a new module that
+ * has failed. A status that is not an error becomes INVALID_ARG. Returns the module, never NULL. */
+TRI_API tri_module *tri_module_fail(tri_module *self, tri_status status, const char *format, ...)
+    TRI_PRINTF(3, 4);
 /* The module's own data (size bytes of its class). */
 TRI_API void *tri_module_data(tri_module *self);
 /* Registers a child under a name (not empty, without '.', used once) and returns it; self owns it

@@ -1,5 +1,5 @@
 /*
- * trireme.h - all of libtrireme and libtrireme-comm.
+ * trireme.h - all of libtrireme and libtrireme-comm; models.h, of libtrireme-models, is apart.
  */
 #ifndef TRIREME_TRIREME_H
 #define TRIREME_TRIREME_H

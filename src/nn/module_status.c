@@ -2,7 +2,11 @@
  * module_status.c - failed modules, and forwards that cannot run: a module keeps its first failure,
  * and tri_module_status returns it.
  */
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
+
+#include <trireme/function.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -44,6 +48,23 @@ tri_module *trii_module_failed(tri_status status)
     module->n_state = -1;
     trii_module_fail(module, status);
     return module;
+}
+
+tri_module *tri_module_fail(tri_module *self, tri_status status, const char *format, ...)
+{
+    char line[TRII_ERR_BYTES] = "";
+    va_list args;
+
+    if (format != NULL) {
+        va_start(args, format);
+        vsnprintf(line, sizeof(line), format, args);
+        va_end(args);
+    }
+    status = tri_fail(status, "%s", line[0] != '\0' ? line : "tri_module_fail: no reason is given");
+    if (self == NULL)
+        return trii_module_failed(status);
+    trii_module_fail(self, status);
+    return self;
 }
 
 void trii_module_refused(const char *call)

@@ -98,6 +98,32 @@ static void a_simple_module_is_a_function(void **state)
     tri_tensor_unref(x);
 }
 
+static tri_module *halver_create(int64_t width)
+{
+    tri_module *self = tri_module_simple("Halver", 0, none);
+
+    if (width % 2 != 0)
+        return tri_module_fail(self, TRI_ERR_UNSUPPORTED, "Halver: width %lld is odd",
+                               (long long)width);
+    return self;
+}
+
+static void a_module_may_refuse_its_arguments(void **state)
+{
+    tri_module *bad = halver_create(3), *none_made, *parent;
+
+    (void)state;
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_UNSUPPORTED, "Halver: width 3 is odd");
+    assert_ptr_equal(tri_module_fail(bad, TRI_ERR_IO, "%s", "later"), bad); /* the first counts */
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_UNSUPPORTED, "Halver: width 3 is odd");
+    parent = tri_sequential(bad);
+    CHECK_FAILS(tri_module_status(parent), TRI_ERR_UNSUPPORTED, "0: Halver: width 3 is odd");
+    tri_module_destroy(parent);
+    none_made = tri_module_fail(NULL, TRI_OK, NULL); /* no error is one, too */
+    CHECK_FAILS(tri_module_status(none_made), TRI_ERR_INVALID_ARG, "no reason is given");
+    tri_module_destroy(none_made);
+}
+
 static void a_simple_module_leaves_nothing_behind(void **state)
 {
     long before;
@@ -245,6 +271,7 @@ static void a_frozen_part_is_not_trained(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(mistakes_are_told_where_they_are_made),
     cmocka_unit_test(a_simple_module_is_a_function),
+    cmocka_unit_test(a_module_may_refuse_its_arguments),
     cmocka_unit_test(a_simple_module_leaves_nothing_behind),
     cmocka_unit_test(a_tree_shows_its_parts),
     cmocka_unit_test(the_network_in_a_wrapper_is_called_module),

@@ -3,13 +3,12 @@
  * numbers in f64 (bf16_models.txt, made by make_bf16_models.py): to 0.02 of an array's norm, or to
  * 1.5 times as far as PyTorch's own bf16 is from them where that is more.
  */
+#include <trireme/models.h>
+
 #include "device/cpu/cpu_parallel.h"
 #include "golden_sketch.h"
 #include "graph/step.h"
-#include "gpt2.h"
-#include "resnet.h"
 #include "testing/op_cases.h"
-#include "vit.h"
 
 #define TOLERANCE 0.02
 #define OF_PYTORCH 1.5 /* times its distance; ours is sketched, to a sixth or so */
@@ -69,7 +68,7 @@ static tri_module *resnet_silu(void)
 
 static tri_module *relu_block(int64_t in, int64_t out, int stride)
 {
-    return resnet_block(false, in, out, stride);
+    return tri_model_resnet_block(false, in, out, stride);
 }
 
 static tri_module *resnet_relu(void)
@@ -85,13 +84,13 @@ static tri_module *mlp(void)
 
 static tri_module *gpt(void)
 {
-    return gpt_create(
-        &(gpt_options){.layers = 2, .width = 32, .heads = 4, .context = 16, .vocabulary = CLASSES});
+    return tri_model_gpt2(&(tri_model_gpt2_options){
+        .layers = 2, .width = 32, .heads = 4, .context = 16, .vocabulary = CLASSES});
 }
 
 static tri_module *vit(void)
 {
-    return vit_create(&(vit_options){
+    return tri_model_vit(&(tri_model_vit_options){
         .size = 16, .patch = 4, .width = 32, .depth = 2, .heads = 4, .classes = CLASSES});
 }
 

@@ -1,4 +1,4 @@
-"""gpt_torch.py - GPT-2 in PyTorch under the names of its published weights, as examples/models/gpt2.c
+"""gpt_torch.py - GPT-2 in PyTorch under the names of its published weights, as src/models/gpt2.c
 is: for golden values (parity_files.py), tests/peers/parity.py and bench/peer_gpt.py.
 """
 import torch

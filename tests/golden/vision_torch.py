@@ -1,5 +1,5 @@
 """vision_torch.py - ResNets and vision transformers in PyTorch, computing what torchvision's compute
-under the same names, as examples/models/resnet.c and vit.c do (torchvision is not always installed):
+under the same names, as src/models/resnet.c and vit.c do (torchvision is not always installed):
 for golden values and tests/peers/parity.py.
 """
 import torch

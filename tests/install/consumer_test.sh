@@ -59,7 +59,7 @@ for language in c cpp; do
     c) compile="$cc -std=c11" ;;
     cpp) compile="$cxx -std=c++17" ;;
     esac
-    for pair in average:trireme-comm fit:trireme; do
+    for pair in average:trireme-comm fit:trireme classify:trireme-models; do
         name=${pair%:*} module=${pair#*:}
         # shellcheck disable=SC2046
         $compile $warnings $sanitize "$source/$name.$language" $(pkg-config --cflags --libs "$module") \
@@ -77,6 +77,8 @@ for language in c cpp; do
     works "$work/average-$language-static" "average of 1 on rank 0"
     works "$work/fit-$language" trained
     works "$work/fit-$language-static" trained
+    works "$work/classify-$language" "logits [2, 10]"
+    works "$work/classify-$language-static" "logits [2, 10]"
 done
 
 # The command lines of the manual give programs that start as they are.
@@ -117,6 +119,7 @@ cmake --build "$work/build" -j 2 >"$work/cmake.log" 2>&1 || fail "$(cat "$work/c
 for kind in c cpp c_static cpp_static; do
     works "$work/build/average_$kind" "average of 1 on rank 0"
     works "$work/build/fit_$kind" trained
+    works "$work/build/classify_$kind" "logits [2, 10]"
 done
 # Another version is refused, not taken for this one.
 mkdir "$work/other"
@@ -134,7 +137,7 @@ sed -i 's/9.0 REQUIRED/REQUIRED COMPONENTS comm rpc/' "$work/other/CMakeLists.tx
 if cmake -S "$work/other" -B "$work/other/build" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$work/cmake.log" 2>&1; then
     fail "component rpc was found"
 fi
-grep -q 'its components are comm and trireme, not rpc' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
+grep -q 'its components are comm, trireme and models, not rpc' "$work/cmake.log" || fail "$(cat "$work/cmake.log")"
 
 # --- the installed programs -------------------------------------------------------------
 "$prefix/bin/trirun" --standalone --nproc-per-node 2 "$work/average-c" >"$work/two"

@@ -31,7 +31,7 @@ if [ -z "${TRI_TEST_SANITIZE:-}" ]; then
     done
 fi
 
-for archive in libtrireme-comm.a libtrireme.a; do
+for archive in libtrireme-comm.a libtrireme.a libtrireme-models.a; do
     nm -g --defined-only "$lib/$archive" 2>/dev/null | awk 'NF == 3 { print $3 }' |
         grep -vE '^trii?_' | grep -vE '^(__asan|__odr_asan|__tsan|__ubsan)' >"$work/names" || true
     [ ! -s "$work/names" ] || fail "$archive defines: $(tr '\n' ' ' <"$work/names")"

@@ -27,7 +27,7 @@ for page in man*/*; do
 done
 
 lib=$(dirname "$TRI_TEST_BIN")/lib
-for library in libtrireme-comm libtrireme; do
+for library in libtrireme-comm libtrireme libtrireme-models; do
     nm -D --defined-only "$lib/$library.so" | sed -n 's/.* T \(tri_[a-z0-9_]*\)@@TRIREME_0$/\1/p'
 done >"$work/functions"
 [ "$(wc -l <"$work/functions")" -gt 100 ] || fail "too few functions were found"

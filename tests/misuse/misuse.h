@@ -11,6 +11,7 @@
 #include <trireme/comm.h>
 #include <trireme/launch.h>
 #include <trireme/reducer.h>
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #define MISUSE_PARAMETERS 12

@@ -54,17 +54,27 @@ static const char *const may_be_null[] = {"tri_module_find",
                                           "tri_tensor_ref",
                                           NULL};
 
-/* Their lines name the operation that they are made of, and the argument by its shape; that of
- * tri_module_load names the parts that n left out, and that of tri_fail is its caller's. */
-static const char *const named_otherwise[] = {
-    "tri_fail",      "tri_forward",    "tri_dropout",     "tri_flatten",
-    "tri_transpose", "tri_batch_norm", "tri_module_load", NULL};
+/* Their lines name the operation that they are made of, or a layer, and the argument by its shape;
+ * that of tri_module_load names the parts that n left out, and that of tri_fail is its caller's. */
+static const char *const named_otherwise[] = {"tri_fail",
+                                              "tri_module_fail",
+                                              "tri_forward",
+                                              "tri_dropout",
+                                              "tri_flatten",
+                                              "tri_transpose",
+                                              "tri_batch_norm",
+                                              "tri_model_resnet_first_half",
+                                              "tri_model_resnet_second_half",
+                                              "tri_module_load",
+                                              NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
  * shrink, no context was entered, no callback, no bucket outside of a hook, no data set and no tool
- * where the test runs; and tri_fail, which is for that. */
+ * where the test runs; and tri_fail and tri_module_fail, which
+ * are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_fail",
+                                          "tri_module_fail",
                                           "tri_group_shrink",
                                           "tri_spawn",
                                           "tri_context_leave",

@@ -128,6 +128,8 @@ static const struct {
     {"tri_layer_norm", "weight", TRI_DTYPE_F32, 1, {3}},
     {"tri_layer_norm", "bias", TRI_DTYPE_F32, 1, {3}},
     {"tri_rms_norm", "weight", TRI_DTYPE_F32, 1, {3}},
+    {"tri_model_resnet_first_half", "x", TRI_DTYPE_F32, 4, {2, 3, 2, 2}},
+    {"tri_model_resnet_second_half", "x", TRI_DTYPE_F32, 4, {2, 2, 2, 2}},
     {"tri_conv", "x", TRI_DTYPE_F32, 4, {2, 2, 4, 4}},
     {"tri_conv", "weight", TRI_DTYPE_F32, 4, {2, 2, 3, 3}},
     {"tri_conv", "bias", TRI_DTYPE_F32, 1, {2}},
@@ -190,6 +192,8 @@ static tri_dataset *good_dataset(void)
 
 static tri_module *good_module(const char *function)
 {
+    if (strncmp(function, "tri_model_resnet_", 17) == 0)
+        return tri_model_resnet_of_width(18, 1, 2);
     if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify") ||
         is(function, "tri_ddp_join") || is(function, "tri_ddp_stats"))
         return tri_ddp(tri_nn_linear(3, 2, NULL), NULL);
@@ -387,6 +391,7 @@ static const char *good_text(const misuse_pick *p, int i)
     static const char *const texts[][3] = {
         {"tri_store_tcp", "host", "127.0.0.1"},
         {"tri_module_find", "name", "weight"},
+        {"tri_model_by_name", "name", "mlp:3,2"},
         {"tri_safetensors_find", "name", "weight"},
         {"tri_safetensors_tensor", "name", "weight"},
         {"tri_checkpoint_open", "folder", "checkpoints"},
@@ -466,6 +471,8 @@ static const void *good_struct(const char *type)
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
     static const tri_pool_options pool = {.kernel = {2, 2}};
+    static const tri_model_vit_options vit = {8, 4, 4, 1, 2, 3, 0};
+    static const tri_model_gpt2_options gpt2 = {1, 4, 2, 4, 5, 0};
     static tri_transform transform;
     static tri_param_group group;
     const struct {
@@ -480,7 +487,8 @@ static const void *good_struct(const char *type)
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
         {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
-        {"const tri_pool_options *", &pool},
+        {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
+        {"const tri_model_gpt2_options *", &gpt2},
     };
 
     if (is(type, "const tri_param_group *"))
@@ -579,6 +587,8 @@ static int64_t good_integer(const misuse_pick *p, int i)
         return TRI_REDOP_SUM;
     if (is(name, "high"))
         return 8;
+    if (is(name, "depth"))
+        return 18;
     if (is(p->row->name, "tri_pad") && is(name, "n"))
         return 2;
     if (is(p->row->name, "tri_slice_scatter") && (is(name, "start") || is(name, "end")))

@@ -3,13 +3,12 @@
  * its own, but after a few no code is compiled any more.
  */
 /* ctest: threads=none tsan=no */
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #include "device/cpu/cpu_parallel.h"
-#include "gpt2.h"
 #include "plan/plan.h"
 #include "testing/check.h"
-#include "vit.h"
 
 #define SIZES 40
 #define FIRST 20 /* may compile */
@@ -113,8 +112,8 @@ static double images_of_batch(const run *r, int64_t size)
 
 static tri_module *gpt(void)
 {
-    return gpt_create(
-        &(gpt_options){.layers = 1, .width = 128, .heads = 2, .context = SIZES, .vocabulary = 64});
+    return tri_model_gpt2(&(tri_model_gpt2_options){
+        .layers = 1, .width = 128, .heads = 2, .context = SIZES, .vocabulary = 64});
 }
 
 static tri_module *conv(int64_t in, int64_t out, int kernel, int stride, int groups)

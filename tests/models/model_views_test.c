@@ -3,9 +3,9 @@
  * where they were projected to, and writes their gradients where the projection's is: nothing is
  * copied.
  */
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
-#include "by_name.h"
 #include "plan/plan.h"
 #include "testing/check.h"
 
@@ -87,7 +87,7 @@ static void a_gpt_copies_nothing(void **state)
     for (int64_t t = 50; t <= 70; t += 20) { /* a part of its context, and the whole */
         tri_tensor *tokens = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(2, t));
 
-        copies_nothing("gpt", model_by_name("gpt:2,24,3,70,31", 0), &tokens, 1);
+        copies_nothing("gpt", tri_model_by_name("gpt:2,24,3,70,31", 0), &tokens, 1);
         tri_tensor_unref(tokens);
     }
 }
@@ -103,7 +103,7 @@ static void layers_of_a_vision_transformer_copy_nothing(void **state)
     (void)state;
     for (int bf16 = 0; bf16 < 2; bf16++) {
         for (int i = 0; i < 2; i++) {
-            tri_module *vit = model_by_name(models[i], 0);
+            tri_module *vit = tri_model_by_name(models[i], 0);
 
             (void)copied_by_step(vit, &images, 1, bf16 != 0); /* weights take their order */
             copied[i] = copied_by_step(vit, &images, 1, bf16 != 0);

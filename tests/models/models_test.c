@@ -1,11 +1,12 @@
-/* models_test.c - the networks of the examples hold what torchvision's do (model_states.txt, made
- * by vision_torch.py), under its names and in its order. */
+/* models_test.c - the networks of libtrireme-models hold what torchvision's do (model_states.txt,
+ * made by vision_torch.py), under its names and in its order. */
 /* ctest: threads=none tsan=no */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "by_name.h"
+#include <trireme/models.h>
+
 #include "testing/check.h"
 
 static void entry_text(const char *model, tri_state_entry entry, char *text, size_t bytes)
@@ -22,7 +23,7 @@ static void entry_text(const char *model, tri_state_entry entry, char *text, siz
 /* The lines of this model, in order, and no others. */
 static void check_state(const char *model)
 {
-    tri_module *net = model_by_name(model, 10);
+    tri_module *net = tri_model_by_name(model, 10);
     char path[512], line[256], wanted[256];
     int64_t n = 0;
     FILE *file;
@@ -61,21 +62,71 @@ static void a_vision_transformer_holds_what_torchvision_s_does(void **state)
     check_state("vit:32,8,64,2,4,10");
 }
 
-static void what_names_no_model_is_none(void **state)
+static void a_name_of_no_model_is_refused_with_those_that_there_are(void **state)
 {
-    static const char *const wrong[] = {"",         "resnet",    "resnet19",  "linear:3",
-                                        "mlp:3",    "mlp:3,,4",  "mlp:3,-4",  "mlp:3,4,",
-                                        "mlp:3,4x", "gpt:1,2,3", "vit:32,8,", "vit:32,5,64,2,4,10"};
+    static const char *const wrong[] = {"",          "resnet",   "linear:3", "mlp:3",
+                                        "mlp:3,,4",  "mlp:3,-4", "mlp:3,4,", "mlp:3,4x",
+                                        "gpt:1,2,3", "vit:32,8,"};
+    tri_module *bad;
 
     (void)state;
-    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++)
-        assert_null(model_by_name(wrong[i], 10));
+    for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+        bad = tri_model_by_name(wrong[i], 10);
+        CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG, "must be linear:IN,OUT, mlp:");
+        tri_module_destroy(bad);
+    }
+    bad = tri_model_by_name(NULL, 10);
+    CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG, "tri_model_by_name: name is NULL");
+    tri_module_destroy(bad);
+}
+
+static void a_size_that_does_not_fit_is_named(void **state)
+{
+    const struct {
+        tri_module *module;
+        const char *line;
+    } bad[] = {
+        {tri_model_by_name("resnet19", 10), "depth 19: must be 18, 34, 50, 101 or 152"},
+        {tri_model_resnet(18, 0), "tri_model_resnet: classes 0: must be 1 to 1048576"},
+        {tri_model_resnet_block(true, 8, 4, 0), "tri_model_resnet_block: stride 0: must be 1 to"},
+        {tri_model_by_name("vit:32,5,64,2,4,10", 0), "size 32 is not a multiple of patch 5"},
+        {tri_model_by_name("vit:32,8,63,2,4,10", 0), "width 63 is not a multiple of heads 4"},
+        {tri_model_by_name("gpt:1,9,2,8,8", 0), "width 9 is not a multiple of heads 2"},
+        {tri_model_gpt2(&(tri_model_gpt2_options){.layers = 1}), "width 0: must be 1 to"},
+        {tri_model_vit(NULL), "tri_model_vit: opt is NULL"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        CHECK_FAILS(tri_module_status(bad[i].module), TRI_ERR_INVALID_ARG, bad[i].line);
+        tri_module_destroy(bad[i].module);
+    }
+}
+
+static void halves_of_what_is_no_residual_network_are_refused(void **state)
+{
+    tri_module *net = tri_nn_linear(3, 2, NULL), *failed = tri_model_resnet(19, 10);
+    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 3));
+
+    (void)state;
+    CHECK_FAILS(tri_tensor_status(tri_model_resnet_first_half(net, x)), TRI_ERR_INVALID_ARG,
+                "the module is a Linear, not a ResNet");
+    CHECK_FAILS(tri_tensor_status(tri_model_resnet_second_half(failed, x)), TRI_ERR_INVALID_ARG,
+                "depth 19");
+    CHECK_FAILS(tri_tensor_status(tri_model_resnet_first_half(NULL, x)), TRI_ERR_INVALID_ARG,
+                "the module is NULL");
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(failed);
+    tri_module_destroy(net);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(residual_networks_hold_what_torchvision_s_do),
     cmocka_unit_test(a_vision_transformer_holds_what_torchvision_s_does),
-    cmocka_unit_test(what_names_no_model_is_none),
+    cmocka_unit_test(a_name_of_no_model_is_refused_with_those_that_there_are),
+    cmocka_unit_test(a_size_that_does_not_fit_is_named),
+    cmocka_unit_test(halves_of_what_is_no_residual_network_are_refused),
 };
 
 TEST_MAIN(tests)

@@ -2,12 +2,12 @@
  * pipeline_order_test.c - a pipeline of two stages whose weights change their layout for the
  * backward pass: the first piece of a batch goes back alone, not layer by layer with all others.
  */
+#include <trireme/models.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
 #include "plan/plan.h"
-#include "resnet.h"
 #include "testing/check.h"
 
 #define PIECES 4
@@ -67,7 +67,7 @@ static void a_piece_goes_back_before_the_next_one_does(void **state)
 
     (void)state;
     CHECK_OK(tri_cpu_devices(2));
-    net = resnet_of_width(50, 4, 1000);
+    net = tri_model_resnet_of_width(50, 4, 1000);
     for (int i = 0; i < 3; i++)
         CHECK_OK(tri_module_to(tri_module_submodule(net, second_half[i]), TRI_CPU(1)));
     opt = tri_sgd(net, 0.01, NULL);
@@ -77,9 +77,10 @@ static void a_piece_goes_back_before_the_next_one_does(void **state)
     trii_executor_set(&looking);
     for (int step = 0; step < 2; step++) { /* the first may still change layouts for good */
         for (int i = 0; i < PIECES; i++) {
-            tri_tensor *half = resnet_first_half(net, tri_narrow(x, 0, (int64_t)2 * i, 2));
+            tri_tensor *half =
+                tri_model_resnet_first_half(net, tri_narrow(x, 0, (int64_t)2 * i, 2));
 
-            pieces[i] = resnet_second_half(net, tri_to(half, TRI_CPU(1)));
+            pieces[i] = tri_model_resnet_second_half(net, tri_to(half, TRI_CPU(1)));
         }
         tri_backward(tri_mse_loss(tri_concat(pieces, PIECES, 0), tri_to(target, TRI_CPU(1)), NULL));
         CHECK_OK(tri_optimizer_step(opt));

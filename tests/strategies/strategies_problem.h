@@ -5,9 +5,9 @@
 #ifndef TEST_STRATEGIES_PROBLEM_H
 #define TEST_STRATEGIES_PROBLEM_H
 
+#include <trireme/models.h>
 #include <trireme/trireme.h>
 
-#include "../../examples/models/gpt2.h"
 #include "base/compiler.h"
 #include "testing/check.h"
 
@@ -82,7 +82,7 @@ static inline tri_module *cnn_build(void)
 
 static inline tri_module *gpt_build(void)
 {
-    return gpt_create(&(gpt_options){
+    return tri_model_gpt2(&(tri_model_gpt2_options){
         .layers = 2, .width = 8, .heads = 2, .context = TOKENS, .vocabulary = VOCABULARY});
 }
 

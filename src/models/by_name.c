@@ -1,14 +1,10 @@
 /*
  * by_name.c - "vit:32,8,64,2,4,10" -> a vision transformer.
  */
-#include "by_name.h"
+#include <trireme/models.h>
 
 #include <stdlib.h>
 #include <string.h>
-
-#include "gpt2.h"
-#include "resnet.h"
-#include "vit.h"
 
 #define MAX_SIZES 32
 
@@ -46,30 +42,41 @@ static tri_module *mlp_create(const int64_t *sizes, int n)
     return tri_sequential_of(k, layers);
 }
 
-tri_module *model_by_name(const char *name, int64_t classes)
+tri_module *tri_model_by_name(const char *name, int64_t classes)
 {
     int64_t s[MAX_SIZES];
     int n;
 
+    if (name == NULL)
+        return tri_module_fail(NULL, TRI_ERR_INVALID_ARG, "tri_model_by_name: name is NULL");
     if (strncmp(name, "resnet", 6) == 0) {
         char *end;
         long depth = strtol(name + 6, &end, 10);
 
-        return *end == '\0' && depth < 1000 ? resnet_create((int)depth, classes) : NULL;
+        if (end != name + 6 && *end == '\0' && depth > 0 && depth < 1000)
+            return tri_model_resnet((int)depth, classes);
     }
+    if (strcmp(name, "gpt2") == 0)
+        return tri_model_by_name("gpt:12,768,12,1024,50257", 0);
+    if (strcmp(name, "vit_b_16") == 0)
+        return tri_model_vit(&(tri_model_vit_options){
+            .size = 224, .patch = 16, .width = 768, .depth = 12, .heads = 12, .classes = classes});
     if (sizes_of(name, "linear", s) == 2)
         return tri_nn_linear(s[0], s[1], NULL);
     if ((n = sizes_of(name, "mlp", s)) >= 2)
         return mlp_create(s, n);
-    if (sizes_of(name, "gpt", s) == 5 && s[1] % s[2] == 0)
-        return gpt_create(&(gpt_options){
+    if (sizes_of(name, "gpt", s) == 5)
+        return tri_model_gpt2(&(tri_model_gpt2_options){
             .layers = s[0], .width = s[1], .heads = s[2], .context = s[3], .vocabulary = s[4]});
-    if (sizes_of(name, "vit", s) == 6 && s[0] % s[1] == 0 && s[2] % s[4] == 0)
-        return vit_create(&(vit_options){.size = s[0],
-                                         .patch = s[1],
-                                         .width = s[2],
-                                         .depth = s[3],
-                                         .heads = s[4],
-                                         .classes = s[5]});
-    return NULL;
+    if (sizes_of(name, "vit", s) == 6)
+        return tri_model_vit(&(tri_model_vit_options){.size = s[0],
+                                                      .patch = s[1],
+                                                      .width = s[2],
+                                                      .depth = s[3],
+                                                      .heads = s[4],
+                                                      .classes = s[5]});
+    return tri_module_fail(
+        NULL, TRI_ERR_INVALID_ARG,
+        "tri_model_by_name: \"%.80s\" names no model, or has wrong sizes: must be " TRI_MODEL_NAMES,
+        name);
 }

@@ -1,12 +1,12 @@
 /*
  * gpt2.c - GPT-2 from layers and operations.
  */
-#include "gpt2.h"
+#include <trireme/models.h>
 
 #include <math.h>
 #include <string.h>
 
-#include "parts.h"
+#include "models/model_parts.h"
 
 /* Hugging Face's Conv1D: a linear layer whose weight is [in, out]. */
 typedef struct conv1d {
@@ -27,9 +27,24 @@ static tri_module *conv1d_create(int64_t in, int64_t out)
 
     if (c == NULL)
         return self; /* a failed module: whoever uses it gets the error */
-    c->weight = parameter(self, "weight", TRI_SHAPE(in, out));
-    c->bias = parameter(self, "bias", TRI_SHAPE(out));
+    c->weight = trii_model_parameter(self, "weight", TRI_SHAPE(in, out));
+    c->bias = trii_model_parameter(self, "bias", TRI_SHAPE(out));
     return self;
+}
+
+/* Attention. qkv [N, T, 3 C]: queries, keys and values, each of `heads` heads of C / heads ->
+ * [N, T, C]. Each position looks at itself and those before it. */
+static tri_tensor *attend(tri_tensor *qkv, int64_t heads)
+{
+    int64_t n = tri_tensor_size(qkv, 0), t = tri_tensor_size(qkv, 1);
+    int64_t c = tri_tensor_size(qkv, 2) / 3;
+    tri_tensor *part[3], *y;
+
+    tri_split(qkv, TRI_SHAPE(c, c, c), -1, part);
+    for (int i = 0; i < 3; i++) /* [N, T, C] -> [N, heads, T, C / heads] */
+        part[i] = tri_transpose(tri_reshape(part[i], TRI_SHAPE(n, t, heads, c / heads)), 1, 2);
+    y = tri_attention(part[0], part[1], part[2], &(tri_attention_options){.is_causal = true});
+    return tri_reshape(tri_transpose(y, 1, 2), TRI_SHAPE(n, t, c));
 }
 
 typedef struct block {
@@ -40,13 +55,13 @@ typedef struct block {
 static tri_tensor *block_forward(tri_module *self, tri_tensor *x)
 {
     block *b = tri_module_data(self);
-    tri_tensor *y = attend(tri_forward(b->c_attn, tri_forward(b->ln_1, x)), b->heads, true);
+    tri_tensor *y = attend(tri_forward(b->c_attn, tri_forward(b->ln_1, x)), b->heads);
 
     x = tri_add(x, tri_forward(b->dropout, tri_forward(b->c_proj, y)));
     return tri_add(x, tri_forward(b->mlp, tri_forward(b->ln_2, x)));
 }
 
-static tri_module *block_create(const gpt_options *opt)
+static tri_module *block_create(const tri_model_gpt2_options *opt)
 {
     tri_module *self = tri_module_simple("GPT2Block", sizeof(block), block_forward), *attn;
     block *b = tri_module_data(self);
@@ -86,7 +101,25 @@ static tri_tensor *gpt_forward(tri_module *self, tri_tensor *tokens)
     return tri_linear(x, tri_module_find(g->wte, "weight"), NULL);
 }
 
-tri_module *gpt_create(const gpt_options *opt)
+/* NULL if the sizes are right; else a failed module. */
+static tri_module *check(const tri_model_gpt2_options *opt)
+{
+    const trii_model_size sizes[] = {{"layers", opt->layers},
+                                     {"width", opt->width},
+                                     {"heads", opt->heads},
+                                     {"context", opt->context},
+                                     {"vocabulary", opt->vocabulary}};
+    tri_module *wrong = trii_model_check("tri_model_gpt2", sizes, 5);
+
+    if (wrong == NULL && opt->width % opt->heads != 0)
+        wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                                "tri_model_gpt2: width %lld is not a multiple of heads %lld",
+                                (long long)opt->width, (long long)opt->heads);
+    return wrong;
+}
+
+/* opt has been checked. */
+static tri_module *gpt2_create(const tri_model_gpt2_options *opt)
 {
     tri_module *self = tri_module_simple("GPT2", sizeof(gpt), gpt_forward);
     gpt *g = tri_module_data(self);
@@ -98,7 +131,7 @@ tri_module *gpt_create(const gpt_options *opt)
     g->drop = tri_module_child(self, "drop", tri_nn_dropout(opt->dropout));
     g->h = tri_module_child(self, "h", tri_sequential_of(0, NULL));
     for (int64_t i = 0; i < opt->layers; i++)
-        numbered_child(g->h, "", i, block_create(opt));
+        trii_model_child(g->h, "", i, block_create(opt));
     g->ln_f = tri_module_child(self, "ln_f", tri_nn_layer_norm(TRI_SHAPE(opt->width), NULL));
     /* smaller where residuals add up */
     for (int64_t i = 0; i < tri_module_state_count(self); i++) {
@@ -112,11 +145,21 @@ tri_module *gpt_create(const gpt_options *opt)
     return self;
 }
 
-const char *gpt_rename(const char *name, char *room, void *arg)
+tri_module *tri_model_gpt2(const tri_model_gpt2_options *opt)
+{
+    tri_module *wrong;
+
+    if (opt == NULL)
+        return tri_module_fail(NULL, TRI_ERR_INVALID_ARG, "tri_model_gpt2: opt is NULL");
+    wrong = check(opt);
+    return wrong != NULL ? wrong : gpt2_create(opt);
+}
+
+const char *tri_model_gpt2_rename(const char *name, char *room, void *arg)
 {
     (void)room, (void)arg;
-    if (strstr(name, ".attn.bias") != NULL || strstr(name, ".attn.masked_bias") != NULL ||
-        strcmp(name, "lm_head.weight") == 0)
+    if (name == NULL || strstr(name, ".attn.bias") != NULL ||
+        strstr(name, ".attn.masked_bias") != NULL || strcmp(name, "lm_head.weight") == 0)
         return NULL;
     return strncmp(name, "transformer.", 12) == 0 ? name + 12 : name;
 }

@@ -1,12 +1,12 @@
 /*
  * vit.c - a vision transformer from layers and operations.
  */
-#include "vit.h"
+#include <trireme/models.h>
 
 #include <math.h>
 #include <string.h>
 
-#include "parts.h"
+#include "models/model_parts.h"
 
 typedef struct block {
     tri_module *ln_1, *attention, *dropout, *ln_2, *mlp;
@@ -26,7 +26,7 @@ static tri_module *norm_create(int64_t width)
     return tri_nn_layer_norm(TRI_SHAPE(width), &(tri_nn_layer_norm_options){.eps = 1e-6});
 }
 
-static tri_module *block_create(const vit_options *opt)
+static tri_module *block_create(const tri_model_vit_options *opt)
 {
     tri_module *self = tri_module_simple("EncoderBlock", sizeof(block), block_forward);
     block *b = tri_module_data(self);
@@ -82,7 +82,27 @@ static tri_status draw(const char *name, tri_tensor *tensor)
     return TRI_OK;
 }
 
-tri_module *vit_create(const vit_options *opt)
+/* NULL if the sizes are right; else a failed module. */
+static tri_module *check(const tri_model_vit_options *opt)
+{
+    const trii_model_size sizes[] = {{"size", opt->size},   {"patch", opt->patch},
+                                     {"width", opt->width}, {"depth", opt->depth},
+                                     {"heads", opt->heads}, {"classes", opt->classes}};
+    tri_module *wrong = trii_model_check("tri_model_vit", sizes, 6);
+
+    if (wrong == NULL && opt->size % opt->patch != 0)
+        wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                                "tri_model_vit: size %lld is not a multiple of patch %lld",
+                                (long long)opt->size, (long long)opt->patch);
+    if (wrong == NULL && opt->width % opt->heads != 0)
+        wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                                "tri_model_vit: width %lld is not a multiple of heads %lld",
+                                (long long)opt->width, (long long)opt->heads);
+    return wrong;
+}
+
+/* opt has been checked. */
+static tri_module *vit_create(const tri_model_vit_options *opt)
 {
     tri_module *self = tri_module_simple("VisionTransformer", sizeof(vit), vit_forward), *layers;
     vit *v = tri_module_data(self);
@@ -91,16 +111,16 @@ tri_module *vit_create(const vit_options *opt)
 
     if (v == NULL)
         return self;
-    v->class_token = parameter(self, "class_token", TRI_SHAPE(1, 1, c));
+    v->class_token = trii_model_parameter(self, "class_token", TRI_SHAPE(1, 1, c));
     v->conv_proj =
         tri_module_child(self, "conv_proj", tri_nn_conv2d(3, c, (int)opt->patch, &apart));
     v->encoder = tri_module_child(self, "encoder", tri_sequential_of(0, NULL));
     v->pos_embedding =
-        parameter(v->encoder, "pos_embedding", TRI_SHAPE(1, patches * patches + 1, c));
+        trii_model_parameter(v->encoder, "pos_embedding", TRI_SHAPE(1, patches * patches + 1, c));
     tri_module_child(v->encoder, "dropout", tri_nn_dropout(opt->dropout));
     layers = tri_module_child(v->encoder, "layers", tri_sequential_of(0, NULL));
     for (int64_t i = 0; i < opt->depth; i++)
-        numbered_child(layers, "encoder_layer_", i, block_create(opt));
+        trii_model_child(layers, "encoder_layer_", i, block_create(opt));
     tri_module_child(v->encoder, "ln", norm_create(c));
     v->heads = tri_module_child(self, "heads", tri_sequential_of(0, NULL));
     tri_module_child(v->heads, "head", tri_nn_linear(c, opt->classes, NULL));
@@ -108,4 +128,14 @@ tri_module *vit_create(const vit_options *opt)
         if (draw(tri_module_state(self, i).name, tri_module_state(self, i).tensor) < 0)
             break; /* no memory: the tensor carries the error */
     return self;
+}
+
+tri_module *tri_model_vit(const tri_model_vit_options *opt)
+{
+    tri_module *wrong;
+
+    if (opt == NULL)
+        return tri_module_fail(NULL, TRI_ERR_INVALID_ARG, "tri_model_vit: opt is NULL");
+    wrong = check(opt);
+    return wrong != NULL ? wrong : vit_create(opt);
 }
