@@ -9,6 +9,8 @@
 
 #include "base/alloc.h"
 #include "inspect/why.h"
+#include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/file.h"
 #include "os/folder.h"
 #include "os/process.h"
@@ -67,32 +69,71 @@ bool trii_jobs_has_records(const char *folder)
     return found;
 }
 
+bool trii_jobs_is_live(const char *folder)
+{
+    int fd;
+
+    if (trii_folder_lock(folder, &fd) != TRI_OK)
+        return true;
+    trii_fd_close(fd);
+    return false;
+}
+
+/* A folder, and its age as a number that grows with its youth. */
+typedef struct job_folder {
+    char *name;
+    int64_t youth;
+} job_folder;
+
+static int younger_first(const void *a, const void *b)
+{
+    const job_folder *x = a, *y = b;
+
+    if (x->youth != y->youth)
+        return x->youth < y->youth ? 1 : -1;
+    return strcmp(y->name, x->name);
+}
+
+int trii_jobs_by_age(const char *parent, char ***names_out)
+{
+    int64_t now_ns = trii_wall_ns();
+    char path[512];
+    job_folder *jobs;
+    int n = 0;
+
+    *names_out = NULL;
+    if (trii_folder_list(parent, MAX_JOBS, names_out, &n) != TRI_OK)
+        return 0;
+    jobs = trii_alloc((size_t)n + 1, sizeof(*jobs), "jobs");
+    for (int i = 0; i < n && jobs != NULL; i++) {
+        snprintf(path, sizeof(path), "%s/%s", parent, (*names_out)[i]);
+        jobs[i] = (job_folder){.name = (*names_out)[i], .youth = trii_folder_changed_ns(path)};
+        if (jobs[i].youth > now_ns)
+            jobs[i].youth = now_ns - jobs[i].youth; /* older than all of the past */
+    }
+    if (jobs != NULL)
+        qsort(jobs, (size_t)n, sizeof(*jobs), younger_first);
+    for (int i = 0; i < n && jobs != NULL; i++)
+        (*names_out)[i] = jobs[i].name;
+    trii_free(jobs);
+    return n;
+}
+
 int trii_jobs_list(char *parent_out, char ***names_out)
 {
-    char **names = NULL;
     char path[512];
-    int n = 0, n_jobs = 0;
+    int n, n_jobs = 0;
 
     trii_jobs_folder(parent_out);
-    if (trii_folder_list(parent_out, MAX_JOBS, &names, &n) != TRI_OK)
-        n = 0;
-    for (int i = 0; i < n; i++) { /* those without records come to the end */
-        char *name = names[i];
+    n = trii_jobs_by_age(parent_out, names_out);
+    for (int i = 0; i < n; i++) {
+        char *name = (*names_out)[i];
 
         snprintf(path, sizeof(path), "%s/%s", parent_out, name);
-        if (!trii_jobs_has_records(path))
-            continue;
-        memmove(names + n_jobs + 1, names + n_jobs, sizeof(*names) * (size_t)(i - n_jobs));
-        names[n_jobs++] = name;
+        if (trii_jobs_has_records(path))
+            (*names_out)[n_jobs++] = name;
+        else
+            trii_free(name);
     }
-    for (int i = 0; i < n_jobs / 2; i++) {
-        char *name = names[i];
-
-        names[i] = names[n_jobs - 1 - i];
-        names[n_jobs - 1 - i] = name;
-    }
-    for (int i = n_jobs; i < n; i++)
-        trii_free(names[i]);
-    *names_out = names;
     return n_jobs;
 }

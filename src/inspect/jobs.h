@@ -16,8 +16,14 @@ void trii_jobs_folder(char *path_out);
 tri_status trii_jobs_folder_create(char *path_out) TRI_MUST_CHECK;
 /* Whether the run folder holds flight records. */
 bool trii_jobs_has_records(const char *folder);
-/* The names of the jobs with records below *parent_out, the newest first (they begin with the
- * time); released with trii_folder_free_names. parent_out: TRII_JOBS_FOLDER_BYTES. */
+/* Whether the job of the run folder runs: trirun and its guard hold a lock on it. True also where
+ * the file system has no locks. */
+bool trii_jobs_is_live(const char *folder);
+/* The names of all run folders below `parent`, the youngest first; released with
+ * trii_folder_free_names. A folder is as old as what was last made in it; one that claims to be of
+ * the future, since the clock has been set back, counts as older than all others. */
+int trii_jobs_by_age(const char *parent, char ***names_out);
+/* The same, of the jobs with records below *parent_out. parent_out: TRII_JOBS_FOLDER_BYTES. */
 int trii_jobs_list(char *parent_out, char ***names_out);
 
 #endif

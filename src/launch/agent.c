@@ -127,6 +127,11 @@ static tri_status open_agent(trii_agent *a)
         status = open_binding(a);
     if (status == TRI_OK)
         status = trii_run_folder_create(&a->folder);
+    if (status == TRI_OK && a->folder.lock_fd < 0)
+        trii_sink_print(a->outputs.err_sink,
+                        "trirun: no locks in %s: `trireme ps` will not know when this job is over, "
+                        "and its folder stays if it fails\n",
+                        a->folder.parent);
     if (status == TRI_OK)
         make_run_id(a);
     if (status == TRI_OK)
@@ -324,7 +329,7 @@ tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_
     if (a.cause != NULL || a.workers_waited || a.verdict == TRII_VERDICT_HUNG ||
         a.verdict == TRII_VERDICT_SURVIVED)
         trii_run_folder_keep(&a.folder);
-    else if (a.folder.lock_fd >= 0)
+    else if (a.folder.path[0] != '\0')
         trii_run_folder_remove(&a.folder);
     close_agent(&a);
     return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", why);

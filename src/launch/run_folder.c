@@ -20,35 +20,42 @@
 #define CAUSE "cause"
 #define STOPPED "stopped"
 
-enum { MAX_FOLDERS = 1024, MAX_ENTRIES = 1 << 17 };
+enum { MAX_ENTRIES = 1 << 17 };
 
-/* `trireme ps` and the end of another job hold the lock of a new folder for a moment, to see
- * whether somebody has it, before we do; then another name is tried. */
+/* Only a folder that we have just made is ours: one that exists already belongs to another trirun,
+ * which has the same process id in a container of its own. `trireme ps` and the end of another job
+ * hold the lock of a new folder for a moment, to see whether somebody has it, before we do; then
+ * another name is tried, too. A file system without locks is good enough. */
 static tri_status create_locked(trii_run_folder *folder, const char *stamp)
 {
     enum { TRIES = 16 };
-    tri_status status = TRI_OK, ignored;
+    tri_status status = TRI_OK;
 
     for (int i = 0; i < TRIES; i++) {
         char again[16] = "";
+        bool made;
 
         if (i > 0)
             snprintf(again, sizeof(again), "-%d", i);
         snprintf(folder->path, sizeof(folder->path), "%s/%s-%d%s", folder->parent, stamp,
                  trii_process_id(), again);
-        status = trii_folder_create_private(folder->path);
+        status = trii_folder_create_new(folder->path, 0700, &made);
         if (status != TRI_OK)
-            return status;
+            break;
+        if (!made)
+            continue;
         status = trii_folder_lock(folder->path, &folder->lock_fd);
-        if (status == TRI_OK && trii_path_exists(folder->path))
+        if (status == TRI_ERR_UNSUPPORTED || (status == TRI_OK && trii_path_exists(folder->path)))
             return TRI_OK;
         trii_fd_close(folder->lock_fd);
         folder->lock_fd = -1;
-        ignored = trii_folder_remove(folder->path);
-        (void)ignored;
+        (void)trii_folder_remove_empty(folder->path);
     }
-    return status != TRI_OK ? status
-                            : TRII_FAIL(TRI_ERR_IO, "%s is removed again and again", folder->path);
+    if (status == TRI_OK)
+        status = TRII_FAIL(TRI_ERR_IO, "%s: cannot make a folder of that name or a similar one",
+                           folder->path);
+    folder->path[0] = '\0';
+    return status;
 }
 
 tri_status trii_run_folder_create(trii_run_folder *folder)
@@ -129,19 +136,19 @@ void trii_run_folder_note_stop(const trii_run_folder *folder, int64_t at_ns, con
 
 void trii_run_folder_keep(trii_run_folder *folder)
 {
+    const char *own = strrchr(folder->path, '/') + 1;
     char path[TRII_RUN_FOLDER_BYTES];
     char **names;
-    int n, kept = 0, fd;
+    int kept = 1, fd; /* its own, whatever the clock says */
+    int n = trii_jobs_by_age(folder->parent, &names);
 
     unlock_folder(folder);
-    if (trii_folder_list(folder->parent, MAX_FOLDERS, &names, &n) != TRI_OK)
-        return;
-    for (int i = n - 1; i >= 0; i--) {
+    for (int i = 0; i < n; i++) {
         tri_status status;
 
         snprintf(path, sizeof(path), "%s/%s", folder->parent, names[i]);
-        if (trii_folder_lock(path, &fd) != TRI_OK)
-            continue; /* a job that runs */
+        if (strcmp(names[i], own) == 0 || trii_folder_lock(path, &fd) != TRI_OK)
+            continue; /* or a job that runs */
         if (++kept > TRII_RUN_FOLDERS_KEPT) {
             status = trii_folder_remove(path);
             (void)status; /* the next failure tries again */

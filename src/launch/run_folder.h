@@ -2,9 +2,10 @@
  * run_folder.h - the folder of one job: ${XDG_RUNTIME_DIR:-/tmp}/trireme-UID/JOB/, 0700
  * (inspect/jobs.h: where else, if that cannot be).
  *
- * JOB is the UTC time of the start and the agent's pid, so names sort by age. The agent and its
- * guard hold a lock on the folder while they live; a folder without one belongs to a job that
- * is over and failed. Of those the last five stay.
+ * JOB is the UTC time of the start and the agent's pid. The agent and its guard hold a lock on the
+ * folder while they live; a folder without one belongs to a job that is over and failed. Of those
+ * the last five stay. Where the file system has no locks jobs run all the same: then `trireme ps`
+ * cannot tell which are over, and their folders stay.
  */
 #ifndef TRII_LAUNCH_RUN_FOLDER_H
 #define TRII_LAUNCH_RUN_FOLDER_H
@@ -15,9 +16,9 @@
 #define TRII_RUN_FOLDERS_KEPT 5
 
 typedef struct trii_run_folder {
-    char path[TRII_RUN_FOLDER_BYTES];
+    char path[TRII_RUN_FOLDER_BYTES]; /* "": not made */
     char parent[TRII_JOBS_FOLDER_BYTES];
-    int lock_fd; /* -1: none */
+    int lock_fd; /* -1: none, also where the file system has no locks */
 } trii_run_folder;
 
 tri_status trii_run_folder_create(trii_run_folder *folder) TRI_MUST_CHECK;

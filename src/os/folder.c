@@ -15,6 +15,10 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/clock.h"
+
+/* The kernel's ENOTSUPP, which is not meant for programs: some network file systems return it. */
+#define KERNEL_ENOTSUPP 524
 
 static tri_status fail_path(const char *what, const char *path)
 {
@@ -37,10 +41,22 @@ tri_status trii_folder_create(const char *path)
     return fail_path("create folder", path);
 }
 
-tri_status trii_folder_create_new(const char *path, bool *made_out)
+tri_status trii_folder_create_new(const char *path, unsigned mode, bool *made_out)
 {
-    *made_out = mkdir(path, 0777) == 0;
+    *made_out = mkdir(path, mode) == 0;
     return *made_out || errno == EEXIST ? TRI_OK : fail_path("create folder", path);
+}
+
+bool trii_folder_remove_empty(const char *path)
+{
+    return rmdir(path) == 0;
+}
+
+int64_t trii_folder_changed_ns(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 ? st.st_mtim.tv_sec * TRII_NS_PER_S + st.st_mtim.tv_nsec : 0;
 }
 
 tri_status trii_folder_create_unique(char *template_inout)
@@ -229,7 +245,8 @@ tri_status trii_folder_lock(const char *path, int *fd_out)
         if (errno == EWOULDBLOCK)
             status = TRII_FAIL(TRI_ERR_STATE, "%s is in use", path);
         else
-            status = TRII_FAIL(errno == EOPNOTSUPP || errno == ENOLCK || errno == ENOSYS
+            status = TRII_FAIL(errno == EOPNOTSUPP || errno == ENOLCK || errno == ENOSYS ||
+                                       errno == KERNEL_ENOTSUPP
                                    ? TRI_ERR_UNSUPPORTED
                                    : TRI_ERR_IO,
                                "cannot lock %s: %s", path, strerror(errno));

@@ -9,7 +9,11 @@
 /* OK also if it is there already. Its parent must exist. */
 tri_status trii_folder_create(const char *path) TRI_MUST_CHECK;
 /* *made_out: false if something of that name is there already. Its parent must exist. */
-tri_status trii_folder_create_new(const char *path, bool *made_out) TRI_MUST_CHECK;
+tri_status trii_folder_create_new(const char *path, unsigned mode, bool *made_out) TRI_MUST_CHECK;
+/* An empty one; false: it is none, or not empty. */
+bool trii_folder_remove_empty(const char *path);
+/* When an entry was last made or removed in it, ns since 1970; 0 if that cannot be told. */
+int64_t trii_folder_changed_ns(const char *path);
 /* A new folder that only this user may enter: TEMPLATE ends in XXXXXX, which is replaced by what
  * makes it new. */
 tri_status trii_folder_create_unique(char *template_inout) TRI_MUST_CHECK;

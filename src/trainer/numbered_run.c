@@ -32,7 +32,7 @@ tri_status tri_run_folder_create(const char *prefix, int64_t *number_out)
         bool made;
 
         snprintf(path, room, "%s%" PRId64, prefix, n);
-        status = trii_folder_create_new(path, &made);
+        status = trii_folder_create_new(path, 0777, &made);
         if (status == TRI_OK && made) {
             *number_out = n;
             break;

@@ -11,12 +11,11 @@
 #include "inspect/jobs.h"
 #include "inspect/why.h"
 #include "os/clock.h"
-#include "os/descriptor.h"
 #include "os/folder.h"
 #include "os/proc.h"
 #include "tool_json.h"
 
-enum { MAX_JOBS = 1024, TEXT_BYTES = 256 };
+enum { TEXT_BYTES = 256 };
 
 typedef struct ps_job {
     char folder[512];
@@ -29,17 +28,6 @@ typedef struct ps_job {
 
 /* --- reading -------------------------------------------------------------- */
 
-/* trirun and its guard hold a lock on the folder of a job that runs. */
-static bool is_live(const char *folder)
-{
-    int fd;
-
-    if (trii_folder_lock(folder, &fd) != TRI_OK)
-        return true;
-    trii_fd_close(fd);
-    return false;
-}
-
 static void read_job(ps_job *job, const char *parent, const char *name)
 {
     char path[600];
@@ -47,7 +35,7 @@ static void read_job(ps_job *job, const char *parent, const char *name)
     memset(job, 0, sizeof(*job));
     snprintf(job->folder, sizeof(job->folder), "%s/%s", parent, name);
     job->name = strrchr(job->folder, '/') + 1;
-    job->live = is_live(job->folder);
+    job->live = trii_jobs_is_live(job->folder);
     snprintf(path, sizeof(path), "%s/job.json", job->folder);
     job->file = json_load_file(path, 0, NULL);
     job->has_records =
@@ -251,9 +239,8 @@ static int run(int argc, char **argv)
     }
     list = json_array();
     trii_jobs_folder(parent);
-    if (trii_folder_list(parent, MAX_JOBS, &names, &n) != TRI_OK)
-        n = 0;
-    for (int i = n - 1; i >= 0; i--) {
+    n = trii_jobs_by_age(parent, &names);
+    for (int i = 0; i < n; i++) {
         ps_job job;
 
         read_job(&job, parent, names[i]);
