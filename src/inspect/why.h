@@ -1,7 +1,7 @@
 /*
- * why.h - what is known about a job that stands still or failed: the flight records of its ranks
- * (why_read.c) and what they say about who waits for whom (why_find.c). Shown by `trireme why` and
- * by trirun when a job hangs.
+ * why.h - what is known about a job that hangs or failed: the flight records of its ranks
+ * (why_read.c) and what they say about who waits for whom (why_find.c, why_groups.c). Shown by
+ * `trireme why`, and by trirun when a job hangs.
  */
 #ifndef TRII_INSPECT_WHY_H
 #define TRII_INSPECT_WHY_H
@@ -80,8 +80,12 @@ void trii_why_describe(const trii_record_file *log, const trii_record *record, c
 trii_collective trii_why_call_of(const trii_record_file *log, const trii_record *record);
 /* The newest record; NULL if there is none. running: among those that have not ended. */
 const trii_record *trii_why_last(const trii_record_file *log, bool running);
-/* Seconds since a record began; negative if that cannot be told. */
-double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank,
-                        const trii_record *record);
+/* Seconds since a moment of the rank's clock, as when a record began; negative if that cannot be
+ * told. */
+double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank, int64_t began_ns);
+/* Whether the rank has been in a group: one that still waits in tri_init for the others has not. */
+bool trii_why_has_joined(const trii_record_file *log);
+/* The calls that the rank has begun. */
+uint64_t trii_why_calls(const trii_record_file *log);
 
 #endif

@@ -325,13 +325,29 @@ const trii_record *trii_why_last(const trii_record_file *log, bool running)
     return last;
 }
 
-double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank,
-                        const trii_record *record)
+double trii_why_seconds(const trii_why_job *job, const trii_why_rank *rank, int64_t began_ns)
 {
     if (job->stopped_ns > 0)
-        return (double)(job->stopped_ns - record->began_ns) / (double)TRII_NS_PER_S;
+        return (double)(job->stopped_ns - began_ns) / (double)TRII_NS_PER_S;
     if (!rank->same_boot || (rank->state != TRII_WHY_RUNNING && rank->state != TRII_WHY_STOPPED) ||
-        job->now_ns < record->began_ns)
+        job->now_ns < began_ns)
         return -1.0;
-    return (double)(job->now_ns - record->began_ns) / (double)TRII_NS_PER_S;
+    return (double)(job->now_ns - began_ns) / (double)TRII_NS_PER_S;
+}
+
+bool trii_why_has_joined(const trii_record_file *log)
+{
+    bool met = false;
+
+    for (int i = 0; i < TRII_RECORD_GROUPS; i++) {
+        if (log->groups[i].number != 0 && log->groups[i].id != TRII_RECORD_MEETING)
+            return true;
+        met = met || log->groups[i].number != 0;
+    }
+    return !met;
+}
+
+uint64_t trii_why_calls(const trii_record_file *log)
+{
+    return log->begun > log->passed ? log->begun - log->passed : 0;
 }

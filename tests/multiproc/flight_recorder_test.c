@@ -14,7 +14,7 @@
 #include "os/clock.h"
 #include "os/liveness.h"
 
-enum { RECORDS_AT = 640 + 64 * TRII_RECORD_GROUPS };
+enum { RECORDS_AT = 640 + 72 * TRII_RECORD_GROUPS };
 
 static char folder[256];
 
@@ -161,6 +161,59 @@ static void the_ring_keeps_the_newest(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+static void a_call_that_runs_is_not_overwritten(void **state)
+{
+    trii_collective call = {.kind = TRII_KIND_BARRIER, .site = {__FILE__, __LINE__}};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    uint64_t number, n = 1;
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    assert_non_null(recorder);
+    number = trii_recorder_begin(recorder, &call, 1);
+    for (int i = 0; i < 2 * TRII_RECORDS; i++, n++)
+        trii_recorder_end(recorder, trii_recorder_begin(recorder, &call, 1), TRI_OK);
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + RECORDS_AT, 8), number);
+    assert_int_equal(data[RECORDS_AT + 51], 1);
+    assert_int_equal(number_at(data + 24, 8) - number_at(data + 624, 8), n); /* calls are counted */
+    assert_int_equal(number_at(data + 632, 8), 0);
+    free(data);
+    trii_recorder_end(recorder, number, TRI_OK);
+
+    /* So many that run, one after the other, are not all passed over: that is said. */
+    for (int i = 0; i < 2 * TRII_RECORDS; i++, n++)
+        (void)trii_recorder_begin(recorder, &call, 1);
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 24, 8) - number_at(data + 624, 8), n);
+    assert_true(number_at(data + 632, 8) > 0);
+    free(data);
+    trii_recorder_close(recorder);
+}
+
+static void groups_without_a_place_in_the_table_are_counted(void **state)
+{
+    const trii_record_group facts = {.id = 7, .size = 1, .name = "many"};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    uint16_t last = 0;
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    assert_non_null(recorder);
+    for (int i = 0; i < TRII_RECORD_GROUPS + 2; i++)
+        last = trii_recorder_group_forms(recorder, &facts);
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 620, 4), 2);
+    free(data);
+    trii_recorder_group_state(recorder, last, TRII_RECORD_GROUP_LEFT, NULL);
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 620, 4), 1);
+    free(data);
+    trii_recorder_close(recorder);
+}
+
 static void a_record_costs_some_nanoseconds(void **state)
 {
     enum { N = 200000 };
@@ -289,6 +342,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_killed_rank_leaves_its_last_calls, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
+    cmocka_unit_test_setup_teardown(a_call_that_runs_is_not_overwritten, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(groups_without_a_place_in_the_table_are_counted, make_folder,
+                                    remove_folder),
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_record_shows_whether_its_writer_lives, make_folder,
                                     remove_folder),

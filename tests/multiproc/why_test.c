@@ -303,6 +303,163 @@ static void ranks_that_are_not_there_yet_are_named(void **state)
     run_processes(2, &options, rank_1_is_late, NULL, NULL, PATIENCE_S);
 }
 
+static tri_status join_world(rank_env *env)
+{
+    const tri_group_options options = {.timeout_ms = PATIENCE_S * 1000};
+    char url[400];
+
+    snprintf(url, sizeof(url), "file://%s/world?rank=%d&world_size=%d", folder, env->rank,
+             env->size);
+    return tri_init(&(tri_init_options){.url = url, .group = options});
+}
+
+static const char *rank_1_is_late_for_the_world(rank_env *env)
+{
+    char text[TEXT_BYTES];
+
+    if (env->rank == 1) {
+        why_until("ranks 0, 2 form group world of 3 (in tri_init): not there yet: rank 1 ", text);
+        RANK_SAYS(env, text, ": 2 running, 1 without a record");
+    }
+    RANK_TRY(env, join_world(env));
+    RANK_TRY(env, ranks_meet(env, "joined", -1));
+    if (env->rank == 1)
+        why_until("no rank waits for another", text);
+    RANK_TRY(env, ranks_meet(env, "seen", -1));
+    tri_finalize();
+    return NULL;
+}
+
+static void ranks_that_wait_in_tri_init_are_shown(void **state)
+{
+    (void)state;
+    run_processes(3, NULL, rank_1_is_late_for_the_world, NULL, NULL, PATIENCE_S);
+}
+
+/* --- groups --------------------------------------------------------------- */
+
+/* Groups of neighbours, which only their members make: rank 1 has g01 and g12, rank 2 g12 and
+ * g23, so the second group of the one is the first of the other. */
+static const char *neighbours_wait_in_a_row(rank_env *env)
+{
+    char text[TEXT_BYTES], name[8];
+    tri_group *groups[3] = {NULL};
+    tri_work *work = NULL;
+    float x[4] = {0};
+
+    RANK_TRY(env, join_world(env));
+    for (int i = 0; i < 3; i++) {
+        const tri_group_options options = {.name = name};
+
+        snprintf(name, sizeof(name), "g%d%d", i, i + 1);
+        if (env->rank == i || env->rank == i + 1)
+            RANK_TRY(env, tri_group_new(NULL, (const int[]){i, i + 1}, 2, &options, &groups[i]));
+    }
+    if (env->rank == 1 || env->rank == 2)
+        RANK_TRY(env,
+                 tri_all_reduce(groups[env->rank], x, x, 4, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    if (env->rank == 0) {
+        why_until("rank 2 waits", text);
+        RANK_SAYS(env, text, "rank 1 waits");
+        RANK_SAYS(env, text, "for rank 2, which is in all_reduce #1 of 4 f32, sum (why_test.c:");
+        RANK_SAYS(env, text, ") of group g23 (rank 2: pid ");
+    }
+    RANK_TRY(env, ranks_meet(env, "seen", -1));
+    for (int i = 1; i < 3; i++) { /* the last member makes the call that is awaited */
+        if (env->rank == i + 1)
+            RANK_TRY(env, tri_all_reduce(groups[i], x, x, 4, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    }
+    if (work != NULL)
+        RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    for (int i = 0; i < 3; i++)
+        tri_group_unref(groups[i]);
+    tri_finalize();
+    return NULL;
+}
+
+static void the_group_of_an_awaited_rank_is_its_own(void **state)
+{
+    (void)state;
+    run_processes(4, NULL, neighbours_wait_in_a_row, NULL, NULL, PATIENCE_S);
+}
+
+static const char *a_call_is_posted_long_ago(rank_env *env)
+{
+    enum { MESSAGES = 1200 };
+    char text[TEXT_BYTES];
+    tri_group *group = NULL;
+    tri_work *work = NULL;
+    float x[4] = {0};
+
+    RANK_TRY(env, form(env, &group));
+    if (env->rank == 0)
+        RANK_TRY(env, tri_all_reduce(group, x, x, 4, TRI_DTYPE_F32, TRI_REDOP_SUM, &work));
+    for (int i = 0; i < MESSAGES; i++) {
+        if (env->rank == 0)
+            RANK_TRY(env, tri_send(group, "", 1, TRI_DTYPE_U8, 1, 0, NULL));
+        else
+            RANK_TRY(env, tri_recv(group, text, 1, TRI_DTYPE_U8, 0, 0, NULL));
+    }
+    if (env->rank == 1) {
+        why_until("rank 0 waits", text);
+        RANK_SAYS(env, text, "all_reduce #1 of 4 f32, sum (why_test.c:");
+        RANK_SAYS(env, text, "for rank 1, which is in its own code after recv #1200 of 1 u8 ");
+        RANK_TRY(env, tri_all_reduce(group, x, x, 4, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    } else {
+        RANK_TRY(env, tri_work_wait(work, 0));
+    }
+    tri_work_destroy(work);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void a_call_that_was_posted_long_ago_is_found(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000};
+
+    (void)state;
+    run_processes(2, &options, a_call_is_posted_long_ago, NULL, NULL, PATIENCE_S);
+}
+
+static const char *a_rank_has_many_groups(rank_env *env)
+{
+    char text[TEXT_BYTES];
+    tri_group *group = NULL, *alone[TRII_RECORD_GROUPS] = {NULL};
+    tri_work *work = NULL;
+    float x[4] = {0};
+
+    for (int i = 0; i < TRII_RECORD_GROUPS && env->rank == 0; i++)
+        RANK_TRY(env, tri_group_create(NULL, 0, 1, NULL, &alone[i]));
+    RANK_TRY(env, form(env, &group));
+    if (env->rank == 0) {
+        RANK_TRY(env, tri_recv(group, x, 4, TRI_DTYPE_F32, 1, 0, &work));
+        why_until("rank 0 waits", text);
+        RANK_SAYS(env, text, "in recv #1 of 4 f32 from rank 1, tag 0 (why_test.c:");
+        RANK_SAYS(env, text,
+                  "of a group that its record does not list (more than 64 at once): "
+                  "for whom, cannot be told");
+    }
+    RANK_TRY(env, ranks_meet(env, "seen", -1));
+    if (env->rank == 1)
+        RANK_TRY(env, tri_send(group, x, 4, TRI_DTYPE_F32, 0, 0, NULL));
+    else
+        RANK_TRY(env, tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    tri_group_unref(group);
+    for (int i = 0; i < TRII_RECORD_GROUPS; i++)
+        tri_group_unref(alone[i]);
+    return NULL;
+}
+
+static void a_wait_in_a_group_that_no_record_lists_is_not_denied(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = PATIENCE_S * 1000};
+
+    (void)state;
+    run_processes(2, &options, a_rank_has_many_groups, NULL, NULL, PATIENCE_S);
+}
+
 /* --- what is no record ---------------------------------------------------- */
 
 static void run_tool(spawn *s, const char *job, int status)
@@ -496,6 +653,42 @@ static void jobs_are_told_apart(void **state)
     spawn_remove_folder(home);
 }
 
+/* Nobody is told of jobs that are over alone while another one runs and has no records yet. */
+static void a_job_that_runs_without_records_comes_before_the_dead(void **state)
+{
+    char home[256], variable[300];
+    const char *const dead[] = {spawn_bin("trirun"), "--nproc-per-node", "2",
+                                spawn_bin("plain_mlp"), NULL};
+    const char *const live[] = {spawn_bin("trirun"),
+                                "sh",
+                                "-c",
+                                "job=$${TRI_RUN_DIR##*/}; unset TRI_RUN_DIR; echo job $$job; "
+                                "\"$$0\" why; \"$$0\" why $$job",
+                                spawn_bin("trireme"),
+                                NULL};
+    const char *const env[] = {variable, "TRI_CHAOS=kill=1,rank=1", "TRI_RUN_DIR", NULL};
+    char job[64], line[128];
+    const char *at;
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start(&s, dead, env);
+    assert_int_equal(spawn_wait(&s), 1);
+    spawn_free(&s);
+    spawn_start(&s, live, env);
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_int_equal(sscanf(SPAWN_OUT(&s), "job %63s", job), 1);
+    snprintf(line, sizeof(line), "trireme why: job %s runs, and has no flight records: ", job);
+    assert_says(SPAWN_ERR(&s), line);
+    at = strstr(SPAWN_ERR(&s), line);
+    assert_says(at + 1, line); /* and of the second command */
+    assert_says(SPAWN_OUT(&s), "2 ranks on ");
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_rank_that_never_calls_is_named, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(both_calls_of_a_mismatch_are_shown, make_folder, remove_folder),
@@ -506,12 +699,21 @@ static const struct CMUnitTest tests[] = {
                                     remove_folder),
     cmocka_unit_test_setup_teardown(ranks_that_are_not_there_yet_are_named, make_folder,
                                     remove_folder),
+    cmocka_unit_test_setup_teardown(ranks_that_wait_in_tri_init_are_shown, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(the_group_of_an_awaited_rank_is_its_own, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(a_call_that_was_posted_long_ago_is_found, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(a_wait_in_a_group_that_no_record_lists_is_not_denied,
+                                    make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_command_line_that_was_cut_says_so, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(a_command_line_that_is_no_utf8_is_told_in_json, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
     cmocka_unit_test(jobs_are_told_apart),
+    cmocka_unit_test(a_job_that_runs_without_records_comes_before_the_dead),
 };
 
 TEST_MAIN(tests)

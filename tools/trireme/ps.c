@@ -88,7 +88,7 @@ static double step_rate(const trii_why_job *job, const trii_why_rank *rank)
     if (n < 2 || last_ns == first_ns)
         return 0;
     period = (double)(last_ns - first_ns) / TRII_NS_PER_S / (n - 1);
-    since = trii_why_seconds(job, rank, last);
+    since = trii_why_seconds(job, rank, last->began_ns);
     return since > 10 * period + 1.0 ? 0 : 1 / period;
 }
 
@@ -127,11 +127,11 @@ static json_t *rank_json(const ps_job *job, int rank, int pid)
         json_object_set_new(object, "state", json_string("left"));
     in = trii_why_last(record->log, true);
     last = in != NULL ? in : trii_why_last(record->log, false);
-    json_object_set_new(object, "calls", json_integer((json_int_t)record->log->begun));
+    json_object_set_new(object, "calls", json_integer((json_int_t)trii_why_calls(record->log)));
     json_object_set_new(object, "steps_per_s",
                         json_real(job->live ? step_rate(&job->seen, record) : 0));
     if (last != NULL) {
-        double seconds = trii_why_seconds(&job->seen, record, last);
+        double seconds = trii_why_seconds(&job->seen, record, last->began_ns);
 
         trii_why_describe(record->log, last, text, sizeof(text));
         json_object_set_new(object, in != NULL ? "in" : "last", json_string(text));

@@ -33,11 +33,27 @@ static int choose(const char *parent, char *const *names, int n)
     return chosen >= 0 ? chosen : 0;
 }
 
+/* Of a job that runs and has no flight records. */
+static void say_it_has_not_begun(const char *name)
+{
+    fprintf(stderr,
+            "trireme why: job %s runs, and has no flight records: none of its ranks here has "
+            "called tri_init yet, or its program does not use Trireme (trireme ps)\n",
+            name);
+}
+
 static int no_such_job(const char *parent, const char *given)
 {
-    char own[TRII_JOBS_FOLDER_BYTES];
+    char own[TRII_JOBS_FOLDER_BYTES], path[600];
     char **names = NULL;
-    int n = trii_jobs_list(own, &names);
+    int n;
+
+    snprintf(path, sizeof(path), "%s/%s", parent, given);
+    if (trii_folder_is_private(path) && trii_jobs_is_live(path)) {
+        say_it_has_not_begun(given);
+        return COMMAND_FAILED;
+    }
+    n = trii_jobs_list(own, &names);
 
     fprintf(stderr, "trireme why: no job %s with flight records below %s", given, parent);
     for (int i = 0; i < n && i < MAX_LINES; i++)
@@ -70,6 +86,14 @@ static int find_folder(const char *given, char *path, size_t bytes, int *others_
         snprintf(path, bytes, "%s", given != NULL ? given : now);
         return COMMAND_OK;
     }
+    trii_jobs_folder(parent);
+    n = trii_jobs_by_age(parent, &names);
+    for (int i = 0; i < n; i++) { /* before the dead are looked at */
+        snprintf(path, bytes, "%s/%s", parent, names[i]);
+        if (!trii_jobs_has_records(path) && trii_jobs_is_live(path))
+            say_it_has_not_begun(names[i]);
+    }
+    trii_folder_free_names(names, n);
     n = trii_jobs_list(parent, &names);
     if (n > 0) {
         int chosen = choose(parent, names, n);
@@ -196,7 +220,7 @@ static json_t *call_json(const trii_why_job *job, const trii_why_rank *rank,
 {
     const trii_record_group *group = trii_why_group_of(rank->log, record->group);
     trii_collective call = trii_why_call_of(rank->log, record);
-    double seconds = trii_why_seconds(job, rank, record);
+    double seconds = trii_why_seconds(job, rank, record->began_ns);
     char text[256];
 
     trii_collective_describe(&call, text, sizeof(text));
@@ -226,7 +250,7 @@ static json_t *rank_json(const trii_why_job *job, int r)
     last = trii_why_last(rank->log, false);
     json_object_set_new(object, "in", in != NULL ? call_json(job, rank, in) : json_null());
     json_object_set_new(object, "last", last != NULL ? call_json(job, rank, last) : json_null());
-    json_object_set_new(object, "calls", json_integer((json_int_t)rank->log->begun));
+    json_object_set_new(object, "calls", json_integer((json_int_t)trii_why_calls(rank->log)));
     if (rank->log->failed != 0)
         json_object_set_new(object, "failure", json_string(rank->log->failure));
     return object;

@@ -44,6 +44,33 @@ static void warn_of_settings(const trii_launch_env *env)
     }
 }
 
+/* While the ranks meet the world has no group yet, and who waits in tri_init wants to be seen. */
+typedef struct meeting {
+    trii_recorder *recorder; /* NULL = none */
+    uint16_t group;
+} meeting;
+
+static meeting meeting_begin(const trii_launch_env *env, const char *name)
+{
+    trii_record_group facts = {.id = TRII_RECORD_MEETING, .rank = env->rank, .size = env->size};
+    meeting m = {.recorder = env->size > 1 ? trii_recorder_open(env->rank, env->size) : NULL};
+
+    snprintf(facts.name, sizeof(facts.name), "%s", name);
+    if (m.recorder != NULL)
+        m.group = trii_recorder_group_forms(m.recorder, &facts);
+    return m;
+}
+
+/* The group has a record of its own, or there will be none. */
+static void meeting_end(meeting *m, tri_status status)
+{
+    if (m->recorder != NULL && status != TRI_OK) {
+        trii_recorder_failed(m->recorder, m->group, status, tri_last_error());
+        trii_recorder_group_state(m->recorder, m->group, TRII_RECORD_GROUP_LEFT, NULL);
+    }
+    trii_recorder_close(m->recorder);
+}
+
 static tri_status join(const tri_init_options *opt)
 {
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
@@ -51,10 +78,12 @@ static tri_status join(const tri_init_options *opt)
     trii_launch_env env;
     trii_world_store ws = {0};
     tri_group *world = NULL;
+    meeting m = {0};
     int64_t timeout_ms = options.timeout_ms;
     int early;
     tri_status status = trii_param_check_all();
 
+    options.name = options.name != NULL ? options.name : "world";
     if (status != TRI_OK)
         return trii_world_store_refuse(url, status);
     status = trii_launch_env_read(url, &env);
@@ -64,17 +93,19 @@ static tri_status join(const tri_init_options *opt)
         trii_log_set_rank(env.size > 1 ? env.rank : -1); /* for what is said of waits */
         warn_of_settings(&env);
         env.again = atomic_load(&joined.early_size) == -1;
+        m = meeting_begin(&env, options.name);
         status = trii_world_store_open(&env, timeout_ms, &ws);
     }
     if (status != TRI_OK) {
+        meeting_end(&m, status);
         trii_log_set_rank(-1);
         return status;
     }
-    options.name = options.name != NULL ? options.name : "world";
     status = trii_group_form(
         ws.store, env.rank, env.size, &options,
         &(trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws, .own_view = true},
         &world);
+    meeting_end(&m, status);
     if (status != TRI_OK) {
         if (status != TRI_ERR_TIMEOUT)
             trii_world_store_linger(ws.store);

@@ -117,8 +117,11 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
     number = ++recorder->n_groups;
     number = number != 0 ? number : ++recorder->n_groups;
     for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
-        if (recorder->file->groups[i].number == 0)
-            place = &recorder->file->groups[i];
+        trii_record_group *at = &recorder->file->groups[i];
+
+        if (at->number == 0 || (at->id == TRII_RECORD_MEETING && at->size == facts->size &&
+                                memcmp(at->name, facts->name, sizeof(at->name)) == 0))
+            place = at;
     }
     /* The table is full: one that was left long ago goes. With none such, ours is not listed. */
     for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
@@ -135,7 +138,10 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
         place->state = TRII_RECORD_GROUP_FORMING;
         memset(place->engine, 0, sizeof(place->engine));
         memcpy(place->name, facts->name, sizeof(place->name));
+        place->since_ns = trii_now_ns();
         atomic_store(&place->number, number);
+    } else {
+        atomic_fetch_add(&recorder->file->unlisted, 1);
     }
     trii_mutex_unlock(&recorders_lock);
     return number;
@@ -152,6 +158,8 @@ void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int sta
         snprintf(group->engine, sizeof(group->engine), "%s", engine);
     if (group != NULL)
         group->state = (uint8_t)state;
+    else if (state == TRII_RECORD_GROUP_LEFT && atomic_load(&recorder->file->unlisted) > 0)
+        atomic_fetch_sub(&recorder->file->unlisted, 1);
     trii_mutex_unlock(&recorders_lock);
 }
 
@@ -186,22 +194,54 @@ static uint16_t name_index(trii_recorder *recorder, const char *name)
     return (uint16_t)i;
 }
 
+static trii_record *place_of(trii_recorder *recorder, uint64_t number)
+{
+    return &recorder->file->records[(number - 1) % TRII_RECORDS];
+}
+
+static bool is_running(trii_record *record)
+{
+    return atomic_load_explicit(&record->number, memory_order_relaxed) != 0 &&
+           atomic_load_explicit(&record->state, memory_order_relaxed) == TRII_RECORD_RUNNING;
+}
+
 void trii_recorder_end(trii_recorder *recorder, uint64_t number, tri_status status)
 {
-    trii_record *record = &recorder->file->records[(number - 1) % TRII_RECORDS];
+    trii_record *record = place_of(recorder, number);
 
     if (atomic_load_explicit(&record->number, memory_order_relaxed) != number)
         return;
     record->status = (int32_t)status;
-    record->state = status == TRI_OK ? TRII_RECORD_DONE : TRII_RECORD_FAILED;
+    atomic_store_explicit(&record->state, status == TRI_OK ? TRII_RECORD_DONE : TRII_RECORD_FAILED,
+                          memory_order_relaxed);
+}
+
+/* The next number whose place is free: a call that does not end must still be found when its rank
+ * has made a thousand others. */
+static TRII_NOINLINE uint64_t pass_over(trii_recorder *recorder, uint64_t number)
+{
+    trii_record_file *file = recorder->file;
+
+    for (int i = 0; i < TRII_RECORDS_PASSED; i++) {
+        number = atomic_fetch_add_explicit(&file->begun, 1, memory_order_relaxed) + 1;
+        atomic_fetch_add_explicit(&file->passed, 1, memory_order_relaxed);
+        if (!is_running(place_of(recorder, number)))
+            return number;
+    }
+    atomic_fetch_add_explicit(&file->lost, 1, memory_order_relaxed);
+    return number;
 }
 
 uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *call, uint16_t group)
 {
     trii_record_file *file = recorder->file;
     uint64_t number = atomic_fetch_add_explicit(&file->begun, 1, memory_order_relaxed) + 1;
-    trii_record *record = &file->records[(number - 1) % TRII_RECORDS];
+    trii_record *record = place_of(recorder, number);
 
+    if (TRII_UNLIKELY(is_running(record))) {
+        number = pass_over(recorder, number);
+        record = place_of(recorder, number);
+    }
     atomic_store_explicit(&record->number, 0, memory_order_relaxed); /* half-written from here */
     record->began_ns = trii_coarse_ns();
     record->seq = call->seq;
@@ -214,7 +254,7 @@ uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *cal
     record->kind = (uint8_t)call->kind;
     record->dtype = (uint8_t)call->dtype;
     record->op = (uint8_t)call->op;
-    record->state = TRII_RECORD_RUNNING;
+    atomic_store_explicit(&record->state, TRII_RECORD_RUNNING, memory_order_relaxed);
     record->status = 0;
     atomic_store_explicit(&record->number, number, memory_order_release);
     return number;

@@ -7,12 +7,12 @@
  * as a worker whose program starts another one, it is rank-N.PID.rec:
  *
  *   offset size  header
- *        0    8  magic "TRIREC5\0"
+ *        0    8  magic "TRIREC6\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
  *       20    4  number of records in the ring, n
- *       24    8  records begun so far, k: record j (from 1) is at index (j - 1) mod n
+ *       24    8  the newest record's number, k: record j (from 1) is at index (j - 1) mod n
  *       32    8  monotonic clock when the file was made, ns
  *       40    8  wall clock then, ns since 1970
  *       48    4  state: 1 in use, 2 left in order
@@ -20,19 +20,21 @@
  *       56    8  the boot of its system (os/unix.h), by which others know its monotonic clock
  *       64   64  name of the host
  *      128   64  the program and its arguments, as many as fit
- *      192  444  the first failure's line
- *      636    4  number of the group that failed, 0 = unknown
+ *      192  424  the first failure's line
+ *      616    4  number of the group that failed, 0 = unknown
+ *      620    4  groups that have not been left and found no place in the table
+ *      624    8  numbers that were passed over, since the record at their place still runs
+ *      632    8  records that were overwritten although they ran, since many in a row did
  *      640       table of groups, n records, table of source files
  *
  *   offset size  group (TRII_RECORD_GROUPS of them; number 0 = not used)
- *        0    8  the same on all of its ranks, and another one for other groups
- *        8    4  our rank in it
- *       12    4  its size
- *       16    2  its number, counted from 1 in its process; written last
- *       18    1  state: 1 forming, 2 formed, 3 left
+ *        0    8  the same on all of its ranks, and another one for other groups; 1 = the world,
+ * while its ranks still meet in tri_init 8    4  our rank in it 12    4  its size 16    2  its
+ * number, counted from 1 in its process; written last 18    1  state: 1 forming, 2 formed, 3 left
  *       19    1  zero
  *       20   12  engine, once it is formed
  *       32   32  name
+ *       64    8  monotonic clock when it began to form, ns
  *
  *   offset size  record
  *        0    8  j, its number; 0 = never used. Written last
@@ -61,12 +63,14 @@
 
 #include "group/engine.h"
 
-#define TRII_RECORDS 1024 /* few enough to stay in the cache */
+#define TRII_RECORDS 1024      /* few enough to stay in the cache */
+#define TRII_RECORDS_PASSED 64 /* so many records that run are passed over in a row */
 #define TRII_RECORD_GROUPS 64
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC5"
-#define TRII_RECORD_FAILURE_BYTES 444
+#define TRII_RECORD_MAGIC "TRIREC6"
+#define TRII_RECORD_FAILURE_BYTES 424
+#define TRII_RECORD_MEETING 1 /* the id of a world whose ranks still meet */
 
 enum { TRII_RECORD_RUNNING = 1, TRII_RECORD_DONE = 2, TRII_RECORD_FAILED = 3 };
 enum { TRII_RECORD_GROUP_FORMING = 1, TRII_RECORD_GROUP_FORMED = 2, TRII_RECORD_GROUP_LEFT = 3 };
@@ -81,6 +85,7 @@ typedef struct trii_record_group {
     uint8_t zero;
     char engine[12];
     char name[32];
+    int64_t since_ns;
 } trii_record_group;
 
 typedef struct trii_record {
@@ -96,7 +101,7 @@ typedef struct trii_record {
     uint8_t kind;
     uint8_t dtype;
     uint8_t op;
-    uint8_t state;
+    _Atomic uint8_t state;
     int32_t status;
     uint64_t zero;
 } trii_record;
@@ -117,14 +122,17 @@ typedef struct trii_record_file {
     char program[64];
     char failure[TRII_RECORD_FAILURE_BYTES];
     uint32_t failed_group;
+    _Atomic uint32_t unlisted;
+    _Atomic uint64_t passed;
+    _Atomic uint64_t lost;
     trii_record_group groups[TRII_RECORD_GROUPS];
     trii_record records[TRII_RECORDS];
     char files[TRII_RECORD_FILES][TRII_RECORD_FILE_BYTES];
 } trii_record_file;
 
 _Static_assert(sizeof(trii_record) == 64, "a record is a line");
-_Static_assert(sizeof(trii_record_group) == 64, "a group is a line");
 _Static_assert(offsetof(trii_record_file, groups) == 640, "the header is ten lines");
+_Static_assert(offsetof(trii_record_file, records) % 64 == 0, "records begin with a line");
 
 typedef struct trii_recorder trii_recorder;
 
@@ -133,7 +141,7 @@ typedef struct trii_recorder trii_recorder;
 trii_recorder *trii_recorder_open(int rank, int size);
 void trii_recorder_close(trii_recorder *recorder); /* NULL allowed; the file stays */
 /* One more group, which is forming: a number for its records. `facts` gives id, rank, size and
- * name. */
+ * name. A world whose ranks were still meeting becomes that group. */
 uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_group *facts);
 /* It is formed, with an engine, or left (NULL: the engine stays). */
 void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int state,
@@ -141,8 +149,8 @@ void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int sta
 /* The line of a group's failure; the first one of the file stays. */
 void trii_recorder_failed(trii_recorder *recorder, uint16_t group, tri_status status,
                           const char *text);
-/* Both together about 10 ns. Any thread. Returns the record's number; its end is dropped if the
- * ring has gone round since. */
+/* Both together about 10 ns. Any thread. Returns the record's number. One that runs is not
+ * overwritten, unless many in a row run: then its end is dropped. */
 uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *call, uint16_t group);
 void trii_recorder_end(trii_recorder *recorder, uint64_t number, tri_status status);
 

@@ -25,10 +25,12 @@ static trii_worker *worker_of(trii_worker *workers, int n_workers, int rank)
     return i >= 0 && i < n_workers ? &workers[i] : NULL;
 }
 
-/* The record of a rank in the job, or NULL. */
+/* The record of a rank that has joined the job, or NULL. */
 static const trii_record_file *log_of(const trii_why_job *records, int rank)
 {
-    return rank < records->size ? records->ranks[rank].log : NULL;
+    const trii_record_file *log = rank < records->size ? records->ranks[rank].log : NULL;
+
+    return log != NULL && trii_why_has_joined(log) ? log : NULL;
 }
 
 /* What its last words say of a worker without a record: a program that uses gloo or plain sockets,

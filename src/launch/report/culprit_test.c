@@ -70,6 +70,22 @@ static void a_worker_with_a_record_is_not_a_victim_for_its_words(void **state)
     free_scene(s);
 }
 
+/* Its record begins with tri_init, and tells nothing before the world is there. */
+static void a_rank_that_still_met_the_others_is_judged_by_its_words(void **state)
+{
+    scene *s = make_scene();
+
+    (void)state;
+    record(s, 0, TRI_ERR_TIMEOUT, "init: waited");
+    s->ranks[0].log->groups[0].id = TRII_RECORD_MEETING;
+    s->ranks[0].log->groups[0].number = 1;
+    print(&s->workers[0], "PEER_LOST: init: rank 2 has ended\n");
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_VICTIM);
+    s->ranks[0].log->groups[0].id = 4711;
+    assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_OWN);
+    free_scene(s);
+}
+
 static void a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints(void **state)
 {
     scene *s = make_scene();
@@ -168,6 +184,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_worker_with_a_record_is_not_a_victim_for_its_words),
+        cmocka_unit_test(a_rank_that_still_met_the_others_is_judged_by_its_words),
         cmocka_unit_test(a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints),
         cmocka_unit_test(an_aborted_worker_is_a_victim_and_the_aborter_is_not),
         cmocka_unit_test(words_count_where_there_is_no_record),

@@ -28,7 +28,7 @@ static uint64_t calls_of(const char *run_dir, const char *name)
     log = file.data;
     if (file.bytes == sizeof(*log) &&
         memcmp(log->magic, TRII_RECORD_MAGIC, sizeof(log->magic)) == 0)
-        begun = log->begun;
+        begun = trii_why_calls(log);
     trii_mapping_close(&file);
     return begun;
 }
