@@ -82,7 +82,9 @@ FNR == 1 {
     if (!os) check("exit", line)
     check("print", line)
     check("try", line)
-    if (line ~ /(^|[^A-Za-z0-9_])stdout([^A-Za-z0-9_]|$)/) bad("a library does not print")
+    # It may say when lines that the program prints are flushed.
+    if (line ~ /(^|[^A-Za-z0-9_])stdout([^A-Za-z0-9_]|$)/ && line !~ /setvbuf\(stdout, NULL, _IOLBF, 0\)/)
+        bad("a library does not print")
 }
 
 END {

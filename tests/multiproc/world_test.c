@@ -193,6 +193,17 @@ static void a_worker_that_dies_is_named_before_its_peers(void **state)
     trirun_end(&j, 1);
 }
 
+static void a_line_that_a_worker_printed_is_not_lost_when_it_is_killed(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", own_path, "killed");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_OUT(&j.trirun), "line of rank 1\n");
+    trirun_end(&j, 1);
+}
+
 /* A rank that comes back at once still finds the store of the world that it has left. */
 static int worker_again(void)
 {
@@ -369,6 +380,7 @@ static void a_missing_rank_ends_in_a_timeout(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_line_that_a_worker_printed_is_not_lost_when_it_is_killed),
     cmocka_unit_test(any_number_of_workers_trains_the_same_network),
     cmocka_unit_test(four_variables_are_enough),
     cmocka_unit_test(a_url_is_enough),
@@ -382,9 +394,22 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_missing_rank_ends_in_a_timeout),
 };
 
+/* What it prints is in no buffer when it is killed. */
+static int worker_that_is_killed(void)
+{
+    TRI_TRY(tri_init(NULL));
+    printf("line of rank %d\n", tri_rank());
+    if (tri_rank() == 1)
+        (void)raise(SIGKILL);
+    TRI_TRY(tri_barrier(NULL, NULL));
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     own_path = argv[0];
+    if (argc > 1 && strcmp(argv[1], "killed") == 0)
+        return worker_that_is_killed();
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return worker();
     if (argc > 1 && (strcmp(argv[1], "first") == 0 || strcmp(argv[1], "second") == 0))

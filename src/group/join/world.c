@@ -3,6 +3,7 @@
  * (world_store.h) that its group is formed in; tri_finalize leaves it once.
  */
 #include <stdatomic.h>
+#include <stdio.h>
 
 #include "base/err.h"
 #include "base/log.h"
@@ -71,6 +72,15 @@ static void meeting_end(meeting *m, tri_status status)
     trii_recorder_close(m->recorder);
 }
 
+/* Workers print into a pipe, in which the C library would hold lines back until there are many, and
+ * lose them where a worker is killed. */
+static void print_line_by_line(void)
+{
+    if (trii_launch_env_text("TRI_RUN_DIR") != NULL ||
+        trii_launch_env_text("TRI_NEW_STORE") != NULL)
+        (void)setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
 static tri_status join(const tri_init_options *opt)
 {
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
@@ -83,6 +93,7 @@ static tri_status join(const tri_init_options *opt)
     int early;
     tri_status status = trii_param_check_all();
 
+    print_line_by_line();
     options.name = options.name != NULL ? options.name : "world";
     if (status != TRI_OK)
         return trii_world_store_refuse(url, status);
