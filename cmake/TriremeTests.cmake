@@ -8,12 +8,14 @@ if(TRI_SANITIZE)
         "ASAN_OPTIONS=allocator_may_return_null=1;LSAN_OPTIONS=suppressions=${CMAKE_SOURCE_DIR}/cmake/lsan.supp:print_suppressions=0;UBSAN_OPTIONS=print_stacktrace=1;TSAN_OPTIONS=external_symbolizer_path=${SYMBOLIZER}:suppressions=${CMAKE_SOURCE_DIR}/cmake/tsan.supp:allocator_may_return_null=1:die_after_fork=0")
 endif()
 
-# One ctest entry per cmocka case: an own process and an own deadline, so that a
-# hang or a crash costs one case. Cases are read from the source: every
-# `cmocka_unit_test*(name` of a x_test.c. A line of the file may say
+# One ctest entry per x_test.c, whose cases run in a process of their own each, with a deadline of its
+# own, so that a hang or a crash costs one case (tests/testing/cases.h). test/cases.txt lists the cases
+# of each entry, as read from the source (every `cmocka_unit_test*(name`), and the entry leaves what
+# became of them in test/results/ENTRY: `./run test` compares the two. A line of the file may say
 #   /* ctest: labels=full timeout=120 also=TRI_CHECK=order */
 # (default: labels=quick timeout=60); a file of nothing but scripts is not used.
-#   also=NAME=VALUE  every case has a second entry, with this variable
+#   timeout=SECONDS  of each case
+#   also=NAME=VALUE  there is a second entry for all of it, with this variable
 #   program=own      it defines a function of the C library, for its own tests to call
 #   threads=none     it fails where it starts one
 #   tsan=no          left out where ThreadSanitizer is built for: it shows there, of threads and of what
@@ -143,24 +145,35 @@ function(tri_add_test_programs)
     endforeach()
 endfunction()
 
-# tri_register_cases(FILE PREFIX VARIABLES): an entry PREFIX.case for each, with variables of its own.
-function(tri_register_cases source prefix variables)
+# tri_register_cases(FILE ENTRY VARIABLES): the entry, with variables of its own.
+function(tri_register_cases source entry variables)
     get_filename_component(name ${source} NAME_WE)
     tri_read_test_header(${source})
     file(STRINGS ${source} cases REGEX "cmocka_unit_test[a-z_]*\\([a-z]")
     string(REGEX MATCHALL "cmocka_unit_test[a-z_]*\\([a-z0-9_]+" cases "${cases}")
-    if(tsan_case AND NOT cases MATCHES "\\(${tsan_case}(;|$)")
-        message(FATAL_ERROR "${source}: ${tsan_case}, which it says of tsan, is none of its cases")
-    endif()
-    foreach(case IN LISTS cases)
-        string(REGEX REPLACE ".*\\(" "" case "${case}")
-        if(TRI_SANITIZE MATCHES thread AND tsan_case AND NOT case STREQUAL tsan_case)
-            continue()
+    list(TRANSFORM cases REPLACE ".*\\(" "")
+    if(TRI_SANITIZE MATCHES thread AND tsan_case)
+        if(NOT tsan_case IN_LIST cases)
+            message(FATAL_ERROR "${source}: ${tsan_case}, which it says of tsan, is none of its cases")
         endif()
-        add_test(NAME ${prefix}.${case} COMMAND ${CMAKE_BINARY_DIR}/test/${name} ${case})
-        set_tests_properties(${prefix}.${case} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
-            ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};${variables};${TRI_TEST_ENVIRONMENT}")
+        set(cases ${tsan_case})
+        list(APPEND variables TRI_TEST_ONLY=${tsan_case})
+    endif()
+    list(LENGTH cases n_cases)
+    foreach(case IN LISTS cases)
+        set_property(GLOBAL APPEND_STRING PROPERTY tri_cases "${entry} ${case}\n")
     endforeach()
+    add_test(NAME ${entry} COMMAND ${CMAKE_BINARY_DIR}/test/${name})
+    set(at_once 1)
+    if("processes" IN_LIST labels) # they wait for each other more than they compute
+        set(at_once 3)
+        set_tests_properties(${entry} PROPERTIES PROCESSORS 2)
+    endif()
+    # The file ends what takes too long itself; this is for when it does not. What has the most cases
+    # starts first, so that it does not run alone in the end.
+    math(EXPR whole_timeout "${timeout} * ${n_cases} + 60")
+    set_tests_properties(${entry} PROPERTIES TIMEOUT ${whole_timeout} COST ${n_cases} LABELS "${labels}"
+        ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_DEADLINE=${timeout};TRI_TEST_AT_ONCE=${at_once};TRI_TEST_RESULTS=${CMAKE_BINARY_DIR}/test/results/${entry};${variables};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 
 function(tri_add_test_file source)
@@ -203,6 +216,9 @@ function(tri_add_tests)
         tri_add_test_file(${source})
     endforeach()
     tri_add_test_programs()
+    get_property(cases GLOBAL PROPERTY tri_cases)
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/test/cases.txt CONTENT "${cases}")
+    file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/test/results)
     # Calls of every public function, made from the headers.
     set(calls ${CMAKE_BINARY_DIR}/misuse_calls.c)
     set(make_calls ${CMAKE_SOURCE_DIR}/tests/misuse/make_calls.awk)

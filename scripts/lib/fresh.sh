@@ -51,10 +51,10 @@ $outcome in $(($(date +%s) - started)) s: $1"
 }
 
 run_fresh() {
-    quick=
+    all=
     for arg; do
         case $arg in
-        --quick) quick=--quick ;;
+        --all) all=" --all" ;;
         *) wrong_usage "fresh: unknown option $arg" ;;
         esac
     done
@@ -80,17 +80,17 @@ run_fresh() {
 
     fresh_root root trireme
     fresh_step "./run train, as root" root "cd /trireme && ./run train"
-    fresh_step "./run test $quick, as root" root "cd /trireme && ./run test $quick"
+    fresh_step "./run test$all, as root" root "cd /trireme && ./run test$all"
     rm -rf --one-file-system "$fresh_work/root"
 
     fresh_root user srv/user/trireme
-    fresh_step "./run test --quick, as a user with sudo" user '
+    fresh_step "./run test, as a user with sudo" user '
         apt-get -q update >/dev/null
         DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends sudo >/dev/null 2>&1
         useradd --home-dir /srv/user --shell /bin/sh user
         echo "user ALL=(ALL) NOPASSWD: ALL" >/etc/sudoers.d/user
         chown -R user:user /srv/user
-        exec su - user -c "cd trireme && ./run test --quick"'
+        exec su - user -c "cd trireme && ./run test"'
 
     echo "$fresh_results"
     [ -z "$fresh_failed" ] || exit 1

@@ -1,8 +1,9 @@
 # test.sh - the verb `test`. Sourced by ./run.
 #
-# Every test is a ctest entry; what counts is read from ctest's JUnit file, because neither its
-# exit status nor its last line tells "all passed" from "there was nothing to run". A preset that
-# does not build is one failure of its own.
+# A ctest entry is a file of cases, a script or a check. What counts is each case: test/cases.txt of the
+# build folder lists those of every file, and a file leaves what became of them in test/results/. Neither
+# ctest's exit status nor its last line tells "all passed" from "there was nothing to run". A preset
+# that does not build is one failure of its own.
 
 # Many tests wait most of their time, for deadlines and for each other's processes.
 tests_at_once=$((jobs * 2))
@@ -27,33 +28,119 @@ build_ahead() {
     building_ahead=$!
 }
 
-# Of ctest's output: a line now and then about what passed, everything about what did not.
-progress_filter() {
-    awk -v preset="$1" '
-        /^ *Start +[0-9]+: / { next }
-        /^ *[0-9]+\/[0-9]+ Test +#[0-9]+: .* Passed +[0-9.]+ sec/ {
-            split($1, at, "/")
-            if (at[1] - shown >= 50) { print "    " preset ": " at[1] " of " at[2]; shown = at[1]; fflush() }
-            next
-        }
-        /^Test project|^Label Time|^[a-z_]+ += .*sec\*proc|^ *$|Errors while running CTest/ { next }
-        { print; fflush() }'
+# list_cases CTEST_ARGS...: `ENTRY CASE SECONDS` of every case that ctest is going to run; seconds: what it
+# took last time, else 1. The case of a script or a check is `-`.
+list_cases() {
+    touch "$folder/test/seconds.txt"
+    ctest --preset "$preset" -N "$@" | awk '
+        FILENAME == ARGV[1] { seconds[$1 " " $2] = $3; next }
+        FILENAME == ARGV[2] { cases[$1] = cases[$1] " " $2; next }
+        /^ *Test +#[0-9]+: / {
+            n = split($NF in cases ? cases[$NF] : "-", name, " ")
+            for (i = 1; i <= n; i++)
+                print $NF, name[i], $NF " " name[i] in seconds ? seconds[$NF " " name[i]] : 1
+        }' "$folder/test/seconds.txt" "$folder/test/cases.txt" -
 }
 
-# add_junit FILE: adds its cases to the totals. A case that did not run (program missing,
-# disabled, skipped) did not pass.
-add_junit() {
-    counts=$(awk '
-        /<testcase / {
-            cases++
-            if ($0 ~ /status="run"/) { passed++ } else {
+# results: `ENTRY passed|failed CASE SECONDS` of those that have run.
+results() {
+    find "$folder/test/results" -type f -exec awk '{
+        entry = FILENAME
+        sub(/.*\//, "", entry)
+        print entry, $0
+    }' {} +
+}
+
+# tell_progress: how far it is, by the time that cases took.
+tell_progress() {
+    progress "$(results | awk -v preset="$preset" '
+        FILENAME == ARGV[1] { all++; seconds[$1 " " $2] = $3; weight += $3; next }
+        $2 == "failed" { failed++ }
+        { n++; done += seconds[$1 " " $3] }
+        END {
+            printf "%s: %d of %d", preset, n, all
+            if (failed) printf ", %d failed", failed
+            print "|" int(1000 * done), int(1000 * weight)
+        }' "$folder/test/cases_now.txt" - | {
+        IFS='|' read -r told weights
+        echo "$told, $(clock $progress_seconds)$(progress_left $weights)"
+    })"
+}
+
+# follow_tests: of ctest's output everything about what did not pass; of the rest only how far it is.
+follow_tests() {
+    progress_begin
+    # Ctrl-C does not reach what runs in the background: it looks whether the shell is still there.
+    while sleep 2 && kill -0 $$ 2>/dev/null; do
+        progress_tick
+        tell_progress
+    done &
+    ticker=$!
+    while IFS= read -r line; do
+        case $line in
+        *' Test '*'#'*': '*' sec'*)
+            note_entry "$line"
+            case $line in *' Passed '*) continue ;; esac
+            ;;
+        *' Start '*': '* | 'Test project'* | 'Label Time'* | *' sec*proc '* | '' | Preset* | ' '*'="'* | \
+            *'% tests passed'* | 'Total Test time'* | *'Errors while running CTest'*) continue ;;
+        esac
+        progress_clear
+        printf '%s\n' "$line"
+    done
+    kill $ticker
+    wait $ticker 2>/dev/null || :
+    progress_clear
+}
+
+# note_entry LINE: the result of a script or a check, beside those of cases.
+note_entry() {
+    entry=${1#*'#'}
+    entry=${entry#*: }
+    entry=${entry%% *}
+    [ ! -e "$folder/test/results/$entry" ] || return 0
+    seconds=${1% sec*}
+    seconds=${seconds##* }
+    case $1 in
+    *' Passed '*) echo "passed - $seconds" >"$folder/test/results/$entry" ;;
+    *) echo "failed - $seconds" >"$folder/test/results/$entry" ;;
+    esac
+}
+
+# count_results: adds what ran to the totals. A case that did not run did not pass: it is in the list, and
+# has no result. An entry that failed although all of its cases passed is one failure more.
+count_results() {
+    counts=$(results | awk '
+        FILENAME == ARGV[1] {
+            if ($0 ~ /<testcase /) {
                 name = $0
                 sub(/.*<testcase name="/, "", name)
                 sub(/".*/, "", name)
-                names = names " " name
+                if ($0 ~ /status="run"/) entry_passed[name] = 1
             }
+            next
         }
-        END { print passed + 0, cases - passed, names }' "$1" 2>/dev/null || echo "0 0")
+        FILENAME == ARGV[2] { order[++n] = $1 " " $2; next }
+        { result[$1 " " $3] = $2 }
+        END {
+            for (i = 1; i <= n; i++) {
+                split(order[i], part, " ")
+                entry = part[1]
+                if (result[order[i]] == "passed") passed++
+                else {
+                    names = names " " entry (part[2] == "-" ? "" : "." part[2])
+                    failed++
+                    failed_of[entry]++
+                }
+                if (!(entry in seen)) { seen[entry] = 1; entries[++n_entries] = entry }
+            }
+            for (i = 1; i <= n_entries; i++)
+                if (!(entries[i] in entry_passed) && !failed_of[entries[i]]) {
+                    failed++
+                    names = names " " entries[i]
+                }
+            print passed + 0, failed + 0, names
+        }' "$junit" "$folder/test/cases_now.txt" - 2>/dev/null || echo "0 0")
     set -- $counts
     passed=$1 failed=$2
     shift 2
@@ -62,37 +149,43 @@ add_junit() {
 
 # test_preset NAME CTEST_ARGS...: build it and run its tests.
 test_preset() {
-    preset=$1
+    test_of=$1
     shift
     started=$(date +%s)
     if [ -n "$building_ahead" ]; then
+        say "waiting for the builds that began beside the tests (build/*/build.log)"
         wait "$building_ahead" || :
         building_ahead=
     fi
-    if ! build_preset "$preset"; then
-        count_failure "build:$preset"
+    if ! build_preset "$test_of"; then
+        count_failure "build:$test_of"
         return
     fi
     [ -z "$build_next" ] || build_ahead $build_next
     build_next=
+    preset=$test_of
     folder=$(preset_folder "$preset")
     junit=$(pwd -P)/$folder/junit.xml
-    rm -f "$junit"
-    say "testing $preset"
-    ctest --preset "$preset" -j "$tests_at_once" --output-junit "$junit" "$@" 2>&1 </dev/null |
-        tee "$folder/test.log" | progress_filter "$preset"
-    add_junit "$junit"
-    if [ $((passed + failed)) -eq 0 ]; then
-        echo "run: ctest ran no test of the preset $preset ($folder/test.log)" >&2
+    rm -rf "$junit" "$folder/test/results"
+    mkdir -p "$folder/test/results"
+    list_cases "$@" >"$folder/test/cases_now.txt"
+    if [ ! -s "$folder/test/cases_now.txt" ]; then
+        echo "run: ctest has no test of the preset $preset" >&2
         count_failure "no-tests:$preset"
         return
     fi
+    say "testing $preset ($folder/test.log)"
+    : >"$junit"
+    logged "$folder/test.log" follow_tests \
+        ctest --preset "$preset" -j "$tests_at_once" --output-junit "$junit" "$@" || :
+    count_results
+    results | awk '{ print $1, $3, $4 }' >"$folder/test/seconds.txt"
     total_passed=$((total_passed + passed))
     total_failed=$((total_failed + failed))
     for name in $failed_of_run; do
         failed_names="$failed_names $preset:$name"
     done
-    say "$preset: $passed passed, $failed failed, $(($(date +%s) - started)) s"
+    say "$preset: $passed passed, $failed failed in $(clock $(($(date +%s) - started)))"
 }
 
 # test_peers: the scripts of tests/peers compare us with PyTorch; each is one test, lib* is shared.
@@ -126,10 +219,10 @@ test_peers() {
 }
 
 run_test() {
-    mode=all peers= build_next=
+    mode=one peers= build_next=
     while [ $# -gt 0 ]; do
         case $1 in
-        --quick) mode=quick ;;
+        --all) mode=all ;;
         --peers) peers=1 ;;
         --preset)
             [ $# -ge 2 ] || wrong_usage "test: --preset needs a name"
@@ -147,7 +240,7 @@ run_test() {
     need_packages $packages_build $packages_data $packages_test $packages_plugins
 
     case $mode in
-    quick) test_preset dev -L quick ;;
+    one) test_preset dev -L quick ;;
     preset-*) test_preset "${mode#preset-}" ;;
     all)
         # Everything once, as users get it; then what is quick, with assertions: asan by the first

@@ -111,16 +111,13 @@ static void a_state_is_entered(void **state)
     assert_int_equal(hosts, TRII_HOSTS_JOINING);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_state_is_reached_and_has_a_name),
-        cmocka_unit_test(every_way_leads_to_the_end),
-        cmocka_unit_test(nothing_follows_the_end),
-        cmocka_unit_test(an_attempt_begins_and_ends_with_no_process),
-        cmocka_unit_test(a_failure_is_reported_from_a_round_only),
-        cmocka_unit_test(a_state_is_entered),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(every_state_is_reached_and_has_a_name),
+    cmocka_unit_test(every_way_leads_to_the_end),
+    cmocka_unit_test(nothing_follows_the_end),
+    cmocka_unit_test(an_attempt_begins_and_ends_with_no_process),
+    cmocka_unit_test(a_failure_is_reported_from_a_round_only),
+    cmocka_unit_test(a_state_is_entered),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)

@@ -131,7 +131,7 @@ static void a_worker_is_told_how_long_it_has(void **state)
     spawn_signal(&j.trirun, SIGUSR1);
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_ERR(&j.trirun), "this host will be preempted soon; notified 1 of 1");
-    assert_has(SPAWN_OUT(&j.trirun), "signal 10, nobody said when\n");
+    assert_has(SPAWN_OUT(&j.trirun), "signal 10, no time given\n");
     trirun_end(&j, 0);
 }
 

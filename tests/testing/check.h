@@ -17,6 +17,7 @@
 #include <trireme/status.h>
 
 #include "base/compiler.h"
+#include "testing/cases.h"
 
 /* Fails with the error line: a bare status says too little. */
 #define CHECK_OK(call)                                                                             \
@@ -76,21 +77,24 @@ static inline void check_near_(double a, double b, double epsilon, const char *w
 /* True under either sanitizer, where more of the same costs much and shows no more. */
 #define TEST_SANITIZED (TRII_TSAN || TRII_ASAN)
 
-/* main() of a test: `prog` runs all cases, `prog name` that one. cmocka reports success when
- * a filter matches nothing, so an unknown name is refused here. */
+/* main() of a test: `prog` runs all cases, each in a process of its own; `prog name` runs that one
+ * in this process, for a debugger. A case that starts its own program again, as tri_spawn does, has
+ * its name in TRI_TEST_CASE. cmocka reports success when a filter matches nothing, so an unknown
+ * name is refused here. */
 static inline int test_main(int argc, char **argv, const struct CMUnitTest *tests, size_t n_tests)
 {
-    for (size_t i = 0; argc > 1 && i < n_tests; i++) {
-        if (strcmp(tests[i].name, argv[1]) == 0) {
-            cmocka_set_test_filter(argv[1]);
-            return _cmocka_run_group_tests(argv[1], tests, n_tests, NULL, NULL);
+    const char *name = argc > 1 ? argv[1] : getenv("TRI_TEST_CASE");
+
+    if (name == NULL)
+        return test_run_cases(argv[0], tests, n_tests);
+    for (size_t i = 0; i < n_tests; i++) {
+        if (strcmp(tests[i].name, name) == 0) {
+            cmocka_set_test_filter(name);
+            return _cmocka_run_group_tests(name, tests, n_tests, NULL, NULL);
         }
     }
-    if (argc > 1) {
-        fprintf(stderr, "%s: no case named %s\n", argv[0], argv[1]);
-        return 2;
-    }
-    return _cmocka_run_group_tests(argv[0], tests, n_tests, NULL, NULL);
+    fprintf(stderr, "%s: no case named %s\n", argv[0], name);
+    return 2;
 }
 
 #define TEST_MAIN(tests)                                                                           \

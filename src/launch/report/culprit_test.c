@@ -180,18 +180,15 @@ static void a_nan_of_another_rank_makes_a_victim(void **state)
     free_scene(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_worker_with_a_record_is_not_a_victim_for_its_words),
-        cmocka_unit_test(a_rank_that_still_met_the_others_is_judged_by_its_words),
-        cmocka_unit_test(a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints),
-        cmocka_unit_test(an_aborted_worker_is_a_victim_and_the_aborter_is_not),
-        cmocka_unit_test(words_count_where_there_is_no_record),
-        cmocka_unit_test(only_a_victim_without_a_record_may_be_ahead_of_its_cause),
-        cmocka_unit_test(a_signal_weighs_more_than_any_record),
-        cmocka_unit_test(a_nan_of_another_rank_makes_a_victim),
-    };
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_worker_with_a_record_is_not_a_victim_for_its_words),
+    cmocka_unit_test(a_rank_that_still_met_the_others_is_judged_by_its_words),
+    cmocka_unit_test(a_worker_that_lost_a_peer_is_a_victim_whatever_it_prints),
+    cmocka_unit_test(an_aborted_worker_is_a_victim_and_the_aborter_is_not),
+    cmocka_unit_test(words_count_where_there_is_no_record),
+    cmocka_unit_test(only_a_victim_without_a_record_may_be_ahead_of_its_cause),
+    cmocka_unit_test(a_signal_weighs_more_than_any_record),
+    cmocka_unit_test(a_nan_of_another_rank_makes_a_victim),
+};
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(tests)
