@@ -14,9 +14,10 @@
 #define OPTION_MAX 2147483647.0
 
 typedef struct option {
-    const char *name; /* "--epochs" */
-    const char *help; /* with the default */
-    int64_t *integer; /* exactly one of the four is set: where the value goes */
+    const char *name;  /* "--epochs" */
+    const char *help;  /* with the default */
+    const char *value; /* what --help calls the value of a text: NULL = PATH */
+    int64_t *integer;  /* exactly one of the four is set: where the value goes */
     double *number;
     const char **text;
     bool *flag; /* takes no value */
@@ -34,9 +35,10 @@ static inline void options_help(const char *usage, const option *options, int n)
     printf("%s\n\noptions:\n", usage);
     for (int i = 0; i < n; i++) {
         const option *o = &options[i];
-        const char *value = o->flag != NULL ? "" : o->text != NULL ? " PATH" : " N";
+        const char *value = o->value != NULL ? o->value : o->text != NULL ? "PATH" : "N";
 
-        printf("  %s%-*s %s\n", o->name, 20 - (int)strlen(o->name), value, o->help);
+        printf("  %s %-*s %s\n", o->name, 19 - (int)strlen(o->name), o->flag != NULL ? "" : value,
+               o->help);
     }
     printf("  --help               this text\n");
 }
@@ -77,31 +79,39 @@ static inline _Noreturn void option_mistake(const char *program, const char *arg
     exit(2);
 }
 
-/* At the end, for all that was printed: whoever reads it, or a disk, may not have taken it. A
- * status of 1 then, and why. */
-static inline void output_check(const char *program)
+static const char *output_program; /* for the line of output_check */
+
+/* At exit: a full disk, or a reader that is gone, may not have taken all that was printed. Then the
+ * status is 1, and stderr says why. */
+static inline void output_check(void)
 {
-    const char *slash = strrchr(program, '/');
+    const char *slash = strrchr(output_program, '/');
     bool lost = ferror(stdout) != 0;
 
     errno = 0;
     if (fflush(stdout) == 0 && !lost)
         return;
-    fprintf(stderr, "%s: cannot write to stdout%s%s\n", slash != NULL ? slash + 1 : program,
+    fprintf(stderr, "%s: cannot write to stdout%s%s\n", slash != NULL ? slash + 1 : output_program,
             errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
-    exit(1);
+    _Exit(1);
+}
+
+static inline void output_check_at_exit(const char *program)
+{
+    output_program = program;
+    atexit(output_check);
 }
 
 /* Fills the options; exits with 0 after --help, with 2 after a mistake. */
 static inline void options_parse(int argc, char **argv, const char *usage, const option *options,
                                  int n)
 {
+    output_check_at_exit(argv[0]);
     for (int i = 1; i < argc; i++) {
         const option *found = NULL;
 
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             options_help(usage, options, n);
-            output_check(argv[0]);
             exit(0);
         }
         for (int k = 0; k < n; k++) {

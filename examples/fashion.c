@@ -114,7 +114,8 @@ static double train_seconds(const run *r)
     return r->seconds_before + tri_progress_seconds(r->progress);
 }
 
-/* What the last steps were like, for the screen and for metrics.jsonl; the meters start anew. */
+/* What the last steps were like, for the screen and for metrics.jsonl; then the meters begin again.
+ */
 static void report(run *r)
 {
     double loss = tri_meter_value(r->loss), accuracy = tri_meter_value(r->right);
@@ -191,7 +192,7 @@ static double evaluate(run *r)
     return counts[0] / counts[1];
 }
 
-/* What a run's numbers depend on: saved with them, and the same when the run goes on. */
+/* What a run's numbers depend on: saved with them, and the same when the run is resumed. */
 static const struct kept {
     const char *name;
     const int64_t *integer;
@@ -242,6 +243,8 @@ static double finish_epoch(run *r)
     double accuracy;
 
     tri_progress_pause(r->progress);
+    tri_progress_text(r->progress, "epoch %lld/%lld  evaluating", (long long)r->epoch + 1,
+                      (long long)settings.epochs);
     accuracy = evaluate(r);
     r->epoch++;
     tri_progress_line(r->progress, "epoch %lld: test accuracy %.4f after %.1f s of training",
@@ -257,8 +260,8 @@ static double finish_epoch(run *r)
 
 /* --- beginning and end ---------------------------------------------------- */
 
-/* Every worker comes here with the same mistake. Rank 0 names it; the others wait for its end, so
- * that no end of theirs looks like the cause. */
+/* Every worker comes here with the same mistake. Rank 0 names it; the others wait until rank 0 has
+ * ended, so that none of them looks like the cause. */
 static _Noreturn void refuse(const char *format, ...) TRI_PRINTF(1, 2);
 static _Noreturn void refuse(const char *format, ...)
 {
@@ -303,7 +306,7 @@ static int64_t last_run(void)
     return last;
 }
 
-/* --out, else runs/fashion-N. Workers that trirun started again go on without being told. */
+/* --out, else runs/fashion-N. Workers that trirun has restarted resume without being told to. */
 static void choose_folder(run *r)
 {
     const char *restarts = getenv("TORCHELASTIC_RESTART_COUNT");
@@ -327,10 +330,10 @@ static void choose_folder(run *r)
     else
         snprintf(r->dir, sizeof(r->dir), "runs/fashion-%lld", (long long)found[0]);
     if (settings.resume && found[1] == 0)
-        refuse("--resume: no run in %s; without --resume one begins there",
+        refuse("--resume: there is no run in %s; without --resume one starts there",
                settings.out != NULL ? r->dir : "runs/fashion-N");
     if (settings.out != NULL && !settings.resume && !restarted && found[1] != 0)
-        refuse("%s holds a run already: --resume goes on with it, another --out begins anew",
+        refuse("%s holds a run already: --resume continues it, another --out starts a new one",
                r->dir);
     settings.resume = found[1] != 0;
 }
@@ -355,12 +358,12 @@ static void check_same_run(const tri_checkpoint *checkpoint)
 
         kept_value(&kept[i], now);
         if (before != NULL && strcmp(before, now) != 0)
-            refuse("--resume: the run was begun with %s %s, not %s: results would differ",
+            refuse("--resume: the run was started with %s %s, not %s: results would differ",
                    kept[i].name, before, now);
     }
 }
 
-/* Goes on from the newest whole checkpoint, if there is one. */
+/* Resumes from the newest whole checkpoint, if there is one. */
 static void restore(run *r)
 {
     tri_checkpoint *checkpoint;
@@ -369,7 +372,7 @@ static void restore(run *r)
 
     if (status == TRI_ERR_NOT_FOUND) { /* stopped before its first one? */
         if (tri_rank() == 0)
-            printf("no checkpoint in %s, starting anew\n", r->dir);
+            printf("no checkpoint in %s: starting from the beginning\n", r->dir);
         return;
     }
     TRI_TRY(status);
@@ -384,7 +387,7 @@ static void restore(run *r)
     tri_checkpoint_close(checkpoint);
 }
 
-/* The training images of all workers, shuffled and dealt out; the test images cut into shares. */
+/* The training images, shuffled and dealt out to the workers; the test images, cut into shares. */
 static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
                       tri_sampler **sampler_out)
 {
@@ -421,17 +424,19 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
 
 static void finish(run *r, double accuracy)
 {
-    char metrics[PATH_BYTES], curves[PATH_BYTES], weights[PATH_BYTES];
+    static const char *const curves[] = {"curves.svg", "curves.png"};
+    char metrics[PATH_BYTES], path[PATH_BYTES];
 
-    if (tri_rank() == 0) {
-        TRI_TRY(tri_save(r->model, path_of(r, "model.safetensors", weights)));
-        if (tri_plot((const char *const[]){path_of(r, "metrics.jsonl", metrics)}, 1,
-                     path_of(r, "curves.svg", curves)) != TRI_OK)
-            fprintf(stderr, "no curves: %s\n", tri_last_error());
-        printf("training time %.1f s, test accuracy %.4f\nin %s: model.safetensors, "
-               "metrics.jsonl, curves.svg, checkpoints\n",
-               train_seconds(r), accuracy, r->dir);
-    }
+    if (tri_rank() != 0)
+        return;
+    TRI_TRY(tri_save(r->model, path_of(r, "model.safetensors", path)));
+    path_of(r, "metrics.jsonl", metrics);
+    for (int i = 0; i < 2; i++)
+        if (tri_plot((const char *const[]){metrics}, 1, path_of(r, curves[i], path)) != TRI_OK)
+            fprintf(stderr, "no %s: %s\n", curves[i], tri_last_error());
+    printf("training time %.1f s, test accuracy %.4f\nin %s: model.safetensors, metrics.jsonl, "
+           "curves.svg, curves.png, checkpoints\n",
+           train_seconds(r), accuracy, r->dir);
 }
 
 static void parse_options(int argc, char **argv)
@@ -454,17 +459,18 @@ static void parse_options(int argc, char **argv)
          .help = "channels of the first layer (16)"},
         {.name = "--shift",
          .integer = &settings.shift,
-         .help = "move images by up to so many pixels (0)"},
+         .help = "move images by up to N pixels (0)"},
         {.name = "--precision",
          .text = &settings.precision,
+         .value = "NAME",
          .help = "bf16, f32 or auto: bf16 where the processor multiplies it faster (auto)"},
         {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
         {.name = "--threads",
          .integer = &settings.threads,
-         .help = "of each worker (0: cores / workers)"},
+         .help = "of each worker, to compute (0: cores / workers)"},
         {.name = "--loader-threads",
          .integer = &settings.loader_threads,
-         .help = "that prepare batches, per worker (0: none)"},
+         .help = "of each worker, to prepare batches (0)"},
         {.name = "--limit",
          .integer = &settings.limit,
          .help = "train on the first N images only (0: all)"},
@@ -474,8 +480,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
         {.name = "--resume",
          .flag = &settings.resume,
-         .help = "go on in --out, or in the last runs/fashion-N; repeat its options (workers "
-                 "that trirun starts again do so by themselves)"},
+         .help = "continue the run in --out, or the last runs/fashion-N, with the same options"},
     };
 
     options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
@@ -495,7 +500,6 @@ int main(int argc, char **argv)
     char path[PATH_BYTES];
     run r = {0};
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* flush each line, into trirun's pipe too */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
     settings.workers = tri_world_size();
@@ -519,7 +523,8 @@ int main(int argc, char **argv)
         refuse("this run already did %lld steps, --epochs %lld has %lld", (long long)r.step,
                (long long)settings.epochs, (long long)r.total_steps);
     if (tri_rank() == 0)
-        printf("checkpoint after every epoch; go on with the same options and --resume --out %s\n",
+        printf("a checkpoint after every epoch; to continue this run:\n"
+               "the same options and --resume --out %s\n",
                r.dir);
 
     TRI_TRY(tri_meter_create(&r.loss));
@@ -551,6 +556,5 @@ int main(int argc, char **argv)
     tri_optimizer_destroy(r.optimizer);
     tri_module_destroy(r.model);
     tri_finalize();
-    output_check(argv[0]);
     return 0;
 }

@@ -255,8 +255,6 @@ int main(int argc, char **argv)
 {
     run r = {.first = 0};
 
-    setvbuf(stdout, NULL, _IOLBF,
-            0); /* flush each line, so that nothing is lost if we are killed */
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL));
     if (settings.batch < tri_world_size())
@@ -291,6 +289,5 @@ int main(int argc, char **argv)
     tri_optimizer_destroy(r.optimizer);
     tri_module_destroy(r.model);
     tri_finalize();
-    output_check(argv[0]);
     return 0;
 }

@@ -157,18 +157,17 @@ static arguments parse(int argc, char **argv)
     };
     const size_t n_options = sizeof(options) / sizeof(options[0]);
 
+    output_check_at_exit(argv[0]);
     for (int i = 1; i < argc; i++) {
         const char *value = NULL;
         size_t o = 0;
 
         if (strcmp(argv[i], "--help") == 0) {
             printf("%s", usage_text);
-            output_check(argv[0]);
             exit(0);
         }
         if (strcmp(argv[i], "--version") == 0) {
             printf("parity %d.%d.%d\n", TRI_VERSION_MAJOR, TRI_VERSION_MINOR, TRI_VERSION_PATCH);
-            output_check(argv[0]);
             exit(0);
         }
         while (o < n_options && (value = option_value(options[o].name, argc, argv, &i)) == NULL)

@@ -39,8 +39,6 @@ int main(int argc, char **argv)
     uint64_t hash = 0;
 
     options_parse(argc, argv, usage, NULL, 0);
-    setvbuf(stdout, NULL, _IOLBF,
-            0);              /* flush each line, so that nothing is lost if we are killed */
     TRI_TRY(tri_init(NULL)); /* rank and number of workers from trirun; alone: a world of one */
 
     make_data(inputs, BATCH * 10, 1 + (unsigned)tri_rank());
@@ -72,6 +70,5 @@ int main(int argc, char **argv)
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_finalize();
-    output_check(argv[0]);
     return 0;
 }

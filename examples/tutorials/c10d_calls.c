@@ -299,7 +299,6 @@ int main(int argc, char **argv)
                 "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to %d)\n", MAX_RANKS);
         return help ? 0 : 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0);
     TRI_TRY(tri_init(NULL)); /* init_process_group */
     rank = tri_rank();       /* get_rank, get_world_size */
     size = tri_world_size();

@@ -137,8 +137,6 @@ int main(int argc, char **argv)
         fprintf(help ? stdout : stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
         return help ? 0 : 2;
     }
-    setvbuf(stdout, NULL, _IOLBF,
-            0); /* flush each line, so that nothing is lost if we are killed */
     TRI_TRY(tri_spawn(init_process, &(job){run_blocking, url}, 2, NULL));
     TRI_TRY(tri_spawn(init_process, &(job){run_non_blocking, url}, 2, NULL));
     TRI_TRY(tri_spawn(init_process, &(job){run_all_reduce, url}, 2, NULL));

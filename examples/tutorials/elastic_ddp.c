@@ -83,8 +83,6 @@ int main(int argc, char **argv)
         fprintf(help ? stdout : stderr, "usage: [trirun --nproc_per_node=N] elastic_ddp\n");
         return help ? 0 : 2;
     }
-    setvbuf(stdout, NULL, _IOLBF,
-            0); /* flush each line, so that nothing is lost if we are killed */
     demo_basic();
     return 0;
 }

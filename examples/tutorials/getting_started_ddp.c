@@ -180,7 +180,6 @@ int main(int argc, char **argv)
         fprintf(help ? stdout : stderr, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp\n");
         return help ? 0 : 2;
     }
-    setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(4));
     n_devices = tri_device_count(TRI_DEVICE_CPU);

@@ -219,8 +219,6 @@ int main(int argc, char **argv)
     settings s = parse(argv);
 
     (void)argc;
-    setvbuf(stdout, NULL, _IOLBF,
-            0); /* flush each line, so that nothing is lost if we are killed */
     if (s.spawn > 0)
         TRI_TRY(tri_spawn(train_worker, &s, (int)s.spawn, NULL)); /* ranks 0 to N - 1 */
     else

@@ -203,7 +203,6 @@ int main(int argc, char **argv)
 {
     const int world_size = 2;
 
-    setvbuf(stdout, NULL, _IOLBF, 0); /* line by line, so that nothing is lost if it is killed */
     if (argc > 1)
         n_epochs = number(argv[1], 1);
     if (argc > 2)

@@ -17,7 +17,7 @@ TRI_BEGIN_DECLS
 
 /* A bar that is redrawn in place on a terminal, a plain line now and then elsewhere:
  *
- *     epoch 2/4  loss 0.5213  accuracy 0.912  [=======>        ]  47 %  8,132 samples/s  0:31 left
+ *     epoch 2/4  loss 0.5213  [=======>        ] 47 % of all  8,132 samples/s  0:31 left
  */
 typedef struct tri_progress tri_progress;
 
@@ -41,6 +41,9 @@ TRI_API bool tri_progress_due(const tri_progress *progress);
  * tri_progress_due first. */
 TRI_API void tri_progress_update(tri_progress *progress, int64_t done, const char *format, ...)
     TRI_PRINTF(3, 4);
+/* Shows a text in the place of the bar until the next update: what is done while no work is
+ * counted, such as "evaluating". */
+TRI_API void tri_progress_text(tri_progress *progress, const char *format, ...) TRI_PRINTF(2, 3);
 /* Prints a line above the bar, which stays (the result of an epoch, say). */
 TRI_API void tri_progress_line(tri_progress *progress, const char *format, ...) TRI_PRINTF(2, 3);
 /* The time between these (evaluation, saving) is not counted in the seconds and the rate. */

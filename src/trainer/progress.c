@@ -178,7 +178,7 @@ static void draw(tri_progress *p, const char *text)
 
     format_rate(rate, rate_text, sizeof(rate_text));
     format_left(p, rate, left, sizeof(left));
-    snprintf(tail, sizeof(tail), "%3d %%  %s %s/s  %s left",
+    snprintf(tail, sizeof(tail), "%3d %% of all  %s %s/s  %s left",
              (int)(100.0 * (double)p->done / (double)p->total), rate_text, p->unit, left);
     if (!p->terminal) {
         fprintf(p->stream, "%s  %s\n", text, tail);
@@ -215,6 +215,25 @@ void tri_progress_update(tri_progress *progress, int64_t done, const char *forma
     va_end(args);
     p->next_ns = trii_now_ns() + p->interval_ns;
     draw(p, text);
+}
+
+void tri_progress_text(tri_progress *progress, const char *format, ...)
+{
+    tri_progress *p = progress;
+    char text[LINE_BYTES / 2];
+    va_list args;
+
+    if (p == NULL || p->stream == NULL || format == NULL)
+        return;
+    va_start(args, format);
+    vsnprintf(text, sizeof(text), format, args);
+    va_end(args);
+    if (p->terminal)
+        fprintf(p->stream, "\r%.*s\033[K", p->columns - 1, text);
+    else
+        fprintf(p->stream, "%s\n", text);
+    fflush(p->stream);
+    p->open_line = p->terminal;
 }
 
 void tri_progress_line(tri_progress *progress, const char *format, ...)

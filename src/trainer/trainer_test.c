@@ -21,15 +21,16 @@ static void progress_without_a_terminal_is_plain_lines(void **state)
         tri_progress_create(1000, 200, "samples", &(tri_progress_options){.stream = stream}, &p));
     assert_false(tri_progress_due(p)); /* not before ten seconds */
     tri_progress_update(p, 600, "epoch %d/%d  loss %.2f", 1, 4, 0.5);
+    tri_progress_text(p, "epoch %d/%d  evaluating", 1, 4);
     tri_progress_line(p, "epoch 1: done");
     assert_true(tri_progress_rate(p) > 0);
     tri_progress_destroy(p);
     rewind(stream);
     n = fread(text, 1, sizeof(text) - 1, stream);
     text[n] = '\0';
-    assert_non_null(strstr(text, "epoch 1/4  loss 0.50   60 %  "));
+    assert_non_null(strstr(text, "epoch 1/4  loss 0.50   60 % of all  "));
     assert_non_null(strstr(text, " samples/s  0:0"));
-    assert_non_null(strstr(text, " left\nepoch 1: done\n"));
+    assert_non_null(strstr(text, " left\nepoch 1/4  evaluating\nepoch 1: done\n"));
     assert_null(strchr(text, '\r'));
     fclose(stream);
 }

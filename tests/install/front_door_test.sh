@@ -38,11 +38,12 @@ has " toy_step"
 has " collectives"
 verb=train
 ./run train --epochs 1 --help >"$work/said"
-"$TRI_TEST_BIN/fashion" --help | sed -n 's/^  \(--[a-z-]*\) .*/\1/p' | grep -v '^--help$' >"$work/options"
+"$TRI_TEST_BIN/fashion" --help | grep '^  --' | grep -v '^  --help ' >"$work/options"
 [ "$(wc -l <"$work/options")" -gt 10 ] || fail "fashion --help: $(cat "$work/options")"
-while read -r name; do
-    has "$name "
+while IFS= read -r line; do
+    has "$line"
 done <"$work/options"
+has "  --precision NAME "
 verb=nosuch
 option=
 ./run nosuch >"$work/said" 2>&1 && fail "./run nosuch succeeded"

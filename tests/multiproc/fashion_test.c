@@ -77,6 +77,9 @@ static void a_run_leaves_its_results(void **state)
     assert_non_null(strstr(curves, "</svg>"));
     assert_int_equal(scratch_count(scratch_path(&s, "a/checkpoints")), 3);
     free(curves);
+    curves = scratch_read(scratch_path(&s, "a/curves.png"), &n);
+    assert_true(n > 8 && memcmp(curves, "\x89PNG", 4) == 0);
+    free(curves);
     free(metrics);
     scratch_end(&s);
 }
@@ -139,7 +142,7 @@ static void folders_that_cannot_be_are_refused(void **state)
     scratch_file(&s, "a/metrics.jsonl", "", 0);
     start(&two, out, NULL, NULL);
     assert_int_equal(spawn_wait(&two), 1); /* trirun's */
-    assert_non_null(strstr(SPAWN_ERR(&two), "a holds a run already: --resume goes on with it"));
+    assert_non_null(strstr(SPAWN_ERR(&two), "a holds a run already: --resume continues it"));
     assert_null(strstr(SPAWN_ERR(&two), "PEER_LOST"));
     spawn_expect_no_process(&two);
     spawn_free(&two);
@@ -183,7 +186,7 @@ static void runs_that_start_together_share_no_folder(void **state)
 }
 
 /* One epoch of one worker, and what may not change when it goes on. */
-static void another_run_is_not_gone_on_with(void **state)
+static void options_of_another_run_are_refused(void **state)
 {
     const char *out;
     scratch s;
@@ -195,7 +198,8 @@ static void another_run_is_not_gone_on_with(void **state)
 #define SHORT                                                                                      \
     "--threads", "1", "--width", "4", "--limit", "256", "--batch-size", "64", "--out", out,        \
         "--resume", "--epochs"
-    CHECK_REFUSED("--resume: no run in ", SHORT, "1"); /* a slip of the pen begins nothing */
+    CHECK_REFUSED("--resume: there is no run in ", SHORT,
+                  "1"); /* a slip of the pen begins nothing */
     assert_int_equal(mkdir(out, 0777), 0);
     scratch_file(&s, "a/metrics.jsonl", "", 0); /* stopped before its first checkpoint */
     spawn_start(&run, (const char *const[]){spawn_bin("fashion"), SHORT, "1", NULL}, NULL);
@@ -203,12 +207,12 @@ static void another_run_is_not_gone_on_with(void **state)
     assert_int_equal(spawn_wait(&run), 0);
     assert_non_null(strstr(SPAWN_OUT(&run), "no checkpoint in "));
     spawn_free(&run);
-    CHECK_REFUSED("the run was begun with --epochs 1, not 2", SHORT, "2");
-    CHECK_REFUSED("the run was begun with --lr 0.1, not 0.2", SHORT, "1", "--lr", "0.2");
-    CHECK_REFUSED("the run was begun with --limit 256, not 128", SHORT, "1", "--limit", "128");
+    CHECK_REFUSED("the run was started with --epochs 1, not 2", SHORT, "2");
+    CHECK_REFUSED("the run was started with --lr 0.1, not 0.2", SHORT, "1", "--lr", "0.2");
+    CHECK_REFUSED("the run was started with --limit 256, not 128", SHORT, "1", "--limit", "128");
     start(&run, out, "--resume", NULL);
     assert_int_equal(spawn_wait(&run), 1);
-    assert_non_null(strstr(SPAWN_ERR(&run), "the run was begun with workers 1, not 2"));
+    assert_non_null(strstr(SPAWN_ERR(&run), "the run was started with workers 1, not 2"));
     spawn_free(&run);
     scratch_end(&s);
 }
@@ -244,7 +248,7 @@ static void an_interrupt_leaves_a_checkpoint(void **state)
     spawn_expect(&run, "epoch 2: test accuracy");
     spawn_signal(&run, SIGINT);
     assert_true(spawn_wait(&run) != 0);
-    assert_non_null(strstr(SPAWN_OUT(&run), "go on with the same options and --resume --out "));
+    assert_non_null(strstr(SPAWN_OUT(&run), "the same options and --resume --out "));
     spawn_expect_no_process(&run);
     spawn_free(&run);
     run_to_its_end(scratch_path(&s, "a"), "--resume");
@@ -271,7 +275,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(wrong_options_are_refused_in_one_line),
     cmocka_unit_test(folders_that_cannot_be_are_refused),
     cmocka_unit_test(runs_that_start_together_share_no_folder),
-    cmocka_unit_test(another_run_is_not_gone_on_with),
+    cmocka_unit_test(options_of_another_run_are_refused),
     cmocka_unit_test(a_killed_run_goes_on_bit_for_bit),
     cmocka_unit_test(an_interrupt_leaves_a_checkpoint),
     cmocka_unit_test(missing_data_say_where_to_get_them),
