@@ -187,7 +187,152 @@ static void powers_of_zero_have_finite_gradients_to_the_second(void **state)
     }
 }
 
+/* --- where a factor is zero, or a formula changes ------------------------- */
+
+typedef tri_tensor *(*function)(tri_tensor *x, double number);
+
+/* The order-th gradient of sum f(x); 0 if nothing depends on x any more. */
+static void gradient_of_order(int order, function f, double number, tri_dtype dtype,
+                              const double *at, int n, double *out)
+{
+    const tri_gradients_options create = {.create_graph = true, .allow_unused = true};
+    tri_tensor *x, *y, *g = NULL;
+    float narrow[8];
+
+    for (int i = 0; i < n; i++) {
+        narrow[i] = (float)at[i];
+        out[i] = 0;
+    }
+    x = tri_tensor_from(dtype, TRI_SHAPE(n), dtype == TRI_DTYPE_F64 ? (const void *)at : narrow);
+    tri_requires_grad(x, true);
+    y = f(x, number);
+    for (int k = 0; k < order && y != NULL; k++, y = g) {
+        y = tri_sum(y, NULL, 0, false);
+        if (tri_gradients(&y, 1, &x, 1, &create, &g) != TRI_OK)
+            g = NULL; /* a constant */
+    }
+    if (y != NULL)
+        CHECK_OK(tri_copy_out(tri_cast(y, TRI_DTYPE_F64), out, (size_t)n * sizeof(*out)));
+    tri_step_end();
+    tri_tensor_unref(x);
+}
+
+static void a_power_whose_gradient_is_constant_has_zeros_at_zero_from_then_on(void **state)
+{
+    (void)state;
+    for (int power = 0; power < 5; power++) {
+        for (int order = power + 1; order < power + 4; order++) {
+            const double at[2] = {0, 1.5};
+            double got[2];
+
+            gradient_of_order(order, tri_pow_scalar, power, TRI_DTYPE_F64, at, 2, got);
+            if (got[0] != 0 || got[1] != 0)
+                fail_msg("gradient %d of x^%d: %g at 0, %g at 1.5", order, power, got[0], got[1]);
+        }
+    }
+}
+
+static tri_tensor *power_of_tensor(tri_tensor *x, double number)
+{
+    tri_tensor *exponent = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &number);
+
+    x = tri_pow(x, tri_cast(exponent, tri_tensor_dtype(x)));
+    tri_tensor_unref(exponent); /* the step holds it */
+    return x;
+}
+
+/* 1 / x is infinite in f32. */
+static void the_gradient_of_the_power_0_is_0_wherever_the_base_is(void **state)
+{
+    const double at[4] = {1e-40, NAN, INFINITY, 2};
+    double got[4];
+
+    (void)state;
+    gradient_of_order(1, power_of_tensor, 0, TRI_DTYPE_F32, at, 4, got);
+    for (int i = 0; i < 4; i++) {
+        if (got[i] != 0)
+            fail_msg("x = %g: %g", at[i], got[i]);
+    }
+}
+
+static tri_tensor *softplus_from_0(tri_tensor *x, double beta)
+{
+    return tri_softplus(x, beta, TRI_ZERO);
+}
+
+static tri_tensor *hardswish(tri_tensor *x, double number)
+{
+    (void)number;
+    return tri_hardswish(x);
+}
+
+static tri_tensor *smooth_l1(tri_tensor *x, double beta)
+{
+    tri_tensor *zeros = tri_mul_scalar(x, 0);
+
+    return tri_smooth_l1_loss(
+        x, zeros, &(tri_smooth_l1_options){.beta = beta, .reduction = TRI_REDUCTION_SUM});
+}
+
+/* PyTorch's values: at a kink, the second gradient of the side that is straight. */
+static void second_gradients_at_a_kink_are_those_of_torch(void **state)
+{
+    static const struct {
+        const char *name;
+        function f;
+        double number, kink, inside; /* what it is a little inside of the kink */
+    } kinks[] = {
+        {"elu", tri_elu, 0.5, 0, 0.5},           {"softplus", softplus_from_0, 2, 0, 0.5},
+        {"hardswish", hardswish, 0, 3, 1.0 / 3}, {"hardswish", hardswish, 0, -3, 1.0 / 3},
+        {"smooth_l1", smooth_l1, 0.5, 0.5, 2},   {"smooth_l1", smooth_l1, 0.5, -0.5, 2},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(kinks) / sizeof(kinks[0]); i++) {
+        for (int wide = 0; wide < 2; wide++) {
+            const double kink = kinks[i].kink, at[2] = {kink, kink > 0 ? kink - 1e-6 : kink + 1e-6};
+            const double left = kink - 1e-6;
+            double got[2];
+
+            gradient_of_order(2, kinks[i].f, kinks[i].number, wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32,
+                              (const double[]){at[0], kink == 0 ? left : at[1]}, 2, got);
+            if (got[0] != 0 || !(fabs(got[1] - kinks[i].inside) < 1e-5))
+                fail_msg("%s at %g: %g, beside it %g", kinks[i].name, kink, got[0], got[1]);
+        }
+    }
+}
+
+#define SOFT_TARGET 0.9999f
+
+static tri_tensor *bce(tri_tensor *x, double number)
+{
+    tri_tensor *target = tri_add_scalar(tri_mul_scalar(x, 0), SOFT_TARGET);
+
+    (void)number;
+    return tri_bce_loss(x, target, &(tri_bce_options){.reduction = TRI_REDUCTION_SUM});
+}
+
+static void the_second_gradient_of_a_loss_near_1_keeps_its_digits(void **state)
+{
+    double at[8], got[8];
+
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        at[i] = 1 - (i + 1) * 1.1e-4;
+    gradient_of_order(2, bce, 0, TRI_DTYPE_F32, at, 8, got);
+    for (int i = 0; i < 8; i++) {
+        const double p = (double)(float)at[i], t = (double)SOFT_TARGET, v = p * (1 - p);
+        const double want = ((p - t) * (p - t) + t * (1 - t)) / (v * v);
+
+        CHECK_NEAR(got[i] / want, 1, 5e-6);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_power_whose_gradient_is_constant_has_zeros_at_zero_from_then_on),
+    cmocka_unit_test(the_gradient_of_the_power_0_is_0_wherever_the_base_is),
+    cmocka_unit_test(second_gradients_at_a_kink_are_those_of_torch),
+    cmocka_unit_test(the_second_gradient_of_a_loss_near_1_keeps_its_digits),
     cmocka_unit_test(every_second_gradient_matches_finite_differences),
     cmocka_unit_test(products_of_any_number_and_any_zeros_have_second_gradients),
     cmocka_unit_test(powers_of_zero_have_finite_gradients_to_the_second),

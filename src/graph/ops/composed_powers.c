@@ -7,18 +7,32 @@
  */
 #include "graph/ops/composed.h"
 
+#include <float.h>
+
 /* --- powers --------------------------------------------------------------- */
 
-static trii_vid compare_zero(trii_composer *c, const trii_graph_op *op, trii_vid a,
-                             const trii_type *like)
+static trii_vid compare(trii_composer *c, const trii_graph_op *op, trii_vid a, double number,
+                        const trii_type *like)
 {
     const trii_type scalar = {.dtype = like->dtype, .device = like->device};
 
-    return trii_compose2(c, op, a, trii_compose_fill(c, &scalar, 0));
+    return trii_compose2(c, op, a, trii_compose_fill(c, &scalar, number));
 }
 
-/* Of the base: b a^(b - 1), 0 where both are 0; of the exponent: a^b log a, 0 where a is 0 and b is
- * not negative. There the base is replaced, so that the result that is discarded is finite. */
+/* Where a is too small for 1 / a to be finite, or NaN. */
+static trii_vid has_no_inverse(trii_composer *c, trii_vid a, const trii_type *type)
+{
+    double least = type->dtype == TRI_DTYPE_F64   ? DBL_MIN
+                   : type->dtype == TRI_DTYPE_F16 ? 0x1p-14
+                                                  : (double)FLT_MIN;
+
+    a = compare(c, &trii_op_ge, trii_compose1(c, &trii_op_abs, a), least, type);
+    return trii_compose1(c, &trii_op_logical_not, a);
+}
+
+/* Of the base: b a^(b - 1), 0 where b is 0; of the exponent: a^b log a, 0 where a is 0 and b is not
+ * negative. Where a factor would not be finite the base is replaced, so that the result that is
+ * discarded is finite. */
 tri_status trii_composed_pow(trii_step *step, const trii_node *node, trii_vid g, bool of_exponent,
                              trii_vid *out)
 {
@@ -28,8 +42,9 @@ tri_status trii_composed_pow(trii_step *step, const trii_node *node, trii_vid g,
     const trii_type own = *trii_type_of(step, of_exponent ? b : base);
     trii_vid a = trii_compose_expand(&c, base, type.shape, type.ndim), mask, d;
 
-    mask = trii_compose2(&c, &trii_op_logical_and, compare_zero(&c, &trii_op_eq, a, &type),
-                         compare_zero(&c, of_exponent ? &trii_op_ge : &trii_op_eq, b, &type));
+    mask = of_exponent ? compare(&c, &trii_op_eq, a, 0, &type) : has_no_inverse(&c, a, &type);
+    mask = trii_compose2(&c, &trii_op_logical_and, mask,
+                         compare(&c, of_exponent ? &trii_op_ge : &trii_op_eq, b, 0, &type));
     a = trii_compose_masked(&c, a, mask, false, 1);
     if (of_exponent) {
         d = trii_compose2(&c, &trii_op_mul, trii_compose2(&c, &trii_op_pow, a, b),

@@ -199,7 +199,7 @@ CURVED(rsqrt)
     return status == TRI_OK ? times(step, h, d, out) : status;
 }
 
-/* p x^(p - 1) */
+/* p x^(p - 1). Of p = 0 it is a constant: 0 times a power of x would be NaN where x is 0. */
 CURVED(pow_scalar)
 {
     double p = node->attrs.f[0];
@@ -207,6 +207,10 @@ CURVED(pow_scalar)
     trii_attrs attrs;
     tri_status status;
 
+    if (p == 0) {
+        trii_fill_attrs(trii_type_of(step, x), 0, &attrs);
+        return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+    }
     attrs.n_i = 0;
     attrs.n_f = 1;
     attrs.f[0] = p - 1;
@@ -214,41 +218,47 @@ CURVED(pow_scalar)
     return status == TRI_OK ? trii_rec_scaled(step, d, p, out) : status;
 }
 
-/* 1, below 0 alpha exp(x) */
-CURVED(elu)
+/* `value` where -bound < x < bound, else 0: at the bounds, too, as in PyTorch. */
+static tri_status between(trii_step *step, trii_vid value, trii_vid x, double bound, trii_vid *out)
 {
-    trii_vid above = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    tri_status status = again(step, node, h, &d);
-
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_relu_backward, h, x, &above);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_sub, d, above, out) : status;
-}
-
-/* s = sigmoid(beta x), or 1: beta s (1 - s) */
-CURVED(softplus)
-{
-    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    tri_status status = ones_like(step, x, &s);
-
-    if (status == TRI_OK)
-        status = again(step, node, s, &s);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, h, node->attrs.f[0], &d);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_sigmoid_backward, d, s, out) : status;
-}
-
-/* `value` where -bound <= x <= bound, else 0 */
-static tri_status within(trii_step *step, trii_vid value, trii_vid x, double bound, trii_vid *out)
-{
+    bool wide = trii_type_of(step, x)->dtype == TRI_DTYPE_F64;
     trii_vid in[2] = {value, x};
     trii_attrs attrs;
 
     attrs.n_i = 0;
     attrs.n_f = 2;
-    attrs.f[0] = -bound;
-    attrs.f[1] = bound;
+    attrs.f[1] = wide ? nextafter(bound, 0) : (double)nextafterf((float)bound, 0);
+    attrs.f[0] = -attrs.f[1];
     return trii_record_values(step, &trii_op_clamp_backward, in, 2, &attrs, out);
+}
+
+/* 1, below 0 alpha exp(x) */
+CURVED(elu)
+{
+    trii_vid d = TRII_NO_VALUE, side = TRII_NO_VALUE;
+    tri_status status = again(step, node, h, &d);
+
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_neg, x, &side);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
+}
+
+/* s = sigmoid(beta x), from the threshold on 1: beta s (1 - s) */
+CURVED(softplus)
+{
+    double beta = node->attrs.f[0];
+    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE, side = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, x, beta, &x);
+
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_sigmoid, x, &s);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, h, beta, &d);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sigmoid_backward, d, s, &d);
+    if (status == TRI_OK)
+        status = affine(step, -1, x, node->attrs.f[1], &side);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
 }
 
 /* x / 3 + 1/2 between -3 and 3 */
@@ -258,7 +268,7 @@ CURVED(hardswish)
     tri_status status = trii_rec_scaled(step, h, 1.0 / 3, &d);
 
     (void)node;
-    return status == TRI_OK ? within(step, d, x, 3, out) : status;
+    return status == TRI_OK ? between(step, d, x, 3, out) : status;
 }
 
 /* 1 / (2 y), 0 at 0: -1 / (2 y^2), 0 at 0 */
@@ -298,7 +308,7 @@ TRII_SECOND(smooth_l1)
     if (status == TRI_OK)
         status = trii_rec_scaled(step, h, 1 / beta, &h);
     if (status == TRI_OK)
-        status = within(step, h, d, beta, &d);
+        status = between(step, h, d, beta, &d);
     return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
 }
 
@@ -316,8 +326,8 @@ static trii_vid variance(trii_composer *c, trii_vid p, double least, bool of_fac
     return of_factors ? q : trii_compose(c, &trii_op_clamp, &q, 1, &bounds);
 }
 
-/* In g p t: g (p - t) / (p (1 - p)). Its slopes are (p^2 - 2 p t + t) / (p (1 - p))^2, and of the
- * target -1 / (p (1 - p)). */
+/* In g p t: g (p - t) / (p (1 - p)). Its slopes are (p^2 - 2 p t + t) / (p (1 - p))^2, written as a
+ * sum of what is not negative, so that no digits cancel, and of the target -1 / (p (1 - p)). */
 TRII_SECOND(bce)
 {
     const double least = 1e-12;
@@ -331,12 +341,13 @@ TRII_SECOND(bce)
         d = trii_compose2(&c, &trii_op_div, h, variance(&c, p, least, false));
         grad_in[2] = trii_compose1(&c, &trii_op_neg, d);
     }
-    if (needs[1]) { /* p (p - t) + t (1 - p) */
+    if (needs[1]) { /* (p - t)^2 + t (1 - t) */
         d = variance(&c, p, least, true);
-        e = trii_compose2(&c, &trii_op_mul, p, trii_compose2(&c, &trii_op_sub, p, t));
-        e = trii_compose2(
-            &c, &trii_op_add, e,
-            trii_compose2(&c, &trii_op_sub, t, trii_compose2(&c, &trii_op_mul, p, t)));
+        e = trii_compose1(&c, &trii_op_square, trii_compose2(&c, &trii_op_sub, p, t));
+        t = trii_compose2(
+            &c, &trii_op_mul, t,
+            trii_compose_number(&c, &trii_op_add_scalar, trii_compose1(&c, &trii_op_neg, t), 1));
+        e = trii_compose2(&c, &trii_op_add, e, t);
         e = trii_compose2(&c, &trii_op_div, e, d);
         grad_in[1] = trii_compose2(&c, &trii_op_mul, trii_compose2(&c, &trii_op_div, h, d), e);
     }
