@@ -22,7 +22,7 @@ TRI_API tri_tensor *tri_minimum(tri_tensor *a, tri_tensor *b);
 TRI_API tri_tensor *tri_add_scalar(tri_tensor *x, double value);
 TRI_API tri_tensor *tri_mul_scalar(tri_tensor *x, double value);
 TRI_API tri_tensor *tri_neg(tri_tensor *x);
-TRI_API tri_tensor *tri_abs(tri_tensor *x);
+TRI_API tri_tensor *tri_abs(tri_tensor *x); /* at 0 the gradient is 0 */
 TRI_API tri_tensor *tri_square(tri_tensor *x);
 TRI_API tri_tensor *tri_sqrt(tri_tensor *x);
 TRI_API tri_tensor *tri_exp(tri_tensor *x);

@@ -38,7 +38,8 @@ TRI_API tri_tensor *tri_prod(tri_tensor *x, const int64_t *dims, int n_dims, boo
 TRI_API tri_tensor *tri_any(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
 TRI_API tri_tensor *tri_all(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);
 /* The sum of squared differences from the mean, divided by n - correction (PyTorch's default is 1,
- * which is unbiased); and its root. */
+ * which is unbiased); and its root. The gradient goes through the mean as well, so one from above
+ * that is infinite becomes NaN. */
 TRI_API tri_tensor *tri_var(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim,
                             int correction);
 TRI_API tri_tensor *tri_std(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim,

@@ -372,6 +372,137 @@ static void a_divergence_from_what_is_negative_is_nan(void **state)
     tri_tensor_unref(target);
 }
 
+/* --- what is not finite, or almost ---------------------------------------- */
+
+static tri_tensor *numbers(tri_dtype dtype, const double *values, int n)
+{
+    float narrow[8];
+
+    for (int i = 0; i < n; i++)
+        narrow[i] = (float)values[i];
+    return tri_tensor_from(dtype, TRI_SHAPE(n),
+                           dtype == TRI_DTYPE_F64 ? (const void *)values : narrow);
+}
+
+static void check_numbers(const char *what, tri_tensor *got, const double *want, int n,
+                          double tolerance)
+{
+    double is[8];
+
+    CHECK_OK(tri_copy_out(tri_cast(got, TRI_DTYPE_F64), is, (size_t)n * sizeof(*is)));
+    for (int i = 0; i < n; i++) {
+        bool same = isnan(want[i])   ? isnan(is[i])
+                    : isinf(want[i]) ? is[i] == want[i]
+                                     : fabs(is[i] - want[i]) <= tolerance * fabs(want[i]);
+
+        if (!same)
+            fail_msg("%s, element %d: %.9g, not %.9g", what, i, is[i], want[i]);
+    }
+}
+
+/* Of each factor the product of the others: the same with create_graph. */
+static void a_product_hides_nothing_that_is_not_finite_behind_a_zero(void **state)
+{
+    static const struct {
+        double x[4], want[4];
+    } cases[] = {
+        {{2, 0, NAN, 3}, {NAN, NAN, 0, NAN}},
+        {{2, 0, INFINITY, 3}, {NAN, INFINITY, 0, NAN}},
+        {{2, 5, INFINITY, 3}, {INFINITY, INFINITY, 30, INFINITY}},
+        {{2, 5, NAN, 3}, {NAN, NAN, 30, NAN}},
+        {{2, 0, 0, 3}, {0, 0, 0, 0}},
+        {{1e200, 1e-200, 1e-200, 1e150}, {1e-250, 1e150, 1e150, 1e-200}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        for (int create = 0; create < 2; create++) {
+            tri_tensor *p = numbers(TRI_DTYPE_F64, cases[i].x, 4), *loss, *g;
+
+            tri_requires_grad(p, true);
+            loss = tri_prod(p, NULL, 0, false);
+            CHECK_OK(tri_gradients(&loss, 1, &p, 1,
+                                   &(tri_gradients_options){.create_graph = create != 0}, &g));
+            check_numbers(create ? "with create_graph" : "one gradient", g, cases[i].want, 4,
+                          1e-12);
+            tri_step_end();
+            tri_tensor_unref(p);
+        }
+    }
+}
+
+/* (1 - t) x + log(1 + e^-x): x - t x would be NaN at infinity, and cancels before. */
+static void a_logit_of_any_size_has_the_loss_of_its_soft_target(void **state)
+{
+    const double logit[3] = {INFINITY, 100, 1e4}, target[3] = {0.25, 0.9999, 0.9999};
+    const double wide[3] = {INFINITY, 100 * (1 - 0.9999), 1e4 * (1 - 0.9999)};
+    const double left = 1 - (double)(float)0.9999;
+    const double single[3] = {INFINITY, 100 * left, 1e4 * left}, slope[3] = {0.75, left, left};
+
+    (void)state;
+    for (int dtype = TRI_DTYPE_F32; dtype <= TRI_DTYPE_F64; dtype++) {
+        tri_tensor *p, *t, *loss;
+
+        if (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_F64)
+            continue;
+        p = numbers((tri_dtype)dtype, logit, 3);
+        t = numbers((tri_dtype)dtype, target, 3);
+        tri_requires_grad(p, true);
+        loss = tri_bce_with_logits_loss(p, t, &(tri_bce_options){.reduction = TRI_REDUCTION_NONE});
+        tri_backward(tri_sum(loss, NULL, 0, false));
+        check_numbers("loss", loss, dtype == TRI_DTYPE_F64 ? wide : single, 3,
+                      dtype == TRI_DTYPE_F64 ? 1e-12 : 1e-7);
+        if (dtype == TRI_DTYPE_F32)
+            check_numbers("gradient", tri_grad(p), slope, 3, 1e-7);
+        CHECK_OK(tri_step_end_status());
+        tri_tensor_unref(p);
+        tri_tensor_unref(t);
+    }
+}
+
+static void an_infinite_gradient_reaches_only_the_class_that_was_meant(void **state)
+{
+    const double logs[3] = {-1, -2, -3}, want[3] = {0, -INFINITY, 0};
+    const int64_t class_of = 1;
+    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &class_of);
+
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        tri_tensor *p = numbers(wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32, logs, 3), *loss;
+
+        tri_requires_grad(p, true);
+        loss = tri_nll_loss(tri_reshape(p, TRI_SHAPE(1, 3)), t, NULL);
+        tri_backward(tri_mul_scalar(loss, INFINITY));
+        check_numbers("nll_loss", tri_grad(p), want, 3, 0);
+        tri_step_end();
+        tri_tensor_unref(p);
+    }
+    tri_tensor_unref(t);
+}
+
+static void activations_pass_a_nan_on_to_their_gradients(void **state)
+{
+    static tri_tensor *(*const functions[])(tri_tensor *) = {(tri_hardswish), (tri_relu),
+                                                             (tri_sigmoid), (tri_tanh), (tri_silu)};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]); i++) {
+        for (int wide = 0; wide < 2; wide++) {
+            const double nan[1] = {NAN};
+            tri_tensor *p = numbers(wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32, nan, 1);
+            double got;
+
+            tri_requires_grad(p, true);
+            tri_backward(tri_sum(functions[i](p), NULL, 0, false));
+            CHECK_OK(tri_copy_out(tri_cast(tri_grad(p), TRI_DTYPE_F64), &got, sizeof(got)));
+            if (i != 1 && !isnan(got))
+                fail_msg("function %d: %g", (int)i, got);
+            tri_step_end();
+            tri_tensor_unref(p);
+        }
+    }
+}
+
 /* --- functions ------------------------------------------------------------ */
 
 static tri_status fails;
@@ -522,6 +653,14 @@ static void a_recorded_gradient_may_be_a_tensor_of_the_program(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(a_product_hides_nothing_that_is_not_finite_behind_a_zero,
+                                    set_up, tear_down),
+    cmocka_unit_test_setup_teardown(a_logit_of_any_size_has_the_loss_of_its_soft_target, set_up,
+                                    tear_down),
+    cmocka_unit_test_setup_teardown(an_infinite_gradient_reaches_only_the_class_that_was_meant,
+                                    set_up, tear_down),
+    cmocka_unit_test_setup_teardown(activations_pass_a_nan_on_to_their_gradients, set_up,
+                                    tear_down),
     cmocka_unit_test_setup_teardown(an_output_may_be_an_input, set_up, tear_down),
     cmocka_unit_test_setup_teardown(an_input_may_stand_twice_and_behind_another, set_up, tear_down),
     cmocka_unit_test_setup_teardown(an_input_that_is_not_on_the_way_is_unused, set_up, tear_down),

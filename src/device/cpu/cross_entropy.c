@@ -128,7 +128,8 @@ static tri_status forward_run(const trii_kernel *kernel, void *const *args, cons
 static void backward_row(const xent_run *run, int64_t target, double g, double sum, float *dx)
 {
     const xent *k = run->k;
-    const double other = -g * run->smoothing / (double)k->classes;
+    /* 0 even where g is infinite */
+    const double other = run->smoothing == 0 ? 0 : -g * run->smoothing / (double)k->classes;
     double terms = run->weight == NULL ? 1
                                        : (1 - run->smoothing) * weight_of(run, target) +
                                              run->smoothing / (double)k->classes * run->all;

@@ -188,7 +188,10 @@ static void row_gradient(const class_rows *r, int64_t row, double g, double *dx)
     for (int64_t k = 0; k < r->classes; k++) {
         double wanted = other * weight_of(r, k) + (k == r->target[row] ? (1 - s) * wt : 0);
 
-        dx[k] = g * ((r->logarithms ? 0 : a * exp(x[k] - lse)) - wanted);
+        if (r->logarithms) /* 0 even where g is infinite */
+            dx[k] = wanted == 0 ? 0 : -g * wanted;
+        else
+            dx[k] = g * (a * exp(x[k] - lse) - wanted);
     }
 }
 

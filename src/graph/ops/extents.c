@@ -76,39 +76,37 @@ static tri_status like_second(const trii_type *const *in, int n_in, const trii_a
     return trii_rule_float(in[1], "x");
 }
 
-/* in g x. The product of the others, which is not y / x where something is zero: then only the one
- * zero has any. */
+/* in g x. The product of the others, which is not y / x where something is zero, infinite or NaN:
+ * of those before times of those behind. */
 static tri_status prod_backward_kernel(const trii_kernel_args *args)
 {
     const trii_type *in = args->in[1].type;
     int64_t n = trii_type_numel(in), n_y = trii_type_numel(args->in[0].type);
     const double *g = args->in[0].data, *x = args->in[1].data;
     double *dx = args->out[0].data;
-    double *work = trii_work_take(args, (size_t)n_y * 2 + 1, sizeof(*work));
-    double *rest = work, *zeros = work + n_y;
+    double *product = trii_work_take(args, (size_t)n_y + 1, sizeof(*product));
     into w = into_begin(in, args->iattr[0]);
 
-    if (work == NULL)
+    if (product == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int64_t i = 0; i < n_y; i++) {
-        rest[i] = 1;
-        zeros[i] = 0;
-    }
+    for (int64_t i = 0; i < n_y; i++)
+        product[i] = 1;
     for (int64_t i = 0; i < n; i++) {
-        zeros[w.offset] += x[i] == 0;
-        rest[w.offset] *= x[i] == 0 ? 1 : x[i];
+        dx[i] = product[w.offset];
+        product[w.offset] *= x[i];
         w.offset = trii_walk_next(in, w.at, w.stride);
     }
+    for (int64_t i = 0; i < n_y; i++)
+        product[i] = 1;
     w = into_begin(in, args->iattr[0]);
-    for (int64_t i = 0; i < n; i++) {
-        double others = zeros[w.offset] == 0                ? rest[w.offset] / x[i]
-                        : zeros[w.offset] == 1 && x[i] == 0 ? rest[w.offset]
-                                                            : 0;
+    for (int64_t i = n - 1; i >= 0; i--) { /* the walk's mirror image */
+        int64_t y = n_y - 1 - w.offset;
 
-        dx[i] = g[w.offset] * others;
+        dx[i] = g[y] * (dx[i] * product[y]);
+        product[y] *= x[i];
         w.offset = trii_walk_next(in, w.at, w.stride);
     }
-    trii_work_return(args, work);
+    trii_work_return(args, product);
     return TRI_OK;
 }
 

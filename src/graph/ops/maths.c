@@ -26,7 +26,7 @@ static inline double softplus_slope(double x, double beta, double threshold)
 
 static inline double hardswish_slope(double x)
 {
-    return x <= -3 ? 0 : x < 3 ? x / 3 + 0.5 : 1;
+    return x <= -3 ? 0 : x >= 3 ? 1 : x / 3 + 0.5; /* NaN stays */
 }
 
 /* The second float attribute, rounded as f0 is. */

@@ -95,6 +95,12 @@ static tri_status smooth_l1_grad(trii_step *step, const trii_node *node, const t
     return status == TRI_OK && needs[1] ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
 }
 
+/* 1 - x */
+static trii_vid one_less(trii_composer *c, trii_vid x)
+{
+    return trii_compose_number(c, &trii_op_add_scalar, trii_compose1(c, &trii_op_neg, x), 1);
+}
+
 /* log x, from -100 on as in the loss */
 static trii_vid bounded_log(trii_composer *c, trii_vid x)
 {
@@ -104,12 +110,17 @@ static trii_vid bounded_log(trii_composer *c, trii_vid x)
     return trii_compose(c, &trii_op_clamp, &x, 1, &bounds);
 }
 
-/* An operand, widened: its logarithm in 16 bits has too few digits for a difference. */
+/* In f32 if it has 16 bits, which are too few for a difference. */
+static trii_vid widened(trii_composer *c, trii_vid in)
+{
+    return c->status != TRI_OK
+               ? in
+               : trii_compose_cast(c, in, trii_compose_dtype(trii_type_of(c->step, in)));
+}
+
 static trii_vid wide_operand(trii_composer *c, const trii_node *node, int i)
 {
-    trii_vid in = trii_node_in(c->step, node, i);
-
-    return trii_compose_cast(c, in, trii_compose_dtype(trii_type_of(c->step, in)));
+    return widened(c, trii_node_in(c->step, node, i));
 }
 
 /* Of the target: log(1 - p) - log p. */
@@ -124,9 +135,7 @@ static tri_status bce_grad(trii_step *step, const trii_node *node, const trii_vi
     if (!needs[1])
         return c.status;
     p = wide_operand(&c, node, 0);
-    q = trii_compose_number(&c, &trii_op_mul_scalar, p, -1);
-    q = trii_compose_number(&c, &trii_op_add_scalar, q, 1);
-    q = trii_compose2(&c, &trii_op_sub, bounded_log(&c, q), bounded_log(&c, p));
+    q = trii_compose2(&c, &trii_op_sub, bounded_log(&c, one_less(&c, p)), bounded_log(&c, p));
     grad_in[1] = trii_compose2(&c, &trii_op_mul, g[0], q);
     return c.status;
 }
@@ -242,14 +251,10 @@ typedef struct pair_loss {
 /* a - b, widened: in 16 bits the difference of two close numbers has no digits left. */
 static tri_status rec_difference(trii_step *step, const trii_vid *ids, trii_vid *out)
 {
-    trii_vid wide[2] = {ids[0], ids[1]};
-    tri_status status = TRI_OK;
+    trii_composer c = {step, TRI_OK};
 
-    for (int i = 0; i < 2 && status == TRI_OK; i++) {
-        if (trii_dtype_is_half(trii_type_of(step, wide[i])->dtype))
-            status = trii_rec_cast(step, wide[i], TRI_DTYPE_F32, &wide[i]);
-    }
-    return status == TRI_OK ? trii_rec2(step, &trii_op_sub, wide[0], wide[1], out) : status;
+    *out = trii_compose2(&c, &trii_op_sub, widened(&c, ids[0]), widened(&c, ids[1]));
+    return c.status;
 }
 
 static tri_status rec_pair(trii_step *step, const pair_loss *loss, tri_tensor *const *in,
@@ -334,49 +339,41 @@ tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_op
                 target, o->reduction);
 }
 
-/* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted */
+/* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted. x - x y instead would have no digits left
+ * where y is close to 1, and is NaN where x is infinite; nor are there enough in 16 bits. */
 static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_bce_options *o,
                              trii_vid *out)
 {
-    trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, d = TRII_NO_VALUE, log = TRII_NO_VALUE;
-    trii_vid other = TRII_NO_VALUE, factor = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status status = resolve_pair(step, in, o->reduction, false, ids);
+    /* 40: from where on softplus is its argument to the last bit */
+    const trii_attrs attrs = {.n_f = 2, .f = {1, 40}};
+    trii_vid ids[2] = {TRII_NO_VALUE, TRII_NO_VALUE}, factor = TRII_NO_VALUE, d, log, x, y;
+    trii_composer c = {step, resolve_pair(step, in, o->reduction, false, ids)};
+    tri_dtype narrow;
 
-    attrs.n_i = 0;
-    attrs.n_f = 2;
-    attrs.f[0] = 1;
-    attrs.f[1] = 40; /* from where on softplus is its argument to the last bit */
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_neg, ids[0], &d);
-    if (status == TRI_OK)
-        status = trii_record_values(step, &trii_op_softplus, &d, 1, &attrs, &log);
-    if (status == TRI_OK && o->pos_weight != NULL) {
-        attrs.n_f = 1;
-        attrs.f[0] = -1;
-        status = trii_resolve(step, o->pos_weight, &factor);
-        if (status == TRI_OK)
-            status = trii_record_values(step, &trii_op_add_scalar, &factor, 1, &attrs, &factor);
-        if (status == TRI_OK)
-            status = trii_rec2(step, &trii_op_mul, ids[1], factor, &factor);
-        attrs.f[0] = 1;
-        if (status == TRI_OK)
-            status = trii_record_values(step, &trii_op_add_scalar, &factor, 1, &attrs, &factor);
-        if (status == TRI_OK)
-            status = trii_rec2(step, &trii_op_mul, log, factor, &log);
+    if (c.status == TRI_OK && o->pos_weight != NULL)
+        c.status = trii_resolve(step, o->pos_weight, &factor);
+    if (c.status != TRI_OK)
+        return c.status;
+    narrow = trii_type_of(step, ids[0])->dtype;
+    x = widened(&c, ids[0]);
+    y = widened(&c, ids[1]);
+    d = trii_compose1(&c, &trii_op_neg, x);
+    log = trii_compose(&c, &trii_op_softplus, &d, 1, &attrs);
+    if (o->pos_weight != NULL) {
+        factor = trii_compose_number(&c, &trii_op_add_scalar, widened(&c, factor), -1);
+        factor = trii_compose2(&c, &trii_op_mul, y, factor);
+        factor = trii_compose_number(&c, &trii_op_add_scalar, factor, 1);
+        log = trii_compose2(&c, &trii_op_mul, log, factor);
     }
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_mul, ids[0], ids[1], &other);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_sub, ids[0], other, &other);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_add, other, log, &d);
-    if (status == TRI_OK && o->weight != NULL) {
-        status = trii_resolve(step, o->weight, &factor);
-        if (status == TRI_OK)
-            status = trii_rec2(step, &trii_op_mul, d, factor, &d);
-    }
-    return status == TRI_OK ? trii_rec_loss(step, d, o->reduction, out) : status;
+    d = trii_compose2(&c, &trii_op_mul, x, one_less(&c, y));
+    d = trii_compose2(&c, &trii_op_add, d, log);
+    if (c.status == TRI_OK && trii_type_of(step, ids[1])->dtype == narrow)
+        d = trii_compose_cast(&c, d, narrow);
+    if (c.status == TRI_OK && o->weight != NULL)
+        c.status = trii_resolve(step, o->weight, &factor);
+    if (c.status == TRI_OK && o->weight != NULL)
+        d = trii_compose2(&c, &trii_op_mul, d, factor);
+    return c.status == TRI_OK ? trii_rec_loss(step, d, o->reduction, out) : c.status;
 }
 
 tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
