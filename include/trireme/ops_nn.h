@@ -30,7 +30,8 @@ TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
  *
  * scaled_dot_product_attention: softmax(q k^T scale + mask) v for q [B, H, T, D], k [B, Hk, S, D],
  * v [B, Hk, S, Dv] -> [B, H, T, Dv]. The T x S weights are never stored, so memory grows with T,
- * not with T * S. A query that may look at no key gives zeros. opt: NULL allowed. */
+ * not with T * S. A query that may look at no key gives zeros, whatever k and v
+ * hold. opt: NULL allowed. */
 typedef struct tri_attention_options {
     /* broadcasts to [B, H, T, S]. bool: true = may look; or of q's dtype: numbers that are added
      * to the scores. Has no gradient */

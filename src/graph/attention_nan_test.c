@@ -46,6 +46,42 @@ static void a_query_that_may_see_nothing_has_zeros(void **state)
     tri_tensor_unref(mask);
 }
 
+/* Whatever k and v hold: 0 times NaN is NaN. */
+static void a_query_that_sees_nothing_has_zeros_among_keys_of_nan(void **state)
+{
+    const double qs[4] = {1, 2, 3, 4}, ks[4] = {1, 2, NAN, 1}, vs[4] = {5, 6, NAN, INFINITY};
+    const uint8_t sees[4] = {0, 0, 1, 0};
+
+    (void)state;
+    for (int wide = 0; wide < 2; wide++) {
+        tri_tensor *x[3], *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(2, 2), sees), *y;
+        const double *const from[3] = {qs, ks, vs};
+        double out[4], dq[4], dk[4];
+
+        for (int i = 0; i < 3; i++) {
+            float narrow[4];
+
+            for (int k = 0; k < 4; k++)
+                narrow[k] = (float)from[i][k];
+            x[i] = tri_tensor_from(wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2),
+                                   wide ? (const void *)from[i] : narrow);
+            tri_requires_grad(x[i], true);
+        }
+        y = tri_keep(tri_narrow(
+            tri_attention(x[0], x[1], x[2], &(tri_attention_options){.attn_mask = mask}), 2, 0, 1));
+        tri_backward(tri_sum(y, NULL, 0, false));
+        CHECK_OK(tri_copy_out(tri_cast(y, TRI_DTYPE_F64), out, 2 * sizeof(*out)));
+        CHECK_OK(tri_copy_out(tri_cast(tri_grad(x[0]), TRI_DTYPE_F64), dq, sizeof(dq)));
+        CHECK_OK(tri_copy_out(tri_cast(tri_grad(x[1]), TRI_DTYPE_F64), dk, sizeof(dk)));
+        assert_true(out[0] == 0 && out[1] == 0);
+        assert_true(dq[0] == 0 && dq[1] == 0);
+        CHECK_OK(tri_step_end_status());
+        for (int i = 0; i < 3; i++)
+            tri_tensor_unref(x[i]);
+        tri_tensor_unref(mask);
+    }
+}
+
 /* Second gradients of x = q | k | v, with the first query or without it. */
 static void second_gradients(tri_tensor *const *x, tri_tensor *mask, bool first, float *dq,
                              float *dk)
@@ -99,6 +135,7 @@ static void a_query_that_sees_nothing_spoils_no_second_gradient(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_query_of_nan_gives_nan_and_spoils_no_other),
     cmocka_unit_test(a_query_that_may_see_nothing_has_zeros),
+    cmocka_unit_test(a_query_that_sees_nothing_has_zeros_among_keys_of_nan),
     cmocka_unit_test(a_query_that_sees_nothing_spoils_no_second_gradient),
 };
 

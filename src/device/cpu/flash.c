@@ -116,7 +116,11 @@ static void finish(const trii_flash_run *run, const trii_flash_tile *tile, const
         (float *)run->args[f->arg_lse] + (tile->b * z->heads + tile->h) * z->queries + tile->t;
 
     for (int64_t j = 0; j < tile->n_t; j++) {
-        p->factor[j] = p->sum[j] == 0 ? 0 : 1 / p->sum[j]; /* a query that sees no key */
+        p->factor[j] = 1 / p->sum[j];
+        if (p->sum[j] == 0) { /* a query that sees no key: y may be 0 times NaN */
+            p->factor[j] = 1;
+            memset(p->y + j * z->v_depth, 0, (size_t)z->v_depth * sizeof(float));
+        }
         lse[j] = p->max[j] + logf(p->sum[j]);
         if (p->sum[j] != p->sum[j])
             lse[j] = NAN;

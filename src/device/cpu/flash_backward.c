@@ -5,6 +5,7 @@
  */
 #include "device/cpu/flash.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "base/compiler.h"
@@ -192,6 +193,10 @@ static void backward_head(const trii_flash_run *run, int64_t b, int64_t h, const
         for (; tile.s < keys; tile.s += TRII_TILE) {
             tile.n_s = keys - tile.s < TRII_TILE ? keys - tile.s : TRII_TILE;
             backward_tile(run, &tile, p, band_of);
+        }
+        for (int64_t j = 0; j < tile.n_t; j++) { /* a query that sees no key: 0 times k */
+            if (p->lse[j] == -INFINITY)
+                memset(p->dq + j * z->depth, 0, (size_t)z->depth * sizeof(float));
         }
         trii_flash_write(f, run->args[f->arg_dq], &f->dq, at, tile.n_t, p->dq, z->depth);
     }

@@ -32,16 +32,17 @@ VEC_FN void tile_softmax(const trii_tile *tile, float *max, float *sum, float *f
 VEC_FN void tile_gradient(const trii_tile *tile, const float *lse, const float *total, float scale)
 {
     for (int64_t q = 0; q < tile->vector; q += VEC_LANES) {
-        vec shift = vec_load(lse + q), t = vec_load(total + q);
+        vec shift = vec_load(lse + q), t = vec_load(total + q), zero = vec_set(0);
+        const vec_i blind = shift == -INFINITY;
 
-        /* a query that sees no key has weights of zero */
-        shift = vec_select(shift == -INFINITY, vec_set(INFINITY), shift);
+        /* a query that sees no key has weights of zero, whatever v holds */
+        shift = vec_select(blind, vec_set(INFINITY), shift);
         for (int64_t k = 0; k < tile->keys; k++) {
             float *s = tile->s + k * TRII_TILE + q, *ds = tile->ds + k * TRII_TILE + q;
             vec p = vec_exp(vec_load(s) - shift);
 
             vec_store(s, p);
-            vec_store(ds, p * (vec_load(ds) - t) * scale);
+            vec_store(ds, vec_select(blind, zero, p * (vec_load(ds) - t) * scale));
         }
     }
 }
