@@ -198,8 +198,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_step(tri_grad_scaler *scaler,
                                                        tri_optimizer *optimizer);
 /* Call it once, after the last optimizer of the step. The scale becomes smaller if one of them
  * found a gradient that is not finite; after growth_interval updates without that it becomes
- * larger. This is recorded and runs nothing. Errors: INVALID_ARG (NULL); STATE (since the last
- * update no optimizer has stepped or was unscaled). */
+ * larger. It stays finite, and large enough to be divided by: after 166 halvings of 65536 torch's
+ * is 0, and the next update NaN. This is recorded and runs nothing. Errors: INVALID_ARG (NULL);
+ * STATE (since the last update no optimizer has stepped or was unscaled). */
 TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_update(tri_grad_scaler *scaler);
 /* The current scale; runs what was recorded of it. 1 if disabled; NaN if scaler is NULL or the run
  * failed. */

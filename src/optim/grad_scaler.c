@@ -16,9 +16,9 @@
 
 typedef enum stage { READY, UNSCALED, STEPPED } stage;
 
-/* An optimizer that has used the scaler since its last update; free if optimizer is NULL. */
+/* An optimizer that has used the scaler since its last update. */
 typedef struct scaled {
-    const tri_optimizer *optimizer;
+    uint64_t optimizer; /* its number: it may be gone, and another one at its address */
     stage stage;
     uint64_t generation; /* of the step that unscaled */
     tri_tensor *found;   /* f32: 1 = some gradient is not finite, 0 = all are, -1 = not checked */
@@ -37,9 +37,10 @@ struct tri_grad_scaler {
 
 static tri_status check(const tri_grad_scaler *s, double scale)
 {
-    if (!(scale > 0) || !isfinite((float)scale) || !((float)scale > 0))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "init_scale %g: it must be finite and above 0",
-                         scale);
+    if (!isfinite((float)scale) || !((float)scale >= TRII_LEAST_LOSS_SCALE))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "init_scale %g: it must be finite and above 0, and at least %g", scale,
+                         (double)TRII_LEAST_LOSS_SCALE);
     if (!(s->growth_factor > 1) || !isfinite(s->growth_factor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "growth_factor %g: it must be finite and above 1",
                          s->growth_factor);
@@ -165,7 +166,7 @@ static tri_status find(tri_grad_scaler *s, const tri_optimizer *o, const trii_st
 
     for (int i = 0; i < s->n; i++) {
         look_again(&s->list[i], step);
-        if (s->list[i].optimizer == o) {
+        if (s->list[i].optimizer == o->number) {
             *out = &s->list[i];
             return TRI_OK;
         }
@@ -186,7 +187,7 @@ static tri_status find(tri_grad_scaler *s, const tri_optimizer *o, const trii_st
         }
         s->n++;
     }
-    (*out)->optimizer = o;
+    (*out)->optimizer = o->number;
     (*out)->stage = READY;
     return TRI_OK;
 }

@@ -284,7 +284,7 @@ static void without_gradients_nothing_is_updated(void **state)
     tri_tensor_unref(p);
 }
 
-/* The scale grows to what f32 has, and no further; and shrinks to 0, as PyTorch's. */
+/* The scale grows to what f32 has, and no further. */
 static void the_scale_stays_finite(void **state)
 {
     const tri_grad_scaler_options options = {
@@ -305,6 +305,54 @@ static void the_scale_stays_finite(void **state)
     }
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
+    tri_tensor_unref(p);
+}
+
+/* PyTorch's becomes 0 after 166 halvings of 65536, and the next finite step divides by it. */
+static void a_scale_that_has_shrunk_often_can_still_be_divided_by(void **state)
+{
+    tri_tensor *p = one_param(3);
+    tri_optimizer *opt = sgd(&(tri_param_group){.params = &p, .n_params = 1});
+    tri_grad_scaler *scaler;
+
+    (void)state;
+    CHECK_OK(tri_grad_scaler_create(&(tri_grad_scaler_options){.backoff_factor = 1e-3}, &scaler));
+    for (int s = 0; s < 24; s++) {
+        tri_backward(tri_grad_scaler_scale(scaler, square_loss(p, s < 23 ? INFINITY : 1)));
+        CHECK_OK(tri_grad_scaler_step(scaler, opt));
+        CHECK_OK(tri_grad_scaler_update(scaler));
+        tri_optimizer_zero_grad(opt);
+        CHECK_OK(tri_step_end_status());
+    }
+    assert_true(tri_grad_scaler_get_scale(scaler) > 0);
+    CHECK_OK(tri_step_end_status());
+    CHECK_NEAR(first_of(p), 3 - 0.1 * 6, 1e-5);
+    tri_grad_scaler_destroy(scaler);
+    tri_optimizer_destroy(opt);
+    tri_tensor_unref(p);
+}
+
+/* An allocator gives the memory of an optimizer to the next one. */
+static void another_optimizer_at_the_same_address_has_not_stepped(void **state)
+{
+    tri_tensor *p = one_param(3);
+    const tri_param_group group = {.params = &p, .n_params = 1};
+    tri_grad_scaler *scaler;
+
+    (void)state;
+    CHECK_OK(tri_grad_scaler_create(NULL, &scaler));
+    for (int i = 0; i < 20; i++) {
+        tri_optimizer *opt = sgd(&group);
+
+        tri_backward(tri_grad_scaler_scale(scaler, square_loss(p, 1)));
+        CHECK_OK(tri_grad_scaler_step(scaler, opt));
+        tri_optimizer_zero_grad(opt);
+        CHECK_OK(tri_step_end_status());
+        tri_optimizer_destroy(opt);
+    }
+    CHECK_OK(tri_grad_scaler_update(scaler));
+    CHECK_OK(tri_step_end_status());
+    tri_grad_scaler_destroy(scaler);
     tri_tensor_unref(p);
 }
 
@@ -523,6 +571,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_overflow_in_one_of_several_backwards),
     cmocka_unit_test(without_gradients_nothing_is_updated),
     cmocka_unit_test(the_scale_stays_finite),
+    cmocka_unit_test(a_scale_that_has_shrunk_often_can_still_be_divided_by),
+    cmocka_unit_test(another_optimizer_at_the_same_address_has_not_stepped),
     cmocka_unit_test(wrong_orders_are_named),
     cmocka_unit_test(bad_options_are_refused),
     cmocka_unit_test(a_disabled_one_does_nothing),

@@ -234,12 +234,14 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
 tri_optimizer *trii_optimizer_create(const trii_optim_recipe *recipe, const tri_param_group *groups,
                                      int n_groups)
 {
+    static _Atomic uint64_t made;
     tri_optimizer *o = trii_alloc(1, sizeof(*o), "optimizer");
     tri_status status;
 
     if (o == NULL)
         return &trii_optimizer_out_of_memory;
     o->ops = recipe->ops;
+    o->number = ++made;
     o->flags = recipe->flags;
     status = gather(o, recipe, groups, n_groups);
     if (status != TRI_OK)

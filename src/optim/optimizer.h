@@ -52,7 +52,8 @@ typedef struct trii_optimizer_ops {
 
 struct tri_optimizer {
     const trii_optimizer_ops *ops;
-    int flags; /* of the rule */
+    uint64_t number; /* of no other optimizer, not even of a later one at this address */
+    int flags;       /* of the rule */
     trii_optim_group *groups;
     int n_groups;
     trii_optim_param *params;

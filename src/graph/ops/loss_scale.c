@@ -57,7 +57,7 @@ static tri_status loss_rescale_shape(const trii_type *const *in, int n_in, const
     return TRI_OK;
 }
 
-/* The scale never grows to infinity. */
+/* The scale never grows to infinity, and never shrinks to what has no finite inverse. */
 static tri_status loss_rescale_reference(const trii_kernel_args *args)
 {
     float scale = *(const float *)args->in[0].data;
@@ -67,7 +67,9 @@ static tri_status loss_rescale_reference(const trii_kernel_args *args)
     for (int i = 2; i < args->n_in; i++)
         found = found || *(const float *)args->in[i].data > 0;
     if (found) {
-        scale = (float)((double)scale * args->fattr[1]);
+        float smaller = (float)((double)scale * args->fattr[1]);
+
+        scale = smaller >= TRII_LEAST_LOSS_SCALE ? smaller : scale;
         tracker = 0;
     } else if (++tracker >= args->iattr[0]) {
         float larger = (float)((double)scale * args->fattr[0]);

@@ -5,6 +5,8 @@
 #ifndef TRII_OPS_TABLE_H
 #define TRII_OPS_TABLE_H
 
+#include <float.h>
+
 #include "graph/op.h"
 
 #define TRII_OP(name) extern const trii_graph_op trii_op_##name;
@@ -25,6 +27,9 @@ void trii_work_return(const trii_kernel_args *args, void *block);
 /* The bytes of work memory that trii_reference_kernel needs to widen these operands. */
 size_t trii_work_bytes(const trii_kernel_args *args);
 void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
+
+/* loss_scale.c: a scale is at least this, so that its inverse is finite in f32. */
+#define TRII_LEAST_LOSS_SCALE FLT_MIN
 
 /* class_losses.c: the target of a row must be one of its classes. */
 tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes) TRI_MUST_CHECK;
