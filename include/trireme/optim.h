@@ -213,9 +213,9 @@ TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int
 /* --- settings ----------------------------------------------------------------
  *
  * Each group has its own settings. Whether there is a momentum at all is decided when the optimizer
- * is made. A value that would have been refused then (negative, infinite, NaN, a beta of 1,
- * dampening with nesterov), or a setting or group that does not exist, fails the optimizer and all
- * its later steps. */
+ * is made; while it is 0 the buffer stays as it is, as in torch. A value that would have been
+ * refused then (negative, infinite, NaN, a beta of 1, dampening with nesterov), or a setting or
+ * group that does not exist, fails the optimizer and all its later steps. */
 typedef enum tri_hyper {
     TRI_HYPER_LR,
     TRI_HYPER_WEIGHT_DECAY,

@@ -462,6 +462,46 @@ static void a_momentum_needs_its_buffer(void **state)
     problem_destroy(&p);
 }
 
+/* w = 1, loss w^2, with a momentum that is 0 for two steps: PyTorch's values. */
+static void a_momentum_of_0_leaves_the_buffer_as_it_is(void **state)
+{
+    static const double momentum[5] = {0.9, 0, 0, 0.9, 0.9};
+    static const double sgd[5] = {0.8, 0.64, 0.512, 0.2296, -0.07048};
+
+    (void)state;
+    for (int kind = 0; kind < 3; kind++) {
+        const double one = 1;
+        tri_tensor *w = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &one);
+        const tri_param_group group = {.params = &w, .n_params = 1};
+        tri_optimizer *opt =
+            kind == 0
+                ? tri_sgd_of(&group, 1, 0.1, &(tri_sgd_options){.momentum = 0.9})
+                : tri_rmsprop_of(&group, 1, 0.1,
+                                 &(tri_rmsprop_options){.momentum = 0.9, .centered = kind == 2});
+        double square = 0, mean = 0, buffer = 0, at = 1;
+
+        tri_requires_grad(w, true);
+        for (int s = 0; s < 5; s++) {
+            double g = 2 * at, step;
+
+            square = 0.99 * square + 0.01 * g * g;
+            mean = 0.99 * mean + 0.01 * g;
+            step = g / (sqrt(square - (kind == 2 ? mean * mean : 0)) + 1e-8);
+            if (momentum[s] != 0)
+                step = buffer = momentum[s] * buffer + step;
+            at = kind == 0 ? sgd[s] : at - 0.1 * step;
+            tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, momentum[s]);
+            tri_backward(tri_sum(tri_square(w), NULL, 0, false));
+            CHECK_OK(tri_optimizer_step(opt));
+            tri_optimizer_zero_grad(opt);
+            CHECK_NEAR(tri_item(tri_sum(w, NULL, 0, false)), at, 1e-9);
+            CHECK_OK(tri_step_end_status());
+        }
+        tri_optimizer_destroy(opt);
+        tri_tensor_unref(w);
+    }
+}
+
 /* --- averages ------------------------------------------------------------- */
 
 static void averages_are_those_of_torch(void **state)
@@ -536,6 +576,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(bad_groups_are_refused),
         cmocka_unit_test(settings_are_checked),
         cmocka_unit_test(a_momentum_needs_its_buffer),
+        cmocka_unit_test(a_momentum_of_0_leaves_the_buffer_as_it_is),
         cmocka_unit_test(averages_are_those_of_torch),
         cmocka_unit_test(bad_averages_are_refused),
     };

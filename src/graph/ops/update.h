@@ -17,7 +17,8 @@
 typedef enum trii_update_rule {
     /* f: lr, momentum, dampening, weight_decay. State with MOMENTUM: m.
      *   d = d + weight_decay p;  m' = momentum m + (1 - dampening) d;
-     *   d = NESTEROV ? d + momentum m' : m' (if there is m);  p' = p - lr d */
+     *   d = NESTEROV ? d + momentum m' : m' (if there is m);  p' = p - lr d
+     * With momentum 0: as without m, and m' = m. */
     TRII_UPDATE_SGD,
     /* f: step_size, 1 - beta1, beta2, 1 - beta2, root of the correction of v, eps, decay.
      * State: m, v, with AMSGRAD also w.
@@ -27,7 +28,8 @@ typedef enum trii_update_rule {
     TRII_UPDATE_ADAM,
     /* f: lr, alpha, eps, weight_decay, momentum. State: s, with MOMENTUM b, with CENTERED a.
      *   d = d + weight_decay p;  s' = alpha s + (1 - alpha) d d;  a' = lerp(a, d, 1 - alpha);
-     *   q = sqrt(s' - a' a' or s') + eps;  b' = momentum b + d / q;  p' = p - lr (b' or d / q) */
+     *   q = sqrt(s' - a' a' or s') + eps;  b' = momentum b + d / q;  p' = p - lr (b' or d / q)
+     * With momentum 0: as without b, and b' = b. */
     TRII_UPDATE_RMSPROP,
     /* f: lr, eps, weight_decay. State: s.
      *   d = d + weight_decay p;  s' = s + d d;  p' = p - lr d / (sqrt(s') + eps) */

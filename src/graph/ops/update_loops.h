@@ -37,6 +37,22 @@ UPDATE_INLINE bool UPDATE_NAME(clips)(const trii_update_args *args)
     return args->scale != 1 || args->limit > 0 || (args->flags & TRII_UPDATE_MAXIMIZE) != 0;
 }
 
+/* Whether there is a buffer, and it counts. With a momentum that is 0 for a while, torch leaves the
+ * buffer as it is. */
+UPDATE_INLINE bool UPDATE_NAME(has_momentum)(const trii_update_args *args, int state,
+                                             double momentum, int64_t begin, int64_t end)
+{
+    const UPDATE_T *kept = args->s[state];
+    UPDATE_T *kept_new = args->s_new[state];
+
+    if ((args->flags & TRII_UPDATE_MOMENTUM) == 0 || momentum != 0)
+        return (args->flags & TRII_UPDATE_MOMENTUM) != 0;
+    UPDATE_LOOP
+    for (int64_t i = begin; i < end; i++)
+        kept_new[i] = kept[i];
+    return false;
+}
+
 UPDATE_INLINE void UPDATE_NAME(sgd_loop)(const trii_update_args *args, int64_t begin, int64_t end,
                                          bool clips, bool decays, bool has_m, bool nesterov)
 {
@@ -66,7 +82,8 @@ UPDATE_INLINE void UPDATE_NAME(sgd_loop)(const trii_update_args *args, int64_t b
 
 UPDATE_FN void UPDATE_NAME(sgd)(const trii_update_args *args, int64_t begin, int64_t end)
 {
-    bool decays = args->f[3] != 0, has_m = (args->flags & TRII_UPDATE_MOMENTUM) != 0;
+    bool decays = args->f[3] != 0;
+    bool has_m = UPDATE_NAME(has_momentum)(args, 0, args->f[1], begin, end);
     bool nesterov = (args->flags & TRII_UPDATE_NESTEROV) != 0, clips = UPDATE_NAME(clips)(args);
 
     if (!has_m && !clips && !decays)
@@ -143,9 +160,10 @@ UPDATE_INLINE void UPDATE_NAME(rmsprop_loop)(const trii_update_args *args, int64
                                              int64_t end, bool has_b, bool centered)
 {
     const UPDATE_T *p = args->p, *g = args->g, *s = args->s[0], *b = args->s[1];
-    const UPDATE_T *a = has_b ? args->s[2] : args->s[1];
+    const int mean_at = (args->flags & TRII_UPDATE_MOMENTUM) != 0 ? 2 : 1;
+    const UPDATE_T *a = args->s[mean_at];
     UPDATE_T *p_new = args->p_new, *s_new = args->s_new[0], *b_new = args->s_new[1];
-    UPDATE_T *a_new = has_b ? args->s_new[2] : args->s_new[1];
+    UPDATE_T *a_new = args->s_new[mean_at];
     UPDATE_T scale = UPDATE_NAME(scale_of)(args), limit = UPDATE_NAME(limit_of)(args);
     UPDATE_T lr = (UPDATE_T)-args->f[0], alpha = (UPDATE_T)args->f[1];
     UPDATE_T fresh = (UPDATE_T)(1 - args->f[1]), eps = (UPDATE_T)args->f[2];
@@ -180,7 +198,7 @@ UPDATE_INLINE void UPDATE_NAME(rmsprop_loop)(const trii_update_args *args, int64
 
 UPDATE_FN void UPDATE_NAME(rmsprop)(const trii_update_args *args, int64_t begin, int64_t end)
 {
-    bool has_b = (args->flags & TRII_UPDATE_MOMENTUM) != 0;
+    bool has_b = UPDATE_NAME(has_momentum)(args, 1, args->f[4], begin, end);
     bool centered = (args->flags & TRII_UPDATE_CENTERED) != 0;
 
     if (!has_b && !centered)
