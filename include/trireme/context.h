@@ -7,6 +7,10 @@
  * this header. Make more contexts for steps that outlive a call, or that move from thread to
  * thread: a thread enters a context, and until it leaves, all that it records, runs and reads
  * belongs to that context.
+ *
+ * A thread that computes needs a stack of 128 KiB. What a step needed to run once is kept for the
+ * next one: the process holds up to 1,024 compiled plans, some 100 KB each where models are small,
+ * also those of models that are gone, and forgets the one that was used longest ago.
  */
 #ifndef TRIREME_CONTEXT_H
 #define TRIREME_CONTEXT_H

@@ -21,6 +21,10 @@
 
 #define BLOCK 1024 /* elements: the blocks of a usual chain stay in the first-level cache */
 #define MAX_BUFFERS (TRII_GROUP_NODES + 32) /* temporaries and filled operands */
+/* Elements of all buffers of a thread, on its stack: with more than 16 buffers blocks are
+ * smaller. */
+#define POOL (16 * BLOCK)
+#define LINE 16 /* elements: buffers begin with a cache line */
 #define MAX_OPERANDS 3
 #define GRAIN 16384 /* elements per thread at least */
 
@@ -213,7 +217,7 @@ typedef struct chain {
     trii_kernel base;
     char name[120];
     int64_t n;
-    int64_t block;
+    int64_t block, stride; /* elements of a block; from one buffer to the next */
     int n_in, n_out, n_instr, n_filled, n_temps;
     trii_chain_operand filled[MAX_BUFFERS]; /* each filled operand */
     uint8_t filled_in[MAX_BUFFERS];
@@ -235,15 +239,17 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
 {
     const chain_run *run = ctx;
     const chain *c = run->c;
-    float buffers[MAX_BUFFERS][BLOCK] __attribute__((aligned(64)));
+    float pool[POOL] __attribute__((aligned(64))), *buffer = pool;
     float *regs[MAX_REGS];
-    int operands = c->n_in + c->n_out, n_rounded = 0;
+    int operands = c->n_in + c->n_out;
 
-    for (int k = 0; k < c->n_filled + c->n_temps; k++)
-        regs[operands + k] = buffers[k];
-    for (int o = 0; o < c->n_out; o++) { /* the last buffers */
-        if (c->out_buffered[o])
-            regs[c->n_in + o] = buffers[MAX_BUFFERS - ++n_rounded];
+    for (int k = 0; k < c->n_filled + c->n_temps; k++, buffer += c->stride)
+        regs[operands + k] = buffer;
+    for (int o = 0; o < c->n_out; o++) {
+        if (c->out_buffered[o]) {
+            regs[c->n_in + o] = buffer;
+            buffer += c->stride;
+        }
     }
     for (int64_t i = begin; i < end; i += c->block) {
         int64_t n = end - i < c->block ? end - i : c->block;
@@ -254,7 +260,7 @@ static void chain_range(void *ctx, int64_t begin, int64_t end)
         }
         for (int k = 0; k < c->n_filled; k++) {
             if (i == begin || !c->filled_once[k])
-                trii_chain_operand_load(buffers[k], run->args[c->filled_in[k]], i, n,
+                trii_chain_operand_load(regs[operands + k], run->args[c->filled_in[k]], i, n,
                                         &c->filled[k]);
         }
         for (int k = 0; k < c->n_instr; k++) {
@@ -276,9 +282,8 @@ static tri_status chain_run_kernel(const trii_kernel *kernel, void *const *args,
 {
     const chain *c = (const chain *)kernel;
     chain_run ctx = {c, args, run->f};
-    int64_t n_blocks = (c->n + c->block - 1) / c->block;
 
-    if (n_blocks <= GRAIN / BLOCK) {
+    if (c->n <= GRAIN) {
         chain_range(&ctx, 0, c->n);
         return TRI_OK;
     }
@@ -347,15 +352,32 @@ static bool place_inputs(compile *k)
         k->in_reg[i] = c->n_in + c->n_out + c->n_filled;
         c->filled[c->n_filled] = b;
         c->filled_in[c->n_filled++] = (uint8_t)i;
+    }
+    return true;
+}
+
+/* Once it is known how many buffers there are. */
+static void choose_block(chain *c)
+{
+    int64_t n_buffers = c->n_filled + c->n_temps, most = BLOCK;
+
+    for (int o = 0; o < c->n_out; o++)
+        n_buffers += c->out_buffered[o];
+    if (n_buffers * BLOCK > POOL)
+        most = POOL / n_buffers / LINE * LINE;
+    c->stride = most;
+    c->block = most;
+    for (int f = 0; f < c->n_filled; f++) {
+        const trii_chain_operand *b = &c->filled[f];
+
         /* Whole periods in a block: the block is then filled only once. */
-        if (b.n_dims == 0 && b.repeat == 1 && b.period <= BLOCK && c->block == BLOCK)
-            c->block = BLOCK / b.period * b.period;
+        if (b->n_dims == 0 && b->repeat == 1 && b->period <= most && c->block == most)
+            c->block = most / b->period * b->period;
     }
     for (int f = 0; f < c->n_filled; f++)
         c->filled_once[f] = c->filled[f].n_dims == 0 &&
                             (c->filled[f].period == 1 ||
                              (c->filled[f].repeat == 1 && c->block % c->filled[f].period == 0));
-    return true;
 }
 
 static bool place_results(compile *k)
@@ -459,7 +481,6 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
                             .destroy = trii_cpu_kernel_free,
                             .in_place = c->in_place};
     c->n = trii_type_numel(chain_type(ir, group));
-    c->block = BLOCK;
     c->n_in = group->n_in;
     c->n_out = group->n_out;
     k.c = c;
@@ -475,6 +496,7 @@ tri_status trii_cpu_chain_compile(const trii_ir *ir, const trii_group *group,
                          group->n_nodes);
     }
     write_program(&k);
+    choose_block(c);
     *kernel_out = &c->base;
     return TRI_OK;
 }

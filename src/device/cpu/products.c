@@ -39,7 +39,8 @@ typedef struct product {
     void (*run)(const trii_gemm_args *args);
     int64_t batch, a_batch, b_batch, c_batch; /* products; elements between them, 0 = shared */
     int64_t *at[3];                           /* NULL, or where the matrices of a, b and c are */
-    int64_t grain;                            /* products for a thread */
+    int64_t parts;                            /* of the products; a thread takes some parts */
+    size_t pack_floats;                       /* scratch of a part */
     int a, b, bias, c, scratch;               /* arguments; bias -1 = none */
 } product;
 
@@ -60,31 +61,30 @@ typedef struct product_run_many {
     trii_gemm_args gemm;
 } product_run_many;
 
-static void product_range(void *ctx, int64_t begin, int64_t end)
+static void product_parts(void *ctx, int64_t begin, int64_t end)
 {
     const product_run_many *run = ctx;
+    const product *p = run->p;
     trii_gemm_args gemm = run->gemm;
-    float pack[SMALL_K * 2 * TRII_MAX_LANES] __attribute__((aligned(64)));
 
-    gemm.pack = pack; /* one part for each thread */
-    product_some(run->p, run->args, &gemm, begin, end);
+    for (int64_t i = begin; i < end; i++) {
+        gemm.pack = run->gemm.pack + (size_t)i * p->pack_floats;
+        product_some(p, run->args, &gemm, p->batch * i / p->parts, p->batch * (i + 1) / p->parts);
+    }
 }
 
 static tri_status product_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const product *p = (const product *)kernel;
-    trii_gemm_args gemm = p->gemm;
+    product_run_many many = {p, args, p->gemm};
 
     (void)run;
-    gemm.pack = args[p->scratch];
-    gemm.bias = p->bias >= 0 ? args[p->bias] : NULL;
-    if (p->grain < p->batch) {
-        product_run_many run_many = {p, args, gemm};
-
-        trii_parallel_for(p->batch, p->grain, product_range, &run_many);
-        return TRI_OK;
-    }
-    product_some(p, args, &gemm, 0, p->batch);
+    many.gemm.pack = args[p->scratch];
+    many.gemm.bias = p->bias >= 0 ? args[p->bias] : NULL;
+    if (p->parts == 1)
+        product_parts(&many, 0, 1);
+    else
+        trii_parallel_for(p->parts, 1, product_parts, &many);
     return TRI_OK;
 }
 
@@ -195,6 +195,15 @@ static bool is_large(const operands *o)
     return s->batch * mul_adds > SMALL_FLOPS / 2 && (s->batch == 1 || mul_adds > SMALL_MATRIX);
 }
 
+/* Into how many parts several products are cut: one for each thread that has enough to do. */
+static int64_t parts_of(const trii_matmul_shape *s)
+{
+    int64_t parts = s->batch / (PARALLEL_MUL_ADDS / (1 + s->m * s->n * s->k) + 1);
+    int64_t threads = s->k > SMALL_K ? 1 : trii_parallel_threads();
+
+    return parts < 1 ? 1 : parts > threads ? threads : parts;
+}
+
 static tri_status compile(const trii_ir *ir, const trii_group *group, bool linear, operands *o,
                           trii_kernel **kernel_out)
 {
@@ -222,9 +231,7 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, bool linea
     p->run = trii_cpu_kernels_get()->gemm;
     p->base = (trii_kernel){.name = linear ? "linear:gemm" : "matmul:gemm",
                             .run = product_run,
-                            .destroy = trii_cpu_kernel_free,
-                            .scratch_bytes = (size_t)(mul_adds > 0 ? shape->k : 1) * 2 *
-                                             (size_t)trii_cpu_kernels_get()->lanes * sizeof(float)};
+                            .destroy = trii_cpu_kernel_free};
     p->gemm = (trii_gemm_args){.m = shape->m,
                                .n = shape->n,
                                .k = shape->k,
@@ -237,9 +244,9 @@ static tri_status compile(const trii_ir *ir, const trii_group *group, bool linea
     p->a_batch = shape->a_batch;
     p->b_batch = shape->b_batch;
     p->c_batch = shape->c_batch;
-    p->grain = PARALLEL_MUL_ADDS / (1 + shape->m * shape->n * shape->k) + 1;
-    if (shape->k > SMALL_K)
-        p->grain = p->batch;
+    p->parts = parts_of(shape);
+    p->pack_floats = (size_t)(mul_adds > 0 ? shape->k : 1) * 2 * TRII_MAX_LANES;
+    p->base.scratch_bytes = (size_t)p->parts * p->pack_floats * sizeof(float);
     for (int k = 0; k < 3 && o->lead != NULL; k++) {
         p->at[k] = (int64_t *)(p + 1) + k * shape->batch;
         place_matrices(o->lead, k, shape->batch, p->at[k]);
