@@ -174,7 +174,7 @@ static void stop_partial_start(trii_agent *a)
 static bool may_start_again(const trii_agent *a)
 {
     return a->cause != NULL && a->stop_signal == 0 && a->verdict == TRII_VERDICT_NONE &&
-           a->restarts < a->options->max_restarts;
+           a->restarts < a->options->max_restarts && !trii_attempt_lost_its_reader(a);
 }
 
 /* Whether another attempt follows. */
@@ -326,8 +326,8 @@ tri_status trii_agent_run(const trii_launch_options *options, const trii_launch_
     trii_monitor_close(&a.monitor, status == TRI_OK ? *exit_out : TRII_LAUNCH_FAILED);
     trii_guard_dismiss(&a.guard);
     trii_cgroup_remove(&a.cgroup);
-    if (a.cause != NULL || a.workers_waited || a.verdict == TRII_VERDICT_HUNG ||
-        a.verdict == TRII_VERDICT_SURVIVED)
+    if ((a.cause != NULL && !trii_attempt_lost_its_reader(&a)) || a.workers_waited ||
+        a.verdict == TRII_VERDICT_HUNG || a.verdict == TRII_VERDICT_SURVIVED)
         trii_run_folder_keep(&a.folder);
     else if (a.folder.path[0] != '\0')
         trii_run_folder_remove(&a.folder);

@@ -98,7 +98,10 @@ tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
 const trii_failure *trii_attempt_find_cause(trii_agent *a);
 /* --keep-survivors: a worker failed, and another one succeeded after the last that did. */
 bool trii_attempt_has_survivors(const trii_agent *a);
-/* Prints who failed first and why; `more` says that another attempt follows. */
+/* The first failure was that nobody reads stdout any more, as in `trirun ... | head`: no worker is
+ * to blame, and none would do better. */
+bool trii_attempt_lost_its_reader(const trii_agent *a);
+/* Prints which worker failed first and why; `more` says that another attempt follows. */
 void trii_attempt_report(trii_agent *a, bool more);
 /* Closes its streams without a report: what happened is reported elsewhere. */
 void trii_attempt_close_streams(trii_agent *a);

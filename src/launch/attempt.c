@@ -36,6 +36,11 @@ static const trii_worker *mark_ending(trii_agent *a)
     return first;
 }
 
+bool trii_attempt_lost_its_reader(const trii_agent *a)
+{
+    return a->cause != NULL && a->cause->exit.signal == SIGPIPE && a->outputs.out.broken;
+}
+
 static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame blame,
                         const trii_culprit *culprit)
 {
@@ -47,7 +52,7 @@ static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame bla
         snprintf(too, sizeof(too), " after rank %d aborted the group", culprit->rank);
     else if (ending != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
-    if (a->n_live > 0)
+    if (a->n_live > 0 && !trii_attempt_lost_its_reader(a))
         trii_sink_print(a->outputs.err_sink,
                         "trirun: rank %d (pid %d) %s%s; stopping the other%s\n", worker->rank,
                         worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
@@ -311,6 +316,11 @@ void trii_attempt_report(trii_agent *a, bool more)
         return;
     }
     failure = trii_attempt_find_cause(a);
+    if (trii_attempt_lost_its_reader(a)) {
+        trii_sink_print(a->outputs.err_sink,
+                        "trirun: the reader of stdout has ended, and so has the job\n");
+        return;
+    }
     trii_failure_describe(failure, what, sizeof(what));
     trii_run_folder_note(&a->folder, a->cause->rank, what);
     trii_failure_report(failure, a->outputs.err_sink);

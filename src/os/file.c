@@ -291,6 +291,18 @@ tri_status trii_path_remove(const char *path)
     return unlink(path) == 0 || errno == ENOENT ? TRI_OK : fail_path("remove", path);
 }
 
+tri_status trii_path_absolute(const char *path, char *path_out, size_t bytes)
+{
+    char folder[PATH_MAX] = "";
+
+    if (*path != '/' && getcwd(folder, sizeof(folder)) == NULL)
+        return fail_path("find the current folder for", path);
+    if ((size_t)snprintf(path_out, bytes, "%s%s%s", folder, *path != '/' ? "/" : "", path) >= bytes)
+        return TRII_FAIL(TRI_ERR_IO, "%.40s...: the name is too long (at most %zu bytes)", path_out,
+                         bytes - 1);
+    return TRI_OK;
+}
+
 bool trii_path_exists(const char *path)
 {
     return access(path, F_OK) == 0;

@@ -45,6 +45,8 @@ void trii_writer_abort(trii_writer *writer); /* harmless after open's failure or
  * system can. */
 tri_status trii_path_rename(const char *src, const char *dst) TRI_MUST_CHECK;
 bool trii_path_exists(const char *path);
+/* The name from the root on, whether something is there or not. Errors: IO. */
+tri_status trii_path_absolute(const char *path, char *path_out, size_t bytes) TRI_MUST_CHECK;
 bool trii_path_is_folder(const char *path); /* and no link to one */
 bool trii_path_is_file(const char *path);   /* and no folder, device or pipe; links are followed */
 /* Whether writing to both is writing to one file, which need not be there yet; links are followed.

@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/interpreter.h"
 #include "os/limits.h"
 #include "os/proc.h"
 
@@ -222,8 +223,17 @@ tri_status trii_process_start(const trii_process_spec *spec, trii_process *proce
         return TRII_FAIL(TRI_ERR_IO, "cannot start %s: clone: %s%s", spec->path, strerror(error),
                          trii_descriptors_hint(error));
     if (outcome.failed_call != NULL) {
+        char interpreter[300];
+
         waitpid(pid, NULL, 0);
         close(pidfd);
+        if (outcome.error == ENOENT &&
+            trii_interpreter_missing(spec->path, interpreter, sizeof(interpreter)))
+            return TRII_FAIL(
+                TRI_ERR_NOT_FOUND, "cannot start %s: it is there, but what runs it is not: %s%s",
+                spec->path, interpreter,
+                strstr(interpreter, "\\r") != NULL ? " (its lines end in \\r\\n, as on Windows)"
+                                                   : "");
         return TRII_FAIL(outcome.error == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO,
                          "cannot start %s: %s: %s", spec->path, outcome.failed_call,
                          strerror(outcome.error));

@@ -142,7 +142,19 @@ static void the_users_label_takes_torchruns_variables(void **state)
 }
 
 /* None is cut, and log files written elsewhere. */
-static void a_long_folder_for_temporary_files_is_refused(void **state)
+/* The one in /tmp that it names. */
+static void remove_log_folder(const launcher_job *j)
+{
+    static const char begin[] = "log files are in /tmp/torchelastic_";
+    const char *at = strstr(SPAWN_ERR(&j->trirun), begin);
+    char path[100];
+
+    assert_non_null(at);
+    snprintf(path, sizeof(path), "/tmp/torchelastic_%.6s", at + strlen(begin));
+    spawn_remove_folder(path);
+}
+
+static void a_long_folder_for_temporary_files_gives_way_to_tmp(void **state)
 {
     static const size_t lengths[] = {348, 349, 489, 490, 511, 512, 1000};
     char base[256], variable[1024] = "TMPDIR=";
@@ -165,15 +177,56 @@ static void a_long_folder_for_temporary_files_is_refused(void **state)
                         (const char *const[]){"env", variable, spawn_bin("trirun"), "--tee=1",
                                               "echo", "hello", NULL},
                         NULL);
-        assert_int_equal(spawn_wait(&j.trirun), lengths[i] <= 348 ? 0 : 1);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_has(SPAWN_OUT(&j.trirun), "hello");
         if (lengths[i] > 348) {
-            assert_string_equal(SPAWN_OUT(&j.trirun), "");
-            assert_has(SPAWN_ERR(&j.trirun), "trirun: TMPDIR /");
-            assert_has(SPAWN_ERR(&j.trirun), "the name is too long (at most 348 bytes)");
+            assert_has(SPAWN_ERR(&j.trirun), "trirun: TMPDIR=/");
+            assert_has(SPAWN_ERR(&j.trirun), "so log files go to /tmp: its name is too long");
+            remove_log_folder(&j);
+        } else {
+            assert_has_not(SPAWN_ERR(&j.trirun), "TMPDIR");
         }
         trirun_end(&j, 0);
     }
     spawn_remove_folder(base);
+}
+
+static void a_missing_folder_for_temporary_files_gives_way_to_tmp(void **state)
+{
+    static const char *const folders[] = {"TMPDIR=/no/such", "TMPDIR=/etc/passwd"};
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        trirun_start_by(&j,
+                        (const char *const[]){"env", folders[i], spawn_bin("trirun"), "-t", "3",
+                                              "echo", "hello", NULL},
+                        NULL);
+        assert_int_equal(spawn_wait(&j.trirun), 0);
+        assert_has(SPAWN_OUT(&j.trirun), "hello");
+        assert_has(SPAWN_ERR(&j.trirun), " cannot be used, so log files go to /tmp: ");
+        remove_log_folder(&j);
+        trirun_end(&j, 0);
+    }
+}
+
+/* A worker that changes its folder writes it all the same. */
+static void an_error_file_has_a_name_that_holds_in_every_folder(void **state)
+{
+    char folder[256], *old = getcwd(NULL, 0);
+    launcher_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    assert_int_equal(chdir(folder), 0);
+    TRIRUN(&j, "--log-dir", "logs", "--rdzv-id=7", "sh", "-c", "echo $TORCHELASTIC_ERROR_FILE");
+    assert_int_equal(chdir(old), 0);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun), folder);
+    assert_int_equal(SPAWN_OUT(&j.trirun)[0], '/');
+    trirun_end(&j, 0);
+    free(old);
+    spawn_remove_folder(folder);
 }
 
 static void ranks_that_are_filtered_out_are_silent(void **state)
@@ -327,7 +380,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(teed_output_is_in_both_places_with_torchruns_label),
     cmocka_unit_test(files_are_whole_after_the_reader_has_left),
     cmocka_unit_test(the_users_label_takes_torchruns_variables),
-    cmocka_unit_test(a_long_folder_for_temporary_files_is_refused),
+    cmocka_unit_test(a_long_folder_for_temporary_files_gives_way_to_tmp),
+    cmocka_unit_test(a_missing_folder_for_temporary_files_gives_way_to_tmp),
+    cmocka_unit_test(an_error_file_has_a_name_that_holds_in_every_folder),
     cmocka_unit_test(ranks_that_are_filtered_out_are_silent),
     cmocka_unit_test(a_silent_rank_is_heard_when_it_fails),
     cmocka_unit_test(a_zero_byte_does_not_end_a_workers_last_words),

@@ -202,7 +202,9 @@ static void a_reader_that_leaves_ends_the_job(void **state)
     trirun_start_by(&j, argv, NULL);
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_string_equal(SPAWN_OUT(&j.trirun), "y\ny\n");
-    trirun_end(&j, 1);
+    assert_string_equal(SPAWN_ERR(&j.trirun),
+                        "trirun: the reader of stdout has ended, and so has the job\n");
+    trirun_end(&j, 0);
 }
 
 static void the_agent_serves_the_store(void **state)

@@ -12,6 +12,7 @@
 #include "os/folder.h"
 
 enum { MAX_ID = 128 }; /* bytes of a job's id in the name of its folder */
+#define TEMPORARY "/torchelastic_XXXXXX"
 
 /* Whether there will be log files, for which a folder is made also without --log-dir. */
 static bool is_wanted(const trii_launch_options *options)
@@ -23,15 +24,34 @@ static bool is_wanted(const trii_launch_options *options)
     return false;
 }
 
+/* A fresh folder below $TMPDIR, or below /tmp if that cannot be used, as Python's tempfile. */
+static tri_status create_temporary(trii_log_folder *folder, char *parent, size_t room)
+{
+    const char *temporary = getenv("TMPDIR");
+    tri_status status = TRI_ERR_IO;
+
+    if (temporary != NULL && *temporary != '\0') {
+        if ((size_t)snprintf(parent, room, "%s" TEMPORARY, temporary) >= room)
+            (void)TRII_FAIL(status, "its name is too long");
+        else
+            status = trii_folder_create_unique(parent);
+        if (status == TRI_OK)
+            return TRI_OK;
+        snprintf(folder->warning, sizeof(folder->warning),
+                 "TMPDIR=%.200s cannot be used, so log files go to /tmp: %.200s", temporary,
+                 tri_last_error());
+    }
+    snprintf(parent, room, "/tmp" TEMPORARY);
+    return trii_folder_create_unique(parent);
+}
+
 tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_options *options,
                                   const char *run_id, const char *run_dir)
 {
-    const char *base = options->log_dir, *temporary = getenv("TMPDIR");
-    const char *what = base != NULL ? "--log-dir" : "TMPDIR";
-    static const char own[] = "/torchelastic_XXXXXX"; /* below TMPDIR */
-    size_t room = sizeof(folder->run) - MAX_ID - 16;
-    char parent[sizeof(folder->run)], path[sizeof(folder->run)];
-    tri_status status = TRI_OK;
+    const char *base = options->log_dir;
+    size_t room = sizeof(folder->run) - MAX_ID - 15;
+    char parent[sizeof(folder->run)] = "", path[sizeof(folder->run)];
+    tri_status status;
 
     memset(folder, 0, sizeof(*folder));
     if (base != NULL && strcmp(base, "/dev/null") == 0)
@@ -41,29 +61,23 @@ tri_status trii_log_folder_create(trii_log_folder *folder, const trii_launch_opt
         return TRI_OK;
     }
     folder->temporary = base == NULL;
-    if (folder->temporary)
-        snprintf(parent, sizeof(parent), "%s%s",
-                 temporary != NULL && *temporary != '\0' ? temporary : "/tmp", own);
-    else
-        snprintf(parent, sizeof(parent), "%s", base);
-    if (strlen(parent) > room)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s %.40s...: the name is too long (at most %d bytes)", what, parent,
-                         (int)(folder->temporary ? room - strlen(own) : room));
-    if (folder->temporary)
-        status = trii_folder_create_unique(parent);
+    /* Absolute, since workers get names of files in it and may change their folder. */
+    status = folder->temporary ? create_temporary(folder, parent, room)
+                               : trii_path_absolute(base, parent, room);
     snprintf(path, sizeof(path), "%s/%.*s_XXXXXX", parent, MAX_ID, run_id);
     for (char *at = path + strlen(parent) + 1; *at != '\0'; at++)
         *at = *at == '/' ? '_' : *at; /* an id may be anything */
     if (status == TRI_OK)
         status = trii_folder_create_above(path);
+    if (status == TRI_OK)
+        status = trii_folder_create_unique(path);
+    if (status != TRI_OK && folder->temporary)
+        return TRII_FAIL_CTX(status, "log files: cannot write to /tmp (set TMPDIR, or --log-dir)");
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "%s %s: cannot be made (name a folder that you may write to)",
-                             what, parent);
-    status = trii_folder_create_unique(path);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "%s %s: cannot write there (name another folder)", what,
-                             parent);
+        return TRII_FAIL_CTX(status,
+                             "--log-dir %.200s: cannot be made (name a folder that you may write "
+                             "to)",
+                             base);
     memcpy(folder->run, path, sizeof(path));
     return TRI_OK;
 }

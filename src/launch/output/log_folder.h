@@ -4,8 +4,9 @@
  *   LOG_DIR/RUN_ID_RANDOM/attempt_N/LOCAL_RANK/{stdout.log,stderr.log,error.json}
  *   LOG_DIR/RUN_ID_RANDOM/attempt_N/{filtered_stdout.log,filtered_stderr.log}
  *
- * Without --log-dir: a fresh folder below $TMPDIR or /tmp if there is anything to write, else
- * the run folder, which holds error files only and does not outlive a job that succeeded.
+ * Without --log-dir: a fresh folder below $TMPDIR, or /tmp if that cannot be used, if there is
+ * anything to write, else the run folder, which holds error files only and does not outlive a job
+ * that succeeded.
  */
 #ifndef TRII_LAUNCH_LOG_FOLDER_H
 #define TRII_LAUNCH_LOG_FOLDER_H
@@ -16,7 +17,8 @@
 typedef struct trii_log_folder {
     char run[TRII_LOG_PATH_BYTES / 2];          /* "" = none: --log-dir=/dev/null */
     char attempt[TRII_LOG_PATH_BYTES / 2 + 32]; /* "" = it has no files */
-    bool temporary; /* --log-dir was not given, so the user is told where */
+    bool temporary;    /* --log-dir was not given, so the user is told where */
+    char warning[500]; /* that TMPDIR is of no use; "" = none */
 } trii_log_folder;
 
 /* Makes the folder of this run. Errors: IO. */

@@ -53,6 +53,8 @@ tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id, const
 {
     tri_status status = trii_log_folder_create(&outputs->folder, outputs->options, run_id, run_dir);
 
+    if (outputs->folder.warning[0] != '\0')
+        trii_sink_print(outputs->err_sink, "trirun: %s\n", outputs->folder.warning);
     if (status == TRI_OK && outputs->folder.temporary)
         trii_sink_print(outputs->err_sink, "trirun: log files are in %s\n", outputs->folder.run);
     return status;
