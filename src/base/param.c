@@ -4,6 +4,7 @@
 /* build: leaf */
 #include "base/param.h"
 
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -116,6 +117,8 @@ tri_status trii_parse_i64(const char *text, const char *what, int64_t min, int64
 
     errno = 0;
     value = strtoll(text, &end, 10);
+    while (end != text && isspace((unsigned char)*end))
+        end++;
     if (end == text || *end != '\0' || errno != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not an integer", what, text);
     if (value < min || value > max)

@@ -94,11 +94,14 @@ tri_status trii_agent_signals_open(trii_agent *a)
 
     a->preemption.enabled = true;
     while (*list != '\0') {
-        size_t length = strcspn(list, ",");
+        size_t blanks = strspn(list, " \t"), length = strcspn(list, ",");
+        size_t end = length;
         char name[24];
         int number;
 
-        snprintf(name, sizeof(name), "%.*s", (int)length, list);
+        while (end > blanks && (list[end - 1] == ' ' || list[end - 1] == '\t'))
+            end--;
+        snprintf(name, sizeof(name), "%.*s", (int)(end - blanks), list + blanks);
         number = trii_signal_number(name);
         if (!can_handle(number))
             return cannot_handle(name);

@@ -35,7 +35,7 @@ mv "$work/there" "$work/here"
 prefix=$work/here
 libdir=$(dirname "$(find "$prefix" -name libtrireme-comm.so)")
 
-for file in bin/trirun bin/trireme include/trireme/comm.h include/trireme/trireme.h \
+for file in bin/trirun bin/trirun-launch bin/trireme include/trireme/comm.h include/trireme/trireme.h \
     share/man/man1/trirun.1 share/man/man1/trireme.1 share/man/man3/tri_all_reduce.3 \
     share/man/man7/trireme.7 share/doc/trireme/docs/TRAINING.md share/doc/trireme/examples/README.md; do
     [ -f "$prefix/$file" ] || fail "$file was not installed"

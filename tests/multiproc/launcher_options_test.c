@@ -406,6 +406,68 @@ static void too_few_descriptors_for_the_workers_are_told(void **state)
     trirun_end(&j, 0);
 }
 
+/* torchrun strips the names, and warns of a list without any. */
+static void blanks_in_the_list_of_signals_are_no_part_of_a_name(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--signals-to-handle", " SIGTERM,\tSIGUSR2 , SIGINT", "sh", "-c",
+           "echo ready; exec sleep 1000");
+    spawn_expect(&j.trirun, "ready");
+    spawn_signal(&j.trirun, SIGUSR2);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: received SIGUSR2: stopping 1 worker");
+    trirun_end(&j, 0);
+    TRIRUN_ENV(&j, "PET_SIGNALS_TO_HANDLE=SIGTERM , SIGINT", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_ERR(&j.trirun), "");
+    trirun_end(&j, 0);
+    TRIRUN(&j, "--signals-to-handle=", "true");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_ERR(&j.trirun), "trirun: --signals-to-handle is empty: ");
+    trirun_end(&j, 0);
+}
+
+static void a_program_on_standard_input_is_run_by_python(void **state)
+{
+    const char *const argv[] = {
+        "sh", "-c", "echo 'import sys; print(\"read\", sys.argv[1:])' | \"$0\" - --lr 1",
+        spawn_bin("trirun"), NULL};
+    launcher_job j;
+
+    (void)state;
+    trirun_start_by(&j, argv, NULL);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), "read ['--lr', '1']\n");
+    trirun_end(&j, 0);
+}
+
+/* exec says that the script itself is not there. */
+static void a_missing_interpreter_is_named(void **state)
+{
+    static const char *const cases[][2] = {
+        {"#!/no/such -e\necho\n", "/no/such\n"},
+        {"#!/bin/sh\r\necho\r\n", "/bin/sh\\r (its lines end in \\r\\n, as on Windows)\n"}};
+    char folder[256], path[300], expected[500];
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/run.sh", folder);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        launcher_job j;
+
+        write_text(path, cases[i][0], 0755);
+        TRIRUN(&j, path);
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        snprintf(expected, sizeof(expected),
+                 "cannot start %s: it is there, but what runs it is not: %s", path, cases[i][1]);
+        assert_has(SPAWN_ERR(&j.trirun), expected);
+        trirun_end(&j, 0);
+    }
+    spawn_remove_folder(folder);
+}
+
 static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **state)
 {
     static const struct {
@@ -448,6 +510,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_worker_gets_no_descriptors_but_the_standard_ones),
     cmocka_unit_test(workers_are_bound_to_cores_of_their_own),
     cmocka_unit_test(mpiruns_habits_and_a_forgotten_folder_get_a_hint),
+    cmocka_unit_test(blanks_in_the_list_of_signals_are_no_part_of_a_name),
+    cmocka_unit_test(a_program_on_standard_input_is_run_by_python),
+    cmocka_unit_test(a_missing_interpreter_is_named),
     cmocka_unit_test(a_file_that_cannot_be_written_ends_the_job_before_it_begins),
 };
 

@@ -57,6 +57,17 @@ static void nothing_is_a_world_of_one(void **state)
     check_world(NULL, 0, 1, 0, 1);
 }
 
+/* Python's int() takes them. */
+static void blanks_around_a_number_are_no_part_of_it(void **state)
+{
+    (void)state;
+    GIVEN("RANK=0\n", "WORLD_SIZE= 2 ", "MASTER_ADDR=here", "MASTER_PORT=29611 ");
+    check_world(NULL, 0, 2, 0, 2);
+    check_place("env://", "here", 29611, false);
+    GIVEN("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=here", "MASTER_PORT=2 9611");
+    check_bad(NULL, "MASTER_PORT=2 9611 is not an integer");
+}
+
 static void torchrun_names_all(void **state)
 {
     (void)state;
@@ -285,6 +296,7 @@ static void file_urls_name_a_path(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_a_world_of_one),
+    cmocka_unit_test(blanks_around_a_number_are_no_part_of_it),
     cmocka_unit_test(torchrun_names_all),
     cmocka_unit_test(a_missing_or_bad_variable_is_named),
     cmocka_unit_test(mpirun_meets_by_the_name_of_its_job),

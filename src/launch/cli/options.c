@@ -12,6 +12,9 @@
 #include "base/param.h"
 #include "launch/cli/options_table.h"
 
+/* Under this name trirun is torch.distributed.launch: --launch-compat is on. */
+#define COMPAT_NAME "trirun-launch"
+
 static bool same_name(const char *given, size_t length, const char *name)
 {
     for (size_t i = 0; i < length; i++) {
@@ -54,8 +57,8 @@ static tri_status find_long(const char *given, size_t length, int *row_out)
             *row_out = i;
             return TRI_OK;
         }
-        if (found < 0)
-            found = i;
+        if (found < 0 || (trii_option_rows[found].ours && !row->ours))
+            found = i, second = -1;
         else if (second < 0 && row->ours == trii_option_rows[found].ours)
             second = i;
     }
@@ -185,13 +188,18 @@ static tri_status parse_all(trii_option_values *values, trii_launch_options *opt
     return status;
 }
 
+static const char *base_name(const char *path)
+{
+    return strrchr(path, '/') != NULL ? strrchr(path, '/') + 1 : path;
+}
+
 /* A program that takes the same options itself. */
 static bool is_launcher(const char *word)
 {
-    const char *base = strrchr(word, '/') != NULL ? strrchr(word, '/') + 1 : word;
+    const char *base = base_name(word);
 
-    return strcmp(base, "trirun") == 0 || strcmp(base, "torchrun") == 0 ||
-           strcmp(base, "torch.distributed.run") == 0 ||
+    return strcmp(base, "trirun") == 0 || strcmp(base, COMPAT_NAME) == 0 ||
+           strcmp(base, "torchrun") == 0 || strcmp(base, "torch.distributed.run") == 0 ||
            strcmp(base, "torch.distributed.launch") == 0;
 }
 
@@ -226,6 +234,8 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
 
     memset(options, 0, sizeof(*options));
     status = read_environment(&values, options);
+    options->launch_compat =
+        options->launch_compat || (argc > 0 && strcmp(base_name(argv[0]), COMPAT_NAME) == 0);
     if (status == TRI_OK) {
         values.exit_status = TRII_LAUNCH_USAGE;
         status = parse_all(&values, options, argc, argv, &at);
@@ -242,7 +252,11 @@ tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
         return status;
     options->program = argv[at];
     options->args = argv + at + 1;
-    if (strcmp(argv[at - 1], "--") != 0)
+    if (strcmp(argv[at - 1], "--") == 0)
+        return TRI_OK;
+    if (*options->args != NULL && strcmp(*options->args, "--") == 0)
+        options->args++; /* as argparse: it belongs to the name of the program */
+    else
         options->misplaced = find_misplaced(&values, options->program, options->args);
     return TRI_OK;
 }
@@ -269,6 +283,10 @@ static void check_place(const trii_launch_options *o, FILE *out)
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out)
 {
     check_place(options, out);
+    if (*options->signals == '\0')
+        fputs("trirun: --signals-to-handle is empty: signals end trirun at once, and its workers "
+              "with it\n",
+              out);
     if (options->standalone && options->node_rank > 0)
         fprintf(out,
                 "trirun: --node-rank %d is ignored: without an address this is a job of one "

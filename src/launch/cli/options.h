@@ -52,6 +52,7 @@ typedef struct trii_launch_options {
     const char *signals;         /* comma list of what is forwarded to the workers */
 
     const char *role;
+    const char *logs_specs;   /* NULL = none */
     const char *numa_binding; /* NULL = none */
     const char *log_dir;      /* NULL = none */
     trii_std_spec redirects, tee;

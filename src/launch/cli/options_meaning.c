@@ -91,6 +91,8 @@ static tri_status read_seconds(const option *o, void *field)
     char *end;
     double seconds = strtod(o->text, &end);
 
+    while (end != o->text && isspace((unsigned char)*end))
+        end++;
     if (end == o->text || *end != '\0' || !(seconds >= 0 && seconds <= 1e6))
         return refuse(o, " is not a number of seconds", "");
     *(int64_t *)field = (int64_t)(seconds * 1000);
@@ -141,6 +143,7 @@ static tri_status read_numbers(const option *o, void *field)
 
         at += strspn(at, " ");
         digits = strspn(at, "0123456789");
+        digits += digits > 0 ? strspn(at + digits, " ") : 0;
         if (digits == 0 || (at[digits] != ',' && at[digits] != '\0'))
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s=%s is not a list of numbers like 0,2",
                              o->name, o->text);
@@ -180,7 +183,8 @@ static option option_of(trii_option_values *values, size_t field)
 #define OPTION(values, name) option_of(values, offsetof(trii_launch_options, name))
 
 /* Reads options by their rows: those whose values argparse checks, or the others. It sees that a
- * number is one, and the range is checked with the others. */
+ * number is one, and the range is checked with the others; a choice from the environment, which it
+ * takes for a default, it does not check. */
 static tri_status read_rows(trii_option_values *values, trii_launch_options *options, bool argparse)
 {
     tri_status status = TRI_OK;
@@ -192,6 +196,7 @@ static tri_status read_rows(trii_option_values *values, trii_launch_options *opt
                                            o.row->kind != TRII_OPTION_CHOICE);
 
         if (o.row->kind == TRII_OPTION_FLAG || is_empty ||
+            (o.row->kind == TRII_OPTION_CHOICE && strncmp(o.name, "PET_", 4) == 0) ||
             (!argparse && o.row->kind < TRII_OPTION_NUMBER) ||
             (argparse && o.row->kind > TRII_OPTION_NUMBER))
             continue;
@@ -247,10 +252,10 @@ static tri_status read_nnodes(trii_option_values *values, trii_launch_options *o
 static tri_status read_nproc(trii_option_values *values, int *nproc_out)
 {
     const option o = OPTION(values, nproc_per_node);
-    const char *digits = o.text + (*o.text == '-');
+    int64_t number;
     int n_gpus;
 
-    if (*digits != '\0' && strspn(digits, "0123456789") == strlen(digits)) {
+    if (trii_parse_i64(o.text, o.name, INT64_MIN, INT64_MAX, &number) == TRI_OK) {
         tri_status status = read_integer(&o, 1, 4096, nproc_out);
 
         values->exit_status = TRII_LAUNCH_FAILED; /* torchrun takes it as a text first */
@@ -533,6 +538,11 @@ static tri_status check_files_differ(const trii_launch_options *options)
 
 static tri_status check_program(const trii_launch_options *options)
 {
+    if (options->logs_specs != NULL && strcmp(options->logs_specs, "default") != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--logs-specs=%s: names a Python plug-in, which trirun cannot load; leave "
+                         "it out, or give default",
+                         options->logs_specs);
     if (options->keep_survivors && options->max_nodes > 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--keep-survivors works on one host only, and --nnodes is %d: to go "

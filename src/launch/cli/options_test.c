@@ -3,17 +3,20 @@
 #include "launch/cli/options.h"
 #include "testing/check.h"
 
-static tri_status parse(trii_launch_options *options, const char *const *args)
+static tri_status parse_as(const char *name, trii_launch_options *options, const char *const *args)
 {
-    static char name[] = "trirun", *argv[32] = {name}; /* the options borrow from it */
+    static char *argv[32]; /* the options borrow from it */
     int argc = 1;
 
+    argv[0] = (char *)(uintptr_t)name;
     for (; *args != NULL; args++)
         argv[argc++] = (char *)(uintptr_t)*args;
     argv[argc] = NULL;
     return trii_launch_options_parse(options, argc, argv);
 }
-#define PARSE(options, ...) parse(options, (const char *const[]){__VA_ARGS__, NULL})
+#define PARSE_AS(name, options, ...)                                                               \
+    parse_as(name, options, (const char *const[]){__VA_ARGS__, NULL})
+#define PARSE(options, ...) PARSE_AS("trirun", options, __VA_ARGS__)
 
 static void every_spelling_means_the_same(void **state)
 {
@@ -28,7 +31,7 @@ static void every_spelling_means_the_same(void **state)
     for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
         trii_launch_options options;
 
-        CHECK_OK(parse(&options, spellings[i]));
+        CHECK_OK(parse_as("trirun", &options, spellings[i]));
         assert_int_equal(options.nproc, 3);
         assert_string_equal(options.program, "prog");
         assert_null(options.args[0]);
@@ -48,6 +51,51 @@ static void what_follows_the_program_is_its_own(void **state)
     assert_string_equal(options.args[2], "--help");
     CHECK_OK(PARSE(&options, "--", "-odd-name"));
     assert_string_equal(options.program, "-odd-name");
+    /* the first -- right after the program is argparse's, not the program's */
+    CHECK_OK(PARSE(&options, "prog", "--", "a", "--", "b"));
+    assert_string_equal(options.args[0], "a");
+    assert_string_equal(options.args[1], "--");
+    CHECK_OK(PARSE(&options, "prog", "a", "--", "b"));
+    assert_string_equal(options.args[1], "--");
+    CHECK_OK(PARSE(&options, "--", "prog", "--", "b"));
+    assert_string_equal(options.args[0], "--");
+}
+
+static void the_name_trirun_launch_turns_launch_compat_on(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    CHECK_OK(PARSE_AS("/usr/bin/trirun-launch", &options, "prog"));
+    assert_true(options.launch_compat);
+    CHECK_OK(PARSE_AS("trirun-launch", &options, "--use-env", "prog"));
+    assert_false(options.launch_compat);
+    CHECK_OK(PARSE(&options, "prog"));
+    assert_false(options.launch_compat);
+}
+
+/* Python's int() and float() take them, so job scripts have them. */
+static void blanks_around_a_number_are_no_part_of_it(void **state)
+{
+    trii_launch_options options;
+
+    (void)state;
+    clearenv();
+    setenv("PET_NNODES", " 2 : 3\n", 1);
+    setenv("PET_NPROC_PER_NODE", " 4 ", 1);
+    CHECK_OK(PARSE(&options, "--master-port= 29611 ", "--rdzv-backend=c10d",
+                   "--shutdown-timeout= 2.5\n", "--max-restarts=7\n", "--local-ranks-filter=1 ,2 ",
+                   "prog"));
+    assert_int_equal(options.min_nodes, 2);
+    assert_int_equal(options.max_nodes, 3);
+    assert_int_equal(options.nproc, 4);
+    assert_int_equal(options.max_restarts, 7);
+    assert_int_equal(options.shutdown_timeout_ms, 2500);
+    CHECK_FAILS(PARSE(&options, "--max-restarts=7 8", "prog"), TRI_ERR_INVALID_ARG,
+                "--max-restarts=7 8 is not an integer");
+    CHECK_FAILS(PARSE(&options, "--max-restarts= ", "prog"), TRI_ERR_INVALID_ARG,
+                "is not an integer");
 }
 
 static void the_environment_has_twins_and_the_command_line_wins(void **state)
@@ -344,6 +392,8 @@ static void torchruns_beginnings_stay_unique(void **state)
     assert_string_equal(options.log_dir, "/x");
     assert_int_equal(options.max_restarts, 1);
     CHECK_FAILS(PARSE(&options, "--ma=1", "p"), TRI_ERR_INVALID_ARG, "could be");
+    CHECK_OK(PARSE(&options, "--h")); /* two of ours begin so, too, and come first in the table */
+    assert_true(options.help);
 }
 
 static void what_argparse_refuses_comes_first(void **state)
@@ -372,6 +422,14 @@ static void what_argparse_refuses_comes_first(void **state)
                 "--rdzv-backend=mpi: must be one of static|c10d|etcd|etcd-v2|etcd-v3");
     assert_int_equal(options.exit_status, 1);
     CHECK_OK(PARSE(&options, "--rdzv-backend=mpi", "--standalone", "p"));
+    /* what it takes for a default it does not check */
+    setenv("PET_START_METHOD", "thread", 1);
+    CHECK_OK(PARSE(&options, "p"));
+    unsetenv("PET_START_METHOD");
+    CHECK_OK(PARSE(&options, "--logs-specs=default", "p"));
+    CHECK_FAILS(PARSE(&options, "--logs-specs=mine", "p"), TRI_ERR_INVALID_ARG,
+                "--logs-specs=mine: names a Python plug-in, which trirun cannot load");
+    assert_int_equal(options.exit_status, 1);
 }
 
 static void a_list_of_settings_is_checked(void **state)
@@ -408,6 +466,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_list_of_settings_is_checked),
     cmocka_unit_test(every_spelling_means_the_same),
     cmocka_unit_test(what_follows_the_program_is_its_own),
+    cmocka_unit_test(the_name_trirun_launch_turns_launch_compat_on),
+    cmocka_unit_test(blanks_around_a_number_are_no_part_of_it),
     cmocka_unit_test(the_environment_has_twins_and_the_command_line_wins),
     cmocka_unit_test(addresses_follow_torchruns_rules),
     cmocka_unit_test(a_long_id_is_refused_and_not_cut),

@@ -12,6 +12,8 @@
 #include "os/file.h"
 #include "os/process.h"
 
+#define STDIN_PROGRAM "-" /* Python reads it from standard input */
+
 static bool ends_with(const char *text, const char *end)
 {
     size_t length = strlen(text), end_length = strlen(end);
@@ -41,7 +43,8 @@ static bool is_for_python(const char *program)
     char path[TRII_COMMAND_PATH_BYTES], found[TRII_COMMAND_PATH_BYTES], head[64] = "";
     FILE *file;
 
-    if (ends_with(program, ".py") || ends_with(program, ".pyc") || ends_with(program, ".pyz"))
+    if (strcmp(program, STDIN_PROGRAM) == 0 || ends_with(program, ".py") ||
+        ends_with(program, ".pyc") || ends_with(program, ".pyz"))
         return true;
     if (trii_process_find(program, path, sizeof(path)) == TRI_OK)
         return strchr(program, '/') != NULL && !ends_with(program, ".sh") && is_bare_text(path);
@@ -100,7 +103,9 @@ static tri_status use_python(trii_launch_command *command, const trii_launch_opt
 {
     const char *python = getenv("PYTHON_EXEC");
 
-    if (!options->module && !trii_path_exists(options->program))
+    bool is_stdin = strcmp(options->program, STDIN_PROGRAM) == 0 && !options->run_path;
+
+    if (!options->module && !is_stdin && !trii_path_exists(options->program))
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "cannot run %s: no such script", options->program);
     add_head(command, python != NULL && *python ? python : "python3");
     add_head(command, "-u");
