@@ -136,9 +136,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_mo
                                                       const tri_checkpoint_options *opt);
 /**
  * Opens the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
- * checksums are verified; damaged checkpoints are skipped with a warning in the log.
- * Errors: NOT_FOUND (there is none), FORMAT (all are damaged; or `folder` itself is one and is
- *         damaged), IO, NO_MEMORY.
+ * checksums are verified; checkpoints that are damaged or cannot be read are skipped with a warning
+ * in the log. Links are followed.
+ * Errors: NOT_FOUND (there is none, not even one that cannot be read), FORMAT (all are damaged; or
+ *         `folder` itself is one and is damaged), IO (`folder`, or the newest of those that are not
+ *         damaged, cannot be read), NO_MEMORY.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_open(const char *folder,
                                                       tri_checkpoint **checkpoint_out);

@@ -184,13 +184,19 @@ static tri_status next_sequence(const char *folder, int64_t *sequence_out)
 
     if (status != TRI_OK)
         return status;
-    *sequence_out = n > 0 ? saved[0].sequence + 1 : 0;
+    if (n == 0 || saved[0].sequence < INT64_MAX)
+        *sequence_out = n > 0 ? saved[0].sequence + 1 : 0;
+    else
+        status = TRII_FAIL(TRI_ERR_IO,
+                           "%s/%s: its manifest says sequence %" PRId64
+                           ", which nothing can follow: move it away",
+                           folder, saved[0].name, saved[0].sequence);
     trii_saved_free(saved, n);
-    return TRI_OK;
+    return status;
 }
 
-/* Removes all but the `keep` newest checkpoints. */
-static void drop_old(const char *folder, int keep)
+/* Removes all but the `keep` newest checkpoints, of which NAME is one. */
+static void drop_old(const char *folder, const char *name, int keep)
 {
     trii_saved *saved;
     int n;
@@ -200,8 +206,10 @@ static void drop_old(const char *folder, int keep)
                  tri_last_error());
         return;
     }
-    for (int i = keep; i < n; i++)
-        trii_saved_remove(folder, saved[i].name);
+    for (int i = keep; i < n; i++) {
+        if (saved[i].is_ours && strcmp(saved[i].name, name) != 0)
+            trii_saved_remove(folder, saved[i].name);
+    }
     trii_saved_free(saved, n);
 }
 
@@ -212,7 +220,7 @@ static tri_status make(const char *folder, const char *name, const char *tempora
 {
     tri_status status;
 
-    if (trii_path_exists(final) && !trii_saved_is_ours(final))
+    if (trii_path_exists(final) && !trii_saved_look_at(final).is_ours)
         return TRII_FAIL(TRI_ERR_IO, "%s is there already and is not a checkpoint: move it away",
                          final);
     status = trii_folder_create(temporary);
@@ -263,7 +271,7 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
                  ? make(folder, name, temporary, final, &m, parts, n_parts)
                  : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK) {
-        drop_old(folder, keep);
+        drop_old(folder, name + strlen(TRII_TEMPORARY), keep);
         trii_saved_remove(folder, name); /* the earlier checkpoint of the same step, if any */
     }
 end:

@@ -68,6 +68,10 @@ typedef struct trii_manifest {
 /* Reads DIR/manifest.json and verifies it and every part. */
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out) TRI_MUST_CHECK;
 void trii_manifest_fini(trii_manifest *manifest);
+/* Compares a manifest (json_t) with its own checksum, which is taken out of it. FORMAT: it is
+ * damaged; NO_MEMORY. */
+struct json_t;
+tri_status trii_manifest_is_whole(struct json_t *root) TRI_MUST_CHECK;
 /* The newest checkpoint below `folder` (or `folder` itself) that is complete: its folder (release
  * with trii_free) and manifest. */
 tri_status trii_checkpoint_find(const char *folder, char **dir_out,
@@ -77,7 +81,8 @@ tri_status trii_checkpoint_find(const char *folder, char **dir_out,
 typedef struct trii_saved {
     char *name;       /* "step-..." */
     int64_t step;     /* from the name */
-    int64_t sequence; /* -1 = the manifest does not say */
+    int64_t sequence; /* -1 = no whole manifest says */
+    bool is_ours;     /* may be removed */
 } trii_saved;
 
 /* The checkpoints of a folder, newest first; release with trii_saved_free. A missing folder has
@@ -86,9 +91,15 @@ tri_status trii_saved_list(const char *folder, trii_saved **saved_out, int *n_ou
 void trii_saved_free(trii_saved *saved, int n);
 /* Removes what killed writers left; the caller holds the folder's lock. */
 tri_status trii_saved_sweep(const char *folder) TRI_MUST_CHECK;
-/* Whether DIR is a checkpoint of this library, even a damaged one: it has a manifest that says so,
- * or nothing but our files. */
-bool trii_saved_is_ours(const char *dir);
+/* What DIR is. */
+typedef struct trii_saved_look {
+    bool counts;       /* a checkpoint, even a damaged one, or one that cannot be looked into */
+    bool is_ours;      /* it has a manifest that says so, or nothing but our files; no link */
+    bool has_manifest; /* as far as that can be known */
+    int64_t sequence;  /* -1 = no whole manifest says */
+} trii_saved_look;
+
+trii_saved_look trii_saved_look_at(const char *dir);
 /* Removes FOLDER/NAME; a failure goes to the log. */
 void trii_saved_remove(const char *folder, const char *name);
 

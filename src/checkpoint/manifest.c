@@ -27,8 +27,8 @@ static bool read_checksum(const json_t *object, uint64_t *value_out)
     return true;
 }
 
-/* The manifest's own checksum: over its compact text without that entry. */
-static tri_status verify_self(const char *path, json_t *root)
+/* The checksum is over its compact text without that entry. */
+tri_status trii_manifest_is_whole(json_t *root)
 {
     uint64_t want = 0;
     bool has = read_checksum(root, &want);
@@ -38,12 +38,10 @@ static tri_status verify_self(const char *path, json_t *root)
     (void)json_object_del(root, "xxh3");
     text = trii_json_text(root);
     if (text == NULL)
-        return TRII_FAIL(TRI_ERR_NO_MEMORY, "%s: out of memory", path);
+        return TRII_FAIL(TRI_ERR_NO_MEMORY, "out of memory");
     equal = has && trii_checksum_of(text, strlen(text)) == want;
     trii_free(text);
-    if (!equal)
-        return TRII_FAIL(TRI_ERR_FORMAT, "%s: its checksum does not match its contents", path);
-    return TRI_OK;
+    return equal ? TRI_OK : TRII_FAIL(TRI_ERR_FORMAT, "its checksum does not match its contents");
 }
 
 static tri_status verify_part(const char *dir, const json_t *part)
@@ -140,9 +138,9 @@ static tri_status read_fields(const char *dir, const char *path, json_t *root, t
     if (version != TRII_CHECKPOINT_VERSION)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: version %" PRIu64 ", this program reads %d",
                          path, version, TRII_CHECKPOINT_VERSION);
-    status = verify_self(path, root);
+    status = trii_manifest_is_whole(root);
     if (status != TRI_OK)
-        return status;
+        return TRII_FAIL_CTX(status, "%s", path);
     if (!trii_json_size(json_object_get(root, "step"), &step) ||
         !trii_json_size(json_object_get(root, "epoch"), &epoch) ||
         !trii_json_size(json_object_get(root, "sequence"), &sequence) ||
@@ -205,10 +203,13 @@ void trii_manifest_fini(trii_manifest *manifest)
 
 /* --- the newest ----------------------------------------------------------- */
 
-/* The newest that is complete. */
+/* The newest that is complete. If there is none, the reason why the newest of those cannot be read
+ * that may yet be complete weighs more than what is damaged. */
 static tri_status find_in(const char *folder, const trii_saved *saved, int n, char **dir_out,
                           trii_manifest *manifest_out)
 {
+    char unreadable[TRII_ERR_BYTES] = "";
+
     for (int i = 0; i < n; i++) {
         tri_status status;
         char *dir = trii_path_join(folder, saved[i].name);
@@ -224,21 +225,24 @@ static tri_status find_in(const char *folder, const trii_saved *saved, int n, ch
         if (status == TRI_ERR_NO_MEMORY)
             return status;
         TRII_LOG(TRII_LOG_WARN, "checkpoint", "skipped: %s", tri_last_error());
+        if (status == TRI_ERR_IO && unreadable[0] == '\0')
+            snprintf(unreadable, sizeof(unreadable), "%s", tri_last_error());
     }
+    if (unreadable[0] != '\0')
+        return TRII_FAIL(TRI_ERR_IO, "%s: none of %d checkpoints can be used: %s", folder, n,
+                         unreadable);
     if (n > 0)
         return TRII_FAIL_CTX(TRI_ERR_FORMAT, "%s: none of %d checkpoints is complete; the oldest",
                              folder, n);
     return TRII_FAIL(TRI_ERR_NOT_FOUND, "%s: no checkpoint found", folder);
 }
 
-/* A file of this name may belong to another program that keeps its files in the same folder. */
+/* A manifest may belong to another program that keeps its files in the same folder. */
 static bool is_checkpoint(const char *folder)
 {
-    char *manifest = trii_path_join(folder, TRII_MANIFEST_FILE);
-    bool is = manifest != NULL && trii_path_exists(manifest) && trii_saved_is_ours(folder);
+    trii_saved_look seen = trii_saved_look_at(folder);
 
-    trii_free(manifest);
-    return is;
+    return seen.counts && seen.has_manifest;
 }
 
 tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifest *manifest_out)

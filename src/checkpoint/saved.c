@@ -4,9 +4,13 @@
  * A folder of checkpoints belongs to the user: entries whose name is not exactly one that we give,
  * or that have no manifest of this library, are neither read nor removed. An old checkpoint is
  * removed with everything in its folder, including what a user has put there.
+ *
+ * What has such a name and cannot be looked into counts as a damaged checkpoint: "there is none"
+ * would make a program begin again from nothing. It is not removed.
  */
 #include <ctype.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +23,7 @@
 #include "os/file.h"
 #include "os/folder.h"
 
-#define MAX_NAMES 1048576 /* most entries of a folder that are looked at */
-#define MAX_FILES 16      /* most files of a checkpoint that are looked at */
+#define MAX_FILES 16 /* most files of a checkpoint that are looked at */
 
 /* "step-000000000012", and exactly as we would write it. */
 static bool is_step(const char *name, int64_t *step_out)
@@ -36,28 +39,39 @@ static bool is_step(const char *name, int64_t *step_out)
     return *end == '\0' && strcmp(again, name) == 0;
 }
 
-/* What the manifest in DIR says: whether it is ours, and its sequence. */
-static bool read_sequence(const char *dir, int64_t *sequence_out)
+/* FORMAT: it is no JSON. */
+static tri_status load_manifest(const char *dir, json_t **root_out)
 {
     char *path = trii_path_join(dir, TRII_MANIFEST_FILE);
-    json_t *root = NULL;
-    const char *format;
     trii_mapping map;
-    uint64_t sequence;
-    bool ours;
+    json_error_t error;
+    tri_status status;
 
-    *sequence_out = -1;
-    if (path != NULL && trii_mapping_open(path, &map) == TRI_OK) {
-        root = json_loadb(map.data, map.bytes, 0, NULL);
-        trii_mapping_close(&map);
-    }
+    if (path == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_mapping_open(path, &map);
     trii_free(path);
-    format = json_string_value(json_object_get(root, "format"));
-    ours = format != NULL && strcmp(format, "trireme checkpoint") == 0;
-    if (ours && trii_json_size(json_object_get(root, "sequence"), &sequence))
+    if (status != TRI_OK)
+        return status;
+    *root_out = json_loadb(map.data, map.bytes, 0, &error);
+    trii_mapping_close(&map);
+    if (*root_out != NULL)
+        return TRI_OK;
+    return json_error_code(&error) == json_error_out_of_memory ? TRI_ERR_NO_MEMORY : TRI_ERR_FORMAT;
+}
+
+/* Whether a manifest is ours, and its sequence, which only a whole one tells. */
+static bool read_sequence(json_t *root, int64_t *sequence_out)
+{
+    const char *format = json_string_value(json_object_get(root, "format"));
+    uint64_t sequence;
+
+    if (format == NULL || strcmp(format, "trireme checkpoint") != 0)
+        return false;
+    if (trii_json_size(json_object_get(root, "sequence"), &sequence) &&
+        trii_manifest_is_whole(root) == TRI_OK)
         *sequence_out = (int64_t)sequence;
-    json_decref(root);
-    return ours;
+    return true;
 }
 
 static bool is_our_file(const char *name)
@@ -89,11 +103,34 @@ static bool has_only_our_files(const char *dir)
     return ours;
 }
 
-bool trii_saved_is_ours(const char *dir)
+static bool has_model(const char *dir)
 {
-    int64_t sequence;
+    char *path = trii_path_join(dir, TRII_MODEL_FILE);
+    bool has = path != NULL && trii_path_exists(path);
 
-    return trii_path_is_folder(dir) && (read_sequence(dir, &sequence) || has_only_our_files(dir));
+    trii_free(path);
+    return has;
+}
+
+trii_saved_look trii_saved_look_at(const char *dir)
+{
+    trii_saved_look seen = {.sequence = -1};
+    bool is_folder = false;
+    json_t *root = NULL;
+    tri_status status = trii_path_leads_to_folder(dir, &is_folder);
+
+    if (status == TRI_OK && !is_folder)
+        return seen;
+    if (status == TRI_OK)
+        status = load_manifest(dir, &root);
+    seen.has_manifest = status != TRI_ERR_NOT_FOUND;
+    seen.is_ours = (status == TRI_OK && read_sequence(root, &seen.sequence)) ||
+                   (is_folder && has_only_our_files(dir));
+    json_decref(root);
+    seen.counts = seen.is_ours || status == TRI_ERR_IO || status == TRI_ERR_NO_MEMORY ||
+                  (status == TRI_ERR_FORMAT && has_model(dir));
+    seen.is_ours = seen.is_ours && trii_path_is_folder(dir); /* no link: that is the user's */
+    return seen;
 }
 
 void trii_saved_remove(const char *folder, const char *name)
@@ -119,6 +156,7 @@ static tri_status add(const char *folder, const char *name, trii_saved *saved, i
 {
     trii_saved *s = &saved[*n_io];
     tri_status status = TRI_OK;
+    trii_saved_look seen;
     char *dir;
 
     if (!is_step(name, &s->step))
@@ -126,7 +164,10 @@ static tri_status add(const char *folder, const char *name, trii_saved *saved, i
     dir = trii_path_join(folder, name);
     if (dir == NULL)
         return TRI_ERR_NO_MEMORY;
-    if (trii_path_is_folder(dir) && (read_sequence(dir, &s->sequence) || has_only_our_files(dir))) {
+    seen = trii_saved_look_at(dir);
+    if (seen.counts) {
+        s->sequence = seen.sequence;
+        s->is_ours = seen.is_ours;
         s->name = trii_strdup(name, "name of a checkpoint");
         if (s->name == NULL)
             status = TRI_ERR_NO_MEMORY;
@@ -142,7 +183,7 @@ tri_status trii_saved_list(const char *folder, trii_saved **saved_out, int *n_ou
     trii_saved *saved;
     char **names;
     int n_names, n = 0;
-    tri_status status = trii_folder_list(folder, MAX_NAMES, &names, &n_names);
+    tri_status status = trii_folder_list(folder, INT_MAX, &names, &n_names);
 
     if (status != TRI_OK)
         return status;
@@ -175,7 +216,7 @@ tri_status trii_saved_sweep(const char *folder)
     const size_t prefix = strlen(TRII_TEMPORARY);
     char **names;
     int n;
-    tri_status status = trii_folder_list(folder, MAX_NAMES, &names, &n);
+    tri_status status = trii_folder_list(folder, INT_MAX, &names, &n);
 
     for (int i = 0; status == TRI_OK && i < n; i++) {
         int64_t step;
@@ -184,7 +225,7 @@ tri_status trii_saved_sweep(const char *folder)
         if (strncmp(names[i], TRII_TEMPORARY, prefix) != 0 || !is_step(names[i] + prefix, &step))
             continue;
         dir = trii_path_join(folder, names[i]);
-        if (dir != NULL && trii_saved_is_ours(dir))
+        if (dir != NULL && trii_saved_look_at(dir).is_ours)
             trii_saved_remove(folder, names[i]);
         trii_free(dir);
     }

@@ -2,8 +2,10 @@
  * save. */
 /* ctest: program=own */
 #include <errno.h>
+#include <inttypes.h>
 
 #include "base/alloc.h"
+#include "checkpoint/checksum.h"
 #include "checkpoint/format.h"
 #include "os/folder.h"
 #include "testing/scratch.h"
@@ -18,6 +20,19 @@ int fsync(int fd)
         return -1;
     }
     return fdatasync(fd);
+}
+
+static int entries_until_failure = -1; /* so many entries of folders are read; -1 = all */
+
+/* In place of libc's: a network file system that loses its server in the middle of a folder. */
+struct dirent *readdir(DIR *dir)
+{
+    if (entries_until_failure == 0) {
+        errno = EIO;
+        return NULL;
+    }
+    entries_until_failure -= entries_until_failure > 0;
+    return (struct dirent *)readdir64(dir);
 }
 
 static tri_status commit(const char *folder, int64_t n, int keep)
@@ -243,7 +258,172 @@ static void a_disk_that_cannot_keep_data_loses_no_checkpoint(void **state)
     scratch_end(&s);
 }
 
+static tri_status find(const char *folder)
+{
+    trii_manifest m;
+    char *dir;
+    tri_status status = trii_checkpoint_find(folder, &dir, &m);
+
+    if (status == TRI_OK) {
+        trii_free(dir);
+        trii_manifest_fini(&m);
+    }
+    return status;
+}
+
+/* As a user whom modes concern, in a process of its own. Returns whether it ended with the status
+ * and a line that holds the text. */
+static bool finds_as_user(const char *folder, tri_status want, const char *text)
+{
+    int ending;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        if (geteuid() == 0 && setuid(12345) != 0)
+            _exit(2);
+        _exit(find(folder) == want && strstr(tri_last_error(), text) != NULL ? 0 : 1);
+    }
+    assert_int_equal(waitpid(pid, &ending, 0), pid);
+    return ending == 0;
+}
+
+/* "There is none" would make a program start from the beginning. */
+static void a_checkpoint_that_may_not_be_read_is_not_taken_for_none(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    assert_int_equal(chmod(s.dir, 0755), 0);
+    CHECK_OK(commit(s.dir, 1, 3));
+    assert_int_equal(chmod(scratch_path(&s, "step-000000000001"), 0), 0);
+    assert_true(finds_as_user(s.dir, TRI_ERR_IO, "step-000000000001/manifest.json: Permission"));
+    assert_true(finds_as_user(scratch_path(&s, "step-000000000001"), TRI_ERR_IO, "Permission"));
+    assert_int_equal(chmod(scratch_path(&s, "step-000000000001"), 0755), 0);
+    assert_int_equal(chmod(scratch_path(&s, "step-000000000001/model.safetensors"), 0), 0);
+    assert_true(finds_as_user(s.dir, TRI_ERR_IO, "model.safetensors: Permission"));
+    assert_int_equal(chmod(s.dir, 0744), 0); /* it can be listed, and nothing in it looked at */
+    assert_true(finds_as_user(s.dir, TRI_ERR_IO, "Permission"));
+    assert_int_equal(chmod(s.dir, 0755), 0);
+    CHECK_OK(commit(s.dir, 2, 3));
+    assert_true(finds_as_user(s.dir, TRI_OK, ""));
+    scratch_end(&s);
+}
+
+static void a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(commit(s.dir, 1, 1));
+    for (int n = 0; n < 4; n++) {
+        entries_until_failure = n;
+        CHECK_FAILS(find(s.dir), TRI_ERR_IO, "cannot read folder");
+        assert_non_null(strstr(tri_last_error(), s.dir));
+        entries_until_failure = n;
+        CHECK_FAILS(commit(s.dir, 2, 1), TRI_ERR_IO, "cannot read folder");
+        entries_until_failure = -1;
+        assert_int_equal(newest(s.dir), 1);
+    }
+    scratch_end(&s);
+}
+
+static void a_damaged_checkpoint_with_a_file_of_the_user_is_damaged_and_stays(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(commit(s.dir, 1, 1));
+    scratch_file(&s, "step-000000000001/manifest.json", "{\"format\":", 10);
+    scratch_file(&s, "step-000000000001/.nfs0001", "", 0);
+    CHECK_FAILS(find(s.dir), TRI_ERR_FORMAT, "none of 1 checkpoints");
+    CHECK_FAILS(find(scratch_path(&s, "step-000000000001")), TRI_ERR_FORMAT, "manifest.json");
+    CHECK_OK(commit(s.dir, 2, 1));
+    CHECK_OK(commit(s.dir, 3, 1));
+    assert_int_equal(newest(s.dir), 3);
+    assert_true(exists(&s, "step-000000000001/model.safetensors"));
+    assert_int_equal(scratch_count(s.dir), 2);
+    scratch_end(&s);
+}
+
+static void a_link_to_a_checkpoint_leads_to_it_and_stays(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    make_folder(&s, "a");
+    make_folder(&s, "b");
+    CHECK_OK(commit(scratch_path(&s, "a"), 1, 1));
+    assert_int_equal(symlink("a/step-000000000001", scratch_path(&s, "best")), 0);
+    assert_int_equal(symlink("../a/step-000000000001", scratch_path(&s, "b/step-000000000001")), 0);
+    assert_int_equal(newest(scratch_path(&s, "best")), 1);
+    assert_int_equal(newest(scratch_path(&s, "b")), 1);
+    CHECK_OK(commit(scratch_path(&s, "b"), 2, 1));
+    CHECK_OK(commit(scratch_path(&s, "b"), 3, 1));
+    assert_int_equal(newest(scratch_path(&s, "b")), 3);
+    assert_int_equal(newest(scratch_path(&s, "b/step-000000000001")), 1);
+    scratch_end(&s);
+}
+
+/* Its own checksum tells that nobody wrote such a number. */
+static void the_sequence_of_a_damaged_manifest_counts_for_nothing(void **state)
+{
+    static const char high[] = "{\"format\":\"trireme checkpoint\",\"version\":2,"
+                               "\"sequence\":9223372036854775807,\"step\":1}";
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(commit(s.dir, 1, 2));
+    scratch_file(&s, "step-000000000001/manifest.json", high, sizeof(high) - 1);
+    for (int64_t n = 2; n < 6; n++) {
+        CHECK_OK(commit(s.dir, n, 1));
+        assert_int_equal(newest(s.dir), n);
+    }
+    assert_int_equal(scratch_count(s.dir), 1);
+    scratch_end(&s);
+}
+
+/* Writes a whole manifest of a checkpoint that does not exist. */
+static void write_sequence(scratch *s, const char *name, int64_t sequence)
+{
+    char text[256], whole[320];
+
+    snprintf(text, sizeof(text),
+             "{\"format\":\"trireme checkpoint\",\"version\":2,\"sequence\":%" PRId64 "}",
+             sequence);
+    snprintf(whole, sizeof(whole), "%.*s,\"xxh3\":\"%016" PRIx64 "\"}", (int)strlen(text) - 1, text,
+             trii_checksum_of(text, strlen(text)));
+    scratch_file(s, name, whole, strlen(whole));
+}
+
+static void after_the_last_sequence_nothing_is_saved_and_nothing_lost(void **state)
+{
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(commit(s.dir, 1, 1));
+    make_folder(&s, "step-000000000009");
+    write_sequence(&s, "step-000000000009/manifest.json", INT64_MAX - 1);
+    CHECK_OK(commit(s.dir, 2, 1));
+    assert_int_equal(newest(s.dir), 2);
+    CHECK_FAILS(commit(s.dir, 3, 1), TRI_ERR_IO, "step-000000000002: its manifest says sequence");
+    assert_int_equal(newest(s.dir), 2);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_checkpoint_that_may_not_be_read_is_not_taken_for_none),
+    cmocka_unit_test(a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one),
+    cmocka_unit_test(a_damaged_checkpoint_with_a_file_of_the_user_is_damaged_and_stays),
+    cmocka_unit_test(a_link_to_a_checkpoint_leads_to_it_and_stays),
+    cmocka_unit_test(the_sequence_of_a_damaged_manifest_counts_for_nothing),
+    cmocka_unit_test(after_the_last_sequence_nothing_is_saved_and_nothing_lost),
     cmocka_unit_test(files_of_the_user_stay),
     cmocka_unit_test(a_foreign_manifest_hides_nothing),
     cmocka_unit_test(steps_of_any_length_are_in_order),

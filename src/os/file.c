@@ -315,6 +315,18 @@ bool trii_path_is_folder(const char *path)
     return lstat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
+tri_status trii_path_leads_to_folder(const char *path, bool *leads_out)
+{
+    struct stat info;
+
+    *leads_out = false;
+    if (stat(path, &info) == 0)
+        *leads_out = S_ISDIR(info.st_mode);
+    else if (errno != ENOENT && errno != ENOTDIR)
+        return fail_path("look into", path);
+    return TRI_OK;
+}
+
 bool trii_path_is_file(const char *path)
 {
     struct stat info;

@@ -48,7 +48,9 @@ bool trii_path_exists(const char *path);
 /* The name from the root on, whether something is there or not. Errors: IO. */
 tri_status trii_path_absolute(const char *path, char *path_out, size_t bytes) TRI_MUST_CHECK;
 bool trii_path_is_folder(const char *path); /* and no link to one */
-bool trii_path_is_file(const char *path);   /* and no folder, device or pipe; links are followed */
+/* Whether it is a folder or a link to one. IO: that cannot be known. */
+tri_status trii_path_leads_to_folder(const char *path, bool *leads_out) TRI_MUST_CHECK;
+bool trii_path_is_file(const char *path); /* and no folder, device or pipe; links are followed */
 /* Whether writing to both is writing to one file, which need not be there yet; links are followed.
  * What is there and no file, such as /dev/null, is never the same. */
 bool trii_path_is_same_file(const char *a, const char *b);

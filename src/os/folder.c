@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/grow.h"
 #include "os/clock.h"
 
 /* The kernel's ENOTSUPP, which is not meant for programs: some network file systems return it. */
@@ -192,39 +193,57 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+static tri_status add_name(const char *name, char ***names, int *room, int *n)
+{
+    tri_status status = trii_array_grow(names, room, *n, 16, sizeof(**names), "names of a folder");
+
+    if (status != TRI_OK)
+        return status;
+    (*names)[*n] = trii_strdup(name, "name in a folder");
+    if ((*names)[*n] == NULL)
+        return TRI_ERR_NO_MEMORY;
+    ++*n;
+    return TRI_OK;
+}
+
+/* The next entry; NULL at the end, and where the folder cannot be read on. */
+static const struct dirent *read_entry(DIR *dir, const char *path, tri_status *status_out)
+{
+    const struct dirent *entry;
+
+    errno = 0; /* which alone tells these two apart */
+    entry = readdir(dir);
+    if (entry == NULL && errno != 0)
+        *status_out = TRII_FAIL(TRI_ERR_IO, "cannot read folder %s: %s", path, strerror(errno));
+    return entry;
+}
+
 tri_status trii_folder_list(const char *path, int max, char ***names_out, int *n_out)
 {
     DIR *dir = opendir(path);
     const struct dirent *entry;
-    char **names;
-    int n = 0;
+    char **names = NULL;
+    int n = 0, room = 0;
+    tri_status status = TRI_OK;
 
     if (dir == NULL && errno != ENOENT)
         return TRII_FAIL(TRI_ERR_IO, "cannot read folder %s: %s", path, strerror(errno));
-    names = trii_alloc((size_t)max, sizeof(*names), "names of a folder");
-    if (names == NULL)
-        goto err_close;
-    while (dir != NULL && n < max && (entry = readdir(dir)) != NULL) {
-        if (is_dots(entry->d_name))
-            continue;
-        names[n] = trii_strdup(entry->d_name, "name in a folder");
-        if (names[n] == NULL)
-            goto err_names;
-        n++;
+    while (dir != NULL && n < max && status == TRI_OK &&
+           (entry = read_entry(dir, path, &status)) != NULL) {
+        if (!is_dots(entry->d_name))
+            status = add_name(entry->d_name, &names, &room, &n);
     }
     if (dir != NULL)
         closedir(dir);
-    qsort(names, (size_t)n, sizeof(*names), compare_names);
+    if (status != TRI_OK) {
+        trii_folder_free_names(names, n);
+        return status;
+    }
+    if (n > 1)
+        qsort(names, (size_t)n, sizeof(*names), compare_names);
     *names_out = names;
     *n_out = n;
     return TRI_OK;
-
-err_names:
-    trii_folder_free_names(names, n);
-err_close:
-    if (dir != NULL)
-        closedir(dir);
-    return TRI_ERR_NO_MEMORY;
 }
 
 void trii_folder_free_names(char **names, int n)

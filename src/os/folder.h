@@ -35,7 +35,7 @@ bool trii_folder_find_private(const char *parent, const char *prefix, char *path
 /* With what is in it; a missing one is no failure. */
 tri_status trii_folder_remove(const char *path) TRI_MUST_CHECK;
 /* Names of the entries in order, at most max; release with trii_folder_free_names. A missing
- * folder has none. */
+ * folder has none; one that cannot be read to its end is IO. */
 tri_status trii_folder_list(const char *path, int max, char ***names_out,
                             int *n_out) TRI_MUST_CHECK;
 void trii_folder_free_names(char **names, int n);
