@@ -289,10 +289,11 @@ TRI_API size_t tri_work_count(const tri_work *work);
 /**
  * Several calls as one: between begin and end, this thread's calls on the group with a NULL
  * work_out are only posted, and tri_batch_end waits for all of them, or returns one work for them.
- * Sends and receives may be posted in any order. A call that failed has returned its own error; end
- * waits for the others. What a tri_reducer or a model of tri_ddp communicates meanwhile is not part
- * of the batch. Errors: STATE (begin: a batch is open already; end: none is). c10d
- * batch_isend_irecv and coalescing manager.
+ * Sends and receives may be posted in any order. A call that could not be posted has returned its
+ * own error; end, and a wait for the work, wait for all others, and then return the first failure.
+ * What a tri_reducer or a model of tri_ddp communicates meanwhile is not part of the batch. Errors:
+ * STATE (begin: a batch is open already; end: none is). c10d batch_isend_irecv and coalescing
+ * manager.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
@@ -321,11 +322,11 @@ TRI_API void tri_object_free(void *data); /* NULL allowed */
 
 /* --- work ----------------------------------------------------------------- */
 
-/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given timeout has passed, and the
- * work goes on. GROUP_TIMEOUT: the group's is used up; only waiting counts, not what the caller did
+/* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given timeout has passed before the
+ * work was over (of a batch: all its calls), and it continues. GROUP_TIMEOUT: the group's is used up; only waiting counts, not what the caller did
  * between posting the work and waiting for it. Any thread, several times. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);
-/* Returns OK, INPROGRESS or the failure; makes progress on the operation, never blocks. Time
+/* Returns INPROGRESS until the work is over, then OK or the failure; makes progress on the operation, never blocks. Time
  * between two tests less than 0.1 s apart counts as waiting. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
 /* Why the work failed (an error raised on another thread is kept here); "" if it did not. */

@@ -234,13 +234,30 @@ static tri_status no_work(const char *call)
                      call);
 }
 
+/* The first failure of calls that are all over. */
+static tri_status report_all(const tri_work *work)
+{
+    for (int i = 0; i < count_calls(work); i++) {
+        tri_work *call = call_at(work, i);
+
+        if (trii_op_status(&call->op) < 0)
+            return trii_op_report(call->group, &call->op);
+    }
+    return TRI_OK;
+}
+
+/* After a failure, too: until all are over, their buffers are not the caller's. */
 static tri_status wait_all(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 {
-    tri_status status = TRI_OK;
+    if (work->members == NULL)
+        return wait_one(work, given_ns, timeout_ms);
+    for (int i = 0; i < work->n_members; i++) {
+        tri_status status = wait_one(work->members[i], given_ns, timeout_ms);
 
-    for (int i = 0; i < count_calls(work) && status == TRI_OK; i++)
-        status = wait_one(call_at(work, i), given_ns, timeout_ms);
-    return status;
+        if (trii_op_status(&work->members[i]->op) == TRI_INPROGRESS)
+            return status; /* it was not waited for to its end */
+    }
+    return report_all(work);
 }
 
 tri_status tri_work_wait(tri_work *work, int64_t timeout_ms)
@@ -276,16 +293,23 @@ static tri_status look_at(tri_work *work, bool waits)
     return trii_op_report(work->group, &work->op);
 }
 
+/* A failure only once all are over, for the reason above. */
 static tri_status look_at_all(tri_work *work, bool waits)
 {
     tri_status status = TRI_OK;
 
-    for (int i = 0; i < count_calls(work) && status >= 0; i++) {
-        tri_status one = look_at(call_at(work, i), waits);
+    if (work->members == NULL)
+        return look_at(work, waits);
+    for (int i = 0; i < work->n_members; i++) {
+        tri_status one = look_at(work->members[i], waits);
 
-        status = one != TRI_OK ? one : status;
+        if (trii_op_status(&work->members[i]->op) != TRI_INPROGRESS)
+            continue;
+        if (one < 0)
+            return one; /* nobody here may look at it */
+        status = TRI_INPROGRESS;
     }
-    return status;
+    return status == TRI_OK ? report_all(work) : status;
 }
 
 tri_status tri_work_test(tri_work *work)
