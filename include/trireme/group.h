@@ -87,7 +87,8 @@ TRI_API int tri_local_world_size(void);
 /**
  * The general form: each of the `size` ranks calls it with the same store. Ranks may be threads of
  * one process. opt NULL = defaults. The group takes a reference on the store.
- * Blocks until all ranks have arrived. Errors: those of tri_init, UNSUPPORTED (no such engine).
+ * Blocks until all ranks have arrived. After a TIMEOUT a rank may try again: it meets those that
+ * wait still, and those that come later. Errors: those of tri_init, UNSUPPORTED (no such engine).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, int size,
                                                    const tri_group_options *opt,
@@ -127,7 +128,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
  * NON_GROUP_MEMBER: its tri_group_rank is -1, its size 0, and every call on it is refused
  * (INVALID_ARG). Several threads may make several groups at a time. c10d new_group.
  *
- * Blocks until all listed ranks have called it; a TIMEOUT names the missing ones.
+ * Blocks until all listed ranks have called it; a TIMEOUT names the missing ones, and a rank may try
+ * again, as in tri_group_create.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,

@@ -117,8 +117,11 @@ static tri_status agree_timed_out(const trii_group_args *args, const char *step,
                                   int64_t waited_ns)
 {
     char missing[160], why[TRII_ERR_BYTES] = "";
-    tri_status cause = name_missing(args, step, others, missing, sizeof(missing));
+    tri_status cause;
 
+    if (args->give_up != NULL)
+        args->give_up(args->is_over_arg);
+    cause = name_missing(args, step, others, missing, sizeof(missing));
     if (cause != TRI_OK)
         snprintf(why, sizeof(why), " (%s)", tri_last_error());
     return TRII_FAIL(cause != TRI_OK ? cause : TRI_ERR_TIMEOUT,

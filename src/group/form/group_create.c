@@ -3,6 +3,7 @@
  * on (engine_make.c), the group. world.c, subgroup.c and shrink.c make theirs here too.
  */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -13,24 +14,119 @@
 #include "group/group_limits.h"
 #include "os/clock.h"
 #include "os/process.h"
+#include "store/exchange.h"
 #include "store/store_ops.h"
 
-/* A view of the store that no other group uses: every rank counts the groups that it makes
- * there, and all make them in the same order. What lacks memory was not counted. */
-static tri_status private_store(tri_store *store, int rank, tri_store **view_out, int64_t *n_out)
+/* --- where the ranks meet -------------------------------------------------
+ * Every rank counts the groups that it makes in a store, and all make them in the same order: so
+ * they meet under the number of the group. A rank that has waited for its whole timeout gives the
+ * number up, for all: whoever comes later, or waits still, takes the next one, where the ranks meet
+ * if the first one tries again. */
+
+#define GIVEN_UP "tri_group/given_up" /* the highest such number */
+
+/* Where ranks meet, and what they look at while they wait there. */
+typedef struct meeting {
+    tri_store *store; /* borrowed; NULL = a store of this group's own, where nothing is counted */
+    const trii_forming *forming;
+    int64_t n;
+    bool is_given_up; /* by another rank */
+} meeting;
+
+static tri_status read_given_up(tri_store *store, int64_t *n_out)
 {
-    char text[64];
+    const char *key = GIVEN_UP;
+    bool there = false;
+    tri_status status = tri_store_check(store, &key, 1, &there);
+
+    *n_out = 0;
+    return status == TRI_OK && there ? tri_store_add(store, key, 0, n_out) : status;
+}
+
+static bool is_over(void *arg)
+{
+    meeting *m = arg;
+    int64_t given_up;
+
+    if (m->forming->is_over != NULL && m->forming->is_over(m->forming->arg))
+        return true;
+    if (!m->is_given_up && read_given_up(m->store, &given_up) == TRI_OK)
+        m->is_given_up = given_up >= m->n;
+    return m->is_given_up;
+}
+
+/* Best effort: who cannot say it has a store that is gone. */
+static void give_up(void *arg)
+{
+    enum { RIVALS = 64 }; /* ranks that give up at the same moment */
+    const meeting *m = arg;
+    char mine[24], seen[24] = "";
+
+    snprintf(mine, sizeof(mine), "%" PRId64, m->n);
+    for (int i = 0; i < RIVALS && strtoll(seen, NULL, 10) < m->n; i++) {
+        void *now = NULL;
+        tri_status status = tri_store_compare_set(m->store, GIVEN_UP, seen, strlen(seen), mine,
+                                                  strlen(mine), &now, NULL);
+
+        if (status != TRI_OK)
+            return;
+        snprintf(seen, sizeof(seen), "%s", (const char *)now);
+        tri_store_free(now);
+    }
+}
+
+/* What lacks memory was not counted. */
+static tri_status count_in(tri_store *store, int rank, int64_t *n_out)
+{
+    char key[64];
+    trii_store_call calls[] = {{.kind = TRII_STORE_CHECK, .key = GIVEN_UP},
+                               {.kind = TRII_STORE_ADD, .key = key, .number = 1}};
+    int64_t given_up = 0;
     tri_status status;
 
-    snprintf(text, sizeof(text), "tri_group/made_by/%d", rank);
-    status = tri_store_add(store, text, 1, n_out);
+    snprintf(key, sizeof(key), "tri_group/made_by/%d", rank);
+    status = trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL);
     if (status == TRI_ERR_NO_MEMORY)
-        status = tri_store_add(store, text, 1, n_out);
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "group_create, rank %d", rank);
-    snprintf(text, sizeof(text), "tri_group/%" PRId64, *n_out);
-    return trii_group_view(text, store, view_out);
+        status = trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL);
+    if (status == TRI_OK && calls[0].number != 0)
+        status = read_given_up(store, &given_up);
+    *n_out = calls[1].number;
+    if (status == TRI_OK && given_up >= *n_out)
+        status = tri_store_add(store, key, given_up + 1 - *n_out, n_out);
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_create, rank %d", rank);
 }
+
+/* A view of the store that no other group uses. */
+static tri_status open_view(tri_group *g, meeting *m)
+{
+    char text[64];
+    tri_status status = count_in(m->store, g->rank, &m->n);
+
+    m->is_given_up = false;
+    if (status != TRI_OK)
+        return status;
+    snprintf(text, sizeof(text), "tri_group/%" PRId64, m->n);
+    return trii_group_view(text, m->store, &g->store);
+}
+
+/* Of a group that could not be formed: whether another rank had given it up. */
+static bool was_given_up(meeting *m, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (m->store == NULL || trii_store_is_silent(m->store))
+        return false;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (status == TRI_ERR_TIMEOUT)
+        give_up(m); /* where an engine's own wait had ended */
+    else if (status == TRI_ERR_UNSUPPORTED || status == TRI_ERR_PEER_LOST ||
+             status == TRI_ERR_ABORTED || status == TRI_ERR_IO)
+        (void)is_over(m);
+    trii_err_set("%s", line);
+    return m->is_given_up;
+}
+
+/* --- the group ------------------------------------------------------------ */
 
 static tri_status check_create(tri_store *store, int rank, int size, tri_group **group_out)
 {
@@ -101,40 +197,22 @@ static void prepare(tri_group *g, const tri_group_options *opt, int64_t n, refus
     refuse(why, trii_chaos_create(world_rank(g), g->name, &g->chaos));
 }
 
-/* why: what has failed already, which the others shall hear. */
-static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
-                              const trii_forming *forming, refusal *why)
+/* Where the ranks meet, and a group there. why: what has failed already, which the others shall
+ * hear. */
+static tri_status create_there(tri_group *g, meeting *m, const char *engine, trii_group_args *args,
+                               const refusal *why)
 {
-    const char *name = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
-    trii_group_args args = {.rank = g->rank, .size = g->size, .name = g->name};
     trii_made_engine made = {0};
-    int64_t n = 0;
     tri_status status;
 
-    refuse(why, trii_group_timeout_of(opt, &args.timeout_ns));
-    atomic_init(&g->timeout_ns, args.timeout_ns);
-    if (store != NULL && forming->own_view) {
-        g->store = tri_store_ref(store);
-    } else if (store != NULL) {
-        status = private_store(store, g->rank, &g->store, &n);
-        if (status != TRI_OK)
-            return status;
-    }
-    if (forming->own_store)
+    if (m->forming->own_store)
         trii_group_note_keys(g);
-    prepare(g, opt, n, why);
-    args.deadline_ns = trii_deadline_after(
-        trii_now_ns(), forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
-    args.is_over = forming->is_over;
-    args.is_over_arg = forming->arg;
-    args.bind_host = opt->bind_host;
-    args.fault = &g->fault;
     if (why->status == TRI_OK)
         open_recorder(g, g->store);
     else
         (void)TRII_FAIL(why->status, "%s", why->line);
-    status = trii_engine_make(name, why->status, g->store, &args, &made);
-    if (forming->own_store)
+    status = trii_engine_make(engine, why->status, g->store, args, &made);
+    if (m->forming->own_store)
         trii_group_stop_noting(g);
     if (status != TRI_OK && g->recorder != NULL)
         trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
@@ -146,6 +224,64 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
     else if (g->recorder != NULL)
         trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_FORMED,
                                   g->engine->name);
+    return status;
+}
+
+/* The ranks meet elsewhere now. */
+static tri_status move_on(tri_group *g, meeting *m, const trii_group_args *args, int64_t start_ns)
+{
+    const int64_t now = trii_now_ns();
+
+    if (now >= args->deadline_ns)
+        return TRII_FAIL(TRI_ERR_TIMEOUT,
+                         "%s: rank %d of %d waited %.1f s, in which others gave up", g->name,
+                         g->rank, g->size, (double)(now - start_ns) / TRII_NS_PER_S);
+    TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d waits on; another rank gave up", g->name,
+             g->rank, g->size);
+    tri_store_unref(g->store);
+    g->store = NULL;
+    trii_free(g->keys.text);
+    g->keys = (trii_key_list){0};
+    return open_view(g, m);
+}
+
+static tri_status create_self(tri_group *g, tri_store *store, const tri_group_options *opt,
+                              const trii_forming *forming, refusal *why)
+{
+    const char *engine = opt->engine != NULL ? opt->engine : trii_param_text(TRII_PARAM_ENGINE);
+    trii_group_args args = {.rank = g->rank,
+                            .size = g->size,
+                            .name = g->name,
+                            .is_over = forming->is_over,
+                            .is_over_arg = forming->arg,
+                            .bind_host = opt->bind_host,
+                            .fault = &g->fault};
+    meeting m = {.store = forming->own_view ? NULL : store, .forming = forming};
+    int64_t start_ns;
+    tri_status status = TRI_OK;
+
+    refuse(why, trii_group_timeout_of(opt, &args.timeout_ns));
+    atomic_init(&g->timeout_ns, args.timeout_ns);
+    if (m.store != NULL) {
+        args.is_over = is_over;
+        args.give_up = give_up;
+        args.is_over_arg = &m;
+        status = open_view(g, &m);
+    } else if (store != NULL) {
+        g->store = tri_store_ref(store);
+    }
+    if (status != TRI_OK)
+        return status;
+    prepare(g, opt, m.n, why);
+    start_ns = trii_now_ns();
+    args.deadline_ns = trii_deadline_after(
+        start_ns, forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
+    do {
+        status = create_there(g, &m, engine, &args, why);
+        if (status == TRI_OK || why->status != TRI_OK || !was_given_up(&m, status))
+            return status;
+        status = move_on(g, &m, &args, start_ns);
+    } while (status == TRI_OK);
     return status;
 }
 
