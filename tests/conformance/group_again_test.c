@@ -1,6 +1,6 @@
 /*
- * group_again_test.c - groups whose making failed and is tried again: each engine with ranks as
- * threads.
+ * group_again_test.c - groups whose making failed and is tried again, and groups of lists that
+ * resemble each other: each engine with ranks as threads.
  */
 #include "testing/message_ranks.h"
 
@@ -158,11 +158,40 @@ static void a_late_rank_learns_why_another_one_refused(void **state)
     run_ranks("tcp", NULL, 2, LONG_MS, refused_rank);
 }
 
+/* --- lists ---------------------------------------------------------------- */
+
+/* Each of these began with the hash of the one before, as they were hashed once. */
+static const char *similar_lists(rank_env *env)
+{
+    static const int lists[][4] = {{2, 1}, {3, 0, 1}, {3, 1, 2}, {1, 2}, {1, 2, 3, 0}, {3, 2, 1, 0}};
+    static const int sizes[] = {2, 3, 3, 2, 4, 4};
+    tri_group *world = NULL;
+    const char *failure = join(env, &world);
+
+    for (int i = 0; i < (int)TRII_COUNT_OF(lists) && failure == NULL; i++) {
+        tri_group *g = NULL;
+
+        RANK_TRY(env, tri_group_new(world, lists[i], sizes[i], NULL, &g));
+        if (tri_group_rank(g) >= 0)
+            failure = check_ranks(env, g, sizes[i]);
+    }
+    tri_group_unref(world);
+    return failure;
+}
+
+static void lists_that_resemble_each_other_are_different_groups(void **state)
+{
+    (void)state;
+    run_ranks("shm", NULL, 4, 4000, similar_lists);
+    run_ranks("tcp", NULL, 4, 4000, similar_lists);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_tries_again_meets_those_that_were_late),
     cmocka_unit_test(a_rank_that_still_waits_goes_with_those_that_try_again),
     cmocka_unit_test(ranks_that_counted_differently_meet_when_they_try_again),
     cmocka_unit_test(a_late_rank_learns_why_another_one_refused),
+    cmocka_unit_test(lists_that_resemble_each_other_are_different_groups),
 };
 
 TEST_MAIN(tests)

@@ -9,8 +9,11 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/siphash.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
+
+enum { KEY_BYTES = 64 };
 
 static tri_status resolve(tri_group **group, const char *what, tri_group **group_out)
 {
@@ -179,12 +182,25 @@ static tri_status check_list(const tri_group *g, const int *ranks, int n, int *o
     return TRI_OK;
 }
 
+/* Where its ranks meet: the list itself, or, if that is long, its length and two hashes, which
+ * together no two lists share. The same list again is told apart by how often it was made. */
+static void name_list(const int *ranks, int n, char text[KEY_BYTES])
+{
+    size_t used = (size_t)snprintf(text, KEY_BYTES, "new/%d", ranks[0]), bytes = sizeof(*ranks);
+
+    for (int i = 1; i < n && used < KEY_BYTES; i++)
+        used += (size_t)snprintf(text + used, KEY_BYTES - used, ".%d", ranks[i]);
+    if (used >= KEY_BYTES)
+        snprintf(text, KEY_BYTES, "new/%d:%016" PRIx64 "%016" PRIx64, n,
+                 trii_siphash((trii_siphash_key){1, 0}, ranks, (size_t)n * bytes),
+                 trii_siphash((trii_siphash_key){2, 0}, ranks, (size_t)n * bytes));
+}
+
 tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_group_options *opt,
                           tri_group **group_out)
 {
     trii_subgroup sub = {.size = n};
-    uint64_t hash = (uint64_t)n;
-    char text[64];
+    char text[KEY_BYTES];
     tri_status status = resolve(&group, "group_new", group_out);
 
     if (status == TRI_OK)
@@ -198,13 +214,9 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
     sub.own_world_ranks = trii_alloc((size_t)n, sizeof(int), "group_new");
     if (sub.own_world_ranks == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int i = 0; i < n; i++) {
+    for (int i = 0; i < n; i++)
         sub.own_world_ranks[i] = tri_group_world_rank(group, ranks[i]);
-        hash = (hash ^ (uint64_t)ranks[i]) * UINT64_C(0x9e3779b97f4a7c15);
-        hash ^= hash >> 29;
-    }
-    /* The same list again is told apart by how often each of its ranks made it. */
-    snprintf(text, sizeof(text), "new/%016" PRIx64, hash);
+    name_list(ranks, n, text);
     sub.key = text;
     status = trii_group_make(group, &sub, opt, group_out);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "group_new of %d ranks", n);
