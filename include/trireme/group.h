@@ -86,7 +86,7 @@ TRI_API int tri_local_world_size(void);
 
 /**
  * The general form: each of the `size` ranks calls it with the same store. Ranks may be threads of
- * one process. opt NULL = defaults. The group takes a reference on the store.
+ * one process. opt NULL = defaults. The group keeps a clone of the store.
  * Blocks until all ranks have arrived. After a TIMEOUT a rank may try again: it meets those that
  * wait still, and those that come later. Errors: those of tri_init, UNSUPPORTED (no such engine).
  */
@@ -128,8 +128,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
  * NON_GROUP_MEMBER: its tri_group_rank is -1, its size 0, and every call on it is refused
  * (INVALID_ARG). Several threads may make several groups at a time. c10d new_group.
  *
- * Blocks until all listed ranks have called it; a TIMEOUT names the missing ones, and a rank may try
- * again, as in tri_group_create.
+ * Blocks until all listed ranks have called it; a TIMEOUT names the missing ones, and a rank may
+ * try again, as in tri_group_create.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,
@@ -325,11 +325,12 @@ TRI_API void tri_object_free(void *data); /* NULL allowed */
 /* --- work ----------------------------------------------------------------- */
 
 /* Blocks until done; timeout_ms 0 = the group's. TIMEOUT: the given timeout has passed before the
- * work was over (of a batch: all its calls), and it continues. GROUP_TIMEOUT: the group's is used up; only waiting counts, not what the caller did
- * between posting the work and waiting for it. Any thread, several times. */
+ * work was over (of a batch: all its calls), and it continues. GROUP_TIMEOUT: the group's is used
+ * up; only waiting counts, not what the caller did between posting the work and waiting for it. Any
+ * thread, several times. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_ms);
-/* Returns INPROGRESS until the work is over, then OK or the failure; makes progress on the operation, never blocks. Time
- * between two tests less than 0.1 s apart counts as waiting. */
+/* Returns INPROGRESS until the work is over, then OK or the failure; makes progress on the
+ * operation, never blocks. Time between two tests less than 0.1 s apart counts as waiting. */
 TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
 /* Why the work failed (an error raised on another thread is kept here); "" if it did not. */
 TRI_API const char *tri_work_error(const tri_work *work);

@@ -1,6 +1,6 @@
 /*
- * group_again_test.c - groups whose making failed and is tried again, and groups of lists that
- * resemble each other: each engine with ranks as threads.
+ * group_again_test.c - groups whose making failed and is tried again, groups of lists that resemble
+ * each other, and ranks that share one store object: each engine with ranks as threads.
  */
 #include "testing/message_ranks.h"
 
@@ -163,7 +163,8 @@ static void a_late_rank_learns_why_another_one_refused(void **state)
 /* Each of these began with the hash of the one before, as they were hashed once. */
 static const char *similar_lists(rank_env *env)
 {
-    static const int lists[][4] = {{2, 1}, {3, 0, 1}, {3, 1, 2}, {1, 2}, {1, 2, 3, 0}, {3, 2, 1, 0}};
+    static const int lists[][4] = {{2, 1}, {3, 0, 1},    {3, 1, 2},
+                                   {1, 2}, {1, 2, 3, 0}, {3, 2, 1, 0}};
     static const int sizes[] = {2, 3, 3, 2, 4, 4};
     tri_group *world = NULL;
     const char *failure = join(env, &world);
@@ -186,12 +187,50 @@ static void lists_that_resemble_each_other_are_different_groups(void **state)
     run_ranks("tcp", NULL, 4, 4000, similar_lists);
 }
 
+/* --- one store object ----------------------------------------------------- */
+
+static const char *ranks_of_one_store(rank_env *env)
+{
+    tri_store *shared = env->arg;
+    tri_group *g = NULL;
+
+    for (int i = 0; i < 3; i++) {
+        const char *failure;
+
+        RANK_TRY(env, tri_group_create(shared, env->rank, env->size, env->options, &g));
+        failure = check_ranks(env, g, env->size);
+        if (failure != NULL)
+            return failure;
+    }
+    return NULL;
+}
+
+static void threads_that_share_a_tcp_store_form_groups(void **state)
+{
+    static const char *const engines[] = {"shm", "tcp"};
+    tri_group_options options = {.timeout_ms = LONG_MS};
+    tri_store *store = NULL, *view = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &(tri_store_tcp_options){.serve = true}, &store));
+    CHECK_OK(tri_store_prefix("p", store, &view));
+    for (size_t e = 0; e < TRII_COUNT_OF(engines); e++) {
+        options.engine = engines[e];
+        run_threads(4, &options, ranks_of_one_store, store);
+        run_threads(4, &options, ranks_of_one_store, view);
+    }
+    tri_store_unref(view);
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_that_tries_again_meets_those_that_were_late),
     cmocka_unit_test(a_rank_that_still_waits_goes_with_those_that_try_again),
     cmocka_unit_test(ranks_that_counted_differently_meet_when_they_try_again),
     cmocka_unit_test(a_late_rank_learns_why_another_one_refused),
     cmocka_unit_test(lists_that_resemble_each_other_are_different_groups),
+    cmocka_unit_test(threads_that_share_a_tcp_store_form_groups),
 };
 
 TEST_MAIN(tests)

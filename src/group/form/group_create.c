@@ -17,8 +17,9 @@
 #include "store/exchange.h"
 #include "store/store_ops.h"
 
-/* --- where the ranks meet -------------------------------------------------
- * Every rank counts the groups that it makes in a store, and all make them in the same order: so
+/* --- where the ranks meet ------------------------------------------------- */
+
+/* Every rank counts the groups that it makes in a store, and all make them in the same order: so
  * they meet under the number of the group. A rank that has waited for its whole timeout gives the
  * number up, for all: whoever comes later, or waits still, takes the next one, where the ranks meet
  * if the first one tries again. */
@@ -55,7 +56,7 @@ static bool is_over(void *arg)
     return m->is_given_up;
 }
 
-/* Best effort: who cannot say it has a store that is gone. */
+/* Best effort: it fails where the store is gone. */
 static void give_up(void *arg)
 {
     enum { RIVALS = 64 }; /* ranks that give up at the same moment */
@@ -236,8 +237,8 @@ static tri_status move_on(tri_group *g, meeting *m, const trii_group_args *args,
         return TRII_FAIL(TRI_ERR_TIMEOUT,
                          "%s: rank %d of %d waited %.1f s, in which others gave up", g->name,
                          g->rank, g->size, (double)(now - start_ns) / TRII_NS_PER_S);
-    TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d waits on; another rank gave up", g->name,
-             g->rank, g->size);
+    TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d keeps waiting; another rank gave up",
+             g->name, g->rank, g->size);
     tri_store_unref(g->store);
     g->store = NULL;
     trii_free(g->keys.text);
@@ -274,8 +275,8 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
         return status;
     prepare(g, opt, m.n, why);
     start_ns = trii_now_ns();
-    args.deadline_ns = trii_deadline_after(
-        start_ns, forming->timeout_ns > 0 ? forming->timeout_ns : args.timeout_ns);
+    args.deadline_ns = trii_deadline_after(start_ns, forming->timeout_ns > 0 ? forming->timeout_ns
+                                                                             : args.timeout_ns);
     do {
         status = create_there(g, &m, engine, &args, why);
         if (status == TRI_OK || why->status != TRI_OK || !was_given_up(&m, status))
@@ -329,8 +330,17 @@ tri_status trii_group_form(tri_store *store, int rank, int size, const tri_group
     return status;
 }
 
+/* Ranks that are threads may share a store, which makes one call at a time: the others could not
+ * say that they are here while one of them waits in it. */
 tri_status tri_group_create(tri_store *store, int rank, int size, const tri_group_options *opt,
                             tri_group **group_out)
 {
-    return trii_group_form(store, rank, size, opt, NULL, group_out);
+    tri_store *own = NULL;
+    tri_status status = store != NULL && size > 1 ? tri_store_clone(store, &own) : TRI_OK;
+
+    if (status != TRI_OK) /* the store itself may do */
+        TRII_LOG(TRII_LOG_INFO, "group", "rank %d of %d: %s", rank, size, tri_last_error());
+    status = trii_group_form(own != NULL ? own : store, rank, size, opt, NULL, group_out);
+    tri_store_unref(own);
+    return status;
 }

@@ -6,9 +6,9 @@
  * their names to left/R and counts itself in `left`, and the last rank deletes what all have named:
  * until then one that is late may still read it. Keys stay where a rank ended without leaving,
  * where the group failed, and where the store does not answer at once or did not a moment ago. What
- * is not noted stays, too: the counts of groups of listed ranks (tri_group_new), and which was given
- * up, once for each list and parent, and what TRI_CHECK=order counts. The file of a file store is a
- * log, which only grows.
+ * is not noted stays, too: the counts of groups of listed ranks (tri_group_new), and which was
+ * given up, once for each list and parent, and what TRI_CHECK=order counts. The file of a file
+ * store is a log, which only grows.
  */
 #include <string.h>
 
