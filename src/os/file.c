@@ -16,6 +16,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/descriptor.h"
 #include "os/folder.h"
 
 static tri_status fail_path(const char *what, const char *path)
@@ -29,7 +30,8 @@ static tri_status fail_path(const char *what, const char *path)
 
 tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
+    /* a FIFO would wait for a writer */
+    int fd = trii_fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat info;
     tri_status status = TRI_OK;
     void *data = NULL;
@@ -137,19 +139,6 @@ static tri_status find_target(const char *path, char **target_out)
     return *target_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-/* A program whose standard output is closed gets its number for the next file that it opens, and
- * what somebody prints then would land there: moves such a descriptor out of the way. */
-static int above_standard(int fd)
-{
-    int moved;
-
-    if (fd > 2)
-        return fd;
-    moved = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    close(fd);
-    return moved;
-}
-
 tri_status trii_writer_open(const char *path, trii_writer *writer_out)
 {
     static atomic_uint counter;
@@ -166,9 +155,8 @@ tri_status trii_writer_open(const char *path, trii_writer *writer_out)
         goto err_free;
     snprintf(w.temporary, room, "%s" TRII_WRITER_MARK "%d-%u", w.path, (int)getpid(),
              atomic_fetch_add(&counter, 1));
-    w.fd = open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (w.fd >= 0)
-        w.fd = above_standard(w.fd);
+    w.fd =
+        trii_fd_above_standard(open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (w.fd < 0) {
         status = fail_path("create", w.path);
         goto err_free;
@@ -417,7 +405,7 @@ tri_status trii_append_open(const char *path, int *fd_out)
     if (fd < 0 && errno == ENXIO && stat(path, &info) == 0 && S_ISFIFO(info.st_mode))
         return TRII_FAIL(TRI_ERR_IO, "open %s: nobody reads this FIFO; start its reader first",
                          path);
-    fd = fd < 0 ? fd : above_standard(fd); /* first: else it is found as one of them below */
+    fd = trii_fd_above_standard(fd); /* first: else it is found as one of them below */
     if (fd < 0)
         return fail_path("open", path);
     /* `>file` writes where the last write ended, not at the end: two descriptors with places of

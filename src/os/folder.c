@@ -17,6 +17,7 @@
 #include "base/err.h"
 #include "base/grow.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 
 /* The kernel's ENOTSUPP, which is not meant for programs: some network file systems return it. */
 #define KERNEL_ENOTSUPP 524
@@ -85,7 +86,7 @@ tri_status trii_folder_create_above(const char *path)
 
 tri_status trii_folder_sync(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = trii_fd_above_standard(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     tri_status status = TRI_OK;
 
     if (fd < 0)
@@ -158,7 +159,8 @@ static bool is_dots(const char *name)
  * folder itself cannot be removed. */
 static void empty_folder(int parent_fd, const char *name)
 {
-    int fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = trii_fd_above_standard(
+        openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     DIR *dir = fd >= 0 ? fdopendir(fd) : NULL;
     const struct dirent *entry;
 
@@ -255,7 +257,7 @@ void trii_folder_free_names(char **names, int n)
 
 tri_status trii_folder_lock(const char *path, int *fd_out)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = trii_fd_above_standard(open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
     tri_status status;
 
     if (fd < 0)

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "os/descriptor.h"
 #include "os/process.h"
 
 bool trii_liveness_hold(int fd)
@@ -19,7 +20,7 @@ bool trii_liveness_hold(int fd)
 trii_liveness trii_liveness_look(const char *path, int *pid_out)
 {
     struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = trii_fd_above_standard(open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW));
     trii_liveness found = TRII_LIVENESS_GONE;
 
     *pid_out = 0;

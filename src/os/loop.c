@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/thread.h"
 
 #define FIRST_ROOM 64
@@ -74,8 +75,8 @@ tri_status trii_loop_create(trii_loop **loop_out)
         trii_free(loop);
         return TRI_ERR_NO_MEMORY;
     }
-    loop->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
-    loop->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    loop->epoll_fd = trii_fd_above_standard(epoll_create1(EPOLL_CLOEXEC));
+    loop->wake_fd = trii_fd_above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     if (loop->epoll_fd < 0 || loop->wake_fd < 0 ||
         epoll_ctl(loop->epoll_fd, EPOLL_CTL_ADD, loop->wake_fd, &event) != 0) {
         status = TRII_FAIL(TRI_ERR_IO, "event loop: %s", strerror(errno));
@@ -108,7 +109,7 @@ void trii_loop_destroy(trii_loop *loop)
 
 tri_status trii_wakeup_create(int *fd_out)
 {
-    int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int fd = trii_fd_above_standard(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
 
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "eventfd: %s", strerror(errno));

@@ -13,6 +13,7 @@
 #include <sys/syscall.h>
 
 #include "base/hash.h"
+#include "os/descriptor.h"
 #include "os/host.h"
 #include "os/read_whole.h"
 
@@ -93,7 +94,7 @@ int trii_proc_open(const trii_proc_id *id)
 
     if (id->started == 0 || id->space == 0 || id->pid == getpid() || id->space != own_space())
         return -1;
-    fd = (int)syscall(SYS_pidfd_open, (pid_t)id->pid, 0);
+    fd = trii_fd_above_standard((int)syscall(SYS_pidfd_open, (pid_t)id->pid, 0));
     if (fd >= 0 && trii_proc_has_ended(id)) { /* and another one may have its number */
         close(fd);
         return -1;

@@ -9,10 +9,12 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include "os/descriptor.h"
+
 /* Where the system call is missing or forbidden. */
 static bool from_device(unsigned char *out, size_t bytes)
 {
-    int fd = open("/dev/urandom", O_RDONLY | O_CLOEXEC);
+    int fd = trii_fd_above_standard(open("/dev/urandom", O_RDONLY | O_CLOEXEC));
     size_t got = 0;
 
     while (fd >= 0 && got < bytes) {

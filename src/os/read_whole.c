@@ -8,9 +8,12 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "os/descriptor.h"
+
 size_t trii_read_whole(const char *path, char *text_out, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait for a writer */
+    /* a FIFO would wait for a writer */
+    int fd = trii_fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     size_t used = 0;
     ssize_t got = fd >= 0;
 

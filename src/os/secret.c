@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/err.h"
+#include "os/descriptor.h"
 
 static tri_status check_owner(int fd, const char *path, size_t room)
 {
@@ -33,7 +34,8 @@ static tri_status check_owner(int fd, const char *path, size_t room)
 
 tri_status trii_secret_read(const char *path, void *data, size_t room, size_t *bytes_out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO would wait */
+    int fd = trii_fd_above_standard(
+        open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK)); /* a FIFO would wait */
     size_t used = 0;
     ssize_t n = 1;
     tri_status status;

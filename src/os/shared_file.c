@@ -14,6 +14,7 @@
 
 #include "base/err.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 
 #define MAX_SPANS 8
 
@@ -27,7 +28,7 @@ tri_status trii_shared_file_open(const char *path, bool create, int *fd_out)
 {
     /* not blocking: it may be a FIFO */
     int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | (create ? O_CREAT : 0);
-    int fd = open(path, flags, 0600);
+    int fd = trii_fd_above_standard(open(path, flags, 0600));
     struct stat st;
     tri_status status = TRI_OK;
 

@@ -14,6 +14,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/descriptor.h"
 #include "os/liveness.h"
 #include "os/thread.h"
 
@@ -108,7 +109,7 @@ tri_status trii_shmem_create(const char *name, size_t bytes, trii_shmem *shmem_o
     tri_status st;
 
     bytes = (bytes + SMALL_PAGE - 1) / SMALL_PAGE * SMALL_PAGE;
-    shmem.fd = memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    shmem.fd = trii_fd_above_standard(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (shmem.fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "shared memory %s: memfd_create: %s", name, strerror(errno));
     if (ftruncate(shmem.fd, (off_t)bytes) != 0 ||
@@ -220,10 +221,10 @@ tri_status trii_shmem_map_file(const char *path, size_t bytes, int *fd_out, void
 {
     const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
     void *base;
-    int fd = open(path, flags, 0600);
+    int fd = trii_fd_above_standard(open(path, flags, 0600));
 
     if (fd < 0 && errno == EEXIST && unlink(path) == 0)
-        fd = open(path, flags, 0600);
+        fd = trii_fd_above_standard(open(path, flags, 0600));
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "%s: %s", path, strerror(errno));
     /* The space is taken now: a full disk must be an error here, not a signal later. */

@@ -11,6 +11,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/param.h"
+#include "os/descriptor.h"
 
 static const struct {
     int number;
@@ -84,7 +85,7 @@ tri_status trii_signal_open(const int *numbers, int n, int *fd_out)
     }
     if (sigprocmask(SIG_BLOCK, &set, NULL) != 0)
         return TRII_FAIL(TRI_ERR_IO, "sigprocmask: %s", strerror(errno));
-    fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    fd = trii_fd_above_standard(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "signalfd: %s", strerror(errno));
     *fd_out = fd;

@@ -26,6 +26,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/host.h"
 #include "os/limits.h"
 #include "os/unix.h"
@@ -109,10 +110,15 @@ static tri_status bound_port(int fd, int *port_out)
     return TRI_OK;
 }
 
+static int stream_socket(int family)
+{
+    return trii_fd_above_standard(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
 /* Returns the descriptor or a negative errno. */
 static int listen_at(const struct sockaddr *addr, socklen_t bytes)
 {
-    int fd = socket(addr->sa_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = stream_socket(addr->sa_family);
     int error;
 
     if (fd < 0)
@@ -194,7 +200,7 @@ tri_status trii_socket_adopt(int fd, int *port_out)
 
 tri_status trii_socket_accept(int listen_fd, int *fd_out)
 {
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    int fd = trii_fd_above_standard(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (fd >= 0) {
         if (trii_unix_is_unix(fd) && !trii_unix_is_ours(fd)) {
@@ -223,7 +229,7 @@ tri_status trii_socket_accept(int listen_fd, int *fd_out)
 /* Returns the descriptor or a negative errno (ETIMEDOUT: silent until the deadline). */
 static int connect_to(const struct addrinfo *a, int64_t deadline_ns)
 {
-    int fd = socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    int fd = stream_socket(a->ai_family);
     struct pollfd poller = {.fd = fd, .events = POLLOUT};
     socklen_t bytes = sizeof(int);
     int error = 0, found;

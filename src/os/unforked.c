@@ -7,6 +7,8 @@
 #include <pthread.h>
 #include <unistd.h>
 
+#include "os/descriptor.h"
+
 /* Held over a fork, so that the child sees the ring whole. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
@@ -24,7 +26,8 @@ static void in_parent(void)
 
 static void in_child(void)
 {
-    int nothing = ring.next != &ring ? open("/dev/null", O_RDWR | O_CLOEXEC) : -1;
+    int nothing =
+        ring.next != &ring ? trii_fd_above_standard(open("/dev/null", O_RDWR | O_CLOEXEC)) : -1;
 
     for (trii_unforked *own = ring.next; own != &ring; own = own->next) {
         if (nothing < 0 || dup3(nothing, own->fd, O_CLOEXEC) < 0)

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/random.h"
 
 #define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
@@ -44,7 +45,7 @@ tri_status trii_unix_listen_as(const char *name, int *fd_out)
 
     if (strlen(name) >= sizeof(address.sun_path))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "unix socket: name of %zu characters", strlen(name));
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = trii_fd_above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
     length = abstract_address(name, &address);
@@ -125,7 +126,7 @@ tri_status trii_unix_connect(const char *name, int64_t deadline_ns, int *fd_out)
 
     if (strlen(name) >= sizeof(((struct sockaddr_un *)NULL)->sun_path))
         return TRII_FAIL(TRI_ERR_FORMAT, "unix socket: name of %zu characters", strlen(name));
-    fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    fd = trii_fd_above_standard(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (fd < 0)
         return TRII_FAIL(TRI_ERR_IO, "unix socket: %s", strerror(errno));
     st = connect_patiently(fd, name, deadline_ns);
@@ -173,7 +174,8 @@ static void complain_of_others(void)
 tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
 {
     for (;;) {
-        int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        int fd =
+            trii_fd_above_standard(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
         tri_status st;
 
         if (fd >= 0 && trii_unix_is_ours(fd)) {
@@ -252,7 +254,7 @@ static void take_descriptors(struct msghdr *message, int *passed_fd)
 
             memcpy(&fd, CMSG_DATA(h) + i * sizeof(int), sizeof(fd));
             if (*passed_fd < 0)
-                *passed_fd = fd;
+                *passed_fd = trii_fd_above_standard(fd);
             else
                 close(fd);
         }
@@ -324,5 +326,5 @@ int trii_unix_peer_process(int fd)
         pidfd = peer.pid > 0 ? (int)syscall(SYS_pidfd_open, peer.pid, 0) : -1;
     if (pidfd >= 0)
         (void)fcntl(pidfd, F_SETFD, FD_CLOEXEC);
-    return pidfd;
+    return trii_fd_above_standard(pidfd);
 }
