@@ -66,11 +66,14 @@ typedef struct tri_spawn_options {
  *
  * With TRI_SPAWN_ANEW each worker runs main() again, with the same arguments, up to the same call
  * of tri_spawn (the first, the second, and so on), where it runs fn and ends; earlier calls return
- * TRI_OK without doing anything. arg is then what the worker's own main() passed.
+ * TRI_OK without doing anything. arg is then what the worker's own main() passed. Until then main()
+ * closes no descriptor above 2 that it has not opened.
  *
  * Blocks until all workers have ended. Call it before tri_init, which belongs in fn.
- * Errors: the status of the first worker that failed, with its error line after "rank N: ";
- * PEER_LOST if a signal killed it; STATE (this process has joined a world), INVALID_ARG, IO.
+ * Errors: the status of the worker whose failure came first, with its error line after "rank N: ";
+ * PEER_LOST if a signal killed it, or if it called exit() (as TRI_TRY does): with the code and its
+ * last error line; STATE (this process has joined a world, or may not have as many descriptors as
+ * the workers need), INVALID_ARG, IO.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg,
                                             int nprocs, const tri_spawn_options *opt);

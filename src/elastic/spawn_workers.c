@@ -1,14 +1,15 @@
 /*
  * spawn_workers.c - tri_spawn (trireme/launch.h).
  *
- * A worker's standard input is a socket to its parent until fn begins: the parent sends the store's
- * address there, and reads there how fn ended. The parent serves the store in its own loop while it
- * waits, without a thread, so that it may still be forked.
+ * A worker has a socket to its parent: the parent sends the store's address there, and reads there
+ * how fn ended. The parent serves the store in its own loop while it waits, without a thread, so
+ * that it may still be forked.
  */
 #include <trireme/group.h>
 #include <trireme/launch.h>
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -21,6 +22,7 @@
 #include "os/clock.h"
 #include "os/descriptor.h"
 #include "os/forked.h"
+#include "os/limits.h"
 #include "os/loop.h"
 #include "os/secret.h"
 #include "os/signal.h"
@@ -29,17 +31,21 @@
 
 #define GRACE_MS 5000
 #define MAX_WORKERS 4096
-/* "CALL RANK SIZE": by this a worker that runs the program again finds its call. */
+/* "CALL RANK SIZE FD": by this a worker that runs the program again finds its call, and the socket
+ * to its parent. */
 #define VARIABLE "TRIREME_SPAWN"
 /* How many calls of tri_spawn are above this process: fn may call it again, to a limit. */
 #define DEPTH "TRIREME_SPAWN_DEPTH"
 #define MAX_DEPTH 8
 #define UNSEEN (-1) /* an exit code that the system kept for itself */
+/* Of this process: the end of a worker's socket, its watch, its connections to the store. */
+enum { FDS_OF_WORKER = 3, FDS_OF_STORE = 8 };
 
 /* What a worker reports when it ends. */
 typedef struct word {
     int64_t at_ns; /* when it failed; all processes of the host have the same clock */
     int32_t status;
+    int32_t by_exit; /* fn has not returned: the process ends in the middle of it */
     char text[TRII_ERR_BYTES];
 } word;
 
@@ -70,6 +76,8 @@ typedef struct spawner {
 
 static int n_calls; /* of tri_spawn in this process */
 static bool is_worker;
+/* In a worker while fn runs: the socket to the parent, and whose it is, since children have it. */
+static int to_parent = -1, own_pid;
 
 bool trii_spawned(void)
 {
@@ -135,21 +143,46 @@ static tri_status judge_result(tri_status status, bool has_line, word *last)
     return status;
 }
 
-static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *arg, int rank,
-                                 int size)
+/* fn called exit(), as TRI_TRY does: says when, and what went wrong before that. The parent sees
+ * with which code. */
+static void report_exit(void)
 {
-    int fd = trii_stdin_take();
+    word last = {.at_ns = trii_now_ns(), .status = TRI_ERR_PEER_LOST, .by_exit = 1};
+
+    if (to_parent < 0 || trii_process_id() != own_pid)
+        return;
+    snprintf(last.text, sizeof(last.text), "%s", tri_last_error());
+    if (trii_unix_send(to_parent, &last, sizeof(last), -1, TRII_NO_DEADLINE) != TRI_OK)
+        TRII_LOG(TRII_LOG_DEBUG, "spawn", "the parent is gone: %s", tri_last_error());
+    to_parent = -1;
+}
+
+static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *arg, int rank,
+                                 int size, int fd)
+{
     int32_t port;
     unsigned n_lines;
     word last = {0};
     tri_status status, sent;
 
     is_worker = true;
-    if (fd < 0 || trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
+    if (!trii_channel_take(fd)) {
+        TRII_LOG(TRII_LOG_ERROR, "spawn",
+                 "rank %d has lost its connection to the parent: main() has closed descriptor %d, "
+                 "which it must leave open until it calls tri_spawn (or use TRI_SPAWN_COPY)",
+                 rank, fd);
+        trii_process_leave(127);
+    }
+    if (trii_unix_recv(fd, &port, sizeof(port), NULL, TRII_NO_DEADLINE) != TRI_OK)
         trii_process_leave(127); /* the parent is gone */
     set_environment(rank, size, port);
-    n_lines = trii_err_lines(); /* a copy has the parent's last one */
+    trii_err_set("%s", ""); /* a copy has the parent's last line */
+    n_lines = trii_err_lines();
+    to_parent = fd;
+    own_pid = trii_process_id();
+    (void)atexit(report_exit); /* without it the line is missing */
     status = fn(rank, arg);
+    to_parent = -1;
     status = judge_result(status, trii_err_lines() != n_lines, &last);
     /* Before the worker leaves the group: peers that fail because of that must not report first. */
     sent = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
@@ -160,12 +193,12 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
 }
 
 /* Whether this process was started by a call of tri_spawn, and whether it was this call. */
-static bool find_call(int call, int *rank_out, int *size_out, bool *is_this_out)
+static bool find_call(int call, int *rank_out, int *size_out, int *fd_out, bool *is_this_out)
 {
     const char *text = getenv(VARIABLE);
     int number;
 
-    if (text == NULL || sscanf(text, "%d %d %d", &number, rank_out, size_out) != 3)
+    if (text == NULL || sscanf(text, "%d %d %d %d", &number, rank_out, size_out, fd_out) != 4)
         return false;
     *is_this_out = number == call;
     return true;
@@ -207,7 +240,7 @@ static bool said_failure(const worker *w)
 static int blame_of(const worker *w, const trii_process_exit *how)
 {
     if (said_failure(w))
-        return w->last.status == TRI_ERR_PEER_LOST ? 0 : 1;
+        return w->last.status == TRI_ERR_PEER_LOST && !w->last.by_exit ? 0 : 1;
     return how->signal != 0 ? 2 : 1;
 }
 
@@ -216,7 +249,11 @@ static void keep_failure(spawner *s, const worker *w, const trii_process_exit *h
     s->blame = blame_of(w, how);
     s->at_ns = said_failure(w) ? w->last.at_ns : INT64_MAX;
     s->status = TRI_ERR_PEER_LOST;
-    if (said_failure(w)) {
+    if (said_failure(w) && w->last.by_exit) {
+        snprintf(s->text, sizeof(s->text), "rank %d exited with code %d%s%.*s", w->rank, how->code,
+                 *w->last.text != '\0' ? "; its last error: " : "", (int)sizeof(s->text) - 64,
+                 w->last.text);
+    } else if (said_failure(w)) {
         s->status = (tri_status)w->last.status;
         snprintf(s->text, sizeof(s->text), "rank %d: %.*s", w->rank, (int)sizeof(s->text) - 24,
                  w->last.text);
@@ -296,19 +333,19 @@ static void worker_ended(trii_watch *watch, unsigned events)
 /* --- the parent: workers start -------------------------------------------- */
 
 /* Runs this program again. envp: our environment and the variable. */
-static tri_status start_anew(worker *w, int in_fd, int call)
+static tri_status start_again(worker *w, int fd, int nothing_fd, int call)
 {
     const char *const *ours = trii_process_environment();
     const char **argv, **envp;
     char variable[80], path[4096];
     size_t n = 0, used = 0;
-    tri_status status = trii_process_own_path(path, sizeof(path));
+    tri_status status = trii_process_own_file(path, sizeof(path));
 
     if (status == TRI_OK)
         status = trii_process_arguments(&argv);
     if (status != TRI_OK)
         return status;
-    snprintf(variable, sizeof(variable), VARIABLE "=%d %d %d", call, w->rank, w->owner->n);
+    snprintf(variable, sizeof(variable), VARIABLE "=%d %d %d %d", call, w->rank, w->owner->n, fd);
     while (ours[n] != NULL)
         n++;
     envp = trii_alloc(n + 2, sizeof(*envp), "environment");
@@ -322,28 +359,49 @@ static tri_status start_anew(worker *w, int in_fd, int call)
     }
     envp[used++] = variable;
     envp[used] = NULL;
-    status = trii_process_start(
-        &(trii_process_spec){
-            .path = path, .argv = argv, .envp = envp, .in_fd = in_fd, .out_fd = -1, .err_fd = -1},
-        &w->process);
+    status = trii_process_start(&(trii_process_spec){.path = path,
+                                                     .argv = argv,
+                                                     .envp = envp,
+                                                     .in_fd = nothing_fd,
+                                                     .out_fd = -1,
+                                                     .err_fd = -1,
+                                                     .keep_fd = fd},
+                                &w->process);
     trii_free(envp);
     trii_free(argv);
     return status;
 }
 
-/* Returns in the parent only, and in a copy with *is_child_out. */
-static tri_status start(spawner *s, worker *w, bool copy, int call, bool *is_child_out)
+/* With an empty standard input. */
+static tri_status start_anew(worker *w, int fd, int call)
 {
+    int nothing = trii_nothing_open();
+    tri_status status;
+
+    if (nothing < 0)
+        return TRII_FAIL(TRI_ERR_IO, "/dev/null cannot be opened");
+    status = start_again(w, fd, nothing, call);
+    trii_fd_close(nothing);
+    return status;
+}
+
+/* Returns in the parent, and in a copy with its end of the socket in *copy_fd_out, else -1. */
+static tri_status start(spawner *s, worker *w, bool copy, int call, int *copy_fd_out)
+{
+    bool is_child = false;
     int theirs;
     tri_status status = trii_pair_open(&w->fd, &theirs);
 
-    *is_child_out = false;
+    *copy_fd_out = -1;
     if (status != TRI_OK)
         return status;
-    status =
-        copy ? trii_process_branch(theirs, &w->process, is_child_out) : start_anew(w, theirs, call);
+    status = copy ? trii_process_branch(&w->process, &is_child) : start_anew(w, theirs, call);
+    if (is_child) {
+        *copy_fd_out = theirs;
+        return TRI_OK;
+    }
     trii_fd_close(theirs);
-    if (status != TRI_OK || *is_child_out)
+    if (status != TRI_OK)
         return status;
     w->live = true;
     s->n_live++;
@@ -418,21 +476,30 @@ static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
     return TRI_OK;
 }
 
+/* Else the store would close the connections of some, which would wait for the time-out. */
+static tri_status check_descriptors(int nprocs)
+{
+    char what[48];
+
+    snprintf(what, sizeof(what), "tri_spawn with %d workers", nprocs);
+    return trii_descriptors_want(FDS_OF_WORKER * nprocs + FDS_OF_STORE, what);
+}
+
 /* Starts all workers; in a copy of this process it does not return. */
 static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(int rank, void *arg),
                             void *arg)
 {
     for (int i = 0; i < s->n; i++) {
-        bool is_child;
+        int copy_fd;
         tri_status status;
 
         s->workers[i].rank = i;
         s->workers[i].owner = s;
-        status = start(s, &s->workers[i], copy, call, &is_child);
-        if (is_child) {
+        status = start(s, &s->workers[i], copy, call, &copy_fd);
+        if (copy_fd >= 0) {
             for (int j = 0; j <= i; j++) /* the parent's ends */
                 trii_fd_close(s->workers[j].fd);
-            run_worker(fn, arg, i, s->n);
+            run_worker(fn, arg, i, s->n, copy_fd);
         }
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "rank %d", i);
@@ -441,12 +508,13 @@ static tri_status start_all(spawner *s, bool copy, int call, tri_status (*fn)(in
 }
 
 /* A copy of a process that has computed could not compute. A worker has no choice: run again, it
- * would begin at main. */
+ * would begin at main. Where threads cannot be counted (no /proc), programs cannot be started again
+ * either. */
 static bool is_copy(tri_spawn_how how)
 {
     if (how != TRI_SPAWN_AUTO)
         return how == TRI_SPAWN_COPY;
-    return trii_process_threads() == 1 && (!trii_forked_watched() || own_depth() > 0);
+    return trii_process_threads() <= 1 && (!trii_forked_watched() || own_depth() > 0);
 }
 
 tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nprocs,
@@ -455,13 +523,13 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
     spawner s = {.n = nprocs,
                  .grace_ms = opt != NULL && opt->grace_ms > 0 ? opt->grace_ms : GRACE_MS};
     tri_spawn_how how = opt != NULL ? opt->how : TRI_SPAWN_AUTO;
-    int call = n_calls++, rank, size;
+    int call = n_calls++, rank, size, fd;
     bool is_this, copy = is_copy(how);
     tri_status status;
 
-    if (find_call(call, &rank, &size, &is_this)) {
+    if (find_call(call, &rank, &size, &fd, &is_this)) {
         if (is_this)
-            run_worker(fn, arg, rank, size);
+            run_worker(fn, arg, rank, size, fd);
         return TRI_OK;
     }
     status = check(fn, nprocs, opt);
@@ -470,6 +538,8 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
             TRII_FAIL(TRI_ERR_STATE,
                       "tri_spawn: a worker cannot start workers anew: they would begin at main "
                       "and not come here; use TRI_SPAWN_COPY");
+    if (status == TRI_OK)
+        status = check_descriptors(nprocs);
     if (status != TRI_OK)
         return status;
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");

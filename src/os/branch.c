@@ -15,21 +15,45 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "os/descriptor.h"
+#include "os/limits.h"
 #include "os/proc.h"
 #include "os/read_whole.h"
+#include "os/unix.h"
 
 tri_status trii_pair_open(int *a_out, int *b_out)
 {
     int pair[2];
 
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0)
-        return TRII_FAIL(TRI_ERR_IO, "socketpair: %s", strerror(errno));
-    *a_out = pair[0];
-    *b_out = pair[1];
-    return TRI_OK;
+        return TRII_FAIL(TRI_ERR_IO, "socketpair: %s%s", strerror(errno),
+                         trii_descriptors_hint(errno));
+    *a_out = trii_fd_above_standard(pair[0]);
+    *b_out = trii_fd_above_standard(pair[1]);
+    if (*a_out >= 0 && *b_out >= 0)
+        return TRI_OK;
+    (void)TRII_FAIL(TRI_ERR_IO, "socketpair: %s%s", strerror(errno), trii_descriptors_hint(errno));
+    trii_fd_close(*a_out);
+    trii_fd_close(*b_out);
+    return TRI_ERR_IO;
 }
 
-tri_status trii_process_branch(int in_fd, trii_process *process_out, bool *is_child_out)
+int trii_nothing_open(void)
+{
+    return trii_fd_above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
+}
+
+/* Without a /dev/null it is closed, and reading fails. */
+static void empty_stdin(void)
+{
+    int nothing = trii_nothing_open();
+
+    if (nothing < 0 || dup2(nothing, 0) < 0)
+        close(0);
+    trii_fd_close(nothing);
+}
+
+tri_status trii_process_branch(trii_process *process_out, bool *is_child_out)
 {
     int parent = getpid();
     int pid = fork();
@@ -39,32 +63,28 @@ tri_status trii_process_branch(int in_fd, trii_process *process_out, bool *is_ch
         return TRII_FAIL(TRI_ERR_IO, "fork: %s", strerror(errno));
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != parent || setpgid(0, 0) != 0 || dup2(in_fd, 0) < 0)
+        if (getppid() != parent || setpgid(0, 0) != 0)
             _exit(127);
+        empty_stdin();
         return TRI_OK;
     }
     setpgid(pid, pid); /* both sides call it: a signal to the group must find it */
     process_out->pid = pid;
-    process_out->pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
+    process_out->pidfd = trii_fd_above_standard((int)syscall(SYS_pidfd_open, pid, 0));
     if (process_out->pidfd < 0) {
         int error = errno;
 
         kill(pid, SIGKILL);
         trii_process_wait(pid);
-        return TRII_FAIL(TRI_ERR_IO, "pidfd_open: %s", strerror(error));
+        return TRII_FAIL(TRI_ERR_IO, "pidfd_open: %s%s", strerror(error),
+                         trii_descriptors_hint(error));
     }
     return TRI_OK;
 }
 
-int trii_stdin_take(void)
+bool trii_channel_take(int fd)
 {
-    int fd = fcntl(0, F_DUPFD_CLOEXEC, 3), nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
-
-    if (nothing >= 0) {
-        dup2(nothing, 0);
-        close(nothing);
-    }
-    return fd;
+    return trii_unix_is_unix(fd) && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
 }
 
 int trii_process_threads(void)

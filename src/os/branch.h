@@ -9,12 +9,13 @@
 /* Two connected sockets, closed on exec. Errors: IO. */
 tri_status trii_pair_open(int *a_out, int *b_out) TRI_MUST_CHECK;
 /* A copy of this process, which has one thread; it is killed when we end. *is_child_out: true in
- * the copy, whose standard input is in_fd. Errors: IO. */
-tri_status trii_process_branch(int in_fd, trii_process *process_out,
-                               bool *is_child_out) TRI_MUST_CHECK;
-/* Takes descriptor 0 away, closed on exec, and puts /dev/null in its place. -1: there is none. */
-int trii_stdin_take(void);
-/* Threads of this process. */
+ * the copy, whose standard input is empty. Errors: IO. */
+tri_status trii_process_branch(trii_process *process_out, bool *is_child_out) TRI_MUST_CHECK;
+/* Whether fd is a socket of trii_pair_open, which is closed on exec from now on. */
+bool trii_channel_take(int fd);
+/* An empty file to read from, closed on exec; -1 = none. */
+int trii_nothing_open(void);
+/* Threads of this process; 0: nobody can tell, without /proc. */
 int trii_process_threads(void);
 /* The arguments that this process was started with; ends with NULL, one piece of memory: release
  * with trii_free. Errors: IO, NO_MEMORY. */

@@ -12,7 +12,7 @@
 #include "base/err.h"
 
 #define MOST ((rlim_t)1 << 20)
-#define SPARE 64 /* descriptors that others of this process may open meanwhile */
+#define SPARE 64 /* descriptors that others of this process may open meanwhile; no more than n */
 
 static _Atomic(rlim_t) original; /* soft limit before we raised it; 0 = we did not */
 
@@ -85,7 +85,7 @@ tri_status trii_descriptors_want(int n, const char *what)
 
     if (n < limit / 2 - SPARE) /* the usual case, without a look at what is open */
         return TRI_OK;
-    wanted = open_now() + n + SPARE;
+    wanted = open_now() + n + (n < SPARE ? n : SPARE);
     if (wanted > limit)
         limit = trii_descriptor_limit_raise();
     if (wanted > limit)

@@ -24,6 +24,7 @@
 #include "base/err.h"
 #include "base/log.h"
 #include "os/clock.h"
+#include "os/descriptor.h"
 #include "os/interpreter.h"
 #include "os/limits.h"
 #include "os/proc.h"
@@ -83,6 +84,8 @@ static int child_main(void *arg)
         _exit(127); /* our parent ended before it could be watched */
     if (move_fd(spec->in_fd, 0) < 0 || move_fd(spec->out_fd, 1) < 0 || move_fd(spec->err_fd, 2) < 0)
         return child_fail(args, "dup2");
+    if (spec->keep_fd > 2 && fcntl(spec->keep_fd, F_SETFD, 0) != 0)
+        return child_fail(args, "fcntl");
     if (spec->only_standard)
         syscall(SYS_close_range, 3u, ~0u, 0u);
     if (spec->cores != NULL && /* the kernel's own form is the same words */
@@ -187,7 +190,7 @@ static int start_child(child_args *args, char *stack, int *pidfd_out)
     TRII_LOG(TRII_LOG_DEBUG, "os", "start in the control group: %s",
              /* an old kernel, a filter of system calls, no right to leave our own group */
              pid >= 0 ? "killed at once" : strerror(errno));
-    args->group_fd = openat(*group, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    args->group_fd = trii_fd_above_standard(openat(*group, "cgroup.procs", O_WRONLY | O_CLOEXEC));
     pid = start_beside(args, stack, pidfd_out);
     if (args->group_fd >= 0)
         close(args->group_fd);
@@ -239,8 +242,14 @@ tri_status trii_process_start(const trii_process_spec *spec, trii_process *proce
                          strerror(outcome.error));
     }
     process_out->pid = pid;
-    process_out->pidfd = pidfd;
-    return TRI_OK;
+    process_out->pidfd = trii_fd_above_standard(pidfd);
+    if (process_out->pidfd >= 0)
+        return TRI_OK;
+    error = errno;
+    kill(pid, SIGKILL);
+    trii_process_wait(pid);
+    return TRII_FAIL(TRI_ERR_IO, "cannot start %s: pidfd: %s%s", spec->path, strerror(error),
+                     trii_descriptors_hint(error));
 }
 
 tri_status trii_process_reap(trii_process *process, trii_process_exit *exit_out)
@@ -277,13 +286,20 @@ void trii_process_wait(int pid)
 
 /* --- facts ---------------------------------------------------------------- */
 
-tri_status trii_process_own_path(char *path_out, size_t bytes)
+tri_status trii_process_own_file(char *path_out, size_t bytes)
 {
-    ssize_t length = readlink("/proc/self/exe", path_out, bytes - 1);
+    static const char own[] = "/proc/self/exe";
+    ssize_t length = readlink(own, path_out, bytes - 1);
+    struct stat ours, named;
 
-    if (length < 0)
-        return TRII_FAIL(TRI_ERR_IO, "/proc/self/exe: %s", strerror(errno));
+    if (length < 0 || stat(own, &ours) != 0)
+        return TRII_FAIL(TRI_ERR_IO,
+                         "%s: %s: a program can be started again only where /proc is "
+                         "mounted",
+                         own, strerror(errno));
     path_out[length] = '\0';
+    if (stat(path_out, &named) != 0 || named.st_dev != ours.st_dev || named.st_ino != ours.st_ino)
+        snprintf(path_out, bytes, "%s", own);
     return TRI_OK;
 }
 

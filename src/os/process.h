@@ -21,6 +21,7 @@ typedef struct trii_process_spec {
     const char *const *argv;   /* ends with NULL */
     const char *const *envp;   /* ends with NULL */
     int in_fd, out_fd, err_fd; /* become 0, 1, 2; -1 = inherited */
+    int keep_fd;               /* inherited under its number, above 2; 0 = none */
     bool only_standard;        /* no other descriptor is inherited (Linux 5.9) */
     const trii_cpu_set *cores; /* it may run on; NULL = inherited */
     const int *cgroup_fd;      /* of the folder of the control group it begins in; NULL = ours */
@@ -55,8 +56,9 @@ void trii_process_signal(const trii_process *process, int number);
 /* Blocks until the child has ended, and forgets it. */
 void trii_process_wait(int pid);
 
-/* Path of the file that this process runs. */
-tri_status trii_process_own_path(char *path_out, size_t bytes) TRI_MUST_CHECK;
+/* A path that leads to the file that this process runs: its own, or where another file has that
+ * name by now, or none, that of a link of the kernel's. Errors: IO (without /proc). */
+tri_status trii_process_own_file(char *path_out, size_t bytes) TRI_MUST_CHECK;
 
 /* The file that a shell would run for `name`: itself if it has a slash, else from PATH.
  * Errors: NOT_FOUND, IO (exists and cannot be executed), INVALID_ARG (too long). */

@@ -48,12 +48,15 @@ static int (*find_file(const char *path))(int, char **)
 
 int main(int argc, char **argv)
 {
+    static const char gone[] = " (deleted)"; /* the kernel's word for a file without a name */
     char path[4096];
     /* Not by argv[0]: tests start themselves as /proc/self/exe. */
     ssize_t n = readlink("/proc/self/exe", path, sizeof(path) - 1);
     int (*run)(int, char **);
 
     path[n > 0 ? n : 0] = '\0';
+    if (n > (ssize_t)strlen(gone) && strcmp(path + n - strlen(gone), gone) == 0)
+        path[n - (ssize_t)strlen(gone)] = '\0';
     run = find_file(path);
     if (run != NULL)
         return run(argc, argv);
