@@ -289,7 +289,7 @@ static const char *loopback_host(const trii_launch_options *o)
 {
     const char *host = o->local_addr != NULL ? o->local_addr : o->rdzv_host;
 
-    return trii_socket_is_loopback_text(host) ? host : NULL;
+    return trii_socket_is_loopback(host) ? host : NULL;
 }
 
 /* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they

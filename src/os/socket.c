@@ -163,7 +163,7 @@ tri_status trii_socket_listen(const char *host, int port, int *fd_out, int *port
     if (host == NULL) {
         fd = listen_everywhere(port);
     } else {
-        if (strcmp(host, "localhost") == 0)
+        if (strcasecmp(host, "localhost") == 0)
             host = "127.0.0.1";
         status = resolve(host, port, AI_PASSIVE, &list);
         if (status != TRI_OK)
@@ -599,39 +599,17 @@ tri_status trii_socket_local_host(int fd, char host_out[TRII_ADDR_TEXT])
     return TRI_OK;
 }
 
-static bool is_loopback_address(const struct sockaddr *addr)
-{
-    char host[TRII_ADDR_TEXT];
-    int port;
-
-    address_text(addr, host, &port);
-    return strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0;
-}
-
 bool trii_socket_is_loopback(const char *host)
 {
-    struct addrinfo *list = NULL;
-    bool all = true;
+    struct in6_addr v6;
+    struct in_addr v4;
 
-    if (strcmp(host, "localhost") == 0 || host[0] == '@')
+    if (strcasecmp(host, "localhost") == 0 || host[0] == '@')
         return true;
-    if (strchr(host, ',') != NULL)
-        return false; /* the addresses of a host that others know */
-    if (resolve(host, 0, 0, &list) != TRI_OK)
-        return false;
-    for (const struct addrinfo *a = list; a != NULL; a = a->ai_next)
-        all = all && is_loopback_address(a->ai_addr);
-    freeaddrinfo(list);
-    return all;
-}
-
-bool trii_socket_is_loopback_text(const char *host)
-{
-    struct in6_addr any;
-
-    return strcmp(host, "localhost") == 0 ||
-           ((inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1) &&
-            trii_socket_is_loopback(host));
+    if (inet_aton(host, &v4) != 0) /* which knows "127.1", as the resolver */
+        return ntohl(v4.s_addr) >> 24 == 127;
+    return inet_pton(AF_INET6, host, &v6) == 1 &&
+           (IN6_IS_ADDR_LOOPBACK(&v6) || (IN6_IS_ADDR_V4MAPPED(&v6) && v6.s6_addr[12] == 127));
 }
 
 void trii_socket_network_id(char text_out[96])

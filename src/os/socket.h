@@ -96,11 +96,10 @@ bool trii_socket_is_local(int fd);
 void trii_socket_peer_text(int fd, char text[TRII_ADDR_TEXT]);
 /* Address (no port) of our end and of the peer's. */
 tri_status trii_socket_local_host(int fd, char host_out[TRII_ADDR_TEXT]) TRI_MUST_CHECK;
-/* Whether the name is, or resolves only to, addresses of the loopback interface. */
+/* Whether the text itself is an address of the loopback interface, "localhost", or "@NAME"; no
+ * resolver is asked. On Debian it gives a loopback address for the host's own name, which means
+ * another address everywhere else. */
 bool trii_socket_is_loopback(const char *host);
-/* Whether the text itself is such an address, or "localhost"; no resolver is asked. On Debian it
- * gives a loopback address for the host's own name, which means another address everywhere else. */
-bool trii_socket_is_loopback_text(const char *host);
 /* Text that is the same for all processes that share one loopback interface: the boot and the
  * network namespace. */
 void trii_socket_network_id(char text_out[96]);

@@ -62,7 +62,10 @@ static void failures_name_host_port_and_cause(void **state)
     CHECK_FAILS(trii_socket_adopt(0, &port), TRI_ERR_INVALID_ARG, "descriptor 0");
     assert_int_equal(fd, -1);
     assert_true(trii_socket_is_loopback("127.0.0.2"));
+    assert_true(trii_socket_is_loopback("127.1"));
     assert_true(trii_socket_is_loopback("::1"));
+    assert_true(trii_socket_is_loopback("::ffff:127.0.0.1"));
+    assert_true(trii_socket_is_loopback("LocalHost"));
     assert_false(trii_socket_is_loopback("192.0.2.1"));
 }
 

@@ -57,7 +57,7 @@ static bool is_of_this_host(const char *host)
 {
     int fd, port;
 
-    if (trii_socket_is_loopback_text(host))
+    if (trii_socket_is_loopback(host))
         return true;
     if (trii_socket_listen(host, 0, &fd, &port) != TRI_OK)
         return false;
@@ -217,7 +217,7 @@ tri_status trii_own_address_start(const trii_own_search *search, trii_own_addres
     tri_status status;
 
     *own_out = NULL;
-    if (trii_socket_is_loopback_text(search->host) || search->host[0] == '@' ||
+    if (trii_socket_is_loopback(search->host) ||
         (is_number(search->host) && is_of_this_host(search->host)))
         return TRI_OK;
     own = trii_alloc(1, sizeof(*own), "own address");

@@ -42,7 +42,7 @@ static int max_clients(const trii_rendezvous *r)
 tri_status trii_rdzv_serve(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
-    bool loopback = trii_socket_is_loopback_text(o->rdzv_host);
+    bool loopback = trii_socket_is_loopback(o->rdzv_host);
     trii_rdzv_server task = r->handler->server != NULL ? r->handler->server(o) : TRII_RDZV_CLIENT;
     trii_job_key key = {0};
     trii_tcp_server_options server = {.host = loopback ? o->rdzv_host : NULL,
@@ -106,9 +106,8 @@ tri_status trii_rdzv_connect(trii_rendezvous *r, const tri_store_tcp_options *op
     const char *host = r->options->rdzv_host;
     char local[TRII_ADDR_TEXT];
     bool serves = trii_rdzv_serves(r);
-    tri_status status =
-        tri_store_tcp(serves && !trii_socket_is_loopback_text(host) ? "localhost" : host,
-                      r->server_port, options, &r->base);
+    tri_status status = tri_store_tcp(serves && !trii_socket_is_loopback(host) ? "localhost" : host,
+                                      r->server_port, options, &r->base);
 
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "%s", trii_rdzv_place_option(r));
