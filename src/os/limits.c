@@ -7,6 +7,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
 #include <sys/resource.h>
 
 #include "base/err.h"
@@ -64,6 +66,25 @@ int trii_descriptors_share(int quarters, int keep, int least)
 const char *trii_descriptors_hint(int error)
 {
     return error == EMFILE ? ": this process may have no more; raise the limit (ulimit -n)" : "";
+}
+
+size_t trii_address_space_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY)
+        return SIZE_MAX;
+    return (size_t)limit.rlim_cur;
+}
+
+const char *trii_address_space_hint(int error, char text_out[40])
+{
+    size_t limit = trii_address_space_limit();
+
+    text_out[0] = '\0';
+    if (error == ENOMEM && limit != SIZE_MAX)
+        snprintf(text_out, 40, " (limit: ulimit -v %zu)", limit >> 10);
+    return text_out;
 }
 
 /* Without /proc nobody knows: few. */

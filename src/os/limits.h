@@ -1,6 +1,7 @@
 /*
- * limits.h - how many descriptors this process may have. The soft limit is 1,024 on most systems,
- * kept low for programs that call select(); the hard one is what the administrator allows.
+ * limits.h - how many descriptors this process may have, and how much address space. The soft limit
+ * is 1,024 on most systems, kept low for programs that call select(); the hard one is what the
+ * administrator allows.
  */
 #ifndef TRII_LIMITS_H
 #define TRII_LIMITS_H
@@ -22,6 +23,11 @@ int trii_descriptors_share(int quarters, int keep, int least);
 /* What to say of a system call that failed with errno `error`: the remedy where the descriptors of
  * this process have run out, or "". */
 const char *trii_descriptors_hint(int error);
+/* Bytes of address space that this process may have (ulimit -v); SIZE_MAX = any number. */
+size_t trii_address_space_limit(void);
+/* What to say of a mapping that failed with errno `error`: the limit, if there is one, or "".
+ * text_out: where it is written, 40 bytes are enough. */
+const char *trii_address_space_hint(int error, char text_out[40]);
 /* In a child before it becomes another program; a system call, nothing else. */
 void trii_descriptor_limit_restore(void);
 

@@ -15,6 +15,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/descriptor.h"
+#include "os/limits.h"
 #include "os/liveness.h"
 #include "os/thread.h"
 
@@ -67,6 +68,7 @@ static char *map_aligned(int fd, size_t bytes)
 /* Finds or makes the mapping of fd and counts a user. */
 static tri_status map_once(int fd, const struct stat *info, size_t bytes, trii_shmem *shmem_out)
 {
+    char hint[40];
     mapping *m;
     tri_status st = TRI_OK;
 
@@ -83,8 +85,8 @@ static tri_status map_once(int fd, const struct stat *info, size_t bytes, trii_s
         }
         m->base = map_aligned(fd, bytes);
         if (m->base == NULL) {
-            st = TRII_FAIL(TRI_ERR_NO_MEMORY, "shared memory: cannot map %zu bytes: %s", bytes,
-                           strerror(errno));
+            st = TRII_FAIL(TRI_ERR_NO_MEMORY, "shared memory: cannot map %zu bytes: %s%s", bytes,
+                           strerror(errno), trii_address_space_hint(errno, hint));
             trii_free(m);
             goto out;
         }

@@ -3,6 +3,8 @@
  * that it takes: none gets it, all hear whose fault it was, and the group goes on.
  */
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "testing/check.h"
 #include "testing/ranks.h"
@@ -125,11 +127,63 @@ static void another_size_is_a_mismatch_at_once(void **state)
     run_processes(2, &options, asks_for_another_size, NULL, NULL, 20);
 }
 
+/* From now on this process may have so many bytes more of address space. */
+static bool limit_address_space(size_t more)
+{
+    struct rlimit limit;
+    size_t pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == NULL || fscanf(file, "%zu", &pages) != 1)
+        return false;
+    fclose(file);
+    limit.rlim_cur = limit.rlim_max = pages * (size_t)sysconf(_SC_PAGESIZE) + more;
+    return setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+/* Small pieces in 500 MB; then more than one process of the two can have. */
+static const char *has_little_address_space(rank_env *env)
+{
+    tri_group *g = NULL;
+    const char *failure = NULL;
+    void *pieces[3] = {NULL};
+
+    if (!limit_address_space((size_t)500 << 20))
+        return RANK_FAIL(env, "no limit");
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));
+    for (int i = 0; i < 3 && failure == NULL; i++) {
+        failure = goes_on(env, g, (size_t)1 << (20 + i));
+        pieces[i] = tri_group_alloc(g, (size_t)12 << 20); /* each block is twice as large */
+        if (pieces[i] == NULL)
+            return RANK_FAIL(env, "rank %d, piece %d: %s", env->rank, i, tri_last_error());
+    }
+    if (failure == NULL && tri_group_alloc(g, (size_t)400 << 20) != NULL)
+        failure = RANK_FAIL(env, "rank %d got 400 MiB", env->rank);
+    if (failure == NULL && strstr(tri_last_error(), "ulimit -v") == NULL)
+        failure = RANK_FAIL(env, "rank %d: %s", env->rank, tri_last_error());
+    if (failure == NULL)
+        failure = goes_on(env, g, 5000);
+    for (int i = 0; i < 3; i++)
+        tri_group_free(g, pieces[i]);
+    tri_group_unref(g);
+    return failure;
+}
+
+/* As batch systems set it: ulimit -v, the memory request of a job. */
+static void a_limit_of_the_address_space_leaves_room_for_what_is_asked_for(void **state)
+{
+    const tri_group_options options = {.engine = "shm", .timeout_ms = 300000};
+
+    (void)state;
+    run_processes(2, &options, has_little_address_space, NULL, NULL, 40);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ranks_of_a_host_agree),
     cmocka_unit_test(hosts_agree),
     cmocka_unit_test(a_rank_that_is_alone_on_its_host_agrees),
     cmocka_unit_test(another_size_is_a_mismatch_at_once),
+    cmocka_unit_test(a_limit_of_the_address_space_leaves_room_for_what_is_asked_for),
 };
 
 TEST_MAIN(tests)

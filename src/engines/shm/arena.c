@@ -11,12 +11,15 @@
 #include "base/alloc.h"
 #include "engines/shm/shm_group.h"
 #include "os/clock.h"
+#include "os/limits.h"
 #include "os/memory_room.h"
 #include "os/unix.h"
 
 /* Address space costs nothing and memory is populated piece by piece: extents are large, so that
- * there are few to search. */
+ * there are few to search. Where a limit (ulimit -v) makes it cost something, they begin small and
+ * double. */
 #define EXTENT_BYTES ((size_t)1 << 30)
+#define FIRST_LIMITED_BYTES ((size_t)16 << 20)
 #define LARGE_PAGE ((size_t)2 << 20)
 #define PIECE_ALIGN ((size_t)128)
 
@@ -35,7 +38,8 @@ typedef struct arena_message {
     uint64_t bytes;
     uint64_t cgroup; /* the rank's memory comes out of this control group's */
     int32_t status;
-    int32_t grow;
+    int16_t grow;
+    int16_t limited; /* the rank's address space is */
     char why[128];
 } arena_message;
 
@@ -171,7 +175,23 @@ static void extent_release(shm_group *g, shm_extent *extent)
     extent->memory = NULL;
 }
 
-/* The next extent, with room for `bytes`: makes our file of it. */
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE;
+}
+
+/* How large the next extent is at best. */
+static size_t preferred_bytes(const shm_group *g, size_t bytes, bool limited)
+{
+    size_t wanted = limited ? FIRST_LIMITED_BYTES : EXTENT_BYTES;
+
+    for (int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
+         e > 0 && wanted < EXTENT_BYTES; e--)
+        wanted *= 2;
+    return whole_pages(bytes > wanted ? bytes : wanted);
+}
+
+/* The next extent, of so many bytes: makes our file of it. */
 static tri_status extent_create(shm_group *g, size_t bytes, shm_extent **extent_out)
 {
     int e = atomic_load_explicit(&g->n_extents, memory_order_relaxed);
@@ -182,8 +202,7 @@ static tri_status extent_create(shm_group *g, size_t bytes, shm_extent **extent_
                          "the group has %d blocks of shared memory, none with %zu bytes free: give "
                          "memory back (tri_group_free), or allocate once for several uses",
                          e, bytes);
-    extent->bytes =
-        bytes > EXTENT_BYTES ? (bytes + LARGE_PAGE - 1) / LARGE_PAGE * LARGE_PAGE : EXTENT_BYTES;
+    extent->bytes = bytes;
     extent->memory = trii_alloc((size_t)g->size, sizeof(*extent->memory), "arena extent");
     if (extent->memory == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -245,6 +264,19 @@ static tri_status extent_add(shm_group *g, tri_status status, size_t bytes, aren
     return TRI_OK;
 }
 
+/* As large as is good, or else as large as it must be: address space may be scarcer than a limit
+ * says. All ranks know the verdict, so all try again or none. */
+static tri_status grow(shm_group *g, tri_status mine, size_t bytes, bool limited, arena_call *call)
+{
+    size_t best = preferred_bytes(g, bytes, limited), least = whole_pages(bytes);
+    tri_status status = extent_add(g, mine, best, call);
+
+    if (status != TRI_OK || call->verdict != TRI_ERR_NO_MEMORY || !limited || least >= best)
+        return status;
+    call->verdict = TRI_OK;
+    return extent_add(g, mine, least, call);
+}
+
 /* Every rank populates its own part first (with memory of its own node, and the kernel zeroes it
  * once), then enters everybody's into its page tables. */
 static tri_status span_populate(shm_group *g, const shm_span *s, arena_call *call)
@@ -300,10 +332,12 @@ static bool is_absurd(size_t bytes)
 
 static tri_status span_alloc(shm_group *g, size_t bytes, arena_call *call, void **p_out)
 {
-    arena_message mine = {
-        .magic = SHM_MAGIC, .bytes = bytes, .grow = span_find_free(g, bytes) == NULL};
+    arena_message mine = {.magic = SHM_MAGIC,
+                          .bytes = bytes,
+                          .grow = span_find_free(g, bytes) == NULL,
+                          .limited = trii_address_space_limit() != SIZE_MAX};
     trii_memory_room room = {.host_bytes = SIZE_MAX, .cgroup_bytes = SIZE_MAX};
-    bool must_grow = false;
+    bool must_grow = false, limited = false;
     shm_span *s = NULL;
     tri_status status, fits;
 
@@ -321,12 +355,13 @@ static tri_status span_alloc(shm_group *g, size_t bytes, arena_call *call, void 
                              "the ranks disagree: rank %d allocates %zu bytes, rank %d %" PRIu64,
                              shm_name(g, g->rank), bytes, shm_name(g, r), theirs->bytes);
         must_grow |= theirs->grow != 0;
+        limited |= theirs->limited != 0;
     }
     fits = is_absurd(bytes)
                ? TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are more than memory can hold", bytes)
                : check_room(g, bytes, &room, call->theirs);
     if (must_grow)
-        status = extent_add(g, fits, bytes, call);
+        status = grow(g, fits, bytes, limited, call);
     if (status != TRI_OK || (must_grow && call->verdict != TRI_OK))
         return status;
     s = fits == TRI_OK ? span_find_free(g, bytes) : NULL;
