@@ -54,12 +54,12 @@ typedef struct tri_spawn_options {
 /**
  * Starts nprocs workers on this host, which run fn(rank, arg) with the environment of a worker
  * (RANK, WORLD_SIZE, MASTER_ADDR and so on, with which tri_init(NULL) joins the world), and waits
- * until they have ended.
+ * until they have ended. Where fn sets MASTER_ADDR and MASTER_PORT, rank 0 serves there.
  *
  *   fn    returns the worker's status. A failure ends the other workers, by SIGTERM first; a
  *         positive status is a failure too (STATE). fn may call tri_spawn, at most eight levels
  *         deep. If a worker succeeds without having joined, tri_init fails on those that wait for
- *         it (PEER_LOST)
+ *         it (PEER_LOST), where this process serves them
  *   opt   NULL = defaults
  *
  * A worker's standard input is empty. If this process ends, the kernel kills its workers.

@@ -39,6 +39,8 @@ static const char *const foreign_names[] = {
     "TRI_JOBS",   "TRI_MPIRUN", "TRI_PEER_",      "TRI_SANITIZE", "TRI_TEST_"};
 
 static const trii_param_info params[TRII_PARAM_COUNT] = {
+    [TRII_PARAM_AGENT_STORE] = {"TRI_AGENT_STORE", "",
+                                "where the launcher serves the workers' store (set by trirun)"},
     [TRII_PARAM_BREAK] = {"TRI_BREAK", "0",
                           "1: SIGTRAP in the operation that fails, for debuggers"},
     [TRII_PARAM_CGROUP] = {"TRI_CGROUP", "1", "0: trirun puts its workers in no control group"},
@@ -65,9 +67,6 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_JOB_KEY_FILE] = {"TRI_JOB_KEY_FILE", "",
                                  "file with a secret that every connection of the job must prove"},
     [TRII_PARAM_LOG] = {"TRI_LOG", "warn", "level, or list of component:level"},
-    [TRII_PARAM_NEW_STORE] = {"TRI_NEW_STORE", "",
-                              "HOST:PORT of the store that is new with each start of the workers "
-                              "(set by trirun)"},
     [TRII_PARAM_NOTE_MS] = {"TRI_NOTE_MS", "60000",
                             "how often a rank that still waits for others says for whom"},
     [TRII_PARAM_NUM_THREADS] = {"TRI_NUM_THREADS", "",

@@ -12,6 +12,7 @@
 #include <trireme/status.h>
 
 typedef enum trii_param {
+    TRII_PARAM_AGENT_STORE,  /* TRI_AGENT_STORE */
     TRII_PARAM_BREAK,        /* TRI_BREAK */
     TRII_PARAM_CGROUP,       /* TRI_CGROUP */
     TRII_PARAM_CHAOS,        /* TRI_CHAOS */
@@ -25,7 +26,6 @@ typedef enum trii_param {
     TRII_PARAM_INIT,         /* TRI_INIT */
     TRII_PARAM_JOB_KEY_FILE, /* TRI_JOB_KEY_FILE */
     TRII_PARAM_LOG,          /* TRI_LOG */
-    TRII_PARAM_NEW_STORE,    /* TRI_NEW_STORE */
     TRII_PARAM_NOTE_MS,      /* TRI_NOTE_MS */
     TRII_PARAM_NUM_THREADS,  /* TRI_NUM_THREADS */
     TRII_PARAM_PLUGIN_PATH,  /* TRI_PLUGIN_PATH */

@@ -108,7 +108,8 @@ static void set_environment(int rank, int size, int port)
 {
     static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
     static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
-    char store[32];
+    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+    char store[TRII_ERR_BYTES];
 
     for (int i = 0; i < 3; i++) {
         set_number(ranks[i], rank);
@@ -122,8 +123,9 @@ static void set_environment(int rank, int size, int port)
     unsetenv("TORCHELASTIC_RESTART_COUNT"); /* an outer launcher's */
     unsetenv("TORCHELASTIC_RUN_ID");
     unsetenv(VARIABLE);
-    snprintf(store, sizeof(store), "127.0.0.1:%d", port);
-    setenv("TRI_NEW_STORE", store, 1);
+    snprintf(store, sizeof(store), "127.0.0.1 %d new %s", port,
+             error_file != NULL ? error_file : "");
+    setenv("TRI_AGENT_STORE", store, 1);
     set_number(DEPTH, own_depth() + 1);
 }
 

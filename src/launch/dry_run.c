@@ -88,7 +88,7 @@ static bool is_decided_then(const trii_launch_options *o, const char *variable)
 {
     static const char *const names[] = {
         "RANK=",        "GROUP_RANK=",  "ROLE_RANK=",       "WORLD_SIZE=",
-        "MASTER_ADDR=", "MASTER_PORT=", "ROLE_WORLD_SIZE=", "TRI_NEW_STORE="};
+        "MASTER_ADDR=", "MASTER_PORT=", "ROLE_WORLD_SIZE=", "TRI_AGENT_STORE="};
     bool is = o->min_nodes < o->max_nodes && strncmp(variable, "GROUP_WORLD_SIZE=", 17) == 0;
 
     for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++)
@@ -102,7 +102,7 @@ static void print_variable(const trii_launch_options *o, const char *variable, F
     int name = (int)strcspn(variable, "=") + 1;
     bool made = strcmp(variable, "MASTER_PORT=0") == 0 ||
                 strcmp(variable, "TORCHELASTIC_ERROR_FILE=") == 0 ||
-                (strncmp(variable, "TRI_NEW_STORE=", 14) == 0 && o->master_port == 0);
+                strncmp(variable, "TRI_AGENT_STORE=", 16) == 0;
 
     if (is_decided_then(o, variable))
         fprintf(out, "      %.*s(decided by the rendezvous)\n", name, variable);

@@ -97,9 +97,9 @@ static void whatever_is_wrong_is_said_with_what_to_do(void **state)
                        TRI_ERR_TIMEOUT,
                        "does not answer as a store: another program (choose a free port)");
     trii_socket_close(fd);
-    CHECK_FAILS_WITHIN(soon.timeout_ms, tri_store_tcp("127.0.0.1", port, &soon, &store),
-                       TRI_ERR_TIMEOUT,
-                       "nothing serves there: has the process that serves (rank 0) started");
+    CHECK_FAILS_WITHIN(
+        soon.timeout_ms, tri_store_tcp("127.0.0.1", port, &soon, &store), TRI_ERR_TIMEOUT,
+        "nothing serves there: has the process that serves (rank 0, or its launcher) started");
     CHECK_FAILS_WITHIN(soon.timeout_ms, tri_store_tcp("no.such.host.invalid", port, &soon, &store),
                        TRI_ERR_TIMEOUT, "is the name spelt right");
     assert_null(store);

@@ -91,8 +91,8 @@ static const char *remedy(const char *host, tri_status status, bool connected, c
         return "is the name spelt right, and can this host resolve it? An address needs no name "
                "service";
     if (strstr(why, "refused") != NULL)
-        return "nothing serves there: has the process that serves (rank 0) started, and are "
-               "address and port its own?";
+        return "nothing serves there: has the process that serves (rank 0, or its launcher) "
+               "started, and are address and port its own?";
     /* nothing but this host is between it and itself */
     if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0)
         return "is the loopback interface up (`ip link set lo up`)?";

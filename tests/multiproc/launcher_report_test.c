@@ -559,7 +559,7 @@ static void a_dry_run_shows_the_plan_and_runs_nothing(void **state)
     TRIRUN(&j, "--dry-run", "--rdzv-backend=etcd", "true");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     assert_has(SPAWN_OUT(&j.trirun), "one host needs none, so etcd is not asked\n");
-    assert_has(SPAWN_OUT(&j.trirun), "      TRI_NEW_STORE=(made at the start)\n");
+    assert_has(SPAWN_OUT(&j.trirun), "      TRI_AGENT_STORE=(made at the start)\n");
     trirun_end(&j, 0);
     TRIRUN(&j, "--dry-run", "no-such-program-anywhere");
     assert_int_equal(spawn_wait(&j.trirun), 1);

@@ -36,8 +36,9 @@ static void sorted_lines(char *text, char *out, size_t bytes)
 
         if (strncmp(line[i], "MASTER_PORT=", 12) == 0)
             snprintf(out + used, bytes - used, "MASTER_PORT=N\n");
-        else if (strncmp(line[i], "TRI_NEW_STORE=127.0.0.1:", 24) == 0)
-            snprintf(out + used, bytes - used, "TRI_NEW_STORE=127.0.0.1:N\n");
+        else if (strncmp(line[i], "TRI_AGENT_STORE=127.0.0.1 ", 26) == 0)
+            snprintf(out + used, bytes - used, "TRI_AGENT_STORE=127.0.0.1 N%s\n",
+                     line[i] + 26 + strcspn(line[i] + 26, " "));
         else
             snprintf(out + used, bytes - used, "%s\n", line[i]);
     }
@@ -83,11 +84,11 @@ static void workers_get_torchruns_variables_and_no_others(void **state)
             "TORCHELASTIC_SIGNALS_TO_HANDLE=SIGTERM,SIGINT,SIGHUP,SIGQUIT\n"
             "TORCHELASTIC_ERROR_FILE=%s/attempt_0/%d/"
             "error.json\nTORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"
-            "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\nTRI_NEW_STORE=127.0.0.1:N\nTRI_STOP_GRACE_MS="
-            "30000\n"
-            "TRI_RUN_DIR=%s\n",
+            "OMP_NUM_THREADS=1\nTRI_NUM_THREADS=%d\n"
+            "TRI_AGENT_STORE=127.0.0.1 N new %s/attempt_0/%d/error.json\n"
+            "TRI_STOP_GRACE_MS=30000\nTRI_RUN_DIR=%s\n",
             env_home, s.mark, rank, rank, rank, folder, rank,
-            CPU_COUNT(&cores) > 2 ? CPU_COUNT(&cores) / 2 : 1, folder);
+            CPU_COUNT(&cores) > 2 ? CPU_COUNT(&cores) / 2 : 1, folder, rank, folder);
     }
     sorted_lines(SPAWN_OUT(&s), seen, sizeof(seen));
     {

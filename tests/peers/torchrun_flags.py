@@ -38,7 +38,7 @@ main()
 
 # Ours on purpose: another value, or a variable that only one has.
 DIFFERENT = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"}
-OURS_ONLY = {"TRI_RUN_DIR", "TRI_NUM_THREADS", "TRI_STOP_GRACE_MS", "TRI_NEW_STORE"}
+OURS_ONLY = {"TRI_RUN_DIR", "TRI_NUM_THREADS", "TRI_STOP_GRACE_MS", "TRI_AGENT_STORE"}
 # What torchrun's own process sets by importing PyTorch, and a shell's leftovers.
 THEIRS_ONLY = {"_", "LC_CTYPE", "KMP_INIT_AT_FORK", "KMP_DUPLICATE_LIB_OK", "TORCHINDUCTOR_CACHE_DIR",
                "CUDA_MODULE_LOADING"}

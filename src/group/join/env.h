@@ -17,7 +17,8 @@ typedef struct trii_launch_env {
     char file[1024];            /* of a file store; "" = none */
     int port;
     char job[96];      /* what tells this job from others; "" = unknown */
-    bool agent_store;  /* the launcher serves the store, else rank 0 does */
+    bool agent_store;  /* the launcher serves the store, else rank 0 does: also where the launcher
+                          has one, and the program has set MASTER_ADDR and MASTER_PORT itself */
     bool new_store;    /* the launcher made it for this start of the workers */
     bool again;        /* this process has joined a world before */
     bool by_url;       /* a URL says where the ranks meet, and not MASTER_ADDR */

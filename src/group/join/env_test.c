@@ -271,6 +271,40 @@ static void urls_name_host_rank_and_size(void **state)
     check_bad("tcp://h:4000", "rank parameter missing");
 }
 
+static void check_new(const char *url, const char *host, bool new_store)
+{
+    trii_launch_env env;
+
+    CHECK_OK(trii_launch_env_read(url, &env));
+    assert_string_equal(env.host, host);
+    assert_int_equal(env.new_store, new_store);
+}
+
+/* As each tutorial of DDP does: os.environ["MASTER_ADDR"] = "localhost", MASTER_PORT = "12355". */
+static void rank_0_serves_where_a_program_names_a_place_of_its_own(void **state)
+{
+    (void)state;
+    GIVEN("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=12355",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "TRI_AGENT_STORE=127.0.0.1 4000 new ");
+    check_place(NULL, "localhost", 12355, false);
+    check_new(NULL, "localhost", false);
+    check_place("tcp://h:12355", "h", 12355, false);
+    /* that of the launcher by chance, under another name of this host */
+    setenv("MASTER_PORT", "4000", 1);
+    check_place(NULL, "127.0.0.1", 4000, true);
+    check_new(NULL, "127.0.0.1", true);
+    check_new("tcp://h:4000", "h", true);
+    setenv("TRI_AGENT_STORE", "127.0.0.1 4000 kept ", 1);
+    check_place(NULL, "127.0.0.1", 4000, true);
+    check_new(NULL, "127.0.0.1", false);
+    /* torchrun in a worker of ours: its agent serves, and writes another file's name */
+    GIVEN("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=12355",
+          "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_ERROR_FILE=/tmp/b/error.json",
+          "TRI_AGENT_STORE=127.0.0.1 4000 new /tmp/a/error.json");
+    check_place(NULL, "localhost", 12355, true);
+    check_new(NULL, "localhost", false);
+}
+
 static void file_urls_name_a_path(void **state)
 {
     trii_launch_env env;
@@ -305,6 +339,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(srun_names_tasks_and_nodes),
     cmocka_unit_test(slurms_lists_of_nodes_begin_with_a_host),
     cmocka_unit_test(urls_name_host_rank_and_size),
+    cmocka_unit_test(rank_0_serves_where_a_program_names_a_place_of_its_own),
     cmocka_unit_test(file_urls_name_a_path),
 };
 

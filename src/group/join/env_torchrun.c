@@ -4,15 +4,56 @@
 /* build: leaf */
 #include "group/join/env.h"
 
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/err.h"
 #include "base/param.h"
 
+/* What our launchers say of the store that they serve: "HOST PORT new|kept ERROR_FILE". */
+typedef struct agent_store {
+    char host[256];
+    int port;
+    char age[8];
+} agent_store;
+
+/* False: nothing is said, or not by who started this process: another launcher that ours runs
+ * writes TORCHELASTIC_ERROR_FILE anew, which programs leave alone. */
+static bool find_agent_store(agent_store *store)
+{
+    const char *text = trii_param_text(TRII_PARAM_AGENT_STORE);
+    const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
+    int at = 0;
+
+    return text != NULL &&
+           sscanf(text, "%255s %d %7s%n", store->host, &store->port, store->age, &at) == 3 &&
+           text[at] == ' ' && strcmp(text + at + 1, error_file != NULL ? error_file : "") == 0;
+}
+
+/* Who serves at the place that MASTER_ADDR and MASTER_PORT, or a URL, name. */
+static void find_server(trii_launch_env *env, bool where, int master_port)
+{
+    const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE");
+    agent_store store;
+
+    env->agent_store =
+        agent != NULL && strcmp(agent, "True") == 0 && env->port == master_port; /* not past it */
+    if (!env->agent_store || !find_agent_store(&store))
+        return;
+    if (env->local_size == env->size && *env->job == '\0')
+        snprintf(env->job, sizeof(env->job), "workers of port %d", store.port);
+    /* The program may have named a place of its own, as each tutorial of DDP does: nobody serves
+     * there but rank 0. If that is the launcher's port by chance, it may be another name for this
+     * host than the one that is served. */
+    env->agent_store = env->port == store.port;
+    env->new_store = env->agent_store && strcmp(store.age, "new") == 0;
+    if (env->agent_store && where)
+        snprintf(env->host, sizeof(env->host), "%s", store.host);
+}
+
 tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
 {
-    const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE"), *fresh;
-    char place[sizeof(env->host) + 16];
     int port;
     tri_status status = trii_launch_env_ranks(env, "RANK", "WORLD_SIZE");
 
@@ -30,14 +71,9 @@ tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
         status = trii_launch_env_int("MASTER_PORT", 1, 65535, 0, &port);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "env:// needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
-    /* a URL may lead past it */
-    env->agent_store = agent != NULL && strcmp(agent, "True") == 0 && env->port == port;
-    /* a launcher that our launcher runs may have another */
-    snprintf(place, sizeof(place), "%s:%d", env->host, env->port);
-    fresh = trii_param_text(TRII_PARAM_NEW_STORE);
-    env->new_store = env->agent_store && fresh != NULL && strcmp(fresh, place) == 0;
     if (trii_launch_env_text("TORCHELASTIC_RUN_ID") != NULL)
         snprintf(env->job, sizeof(env->job), "run %.80s",
                  trii_launch_env_text("TORCHELASTIC_RUN_ID"));
+    find_server(env, where, port);
     return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
 }

@@ -15,6 +15,7 @@
 #include "group/join/join.h"
 #include "os/clock.h"
 #include "os/shared_file.h"
+#include "os/socket.h"
 #include "store/own_address.h"
 #include "store/store_ops.h"
 
@@ -55,14 +56,18 @@ static tri_status watch_own(tri_store *base, const trii_launch_env *env, trii_ow
 static tri_status with_remedy(const trii_launch_env *env, trii_own_address *own)
 {
     char why[TRII_ERR_BYTES], line[TRII_ERR_BYTES];
+    bool here;
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
     if (trii_own_address_verdict(own, why, sizeof(why)) == TRII_OWN_NOBODY)
         return TRII_FAIL(TRI_ERR_TIMEOUT, "%s; %s", line, why);
-    return TRII_FAIL(TRI_ERR_TIMEOUT,
-                     "%s at %s port %d: do they run, with this %s, and does no firewall stop them?",
-                     line, env->host, env->port,
-                     env->by_url ? "URL" : "MASTER_ADDR and MASTER_PORT");
+    here = env->rank == 0 && !env->agent_store && env->host[0] != '@' &&
+           trii_socket_is_loopback(env->host);
+    return TRII_FAIL(
+        TRI_ERR_TIMEOUT,
+        "%s at %s port %d: do they run, with this %s, and does no firewall stop them?%s", line,
+        env->host, env->port, env->by_url ? "URL" : "MASTER_ADDR and MASTER_PORT",
+        here ? " From other hosts nobody reaches this address: name another of rank 0's" : "");
 }
 
 void trii_world_store_linger(tri_store *store)
@@ -78,6 +83,22 @@ void trii_world_store_linger(tri_store *store)
     trii_err_set("%s", line);
 }
 
+/* A launcher serves before it starts anybody. Ours says where; of another one's workers nobody
+ * knows whether the place is still the launcher's. */
+static tri_status with_launcher(const trii_launch_env *env, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+
+    if (status != TRI_ERR_TIMEOUT || !env->agent_store || env->new_store)
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    return TRII_FAIL(status,
+                     "%s TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves there; if "
+                     "this program has set MASTER_ADDR or MASTER_PORT, take it out of the "
+                     "environment, too",
+                     line);
+}
+
 /* Also, of a rank 0 that serves it, *own_out. */
 static tri_status connect_tcp(const trii_launch_env *env, tri_status mine, int64_t timeout_ms,
                               tri_store **base_out, trii_own_address **own_out)
@@ -89,7 +110,7 @@ static tri_status connect_tcp(const trii_launch_env *env, tri_status mine, int64
     tri_status status;
 
     snprintf(prefix, sizeof(prefix), "trireme/%d", env->restart_count);
-    status = tri_store_tcp(env->host, env->port, &options, &server);
+    status = with_launcher(env, tri_store_tcp(env->host, env->port, &options, &server));
     if (status == TRI_OK)
         status = tri_store_prefix(prefix, server, base_out);
     if (status == TRI_OK && options.serve && mine == TRI_OK)

@@ -9,6 +9,7 @@
  */
 #include "launch/worker/environment.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -19,7 +20,7 @@
 
 /* What a worker never inherits, besides what we set: the first is true of one start only, and the
  * settings of the rendezvous are the agent's alone: they may hold a password. */
-static const char *const kept_back[] = {"TRI_NEW_STORE=", "PET_RDZV_CONF="};
+static const char *const kept_back[] = {"TRI_AGENT_STORE=", "PET_RDZV_CONF="};
 
 typedef struct builder {
     const char **envp; /* NULL: only measures */
@@ -100,6 +101,8 @@ static void add_threads(builder *b, const trii_launch_job *job)
 
 static void add_all(builder *b, const trii_launch_job *job, int local_rank)
 {
+    char error_file[PATH_MAX] = "";
+
     add(b, "LOCAL_RANK=%d", job->options->virtual_local_rank ? 0 : local_rank);
     add(b, "RANK=%d", job->first_rank + local_rank);
     add(b, "GROUP_RANK=%d", job->group_rank);
@@ -116,13 +119,13 @@ static void add_all(builder *b, const trii_launch_job *job, int local_rank)
     add(b, "TORCHELASTIC_RUN_ID=%s", job->run_id);
     add(b, "TORCHELASTIC_USE_AGENT_STORE=%s", job->use_agent_store ? "True" : "False");
     if (job->error_dir != NULL)
-        add(b, "TORCHELASTIC_ERROR_FILE=%s/%d/error.json", job->error_dir, local_rank);
-    else
-        add(b, "TORCHELASTIC_ERROR_FILE=");
+        snprintf(error_file, sizeof(error_file), "%s/%d/error.json", job->error_dir, local_rank);
+    add(b, "TORCHELASTIC_ERROR_FILE=%s", error_file);
     add(b, "TORCHELASTIC_SIGNALS_TO_HANDLE=%s", job->options->signals);
     add(b, "TRI_RUN_DIR=%s", job->run_dir);
-    if (job->new_store)
-        add(b, "TRI_NEW_STORE=%s:%d", job->master_addr, job->master_port);
+    if (job->use_agent_store)
+        add(b, "TRI_AGENT_STORE=%s %d %s %s", job->master_addr, job->master_port,
+            job->new_store ? "new" : "kept", error_file);
     add(b, "TRI_STOP_GRACE_MS=%lld", (long long)job->options->shutdown_timeout_ms);
     if (getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == NULL)
         add(b, "TORCH_NCCL_ASYNC_ERROR_HANDLING=1");

@@ -48,7 +48,8 @@ static void the_settings_of_the_rendezvous_stay_with_the_agent(void **state)
 static void what_we_set_is_not_inherited_beside_it(void **state)
 {
     const char *const inherited[] = {
-        "RANK=7", "RANKS=1", "CUDA_VISIBLE_DEVICES=4,5", "TRI_NEW_STORE=a:1", "MASTER_PORT", NULL};
+        "RANK=7",      "RANKS=1", "CUDA_VISIBLE_DEVICES=4,5", "TRI_AGENT_STORE=a 1 new ",
+        "MASTER_PORT", NULL};
     trii_launch_job job = {.options = &options,
                            .local_size = 2,
                            .world_size = 2,
@@ -64,7 +65,7 @@ static void what_we_set_is_not_inherited_beside_it(void **state)
     assert_int_equal(count(envp, "RANK=1"), 1);
     assert_int_equal(count(envp, "RANK="), 1);
     assert_int_equal(count(envp, "RANKS="), 1);
-    assert_int_equal(count(envp, "TRI_NEW_STORE="), 0); /* that of another job */
+    assert_int_equal(count(envp, "TRI_AGENT_STORE="), 0); /* that of another job */
     assert_int_equal(count(envp, "CUDA_VISIBLE_DEVICES=4,5"), 1);
     trii_free(envp);
     options.virtual_local_rank = true;

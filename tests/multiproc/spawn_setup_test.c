@@ -1,0 +1,175 @@
+/*
+ * spawn_setup_test.c - workers of tri_spawn and trirun that name the place where they meet, as
+ * setup() of each PyTorch tutorial does:
+ *
+ *     os.environ['MASTER_ADDR'] = 'localhost'
+ *     os.environ['MASTER_PORT'] = '12355'
+ *     dist.init_process_group("gloo", rank=rank, world_size=world_size)
+ *
+ * This program is also the worker: with arguments it runs a scene.
+ */
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <trireme/comm.h>
+
+#include "testing/launcher_job.h"
+
+static tri_status setup_and_sum(const char *host, const char *port)
+{
+    int ranks = 0;
+    float x = 1;
+    tri_status status;
+
+    if (host != NULL)
+        setenv("MASTER_ADDR", host, 1);
+    if (port != NULL)
+        setenv("MASTER_PORT", port, 1);
+    status = tri_init(NULL);
+    if (status == TRI_OK)
+        status = tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
+    ranks = tri_world_size();
+    if (status == TRI_OK && (int)x != ranks)
+        status = TRI_ERR_INTERNAL;
+    if (status == TRI_OK)
+        printf("rank %d of %d summed\n", tri_rank(), ranks);
+    tri_finalize();
+    return status;
+}
+
+/* arg: the port; NULL = that of the parent, by chance. */
+static tri_status worker(int rank, void *arg)
+{
+    (void)rank;
+    return setup_and_sum("localhost", arg);
+}
+
+/* SCENE: "spawn HOW PORT N", or "setup PORT". PORT "-": it is left alone. */
+static int scene(int argc, char **argv)
+{
+    char *port = strcmp(argv[argc > 3 ? 3 : 2], "-") != 0 ? argv[argc > 3 ? 3 : 2] : NULL;
+    tri_status status;
+
+    if (argc > 3)
+        status =
+            tri_spawn(worker, port, (int)strtol(argv[4], NULL, 10),
+                      &(tri_spawn_options){.how = strcmp(argv[2], "anew") == 0 ? TRI_SPAWN_ANEW
+                                                                               : TRI_SPAWN_COPY});
+    else
+        status = setup_and_sum("localhost", port);
+    if (status != TRI_OK)
+        fprintf(stderr, "%s: %s\n", tri_status_name(status), tri_last_error());
+    return status != TRI_OK;
+}
+
+static const char *self(void)
+{
+    static char path[4096];
+
+    assert_true(readlink("/proc/self/exe", path, sizeof(path) - 1) > 0);
+    return path;
+}
+
+static const char *free_port(void)
+{
+    static char text[16];
+
+    snprintf(text, sizeof(text), "%d", spawn_free_port());
+    return text;
+}
+
+static void check_sums(const spawn *s, int n)
+{
+    assert_string_equal(SPAWN_ERR(s), "");
+    for (int rank = 0; rank < n; rank++) {
+        char line[48];
+
+        snprintf(line, sizeof(line), "rank %d of %d summed\n", rank, n);
+        assert_has(SPAWN_OUT(s), line);
+    }
+}
+
+static void check_spawned(const char *how, const char *port, int n)
+{
+    char size[8];
+    const char *argv[] = {self(), "spawn", how, port, size, NULL};
+    const char *env[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TRI_RUN_DIR", NULL};
+    spawn s;
+
+    snprintf(size, sizeof(size), "%d", n);
+    spawn_start(&s, argv, env);
+    spawn_wait(&s);
+    check_sums(&s, n);
+    assert_int_equal(s.status, 0);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
+static void workers_of_tri_spawn_meet_where_their_setup_says(void **state)
+{
+    static const int sizes[] = {1, 2, 3, 4};
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        check_spawned("copy", free_port(), sizes[i]);
+        check_spawned("anew", free_port(), sizes[i]);
+    }
+    check_spawned("copy", "-", 3); /* the parent's, which serves it as 127.0.0.1 */
+    check_spawned("anew", "-", 3);
+}
+
+static void workers_of_trirun_meet_where_their_setup_says(void **state)
+{
+    static const char *const counts[] = {"--nproc-per-node=1", "--nproc-per-node=2",
+                                         "--nproc-per-node=4"};
+    static const int sizes[] = {1, 2, 4};
+    launcher_job j;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        TRIRUN(&j, counts[i], self(), "setup", free_port());
+        spawn_wait(&j.trirun);
+        check_sums(&j.trirun, sizes[i]);
+        assert_int_equal(j.trirun.status, 0);
+        trirun_end(&j, 0);
+    }
+    TRIRUN(&j, "--nproc-per-node=3", self(), "setup", "-");
+    spawn_wait(&j.trirun);
+    check_sums(&j.trirun, 3);
+    trirun_end(&j, 0);
+}
+
+/* Another program has the port: all hear it at once. */
+static void a_place_that_is_taken_is_an_error_at_once(void **state)
+{
+    const tri_store_tcp_options serve = {.serve = true};
+    char port[16];
+    const char *argv[] = {self(), "spawn", "copy", port, "3", NULL};
+    const char *env[] = {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TRI_RUN_DIR", NULL};
+    tri_store *other = NULL;
+    spawn s;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", 0, &serve, &other));
+    snprintf(port, sizeof(port), "%d", tri_store_port(other));
+    spawn_start(&s, argv, env);
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_has(SPAWN_ERR(&s), "rank 0: ");
+    assert_has(SPAWN_ERR(&s), "choose a free port");
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+    tri_store_unref(other);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(workers_of_tri_spawn_meet_where_their_setup_says),
+    cmocka_unit_test(workers_of_trirun_meet_where_their_setup_says),
+    cmocka_unit_test(a_place_that_is_taken_is_an_error_at_once),
+};
+
+int main(int argc, char **argv)
+{
+    if (argc > 2 && (strcmp(argv[1], "spawn") == 0 || strcmp(argv[1], "setup") == 0))
+        return scene(argc, argv);
+    return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
+}
