@@ -133,59 +133,75 @@ static bool crosses_ranks(const trii_backward *b)
     return false;
 }
 
-/* The scalar by which the one hook of all parameters wants all gradients multiplied, or
- * NO_VALUE. */
-static tri_status weight_of(trii_backward *b, trii_vid *weight)
+/* The hooks of what the outputs depend on. Each may run the step before anything is recorded. */
+static tri_status meet_hooks(trii_backward *b)
 {
     struct trii_grad_hook *hook = NULL;
-    tri_dtype dtype = trii_backward_dtype(b);
-    bool same = true, counted = false;
+    tri_status status = TRI_OK;
 
-    for (int32_t v = 0; v < b->n_values; v++) {
+    for (int32_t v = 0; v < b->n_values && status == TRI_OK; v++) {
         const tri_tensor *tensor =
             b->grads[v] == TRII_REACHED ? trii_backward_owner(&b->step->values[v]) : NULL;
 
         if (tensor == NULL)
             continue;
-        same = same && (!b->more || tensor->grad_hook == hook);
+        b->one_hook = !b->more || (b->one_hook && tensor->grad_hook == hook);
+        if (tensor->grad_hook != NULL && tensor->grad_hook != hook &&
+            tensor->grad_hook->begin != NULL)
+            status = tensor->grad_hook->begin(tensor->grad_hook, b->step);
         hook = tensor->grad_hook;
         b->next = b->more ? b->next : hook;
         b->more = true;
-        counted = counted || hook != NULL;
+        b->counted = b->counted || hook != NULL;
     }
-    if (counted && b->under.count < 0) {
+    return status;
+}
+
+/* The scalar by which the one hook of all parameters wants all gradients multiplied, or
+ * NO_VALUE. */
+static tri_status weight_of(trii_backward *b, trii_vid *weight)
+{
+    struct trii_grad_hook *hook = b->next;
+    tri_dtype dtype = trii_backward_dtype(b);
+
+    if (b->counted && b->under.count < 0) {
         tri_status status =
             trii_samples_under(b->step, b->last_node, b->grads, b->scratch, &b->under);
 
         if (status != TRI_OK)
             return status;
     }
-    b->under.crosses_ranks = counted && crosses_ranks(b);
-    if (!same || hook == NULL || hook->seed == NULL || dtype == TRI_DTYPE_NONE)
+    b->under.crosses_ranks = b->counted && crosses_ranks(b);
+    if (!b->one_hook || hook == NULL || hook->seed == NULL || dtype == TRI_DTYPE_NONE)
         return TRI_OK;
     return hook->seed(hook, b->step, dtype, &b->under, weight);
 }
 
-static tri_status backward_on(trii_step *s, const trii_roots *roots,
-                              const tri_backward_options *opt)
+static tri_status open_backward(trii_backward *b, trii_step *s, const trii_roots *roots,
+                                const tri_backward_options *opt)
 {
-    trii_backward b;
-    trii_vid weight = TRII_NO_VALUE;
-    tri_status status = trii_backward_open(&b, s, roots);
+    tri_status status = trii_backward_open(b, s, roots);
 
     if (status == TRI_OK)
-        status = trii_backward_room(&b);
+        status = trii_backward_room(b);
     if (status != TRI_OK)
         return status;
-    b.under.count = opt->count != NULL ? *opt->count : -1;
-    b.keep_graph = opt->keep_graph;
-    trii_backward_mark(&b, NULL);
-    status = weight_of(&b, &weight);
+    b->under.count = opt->count != NULL ? *opt->count : -1;
+    b->keep_graph = opt->keep_graph;
+    trii_backward_mark(b, NULL);
+    return meet_hooks(b);
+}
+
+static tri_status record_backward(trii_backward *b)
+{
+    trii_vid weight = TRII_NO_VALUE;
+    tri_status status = weight_of(b, &weight);
+
     if (status == TRI_OK)
-        status = trii_backward_seed(&b, weight);
+        status = trii_backward_seed(b, weight);
     if (status == TRI_OK)
-        status = trii_backward_walk(&b);
-    return status == TRI_OK ? attach_all(&b) : status;
+        status = trii_backward_walk(b);
+    return status == TRI_OK ? attach_all(b) : status;
 }
 
 /* The most samples whose sum over ranks and micro-batches does not overflow. */
@@ -196,15 +212,20 @@ static tri_status backward_in(trii_step *step, const trii_roots *roots,
 {
     trii_recorder *r = trii_recorder_of(step);
     trii_backward_mode mode;
+    trii_backward b;
     tri_status status;
 
     if (opt->count != NULL && (*opt->count < 0 || *opt->count > MAX_COUNT))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "count %lld: 0 to 2^40 samples",
                          (long long)*opt->count);
-    status = trii_backward_enter(r, false, &mode);
+    status = trii_backward_check(r);
+    if (status == TRI_OK)
+        status = open_backward(&b, step, roots, opt);
+    if (status == TRI_OK)
+        status = trii_backward_enter(r, false, &mode);
     if (status != TRI_OK)
         return status;
-    status = backward_on(step, roots, opt);
+    status = record_backward(&b);
     trii_backward_leave(r, &mode);
     return status;
 }

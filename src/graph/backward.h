@@ -37,8 +37,12 @@ typedef struct trii_backward {
     trii_samples under;          /* count -1 = not known yet */
     struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
     bool more;
+    bool one_hook; /* backward.c: all tensors that the outputs reach have this hook, or none */
+    bool counted;  /* backward.c: some of them have a hook */
 } trii_backward;
 
+/* Fails (STATE) inside a walk, whose memory another one would use. */
+tri_status trii_backward_check(const trii_recorder *r) TRI_MUST_CHECK;
 /* Changes the modes of the recorder for recording gradients, until trii_backward_leave. Refused
  * (STATE) inside another walk. */
 typedef struct trii_backward_mode {

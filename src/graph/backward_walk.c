@@ -12,11 +12,19 @@
 #include "graph/backward.h"
 #include "graph/ops/rules.h"
 
+tri_status trii_backward_check(const trii_recorder *r)
+{
+    return !r->walking ? TRI_OK
+                       : TRII_FAIL(TRI_ERR_STATE, "gradients are being recorded already: a "
+                                                  "function's backward cannot ask for others");
+}
+
 tri_status trii_backward_enter(trii_recorder *r, bool create_graph, trii_backward_mode *mode)
 {
-    if (r->walking)
-        return TRII_FAIL(TRI_ERR_STATE, "gradients are being recorded already: a function's "
-                                        "backward cannot ask for others");
+    tri_status status = trii_backward_check(r);
+
+    if (status != TRI_OK)
+        return status;
     *mode = (trii_backward_mode){r->no_grad, r->autocast, r->region};
     r->region = 0;
     r->autocast.depth = 0; /* gradients have the types of their values */

@@ -191,6 +191,8 @@ void trii_grad_clear(tri_tensor *tensor)
     if (ours)
         trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
     publish(tensor, false, false);
+    if (tensor->grad_hook != NULL && tensor->grad_hook->cleared != NULL)
+        tensor->grad_hook->cleared(tensor->grad_hook, tensor);
 }
 
 /* The last reference; no other context uses it yet. */

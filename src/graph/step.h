@@ -212,6 +212,10 @@ typedef struct trii_samples {
  * value of each one's gradient (what had accumulated included), and may record operations and
  * replace the values, which are then bound to the parameters' grads. */
 typedef struct trii_grad_hook {
+    /* Called once or more before a backward that reaches parameters of this hook records anything:
+     * the last chance to run the step, and to say which parameters have a gradient. NULL: nothing
+     * to do. */
+    tri_status (*begin)(struct trii_grad_hook *hook, trii_step *step);
     tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
                          trii_vid *grads, int n, const trii_samples *under);
     /* Called before attach, for each parameter that already has a gradient: may replace it before
@@ -227,6 +231,8 @@ typedef struct trii_grad_hook {
      * set or clear has_grad of parameters that the loss did not reach here but may have reached on
      * other ranks; may run the step. NULL: nothing to do. */
     tri_status (*finish_unused)(struct trii_grad_hook *hook, trii_step *step);
+    /* The program has thrown away the gradient of a tensor of this hook. NULL: nothing to do. */
+    void (*cleared)(struct trii_grad_hook *hook, const tri_tensor *param);
     /* The step has failed, so what peers still expect from it will never come. Called at the first
      * failure, once or more, if the step has read a tensor of this hook; never blocks. NULL:
      * nothing to do. */

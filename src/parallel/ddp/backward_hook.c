@@ -19,6 +19,9 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
                                 trii_vid *weights)
 {
     trii_vid in[3], out[3];
+    /* What a header brings is the model's: that of the last one counts. */
+    trii_host_call call = {
+        .in = in, .after = &ddp->last_weight, .n_after = ddp->last_generation == step->generation};
     trii_ddp_coll *t;
     tri_status status = trii_ddp_coll_take(ddp, &ddp->headers, step, &t);
 
@@ -41,7 +44,8 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
         t->out_bytes[i] = tri_dtype_size(types[i]);
     if (t->valued)
         in[n] = under->divisor;
-    status = trii_record_host_like(step, &t->op, in, n + t->valued, out);
+    call.n_in = n + t->valued;
+    status = trii_record_host(step, &t->op, &call, out);
     if (status != TRI_OK)
         return status;
     memcpy(weights, out, (size_t)n * sizeof(*out));
@@ -359,22 +363,24 @@ static tri_status add_up(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
 static tri_status synchronise(trii_ddp *ddp, trii_step *step, trii_vid *grad_of,
                               const trii_samples *under)
 {
-    bool unused = false;
     tri_status status = add_left_over(ddp, step, grad_of);
 
     if (status == TRI_OK && !is_seeded(ddp, step))
         status = weigh_all(ddp, step, under, grad_of);
     if (status != TRI_OK)
         return status;
+    ddp->n_unknown = 0;
     for (int i = 0; i < ddp->n_params; i++) {
-        ddp->params[i].used_here = grad_of[i] != TRII_NO_VALUE;
-        unused = unused || !ddp->params[i].used_here;
+        trii_ddp_param *param = &ddp->params[i];
+
+        param->used_here = grad_of[i] != TRII_NO_VALUE;
+        param->unknown = !param->used_here;
+        ddp->n_unknown += param->unknown;
     }
-    ddp->header->unused = unused;
+    ddp->header->unused = ddp->n_unknown > 0;
     ddp->header->weighted = ddp->weighted;
     ddp->header->vote_stop = ddp->vote_stop;
     ddp->vote_stop = false;
-    ddp->unused_unknown = unused;
     if (status == TRI_OK)
         status = record_buckets(ddp, step, grad_of);
     ddp->local_count = ddp->local_fixed = 0;
@@ -407,10 +413,6 @@ tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
     if (ddp->buckets == NULL)
         return TRII_FAIL(TRI_ERR_STATE,
                          "ddp: out of memory when the gradients were put into their final buckets");
-    if (ddp->unused_unknown)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "ddp: a second backward before tri_optimizer_step, and the first left "
-                         "parameters unused");
     for (int i = 0; i < ddp->n_params; i++)
         grad_of[i] = TRII_NO_VALUE;
     for (int k = 0; k < n; k++) {
@@ -444,7 +446,7 @@ tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
     return status;
 }
 
-/* --- before the update ---------------------------------------------------- */
+/* --- before the next backward, or the update ------------------------------ */
 
 /* The average that the plan did not copy, since nothing here made a gradient. */
 static tri_status fetch_average(const trii_ddp_param *param)
@@ -455,6 +457,69 @@ static tri_status fetch_average(const trii_ddp_param *param)
                ? TRI_OK
                : trii_memory_write(grad->device, grad->layout, trii_tensor_data(param->bucket_view),
                                    trii_tensor_data(grad), trii_tensor_bytes(grad));
+}
+
+/* What the last backward left unused here: used elsewhere, the average lies in the bucket; unused
+ * everywhere, the optimizer passes over it, as it does on all ranks. */
+static tri_status publish_unused(trii_ddp *ddp)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++) {
+        if (!ddp->params[i].unknown)
+            continue;
+        if (ddp->map[i] != 0)
+            status = fetch_average(&ddp->params[i]);
+        trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
+    }
+    trii_ddp_forget_unknown(ddp);
+    return status;
+}
+
+void trii_ddp_cleared(trii_grad_hook *hook, const tri_tensor *tensor)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    for (int i = 0; i < ddp->n_params && ddp->n_unknown > 0; i++) {
+        trii_ddp_param *param = &ddp->params[i];
+
+        if (param->tensor != tensor || !param->unknown)
+            continue;
+        param->unknown = false;
+        ddp->n_unknown--;
+        return;
+    }
+}
+
+tri_status trii_ddp_settle(trii_ddp *ddp, trii_step *step)
+{
+    tri_status status = trii_step_run_and_keep(step);
+
+    return status == TRI_OK && ddp->n_unknown > 0 ? publish_unused(ddp) : status;
+}
+
+/* Buckets of an earlier backward are still to be filled in this step, and gradients that are
+ * recorded now would not depend on all of them: they were thrown away or used since. Then a kernel
+ * may write to a bucket before it is sent. */
+static bool meets_buckets(const trii_ddp *ddp, const trii_step *step)
+{
+    const trii_ddp_bucket *last =
+        ddp->buckets != NULL ? &ddp->buckets[ddp->averager.n_buckets - 1] : NULL;
+
+    if (last == NULL || last->recorded == NULL || last->recorded->generation != step->generation ||
+        step->failed != TRI_OK || step->values[last->sent[0]].state != TRII_VALUE_PENDING)
+        return false;
+    for (int i = 0; i < ddp->n_params; i++)
+        if (!trii_step_has_grad(step, ddp->params[i].tensor))
+            return true;
+    return false;
+}
+
+tri_status trii_ddp_begin(trii_grad_hook *hook, trii_step *step)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    return ddp->n_unknown > 0 || meets_buckets(ddp, step) ? trii_ddp_settle(ddp, step) : TRI_OK;
 }
 
 static TRII_NOINLINE void warn_of_drift(void)
@@ -477,20 +542,8 @@ tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step)
 
     if (TRII_UNLIKELY(ddp->no_sync > 0 && ddp->size > 1))
         warn_of_drift();
-    if (!ddp->unused_unknown)
+    if (ddp->n_unknown == 0)
         return TRI_OK;
     status = trii_step_run(step);
-    ddp->unused_unknown = false;
-    if (status != TRI_OK)
-        return status;
-    /* Unused here: used elsewhere, the average lies in the bucket; unused everywhere, the
-     * optimizer passes over it, as it does on all ranks. */
-    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++) {
-        if (ddp->params[i].used_here)
-            continue;
-        if (ddp->map[i] != 0)
-            status = fetch_average(&ddp->params[i]);
-        trii_grad_publish(ddp->params[i].tensor, ddp->map[i] != 0);
-    }
-    return status;
+    return status == TRI_OK ? publish_unused(ddp) : status;
 }

@@ -119,7 +119,7 @@ static tri_status run_before(trii_ddp *ddp)
 
     if (status != TRI_OK)
         return status;
-    status = step != NULL ? trii_step_run_and_keep(step) : TRI_ERR_NO_MEMORY;
+    status = step != NULL ? trii_ddp_settle(ddp, step) : TRI_ERR_NO_MEMORY;
     return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
 }
 
@@ -267,10 +267,12 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     status = meet(ddp, status);
     ddp->hook = ddp->group == NULL
                     ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
-                    : (trii_grad_hook){.attach = trii_ddp_record_backward,
+                    : (trii_grad_hook){.begin = trii_ddp_begin,
+                                       .attach = trii_ddp_record_backward,
                                        .seed = trii_ddp_seed,
                                        .held = trii_ddp_held,
                                        .finish_unused = trii_ddp_finish_unused,
+                                       .cleared = trii_ddp_cleared,
                                        .failed = step_failed};
     if (status == TRI_ERR_NO_MEMORY)
         status = trii_ddp_tell(asked_for(opt), status);

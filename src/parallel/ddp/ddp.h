@@ -62,6 +62,7 @@ typedef struct trii_ddp_param {
     tri_tensor *bucket_view;
     size_t offset, bytes; /* in the bucket */
     bool used_here;       /* by the last synchronised backward */
+    bool unknown;         /* it was not: the map says whether there is a gradient */
 } trii_ddp_param;
 
 /* What the ranks tell each other of a backward pass. */
@@ -200,7 +201,7 @@ struct trii_ddp {
     tri_tensor *unit[2];
     trii_vid *grad_of;   /* [n_params]: room for attach */
     unsigned char *map;  /* [n_params]: used by some rank */
-    bool unused_unknown; /* some has_grad waits for the map */
+    int n_unknown;       /* params whose has_grad waits for the map */
     int no_sync;         /* depth */
     int64_t local_count; /* samples of backward passes without synchronisation */
     int64_t local_fixed; /* of them, what means divide by that divide by their number */
@@ -229,7 +230,7 @@ struct trii_ddp {
         int64_t local_count, local_fixed, sample_count;
         double local_valued;
         uint64_t epoch, valued_epoch;
-        bool vote_stop, unused_unknown, weighted;
+        bool vote_stop, weighted;
     } before;
 };
 
@@ -272,7 +273,11 @@ void trii_ddp_stats_sent(trii_ddp_bucket *bucket);
 void trii_ddp_stats_waited(trii_ddp *ddp, trii_ddp_bucket *bucket, int64_t since_ns);
 void trii_ddp_stats_over(trii_ddp *ddp, trii_ddp_bucket *bucket, bool last);
 
+/* backward_hook.c. Runs what pends, after which all ranks know which parameters have a gradient. */
+tri_status trii_ddp_settle(trii_ddp *ddp, trii_step *step) TRI_MUST_CHECK;
+
 /* backward_hook.c: the hook's functions. */
+tri_status trii_ddp_begin(trii_grad_hook *hook, trii_step *step);
 tri_status trii_ddp_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
                          const trii_samples *under, trii_vid *seed_out);
 tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
@@ -281,12 +286,15 @@ tri_status trii_ddp_record_backward(trii_grad_hook *hook, trii_step *step,
 tri_status trii_ddp_held(trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
                          trii_vid *term_io);
 tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step);
+void trii_ddp_cleared(trii_grad_hook *hook, const tri_tensor *param);
 
 /* ddp_counts.c. Before a backward is recorded: what the step gives back if it fails. Fails (STATE)
  * while one of another context pends, whose counts are the model's too. */
 tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step) TRI_MUST_CHECK;
 /* The pending segment of the step will never complete. */
 void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step);
+/* Nobody waits for the map any more. */
+void trii_ddp_forget_unknown(trii_ddp *ddp);
 /* Gradients that were consumed or thrown away take along what was noted about them: true. */
 bool trii_ddp_forget_if_cleared(trii_ddp *ddp);
 /* A backward without synchronisation: what its mean divides by counts later. */

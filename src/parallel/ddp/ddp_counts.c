@@ -23,7 +23,6 @@ tri_status trii_ddp_remember(trii_ddp *ddp, const trii_step *step)
     ddp->before.valued_epoch = ddp->valued_epoch;
     ddp->before.sample_count = ddp->sample_count;
     ddp->before.vote_stop = ddp->vote_stop;
-    ddp->before.unused_unknown = ddp->unused_unknown;
     ddp->before.weighted = ddp->weighted;
     return TRI_OK;
 }
@@ -40,8 +39,15 @@ void trii_ddp_take_back(trii_ddp *ddp, const trii_step *step)
     ddp->valued_epoch = ddp->before.valued_epoch;
     ddp->sample_count = ddp->before.sample_count;
     ddp->vote_stop = ddp->vote_stop || ddp->before.vote_stop;
-    ddp->unused_unknown = ddp->before.unused_unknown;
+    trii_ddp_forget_unknown(ddp); /* a backward begins without any */
     ddp->weighted = ddp->before.weighted;
+}
+
+void trii_ddp_forget_unknown(trii_ddp *ddp)
+{
+    for (int i = 0; i < ddp->n_params && ddp->n_unknown > 0; i++)
+        ddp->params[i].unknown = false;
+    ddp->n_unknown = 0;
 }
 
 bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
@@ -50,7 +56,8 @@ bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
         return false;
     ddp->local_count = ddp->local_fixed = 0;
     ddp->epoch++;
-    ddp->unused_unknown = ddp->weighted = false;
+    ddp->weighted = false;
+    trii_ddp_forget_unknown(ddp);
     return true;
 }
 
