@@ -23,7 +23,8 @@
  * sum all ranks have equal weights. With equal batches this is torch's DistributedDataParallel.
  *
  * Several backward passes before an update add up as on one process, each with an average of its
- * own. A loss may leave parameters unused, on some ranks or on all.
+ * own. A loss may leave parameters unused, on some ranks or on all. A pass in which no rank has a
+ * sample leaves what was averaged before it as it is.
  *
  * A step that fails on a rank fails the group if it fails between a forward in training (outside of
  * tri_no_sync_begin and tri_no_sync_end) and the average of its gradients (or the end of the step,

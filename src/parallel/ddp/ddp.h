@@ -22,8 +22,8 @@
  * equal counts the weight is 1/W; torch multiplies each gradient by 1/W instead, which is the same
  * for W a power of two (scaling is exact) and equal to rounding else. Where gradients had added up
  * before (no_sync, a second loss), these are multiplied by the weight: weights sum to 1, so what
- * was averaged already stays. Where the seed is not ours alone to choose (a loss of several models)
- * it stays 1, and the sums are multiplied instead.
+ * was averaged already stays; where no rank has a sample all weigh the same. Where the seed is not
+ * ours alone to choose (a loss of several models) it stays 1, and the sums are multiplied instead.
  *
  * Gradients that go through sums over ranks on their way (SyncBatchNorm) mix the ranks' losses, so
  * these have to be weighted before. That is what the seed does; a pass without synchronisation has
@@ -118,6 +118,7 @@ typedef struct trii_ddp_coll {
     bool joined;         /* header: this rank has no data any more */
     bool throws;         /* header: and all are to fail if others have */
     bool weighted;       /* header: some of what it averages is */
+    bool held;           /* header: gradients had added up here before its backward */
     bool even;           /* header: fails unless all ranks have equal weights */
     trii_header_use use; /* header */
     tri_work *map_work;
@@ -188,6 +189,7 @@ struct trii_ddp {
     trii_vid last_weight;
     uint64_t last_generation;
     bool seeded; /* its gradients come weighted */
+    bool held;   /* gradients had added up before it */
     /* What has added up since the last average is weighted: passes without synchronisation went
      * through sums over ranks. */
     bool weighted;

@@ -21,9 +21,15 @@ static void *bucket_data(const trii_ddp_param *param)
     return (char *)param->bucket->storage->data + param->offset;
 }
 
-/* Copies into the bucket what is not there yet. Parameters without a gradient count as zeros, and
- * so do all of a rank whose weight is 0: its mean over no rows is NaN, and 0 * NaN would reach all
- * ranks. Gradients to which earlier passes gave a weight count as they are. */
+/* Whether a rank's gradients count as zeros: its mean over no rows is NaN, and 0 * NaN would reach
+ * all ranks. Gradients to which earlier passes gave a weight count as they are, and so does what
+ * had added up before a pass in which no rank has a sample. */
+static bool weighs_nothing(const trii_ddp_coll *header)
+{
+    return header->divisor == 0 && !header->weighted && !(header->held && header->sums[0] == 0);
+}
+
+/* Copies into the bucket what is not there yet. Parameters without a gradient count as zeros. */
 static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
 {
     trii_ddp *ddp = t->ddp;
@@ -48,7 +54,7 @@ static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
     for (int i = 0; i < t->bucket->wire->bucket.n_parts; i++) {
         const trii_ddp_param *param = &ddp->params[t->bucket->wire->parts[i].index];
 
-        if (!param->used_here || (t->header->divisor == 0 && !t->header->weighted))
+        if (!param->used_here || weighs_nothing(t->header))
             memset(bucket_data(param), 0, param->bytes);
     }
 }
@@ -87,7 +93,9 @@ static double share_of(const trii_ddp_coll *header)
 
     if (header->weighted)
         return sums[2] > 0 ? (double)header->count / sums[2] : 0.0;
-    return sums[0] > 0 ? header->divisor / sums[0] : 0.0;
+    if (sums[0] > 0)
+        return header->divisor / sums[0];
+    return header->held ? 1.0 / header->ddp->size : 0.0;
 }
 
 static tri_status bucket_send(trii_ddp_coll *t, const trii_host_buffers *buffers, bool blocks)

@@ -112,7 +112,7 @@ static tri_status take_news(const trii_ddp_coll *t)
 
 static tri_status header_done(trii_ddp_coll *t)
 {
-    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 0.0;
+    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 1.0 / t->ddp->size;
     tri_status status = t->use == TRII_HEADER_AVERAGE ? take_news(t) : TRI_OK;
 
     if (status == TRI_OK && TRII_UNLIKELY(t->even) &&

@@ -52,7 +52,8 @@ void trii_ddp_forget_unknown(trii_ddp *ddp)
 
 bool trii_ddp_forget_if_cleared(trii_ddp *ddp)
 {
-    if (trii_ddp_params_have_grads(ddp))
+    ddp->held = trii_ddp_params_have_grads(ddp);
+    if (ddp->held)
         return false;
     ddp->local_count = ddp->local_fixed = 0;
     ddp->epoch++;

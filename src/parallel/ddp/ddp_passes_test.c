@@ -1,6 +1,6 @@
 /*
  * ddp_passes_test.c - several backward passes before an update: gradients that are thrown away
- * before anything runs, losses that reach different parts of the model. As
+ * before anything runs, passes without samples, losses that reach different parts of the model. As
  * one process that has all ranks' rows.
  */
 /* ctest: also=TRI_CHECK=order */
@@ -251,6 +251,82 @@ static void unfreezing_before_an_update_keeps_gradients(void **state)
     check_with((plan){.step = unfrozen_before_update, .frozen = true});
 }
 
+/* --- passes without samples ----------------------------------------------- */
+
+static tri_tensor *ignored_loss(trainer *t)
+{
+    int64_t labels[ROWS];
+    int n = (int)tri_tensor_size(t->x, 0);
+    tri_tensor *target, *loss;
+
+    for (int i = 0; i < n; i++)
+        labels[i] = -100;
+    target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), labels);
+    loss = tri_cross_entropy(tri_forward(t->model, t->x), target, NULL);
+    tri_tensor_unref(target);
+    return loss;
+}
+
+static void ignored_pass_last(trainer *t)
+{
+    tri_backward(loss_of_both(t));
+    tri_backward(ignored_loss(t));
+    update(t);
+}
+
+static void a_loss_whose_targets_are_all_ignored_keeps_the_average(void **state)
+{
+    (void)state;
+    check(ignored_pass_last);
+}
+
+static void empty_pass_last(trainer *t)
+{
+    tri_backward(loss_of_both(t));
+    tri_backward(tri_mse_loss(tri_forward(t->model, t->no_x), t->no_y, NULL));
+    update(t);
+}
+
+static void an_empty_batch_on_all_ranks_keeps_the_average(void **state)
+{
+    (void)state;
+    check(empty_pass_last);
+}
+
+static void ignored_pass_first(trainer *t)
+{
+    tri_backward(ignored_loss(t));
+    tri_backward(loss_of_both(t));
+    tri_backward(ignored_loss(t));
+    tri_backward(loss_by(t, 1));
+    update(t);
+}
+
+static void passes_without_samples_may_come_in_any_order(void **state)
+{
+    (void)state;
+    check(ignored_pass_first);
+}
+
+/* Its loss reaches another model as well, so that sums are weighted instead of the seed. */
+static void ignored_pass_with_other_tensor(trainer *t)
+{
+    tri_tensor *scale = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){2});
+
+    tri_requires_grad(scale, true);
+    tri_backward(loss_of_both(t));
+    tri_backward(tri_mul(ignored_loss(t), scale));
+    tri_backward(tri_mul(loss_by(t, 1), scale));
+    update(t);
+    tri_tensor_unref(scale);
+}
+
+static void passes_without_samples_may_reach_other_tensors(void **state)
+{
+    (void)state;
+    check(ignored_pass_with_other_tensor);
+}
+
 /* --- gradients that are thrown away --------------------------------------- */
 
 static void thrown_away_before_it_runs(trainer *t)
@@ -415,6 +491,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_part_may_be_frozen_while_gradients_add_up),
     cmocka_unit_test(a_head_may_add_up_in_no_sync_after_the_other_was_averaged),
     cmocka_unit_test(unfreezing_before_an_update_keeps_gradients),
+    cmocka_unit_test(a_loss_whose_targets_are_all_ignored_keeps_the_average),
+    cmocka_unit_test(an_empty_batch_on_all_ranks_keeps_the_average),
+    cmocka_unit_test(passes_without_samples_may_come_in_any_order),
+    cmocka_unit_test(passes_without_samples_may_reach_other_tensors),
     cmocka_unit_test(a_pass_may_be_thrown_away_before_it_has_run),
     cmocka_unit_test(gradients_of_a_part_may_be_thrown_away),
     cmocka_unit_test(what_a_thrown_away_pass_left_unused_has_no_gradient),
