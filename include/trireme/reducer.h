@@ -94,7 +94,8 @@ TRI_API tri_status tri_bucket_hook_bf16(void *state, tri_bucket *bucket, int sta
 /* PowerSGD (Vogels, Karimireddy, Jaggi, NeurIPS 2019) with the defaults of torch's hook: an n x m
  * matrix is sent as two matrices, n x r and m x r; what is lost is added to the next gradient
  * (error feedback). It applies to f32 gradients that have `rows` and become small enough
- * (min_rate); all others are sent as they are. */
+ * (min_rate); all others are sent as they are. A matrix that is not finite somewhere gives averages
+ * that are not, and nothing of it is kept for later passes. */
 typedef struct tri_power_sgd_options {
     int rank;           /* r; 0 = 1 */
     int64_t start_pass; /* so many first passes are plain averages; 0 = 1000, -1 = none */

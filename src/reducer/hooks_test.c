@@ -303,6 +303,116 @@ static void null_columns_are_drawn_again(void **state)
     assert_int_equal(trii_alloc_live(), 0);
 }
 
+enum { PASSES = 5 };
+
+typedef struct odd_case {
+    tri_power_sgd_options options;
+    float bad;    /* an element of rank 1's matrices in a pass of its own */
+    double scale; /* of all gradients */
+} odd_case;
+
+/* What comes of the passes, but for the bad one, which is in all of the matrices on all ranks. */
+static tri_status run_passes(rank_env *env, tri_group *group, const odd_case *c, int bad_pass,
+                             gradients *out)
+{
+    static const int64_t samples[2] = {3, 1};
+    tri_power_sgd *state = NULL;
+    gradients g;
+    tri_reducer *r = NULL;
+    tri_status status = tri_power_sgd_create(&c->options, &state);
+
+    if (status == TRI_OK)
+        status = factors(group, state, &g, &r);
+    for (int k = 0; k < PASSES && status == TRI_OK; k++) {
+        if (k == bad_pass) {
+            make(&g, 3, env->rank, k);
+            if (env->rank == 1)
+                g.m[2 * COLUMNS + 3] = g.m[(UPPER + 1) * COLUMNS] = c->bad;
+            status = pass(r, samples[env->rank], 3);
+            for (int i = 0; i < ROWS * COLUMNS && status == TRI_OK; i++)
+                if (isfinite(g.m[i]))
+                    status = TRII_FAIL(TRI_ERR_INTERNAL, "element %d of the bad pass is %g", i,
+                                       (double)g.m[i]);
+        }
+        make(&g, 3, env->rank, k);
+        for (int i = 0; i < ROWS * COLUMNS; i++)
+            g.m[i] = (float)(g.m[i] * c->scale);
+        if (status == TRI_OK)
+            status = pass(r, samples[env->rank], 3);
+        out[k] = g;
+    }
+    tri_reducer_destroy(r);
+    tri_power_sgd_destroy(state);
+    return status;
+}
+
+static const char *recovery(rank_env *env)
+{
+    const odd_case *c = env->arg;
+    gradients with[PASSES], without[PASSES];
+    tri_group *group = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, run_passes(env, group, c, 99, without));
+    for (int bad_pass = 0; bad_pass < PASSES; bad_pass++) {
+        RANK_TRY(env, run_passes(env, group, c, bad_pass, with));
+        for (int k = 0; k < PASSES; k++)
+            if (memcmp(&with[k], &without[k], sizeof(*with)) != 0)
+                return RANK_FAIL(env, "rank %d: pass %d differs by %g after %g before pass %d",
+                                 env->rank, k, distance(with[k].m, without[k].m, ROWS * COLUMNS),
+                                 (double)c->bad, bad_pass);
+    }
+    tri_group_unref(group);
+    return NULL;
+}
+
+/* As a gradient scaler needs it, which leaves such a step out. */
+static void later_passes_are_as_without_one_that_is_not_finite(void **state)
+{
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        for (int rank = 1; rank < 3; rank++) {
+            odd_case c = {.options = {.start_pass = -1, .rank = rank}, .bad = bad[i], .scale = 1};
+
+            run_threads(2, &shm_options, recovery, &c);
+            c.options.no_feedback = true;
+            run_threads(2, &shm_options, recovery, &c);
+        }
+    }
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static const char *tiny(rank_env *env)
+{
+    const odd_case one = {.options = {.start_pass = -1, .rank = 2}, .scale = 1};
+    odd_case c = one;
+    gradients wanted[PASSES], got[PASSES];
+    tri_group *group = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, run_passes(env, group, &one, 99, wanted));
+    for (c.scale = 1e-36; c.scale > 1e-41; c.scale *= 1e-2) {
+        RANK_TRY(env, run_passes(env, group, &c, 99, got));
+        for (int k = 0; k < PASSES; k++)
+            for (int i = 0; i < ROWS * COLUMNS; i++)
+                if (!(fabs((double)got[k].m[i] / c.scale - (double)wanted[k].m[i]) < 0.1))
+                    return RANK_FAIL(env, "pass %d, element %d: %g times %g, not %g", k, i,
+                                     (double)got[k].m[i] / c.scale, c.scale,
+                                     (double)wanted[k].m[i]);
+    }
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void gradients_below_the_normal_numbers_are_cut_as_others(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, tiny, NULL);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static void bad_options_are_refused(void **state)
 {
     tri_power_sgd *power = NULL;
@@ -401,6 +511,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(others_are_cut_from_the_start_pass_on),
     cmocka_unit_test(what_is_lost_comes_later),
     cmocka_unit_test(null_columns_are_drawn_again),
+    cmocka_unit_test(later_passes_are_as_without_one_that_is_not_finite),
+    cmocka_unit_test(gradients_below_the_normal_numbers_are_cut_as_others),
     cmocka_unit_test(bad_options_are_refused),
     cmocka_unit_test(stages_come_in_one_order),
     cmocka_unit_test(a_hook_that_fails_is_heard_by_all),

@@ -172,9 +172,8 @@ static void first_q(const tri_power_sgd *state, const tri_bucket *bucket, const 
  * noise: zeros, and false. */
 static bool orthonormal_column(float *a, size_t n, size_t r, size_t k)
 {
-    double before = dot(a, k, k, n, r), after;
+    double before = dot(a, k, k, n, r), after, scale; /* in f32 it overflows for tiny columns */
     bool holds;
-    float scale;
 
     for (size_t l = 0; l < 2 * k; l++) {
         float part = (float)dot(a, l % k, k, n, r);
@@ -184,9 +183,9 @@ static bool orthonormal_column(float *a, size_t n, size_t r, size_t k)
     }
     after = dot(a, k, k, n, r);
     holds = after > NOISE * before;
-    scale = holds ? (float)(1.0 / sqrt(after)) : 0.0f;
+    scale = holds ? 1.0 / sqrt(after) : 0.0;
     for (size_t i = 0; i < n; i++)
-        a[i * r + k] *= scale;
+        a[i * r + k] = (float)((double)a[i * r + k] * scale);
     return holds;
 }
 
@@ -241,11 +240,28 @@ static void make_q(const tri_power_sgd *state, const tri_bucket *bucket, const m
         }
 }
 
-/* The average P Q^T instead of M, and what this rank lost by it. */
+static bool all_finite(const float *a, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(a[i]))
+            return false;
+    return true;
+}
+
+static void keep_lost(float *kept, float lost)
+{
+    if (isfinite(lost))
+        *kept = lost;
+}
+
+/* The average P Q^T instead of M, and what this rank lost by it. A gradient that was not finite
+ * somewhere is in all of the average; nothing is kept of it, or it would be in all later ones. */
 static void unpack(const tri_power_sgd *state, const tri_bucket *bucket, const matrix *m)
 {
     const float weight = (float)bucket->weight;
-    bool feedback = !state->options.no_feedback && weight > 0.0f;
+    size_t n_q = m->columns * m->rank;
+    bool finite = all_finite(m->p, m->rows * m->rank) && all_finite(m->q, n_q);
+    bool feedback = !state->options.no_feedback && weight > 0.0f && finite;
 
     for (size_t i = 0; i < m->rows; i++)
         for (size_t j = 0; j < m->columns; j++) {
@@ -255,11 +271,13 @@ static void unpack(const tri_power_sgd *state, const tri_bucket *bucket, const m
             for (size_t k = 0; k < m->rank; k++)
                 value += m->p[i * m->rank + k] * m->q[j * m->rank + k];
             if (feedback)
-                m->kept[1 + at] = m->m[at] / weight - value;
+                keep_lost(&m->kept[1 + at], m->m[at] / weight - value);
             m->m[at] = value;
         }
+    if (!finite)
+        return;
     m->kept[0] = 1.0f;
-    memcpy(m->kept + 1 + m->rows * m->columns, m->q, m->columns * m->rank * sizeof(float));
+    memcpy(m->kept + 1 + m->rows * m->columns, m->q, n_q * sizeof(float));
 }
 
 /* --- the hook ------------------------------------------------------------- */
