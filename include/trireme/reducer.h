@@ -181,13 +181,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_reducer_ready(tri_reducer *reducer, int in
 TRI_API TRI_MUST_CHECK tri_status tri_reducer_finish(tri_reducer *reducer);
 
 /* Gradient accumulation (torch's no_sync): says that the buffers also have the gradients of so many
- * further samples, added up without a pass. The next pass averages the sums; with k batches of one
- * size per pass the result is the sum of the k averages. */
+ * further samples, added up without a pass. The next pass averages the sums of the gradients that
+ * are marked in it; with k batches of one size per pass the result is the sum of the k averages. */
 TRI_API TRI_MUST_CHECK tri_status tri_reducer_no_sync(tri_reducer *reducer, int64_t n_samples);
 
 /* For a rank whose data are used up: takes part in passes with 0 samples until no rank has samples
  * left. After each pass it calls update(arg), which applies the averages, so that this rank's
- * replica stays equal to the others. A failure of update aborts the group. */
+ * replica stays equal to the others. What tri_reducer_no_sync has announced since the last pass is
+ * data: all buffers count in the first pass. A failure of update aborts the group. */
 TRI_API TRI_MUST_CHECK tri_status tri_reducer_join(tri_reducer *reducer,
                                                    tri_status (*update)(void *arg), void *arg);
 

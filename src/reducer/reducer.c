@@ -412,6 +412,10 @@ tri_status tri_reducer_join(tri_reducer *r, tri_status (*update)(void *arg), voi
 
         if (status == TRI_END)
             return TRI_OK;
+        /* of tri_reducer_no_sync, in all buffers */
+        for (int i = status == TRI_OK && r->count > 0 ? r->n_grads - 1 : -1;
+             i >= 0 && status == TRI_OK; i--)
+            status = (tri_reducer_ready)(r, i);
         if (status == TRI_OK)
             status = (tri_reducer_finish)(r);
         if (status != TRI_OK)

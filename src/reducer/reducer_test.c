@@ -491,6 +491,55 @@ static void ranks_without_data_keep_up(void **state)
     run_threads(3, &tcp_options, uneven, NULL);
 }
 
+/* Rank 0 has added up two batches, of 3, when its data are used up; rank 1 has as many samples. */
+static const char *leave_some(rank_env *env)
+{
+    const bool *find_unused = env->arg;
+    float grads[2][3];
+    replica net = {.weight = 1};
+    tri_group *group = NULL;
+    tri_reducer *r = NULL;
+
+    JOIN(env, group);
+    RANK_TRY(env, tri_reducer_create(&(tri_reducer_options){.group = group,
+                                                            .find_unused = *find_unused,
+                                                            .first_bucket_bytes = 1},
+                                     &r));
+    for (int g = 0; g < 2; g++) {
+        for (int i = 0; i < 3; i++)
+            grads[g][i] = env->rank == 0 ? 3 : 1;
+        RANK_TRY(env, tri_reducer_add(r, &(tri_reducer_grad){.data = grads[g], .count = 3}, NULL));
+    }
+    if (env->rank == 0) {
+        RANK_TRY(env, tri_reducer_no_sync(r, 1));
+        RANK_TRY(env, tri_reducer_no_sync(r, 1));
+    } else {
+        RANK_TRY(env, tri_reducer_begin(r, 2));
+        RANK_TRY(env, tri_reducer_ready(r, 1));
+        RANK_TRY(env, tri_reducer_ready(r, 0));
+        RANK_TRY(env, tri_reducer_finish(r));
+        RANK_TRY(env, update(&net));
+    }
+    RANK_TRY(env, tri_reducer_join(r, update, &net));
+    for (int i = 0; i < 6; i++)
+        if (grads[i / 3][i % 3] != 2)
+            return RANK_FAIL(env, "gradient %d is %g", i / 3, (double)grads[i / 3][i % 3]);
+    if (net.updates != 1 || tri_reducer_samples(r) != 4 || !tri_reducer_used(r, 0))
+        return RANK_FAIL(env, "%d updates, %lld samples", net.updates,
+                         (long long)tri_reducer_samples(r));
+    tri_reducer_destroy(r);
+    tri_group_unref(group);
+    return NULL;
+}
+
+static void gradients_that_have_added_up_are_averaged_by_a_join(void **state)
+{
+    (void)state;
+    run_threads(2, &shm_options, leave_some, &(bool){false});
+    run_threads(2, &shm_options, leave_some, &(bool){true});
+    run_threads(2, &tcp_options, leave_some, &(bool){true});
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(equal_batches_are_averaged_in_any_order),
     cmocka_unit_test(a_rank_weighs_as_many_samples_as_it_has),
@@ -503,6 +552,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_forgotten_gradient_is_named_and_nobody_waits),
     cmocka_unit_test(accumulated_samples_weigh_too),
     cmocka_unit_test(ranks_without_data_keep_up),
+    cmocka_unit_test(gradients_that_have_added_up_are_averaged_by_a_join),
 };
 
 TEST_MAIN(tests)
