@@ -54,21 +54,38 @@ static void warn_once(const trii_step *s, int32_t chosen, int64_t rows, int32_t 
              (long long)other_rows);
 }
 
-/* from_data[v]: the value depends on a leaf that is not a parameter. */
+/* An input may require a gradient, too. */
+static bool is_parameter(const trii_value *value)
+{
+    const tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+
+    return tensor != NULL && (tensor->is_parameter || tensor->grad_hook != NULL);
+}
+
+static bool reads_data(const trii_step *s, const trii_value *value, const int32_t *from_data)
+{
+    const trii_node *node = value->node >= 0 ? &s->nodes[value->node] : NULL;
+
+    if (is_parameter(value))
+        return false;
+    if (node == NULL || (node->n_in == 0 && node->op->random)) /* a generator's noise is data */
+        return true;
+    for (int i = 0; i < node->n_in; i++) {
+        trii_vid in = s->in_ids[node->first_in + i];
+
+        if (in != TRII_NO_VALUE && from_data[in] != 0)
+            return true;
+    }
+    return false;
+}
+
+/* from_data[v]: the value depends on something that is not a parameter. */
 static void mark_data(const trii_step *s, int32_t last_node, int32_t *from_data)
 {
     trii_vid end = last_node >= 0 ? s->nodes[last_node].first_out + s->nodes[last_node].n_out : 0;
 
-    for (trii_vid v = 0; v < end; v++) {
-        const trii_value *value = &s->values[v];
-
-        from_data[v] = value->node < 0 && !value->requires_grad;
-        for (int i = 0; value->node >= 0 && i < s->nodes[value->node].n_in; i++) {
-            trii_vid in = s->in_ids[s->nodes[value->node].first_in + i];
-
-            from_data[v] |= in != TRII_NO_VALUE && from_data[in] != 0;
-        }
-    }
+    for (trii_vid v = 0; v < end; v++)
+        from_data[v] = reads_data(s, &s->values[v], from_data);
 }
 
 /* The mean of a loss function, or a mean that ends one (trii_rec_loss). */

@@ -1,5 +1,6 @@
 /* samples_test.c - how many samples tri_backward finds under a loss. */
 /* ctest: threads=none */
+#include <trireme/nn.h>
 #include <trireme/ops.h>
 
 #include "graph/step.h"
@@ -146,6 +147,38 @@ static void a_mean_over_dimension_0_of_data_counts(void **state)
     assert_int_equal(samples_of(tri_add(mean(tri_square(w)), mean(tri_square(logits)))), N);
 }
 
+/* For a gradient penalty or an adversarial example, say. */
+static void an_input_that_requires_a_gradient_is_data(void **state)
+{
+    (void)state;
+    tri_step_end();
+    tri_requires_grad(x, true);
+    logits = tri_linear(x, w, NULL);
+    assert_int_equal(samples_of(mean(tri_square(logits))), N);
+    assert_int_equal(samples_of(tri_add(mean(tri_square(w)), mean(logits))), N);
+    assert_int_equal(samples_of(mean(tri_square(w))), 1);
+}
+
+static void noise_that_a_step_draws_is_data(void **state)
+{
+    (void)state;
+    logits = tri_linear(tri_randn((int64_t[]){N, 3}, 2, TRI_DTYPE_F32), w, NULL);
+    assert_int_equal(samples_of(mean(tri_square(logits))), N);
+}
+
+static void parameters_of_modules_are_no_data(void **state)
+{
+    tri_module *other = tri_nn_linear(3, 7, NULL);
+    tri_tensor *rows = tri_module_find(other, "weight"); /* 7 */
+
+    (void)state;
+    assert_int_equal(samples_of(mean(tri_square(tri_linear(rows, w, NULL)))), 1);
+    assert_int_equal(samples_of(tri_add(mean(tri_square(tri_linear(rows, w, NULL))), mean(logits))),
+                     N);
+    tri_step_end();
+    tri_module_destroy(other);
+}
+
 static void without_a_mean_of_data_ranks_count_equally(void **state)
 {
     (void)state;
@@ -230,6 +263,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_mean_of_a_loss_of_pairs_goes_before_others, set_up,
                                     tear_down),
     cmocka_unit_test_setup_teardown(a_mean_over_dimension_0_of_data_counts, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(an_input_that_requires_a_gradient_is_data, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(noise_that_a_step_draws_is_data, set_up, tear_down),
+    cmocka_unit_test_setup_teardown(parameters_of_modules_are_no_data, set_up, tear_down),
     cmocka_unit_test_setup_teardown(without_a_mean_of_data_ranks_count_equally, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_count_overrides, set_up, tear_down),
     cmocka_unit_test_setup_teardown(a_count_that_could_overflow_is_refused, set_up, tear_down),

@@ -278,6 +278,7 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
     if (copy == NULL)
         return TRI_ERR_NO_MEMORY;
     slots->items[slots->n++] = (trii_slot){.name = copy, .tensor = tensor};
+    tensor->is_parameter = tensor->is_parameter || parameter;
     changed(self);
     return TRI_OK;
 }

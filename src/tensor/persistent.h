@@ -38,7 +38,8 @@ struct tri_tensor {
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
     bool requires_grad;
-    bool is_grad; /* it is the gradient of another tensor */
+    bool is_grad;      /* it is the gradient of another tensor */
+    bool is_parameter; /* a module has registered it as one */
     /* `grad` holds a gradient that no optimizer has consumed, by runs that are done: trii_has_grad
      * includes what is pending. */
     atomic_bool has_grad;

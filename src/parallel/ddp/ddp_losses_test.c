@@ -3,6 +3,7 @@
  * it, trains as one process on the whole batch; also beside another mean.
  */
 /* ctest: also=TRI_CHECK=order */
+#include "base/err.h"
 #include "testing/ddp_ranks.h"
 
 #define LOSSES 9
@@ -123,6 +124,59 @@ static void slopes_may_be_part_of_the_loss(void **state)
     }
 }
 
+/* As for a gradient penalty, adversarial examples or saliency. The mean is a plain one: rank 0 has
+ * `n` rows, and how many the ranks have is what weights them. */
+static tri_status train_on_inputs_with_gradients(rank *r)
+{
+    const int *rows_of_0 = r->arg;
+    int first = r->index == 0 ? 0 : *rows_of_0;
+    int n = r->size == 1 ? ROWS : r->index == 0 ? *rows_of_0 : ROWS - *rows_of_0;
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_tensor *x = rows_of(x_data, IN, first, n);
+
+    TRY(tri_module_status(model));
+    tri_requires_grad(x, true);
+    for (int step = 0; step < 3; step++) {
+        tri_tensor *out = tri_forward(model, x), *score, *slope;
+
+        tri_backward(tri_mean(tri_square(out), NULL, 0, false));
+        score = tri_sum(tri_exp(tri_forward(model, x)), NULL, 0, false);
+        TRY(tri_gradients(&score, 1, &x, 1, &(tri_gradients_options){.create_graph = true},
+                          &slope));
+        tri_backward(tri_mean(tri_square(slope), NULL, 0, false));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+        if (tri_ddp_sample_count(model) != ROWS)
+            return TRII_FAIL(TRI_ERR_INTERNAL, "%lld samples",
+                             (long long)tri_ddp_sample_count(model));
+    }
+    TRY(tri_ddp_verify(model, true));
+    TRY(take_weights(r, model));
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    tri_tensor_unref(x);
+    return TRI_OK;
+}
+
+static void inputs_may_require_gradients(void **state)
+{
+    static const int rows_of_0[] = {1, 7, 0};
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    for (int k = 0; k < 3; k++) {
+        run_ranks(one, 1, train_on_inputs_with_gradients, &rows_of_0[k]);
+        check_ranks(one, 1);
+        run_ranks(two, 2, train_on_inputs_with_gradients, &rows_of_0[k]);
+        check_ranks(two, 2);
+        assert_true(two[0].hash == two[1].hash);
+        for (int i = 0; i < one[0].n_weights; i++)
+            CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
+    }
+}
+
 static void uneven_parts_of_a_batch_are_one_batch(void **state)
 {
     static rank one[1], two[2];
@@ -149,6 +203,7 @@ static void uneven_parts_of_a_batch_are_one_batch(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(uneven_parts_of_a_batch_are_one_batch),
     cmocka_unit_test(slopes_may_be_part_of_the_loss),
+    cmocka_unit_test(inputs_may_require_gradients),
 };
 
 TEST_MAIN(tests)
