@@ -50,19 +50,22 @@ static tri_status check_home(const data_parallel *dp)
     return TRI_OK;
 }
 
-/* How many pieces the inputs are cut into: all into as many. */
+/* How many pieces the inputs are cut into: all into as many. One that is left out (NULL) is so for
+ * each replica. */
 static tri_status count_pieces(const data_parallel *dp, tri_tensor *const *in, int n_in, int *n_out)
 {
     int64_t rows = -1;
     int first = 0;
 
     for (int i = 0; i < n_in; i++) {
-        tri_status status = tri_tensor_status(in[i]);
-        int ndim = status == TRI_OK ? tri_tensor_ndim(in[i]) : 0;
+        tri_status status = in[i] != NULL ? tri_tensor_status(in[i]) : TRI_OK;
+        int ndim = in[i] != NULL && status == TRI_OK ? tri_tensor_ndim(in[i]) : 0;
         int dim = dp->dim < 0 ? dp->dim + ndim : dp->dim;
 
         if (status != TRI_OK)
             return status;
+        if (in[i] == NULL)
+            continue;
         if (dim < 0 || dim >= ndim)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "data_parallel: input %d has %d dimensions, and is to be cut along "
@@ -74,6 +77,7 @@ static tri_status count_pieces(const data_parallel *dp, tri_tensor *const *in, i
                              "%lld: all are cut alike",
                              i, (long long)tri_tensor_size(in[i], dim), dim, first,
                              (long long)rows);
+        first = rows < 0 ? i : first;
         rows = tri_tensor_size(in[i], dim);
     }
     *n_out = 1;
@@ -91,7 +95,7 @@ static void name_replica(const data_parallel *dp, int r, tri_tensor *const *in, 
                          tri_tensor **out, int n_out)
 {
     for (int i = 0; i < n_in; i++)
-        if (tri_tensor_status(in[i]) < 0)
+        if (in[i] != NULL && tri_tensor_status(in[i]) < 0)
             return; /* it has come with the input */
     for (int o = 0; o < n_out; o++) {
         tri_status status = tri_tensor_status(out[o]);
@@ -176,10 +180,10 @@ static tri_status run_pieces(const data_parallel *dp, tri_tensor *const *in, int
     }
     for (int i = 0; i < n_in; i++) {
         cut[0] = in[i]; /* one piece is the plain network, of inputs of any kind */
-        if (n > 1)
+        if (n > 1 && in[i] != NULL)
             (void)tri_chunk(in[i], dp->n_devices, dp->dim, cut);
         for (int r = 0; r < n; r++)
-            memory[r * n_in + i] = tri_to(cut[r], dp->devices[r]);
+            memory[r * n_in + i] = in[i] != NULL ? tri_to(cut[r], dp->devices[r]) : NULL;
     }
     for (int r = 0; r < n; r++) {
         run_replica(dp, step, r, memory + (size_t)r * (size_t)n_in, n_in, made, n_out);

@@ -576,6 +576,8 @@ static void wrong_inputs_are_named(void **state)
     tri_set_default_dtype(TRI_DTYPE_F32);
     forward_fails(model, (tri_tensor *[]){x, y}, 2,
                   "input 1 has 5 samples in dimension 0, input 0 4");
+    forward_fails(model, (tri_tensor *[]){NULL, x, NULL, y}, 4,
+                  "input 3 has 5 samples in dimension 0, input 1 4");
     forward_fails(model, (tri_tensor *[]){NULL}, 1, "NULL");
     forward_fails(model, (tri_tensor *[]){narrow}, 1, "replica 0 on cpu:0");
     forward_fails(model, (tri_tensor *[]){tri_sum(x, NULL, 0, false)}, 1,
@@ -589,6 +591,45 @@ static void wrong_inputs_are_named(void **state)
     tri_tensor_unref(y);
     tri_tensor_unref(narrow);
     tri_module_destroy(model);
+}
+
+/* Attention, whose masks and second and third inputs may be left out. */
+static void inputs_may_be_left_out(void **state)
+{
+    const tri_device ids[3] = {0, 1, 2};
+    enum { ROWS = 5, POSITIONS = 3, WIDTH = 8, N = ROWS * POSITIONS * WIDTH };
+    const bool padded[ROWS * POSITIONS] = {[2] = true, [7] = true, [13] = true};
+    double expected[2][N], got[N];
+
+    (void)state;
+    CHECK_OK(tri_cpu_devices(3));
+    for (int devices = 0; devices < 4; devices++) {
+        tri_tensor *flat = rows(ROWS * POSITIONS, WIDTH, 3), *x, *in[5], *y;
+        tri_tensor *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(ROWS, POSITIONS), padded);
+        tri_module *net;
+
+        tri_manual_seed(2);
+        tri_set_default_dtype(TRI_DTYPE_F64);
+        net = tri_nn_multihead_attention(WIDTH, 2, NULL);
+        tri_set_default_dtype(TRI_DTYPE_F32);
+        if (devices > 0)
+            net = tri_data_parallel(
+                net, &(tri_data_parallel_options){.device_ids = ids, .n_devices = devices});
+        for (int masked = 0; masked < 2; masked++) {
+            x = tri_reshape(flat, TRI_SHAPE(ROWS, POSITIONS, WIDTH));
+            in[0] = in[1] = in[2] = x;
+            in[3] = masked != 0 ? mask : NULL;
+            in[4] = NULL;
+            tri_forward_n(net, in, 5, &y, 1);
+            CHECK_OK(tri_copy_out(y, devices > 0 ? got : expected[masked], sizeof(got)));
+            for (int i = 0; i < N && devices > 0; i++)
+                CHECK_NEAR(got[i], expected[masked][i], 1e-12);
+            CHECK_OK(tri_step_end_status());
+        }
+        tri_module_destroy(net);
+        tri_tensor_unref(flat);
+        tri_tensor_unref(mask);
+    }
 }
 
 int main(int argc, char **argv)
@@ -611,6 +652,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(wrong_options_are_named),
         cmocka_unit_test(results_that_do_not_fit_are_named),
         cmocka_unit_test(wrong_inputs_are_named),
+        cmocka_unit_test(inputs_may_be_left_out),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
