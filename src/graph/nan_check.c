@@ -13,6 +13,7 @@
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/nan_words.h"
 #include "graph/recorder.h"
 #include "tensor/device_memory.h"
 
@@ -83,13 +84,13 @@ static tri_status blame(const trii_step *step, int32_t n)
     }
     if (node->host != NULL) /* its operands were checked before */
         return TRII_FAIL(TRI_ERR_NAN,
-                         "NaN came in through %s(%s) from another rank: what this rank gave it "
-                         "has none",
+                         TRII_NAN_RECEIVED "%s(%s) from another rank: the input of this rank has "
+                                           "none",
                          name, operands);
     if (node->site.file != NULL)
-        return TRII_FAIL(TRI_ERR_NAN, "NaN made by %s(%s), recorded at %s:%d", name, operands,
+        return TRII_FAIL(TRI_ERR_NAN, TRII_NAN_MADE "%s(%s), recorded at %s:%d", name, operands,
                          node->site.file, node->site.line);
-    return TRII_FAIL(TRI_ERR_NAN, "NaN made by %s(%s)", name, operands);
+    return TRII_FAIL(TRI_ERR_NAN, TRII_NAN_MADE "%s(%s)", name, operands);
 }
 
 tri_status trii_nan_check_output(const trii_step *step, int32_t node, int output, const void *data)

@@ -75,6 +75,7 @@ struct trii_agent {
     bool workers_waited;                   /* in a call, when the user's signal came */
     bool warned_open;                      /* that a store is open to the network */
     trii_verdict verdict;                  /* the first one */
+    bool has_started;                      /* an attempt, with several hosts */
     int restarts;                          /* attempts that failed and were followed by another */
     trii_agent_hosts *hosts;               /* NULL: a job of one host */
     const trii_agent_callbacks *callbacks; /* NULL as `hosts` is */

@@ -230,10 +230,17 @@ static tri_status start_workers(trii_agent *a)
     };
     tri_status status;
 
-    if (a->callbacks != NULL)
+    if (a->callbacks != NULL) {
         a->callbacks->describe_round(a, &job);
-    else
+        if (a->has_started)
+            trii_sink_print(a->outputs.err_sink,
+                            "trirun: restarting with %d host%s, %d worker%s in all\n",
+                            job.group_size, job.group_size == 1 ? "" : "s", job.world_size,
+                            job.world_size == 1 ? "" : "s");
+        a->has_started = true;
+    } else {
         job.master_port = trii_tcp_server_port(a->store);
+    }
     status = trii_early_exit_create(&job, a->store, a->loop, &a->early);
     for (int i = 0; i < a->n_workers && status == TRI_OK; i++) {
         a->workers[i].rank = job.first_rank + i;

@@ -13,7 +13,6 @@
 
 #include "base/log.h"
 #include "base/param.h"
-#include "os/clock.h"
 
 /* Not by __builtin_cpu_supports: it has a constructor, which every program that loads us
  * would run, and which asks the processor for all there is. */
@@ -123,30 +122,4 @@ int trii_cpu_set_count(const trii_cpu_set *set)
     for (int i = 0; i < TRII_CPU_WORDS; i++)
         n += __builtin_popcountll(set->words[i]);
     return n;
-}
-
-/* Every process pays it before its first collective. The clock is read to about 30 ns. */
-#define CALIBRATION_NS (TRII_NS_PER_MS / 10)
-
-uint64_t trii_ticks_per_s(void)
-{
-    static _Atomic uint64_t cached;
-    uint64_t rate = atomic_load_explicit(&cached, memory_order_relaxed);
-    uint64_t ticks;
-    int64_t start_ns, ns;
-
-    if (rate != 0)
-        return rate;
-#if defined(__aarch64__)
-    __asm__ __volatile__("mrs %0, cntfrq_el0" : "=r"(rate));
-#else
-    start_ns = trii_now_ns();
-    ticks = trii_ticks();
-    do
-        ns = trii_now_ns() - start_ns;
-    while (ns < CALIBRATION_NS);
-    rate = (trii_ticks() - ticks) * (uint64_t)TRII_NS_PER_S / (uint64_t)ns;
-#endif
-    atomic_store_explicit(&cached, rate, memory_order_relaxed);
-    return rate;
 }

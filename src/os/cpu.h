@@ -37,21 +37,4 @@ static inline void trii_cpu_set_unite(trii_cpu_set *set, const trii_cpu_set *oth
         set->words[i] |= other->words[i];
 }
 
-/* The processor's own counter: a few nanoseconds to read, constant rate. */
-static inline uint64_t trii_ticks(void)
-{
-#if defined(__x86_64__)
-    return __builtin_ia32_rdtsc();
-#elif defined(__aarch64__)
-    uint64_t t;
-
-    __asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(t));
-    return t;
-#else
-    return 0;
-#endif
-}
-/* Ticks per second to a thousandth, measured once (takes 0.1 ms) unless the processor says it. */
-uint64_t trii_ticks_per_s(void);
-
 #endif

@@ -49,11 +49,6 @@ void trii_mutex_lock(trii_mutex *mutex)
     must_work(pthread_mutex_lock(&mutex->mutex));
 }
 
-bool trii_mutex_trylock(trii_mutex *mutex)
-{
-    return pthread_mutex_trylock(&mutex->mutex) == 0;
-}
-
 void trii_mutex_unlock(trii_mutex *mutex)
 {
     must_work(pthread_mutex_unlock(&mutex->mutex));

@@ -33,7 +33,6 @@ void trii_mutex_init(trii_mutex *mutex);
 void trii_mutex_init_recursive(trii_mutex *mutex);
 void trii_mutex_fini(trii_mutex *mutex);
 void trii_mutex_lock(trii_mutex *mutex);
-bool trii_mutex_trylock(trii_mutex *mutex);
 void trii_mutex_unlock(trii_mutex *mutex);
 
 void trii_cond_init(trii_cond *cond);

@@ -89,6 +89,7 @@ static void a_host_that_joins_a_running_job_is_taken_in(void **state)
     (void)state;
     start_two(&a, &b, "1:2", "last_call_timeout=0.2");
     trirun_has(SPAWN_ERR(&a.run), "joins; stopping 1 worker");
+    trirun_has(SPAWN_ERR(&a.run), "trirun: restarting with 2 hosts, 2 workers in all\n");
     stop(&b, 0);
     stop(&a, 0);
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/nan_words.h"
 #include "inspect/why.h"
 #include "os/clock.h"
 
@@ -61,7 +62,7 @@ trii_blame trii_culprit_blame(const trii_why_job *records, trii_worker *worker)
     if (worker->exit.signal != 0)
         return TRII_BLAME_KILLED;
     /* Flight records do not hold this: a group does not look at the values that it moves. */
-    if (strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), "NaN came in through ") != NULL)
+    if (strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), TRII_NAN_RECEIVED) != NULL)
         return TRII_BLAME_VICTIM;
     if (log == NULL)
         return judge_by_words(worker);
@@ -83,7 +84,7 @@ bool trii_culprit_is_ahead(const trii_why_job *records, trii_worker *worker)
 
 bool trii_culprit_made_nan(trii_worker *worker)
 {
-    return strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), "NaN made by ") != NULL;
+    return strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), TRII_NAN_MADE) != NULL;
 }
 
 /* The rank that this one names as who aborted its group, and its line; -1 = nobody. */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/nan_words.h"
 #include "testing/check.h"
 
 enum { RANKS = 3 };
@@ -172,8 +173,8 @@ static void a_nan_of_another_rank_makes_a_victim(void **state)
 
     (void)state;
     record(s, 0, TRI_OK, "");
-    print(&s->workers[0], "NaN came in through tri_ddp (gradients) from another rank\n");
-    print(&s->workers[1], "NaN made by log(f32 [2])\n");
+    print(&s->workers[0], TRII_NAN_RECEIVED "tri_ddp (gradients) from another rank\n");
+    print(&s->workers[1], TRII_NAN_MADE "log(f32 [2])\n");
     assert_int_equal(trii_culprit_blame(&s->records, &s->workers[0]), TRII_BLAME_VICTIM);
     assert_false(trii_culprit_made_nan(&s->workers[0]));
     assert_true(trii_culprit_made_nan(&s->workers[1]));
