@@ -44,8 +44,9 @@ set_target_properties(trireme-models PROPERTIES EXPORT_NAME models)
 set_target_properties(trireme trireme-models PROPERTIES INSTALL_RPATH "$ORIGIN"
     BUILD_WITH_INSTALL_RPATH ON)
 
-install(TARGETS trireme-comm trireme trireme-models
-    trireme-comm-static trireme-static trireme-models-static EXPORT triremeTargets
+set(installed_libraries trireme-comm trireme trireme-models
+    trireme-comm-static trireme-static trireme-models-static)
+install(TARGETS ${installed_libraries} EXPORT triremeTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
@@ -99,5 +100,4 @@ install(DIRECTORY ${CMAKE_BINARY_DIR}/man/man1 ${CMAKE_BINARY_DIR}/man/man3
     ${CMAKE_BINARY_DIR}/man/man7 DESTINATION ${CMAKE_INSTALL_MANDIR})
 
 # Everything that `cmake --install` puts somewhere: what has to be built before.
-add_custom_target(installed DEPENDS trireme trireme-comm trireme-static trireme-comm-static trirun
-    trireme_tool man ${TRI_PLUGINS})
+add_custom_target(installed DEPENDS ${installed_libraries} trirun trireme_tool man ${TRI_PLUGINS})
