@@ -17,7 +17,7 @@
 
 enum { MAX_JOBS = 1024 };
 
-/* False: somebody else has the name, or nothing can be made there. */
+/* False: another user has the name, or nothing can be made there. */
 static bool is_place(const char *base, bool ours, char *path_out)
 {
     snprintf(path_out, TRII_JOBS_FOLDER_BYTES, "%s/trireme-%d", base, trii_process_user());
@@ -26,7 +26,7 @@ static bool is_place(const char *base, bool ours, char *path_out)
     return trii_folder_is_writable(base, ours) && !trii_path_exists(path_out);
 }
 
-/* False: only a folder with a name that nobody can foresee will do, and there is none yet. */
+/* False: only a folder with a random name will do, and there is none yet. */
 static bool find_folder(char *path_out)
 {
     const char *runtime = getenv("XDG_RUNTIME_DIR");

@@ -24,7 +24,7 @@ typedef enum trii_why_state {
 typedef struct trii_why_rank {
     trii_why_state state;
     int pid;               /* as seen from here, else as the rank wrote it */
-    bool same_boot;        /* its clock is ours: times since can be told */
+    bool same_boot;        /* its clock is this one: times since can be told */
     trii_record_file *log; /* a copy, checked; NULL if absent */
 } trii_why_rank;
 
@@ -64,9 +64,9 @@ tri_status trii_why_find(trii_why_job *job);
  * that group; -1 = the line says nothing of it. */
 int trii_why_aborter(const char *text);
 /* The rank in the job that aborted the group of this one, by its record; -1: its failure was
- * something else, or its own, or nothing tells who it was. */
+ * something else, or its own, or nothing tells which rank it was. */
 int trii_why_named(const trii_why_job *job, int rank);
-/* Something is wrong by the findings: a failure, or somebody waits for long. */
+/* Something is wrong by the findings: a failure, or a rank that has waited for long. */
 bool trii_why_in_trouble(const trii_why_job *job);
 
 /* The rank that a file of that name is the record of, also where a program beside another one has

@@ -94,7 +94,7 @@ static bool named_by_others(const trii_why_job *job, int r)
     return false;
 }
 
-/* Gone, and not because of an error of the group: that is a consequence, told by find_failures. */
+/* Gone, and not because of an error of the group: that is a consequence, see find_failures. */
 static bool is_lost(const trii_why_rank *rank)
 {
     return rank->state == TRII_WHY_DEAD && rank->log->failed == 0;
@@ -130,7 +130,7 @@ static tri_status find_all_lost(trii_why_job *job, bool *found_out)
     return TRI_OK;
 }
 
-/* By somebody's signal to trirun, by trirun's own end, or because it hung: who waited for whom then
+/* By a signal to trirun, by trirun's own end, or because it hung: who waited for whom then
  * is the news. */
 static tri_status find_stop(trii_why_job *job)
 {

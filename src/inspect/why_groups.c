@@ -163,7 +163,7 @@ static bool lists_all_groups(const trii_why_job *job)
     return true;
 }
 
-/* Who is in call `seq` and who has not made it. */
+/* Which ranks are in call `seq`, and which have not made it. */
 static tri_status find_missing(trii_why_job *job, const view *v, uint64_t seq, int *waiting,
                                int *missing)
 {
@@ -250,8 +250,8 @@ static tri_status find_in_group(trii_why_job *job, const view *v)
     return status;
 }
 
-/* Whether what the rank has not ended is a wait: a rank that died in a call of a job that goes on
- * is told of by its death. */
+/* Whether what the rank has not ended is a wait: a rank that died in a call of a job that still
+ * runs is reported as dead. */
 static bool can_wait(const trii_why_job *job, int r)
 {
     return job->ranks[r].state == TRII_WHY_RUNNING ||
@@ -398,7 +398,8 @@ static tri_status find_forming(trii_why_job *job, const view *v)
 
 /* --- all groups ----------------------------------------------------------- */
 
-/* Who is in the group that rank r calls `group`. False if a lower rank has shown it already. */
+/* Which ranks are in the group that rank r calls `group`. False if a lower rank has shown it
+ * already. */
 static bool view_fill(const trii_why_job *job, int r, const trii_record_group *group, view *v)
 {
     for (int m = 0; m < v->size; m++)

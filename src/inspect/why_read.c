@@ -159,7 +159,7 @@ static tri_status read_one(trii_why_job *job, const char *name)
     return status;
 }
 
-/* A note of trirun, "NUMBER WORDS\n". TRI_END: there is none, as of a job that goes on, or that
+/* A note of trirun, "NUMBER WORDS\n". TRI_END: there is none, as of a job that still runs, or that
  * trirun did not start. */
 static tri_status read_note(const trii_why_job *job, const char *name, int64_t end_of_range,
                             int64_t *number_out, char *words_out, size_t bytes)

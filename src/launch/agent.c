@@ -281,7 +281,7 @@ static void close_agent(trii_agent *a)
     trii_loop_destroy(a->loop);
 }
 
-/* Three for each worker are taken when it starts; without them nobody needs to begin. A fourth is
+/* Three for each worker are taken when it starts: without them no start makes sense. A fourth is
  * its connection to the store. */
 static tri_status check_descriptors(int nproc)
 {

@@ -36,7 +36,7 @@ typedef enum trii_verdict {
 typedef struct trii_preemption {
     bool enabled; /* the signal means this; --signals-to-handle may give it another meaning */
     trii_timer again;
-    int64_t deadline_ns; /* TRII_NO_DEADLINE = nobody said when */
+    int64_t deadline_ns; /* TRII_NO_DEADLINE = not known */
     int64_t until_ns;    /* so long workers without a handler are tried again */
 } trii_preemption;
 
@@ -51,7 +51,7 @@ typedef struct trii_agent_callbacks {
     /* agent->cause has failed just now, and not as a victim of another rank; the other workers
      * still run. */
     void (*worker_failed)(trii_agent *agent);
-    /* This host will be taken away; left_ms: -1 = nobody said when. */
+    /* This host will be preempted; left_ms: -1 = not known when. */
     void (*host_preempted)(trii_agent *agent, int64_t left_ms);
 } trii_agent_callbacks;
 
@@ -84,7 +84,7 @@ struct trii_agent {
     trii_memory_kills kills; /* when it started */
     trii_tcp_server *store;
     trii_early_exit *early;
-    trii_worker *cause;   /* who failed first, or NULL */
+    trii_worker *cause;   /* the worker that failed first, or NULL */
     trii_failure failure; /* its `workers` is NULL until the attempt has been judged */
     trii_worker *workers;
     int n_workers, n_live;
@@ -95,7 +95,7 @@ struct trii_agent {
 /* Opens the store and starts all workers. Errors: one of them cannot be; those that run are still
  * there. */
 tri_status trii_attempt_start(trii_agent *a) TRI_MUST_CHECK;
-/* Decides who failed first, a->cause (not NULL), once nothing of the attempt runs. */
+/* Decides which worker failed first, a->cause (not NULL), once nothing of the attempt runs. */
 const trii_failure *trii_attempt_find_cause(trii_agent *a);
 /* --keep-survivors: a worker failed, and another one succeeded after the last that did. */
 bool trii_attempt_has_survivors(const trii_agent *a);
@@ -126,7 +126,7 @@ void trii_agent_signals_close(trii_agent *a);
 /* --- preemption.c --------------------------------------------------------- */
 /* The signal came; value_ms: in how long, 0 = it does not say. */
 void trii_preemption_received(trii_agent *a, int value_ms);
-/* Another host's agent has such a notice. left_ms: -1 = nobody said when. */
+/* Another host's agent has such a notice. left_ms: -1 = not known when. */
 void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64_t left_ms);
 void trii_preemption_stop(trii_agent *a);
 

@@ -14,7 +14,7 @@
 #include "os/descriptor.h"
 #include "os/signal.h"
 
-/* So long after the first victim the others may go on, for the cause to end by itself. */
+/* How long the others may run after the first victim, for the cause to end by itself. */
 #define CAUSE_MS INT64_C(1000)
 
 /* --- a worker ends -------------------------------------------------------- */
@@ -58,7 +58,8 @@ static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame bla
                         worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
         (culprit->rank < 0 || culprit->rank == worker->rank))
-        a->callbacks->worker_failed(a); /* else once it is known whether that one is ours */
+        a->callbacks->worker_failed(
+            a); /* else once it is known whether that rank is of this host */
     trii_shutdown_begin(a, SIGTERM);
 }
 
@@ -102,9 +103,9 @@ static void continue_without(trii_agent *a, trii_worker *worker)
     if (a->cause == NULL)
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    trii_sink_print(a->outputs.err_sink, "trirun: rank %d (pid %d) %s; %d other%s on\n",
-                    worker->rank, worker->process.pid, what, a->n_live,
-                    a->n_live == 1 ? " goes" : "s go");
+    trii_sink_print(a->outputs.err_sink, "trirun: rank %d (pid %d) %s; %d other%s\n", worker->rank,
+                    worker->process.pid, what, a->n_live,
+                    a->n_live == 1 ? " continues" : "s continue");
 }
 
 bool trii_attempt_has_survivors(const trii_agent *a)

@@ -37,7 +37,7 @@ static void print_hosts(const trii_launch_options *o, FILE *out)
     else
         fprintf(out, "  hosts     : %d to %d", o->min_nodes, o->max_nodes);
     if (o->max_nodes > 1)
-        fprintf(out, "%s\n", is_static(o) ? "" : "; the rendezvous decides who has which rank");
+        fprintf(out, "%s\n", is_static(o) ? "" : "; the rendezvous gives out the ranks");
     if (o->max_nodes == 1 && !o->standalone && !is_static(o))
         fprintf(out, "  rendezvous: one host needs none, so %s is not asked\n", o->rdzv_backend);
     if (o->max_nodes > 1) {

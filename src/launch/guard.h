@@ -20,7 +20,7 @@ typedef struct trii_guard {
 /* folder, cgroup: borrowed for the call; the guard holds their locks too. Errors: IO. */
 tri_status trii_guard_start(trii_guard *guard, const trii_run_folder *folder,
                             const trii_cgroup *cgroup) TRI_MUST_CHECK;
-/* A child of ours was reaped: if it was the guard, its number may be another process's from now on.
+/* A child was reaped: if it was the guard, its number may be another process's from now on.
  * True: it was. */
 bool trii_guard_reaped(trii_guard *guard, int pid);
 /* All is well: ends the guard. Not started, or gone: nothing. */

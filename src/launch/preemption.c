@@ -1,7 +1,7 @@
 /*
  * preemption.c - SIGUSR1 to the agent announces that this host will be taken away: the cluster's
  * notice before preemption. Workers that handle SIGUSR1 get it, with the time left; it would kill
- * one without a handler. The job goes on: what to do about it is for the workers to decide.
+ * one without a handler. The job continues: what to do about it is for the workers to decide.
  */
 #include "launch/agent_internal.h"
 
@@ -15,8 +15,8 @@
 /* A worker may be starting, and install its handler soon. */
 #define RETRY_MS INT64_C(1000)
 #define RETRY_FOR_MS INT64_C(60000)
-/* A Slurm job that ends later than this was not signalled because it ends: somebody wants the host
- * before. */
+/* A Slurm job that ends later than this was not signalled because it ends: another job wants the
+ * host before. */
 #define SLURM_MAX_MS INT64_C(3600000)
 
 enum { MAX_SHOWN = 8 };
@@ -38,7 +38,7 @@ static int64_t slurm_left_ms(void)
     return left_ms > 0 && left_ms <= SLURM_MAX_MS ? left_ms : -1;
 }
 
-/* -1: nobody said when. */
+/* -1: not known when. */
 static int64_t left_ms(const trii_agent *a)
 {
     int64_t left = a->preemption.deadline_ns - trii_now_ns();

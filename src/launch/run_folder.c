@@ -22,9 +22,9 @@
 
 enum { MAX_ENTRIES = 1 << 17 };
 
-/* Only a folder that we have just made is ours: one that exists already belongs to another trirun,
+/* Only a folder that was just made is taken: one that exists already belongs to another trirun,
  * which has the same process id in a container of its own. `trireme ps` and the end of another job
- * hold the lock of a new folder for a moment, to see whether somebody has it, before we do; then
+ * hold the lock of a new folder for a moment, to see whether it is taken, before we do; then
  * another name is tried, too. A file system without locks is good enough. */
 static tri_status create_locked(trii_run_folder *folder, const char *stamp)
 {
@@ -82,7 +82,7 @@ void trii_run_folder_remove(trii_run_folder *folder)
 {
     tri_status status = trii_folder_remove(folder->path);
 
-    (void)status; /* somebody still writes there, or removed it: nothing is left to do */
+    (void)status; /* a process still writes there, or removed it: nothing is left to do */
     unlock_folder(folder);
 }
 

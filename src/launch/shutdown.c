@@ -32,7 +32,7 @@ static void stop_attempt(trii_agent *a, bool all_ended)
 {
     trii_agent_state_enter(&a->state, TRII_AGENT_STOPPED);
     trii_loop_timer_stop(a->loop, &a->grace);
-    /* No descendant of ours is left, so what is in the control group came from elsewhere, or is a
+    /* No descendant is left, so what is in the control group came from elsewhere, or is a
      * thread whose process has ended. */
     if (all_ended)
         trii_cgroup_clear(&a->cgroup);
@@ -101,13 +101,13 @@ void trii_shutdown_grace_over(trii_timer *timer)
     case TRII_AGENT_SWEEP_KILLING:
         give_up(a);
         return;
-    case TRII_AGENT_FLUSHING: /* asked to stop, and nobody takes our output */
+    case TRII_AGENT_FLUSHING: /* asked to stop, and the output has no reader */
         trii_agent_state_enter(&a->state, TRII_AGENT_CLOSING);
         return;
     case TRII_AGENT_CLOSING:
         trii_agent_state_enter(&a->state, TRII_AGENT_CLOSED);
         return;
-    default: /* no process of the job runs: who waits looks at a->second_signal */
+    default: /* no process of the job runs: what waits looks at a->second_signal */
         return;
     }
     trii_loop_timer(a->loop, &a->grace, trii_deadline_ms(KILL_MS), trii_shutdown_grace_over);
@@ -156,7 +156,7 @@ void trii_shutdown_reap(trii_agent *a)
             trii_sink_print(
                 a->outputs.err_sink,
                 "trirun: the guard process (pid %d) was killed: if trirun is killed too, processes "
-                "that the workers started may go on\n",
+                "that the workers started may live on\n",
                 pid);
     }
     if (a->state == TRII_AGENT_SWEEPING || a->state == TRII_AGENT_SWEEP_KILLING)

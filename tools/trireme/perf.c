@@ -509,7 +509,7 @@ static tri_status write_json(const plan *p, const result *results)
                      errno != 0 ? strerror(errno) : "");
 }
 
-/* After rank 0 has printed: all go on, or stop together, none because another one is gone. END:
+/* After rank 0 has printed: all continue or stop together, none because another one is gone. END:
  * rank 0 could not print. */
 static tri_status go_on(tri_status printed)
 {

@@ -1,8 +1,8 @@
 /*
  * ps.c - `trireme ps`: the jobs of this user on this host, and what each rank does.
  *
- * Who runs comes from trirun's job file and the kernel; what a rank does comes from its flight
- * record, so only programs of ours show calls and rates.
+ * Which ranks run is taken from trirun's job file and the kernel; what a rank does from its flight
+ * record, so only programs of Trireme show calls and rates.
  */
 #include <string.h>
 #include <time.h>
@@ -140,7 +140,7 @@ static json_t *rank_json(const ps_job *job, int rank, int pid)
     return object;
 }
 
-/* For whom the agent waits, instead of running workers; NULL = it does not. */
+/* What the agent waits for, instead of running workers; NULL = it does not. */
 static const char *waits_for(const ps_job *job)
 {
     return job->live ? json_string_value(json_object_get(job->file, "waits")) : NULL;
@@ -186,7 +186,7 @@ static void print_rank(const json_t *rank)
            json_string_value(json_object_get(rank, "state")), steps);
     if (in != NULL && json_is_real(json_object_get(rank, "seconds")))
         printf("in %s for %.1f s\n", in, json_real_value(json_object_get(rank, "seconds")));
-    else if (in != NULL) /* it has ended, nobody knows when */
+    else if (in != NULL) /* it has ended, not known when */
         printf("in %s\n", in);
     else
         printf("%s%s\n", last != NULL ? "after " : "", last != NULL ? last : "");

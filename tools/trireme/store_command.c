@@ -16,7 +16,7 @@
 #include "os/signal.h"
 #include "os/socket.h"
 
-/* Who asks a server that is not there wants to know soon; who waits for others may have to wait. */
+/* That a server is not there should be known soon; to wait for others may take long. */
 #define ASK_MS INT64_C(3000)
 #define WAIT_MS TRI_STORE_TIMEOUT_MS
 
@@ -325,7 +325,7 @@ static int serve(const char *host, int port, const request *r)
         printf("serving at %s\n", host);
     else
         printf("serving at %s port %d\n", host, tri_store_port(store));
-    status = command_flush(); /* who cannot read where would look for it in vain */
+    status = command_flush(); /* without the address the server is of no use */
     while (status == TRI_OK && trii_signal_next(fd, NULL) == 0)
         status = trii_socket_wait(fd, TRII_READABLE, TRII_NO_DEADLINE);
     tri_store_unref(store);
@@ -401,8 +401,8 @@ static int take_option(int argc, char **argv, int *i_io, request *r, bool *taken
     return timeout != NULL ? read_timeout(timeout, r) : COMMAND_OK;
 }
 
-/* Options stand before or behind the action; what is behind "--" is none, and a key may begin with
- * a dash if it is not one of ours. */
+/* Options come before or after the action; what comes after "--" is none, and a key may begin with
+ * a dash if it is not an option. */
 static int parse(int argc, char **argv, request *r)
 {
     bool over = false;
@@ -490,10 +490,10 @@ const command command_store = {
             "  --prefix TEXT         only keys below TEXT/\n"
             "  --timeout SECONDS     for connecting and waiting (default 3; wait and barrier\n"
             "                        wait for 300)\n"
-            "  --raw                 no newline behind values\n\n"
+            "  --raw                 no newline after values\n\n"
             "Server and client speak the protocol of PyTorch's TCPStore. Without a prefix\n"
             "the keys are those of the job's ranks: writing them disturbs it. A key or value\n"
-            "that reads like an option comes behind --.\n\n"
+            "that reads like an option comes after --.\n\n"
             "Examples:\n"
             "  trireme store --endpoint 0.0.0.0:29500 serve\n"
             "  trireme store --endpoint node1:29500 keys\n"

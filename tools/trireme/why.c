@@ -1,5 +1,5 @@
 /*
- * why.c - `trireme why`: why a job stands still or ended, from its flight records.
+ * why.c - `trireme why`: why a job hangs or ended, from its flight records.
  */
 #include <string.h>
 
@@ -354,7 +354,7 @@ static int run(int argc, char **argv)
 
 const command command_why = {
     .name = "why",
-    .summary = "why a job stands still or failed: who waits for whom, in which call",
+    .summary = "why a job hangs or failed: who waits for whom, in which call",
     .help = "usage: trireme why [JOB] [--json]\n"
             "       trireme why --jobs\n\n"
             "Reads the flight records of a job and says, in at most ten lines and the\n"

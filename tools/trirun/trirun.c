@@ -14,7 +14,7 @@
 
 enum { STATUS_OK = 0, STATUS_FAILED = TRII_LAUNCH_FAILED };
 
-/* What was asked for is there, or it is told why not. */
+/* What was asked for has been printed, or an error says why not. */
 static int shown(void)
 {
     bool lost = ferror(stdout) != 0; /* and errno is long another one's */

@@ -123,7 +123,8 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
                                 memcmp(at->name, facts->name, sizeof(at->name)) == 0))
             place = at;
     }
-    /* The table is full: one that was left long ago goes. With none such, ours is not listed. */
+    /* The table is full: take the place of a group that was left. Without one this is not listed.
+     */
     for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
         trii_record_group *at = &recorder->file->groups[(number + i) % TRII_RECORD_GROUPS];
 

@@ -3,8 +3,8 @@
  * kill -9. Its reader (trireme why) includes this header for the format.
  *
  * File TRI_RUN_DIR/rank-N.rec, in the byte order of the machine, written by rank N only, which
- * holds a lock on it (os/liveness.h) as long as it lives. While somebody lives who has that name,
- * as a worker whose program starts another one, it is rank-N.PID.rec:
+ * holds a lock on it (os/liveness.h) as long as it lives. While another process that lives has that
+ * name, as a worker whose program starts another one, it is rank-N.PID.rec:
  *
  *   offset size  header
  *        0    8  magic "TRIREC6\0"

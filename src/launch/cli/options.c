@@ -43,7 +43,7 @@ static tri_status unknown_long(const char *given, size_t length)
 }
 
 /* The row that `given` names in full, or the only one that begins with it. What is unique with
- * torchrun stays so: its names come before ours. */
+ * torchrun stays so: its names come before the others. */
 static tri_status find_long(const char *given, size_t length, int *row_out)
 {
     int found = -1, second = -1;
@@ -93,7 +93,7 @@ static void set_flag(trii_launch_options *options, const trii_option_row *row, b
     memcpy((char *)options + row->field, &on, sizeof(on));
 }
 
-/* One option at argv[*at]; moves *at behind it and its value. */
+/* One option at argv[*at]; moves *at past it and its value. */
 static tri_status parse_one(trii_option_values *values, trii_launch_options *options,
                             char *const *argv, int argc, int *at)
 {
@@ -168,7 +168,7 @@ static tri_status read_environment(trii_option_values *values, trii_launch_optio
     return status;
 }
 
-/* The options in front of the program. *at_out: where it stands, argc = nowhere. */
+/* The options before the program. *at_out: the place of the program, argc = there is none. */
 static tri_status parse_all(trii_option_values *values, trii_launch_options *options, int argc,
                             char *const *argv, int *at_out)
 {
@@ -203,8 +203,8 @@ static bool is_launcher(const char *word)
            strcmp(base, "torch.distributed.launch") == 0;
 }
 
-/* The first argument that is an option of ours, which trirun was not given itself: most likely it
- * was meant to come before the program. Arguments of another launcher or behind -- are not. */
+/* The first argument that is an option of trirun, which trirun was not given itself: most likely it
+ * was meant to come before the program. Arguments of another launcher or after -- are not. */
 static char *const *find_misplaced(const trii_option_values *values, const char *program,
                                    char *const *args)
 {

@@ -1,6 +1,6 @@
 /*
  * options.h - the command line of trirun: torchrun's flags, their PET_* twins in the
- * environment, and a few of ours. A new flag is a new row in options_table.c.
+ * environment, and a few more. A new flag is a new row in options_table.c.
  */
 #ifndef TRII_LAUNCH_OPTIONS_H
 #define TRII_LAUNCH_OPTIONS_H
@@ -20,7 +20,7 @@ typedef struct trii_std_spec {
 
 /* Kinds of rendezvous: how hosts find each other (launch/rendezvous/rdzv_handler.h). */
 typedef enum trii_rdzv_kind {
-    TRII_RDZV_STATIC, /* --node-rank says who has which rank */
+    TRII_RDZV_STATIC, /* --node-rank gives each host its rank */
     TRII_RDZV_C10D,   /* they agree by a TCP store */
     TRII_RDZV_ETCD    /* ... by etcd */
 } trii_rdzv_kind;
@@ -75,14 +75,14 @@ typedef struct trii_launch_options {
     bool run_path;           /* run `program` through Python's runpy */
     const char *program;     /* borrowed from argv */
     char *const *args;       /* what follows it; ends with NULL */
-    char *const *misplaced;  /* the first of args that looks like an option of ours; NULL = none */
+    char *const *misplaced; /* the first of args that looks like an option of trirun; NULL = none */
 } trii_launch_options;
 
 /* argv as main got it; texts stay borrowed from argv and the environment; options_out is not
  * moved afterwards. Errors: INVALID_ARG, with exit_status set. */
 tri_status trii_launch_options_parse(trii_launch_options *options_out, int argc,
                                      char *const *argv) TRI_MUST_CHECK;
-/* Warns of an option of trirun behind the program, and of a --node-rank that has no effect. */
+/* Warns of an option of trirun after the program, and of options that have no effect. */
 void trii_launch_options_warn(const trii_launch_options *options, FILE *out);
 /* The text of --help, from the table. */
 void trii_launch_options_help(FILE *out);
@@ -95,7 +95,7 @@ bool trii_rdzv_conf(const trii_launch_options *options, const char *key, char *v
 int trii_rdzv_default_port(const trii_launch_options *options);
 /* Bits of local_rank's streams: 1 stdout, 2 stderr. */
 unsigned trii_std_of(const trii_std_spec *spec, int local_rank);
-/* Whether `number` stands in the comma list (NULL: every number does). */
+/* Whether `number` is in the comma list (NULL: every number is). */
 bool trii_number_in_list(const char *list, int number);
 
 #endif

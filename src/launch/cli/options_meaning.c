@@ -16,7 +16,7 @@
 #include "os/endpoint.h"
 #include "os/file.h"
 
-/* Where agents meet that were told no place: the port of c10d's, the host of all. */
+/* Where agents meet without an endpoint: the port of c10d's, the host of all. */
 #define C10D_PORT 29400
 #define MEETING_HOST "localhost"
 #define LOOPBACK "127.0.0.1"
@@ -334,7 +334,7 @@ int trii_rdzv_default_port(const trii_launch_options *options)
     return ports[options->rdzv];
 }
 
-/* Reads the store's host from --master-addr. IPv6 may stand in brackets, as torchrun's help shows
+/* Reads the store's host from --master-addr. IPv6 may be in brackets, as torchrun's help shows
  * it. */
 static tri_status read_master(trii_launch_options *options, const char *given)
 {
@@ -451,7 +451,7 @@ static words trim(const char *at, const char *end)
     return (words){at, (size_t)(end - at)};
 }
 
-/* The next KEY=VALUE of --rdzv-conf; *list moves behind it and its comma. False: none is left. */
+/* The next KEY=VALUE of --rdzv-conf; *list moves past it and its comma. False: none is left. */
 static bool next_setting(const char **list, words *key_out, words *value_out)
 {
     const char *text = *list, *end = text + strcspn(text, ","),

@@ -81,7 +81,7 @@ const trii_option_row trii_option_rows[TRII_OPTIONS] = {
      .value = "NAME", .help = "accepted if it is default: others are Python plug-ins"},
     {"event-log-handler", .distinct = true, .fallback = "null", .value = "NAME",
      .help = "accepted and ignored: a Python plug-in; see --events"},
-    /* torch.distributed.launch's, then ours */
+    /* torch.distributed.launch's, then what no launcher of torch has */
     {"use-env", FIELD(FLAG, use_env), .no_environment = true, .ours = true,
      .help = "as torch.distributed.launch --use-env: no --local-rank for PROGRAM"},
     {"launch-compat", FIELD(FLAG, launch_compat), .distinct = true, .ours = true,
@@ -106,7 +106,7 @@ const trii_option_row trii_option_rows[TRII_OPTIONS] = {
     {"dry-run", FIELD(FLAG, dry_run), .ours = true,
      .help = "show what would be run, and run nothing"},
     {"keep-survivors", FIELD(FLAG, keep_survivors), .distinct = true, .ours = true,
-     .help = "when a worker fails the others go on without it; one host only"},
+     .help = "when a worker fails the others continue without it; one host only"},
     {"require-key", FIELD(FLAG, require_key), .ours = true,
      .help = "refuse to start unless TRI_JOB_KEY_FILE names a job key"},
     {"help", 'h', FIELD(FLAG, help), .no_environment = true, .help = "this text"},
@@ -167,7 +167,7 @@ void trii_launch_options_help(FILE *out)
           "choose the number yourself.\n\n"
           "SIGUSR1 to trirun announces that this host will be preempted (Slurm:\n"
           "--signal=B:USR1@60). Workers that handle SIGUSR1 get it with the milliseconds\n"
-          "left; the job goes on.\n\n"
+          "left; the job continues.\n\n"
           "Examples:\n"
           "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"

@@ -32,7 +32,7 @@ typedef struct trii_option_row {
     int max;             /* of a number */
     bool no_environment; /* has no PET_ twin */
     bool ours;           /* torchrun has none: its beginnings give way to torchrun's names */
-    bool distinct;       /* programs have no option of this name: behind PROGRAM it is a slip */
+    bool distinct;       /* programs have no option of this name: after PROGRAM it is a slip */
     const char *fallback;
     const char *choices; /* "a|b" */
     const char *value;   /* its name in --help */

@@ -26,7 +26,7 @@ enum { END_MS = 2000, SWEEP_MS = 100 };
 
 /* --- where ---------------------------------------------------------------- */
 
-/* The path behind "0::", as the kernel numbers the hierarchy of version 2; "" is its root. */
+/* The path after "0::", as the kernel numbers the hierarchy of version 2; "" is its root. */
 static bool read_own(const char *root, char *path, size_t bytes)
 {
     char file[TRII_CGROUP_BYTES], text[4096], *line;
@@ -75,7 +75,7 @@ tri_status trii_cgroup_own(const char *root, char path_out[TRII_CGROUP_BYTES])
     return TRII_FAIL(TRI_ERR_UNSUPPORTED, "no control groups of version 2 are mounted");
 }
 
-/* Whether it is a name of ours, "trireme-PID-N". */
+/* Whether trirun gave it its name, "trireme-PID-N". */
 static bool is_our_name(const char *name)
 {
     int end = 0;
@@ -125,7 +125,7 @@ static void write_kill(int folder_fd)
     int fd = openat(folder_fd, "cgroup.kill", O_WRONLY | O_CLOEXEC);
     ssize_t put = fd >= 0 ? write(fd, "1", 1) : 0;
 
-    (void)put; /* removed by somebody else: then nothing is in it */
+    (void)put; /* another process has removed it: then nothing is in it */
     if (fd >= 0)
         close(fd);
 }
@@ -171,7 +171,7 @@ void trii_cgroup_remove(trii_cgroup *group)
 
 /* --- making one ----------------------------------------------------------- */
 
-/* Locks the folder. False: it is no group that can be killed, or somebody else has it. */
+/* Locks the folder. False: it is no group that can be killed, or another process has it. */
 static bool take(trii_cgroup *group)
 {
     if (trii_folder_lock(group->path, &group->fd) != TRI_OK)
@@ -182,7 +182,7 @@ static bool take(trii_cgroup *group)
     return false;
 }
 
-/* Takes away a group that nobody has locked. */
+/* Removes a group that no process has locked. */
 static void sweep_one(trii_cgroup *group)
 {
     struct stat st;
@@ -228,7 +228,7 @@ tri_status trii_cgroup_create(const char *parent, trii_cgroup *group_out)
                 *group_out = group;
                 return TRI_OK;
             }
-            rmdir(group.path); /* unless somebody has swept it away before we had locked it */
+            rmdir(group.path);        /* unless it was swept away before it was locked */
         } else if (errno != EEXIST) { /* of a process with our number that is not seen from here */
             return TRII_FAIL(TRI_ERR_UNSUPPORTED, "cannot create %s: %s", group.path,
                              strerror(errno));

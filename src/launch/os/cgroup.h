@@ -1,10 +1,10 @@
 /*
- * cgroup.h - a control group below ours (version 2 of the kernel's), to end what is in it at once:
- * also what left its session and its parent and cleared its environment.
+ * cgroup.h - a control group below trirun's (version 2 of the kernel's), to end what is in it at
+ * once: also what left its session and its parent and cleared its environment.
  *
  * No controller is enabled, nothing is limited or counted in it. Allowed to root, in a container
  * whose /sys/fs/cgroup can be written, and where systemd delegates (Delegate=). It is locked while
- * it is used; one without a lock was left by somebody who was killed.
+ * it is used; one without a lock was left by an agent that was killed.
  */
 #ifndef TRII_CGROUP_H
 #define TRII_CGROUP_H

@@ -57,7 +57,7 @@ tri_status trii_fd_write(int fd, const void *data, size_t bytes, size_t *put_out
     if (put < 0 && errno == EAGAIN)
         return TRI_INPROGRESS;
     if (put < 0 && errno == EPIPE)
-        return TRII_FAIL(TRI_ERR_PEER_LOST, "descriptor %d: nobody reads it any more", fd);
+        return TRII_FAIL(TRI_ERR_PEER_LOST, "descriptor %d: it has no reader any more", fd);
     if (put <= 0)
         return TRII_FAIL(TRI_ERR_IO, "%s", put < 0 ? strerror(errno) : "nothing was written");
     *put_out = (size_t)put;

@@ -11,7 +11,7 @@
 tri_status trii_pipe_open(int *read_fd_out, int *write_fd_out) TRI_MUST_CHECK;
 /* OK with at least one byte, INPROGRESS (a non-blocking descriptor has none now), END, IO. */
 tri_status trii_fd_read(int fd, void *buf, size_t bytes, size_t *got_out) TRI_MUST_CHECK;
-/* One attempt. OK with at least one byte written, INPROGRESS, PEER_LOST (nobody reads), IO (the
+/* One attempt. OK with at least one byte written, INPROGRESS, PEER_LOST (it has no reader), IO (the
  * line is the bare reason: the caller knows the descriptor's name). */
 tri_status trii_fd_write(int fd, const void *data, size_t bytes, size_t *put_out) TRI_MUST_CHECK;
 

@@ -16,7 +16,7 @@
 #include "base/grow.h"
 #include "os/proc.h"
 
-/* Whom the others look for among all processes. */
+/* A process, as all of them are searched for relatives. */
 typedef struct relative {
     int pid, parent, group;
 } relative;
@@ -25,7 +25,7 @@ typedef struct family {
     relative *all;
     int n, room;
     bool looked;
-    bool failed; /* too little memory: nobody has children */
+    bool failed; /* too little memory: no process has children */
 } family;
 
 /* Whether the signal is in the mask on the line "FIELD:\tHEX" of a status file. */
@@ -109,7 +109,7 @@ static void look(family *f)
         one.pid = (int)strtol(entry->d_name, NULL, 10);
         if (trii_proc_read(entry->d_name, "stat", text, sizeof(text)) == 0)
             continue;
-        after = strrchr(text, ')'); /* behind the name: state, parent, group */
+        after = strrchr(text, ')'); /* after the name: state, parent, group */
         if (after != NULL && strlen(after) > 4) {
             one.parent = (int)strtol(after + 4, &after, 10);
             one.group = (int)strtol(after, NULL, 10);

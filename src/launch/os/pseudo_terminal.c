@@ -36,7 +36,7 @@ tri_status trii_pty_open(int like_fd, size_t margin, int *read_fd_out, int *writ
     slave = ioctl(master, TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC);
     if (slave < 0 || tcgetattr(slave, &mode) != 0)
         goto err_close;
-    cfmakeraw(&mode); /* the terminal behind us turns \n into \r\n itself */
+    cfmakeraw(&mode); /* the real terminal turns \n into \r\n itself */
     if (tcsetattr(slave, TCSANOW, &mode) != 0)
         goto err_close;
     trii_pty_resize(master, like_fd, margin);

@@ -18,7 +18,7 @@ tri_status trii_log_file_create(const char *path, int *fd_out) TRI_MUST_CHECK;
 tri_status trii_log_file_open(const char *path, int64_t max_bytes, trii_background *background,
                               trii_background_file **file_out) TRI_MUST_CHECK;
 /* Appends to what is there, which may be a FIFO, and it grows as it likes. name: of the option that
- * has the path, for messages. Errors: IO (also a FIFO that nobody reads), NO_MEMORY. */
+ * has the path, for messages. Errors: IO (also a FIFO without a reader), NO_MEMORY. */
 tri_status trii_log_file_append(const char *path, const char *name, trii_background *background,
                                 trii_background_file **file_out) TRI_MUST_CHECK;
 

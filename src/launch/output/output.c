@@ -16,10 +16,9 @@
 
 #define READ_BYTES ((size_t)65536)
 #define LINE_BYTES ((size_t)65536) /* a longer line is shown in pieces */
-/* While a sink is behind, a stream waits if it has put more than this into it since it fell behind.
- */
+/* While a sink is behind, a stream that has put more than this into it since then has to wait. */
 #define SHARE_BYTES ((size_t)1 << 16)
-/* Who writes to a log that is further behind waits, as for a slow disk of its own. */
+/* A worker whose log has more than this left to write waits, as for a slow disk of its own. */
 #define LOG_BEHIND_BYTES ((size_t)1 << 20)
 /* Half a screen of a terminal: what is further up has to be looked for. */
 #define VIEW_BYTES ((uint64_t)1024)
@@ -81,7 +80,7 @@ static bool must_wait(const trii_stream *stream)
 
 static void stream_ready(trii_watch *watch, unsigned events);
 
-/* Stops reading, or goes on. */
+/* Stops or continues reading. */
 static void update_watch(trii_stream *stream)
 {
     bool pause = must_wait(stream);
@@ -154,8 +153,8 @@ static void stream_ready(trii_watch *watch, unsigned events)
     stream_read(stream);
 }
 
-/* The sink has caught up, or nobody reads it: then the workers' pipes are closed, too, so that they
- * learn it as if they had written themselves. */
+/* The sink has caught up, or it has no reader: then the workers' pipes are closed, too, so that
+ * they learn it as if they had written themselves. */
 static void sink_changed(trii_sink *sink)
 {
     for (trii_stream *s = sink->streams; s != NULL; s = s->next) {
@@ -251,7 +250,7 @@ void trii_stream_close(trii_stream *stream)
         }
     }
     if (sink->open == stream)
-        sink->open = &closed_stream; /* whoever prints next ends the line */
+        sink->open = &closed_stream; /* the next to print ends the line */
     trii_free(stream->line);
     stream->line = NULL;
     trii_background_close(stream->log);

@@ -34,7 +34,7 @@ struct trii_sink {
     struct trii_sink *complaints; /* where a warning goes that lines were lost; NULL = nowhere */
     bool lost;                    /* that warning was given */
     int64_t flush_ns;             /* an unfinished line is shown after so long */
-    bool broken;                  /* nobody reads it any more: what comes is dropped */
+    bool broken;                  /* it has no reader any more: what comes is dropped */
     bool behind;                  /* much is queued: streams that put more than their share wait */
     bool colour;                  /* labels are coloured */
     char *queue;                  /* from start, `used` bytes */
@@ -51,7 +51,7 @@ typedef struct trii_stream_options {
     const char *label;              /* before each line; NULL = none */
     int colour;                     /* of the label, a number that differs from others' */
     bool hidden;                    /* lines are not shown */
-    bool immediate;                 /* show unfinished lines at once: nobody else prints */
+    bool immediate;                 /* show unfinished lines at once: no other stream prints */
     const char *log_path;           /* every byte goes there too; NULL = nowhere */
     trii_background *files;         /* writes it */
     int64_t log_max_bytes;          /* 0 = it grows as it likes */
@@ -71,7 +71,7 @@ struct trii_stream {
     int fd;                           /* -1: closed */
     uint64_t total;                   /* bytes that came */
     uint64_t progress_total;          /* the total at the last trii_stream_progress, and ... */
-    uint64_t no_progress;             /* ... how much of it was warnings of ours */
+    uint64_t no_progress;             /* ... how much of it was trirun's own warnings */
     uint64_t shown;                   /* the sink's total when it last showed some; 0 = none */
     bool paused;                      /* not read until its sink or its log file has caught up */
     size_t share;                     /* bytes put since the sink fell behind */
@@ -89,7 +89,7 @@ tri_status trii_sink_init(trii_sink *sink, trii_loop *loop, trii_background *fil
 void trii_sink_fini(trii_sink *sink);
 /* Whole lines of trirun itself. */
 void trii_sink_print(trii_sink *sink, const char *format, ...) TRII_PRINTF(2, 3);
-/* A file in the background has less left to write: goes on with what waited for that. */
+/* A file in the background has less left to write: continues what waited for that. */
 void trii_sink_go_on(trii_sink *sink);
 /* Nothing is queued, or never will be taken. */
 bool trii_sink_is_empty(const trii_sink *sink);

@@ -1,8 +1,8 @@
 /*
  * output_lines.c - how the lines of a stream are shown: labels, filters, progress bars.
  *
- * A bar draws itself again and again, each time behind a \r. Bars of several workers are drawn over
- * each other in one line, as on a terminal without us; a line of any other text stands alone.
+ * A bar draws itself again and again, each time after a \r. Bars of several workers are drawn over
+ * each other in one line, as on a terminal without trirun; any other text has a line of its own.
  */
 #include <stdio.h>
 #include <string.h>
@@ -66,7 +66,7 @@ static void put_label(const trii_stream *stream)
         trii_sink_put(stream->sink, "\033[0m", 4);
 }
 
-/* Behind the line that begins at data, or `bytes`. A \r ends one too, unless \n follows it. */
+/* The end of the line that begins at data, or `bytes`. A \r ends one too, unless \n follows it. */
 static size_t next_end(const char *data, size_t bytes)
 {
     for (size_t i = 0; i < bytes; i++) {

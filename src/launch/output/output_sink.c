@@ -1,6 +1,6 @@
 /*
  * output_sink.c - the sinks of output.h: a queue in front of a descriptor that may be slow, full, a
- * plain file, or read by nobody any more.
+ * plain file, or without a reader.
  */
 #include "launch/output/output_internal.h"
 
@@ -14,7 +14,7 @@
 #include "os/clock.h"
 #include "os/terminal.h"
 
-/* An unfinished line is shown after so long. Somebody may look at a terminal and wait for a
+/* An unfinished line is shown after so long. A user may look at a terminal and wait for a
  * prompt; elsewhere whole lines matter more, and a busy machine may stop a worker within one. */
 #define FLUSH_TERMINAL_NS (INT64_C(100) * TRII_NS_PER_MS)
 #define FLUSH_NS (INT64_C(1000) * TRII_NS_PER_MS)
@@ -97,7 +97,7 @@ static tri_status sink_write(trii_sink *sink, size_t *put_out)
     if (sink->file != NULL) {
         if (trii_background_left(sink->file) > 0)
             return TRI_INPROGRESS;
-        sink->start = sink->used = 0; /* who is told of a loss may print it here */
+        sink->start = sink->used = 0; /* the warning of a loss may be printed here */
         trii_background_put(sink->file, data, bytes);
         *put_out = 0;
         return TRI_OK;
@@ -109,7 +109,7 @@ static tri_status sink_write(trii_sink *sink, size_t *put_out)
     return trii_fd_write(sink->fd, data, bytes, put_out);
 }
 
-/* No room, or a device that fails: somebody may still read, so the workers' pipes stay open. */
+/* No room, or a device that fails: it may still have a reader, so the workers' pipes stay open. */
 static void sink_lose(trii_sink *sink)
 {
     sink->used = 0;
@@ -158,7 +158,7 @@ static void sink_ready(trii_watch *watch, unsigned events)
         trii_loop_unwatch(watch);
 }
 
-/* Room behind what is queued. False: there is none, or nobody reads it any more. */
+/* Room after what is queued. False: there is none, or it has no reader any more. */
 static bool sink_reserve(trii_sink *sink, size_t bytes)
 {
     if (sink->broken)
@@ -174,7 +174,7 @@ static bool sink_reserve(trii_sink *sink, size_t bytes)
         if (capacity > sink->capacity) {
             queue = trii_realloc(sink->queue, capacity, 1, "output queue");
             if (queue == NULL)
-                return false; /* a line is lost; the job goes on */
+                return false; /* a line is lost, which is no reason to end the job */
             sink->queue = queue;
             sink->capacity = capacity;
         }

@@ -87,7 +87,7 @@ bool trii_culprit_made_nan(trii_worker *worker)
     return strstr(trii_stream_tail(&worker->err, TRII_REPORT_LINES), TRII_NAN_MADE) != NULL;
 }
 
-/* The rank that this one names as who aborted its group, and its line; -1 = nobody. */
+/* The rank that this one says aborted its group, and its line; -1 = none. */
 static int named_by(const trii_why_job *job, int rank, trii_worker *worker, const char **why_out)
 {
     const trii_record_file *log = log_of(job, rank);
@@ -121,7 +121,7 @@ void trii_culprit_find(const trii_why_job *records, trii_worker *workers, int n_
     }
     if (named < 0 && rank != victim->rank)
         culprit_out->rank = rank;
-    /* Or others name it as who aborted their group. */
+    /* Or others say that it aborted their group. */
     for (int i = 0; culprit_out->rank < 0 && named < 0 && i < n_workers; i++) {
         if (&workers[i] == victim ||
             named_by(records, workers[i].rank, &workers[i], &why) != victim->rank)
@@ -131,7 +131,7 @@ void trii_culprit_find(const trii_why_job *records, trii_worker *workers, int n_
     }
 }
 
-/* --- who was first -------------------------------------------------------- */
+/* --- which failed first --------------------------------------------------- */
 
 static bool ended_by_itself(const trii_worker *w)
 {
@@ -212,7 +212,7 @@ static void find_first_failed(trii_failure *f, const trii_why_job *job)
     }
 }
 
-/* --- who ended too early -------------------------------------------------- */
+/* --- which ended too early ------------------------------------------------ */
 
 bool trii_failure_has_left(const trii_failure *f, const trii_worker *w)
 {

@@ -21,9 +21,9 @@ typedef enum trii_blame {
     TRII_BLAME_KILLED  /* by a signal */
 } trii_blame;
 
-/* Who aborts a group ends the others with ABORTED, and they may be gone before it. */
+/* A rank that aborts a group ends the others with ABORTED, and they may be gone before it. */
 typedef struct trii_culprit {
-    int rank;                            /* in the job; -1 = nobody is named */
+    int rank;                            /* in the job; -1 = none is named */
     char why[TRII_RECORD_FAILURE_BYTES]; /* the line that names it, or "" */
 } trii_culprit;
 
@@ -35,8 +35,8 @@ trii_blame trii_culprit_blame(const trii_why_job *records, trii_worker *worker);
 bool trii_culprit_is_ahead(const trii_why_job *records, trii_worker *worker);
 /* It printed what TRI_CHECK=nan says of the rank that made the first NaN. */
 bool trii_culprit_made_nan(trii_worker *worker);
-/* Who aborted the group of `victim`, which failed, and the group of that one, up to the first; the
- * victim itself if others name it. */
+/* Which rank aborted the group of `victim`, which failed, and which that one's, up to the first;
+ * the victim itself if others name it. */
 void trii_culprit_find(const trii_why_job *records, trii_worker *workers, int n_workers,
                        trii_worker *victim, trii_culprit *culprit_out);
 
@@ -51,7 +51,7 @@ typedef struct trii_failure {
     const char *run_dir;             /* holds the flight records */
     /* Once the cause was found: what the others did, if it ended with status 0 in the middle. */
     char early[400];
-    trii_culprit culprit; /* and whom the failed ones name as who aborted their group */
+    trii_culprit culprit; /* and the rank that by the failed ones aborted their group */
 } trii_failure;
 
 /* Finds the cause: deaths are seen in the order in which they are complete, so a worker whose end

@@ -1,6 +1,6 @@
 /*
  * error_file.h - what a Python worker wrote about its own failure (torchelastic's @record), read
- * into the report, and handed on to whoever started us.
+ * into the report, and handed on to what started trirun.
  */
 #ifndef TRII_LAUNCH_ERROR_FILE_H
 #define TRII_LAUNCH_ERROR_FILE_H

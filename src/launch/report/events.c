@@ -12,8 +12,8 @@
 #include "launch/output/log_file.h"
 #include "os/clock.h"
 
-/* To a reader that is further behind no lines are sent; at the end it is said that some are
- * missing. */
+/* A reader with more than this left to read gets no further lines; at the end a warning says that
+ * some are missing. */
 #define MAX_BEHIND ((size_t)4 << 20)
 
 tri_status trii_events_open(trii_events *events, trii_background *files, const char *path,

@@ -19,7 +19,7 @@ typedef struct trii_events {
     const char *run_id;
 } trii_events;
 
-/* path NULL: nothing is written anywhere. run_id is borrowed. Errors: IO (also a FIFO that nobody
+/* path NULL: nothing is written anywhere. run_id is borrowed. Errors: IO (also a FIFO without a
  * reads), NO_MEMORY. */
 tri_status trii_events_open(trii_events *events, trii_background *files, const char *path,
                             const char *run_id) TRI_MUST_CHECK;

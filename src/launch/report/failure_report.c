@@ -226,10 +226,10 @@ void trii_failure_report_leavers(const trii_worker *workers, int n_workers, trii
     for (int i = 0; i < n_workers && others > 0 && shown < MAX_LEAVERS; i++) {
         if (workers[i].live || trii_worker_failed(&workers[i]) || workers[i].signalled)
             continue;
-        trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s on\n",
+        trii_sink_print(sink, "trirun: rank %d had left with status 0 %.1f s before, %d %s\n",
                         workers[i].rank,
                         (double)(trii_now_ns() - workers[i].ended_ns) / TRII_NS_PER_S, others,
-                        others == 1 ? "other went" : "others went");
+                        others == 1 ? "other continued" : "others continued");
         shown++;
     }
 }

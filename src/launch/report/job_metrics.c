@@ -18,7 +18,7 @@
 #include "os/library.h"
 
 #define REFRESH_MS 5000
-#define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for who asks */
+#define ACCEPT_PAUSE_MS 100 /* where no descriptor was left for a client */
 #define BYTES_PER_WORKER 1024
 
 /* --- the text ------------------------------------------------------------- */
@@ -72,7 +72,7 @@ static void add(FILE *out, const char *name, const char *type, const char *help,
     fprintf(out, "trirun_%s %.15g\n", name, value);
 }
 
-/* The lines of one metric follow each other, behind its head. */
+/* The lines of one metric follow each other, after its head. */
 static void add_workers(FILE *out, const trii_job_facts *facts, const figures *all)
 {
     for (size_t k = 0; k < TRII_COUNT_OF(worker_metrics); k++) {

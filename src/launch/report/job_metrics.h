@@ -11,7 +11,7 @@
 #include "launch/report/metrics_http.h"
 
 typedef struct trii_metrics {
-    trii_loop *loop; /* NULL = nobody asked */
+    trii_loop *loop; /* NULL = not asked for */
     const trii_job_facts *facts;
     trii_background_file *file; /* NULL = by HTTP */
     trii_timer refresh;         /* of the file */
@@ -25,7 +25,7 @@ typedef struct trii_metrics {
     trii_timer resume; /* of the listener */
     int listen_fd;
     char url[320];     /* of the figures; "" in a file */
-    bool port_is_ours; /* nobody named it */
+    bool port_is_ours; /* the user named none */
 } trii_metrics;
 
 /* where: a path with a slash or without a colon, else [HOST]:PORT; NULL: nothing is shown. Texts
@@ -34,7 +34,7 @@ typedef struct trii_metrics {
  * is missing). */
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
                              const char *where, const trii_job_facts *facts) TRI_MUST_CHECK;
-/* Writes the file anew, if there is one. */
+/* Replaces the file, if there is one. */
 void trii_metrics_refresh(trii_metrics *metrics);
 /* Writes it a last time; zero: nothing. */
 void trii_metrics_close(trii_metrics *metrics);

@@ -1,5 +1,5 @@
 /*
- * memory_kills.h - whether the kernel killed somebody for lack of memory, by its own counters.
+ * memory_kills.h - whether the kernel killed a process for lack of memory, by its own counters.
  */
 #ifndef TRII_LAUNCH_MEMORY_KILLS_H
 #define TRII_LAUNCH_MEMORY_KILLS_H
@@ -17,7 +17,7 @@ void trii_memory_kills_read(trii_memory_kills *kills_out);
  * a sentence (static text), or NULL if memory was not the reason. */
 const char *trii_memory_kills_explain(const trii_memory_kills *before,
                                       const trii_memory_kills *after);
-/* The number behind `name` and a blank in the lines of text; -1 if there is none. */
+/* The number after `name` and a blank in the lines of text; -1 if there is none. */
 int64_t trii_memory_kills_find(const char *text, const char *name);
 
 #endif

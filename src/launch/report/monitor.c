@@ -13,12 +13,12 @@
 #include "os/host.h"
 #include "os/signal.h"
 
-/* Nobody looks at a job that is over sooner. */
+/* A job that is over sooner is not worth the work. */
 #define JOB_FILE_DELAY_MS 20
 
 static void ignore_progress(void *arg)
 {
-    (void)arg; /* who has something to say looks how far it got */
+    (void)arg; /* when there is something to write, the loop looks how far it got */
 }
 
 static void print_warning(void *arg, const char *text)

@@ -19,7 +19,7 @@ typedef struct trii_monitor_setup {
     trii_sink *sink;
     trii_background *files; /* writes the metrics file */
     const char *run_id, *run_dir;
-    void (*hung)(void *agent); /* the job stands still; who is stuck has been printed */
+    void (*hung)(void *agent); /* the job hangs; the ranks that are stuck have been printed */
     void *agent;
 } trii_monitor_setup;
 
@@ -44,7 +44,7 @@ void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, tri
 void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
 /* The user's signal `number` is about to be passed on to the workers. */
 void trii_monitor_signal(trii_monitor *monitor, int number);
-/* host: another host that will be taken away, NULL = this one. left_ms: -1 = nobody said when.
+/* host: another host that will be taken away, NULL = this one. left_ms: -1 = not known when.
  * notified: number of this host's workers that were notified; -1 for another host. */
 void trii_monitor_preemption(trii_monitor *monitor, const char *host, int64_t left_ms,
                              int notified);

@@ -16,8 +16,8 @@ typedef struct trii_early_exit trii_early_exit;
  * of torchrun take part nothing is published. Errors: NO_MEMORY. */
 tri_status trii_early_exit_create(const trii_launch_job *job, trii_tcp_server *store,
                                   trii_loop *loop, trii_early_exit **early_out) TRI_MUST_CHECK;
-/* This worker has ended, and others go on. Never waits: a thread writes to a store on another host.
- * NULL allowed. */
+/* This worker has ended, and others still run. Never waits: a thread writes to a store on another
+ * host. NULL allowed. */
 void trii_early_exit_publish(trii_early_exit *early, const trii_worker *worker);
 /* What has not been published by now is not needed. Before the store's end. NULL allowed. */
 void trii_early_exit_destroy(trii_early_exit *early);

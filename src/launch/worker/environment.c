@@ -4,8 +4,8 @@
  *
  * Threads: torchrun sets OMP_NUM_THREADS=1 when it starts several workers and the user said
  * nothing, so that they do not fight for the cores; scripts rely on it, so we do the same. That
- * would leave a worker of ours on one core, so TRI_NUM_THREADS, which it reads first, is set to its
- * share of the cores. A value that the user set for either stays.
+ * would leave a worker of Trireme on one core, so TRI_NUM_THREADS, which it reads first, is set to
+ * its share of the cores. A value that the user set for either stays.
  */
 #include "launch/worker/environment.h"
 
@@ -31,7 +31,7 @@ typedef struct builder {
     const char *gpu; /* with virtual_local_rank */
 } builder;
 
-/* Whether a worker does not inherit this entry; called when all of ours are there. */
+/* Whether a worker does not inherit this entry; called when all that trirun sets are there. */
 static bool is_hidden(const builder *ours, const char *entry)
 {
     size_t length = strcspn(entry, "=") + 1;

@@ -1,5 +1,5 @@
 /*
- * environment.h - the environment of a worker: torchrun's variables, and TRI_* of ours.
+ * environment.h - the environment of a worker: torchrun's variables, and TRI_*.
  */
 #ifndef TRII_LAUNCH_ENVIRONMENT_H
 #define TRII_LAUNCH_ENVIRONMENT_H
@@ -27,7 +27,7 @@ typedef struct trii_launch_job {
     int cores; /* that the workers of this host share */
 } trii_launch_job;
 
-/* A block for trii_process_spec.envp: `inherited` without the variables that we set, and ours
+/* A block for trii_process_spec.envp: `inherited` without the variables that trirun sets, and those
  * for the worker local_rank. One piece of memory: release with trii_free. Errors: NO_MEMORY. */
 tri_status trii_launch_environment(const trii_launch_job *job, int local_rank,
                                    const char *const *inherited,

@@ -68,7 +68,7 @@ static bool is_for_python(const char *program)
            (strncmp(head, "#!", 2) != 0 || strstr(head, "python") != NULL);
 }
 
-/* What nobody can run, though it would be given to Python. */
+/* What cannot be run, though it would be given to Python. */
 static tri_status refuse_sources(const char *program)
 {
     static const char *const ends[] = {".c", ".h", ".cc", ".cpp", ".cxx", ".cu", ".o"};

@@ -17,7 +17,7 @@ typedef struct trii_launch_command {
     char *const *args;   /* the user's, ends with NULL */
 } trii_launch_command;
 
-/* Finds the file, before any worker is started. Errors: INVALID_ARG (nobody can run it: C source, a
+/* Finds the file, before any worker is started. Errors: INVALID_ARG (it cannot be run: C source, a
  * folder), NOT_FOUND, IO (not executable); the message says what to type instead where that is
  * known. */
 tri_status trii_launch_command_find(trii_launch_command *command,

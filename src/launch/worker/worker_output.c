@@ -111,7 +111,7 @@ static void make_label(const trii_outputs *outputs, const trii_launch_job *job, 
     const trii_template_variable variables[] = {
         {"role_name", role}, {"local_rank", local}, {"rank", global}};
 
-    if (text == NULL) /* ours for --label-output, torchrun's for what is teed */
+    if (text == NULL) /* trirun's for --label-output, torchrun's for what is teed */
         text = outputs->options->label_output ? "[${rank}]: " : "[${role_name}${local_rank}]:";
     trii_text_plain(outputs->options->role, role, sizeof(role));
     snprintf(local, sizeof(local), "%d", local_rank);
@@ -119,7 +119,7 @@ static void make_label(const trii_outputs *outputs, const trii_launch_job *job, 
     trii_template_fill(text, variables, TRII_COUNT_OF(variables), label, bytes);
 }
 
-/* A terminal where ours is one, so that programs behave as they would without us; but what a
+/* A terminal where trirun has one, so that programs behave as they would without trirun; but what a
  * file gets too is written for a file. */
 static tri_status open_pipe(int like_fd, const trii_stream_options *wanted, int *read_fd_out,
                             int *write_fd_out)

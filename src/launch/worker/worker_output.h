@@ -27,7 +27,7 @@ tri_status trii_outputs_prepare(trii_outputs *outputs, const char *run_id,
                                 const char *run_dir) TRI_MUST_CHECK;
 /* Before each start of the workers; the streams of the one before are closed. Then
  * trii_log_folder_error_dir(&outputs->folder) holds. Errors: IO, of the first start; a later one
- * goes on without files, and says so. */
+ * runs without files, with a warning. */
 tri_status trii_outputs_attempt(trii_outputs *outputs, int restart_count,
                                 int local_size) TRI_MUST_CHECK;
 /* The streams of one worker. out_fd, err_fd: for its process, and then closed by the caller;
