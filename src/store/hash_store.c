@@ -206,21 +206,15 @@ static tri_status hash_pop(tri_store *self, const char *key, int64_t deadline_ns
     hash_store *store = enter(self);
     bool in_time = deadline_ns > 0;
     char *data = NULL;
-    size_t bytes = 0;
-    tri_status status = TRI_OK;
 
     while (trii_kv_queue_length(store->kv, slice_of(key)) == 0) {
         if (!in_time)
             return leave(store, false, TRI_INPROGRESS);
         in_time = trii_cond_wait_until(&store->changed, &store->mutex, deadline_ns);
     }
-    (void)trii_kv_pop(store->kv, slice_of(key), &data, &bytes);
-    *value_out = trii_store_copy(data, bytes); /* with its zero byte */
-    *bytes_out = bytes;
-    if (*value_out == NULL)
-        status = TRI_ERR_NO_MEMORY;
-    trii_free(data);
-    return leave(store, false, status);
+    (void)trii_kv_pop(store->kv, slice_of(key), &data, bytes_out);
+    *value_out = data; /* not a copy: without memory for that the value would be lost */
+    return leave(store, false, TRI_OK);
 }
 
 static tri_status hash_queue_length(tri_store *self, const char *key, int64_t *n_out)

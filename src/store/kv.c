@@ -497,6 +497,20 @@ void trii_kv_each(const trii_kv *kv, bool (*visit)(void *arg, trii_slice key), v
 
 /* --- queues --------------------------------------------------------------- */
 
+/* There is something to pop: ends the oldest wait that is for no other key as well. One that still
+ * misses a key does not pop now, and whoever waits after it would never learn of the value. */
+static void offer(trii_kv *kv, kv_entry *entry)
+{
+    wait_link *next;
+    bool ends = false;
+
+    for (wait_link *link = entry->first_wait; link != NULL && !ends; link = next) {
+        next = link->next;
+        ends = link->wait->n_missing == 1;
+        satisfy(kv, link);
+    }
+}
+
 tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value)
 {
     kv_entry *entry;
@@ -507,7 +521,7 @@ tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value)
     item = trii_alloc(1, sizeof(*item), "store queue");
     if (item == NULL)
         return TRI_ERR_NO_MEMORY;
-    item->data = trii_alloc(value.bytes, 1, "store queue");
+    item->data = trii_alloc(value.bytes + 1, 1, "store queue"); /* a zero byte follows it */
     entry = item->data != NULL ? obtain(kv, key) : NULL;
     if (entry == NULL) {
         trii_free(item->data);
@@ -520,8 +534,7 @@ tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value)
     entry->queue_tail = item;
     entry->queue_length++;
     kv->bytes += value.bytes + sizeof(*item);
-    if (entry->first_wait != NULL)
-        satisfy(kv, entry->first_wait);
+    offer(kv, entry);
     return TRI_OK;
 }
 

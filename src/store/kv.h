@@ -45,9 +45,11 @@ int64_t trii_kv_count(const trii_kv *kv);
 /* Keys with values, in no order; stops when `visit` returns false. */
 void trii_kv_each(const trii_kv *kv, bool (*visit)(void *arg, trii_slice key), void *arg);
 
-/* Ends the oldest wait for the name. */
+/* Ends the oldest wait that this completes: as in PyTorch, whose clients pop once they are woken,
+ * and fail if they find nothing. */
 tri_status trii_kv_push(trii_kv *kv, trii_slice key, trii_slice value) TRI_MUST_CHECK;
-/* Takes the oldest; the caller frees *own_value_out (trii_free). False if empty. */
+/* Takes the oldest, which a zero byte follows; the caller frees *own_value_out (trii_free). False
+ * if empty. */
 bool trii_kv_pop(trii_kv *kv, trii_slice key, char **own_value_out, size_t *bytes_out);
 int64_t trii_kv_queue_length(const trii_kv *kv, trii_slice key);
 

@@ -9,7 +9,8 @@
 #include "os/clock.h"
 #include "store/exchange.h"
 
-#define CANCEL_MS 3000 /* for the answer that calls a wait off; later it is owed */
+#define LOOK_NS TRII_NS_PER_S /* between two looks into a queue that is waited for */
+#define CANCEL_MS 3000        /* for the answer that calls a wait off; later it is owed */
 
 /* Sends the request, takes an answer of so many bytes, and leaves. */
 static tri_status ask(trii_tcp_store *store, const char *op, void *answer, size_t bytes)
@@ -410,30 +411,34 @@ static tri_status pop_now(trii_tcp_store *store, const char *key, void **value_o
     return status == TRI_OK ? TRI_INPROGRESS : status;
 }
 
-/* The wait ends for everybody who waits, or because a value has the same name: so it may have
- * to be done again, and then not too often. */
+/* A push ends one wait, which may be that of a client that does not pop: so the wait is called off
+ * now and then to look, also at the deadline. And it may end because others were quicker or because
+ * a value has the same name: so it may have to be done again, and then not too often. */
 static tri_status tcp_pop(tri_store *self, const char *key, int64_t deadline_ns, void **value_out,
                           size_t *bytes_out)
 {
     trii_tcp_store *store = trii_tcp_enter(self);
-    int64_t pause = TRII_NS_PER_MS;
+    int64_t pause = TRII_NS_PER_MS, now = trii_now_ns();
     tri_status status = pop_now(store, key, value_out, bytes_out);
 
-    while (status == TRI_INPROGRESS && deadline_ns > 0) {
-        int64_t now;
+    while (status == TRI_INPROGRESS && now < deadline_ns) {
+        tri_status waited;
 
         store->out.used = 0;
-        status = wait_for(store, &key, 1, deadline_ns);
-        if (status == TRI_ERR_TIMEOUT && store->fd >= 0)
-            status = TRI_INPROGRESS;
-        if (status != TRI_OK)
+        waited =
+            wait_for(store, &key, 1, deadline_ns - now > LOOK_NS ? now + LOOK_NS : deadline_ns);
+        if (waited != TRI_OK && (waited != TRI_ERR_TIMEOUT || store->fd < 0)) {
+            status = waited;
             break;
-        status = pop_now(store, key, value_out, bytes_out);
+        }
+        if (!store->owed) /* of a server that is silent nothing more is asked */
+            status = pop_now(store, key, value_out, bytes_out);
         now = trii_now_ns();
-        if (status != TRI_INPROGRESS || now >= deadline_ns)
-            break;
-        trii_sleep_until(deadline_ns - now < pause ? deadline_ns : now + pause);
-        pause = pause < 16 * TRII_NS_PER_MS ? 2 * pause : pause;
+        if (waited == TRI_OK && status == TRI_INPROGRESS && now < deadline_ns) {
+            trii_sleep_until(deadline_ns - now < pause ? deadline_ns : now + pause);
+            pause = pause < 16 * TRII_NS_PER_MS ? 2 * pause : pause;
+            now = trii_now_ns();
+        }
     }
     return trii_tcp_leave(store, status);
 }
