@@ -104,70 +104,150 @@ static int standard_of(const struct stat *file, int from)
     return -1;
 }
 
-/* What a rename would take the place of: nothing, or a file. */
-static tri_status check_replaceable(const char *path, const char *target)
+/* What a rename would take the place of: nothing, for which *info_out has no link, or a file. */
+static tri_status check_replaceable(const char *path, const char *target, struct stat *info_out)
 {
-    struct stat info;
-
-    if (lstat(target, &info) != 0)
+    *info_out = (struct stat){0};
+    if (lstat(target, info_out) != 0)
         return errno == ENOENT ? TRI_OK : fail_path("write", path);
-    if (!S_ISREG(info.st_mode))
+    if (!S_ISREG(info_out->st_mode))
         return not_a_file(path, target);
-    if (standard_of(&info, 0) >= 0)
+    if (standard_of(info_out, 0) >= 0)
         return TRII_FAIL(TRI_ERR_IO, "write %s: is this program's own output; name another file",
                          path);
     return TRI_OK;
 }
 
-/* The name that a rename shall go to: a link stays, and the file that it leads to is replaced. */
-static tri_status find_target(const char *path, char **target_out)
+/* Of one that is not there: its folder and what it will be called. */
+static bool split_path(const char *path, char *folder, size_t bytes, const char **name_out)
 {
-    char behind[PATH_MAX];
+    const char *slash = strrchr(path, '/');
+
+    *name_out = slash != NULL ? slash + 1 : path;
+    if (slash == NULL || slash == path)
+        snprintf(folder, bytes, slash == NULL ? "." : "/");
+    else
+        return (size_t)snprintf(folder, bytes, "%.*s", (int)(slash - path), path) < bytes;
+    return true;
+}
+
+/* The name that opening `path` would create: a link may lead to one where nothing is yet. */
+static bool follow_links(const char *path, char target[PATH_MAX])
+{
+    enum { MOST = 40 }; /* as the kernel */
+    ssize_t n = 0;
+
+    if ((size_t)snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
+        return false;
+    for (int i = 0; i < MOST; i++) {
+        char link[PATH_MAX], *slash = strrchr(target, '/');
+        size_t keep = slash != NULL ? (size_t)(slash + 1 - target) : 0;
+
+        n = readlink(target, link, sizeof(link));
+        if (n < 0)
+            return true;
+        keep = link[0] == '/' ? 0 : keep;
+        if (keep + (size_t)n >= PATH_MAX)
+            return false;
+        memcpy(target + keep, link, (size_t)n);
+        target[keep + (size_t)n] = '\0';
+    }
+    return false;
+}
+
+/* Where the link leads, perhaps to what is not there yet in a folder that is. */
+static tri_status follow_to(const char *path, char target[PATH_MAX])
+{
+    char folder[PATH_MAX];
     struct stat info;
-    tri_status status;
+    const char *name;
+    int why;
+
+    if (realpath(path, target) != NULL)
+        return TRI_OK;
+    why = errno;
+    if (stat(path, &info) == 0) /* a pipe below /proc */
+        return not_a_file(path, path);
+    if (why == ENOENT && follow_links(path, target) &&
+        split_path(target, folder, sizeof(folder), &name) && stat(folder, &info) == 0)
+        return TRI_OK;
+    errno = why;
+    return fail_path("follow link", path);
+}
+
+/* The name that a rename shall go to: a link stays, and the file that it leads to is replaced. */
+static tri_status find_target(const char *path, char **target_out, struct stat *info_out)
+{
+    char target[PATH_MAX];
+    struct stat info;
+    tri_status status = TRI_OK;
 
     if (lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
-        if (realpath(path, behind) == NULL)
-            return stat(path, &info) == 0 ? not_a_file(path, path) /* a pipe below /proc */
-                                          : fail_path("follow link", path);
-        path = behind;
+        status = follow_to(path, target);
+        path = target;
     }
-    status = check_replaceable(path, path);
+    if (status == TRI_OK)
+        status = check_replaceable(path, path, info_out);
     if (status != TRI_OK)
         return status;
     *target_out = trii_strdup(path, "path");
     return *target_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
+/* The new file gets owner, group and rights of the one that it replaces, as far as we may give
+ * them. A group that it cannot get was among the others before. */
+static void take_rights(int fd, const struct stat *old)
+{
+    mode_t mode = old->st_mode & 07777;
+    struct stat own;
+
+    if (fchown(fd, old->st_uid, old->st_gid) != 0 && fchown(fd, (uid_t)-1, old->st_gid) != 0 &&
+        fstat(fd, &own) == 0 && own.st_gid != old->st_gid)
+        mode &= ~(mode_t)070 | (mode << 3 & 070);
+    (void)!fchmod(fd, mode); /* else it stays ours alone */
+}
+
+/* A file beside `path` that nobody else writes: on a shared disk other hosts have processes of our
+ * number. It is nobody else's to read, either, if a file is there that may be private. */
+static tri_status create_temporary(trii_writer *w, const struct stat *old)
+{
+    enum { MARK = 40, TRIES = 10000 };
+    static atomic_uint counter;
+    const char *slash = strrchr(w->path, '/'), *name = slash != NULL ? slash + 1 : w->path;
+    const size_t room = strlen(w->path) + MARK, above = (size_t)(name - w->path);
+
+    w->temporary = trii_alloc(room, 1, "path");
+    if (w->temporary == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int i = 0; i < TRIES && w->fd < 0; i++) {
+        snprintf(w->temporary, room, "%.*s%.*s" TRII_WRITER_MARK "%d-%u", (int)above, w->path,
+                 NAME_MAX - MARK, name, (int)getpid(), atomic_fetch_add(&counter, 1));
+        w->fd = trii_fd_above_standard(open(w->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                            old->st_nlink > 0 ? 0600 : 0666));
+        if (w->fd < 0 && errno != EEXIST)
+            break;
+    }
+    if (w->fd < 0)
+        return fail_path("create", w->path);
+    if (old->st_nlink > 0)
+        take_rights(w->fd, old);
+    return TRI_OK;
+}
+
 tri_status trii_writer_open(const char *path, trii_writer *writer_out)
 {
-    static atomic_uint counter;
     trii_writer w = {.fd = -1};
-    size_t room;
-    tri_status status = find_target(path, &w.path);
+    struct stat old;
+    tri_status status = find_target(path, &w.path, &old);
 
-    if (status != TRI_OK)
-        goto err_free;
-    room = strlen(w.path) + 48;
-    status = TRI_ERR_NO_MEMORY;
-    w.temporary = trii_alloc(room, 1, "path");
-    if (w.temporary == NULL)
-        goto err_free;
-    snprintf(w.temporary, room, "%s" TRII_WRITER_MARK "%d-%u", w.path, (int)getpid(),
-             atomic_fetch_add(&counter, 1));
-    w.fd =
-        trii_fd_above_standard(open(w.temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-    if (w.fd < 0) {
-        status = fail_path("create", w.path);
-        goto err_free;
+    if (status == TRI_OK)
+        status = create_temporary(&w, &old);
+    if (status != TRI_OK) {
+        trii_free(w.temporary);
+        trii_free(w.path);
+        w = (trii_writer){.fd = -1};
     }
     *writer_out = w;
-    return TRI_OK;
-
-err_free:
-    trii_free(w.temporary);
-    trii_free(w.path);
-    *writer_out = (trii_writer){.fd = -1};
     return status;
 }
 
@@ -210,6 +290,7 @@ static tri_status writer_end(trii_writer *writer, bool sync)
 {
     tri_status status = TRI_OK;
     int fd = writer->fd;
+    struct stat old;
 
     if (sync && fsync(fd) != 0)
         status = fail_path("sync", writer->path);
@@ -217,7 +298,7 @@ static tri_status writer_end(trii_writer *writer, bool sync)
     if (close(fd) != 0 && status == TRI_OK)
         status = fail_path("close", writer->path);
     if (status == TRI_OK) /* something else may have taken the name meanwhile */
-        status = check_replaceable(writer->path, writer->path);
+        status = check_replaceable(writer->path, writer->path, &old);
     if (status == TRI_OK && rename(writer->temporary, writer->path) != 0)
         status = fail_path("rename to", writer->path);
     if (status != TRI_OK)
@@ -320,43 +401,6 @@ bool trii_path_is_file(const char *path)
     struct stat info;
 
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
-}
-
-/* Of one that is not there: its folder and what it will be called. */
-static bool split_path(const char *path, char *folder, size_t bytes, const char **name_out)
-{
-    const char *slash = strrchr(path, '/');
-
-    *name_out = slash != NULL ? slash + 1 : path;
-    if (slash == NULL || slash == path)
-        snprintf(folder, bytes, slash == NULL ? "." : "/");
-    else
-        return (size_t)snprintf(folder, bytes, "%.*s", (int)(slash - path), path) < bytes;
-    return true;
-}
-
-/* The name that opening `path` would create: a link may lead to one where nothing is yet. */
-static bool follow_links(const char *path, char target[PATH_MAX])
-{
-    enum { MOST = 40 }; /* as the kernel */
-    ssize_t n = 0;
-
-    if ((size_t)snprintf(target, PATH_MAX, "%s", path) >= PATH_MAX)
-        return false;
-    for (int i = 0; i < MOST; i++) {
-        char link[PATH_MAX], *slash = strrchr(target, '/');
-        size_t keep = slash != NULL ? (size_t)(slash + 1 - target) : 0;
-
-        n = readlink(target, link, sizeof(link));
-        if (n < 0)
-            return true;
-        keep = link[0] == '/' ? 0 : keep;
-        if (keep + (size_t)n >= PATH_MAX)
-            return false;
-        memcpy(target + keep, link, (size_t)n);
-        target[keep + (size_t)n] = '\0';
-    }
-    return false;
 }
 
 /* The folder of a file that is not there, and what it will be called in it. */

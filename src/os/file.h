@@ -26,9 +26,10 @@ typedef struct trii_writer {
     uint64_t bytes; /* written so far */
 } trii_writer;
 
-/* A name that is a link stays one: the file that it leads to is replaced, and only a file ever is.
- * Errors: NO_MEMORY, IO (also what is there and no file, or our own output), NOT_FOUND. After a
- * failure nothing is left. */
+/* A name that is a link stays one: the file that it leads to is replaced, or made where its folder
+ * is there. Only a file is ever replaced, and the new one gets its owner, group and rights as far
+ * as this process may give them. Errors: NO_MEMORY, IO (also what is there and no file, or our own
+ * output), NOT_FOUND. After a failure nothing is left. */
 tri_status trii_writer_open(const char *path, trii_writer *writer_out) TRI_MUST_CHECK;
 tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes) TRI_MUST_CHECK;
 /* Syncs, renames, syncs the folder. The writer is closed, also on failure; then the temporary
