@@ -176,6 +176,8 @@ static tri_status read_metadata(tri_safetensors *f, json_t *object)
     const char *key;
     json_t *value;
 
+    if (json_is_null(object)) /* none, as for the Python package */
+        return TRI_OK;
     if (!json_is_object(object))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: __metadata__ is not an object", f->path);
     f->meta = trii_alloc(json_object_size(object), sizeof(*f->meta), "metadata");

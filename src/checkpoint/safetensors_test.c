@@ -254,6 +254,29 @@ static void damaged_headers_are_named(void **state)
     scratch_end(&s);
 }
 
+/* The Python package (0.8.0) opens such files. */
+static void metadata_that_is_null_is_none(void **state)
+{
+    static const char *const headers[] = {
+        "{\"__metadata__\":null,\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}",
+        "{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]},\"__metadata__\":null}"};
+    long live = trii_alloc_live();
+    tri_safetensors *file;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (size_t i = 0; i < TRII_COUNT_OF(headers); i++) {
+        CHECK_OK(tri_safetensors_open(make_file(&s, headers[i], 4), &file));
+        assert_int_equal(tri_safetensors_count(file), 1);
+        assert_non_null(tri_safetensors_find(file, "a"));
+        assert_null(tri_safetensors_metadata(file, "format"));
+        tri_safetensors_close(file);
+    }
+    assert_int_equal(trii_alloc_live(), live);
+    scratch_end(&s);
+}
+
 /* Bits of the golden file flipped, bytes replaced, lengths cut: read or refused, and what is read
  * lies inside the file. */
 static void mutated_files_are_read_or_refused(void **state)
@@ -435,6 +458,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(files_are_written_byte_for_byte),
     cmocka_unit_test(foreign_types_are_carried),
     cmocka_unit_test(damaged_headers_are_named),
+    cmocka_unit_test(metadata_that_is_null_is_none),
     cmocka_unit_test(mutated_files_are_read_or_refused),
     cmocka_unit_test(wrong_entries_are_refused),
     cmocka_unit_test(a_full_disk_leaves_the_old_file),
