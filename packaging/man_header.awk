@@ -114,7 +114,7 @@ function note_names(text,    rest, name) {
         if (rest !~ /^[ \t]*#/) note_name(name)
         rest = substr(rest, RSTART + RLENGTH)
     }
-    if (match(text, /^#define TRI_[A-Z_]*[A-Z]\(/)) note_name(substr(text, 9, RLENGTH - 9))
+    if (match(text, /^#define (TRI_[A-Z_]*[A-Z]|tri_[a-z0-9_]+)\(/)) note_name(substr(text, 9, RLENGTH - 9))
     if (match(text, /^typedef (struct|enum) tri_[a-z0-9_]+/)) {
         name = substr(text, RSTART, RLENGTH)
         sub(/^typedef (struct|enum) /, "", name)
@@ -189,8 +189,10 @@ state == "head" {
     next
 }
 
-# The part that only wraps functions for call sites.
-/^#ifndef TRI_NO_SITES/ || /^#ifdef __cplusplus/ { skipping = 1; next }
+# The part that only wraps functions for call sites; of what is another in C++, that of C.
+/^#ifndef TRI_NO_SITES/ { skipping = 1; plus = 0; next }
+/^#ifdef __cplusplus/ { skipping = 1; plus = 1; next }
+skipping == 1 && plus && /^#else/ { skipping = 0; next }
 skipping > 0 && /^#if/ { skipping++; next }
 skipping > 0 && /^#endif/ { skipping--; next }
 skipping > 0 { next }
@@ -275,7 +277,7 @@ function code_line(line,    at, indent, i) {
     while (!fits(line)) {
         for (at = 72; at > 0 && substr(line, at, 2) != ", "; at--) continue
         match(line, /^ */)
-        indent = RLENGTH + 4
+        indent = RLENGTH >= 8 ? RLENGTH : RLENGTH + 4 # arguments stay under each other
         if (at <= indent && RLENGTH > 8) {
             line = "        " substr(line, RLENGTH + 1)
             continue
@@ -293,10 +295,49 @@ function code_line(line,    at, indent, i) {
     print escape(line) >out
 }
 
-function code_lines(text,    lines, n, i, at, said, indent, line) {
+# A prototype over several lines of which one does not fit: its arguments anew, under each other.
+function prototype(text,    at, indent, line, part, n, i) {
+    gsub(/\n */, " ", text)
+    at = index(text, "(")
+    indent = at < 40 ? at : 8
+    line = substr(text, 1, at)
+    n = split(substr(text, at + 1), part, /, /)
+    if (indent == 8) {
+        print escape(line) >out
+        line = sprintf("%8s", "")
+    }
+    for (i = 1; i <= n; i++) {
+        part[i] = part[i] (i < n ? "," : "")
+        if (line ~ /,$/ && !fits(line " " part[i])) {
+            print escape(line) >out
+            line = sprintf("%" indent "s%s", "", part[i])
+        } else
+            line = line (line ~ /,$/ ? " " : "") part[i]
+    }
+    print escape(line) >out
+}
+
+# How many of lines[i..n] are a prototype of plain arguments that has to be wrapped again, or 0.
+function wide_prototype(lines, i, n,    k, wide) {
+    if (lines[i] !~ /^[a-z][^({]*\([^()]*$/ || lines[i] ~ /\/\*/) return 0
+    for (k = i; k <= n; k++) {
+        if (lines[k] ~ /\/\*|\{/ || (k > i && lines[k] ~ /\(/)) return 0
+        wide = wide || !fits(lines[k])
+        if (lines[k] ~ /\);$/) return wide ? k - i + 1 : 0
+    }
+    return 0
+}
+
+function code_lines(text,    lines, n, i, k, at, said, indent, line) {
     n = split(text, lines, "\n")
     for (i = 1; i <= n; i++) {
         line = lines[i]
+        k = wide_prototype(lines, i, n)
+        if (k > 0) {
+            while (--k > 0) line = line "\n" lines[++i]
+            prototype(line)
+            continue
+        }
         if (line ~ /^#define/ && line ~ /\\$/) { # what it expands to is nobody's business
             while (lines[i] ~ /\\$/) i++
             sub(/ *\\$/, "", line)
@@ -332,6 +373,7 @@ function first_sentence(text,    at) {
     at = match(text, /[.;:] /)
     if (at > 0) text = substr(text, 1, at - 1)
     gsub(/[ \t]+/, " ", text)
+    sub(/^ /, "", text)
     sub(/ \([^()]*$/, "", text) # cut within brackets
     return text
 }
@@ -416,7 +458,30 @@ function write_group(first, last,    i, n, list, all, parts, main, others) {
     }
 }
 
-function write_whole(    i, list, summary, rest, at) {
+# The block that declares the name of the page as a function; 0: none.
+function declares_page(    i) {
+    for (i = 1; i <= n_body; i++)
+        if (kind[i] == "block" && body[i] ~ ("[ *]" page "\\(")) return i
+    return 0
+}
+
+# The line that declares it as a type; "": none.
+function type_of_page(    i, k, n, lines) {
+    for (i = 1; i <= n_body; i++) {
+        n = kind[i] == "block" ? split(body[i], lines, "\n") : 0
+        for (k = 1; k <= n; k++)
+            if (lines[k] ~ ("^typedef .*[ *]" page ";")) {
+                sub(/;.*/, ";", lines[k])
+                return lines[k]
+            }
+    }
+    return ""
+}
+
+# Where the header has the name of a function, the page is the function's first.
+function write_whole(    i, list, summary, rest, at, own, type) {
+    own = declares_page()
+    type = type_of_page()
     # The first sentence is the summary, the rest the description.
     summary = head
     rest = ""
@@ -425,9 +490,16 @@ function write_whole(    i, list, summary, rest, at) {
         summary = substr(head, 1, at - 1)
         rest = substr(head, at + 2)
     }
-    begin_page(page, page, summary)
+    begin_page(page, page, own && why[own] != "" ? first_sentence(why[own]) : summary)
+    if (own) code_lines(body[own])
+    else if (type != "") code_lines(type)
     print ".EE" >out
-    if (rest != "") {
+    if (own) {
+        print ".SH DESCRIPTION" >out
+        paragraphs(why[own])
+        print ".SS \"" escape(header ".h") "\"" >out
+        paragraphs(head)
+    } else if (rest != "") {
         print ".SH DESCRIPTION" >out
         paragraphs(rest)
     }
@@ -437,7 +509,7 @@ function write_whole(    i, list, summary, rest, at) {
         } else if (kind[i] == "text") {
             print ".PP" >out
             paragraphs(body[i])
-        } else {
+        } else if (i != own) {
             if (i == 1) print ".SH DECLARATIONS" >out
             print ".PP" >out
             print ".EX" >out

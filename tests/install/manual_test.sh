@@ -1,5 +1,6 @@
 #!/bin/sh
-# manual_test.sh - every public function has a manual page, `man` finds it, and no page makes the
+# manual_test.sh - every public function and macro has a manual page with its declaration in the
+# synopsis, `man` finds it, and no page makes the
 # formatter complain.
 # ctest: labels=full timeout=120
 set -eu
@@ -38,6 +39,25 @@ while read -r function; do
     grep -qF "$function" "${target:-$page}" || fail "${target:-$page} does not show $function"
 done <"$work/functions"
 
+# Macros that programs write, too. The synopsis of each declares what the page is called.
+grep -hoE '^#define (tri_[a-z0-9_]+|TRI_[A-Z_]*[A-Z])\(' "$TRI_TEST_SOURCE"/include/trireme/[!oe]*.h |
+    sed 's/^#define //; s/($//' | sort -u >"$work/macros"
+grep -qx tri_sequential "$work/macros" && grep -qx TRI_SHAPE "$work/macros" || fail "too few macros were found"
+sort -u "$work/functions" "$work/macros" | while read -r name; do
+    [ -f "man3/$name.3" ] || {
+        echo "$name has no page"
+        continue
+    }
+    target=$(sed -n 's/^\.so //p' "man3/$name.3")
+    sed -n '/^\.SH SYNOPSIS/,/^\.SH DESCRIPTION/p' "${target:-man3/$name.3}" |
+        grep -qE "(^|[ *(])$name\(" || echo "${target:-man3/$name.3} does not declare $name in its synopsis"
+done >"$work/undeclared"
+[ ! -s "$work/undeclared" ] || fail "$(head -n 5 "$work/undeclared")"
+for page in man3/tri_sequential.3:tri_sequential_of man3/TRI_SHAPE.3:tri_tensor; do
+    target=$(sed -n 's/^\.so //p' "${page%:*}")
+    grep -q "${page#*:}" "${target:-${page%:*}}" || fail "${page%:*} does not lead to ${page#*:}"
+done
+
 # Options are on the page of the call that takes them, or it says where.
 for page in man3/*.3; do
     grep -q '^\.so ' "$page" && continue
@@ -56,6 +76,9 @@ grep -q 'tri_status tri_all_reduce(tri_group \*group, const void \*src, void \*d
     fail "tri_all_reduce(3) does not declare it"
 grep -q 'dst\[i\] = op over ranks r of src_r\[i\]' "$work/page" ||
     fail "tri_all_reduce(3) does not say what it does"
+grep -qE '^ {29,}size_t count, tri_dtype dtype, tri_redop op,$' "$work/page" &&
+    grep -qE '^ {29,}int root, tri_work \*\*work_out\);$' "$work/page" ||
+    fail "tri_all_reduce(3) does not lay out tri_reduce: $(cat "$work/page")"
 ! grep -q 'tri_group_split' "$work/page" || fail "tri_all_reduce(3) is about other functions too"
 tr -s ' \n' '  ' <"$work/page" | tr -s ' ' | grep -q 'MISMATCH (names both calls)' || # over two lines, perhaps
     fail "tri_all_reduce(3) names no errors"
