@@ -59,7 +59,7 @@ static bool of_binary(int fd, char *name_out, size_t bytes)
 
 bool trii_interpreter_missing(const char *path, char *name_out, size_t bytes)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = trii_fd_above_standard(open(path, O_RDONLY | O_CLOEXEC));
     char head[256] = "";
     bool found;
 
