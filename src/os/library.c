@@ -79,6 +79,13 @@ bool trii_library_folder(const void *address, char *path_out, size_t bytes)
     return true;
 }
 
+static bool ends_with(const char *text, const char *end)
+{
+    size_t length = strlen(text), n = strlen(end);
+
+    return length >= n && strcmp(text + length - n, end) == 0;
+}
+
 /* INPROGRESS if it is not there, and notes the place. */
 static tri_status look_in(const char *folder, const char *file, char *places, size_t bytes,
                           void **library_out)
@@ -117,6 +124,8 @@ tri_status trii_library_load_plugin(const char *file, char *places_out, size_t b
     if (status == TRI_INPROGRESS && !trii_library_folder(anchor, own, sizeof(own)))
         own[0] = '\0';
     for (size_t i = 0; i < TRII_COUNT_OF(beside) && status == TRI_INPROGRESS; i++) {
+        if (i > 0 && ends_with(own, "/" TRII_LIBDIR))
+            break; /* the same folder */
         snprintf(folder, sizeof(folder), "%s%s", own, beside[i]);
         status = look_in(folder, file, places_out, bytes, library_out);
     }

@@ -122,10 +122,27 @@ static bool is_name(const char *name)
     return length > 0 && length < NAME_BYTES && name[length] == '\0';
 }
 
+/* Names that programs bring along from PyTorch and MPI, where one has to be named, and the package
+ * that a build of the plug-in needs. */
+static const struct {
+    const char *name, *package;
+} packages[] = {{"gloo", "libgloo-dev"},
+                {"mpi", "libopenmpi-dev"},
+                {"mpich", "libmpich-dev"},
+                {"nccl", "NCCL and CUDA"}};
+
 static tri_status no_such_engine(const char *name, const char *places)
 {
     char known[128] = "";
 
+    for (size_t i = 0; i < TRII_COUNT_OF(packages); i++) {
+        if (strcmp(name, packages[i].name) == 0)
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "engine %s (tri_group_options or TRI_ENGINE) is a plug-in that is not "
+                             "here: leave the engine out, since this library has its own (shm, "
+                             "tcp); or install %s and build again (looked for engine-%s.so in%s)",
+                             name, packages[i].package, name, places);
+    }
     for (const trii_engine *const *e = trii_engines(); *e != NULL; e++)
         snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
                  known[0] != '\0' ? ", " : "", (*e)->name);

@@ -35,6 +35,27 @@ static void unknown_names_are_refused(void **state)
     assert_null(engine);
 }
 
+/* Of PyTorch's names, where they have not been built. */
+static void a_name_from_pytorch_is_told_what_to_write_instead(void **state)
+{
+    static const char *const rows[][2] = {
+        {"gloo", "libgloo-dev"}, {"mpi", "libopenmpi-dev"}, {"nccl", "NCCL and CUDA"}};
+    const trii_engine *engine = NULL;
+    char what[200];
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+        if (tri_is_available(rows[i][0]))
+            continue; /* it is beside the library */
+        CHECK_FAILS(trii_engine_find(rows[i][0], &engine), TRI_ERR_UNSUPPORTED,
+                    "leave the engine out, since this library has its own (shm, tcp)");
+        snprintf(what, sizeof(what), "or install %s and build again (looked for engine-%s.so in ",
+                 rows[i][1], rows[i][0]);
+        CHECK_FAILS(trii_engine_find(rows[i][0], &engine), TRI_ERR_UNSUPPORTED, what);
+    }
+    assert_null(engine);
+}
+
 static void what_is_no_plugin_is_refused(void **state)
 {
     const trii_engine *engine = NULL;
@@ -73,6 +94,7 @@ static void all_ranks_are_refused_at_once(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(built_in_engines_are_found),
     cmocka_unit_test(unknown_names_are_refused),
+    cmocka_unit_test(a_name_from_pytorch_is_told_what_to_write_instead),
     cmocka_unit_test(what_is_no_plugin_is_refused),
     cmocka_unit_test(all_ranks_are_refused_at_once),
 };
