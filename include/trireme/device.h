@@ -35,8 +35,8 @@ typedef int32_t tri_device;
 /* The name of a device, such as "cpu:1"; "no device" for other values. Static text. */
 TRI_API const char *tri_device_text(tri_device device);
 /* How many devices of the kind there are; 0 for kinds that this build lacks, such as CUDA.
- * TRI_VISIBLE_DEVICES, a list such as "cpu:2,cpu:0", chooses and renumbers devices: of a kind that
- * it names, only the listed ones exist, the first of them as number 0. */
+ * TRI_VISIBLE_DEVICES, a list such as "cpu:2,cpu:0" (or "2,0"), chooses and renumbers devices: of a
+ * kind that it names, only the listed ones exist, the first of them as number 0. */
 TRI_API int tri_device_count(tri_device_kind kind);
 /* Makes n cpu devices, each with its share of the process's threads, whatever TRI_CPU_DEVICES says.
  * Call it at most once, before anything uses a device or runs (else STATE).

@@ -1,6 +1,7 @@
 /*
  * devices_test.c - which devices there are, what lies on which, and operands that do not fit.
  */
+#include <trireme/group.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 
@@ -20,7 +21,7 @@ static void there_is_one_cpu_unless_more_are_asked_for(void **state)
     CHECK_FAILS(tri_set_device(TRI_CPU(1)), TRI_ERR_INVALID_ARG,
                 "tri_set_device: cpu:1 does not exist: there are 1 cpu devices");
     CHECK_FAILS(tri_set_device(TRI_CUDA(0)), TRI_ERR_INVALID_ARG,
-                "cuda:0 does not exist: there are 0 cuda devices");
+                "cuda:0 does not exist: this build has no cuda devices, only cpu devices");
     CHECK_FAILS(tri_set_device(-1), TRI_ERR_INVALID_ARG, "device -1 does not exist");
     CHECK_FAILS(tri_set_device(TRI_CPU(TRI_MAX_DEVICES)), TRI_ERR_INVALID_ARG, "device 1000");
     assert_int_equal(tri_current_device(), TRI_CPU(0));
@@ -75,10 +76,46 @@ static void a_list_chooses_and_renumbers(void **state)
                 "there are 2 cpu devices (those of TRI_VISIBLE_DEVICES)");
     setenv("TRI_VISIBLE_DEVICES", "cpu:1,cpu:4", 1); /* a warning, and it does not count */
     assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 4);
-    setenv("TRI_VISIBLE_DEVICES", "1,2", 1);
+    setenv("TRI_VISIBLE_DEVICES", "1,2", 1); /* as in CUDA_VISIBLE_DEVICES */
+    assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 2);
+    setenv("TRI_VISIBLE_DEVICES", "1,2x", 1);
+    assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 4);
+    setenv("TRI_VISIBLE_DEVICES", "cuda:0", 1);
     assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 4);
     setenv("TRI_VISIBLE_DEVICES", "cpu:1,cpu:1", 1);
     assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 4);
+}
+
+/* Before tri_init and after it: a program from GPUs has this line in front of either. */
+static void each_local_rank_has_a_cpu_device(void **state)
+{
+    static const char *const launchers[][4][2] = {
+        {{"RANK", "5"}, {"WORLD_SIZE", "8"}, {"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}},
+        {{"RANK", "1"}, {"WORLD_SIZE", "4"}}, /* by hand */
+        {{"OMPI_COMM_WORLD_RANK", "5"},
+         {"OMPI_COMM_WORLD_SIZE", "8"},
+         {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+         {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"}},
+        {{"LOCAL_RANK", "1"}, {"LOCAL_WORLD_SIZE", "4"}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(launchers) / sizeof(launchers[0]); i++) {
+        clearenv();
+        assert_int_equal(tri_local_rank(), 0);
+        assert_int_equal(tri_local_world_size(), 1);
+        for (int j = 0; j < 4 && launchers[i][j][0] != NULL; j++)
+            setenv(launchers[i][j][0], launchers[i][j][1], 1);
+        assert_int_equal(tri_local_rank(), 1);
+        assert_int_equal(tri_local_world_size(), 4);
+        CHECK_OK(tri_set_device(TRI_CPU(tri_local_rank())));
+        CHECK_OK(tri_set_device(TRI_CPU(3)));
+        CHECK_FAILS(tri_set_device(TRI_CPU(4)), TRI_ERR_INVALID_ARG, "there are 4 cpu devices");
+    }
+    CHECK_OK(tri_set_device(TRI_CPU(0)));
+    clearenv();
+    setenv("LOCAL_RANK", "two", 1); /* tri_init says what is wrong */
+    assert_int_equal(tri_local_rank(), 0);
 }
 
 static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
@@ -185,6 +222,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_number_of_cpus_can_be_asked_for),
     cmocka_unit_test(the_environment_says_how_many_cpus),
     cmocka_unit_test(a_list_chooses_and_renumbers),
+    cmocka_unit_test(each_local_rank_has_a_cpu_device),
     cmocka_unit_test(what_is_made_from_nothing_lies_on_the_current_device),
     cmocka_unit_test(a_step_is_not_taken_for_one_on_another_device),
     cmocka_unit_test(operands_on_two_devices_are_named),

@@ -90,11 +90,11 @@ int trii_cpu_count(void)
 {
     static atomic_bool warned;
     const char *launcher = trii_param_text(TRII_PARAM_LOCAL_WORLD_SIZE);
-    int64_t n = trii_cpu_devices(), ranks = tri_local_world_size();
+    int64_t n = trii_cpu_devices(), ranks = 1;
 
-    /* tri_init need not have been called */
-    if (launcher != NULL &&
-        trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, INT32_MAX, &ranks) != TRI_OK)
+    if (launcher == NULL)
+        ranks = tri_local_world_size();
+    else if (trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, INT32_MAX, &ranks) != TRI_OK)
         warn_once(&warned);
     n = ranks > n ? ranks : n;
     return n < TRI_MAX_DEVICES ? (int)n : TRI_MAX_DEVICES;
@@ -106,7 +106,8 @@ static int count_all(int kind)
     return trii_device_kinds[kind] != NULL ? trii_device_kinds[kind]->count() : 0;
 }
 
-/* One "cpu:1" of the list; its number is below `all`, or it is of another kind. */
+/* One "cpu:1" of the list, or "1", a cpu device; its number is below `all`, or it is of another
+ * kind. */
 static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
 {
     const char *text = *at;
@@ -115,15 +116,25 @@ static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
     *at = text + length + (text[length] == ',');
     for (int kind = 0; kind < TRI_DEVICE_KINDS; kind++) {
         size_t n = strlen(kinds[kind]);
+        const char *number;
         char *end;
         long place;
 
-        if (length <= n + 1 || strncmp(text, kinds[kind], n) != 0 || text[n] != ':' ||
-            text[n + 1] < '0' || text[n + 1] > '9')
+        if (kind == TRI_DEVICE_CPU && text[0] >= '0' && text[0] <= '9')
+            number = text; /* as in CUDA_VISIBLE_DEVICES */
+        else if (length > n + 1 && strncmp(text, kinds[kind], n) == 0 && text[n] == ':' &&
+                 text[n + 1] >= '0' && text[n + 1] <= '9')
+            number = text + n + 1;
+        else
             continue;
-        place = strtol(text + n + 1, &end, 10);
+        place = strtol(number, &end, 10);
         if (end != text + length)
             break;
+        if (trii_device_kinds[kind] == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "TRI_VISIBLE_DEVICES names %.*s, but this build has no %s devices, "
+                             "only cpu devices",
+                             (int)length, text, kinds[kind]);
         if (place >= count_all(kind))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "TRI_VISIBLE_DEVICES names %.*s, but there are %d devices of %s",
@@ -132,10 +143,10 @@ static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
         *place_out = (int)place;
         return TRI_OK;
     }
-    return TRII_FAIL(
-        TRI_ERR_INVALID_ARG,
-        "TRI_VISIBLE_DEVICES: \"%.*s\" is not understood; expected a list such as \"cpu:1,cpu:0\"",
-        (int)length, text);
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "TRI_VISIBLE_DEVICES: \"%.*s\" is not understood; expected a list such as "
+                     "\"cpu:1,cpu:0\" or \"1,0\"",
+                     (int)length, text);
 }
 
 /* The numbers of the kind's visible devices, in their order; -1: the list names none of it. */
@@ -213,6 +224,11 @@ tri_status trii_device_check(tri_device device)
                          "%s does not exist: there are %d cpu devices (TRI_CPU_DEVICES=N or "
                          "tri_cpu_devices make more)",
                          tri_device_text(device), n);
+    if (trii_device_kinds[kind] == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s does not exist: this build has no %s devices, only cpu devices "
+                         "(TRI_CPU(i), shares of the process's threads)",
+                         tri_device_text(device), kinds[kind]);
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s does not exist: there are %d %s devices",
                      tri_device_text(device), n, kinds[kind]);
 }
