@@ -56,6 +56,12 @@ typedef struct tri_init_options {
      * launcher's environment instead */
     const char *url;
     tri_group_options group;
+    /* 0 = the launcher or the URL says both; else these are this process's rank (which counts only
+     * then) and the number of ranks, as in init_process_group(init_method=url, rank=r,
+     * world_size=n). Where the ranks meet still comes from the URL or the environment */
+    int rank, world_size;
+    /* where the ranks meet, instead of a URL; needs world_size. The world takes a reference */
+    tri_store *store;
 } tri_init_options;
 
 /**
@@ -80,7 +86,8 @@ TRI_API bool tri_is_initialized(void);
  * asked for before tri_init and the world is larger, the log warns. */
 TRI_API int tri_rank(void);
 TRI_API int tri_world_size(void);
-/* Rank among the processes of this host, and how many there are. */
+/* Rank among the processes of this host, and how many there are; before tri_init and after
+ * tri_finalize what the launcher says of this process, or 0 and 1. */
 TRI_API int tri_local_rank(void);
 TRI_API int tri_local_world_size(void);
 

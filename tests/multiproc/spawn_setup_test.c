@@ -15,17 +15,12 @@
 
 #include "testing/launcher_job.h"
 
-static tri_status setup_and_sum(const char *host, const char *port)
+static tri_status join_and_sum(const tri_init_options *options)
 {
     int ranks = 0;
     float x = 1;
-    tri_status status;
+    tri_status status = tri_init(options);
 
-    if (host != NULL)
-        setenv("MASTER_ADDR", host, 1);
-    if (port != NULL)
-        setenv("MASTER_PORT", port, 1);
-    status = tri_init(NULL);
     if (status == TRI_OK)
         status = tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
     ranks = tri_world_size();
@@ -35,6 +30,14 @@ static tri_status setup_and_sum(const char *host, const char *port)
         printf("rank %d of %d summed\n", tri_rank(), ranks);
     tri_finalize();
     return status;
+}
+
+static tri_status setup_and_sum(const char *host, const char *port)
+{
+    setenv("MASTER_ADDR", host, 1);
+    if (port != NULL)
+        setenv("MASTER_PORT", port, 1);
+    return join_and_sum(NULL);
 }
 
 /* arg: the port; NULL = that of the parent, by chance. */
@@ -161,7 +164,59 @@ static void a_place_that_is_taken_is_an_error_at_once(void **state)
     tri_store_unref(other);
 }
 
+/* arg: a URL, or "store:PORT", or "env" (MASTER_ADDR and MASTER_PORT). Ranks are given the other
+ * way round, and two times, since programs leave a world and join again. */
+static tri_status gives_rank_and_size(int rank, void *arg)
+{
+    const tri_store_tcp_options options = {.serve = rank == 2};
+    tri_init_options init = {.rank = 2 - rank, .world_size = 3};
+    const char *where = arg;
+    tri_status status = TRI_OK;
+
+    if (strncmp(where, "store:", 6) == 0)
+        status =
+            tri_store_tcp("127.0.0.1", (int)strtol(where + 6, NULL, 10), &options, &init.store);
+    else if (strcmp(where, "env") != 0)
+        init.url = where;
+    for (int i = 0; i < 2 && status == TRI_OK; i++)
+        status = join_and_sum(&init);
+    tri_store_unref(init.store);
+    return status;
+}
+
+static void programs_give_rank_and_size_and_a_place_or_a_store(void **state)
+{
+    char folder[200], file[300], url[60], store[40];
+    char *const places[] = {url, store, file, (char[]){"env"}};
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(file, sizeof(file), "file://%s/world", folder);
+    snprintf(url, sizeof(url), "tcp://127.0.0.1:%s", free_port());
+    snprintf(store, sizeof(store), "store:%s", free_port());
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(tri_spawn(gives_rank_and_size, places[i], 3, NULL));
+    spawn_remove_folder(folder);
+}
+
+static void options_that_contradict_each_other_are_refused(void **state)
+{
+    tri_store *store = NULL;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_FAILS(tri_init(&(tri_init_options){.store = store}), TRI_ERR_INVALID_ARG,
+                "a store is given, and no world_size");
+    CHECK_FAILS(tri_init(&(tri_init_options){.store = store, .world_size = 1, .url = "env://"}),
+                TRI_ERR_INVALID_ARG, "url and store both say where the ranks meet");
+    CHECK_FAILS(tri_init(&(tri_init_options){.rank = 1, .world_size = 1}), TRI_ERR_INVALID_ARG,
+                "rank 1 is out of range (world_size 1)");
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(programs_give_rank_and_size_and_a_place_or_a_store),
+    cmocka_unit_test(options_that_contradict_each_other_are_refused),
     cmocka_unit_test(workers_of_tri_spawn_meet_where_their_setup_says),
     cmocka_unit_test(workers_of_trirun_meet_where_their_setup_says),
     cmocka_unit_test(a_place_that_is_taken_is_an_error_at_once),

@@ -11,6 +11,7 @@
 
 typedef struct trii_launch_env {
     int rank, size;
+    bool given;                 /* rank and size are, by the program */
     int local_rank, local_size; /* among the processes of this host */
     char host[256];             /* of the store: a name or address, or several with commas, or
                                    "@NAME" on one host; "" = none: a world of one, or a file */
@@ -40,6 +41,15 @@ typedef struct trii_launch_env {
  * Errors: INVALID_ARG (names the variable, or the part of the URL).
  */
 tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out) TRI_MUST_CHECK;
+/* The same for a program that gives its rank and the size: the rest comes from the environment, and
+ * a URL must not say them, too. size 0: as trii_launch_env_read. Errors: INVALID_ARG. */
+tri_status trii_launch_env_read_as(const char *url, int rank, int size,
+                                   trii_launch_env *env_out) TRI_MUST_CHECK;
+/* For a program that gives the store as well: no place to meet. Errors: INVALID_ARG. */
+tri_status trii_launch_env_at_store(int rank, int size, trii_launch_env *env_out) TRI_MUST_CHECK;
+/* What the launcher says of this host, whoever asks before the world is joined: 0 of 1 if it says
+ * nothing. Leaves the thread's error line as it is. */
+void trii_launch_env_here(int *local_rank_out, int *local_size_out);
 
 /* --- env.c ---------------------------------------------------------------- */
 

@@ -305,6 +305,49 @@ static void rank_0_serves_where_a_program_names_a_place_of_its_own(void **state)
     check_new(NULL, "localhost", false);
 }
 
+static void check_given(const char *url, int rank, int size, const char *host, bool agent_store)
+{
+    trii_launch_env env;
+
+    CHECK_OK(trii_launch_env_read_as(url, rank, size, &env));
+    assert_int_equal(env.rank, rank);
+    assert_int_equal(env.size, size);
+    assert_string_equal(env.host, host);
+    assert_int_equal(env.agent_store, agent_store);
+    assert_false(env.new_store);
+}
+
+/* init_process_group(init_method=url, rank=r, world_size=n) */
+static void a_program_may_give_its_rank_and_the_size(void **state)
+{
+    trii_launch_env env;
+
+    (void)state;
+    GIVEN("UNUSED=1");
+    check_given("tcp://h:4000", 1, 3, "h", false);
+    check_given("file:///tmp/x", 2, 3, "", false);
+    check_given(NULL, 0, 1, "", false); /* who is alone meets nobody */
+    CHECK_FAILS(trii_launch_env_read_as(NULL, 0, 2, &env), TRI_ERR_INVALID_ARG,
+                "env:// needs MASTER_ADDR and MASTER_PORT: ");
+    CHECK_FAILS(trii_launch_env_read_as("tcp://h:1", 2, 2, &env), TRI_ERR_INVALID_ARG,
+                "rank 2 is out of range (world_size 2)");
+    CHECK_FAILS(trii_launch_env_read_as("tcp://h:1", 0, -2, &env), TRI_ERR_INVALID_ARG,
+                "world_size -2 is outside 1 to ");
+    CHECK_FAILS(trii_launch_env_read_as("tcp://h:1?rank=0", 0, 2, &env), TRI_ERR_INVALID_ARG,
+                "both say rank or world_size");
+    GIVEN("MASTER_ADDR=h", "MASTER_PORT=1");
+    check_given("env://", 3, 4, "h", false);
+    /* the launcher's numbers do not count, and its store does not hear of these ranks */
+    GIVEN("RANK=0", "WORLD_SIZE=2", "LOCAL_RANK=0", "LOCAL_WORLD_SIZE=2", "MASTER_ADDR=h",
+          "MASTER_PORT=1", "TORCHELASTIC_USE_AGENT_STORE=True", "TRI_AGENT_STORE=h 1 new ");
+    check_given(NULL, 2, 4, "h", true);
+    CHECK_OK(trii_launch_env_read_as(NULL, 0, 2, &env));
+    assert_true(env.new_store);
+    CHECK_OK(trii_launch_env_at_store(3, 4, &env));
+    assert_int_equal(env.local_size, 2);
+    assert_string_equal(env.host, "");
+}
+
 static void file_urls_name_a_path(void **state)
 {
     trii_launch_env env;
@@ -340,6 +383,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(slurms_lists_of_nodes_begin_with_a_host),
     cmocka_unit_test(urls_name_host_rank_and_size),
     cmocka_unit_test(rank_0_serves_where_a_program_names_a_place_of_its_own),
+    cmocka_unit_test(a_program_may_give_its_rank_and_the_size),
     cmocka_unit_test(file_urls_name_a_path),
 };
 

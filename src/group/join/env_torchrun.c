@@ -31,6 +31,15 @@ static bool find_agent_store(agent_store *store)
            text[at] == ' ' && strcmp(text + at + 1, error_file != NULL ? error_file : "") == 0;
 }
 
+/* A program may give other ones than the launcher's. */
+static bool has_launchers_ranks(const trii_launch_env *env)
+{
+    trii_launch_env theirs = {0};
+
+    return !env->given || (trii_launch_env_ranks(&theirs, "RANK", "WORLD_SIZE") == TRI_OK &&
+                           theirs.rank == env->rank && theirs.size == env->size);
+}
+
 /* Who serves at the place that MASTER_ADDR and MASTER_PORT, or a URL, name. */
 static void find_server(trii_launch_env *env, bool where, int master_port)
 {
@@ -47,7 +56,8 @@ static void find_server(trii_launch_env *env, bool where, int master_port)
      * there but rank 0. If that is the launcher's port by chance, it may be another name for this
      * host than the one that is served. */
     env->agent_store = env->port == store.port;
-    env->new_store = env->agent_store && strcmp(store.age, "new") == 0;
+    /* the launcher reports there how its ranks end, by its numbers */
+    env->new_store = env->agent_store && strcmp(store.age, "new") == 0 && has_launchers_ranks(env);
     if (env->agent_store && where)
         snprintf(env->host, sizeof(env->host), "%s", store.host);
 }
@@ -59,7 +69,8 @@ tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
 
     if (status == TRI_OK && env->rank >= env->size) /* whatever else is missing */
         return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
-    if (status == TRI_OK && where)
+    if (status == TRI_OK && where &&
+        !(env->given && env->size == 1)) /* who is alone meets nobody */
         status = trii_launch_env_master(env);
     if (status == TRI_OK) /* which may lack, as when somebody sets the four by hand */
         status = trii_launch_env_local(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
@@ -70,7 +81,8 @@ tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
     if (status == TRI_OK && port != 0 && !where)
         status = trii_launch_env_int("MASTER_PORT", 1, 65535, 0, &port);
     if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "env:// needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT");
+        return TRII_FAIL_CTX(status, "env:// needs %sMASTER_ADDR and MASTER_PORT",
+                             env->given ? "" : "RANK, WORLD_SIZE, ");
     if (trii_launch_env_text("TORCHELASTIC_RUN_ID") != NULL)
         snprintf(env->job, sizeof(env->job), "run %.80s",
                  trii_launch_env_text("TORCHELASTIC_RUN_ID"));

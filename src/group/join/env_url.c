@@ -50,10 +50,16 @@ static tri_status read_query(const char *text, trii_launch_env *env)
 
     while (status == TRI_OK && *text != '\0')
         status = read_parameter(&text, env, &query);
+    if (status == TRI_OK && env->given && (query.rank_seen || query.size_seen))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "the URL and tri_init_options both say rank or world_size; one is "
+                           "enough");
     if (status == TRI_OK && !query.rank_seen && !query.size_seen) {
         status = trii_launch_env_who(env, false);
         if (status != TRI_OK || env->size > 1)
             return status;
+        if (env->given)
+            return TRI_OK;
         env->size = 0; /* nobody says that it is alone */
     }
     if (status == TRI_OK && !query.rank_seen)
@@ -126,9 +132,41 @@ static tri_status read_url(const char *url, trii_launch_env *env)
 
 tri_status trii_launch_env_read(const char *url, trii_launch_env *env_out)
 {
-    trii_launch_env env = {0};
-    tri_status status;
+    return trii_launch_env_read_as(url, 0, 0, env_out);
+}
 
+static tri_status check_given(int rank, int size)
+{
+    if (size < 0 || size > TRII_WORLD_MAX_RANKS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "world_size %d is outside 1 to %d", size,
+                         TRII_WORLD_MAX_RANKS);
+    if (size > 0 && (rank < 0 || rank >= size))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "rank %d is out of range (world_size %d)", rank,
+                         size);
+    return TRI_OK;
+}
+
+tri_status trii_launch_env_at_store(int rank, int size, trii_launch_env *env_out)
+{
+    trii_launch_env env = {.rank = rank, .size = size, .given = true};
+    tri_status status = check_given(rank, size);
+
+    if (status == TRI_OK)
+        status = trii_launch_env_local(&env, "LOCAL_RANK", "LOCAL_WORLD_SIZE");
+    if (status == TRI_OK)
+        status = trii_launch_env_check(&env, "rank", "world_size");
+    if (status == TRI_OK)
+        *env_out = env;
+    return status;
+}
+
+tri_status trii_launch_env_read_as(const char *url, int rank, int size, trii_launch_env *env_out)
+{
+    trii_launch_env env = {.rank = rank, .size = size, .given = size > 0};
+    tri_status status = check_given(rank, size);
+
+    if (status != TRI_OK)
+        return status;
     if (url == NULL || strcmp(url, "env://") == 0)
         status = trii_launch_env_who(&env, true);
     else

@@ -43,8 +43,11 @@ tri_status trii_launch_env_int(const char *name, int64_t min, int64_t max, int f
 
 tri_status trii_launch_env_ranks(trii_launch_env *env, const char *rank_name, const char *size_name)
 {
-    tri_status status = trii_launch_env_need(rank_name, 0, TRII_WORLD_MAX_RANKS, &env->rank);
+    tri_status status = TRI_OK;
 
+    if (env->given)
+        return TRI_OK;
+    status = trii_launch_env_need(rank_name, 0, TRII_WORLD_MAX_RANKS, &env->rank);
     return status == TRI_OK ? trii_launch_env_need(size_name, 1, TRII_WORLD_MAX_RANKS, &env->size)
                             : status;
 }
@@ -73,6 +76,10 @@ tri_status trii_launch_env_set_host(trii_launch_env *env, const char *host, size
 tri_status trii_launch_env_check(const trii_launch_env *env, const char *rank_name,
                                  const char *size_name)
 {
+    if (env->given) {
+        rank_name = "rank";
+        size_name = "world_size";
+    }
     if (env->rank >= env->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "rank %d is out of range (world of %d): %s=%d has to be below %s=%d",

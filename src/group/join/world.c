@@ -19,11 +19,11 @@ static struct {
     trii_launch_env env;
     trii_world_store ws;
     int64_t timeout_ms;
-    atomic_int rank, size, local_rank, local_size;
+    atomic_int rank, size, local_rank, local_size; /* the local ones: -1 = in no world */
     /* What tri_world_size returned before the world was first joined; 0 = nobody asked, -1 = it has
      * been joined, and maybe left since. */
     atomic_int early_size;
-} joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_size = 1};
+} joined = {.mutex = TRII_MUTEX_INITIALIZER, .size = 1, .local_rank = -1, .local_size = -1};
 
 static void publish(const trii_launch_env *env)
 {
@@ -77,13 +77,37 @@ static void meeting_end(meeting *m, tri_status status)
 static void print_line_by_line(void)
 {
     if (trii_launch_env_text("TRI_RUN_DIR") != NULL ||
-        trii_launch_env_text("TRI_NEW_STORE") != NULL)
+        trii_launch_env_text("TRI_AGENT_STORE") != NULL)
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
+}
+
+/* Who this process is, and where the ranks meet unless the program gave a store. */
+static tri_status find_world(const tri_init_options *opt, const char *url, trii_launch_env *env)
+{
+    if (opt->store == NULL)
+        return trii_launch_env_read_as(url, opt->rank, opt->world_size, env);
+    if (opt->url != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "url and store both say where the ranks meet; one is enough");
+    if (opt->world_size == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "a store is given, and no world_size");
+    return trii_launch_env_at_store(opt->rank, opt->world_size, env);
+}
+
+/* Opens the store of the world; the program's own is only used. */
+static tri_status open_store(const tri_init_options *opt, const trii_launch_env *env,
+                             int64_t timeout_ms, trii_world_store *ws)
+{
+    if (opt->store == NULL)
+        return trii_world_store_open(env, timeout_ms, ws);
+    *ws = (trii_world_store){.store = tri_store_ref(opt->store), .size = env->size};
+    return TRI_OK;
 }
 
 static tri_status join(const tri_init_options *opt)
 {
     const char *url = opt->url != NULL ? opt->url : trii_param_text(TRII_PARAM_INIT);
+    trii_forming forming = {0};
     tri_group_options options = opt->group;
     trii_launch_env env;
     trii_world_store ws = {0};
@@ -96,8 +120,8 @@ static tri_status join(const tri_init_options *opt)
     print_line_by_line();
     options.name = options.name != NULL ? options.name : "world";
     if (status != TRI_OK)
-        return trii_world_store_refuse(url, status);
-    status = trii_launch_env_read(url, &env);
+        return trii_world_store_refuse(opt, url, status);
+    status = find_world(opt, url, &env);
     if (status == TRI_OK && timeout_ms == 0)
         status = trii_param_i64(TRII_PARAM_TIMEOUT_MS, TRI_GROUP_TIMEOUT_MS, &timeout_ms);
     if (status == TRI_OK) {
@@ -105,17 +129,17 @@ static tri_status join(const tri_init_options *opt)
         warn_of_settings(&env);
         env.again = atomic_load(&joined.early_size) == -1;
         m = meeting_begin(&env, options.name);
-        status = trii_world_store_open(&env, timeout_ms, &ws);
+        status = open_store(opt, &env, timeout_ms, &ws);
     }
     if (status != TRI_OK) {
         meeting_end(&m, status);
         trii_log_set_rank(-1);
         return status;
     }
-    status = trii_group_form(
-        ws.store, env.rank, env.size, &options,
-        &(trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws, .own_view = true},
-        &world);
+    if (opt->store == NULL)
+        forming =
+            (trii_forming){.is_over = trii_world_store_lacks_one, .arg = &ws, .own_view = true};
+    status = trii_group_form(ws.store, env.rank, env.size, &options, &forming, &world);
     meeting_end(&m, status);
     if (status != TRI_OK) {
         if (status != TRI_ERR_TIMEOUT)
@@ -153,7 +177,7 @@ tri_status tri_init(const tri_init_options *opt)
 
 void tri_finalize(void)
 {
-    static const trii_launch_env alone = {.size = 1, .local_size = 1};
+    static const trii_launch_env alone = {.size = 1, .local_rank = -1, .local_size = -1};
     tri_group *world;
 
     trii_mutex_lock(&joined.mutex);
@@ -192,12 +216,21 @@ int tri_world_size(void)
     return size;
 }
 
+/* Programs choose their device by it before they join. */
 int tri_local_rank(void)
 {
-    return atomic_load_explicit(&joined.local_rank, memory_order_relaxed);
+    int rank = atomic_load_explicit(&joined.local_rank, memory_order_relaxed), size;
+
+    if (rank < 0)
+        trii_launch_env_here(&rank, &size);
+    return rank;
 }
 
 int tri_local_world_size(void)
 {
-    return atomic_load_explicit(&joined.local_size, memory_order_relaxed);
+    int size = atomic_load_explicit(&joined.local_size, memory_order_relaxed), rank;
+
+    if (size < 0)
+        trii_launch_env_here(&rank, &size);
+    return size;
 }

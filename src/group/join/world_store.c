@@ -189,15 +189,16 @@ bool trii_world_store_lacks_one(void *world_store)
 
 /* --- a rank that cannot join ---------------------------------------------- */
 
-tri_status trii_world_store_refuse(const char *url, tri_status mine)
+tri_status trii_world_store_refuse(const tri_init_options *opt, const char *url, tri_status mine)
 {
     char line[TRII_ERR_BYTES];
     trii_world_store ws = {0};
     trii_launch_env env;
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    if (trii_launch_env_read(url, &env) == TRI_OK && env.size > 1 && !env.agent_store &&
-        env.file[0] == '\0') {
+    if (opt->store == NULL &&
+        trii_launch_env_read_as(url, opt->rank, opt->world_size, &env) == TRI_OK && env.size > 1 &&
+        !env.agent_store && env.file[0] == '\0') {
         TRII_LOG(TRII_LOG_WARN, "group", "rank %d tells the others: %s", env.rank, line);
         trii_err_set("%s", line);
         if (open_tcp(&env, mine, REFUSE_MS, &ws) != mine)
@@ -296,9 +297,9 @@ static void leave_store(const trii_launch_env *env, const trii_world_store *ws, 
 
 void trii_world_store_leave(const trii_launch_env *env, trii_world_store *ws, int64_t timeout_ms)
 {
-    if (env->file[0] != '\0' && env->size > 1)
+    if (env->file[0] != '\0' && env->size > 1 && ws->base != NULL)
         leave_file(env, ws->store);
-    else if (env->size > 1)
+    else if (env->size > 1 && ws->base != NULL)
         leave_store(env, ws, timeout_ms > 0 && timeout_ms < LEAVE_MS ? timeout_ms : LEAVE_MS);
     trii_world_store_release(ws);
 }

@@ -6,11 +6,13 @@
 
 #include "group/join/env.h"
 
+#include <trireme/group.h>
 #include <trireme/store.h>
 
 typedef struct trii_world_store {
-    tri_store *base;   /* owned: what join.h uses; NULL in a world of one */
-    tri_store *store;  /* owned: a view of it that only this world writes to */
+    tri_store *base;   /* owned: what join.h uses; NULL in a world of one, and in one whose store
+                          the program gave */
+    tri_store *store;  /* owned: a view of it that only this world writes to, or the program's */
     bool reports_ends; /* the launcher reports at base workers that ended */
     int size;
 } trii_world_store;
@@ -28,7 +30,8 @@ bool trii_world_store_lacks_one(void *world_store);
 void trii_world_store_linger(tri_store *store);
 /* A rank whose settings are wrong says so where the others would wait for it until their deadline,
  * unless a launcher serves the store, which notices that it ended. Returns the failure. */
-tri_status trii_world_store_refuse(const char *url, tri_status mine) TRI_MUST_CHECK;
+tri_status trii_world_store_refuse(const tri_init_options *opt, const char *url,
+                                   tri_status mine) TRI_MUST_CHECK;
 /* Without a word to the others: the world was not formed. */
 void trii_world_store_release(trii_world_store *ws);
 /* This rank leaves; rank 0, if it serves the store, last. Frees what is in ws. */
