@@ -58,7 +58,16 @@ static void job_hung(void *agent)
         "trirun ended the job: for %g s no rank began a call and none printed (--hang-timeout)",
         (double)a->options->hang_timeout_ms / 1000);
     trii_run_folder_note_stop(&a->folder, trii_now_ns(), reason);
+    if (a->callbacks != NULL)
+        a->callbacks->job_hung(a);
     trii_shutdown_begin(a, SIGTERM);
+}
+
+static int64_t last_progress(void *agent, int64_t own_ns)
+{
+    trii_agent *a = (trii_agent *)agent;
+
+    return a->callbacks != NULL ? a->callbacks->progressed(a, own_ns) : own_ns;
 }
 
 static tri_status open_binding(trii_agent *a)
@@ -103,6 +112,7 @@ static tri_status open_monitor(trii_agent *a)
                                       .run_id = a->run_id,
                                       .run_dir = a->folder.path,
                                       .hung = job_hung,
+                                      .last_progress = last_progress,
                                       .agent = a};
 
     return trii_monitor_open(&a->monitor, &setup);
@@ -158,7 +168,7 @@ static void run_to_the_end(trii_agent *a)
         trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
 }
 
-/* Ends what was started before the start of another failed. */
+/* Ends what was started before the start of another failed, here and on other hosts. */
 static void stop_partial_start(trii_agent *a)
 {
     char why[TRII_ERR_BYTES];
@@ -168,6 +178,8 @@ static void stop_partial_start(trii_agent *a)
         trii_shutdown_begin(a, SIGKILL);
         run_to_the_end(a);
     }
+    if (a->hosts != NULL)
+        trii_agent_hosts_cannot_start(a, why);
     trii_err_set("%s", why);
 }
 
@@ -210,10 +222,9 @@ static tri_status run_attempts(trii_agent *a)
     while (more) {
         tri_status status = a->hosts != NULL ? trii_agent_hosts_join(a) : TRI_OK;
 
-        if (status == TRI_END)
-            return TRI_OK;
-        if (status == TRI_OK)
-            status = trii_attempt_start(a);
+        if (status != TRI_OK)
+            return status == TRI_END ? TRI_OK : status;
+        status = trii_attempt_start(a);
         if (status != TRI_OK) {
             stop_partial_start(a);
             return status;

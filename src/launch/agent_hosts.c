@@ -44,9 +44,10 @@ struct trii_agent_hosts {
     trii_peers *peers;
     trii_watch rdzv_watch, peers_watch; /* of their events */
     trii_hosts_state state;
-    trii_rdzv_round round; /* the last that there was */
-    trii_rdzv_event news;  /* the first that ended it for this host: AGAIN or an end */
-    bool store_cut;        /* it is gone, or cannot be reached: nothing is said to it any more */
+    trii_rdzv_round round;    /* the last that there was */
+    trii_rdzv_event_kind end; /* what ended it for this host, first: AGAIN, or an end of the job */
+    trii_rdzv_news news;      /* ... and why */
+    bool store_cut;           /* it is gone, or cannot be reached: no call to it is made any more */
 
     /* The agent that serves the agents' store was lost, and perhaps the store with it; or the
      * rendezvous failed, and that agent may be about to be lost. */
@@ -72,21 +73,41 @@ static bool has_given_ranks(const trii_agent_hosts *h)
     return h->agent->options->rdzv == TRII_RDZV_STATIC;
 }
 
+static trii_rdzv_news because(const char *why)
+{
+    trii_rdzv_news news = {.gone = -1};
+
+    snprintf(news.why, sizeof(news.why), "%s", why);
+    return news;
+}
+
 /* The round is over for this host; workers that run are stopped. */
-static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, bool counts, const char *why)
+static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, const trii_rdzv_news *news)
 {
     trii_agent *a = h->agent;
 
-    if (h->news.kind != TRII_RDZV_NOTHING)
+    if (h->end != TRII_RDZV_NOTHING)
         return;
-    h->news.kind = kind;
-    h->news.counts = counts;
-    snprintf(h->news.why, sizeof(h->news.why), "%s", why);
+    h->end = kind;
+    h->news = *news;
     if (a->state != TRII_AGENT_RUNNING)
         return;
-    trii_sink_print(a->outputs.err_sink, "trirun: %s; stopping %d worker%s\n", why, a->n_live,
+    if (news->hung) {
+        trii_monitor_hung(&a->monitor, news->why);
+        return;
+    }
+    trii_sink_print(a->outputs.err_sink, "trirun: %s; stopping %d worker%s\n", news->why, a->n_live,
                     a->n_live == 1 ? "" : "s");
     trii_shutdown_begin(a, SIGTERM);
+}
+
+/* Tells the other agents of this round, if there has been one, and the rendezvous. */
+static void tell(trii_agent_hosts *h, const trii_rdzv_news *news)
+{
+    if (h->round.agents == NULL)
+        return;
+    trii_peers_tell(h->peers, news);
+    trii_rendezvous_heard(h->rdzv, h->round.number, news);
 }
 
 /* A line of --events. */
@@ -98,27 +119,29 @@ static void log_gone(trii_agent_hosts *h, int rank, bool left, const char *why)
 
 static void store_lost(trii_agent_hosts *h)
 {
-    char text[TRII_ERR_BYTES];
+    trii_rdzv_news news = {.over = true, .gone = -1};
 
-    if (h->news.kind == TRII_RDZV_NOTHING || h->news.kind == TRII_RDZV_FAILED)
+    if (h->end == TRII_RDZV_NOTHING || h->end == TRII_RDZV_FAILED)
         h->store_cut = true;
     log_gone(h, h->server_rank, false, h->server_lost);
-    snprintf(text, sizeof(text), "%s, and the agents' store with it: the job cannot go on",
+    snprintf(news.why, sizeof(news.why), "%s, and the agents' store with it: the job cannot go on",
              h->server_lost);
-    end_round(h, TRII_RDZV_ENDED, false, text);
+    end_round(h, TRII_RDZV_ENDED, &news);
 }
 
 static void store_check_due(trii_timer *timer)
 {
     trii_agent_hosts *h = TRII_CONTAINER(timer, trii_agent_hosts, store_check);
+    trii_rdzv_news news;
 
     if (h->server_lost[0] != '\0' && trii_rendezvous_answered_ns(h->rdzv) < h->server_lost_ns) {
         store_lost(h);
         return;
     }
     h->server_lost[0] = '\0'; /* it has answered since the connection to its agent broke */
+    news = because(h->rdzv_failed);
     if (h->rdzv_failed[0] != '\0')
-        end_round(h, TRII_RDZV_FAILED, false, h->rdzv_failed);
+        end_round(h, TRII_RDZV_FAILED, &news);
 }
 
 /* The end of the agent that serves the store explains more than the error of a call to the store:
@@ -131,15 +154,15 @@ static void check_store(trii_agent_hosts *h)
                     store_check_due);
 }
 
-static void rdzv_failed(trii_agent_hosts *h, const char *why)
+static void rdzv_failed(trii_agent_hosts *h, const trii_rdzv_news *news)
 {
     bool may_explain = is_in_round(h) || h->server_lost[0] != '\0';
 
-    if (!may_explain || h->news.kind != TRII_RDZV_NOTHING) {
-        end_round(h, TRII_RDZV_FAILED, false, why);
+    if (!may_explain || h->end != TRII_RDZV_NOTHING) {
+        end_round(h, TRII_RDZV_FAILED, news);
         return;
     }
-    snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", why);
+    snprintf(h->rdzv_failed, sizeof(h->rdzv_failed), "%s", news->why);
     check_store(h);
 }
 
@@ -154,8 +177,8 @@ static void begin_round(trii_agent_hosts *h, const trii_rdzv_round *round)
                            round);
     trii_free(h->round.agents);
     h->round = *round;
-    if (h->news.kind == TRII_RDZV_AGAIN)
-        h->news.kind = TRII_RDZV_NOTHING; /* of an earlier round */
+    if (h->end == TRII_RDZV_AGAIN)
+        h->end = TRII_RDZV_NOTHING; /* of an earlier round */
     trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);
     trii_peers_watch_round(h->peers, &h->round);
 }
@@ -172,7 +195,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_NOTHING:
             return;
         case TRII_RDZV_NOTE:
-            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.why);
+            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.news.why);
             break;
         case TRII_RDZV_JOINED:
             begin_round(h, &event.round);
@@ -180,18 +203,23 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_FINISHED:
             if (h->state == TRII_HOSTS_JOINED)
                 trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);
+            trii_peers_tell(h->peers, &(trii_rdzv_news){.finished = true, .gone = -1});
             break;
         case TRII_RDZV_LEFT:
             trii_hosts_state_enter(&h->state, TRII_HOSTS_LEFT);
             break;
         case TRII_RDZV_FAILED:
-            rdzv_failed(h, event.why);
+            rdzv_failed(h, &event.news);
             break;
         case TRII_RDZV_AGAIN:
         case TRII_RDZV_ENDED:
+            if (!event.alone && is_in_round(h))
+                trii_peers_tell(h->peers, &event.news);
+            log_gone(h, event.news.gone, event.news.left, event.news.why);
+            end_round(h, event.kind, &event.news);
+            break;
         case TRII_RDZV_UNNEEDED:
-            log_gone(h, event.gone, event.left, event.why);
-            end_round(h, event.kind, event.counts, event.why);
+            end_round(h, event.kind, &event.news);
             break;
         }
     }
@@ -204,9 +232,13 @@ static void peer_lost(trii_agent_hosts *h, const trii_rdzv_round *round, int ran
     trii_agent *a = h->agent;
     bool given = has_given_ranks(h);
     bool ends = given && (round->mixed || a->restarts >= a->options->max_restarts);
+    trii_rdzv_news news = because(why);
     int64_t now_ns = trii_now_ns();
 
-    trii_rendezvous_lost(h->rdzv, round, rank, why);
+    news.over = ends;
+    news.counts = given;
+    news.gone = rank;
+    trii_rendezvous_lost(h->rdzv, round, &news);
     if (round->agents[rank].serves) {
         h->server_lost_ns = now_ns;
         h->server_rank = round->number == h->round.number ? rank : -1;
@@ -214,10 +246,23 @@ static void peer_lost(trii_agent_hosts *h, const trii_rdzv_round *round, int ran
         check_store(h);
         return;
     }
-    if (round->number == h->round.number)
-        log_gone(h, rank, false, why);
+    trii_peers_tell(h->peers, &news);
+    log_gone(h, rank, false, why);
     if (is_in_round(h) && h->server_lost[0] == '\0')
-        end_round(h, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, given, why);
+        end_round(h, ends ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, &news);
+}
+
+/* Another agent has told it, perhaps of a round that this host has left already. */
+static void news_came(trii_agent_hosts *h, const trii_peer_event *event)
+{
+    const trii_rdzv_news *news = &event->news;
+
+    trii_rendezvous_heard(h->rdzv, event->round->number, news);
+    if (news->finished || is_over(h))
+        return;
+    log_gone(h, news->gone, news->left, news->why);
+    if (is_in_round(h) || (news->over && h->state == TRII_HOSTS_JOINING))
+        end_round(h, news->over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN, news);
 }
 
 static void peers_ready(trii_watch *watch, unsigned events)
@@ -238,16 +283,25 @@ static void peers_ready(trii_watch *watch, unsigned events)
             trii_preemption_of_host(h->agent, event.round->agents[event.rank].name,
                                     event.round->agents[event.rank].node.pid, event.left_ms);
             break;
+        case TRII_PEER_NEWS_CAME:
+            news_came(h, &event);
+            break;
         case TRII_PEER_LOST:
             if (!is_over(h))
                 peer_lost(h, event.round, event.rank, event.text);
             break;
         case TRII_PEER_INCOMPATIBLE:
+            event.news = because(event.text);
             if (!is_over(h))
-                end_round(h, TRII_RDZV_FAILED, false, event.text);
+                end_round(h, TRII_RDZV_FAILED, &event.news);
             break;
         }
     }
+}
+
+static int64_t progressed(trii_agent *a, int64_t own_ns)
+{
+    return trii_peers_progress(a->hosts->peers, own_ns);
 }
 
 static void host_preempted(trii_agent *a, int64_t left_ms)
@@ -255,11 +309,18 @@ static void host_preempted(trii_agent *a, int64_t left_ms)
     trii_peers_announce_preemption(a->hosts->peers, left_ms);
 }
 
-/* In order. why: for the others, who go on; NULL: the job is over for everybody. */
+/* In order. why: for the others, which continue; NULL: the job is over for everybody. */
 static void leave_job(trii_agent *a, const char *why)
 {
     trii_agent_hosts *h = a->hosts;
     int64_t deadline = trii_deadline_ms(LEAVE_MS);
+    trii_rdzv_news news = because(why != NULL ? why : "");
+
+    news.over = has_given_ranks(h);
+    news.gone = h->round.group_rank;
+    news.left = true;
+    if (why != NULL)
+        tell(h, &news);
 
     h->store_cut = h->store_cut || !trii_rendezvous_has_begun(h->rdzv);
     if (h->store_cut)
@@ -267,7 +328,7 @@ static void leave_job(trii_agent *a, const char *why)
     if (why == NULL)
         trii_rendezvous_close(h->rdzv);
     else
-        trii_rendezvous_leave(h->rdzv, why);
+        trii_rendezvous_leave(h->rdzv);
     while (h->state != TRII_HOSTS_LEFT && !a->second_signal && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
     h->store_cut =
@@ -327,12 +388,30 @@ static bool may_restart(const trii_agent *a)
 
 static void report_failure(trii_agent *a, const char *what)
 {
-    char host[256], why[TRII_ERR_BYTES];
+    trii_rdzv_news news = {.over = !may_restart(a), .counts = true, .gone = -1};
+    char host[256];
 
     trii_host_name(host, sizeof(host));
-    snprintf(why, sizeof(why), "rank %d on host %s %s", a->cause->rank, host, what);
+    snprintf(news.why, sizeof(news.why), "rank %d on host %s %s", a->cause->rank, host, what);
     trii_hosts_state_enter(&a->hosts->state, TRII_HOSTS_REPORTED);
-    trii_rendezvous_tell(a->hosts->rdzv, !may_restart(a), true, why);
+    tell(a->hosts, &news);
+}
+
+/* Ends the job on all hosts. */
+static void end_job(trii_agent *a, bool hung, const char *what)
+{
+    trii_rdzv_news news = {.over = true, .hung = hung, .gone = -1};
+    char host[256];
+
+    trii_host_name(host, sizeof(host));
+    snprintf(news.why, sizeof(news.why), "host %s (pid %d) %s", host, trii_process_id(), what);
+    tell(a->hosts, &news);
+}
+
+/* Peers drop what another host has told before. */
+static void job_hung(trii_agent *a)
+{
+    end_job(a, true, "saw no rank of any host make progress (--hang-timeout): the job hangs");
 }
 
 static void worker_failed(trii_agent *a)
@@ -346,7 +425,7 @@ static void worker_failed(trii_agent *a)
 /* No news have come, nor a signal. */
 static bool is_quiet(const trii_agent *a)
 {
-    return a->hosts->news.kind == TRII_RDZV_NOTHING && a->stop_signal == 0;
+    return a->hosts->end == TRII_RDZV_NOTHING && a->stop_signal == 0;
 }
 
 static bool must_wait(const trii_agent *a)
@@ -385,7 +464,7 @@ static bool conclude_by_news(trii_agent *a)
     trii_agent_hosts *h = a->hosts;
 
     trii_attempt_close_streams(a);
-    if (h->news.kind != TRII_RDZV_AGAIN) {
+    if (h->end != TRII_RDZV_AGAIN) {
         trii_sink_print(a->outputs.err_sink, "trirun: the job is over: %s\n", h->news.why);
         if (a->verdict == TRII_VERDICT_NONE)
             a->verdict = TRII_VERDICT_ELSEWHERE;
@@ -412,9 +491,8 @@ static void wait_for_round(trii_agent *a)
             show_ns = trii_deadline_ms(STATUS_FIRST_MS);
     char text[TRII_ERR_BYTES];
 
-    while (h->state == TRII_HOSTS_JOINING && a->stop_signal == 0 &&
-           h->news.kind <= TRII_RDZV_AGAIN) {
-        h->news.kind = TRII_RDZV_NOTHING; /* AGAIN is what we do */
+    while (h->state == TRII_HOSTS_JOINING && a->stop_signal == 0 && h->end <= TRII_RDZV_AGAIN) {
+        h->end = TRII_RDZV_NOTHING; /* AGAIN is what we do */
         trii_loop_run_once(a->loop, show_ns < note_ns ? show_ns : note_ns);
         if (h->state != TRII_HOSTS_JOINING || trii_now_ns() < show_ns)
             continue;
@@ -439,7 +517,7 @@ static tri_status join_once(trii_agent *a)
     if (status != TRI_OK)
         return status;
     trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINING);
-    h->news.kind = TRII_RDZV_NOTHING;
+    h->end = TRII_RDZV_NOTHING;
     h->rdzv_failed[0] = '\0';
     if (h->server_lost[0] == '\0')
         trii_loop_timer_stop(a->loop, &h->store_check);
@@ -465,9 +543,9 @@ tri_status trii_agent_hosts_join(trii_agent *a)
         status = join_once(a);
         if (status != TRI_OK)
             return status;
-        if (h->news.kind == TRII_RDZV_AGAIN && h->news.counts)
+        if (h->end == TRII_RDZV_AGAIN && h->news.counts)
             a->restarts++; /* it failed before we had begun */
-    } while (h->news.kind == TRII_RDZV_AGAIN && a->stop_signal == 0);
+    } while (h->end == TRII_RDZV_AGAIN && a->stop_signal == 0);
     if (a->stop_signal != 0) {
         if (!trii_rendezvous_has_begun(h->rdzv))
             trii_log_end(); /* its thread is left behind */
@@ -477,7 +555,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
         leave_for_signal(a);
         return TRI_END;
     }
-    switch (h->news.kind) {
+    switch (h->end) {
     case TRII_RDZV_NOTHING:
         return TRI_OK;
     case TRII_RDZV_UNNEEDED:
@@ -526,16 +604,16 @@ bool trii_agent_hosts_conclude(trii_agent *a)
         if (a->stop_signal != 0)
             leave_for_signal(a);
         else
-            leave_job(a, "the job hung and was stopped");
+            leave_job(a, NULL);
         return false;
     }
     if (h->state == TRII_HOSTS_REPORTED)
         return conclude_failure(a);
     /* torchrun, with the store, goes once all have succeeded, and does not wait for us */
-    if (h->news.kind == TRII_RDZV_FAILED && h->round.mixed && h->state == TRII_HOSTS_JOINED &&
+    if (h->end == TRII_RDZV_FAILED && h->round.mixed && h->state == TRII_HOSTS_JOINED &&
         have_succeeded(a))
         trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);
-    if (h->news.kind == TRII_RDZV_NOTHING) {
+    if (h->end == TRII_RDZV_NOTHING) {
         trii_rendezvous_finish(h->rdzv);
         while (must_wait(a))
             trii_loop_run_once(a->loop, TRII_NO_DEADLINE);
@@ -550,12 +628,23 @@ bool trii_agent_hosts_conclude(trii_agent *a)
     return false;
 }
 
+void trii_agent_hosts_cannot_start(trii_agent *a, const char *why)
+{
+    char what[TRII_ERR_BYTES];
+
+    snprintf(what, sizeof(what), "cannot start its workers: %s", why);
+    end_job(a, false, what);
+    leave_job(a, NULL);
+}
+
 /* --- life ----------------------------------------------------------------- */
 
 tri_status trii_agent_hosts_open(trii_agent *a)
 {
     static const trii_agent_callbacks callbacks = {.describe_round = describe_round,
                                                    .worker_failed = worker_failed,
+                                                   .job_hung = job_hung,
+                                                   .progressed = progressed,
                                                    .host_preempted = host_preempted};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
     trii_rdzv_agent self = {0};

@@ -18,6 +18,9 @@ tri_status trii_agent_hosts_join(trii_agent *agent) TRI_MUST_CHECK;
 /* No worker runs any more: decides, with what the other hosts report, whether everybody starts
  * again (true) or the job is over, and prints the report. Blocks until all hosts agree. */
 bool trii_agent_hosts_conclude(trii_agent *agent);
+/* Joined, but the workers of this host cannot be started: ends the job on all hosts, for which none
+ * of them could do better. Blocks until they know, or it is given up. */
+void trii_agent_hosts_cannot_start(trii_agent *agent, const char *why);
 /* A job of one host: nothing. */
 void trii_agent_hosts_close(trii_agent *agent);
 

@@ -43,14 +43,18 @@ typedef struct trii_preemption {
 typedef struct trii_agent trii_agent;
 typedef struct trii_agent_hosts trii_agent_hosts;
 
-/* What an attempt and a pre-emption notice report to the code above them (agent_hosts.c). All three
- * are called from the loop and do not block. */
+/* What an attempt and a pre-emption notice report to the code above them (agent_hosts.c). All are
+ * called from the loop and do not block. */
 typedef struct trii_agent_callbacks {
     /* Ranks, sizes and the master's address of the round that begins. */
     void (*describe_round)(const trii_agent *agent, trii_launch_job *job);
     /* agent->cause has failed just now, and not as a victim of another rank; the other workers
      * still run. */
     void (*worker_failed)(trii_agent *agent);
+    /* The job hangs (--hang-timeout); this host's workers are about to be stopped. */
+    void (*job_hung)(trii_agent *agent);
+    /* This host's workers made progress at own_ns. Returns when those of any host did last. */
+    int64_t (*progressed)(trii_agent *agent, int64_t own_ns);
     /* This host will be preempted; left_ms: -1 = not known when. */
     void (*host_preempted)(trii_agent *agent, int64_t left_ms);
 } trii_agent_callbacks;

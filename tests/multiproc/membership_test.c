@@ -7,6 +7,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include "testing/trirun_job.h"
 
@@ -80,6 +81,102 @@ static void forget_output(trirun_job *j)
     j->run.used[0] = j->run.used[1] = 0;
     j->run.text[0][0] = j->run.text[1][0] = '\0';
 }
+
+/* --- hosts that hang, or cannot work -------------------------------------- */
+
+static void start_hanging(trirun_job *j, int port, int rank, const char *backend,
+                          const char *script)
+{
+    char endpoint[40], node_rank[24];
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    snprintf(node_rank, sizeof(node_rank), "--node-rank=%d", rank);
+    TRIRUN_START(j, "--rdzv-backend", backend, "--rdzv-endpoint", endpoint, node_rank,
+                 "--rdzv-id=t", strcmp(backend, "static") == 0 ? "--nnodes=2" : "--nnodes=1:2",
+                 "--rdzv-conf=last_call_timeout=2", "--max-restarts=3", "--hang-timeout=1", "sh",
+                 "-c", script);
+}
+
+static void start_two_hanging(trirun_job *a, trirun_job *b, const char *backend, const char *script)
+{
+    int port = spawn_free_port();
+
+    start_hanging(a, port, 0, backend, script);
+    wait_for_server(port);
+    start_hanging(b, port, 1, backend, script);
+}
+
+/* As it waits for one that writes a checkpoint. */
+static void a_host_that_is_silent_does_not_hang_while_another_prints(void **state)
+{
+    static const char script[] = "[ $WORLD_SIZE = 2 ] || exit 4\n"
+                                 "for i in 1 2 3 4 5 6 7 8 9 10; do sleep 0.3;"
+                                 "  [ $RANK = 1 ] || echo works; done";
+    trirun_job a, b;
+
+    (void)state;
+    start_two_hanging(&a, &b, "c10d", script);
+    assert_int_equal(spawn_wait(&a.run), 0);
+    assert_int_equal(spawn_wait(&b.run), 0);
+    trirun_end(&b, 0);
+    trirun_end(&a, 0);
+}
+
+static void check_hang(const char *backend)
+{
+    trirun_job a, b;
+
+    start_two_hanging(&a, &b, backend, "echo up; exec sleep 1000");
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    assert_string_equal(SPAWN_OUT(&a.run), "up\n"); /* once */
+    assert_string_equal(SPAWN_OUT(&b.run), "up\n");
+    trirun_has(SPAWN_ERR(&a.run), "the job hangs");
+    trirun_has(SPAWN_ERR(&b.run), "the job hangs");
+    trirun_has(SPAWN_ERR(&a.run), ") is sleeping");
+    trirun_has(SPAWN_ERR(&b.run), ") is sleeping");
+    trirun_end(&b, 1);
+    trirun_end(&a, 1);
+}
+
+static void a_hang_ends_the_job_on_all_hosts(void **state)
+{
+    (void)state;
+    check_hang("c10d");
+    check_hang("static");
+}
+
+/* torchrun closes the rendezvous. */
+static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
+{
+    int port = spawn_free_port();
+    char endpoint[40], folder[256], program[300];
+    trirun_job a, b;
+    FILE *file;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(program, sizeof(program), "%s/program", folder);
+    file = fopen(program, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite("\177ELF\0\0\0\0", 1, 8, file), 8);
+    fclose(file);
+    assert_int_equal(chmod(program, 0700), 0);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    start(&a, port, "2", "join_timeout=60", "exec sleep 1000");
+    wait_for_server(port);
+    TRIRUN_START(&b, "--rdzv-backend=c10d", "--rdzv-id=t", "--rdzv-endpoint", endpoint,
+                 "--nnodes=2", program);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    trirun_has(SPAWN_ERR(&b.run), "cannot start");
+    trirun_has(SPAWN_ERR(&a.run), ") cannot start its workers: rank 1: cannot start ");
+    trirun_end(&b, 0);
+    trirun_end(&a, 0);
+    spawn_remove_folder(folder);
+}
+
+/* --- hosts that come and go ----------------------------------------------- */
 
 /* torchrun 2.13: the newcomer and then both agents die after 60 s. */
 static void a_host_that_joins_a_running_job_is_taken_in(void **state)
@@ -258,6 +355,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hosts_that_come_and_go_are_events),
     cmocka_unit_test(a_host_that_joins_a_running_job_is_taken_in),
     cmocka_unit_test(a_host_that_dies_is_noticed_and_the_others_go_on),
+    cmocka_unit_test(a_host_that_is_silent_does_not_hang_while_another_prints),
+    cmocka_unit_test(a_hang_ends_the_job_on_all_hosts),
+    cmocka_unit_test(a_host_that_cannot_start_its_workers_ends_the_job),
     cmocka_unit_test(a_host_that_is_told_to_stop_leaves_the_others_running),
     cmocka_unit_test(hosts_beyond_max_wait_and_end_in_peace),
     cmocka_unit_test(a_host_beyond_max_takes_the_place_of_one_that_dies),

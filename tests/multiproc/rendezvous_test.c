@@ -174,7 +174,6 @@ static void a_node_rank_that_is_taken_is_refused(void **state)
     trirun_end(&b, 0);
 }
 
-/* By its name it is the same job, but one gives ranks and the other does not. */
 static void start_replaceable(trirun_job *j, int port, int rank)
 {
     char text[2][40];
@@ -238,6 +237,7 @@ static void a_frozen_agent_that_wakes_up_in_time_keeps_its_rank(void **state)
     trirun_end(&a, 0);
 }
 
+/* By its name it is the same job, but one gives ranks and the other does not. */
 static void a_job_without_ranks_has_none_that_is_taken(void **state)
 {
     int port = spawn_free_port();

@@ -1,7 +1,8 @@
 /*
  * sim_agents.h - agents in virtual time: the real rendezvous threads over sim_store.h, and in the
  * place of agent.c a few rules: an agent that hears AGAIN stops its workers and joins again, one
- * that hears of the end leaves. A test says when agents start, die, leave, are cut off and succeed.
+ * that hears of the end leaves; what one agent tells, the others of its round hear at once unless
+ * they are cut off. A test says when agents start, die, leave, are cut off and succeed.
  */
 #ifndef TRII_SIM_AGENTS_H
 #define TRII_SIM_AGENTS_H
@@ -34,7 +35,7 @@ typedef struct sim_agent {
     int64_t start_ns, stopped_ns, died_ns; /* 0: not; INT64_MAX: peers have seen it */
     int id, lives;
     bool led;
-    int64_t round;
+    int64_t round, local_id;
     int rank, size, world_size, rounds;
     char why[TRII_ERR_BYTES];
 } sim_agent;
@@ -61,6 +62,7 @@ static inline tri_status sim_open(trii_rendezvous *r)
     r->base = sim_store_create(&agent->link);
     snprintf(r->self.addr, sizeof(r->self.addr), "host%d", agent->id);
     r->self.pid = sim_pid(agent);
+    r->self.local_id = agent->local_id;
     if (agent->led && agent->id == 0) {
         char text[TRII_RDZV_ADDR_BYTES + 60];
 
@@ -103,6 +105,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
     agent->link = (sim_link){0};
     agent->led = job->led;
     agent->lives++;
+    agent->local_id = trii_rdzv_local_id(&agent->options, (uint32_t)sim_random(UINT32_MAX));
     agent->start_ns = agent->died_ns = 0;
     agent->round = -1;
     CHECK_OK(trii_rendezvous_create(&setup, &agent->rdzv));
@@ -129,12 +132,6 @@ static inline void sim_kill(sim_agent *agent)
     sim_end_agent(agent, SIM_OUT);
 }
 
-static inline void sim_leave(sim_agent *agent)
-{
-    agent->state = SIM_LEAVING;
-    trii_rendezvous_leave(agent->rdzv, "it was told to stop");
-}
-
 static inline void sim_cut(sim_agent *agent, bool cut)
 {
     agent->link.cut = cut;
@@ -150,13 +147,51 @@ static inline void sim_stop_workers(sim_agent *agent)
     agent->stopped_ns = sim_now() + (int64_t)sim_random(SIM_STOP_MS) * TRII_NS_PER_MS;
 }
 
+/* What `from` tells reaches the others of its round. */
+static inline void sim_tell(sim_job *job, sim_agent *from, const trii_rdzv_news *news)
+{
+    int64_t round = from->round;
+
+    for (int i = 0; i < job->n && round >= 0; i++) {
+        sim_agent *agent = &job->agents[i];
+        bool own = agent == from;
+
+        if (agent->rdzv == NULL || agent->round != round ||
+            (!own && (agent->link.cut || from->link.cut)))
+            continue;
+        trii_rendezvous_heard(agent->rdzv, round, news);
+        if (own || news->finished)
+            continue;
+        snprintf(agent->why, sizeof(agent->why), "%s", news->why);
+        if (agent->state == SIM_RUNNING || agent->state == SIM_FINISHING)
+            sim_stop_workers(agent);
+    }
+}
+
+static inline void sim_leave(sim_job *job, sim_agent *agent)
+{
+    trii_rdzv_news news = {.gone = agent->rank, .left = true, .why = "it was told to stop"};
+
+    agent->state = SIM_LEAVING;
+    sim_tell(job, agent, &news);
+    trii_rendezvous_leave(agent->rdzv);
+}
+
+static inline void sim_fail_worker(sim_job *job, sim_agent *agent)
+{
+    const trii_rdzv_news news = {.counts = true, .gone = -1, .why = "a worker failed"};
+
+    sim_tell(job, agent, &news);
+    sim_stop_workers(agent);
+}
+
 static inline void sim_take_event(sim_job *job, sim_agent *agent, trii_rdzv_event *event)
 {
     uint64_t what = (uint64_t)event->kind + 16 * (uint64_t)agent->id + (uint64_t)sim_now() * 65536;
 
     job->trace = (job->trace ^ what) * 0x100000001B3u;
-    if (event->why[0] != '\0') /* that it has left says nothing new */
-        snprintf(agent->why, sizeof(agent->why), "%s", event->why);
+    if (event->news.why[0] != '\0') /* that it has left says nothing new */
+        snprintf(agent->why, sizeof(agent->why), "%s", event->news.why);
     switch (event->kind) {
     case TRII_RDZV_JOINED:
         trii_free(event->round.agents);
@@ -168,10 +203,13 @@ static inline void sim_take_event(sim_job *job, sim_agent *agent, trii_rdzv_even
         agent->state = SIM_RUNNING;
         break;
     case TRII_RDZV_AGAIN:
+        if (!event->alone && agent->state == SIM_RUNNING)
+            sim_tell(job, agent, &event->news);
         if (agent->state == SIM_RUNNING || agent->state == SIM_FINISHING)
             sim_stop_workers(agent);
         break;
     case TRII_RDZV_FINISHED:
+        sim_tell(job, agent, &(trii_rdzv_news){.finished = true, .gone = -1});
         agent->state = SIM_SUCCEEDED;
         trii_rendezvous_close(agent->rdzv);
         break;
@@ -182,7 +220,7 @@ static inline void sim_take_event(sim_job *job, sim_agent *agent, trii_rdzv_even
     case TRII_RDZV_UNNEEDED:
     case TRII_RDZV_FAILED:
         agent->state = SIM_FAILED;
-        trii_rendezvous_leave(agent->rdzv, "");
+        trii_rendezvous_leave(agent->rdzv);
         break;
     case TRII_RDZV_NOTHING:
     case TRII_RDZV_NOTE:
@@ -197,13 +235,15 @@ static inline void sim_see_death(sim_job *job, sim_agent *gone)
         sim_agent *agent = &job->agents[i];
         trii_rdzv_agent known[2] = {0};
         trii_rdzv_round round = {.number = gone->round};
+        const trii_rdzv_news news = {.gone = gone->rank, .why = "its agent is gone"};
 
         if (agent->rdzv == NULL || agent->round != gone->round || agent->state != SIM_RUNNING)
             continue;
         snprintf(known[0].node.addr, sizeof(known[0].node.addr), "host%d", gone->id);
         known[0].node.pid = sim_pid(gone);
+        known[0].node.local_id = gone->local_id;
         round.agents = known - gone->rank; /* only its own is looked at */
-        trii_rendezvous_lost(agent->rdzv, &round, gone->rank, "its agent is gone");
+        trii_rendezvous_lost(agent->rdzv, &round, &news);
     }
     gone->died_ns = INT64_MAX;
 }

@@ -23,13 +23,11 @@ static void disturb(sim_job *job)
         break;
     case 1:
         if (agent->state == SIM_RUNNING)
-            sim_leave(agent);
+            sim_leave(job, agent);
         break;
     case 2:
         if (agent->state == SIM_RUNNING)
-            trii_rendezvous_tell(agent->rdzv, false, true, "a worker failed");
-        if (agent->state == SIM_RUNNING)
-            sim_stop_workers(agent);
+            sim_fail_worker(job, agent);
         break;
     default:
         sim_cut(agent, !agent->link.cut);

@@ -1,5 +1,6 @@
 /*
- * peer_frame.h - what agents say to each other: frames of 40 bytes, in host byte order.
+ * peer_frame.h - what agents say to each other: frames of 40 bytes, in host byte order, and after
+ * one with news the text that says why.
  *
  *   0   magic   u32       TRII_PEER_MAGIC
  *   4   kind    u32       below; others belong to a later version, and count as a heartbeat
@@ -14,21 +15,36 @@
 #ifndef TRII_PEER_FRAME_H
 #define TRII_PEER_FRAME_H
 
+#include "base/err.h"
 #include "store/handshake.h"
 
-#define TRII_PEER_MAGIC 0x32415254u /* "TRA2" */
+#define TRII_PEER_MAGIC 0x33415254u /* "TRA3" */
 #define TRII_PEER_PURPOSE "agent"
 
-enum { TRII_PEER_TOKEN_BYTES = 16 };
+enum { TRII_PEER_TOKEN_BYTES = 16, TRII_PEER_TEXT_BYTES = TRII_ERR_BYTES };
 
 typedef enum trii_peer_frame_kind {
-    TRII_PEER_HEARTBEAT, /* value: for how many ms the agent's loop has been blocked, or 0 */
-    TRII_PEER_HELLO,     /* rank: the sender's own, in round `value`; token: of the agent that is
-                            dialed, from the agents' store: who knows it can read that store */
-    TRII_PEER_GOODBYE,   /* this agent leaves in order */
-    TRII_PEER_PREEMPTION /* the host of agent `rank` will be preempted in `value` ms (-1: nobody
-                            said when); number: counts its notices, from 1 */
+    TRII_PEER_HEARTBEAT,  /* value: for how many ms the agent's loop has been blocked, or 0; number:
+                             how many ms ago a worker of any host made progress, as far as the
+                             sender knows */
+    TRII_PEER_HELLO,      /* rank: the sender's own, in round `value`; token: of the agent that is
+                             dialed, from the agents' store: who knows it can read that store */
+    TRII_PEER_GOODBYE,    /* this agent leaves in order */
+    TRII_PEER_PREEMPTION, /* the host of agent `rank` will be preempted in `value` ms (-1: nobody
+                             said when); number: counts its notices, from 1 */
+    TRII_PEER_NEWS        /* what all agents of the round have to know; number: TRII_PEER_OVER and
+                             its sisters; rank: of the agent that is gone, or -1; `value` bytes of
+                             text follow */
 } trii_peer_frame_kind;
+
+/* The fields of trii_rdzv_news. */
+enum {
+    TRII_PEER_OVER = 1,
+    TRII_PEER_COUNTS = 2,
+    TRII_PEER_LEFT = 4,
+    TRII_PEER_HUNG = 8,
+    TRII_PEER_FINISHED = 16
+};
 
 typedef struct trii_peer_frame {
     uint32_t magic, kind;
@@ -43,11 +59,12 @@ _Static_assert(sizeof(trii_peer_frame) == 40, "a frame has no gaps");
 typedef struct trii_peer_reader {
     trii_handshake shake; /* `proved`: not by who was dialed */
     trii_peer_frame frame;
-    size_t got;
+    char text[TRII_PEER_TEXT_BYTES]; /* of NEWS */
+    size_t got;                      /* bytes of both */
 } trii_peer_reader;
 
 /**
- * Takes bytes up to the end of the next frame.
+ * Takes bytes up to the end of the next frame, or of its first 40 bytes.
  *
  *   used_out    how many were taken; written also where the frame is wrong
  *   answer_out  what to send back now; *answer_bytes_out 0 = nothing

@@ -60,7 +60,7 @@ void trii_peer_link_drop(trii_peer_link *l, bool reset)
 /* The last bytes of a frame that has begun; true: nothing is left of it. */
 static bool send_rest(trii_peer_link *l)
 {
-    const char *end = (const char *)(&l->out + 1);
+    const char *end = l->out + l->out_bytes;
     size_t sent;
 
     while (l->unsent > 0 && trii_socket_send(l->watch.fd, &(trii_span){end - l->unsent, l->unsent},
@@ -71,15 +71,72 @@ static bool send_rest(trii_peer_link *l)
 
 /* What a full connection does not take is dropped: its agent is about to be declared dead. Only a
  * frame that has begun must end. */
-void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame)
+static void send_with_text(trii_peer_link *l, const trii_peer_frame *frame, const char *text)
 {
+    trii_peer_frame whole = *frame;
+    size_t bytes = strlen(text);
+
     if (!send_rest(l))
         return;
-    l->out = *frame;
-    l->out.magic = TRII_PEER_MAGIC;
-    l->unsent = sizeof(l->out);
-    if (!send_rest(l) && l->unsent == sizeof(l->out))
+    whole.magic = TRII_PEER_MAGIC;
+    memcpy(l->out, &whole, sizeof(whole));
+    memcpy(l->out + sizeof(whole), text, bytes);
+    l->out_bytes = l->unsent = sizeof(whole) + bytes;
+    if (!send_rest(l) && l->unsent == l->out_bytes)
         l->unsent = 0;
+}
+
+void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame)
+{
+    send_with_text(l, frame, "");
+}
+
+static void send_news(trii_peer_link *l, const trii_rdzv_news *news)
+{
+    const trii_peer_frame frame = {
+        .kind = TRII_PEER_NEWS,
+        .rank = news->gone,
+        .number = TRII_PEER_OVER * news->over + TRII_PEER_COUNTS * news->counts +
+                  TRII_PEER_LEFT * news->left + TRII_PEER_HUNG * news->hung +
+                  TRII_PEER_FINISHED * news->finished,
+        .value = (int64_t)strlen(news->why)};
+
+    send_with_text(l, &frame, news->why);
+}
+
+/* Whether it says something that none before it has said. */
+static bool is_new(const trii_peers *p, const trii_rdzv_news *news)
+{
+    bool any = false, over = false, finished = false, gone = news->gone < 0;
+
+    for (const trii_peer_item *item = p->news; item != NULL; item = item->next) {
+        any = true;
+        over = over || item->news.over;
+        finished = finished || item->news.finished;
+        gone = gone || item->news.gone == news->gone;
+    }
+    return !any || !gone || (news->over && !over) || (news->finished && !finished);
+}
+
+bool trii_peer_links_spread(trii_peers *p, const trii_peer_link *from, const trii_rdzv_news *news,
+                            bool own)
+{
+    trii_peer_item **end = &p->news, *item = NULL;
+
+    if (is_new(p, news))
+        item = trii_alloc(1, sizeof(*item), "news of agents");
+    if (item == NULL)
+        return false;
+    item->news = *news;
+    item->reported = own;
+    while (*end != NULL)
+        end = &(*end)->next;
+    *end = item;
+    for (trii_peer_link *l = p->links; l != NULL; l = l->next) {
+        if (l != from && state_of(l) != NULL)
+            send_news(l, news);
+    }
+    return true;
 }
 
 /* A deadline that is over is of no use to anybody. */
@@ -112,6 +169,8 @@ void trii_peer_link_enter_round(trii_peer_link *l)
         return;
     state->watched = state->reached = true;
     state->n_links++;
+    for (const trii_peer_item *item = l->peers->news; item != NULL; item = item->next)
+        send_news(l, &item->news);
     for (int i = 0; i < l->peers->n; i++)
         send_preemption(l, i);
 }
@@ -131,6 +190,30 @@ static void handle_preemption(const trii_peer_link *l, const trii_peer_frame *fr
     trii_wakeup_signal(p->events_fd);
 }
 
+static void handle_news(const trii_peer_link *l, const trii_peer_frame *frame)
+{
+    trii_rdzv_news news = {.over = (frame->number & TRII_PEER_OVER) != 0,
+                           .counts = (frame->number & TRII_PEER_COUNTS) != 0,
+                           .left = (frame->number & TRII_PEER_LEFT) != 0,
+                           .hung = (frame->number & TRII_PEER_HUNG) != 0,
+                           .finished = (frame->number & TRII_PEER_FINISHED) != 0,
+                           .gone = frame->rank};
+
+    snprintf(news.why, sizeof(news.why), "%s", l->in.text);
+    if (frame->rank < l->peers->n && trii_peer_links_spread(l->peers, l, &news, false))
+        trii_wakeup_signal(l->peers->events_fd);
+}
+
+static void handle_heartbeat(const trii_peer_link *l, trii_peer_state *state,
+                             const trii_peer_frame *frame)
+{
+    int64_t progress_ns = state->heard_ns - frame->number * TRII_NS_PER_MS;
+
+    state->stalled_ms = frame->value;
+    if (progress_ns > l->peers->others_progress_ns)
+        l->peers->others_progress_ns = progress_ns;
+}
+
 static void handle_frame(const trii_peer_link *l, const trii_peer_frame *frame)
 {
     trii_peer_state *state = state_of(l);
@@ -143,7 +226,9 @@ static void handle_frame(const trii_peer_link *l, const trii_peer_frame *frame)
     else if (frame->kind == TRII_PEER_GOODBYE)
         state->left = true;
     else if (frame->kind == TRII_PEER_HEARTBEAT)
-        state->stalled_ms = frame->value;
+        handle_heartbeat(l, state, frame);
+    else if (frame->kind == TRII_PEER_NEWS)
+        handle_news(l, frame);
 }
 
 /* Of who has not identified itself yet. False: it is not an agent of this job, or of an earlier

@@ -147,6 +147,7 @@ static void dial(trii_peers *p, int rank, int64_t silent_ms)
         return;
     }
     state->retry_ns = trii_deadline_ms(REDIAL_MS);
+    state->dialed = TRII_PEER_NOT_DIALED; /* how the last one ended says nothing of this one */
     trii_peer_dial(p, rank, p->silence_ms - silent_ms);
 }
 
@@ -197,8 +198,13 @@ static void send_heartbeats(trii_peers *p, int64_t now)
 {
     int64_t stalled_ms =
         (now - atomic_load(&p->ticked_ns)) / TRII_NS_PER_MS - TRII_PEER_HEARTBEAT_MS;
+    int64_t own_ns = atomic_load(&p->progress_ns), others_ns = p->others_progress_ns;
+    int64_t quiet_ms = (now - (own_ns > others_ns ? own_ns : others_ns)) / TRII_NS_PER_MS;
     const trii_peer_frame frame = {.kind = TRII_PEER_HEARTBEAT,
-                                   .value = stalled_ms > STALLED_MS ? stalled_ms : 0};
+                                   .value = stalled_ms > STALLED_MS ? stalled_ms : 0,
+                                   .number = own_ns == 0 || quiet_ms < 0 ? 0
+                                             : quiet_ms < INT32_MAX      ? (int32_t)quiet_ms
+                                                                         : INT32_MAX};
 
     for (trii_peer_link *l = p->links; l != NULL; l = l->next) {
         if (l->rank >= 0)

@@ -12,6 +12,7 @@
 #include "os/clock.h"
 #include "os/socket.h"
 #include "testing/check.h"
+#include "testing/full_queue.h"
 #include "testing/no_descriptors.h"
 #include "testing/scratch.h"
 #include "testing/torn_io.h"
@@ -72,6 +73,43 @@ static void frames_are_understood_in_any_pieces(void **state)
     }
 }
 
+static void the_text_of_news_is_understood_in_any_pieces(void **state)
+{
+    static const char why[] = "rank 3 on host node1 exited with code 1";
+    const trii_peer_frame news = {.magic = TRII_PEER_MAGIC,
+                                  .kind = TRII_PEER_NEWS,
+                                  .rank = -1,
+                                  .number = TRII_PEER_COUNTS,
+                                  .value = sizeof(why) - 1};
+    char sent[2 * (sizeof(news) + sizeof(why) - 1)];
+    const size_t one = sizeof(sent) / 2;
+
+    (void)state;
+    for (size_t at = 0; at < sizeof(sent); at += one) {
+        memcpy(sent + at, &news, sizeof(news));
+        memcpy(sent + at + sizeof(news), why, one - sizeof(news));
+    }
+    for (size_t piece = 1; piece <= sizeof(sent); piece++) {
+        trii_peer_reader reader = {0};
+        size_t at = 0, used;
+        int n = 0;
+
+        while (at < sizeof(sent)) {
+            size_t bytes = sizeof(sent) - at < piece ? sizeof(sent) - at : piece;
+            tri_status status = feed(&reader, sent + at, bytes, &used);
+
+            at += used;
+            if (status == TRI_INPROGRESS)
+                continue;
+            CHECK_OK(status);
+            assert_memory_equal(&reader.frame, &news, sizeof(news));
+            assert_string_equal(reader.text, why);
+            n++;
+        }
+        assert_int_equal(n, 2);
+    }
+}
+
 static void what_is_no_frame_is_refused(void **state)
 {
     const trii_peer_frame wrong[] = {
@@ -80,6 +118,10 @@ static void what_is_no_frame_is_refused(void **state)
         hello_of(token, -1, 0),
         hello_of(token, 0, -1),
         {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HEARTBEAT, .value = -1},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_HEARTBEAT, .number = -1},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_NEWS, .rank = -2},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_NEWS, .value = -1},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_NEWS, .value = TRII_PEER_TEXT_BYTES},
         {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .rank = -1, .number = 1},
         {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .number = 0},
         {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_PREEMPTION, .number = 1, .value = -2},
@@ -695,8 +737,28 @@ static void a_second_call_that_is_refused_decides_at_once(void **state)
     end(&p);
 }
 
+/* Its queue of connections is full, as if it were cut off. */
+static void a_host_that_does_not_answer_the_second_call_is_not_said_to(void **state)
+{
+    int listener;
+    pair p;
+
+    (void)state;
+    begin_silence(&p, SILENCE_MS, false, NULL, NULL);
+    listener = full_queue_listen(&p.agents[1].port);
+    p.round++;
+    next_round(&p, 0);
+    CHECK_OK(trii_socket_wait(listener, TRII_READABLE, trii_deadline_ms(SOON_MS)));
+    run_until(&p, &p.told[0].lost, 1);
+    assert_string_equal(p.told[0].why,
+                        "host host1 (pid 71) was silent for 1 s: dead, frozen or cut off");
+    trii_socket_close(listener);
+    end(&p);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(frames_are_understood_in_any_pieces),
+    cmocka_unit_test(the_text_of_news_is_understood_in_any_pieces),
     cmocka_unit_test(what_is_no_frame_is_refused),
     cmocka_unit_test(a_peer_that_leaves_in_order_is_not_lost),
     cmocka_unit_test(a_peer_that_leaves_without_a_word_is_lost),
@@ -716,6 +778,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_that_calls_for_too_long_is_not_lost),
     cmocka_unit_test(a_peer_heard_over_any_connection_lives),
     cmocka_unit_test(a_second_call_that_is_refused_decides_at_once),
+    cmocka_unit_test(a_host_that_does_not_answer_the_second_call_is_not_said_to),
 };
 
 TEST_MAIN(tests)

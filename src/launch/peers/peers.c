@@ -116,6 +116,16 @@ static void end_links(trii_peers *p, int64_t round, bool in_order)
     }
 }
 
+static void forget_news(trii_peers *p)
+{
+    while (p->news != NULL) {
+        trii_peer_item *next = p->news->next;
+
+        trii_free(p->news);
+        p->news = next;
+    }
+}
+
 void trii_peers_destroy(trii_peers *p, bool in_order)
 {
     if (p == NULL)
@@ -131,6 +141,7 @@ void trii_peers_destroy(trii_peers *p, bool in_order)
         end_links(p, INT64_MAX, in_order);
         while (p->links != NULL)
             trii_peer_link_drop(p->links, false);
+        forget_news(p);
         if (p->listener.loop != NULL) {
             trii_loop_unwatch(&p->listener);
             trii_socket_close(p->listener.fd);
@@ -170,13 +181,21 @@ static trii_peer_state *make_states(const trii_peers *p, const trii_rdzv_round *
 }
 
 /* Has the next few dialed, and adopts the links of those that dialed us before we had heard of the
- * round. */
+ * round. Agents of torchrun (port 0) are passed over, so that those of trirun are connected
+ * whatever their ranks. */
 static void begin_round(trii_peers *p)
 {
-    for (int i = 1; i <= TRII_PEER_NEIGHBOURS && i <= p->n / 2; i++) {
+    int n_ours = 0, dialed = 0;
+
+    for (int i = 0; i < p->n; i++)
+        n_ours += i == p->round.group_rank || p->round.agents[i].port != 0;
+    for (int i = 1; i < p->n && dialed < TRII_PEER_NEIGHBOURS && dialed < n_ours / 2; i++) {
         int rank = (p->round.group_rank + i) % p->n;
 
-        p->states[rank].watched = p->round.agents[rank].port != 0; /* 0: torchrun's */
+        if (p->round.agents[rank].port != 0) {
+            p->states[rank].watched = true;
+            dialed++;
+        }
     }
     trii_peer_heartbeat(&p->heartbeat);
     for (trii_peer_link *l = p->links; l != NULL; l = l->next)
@@ -192,6 +211,7 @@ void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)
     trii_loop_lock(p->loop);
     states = make_states(p, round);
     end_links(p, round->number, true);
+    forget_news(p);
     trii_free(p->round.agents);
     trii_free(p->states);
     p->round = *round;
@@ -215,6 +235,25 @@ void trii_peers_announce_preemption(trii_peers *p, int64_t left_ms)
         trii_peer_links_forward_preemption(p, NULL, p->round.group_rank);
     }
     trii_loop_unlock(p->loop);
+}
+
+void trii_peers_tell(trii_peers *p, const trii_rdzv_news *news)
+{
+    trii_loop_lock(p->loop);
+    (void)trii_peer_links_spread(p, NULL, news, true);
+    trii_loop_unlock(p->loop);
+}
+
+int64_t trii_peers_progress(trii_peers *p, int64_t own_ns)
+{
+    int64_t hops, others_ns;
+
+    atomic_store(&p->progress_ns, own_ns);
+    trii_loop_lock(p->loop);
+    hops = p->n / (2 * TRII_PEER_NEIGHBOURS) + 1;
+    others_ns = p->others_progress_ns + hops * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS;
+    trii_loop_unlock(p->loop);
+    return own_ns > others_ns ? own_ns : others_ns;
 }
 
 bool trii_peers_have_suspect(trii_peers *p)
@@ -263,15 +302,31 @@ static int find_preemption(const trii_peers *p)
     return -1;
 }
 
+static trii_peer_item *find_news(const trii_peers *p)
+{
+    trii_peer_item *item = p->news;
+
+    while (item != NULL && item->reported)
+        item = item->next;
+    return item;
+}
+
 void trii_peers_next(trii_peers *p, trii_peer_event *event)
 {
     trii_peer_preemption *preemption;
+    trii_peer_item *item;
 
     *event = (trii_peer_event){.kind = TRII_PEER_NOTHING, .round = &p->round};
     trii_wakeup_clear(p->events_fd);
     trii_loop_lock(p->loop);
+    item = find_news(p);
     event->rank = find_preemption(p);
-    if (event->rank >= 0) {
+    if (item != NULL) {
+        event->kind = TRII_PEER_NEWS_CAME;
+        event->rank = item->news.gone;
+        event->news = item->news;
+        item->reported = true;
+    } else if (event->rank >= 0) {
         event->kind = TRII_PEER_PREEMPTED;
         preemption = &p->states[event->rank].preemption;
         preemption->reported = true;

@@ -24,9 +24,17 @@ typedef struct trii_peer_link {
     int rank;      /* -1: it has not identified itself */
     int64_t round; /* may be one that we have not heard of yet */
     trii_peer_reader in;
-    trii_peer_frame out;
+    char out[sizeof(trii_peer_frame) + TRII_PEER_TEXT_BYTES];
+    size_t out_bytes;
     size_t unsent; /* last bytes of `out` that the connection had no room for */
 } trii_peer_link;
+
+/* News of this round, in the order in which they came. */
+typedef struct trii_peer_item {
+    trii_rdzv_news news;
+    bool reported; /* to our agent; also if it was told by it */
+    struct trii_peer_item *next;
+} trii_peer_item;
 
 /* That a host will be preempted: the last such notice of it. */
 typedef struct trii_peer_preemption {
@@ -96,6 +104,9 @@ struct trii_peers {
     int n;                    /* agents that are watched: its group_size, or 0 */
     trii_peer_state *states;  /* by rank */
     trii_peer_preemption own; /* of this host */
+    trii_peer_item *news;
+    _Atomic int64_t progress_ns; /* when workers of this host made progress last; 0 = not watched */
+    int64_t others_progress_ns;  /* ... those of any host, by what others say */
     trii_peer_unreachable unreachable[TRII_PEER_NEIGHBOURS];
     int n_unreachable; /* that there have been; the oldest entry makes room */
 };
@@ -111,8 +122,12 @@ void trii_peer_dial(trii_peers *p, int rank, int64_t patience_ms);
 /* reset: at once, whatever has not been taken yet, so that who still hears us learns of it. */
 void trii_peer_link_drop(trii_peer_link *l, bool reset);
 void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame);
-/* If it is of the round that is watched: its agent is one that we reach, and gets all notices of
- * preemption that we know. */
+/* Adds it to p->news and sends it over all connections of this round but `from`, unless it is
+ * nothing new: false. own: the agent knows it. */
+bool trii_peer_links_spread(trii_peers *p, const trii_peer_link *from, const trii_rdzv_news *news,
+                            bool own);
+/* If it is of the round that is watched: its agent is one that we reach, and gets all news and
+ * notices of preemption that we know. */
 void trii_peer_link_enter_round(trii_peer_link *l);
 /* The notice of that rank, to all agents that we are connected with, but the one it came from. */
 void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *from, int rank);

@@ -16,6 +16,8 @@ typedef struct agent {
     int rank; /* whose host will be taken away */
     int64_t left_ms;
     char host[64];
+    int n_news;
+    trii_rdzv_news news; /* the last */
 } agent;
 
 static void agent_has_events(trii_watch *watch, unsigned events)
@@ -28,6 +30,11 @@ static void agent_has_events(trii_watch *watch, unsigned events)
         trii_peers_next(a->peers, &event);
         if (event.kind == TRII_PEER_NOTHING)
             return;
+        if (event.kind == TRII_PEER_NEWS_CAME) {
+            a->news = event.news;
+            a->n_news++;
+            continue;
+        }
         if (event.kind != TRII_PEER_PREEMPTED)
             fail_msg("%s", event.text);
         a->preempted++;
@@ -90,20 +97,27 @@ static void run_until_reached(job *j, int n)
         trii_loop_run_once(j->loop, trii_deadline_ms(10));
 }
 
+static void destroy(job *j)
+{
+    for (int i = 0; i < N; i++) {
+        trii_loop_unwatch(&j->agents[i].watch);
+        trii_peers_destroy(j->agents[i].peers, true);
+    }
+    trii_loop_destroy(j->loop);
+}
+
 static void end(job *j)
 {
     for (int i = 0; i < N; i++) {
-        agent *a = &j->agents[i];
+        const agent *a = &j->agents[i];
 
         assert_int_equal(a->preempted, i != TOLD); /* once */
-        if (i != TOLD) {
-            assert_string_equal(a->host, "host3");
-            assert_true(a->left_ms > 0 && a->left_ms <= 100000);
-        }
-        trii_loop_unwatch(&a->watch);
-        trii_peers_destroy(a->peers, true);
+        if (i == TOLD)
+            continue;
+        assert_string_equal(a->host, "host3");
+        assert_true(a->left_ms > 0 && a->left_ms <= 100000);
     }
-    trii_loop_destroy(j->loop);
+    destroy(j);
 }
 
 /* Also those that are still being called. */
@@ -158,7 +172,95 @@ static void a_notice_is_told_to_who_joins(void **state)
     end(&j);
 }
 
+/* The deadline of the test ends it. */
+static void run_until_told(job *j, int from, int n_news)
+{
+    for (int i = from; i < N; i++) {
+        while (i != TOLD && j->agents[i].n_news < n_news)
+            trii_loop_run_once(j->loop, trii_deadline_ms(10));
+    }
+}
+
+/* Also agents that enter the round later. */
+static void news_reach_every_agent_once(void **state)
+{
+    const trii_rdzv_news failed = {.counts = true, .gone = -1, .why = "rank 7 exited with code 3"};
+    const trii_rdzv_news same = {.gone = -1, .why = "rank 8 exited with code 3"};
+    const trii_rdzv_news gone = {.gone = 5, .left = true, .why = "host5 was stopped"};
+    const trii_rdzv_news over = {.over = true, .hung = true, .gone = -1, .why = ""};
+    static job j;
+
+    (void)state;
+    begin(&j);
+    for (int i = 0; i < N - 1; i++)
+        take_round(&j, 1, i, N, false);
+    trii_peers_tell(j.agents[TOLD].peers, &failed);
+    trii_peers_tell(j.agents[TOLD].peers, &same); /* nothing new */
+    while (j.agents[N - 2].n_news < 1)
+        trii_loop_run_once(j.loop, trii_deadline_ms(10));
+    take_round(&j, 1, N - 1, N, false);
+    run_until_told(&j, 0, 1);
+    for (int i = 0; i < N; i++) {
+        assert_int_equal(j.agents[i].n_news, i != TOLD);
+        if (i != TOLD)
+            assert_memory_equal(&j.agents[i].news, &failed, sizeof(failed));
+    }
+    trii_peers_tell(j.agents[TOLD].peers, &gone);
+    trii_peers_tell(j.agents[TOLD].peers, &gone);
+    run_until_told(&j, 0, 2);
+    assert_memory_equal(&j.agents[0].news, &gone, sizeof(gone));
+    trii_peers_tell(j.agents[TOLD].peers, &over);
+    run_until_told(&j, 0, 3);
+    for (int i = 0; i < N; i++)
+        assert_int_equal(j.agents[i].n_news, i != TOLD ? 3 : 0);
+    assert_memory_equal(&j.agents[0].news, &over, sizeof(over));
+    destroy(&j);
+}
+
+/* Ranks 4 to 9 are torchrun's, which have no connections. */
+static void agents_of_torchrun_do_not_part_those_of_trirun(void **state)
+{
+    const trii_rdzv_news news = {.gone = -1, .why = "rank 7 exited with code 3"};
+    static job j;
+
+    (void)state;
+    begin(&j);
+    for (int i = TOLD + 1; i < N - 4; i++)
+        j.list[i].port = 0;
+    for (int i = 0; i < N; i++) {
+        if (j.list[i].port != 0)
+            take_round(&j, 1, i, N, false);
+    }
+    trii_peers_tell(j.agents[TOLD].peers, &news);
+    run_until_told(&j, N - 4, 1);
+    destroy(&j);
+}
+
+static void progress_on_one_host_is_known_on_all(void **state)
+{
+    const int64_t now = trii_now_ns(), old = now - 100 * TRII_NS_PER_S;
+    static job j;
+
+    (void)state;
+    begin(&j);
+    for (int i = 0; i < N; i++)
+        assert_true(trii_peers_progress(j.agents[i].peers, i == TOLD ? now : old) <= now);
+    for (int i = 0; i < N; i++)
+        take_round(&j, 1, i, N, false);
+    for (int i = 0; i < N; i++) {
+        int64_t at;
+
+        while (i != TOLD && (at = trii_peers_progress(j.agents[i].peers, old)) < now)
+            trii_loop_run_once(j.loop, trii_deadline_ms(10));
+        assert_true(i == TOLD || at <= now + TRII_NS_PER_S); /* as long ago as it was */
+    }
+    destroy(&j);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(news_reach_every_agent_once),
+    cmocka_unit_test(agents_of_torchrun_do_not_part_those_of_trirun),
+    cmocka_unit_test(progress_on_one_host_is_known_on_all),
     cmocka_unit_test(a_notice_reaches_every_host),
     cmocka_unit_test(a_notice_waits_for_the_round),
     cmocka_unit_test(a_notice_is_told_to_who_joins),

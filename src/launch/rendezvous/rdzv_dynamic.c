@@ -17,30 +17,73 @@
 
 /* --- the shared state while we are in it ---------------------------------- */
 
+static void say_who(const trii_rendezvous *r, const trii_rdzv_node *node, const char *what,
+                    trii_rdzv_news *news)
+{
+    const char *host = trii_rdzv_node_same(node, &r->self) ? r->node_name : node->addr;
+
+    snprintf(news->why, sizeof(news->why), "host %s (pid %lld) %s", host, (long long)node->pid,
+             what);
+}
+
+/* A member has left the round, in whatever way. */
+static void find_gone(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news)
+{
+    int gone = 0;
+
+    while (gone < r->round.group_size && trii_rdzv_find(s, &r->nodes[gone]) != NULL)
+        gone++;
+    snprintf(news->why, sizeof(news->why), "a host is gone");
+    if (gone == r->round.group_size)
+        return;
+    news->gone = gone;
+    if (r->nodes[gone].addr[0] != '\0')
+        say_who(r, &r->nodes[gone], "is gone", news);
+}
+
 /* What in the shared state ends this host's round, if anything does. */
 static void find_change(const trii_rendezvous *r, const trii_rdzv_state *s,
                         trii_rdzv_event *event_out)
 {
-    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self);
-    bool is_member = self != NULL && self->participant && s->round == r->round.number;
-    trii_rdzv_news news = {.why = "this host was taken for dead"};
+    const trii_rdzv_entry *self = trii_rdzv_find(s, &r->self), *waits = s->entries;
+    trii_rdzv_news *news = &event_out->news;
 
-    if (!s->closed && !is_member)
+    while (waits < s->entries + s->n && !waits->waiting)
+        waits++;
+    if (s->closed) {
+        event_out->kind = TRII_RDZV_ENDED;
+        news->over = true;
+        snprintf(news->why, sizeof(news->why), "another host has closed the job");
+    } else if (self == NULL || !self->participant || s->round != r->round.number) {
+        *event_out = trii_rdzv_taken_for_dead();
+    } else if (waits < s->entries + s->n) {
         event_out->kind = TRII_RDZV_AGAIN;
-    else if (trii_rdzv_find_end(r, s, &news))
-        event_out->kind = news.over ? TRII_RDZV_ENDED : TRII_RDZV_AGAIN;
-    snprintf(event_out->why, sizeof(event_out->why), "%s", news.why);
+        say_who(r, &waits->node, "joins", news);
+    } else if (trii_rdzv_count_participants(s) < r->round.group_size) {
+        event_out->kind = TRII_RDZV_AGAIN;
+        find_gone(r, s, news);
+    }
 }
 
-/* What a follower sees of it; the rest is news. */
+/* What a follower sees of that in the leader's key. */
 static tri_status watch_leader(trii_rendezvous *r, trii_rdzv_event *event_out)
 {
     trii_rdzv_led led;
     tri_status status = trii_rdzv_follow(r, &led);
+    bool is_gone = led.participants < r->round.group_size;
 
-    if (status == TRI_OK && led.round > r->round.number) {
+    if (status != TRI_OK || led.round < r->round.number)
+        return status;
+    if (led.closed) {
+        event_out->kind = TRII_RDZV_ENDED;
+        event_out->news =
+            (trii_rdzv_news){.over = true, .gone = -1, .why = "another host has closed the job"};
+    } else if (led.round > r->round.number) {
+        *event_out = trii_rdzv_taken_for_dead();
+    } else if (led.waiting > 0 || is_gone) {
         event_out->kind = TRII_RDZV_AGAIN;
-        snprintf(event_out->why, sizeof(event_out->why), "this host was taken for dead");
+        snprintf(event_out->news.why, sizeof(event_out->news.why), "a host %s",
+                 led.waiting > 0 ? "joins" : "is gone");
     }
     return status;
 }
@@ -50,9 +93,9 @@ static tri_status watch(trii_rendezvous *r, trii_rdzv_event *event_out)
     trii_rdzv_state s;
     tri_status status;
 
-    *event_out = (trii_rdzv_event){.gone = -1};
+    *event_out = (trii_rdzv_event){.news.gone = -1};
     if (r->lead.follows)
-        return trii_rdzv_beat_is_due(r) ? watch_leader(r, event_out) : TRI_OK;
+        return watch_leader(r, event_out);
     status = trii_rdzv_look(r, &s);
     if (status != TRI_OK)
         return status;
@@ -76,7 +119,7 @@ static tri_status check_members(trii_rendezvous *r)
         return TRI_OK;
     r->members_ns = now;
     status = watch(r, &event);
-    return status == TRI_OK && event.kind == TRII_RDZV_AGAIN ? TRI_INPROGRESS : status;
+    return status == TRI_OK && event.kind != TRII_RDZV_NOTHING ? TRI_INPROGRESS : status;
 }
 
 static tri_status publish_master(trii_rendezvous *r)
@@ -165,14 +208,14 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
 
 /* --- who is gone ---------------------------------------------------------- */
 
-static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdzv_news *news_out)
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
     /* while we wait for the members of a new round it may be one of them */
     int64_t round = !trii_rdzv_phase_is_on(r->phase) && r->round.number > lost->round
                         ? r->round.number
                         : lost->round;
 
-    news_out->gone = trii_rdzv_forget(r, &lost->node);
+    trii_rdzv_forget(r, &lost->node);
     return trii_rdzv_change(r, &lost->node, round, false);
 }
 
@@ -181,15 +224,9 @@ static tri_status leave(trii_rendezvous *r, bool close)
     const trii_rdzv_node *self = r->lead.follows ? NULL : &r->self;
     tri_status status = TRI_OK;
 
-    if (!close)
-        trii_rdzv_forget(r, &r->self); /* nor do the others wait for us */
     if (close || self != NULL)
         status = trii_rdzv_change(r, self, TRII_RDZV_ANY_ROUND, close);
-    if (status == TRI_OK && r->lead.follows)
-        status = trii_rdzv_unfollow(r);
-    else if (status == TRI_OK)
-        trii_rdzv_withdraw(r, &r->self);
-    return status;
+    return status == TRI_OK && r->lead.follows ? trii_rdzv_unfollow(r) : status;
 }
 
 static bool is_awaited(trii_rendezvous *r)
@@ -245,14 +282,14 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
                      why, r->server_port);
 }
 
-/* Who serves the store leads. */
+/* The agent that serves the store leads. */
 static tri_status find_leader(trii_rendezvous *r)
 {
     tri_status status = trii_rdzv_agrees_with_server(r);
 
     r->lead.leads = trii_rdzv_serves(r);
     r->lead.follows = r->ours_serves && !r->lead.leads;
-    return status == TRI_OK && !r->ours_serves ? trii_rdzv_declare(r) : status;
+    return status;
 }
 
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r)
@@ -289,7 +326,7 @@ static tri_status etcd_open(trii_rendezvous *r)
     if (!trii_rdzv_name_self(r))
         snprintf(r->self.addr, sizeof(r->self.addr), "%s",
                  r->backend->address[0] != '\0' ? r->backend->address : r->node_name);
-    return trii_rdzv_declare(r);
+    return TRI_OK;
 }
 
 static void etcd_describe_place(const trii_launch_options *options, int port, char *text_out,

@@ -1,24 +1,26 @@
 /*
- * rdzv_exchange.c - what the members of a round tell each other: how many workers each has, so that
- * everybody knows its ranks, where the workers' store is, and where the agents listen to each
- * other. The first two are torchrun's keys:
+ * rdzv_exchange.c - what the members of a round tell each other before it begins: how many workers
+ * each has, so that all learn their ranks, where the workers' store is, and where the agents listen
+ * to each other. All keys but the last are torchrun's:
  *
  *   torchelastic/role_info/RANK        {"role": TEXT, "rank": N, "local_world_size": N}
  *   torchelastic/assigned_ranks/RANK   [FIRST_RANK, WORLD_SIZE, FIRST_ROLE_RANK, ROLE_SIZE]
  *   MASTER_ADDR, MASTER_PORT
- *   trireme/ROUND/agent/RANK           PORT SERVES TOKEN RESTARTS HOST NAME PID KEYED
+ *   trireme/ROUND/agent/RANK           PORT SERVES KEYED RESTARTS TOKEN NAME, and with given ranks,
+ *                                      where no shared state says it: HOST PID
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
+#include <jansson.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "store/exchange.h"
 
-#define KEY_BYTES 64
+enum { KEY_BYTES = 64, ROLE_BYTES = 4096 };
 
 typedef struct role_info {
-    char role[128]; /* as it stands between the quotes */
+    char *role;
     int local_size;
 } role_info;
 
@@ -32,63 +34,61 @@ static tri_status set_text(trii_rendezvous *r, const char *key, const char *text
     return tri_store_set(r->kv, key, text, strlen(text));
 }
 
+tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round, tri_store **kv_out)
+{
+    char prefix[sizeof(r->id) + 64];
+
+    snprintf(prefix, sizeof(prefix), "torch.rendezvous.%s.%lld", r->id, (long long)round);
+    return tri_store_prefix(prefix, r->base, kv_out);
+}
+
+static tri_status set_role(trii_rendezvous *r)
+{
+    json_t *json = json_pack("{s:s, s:i, s:i}", "role", r->options->role, "rank",
+                             r->round.group_rank, "local_world_size", r->options->nproc);
+    char key[64], text[ROLE_BYTES];
+    size_t bytes = json_dumpb(json, text, sizeof(text), 0);
+
+    json_decref(json);
+    if (bytes == 0 || bytes > sizeof(text))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "--role: the name is not UTF-8, or longer than about %d bytes",
+                         ROLE_BYTES - 100);
+    snprintf(key, sizeof(key), "torchelastic/role_info/%d", r->round.group_rank);
+    return tri_store_set(r->kv, key, text, bytes);
+}
+
 tri_status trii_rdzv_introduce(trii_rendezvous *r)
 {
-    const trii_launch_options *o = r->options;
-    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160], role[128];
-    size_t used = 0;
+    char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160];
+    int used;
     tri_status status;
 
     agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
-    snprintf(text, sizeof(text), "%d %d %s %d %s %s %lld %d", r->setup.peer_port,
-             trii_rdzv_serves(r), r->setup.token, r->restarts, r->self.addr, r->node_name,
-             (long long)r->self.pid, r->setup.keyed);
+    used = snprintf(text, sizeof(text), "%d %d %d %d %s %s", r->setup.peer_port,
+                    trii_rdzv_serves(r), r->setup.keyed, r->restarts, r->setup.token, r->node_name);
+    if (r->nodes == NULL)
+        snprintf(text + used, sizeof(text) - (size_t)used, " %s %lld", r->self.addr,
+                 (long long)r->self.pid);
     status = set_text(r, key, text);
     if (status == TRI_OK && r->round.group_rank == 0 && r->handler->publish_master != NULL)
         status = r->handler->publish_master(r);
-    for (const char *c = o->role; *c != '\0' && used + 3 < sizeof(role); c++) {
-        if (*c == '"' || *c == '\\')
-            role[used++] = '\\';
-        role[used++] = *c;
-    }
-    role[used] = '\0';
-    snprintf(key, sizeof(key), "torchelastic/role_info/%d", r->round.group_rank);
-    snprintf(text, sizeof(text), "{\"role\": \"%s\", \"rank\": %d, \"local_world_size\": %d}", role,
-             r->round.group_rank, o->nproc);
-    return status == TRI_OK ? set_text(r, key, text) : status;
-}
-
-/* Behind `"name":` and blanks, or NULL. */
-static const char *json_field(const char *text, const char *name)
-{
-    char quoted[64];
-    const char *at;
-
-    snprintf(quoted, sizeof(quoted), "\"%s\"", name);
-    at = strstr(text, quoted);
-    if (at == NULL)
-        return NULL;
-    at += strlen(quoted);
-    at += strspn(at, " \t");
-    return *at == ':' ? at + 1 + strspn(at + 1, " \t") : NULL;
+    return status == TRI_OK ? set_role(r) : status;
 }
 
 static tri_status read_role(const char *text, int rank, role_info *info_out)
 {
-    const char *role = json_field(text, "role"), *size = json_field(text, "local_world_size");
-    size_t used = 0;
-    long n = size != NULL ? strtol(size, NULL, 10) : 0;
+    json_t *json = json_loads(text, 0, NULL);
+    const char *role = json_string_value(json_object_get(json, "role"));
+    json_int_t n = json_integer_value(json_object_get(json, "local_world_size"));
+    tri_status status = TRI_OK;
 
-    if (role == NULL || *role != '"' || n < 1 || n > 100000)
-        return TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: host %d says \"%s\" of itself", rank, text);
-    for (role++; *role != '\0' && *role != '"' && used + 2 < sizeof(info_out->role); role++) {
-        if (*role == '\\' && role[1] != '\0')
-            info_out->role[used++] = *role++;
-        info_out->role[used++] = *role;
-    }
-    info_out->role[used] = '\0';
-    info_out->local_size = (int)n;
-    return TRI_OK;
+    if (role == NULL || n < 1 || n > 100000)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "rendezvous: host %d says \"%s\" of itself", rank, text);
+    else
+        *info_out = (role_info){trii_strdup(role, "rendezvous"), (int)n};
+    json_decref(json);
+    return status == TRI_OK && info_out->role == NULL ? TRI_ERR_NO_MEMORY : status;
 }
 
 /* Rank 0 gives out the ranks: blocks in the order of hosts. */
@@ -170,7 +170,7 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
     return came;
 }
 
-/* Nobody came any more: who did, and who did not. */
+/* The time is up: names the hosts that are missing. */
 static tri_status too_few(trii_rendezvous *r, int rank)
 {
     char missing[120];
@@ -179,7 +179,7 @@ static tri_status too_few(trii_rendezvous *r, int rank)
     return r->handler->too_few(r, rank, came, missing);
 }
 
-/* Others came or did not: that is why rank 0 does not go on, unless it is itself the reason. */
+/* Rank 0 gave out no ranks: since hosts are missing, or for a reason of its own. */
 static tri_status no_ranks(trii_rendezvous *r)
 {
     char missing[120], name[TRII_RDZV_ADDR_BYTES + 40];
@@ -229,6 +229,8 @@ static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
         }
         if (status == TRI_OK)
             status = assign(r, infos);
+        for (int i = 0; i < n; i++)
+            trii_free(infos[i].role);
     }
     trii_free(keys);
     trii_free(values);
@@ -264,11 +266,13 @@ static void take_agent(trii_rendezvous *r, int rank, const char *text)
             snprintf(agent->name, sizeof(agent->name), "%s", r->nodes[rank].addr);
         return;
     }
-    if (sscanf(text, "%d %d %16s %d %255s %255s %lld %d", &agent->port, &serves, agent->token,
-               &restarts, agent->host, agent->name, &pid, &keyed) < 6)
+    if (sscanf(text, "%d %d %d %d %16s %255s %255s %lld", &agent->port, &serves, &keyed, &restarts,
+               agent->token, agent->name, agent->host, &pid) < 6)
         agent->port = 0;
     if (r->nodes == NULL)
         agent->node.pid = pid;
+    else
+        memcpy(agent->host, r->nodes[rank].addr, sizeof(agent->host));
     agent->serves = serves != 0;
     agent->keyed = keyed != 0;
     r->round_serves = agent->serves ? rank : r->round_serves;
@@ -304,7 +308,7 @@ static tri_status take_all(trii_rendezvous *r, char **values, int64_t deadline_n
     return r->handler->find_master(r, values[ADDR], values[PORT], deadline_ns);
 }
 
-/* Once ranks are given out: rank 0 waited until all had said who they are. */
+/* Once rank 0 has given out the ranks, which it does when all have introduced themselves. */
 static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
 {
     int n = AGENTS + r->round.group_size;
@@ -341,49 +345,4 @@ tri_status trii_rdzv_exchange(trii_rendezvous *r)
     if (status == TRI_OK && r->round.group_rank == 0)
         status = collect_roles(r, deadline);
     return status == TRI_OK ? read_round(r, deadline) : status;
-}
-
-/* --- afterwards ----------------------------------------------------------- */
-
-/* What that rank said or was told, and if it is the first, what all were. */
-static tri_status take_back_of(tri_store *kv, int64_t number, int rank)
-{
-    char agent[KEY_BYTES], wake[KEY_BYTES], role[KEY_BYTES], ranks[KEY_BYTES], news[KEY_BYTES],
-        gone[KEY_BYTES];
-    const char *const keys[] = {agent,
-                                wake,
-                                role,
-                                ranks,
-                                news,
-                                gone,
-                                "MASTER_ADDR",
-                                "MASTER_PORT",
-                                "trireme/left",
-                                "torchelastic/agent/terminal_state/num_members",
-                                "torchelastic/agent/terminal_state/last_member"};
-    trii_store_call calls[TRII_COUNT_OF(keys)];
-
-    agent_key(number, rank, agent, sizeof(agent));
-    trii_rdzv_news_key(wake, sizeof(wake), number, rank);
-    snprintf(role, sizeof(role), "torchelastic/role_info/%d", rank);
-    snprintf(ranks, sizeof(ranks), "torchelastic/assigned_ranks/%d", rank);
-    trii_rdzv_news_key(news, sizeof(news), number, -1);
-    trii_rdzv_gone_key(gone, sizeof(gone), number);
-    for (size_t i = 0; i < TRII_COUNT_OF(keys); i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = keys[i]};
-    return trii_store_exchange(kv, calls, rank == 0 ? (int)TRII_COUNT_OF(keys) : 4, NULL, 0, 0,
-                               NULL, NULL);
-}
-
-void trii_rdzv_take_back(trii_rendezvous *r)
-{
-    trii_rdzv_past *past = &r->past;
-    tri_store *kv = NULL;
-    tri_status status = trii_rdzv_round_store(r, past->number, &kv);
-
-    for (int i = 0; i < past->n && status == TRI_OK; i++)
-        status = take_back_of(kv, past->number, (past->rank + i) % past->group_size);
-    trii_free(past->nodes);
-    *past = (trii_rdzv_past){.n = 0}; /* also after a failure: these keys harm nobody */
-    tri_store_unref(kv);
 }

@@ -1,8 +1,8 @@
 /*
  * rdzv_handler.h - the kinds of rendezvous behind one table, torch's RendezvousHandler: static (who
  * has which rank was given to each agent), c10d and etcd (agents agree on a round by a state that
- * they share; where that is kept is a backend of rdzv_backend.h). Rounds, news and what the members
- * of a round exchange are the same for all (rdzv_thread.c, rdzv_news.c, rdzv_exchange.c).
+ * they share; where that is kept is a backend of rdzv_backend.h). Rounds and what their members
+ * exchange are the same for all (rdzv_thread.c, rdzv_exchange.c).
  *
  * All functions run on the rendezvous thread and may block in the store, unless it says otherwise.
  */
@@ -18,7 +18,6 @@ typedef enum trii_rdzv_server {
 } trii_rdzv_server;
 
 struct trii_rdzv_order;
-struct trii_rdzv_news;
 
 typedef struct trii_rdzv_handler {
     const char *name;
@@ -49,13 +48,11 @@ typedef struct trii_rdzv_handler {
      * it is over already. */
     tri_status (*check_members)(trii_rendezvous *r);
 
-    /* A look at what all share, while we are a member; shows that we live. event_out: what ends the
-     * round that is on (kind and why), or NOTHING. NULL: nothing is shared but news. */
+    /* Looks at what all share, while we are a member, and shows that we live. event_out: what ends
+     * the round that is on, or NOTHING. NULL: nothing is shared. */
     tri_status (*watch)(trii_rendezvous *r, trii_rdzv_event *event_out);
-    /* Takes an agent that is gone out of what is shared. *news_out (its `why` is set): what the
-     * others are told; gone -1: they are told nothing. */
-    tri_status (*drop)(trii_rendezvous *r, const struct trii_rdzv_order *lost,
-                       struct trii_rdzv_news *news_out);
+    /* Takes an agent that is gone out of what is shared; fails if the store does not answer. */
+    tri_status (*drop)(trii_rendezvous *r, const struct trii_rdzv_order *lost);
     /* Takes us out; `close`: the job is over for everybody. NULL: there is nothing to do. */
     tri_status (*leave)(trii_rendezvous *r, bool close);
     /* Somebody waits for a place. NULL: nobody can. */

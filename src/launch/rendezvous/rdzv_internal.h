@@ -3,15 +3,13 @@
  *
  *   rendezvous.c     what the agent calls
  *   rdzv_thread.c    the thread: orders, and a round that is on
- *   rdzv_wait.c      what it waits for: orders, news, keys of a round; and what it says
- *   rdzv_phase.c     where it stands
+ *   rdzv_wait.c      what it waits for (orders, keys of a round), and its events
+ *   rdzv_phase.c     which phase may follow which
  *   rdzv_static.c    the handlers (rdzv_handler.h): with given ranks,
  *   rdzv_dynamic.c   and c10d and etcd, with rdzv_join.c: how they form a round,
- *   rdzv_declare.c   ... whether its members were started alike,
- *   rdzv_lead.c      ... and how one writes the shared state for the others
- *   rdzv_exchange.c  what its members say of themselves before it begins
- *   rdzv_news.c      ... and what they say afterwards
- *   rdzv_server.c    the agents' store
+ *   rdzv_lead.c      ... and how one agent writes the shared state for the others
+ *   rdzv_exchange.c  what the members of a round tell each other before it begins
+ *   rdzv_server.c    the agents' store, and whether all agents mean the same job
  */
 #ifndef TRII_RDZV_INTERNAL_H
 #define TRII_RDZV_INTERNAL_H
@@ -34,7 +32,7 @@ typedef enum trii_rdzv_order_kind {
     TRII_ORDER_NONE,
     TRII_ORDER_JOIN,
     TRII_ORDER_FINISH,
-    TRII_ORDER_TELL,
+    TRII_ORDER_HEARD,
     TRII_ORDER_LOST,
     TRII_ORDER_LEAVE,
     TRII_ORDER_CLOSE,
@@ -43,14 +41,12 @@ typedef enum trii_rdzv_order_kind {
 
 typedef struct trii_rdzv_order {
     trii_rdzv_order_kind kind;
-    int number;   /* JOIN: port; LOST: rank in `round` */
-    int restarts; /* JOIN */
-    bool over, counts;
-    int64_t round;       /* LOST: in which it was there; by now it may be another */
-    trii_rdzv_node node; /* LOST: who */
+    int port, restarts;  /* JOIN */
+    int64_t round;       /* HEARD, LOST: that which the news are about; by now it may be another */
+    trii_rdzv_news news; /* ... */
+    trii_rdzv_node node; /* LOST: the agent that is gone, */
     char token[17];      /* ... */
-    bool serves;         /* LOST: the agents' store is there */
-    char why[TRII_ERR_BYTES / 2];
+    bool serves;         /* ... and whether it serves the agents' store */
 } trii_rdzv_order;
 
 /* For how long a node did not say that it lives, by our own clock: those of hosts differ. Time in
@@ -65,24 +61,6 @@ typedef struct trii_rdzv_event_list {
     trii_rdzv_event event;
     struct trii_rdzv_event_list *next;
 } trii_rdzv_event_list;
-
-/* What the second thread does, which waits for news of a round. */
-typedef enum trii_rdzv_watch {
-    TRII_WATCH_IDLE,
-    TRII_WATCH_WAITING,
-    TRII_WATCH_STOPPING, /* waits, but no more than it has to */
-    TRII_WATCH_NEWS,     /* there is news, and nobody has looked yet */
-    TRII_WATCH_QUIT      /* it ends */
-} trii_rdzv_watch;
-
-/* What one agent tells all others of a round; the first of a round counts. In the store as
- * "OVER COUNTS GONE LEFT WHY". */
-typedef struct trii_rdzv_news {
-    bool over, counts;
-    int gone;  /* rank of an agent that is not there any more, or -1 */
-    bool left; /* it went in order */
-    char why[TRII_ERR_BYTES / 2];
-} trii_rdzv_news;
 
 #define TRII_RDZV_NO_ROUND (-1)
 
@@ -116,20 +94,12 @@ typedef struct trii_rdzv_lead {
     bool carries;       /* ... and whether they are being written now */
 } trii_rdzv_lead;
 
-/* A round that is over, whose keys we take back: those of n of its ranks, from ours on, since those
- * that follow us there did not come again. */
-typedef struct trii_rdzv_past {
-    int64_t number;
-    int rank, n, group_size;
-    trii_rdzv_node *nodes; /* its members by rank */
-} trii_rdzv_past;
-
 /* The leader's key. */
 typedef struct trii_rdzv_led {
     bool is_new; /* since the last look */
     int64_t round;
     bool complete, closed;
-    int participants, nodes;
+    int participants, waiting, nodes;
 } trii_rdzv_led;
 
 struct trii_rendezvous {
@@ -156,7 +126,6 @@ struct trii_rendezvous {
     trii_rdzv_order orders[TRII_RDZV_ORDERS];
     int n_orders;
     char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* who of those that met is waited for */
-    trii_rdzv_watch watch;
     trii_rdzv_event_list *events;
 
     /* the thread's own */
@@ -182,17 +151,10 @@ struct trii_rendezvous {
     int gone;              /* rank of an agent that is dead; -1 = none */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
-    trii_rdzv_past past;   /* the one before it */
     int waited_rank;       /* who did not say yet how many workers it has */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
     uint64_t jitter;
-    int64_t seen_round;  /* the complete round that the state had last, */
-    int seen_size;       /* ... of so many members, 0 = none, */
-    bool told;           /* ... who were told that it ends */
-    trii_thread watcher; /* waits for the key that says that there is news */
-    tri_store *watch_kv; /* that round's keys; NULL = it has none to wait for */
-    char watch_key[64];
 };
 
 static inline int64_t trii_rdzv_now(const trii_rendezvous *r)
@@ -203,6 +165,14 @@ static inline int64_t trii_rdzv_now(const trii_rendezvous *r)
 static inline int64_t trii_rdzv_deadline(const trii_rendezvous *r, int64_t timeout_ms)
 {
     return trii_rdzv_now(r) + timeout_ms * TRII_NS_PER_MS;
+}
+
+/* AGAIN, of this host alone. */
+static inline trii_rdzv_event trii_rdzv_taken_for_dead(void)
+{
+    return (trii_rdzv_event){.kind = TRII_RDZV_AGAIN,
+                             .alone = true,
+                             .news = {.gone = -1, .why = "this host was taken for dead"}};
 }
 
 /* The store has done what it was asked for. */
@@ -237,6 +207,16 @@ const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler);
 tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
+/* What the agent that serves the store says of itself. */
+void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes);
+/* The number of a node of trirun. */
+int64_t trii_rdzv_local_id(const trii_launch_options *options, uint32_t random);
+/* Whether the agent that serves the store is one of trirun (r->ours_serves), and if so was started
+ * with our --nnodes. Errors: INVALID_ARG (it was not). */
+tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r) TRI_MUST_CHECK;
+/* Whether all nodes of trirun in the state were. Errors: INVALID_ARG. */
+tri_status trii_rdzv_agrees_with_all(const trii_rendezvous *r,
+                                     const trii_rdzv_state *state) TRI_MUST_CHECK;
 
 /* --- rdzv_thread.c -------------------------------------------------------- */
 /* The thread. */
@@ -248,21 +228,19 @@ void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase);
 /* The first that waits; false: none does. */
 bool trii_rdzv_next_order(trii_rendezvous *r, trii_rdzv_order *order_out);
 void trii_rdzv_emit(trii_rendezvous *r, const trii_rdzv_event *event);
-void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts,
-                         const char *why);
-/* A note for the user. */
-void trii_rdzv_note(trii_rendezvous *r, const char *text);
-/* Waits for an order, news or the deadline; false: only that. */
+void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, const char *why);
+/* Waits for an order or the deadline; false: only that. */
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns);
-/* ... about so long, other than the other agents: between nine and eleven tenths. */
-void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms);
+/* ... for nine to eleven tenths of that time, each agent for another. */
+bool trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms);
 /* An order that ends the joining is there. */
 bool trii_rdzv_interrupted(trii_rendezvous *r);
-/* Takes an agent that is lost out of what is shared, and tells the others. */
-tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *lost,
-                          trii_rdzv_news *news_out) TRI_MUST_CHECK;
-/* LOST orders that wait, carried out. */
-void trii_rdzv_drop_lost(trii_rendezvous *r);
+/* Takes an agent that is lost out of what is shared. */
+tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *lost) TRI_MUST_CHECK;
+/* The agent that is gone by the news is not waited for in the next round. */
+void trii_rdzv_take_news(trii_rendezvous *r, int64_t round, const trii_rdzv_news *news);
+/* Carries out the LOST and HEARD orders that wait. */
+void trii_rdzv_take_losses(trii_rendezvous *r);
 /* Waits for the first n_needed of n keys of the round, and sees to orders meanwhile; then all n are
  * read, NULL for those that are not there (tri_store_free). waits: NULL, or called with the first
  * that is missing, after each look. STATE: interrupted; INPROGRESS: the round is over before it
@@ -270,35 +248,6 @@ void trii_rdzv_drop_lost(trii_rendezvous *r);
 tri_status trii_rdzv_read_keys(trii_rendezvous *r, const char *const *keys, int n, int n_needed,
                                int64_t deadline_ns, char **values_out,
                                void (*waits)(trii_rendezvous *r, int key)) TRI_MUST_CHECK;
-
-/* --- rdzv_news.c ---------------------------------------------------------- */
-/* The keys of that round. */
-tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
-                                 tri_store **kv_out) TRI_MUST_CHECK;
-/* rank: by whose key it is notified; -1: the news themselves. */
-void trii_rdzv_news_key(char *key, size_t bytes, int64_t number, int rank);
-/* Who is gone of that round. */
-void trii_rdzv_gone_key(char *key, size_t bytes, int64_t number);
-/* Tells all of ours in round `kv` something. */
-void trii_rdzv_broadcast(tri_store *kv, int64_t number, int n, const trii_rdzv_news *news);
-/* Has all of ours in the round that is on look. */
-tri_status trii_rdzv_notify_all(trii_rendezvous *r) TRI_MUST_CHECK;
-/* What was told in this round; *there_out false: nothing yet. */
-tri_status trii_rdzv_read_news(trii_rendezvous *r, trii_rdzv_news *news_out,
-                               bool *there_out) TRI_MUST_CHECK;
-/* The same of the text that was read; who is gone is not waited for any more. */
-void trii_rdzv_take_news(trii_rendezvous *r, const char *text, trii_rdzv_news *news_out);
-/* Says in our last round's keys that an agent is gone: more than one may be when a round ends. */
-void trii_rdzv_mark_gone(trii_rendezvous *r, int rank);
-/* Who is gone by those keys is not waited for any more; false: nobody. */
-bool trii_rdzv_read_gone(trii_rendezvous *r);
-/* The second thread, which waits for the key of the round by which others notify us, and its
- * beginning and end for one round. The end takes a few seconds if the store does not answer. */
-void trii_rdzv_watch_main(void *arg);
-void trii_rdzv_watch_start(trii_rendezvous *r);
-void trii_rdzv_watch_stop(trii_rendezvous *r);
-/* Ends the round that was on, for us: no news of it is watched for. */
-void trii_rdzv_end_round(trii_rendezvous *r);
 
 /* --- rdzv_lead.c ---------------------------------------------------------- */
 /* The leader: reads what its followers want, */
@@ -328,14 +277,10 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r) TRI_MUST_CHECK;
 tri_status trii_rdzv_change(trii_rendezvous *r, const trii_rdzv_node *remove, int64_t round,
                             bool close) TRI_MUST_CHECK;
 #define TRII_RDZV_ANY_ROUND (INT64_MAX - 1)
-/* A look at the state: keeps us alive there, drops the dead, tells members what ends their round;
- * who leads does its work. */
+/* Reads the state, shows there that we live, and takes out the dead; the leader does its work. */
 tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MUST_CHECK;
-/* What in the state ends its round; false: nothing. */
-bool trii_rdzv_find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news);
-/* The node is known to be gone: no round waits for it, ours or another's. Its rank in our last
- * round, or -1. */
-int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
+/* The node is known to be gone: the next round does not wait for it. */
+void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
 
 /* --- rdzv_exchange.c ------------------------------------------------------ */
 /* r->round with number, rank and size; fills in the rest, and connects nobody. */
@@ -346,24 +291,12 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Takes back what was said in the round before this one: all of its members have left it. */
-void trii_rdzv_take_back(trii_rendezvous *r);
+/* The keys of that round. */
+tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
+                                 tri_store **kv_out) TRI_MUST_CHECK;
 
 /* --- rdzv_dynamic.c ------------------------------------------------------- */
-/* Once r->base is open: keeps the state in it, and declares our settings. */
+/* Once r->base is open: keeps the state in it. */
 tri_status trii_rdzv_share_c10d(trii_rendezvous *r) TRI_MUST_CHECK;
-
-/* --- rdzv_declare.c ------------------------------------------------------- */
-/* Our settings, for others to compare. */
-void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes);
-/* Whether the agent that serves the store is one of ours (r->ours_serves), and if so was started
- * with our --nnodes. Errors: INVALID_ARG (it was not). */
-tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Says our settings before anybody can see us; and takes back those of an agent that is gone. */
-tri_status trii_rdzv_declare(trii_rendezvous *r) TRI_MUST_CHECK;
-void trii_rdzv_withdraw(trii_rendezvous *r, const trii_rdzv_node *node);
-/* Whether those in the state that have declared theirs agree with us. Errors: INVALID_ARG. */
-tri_status trii_rdzv_agrees_with_all(trii_rendezvous *r,
-                                     const trii_rdzv_state *state) TRI_MUST_CHECK;
 
 #endif

@@ -4,10 +4,10 @@
  *
  * In most jobs one node does so for the others (rdzv_lead.c), and they only take what was formed.
  *
- * The decisions are PyTorch's, so that its agents may be among us, with two additions. A round
- * after the first need not wait for the last call once everybody who was there and lives is there
- * again, and nobody waits. And who lives is judged by when its heartbeat last changed for us: the
- * clocks of two hosts are never compared.
+ * The decisions are PyTorch's, so that its agents may take part, with two additions. A round after
+ * the first does not wait for the end of the last call once all members that live have come back
+ * and nobody else waits. And a node counts as dead when this host has not seen its heartbeat change
+ * for too long: the clocks of two hosts are never compared.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -30,17 +30,12 @@ static int64_t wall_us(const trii_rendezvous *r)
     return r->time->wall_ns() / 1000;
 }
 
-int trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
+void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node)
 {
-    trii_rdzv_withdraw(r, node);
     for (int i = 0; r->nodes != NULL && i < r->round.group_size; i++) {
-        if (trii_rdzv_node_same(&r->nodes[i], node)) {
+        if (trii_rdzv_node_same(&r->nodes[i], node))
             r->nodes[i].addr[0] = '\0';
-            trii_rdzv_mark_gone(r, i);
-            return i;
-        }
     }
-    return -1;
 }
 
 /* --- the shared state ----------------------------------------------------- */
@@ -119,7 +114,7 @@ static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_o
     now = trii_rdzv_now(r);
     step_ns = now - r->looked_ns;
 
-    /* A store that stood still, or we ourselves: then nobody was silent. */
+    /* The store did not answer for a while, or we did not run: then nobody was silent. */
     if (step_ns > STEP_MS * TRII_NS_PER_MS)
         step_ns = 0;
     r->looked_ns = now;
@@ -166,7 +161,7 @@ static bool beat_if_due(trii_rendezvous *r, trii_rdzv_state *state)
     return true;
 }
 
-/* Whoever knew the node in that round speaks of what the state shows. */
+/* The state may still be about a node that was in that round. */
 static bool is_recent(const trii_rdzv_state *s, int64_t round)
 {
     return s->complete ? s->round <= round : s->round <= round + 1;
@@ -212,26 +207,24 @@ static bool have_all_come(const trii_rendezvous *r, const trii_rdzv_state *state
     for (int i = 0; i < r->round.group_size; i++) {
         const trii_rdzv_entry *e = trii_rdzv_find(state, &r->nodes[i]);
 
-        /* An empty address: known to be gone. Who left to come back is not there for a moment. */
+        /* An empty address: known to be gone. A node that comes back is not there for a moment. */
         if (r->nodes[i].addr[0] != '\0' && (e == NULL || !e->participant))
             return false;
     }
     return true;
 }
 
-/* Everybody of the round before this one who lives is here again, and nobody else wants to come.
- * Who was not in that round cannot know. */
-static bool is_reunion(trii_rendezvous *r, const trii_rdzv_state *state)
+/* All members of the round before this one that live are here again, and nobody else wants to join.
+ * Only a member of that round can know. */
+static bool is_reunion(const trii_rendezvous *r, const trii_rdzv_state *state)
 {
-    if (r->nodes == NULL || state->round != r->round.number + 1 ||
-        trii_rdzv_count_waiting(state) > 0)
-        return false;
-    return have_all_come(r, state) || (trii_rdzv_read_gone(r) && have_all_come(r, state));
+    return r->nodes != NULL && state->round == r->round.number + 1 &&
+           trii_rdzv_count_waiting(state) == 0 && have_all_come(r, state);
 }
 
-/* Whether the last call is over. Its end is told by the clock of the host that set it; ours may
- * differ, so if that is not within a whole last call from when we first heard of it, that
- * counts. */
+/* Whether the last call is over. The state says when it ends, by the clock of the host that set it.
+ * If by our own clock that is in the past, or farther away than a whole last call, the clocks
+ * differ: then it ends a whole last call after we first saw it. */
 static bool is_last_call_over(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     int64_t now = trii_rdzv_now(r), left_us;
@@ -267,70 +260,6 @@ static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool joins, boo
     return status;
 }
 
-static void say_who(const trii_rendezvous *r, const trii_rdzv_node *node, const char *what,
-                    trii_rdzv_news *news)
-{
-    const char *host = trii_rdzv_node_same(node, &r->self) ? r->node_name : node->addr;
-
-    snprintf(news->why, sizeof(news->why), "host %s (pid %lld) %s", host, (long long)node->pid,
-             what);
-}
-
-/* We are or were a member. */
-static bool is_our_round(const trii_rendezvous *r, const trii_rdzv_state *s)
-{
-    return r->nodes != NULL && r->round.number == s->round;
-}
-
-static int size_of(const trii_rendezvous *r, const trii_rdzv_state *s)
-{
-    return is_our_round(r, s) ? r->round.group_size : r->seen_size;
-}
-
-bool trii_rdzv_find_end(const trii_rendezvous *r, const trii_rdzv_state *s, trii_rdzv_news *news)
-{
-    *news = (trii_rdzv_news){.over = s->closed, .gone = -1};
-    if (s->closed) {
-        snprintf(news->why, sizeof(news->why), "another host has closed the job");
-        return true;
-    }
-    for (int i = 0; i < s->n; i++) {
-        if (s->entries[i].waiting) {
-            say_who(r, &s->entries[i].node, "joins", news);
-            return true;
-        }
-    }
-    if (trii_rdzv_count_participants(s) >= size_of(r, s))
-        return false;
-    snprintf(news->why, sizeof(news->why), "a host is gone");
-    for (int i = 0; is_our_round(r, s) && i < r->round.group_size && news->gone < 0; i++)
-        news->gone = trii_rdzv_find(s, &r->nodes[i]) == NULL ? i : -1;
-    if (news->gone >= 0 && r->nodes[news->gone].addr[0] != '\0')
-        say_who(r, &r->nodes[news->gone], "is gone", news);
-    return true;
-}
-
-/* The members of the round that is on are told what ends it: not all of them look. */
-static void tell_members(trii_rendezvous *r, const trii_rdzv_state *s)
-{
-    trii_rdzv_news news;
-    tri_store *kv;
-
-    if (!s->complete)
-        return;
-    if (s->round != r->seen_round || r->seen_size == 0) {
-        r->seen_round = s->round;
-        r->seen_size = trii_rdzv_count_participants(s);
-        r->told = false;
-    }
-    if (r->told || !trii_rdzv_find_end(r, s, &news) ||
-        trii_rdzv_round_store(r, s->round, &kv) != TRI_OK)
-        return;
-    r->told = true;
-    trii_rdzv_broadcast(kv, s->round, size_of(r, s), &news);
-    tri_store_unref(kv);
-}
-
 /* Writes into the state that we live, what we want if we join, and what followers want. *won_out
  * false: somebody else was faster, and nothing of it counts. */
 static tri_status act(trii_rendezvous *r, trii_rdzv_state *s, bool joins, bool dirty, bool *won_out)
@@ -352,7 +281,6 @@ static tri_status act(trii_rendezvous *r, trii_rdzv_state *s, bool joins, bool d
         trii_rdzv_lead_written(r);
         status = trii_rdzv_lead_publish(r, s);
     }
-    tell_members(r, s);
     return status;
 }
 
@@ -379,7 +307,7 @@ static void note_full(trii_rendezvous *r, const trii_rdzv_state *s)
 
     snprintf(text, sizeof(text), "job %s has its %d hosts; waiting for a place", r->id,
              trii_rdzv_count_participants(s));
-    trii_rdzv_note(r, text);
+    trii_rdzv_emit_kind(r, TRII_RDZV_NOTE, text);
 }
 
 static tri_status too_late(trii_rendezvous *r, const trii_rdzv_state *s)
@@ -408,40 +336,6 @@ static tri_status leave_round(trii_rendezvous *r, int64_t round)
     return r->lead.follows ? trii_rdzv_ask(r) : TRI_OK;
 }
 
-static bool comes_again(const trii_rdzv_state *s, const trii_rdzv_node *node)
-{
-    const trii_rdzv_entry *e = trii_rdzv_find(s, node);
-
-    return e != NULL && e->participant;
-}
-
-static void count_gone(trii_rdzv_past *past, const trii_rdzv_state *s)
-{
-    while (past->n < past->group_size &&
-           !comes_again(s, &past->nodes[(past->rank + past->n) % past->group_size]))
-        past->n++;
-}
-
-/* Another round is complete: who clears up after that which was. */
-static void note_past(trii_rendezvous *r, const trii_rdzv_state *s)
-{
-    trii_rdzv_past *past = &r->past;
-
-    if (past->n > 0) { /* that which was never began */
-        count_gone(past, s);
-        trii_rdzv_take_back(r);
-    }
-    if (r->nodes == NULL)
-        return;
-    *past = (trii_rdzv_past){.number = r->round.number,
-                             .rank = r->round.group_rank,
-                             .n = 1,
-                             .group_size = r->round.group_size,
-                             .nodes = r->nodes};
-    r->nodes = NULL;
-    count_gone(past, s);
-}
-
 /* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
  * has left already, since it is over before we saw that it began; so have we now. */
 static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
@@ -466,7 +360,7 @@ static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
         if (trii_rdzv_node_same(&e->node, &r->self))
             rank = (int)e->rank;
     }
-    note_past(r, s);
+    trii_free(r->nodes);
     r->nodes = nodes;
     r->round.group_rank = rank;
     r->round.number = s->round;
@@ -565,14 +459,13 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
     int64_t start = trii_rdzv_now(r), deadline = trii_rdzv_deadline(r, r->join_ms);
     tri_status status;
 
-    trii_rdzv_end_round(r);
+    tri_store_unref(r->kv);
+    r->kv = NULL;
     r->redundant = false;
     r->lead.text[0] = r->lead.follows ? '\0' : r->lead.text[0]; /* whatever it says is new */
     status = leave_round(r, r->nodes != NULL ? r->round.number : TRII_RDZV_NO_ROUND);
     if (status == TRI_OK && r->lead.follows)
         trii_rdzv_enter(r, TRII_RDZV_JOINING); /* from now on others may see us */
-    else if (status == TRI_OK && !r->lead.leads && r->nodes != NULL)
-        status = trii_rdzv_declare(r); /* who took us for dead has deleted that */
     atomic_store(&r->met, 0);
     while (status == TRI_OK || status == TRI_INPROGRESS) {
         if (trii_rdzv_interrupted(r))
@@ -583,7 +476,7 @@ tri_status trii_rdzv_join_dynamic(trii_rendezvous *r)
         if (status != TRI_INPROGRESS)
             break;
         trii_rdzv_pause_about(r, poll_ms(r, start));
-        trii_rdzv_drop_lost(r);
+        trii_rdzv_take_losses(r);
     }
     return status == TRI_OK ? trii_rdzv_round_store(r, r->round.number, &r->kv) : status;
 }

@@ -7,13 +7,14 @@
  *
  * A follower has a key of its own, its request: from the time it first joins until it leaves and
  * deletes it, the key says that it takes part and lives. The leader deletes that of a follower that
- * is taken for dead; if it lives, it finds that out and makes another one. In the leader's key it
- * sees when to look at the state: once, when a round is formed. What ends a round it hears as news
- * (rdzv_news.c).
+ * is taken for dead; one that lives finds that out and makes another request. The leader's key
+ * shows when to look at the state, which is once, when a round is formed, and what ends a round:
+ * agents that have no links to the leader see it there.
  *
- *   trireme/ID/leader       ROUND COMPLETE CLOSED PARTICIPANTS NODES of the state
+ *   trireme/ID/leader       ROUND COMPLETE CLOSED PARTICIPANTS WAITING NODES of the state
  *   trireme/ID/requests     how many there were so far
- *   trireme/ID/request/N    LEFT BEAT LOCAL_ID PID ADDR: takes part in each round after LEFT
+ *   trireme/ID/request/N    LEFT BEAT LOCAL_ID PID ADDR: takes part in each round after LEFT; the
+ *                           leader reads them often, so LOCAL_ID and PID are hexadecimal
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -54,17 +55,18 @@ static bool is_percent_past(const trii_rendezvous *r, int64_t since_ns, int perc
 
 static void take_request(trii_rdzv_request *q, const char *text)
 {
-    long long left, beat, local_id, pid;
+    long long left, beat;
+    unsigned long long local_id, pid;
     trii_rdzv_node node = {0};
 
     if (text == NULL) {
         q->withdrawn = q->node.addr[0] != '\0'; /* else it is being written */
         return;
     }
-    if (sscanf(text, "%lld %lld %lld %lld %255s", &left, &beat, &local_id, &pid, node.addr) != 5)
+    if (sscanf(text, "%lld %lld %llx %llx %255s", &left, &beat, &local_id, &pid, node.addr) != 5)
         return;
-    node.pid = pid;
-    node.local_id = local_id;
+    node.pid = (int64_t)pid;
+    node.local_id = (int64_t)local_id;
     q->asked = left != q->left;
     q->node = node;
     q->left = left;
@@ -190,8 +192,8 @@ tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
 {
     char key[KEY_BYTES], text[sizeof(r->lead.text)];
 
-    snprintf(text, sizeof(text), "%lld %d %d %d %d", (long long)s->round, s->complete, s->closed,
-             trii_rdzv_count_participants(s), s->n);
+    snprintf(text, sizeof(text), "%lld %d %d %d %d %d", (long long)s->round, s->complete, s->closed,
+             trii_rdzv_count_participants(s), trii_rdzv_count_waiting(s), s->n);
     if (strcmp(text, r->lead.text) == 0)
         return TRI_OK;
     snprintf(r->lead.text, sizeof(r->lead.text), "%s", text);
@@ -203,9 +205,9 @@ tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
 
 static void request_text(trii_rendezvous *r, char *text)
 {
-    snprintf(text, TEXT_BYTES, "%lld %lld %lld %lld %s", (long long)r->lead.left,
-             (long long)++r->lead.beat, (long long)r->self.local_id, (long long)r->self.pid,
-             r->self.addr);
+    snprintf(text, TEXT_BYTES, "%lld %lld %llx %llx %s", (long long)r->lead.left,
+             (long long)++r->lead.beat, (unsigned long long)r->self.local_id,
+             (unsigned long long)r->self.pid, r->self.addr);
 }
 
 /* Under a new number. */
@@ -271,8 +273,8 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
     if (status != TRI_OK)
         return status;
     if (calls[0].value != NULL) {
-        sscanf(calls[0].value, "%lld %d %d %d %d", &round, &complete, &closed,
-               &led_out->participants, &led_out->nodes);
+        sscanf(calls[0].value, "%lld %d %d %d %d %d", &round, &complete, &closed,
+               &led_out->participants, &led_out->waiting, &led_out->nodes);
         led_out->is_new = strcmp(calls[0].value, l->text) != 0;
         snprintf(l->text, sizeof(l->text), "%s", calls[0].value);
     }

@@ -49,16 +49,21 @@ static void put_number(trii_wire_buffer *out, uint64_t number, int bytes)
 
 static void put_int(trii_wire_buffer *out, int64_t number)
 {
-    if (number >= 0 && number < 1 << 16) {
+    if (number >= 0 && number < 1 << 8) {
+        trii_wire_put_u8(out, 'K'); /* BININT1 */
+        put_number(out, (uint64_t)number, 1);
+    } else if (number >= 0 && number < 1 << 16) {
         trii_wire_put_u8(out, 'M'); /* BININT2 */
         put_number(out, (uint64_t)number, 2);
     } else if (number >= INT32_MIN && number <= INT32_MAX) {
         trii_wire_put_u8(out, 'J'); /* BININT */
         put_number(out, (uint64_t)number, 4);
     } else {
+        int bytes = number >> 47 == 0 ? 6 : 8; /* nodes' numbers are of 47 bits */
+
         trii_wire_put_u8(out, 0x8a); /* LONG1 */
-        trii_wire_put_u8(out, 8);
-        put_number(out, (uint64_t)number, 8);
+        trii_wire_put_u8(out, (unsigned)bytes);
+        put_number(out, (uint64_t)number, bytes);
     }
 }
 
@@ -144,6 +149,8 @@ static bool is_in(const trii_rdzv_entry *e, list which)
 static void put_list(trii_wire_buffer *out, const trii_rdzv_state *s, const char *name, list which)
 {
     bool pairs = which == PARTICIPANTS || which == BEATS;
+    int64_t last_us = INT64_MIN; /* a leader writes the same time for many */
+    int n_times = 0;
 
     put_text(out, name);
     trii_wire_put(out, pairs ? "}(" : "\x8f(", 2); /* EMPTY_DICT, EMPTY_SET; MARK */
@@ -155,8 +162,16 @@ static void put_list(trii_wire_buffer *out, const trii_rdzv_state *s, const char
         put_known(out, NODES + i);
         if (which == PARTICIPANTS)
             put_int(out, e->rank);
-        if (which == BEATS)
-            put_time(out, e->beat_us);
+        if (which != BEATS)
+            continue;
+        if (e->beat_us == last_us) {
+            put_known(out, NODES + s->n + n_times - 1);
+            continue;
+        }
+        put_time(out, e->beat_us);
+        trii_wire_put_u8(out, 0x94); /* MEMOIZE */
+        last_us = e->beat_us;
+        n_times++;
     }
     trii_wire_put_u8(out, pairs ? 'u' : 0x90); /* SETITEMS, ADDITEMS */
 }

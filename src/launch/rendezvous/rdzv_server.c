@@ -1,10 +1,16 @@
 /*
- * rdzv_server.c - the agents' store: who serves it, how this agent reaches it, and whether the
- * address that all were given leads to the one that we serve. Called by rendezvous.c (serving) and
- * by the handlers (the rest).
+ * rdzv_server.c - the agents' store: which agent serves it, how this agent reaches it, whether the
+ * address that all were given leads to it, and whether all agents were started with the same
+ * --nnodes. Called by rendezvous.c (serving), by rdzv_join.c and by the handlers (the rest).
+ *
+ * An agent compares its --nnodes with those of the agent that serves the store, if that is one of
+ * trirun; else with those of the nodes in the shared state, before it joins. They are in the nodes'
+ * numbers, where torchrun's agents have a small one, so those are taken as they are:
+ *
+ *   local_id   bits 33 to 46: MIN, 19 to 32: MAX, 0 to 18: random
  *
  *   ID/trireme/own      a number, by which its server knows it (store/own_address.h)
- *   ID/trireme/serves   PID MIN MAX NAME of who serves it; .../serves_ranks where ranks are given
+ *   ID/trireme/serves   PID MIN MAX NAME of its server; .../serves_ranks where ranks are given
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -13,6 +19,7 @@
 #include "os/limits.h"
 #include "os/random.h"
 #include "os/secret.h"
+#include "store/exchange.h"
 #include "store/tcp_client.h"
 
 #define KEY_BYTES (TRII_RDZV_ADDR_BYTES + 64)
@@ -88,13 +95,27 @@ const char *trii_rdzv_place_option(const trii_rendezvous *r)
                                                                          : "--rdzv-endpoint";
 }
 
+enum { NNODES_MOST = (1 << 14) - 1, MIN_AT = 33, MAX_AT = 19 };
+
+static int64_t at_most(int n)
+{
+    return n < NNODES_MOST ? n : NNODES_MOST;
+}
+
+int64_t trii_rdzv_local_id(const trii_launch_options *o, uint32_t random)
+{
+    return at_most(o->min_nodes) << MIN_AT | at_most(o->max_nodes) << MAX_AT |
+           (random & ((1u << MAX_AT) - 1));
+}
+
 bool trii_rdzv_name_self(trii_rendezvous *r)
 {
     uint32_t any = 0;
-
     /* Two containers may have the same name and process numbers. */
-    if (trii_random_bytes(&any, sizeof(any)))
-        r->self.local_id = any >> 1;
+    bool has_any = trii_random_bytes(&any, sizeof(any));
+
+    (void)has_any;
+    r->self.local_id = trii_rdzv_local_id(r->options, any);
     if (r->options->local_addr == NULL)
         return false;
     snprintf(r->self.addr, sizeof(r->self.addr), "%s", r->options->local_addr);
@@ -145,4 +166,70 @@ tri_status trii_rdzv_check_own(const trii_rendezvous *r)
         trii_own_address_verdict(r->own, theirs, sizeof(theirs)) != TRII_OWN_OTHER)
         return TRI_OK;
     return r->handler->other_server(r, theirs);
+}
+
+/* --- whether all agents mean the same job --------------------------------- */
+
+/* As it was written on the command line. */
+static void nnodes_text(int64_t min, int64_t max, char *text_out, size_t bytes)
+{
+    if (min == max)
+        snprintf(text_out, bytes, "--nnodes %d", (int)max);
+    else
+        snprintf(text_out, bytes, "--nnodes %d:%d", (int)min, (int)max);
+}
+
+static tri_status compare_nnodes(const trii_rendezvous *r, int64_t min, int64_t max,
+                                 const char *host, int64_t pid)
+{
+    const trii_launch_options *o = r->options;
+    char ours[40], theirs[40];
+
+    if (at_most(o->min_nodes) == at_most((int)min) && at_most(o->max_nodes) == at_most((int)max))
+        return TRI_OK;
+    nnodes_text(o->min_nodes, o->max_nodes, ours, sizeof(ours));
+    nnodes_text(min, max, theirs, sizeof(theirs));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %lld) was started with %s, this one, on "
+                     "host %s (pid %lld), with %s: give all agents of a job the same --nnodes",
+                     r->id, host, (long long)pid, theirs, r->node_name, (long long)r->self.pid,
+                     ours);
+}
+
+void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t bytes)
+{
+    snprintf(text_out, bytes, "%lld %d %d %s", (long long)r->self.pid, r->options->min_nodes,
+             r->options->max_nodes, r->node_name);
+}
+
+tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r)
+{
+    char key[KEY_BYTES], name[TRII_RDZV_ADDR_BYTES];
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    long long pid;
+    int min, max;
+    tri_status status;
+
+    snprintf(key, sizeof(key), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
+    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
+    r->ours_serves = status == TRI_OK && call.value != NULL;
+    if (r->ours_serves && sscanf(call.value, "%lld %d %d %255s", &pid, &min, &max, name) == 4)
+        status = compare_nnodes(r, min, max, name, pid);
+    trii_store_calls_free(&call, 1);
+    return status;
+}
+
+tri_status trii_rdzv_agrees_with_all(const trii_rendezvous *r, const trii_rdzv_state *s)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < s->n && status == TRI_OK; i++) {
+        const trii_rdzv_node *node = &s->entries[i].node;
+        int64_t id = node->local_id;
+
+        if (id >> MIN_AT != 0) /* not torchrun's */
+            status =
+                compare_nnodes(r, id >> MIN_AT, id >> MAX_AT & NNODES_MOST, node->addr, node->pid);
+    }
+    return status;
 }

@@ -99,13 +99,6 @@ static tri_status claim(trii_rendezvous *r, int64_t *number_out)
     return status;
 }
 
-/* Whether the loss of a host is followed by another start, for which somebody may come in its
- * place. */
-static bool may_replace(const trii_rendezvous *r)
-{
-    return r->round.restarts < r->options->max_restarts && !r->round.mixed;
-}
-
 /* Lets somebody come in the place of an agent that is lost. */
 static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
@@ -113,7 +106,7 @@ static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
     trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
     tri_status status;
 
-    claim_key(lost->number, key, sizeof(key));
+    claim_key(lost->news.gone, key, sizeof(key));
     snprintf(text, sizeof(text), "gone %lld", (long long)lost->round);
     status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
     if (status == TRI_OK && call.value != NULL &&
@@ -230,10 +223,8 @@ static tri_status join(trii_rendezvous *r)
         r->round.group_rank = r->options->node_rank;
         r->round.group_size = r->options->max_nodes;
         status = tri_store_prefix(r->id, r->base, &r->kv);
-    } else {
-        trii_rdzv_watch_stop(r);
-        if (r->round.mixed)
-            return TRI_OK; /* torchrun's agents start their own workers again, alone */
+    } else if (r->round.mixed) {
+        return TRI_OK; /* torchrun's agents start their own workers again, alone */
     }
     if (status == TRI_OK)
         status = claim(r, &number);
@@ -295,17 +286,12 @@ static tri_status check_members(trii_rendezvous *r)
     return TRI_OK;
 }
 
-static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost, trii_rdzv_news *news_out)
+/* If the job continues, another agent may take the place of the one that is gone. */
+static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
-    tri_status status = TRI_OK;
+    int64_t n;
 
-    news_out->counts = may_replace(r);
-    news_out->over = !news_out->counts;
-    if (news_out->counts && r->kv != NULL)
-        status = vacate(r, lost);
-    if (lost->round != r->round.number)
-        news_out->gone = -1; /* everybody waits for its place to be taken already */
-    return status;
+    return lost->news.over || r->kv == NULL ? tri_store_num_keys(r->base, &n) : vacate(r, lost);
 }
 
 /* Nobody knows the host before it comes. */

@@ -1,7 +1,7 @@
 /*
- * rdzv_wait.c - what the rendezvous thread waits for: orders of the agent, news, and keys that
- * other members of a round write, while agents that are lost are dropped and the round may be over;
- * and what it says, in events. Called by every file of the room that waits or has something to say.
+ * rdzv_wait.c - what the rendezvous thread waits for: orders of the agent, and keys that other
+ * members of a round write, while agents that are lost are taken out and the round may be over; and
+ * its events. Called by every file of the room that waits or has an event.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -55,34 +55,27 @@ void trii_rdzv_emit(trii_rendezvous *r, const trii_rdzv_event *event)
     trii_wakeup_signal(r->event_fd);
 }
 
-void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, bool counts,
-                         const char *why)
+void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, const char *why)
 {
-    trii_rdzv_event event = {.kind = kind, .counts = counts, .gone = -1};
+    trii_rdzv_event event = {.kind = kind, .news.gone = -1};
 
-    snprintf(event.why, sizeof(event.why), "%s", why);
+    snprintf(event.news.why, sizeof(event.news.why), "%s", why);
     trii_rdzv_emit(r, &event);
-}
-
-void trii_rdzv_note(trii_rendezvous *r, const char *text)
-{
-    trii_rdzv_emit_kind(r, TRII_RDZV_NOTE, false, text);
 }
 
 bool trii_rdzv_pause(trii_rendezvous *r, int64_t deadline_ns)
 {
-    bool notified;
+    bool ordered;
 
     trii_mutex_lock(&r->mutex);
-    while (r->n_orders == 0 && r->watch != TRII_WATCH_NEWS &&
-           r->time->wait_until(&r->changed, &r->mutex, deadline_ns))
+    while (r->n_orders == 0 && r->time->wait_until(&r->changed, &r->mutex, deadline_ns))
         ;
-    notified = r->n_orders > 0 || r->watch == TRII_WATCH_NEWS;
+    ordered = r->n_orders > 0;
     trii_mutex_unlock(&r->mutex);
-    return notified;
+    return ordered;
 }
 
-void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms)
+bool trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms)
 {
     if (r->jitter == 0) {
         r->jitter = (uint64_t)r->self.pid * 31 + (uint64_t)r->self.local_id;
@@ -91,7 +84,7 @@ void trii_rdzv_pause_about(trii_rendezvous *r, int64_t ms)
     }
     r->jitter = r->jitter * 6364136223846793005u + 1442695040888963407u;
     ms = ms * 9 / 10 + (int64_t)((r->jitter >> 33) % (uint64_t)(ms / 5 + 1));
-    trii_rdzv_pause(r, trii_rdzv_deadline(r, ms));
+    return trii_rdzv_pause(r, trii_rdzv_deadline(r, ms));
 }
 
 bool trii_rdzv_interrupted(trii_rendezvous *r)
@@ -108,45 +101,45 @@ bool trii_rdzv_interrupted(trii_rendezvous *r)
 
 /* --- agents that are lost ------------------------------------------------- */
 
-/* Ranks of the round in which it was lost may be others by now, so it goes by its name. Who was
- * stopped for a while and is alone for that reason does not harm a round that is on without it. */
-tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *o, trii_rdzv_news *news_out)
+tri_status trii_rdzv_drop(trii_rendezvous *r, const trii_rdzv_order *o)
 {
-    int64_t n;
-    tri_status status;
-
-    *news_out = (trii_rdzv_news){.gone = o->number};
-    snprintf(news_out->why, sizeof(news_out->why), "%s", o->why);
-    if (o->round == r->round.number)
-        r->gone = o->number;
-    status = r->handler->drop(r, o, news_out);
-    if (status == TRI_OK && r->kv != NULL && news_out->gone >= 0) {
-        trii_rdzv_broadcast(r->kv, r->round.number, r->round.group_size, news_out);
-        status = tri_store_num_keys(r->base, &n);
-    }
-    return status;
+    trii_rdzv_take_news(r, o->round, &o->news);
+    return r->handler->drop(r, o);
 }
 
-void trii_rdzv_drop_lost(trii_rendezvous *r)
+void trii_rdzv_take_news(trii_rendezvous *r, int64_t round, const trii_rdzv_news *news)
 {
-    trii_rdzv_order lost;
-    trii_rdzv_news news;
+    int gone = round == r->round.number && news->gone < r->round.group_size ? news->gone : -1;
+
+    if (gone < 0 || gone == r->round.group_rank)
+        return;
+    if (!news->left)
+        r->gone = gone;
+    if (r->nodes != NULL)
+        r->nodes[gone].addr[0] = '\0';
+}
+
+void trii_rdzv_take_losses(trii_rendezvous *r)
+{
+    trii_rdzv_order o;
 
     for (;;) {
         trii_mutex_lock(&r->mutex);
-        lost.kind = TRII_ORDER_NONE;
-        for (int i = 0; i < r->n_orders && lost.kind == TRII_ORDER_NONE; i++) {
-            if (r->orders[i].kind != TRII_ORDER_LOST)
+        o.kind = TRII_ORDER_NONE;
+        for (int i = 0; i < r->n_orders && o.kind == TRII_ORDER_NONE; i++) {
+            if (r->orders[i].kind != TRII_ORDER_LOST && r->orders[i].kind != TRII_ORDER_HEARD)
                 continue;
-            lost = r->orders[i];
+            o = r->orders[i];
             memmove(r->orders + i, r->orders + i + 1,
                     (size_t)(--r->n_orders - i) * sizeof(*r->orders));
         }
         trii_mutex_unlock(&r->mutex);
-        if (lost.kind == TRII_ORDER_NONE)
+        if (o.kind == TRII_ORDER_NONE)
             return;
-        /* Without the store all ends anyway, as whoever needs it next will see. */
-        if (!lost.serves && trii_rdzv_drop(r, &lost, &news) == TRI_OK)
+        if (o.kind == TRII_ORDER_HEARD)
+            trii_rdzv_take_news(r, o.round, &o.news);
+        /* Without the store all ends anyway: the next call to it fails. */
+        else if (!o.serves && trii_rdzv_drop(r, &o) == TRI_OK)
             trii_rdzv_answered(r);
     }
 }
@@ -160,34 +153,19 @@ static bool may_torch_serve(const trii_rendezvous *r)
     return r->handler->server != NULL && !r->ours_serves;
 }
 
-/* The keys and the news of the round, in one exchange where that is safe. */
-static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out,
-                            bool *over_out)
+static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, char **values_out)
 {
-    trii_store_call *calls =
-        trii_alloc((size_t)n + 1, sizeof(*calls) + sizeof(*keys), "rendezvous");
-    const char **names = (const char **)(calls + n + 1); /* theirs, and that of the news */
-    int n_names = n + !r->handler->fixed_hosts;
-    trii_rdzv_news news;
-    char news_name[64];
+    trii_store_call *calls = trii_alloc((size_t)n, sizeof(*calls), "rendezvous");
     tri_status status;
 
     if (calls == NULL)
         return TRI_ERR_NO_MEMORY;
-    memcpy(names, keys, (size_t)n * sizeof(*keys));
-    trii_rdzv_news_key(news_name, sizeof(news_name), r->round.number, -1);
-    names[n] = news_name;
-    for (int i = 0; i <= n; i++)
-        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = names[i]};
-    status = may_torch_serve(r)
-                 ? trii_store_peek(r->kv, names, calls, n_names)
-                 : trii_store_exchange(r->kv, calls, n_names, NULL, 0, 0, NULL, NULL);
-    *over_out = status == TRI_OK && calls[n].value != NULL;
-    if (*over_out)
-        trii_rdzv_take_news(r, calls[n].value, &news);
+    for (int i = 0; i < n; i++)
+        calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
+    status = may_torch_serve(r) ? trii_store_peek(r->kv, keys, calls, n)
+                                : trii_store_exchange(r->kv, calls, n, NULL, 0, 0, NULL, NULL);
     for (int i = 0; i < n; i++)
         values_out[i] = status == TRI_OK ? calls[i].value : NULL;
-    tri_store_free(calls[n].value);
     trii_free(calls);
     return status;
 }
@@ -215,8 +193,7 @@ static tri_status await_keys(trii_rendezvous *r, const char *const *keys, int n,
                              void (*waits)(trii_rendezvous *r, int key))
 {
     for (;;) {
-        bool over;
-        tri_status status = look_once(r, keys, n, values_out, &over);
+        tri_status status = look_once(r, keys, n, values_out);
 
         if (status != TRI_OK)
             return status;
@@ -234,12 +211,10 @@ static tri_status await_keys(trii_rendezvous *r, const char *const *keys, int n,
             return TRI_ERR_TIMEOUT;
         if (trii_rdzv_interrupted(r))
             return TRI_ERR_STATE;
-        if (over)
-            return TRI_INPROGRESS; /* the round is over already */
         status = trii_rdzv_check_own(r);
         if (status != TRI_OK)
             return status;
-        trii_rdzv_drop_lost(r);
+        trii_rdzv_take_losses(r);
         status = r->handler->check_members(r);
         if (status != TRI_OK)
             return status;

@@ -232,7 +232,7 @@ void trii_rendezvous_next(trii_rendezvous *r, trii_rdzv_event *event_out)
 void trii_rendezvous_join(trii_rendezvous *r, int worker_port, int restarts)
 {
     order(r,
-          &(trii_rdzv_order){.kind = TRII_ORDER_JOIN, .number = worker_port, .restarts = restarts});
+          &(trii_rdzv_order){.kind = TRII_ORDER_JOIN, .port = worker_port, .restarts = restarts});
 }
 
 void trii_rendezvous_finish(trii_rendezvous *r)
@@ -240,34 +240,28 @@ void trii_rendezvous_finish(trii_rendezvous *r)
     order(r, &(trii_rdzv_order){.kind = TRII_ORDER_FINISH});
 }
 
-void trii_rendezvous_tell(trii_rendezvous *r, bool over, bool counts, const char *why)
+void trii_rendezvous_heard(trii_rendezvous *r, int64_t round, const trii_rdzv_news *news)
 {
-    trii_rdzv_order o = {.kind = TRII_ORDER_TELL, .over = over, .counts = counts};
-
-    snprintf(o.why, sizeof(o.why), "%s", why);
-    order(r, &o);
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_HEARD, .round = round, .news = *news});
 }
 
-void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round, int group_rank,
-                          const char *why)
+void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round,
+                          const trii_rdzv_news *news)
 {
+    const trii_rdzv_agent *gone = &round->agents[news->gone];
     trii_rdzv_order o = {.kind = TRII_ORDER_LOST,
-                         .number = group_rank,
                          .round = round->number,
-                         .node = round->agents[group_rank].node,
-                         .serves = round->agents[group_rank].serves};
+                         .node = gone->node,
+                         .serves = gone->serves,
+                         .news = *news};
 
-    memcpy(o.token, round->agents[group_rank].token, sizeof(o.token));
-    snprintf(o.why, sizeof(o.why), "%s", why);
+    memcpy(o.token, gone->token, sizeof(o.token));
     order(r, &o);
 }
 
-void trii_rendezvous_leave(trii_rendezvous *r, const char *why)
+void trii_rendezvous_leave(trii_rendezvous *r)
 {
-    trii_rdzv_order o = {.kind = TRII_ORDER_LEAVE};
-
-    snprintf(o.why, sizeof(o.why), "%s", why);
-    order(r, &o);
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_LEAVE});
 }
 
 void trii_rendezvous_close(trii_rendezvous *r)

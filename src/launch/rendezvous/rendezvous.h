@@ -1,11 +1,14 @@
 /*
- * rendezvous.h - how the agents of several hosts find each other, agree on ranks, and learn that
- * they have to do so again.
+ * rendezvous.h - how the agents of several hosts find each other and agree on ranks, and what in
+ * the state that they share makes them do so again.
  *
- * A thread of its own speaks with the store, since that can take long; the agent gives it orders
- * and is told events, by a descriptor that becomes readable. An event of the orders: JOIN ends
- * with JOINED or FAILED; while a round is on, AGAIN or ENDED may come; FINISH ends with FINISHED,
- * AGAIN or ENDED; LEAVE and CLOSE end with LEFT. The text of a failure names who and what.
+ * A thread of its own talks to the store, since that can take long. The agent gives it orders and
+ * gets events, through a descriptor that becomes readable. JOIN ends with JOINED or FAILED; while a
+ * round is on, AGAIN or ENDED may come; FINISH ends with FINISHED, AGAIN or ENDED; LEAVE and CLOSE
+ * end with LEFT. The text of a failure names the host and the cause.
+ *
+ * What ends a round is told from agent to agent (launch/peers), not through the store: the agent
+ * hands on what its events say, and tells its rendezvous what it has heard.
  */
 #ifndef TRII_RENDEZVOUS_H
 #define TRII_RENDEZVOUS_H
@@ -47,13 +50,24 @@ typedef struct trii_rdzv_round {
     trii_rdzv_agent *agents; /* group_size; who receives the event frees them (trii_free) */
 } trii_rdzv_round;
 
+/* What all agents of a round have to know. */
+typedef struct trii_rdzv_news {
+    bool over;     /* the job ends; else everybody stops and joins again */
+    bool counts;   /* as a restart: something failed, nobody just came or left */
+    bool hung;     /* over, since no rank makes progress any more */
+    bool finished; /* it is not that: the workers of all hosts have succeeded */
+    int gone;      /* group rank of an agent that is not there any more, or -1 */
+    bool left;     /* ... and left in order */
+    char why[TRII_ERR_BYTES];
+} trii_rdzv_news;
+
 typedef enum trii_rdzv_event_kind {
     TRII_RDZV_NOTHING,
-    TRII_RDZV_NOTE, /* something that the user should know, in why */
+    TRII_RDZV_NOTE, /* something that the user should know, in news.why */
     TRII_RDZV_JOINED,
-    TRII_RDZV_AGAIN,    /* everybody stops and joins again; why says what happened */
-    TRII_RDZV_ENDED,    /* the job is over, elsewhere; why says what happened */
-    TRII_RDZV_FAILED,   /* no round, for good; why is an error line */
+    TRII_RDZV_AGAIN,    /* everybody stops and joins again; the news say why */
+    TRII_RDZV_ENDED,    /* the job is over, elsewhere; the news say why */
+    TRII_RDZV_FAILED,   /* no round, for good; news.why is an error line */
     TRII_RDZV_UNNEEDED, /* the job is over and had enough hosts without us */
     TRII_RDZV_FINISHED,
     TRII_RDZV_LEFT
@@ -61,10 +75,8 @@ typedef enum trii_rdzv_event_kind {
 
 typedef struct trii_rdzv_event {
     trii_rdzv_event_kind kind;
-    bool counts; /* AGAIN: after a failure, not because somebody came or left */
-    int gone;    /* AGAIN, ENDED: group rank of who is not there any more, or -1 */
-    bool left;   /* ... and went in order */
-    char why[TRII_ERR_BYTES];
+    bool alone; /* AGAIN: it is about this host only, the others need not know */
+    trii_rdzv_news news;
     trii_rdzv_round round;
 } trii_rdzv_event;
 
@@ -95,14 +107,14 @@ void trii_rendezvous_next(trii_rendezvous *rdzv, trii_rdzv_event *event_out);
 void trii_rendezvous_join(trii_rendezvous *rdzv, int worker_port, int restarts);
 /* All workers of this host have succeeded. */
 void trii_rendezvous_finish(trii_rendezvous *rdzv);
-/* Tells the others: to start again, or that the job is over. */
-void trii_rendezvous_tell(trii_rendezvous *rdzv, bool over, bool counts, const char *why);
-/* The agent of that rank in that round is gone: the others are told, and it is taken out of the
- * state. */
-void trii_rendezvous_lost(trii_rendezvous *rdzv, const trii_rdzv_round *round, int group_rank,
-                          const char *why);
-/* This host goes; others may go on. */
-void trii_rendezvous_leave(trii_rendezvous *rdzv, const char *why);
+/* What this agent, or another one, has told the agents of that round. It needs no event. */
+void trii_rendezvous_heard(trii_rendezvous *rdzv, int64_t round, const trii_rdzv_news *news);
+/* The agent news->gone of that round is dead: it is taken out of the shared state. If it serves the
+ * store, the store is asked whether that is so. AGAIN or ENDED with the news follows, or FAILED. */
+void trii_rendezvous_lost(trii_rendezvous *rdzv, const trii_rdzv_round *round,
+                          const trii_rdzv_news *news);
+/* This host leaves; the job may continue without it. */
+void trii_rendezvous_leave(trii_rendezvous *rdzv);
 /* The job is over for everybody. */
 void trii_rendezvous_close(trii_rendezvous *rdzv);
 /* While a round is being formed: how many hosts have come, and where we wait for the others. */

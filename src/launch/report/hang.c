@@ -73,24 +73,21 @@ static void check_progress(trii_timer *timer)
         hang->progress = progress;
         hang->since_ns = now_ns;
     }
-    if (now_ns - hang->since_ns >= hang->limit_ns) {
+    if (now_ns - hang->last_progress(hang, hang->since_ns) >= hang->limit_ns) {
         hang->hung(hang);
         return;
     }
     trii_loop_timer(hang->loop, timer, now_ns + hang->limit_ns / CHECKS, check_progress);
 }
 
-void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms,
-                     const trii_job_facts *facts, void (*hung)(trii_hang *hang))
+void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms)
 {
-    memset(hang, 0, sizeof(*hang));
     if (limit_ms == 0)
         return;
     hang->loop = loop;
     hang->limit_ns = limit_ms * TRII_NS_PER_MS;
-    hang->facts = facts;
     hang->since_ns = trii_now_ns();
-    hang->hung = hung;
+    (void)hang->last_progress(hang, hang->since_ns);
     trii_loop_timer(loop, &hang->timer, hang->since_ns + hang->limit_ns / CHECKS, check_progress);
 }
 

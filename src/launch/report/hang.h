@@ -1,6 +1,6 @@
 /*
- * hang.h - detects that a job makes no progress: no rank begins a call and none prints (the
- * warnings of our library about ranks that wait do not count).
+ * hang.h - detects that a job makes no progress: no rank of any host begins a call and none prints
+ * (the warnings of our library about ranks that wait do not count).
  */
 #ifndef TRII_LAUNCH_HANG_H
 #define TRII_LAUNCH_HANG_H
@@ -11,17 +11,20 @@
 typedef struct trii_hang {
     trii_timer timer;
     trii_loop *loop;
-    int64_t limit_ns; /* 0 = no limit */
-    const trii_job_facts *facts;
-    uint64_t progress; /* calls begun and bytes printed, of all workers */
+    int64_t limit_ns;  /* 0 = no limit */
+    uint64_t progress; /* calls begun and bytes printed, of all workers of this host */
     int64_t since_ns;  /* when that last grew */
-    void (*hung)(struct trii_hang *hang);
+
+    /* the caller's */
+    const trii_job_facts *facts; /* borrowed */
+    /* When workers of any host made progress last, if those of this one did at own_ns. */
+    int64_t (*last_progress)(struct trii_hang *hang, int64_t own_ns);
+    void (*hung)(struct trii_hang *hang); /* called once */
 } trii_hang;
 
-/* Begins to watch the workers, which have been started; `hung` is called once. Checks four times
- * within limit_ms. facts: borrowed. limit_ms 0: nothing is watched. */
-void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms,
-                     const trii_job_facts *facts, void (*hung)(trii_hang *hang));
+/* Begins to watch the workers, which have been started. The caller has set its fields. Checks four
+ * times within limit_ms. limit_ms 0: nothing is watched. */
+void trii_hang_start(trii_hang *hang, trii_loop *loop, int64_t limit_ms);
 void trii_hang_stop(trii_hang *hang);
 /* Prints which rank is stuck and where: by the flight records, who waits for whom; for workers
  * without a record, the state that the kernel shows. */

@@ -119,17 +119,30 @@ void trii_monitor_waits(trii_monitor *m, const char *what)
     write_job_file(m);
 }
 
-static void job_hung(trii_hang *hang)
+void trii_monitor_hung(trii_monitor *m, const char *why)
 {
-    trii_monitor *m = TRII_CONTAINER(hang, trii_monitor, hang);
-
-    trii_sink_print(m->of.sink,
-                    "trirun: the job hangs: for %g s no rank began a call and none printed\n",
-                    (double)m->of.options->hang_timeout_ms / 1000);
-    trii_hang_report(hang, m->of.sink);
+    trii_sink_print(m->of.sink, "trirun: %s\n", why);
+    trii_hang_report(&m->hang, m->of.sink);
     trii_events_put(&m->events, "hang", "\"seconds\": %g",
                     (double)m->of.options->hang_timeout_ms / 1000);
     m->of.hung(m->of.agent);
+}
+
+static void job_hung(trii_hang *hang)
+{
+    trii_monitor *m = TRII_CONTAINER(hang, trii_monitor, hang);
+    char why[120];
+
+    snprintf(why, sizeof(why), "the job hangs: for %g s no rank began a call and none printed",
+             (double)m->of.options->hang_timeout_ms / 1000);
+    trii_monitor_hung(m, why);
+}
+
+static int64_t last_progress(trii_hang *hang, int64_t own_ns)
+{
+    const trii_monitor *m = TRII_CONTAINER(hang, trii_monitor, hang);
+
+    return m->of.last_progress(m->of.agent, own_ns);
 }
 
 void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_worker *workers)
@@ -151,7 +164,8 @@ void trii_monitor_started(trii_monitor *m, const trii_launch_job *job, trii_work
                         "\"attempt\": %d, \"rank\": %d, \"local_rank\": %d, \"pid\": %d",
                         job->restart_count, workers[i].rank, i, workers[i].process.pid);
     trii_loop_timer(m->of.loop, &m->job_file, trii_deadline_ms(JOB_FILE_DELAY_MS), job_file_due);
-    trii_hang_start(&m->hang, m->of.loop, m->of.options->hang_timeout_ms, &m->facts, job_hung);
+    m->hang = (trii_hang){.facts = &m->facts, .last_progress = last_progress, .hung = job_hung};
+    trii_hang_start(&m->hang, m->of.loop, m->of.options->hang_timeout_ms);
     trii_metrics_refresh(&m->metrics);
 }
 

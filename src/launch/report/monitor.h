@@ -20,6 +20,8 @@ typedef struct trii_monitor_setup {
     trii_background *files; /* writes the metrics file */
     const char *run_id, *run_dir;
     void (*hung)(void *agent); /* the job hangs; the ranks that are stuck have been printed */
+    /* When workers of any host made progress last, if those of this one did at own_ns. */
+    int64_t (*last_progress)(void *agent, int64_t own_ns);
     void *agent;
 } trii_monitor_setup;
 
@@ -42,6 +44,8 @@ void trii_monitor_waits(trii_monitor *monitor, const char *what);
 /* All workers of the attempt run; borrowed until trii_monitor_ended. */
 void trii_monitor_started(trii_monitor *monitor, const trii_launch_job *job, trii_worker *workers);
 void trii_monitor_worker_ended(trii_monitor *monitor, const trii_worker *worker);
+/* The job hangs, as `why` says: prints which rank of this host is stuck where, and calls `hung`. */
+void trii_monitor_hung(trii_monitor *monitor, const char *why);
 /* The user's signal `number` is about to be passed on to the workers. */
 void trii_monitor_signal(trii_monitor *monitor, int number);
 /* host: another host that will be taken away, NULL = this one. left_ms: -1 = not known when.
