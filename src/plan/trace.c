@@ -152,10 +152,10 @@ static size_t write_entry(char *out, const trii_plan *plan, int32_t e, tri_devic
     return (size_t)snprintf(out, EVENT_BYTES,
                             "%s{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%" PRId64
                             ".%03d,\"dur\":%" PRId64 ".%03d,\"pid\":%d,\"tid\":%d,"
-                            "\"args\":{\"run\":%" PRId64 "}}\n",
+                            "\"args\":{\"run\":%" PRId64 ",\"node\":%d}}\n",
                             separator(), name, category_of(entry, node), begin / 1000,
                             (int)(begin % 1000), ns / 1000, (int)(ns % 1000), trace.opened_in,
-                            thread_of(device), trace.runs);
+                            thread_of(device), trace.runs, (int)entry->node);
 }
 
 static void write_run(const trii_plan *plan, const trii_step *step, const trii_segment *segment)

@@ -6,12 +6,13 @@
  *
  *     [
  *     {"name":"thread_name","ph":"M","pid":4711,"tid":1,"args":{"name":"cpu:1"}}
- *     ,{"name":"conv","cat":"forward","ph":"X","ts":12.345,"dur":6.789,"pid":4711,"tid":1,"args":{"run":3}}
+ *     ,{"name":"conv","cat":"forward","ph":"X","ts":12.345,"dur":6.789,"pid":4711,"tid":1,"args":{"run":3,"node":17}}
  *
  * The closing bracket is missing, as the format allows: a program may end at any time. ts and dur
  * are microseconds of the monotonic clock; tid is a device; cat is forward, backward, update, copy
  * (between devices, and changes of layout) or communication; run counts the process's runs of
- * plans. A kernel of an asynchronous device is shown at the time when it was launched.
+ * plans; node is the number of its operation in the order of the program's calls (-1: it has
+ * none). A kernel of an asynchronous device is shown at the time when it was launched.
  */
 #ifndef TRII_TRACE_H
 #define TRII_TRACE_H

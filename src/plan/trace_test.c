@@ -92,7 +92,7 @@ static void runs_are_written_as_they_were(void **state)
     assert_int_equal(count(text, "\"name\":\"linear:gemm\",\"cat\":\"backward\""), 0);
     assert_int_equal(count(text, "\"name\":\"matmul:gemm\",\"cat\":\"forward\""), 0);
     assert_true(count(text, "\"name\":\"matmul:gemm\",\"cat\":\"backward\"") >= 3);
-    assert_true(count(text, "\"args\":{\"run\":3}}") >= 10);
+    assert_true(count(text, "\"args\":{\"run\":3,") >= 10);
     check_order(text);
     free(text);
     scratch_end(&s);

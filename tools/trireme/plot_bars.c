@@ -94,9 +94,7 @@ static void draw_bar(const frame *f, int index, int n, const plot_curve *curve)
         canvas_line(f->c, 1.5, x - CAP, low, x + CAP, low);
         canvas_line(f->c, 1.5, x - CAP, high, x + CAP, high);
     }
-    snprintf(text, sizeof(text), "%#.3g", b.mean); /* 1.90 beside 1.63 */
-    if (text[strlen(text) - 1] == '.')
-        text[strlen(text) - 1] = '\0';
+    value_text(b.mean, 3, text, sizeof(text));
     canvas_font(f->c, 11, false);
     canvas_text(f->c, x, b.mean < 0 ? low + 14 : high - 6, 0.5, text);
     draw_label(f, x, share, curve->label);

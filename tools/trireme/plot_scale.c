@@ -6,6 +6,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 void range_widen(range *r, double v)
 {
@@ -47,6 +48,13 @@ void scale_text(double value, double step, char *out, size_t bytes)
         snprintf(out, bytes, "%.0f,%03.0f", trunc(value / 1000), fmod(fabs(value), 1000));
     else
         snprintf(out, bytes, "%.*f", digits, value);
+}
+
+void value_text(double value, int digits, char *out, size_t bytes)
+{
+    snprintf(out, bytes, "%#.*g", digits, value);
+    if (out[strlen(out) - 1] == '.')
+        out[strlen(out) - 1] = '\0';
 }
 
 double frame_x(const frame *f, double x)

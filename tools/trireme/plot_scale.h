@@ -29,6 +29,9 @@ double scale_step(double span, int count);
 /* A value between which and the next there is `step`. */
 void scale_text(double value, double step, char *out, size_t bytes);
 
+/* So many digits, zeros included: 1.90 beside 1.63. */
+void value_text(double value, int digits, char *out, size_t bytes);
+
 double frame_x(const frame *f, double x);
 double frame_y(const frame *f, double y);
 /* Lines at round values, with their numbers at the left or below. */

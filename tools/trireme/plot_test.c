@@ -233,7 +233,109 @@ static void names_in_every_script_are_drawn(void **state)
     scratch_end(&s);
 }
 
+/* The heights between which lines of this width go. */
+static double span_of_lines(const char *svg, const char *width)
+{
+    double low = 1e9, high = -1e9;
+
+    for (const char *at = strstr(svg, width); at != NULL; at = strstr(at + 1, width)) {
+        const char *d = strstr(at, " d=\"M"), *end = d != NULL ? strchr(d + 4, '"') : NULL;
+        double x, y;
+
+        for (const char *p = d; p != NULL && p < end; p++) {
+            if ((*p == 'M' || *p == 'L') && sscanf(p + 1, "%lf %lf", &x, &y) == 2) {
+                low = y < low ? y : low;
+                high = y > high ? y : high;
+            }
+        }
+    }
+    return high - low;
+}
+
+#define AREA 196 /* the height of a panel without what is above and below it */
+#define FOOT_LINE 278
+
+static void smoothed_lines_are_explained_and_end_at_the_number(void **state)
+{
+    const char *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    write_points(&s, 100, "step", "loss", -3, 1);
+    out = scratch_path(&s, "m.svg");
+    assert_int_equal(plot(scratch_path(&s, "m.jsonl"), "-o", out, "--keys", "loss", NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 30), 4 + 12); /* loss, loss -0.3333: not the last, 1 */
+    assert_int_equal(characters_at(svg, FOOT_LINE), 4 + 44); /* step, what is pale and bold */
+    free(svg);
+    write_points(&s, 50, "step", "loss", -3, 1);
+    assert_int_equal(plot(scratch_path(&s, "m.jsonl"), "-o", out, "--keys", "loss", NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 30), 4 + 10); /* loss 1.000 */
+    assert_int_equal(characters_at(svg, FOOT_LINE), 4);
+    free(svg);
+    scratch_end(&s);
+}
+
+/* A last report of an epoch stands for 4 steps, the others for 20. */
+static void a_point_counts_for_the_steps_that_it_stands_for(void **state)
+{
+    FILE *file;
+    const char *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    file = fopen(scratch_path(&s, "m.jsonl"), "w");
+    assert_non_null(file);
+    for (int i = 0; i < 100; i++)
+        fprintf(file, "{\"step\":%d,\"loss\":1}\n%s", 20 * i,
+                i == 50 ? "{\"step\":1004,\"loss\":101}\n" : "");
+    assert_int_equal(fclose(file), 0);
+    out = scratch_path(&s, "m.svg");
+    assert_int_equal(plot(scratch_path(&s, "m.jsonl"), "-o", out, NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_in_range((int)span_of_lines(svg, "stroke-width:2;"), 2, 12);
+    free(svg);
+    scratch_end(&s);
+}
+
+static void a_start_that_is_high_is_drawn_or_told(void **state)
+{
+    const double starts[] = {2.5, 100};
+    const char *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    out = scratch_path(&s, "m.svg");
+    for (int i = 0; i < 2; i++) {
+        FILE *file = fopen(scratch_path(&s, "m.jsonl"), "w");
+        char *svg;
+        size_t n;
+
+        assert_non_null(file);
+        for (int k = 0; k < 200; k++)
+            fprintf(file, "{\"step\":%d,\"loss\":%g}\n", k, k < 3 ? starts[i] : 1 - k / 400.0);
+        assert_int_equal(fclose(file), 0);
+        assert_int_equal(plot(scratch_path(&s, "m.jsonl"), "-o", out, NULL), 0);
+        svg = scratch_read(out, &n);
+        assert_int_equal(span_of_lines(svg, "stroke-opacity:0.22;") < AREA, i == 0);
+        assert_int_equal(characters_at(svg, 44 + 10), i == 0 ? 0 : 31); /* .. reach up to 100 */
+        free(svg);
+    }
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(smoothed_lines_are_explained_and_end_at_the_number),
+    cmocka_unit_test(a_point_counts_for_the_steps_that_it_stands_for),
+    cmocka_unit_test(a_start_that_is_high_is_drawn_or_told),
     cmocka_unit_test(curves_become_pictures),
     cmocka_unit_test(many_names_get_lines_of_their_own),
     cmocka_unit_test(mistakes_are_named),

@@ -20,7 +20,8 @@
 #define FOOT 48.0
 #define KEY 11.0
 #define KEY_GAP 16.0
-#define NEAR 0.15 /* boxes of one colour that are no farther apart become one */
+#define BORDER 1.0 /* between pieces */
+#define NEAR 0.15  /* boxes of one colour and piece that are no farther apart become one */
 
 /* A unit in which the axis has numbers that are neither long nor small. */
 static double unit_of(double us, const char **name)
@@ -29,33 +30,52 @@ static double unit_of(double us, const char **name)
     return us >= 2e6 ? 1e6 : us >= 2e3 ? 1e3 : 1;
 }
 
+/* Events of one colour, and of one piece, that lie side by side. */
+typedef struct box {
+    int category, piece; /* category -1: none */
+    double from, to;
+} box;
+
+/* With a border to the piece before, and the piece's number where that fits. */
+static void draw_box(const frame *f, const box *b, double top)
+{
+    char text[16];
+
+    if (b->category < 0)
+        return;
+    canvas_colour(f->c, b->category, 1);
+    canvas_box(f->c, b->from, top, b->to - b->from, BOX);
+    if (b->piece == 0)
+        return;
+    canvas_grey(f->c, 1);
+    if (b->to - b->from > 4 * BORDER)
+        canvas_box(f->c, b->from, top, BORDER, BOX);
+    canvas_font(f->c, 11, true);
+    snprintf(text, sizeof(text), "%d", b->piece);
+    if (canvas_text_width(f->c, text) + 4 <= b->to - b->from)
+        canvas_text(f->c, (b->from + b->to) / 2, top + BOX / 2 + 4, 0.5, text);
+}
+
 static void draw_row(const frame *f, const trace_run *run, int row, double unit)
 {
-    double top = f->top + ROW * row + (ROW - BOX) / 2, from = 0, to = -1;
-    int category = -1;
+    double top = f->top + ROW * row + (ROW - BOX) / 2;
+    box b = {.category = -1};
 
     canvas_grey(f->c, 0.96);
     canvas_box(f->c, f->left, top, f->width, BOX);
-    for (int i = 0; i <= run->n; i++) {
+    for (int i = 0; i < run->n; i++) {
         const trace_event *e = &run->events[i];
-        double begin, end;
+        double begin = frame_x(f, e->begin / unit);
 
-        if (i < run->n && e->row != row)
+        if (e->row != row)
             continue;
-        begin = i < run->n ? frame_x(f, e->begin / unit) : INFINITY;
-        if (category >= 0 && (begin > to + NEAR || e->category != category)) {
-            canvas_colour(f->c, category, 1);
-            canvas_box(f->c, from, top, to - from, BOX);
-            category = -1;
+        if (begin > b.to + NEAR || e->category != b.category || e->piece != b.piece) {
+            draw_box(f, &b, top);
+            b = (box){e->category, e->piece, begin, begin};
         }
-        if (i == run->n)
-            break;
-        end = frame_x(f, (e->begin + e->us) / unit);
-        if (category < 0)
-            from = begin;
-        category = e->category;
-        to = end;
+        b.to = frame_x(f, (e->begin + e->us) / unit);
     }
+    draw_box(f, &b, top);
 }
 
 static void draw_name(const frame *f, const trace_run *run, int row)

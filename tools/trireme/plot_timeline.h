@@ -7,7 +7,8 @@
 #include "plot_trace.h"
 
 /* A row for each device, over one axis of time; the share of it that the device was busy stands
- * below its name. title: NULL = none. Errors as plot_draw's. */
+ * below its name. The pieces of a batch that passes through several devices are numbered where
+ * their boxes are wide enough. title: NULL = none. Errors as plot_draw's. */
 tri_status plot_timeline(const char *path, const trace_run *run, const char *title) TRI_MUST_CHECK;
 
 #endif

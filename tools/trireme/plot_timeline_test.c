@@ -107,6 +107,34 @@ static void files_of_two_processes_may_be_one(void **state)
     scratch_end(&s);
 }
 
+#define CALL(name, ts, tid, node)                                                                  \
+    ",{\"name\":\"x\",\"cat\":\"" name "\",\"ph\":\"X\",\"ts\":" #ts                               \
+    ",\"dur\":100,\"pid\":7,\"tid\":" #tid ",\"args\":{\"run\":1,\"node\":" #node "}}\n"
+
+/* Two pieces pass through two devices; between their operations lie those of the other device. */
+static void pieces_of_a_batch_are_numbered(void **state)
+{
+    static const char pieces[] = HEAD CALL("forward", 0, 0, 0) CALL("forward", 100, 0, 1)
+        CALL("forward", 200, 0, 4) CALL("forward", 200, 1, 2) CALL("forward", 300, 1, 3)
+            CALL("forward", 400, 1, 6) CALL("backward", 500, 1, 7) CALL("backward", 600, 1, 9)
+                CALL("backward", 600, 0, 8) CALL("update", 700, 0, 10);
+    const char *in, *out;
+    char *svg;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    in = scratch_file(&s, "t.json", pieces, sizeof(pieces) - 1);
+    out = scratch_path(&s, "t.svg");
+    assert_int_equal(plot("--timeline", in, "-o", out, NULL), 0);
+    svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 + 9 + 38 / 2 + 4), 2);       /* 1, 2: forward */
+    assert_int_equal(characters_at(svg, 40 + ROW + 9 + 38 / 2 + 4), 4); /* and backward */
+    free(svg);
+    scratch_end(&s);
+}
+
 static void mistakes_with_timelines_are_named(void **state)
 {
     /* Nothing to scale an axis by. */
@@ -147,6 +175,7 @@ static void mistakes_with_timelines_are_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(boxes_are_as_wide_as_their_time),
     cmocka_unit_test(files_of_two_processes_may_be_one),
+    cmocka_unit_test(pieces_of_a_batch_are_numbered),
     cmocka_unit_test(mistakes_with_timelines_are_named),
 };
 TEST_MAIN(tests)

@@ -4,6 +4,7 @@
 #include "plot_trace.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -62,6 +63,14 @@ static int category_of(const char *name)
     return c;
 }
 
+static int node_of(const json_t *event)
+{
+    const json_t *node = json_object_get(json_object_get(event, "args"), "node");
+    json_int_t number = json_is_integer(node) ? json_integer_value(node) : -1;
+
+    return number >= 0 && number < INT_MAX ? (int)number : -1;
+}
+
 static tri_status add_event(reader *r, int row, const json_t *event)
 {
     double begin = json_number_value(json_object_get(event, "ts"));
@@ -88,6 +97,7 @@ static tri_status add_event(reader *r, int row, const json_t *event)
         (trace_event){.begin = begin,
                       .us = us,
                       .row = row,
+                      .node = node_of(event),
                       .category = category_of(json_string_value(json_object_get(event, "cat")))};
     return TRI_OK;
 }
@@ -233,6 +243,54 @@ static tri_status take(reader *r, int first, int end, trace_run *run)
     return TRI_OK;
 }
 
+static int by_node(const void *a, const void *b)
+{
+    const trace_event *x = *(trace_event *const *)a, *y = *(trace_event *const *)b;
+
+    return x->node < y->node ? -1 : x->node > y->node;
+}
+
+/* A batch that is cut into pieces passes from device to device, so in the order of the program's
+ * calls a row's events of a category are parted by those of other rows: between them a piece ends.
+ * The gradients of the last piece are recorded first. */
+static tri_status find_pieces(trace_run *run)
+{
+    size_t n_counts = (size_t)run->n_rows * TRACE_CATEGORIES;
+    trace_event **sorted = trii_alloc((size_t)run->n + 1, sizeof(trace_event *), "events");
+    int *pieces = trii_alloc(n_counts + 1, sizeof(*pieces), "pieces");
+    int row[TRACE_CATEGORIES];
+    tri_status status = sorted != NULL && pieces != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    for (int i = 0; i < run->n && status == TRI_OK; i++)
+        sorted[i] = &run->events[i];
+    if (status == TRI_OK)
+        qsort(sorted, (size_t)run->n, sizeof(trace_event *), by_node);
+    for (int c = 0; c < TRACE_CATEGORIES; c++)
+        row[c] = -1;
+    for (int i = 0; i < run->n && status == TRI_OK; i++) {
+        trace_event *e = sorted[i];
+        int *count = &pieces[e->row * TRACE_CATEGORIES + e->category];
+
+        if (e->node < 0)
+            continue;
+        *count += row[e->category] != e->row;
+        row[e->category] = e->row;
+        e->piece = *count;
+    }
+    for (int i = 0; i < run->n && status == TRI_OK; i++) {
+        trace_event *e = &run->events[i];
+        int count = pieces[e->row * TRACE_CATEGORIES + e->category];
+
+        if (count < 2)
+            e->piece = 0;
+        else if (e->piece > 0 && strcmp(trace_categories[e->category], "backward") == 0)
+            e->piece = count + 1 - e->piece;
+    }
+    trii_free(sorted);
+    trii_free(pieces);
+    return status;
+}
+
 tri_status trace_read(const char *path, int64_t number, trace_run *run_out)
 {
     reader *r = trii_alloc(1, sizeof(*r), "trace");
@@ -252,6 +310,8 @@ tri_status trace_read(const char *path, int64_t number, trace_run *run_out)
         status = choose(r, number, &first, &end);
     if (status == TRI_OK)
         status = take(r, first, end, run_out);
+    if (status == TRI_OK)
+        status = find_pieces(run_out);
     if (status != TRI_OK)
         trace_run_fini(run_out);
     trii_free(r->events);

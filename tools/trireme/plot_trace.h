@@ -14,6 +14,9 @@ extern const char *const trace_categories[TRACE_CATEGORIES]; /* the last: of any
 typedef struct trace_event {
     double begin, us; /* microseconds; in a run from its first event's begin on */
     int row, category;
+    int node;  /* in the order in which the program called; -1: none */
+    int piece; /* of the row's events of its category, from 1 on; 0: it has only one, or none is
+                * known */
 } trace_event;
 
 typedef struct trace_row {
