@@ -76,8 +76,10 @@ typedef struct spawner {
 
 static int n_calls; /* of tri_spawn in this process */
 static bool is_worker;
-/* In a worker while fn runs: the socket to the parent, and whose it is, since children have it. */
+/* In a worker: the socket to the parent, until it has said how it ended; what tells it from others,
+ * and whose it is, since children have it. */
 static int to_parent = -1, own_pid;
+static uint64_t channel;
 
 bool trii_spawned(void)
 {
@@ -145,6 +147,14 @@ static tri_status judge_result(tri_status status, bool has_line, word *last)
     return status;
 }
 
+static void report(const word *last)
+{
+    if (!trii_channel_is(to_parent, channel) ||
+        trii_unix_send(to_parent, last, sizeof(*last), -1, TRII_NO_DEADLINE) != TRI_OK)
+        TRII_LOG(TRII_LOG_DEBUG, "spawn", "the parent does not hear how this worker ended");
+    to_parent = -1;
+}
+
 /* fn called exit(), as TRI_TRY does: says when, and what went wrong before that. The parent sees
  * with which code. */
 static void report_exit(void)
@@ -154,9 +164,7 @@ static void report_exit(void)
     if (to_parent < 0 || trii_process_id() != own_pid)
         return;
     snprintf(last.text, sizeof(last.text), "%s", tri_last_error());
-    if (trii_unix_send(to_parent, &last, sizeof(last), -1, TRII_NO_DEADLINE) != TRI_OK)
-        TRII_LOG(TRII_LOG_DEBUG, "spawn", "the parent is gone: %s", tri_last_error());
-    to_parent = -1;
+    report(&last);
 }
 
 static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *arg, int rank,
@@ -165,10 +173,11 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     int32_t port;
     unsigned n_lines;
     word last = {0};
-    tri_status status, sent;
+    tri_status status;
 
     is_worker = true;
-    if (!trii_channel_take(fd)) {
+    channel = trii_channel_take(fd);
+    if (channel == 0) {
         TRII_LOG(TRII_LOG_ERROR, "spawn",
                  "rank %d has lost its connection to the parent: main() has closed descriptor %d, "
                  "which it must leave open until it calls tri_spawn (or use TRI_SPAWN_COPY)",
@@ -184,14 +193,13 @@ static _Noreturn void run_worker(tri_status (*fn)(int rank, void *arg), void *ar
     own_pid = trii_process_id();
     (void)atexit(report_exit); /* without it the line is missing */
     status = fn(rank, arg);
-    to_parent = -1;
     status = judge_result(status, trii_err_lines() != n_lines, &last);
     /* Before the worker leaves the group: peers that fail because of that must not report first. */
-    sent = trii_unix_send(fd, &last, sizeof(last), -1, TRII_NO_DEADLINE);
+    report(&last);
     if (tri_is_initialized())
         tri_finalize();
     fflush(NULL);
-    trii_process_leave(status == TRI_OK && sent == TRI_OK ? 0 : 1);
+    trii_process_leave(status == TRI_OK ? 0 : 1);
 }
 
 /* Whether this process was started by a call of tri_spawn, and whether it was this call. */

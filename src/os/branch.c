@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -82,9 +83,20 @@ tri_status trii_process_branch(trii_process *process_out, bool *is_child_out)
     return TRI_OK;
 }
 
-bool trii_channel_take(int fd)
+uint64_t trii_channel_take(int fd)
 {
-    return trii_unix_is_unix(fd) && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0;
+    struct stat info;
+
+    return trii_unix_is_unix(fd) && fstat(fd, &info) == 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0
+               ? info.st_ino
+               : 0;
+}
+
+bool trii_channel_is(int fd, uint64_t id)
+{
+    struct stat info;
+
+    return fstat(fd, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_ino == id;
 }
 
 int trii_process_threads(void)

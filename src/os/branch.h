@@ -11,8 +11,11 @@ tri_status trii_pair_open(int *a_out, int *b_out) TRI_MUST_CHECK;
 /* A copy of this process, which has one thread; it is killed when we end. *is_child_out: true in
  * the copy, whose standard input is empty. Errors: IO. */
 tri_status trii_process_branch(trii_process *process_out, bool *is_child_out) TRI_MUST_CHECK;
-/* Whether fd is a socket of trii_pair_open, which is closed on exec from now on. */
-bool trii_channel_take(int fd);
+/* What tells a socket of trii_pair_open from others, and it is closed on exec from now on; 0: fd is
+ * no socket. */
+uint64_t trii_channel_take(int fd);
+/* Whether fd is still that socket: a program may close all that it does not know. */
+bool trii_channel_is(int fd, uint64_t id);
 /* An empty file to read from, closed on exec; -1 = none. */
 int trii_nothing_open(void);
 /* Threads of this process; 0: nobody can tell, without /proc. */

@@ -4,6 +4,7 @@
  * program is also the worker: with arguments it runs a scene.
  */
 #include <fcntl.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -47,6 +48,26 @@ static tri_status second_fails_and_exits(int rank, void *arg)
     return TRI_OK;
 }
 
+/* As programs do that close what they do not know: numbers are taken again, by the library too. */
+static tri_status closes_all_and_sums(int rank, void *arg)
+{
+    for (int fd = 3; fd < 100; fd++)
+        close(fd);
+    return sum(rank, arg);
+}
+
+/* Lines in a pipe are in no buffer when the worker is killed. */
+static tri_status prints_and_is_killed(int rank, void *arg)
+{
+    tri_status status = tri_init(NULL);
+
+    (void)arg;
+    printf("line of rank %d\n", rank);
+    if (status == TRI_OK && rank == 1)
+        (void)raise(SIGKILL);
+    return status;
+}
+
 static tri_status second_exits(int rank, void *arg)
 {
     (void)arg;
@@ -85,6 +106,10 @@ static int scene(char **argv)
         return 8;
     if (strcmp(argv[1], "fails") == 0)
         return show(tri_spawn(second_fails_and_exits, NULL, 3, &options), argv[3]);
+    if (strcmp(argv[1], "closes all") == 0)
+        return show(tri_spawn(closes_all_and_sums, NULL, 2, &options), argv[3]);
+    if (strcmp(argv[1], "killed") == 0)
+        return show(tri_spawn(prints_and_is_killed, NULL, 2, &options), argv[3]);
     if (strcmp(argv[1], "exits") == 0)
         return show(tri_spawn(second_exits, NULL, 3, &options), argv[3]);
     if (strcmp(argv[1], "few") == 0)
@@ -188,7 +213,29 @@ static void a_cause_that_calls_exit_is_told_with_its_line(void **state)
     assert_string_equal(said, "PEER_LOST: rank 1 exited with code 7\n");
 }
 
+static void a_worker_may_close_what_it_does_not_know(void **state)
+{
+    char said[700];
+
+    (void)state;
+    assert_int_equal(run_scene("\"closes all\"", "copy", "", said, sizeof(said)), 0);
+    assert_string_equal(said, "OK: \n");
+}
+
+static void lines_of_a_worker_that_is_killed_are_not_lost(void **state)
+{
+    char said[700];
+
+    (void)state;
+    assert_int_equal(run_scene("killed", "copy",
+                               "| grep -c line >\"$1/n\"; test \"$(cat \"$1/n\")\" = 2", said,
+                               sizeof(said)),
+                     0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_worker_may_close_what_it_does_not_know),
+    cmocka_unit_test(lines_of_a_worker_that_is_killed_are_not_lost),
     cmocka_unit_test(closed_standard_descriptors_do_no_harm),
     cmocka_unit_test(the_standard_input_of_workers_is_empty_from_their_start_on),
     cmocka_unit_test(workers_start_anew_when_the_programs_file_is_gone),
