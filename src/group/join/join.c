@@ -222,6 +222,9 @@ static tri_status check_holder(const joining *j, const char *holder)
 
     if (outlives_ranks(j->env) || !parse(holder, &id) || strcmp(id.who, j->self.who) == 0)
         return TRI_OK;
+    /* rank 0 has come, and is of our job: one of another job hears that when it looks */
+    if (j->env->rank != 0 && *j->world != '\0' && strcmp(id.job, j->self.job) != 0)
+        return TRI_OK;
     if (j->env->agent_store && !is_alive_here(id.who))
         return TRI_OK;
     return is_taken(j, holder);

@@ -239,6 +239,29 @@ static void a_process_of_another_host_has_the_rank(void **state)
     tri_store_unref(store);
 }
 
+/* Two programs with one port in setup(), of which one could not serve there. */
+static void a_rank_of_another_job_makes_room(void **state)
+{
+    static const char rank_0[] = "0 name 2 process 1 on elsewhere|ours";
+    static const char stranger[] = "0 other 2 process 2 on elsewhere|theirs";
+    trii_launch_env env = env_of(2, 1, 2);
+    tri_store *store = NULL, *view;
+    void *now = NULL;
+
+    (void)state;
+    snprintf(env.job, sizeof(env.job), "ours");
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_store_set(store, "rank/0", rank_0, strlen(rank_0)));
+    CHECK_OK(tri_store_set(store, "rank/1", stranger, strlen(stranger)));
+    CHECK_FAILS(join(store, env, 50, &view), TRI_ERR_TIMEOUT, "rank 0"); /* which does not live */
+    CHECK_OK(tri_store_get(store, "rank/1", 0, &now, NULL));
+    assert_non_null(strstr(now, "|ours"));
+    tri_store_free(now);
+    snprintf(env.job, sizeof(env.job), "theirs");
+    CHECK_FAILS(join(store, env, 50, &view), TRI_ERR_STATE, "serves another job (ours, 2 ranks)");
+    tri_store_unref(store);
+}
+
 /* Rank 1 is one that has come and gives up, then another one that has not come yet. */
 static const char *rank_1_tries_again(rank_env *env)
 {
@@ -335,6 +358,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(at_the_deadline_a_rank_beyond_the_world_hears_its_size),
     cmocka_unit_test(a_rank_that_cannot_join_is_the_failure_of_all),
     cmocka_unit_test(a_process_of_another_host_has_the_rank),
+    cmocka_unit_test(a_rank_of_another_job_makes_room),
     cmocka_unit_test(a_store_that_ends_ends_the_wait_unless_its_world_was_over),
 };
 
