@@ -28,21 +28,42 @@ static tri_status fail_path(const char *what, const char *path)
 
 /* --- mappings ------------------------------------------------------------- */
 
-tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
+static tri_status open_input(const char *path, int *fd_out, struct stat *info)
 {
     /* a FIFO would wait for a writer */
     int fd = trii_fd_above_standard(open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-    struct stat info;
     tri_status status = TRI_OK;
-    void *data = NULL;
 
     if (fd < 0)
         return fail_path("open", path);
-    if (fstat(fd, &info) != 0) {
+    if (fstat(fd, info) != 0)
         status = fail_path("stat", path);
-    } else if (!S_ISREG(info.st_mode)) {
+    else if (!S_ISREG(info->st_mode))
         status = TRII_FAIL(TRI_ERR_IO, "open %s: not a file", path);
-    } else if (info.st_size > 0) {
+    if (status != TRI_OK)
+        close(fd);
+    else
+        *fd_out = fd;
+    return status;
+}
+
+tri_status trii_input_open(const char *path, int *fd_out)
+{
+    struct stat info;
+
+    return open_input(path, fd_out, &info);
+}
+
+tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out)
+{
+    struct stat info;
+    void *data = NULL;
+    int fd = -1;
+    tri_status status = open_input(path, &fd, &info);
+
+    if (status != TRI_OK)
+        return status;
+    if (info.st_size > 0) {
         data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
             status = fail_path("map", path);

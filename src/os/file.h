@@ -16,6 +16,9 @@ typedef struct trii_mapping {
 tri_status trii_mapping_open(const char *path, trii_mapping *mapping_out) TRI_MUST_CHECK;
 void trii_mapping_close(trii_mapping *mapping); /* zeroed ones allowed */
 
+/* A file to be read by its descriptor. Errors as above. */
+tri_status trii_input_open(const char *path, int *fd_out) TRI_MUST_CHECK;
+
 /* What follows a file's name in the name that it has while it is written. */
 #define TRII_WRITER_MARK ".tmp-"
 
