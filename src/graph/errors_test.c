@@ -44,7 +44,7 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
     refused(tri_conv(m, m, NULL, NULL), "tri_conv",
             "weight must have 3 dimensions (of rows) or 4 (of images), not 2");
     refused(tri_conv(x, x, NULL, &(tri_conv_options){.padding = {0, 0, 1}}), "tri_conv",
-            "padding {0, 0, 1}: weight has 2 dimensions behind its channels");
+            "padding {0, 0, 1}: weight has 2 dimensions after its channels");
     refused(tri_conv(x, w, NULL, &(tri_conv_options){.dilation = {3, 3}}), "tri_conv",
             "do not fit weights");
     refused(tri_conv(x, x, NULL, &(tri_conv_options){.dilation = {2, 2}}), "tri_conv",

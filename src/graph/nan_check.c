@@ -84,8 +84,8 @@ static tri_status blame(const trii_step *step, int32_t n)
     }
     if (node->host != NULL) /* its operands were checked before */
         return TRII_FAIL(TRI_ERR_NAN,
-                         TRII_NAN_RECEIVED "%s(%s) from another rank: the input of this rank has "
-                                           "none",
+                         TRII_NAN_RECEIVED "%s(%s) from another rank: the input of this rank "
+                                           "holds no NaN",
                          name, operands);
     if (node->site.file != NULL)
         return TRII_FAIL(TRI_ERR_NAN, TRII_NAN_MADE "%s(%s), recorded at %s:%d", name, operands,

@@ -1,5 +1,5 @@
 /*
- * cache.c - the executor of segments, trii_plan_executor: finds the plan of a segment by its key,
+ * cache.c - the executor of segments, trii_executor_plan: finds the plan of a segment by its key,
  * or has plan.c compile it, and runs it (run.c). Called by graph/segment.c through the table that
  * registry/train.c puts in place.
  *

@@ -43,9 +43,9 @@ static inline bool trii_is_strided(const trii_layout *layout)
 
 /* --- layout.c ------------------------------------------------------------- */
 
-/* A new value of the type, in this layout. */
 /* Room for twice as many values. */
 tri_status trii_layout_room(trii_layout_choice *c) TRI_MUST_CHECK;
+/* A new value of the type, in this layout. */
 tri_status trii_layout_value(trii_layout_choice *c, const trii_type *type,
                              const trii_layout *layout, int32_t *value_out) TRI_MUST_CHECK;
 /* A group that copies `from` into `to`, in their present layouts: by way of plain order where one

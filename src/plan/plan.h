@@ -205,7 +205,7 @@ void trii_plan_log_times(const trii_plan *plan);
 /* Runs segments through plans, which it keeps for the process. registry/train.c makes it the
  * default. */
 extern const trii_executor trii_executor_plan;
-/* The device for which plans are compiled; defined by registry/train.c. */
+/* What plans ask of devices; defined by device_of.c, which passes it on to the kind of device. */
 extern const trii_device_ops trii_plan_device;
 typedef struct trii_plan_stats {
     uint64_t hits, misses;

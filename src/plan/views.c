@@ -80,7 +80,7 @@ static int64_t offset_bytes(const trii_type *type, const trii_strides *strides)
     return trii_type_numel(type) == 0 ? 0 : strides->offset * (int64_t)tri_dtype_size(type->dtype);
 }
 
-/* --- joins, from behind --------------------------------------------------- */
+/* --- joins, from the end -------------------------------------------------- */
 
 static tri_status set_place(trii_layout_choice *c, int32_t v, int32_t base, const trii_strides *at)
 {

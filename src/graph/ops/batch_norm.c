@@ -53,7 +53,8 @@ static tri_status train_shape(const trii_type *const *in, int n_in, const trii_a
         return status;
     if (x->shape[1] > 0 && trii_type_numel(x) / x->shape[1] == 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "training needs more than one value per channel for a variance");
+                         "training needs more than one value per channel for a variance: use a "
+                         "larger batch, or evaluate (tri_module_train(model, false))");
     *n_out = in[3] != NULL ? 5 : 3;
     trii_type_copy(&out[0], x);
     for (int o = 1; o < *n_out; o++)

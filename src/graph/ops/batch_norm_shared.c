@@ -128,8 +128,10 @@ static tri_status gather_kernel(const trii_kernel_args *args)
     for (int64_t r = 0; r < size; r++)
         count += ((const double *)args->in[0].data)[r * (2 * channels + 1) + 2 * channels];
     if (count == 1 && channels > 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "training needs more than one value per channel for "
-                                              "a variance, and all ranks together have one");
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "training needs more than one value per channel for a variance, and the "
+                         "batches of all ranks together have one: use larger batches, or evaluate "
+                         "(tri_module_train(model, false))");
     for (int64_t c = 0; c < channels; c++)
         merge(args, size, channels, count, c);
     ((double *)args->out[OUT_COUNT].data)[0] = count > 0 ? count : 1; /* used only as a divisor */
@@ -238,7 +240,8 @@ const trii_graph_op trii_op_batch_norm_elemt = {
 
 /* --- its gradient --------------------------------------------------------- */
 
-/* in g x weight? (for kernels that find the sign of a ReLU behind) mean var; f: eps. With xhat = (x
+/* in g x weight? (for kernels that find the sign of a ReLU after it) mean var; f: eps. With xhat =
+ * (x
  * - mean) / sqrt(var + eps): out [sum of g, sum of g xhat], and these two by themselves, which are
  * the gradients of weight and bias. */
 static tri_status reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,

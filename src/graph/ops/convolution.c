@@ -453,8 +453,8 @@ static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_att
         for (int d = n_dims; d < 3; d++) {
             if (lists[l][d] != 0)
                 return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                 "%s {%d, %d, %d}: weight has %d dimension%s behind its channels, "
-                                 "what is given for others must be 0",
+                                 "%s {%d, %d, %d}: weight has %d dimension%s after its channels; "
+                                 "entries for further dimensions must be 0",
                                  names[l], lists[l][0], lists[l][1], lists[l][2], n_dims,
                                  n_dims == 1 ? "" : "s");
         }

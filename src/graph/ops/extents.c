@@ -77,7 +77,7 @@ static tri_status like_second(const trii_type *const *in, int n_in, const trii_a
 }
 
 /* in g x. The product of the others, which is not y / x where something is zero, infinite or NaN:
- * of those before times of those behind. */
+ * of those before it times of those after it. */
 static tri_status prod_backward_kernel(const trii_kernel_args *args)
 {
     const trii_type *in = args->in[1].type;

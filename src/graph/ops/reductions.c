@@ -188,7 +188,8 @@ static tri_status sum_to_shape(const trii_type *const *in, int n_in, const trii_
         int e = d + in[0]->ndim - out->ndim;
 
         if (e < 0 || (out->shape[d] != 1 && out->shape[d] != in[0]->shape[e]))
-            return TRII_FAIL(TRI_ERR_INTERNAL, "sum_to: the shapes do not belong together");
+            return TRII_FAIL(TRI_ERR_INTERNAL,
+                             "sum_to: dimension %d cannot be summed to its size in the result", d);
     }
     return trii_rule_float(in[0], "x");
 }

@@ -9,7 +9,9 @@
 
 #include "graph/ops/rules.h"
 
-/* in (p g state..).. scale? skip?, i: rule, flags, f: limit, the rule's numbers. */
+/* Operands: for each tensor the parameter, its gradient and its states; then perhaps a scale, and
+ * perhaps the number that says whether to skip. Integer attributes: rule, flags; floating-point
+ * ones: the limit, then the rule's numbers. */
 static tri_status update_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {

@@ -21,7 +21,7 @@ static const struct {
 #undef TEST_FILE
 };
 
-/* ThreadSanitizer is not shown what says threads=none, so it must be true. */
+/* Files that say threads=none are linked with this: it fails where one starts a thread. */
 #ifdef TEST_WITHOUT_THREADS
 #include "testing/check.h"
 
