@@ -319,16 +319,15 @@ static void leave_job(trii_agent *a, const char *why)
     news.over = has_given_ranks(h);
     news.gone = h->round.group_rank;
     news.left = true;
-    if (why != NULL)
-        tell(h, &news);
-
     h->store_cut = h->store_cut || !trii_rendezvous_has_begun(h->rdzv);
-    if (h->store_cut)
+    if (h->store_cut) /* others may still reach it, or find out by themselves that they do not */
         return;
-    if (why == NULL)
+    if (why == NULL) {
         trii_rendezvous_close(h->rdzv);
-    else
+    } else {
+        tell(h, &news);
         trii_rendezvous_leave(h->rdzv);
+    }
     while (h->state != TRII_HOSTS_LEFT && !a->second_signal && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
     h->store_cut =

@@ -121,6 +121,20 @@ tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_c
     return status;
 }
 
+tri_status trii_store_calls(tri_store *store, trii_store_call *calls, int n_calls)
+{
+    return trii_store_exchange(store, calls, n_calls, NULL, 0, 0, NULL, NULL);
+}
+
+tri_status trii_store_read(tri_store *store, const char *key, char **value_out)
+{
+    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    tri_status status = trii_store_calls(store, &call, 1);
+
+    *value_out = call.value;
+    return status;
+}
+
 tri_status trii_store_peek(tri_store *store, const char *const *keys, trii_store_call *calls, int n)
 {
     tri_status status;
@@ -128,13 +142,13 @@ tri_status trii_store_peek(tri_store *store, const char *const *keys, trii_store
 
     for (int r = 0; r < n; r++)
         calls[r] = (trii_store_call){.kind = TRII_STORE_CHECK, .key = keys[r]};
-    status = trii_store_exchange(store, calls, n, NULL, 0, 0, NULL, NULL);
+    status = trii_store_calls(store, calls, n);
     for (int r = 0; r < n && status == TRI_OK; r++) {
         if (calls[r].number != 0)
             calls[n_there++] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[r]};
     }
     if (status == TRI_OK && n_there > 0)
-        status = trii_store_exchange(store, calls, n_there, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(store, calls, n_there);
     for (int r = n - 1; r >= 0 && status == TRI_OK; r--) { /* each to its place */
         bool there = n_there > 0 && calls[n_there - 1].key == keys[r];
         char *value = there ? calls[n_there - 1].value : NULL;

@@ -46,6 +46,10 @@ typedef struct trii_store_call {
 tri_status trii_store_exchange(tri_store *store, trii_store_call *calls, int n_calls,
                                const char *const *keys, int n_keys, int64_t timeout_ms,
                                void **values_out, size_t *bytes_out) TRI_MUST_CHECK;
+/* The same for calls alone: waits for nothing. */
+tri_status trii_store_calls(tri_store *store, trii_store_call *calls, int n_calls) TRI_MUST_CHECK;
+/* One READ: *value_out is NULL where there is none, else freed by tri_store_free. */
+tri_status trii_store_read(tri_store *store, const char *key, char **value_out) TRI_MUST_CHECK;
 /* Reads keys that others may wait for, in two exchanges: calls, [n], are written. On TRI_OK the
  * caller frees their values, as after READ. */
 tri_status trii_store_peek(tri_store *store, const char *const *keys, trii_store_call *calls,

@@ -87,8 +87,7 @@ static void check_long_keys(tri_store *store)
     void *value = NULL;
     int64_t n = 0;
 
-    CHECK_FAILS(trii_store_exchange(store, calls, 2, NULL, 0, 20, NULL, NULL), TRI_ERR_INVALID_ARG,
-                "kkk");
+    CHECK_FAILS(trii_store_calls(store, calls, 2), TRI_ERR_INVALID_ARG, "kkk");
     CHECK_FAILS(trii_store_exchange(store, calls, 1, &key, 1, 20, &value, NULL),
                 TRI_ERR_INVALID_ARG, "kkk");
     CHECK_OK(tri_store_add(store, "long", 0, &n));
@@ -147,8 +146,7 @@ static void a_deletion_that_is_not_answered_is_named(void **state)
     (void)state;
     CHECK_OK(tri_store_tcp("127.0.0.1", tri_store_port(server), &soon, &client));
     tri_store_unref(server);
-    CHECK_FAILS(trii_store_exchange(client, calls, 1, NULL, 0, 0, NULL, NULL), TRI_ERR_IO,
-                ": delete: ");
+    CHECK_FAILS(trii_store_calls(client, calls, 1), TRI_ERR_IO, ": delete: ");
     tri_store_unref(client);
     assert_int_equal(trii_alloc_live(), 0);
 }
@@ -202,7 +200,7 @@ static void values_without_memory_do_not_end_the_connection(void **state)
         tri_status status;
 
         trii_alloc_fail_at(n);
-        status = trii_store_exchange(store, calls, 3, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(store, calls, 3);
         trii_alloc_fail_at(0);
         if (status == TRI_OK) {
             trii_store_calls_free(calls, 3);

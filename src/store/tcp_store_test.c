@@ -465,7 +465,7 @@ static void a_server_that_answers_nonsense_or_leaves_is_named(void **state)
         start_fake(&g);
         snprintf(want, sizeof(want), "127.0.0.1 port %d: delete", g.port);
         CHECK_OK(tri_store_tcp("127.0.0.1", g.port, NULL, &store));
-        CHECK_FAILS(together ? trii_store_exchange(store, &call, 1, NULL, 0, 0, NULL, NULL)
+        CHECK_FAILS(together ? trii_store_calls(store, &call, 1)
                              : tri_store_delete(store, "k", NULL),
                     TRI_ERR_IO, want);
         CHECK_FAILS(tri_store_set(store, "k", "v", 1), TRI_ERR_IO, want); /* and stays failed */
@@ -516,8 +516,7 @@ static void an_exchange_without_all_replies_has_no_values(void **state)
     start_fake(&f);
     CHECK_OK(
         tri_store_tcp("127.0.0.1", f.port, &(tri_store_tcp_options){.timeout_ms = 1000}, &store));
-    CHECK_FAILS(trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL), TRI_ERR_TIMEOUT,
-                "no answer");
+    CHECK_FAILS(trii_store_calls(store, calls, 2), TRI_ERR_TIMEOUT, "no answer");
     assert_null(calls[0].value);
     assert_null(calls[1].value);
     tri_store_unref(store);

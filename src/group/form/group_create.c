@@ -86,9 +86,9 @@ static tri_status count_in(tri_store *store, int rank, int64_t *n_out)
     tri_status status;
 
     snprintf(key, sizeof(key), "tri_group/made_by/%d", rank);
-    status = trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL);
+    status = trii_store_calls(store, calls, 2);
     if (status == TRI_ERR_NO_MEMORY)
-        status = trii_store_exchange(store, calls, 2, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(store, calls, 2);
     if (status == TRI_OK && calls[0].number != 0)
         status = read_given_up(store, &given_up);
     *n_out = calls[1].number;

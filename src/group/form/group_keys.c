@@ -45,7 +45,7 @@ static tri_status list_all(const tri_group *g, trii_key_list *all)
         status = trii_key_list_add(all, left[r], strlen(left[r]));
     }
     if (status == TRI_OK)
-        status = trii_store_exchange(g->store, calls, g->size, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(g->store, calls, g->size);
     for (int r = 0; r < g->size && status == TRI_OK; r++) {
         const char *name = calls[r].value != NULL ? calls[r].value : "";
 
@@ -74,7 +74,7 @@ static tri_status delete_all(const tri_group *g)
     for (int64_t i = 0; i < all.n && status == TRI_OK; i++, name += strlen(name) + 1)
         calls[i] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = name};
     if (status == TRI_OK)
-        status = trii_store_exchange(g->store, calls, (int)all.n, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(g->store, calls, (int)all.n);
     trii_free(calls);
     trii_free(all.text);
     return status;
@@ -95,7 +95,7 @@ void trii_group_delete_keys(tri_group *g)
     for (size_t i = 0; i + 1 < g->keys.used; i++) /* one text */
         g->keys.text[i] = (char)(g->keys.text[i] == '\0' ? '\n' : g->keys.text[i]);
     trii_store_hurry(g->store, ANSWER_MS);
-    status = trii_store_exchange(g->store, calls, 2, NULL, 0, 0, NULL, NULL);
+    status = trii_store_calls(g->store, calls, 2);
     if (status == TRI_OK && calls[1].number == g->size)
         status = delete_all(g);
     if (status == TRI_ERR_TIMEOUT)

@@ -249,7 +249,7 @@ static tri_status claim(joining *j)
         void *now = NULL;
         const char *theirs;
 
-        status = trii_store_exchange(j->store, calls, N_CALLS, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(j->store, calls, N_CALLS);
         if (status != TRI_OK)
             return status;
         theirs = calls[1].value;
@@ -405,7 +405,7 @@ static tri_status look(void *arg)
     bool first = j->env->rank == 0, is_known = *j->world != '\0';
     const char *own;
     char *from_rank_0, *answer;
-    tri_status status = trii_store_exchange(j->store, j->calls, j->n_calls, NULL, 0, 0, NULL, NULL);
+    tri_status status = trii_store_calls(j->store, j->calls, j->n_calls);
 
     if (status != TRI_OK)
         return status;
@@ -544,7 +544,7 @@ static tri_status add_other_size(const joining *j)
     snprintf(line, sizeof(line), "%s", tri_last_error());
     (void)name_store(j->env, at);
     if (!trii_store_is_silent(j->store) && /* else it would be waited for */
-        trii_store_exchange(j->store, &call, 1, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+        trii_store_calls(j->store, &call, 1) == TRI_OK) {
         if (call.value == NULL || !parse(call.value, &id))
             id.size = j->env->size;
         trii_store_calls_free(&call, 1);
@@ -603,7 +603,7 @@ tri_status trii_join_leave(tri_store *store, int rank)
     int skip = rank != 0;
 
     snprintf(key, sizeof(key), "rank/%d", rank);
-    return trii_store_exchange(store, calls + skip, 2 - skip, NULL, 0, 0, NULL, NULL);
+    return trii_store_calls(store, calls + skip, 2 - skip);
 }
 
 bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank)
@@ -616,9 +616,9 @@ bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank)
 
     snprintf(key, sizeof(key), "rank/%d", rank);
     snprintf(come, sizeof(come), "come/%d", rank);
-    is_here = trii_store_exchange(store, &holder, 1, NULL, 0, 0, NULL, NULL) == TRI_OK &&
-              trii_store_exchange(view, &last, 1, NULL, 0, 0, NULL, NULL) == TRI_OK &&
-              holder.value != NULL && last.value != NULL && parse(holder.value, &id) &&
+    is_here = trii_store_calls(store, &holder, 1) == TRI_OK &&
+              trii_store_calls(view, &last, 1) == TRI_OK && holder.value != NULL &&
+              last.value != NULL && parse(holder.value, &id) &&
               strcmp(last.value + strlen(WELL), id.name) == 0;
     trii_store_calls_free(&holder, 1);
     trii_store_calls_free(&last, 1);

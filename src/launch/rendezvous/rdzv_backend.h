@@ -7,6 +7,7 @@
 
 #include <trireme/store.h>
 
+#include "launch/cli/options.h"
 #include "store/wire.h"
 
 typedef struct trii_rdzv_backend trii_rdzv_backend;
@@ -28,6 +29,12 @@ struct trii_rdzv_backend {
 
 /* PyTorch's: base64 text under one key. store: a reference is taken. Errors: NO_MEMORY. */
 tri_status trii_rdzv_c10d_create(tri_store *store, const char *run_id,
+                                 trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
+/* In etcd: loads the plug-in, which blocks until etcd has answered. timeout_ms: of a call. Errors:
+ * UNSUPPORTED (no plug-in, or it cannot be loaded), INVALID_ARG, TIMEOUT, IO, FORMAT (not etcd),
+ * NO_MEMORY. */
+tri_status trii_rdzv_etcd_create(const trii_launch_options *options, const char *run_id,
+                                 int64_t timeout_ms,
                                  trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
 
 #endif

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "launch/rendezvous/rdzv_etcd.h"
-
 /* A torchrun agent that was rank 0 before does not say again where its store is. */
 #define MASTER_MS 3000
 #define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */

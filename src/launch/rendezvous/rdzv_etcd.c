@@ -1,8 +1,8 @@
 /*
- * rdzv_etcd.c - see rdzv_etcd.h. Called by rdzv_dynamic.c when --rdzv-backend is etcd or etcd-v2;
- * the plug-in itself is plugins/rendezvous-etcd.
+ * rdzv_etcd.c - the back end in etcd of rdzv_backend.h: loads the plug-in
+ * (plugins/rendezvous-etcd), and knows what --rdzv-conf means to it. Called by rdzv_dynamic.c.
  */
-#include "launch/rendezvous/rdzv_etcd.h"
+#include "launch/rendezvous/rdzv_backend.h"
 
 #include <string.h>
 

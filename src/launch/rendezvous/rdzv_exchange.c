@@ -152,8 +152,7 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
     snprintf(missing_out, bytes, "none");
     for (int i = 0; i < n && keys != NULL && calls != NULL; i++)
         calls[i] = (trii_store_call){.kind = TRII_STORE_CHECK, .key = keys[i]};
-    if (keys != NULL && calls != NULL &&
-        trii_store_exchange(r->kv, calls, n, NULL, 0, 0, NULL, NULL) == TRI_OK) {
+    if (keys != NULL && calls != NULL && trii_store_calls(r->kv, calls, n) == TRI_OK) {
         for (int i = 0; i < n; i++) {
             if (calls[i].number != 0)
                 came++;

@@ -78,16 +78,16 @@ static tri_status count_requests(trii_rendezvous *r)
 {
     trii_rdzv_lead *l = &r->lead;
     char key[KEY_BYTES];
-    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    char *value;
     int64_t requests;
     tri_status status;
 
     job_key(r, "requests", key);
-    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
+    status = trii_store_read(r->base, key, &value);
     if (status != TRI_OK)
         return status;
-    requests = call.value != NULL ? strtoll(call.value, NULL, 10) : 0;
-    trii_store_calls_free(&call, 1);
+    requests = value != NULL ? strtoll(value, NULL, 10) : 0;
+    tri_store_free(value);
     while (l->n_known < requests) {
         if (trii_array_grow(&l->requests, &l->room, l->n, 64, sizeof(*l->requests), "rendezvous") !=
             TRI_OK)
@@ -114,7 +114,7 @@ tri_status trii_rdzv_lead_read(trii_rendezvous *r)
         request_key(r, l->requests[i].number, keys[i]);
         calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
     }
-    status = trii_store_exchange(r->base, calls, l->n, NULL, 0, 0, NULL, NULL);
+    status = trii_store_calls(r->base, calls, l->n);
     for (int i = 0; i < l->n && status == TRI_OK; i++)
         take_request(&l->requests[i], calls[i].value);
     if (status == TRI_OK)
@@ -247,7 +247,7 @@ tri_status trii_rdzv_ask(trii_rendezvous *r)
     if (r->lead.own > 0) {
         request_key(r, r->lead.own, key);
         request_text(r, text);
-        status = trii_store_exchange(r->base, calls, 2, NULL, 0, 0, NULL, NULL);
+        status = trii_store_calls(r->base, calls, 2);
     }
     return status == TRI_OK ? ask_again(r, calls[0].number != 0) : status;
 }
@@ -269,7 +269,7 @@ tri_status trii_rdzv_follow(trii_rendezvous *r, trii_rdzv_led *led_out)
     request_key(r, l->own, own);
     if (beats)
         request_text(r, text);
-    status = trii_store_exchange(r->base, calls, beats ? 3 : 1, NULL, 0, 0, NULL, NULL);
+    status = trii_store_calls(r->base, calls, beats ? 3 : 1);
     if (status != TRI_OK)
         return status;
     if (calls[0].value != NULL) {

@@ -24,6 +24,11 @@
 
 #define KEY_BYTES (TRII_RDZV_ADDR_BYTES + 64)
 
+static const char *serves_key(bool given_ranks)
+{
+    return given_ranks ? "trireme/serves_ranks" : "trireme/serves";
+}
+
 bool trii_rdzv_is_own_address(const char *host)
 {
     int fd, port;
@@ -86,7 +91,7 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
 
 const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler)
 {
-    return handler->fixed_hosts ? "trireme/serves_ranks" : "trireme/serves";
+    return serves_key(handler->fixed_hosts);
 }
 
 const char *trii_rdzv_place_option(const trii_rendezvous *r)
@@ -202,20 +207,37 @@ void trii_rdzv_settings_text(const trii_rendezvous *r, char *text_out, size_t by
              r->options->max_nodes, r->node_name);
 }
 
+static tri_status another_kind(const trii_rendezvous *r, const char *host, int64_t pid)
+{
+    bool given = r->handler->fixed_hosts;
+
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "job %s: the agent on host %s (pid %lld) was started with "
+                     "--rdzv-backend %s, this one, on host %s (pid %lld), with %s: give all agents "
+                     "of a job the same",
+                     r->id, host, (long long)pid, given ? "c10d" : "static", r->node_name,
+                     (long long)r->self.pid, given ? "static" : "c10d");
+}
+
 tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r)
 {
-    char key[KEY_BYTES], name[TRII_RDZV_ADDR_BYTES];
-    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    char keys[2][KEY_BYTES], name[TRII_RDZV_ADDR_BYTES];
+    trii_store_call calls[] = {{.kind = TRII_STORE_READ, .key = keys[0]},
+                               {.kind = TRII_STORE_READ, .key = keys[1]}};
+    const char *text;
     long long pid;
     int min, max;
     tri_status status;
 
-    snprintf(key, sizeof(key), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
-    status = trii_store_exchange(r->base, &call, 1, NULL, 0, 0, NULL, NULL);
-    r->ours_serves = status == TRI_OK && call.value != NULL;
-    if (r->ours_serves && sscanf(call.value, "%lld %d %d %255s", &pid, &min, &max, name) == 4)
-        status = compare_nnodes(r, min, max, name, pid);
-    trii_store_calls_free(&call, 1);
+    snprintf(keys[0], KEY_BYTES, "%s/%s", r->id, serves_key(r->handler->fixed_hosts));
+    snprintf(keys[1], KEY_BYTES, "%s/%s", r->id, serves_key(!r->handler->fixed_hosts));
+    status = trii_store_calls(r->base, calls, 2);
+    r->ours_serves = status == TRI_OK && calls[0].value != NULL;
+    text = r->ours_serves ? calls[0].value : calls[1].value;
+    if (text != NULL && sscanf(text, "%lld %d %d %255s", &pid, &min, &max, name) == 4)
+        status =
+            r->ours_serves ? compare_nnodes(r, min, max, name, pid) : another_kind(r, name, pid);
+    trii_store_calls_free(calls, 2);
     return status;
 }
 

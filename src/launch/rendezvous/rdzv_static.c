@@ -102,19 +102,17 @@ static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 /* Lets somebody come in the place of an agent that is lost. */
 static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
-    char key[64], text[40], token[sizeof(lost->token)] = "", *other = NULL;
-    trii_store_call call = {.kind = TRII_STORE_READ, .key = key};
+    char key[64], text[40], token[sizeof(lost->token)] = "", *claim, *other = NULL;
     tri_status status;
 
     claim_key(lost->news.gone, key, sizeof(key));
     snprintf(text, sizeof(text), "gone %lld", (long long)lost->round);
-    status = trii_store_exchange(r->kv, &call, 1, NULL, 0, 0, NULL, NULL);
-    if (status == TRI_OK && call.value != NULL &&
-        sscanf(call.value, "%*d %*d %*d %*255s %16s", token) == 1 &&
+    status = trii_store_read(r->kv, key, &claim);
+    if (status == TRI_OK && claim != NULL && sscanf(claim, "%*d %*d %*d %*255s %16s", token) == 1 &&
         strcmp(token, lost->token) == 0)
-        status = put(r, key, call.value, text, &other); /* another may have been quicker */
+        status = put(r, key, claim, text, &other); /* another may have been quicker */
     tri_store_free(other);
-    trii_store_calls_free(&call, 1);
+    tri_store_free(claim);
     return status;
 }
 

@@ -163,7 +163,7 @@ static tri_status look_once(trii_rendezvous *r, const char *const *keys, int n, 
     for (int i = 0; i < n; i++)
         calls[i] = (trii_store_call){.kind = TRII_STORE_READ, .key = keys[i]};
     status = may_torch_serve(r) ? trii_store_peek(r->kv, keys, calls, n)
-                                : trii_store_exchange(r->kv, calls, n, NULL, 0, 0, NULL, NULL);
+                                : trii_store_calls(r->kv, calls, n);
     for (int i = 0; i < n; i++)
         values_out[i] = status == TRI_OK ? calls[i].value : NULL;
     trii_free(calls);

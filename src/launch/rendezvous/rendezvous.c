@@ -27,10 +27,13 @@ static const trii_rdzv_handler *const handlers[] = {
 
 static void order(trii_rendezvous *r, const trii_rdzv_order *o)
 {
+    bool is_news = o->kind == TRII_ORDER_HEARD || o->kind == TRII_ORDER_LOST;
+
     trii_mutex_lock(&r->mutex);
     if (o->kind == TRII_ORDER_QUIT && !trii_rendezvous_has_begun(r))
         r->n_orders = 0; /* nobody shall hear of us now */
-    if (r->n_orders < TRII_RDZV_ORDERS)
+    /* However many agents are lost at once, there is room for what this one does next. */
+    if (r->n_orders < (is_news ? TRII_RDZV_ORDERS - 8 : TRII_RDZV_ORDERS))
         r->orders[r->n_orders++] = *o;
     r->time->notify(&r->changed);
     trii_mutex_unlock(&r->mutex);
