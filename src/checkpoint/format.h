@@ -68,9 +68,12 @@ typedef struct trii_manifest {
 /* Reads DIR/manifest.json and verifies it and every part. */
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out) TRI_MUST_CHECK;
 void trii_manifest_fini(trii_manifest *manifest);
-/* Compares a manifest (json_t) with its own checksum, which is taken out of it. FORMAT: it is
- * damaged; NO_MEMORY. */
 struct json_t;
+/* The checksum that an object of a manifest has under "xxh3", 16 hexadecimal digits. False: none.
+ */
+bool trii_manifest_checksum(const struct json_t *object, uint64_t *value_out);
+/* Compares a manifest with its own checksum, which is taken out of it. FORMAT: it is damaged;
+ * NO_MEMORY. */
 tri_status trii_manifest_is_whole(struct json_t *root) TRI_MUST_CHECK;
 /* The newest checkpoint below `folder` (or `folder` itself) that is complete: its folder (release
  * with trii_free) and manifest. */

@@ -15,35 +15,6 @@
 
 /* --- one manifest --------------------------------------------------------- */
 
-/* The checksum that an object carries under "xxh3" as 16 hexadecimal digits. */
-static bool read_checksum(const json_t *object, uint64_t *value_out)
-{
-    const char *text = json_string_value(json_object_get(object, "xxh3"));
-    char *end;
-
-    if (text == NULL || strlen(text) != 16 || strspn(text, "0123456789abcdef") != 16)
-        return false;
-    *value_out = strtoull(text, &end, 16);
-    return true;
-}
-
-/* The checksum is over its compact text without that entry. */
-tri_status trii_manifest_is_whole(json_t *root)
-{
-    uint64_t want = 0;
-    bool has = read_checksum(root, &want);
-    char *text;
-    bool equal;
-
-    (void)json_object_del(root, "xxh3");
-    text = trii_json_text(root);
-    if (text == NULL)
-        return TRII_FAIL(TRI_ERR_NO_MEMORY, "out of memory");
-    equal = has && trii_checksum_of(text, strlen(text)) == want;
-    trii_free(text);
-    return equal ? TRI_OK : TRII_FAIL(TRI_ERR_FORMAT, "its checksum does not match its contents");
-}
-
 static tri_status verify_part(const char *dir, const json_t *part)
 {
     const char *file = json_string_value(json_object_get(part, "file"));
@@ -53,7 +24,8 @@ static tri_status verify_part(const char *dir, const json_t *part)
     char *path;
 
     if (file == NULL || strchr(file, '/') != NULL ||
-        !trii_json_size(json_object_get(part, "bytes"), &bytes) || !read_checksum(part, &want))
+        !trii_json_size(json_object_get(part, "bytes"), &bytes) ||
+        !trii_manifest_checksum(part, &want))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s/manifest.json: a part without file, bytes or xxh3",
                          dir);
     path = trii_path_join(dir, file);
