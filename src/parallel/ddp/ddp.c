@@ -134,7 +134,8 @@ static tri_status relist(trii_ddp *ddp)
         status = trii_ddp_params_list(ddp);
     if (status != TRI_OK)
         return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
-    ddp->id = new_id(); /* the plans of before had other buckets */
+    trii_ddp_params_hook(ddp); /* other models that watched them may be gone */
+    ddp->id = new_id();        /* the plans of before had other buckets */
     ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
     return met(ddp, first_buckets(ddp));
 }

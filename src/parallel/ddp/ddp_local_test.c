@@ -221,6 +221,94 @@ static void unfreezing_on_one_rank_or_too_late_is_an_error(void **state)
     }
 }
 
+/* --- a frozen tensor of two models ---------------------------------------- */
+
+typedef struct pair_plan {
+    bool first_trains; /* else the second model does */
+    bool other_goes;   /* before that */
+} pair_plan;
+
+typedef struct second_net {
+    tri_tensor *own, *shared;
+} second_net;
+
+static tri_tensor *second_forward(tri_module *self, tri_tensor *x)
+{
+    const second_net *n = tri_module_data(self);
+
+    return tri_narrow(tri_linear(tri_tanh(tri_linear(x, n->own, NULL)), n->shared, NULL), 1, 0,
+                      OUT);
+}
+
+/* Its second parameter is another model's. */
+static tri_module *second_model(tri_tensor *shared)
+{
+    tri_module *self = tri_module_simple("Second", sizeof(second_net), second_forward);
+    second_net *n = tri_module_data(self);
+
+    n->own = tri_module_parameter(self, "own", rows_of(x_data, IN, 0, 8));
+    n->shared = tri_module_parameter(self, "shared", tri_tensor_ref(shared));
+    tri_requires_grad(shared, false);
+    return self;
+}
+
+static tri_status train_one_of_two(rank *r)
+{
+    const pair_plan *p = r->arg;
+    const tri_ddp_options options = {.group = r->group};
+    tri_module *net = mlp(1), *models[2], *trained;
+    tri_tensor *shared = tri_module_find(net, "2.weight");
+    int first = r->index == 0 ? 0 : 7, n = r->size == 1 ? ROWS : r->index == 0 ? 7 : ROWS - 7;
+    int which = p->first_trains ? 0 : 1;
+    tri_tensor *x = rows_of(x_data, IN, first, n), *y = rows_of(y_data, OUT, first, n);
+    tri_optimizer *opt;
+
+    tri_requires_grad(shared, false);
+    models[0] = tri_ddp(net, &options);
+    models[1] = tri_ddp(second_model(shared), &options);
+    TRY(tri_module_status(models[0]));
+    TRY(tri_module_status(models[1]));
+    if (p->other_goes) {
+        tri_module_destroy(models[1 - which]);
+        models[1 - which] = NULL;
+    }
+    trained = models[which];
+    opt = tri_sgd(trained, 0.1, NULL);
+    for (int step = 0; step < 4; step++) {
+        if (step == 1)
+            tri_requires_grad(shared, true);
+        tri_backward(tri_mse_loss(tri_forward(trained, x), y, NULL));
+        TRY(tri_optimizer_step(opt));
+        TRY(tri_step_end_status());
+    }
+    TRY(tri_ddp_verify(trained, true));
+    TRY(take_weights(r, trained));
+    tri_tensor_unref(x);
+    tri_tensor_unref(y);
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(models[0]);
+    tri_module_destroy(models[1]);
+    return TRI_OK;
+}
+
+static void a_frozen_tensor_of_two_models_may_be_trained_with_one(void **state)
+{
+    static rank one[1], two[2];
+
+    (void)state;
+    make_data();
+    for (int k = 0; k < 4; k++) {
+        const pair_plan p = {.first_trains = k % 2 == 0, .other_goes = k / 2 != 0};
+
+        run_ranks(one, 1, train_one_of_two, &p);
+        check_ranks(one, 1);
+        run_ranks(two, 2, train_one_of_two, &p);
+        check_ranks(two, 2);
+        for (int i = 0; i < one[0].n_weights; i++)
+            CHECK_NEAR(two[0].weights[i], one[0].weights[i], 1e-12);
+    }
+}
+
 static tri_status move_before_and_after(rank *r)
 {
     tri_module *net = mlp(1), *model;
@@ -255,6 +343,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_parameter_that_is_unfrozen_is_averaged),
     cmocka_unit_test(what_pends_when_buckets_are_made_anew_is_kept),
     cmocka_unit_test(unfreezing_on_one_rank_or_too_late_is_an_error),
+    cmocka_unit_test(a_frozen_tensor_of_two_models_may_be_trained_with_one),
 };
 
 TEST_MAIN(tests)

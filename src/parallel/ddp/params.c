@@ -34,6 +34,19 @@ tri_status trii_ddp_params_watch(trii_ddp *ddp)
     return TRI_OK;
 }
 
+/* Whether another living model averages its gradients; one that only watches it does not. */
+static bool is_trained_elsewhere(const trii_ddp *ddp, const tri_tensor *tensor)
+{
+    const trii_ddp *other = (const trii_ddp *)tensor->grad_hook;
+
+    if (other == NULL || other == ddp)
+        return false;
+    for (int i = 0; i < other->n_watched; i++)
+        if (other->watched[i].tensor == tensor)
+            return other->watched[i].listed;
+    return false;
+}
+
 static tri_status count_trained(const trii_ddp *ddp, int *n_out)
 {
     *n_out = 0;
@@ -47,7 +60,7 @@ static tri_status count_trained(const trii_ddp *ddp, int *n_out)
                              "%s is %s: what is trained must be f32 or f64 (tri_autocast_begin "
                              "computes in 16 bits)",
                              w->name, tri_dtype_name(w->tensor->dtype));
-        if (w->tensor->grad_hook != NULL && w->tensor->grad_hook != &ddp->hook)
+        if (is_trained_elsewhere(ddp, w->tensor))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "%s is trained by another model of tri_ddp, which averages its "
                              "gradients: two models may share what is frozen",
@@ -140,10 +153,16 @@ tri_status trii_ddp_params_list(trii_ddp *ddp)
     return TRI_OK;
 }
 
+/* What is listed is ours; what is watched may be watched by others as well, and the first of them
+ * speaks for it until somebody trains it. */
 void trii_ddp_params_hook(trii_ddp *ddp)
 {
-    for (int i = 0; i < ddp->n_watched; i++)
-        ddp->watched[i].tensor->grad_hook = &ddp->hook;
+    for (int i = 0; i < ddp->n_watched; i++) {
+        const trii_ddp_watched *w = &ddp->watched[i];
+
+        if (w->listed || w->tensor->grad_hook == NULL)
+            w->tensor->grad_hook = &ddp->hook;
+    }
 }
 
 bool trii_ddp_params_grew(const trii_ddp *ddp)
