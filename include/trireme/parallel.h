@@ -13,7 +13,8 @@
  * all ranks those of rank 0.
  *
  * A parameter that is unfrozen later (tri_requires_grad, on all ranks) is averaged from the next
- * synchronised forward on. One context trains a model at a time: a backward is refused (STATE)
+ * synchronised forward on. Models may share what is frozen; once it is unfrozen it belongs to the
+ * one that is trained next. One context trains a model at a time: a backward is refused (STATE)
  * while the backward of another context has yet to run.
  *
  * The average is over samples, not over ranks: a rank's weight is the number of samples that its
@@ -124,9 +125,10 @@ typedef struct tri_ddp_join_options {
  * communicates in forward (batch norm over all ranks). All ranks call it after their loops. A rank
  * in tri_ddp_join has weight 0 in the averages. Until the last rank has called it, counters that
  * forwards and updates keep go on as on the other ranks; a last pass, in which no rank has data,
- * changes nothing. Gradients that tri_no_sync_begin has left on a rank count as data. Buffers are
- * those of rank 0 if it had data in the last pass, else of the highest rank that had; at the end
- * all ranks have them (unless no_buffer_sync).
+ * changes nothing: an average that waits for its update is there after it. Gradients that
+ * tri_no_sync_begin has left on a rank count as data. Buffers are those of rank 0 if it had data in
+ * the last pass, else of the highest rank that had; at the end all ranks have them (unless
+ * no_buffer_sync).
  *
  *   loss    computes the loss of a forward of the model, in training, for a batch without rows, as
  *           the loop does; does not call tri_backward

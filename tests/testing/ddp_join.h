@@ -19,6 +19,7 @@ typedef struct plan {
     bool nan_check;       /* a NaN after the join is found */
     int per_update;       /* synchronised passes; 0 = 1 */
     bool kept;            /* rank 0's last batch is made under no_sync and not updated with */
+    bool waits;           /* the last average is updated with after the join */
     tri_bucket_hook hook;
 } plan;
 
@@ -187,14 +188,15 @@ static inline tri_status train(rank *r)
         tri_backward(loss_of_step(&t, step));
         if (keep)
             tri_no_sync_end(t.model);
-        else
+        else if (!p->waits || step < steps - 1)
             TRY(update(&t));
         TRY(tri_step_end_status());
     }
     TRY(tri_ddp_join(t.model, loss_of_nothing, update, &t, NULL));
-    if (t.updates != longest(p) || (p->hook == counted && !alone && passes != longest(p)))
+    if (t.updates != longest(p) - p->waits ||
+        (p->hook == counted && !alone && passes != longest(p)))
         return TRII_FAIL(TRI_ERR_INTERNAL, "%d updates, %d passes of a hook", t.updates, passes);
-    TRY(tri_optimizer_step(t.opt)); /* finds no gradients */
+    TRY(tri_optimizer_step(t.opt)); /* finds no gradients, unless one waits */
     for (int i = 0; i < MORE * p->plain_norm; i++) {
         tri_backward(loss_of_step(&t, 0));
         TRY(tri_step_end_status());

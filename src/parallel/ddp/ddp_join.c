@@ -5,29 +5,26 @@
 #include "base/err.h"
 #include "parallel/ddp/ddp.h"
 
-/* Contents of all buffers, as they were before a pass: the last one has no batch at all, and none
- * of it may be counted. */
-static size_t buffer_bytes(const trii_ddp *ddp)
+/* Contents of all buffers, and of gradients that wait for an update, as they were before a pass:
+ * the last one has no batch at all, and none of it may be counted. */
+static size_t kept_bytes(const trii_ddp *ddp)
 {
     size_t bytes = 0;
 
     for (int i = 0; i < ddp->n_buffers; i++)
         bytes += trii_tensor_bytes(ddp->buffers[i].tensor);
+    for (int i = 0; i < ddp->n_watched; i++)
+        bytes += trii_tensor_bytes(ddp->watched[i].tensor);
     return bytes;
 }
 
-static tri_status copy_buffers(const trii_ddp *ddp, char *memory, bool back)
+static tri_status copy_one(tri_tensor *tensor, char **memory_io, bool back)
 {
-    tri_status status = TRI_OK;
+    size_t bytes = trii_tensor_bytes(tensor);
+    char *memory = *memory_io;
 
-    for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++) {
-        tri_tensor *buffer = ddp->buffers[i].tensor;
-        size_t bytes = trii_tensor_bytes(buffer);
-
-        status = back ? tri_copy_in(buffer, memory, bytes) : tri_copy_out(buffer, memory, bytes);
-        memory += bytes;
-    }
-    return status;
+    *memory_io += bytes;
+    return back ? tri_copy_in(tensor, memory, bytes) : tri_copy_out(tensor, memory, bytes);
 }
 
 /* Forward and backward on an empty batch, until its averages are there. */
@@ -60,27 +57,61 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
 
 /* What a last pass must leave as it was. */
 typedef struct before {
-    char *buffers;
+    char *memory;  /* [kept_bytes] */
+    bool *waiting; /* [n_watched]: has a gradient, whose contents follow those of the buffers */
     bool stopped;
     int64_t sample_count;
 } before;
 
-static tri_status note(const trii_ddp *ddp, before *b)
+static tri_status make_before(const trii_ddp *ddp, before *b)
 {
+    b->memory = trii_alloc(1, kept_bytes(ddp), "buffers and gradients of a model");
+    b->waiting = trii_alloc((size_t)ddp->n_watched, sizeof(*b->waiting), "gradients of a model");
+    return b->memory != NULL && b->waiting != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
+static tri_status note(trii_ddp *ddp, before *b)
+{
+    trii_step *step = trii_step_current();
+    char *memory = b->memory;
+    tri_status status = step != NULL ? trii_ddp_settle(ddp, step) : TRI_ERR_NO_MEMORY;
+
     b->stopped = ddp->stopped;
     b->sample_count = ddp->sample_count;
-    return copy_buffers(ddp, b->buffers, false);
+    for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
+        status = copy_one(ddp->buffers[i].tensor, &memory, false);
+    for (int i = 0; i < ddp->n_watched && status == TRI_OK; i++) {
+        tri_tensor *param = ddp->watched[i].tensor;
+
+        b->waiting[i] = trii_has_grad(param);
+        if (b->waiting[i])
+            status = copy_one(param->grad, &memory, false);
+    }
+    return status;
 }
 
 /* No rank had a batch: it leaves nothing, but votes. */
 static tri_status undo(trii_ddp *ddp, const before *b)
 {
-    for (int i = 0; i < ddp->n_params; i++)
-        trii_grad_clear(ddp->params[i].tensor);
+    char *memory = b->memory;
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < ddp->n_watched; i++)
+        trii_grad_clear(ddp->watched[i].tensor);
     tri_step_end();
     ddp->stopped = ddp->stopped || b->stopped;
     ddp->sample_count = b->sample_count;
-    return copy_buffers(ddp, b->buffers, true);
+    for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
+        status = copy_one(ddp->buffers[i].tensor, &memory, true);
+    for (int i = 0; i < ddp->n_watched && status == TRI_OK; i++) {
+        tri_tensor *param = ddp->watched[i].tensor;
+
+        if (b->waiting[i])
+            status = copy_one(param->grad, &memory, true);
+        if (status == TRI_OK && b->waiting[i])
+            trii_grad_publish(param, true);
+    }
+    return status;
 }
 
 /* Neither batches nor gradients of tri_no_sync_begin that wait to be averaged, on any rank. */
@@ -101,8 +132,8 @@ static tri_status call_update(tri_status (*update)(void *arg), void *arg)
 static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
                        tri_status (*update)(void *arg), void *arg)
 {
-    before b = {.buffers = trii_alloc(1, buffer_bytes(ddp), "buffers of a model")};
-    tri_status status = b.buffers != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    before b = {NULL};
+    tri_status status = make_before(ddp, &b);
 
     while (status == TRI_OK) {
         status = note(ddp, &b);
@@ -122,7 +153,8 @@ static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
     }
     if (status == TRI_OK)
         status = undo(ddp, &b);
-    trii_free(b.buffers);
+    trii_free(b.memory);
+    trii_free(b.waiting);
     return status;
 }
 

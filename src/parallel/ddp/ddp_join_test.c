@@ -21,6 +21,16 @@ static void an_update_may_take_several_passes(void **state)
     check(&(plan){.steps = {0, 2, 3}, .per_update = 3}, 3, 1e-12);
 }
 
+static void an_average_that_waits_for_its_update_outlives_the_last_pass(void **state)
+{
+    (void)state;
+    check(&(plan){.steps = {3, 3}, .waits = true}, 2, 1e-12);
+    check(&(plan){.steps = {1, 1, 1}, .waits = true}, 3, 1e-12);
+    check(&(plan){.steps = {2, 2}, .waits = true, .hook = counted}, 2, 1e-12);
+    check(&(plan){.steps = {2, 2}, .waits = true, .norm = true}, 2, 1e-11);
+    check(&(plan){.steps = {2, 2}, .waits = true, .scaled = true}, 2, 1e-12);
+}
+
 /* Gradients that were not averaged yet are data: of a rank that joins with others or after all. */
 static void what_no_sync_has_left_is_averaged(void **state)
 {
@@ -137,6 +147,7 @@ static void a_rank_that_has_joined_weighs_nothing(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(uneven_numbers_of_batches_are_one_process),
     cmocka_unit_test(an_update_may_take_several_passes),
+    cmocka_unit_test(an_average_that_waits_for_its_update_outlives_the_last_pass),
     cmocka_unit_test(what_no_sync_has_left_is_averaged),
     cmocka_unit_test(gradients_of_nothing_are_zeros),
     cmocka_unit_test(under_a_check_for_nan_as_well),
