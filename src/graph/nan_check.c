@@ -209,8 +209,10 @@ tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
     for (int32_t o = 0; o < segment->n_outputs; o++) {
         const trii_value *value = &step->values[segment->outputs[o]];
         bool found = false;
-        tri_status status = value_has_nan(value, &found);
+        tri_status status = TRI_OK;
 
+        if (value->bound != NULL || !trii_recorder_of(step)->without_rows)
+            status = value_has_nan(value, &found);
         if (status != TRI_OK)
             return status;
         if (!found)
@@ -233,8 +235,17 @@ bool trii_nan_check_set(trii_step *step, bool on)
     return before;
 }
 
+void trii_nan_check_without_rows(void)
+{
+    trii_step *step = trii_step_current();
+
+    if (step != NULL)
+        trii_recorder_of(step)->without_rows = trii_recorder_of(step)->check;
+}
+
 void trii_nan_done(trii_recorder *r)
 {
+    r->without_rows = false;
     while (r->n_aside > 0)
         trii_storage_unref(r->aside[--r->n_aside].storage);
 }

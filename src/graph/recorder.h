@@ -140,6 +140,7 @@ typedef struct tri_context {
     bool breaks;       /* TRI_BREAK=1 */
     bool eager;        /* TRI_EAGER=1 */
     bool check;        /* TRI_CHECK=nan */
+    bool without_rows; /* nan_check.c: during a run */
     bool check_order;  /* TRI_CHECK=order */
     int table_slot;    /* its entry in live.c's table; -1 = none */
     /* Of a user's context; the modes of a thread's own context are in device_list.c. */

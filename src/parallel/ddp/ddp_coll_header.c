@@ -32,6 +32,8 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
         t->divisor += *(const double *)buffers->in[t->n];
         memmove(buffers->out[t->n], buffers->in[t->n], sizeof(double)); /* which nobody reads */
     }
+    if (t->divisor == 0 && t->use == TRII_HEADER_AVERAGE)
+        trii_nan_check_without_rows();
     t->sums[0] = t->divisor;
     t->sums[1] = (t->vote_stop ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
     t->sums[2] = (double)t->count;

@@ -142,6 +142,16 @@ static void a_rank_may_have_nothing_but_ignored_targets(void **state)
     }
 }
 
+/* Its loss is the mean of none, which is NaN, and weighs nothing. */
+static void under_a_check_for_nan_a_rank_may_have_no_targets(void **state)
+{
+    const plan p = {.targets = one_sided};
+
+    (void)state;
+    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
+    check(&p, &p);
+}
+
 static void sums_count_equally(void **state)
 {
     const plan ranks = {.targets = uneven, .reduction = TRI_REDUCTION_SUM};
@@ -178,6 +188,7 @@ static void a_loss_may_lie_in_memory_that_only_its_device_touches(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(ignored_targets_do_not_weigh),
     cmocka_unit_test(a_rank_may_have_nothing_but_ignored_targets),
+    cmocka_unit_test(under_a_check_for_nan_a_rank_may_have_no_targets),
     cmocka_unit_test(sums_count_equally),
     cmocka_unit_test(micro_batches_add_up_what_they_divide_by),
     cmocka_unit_test(a_loss_may_lie_in_memory_that_only_its_device_touches),

@@ -32,8 +32,51 @@ static void a_rank_with_fewer_batches_is_told_to_join(void **state)
         fail_msg("%s", ranks[0].line);
 }
 
+/* Rank 0 has no rows in each second step; NaN on the other rank is found all the same. */
+static tri_status train_without_rows(rank *r)
+{
+    tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
+    tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
+    tri_status status = tri_module_status(model);
+
+    for (int step = 0; step < 4 && status == TRI_OK; step++) {
+        int n = r->index == 0 && step % 2 != 0 ? 0 : 4;
+        tri_tensor *x = rows_of(x_data, IN, 0, n), *y = rows_of(y_data, OUT, 0, n);
+        tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
+
+        if (r->index == 1 && step == 3)
+            loss = tri_mul(loss, tri_log(tri_neg(tri_square(loss))));
+        tri_backward(loss);
+        status = tri_optimizer_step(opt);
+        if (status == TRI_OK)
+            status = tri_step_end_status();
+        (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+        r->weights[0] = step;
+        tri_step_end();
+        tri_tensor_unref(x);
+        tri_tensor_unref(y);
+    }
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(model);
+    return status;
+}
+
+static void a_check_for_nan_lets_a_rank_have_no_rows(void **state)
+{
+    static rank ranks[2];
+
+    (void)state;
+    assert_int_equal(setenv("TRI_CHECK", "nan", 1), 0);
+    make_data();
+    run_ranks(ranks, 2, train_without_rows, NULL);
+    if (ranks[1].status != TRI_ERR_NAN || strstr(ranks[1].line, "NaN made by log") == NULL)
+        fail_msg("%s: %s", tri_status_name(ranks[1].status), ranks[1].line);
+    assert_true(ranks[0].status != TRI_OK && ranks[0].weights[0] == 3);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_rank_with_fewer_batches_is_told_to_join),
+    cmocka_unit_test(a_check_for_nan_lets_a_rank_have_no_rows),
 };
 
 TEST_MAIN(tests)
