@@ -38,8 +38,8 @@ typedef struct tri_data_parallel_options {
  * is left, so some devices may get none: 10 samples over 8 devices are five pieces of 2. With one
  * piece, or none (an empty batch), the plain network runs on the first device. All inputs have the
  * same number of samples; one that is NULL is NULL for each piece. A result without dimensions (a
- * loss) becomes a vector with one element for each piece. Names in the state stay those of
- * `own_net`, which tri_module_of returns.
+ * loss) becomes a vector with one element for each piece; of one piece it stays as it is. Names in
+ * the state stay those of `own_net`, which tri_module_of returns.
  *
  *   own_net  owned from now on, also on failure
  *

@@ -21,20 +21,31 @@
  * loss is the mean of (see tri_backward in tensor.h; the count of tri_backward_of overrides it), so
  * batches of different sizes, even empty ones, give the gradient of the whole batch. Where a mean
  * divides by something else (ignored targets, weighted classes), that is the rank's weight; with a
- * sum all ranks have equal weights. With equal batches this is torch's DistributedDataParallel.
+ * sum all ranks have equal weights. Where it is 0 (no rows, no target that counts) the rank adds
+ * nothing, be it a penalty or what label smoothing gives a target whose class weighs 0; its loss is
+ * NaN, which TRI_CHECK=nan allows once the backward is recorded. With equal batches this is torch's
+ * DistributedDataParallel.
  *
  * Several backward passes before an update add up as on one process, each with an average of its
  * own. A loss may leave parameters unused, on some ranks or on all. A pass in which no rank has a
  * sample leaves what was averaged before it as it is.
  *
+ * Before its second forward in training a model puts its buckets in order, which blocks until all
+ * ranks are there: ranks that train several models, also on groups of their own, do these forwards
+ * in one order.
+ *
  * A step that fails on a rank fails the group if it fails between a forward in training (outside of
  * tri_no_sync_begin and tri_no_sync_end) and the average of its gradients (or the end of the step,
  * if several forwards went into one loss): peers may be waiting for this rank already, and get its
  * error (ABORTED) at once. This is so even where all ranks make the same mistake, since no rank can
- * know that. To continue, make a new group (tri_group_shrink, which all ranks may join) and a new
- * model with tri_ddp, which gives all ranks the parameters and buffers of rank 0. It does not do so
- * for the states of optimizers and gradient scalers, and one rank may have updated where another
- * failed: load a checkpoint on all ranks, or broadcast rank 0's.
+ * know that. A forward whose failed result the program looks at and drops is no failed step: a rank
+ * that skips such a batch makes one pass fewer than its peers, which wait for it (tri_group_abort
+ * tells them).
+ *
+ * To continue after a failure, make a new group (tri_group_shrink, which all ranks may join) and a
+ * new model with tri_ddp, which gives all ranks the parameters and buffers of rank 0. It does not
+ * do so for the states of optimizers and gradient scalers, and one rank may have updated where
+ * another failed: load a checkpoint on all ranks, or broadcast rank 0's.
  */
 #ifndef TRIREME_PARALLEL_H
 #define TRIREME_PARALLEL_H
@@ -129,6 +140,8 @@ typedef struct tri_ddp_join_options {
  * tri_no_sync_begin has left on a rank count as data. Buffers are those of rank 0 if it had data in
  * the last pass, else of the highest rank that had; at the end all ranks have them (unless
  * no_buffer_sync).
+ * A loop whose passes go through SyncBatchNorm inside tri_no_sync_begin has no counterpart in the
+ * join, which makes one pass for each average: MISMATCH.
  *
  *   loss    computes the loss of a forward of the model, in training, for a batch without rows, as
  *           the loop does; does not call tri_backward
