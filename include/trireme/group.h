@@ -122,7 +122,8 @@ TRI_API bool tri_is_available(const char *engine);
  * Divides a group: ranks of one color form a new group, in the order of their keys, and of their
  * ranks where keys are equal. Collective over `group`. A rank with a negative color joins no group;
  * it gets one that it is not a member of (as in tri_group_new). Options left at 0 (opt NULL: all of
- * them) are taken from `group`: engine, timeout, bind_host. MPI_Comm_split, c10d split_group.
+ * them) are taken from `group`: engine ("auto" instead of hierarchy, which the ranks of one host
+ * cannot have), timeout, bind_host. MPI_Comm_split, c10d split_group.
  *
  * Blocks until all ranks of the group have called it and those of this color have formed theirs.
  */
@@ -184,8 +185,9 @@ TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
  * NULL on failure (tri_last_error): if it fails on one rank under shm or hierarchy, it fails on all
  * ranks, and the group can still be used. A request for more than the host or the control group has
  * left is refused before the memory is touched. Ranks that ask for different sizes fail the group
- * (MISMATCH). Do not use the memory after the group has failed: a peer that has not noticed yet may
- * still write into it.
+ * (MISMATCH) where they share the memory: under shm, and on one host under hierarchy; elsewhere
+ * each gets what it asks for. Do not use the memory after the group has failed: a peer that has not
+ * noticed yet may still write into it.
  */
 TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);

@@ -122,6 +122,46 @@ static const char *split(rank_env *env)
     return NULL;
 }
 
+/* Groups of ranks of one host, and of one rank of each. */
+static const char *parts_of_hosts(rank_env *env)
+{
+    tri_group *world = NULL, *part = NULL, *pair = NULL;
+    const int list[2] = {0, 1};
+    const char *failure = NULL;
+
+    JOIN(env, world);
+    if (strcmp(tri_group_engine(world), "hierarchy") != 0)
+        return RANK_FAIL(env, "engine %s", tri_group_engine(world));
+    for (int by_host = 0; by_host < 2 && failure == NULL; by_host++) {
+        RANK_TRY(env,
+                 tri_group_split(world, by_host ? env->rank / 2 : env->rank % 2, 0, NULL, &part));
+        failure = check_sum(env, part);
+        tri_group_unref(part);
+    }
+    if (env->rank < 2 && failure == NULL) {
+        RANK_TRY(env, tri_group_new(world, list, 2, NULL, &pair));
+        failure = check_sum(env, pair);
+        tri_group_unref(pair);
+    }
+    tri_group_unref(world);
+    return failure;
+}
+
+static void groups_of_a_hierarchy_need_none(void **state)
+{
+    tri_group_options options = {.timeout_ms = 20000};
+
+    (void)state;
+    setenv("TRI_HOSTS", "a,a,b,b", 1);
+    setenv("TRI_ENGINE", "hierarchy", 1);
+    run_threads(4, &options, parts_of_hosts, NULL);
+    unsetenv("TRI_ENGINE");
+    options.engine = "hierarchy";
+    run_threads(4, &options, parts_of_hosts, NULL);
+    unsetenv("TRI_HOSTS");
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const char *listed(rank_env *env)
 {
     const int list[3] = {3, 0, 2}, twice[2] = {1, 1}, far[1] = {9};
@@ -484,6 +524,7 @@ static void groups_that_were_left_leave_no_keys_where_the_store_failed_once(void
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
+    cmocka_unit_test(groups_of_a_hierarchy_need_none),
     cmocka_unit_test(threads_make_groups_and_use_them_at_once),
     cmocka_unit_test(objects_travel_with_their_lengths),
     cmocka_unit_test(monitored_barrier_names_every_missing_rank),

@@ -154,11 +154,6 @@ static tri_status make(const shrinking *s, const tri_group_options *opt, tri_gro
 {
     tri_group *g = s->group;
     trii_subgroup sub = {.key = s->key, .own_key = true, .timeout_ns = FORM_MS * TRII_NS_PER_MS};
-    tri_group_options options = *opt;
-
-    /* Those that are left may be on one host now, which is shm's. */
-    if (options.engine == NULL && strcmp(g->engine->name, "hierarchy") == 0)
-        options.engine = "auto";
 
     sub.own_world_ranks = trii_alloc((size_t)g->size, sizeof(int), "group_shrink");
     if (sub.own_world_ranks == NULL)
@@ -169,7 +164,7 @@ static tri_status make(const shrinking *s, const tri_group_options *opt, tri_gro
         sub.rank = r == g->rank ? sub.size : sub.rank;
         sub.own_world_ranks[sub.size++] = tri_group_world_rank(g, r);
     }
-    return trii_group_make(g, &sub, &options, group_out);
+    return trii_group_make(g, &sub, opt, group_out);
 }
 
 static tri_status write_outcome(const shrinking *s, const char *outcome)

@@ -61,6 +61,9 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     char name[TRII_GROUP_NAME];
     tri_status status = TRI_OK;
 
+    /* Its ranks may be on one host, or each on a host of its own, where no hierarchy is. */
+    if (options.engine == NULL && strcmp(g->engine->name, "hierarchy") == 0)
+        options.engine = "auto";
     if (options.engine == NULL && g->engine_asked[0] != '\0' && sub->size > 1)
         options.engine = g->engine_asked;
     if (options.timeout_ms == 0)
