@@ -257,20 +257,22 @@ void trii_stream_close(trii_stream *stream)
     stream->log = NULL;
 }
 
-/* What the worker itself wrote last. */
-static void load_tail(trii_stream *stream)
+/* What the worker itself wrote last, and how much in all. */
+static void load_file(trii_stream *stream)
 {
-    FILE *file = fopen(stream->direct, "r");
+    FILE *file = stream->direct[0] != '\0' ? fopen(stream->direct, "r") : NULL;
+    long end = 0, room = (long)sizeof(stream->tail) - 1;
 
-    stream->tail_used = 0;
-    stream->tail[0] = '\0';
-    if (file == NULL)
+    if (stream->direct[0] == '\0')
         return;
-    if (fseek(file, -(long)(sizeof(stream->tail) - 1), SEEK_END) != 0)
-        rewind(file); /* it is shorter */
-    stream->tail_used = fread(stream->tail, 1, sizeof(stream->tail) - 1, file);
+    stream->tail_used = 0;
+    if (file != NULL && fseek(file, 0, SEEK_END) == 0 && (end = ftell(file)) > 0 &&
+        fseek(file, end > room ? end - room : 0, SEEK_SET) == 0)
+        stream->tail_used = fread(stream->tail, 1, (size_t)room, file);
     stream->tail[stream->tail_used] = '\0';
-    fclose(file);
+    stream->total = end > 0 ? (uint64_t)end : 0;
+    if (file != NULL)
+        fclose(file);
 }
 
 bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink)
@@ -278,17 +280,10 @@ bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink)
     return stream->sink == sink && stream->shown > 0 && sink->total - stream->shown <= VIEW_BYTES;
 }
 
-uint64_t trii_stream_total(const trii_stream *stream)
+uint64_t trii_stream_total(trii_stream *stream)
 {
-    FILE *file = stream->direct[0] != '\0' ? fopen(stream->direct, "r") : NULL;
-    long bytes = 0;
-
-    if (file == NULL)
-        return stream->total;
-    if (fseek(file, 0, SEEK_END) == 0)
-        bytes = ftell(file);
-    fclose(file);
-    return bytes > 0 ? (uint64_t)bytes : 0;
+    load_file(stream);
+    return stream->total;
 }
 
 /* Whether the text is whole lines, all of them warnings of our library. */
@@ -311,8 +306,6 @@ uint64_t trii_stream_progress(trii_stream *stream)
 {
     uint64_t total = trii_stream_total(stream), more = total - stream->progress_total;
 
-    if (more > 0 && stream->direct[0] != '\0')
-        load_tail(stream);
     if (more <= stream->tail_used &&
         is_only_warnings(stream->tail + stream->tail_used - more, (size_t)more))
         stream->no_progress += more;
@@ -324,8 +317,7 @@ const char *trii_stream_tail(trii_stream *stream, int n_lines)
 {
     size_t at;
 
-    if (stream->direct[0] != '\0')
-        load_tail(stream);
+    load_file(stream);
     for (at = 0; at < stream->tail_used; at++) {
         if (stream->tail[at] == '\0') /* it would end the text */
             stream->tail[at] = '?';

@@ -110,7 +110,7 @@ void trii_stream_close(trii_stream *stream);
  * them. */
 bool trii_stream_is_in_view(const trii_stream *stream, const trii_sink *sink);
 /* Bytes that the worker wrote so far. */
-uint64_t trii_stream_total(const trii_stream *stream);
+uint64_t trii_stream_total(trii_stream *stream);
 /* Those of them that show progress: not the warnings that our library repeats about ranks that
  * wait. Checks what came since the last call. */
 uint64_t trii_stream_progress(trii_stream *stream);

@@ -20,7 +20,7 @@ typedef struct trii_events {
 } trii_events;
 
 /* path NULL: nothing is written anywhere. run_id is borrowed. Errors: IO (also a FIFO without a
- * reads), NO_MEMORY. */
+ * reader), NO_MEMORY. */
 tri_status trii_events_open(trii_events *events, trii_background *files, const char *path,
                             const char *run_id) TRI_MUST_CHECK;
 /* format: more members of the object, "" or "\"rank\": 3, ..."; one line, written in the

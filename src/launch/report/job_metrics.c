@@ -47,7 +47,7 @@ static const struct {
      offsetof(figures, resident_bytes)},
 };
 
-static figures measure(const trii_job_facts *facts, const trii_worker *w)
+static figures measure(const trii_job_facts *facts, trii_worker *w)
 {
     int64_t cpu_ns = w->exit.cpu_ns, resident_bytes = 0;
 
@@ -111,8 +111,9 @@ static void write_text(FILE *out, const trii_job_facts *facts, figures *all)
 }
 
 /* All of it, to be released; NULL without memory. */
-static char *make_text(const trii_job_facts *facts, size_t *bytes_out)
+static char *make_text(void *job_facts, size_t *bytes_out)
 {
+    const trii_job_facts *facts = job_facts;
     size_t room = 4096 + (size_t)facts->n_workers * BYTES_PER_WORKER;
     figures *all = trii_alloc((size_t)facts->n_workers + 1, sizeof(*all), "metrics");
     char *text = all != NULL ? trii_alloc(1, room, "metrics") : NULL;
@@ -138,16 +139,6 @@ static tri_status put(void *target, const char *data, size_t bytes)
 }
 
 static const trii_background_kind kind = {.put = put, .release = trii_free, .newest = true};
-
-static tri_status write_first(const char *path, const trii_job_facts *facts)
-{
-    size_t bytes;
-    char *text = make_text(facts, &bytes);
-    tri_status status = text != NULL ? trii_file_replace(path, text, bytes) : TRI_ERR_NO_MEMORY;
-
-    trii_free(text);
-    return status;
-}
 
 void trii_metrics_refresh(trii_metrics *metrics)
 {
@@ -216,11 +207,6 @@ static void listener_ready(trii_watch *watch, unsigned events)
     serve(metrics);
 }
 
-static char *make_page(void *arg, size_t *bytes_out)
-{
-    return make_text(arg, bytes_out);
-}
-
 static tri_status load_server(const char *where, const trii_metrics_http_api **http_out)
 {
     char places[300];
@@ -250,8 +236,8 @@ static tri_status start_server(trii_metrics *metrics)
     int fd;
     tri_status status;
 
-    metrics->source = (trii_metrics_http_source){
-        .make = make_page, .release = trii_free, .arg = (void *)(uintptr_t)metrics->facts};
+    metrics->source =
+        (trii_metrics_http_source){.make = make_text, .release = trii_free, .arg = metrics->facts};
     metrics->server = metrics->http->open(&metrics->source, &fd);
     if (metrics->server == NULL)
         return TRII_FAIL(TRI_ERR_IO, "libmicrohttpd cannot start its server");
@@ -292,13 +278,16 @@ static tri_status listen_on(trii_metrics *metrics, const char *where)
 
 static tri_status begin_file(trii_metrics *metrics, trii_background *files, const char *path)
 {
-    char what[TRII_LOG_PATH_BYTES], *target;
+    char what[TRII_LOG_PATH_BYTES], *target, *text;
+    size_t bytes;
     tri_status status;
 
     if (path[strspn(path, "0123456789")] == '\0')
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "--metrics %s: a port is :%s, a file of that name ./%s", path, path, path);
-    status = write_first(path, metrics->facts);
+    text = make_text(metrics->facts, &bytes);
+    status = text != NULL ? trii_file_replace(path, text, bytes) : TRI_ERR_NO_MEMORY;
+    trii_free(text);
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "--metrics %s", path);
     target = trii_strdup(path, "path");
@@ -309,7 +298,7 @@ static tri_status begin_file(trii_metrics *metrics, trii_background *files, cons
 }
 
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
-                             const char *where, const trii_job_facts *facts)
+                             const char *where, trii_job_facts *facts)
 {
     tri_status status;
 

@@ -12,7 +12,7 @@
 
 typedef struct trii_metrics {
     trii_loop *loop; /* NULL = not asked for */
-    const trii_job_facts *facts;
+    trii_job_facts *facts;
     trii_background_file *file; /* NULL = by HTTP */
     trii_timer refresh;         /* of the file */
     /* By HTTP: */
@@ -33,7 +33,7 @@ typedef struct trii_metrics {
  * INVALID_ARG, STATE (port in use), IO (also what is there and no file), UNSUPPORTED (the plug-in
  * is missing). */
 tri_status trii_metrics_open(trii_metrics *metrics, trii_loop *loop, trii_background *files,
-                             const char *where, const trii_job_facts *facts) TRI_MUST_CHECK;
+                             const char *where, trii_job_facts *facts) TRI_MUST_CHECK;
 /* Replaces the file, if there is one. */
 void trii_metrics_refresh(trii_metrics *metrics);
 /* Writes it a last time; zero: nothing. */

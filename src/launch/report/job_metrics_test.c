@@ -18,7 +18,7 @@ static void take_warning(void *warning, const char *text)
 /* The last complete figures stay, and nothing besides them. */
 static void a_full_disk_leaves_no_half_file(void **state)
 {
-    const trii_job_facts facts = {.run_id = "j", .run_dir = "/"};
+    trii_job_facts facts = {.run_id = "j", .run_dir = "/"};
     char warning[512] = "";
     trii_background *files;
     trii_metrics metrics;
