@@ -202,8 +202,7 @@ static trii_record *place_of(trii_recorder *recorder, uint64_t number)
 
 static bool is_running(trii_record *record)
 {
-    return atomic_load_explicit(&record->number, memory_order_relaxed) != 0 &&
-           atomic_load_explicit(&record->state, memory_order_relaxed) == TRII_RECORD_RUNNING;
+    return atomic_load_explicit(&record->state, memory_order_relaxed) == TRII_RECORD_RUNNING;
 }
 
 void trii_recorder_end(trii_recorder *recorder, uint64_t number, tri_status status)
@@ -256,7 +255,6 @@ uint64_t trii_recorder_begin(trii_recorder *recorder, const trii_collective *cal
     record->dtype = (uint8_t)call->dtype;
     record->op = (uint8_t)call->op;
     atomic_store_explicit(&record->state, TRII_RECORD_RUNNING, memory_order_relaxed);
-    record->status = 0;
     atomic_store_explicit(&record->number, number, memory_order_release);
     return number;
 }
