@@ -199,7 +199,7 @@ static tri_status find_cause(trii_why_job *job)
     if (rank->log != NULL && trii_why_has_joined(rank->log))
         append_where(rank->log, f->text, sizeof(f->text));
     else
-        trii_why_append(f->text, sizeof(f->text), " without a record: it had not joined");
+        trii_why_append(f->text, sizeof(f->text), " not in the job yet: it had not joined");
     return TRI_OK;
 }
 

@@ -389,7 +389,7 @@ static tri_status find_forming(trii_why_job *job, const view *v)
             }
             f->seconds = longest;
             if (longest >= 0.1)
-                trii_why_append(f->text, sizeof(f->text), ", waited for %.1f s", longest);
+                trii_why_append(f->text, sizeof(f->text), " (waiting for %.1f s)", longest);
         }
     }
     trii_free(forming);

@@ -653,7 +653,32 @@ static void jobs_are_told_apart(void **state)
     spawn_remove_folder(home);
 }
 
-/* Nobody is told of jobs that are over alone while another one runs and has no records yet. */
+static void ps_shows_a_rank_that_waits_in_tri_init(void **state)
+{
+    char home[256], variable[300];
+    const char *const argv[] = {
+        spawn_bin("trirun"),
+        "--nproc-per-node",
+        "2",
+        "sh",
+        "-c",
+        "[ $RANK = 0 ] || until \"$1\" ps | grep 'in tri_init'; do :; done; exec \"$0\"",
+        spawn_bin("plain_mlp"),
+        spawn_bin("trireme"),
+        NULL};
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(home, sizeof(home));
+    snprintf(variable, sizeof(variable), "XDG_RUNTIME_DIR=%s", home);
+    spawn_start(&s, argv, (const char *const[]){variable, "TRI_RUN_DIR", NULL});
+    assert_int_equal(spawn_wait(&s), 0);
+    assert_says(SPAWN_OUT(&s), "-  in tri_init\n");
+    spawn_free(&s);
+    spawn_remove_folder(home);
+}
+
+/* Jobs that are over are not all that is told while another one runs and has no records yet. */
 static void a_job_that_runs_without_records_comes_before_the_dead(void **state)
 {
     char home[256], variable[300];
@@ -713,6 +738,7 @@ static const struct CMUnitTest tests[] = {
                                     remove_folder),
     cmocka_unit_test_setup_teardown(what_is_no_record_is_refused, make_folder, remove_folder),
     cmocka_unit_test(jobs_are_told_apart),
+    cmocka_unit_test(ps_shows_a_rank_that_waits_in_tri_init),
     cmocka_unit_test(a_job_that_runs_without_records_comes_before_the_dead),
 };
 

@@ -136,6 +136,8 @@ static json_t *rank_json(const ps_job *job, int rank, int pid)
         trii_why_describe(record->log, last, text, sizeof(text));
         json_object_set_new(object, in != NULL ? "in" : "last", json_string(text));
         json_object_set_new(object, "seconds", seconds >= 0 ? json_real(seconds) : json_null());
+    } else if (!trii_why_has_joined(record->log)) {
+        json_object_set_new(object, "in", json_string("tri_init"));
     }
     return object;
 }
