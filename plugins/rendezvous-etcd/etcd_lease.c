@@ -240,7 +240,7 @@ static void beat_main(void *arg)
 /* --- end ------------------------------------------------------------------ */
 
 /* Unless another agent is there (one whose create_revision is not 0), the store's keys go; the
- * state stays until the lease ends, so that who is late hears how it ended. */
+ * state stays until the lease ends, so that a late agent hears how it ended. */
 static void clean_up(trii_etcd_client *client, int64_t deadline_ns)
 {
     static const char *const parts[] = {

@@ -25,8 +25,8 @@
  * beyond the silence that is allowed, while a host is silent. */
 #define VICTIM_MS 1600
 #define VICTIM_MORE_MS (3 * TRII_PEER_HEARTBEAT_MS)
-/* For the store to answer although the connection to its agent broke; and for that connection to
- * break where the store has failed. */
+/* How long the store has to answer after the connection to its agent broke, and that connection to
+ * break after the store has failed. */
 #define STORE_CHECK_MS INT64_C(500)
 /* For leaving in order. */
 #define LEAVE_MS 5000
@@ -62,7 +62,7 @@ static bool is_in_round(const trii_agent_hosts *h)
     return h->state >= TRII_HOSTS_JOINED && h->state <= TRII_HOSTS_FINISHED;
 }
 
-/* What happens to other hosts does not matter any more. */
+/* All hosts have succeeded, or this one has left. */
 static bool is_over(const trii_agent_hosts *h)
 {
     return h->state >= TRII_HOSTS_FINISHED;
@@ -352,7 +352,7 @@ static const char *loopback_host(const trii_launch_options *o)
     return trii_socket_is_loopback(host) ? host : NULL;
 }
 
-/* A store that only the master's agent keeps. Agents of torchrun go on to use the address that they
+/* A store that only the master's agent keeps. Agents of torchrun keep using the address that they
  * got first, so then it stays. */
 static tri_status open_worker_store(trii_agent *a)
 {
@@ -569,7 +569,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
     }
 }
 
-/* All of ours ended well, by themselves. */
+/* All workers of this host ended well, by themselves. */
 static bool have_succeeded(const trii_agent *a)
 {
     for (int i = 0; i < a->n_workers; i++) {
@@ -608,7 +608,7 @@ bool trii_agent_hosts_conclude(trii_agent *a)
     }
     if (h->state == TRII_HOSTS_REPORTED)
         return conclude_failure(a);
-    /* torchrun, with the store, goes once all have succeeded, and does not wait for us */
+    /* torchrun, with the store, ends once all have succeeded, and does not wait for us */
     if (h->end == TRII_RDZV_FAILED && h->round.mixed && h->state == TRII_HOSTS_JOINED &&
         have_succeeded(a))
         trii_hosts_state_enter(&h->state, TRII_HOSTS_FINISHED);

@@ -48,7 +48,7 @@ static inline uint64_t sim_random(uint64_t below)
     return sim.random % below;
 }
 
-/* --- who is next: a heap by moment and order ------------------------------ */
+/* --- which task is next: a heap by moment and order ----------------------- */
 
 static inline bool sim_is_before(const sim_task *a, const sim_task *b)
 {
@@ -80,7 +80,7 @@ static inline void sim_heap_fix(int at)
     sim_heap_put(at, task);
 }
 
-/* The task goes on at that moment. */
+/* The task continues at that moment. */
 static inline void sim_schedule(sim_task *task, int64_t wake_ns)
 {
     task->wake_ns = wake_ns;
@@ -163,7 +163,7 @@ static inline void sim_notify(const void *channel)
 
 static inline int64_t sim_now(void)
 {
-    return sim.now_ns; /* only who runs asks, and only who waits lets it pass */
+    return sim.now_ns; /* only the task that runs asks, and only waiting lets it pass */
 }
 
 static inline void sim_sleep_ms(int64_t ms)

@@ -28,7 +28,7 @@ typedef enum trii_peer_frame_kind {
                              how many ms ago a worker of any host made progress, as far as the
                              sender knows */
     TRII_PEER_HELLO,      /* rank: the sender's own, in round `value`; token: of the agent that is
-                             dialed, from the agents' store: who knows it can read that store */
+                             dialed, from the agents' store: a proof that it can be read */
     TRII_PEER_GOODBYE,    /* this agent leaves in order */
     TRII_PEER_PREEMPTION, /* the host of agent `rank` will be preempted in `value` ms (-1: nobody
                              said when); number: counts its notices, from 1 */
@@ -57,7 +57,7 @@ _Static_assert(sizeof(trii_peer_frame) == 40, "a frame has no gaps");
 
 /* One direction of a connection, as bytes come in; all zero at first. */
 typedef struct trii_peer_reader {
-    trii_handshake shake; /* `proved`: not by who was dialed */
+    trii_handshake shake; /* `proved`: not by an agent that was dialed */
     trii_peer_frame frame;
     char text[TRII_PEER_TEXT_BYTES]; /* of NEWS */
     size_t got;                      /* bytes of both */

@@ -15,7 +15,7 @@
 #include "os/socket.h"
 
 #define MAX_LINKS 256
-/* At least, and at most, for the connection; and for the proofs of the key behind it, which take
+/* At least, and at most, for the connection; and for the proofs of the key after it, which take
  * another two round trips. */
 #define CONNECT_MIN_MS 1000
 #define CONNECT_MAX_MS 5000
@@ -231,8 +231,8 @@ static void handle_frame(const trii_peer_link *l, const trii_peer_frame *frame)
         handle_news(l, frame);
 }
 
-/* Of who has not identified itself yet. False: it is not an agent of this job, or of an earlier
- * round. */
+/* Of an agent that has not identified itself yet. False: it is not an agent of this job, or of an
+ * earlier round. */
 static bool handle_hello(trii_peer_link *l, const trii_peer_frame *hello)
 {
     static const trii_peer_frame goodbye = {.kind = TRII_PEER_GOODBYE};
@@ -359,7 +359,7 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events)
 /* --- links that we dial --------------------------------------------------- */
 
 /* A host that drops packets, and a resolver, may take minutes to fail: with a thread for each dial
- * nobody waits for it, least of all the loop that sends the heartbeats. */
+ * no agent waits for it, least of all the loop that sends the heartbeats. */
 typedef struct dial {
     trii_peers *peers;
     trii_rdzv_agent agent;

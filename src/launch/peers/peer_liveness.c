@@ -1,5 +1,5 @@
 /*
- * peer_liveness.c - the failure detector: heartbeats, whom to dial, and who is declared dead. It
+ * peer_liveness.c - the failure detector: heartbeats, which agents to dial, and which are dead. It
  * judges by what peer_links.c has noted of each agent, five times a second and when a connection
  * has ended.
  */
@@ -15,7 +15,7 @@
 #define STALLED_MS 1000
 #define WARN_MS 10000
 /* An agent that takes part, and that we could not reach in so many rounds, is a fault of the
- * network, not of that agent. The higher rank of two gives up first; who serves the store last,
+ * network, not of that agent. The higher rank of two gives up first, the server of the store last,
  * since that ends the job. */
 #define UNREACHABLE_MAX 3
 #define UNREACHABLE_MAX_SERVES 6

@@ -8,11 +8,11 @@
  * all of its connections, so it reaches those that the first one has none with. Heartbeats carry in
  * the same way how long ago a worker of any host made progress.
  *
- * Nobody is declared dead in a hurry. Only a connection that ends without a goodbye, or is refused,
- * decides at once: the kernel over there says that no agent is left. An agent that is silent is
- * dialed a second time after half of the silence that is allowed, and lost if nothing came over
- * either connection when that silence is over. An agent that did not run for a while itself starts
- * all its clocks anew.
+ * No agent is declared dead in a hurry. Only a connection that ends without a goodbye, or is
+ * refused, decides at once: the kernel over there says that no agent is left. An agent that is
+ * silent is dialed a second time after half of the silence that is allowed, and lost if nothing
+ * came over either connection when that silence is over. An agent that did not run for a while
+ * itself starts all its clocks again.
  *
  * Every agent dials the next few of trirun by rank, so each has neighbours on both sides. The
  * dialer knows the other's token from the agents' store, and sends it first (peer_frame.h); with a
@@ -42,12 +42,12 @@ typedef struct trii_peer_event {
     trii_peer_event_kind kind;
     const trii_rdzv_round *round; /* the one that is watched, until the next is */
     int rank;                     /* of the agent that it is about */
-    int64_t left_ms;              /* PREEMPTED; -1 = nobody said when */
+    int64_t left_ms;              /* PREEMPTED; -1 = not known when */
     trii_rdzv_news news;          /* NEWS_CAME */
     char text[TRII_ERR_BYTES];    /* of all others */
 } trii_peer_event;
 
-/* loop: the agent's; host: an address of ours where the others dial, NULL = all of ours;
+/* loop: the agent's; host: the own address that the others dial, NULL = all;
  * silence_ms: how long another agent may be silent. Errors: of the job key, NOT_FOUND, IO,
  * NO_MEMORY. */
 tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_ms,

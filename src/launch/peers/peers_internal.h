@@ -1,8 +1,8 @@
 /*
  * peers_internal.h - the state of peers.h, shared by peers.c (rounds, events, beginning and end),
- * peer_liveness.c (heartbeats, who lives, who is dialed) and peer_links.c (connections and what
- * goes over them); each calls only those after it. peer_links.c notes what happens to connections,
- * peer_liveness.c judges it.
+ * peer_liveness.c (heartbeats, which agents live and which are dialed) and peer_links.c
+ * (connections and what goes over them); each calls only those after it. peer_links.c notes what
+ * happens to connections, peer_liveness.c judges it.
  *
  * All of it runs on the thread of the peers' own loop, under that loop's lock; what the agent
  * calls, and the threads that dial, take the lock.
@@ -119,7 +119,8 @@ void trii_peer_heartbeat(trii_timer *timer);
 void trii_peers_unref(trii_peers *p);
 /* Connects by a thread of its own; what becomes of it will stand in the agent's state. */
 void trii_peer_dial(trii_peers *p, int rank, int64_t patience_ms);
-/* reset: at once, whatever has not been taken yet, so that who still hears us learns of it. */
+/* reset: at once, whatever has not been taken yet, so that an agent that still hears us learns of
+ * it. */
 void trii_peer_link_drop(trii_peer_link *l, bool reset);
 void trii_peer_link_send(trii_peer_link *l, const trii_peer_frame *frame);
 /* Adds it to p->news and sends it over all connections of this round but `from`, unless it is

@@ -28,7 +28,7 @@
 typedef struct trii_etcd_settings {
     const char *endpoints;       /* HOST[:PORT],...; [V6] in brackets */
     const char *protocol;        /* "http" or "https" */
-    const char *ca_cert;         /* files, PEM; NULL = the system's, and no certificate of ours */
+    const char *ca_cert;         /* files, PEM; NULL = the system's, and no own certificate */
     const char *cert, *key;      /* ... */
     const char *user, *password; /* NULL = none */
     const char *prefix;          /* "/trireme" */
@@ -39,8 +39,8 @@ typedef struct trii_etcd_settings {
     int64_t lease_s;         /* how long the job's keys outlive its last agent */
 } trii_etcd_settings;
 
-/* Texts are copied. Blocks until etcd has answered. Errors: INVALID_ARG, TIMEOUT (nobody answers),
- * IO (refused, for good), NO_MEMORY. */
+/* Texts are copied. Blocks until etcd has answered. Errors: INVALID_ARG, TIMEOUT (no server
+ * answers), IO (refused, for good), NO_MEMORY. */
 tri_status trii_etcd_create(const trii_etcd_settings *settings,
                             trii_rdzv_backend **backend_out) TRI_MUST_CHECK;
 

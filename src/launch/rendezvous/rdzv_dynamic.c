@@ -1,16 +1,17 @@
 /*
  * rdzv_dynamic.c - the handlers c10d and etcd: agents agree on rounds by torch's shared state
- * (rdzv_state.h), so that torchrun's may be among them; how they form one is in rdzv_join.c. They
- * differ in where the state and the keys are kept.
+ * (rdzv_state.h), so that torchrun's agents may take part; how they form one is in rdzv_join.c. The
+ * two differ in where the state and the keys are kept.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
-#include <stdlib.h>
 #include <string.h>
+
+#include "base/param.h"
 
 /* A torchrun agent that was rank 0 before does not say again where its store is. */
 #define MASTER_MS 3000
-#define MEMBERS_MS 300    /* between two looks at who is there, while one of them is waited for */
+#define MEMBERS_MS 300    /* between two looks at the members, while one of them is waited for */
 #define MEMBERS_EACH_MS 2 /* ... and for each of them */
 
 /* --- the shared state while we are in it ---------------------------------- */
@@ -129,28 +130,18 @@ static tri_status publish_master(trii_rendezvous *r)
     return status == TRI_OK ? tri_store_set(r->kv, "MASTER_PORT", port, strlen(port)) : status;
 }
 
-/* 0: it is none. */
-static int read_port(const char *text)
-{
-    char *end;
-    long port = strtol(text, &end, 10);
-
-    return text[0] >= '0' && text[0] <= '9' && *end == '\0' && port < 65536 ? (int)port : 0;
-}
-
 static tri_status take_master(trii_rendezvous *r, const char *addr, const char *port)
 {
+    int64_t number = 0;
+    tri_status status = trii_parse_i64(port, "MASTER_PORT of host 0", 1, 65535, &number);
+
     snprintf(r->round.master_addr, sizeof(r->round.master_addr), "%s", addr);
-    r->round.master_port = read_port(port);
-    if (r->round.master_port == 0)
-        return TRII_FAIL(TRI_ERR_FORMAT,
-                         "rendezvous of job %s: host 0 said that the workers' store is in "
-                         "port \"%.20s\"",
-                         r->id, port);
-    return TRI_OK;
+    r->round.master_port = (int)number;
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(TRI_ERR_FORMAT, "rendezvous of job %s", r->id);
 }
 
-/* Ours says so before it says how many workers it has; torchrun's perhaps not yet, or never. */
+/* An agent of trirun says so before it says how many workers it has; one of torchrun perhaps later,
+ * or never. */
 static tri_status wait_for_master(trii_rendezvous *r, int64_t deadline_ns)
 {
     static const char *const keys[] = {"MASTER_ADDR", "MASTER_PORT"};
@@ -200,11 +191,11 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
     describe_member(r, rank, name, sizeof(name));
     return TRII_FAIL(TRI_ERR_TIMEOUT,
                      "rendezvous of job %s: all %d hosts joined, but %d said how many workers "
-                     "they have within %g s; see why the agent on %s does not go on",
+                     "they have within %g s; see why the agent on %s does not continue",
                      r->id, r->round.group_size, came, (double)r->read_ms / 1000, name);
 }
 
-/* --- who is gone ---------------------------------------------------------- */
+/* --- agents that are gone ------------------------------------------------- */
 
 static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
@@ -285,7 +276,7 @@ static tri_status find_leader(trii_rendezvous *r)
 {
     tri_status status = trii_rdzv_agrees_with_server(r);
 
-    r->lead.leads = trii_rdzv_serves(r);
+    r->lead.leads = r->server != NULL;
     r->lead.follows = r->ours_serves && !r->lead.leads;
     return status;
 }
@@ -341,13 +332,12 @@ static void etcd_describe_place(const trii_launch_options *options, int port, ch
     .watch = watch, .drop = drop, .leave = leave, .is_awaited = is_awaited,                        \
     .describe_member = describe_member, .too_few = too_few
 
-const trii_rdzv_handler trii_rdzv_c10d = {.name = "c10d",
-                                          DYNAMIC,
+const trii_rdzv_handler trii_rdzv_c10d = {DYNAMIC,
                                           .server = server,
                                           .describe_place = c10d_describe_place,
                                           .open = c10d_open,
                                           .other_server = other_server,
                                           .port_taken = port_taken};
 
-const trii_rdzv_handler trii_rdzv_etcd = {
-    .name = "etcd", DYNAMIC, .describe_place = etcd_describe_place, .open = etcd_open};
+const trii_rdzv_handler trii_rdzv_etcd = {DYNAMIC, .describe_place = etcd_describe_place,
+                                          .open = etcd_open};

@@ -65,8 +65,8 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     tri_status status;
 
     agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
-    used = snprintf(text, sizeof(text), "%d %d %d %d %s %s", r->setup.peer_port,
-                    trii_rdzv_serves(r), r->setup.keyed, r->restarts, r->setup.token, r->node_name);
+    used = snprintf(text, sizeof(text), "%d %d %d %d %s %s", r->setup.peer_port, r->server != NULL,
+                    r->setup.keyed, r->restarts, r->setup.token, r->node_name);
     if (r->nodes == NULL)
         snprintf(text + used, sizeof(text) - (size_t)used, " %s %lld", r->self.addr,
                  (long long)r->self.pid);
@@ -169,15 +169,6 @@ int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes)
     return came;
 }
 
-/* The time is up: names the hosts that are missing. */
-static tri_status too_few(trii_rendezvous *r, int rank)
-{
-    char missing[120];
-    int came = trii_rdzv_count_came(r, missing, sizeof(missing));
-
-    return r->handler->too_few(r, rank, came, missing);
-}
-
 /* Rank 0 gave out no ranks: since hosts are missing, or for a reason of its own. */
 static tri_status no_ranks(trii_rendezvous *r)
 {
@@ -196,17 +187,12 @@ static tri_status no_ranks(trii_rendezvous *r)
 
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank)
 {
+    r->waited_rank = rank;
     trii_mutex_lock(&r->mutex);
     r->handler->describe_member(r, rank, r->waited_for, sizeof(r->waited_for));
     trii_mutex_unlock(&r->mutex);
     if (!r->handler->fixed_hosts || r->round.number > 0)
         atomic_store(&r->met, r->round.group_size);
-}
-
-static void wait_for_role(trii_rendezvous *r, int rank)
-{
-    r->waited_rank = rank;
-    trii_rdzv_wait_for(r, rank);
 }
 
 static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
@@ -215,12 +201,16 @@ static tri_status collect_roles(trii_rendezvous *r, int64_t deadline_ns)
     role_info *infos = trii_alloc((size_t)n, sizeof(*infos), "rendezvous");
     char **values = trii_alloc((size_t)n, sizeof(*values), "rendezvous");
     const char **keys = role_keys(n);
+    char missing[120];
     tri_status status = TRI_ERR_NO_MEMORY;
 
     if (infos != NULL && values != NULL && keys != NULL) {
-        status = trii_rdzv_read_keys(r, keys, n, n, deadline_ns, values, wait_for_role);
-        if (status == TRI_ERR_TIMEOUT)
-            status = too_few(r, r->waited_rank);
+        status = trii_rdzv_read_keys(r, keys, n, n, deadline_ns, values, trii_rdzv_wait_for);
+        if (status == TRI_ERR_TIMEOUT) {
+            int came = trii_rdzv_count_came(r, missing, sizeof(missing));
+
+            status = r->handler->too_few(r, r->waited_rank, came, missing);
+        }
         for (int i = 0; i < n; i++) {
             if (status == TRI_OK)
                 status = read_role(values[i], i, &infos[i]);
@@ -279,12 +269,6 @@ static void take_agent(trii_rendezvous *r, int rank, const char *text)
         round->restarts = restarts;
 }
 
-static void wait_for_ranks(trii_rendezvous *r, int key)
-{
-    (void)key;
-    trii_rdzv_wait_for(r, 0);
-}
-
 enum { RANKS, ADDR, PORT, AGENTS }; /* the keys that everybody reads, and then one per agent */
 
 static tri_status take_all(trii_rendezvous *r, char **values, int64_t deadline_ns)
@@ -323,7 +307,7 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
         for (int i = AGENTS; i < n; i++)
             agent_key(r->round.number, i - AGENTS, key_at(keys, n, i), KEY_BYTES);
         trii_rdzv_wait_for(r, 0);
-        status = trii_rdzv_read_keys(r, keys, n, 1, deadline_ns, values, wait_for_ranks);
+        status = trii_rdzv_read_keys(r, keys, n, 1, deadline_ns, values, NULL);
         if (status == TRI_ERR_TIMEOUT)
             status = no_ranks(r);
         else if (status == TRI_OK)

@@ -1,8 +1,8 @@
 /*
- * rdzv_handler.h - the kinds of rendezvous behind one table, torch's RendezvousHandler: static (who
- * has which rank was given to each agent), c10d and etcd (agents agree on a round by a state that
- * they share; where that is kept is a backend of rdzv_backend.h). Rounds and what their members
- * exchange are the same for all (rdzv_thread.c, rdzv_exchange.c).
+ * rdzv_handler.h - the kinds of rendezvous as one table, torch's RendezvousHandler: static (each
+ * agent was given its rank), c10d and etcd (agents agree on a round by a state that they share; it
+ * is kept by a backend of rdzv_backend.h). Rounds and what their members exchange are the same for
+ * all (rdzv_thread.c, rdzv_exchange.c).
  *
  * All functions run on the rendezvous thread and may block in the store, unless it says otherwise.
  */
@@ -20,14 +20,13 @@ typedef enum trii_rdzv_server {
 struct trii_rdzv_order;
 
 typedef struct trii_rdzv_handler {
-    const char *name;
-    /* Hosts and their ranks are given: nobody else can come, and without one of them there is no
+    /* Hosts and their ranks are given: no other host can come, and without one of them there is no
      * round. Their store is the workers', too, and stays through restarts. */
     bool fixed_hosts;
     const char *timeout_key; /* of --rdzv-conf: how long hosts are waited for */
     int64_t timeout_ms;      /* ... if it is not said */
 
-    /* Who serves the agents' store. NULL: nobody of us. The agent's thread. */
+    /* Whether this agent serves the agents' store. NULL: none does. On the agent's thread. */
     trii_rdzv_server (*server)(const trii_launch_options *options);
     /* Where hosts meet, for people. Any thread, never blocks. */
     void (*describe_place)(const trii_launch_options *options, int port, char *text_out,
@@ -55,15 +54,15 @@ typedef struct trii_rdzv_handler {
     tri_status (*drop)(trii_rendezvous *r, const struct trii_rdzv_order *lost);
     /* Takes us out; `close`: the job is over for everybody. NULL: there is nothing to do. */
     tri_status (*leave)(trii_rendezvous *r, bool close);
-    /* Somebody waits for a place. NULL: nobody can. */
+    /* A host waits for a place. NULL: none can. */
     bool (*is_awaited)(trii_rendezvous *r);
 
     /* A member, for people: "host NAME (pid N)"; -1: not known which. Never blocks. */
     void (*describe_member)(const trii_rendezvous *r, int rank, char *text_out, size_t bytes);
-    /* Make the error line of a wait that was in vain: `came` members have said how many workers
+    /* Make the error line of a wait that has timed out: `came` members have said how many workers
      * they have, and `missing` have not. */
     tri_status (*too_few)(trii_rendezvous *r, int rank, int came, const char *missing);
-    /* ... of a store that our address leads to although we serve ours; theirs: who serves it. */
+    /* ... of a store that our address leads to although we serve ours; theirs: its server. */
     tri_status (*other_server)(const trii_rendezvous *r, const char *theirs);
     /* ... of a port that we must have; why: what the system said. */
     tri_status (*port_taken)(const trii_rendezvous *r, const char *why);

@@ -49,8 +49,8 @@ typedef struct trii_rdzv_order {
     bool serves;         /* ... and whether it serves the agents' store */
 } trii_rdzv_order;
 
-/* For how long a node did not say that it lives, by our own clock: those of hosts differ. Time in
- * which we did not look does not count. */
+/* For how long a node has not shown that it lives, by our own clock. Time in which we did not look
+ * does not count. */
 typedef struct trii_rdzv_observed {
     trii_rdzv_node node;
     int64_t beat_us, silent_ns;
@@ -71,22 +71,22 @@ typedef struct trii_rdzv_request {
     int64_t left;             /* it takes part in each round after that one */
     int64_t beat;             /* a number that grows, */
     int64_t written, writing; /* ... and which of them the state has, or has if this write wins */
-    bool carried, carrying; /* the state had it when we last read or wrote it: whoever has taken it
-                               out since then takes it for dead; ... or has it if this write wins */
+    bool carried, carrying; /* the state had it when we last read or wrote it, so an agent that has
+                               taken it out since takes it for dead; or has it if this write wins */
     bool asked;             /* for another round, since then */
     bool dead;              /* it was taken for that: deleted, until it stays so */
     bool withdrawn;         /* it has left */
 } trii_rdzv_request;
 
 typedef struct trii_rdzv_lead {
-    bool leads, follows; /* neither: everybody acts on its own */
+    bool leads, follows; /* neither: all agents act on their own */
     int64_t left;        /* our last round, or TRII_RDZV_NO_ROUND */
     char text[120];      /* the leader's key at the last look */
-    /* who follows */
+    /* of a follower */
     int64_t own; /* the number of our request, from 1; 0 = there is none */
     int64_t beat, beat_ns;
     int n_nodes; /* in the state, by the leader's key */
-    /* who leads */
+    /* of the leader */
     trii_rdzv_request *requests;
     int n, room;
     int64_t n_known;    /* so many requests there were so far */
@@ -111,7 +111,7 @@ struct trii_rendezvous {
     const trii_rdzv_time *time;
     int64_t join_ms, last_call_ms, beat_ms, dead_ms, read_ms;
     trii_rdzv_rules rules;
-    int64_t exchange_ms;     /* for the members of a complete round to say who they are */
+    int64_t exchange_ms;     /* for the members of a complete round to introduce themselves */
     trii_tcp_server *server; /* of the agents' store, in the agent's loop; NULL = not ours */
     int server_port;
     trii_thread thread;
@@ -119,19 +119,20 @@ struct trii_rendezvous {
     _Atomic trii_rdzv_phase phase; /* only the thread changes it */
     _Atomic int64_t answered_ns;   /* when the store did so last */
     atomic_int came; /* hosts of the round that is being formed; 0 = no store yet, -1 = no place */
-    atomic_int met;  /* the same of one that is complete, but not all have said who they are */
+    atomic_int met;  /* the same of one that is complete, whose members have not all introduced
+                        themselves */
 
     trii_mutex mutex; /* guards what follows */
     trii_cond changed;
     trii_rdzv_order orders[TRII_RDZV_ORDERS];
     int n_orders;
-    char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* who of those that met is waited for */
+    char waited_for[TRII_RDZV_ADDR_BYTES + 40]; /* the member that is waited for */
     trii_rdzv_event_list *events;
 
     /* the thread's own */
     trii_rdzv_backend *backend;
     tri_store *base;       /* the backend's keys */
-    bool ours_serves;      /* ... in the store of an agent of ours */
+    bool ours_serves;      /* ... in the store of an agent of trirun */
     trii_own_address *own; /* whether the others find the store that we serve */
     trii_rdzv_node self;
     int worker_port, restarts;
@@ -151,7 +152,7 @@ struct trii_rendezvous {
     int gone;              /* rank of an agent that is dead; -1 = none */
     trii_rdzv_round round; /* the last one */
     trii_rdzv_node *nodes; /* its members by rank; NULL before the first, and where static */
-    int waited_rank;       /* who did not say yet how many workers it has */
+    int waited_rank;       /* of the member that is waited for */
     int round_serves;      /* rank of the agent whose store this is; -1 = unknown */
     tri_store *kv;         /* its keys */
     uint64_t jitter;
@@ -181,12 +182,6 @@ static inline void trii_rdzv_answered(trii_rendezvous *r)
     atomic_store(&r->answered_ns, trii_rdzv_now(r));
 }
 
-/* We serve the agents' store. */
-static inline bool trii_rdzv_serves(const trii_rendezvous *r)
-{
-    return r->server != NULL;
-}
-
 /* --- rdzv_server.c -------------------------------------------------------- */
 /* Opens the store of the agents if that is our task. */
 tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
@@ -194,16 +189,16 @@ tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
 bool trii_rdzv_is_own_address(const char *host);
 /* The option that says where the store is. */
 const char *trii_rdzv_place_option(const trii_rendezvous *r);
-/* Who we are, but for the address, unless that was given: then true. */
+/* Sets our name but for the address, unless that was given: then true. */
 bool trii_rdzv_name_self(trii_rendezvous *r);
 /* Connects to the store, and finds our address: that which was given, that by which others reach
  * the store that we serve, or that of our end of the connection to it. */
 tri_status trii_rdzv_connect(trii_rendezvous *r,
                              const tri_store_tcp_options *options) TRI_MUST_CHECK;
-/* What says who serves the store. */
-const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler);
-/* Who serves the store looks whether its address leads to it, and after a while knows whether it
- * leads to another one of the job. */
+/* The key that names the agent which serves the store. */
+const char *trii_rdzv_serves_key(bool given_ranks);
+/* The server of the store looks whether its address leads to it, and after a while knows whether it
+ * leads to another agent of the job. */
 tri_status trii_rdzv_watch_own(trii_rendezvous *r) TRI_MUST_CHECK;
 /* Errors: INVALID_ARG (it does). */
 tri_status trii_rdzv_check_own(const trii_rendezvous *r) TRI_MUST_CHECK;
@@ -225,8 +220,8 @@ void trii_rdzv_main(void *arg);
 /* --- rdzv_wait.c ---------------------------------------------------------- */
 /* Takes a step of the table in rdzv_phase.c. */
 void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase);
-/* The first that waits; false: none does. */
-bool trii_rdzv_next_order(trii_rendezvous *r, trii_rdzv_order *order_out);
+/* The first that waits, or the first LOST or HEARD; false: none does. */
+bool trii_rdzv_next_order(trii_rendezvous *r, bool only_losses, trii_rdzv_order *order_out);
 void trii_rdzv_emit(trii_rendezvous *r, const trii_rdzv_event *event);
 void trii_rdzv_emit_kind(trii_rendezvous *r, trii_rdzv_event_kind kind, const char *why);
 /* Waits for an order or the deadline; false: only that. */
@@ -283,11 +278,11 @@ tri_status trii_rdzv_look(trii_rendezvous *r, trii_rdzv_state *state_out) TRI_MU
 void trii_rdzv_forget(trii_rendezvous *r, const trii_rdzv_node *node);
 
 /* --- rdzv_exchange.c ------------------------------------------------------ */
-/* r->round with number, rank and size; fills in the rest, and connects nobody. */
+/* Completes r->round, which has its number, rank and size. */
 tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
-/* How many hosts have said who they are; missing_out: "ranks 1, 3" of those that have not. */
+/* How many members have introduced themselves; missing_out: "1, 3", the ranks of the others. */
 int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
-/* For who asks: we wait for that rank; -1: for all. */
+/* Notes, for messages, that we wait for that rank; -1: for all. */
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
 /* Our own part of it. */
 tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;

@@ -18,12 +18,12 @@
 #include "launch/rendezvous/rdzv_pickle.h"
 
 #define POLL_MS 30       /* while a round is being formed, at first */
-#define POLL_LED_MS 10   /* ... where a leader forms it: who polls reads one small key */
+#define POLL_LED_MS 10   /* ... where a leader forms it: followers read one small key */
 #define POLL_LONG_MS 250 /* ... after SOON_MS */
 #define SOON_MS 10000
 #define POLL_EACH_MS 2    /* ... and for each node that is there, */
 #define POLL_MOST_MS 2000 /* ... but no more than this */
-#define STEP_MS 2500      /* who looks is never longer between two looks */
+#define STEP_MS 2500      /* no agent waits longer between two looks */
 
 static int64_t wall_us(const trii_rendezvous *r)
 {
@@ -73,7 +73,7 @@ static bool is_silent(trii_rendezvous *r, const trii_rdzv_entry *e, int64_t step
     return w->silent_ns > r->dead_ms * TRII_NS_PER_MS;
 }
 
-/* Who was not in the state this time. */
+/* Those that were not in the state this time. */
 static void forget_gone(trii_rendezvous *r)
 {
     for (int i = 0; i < r->n_observed; i++) {
@@ -103,7 +103,7 @@ static tri_status read_state(trii_rendezvous *r, trii_rdzv_state *state_out)
     return status == TRI_OK ? trii_rdzv_state_copy(&r->state, state_out) : status;
 }
 
-/* Reads it and takes out who is silent. dirty_out: it was changed. */
+/* Reads it and takes out the silent nodes. dirty_out: it was changed. */
 static tri_status load(trii_rendezvous *r, trii_rdzv_state *state, bool *dirty_out)
 {
     tri_status status;
@@ -336,7 +336,7 @@ static tri_status leave_round(trii_rendezvous *r, int64_t round)
     return r->lead.follows ? trii_rdzv_ask(r) : TRI_OK;
 }
 
-/* The round is complete and we are in: who else, and which rank is ours. INPROGRESS: somebody of it
+/* The round is complete and we are in: its members, and our rank. INPROGRESS: one of them
  * has left already, since it is over before we saw that it began; so have we now. */
 static tri_status take_round(trii_rendezvous *r, const trii_rdzv_state *s)
 {

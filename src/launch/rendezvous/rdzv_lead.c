@@ -1,9 +1,9 @@
 /*
  * rdzv_lead.c - how many agents join and live at a cost that grows with their number and not with
  * its square. torch's agents read the whole shared state and write their own part of it every few
- * seconds. Where one of ours serves the agents' store it is the leader and does that for all of
- * ours, its followers; it is there as long as the store is. torchrun's agents may be among us.
- * Where torchrun's agent serves, or the state is in etcd, everybody reads and writes by itself.
+ * seconds. An agent of trirun that serves the agents' store is the leader, and does that for all
+ * others of trirun, its followers; it lives as long as the store. torchrun's agents may take part.
+ * Where one of them serves the store, or the state is in etcd, each agent reads and writes itself.
  *
  * A follower has a key of its own, its request: from the time it first joins until it leaves and
  * deletes it, the key says that it takes part and lives. The leader deletes that of a follower that
@@ -51,7 +51,7 @@ static bool is_percent_past(const trii_rendezvous *r, int64_t since_ns, int perc
     return trii_rdzv_now(r) - since_ns >= r->beat_ms * TRII_NS_PER_MS * percent / 100;
 }
 
-/* --- who leads ------------------------------------------------------------ */
+/* --- the leader ----------------------------------------------------------- */
 
 static void take_request(trii_rdzv_request *q, const char *text)
 {
@@ -157,7 +157,7 @@ tri_status trii_rdzv_lead_decide(trii_rendezvous *r, trii_rdzv_state *s, bool *d
         }
         if (q->dead || (q->carried && e == NULL && !q->asked)) {
             /* A beat may be from before that, or be written at this moment: a request that is there
-             * again is deleted again, or nobody would read it. */
+             * again is deleted again, or none would read it. */
             q->dead = true;
             status = delete_request(r, q->number);
             continue;
@@ -201,7 +201,7 @@ tri_status trii_rdzv_lead_publish(trii_rendezvous *r, const trii_rdzv_state *s)
     return tri_store_set(r->base, key, text, strlen(text));
 }
 
-/* --- who follows ---------------------------------------------------------- */
+/* --- a follower ----------------------------------------------------------- */
 
 static void request_text(trii_rendezvous *r, char *text)
 {
@@ -210,28 +210,20 @@ static void request_text(trii_rendezvous *r, char *text)
              (unsigned long long)r->self.pid, r->self.addr);
 }
 
-/* Under a new number. */
-static tri_status ask_anew(trii_rendezvous *r)
-{
-    char key[KEY_BYTES], text[TEXT_BYTES];
-    tri_status status;
-
-    job_key(r, "requests", key);
-    status = tri_store_add(r->base, key, 1, &r->lead.own);
-    if (status != TRI_OK)
-        return status;
-    request_key(r, r->lead.own, key);
-    request_text(r, text);
-    return tri_store_set(r->base, key, text, strlen(text));
-}
-
-/* Whoever is taken for dead has no request any more: was_there false. */
+/* A follower that is taken for dead has no request any more (was_there false): it makes another
+ * one, under a new number. */
 static tri_status ask_again(trii_rendezvous *r, bool was_there)
 {
+    char key[KEY_BYTES], text[TEXT_BYTES];
     tri_status status = was_there ? TRI_OK : trii_rdzv_unfollow(r);
 
+    job_key(r, "requests", key);
     if (status == TRI_OK && !was_there)
-        status = ask_anew(r);
+        status = tri_store_add(r->base, key, 1, &r->lead.own);
+    request_key(r, r->lead.own, key);
+    request_text(r, text);
+    if (status == TRI_OK && !was_there)
+        status = tri_store_set(r->base, key, text, strlen(text));
     if (status == TRI_OK)
         r->lead.beat_ns = trii_rdzv_now(r);
     return status;

@@ -7,7 +7,7 @@
  *                                             +------ STOPPED <------+
  *
  * Not drawn: NO_STORE where connecting failed, BROKEN where the store failed later, GONE when this
- * host has left, and DONE. The thread may be asked to end wherever it stands once it has tried to
+ * host has left, and DONE. The thread may be asked to end in any phase once it has tried to
  * connect, and a host may leave wherever it has a store. The agent may ask to join before it has
  * read that the job is over or that the store has failed (its peers told it something else first);
  * joining then fails and says so.

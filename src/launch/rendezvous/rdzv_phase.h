@@ -1,5 +1,5 @@
 /*
- * rdzv_phase.h - where the rendezvous thread stands, and which steps it may take from there. Its
+ * rdzv_phase.h - the phases of the rendezvous thread, and which may follow which. Its
  * table is walked by rdzv_phase_test.c; rdzv_thread.c and rdzv_join.c take the steps.
  */
 #ifndef TRII_RDZV_PHASE_H
@@ -10,7 +10,7 @@
 typedef enum trii_rdzv_phase {
     TRII_RDZV_CONNECTING, /* to the store */
     TRII_RDZV_NO_STORE,   /* it could not be reached */
-    TRII_RDZV_CONNECTED,  /* nobody has seen us there yet */
+    TRII_RDZV_CONNECTED,  /* no agent has seen us there yet */
     TRII_RDZV_APPLYING,   /* joins for the first time: our settings are compared with the others' */
     TRII_RDZV_JOINING,    /* others may see us */
     TRII_RDZV_RUNNING,    /* a round is on */

@@ -393,7 +393,7 @@ static tri_status read_thing(reader *r, int calls, value *v)
         return status;
     class = *v;
     if (text_is(&class, "_RendezvousState")) {
-        v->kind = KIND_STATE; /* what follows is read by who wants it */
+        v->kind = KIND_STATE; /* what follows is read by the caller */
         return TRI_OK;
     }
     return text_is(&class, "_NodeDesc") ? read_node(r, v) : read_call(r, calls, &class, v);

@@ -24,11 +24,6 @@
 
 #define KEY_BYTES (TRII_RDZV_ADDR_BYTES + 64)
 
-static const char *serves_key(bool given_ranks)
-{
-    return given_ranks ? "trireme/serves_ranks" : "trireme/serves";
-}
-
 bool trii_rdzv_is_own_address(const char *host)
 {
     int fd, port;
@@ -84,14 +79,15 @@ tri_status trii_rdzv_serve(trii_rendezvous *r)
         return TRII_FAIL_CTX(status, "the agents'");
     r->server_port = trii_tcp_server_port(r->server);
     /* before the first client can look for it */
-    snprintf(key_name, sizeof(key_name), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
+    snprintf(key_name, sizeof(key_name), "%s/%s", r->id,
+             trii_rdzv_serves_key(r->handler->fixed_hosts));
     trii_rdzv_settings_text(r, why, sizeof(why));
     return trii_tcp_server_tell(r->server, key_name, why);
 }
 
-const char *trii_rdzv_serves_key(const trii_rdzv_handler *handler)
+const char *trii_rdzv_serves_key(bool given_ranks)
 {
-    return serves_key(handler->fixed_hosts);
+    return given_ranks ? "trireme/serves_ranks" : "trireme/serves";
 }
 
 const char *trii_rdzv_place_option(const trii_rendezvous *r)
@@ -131,7 +127,7 @@ tri_status trii_rdzv_connect(trii_rendezvous *r, const tri_store_tcp_options *op
 {
     const char *host = r->options->rdzv_host;
     char local[TRII_ADDR_TEXT];
-    bool serves = trii_rdzv_serves(r);
+    bool serves = r->server != NULL;
     tri_status status = tri_store_tcp(serves && !trii_socket_is_loopback(host) ? "localhost" : host,
                                       r->server_port, options, &r->base);
 
@@ -156,10 +152,11 @@ tri_status trii_rdzv_watch_own(trii_rendezvous *r)
                                     .claim_key = claim_key,
                                     .setting = trii_rdzv_place_option(r)};
 
-    if (!trii_rdzv_serves(r))
+    if (r->server == NULL)
         return TRI_OK;
     snprintf(proof, sizeof(proof), "%s/trireme/own", r->id);
-    snprintf(claim_key, sizeof(claim_key), "%s/%s", r->id, trii_rdzv_serves_key(r->handler));
+    snprintf(claim_key, sizeof(claim_key), "%s/%s", r->id,
+             trii_rdzv_serves_key(r->handler->fixed_hosts));
     return trii_own_address_start(&search, &r->own);
 }
 
@@ -229,8 +226,8 @@ tri_status trii_rdzv_agrees_with_server(trii_rendezvous *r)
     int min, max;
     tri_status status;
 
-    snprintf(keys[0], KEY_BYTES, "%s/%s", r->id, serves_key(r->handler->fixed_hosts));
-    snprintf(keys[1], KEY_BYTES, "%s/%s", r->id, serves_key(!r->handler->fixed_hosts));
+    snprintf(keys[0], KEY_BYTES, "%s/%s", r->id, trii_rdzv_serves_key(r->handler->fixed_hosts));
+    snprintf(keys[1], KEY_BYTES, "%s/%s", r->id, trii_rdzv_serves_key(!r->handler->fixed_hosts));
     status = trii_store_calls(r->base, calls, 2);
     r->ours_serves = status == TRI_OK && calls[0].value != NULL;
     text = r->ours_serves ? calls[0].value : calls[1].value;

@@ -185,7 +185,8 @@ tri_status trii_rdzv_want(trii_rdzv_state *s, const trii_rdzv_node *node, int64_
     int n;
 
     if (s->closed || (e != NULL && trii_rdzv_is_in(s, e, left)))
-        return TRI_OK; /* who waits for a place stays in a closed state until it has seen that */
+        return TRI_OK; /* a node that waits for a place stays in a closed state until it has seen
+                          that */
     if (s->complete && e != NULL && e->participant) {
         trii_rdzv_remove(s, node, rules->min_nodes);
         *dirty = true;

@@ -69,7 +69,7 @@ tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *n
 void trii_rdzv_complete(trii_rdzv_state *state);
 /* It is in a round after the one that it left, and wants nothing more. */
 bool trii_rdzv_is_in(const trii_rdzv_state *state, const trii_rdzv_entry *entry, int64_t left);
-/* The job is over, and nobody waits until its members have left the state. */
+/* The job is over, and none waits until its members have left the state. */
 bool trii_rdzv_is_left_to_end(const trii_rdzv_state *state, const trii_rdzv_entry *entry);
 /* What a node does now that wants to be in a round after the one that it left. *dirty: the state
  * was changed and is to be written; else it is left alone. */

@@ -1,12 +1,11 @@
 /*
- * rdzv_static.c - the rendezvous in which everybody knows its rank: --node-rank, and a store at
+ * rdzv_static.c - the rendezvous in which each agent knows its rank: --node-rank, and a store at
  * --master-addr that the agent of rank 0 serves and the workers use too.
  *
- * Workers keep that store through restarts, as with torchrun, so its address does not change; but
- * unlike there, everybody first says that its workers are gone, and then rank 0 empties it. That
- * goes for the agent that comes in the place of one that was lost, too. Agents compare that each
- * rank comes once, and, where the one that serves is ours, that they mean the same job; torchrun's
- * do not:
+ * Workers keep that store through restarts, as with torchrun, so its address does not change.
+ * Unlike there, each agent first says that its workers are gone, also one that takes the place of a
+ * lost one, and then rank 0 empties the store. Agents of trirun also see to it that no rank is
+ * taken twice:
  *
  *   trireme/claim/RANK          PID MIN MAX NAME TOKEN, or "gone ROUND" of an agent that was lost
  *   trireme/ROUND/stopped/RANK  no worker of that host runs
@@ -20,10 +19,10 @@
 #include "store/exchange.h"
 #include "store/tcp_client.h"
 
-#define COUNT_MS 500  /* between two counts of who has come */
+#define COUNT_MS 500  /* between two counts of the hosts that have come */
 #define PROBE_MS 1000 /* for a store to answer that has the port we want */
 
-/* --- who has which rank --------------------------------------------------- */
+/* --- ranks ---------------------------------------------------------------- */
 
 static tri_status rank_taken(const trii_rendezvous *r, const char *claim)
 {
@@ -76,14 +75,13 @@ static void claim_key(int rank, char *key_out, size_t bytes)
  * begins with that agent; else it is left alone. */
 static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 {
-    char key[64], text[TRII_RDZV_ADDR_BYTES + 80], settings[TRII_RDZV_ADDR_BYTES + 60];
-    char *other, *last = NULL;
+    char key[64], text[TRII_RDZV_ADDR_BYTES + 80], *other, *last = NULL;
     long long lost_round;
     tri_status status;
 
     claim_key(r->options->node_rank, key, sizeof(key));
-    trii_rdzv_settings_text(r, settings, sizeof(settings));
-    snprintf(text, sizeof(text), "%s %s", settings, r->setup.token);
+    trii_rdzv_settings_text(r, text, sizeof(text));
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s", r->setup.token);
     status = put(r, key, "", text, &other);
     if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
         last = other;
@@ -118,37 +116,23 @@ static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 
 /* --- starting again ------------------------------------------------------- */
 
-/* The workers' keys: all that are not the agents'. */
+/* Deletes the workers' keys, which are all that are not the agents', and the ranks: an agent that
+ * takes the place of another may have another number of workers. */
 static tri_status empty_store(trii_rendezvous *r)
 {
+    static const char ranks[] = "torchelastic/assigned_ranks/";
     char **keys = NULL;
     int64_t n = 0;
     size_t own = strlen(r->id);
     tri_status status = tri_store_list_keys(r->base, &keys, &n);
 
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        bool existed;
+        bool is_agents = strncmp(keys[i], r->id, own) == 0 && keys[i][own] == '/', existed;
 
-        if (strncmp(keys[i], r->id, own) == 0 && keys[i][own] == '/')
-            continue;
-        status = tri_store_delete(r->base, keys[i], &existed);
+        if (!is_agents || strncmp(keys[i] + own + 1, ranks, sizeof(ranks) - 1) == 0)
+            status = tri_store_delete(r->base, keys[i], &existed);
     }
     tri_store_free(keys);
-    return status;
-}
-
-/* Who comes in the place of another may have another number of workers. */
-static tri_status forget_ranks(trii_rendezvous *r)
-{
-    tri_status status = TRI_OK;
-
-    for (int i = 0; i < r->round.group_size && status == TRI_OK; i++) {
-        char key[64];
-        bool existed;
-
-        snprintf(key, sizeof(key), "torchelastic/assigned_ranks/%d", i);
-        status = tri_store_delete(r->kv, key, &existed);
-    }
     return status;
 }
 
@@ -196,8 +180,6 @@ static tri_status assemble(trii_rendezvous *r)
             status = await_all(r, deadline);
         if (status == TRI_OK)
             status = empty_store(r);
-        if (status == TRI_OK)
-            status = forget_ranks(r);
         return status == TRI_OK ? tri_store_set(r->kv, key, "1", 1) : status;
     }
     trii_rdzv_wait_for(r, -1);
@@ -250,7 +232,7 @@ static void describe_place(const trii_launch_options *options, int port, char *t
 
 static tri_status open_store(trii_rendezvous *r)
 {
-    /* torchrun's rank 0 counts who has connected before it goes on */
+    /* torchrun's rank 0 counts the connections before it continues */
     const tri_store_tcp_options options = {.timeout_ms = r->join_ms,
                                            .world_size = r->options->max_nodes};
     tri_status status = trii_rdzv_connect(r, &options);
@@ -271,7 +253,7 @@ static tri_status find_master(trii_rendezvous *r, const char *addr, const char *
     return TRI_OK;
 }
 
-/* Nothing else counts who has come, for the user. */
+/* Counts the hosts that have come, for the user. */
 static tri_status check_members(trii_rendezvous *r)
 {
     int64_t now = trii_rdzv_now(r);
@@ -292,7 +274,7 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost)
     return lost->news.over || r->kv == NULL ? tri_store_num_keys(r->base, &n) : vacate(r, lost);
 }
 
-/* Nobody knows the host before it comes. */
+/* No host is known before it comes. */
 static void describe_member(const trii_rendezvous *r, int rank, char *text_out, size_t bytes)
 {
     (void)r;
@@ -319,7 +301,7 @@ static tri_status too_few(trii_rendezvous *r, int rank, int came, const char *mi
         r->id, came, r->round.group_size, seconds, missing);
 }
 
-/* Who serves the store has rank 0, and so have we. */
+/* The agent that serves the store has rank 0, as we do. */
 static tri_status port_taken(const trii_rendezvous *r, const char *why)
 {
     const tri_store_tcp_options options = {.timeout_ms = PROBE_MS};
@@ -330,7 +312,7 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
     if (status == TRI_OK) {
         status = tri_store_prefix(r->id, store, &kv);
         if (status == TRI_OK)
-            status = tri_store_get(kv, trii_rdzv_serves_key(r->handler), PROBE_MS, &value, NULL);
+            status = tri_store_get(kv, trii_rdzv_serves_key(true), PROBE_MS, &value, NULL);
         tri_store_unref(kv);
         tri_store_unref(store);
     }
@@ -347,7 +329,6 @@ static tri_status port_taken(const trii_rendezvous *r, const char *why)
 }
 
 const trii_rdzv_handler trii_rdzv_static = {
-    .name = "static",
     .fixed_hosts = true,
     .timeout_key = "timeout",
     .timeout_ms = 900000,

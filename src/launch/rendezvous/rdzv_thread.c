@@ -3,7 +3,7 @@
  * rendezvous.c through rdzv_wait.c, rounds from rdzv_join.c and rdzv_exchange.c.
  *
  * While a round is on, the thread mostly sleeps. Now and then it looks at the shared state, since
- * agents of torchrun tell nobody what happens to them, and shows there that this one lives.
+ * agents of torchrun do not tell what happens to them, and shows there that this one lives.
  */
 #include "launch/rendezvous/rdzv_internal.h"
 
@@ -100,8 +100,7 @@ static void say_goodbye(trii_rendezvous *r)
     } else if (r->round.world_size == 0) {
         return; /* there never was a round */
     }
-    while (trii_rdzv_serves(r) && r->kv != NULL && status == TRI_OK &&
-           trii_rdzv_now(r) < deadline) {
+    while (r->server != NULL && r->kv != NULL && status == TRI_OK && trii_rdzv_now(r) < deadline) {
         status = tri_store_add(r->kv, "trireme/left", 0, &n);
         if (status == TRI_OK && n >= others &&
             (r->handler->is_awaited == NULL || !r->handler->is_awaited(r)))
@@ -118,7 +117,7 @@ static void leave(trii_rendezvous *r, const trii_rdzv_order *o)
 
     if (r->handler->leave != NULL)
         status = r->handler->leave(r, o->kind == TRII_ORDER_CLOSE);
-    if (o->kind == TRII_ORDER_CLOSE || trii_rdzv_serves(r))
+    if (o->kind == TRII_ORDER_CLOSE || r->server != NULL)
         say_goodbye(r);
     else
         count_us_out(r); /* the server of the store waits for that */
@@ -179,50 +178,6 @@ static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
     stop_round(r);
 }
 
-static void look(trii_rendezvous *r);
-
-static void heard(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    trii_rdzv_take_news(r, o->round, &o->news);
-    if (!trii_rdzv_phase_is_on(r->phase) || o->round != r->round.number)
-        return;
-    if (o->news.finished) {
-        look(r);
-        return;
-    }
-    if (o->news.over)
-        count_us_out(r);
-    trii_rdzv_enter(r, o->news.over ? TRII_RDZV_JOB_ENDED : TRII_RDZV_STOPPED);
-}
-
-static bool handle(trii_rendezvous *r, const trii_rdzv_order *o)
-{
-    switch (o->kind) {
-    case TRII_ORDER_JOIN:
-        join(r, o);
-        break;
-    case TRII_ORDER_FINISH:
-        if (r->kv != NULL)
-            finish(r);
-        break;
-    case TRII_ORDER_HEARD:
-        heard(r, o);
-        break;
-    case TRII_ORDER_LOST:
-        lost(r, o);
-        break;
-    case TRII_ORDER_LEAVE:
-    case TRII_ORDER_CLOSE:
-        leave(r, o);
-        break;
-    case TRII_ORDER_QUIT:
-    case TRII_ORDER_NONE:
-        end_round(r);
-        return false;
-    }
-    return true;
-}
-
 static tri_status is_barrier_passed(trii_rendezvous *r, bool *passed_out)
 {
     const char *keys[] = {"torchelastic/agent/terminal_state/last_member"};
@@ -268,6 +223,48 @@ static void look(trii_rendezvous *r)
         fail(r, finishing);
 }
 
+static void heard(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    trii_rdzv_take_news(r, o->round, &o->news);
+    if (!trii_rdzv_phase_is_on(r->phase) || o->round != r->round.number)
+        return;
+    if (o->news.finished) {
+        look(r);
+        return;
+    }
+    if (o->news.over)
+        count_us_out(r);
+    trii_rdzv_enter(r, o->news.over ? TRII_RDZV_JOB_ENDED : TRII_RDZV_STOPPED);
+}
+
+static bool handle(trii_rendezvous *r, const trii_rdzv_order *o)
+{
+    switch (o->kind) {
+    case TRII_ORDER_JOIN:
+        join(r, o);
+        break;
+    case TRII_ORDER_FINISH:
+        if (r->kv != NULL)
+            finish(r);
+        break;
+    case TRII_ORDER_HEARD:
+        heard(r, o);
+        break;
+    case TRII_ORDER_LOST:
+        lost(r, o);
+        break;
+    case TRII_ORDER_LEAVE:
+    case TRII_ORDER_CLOSE:
+        leave(r, o);
+        break;
+    case TRII_ORDER_QUIT:
+    case TRII_ORDER_NONE:
+        end_round(r);
+        return false;
+    }
+    return true;
+}
+
 /* No round is on, but we are in the state: our workers are ending, or have not begun. */
 static void keep_alive(trii_rendezvous *r)
 {
@@ -289,7 +286,7 @@ static int64_t look_ms(const trii_rendezvous *r)
     int64_t ms = r->lead.leads ? LEAD_MS : LOOK_MS, most = r->beat_ms / 2 + 1;
 
     if (r->phase == TRII_RDZV_FINISHING && r->round.mixed)
-        return BARRIER_LOOK_MS; /* torchrun's agents do not say who was the last */
+        return BARRIER_LOOK_MS; /* torchrun's agents do not say which was the last */
     if (r->lead.follows && r->round_serves >= 0)
         return trii_rdzv_follow_ms(r); /* the leader is in the round, and tells us what happens */
     return r->handler->watch != NULL && ms > most ? most : ms;
@@ -321,7 +318,7 @@ void trii_rdzv_main(void *arg)
     while (alive) {
         trii_rdzv_order o;
 
-        if (trii_rdzv_next_order(r, &o))
+        if (trii_rdzv_next_order(r, false, &o))
             alive = status == TRI_OK ? handle(r, &o) : handle_without_store(r, &o);
         else
             look_if_due(r);

@@ -24,15 +24,19 @@ void trii_rdzv_enter(trii_rendezvous *r, trii_rdzv_phase phase)
     r->phase = phase;
 }
 
-bool trii_rdzv_next_order(trii_rendezvous *r, trii_rdzv_order *order_out)
+bool trii_rdzv_next_order(trii_rendezvous *r, bool only_losses, trii_rdzv_order *order_out)
 {
+    trii_rdzv_order *o = r->orders;
     bool any;
 
     trii_mutex_lock(&r->mutex);
-    any = r->n_orders > 0;
+    while (o < r->orders + r->n_orders && only_losses && o->kind != TRII_ORDER_LOST &&
+           o->kind != TRII_ORDER_HEARD)
+        o++;
+    any = o < r->orders + r->n_orders;
     if (any) {
-        *order_out = r->orders[0];
-        memmove(r->orders, r->orders + 1, (size_t)--r->n_orders * sizeof(*r->orders));
+        *order_out = *o;
+        memmove(o, o + 1, (size_t)(r->orders + --r->n_orders - o) * sizeof(*o));
     }
     trii_mutex_unlock(&r->mutex);
     return any;
@@ -123,19 +127,7 @@ void trii_rdzv_take_losses(trii_rendezvous *r)
 {
     trii_rdzv_order o;
 
-    for (;;) {
-        trii_mutex_lock(&r->mutex);
-        o.kind = TRII_ORDER_NONE;
-        for (int i = 0; i < r->n_orders && o.kind == TRII_ORDER_NONE; i++) {
-            if (r->orders[i].kind != TRII_ORDER_LOST && r->orders[i].kind != TRII_ORDER_HEARD)
-                continue;
-            o = r->orders[i];
-            memmove(r->orders + i, r->orders + i + 1,
-                    (size_t)(--r->n_orders - i) * sizeof(*r->orders));
-        }
-        trii_mutex_unlock(&r->mutex);
-        if (o.kind == TRII_ORDER_NONE)
-            return;
+    while (trii_rdzv_next_order(r, true, &o)) {
         if (o.kind == TRII_ORDER_HEARD)
             trii_rdzv_take_news(r, o.round, &o.news);
         /* Without the store all ends anyway: the next call to it fails. */
@@ -178,13 +170,14 @@ static void free_values(char **values, int n)
     }
 }
 
-static bool are_there(char *const *values, int n)
+/* n: all are there. */
+static int find_missing(char *const *values, int n)
 {
     int there = 0;
 
     while (there < n && values[there] != NULL)
         there++;
-    return there == n;
+    return there;
 }
 
 /* Until the first n_needed are there. */
@@ -194,18 +187,16 @@ static tri_status await_keys(trii_rendezvous *r, const char *const *keys, int n,
 {
     for (;;) {
         tri_status status = look_once(r, keys, n, values_out);
+        int missing;
 
         if (status != TRI_OK)
             return status;
         trii_rdzv_answered(r);
-        if (are_there(values_out, n_needed))
+        missing = find_missing(values_out, n_needed);
+        if (missing == n_needed)
             return TRI_OK;
-        for (int i = 0; i < n_needed && waits != NULL; i++) {
-            if (values_out[i] == NULL) {
-                waits(r, i);
-                break;
-            }
-        }
+        if (waits != NULL)
+            waits(r, missing);
         free_values(values_out, n);
         if (trii_rdzv_now(r) > deadline_ns)
             return TRI_ERR_TIMEOUT;

@@ -31,7 +31,7 @@ static void order(trii_rendezvous *r, const trii_rdzv_order *o)
 
     trii_mutex_lock(&r->mutex);
     if (o->kind == TRII_ORDER_QUIT && !trii_rendezvous_has_begun(r))
-        r->n_orders = 0; /* nobody shall hear of us now */
+        r->n_orders = 0; /* no agent shall hear of us now */
     /* However many agents are lost at once, there is room for what this one does next. */
     if (r->n_orders < (is_news ? TRII_RDZV_ORDERS - 8 : TRII_RDZV_ORDERS))
         r->orders[r->n_orders++] = *o;
@@ -61,18 +61,19 @@ static tri_status read_settings(trii_rendezvous *r)
 {
     const trii_launch_options *o = r->options;
     int64_t attempts_ms, unused_ms;
-    tri_status status = read_ms(o, r->handler->timeout_key, r->handler->timeout_ms, &r->join_ms);
+    const struct {
+        const char *key;
+        int64_t fallback_ms, *out;
+    } settings[] = {{r->handler->timeout_key, r->handler->timeout_ms, &r->join_ms},
+                    {"last_call_timeout", 30000, &r->last_call_ms},
+                    {"close_timeout", 30000, &unused_ms}, /* torch's word */
+                    {"keep_alive_interval", 5000, &r->beat_ms},
+                    {"keep_alive_max_attempt", 3000, &attempts_ms},
+                    {"read_timeout", 60000, &r->read_ms}};
+    tri_status status = TRI_OK;
 
-    if (status == TRI_OK)
-        status = read_ms(o, "last_call_timeout", 30000, &r->last_call_ms);
-    if (status == TRI_OK)
-        status = read_ms(o, "close_timeout", 30000, &unused_ms); /* torch's word */
-    if (status == TRI_OK)
-        status = read_ms(o, "keep_alive_interval", 5000, &r->beat_ms);
-    if (status == TRI_OK)
-        status = read_ms(o, "keep_alive_max_attempt", 3000, &attempts_ms);
-    if (status == TRI_OK)
-        status = read_ms(o, "read_timeout", 60000, &r->read_ms);
+    for (size_t i = 0; i < TRII_COUNT_OF(settings) && status == TRI_OK; i++)
+        status = read_ms(o, settings[i].key, settings[i].fallback_ms, settings[i].out);
     if (status == TRI_OK)
         r->dead_ms = r->beat_ms * attempts_ms / 1000;
     r->rules = (trii_rdzv_rules){o->min_nodes, o->max_nodes, r->last_call_ms * 1000};

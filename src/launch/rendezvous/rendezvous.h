@@ -47,13 +47,13 @@ typedef struct trii_rdzv_round {
     bool master;  /* our store is the one for the workers */
     char master_addr[TRII_RDZV_ADDR_BYTES];
     int master_port;
-    trii_rdzv_agent *agents; /* group_size; who receives the event frees them (trii_free) */
+    trii_rdzv_agent *agents; /* group_size; freed by the receiver of the event (trii_free) */
 } trii_rdzv_round;
 
 /* What all agents of a round have to know. */
 typedef struct trii_rdzv_news {
     bool over;     /* the job ends; else everybody stops and joins again */
-    bool counts;   /* as a restart: something failed, nobody just came or left */
+    bool counts;   /* as a restart: something failed; no host just came or left */
     bool hung;     /* over, since no rank makes progress any more */
     bool finished; /* it is not that: the workers of all hosts have succeeded */
     int gone;      /* group rank of an agent that is not there any more, or -1 */
@@ -119,8 +119,8 @@ void trii_rendezvous_leave(trii_rendezvous *rdzv);
 void trii_rendezvous_close(trii_rendezvous *rdzv);
 /* While a round is being formed: how many hosts have come, and where we wait for the others. */
 void trii_rendezvous_describe(trii_rendezvous *rdzv, char *text_out, size_t bytes);
-/* Whether the thread has a store, or has failed to get one. Until then nobody knows of us, nothing
- * has to be left in order, and the thread may be stuck in a connect. */
+/* Whether the thread has a store, or has failed to get one. Until then no agent knows of us,
+ * nothing has to be left in order, and the thread may be stuck in a connect. */
 bool trii_rendezvous_has_begun(const trii_rendezvous *rdzv);
 /* When the agents' store last did what it was asked for. */
 int64_t trii_rendezvous_answered_ns(const trii_rendezvous *rdzv);
