@@ -160,7 +160,7 @@ static void a_port_that_the_system_chose_is_said(void **state)
 /* The listener stays ready while nobody can be let in. */
 static void without_descriptors_nobody_is_asked_without_end(void **state)
 {
-    const trii_job_facts facts = {.run_id = "run", .run_dir = "/", .n_workers = 0};
+    trii_job_facts facts = {.run_id = "run", .run_dir = "/", .n_workers = 0};
     int64_t deadline;
     int port, fd, turns = 0;
     trii_metrics metrics;
