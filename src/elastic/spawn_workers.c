@@ -71,6 +71,7 @@ typedef struct spawner {
     tri_status status; /* of the likeliest cause; TRI_OK = no worker has failed */
     int blame;
     int64_t at_ns; /* when it was reported; INT64_MAX = never */
+    bool by_exit;  /* as that of a word */
     char text[TRII_ERR_BYTES];
 } spawner;
 
@@ -258,6 +259,7 @@ static void keep_failure(spawner *s, const worker *w, const trii_process_exit *h
 {
     s->blame = blame_of(w, how);
     s->at_ns = said_failure(w) ? w->last.at_ns : INT64_MAX;
+    s->by_exit = said_failure(w) && w->last.by_exit;
     s->status = TRI_ERR_PEER_LOST;
     if (said_failure(w) && w->last.by_exit) {
         snprintf(s->text, sizeof(s->text), "rank %d exited with code %d%s%.*s", w->rank, how->code,
@@ -296,18 +298,27 @@ static void stop_others(spawner *s)
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
 }
 
+/* Of workers that failed by themselves the earlier one; but who calls exit() may do so because a
+ * peer is gone, and that may be one that ended without a word. */
+static bool is_likelier(const spawner *s, const worker *w, const trii_process_exit *how)
+{
+    int blame = blame_of(w, how);
+
+    if (blame != s->blame)
+        return blame > s->blame;
+    if (!said_failure(w))
+        return s->by_exit;
+    return w->last.at_ns < s->at_ns && !(w->last.by_exit && s->at_ns == INT64_MAX);
+}
+
 static void note_failure(spawner *s, worker *w, const trii_process_exit *how)
 {
     bool is_first = s->status == TRI_OK;
-    int blame;
 
     hear(w);
     if (how->signal == 0 && (how->code == 0 || (w->said && w->last.status == TRI_OK)))
         return;
-    blame = blame_of(w, how);
-    if (is_first ||
-        (w->ended_itself &&
-         (blame > s->blame || (blame == s->blame && said_failure(w) && w->last.at_ns < s->at_ns))))
+    if (is_first || (w->ended_itself && is_likelier(s, w, how)))
         keep_failure(s, w, how);
     if (is_first)
         stop_others(s);

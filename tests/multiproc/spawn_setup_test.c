@@ -199,6 +199,23 @@ static void programs_give_rank_and_size_and_a_place_or_a_store(void **state)
     spawn_remove_folder(folder);
 }
 
+/* Of torchrun nobody knows where its agent serves. */
+static void below_another_launcher_the_error_names_what_is_in_the_way(void **state)
+{
+    const tri_init_options options = {.group.timeout_ms = 100};
+
+    (void)state;
+    clearenv();
+    setenv("RANK", "0", 1);
+    setenv("WORLD_SIZE", "2", 1);
+    setenv("MASTER_ADDR", "localhost", 1);
+    setenv("MASTER_PORT", free_port(), 1);
+    setenv("TORCHELASTIC_USE_AGENT_STORE", "True", 1);
+    CHECK_FAILS(tri_init(&options), TRI_ERR_TIMEOUT,
+                "TORCHELASTIC_USE_AGENT_STORE=True says that the launcher serves there; if this "
+                "program has set MASTER_ADDR or MASTER_PORT, take it out of the environment, too");
+}
+
 static void options_that_contradict_each_other_are_refused(void **state)
 {
     tri_store *store = NULL;
@@ -216,6 +233,7 @@ static void options_that_contradict_each_other_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(programs_give_rank_and_size_and_a_place_or_a_store),
+    cmocka_unit_test(below_another_launcher_the_error_names_what_is_in_the_way),
     cmocka_unit_test(options_that_contradict_each_other_are_refused),
     cmocka_unit_test(workers_of_tri_spawn_meet_where_their_setup_says),
     cmocka_unit_test(workers_of_trirun_meet_where_their_setup_says),

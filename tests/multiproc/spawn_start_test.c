@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -44,6 +45,34 @@ static tri_status second_fails_and_exits(int rank, void *arg)
     TRI_TRY(tri_init(NULL));
     if (rank == 1)
         TRI_TRY(tri_store_tcp("127.0.0.1", 70000, NULL, &store));
+    TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
+    return TRI_OK;
+}
+
+/* Memory that only its descriptor holds: its end takes the process longer than its peers' takes. */
+static void grow_old(void)
+{
+    static char page[1 << 20];
+    int fd = memfd_create("slow to close", MFD_CLOEXEC);
+
+    memset(page, 1, sizeof(page));
+    for (int i = 0; fd >= 0 && i < 96; i++) {
+        if (write(fd, page, sizeof(page)) < 0)
+            return;
+    }
+}
+
+/* Without a word; the others lose it. */
+static tri_status second_leaves_at_once(int rank, void *arg)
+{
+    float x = 1;
+
+    (void)arg;
+    TRI_TRY(tri_init(NULL));
+    if (rank == 1) {
+        grow_old();
+        _exit(7);
+    }
     TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
     return TRI_OK;
 }
@@ -110,6 +139,8 @@ static int scene(char **argv)
         return show(tri_spawn(closes_all_and_sums, NULL, 2, &options), argv[3]);
     if (strcmp(argv[1], "killed") == 0)
         return show(tri_spawn(prints_and_is_killed, NULL, 2, &options), argv[3]);
+    if (strcmp(argv[1], "leaves") == 0)
+        return show(tri_spawn(second_leaves_at_once, NULL, 3, &options), argv[3]);
     if (strcmp(argv[1], "exits") == 0)
         return show(tri_spawn(second_exits, NULL, 3, &options), argv[3]);
     if (strcmp(argv[1], "few") == 0)
@@ -208,6 +239,10 @@ static void a_cause_that_calls_exit_is_told_with_its_line(void **state)
             run_scene("fails", i % 2 ? "anew" : "copy", "2>/dev/null", said, sizeof(said)), 1);
         assert_has(said, "PEER_LOST: rank 1 exited with code 1; its last error: store_tcp: host "
                          "127.0.0.1 port 70000");
+    }
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(run_scene("leaves", "copy", "2>/dev/null", said, sizeof(said)), 1);
+        assert_string_equal(said, "PEER_LOST: rank 1 exited with code 7\n");
     }
     assert_int_equal(run_scene("exits", "copy", "", said, sizeof(said)), 1);
     assert_string_equal(said, "PEER_LOST: rank 1 exited with code 7\n");
