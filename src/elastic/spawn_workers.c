@@ -257,12 +257,16 @@ static int blame_of(const worker *w, const trii_process_exit *how)
 
 static void keep_failure(spawner *s, const worker *w, const trii_process_exit *how)
 {
+    char code[24] = "";
+
     s->blame = blame_of(w, how);
     s->at_ns = said_failure(w) ? w->last.at_ns : INT64_MAX;
     s->by_exit = said_failure(w) && w->last.by_exit;
     s->status = TRI_ERR_PEER_LOST;
     if (said_failure(w) && w->last.by_exit) {
-        snprintf(s->text, sizeof(s->text), "rank %d exited with code %d%s%.*s", w->rank, how->code,
+        if (how->signal == 0) /* else we ended it meanwhile */
+            snprintf(code, sizeof(code), " with code %d", how->code);
+        snprintf(s->text, sizeof(s->text), "rank %d exited%s%s%.*s", w->rank, code,
                  *w->last.text != '\0' ? "; its last error: " : "", (int)sizeof(s->text) - 64,
                  w->last.text);
     } else if (said_failure(w)) {
