@@ -35,10 +35,8 @@ extern const trii_cpu_family trii_cpu_cross_entropy, trii_cpu_cross_entropy_back
     trii_cpu_count_correct;
 extern const trii_cpu_family trii_cpu_softmax, trii_cpu_softmax_backward, trii_cpu_log_softmax,
     trii_cpu_log_softmax_backward;
-extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_eval,
-    trii_cpu_batch_norm_backward, trii_cpu_batch_norm_eval_backward;
-extern const trii_cpu_family trii_cpu_batch_norm_stats, trii_cpu_batch_norm_elemt,
-    trii_cpu_batch_norm_backward_reduce, trii_cpu_batch_norm_backward_elemt;
+extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_stats,
+    trii_cpu_batch_norm_backward;
 extern const trii_cpu_family trii_cpu_embedding, trii_cpu_embedding_backward;
 extern const trii_cpu_family trii_cpu_row_norm, trii_cpu_row_norm_backward;
 extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;

@@ -1,14 +1,12 @@
 /*
  * norm.c - batch normalisation over images, with what is fused into it: see norm.h. Loops are in
- * kernels_norm.h; norm_shared.c has the form with statistics of several ranks.
+ * kernels_norm.h, gradients in norm_backward.c.
  *
  * A unit (a channel, or a block of them) is normalised as soon as its statistics are known, while
  * it may still be in the cache. A unit belongs to one thread, so a channel's sums never depend on
  * how many threads there are.
  */
 #include "device/cpu/norm.h"
-
-#include <assert.h>
 
 #include "base/alloc.h"
 #include "device/cpu/cpu_parallel.h"
@@ -17,11 +15,6 @@
 static bool forward_takes(const trii_ir *ir, const trii_ir_node *node)
 {
     return trii_norm_takes(ir, node, IN_X);
-}
-
-bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node)
-{
-    return trii_norm_takes(ir, node, IN_BX);
 }
 
 /* --- fusion --------------------------------------------------------------- */
@@ -119,12 +112,6 @@ static void forward_layouts(const trii_ir *ir, const trii_group *group,
                             const trii_layout *const *have, trii_layouts *want)
 {
     trii_norm_follow(ir, group, ir->nodes[group->nodes[0]].in[IN_X], have, want);
-}
-
-void trii_norm_backward_layouts(const trii_ir *ir, const trii_group *group,
-                                const trii_layout *const *have, trii_layouts *want)
-{
-    trii_norm_follow(ir, group, ir->nodes[group->nodes[group->n_nodes - 1]].in[IN_BX], have, want);
 }
 
 /* --- forward -------------------------------------------------------------- */
@@ -267,229 +254,54 @@ static tri_status forward_compile(const trii_ir *ir, const trii_group *group,
     return TRI_OK;
 }
 
-/* --- backward ------------------------------------------------------------- */
+/* --- statistics alone, for other ranks ------------------------------------ */
 
-enum { OUT_DX, OUT_DWEIGHT, OUT_DBIAS };
-
-/* What the apply pass needs of the sums; also writes the parameters' gradients. */
-static void finish_sums(const trii_norm_run *run, int64_t c, double sum_dy, double sum_dy_x,
-                        const float *weight, float k_out[3])
-{
-    const trii_norm_kernel *k = run->k;
-    double count = (double)(k->images.n * k->images.h * k->images.w);
-    float invstd = *trii_norm_floats(run, k->in[IN_INVSTD], c);
-
-    k_out[0] = weight != NULL ? *weight * invstd : invstd;
-    k_out[1] = (float)(sum_dy / count);
-    k_out[2] = (float)(sum_dy_x * (double)invstd * (double)invstd / count);
-    if (k->out[OUT_DWEIGHT] >= 0)
-        *trii_norm_floats(run, k->out[OUT_DWEIGHT], c) = (float)(sum_dy_x * (double)invstd);
-    if (k->out[OUT_DBIAS] >= 0)
-        *trii_norm_floats(run, k->out[OUT_DBIAS], c) = (float)sum_dy;
-}
-
-trii_norm_backward_args trii_norm_backward_unit(const trii_norm_run *run, int64_t u,
-                                                const float *mean, const float *invstd,
-                                                float *alpha, float *beta)
-{
-    const trii_norm_kernel *k = run->k;
-    int64_t block = k->images.block;
-    trii_norm_backward_args args = {
-        .x = trii_norm_unit(run, k->in[IN_BX], u),
-        .dy = trii_norm_unit(run, k->in[IN_G], u),
-        .masked = trii_norm_unit(run, k->masked, u),
-        .alpha = alpha,
-        .beta = beta,
-        .mean = mean,
-        .mask = k->mask_kind,
-    };
-
-    if (k->mask_kind == TRII_NORM_MASK_Y)
-        args.y = trii_norm_unit(run, k->mask, u);
-    for (int64_t l = 0; l < block && k->mask_kind == TRII_NORM_MASK_X; l++)
-        trii_norm_line(trii_norm_floats(run, k->in[IN_BWEIGHT], u * block + l),
-                       trii_norm_floats(run, k->mask, u * block + l), mean[l], invstd[l], &alpha[l],
-                       &beta[l]);
-    return args;
-}
-
-static void backward_range(void *ctx, int64_t begin, int64_t end)
+static void stats_range(void *ctx, int64_t begin, int64_t end)
 {
     const trii_norm_run *run = ctx;
     const trii_norm_kernel *k = run->k;
     const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
     int64_t block = k->images.block;
 
-    for (int64_t u = begin; u < end; u++) {
-        float alpha[TRII_NORM_MAX_BLOCK] = {0}, beta[TRII_NORM_MAX_BLOCK] = {0};
-        float lane[3][TRII_NORM_MAX_BLOCK];
-        double sum_dy[TRII_NORM_MAX_BLOCK], sum_dy_x[TRII_NORM_MAX_BLOCK];
-        const float *mean = trii_norm_floats(run, k->in[IN_MEAN], u * block);
-        trii_norm_backward_args args;
-
-        assert(mean != NULL);
-        args = trii_norm_backward_unit(
-            run, u, mean, trii_norm_floats(run, k->in[IN_INVSTD], u * block), alpha, beta);
-        kernels->norm_backward_sums(&args, &k->images, sum_dy, sum_dy_x);
-        for (int64_t l = 0; l < block; l++) {
-            float of_channel[3];
-
-            finish_sums(run, u * block + l, sum_dy[l], sum_dy_x[l],
-                        trii_norm_floats(run, k->in[IN_BWEIGHT], u * block + l), of_channel);
-            for (int i = 0; i < 3; i++)
-                lane[i][l] = of_channel[i];
-        }
-        args.dx = trii_norm_unit(run, k->out[OUT_DX], u);
-        if (args.dx == NULL)
-            continue;
-        args.k_dy = lane[0];
-        args.k_mean = lane[1];
-        args.k_x = lane[2];
-        if (args.masked != NULL) { /* the mask is done */
-            args.dy = args.masked;
-            args.mask = TRII_NORM_MASK_NONE;
-        }
-        kernels->norm_backward(&args, &k->images);
-    }
+    for (int64_t u = begin; u < end; u++)
+        kernels->moments(trii_norm_unit(run, k->in[IN_X], u), &k->images,
+                         trii_norm_floats(run, k->out[0], u * block),
+                         trii_norm_floats(run, k->out[0], k->images.c + u * block));
 }
 
-static tri_status backward_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+static tri_status stats_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
     const trii_norm_kernel *k = (const trii_norm_kernel *)kernel;
     trii_norm_run ctx = {k, args, 0, 0};
 
     (void)run;
-    trii_parallel_for(k->images.c / k->images.block, 1, backward_range, &ctx);
+    *trii_norm_floats(&ctx, k->out[0], 2 * k->images.c) =
+        (float)(k->images.n * k->images.h * k->images.w);
+    trii_parallel_for(k->images.c / k->images.block, 1, stats_range, &ctx);
     return TRI_OK;
 }
 
-/* With the running statistics, which have no gradient: dx = dy * scale. */
-static void eval_backward_range(void *ctx, int64_t begin, int64_t end)
+static tri_status stats_compile(const trii_ir *ir, const trii_group *group,
+                                trii_kernel **kernel_out)
 {
-    const trii_norm_run *run = ctx;
-    const trii_norm_kernel *k = run->k;
-    const trii_image_kernels *kernels = trii_image_kernels_of(k->kernels, &k->images);
-    const float zero[TRII_NORM_MAX_BLOCK] = {0};
-    double sum_dy[TRII_NORM_MAX_BLOCK] = {0}, sum_dy_x[TRII_NORM_MAX_BLOCK] = {0};
-    int64_t block = k->images.block;
-
-    for (int64_t u = begin; u < end; u++) {
-        float invstd[TRII_NORM_MAX_BLOCK], scale[TRII_NORM_MAX_BLOCK];
-        const float *var = trii_norm_floats(run, k->in[IN_VAR], u * block);
-        const float *weight = trii_norm_floats(run, k->in[IN_BWEIGHT], u * block);
-        trii_norm_backward_args sums = {.x = trii_norm_unit(run, k->in[IN_BX], u),
-                                        .dy = trii_norm_unit(run, k->in[IN_G], u),
-                                        .alpha = zero,
-                                        .beta = zero,
-                                        .mean = trii_norm_floats(run, k->in[IN_MEAN], u * block)};
-        trii_norm_args dx = {.x = sums.dy,
-                             .y = trii_norm_unit(run, k->out[OUT_DX], u),
-                             .alpha = scale,
-                             .beta = zero};
-
-        assert(var != NULL && sums.mean != NULL);
-        if (k->sums)
-            kernels->norm_backward_sums(&sums, &k->images, sum_dy, sum_dy_x);
-        for (int64_t l = 0; l < block; l++) {
-            invstd[l] = trii_norm_invstd(var[l], run->eps);
-            scale[l] = weight != NULL ? weight[l] * invstd[l] : invstd[l];
-            if (k->out[OUT_DWEIGHT] >= 0)
-                *trii_norm_floats(run, k->out[OUT_DWEIGHT], u * block + l) =
-                    (float)(sum_dy_x[l] * (double)invstd[l]);
-            if (k->out[OUT_DBIAS] >= 0)
-                *trii_norm_floats(run, k->out[OUT_DBIAS], u * block + l) = (float)sum_dy[l];
-        }
-        if (dx.y != NULL)
-            kernels->norm(&dx, &k->images);
-    }
-}
-
-static tri_status eval_backward_run(const trii_kernel *kernel, void *const *args,
-                                    const trii_run *run)
-{
-    const trii_norm_kernel *k = (const trii_norm_kernel *)kernel;
-    trii_norm_run ctx = {k, args, 0, run->f[k->f + 1]};
-
-    trii_parallel_for(k->images.c / k->images.block, 1, eval_backward_range, &ctx);
-    return TRI_OK;
-}
-
-/* A group of one operation has all its outputs, even those that nobody needs. */
-static bool is_needed(const trii_ir *ir, int32_t value)
-{
-    return ir->values[value].n_readers > 0 || ir->values[value].output >= 0;
-}
-
-trii_norm_kernel *trii_norm_backward_new(const trii_ir *ir, const trii_group *group)
-{
-    const trii_ir_node *norm = &ir->nodes[group->nodes[group->n_nodes - 1]];
-    const trii_ir_node *relu = group->n_nodes > 1 ? &ir->nodes[group->nodes[0]] : NULL;
-    trii_norm_kernel *k = trii_norm_kernel_new(ir, group, norm->op->name, norm->in[IN_BX]);
-
-    if (k == NULL)
-        return NULL;
-    k->f = norm->first_f;
-    for (int i = 0; i < N_ELEMT_IN; i++)
-        k->in[i] = trii_has_in(norm, i) ? trii_group_in(group, norm->in[i]) : -1;
-    for (int o = 0; o < N_FORWARD_OUT; o++)
-        k->out[o] = o < norm->n_out && is_needed(ir, norm->out[o])
-                        ? trii_norm_out_arg(group, norm->out[o])
-                        : -1;
-    k->base.in_place = k->in_place;
-    if (relu == NULL)
-        return k;
-    k->in[IN_G] = trii_group_in(group, relu->in[0]);
-    k->mask = trii_group_in(group, relu->in[1]);
-    k->mask_kind = trii_in_type(ir, relu, 1)->ndim == 1 ? TRII_NORM_MASK_X : TRII_NORM_MASK_Y;
-    k->masked = trii_norm_out_arg(group, relu->out[0]);
-    /* Written in the first pass: only over dy, which the second pass then finds masked. */
-    if (k->masked >= 0)
-        k->in_place[k->masked - group->n_in] = UINT64_C(1) << k->in[IN_G];
-    return k;
-}
-
-static tri_status backward_compile(const trii_ir *ir, const trii_group *group,
-                                   trii_kernel **kernel_out)
-{
-    const trii_ir_node *norm = &ir->nodes[group->nodes[group->n_nodes - 1]];
-    trii_norm_kernel *k = trii_norm_backward_new(ir, group);
-    int dx;
+    const trii_ir_node *node = &ir->nodes[group->nodes[0]];
+    trii_norm_kernel *k = trii_norm_kernel_new(ir, group, node->op->name, node->in[IN_X]);
 
     if (k == NULL)
         return TRI_ERR_NO_MEMORY;
-    k->base.run = trii_norm_is(norm, "batch_norm_eval_backward") ? eval_backward_run : backward_run;
-    if (k->mask >= 0)
-        k->base.name = k->mask_kind == TRII_NORM_MASK_X ? "relu_backward(x)+batch_norm_backward"
-                                                        : "relu_backward(y)+batch_norm_backward";
-    k->sums = k->out[OUT_DWEIGHT] >= 0 || k->out[OUT_DBIAS] >= 0;
-    dx = k->out[OUT_DX] - group->n_in;
-    if (k->out[OUT_DX] >= 0) {
-        k->in_place[dx] = UINT64_C(1) << k->in[IN_BX] | UINT64_C(1) << k->in[IN_G];
-        if (k->mask_kind == TRII_NORM_MASK_Y)
-            k->in_place[dx] |= UINT64_C(1) << k->mask;
-    }
+    k->base.run = stats_run;
+    k->in[IN_X] = trii_group_in(group, node->in[IN_X]);
+    k->out[0] = trii_norm_out_arg(group, node->out[0]);
     *kernel_out = &k->base;
     return TRI_OK;
 }
 
-const trii_cpu_family trii_cpu_batch_norm = {.op = {&trii_op_batch_norm},
-                                             .takes = forward_takes,
-                                             .layouts = forward_layouts,
-                                             .compile = forward_compile};
-const trii_cpu_family trii_cpu_batch_norm_eval = {.op = {&trii_op_batch_norm_eval},
-                                                  .takes = forward_takes,
-                                                  .layouts = forward_layouts,
-                                                  .compile = forward_compile};
-const trii_cpu_family trii_cpu_batch_norm_elemt = {.op = {&trii_op_batch_norm_elemt},
+const trii_cpu_family trii_cpu_batch_norm = {
+    .op = {&trii_op_batch_norm, &trii_op_batch_norm_eval, &trii_op_batch_norm_elemt},
+    .takes = forward_takes,
+    .layouts = forward_layouts,
+    .compile = forward_compile};
+const trii_cpu_family trii_cpu_batch_norm_stats = {.op = {&trii_op_batch_norm_stats},
                                                    .takes = forward_takes,
                                                    .layouts = forward_layouts,
-                                                   .compile = forward_compile};
-const trii_cpu_family trii_cpu_batch_norm_eval_backward = {
-    .op = {&trii_op_batch_norm_eval_backward},
-    .takes = trii_norm_backward_takes,
-    .layouts = trii_norm_backward_layouts,
-    .compile = backward_compile};
-const trii_cpu_family trii_cpu_batch_norm_backward = {.op = {&trii_op_batch_norm_backward},
-                                                      .takes = trii_norm_backward_takes,
-                                                      .layouts = trii_norm_backward_layouts,
-                                                      .compile = backward_compile};
+                                                   .compile = stats_compile};

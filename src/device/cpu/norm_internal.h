@@ -1,5 +1,5 @@
 /*
- * norm_internal.h - what the kernels of batch normalisation share (norm.c, norm_shared.c).
+ * norm_internal.h - what the kernels of batch normalisation share (norm.c, norm_backward.c).
  *
  * A unit is a channel, or a block of them.
  */
@@ -21,6 +21,7 @@ enum { OUT_Y, OUT_MEAN, OUT_INVSTD, OUT_RUNNING_MEAN, OUT_RUNNING_VAR, N_FORWARD
 /* Operands of batch_norm_backward; the others have other means and variances:
  * batch_norm_eval_backward the running ones, batch_norm_backward_reduce and _elemt those over all
  * ranks. */
+enum { OUT_DWEIGHT = 1, OUT_DBIAS }; /* 0: dx, of the last but one the sums for all ranks */
 enum { IN_G, IN_BX, IN_BWEIGHT, IN_MEAN, IN_INVSTD, N_BACKWARD_IN };
 #define IN_VAR IN_INVSTD
 /* More operands, of batch_norm_backward_elemt. */
@@ -38,6 +39,14 @@ static inline bool trii_norm_takes(const trii_ir *ir, const trii_ir_node *node, 
            trii_in_type(ir, node, x)->ndim <= 4 && trii_type_numel(trii_in_type(ir, node, x)) > 0;
 }
 
+/* The statistics in a gradient: of the batch, whose standard deviation forward has inverted; the
+ * running ones; of the batches of all ranks. The last two come as variances. */
+typedef enum trii_norm_by {
+    TRII_NORM_BY_BATCH,
+    TRII_NORM_BY_RUNNING,
+    TRII_NORM_BY_ALL
+} trii_norm_by;
+
 typedef struct trii_norm_kernel {
     trii_kernel base;
     const trii_cpu_kernels *kernels;
@@ -46,8 +55,11 @@ typedef struct trii_norm_kernel {
     /* backward: argument with the sign, and the one that dy after the mask goes to */
     int mask, masked;
     trii_norm_mask mask_kind;
+    trii_norm_by by;
+    int dx, all_sums; /* arguments: the gradient of x; the sums for all ranks; -1 = none */
+    bool sums;        /* a first pass adds up the sums */
     int32_t f;
-    bool training, relu, sums; /* sums pass: somebody needs the parameters' gradients */
+    bool training, relu;
     uint64_t in_place[8];
 } trii_norm_kernel;
 
@@ -93,17 +105,7 @@ int trii_norm_out_arg(const trii_group *group, int32_t value);
 /* Gives everything of the images' shape the layout of x. */
 void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,
                       const trii_layout *const *have, trii_layouts *want);
-/* For families of the backward pass, whose last node is the normalisation's, perhaps after the
- * gradient of a ReLU. */
+/* Of the gradients. */
 bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node);
-void trii_norm_backward_layouts(const trii_ir *ir, const trii_group *group,
-                                const trii_layout *const *have, trii_layouts *want);
-/* A kernel with operands, needed outputs and mask set. */
-trii_norm_kernel *trii_norm_backward_new(const trii_ir *ir, const trii_group *group);
-/* The passes over unit u after the mask, by mean and 1 / standard deviation [block]; alpha and beta
- * are the caller's memory [block]. */
-trii_norm_backward_args trii_norm_backward_unit(const trii_norm_run *run, int64_t u,
-                                                const float *mean, const float *invstd,
-                                                float *alpha, float *beta);
 
 #endif
