@@ -217,11 +217,49 @@ static bool is_checkpoint(const char *folder)
     return seen.counts && seen.has_manifest;
 }
 
+/* What tells one state of a folder from the next. */
+typedef struct newest {
+    int64_t step, sequence;
+} newest;
+
+/* While this process looks another one may save, and remove what was listed here: if nothing could
+ * be used, and the folder has another newest one since, that is looked at. */
+static tri_status find_below(const char *folder, char **dir_out, trii_manifest *manifest_out)
+{
+    enum { LOOKS = 16 };
+    tri_status status = TRI_ERR_NOT_FOUND;
+    char line[TRII_ERR_BYTES] = "";
+    newest before = {-1, -1};
+
+    for (int i = 0; i < LOOKS; i++) {
+        trii_saved *saved;
+        newest now = {-1, -1};
+        bool is_known;
+        int n;
+        tri_status listed = trii_saved_list(folder, &saved, &n);
+
+        if (listed != TRI_OK)
+            return listed;
+        if (n > 0)
+            now = (newest){saved[0].step, saved[0].sequence};
+        is_known = i > 0 && now.step == before.step && now.sequence == before.sequence;
+        if (!is_known) {
+            status = find_in(folder, saved, n, dir_out, manifest_out);
+            snprintf(line, sizeof(line), "%s", tri_last_error());
+        }
+        trii_saved_free(saved, n);
+        if (is_known || status == TRI_OK || status == TRI_ERR_NO_MEMORY)
+            break;
+        before = now;
+    }
+    if (status == TRI_OK)
+        return status;
+    return TRII_FAIL(status, "%s", line);
+}
+
 tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifest *manifest_out)
 {
-    trii_saved *saved;
     tri_status status;
-    int n;
 
     if (is_checkpoint(folder)) {
         char *dir = trii_strdup(folder, "path");
@@ -233,10 +271,5 @@ tri_status trii_checkpoint_find(const char *folder, char **dir_out, trii_manifes
             trii_free(dir);
         return status;
     }
-    status = trii_saved_list(folder, &saved, &n);
-    if (status != TRI_OK)
-        return status;
-    status = find_in(folder, saved, n, dir_out, manifest_out);
-    trii_saved_free(saved, n);
-    return status;
+    return find_below(folder, dir_out, manifest_out);
 }

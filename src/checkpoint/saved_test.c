@@ -24,15 +24,30 @@ int fsync(int fd)
 
 static int entries_until_failure = -1; /* so many entries of folders are read; -1 = all */
 
+static const char *changes; /* this folder, once it has been read so often: a quick saver */
+static int reads_until_change;
+static tri_status commit(const char *folder, int64_t n, int keep);
+
 /* In place of libc's: a network file system that loses its server in the middle of a folder. */
 struct dirent *readdir(DIR *dir)
 {
+    struct dirent *entry;
+
     if (entries_until_failure == 0) {
         errno = EIO;
         return NULL;
     }
     entries_until_failure -= entries_until_failure > 0;
-    return (struct dirent *)readdir64(dir);
+    entry = (struct dirent *)readdir64(dir);
+    if (entry == NULL && changes != NULL && --reads_until_change == 0) {
+        const char *folder = changes;
+
+        changes = NULL;
+        if (commit(folder, 2, 1) != TRI_OK)
+            abort();
+    }
+    errno = 0;
+    return entry;
 }
 
 static tri_status commit(const char *folder, int64_t n, int keep)
@@ -330,6 +345,23 @@ static void a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one(void **s
     scratch_end(&s);
 }
 
+/* An evaluation beside the training: what it had listed is gone, and there is a newer one. */
+static void a_checkpoint_that_is_removed_meanwhile_is_not_taken_for_none(void **state)
+{
+    (void)state;
+    for (int n = 1; n < 5; n++) {
+        scratch s;
+
+        scratch_begin(&s);
+        CHECK_OK(commit(s.dir, 1, 1));
+        changes = s.dir;
+        reads_until_change = n;
+        assert_in_range(newest(s.dir), 1, 2);
+        changes = NULL;
+        scratch_end(&s);
+    }
+}
+
 static void a_damaged_checkpoint_with_a_file_of_the_user_is_damaged_and_stays(void **state)
 {
     scratch s;
@@ -420,6 +452,7 @@ static void after_the_last_sequence_nothing_is_saved_and_nothing_lost(void **sta
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_checkpoint_that_may_not_be_read_is_not_taken_for_none),
     cmocka_unit_test(a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one),
+    cmocka_unit_test(a_checkpoint_that_is_removed_meanwhile_is_not_taken_for_none),
     cmocka_unit_test(a_damaged_checkpoint_with_a_file_of_the_user_is_damaged_and_stays),
     cmocka_unit_test(a_link_to_a_checkpoint_leads_to_it_and_stays),
     cmocka_unit_test(the_sequence_of_a_damaged_manifest_counts_for_nothing),

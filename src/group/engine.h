@@ -207,10 +207,10 @@ typedef struct trii_group_args {
     /* NULL, or asked now and then by a rank that waits while the group forms: true = a rank of it
      * will never come. */
     bool (*is_over)(void *arg);
+    void *is_over_arg;
     /* NULL, or told by a rank that waits for the others no longer, before it takes back what they
-     * may have seen of it. */
+     * may have seen of it. arg: is_over_arg. */
     void (*give_up)(void *arg);
-    void *is_over_arg; /* of both */
 } trii_group_args;
 
 /* What is known of another rank. */

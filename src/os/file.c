@@ -248,8 +248,8 @@ static tri_status create_temporary(trii_writer *w, const struct stat *old)
         if (w->fd < 0 && errno != EEXIST)
             break;
     }
-    if (w->fd < 0)
-        return fail_path("create", w->path);
+    if (w->fd < 0) /* the file itself might be written, and half of it lost */
+        return fail_path(old->st_nlink > 0 ? "create a file beside" : "create", w->path);
     if (old->st_nlink > 0)
         take_rights(w->fd, old);
     return TRI_OK;
