@@ -15,9 +15,12 @@
  *     torchrun --nproc_per_node=2 elastic_ddp.py
  *     python -m torch.distributed.launch --nproc_per_node=2 elastic_ddp.py
  *
- * both become
+ * become
  *
  *     trirun --nproc_per_node=2 build/bin/elastic_ddp
+ *     trirun-launch --nproc_per_node=2 build/bin/elastic_ddp
+ *
+ * of which the second hands --local-rank=N to the program, as launch does.
  *
  * Under Slurm the tutorial has `srun --nodes=2 ./torchrun_script.sh`; here trirun is in the script.
  * The program also starts without trirun: under srun, mpirun or torchrun (--no-python), and by

@@ -34,6 +34,12 @@ static void local_rank_becomes_an_argument_where_launch_gave_it(void **state)
     snprintf(expected, sizeof(expected), "<-u><%s><--local-rank=0><--lr><1>\n", script);
     assert_string_equal(SPAWN_OUT(&j.trirun), expected);
     trirun_end(&j, 0);
+    trirun_start_by(&j,
+                    (const char *const[]){spawn_bin("trirun-launch"), script, "--lr", "1", NULL},
+                    (const char *const[]){variable, NULL});
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_string_equal(SPAWN_OUT(&j.trirun), expected);
+    trirun_end(&j, 0);
     TRIRUN_ENV(&j, variable, "--launch-compat", "--use_env", script, "--lr", "1");
     assert_int_equal(spawn_wait(&j.trirun), 0);
     snprintf(expected, sizeof(expected), "<-u><%s><--lr><1>\n", script);
