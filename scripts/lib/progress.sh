@@ -3,7 +3,7 @@
 # On a terminal it is one line that is redrawn; elsewhere there is a new line a minute, so that a log
 # stays short.
 
-progress_redraws=
+progress_redraws=0
 if [ -t 1 ] && [ "${TERM:-dumb}" != dumb ]; then progress_redraws=1; fi
 
 say() {
@@ -33,7 +33,7 @@ progress_tick() {
 
 # progress TEXT: how far it is.
 progress() {
-    if [ -n "$progress_redraws" ]; then
+    if [ "$progress_redraws" = 1 ]; then
         printf '\r    %s\033[K' "$1"
     elif [ $((progress_now - progress_told)) -ge 60 ]; then
         progress_told=$progress_now
@@ -43,7 +43,7 @@ progress() {
 
 # progress_clear: makes room for other lines, and at the end for the next.
 progress_clear() {
-    [ -z "$progress_redraws" ] || printf '\r\033[K'
+    [ "$progress_redraws" = 0 ] || printf '\r\033[K'
 }
 
 # progress_left DONE ALL: how long the rest takes if it is as fast; nothing where that is not known yet.

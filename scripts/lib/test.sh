@@ -42,7 +42,7 @@ list_cases() {
         }' "$folder/test/seconds.txt" "$folder/test/cases.txt" -
 }
 
-# results: `ENTRY passed|failed CASE SECONDS` of those that have run.
+# results: `ENTRY passed|failed CASE SECONDS [PROCESSOR SECONDS]` of those that have run.
 results() {
     find "$folder/test/results" -type f -exec awk '{
         entry = FILENAME
@@ -71,7 +71,7 @@ tell_progress() {
 follow_tests() {
     progress_begin
     # Ctrl-C does not reach what runs in the background: it looks whether the shell is still there.
-    while sleep 2 && kill -0 $$ 2>/dev/null; do
+    while sleep $((progress_redraws ? 2 : 20)) && kill -0 $$ 2>/dev/null; do
         progress_tick
         tell_progress
     done &

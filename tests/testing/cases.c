@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -124,8 +125,15 @@ static void show_output(int output)
         fwrite(text, 1, (size_t)n, stdout);
 }
 
+/* Of the case and of the processes that it has waited for. */
+static double processor_seconds(const struct rusage *used)
+{
+    return (double)(used->ru_utime.tv_sec + used->ru_stime.tv_sec) +
+           1e-6 * (double)(used->ru_utime.tv_usec + used->ru_stime.tv_usec);
+}
+
 /* Says what became of it: `status` as waitid() gives it. */
-static void tell(runner *r, const child *c, const siginfo_t *end)
+static void tell(runner *r, const child *c, const siginfo_t *end, const struct rusage *used)
 {
     bool passed = end->si_code == CLD_EXITED && end->si_status == 0 && !c->late && *c->done;
     double seconds = now() - c->began;
@@ -148,7 +156,8 @@ static void tell(runner *r, const child *c, const siginfo_t *end)
     }
     fflush(stdout);
     if (r->results >= 0)
-        dprintf(r->results, "%s %s %.2f\n", passed ? "passed" : "failed", c->name, seconds);
+        dprintf(r->results, "%s %s %.2f %.2f\n", passed ? "passed" : "failed", c->name, seconds,
+                processor_seconds(used));
 }
 
 /* Ends what has had its time, and takes the end of what has ended. */
@@ -157,6 +166,7 @@ static void look_after(runner *r)
     for (long i = 0; i < r->at_once; i++) {
         child *c = &r->children[i];
         siginfo_t end = {0};
+        struct rusage used;
 
         if (c->pid == 0)
             continue;
@@ -168,8 +178,8 @@ static void look_after(runner *r)
         if (waitid(P_PID, (id_t)c->pid, &end, WEXITED | WNOHANG | WNOWAIT) != 0 || end.si_pid == 0)
             continue;
         kill(-c->pid, SIGKILL);
-        waitpid(c->pid, NULL, 0);
-        tell(r, c, &end);
+        wait4(c->pid, NULL, 0, &used);
+        tell(r, c, &end, &used);
         close(c->output);
         c->pid = 0;
     }
