@@ -40,20 +40,23 @@ fresh_end() {
     exit "$1"
 }
 
-# fresh_step NAME SYSTEM SCRIPT: one line of the result.
+# fresh_step NAME COMMAND...: one line of the result.
 fresh_step() {
-    say "fresh: $1"
+    fresh_name=$1
+    shift
+    say "fresh: $fresh_name"
     started=$(date +%s)
-    if fresh_sh "$2" "$3"; then outcome=passed; else outcome=FAILED; fi
+    if "$@"; then outcome=passed; else outcome=FAILED; fi
     [ $outcome = passed ] || fresh_failed=yes
     fresh_results="$fresh_results
-$outcome in $(($(date +%s) - started)) s: $1"
+$outcome in $(clock $(($(date +%s) - started))): $fresh_name"
 }
 
 run_fresh() {
-    all=
+    all= container=
     for arg; do
         case $arg in
+        --container) container=1 ;;
         --all) all=" --all" ;;
         *) wrong_usage "fresh: unknown option $arg" ;;
         esac
@@ -62,10 +65,10 @@ run_fresh() {
         echo "run: fresh makes a system of its own to chroot into: run it as root" >&2
         exit 1
     }
-    need_packages debootstrap
+    need_packages debootstrap ${container:+$packages_container}
     fresh_failed= fresh_results= fresh_child=
     fresh_work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-fresh.XXXXXX")
-    trap 'rm -rf --one-file-system "$fresh_work"' EXIT
+    trap 'rm -rf --one-file-system "$fresh_work"' EXIT # container.sh has more to clear away
     trap 'fresh_end 130' INT
     trap 'fresh_end 143' TERM
     say "fresh: making a Debian $fresh_release in $fresh_work"
@@ -78,13 +81,22 @@ run_fresh() {
         exit 1
     }
 
+    if [ -n "$container" ]; then
+        . scripts/lib/container.sh
+        fresh_container
+        echo "$fresh_results"
+        [ -z "$fresh_failed" ] || exit 1
+        return
+    fi
+
     fresh_root root trireme
-    fresh_step "./run train, as root" root "cd /trireme && ./run train"
-    fresh_step "./run test$all, as root" root "cd /trireme && ./run test$all"
+    fresh_step "./run train, as root" fresh_sh root "cd /trireme && ./run train"
+    fresh_step "cmake --install" fresh_sh root "cd /trireme && cmake --install build --prefix /opt/trireme >/dev/null"
+    fresh_step "./run test$all, as root" fresh_sh root "cd /trireme && ./run test$all"
     rm -rf --one-file-system "$fresh_work/root"
 
     fresh_root user srv/user/trireme
-    fresh_step "./run test, as a user with sudo" user '
+    fresh_step "./run test, as a user with sudo" fresh_sh user '
         apt-get -q update >/dev/null
         DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends sudo >/dev/null 2>&1
         useradd --home-dir /srv/user --shell /bin/sh user
