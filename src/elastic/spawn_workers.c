@@ -302,8 +302,8 @@ static void stop_others(spawner *s)
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
 }
 
-/* Of workers that failed by themselves the earlier one; but who calls exit() may do so because a
- * peer is gone, and that may be one that ended without a word. */
+/* Of two workers that failed by themselves the earlier one is the cause. But a worker may call
+ * exit() because it lost a peer, which may be one that ended without a word. */
 static bool is_likelier(const spawner *s, const worker *w, const trii_process_exit *how)
 {
     int blame = blame_of(w, how);
@@ -501,7 +501,7 @@ static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
     return TRI_OK;
 }
 
-/* Else the store would close the connections of some, which would wait for the time-out. */
+/* With too few the store would close connections, and their ranks would wait for the time-out. */
 static tri_status check_descriptors(int nprocs)
 {
     char what[48];

@@ -28,9 +28,9 @@ static tri_status join(trii_tcp_store *store, int world_size, int64_t deadline_n
     return status;
 }
 
-/* Starts the server where asked for, and fills in where to connect. Only what is a loopback address
- * by its text is served there alone: of others no resolver of ours knows what they mean elsewhere.
- */
+/* Starts the server where asked for, and fills in where to connect. Only a text that is a loopback
+ * address itself is served on loopback alone: a name that resolves to one here may mean another
+ * address elsewhere. */
 static tri_status serve(trii_tcp_endpoint *end, const tri_store_tcp_options *opt)
 {
     bool loopback = trii_socket_is_loopback(end->host);

@@ -164,8 +164,8 @@ static void a_place_that_is_taken_is_an_error_at_once(void **state)
     tri_store_unref(other);
 }
 
-/* arg: a URL, or "store:PORT", or "env" (MASTER_ADDR and MASTER_PORT). Ranks are given the other
- * way round, and two times, since programs leave a world and join again. */
+/* arg: a URL, or "store:PORT", or "env" (MASTER_ADDR and MASTER_PORT). The ranks are given in
+ * reverse order. Each joins twice, since programs leave a world and join again. */
 static tri_status gives_rank_and_size(int rank, void *arg)
 {
     const tri_store_tcp_options options = {.serve = rank == 2};
@@ -199,7 +199,7 @@ static void programs_give_rank_and_size_and_a_place_or_a_store(void **state)
     spawn_remove_folder(folder);
 }
 
-/* Of torchrun nobody knows where its agent serves. */
+/* torchrun does not say where its agent serves. */
 static void below_another_launcher_the_error_names_what_is_in_the_way(void **state)
 {
     const tri_init_options options = {.group.timeout_ms = 100};

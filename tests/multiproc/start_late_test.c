@@ -103,7 +103,7 @@ static void ranks_that_do_not_come_are_told_while_they_are_waited_for(void **sta
     check_failure(0, "MASTER_ADDR=127.0.0.1", "s for ranks 1, 2 to join",
                   "TIMEOUT: init: world: rank 0 of 3 waited ",
                   "do they run, with this MASTER_ADDR and MASTER_PORT, and does no firewall stop "
-                  "them? From other hosts nobody reaches this address");
+                  "them? Other hosts cannot reach this address");
 }
 
 static void a_program_that_gave_a_url_is_not_told_of_variables(void **state)

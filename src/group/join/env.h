@@ -47,8 +47,8 @@ tri_status trii_launch_env_read_as(const char *url, int rank, int size,
                                    trii_launch_env *env_out) TRI_MUST_CHECK;
 /* For a program that gives the store as well: no place to meet. Errors: INVALID_ARG. */
 tri_status trii_launch_env_at_store(int rank, int size, trii_launch_env *env_out) TRI_MUST_CHECK;
-/* What the launcher says of this host, whoever asks before the world is joined: 0 of 1 if it says
- * nothing. Leaves the thread's error line as it is. */
+/* What the launcher says of this process's place on its host, for calls before the world is joined:
+ * 0 of 1 if it says nothing. Leaves the thread's error line as it is. */
 void trii_launch_env_here(int *local_rank_out, int *local_size_out);
 
 /* --- env.c ---------------------------------------------------------------- */

@@ -297,7 +297,7 @@ static void rank_0_serves_where_a_program_names_a_place_of_its_own(void **state)
     setenv("TRI_AGENT_STORE", "127.0.0.1 4000 kept ", 1);
     check_place(NULL, "127.0.0.1", 4000, true);
     check_new(NULL, "127.0.0.1", false);
-    /* torchrun in a worker of ours: its agent serves, and writes another file's name */
+    /* torchrun in a worker of trirun: its agent serves, and sets another error file */
     GIVEN("RANK=0", "WORLD_SIZE=2", "MASTER_ADDR=localhost", "MASTER_PORT=12355",
           "TORCHELASTIC_USE_AGENT_STORE=True", "TORCHELASTIC_ERROR_FILE=/tmp/b/error.json",
           "TRI_AGENT_STORE=127.0.0.1 4000 new /tmp/a/error.json");
@@ -326,7 +326,7 @@ static void a_program_may_give_its_rank_and_the_size(void **state)
     GIVEN("UNUSED=1");
     check_given("tcp://h:4000", 1, 3, "h", false);
     check_given("file:///tmp/x", 2, 3, "", false);
-    check_given(NULL, 0, 1, "", false); /* who is alone meets nobody */
+    check_given(NULL, 0, 1, "", false); /* a single rank meets no other */
     CHECK_FAILS(trii_launch_env_read_as(NULL, 0, 2, &env), TRI_ERR_INVALID_ARG,
                 "env:// needs MASTER_ADDR and MASTER_PORT: ");
     CHECK_FAILS(trii_launch_env_read_as("tcp://h:1", 2, 2, &env), TRI_ERR_INVALID_ARG,

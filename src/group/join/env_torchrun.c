@@ -18,8 +18,9 @@ typedef struct agent_store {
     char age[8];
 } agent_store;
 
-/* False: nothing is said, or not by who started this process: another launcher that ours runs
- * writes TORCHELASTIC_ERROR_FILE anew, which programs leave alone. */
+/* False: nothing is said, or what is said comes from a launcher further up. A launcher that runs as
+ * a worker of ours is told by TORCHELASTIC_ERROR_FILE, which it replaces and programs leave alone.
+ */
 static bool find_agent_store(agent_store *store)
 {
     const char *text = trii_param_text(TRII_PARAM_AGENT_STORE);
@@ -31,7 +32,7 @@ static bool find_agent_store(agent_store *store)
            text[at] == ' ' && strcmp(text + at + 1, error_file != NULL ? error_file : "") == 0;
 }
 
-/* A program may give other ones than the launcher's. */
+/* A program may give other numbers than the launcher's. */
 static bool has_launchers_ranks(const trii_launch_env *env)
 {
     trii_launch_env theirs = {0};
@@ -40,7 +41,7 @@ static bool has_launchers_ranks(const trii_launch_env *env)
                            theirs.rank == env->rank && theirs.size == env->size);
 }
 
-/* Who serves at the place that MASTER_ADDR and MASTER_PORT, or a URL, name. */
+/* Decides which process serves at the place that MASTER_ADDR and MASTER_PORT, or a URL, name. */
 static void find_server(trii_launch_env *env, bool where, int master_port)
 {
     const char *agent = trii_launch_env_text("TORCHELASTIC_USE_AGENT_STORE");
@@ -52,9 +53,9 @@ static void find_server(trii_launch_env *env, bool where, int master_port)
         return;
     if (env->local_size == env->size && *env->job == '\0')
         snprintf(env->job, sizeof(env->job), "workers of port %d", store.port);
-    /* The program may have named a place of its own, as each tutorial of DDP does: nobody serves
-     * there but rank 0. If that is the launcher's port by chance, it may be another name for this
-     * host than the one that is served. */
+    /* The program may have named a place of its own, as each tutorial of DDP does; only rank 0 can
+     * serve there. If the port is the launcher's by chance, the store is, too, but the name may
+     * mean an address of this host at which it is not served. */
     env->agent_store = env->port == store.port;
     /* the launcher reports there how its ranks end, by its numbers */
     env->new_store = env->agent_store && strcmp(store.age, "new") == 0 && has_launchers_ranks(env);
@@ -70,7 +71,7 @@ tri_status trii_launch_torchrun(trii_launch_env *env, bool where)
     if (status == TRI_OK && env->rank >= env->size) /* whatever else is missing */
         return trii_launch_env_check(env, "RANK", "WORLD_SIZE");
     if (status == TRI_OK && where &&
-        !(env->given && env->size == 1)) /* who is alone meets nobody */
+        !(env->given && env->size == 1)) /* a single rank meets no other */
         status = trii_launch_env_master(env);
     if (status == TRI_OK) /* which may lack, as when somebody sets the four by hand */
         status = trii_launch_env_local(env, "LOCAL_RANK", "LOCAL_WORLD_SIZE");

@@ -81,7 +81,7 @@ static void print_line_by_line(void)
         (void)setvbuf(stdout, NULL, _IOLBF, 0);
 }
 
-/* Who this process is, and where the ranks meet unless the program gave a store. */
+/* Rank and size, and where the ranks meet unless the program gave a store. */
 static tri_status find_world(const tri_init_options *opt, const char *url, trii_launch_env *env)
 {
     if (opt->store == NULL)

@@ -67,7 +67,7 @@ static tri_status with_remedy(const trii_launch_env *env, trii_own_address *own)
         TRI_ERR_TIMEOUT,
         "%s at %s port %d: do they run, with this %s, and does no firewall stop them?%s", line,
         env->host, env->port, env->by_url ? "URL" : "MASTER_ADDR and MASTER_PORT",
-        here ? " From other hosts nobody reaches this address: name another of rank 0's" : "");
+        here ? " Other hosts cannot reach this address: name another one of rank 0's host" : "");
 }
 
 void trii_world_store_linger(tri_store *store)
@@ -83,8 +83,8 @@ void trii_world_store_linger(tri_store *store)
     trii_err_set("%s", line);
 }
 
-/* A launcher serves before it starts anybody. Ours says where; of another one's workers nobody
- * knows whether the place is still the launcher's. */
+/* A launcher serves before it starts workers. trirun and tri_spawn say where; under another
+ * launcher the place may be the program's own, and there is no way to tell. */
 static tri_status with_launcher(const trii_launch_env *env, tri_status status)
 {
     char line[TRII_ERR_BYTES];
