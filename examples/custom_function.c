@@ -1,5 +1,5 @@
 /*
- * custom_function.c - an operation of one's own in plain C: read this to write yours.
+ * custom_function.c - your own operation in plain C: read this to write one.
  *
  *     build/bin/custom_function
  *

@@ -29,8 +29,8 @@ static tri_module *conv_block(int64_t in, int64_t out)
         tri_nn_batch_norm2d(out, NULL), tri_nn_relu());
 }
 
-/* x + body(x): a module of one's own. What is added to the input is learned, so the way back for
- * gradients stays open. */
+/* x + body(x): a module of your own. What it adds to its input is learned, and gradients pass the
+ * addition unchanged. */
 static void residual_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                              int n_out)
 {
@@ -48,7 +48,7 @@ static tri_module *residual(int64_t width)
     tri_module *self = tri_module_create(&type);
     tri_module **body = tri_module_data(self);
 
-    if (body != NULL) /* else self carries an error, which whoever uses it gets */
+    if (body != NULL) /* else self carries an error, which its users get */
         *body = tri_module_child(
             self, "body", tri_sequential(conv_block(width, width), conv_block(width, width)));
     return self;

@@ -4,7 +4,7 @@
  *     torchrun --nproc_per_node=2 c10d_calls.py      becomes
  *     trirun --nproc_per_node=2 build/bin/c10d_calls
  *
- * Each line says what a call left behind on a rank. Any number of ranks from 2 to 8 will do.
+ * Each line says what a call left on a rank. Any number of ranks from 2 to 8 will do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -61,7 +61,7 @@ static void messages(void)
 
     if (rank == size - 1)
         TRI_TRY(tri_send(NULL, &mine, 1, I64, 0, 7, NULL));
-    if (rank == 0) { /* recv without src: of whoever sends first */
+    if (rank == 0) { /* recv without src: from the first that sends */
         TRI_TRY(tri_recv_any(NULL, &theirs, 1, I64, 7, &from, NULL));
         show("recv from any", (const int64_t[]){theirs, from}, 2);
     }

@@ -137,7 +137,7 @@ static void read_own_files(tri_dataset *training_data)
     int64_t number;
 
     snprintf(prefix, sizeof(prefix), "%s/data-tutorial-", tmp != NULL ? tmp : "/tmp");
-    TRI_TRY(tri_run_folder_create(prefix, &number)); /* one that nobody else has */
+    TRI_TRY(tri_run_folder_create(prefix, &number)); /* one that no other run has */
     snprintf(img_dir, sizeof(img_dir), "%s%lld", prefix, (long long)number);
     snprintf(annotations, sizeof(annotations), "%s/labels.csv", img_dir);
     write_files(training_data, 5, img_dir, false);

@@ -1,6 +1,6 @@
 /*
  * dist_tuto.c - PyTorch's tutorial "Writing Distributed Applications with PyTorch": messages,
- * collectives and an all-reduce of one's own, between two processes (four for the last). Its
+ * collectives and a hand-written all-reduce, between two processes (four for the last). Its
  * training is train_dist.c.
  *
  *     python run.py                      becomes

@@ -101,7 +101,7 @@ static tri_status demo_checkpoint(int rank, void *arg)
              job != NULL ? job : "alone"); /* two jobs on a host have files of their own */
     if (rank == 0) /* all have the same parameters: saving one set is enough */
         TRI_TRY(tri_save(ddp_model, path));
-    TRI_TRY(tri_barrier(NULL, NULL)); /* nobody loads before it is saved */
+    TRI_TRY(tri_barrier(NULL, NULL)); /* no rank loads before it is saved */
 
     /* The tutorial maps rank 0's device to the rank's own (map_location). Our files name no
      * devices: tensors are loaded to where the model's parameters are. */

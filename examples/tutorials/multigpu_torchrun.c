@@ -13,7 +13,7 @@
  *     trirun --nproc_per_node=2 --nnodes=2 --node_rank=0 --rdzv_id=456 --rdzv_backend=c10d \
  *         --rdzv_endpoint=172.31.43.139:29603 build/bin/multigpu_torchrun 50 10
  *
- * With --max_restarts=3 the workers start again where one fails, and go on from the snapshot.
+ * With --max_restarts=3 the workers start again where one fails, and continue from the snapshot.
  * The earlier programs of the series are this one, too, except that theirs never resume:
  *
  *     python single_gpu.py 50 10         becomes  build/bin/multigpu_torchrun 50 10
@@ -136,7 +136,7 @@ static tri_status train_worker(int rank, void *arg)
     t.optimizer = tri_sgd(t.model, 1e-3, NULL);
 
     load_snapshot(&t);
-    t.model = tri_ddp(t.model, NULL); /* all go on with rank 0's parameters */
+    t.model = tri_ddp(t.model, NULL); /* all continue with rank 0's parameters */
     train(&t, s->total_epochs);
 
     tri_optimizer_destroy(t.optimizer);

@@ -74,9 +74,9 @@ TRI_API tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const ch
 
 /**
  * Writes a file, byte for byte what the Python package writes for the same tensors. It appears
- * under its name only when it is complete and on disk. A file that it replaces leaves it its owner,
- * group and rights, as far as this process may give them; a link stays, and what it leads to is
- * written, also if that is not there yet.
+ * under its name only when it is complete and on disk. It keeps the owner, group and
+ * permissions of a file that it replaces, as far as this process may set them; a link stays, and
+ * its target is written, even if that does not exist yet.
  *
  *   entries  [n]; names unique; type_name is not read
  *   meta     [n_meta], keys unique; NULL with 0

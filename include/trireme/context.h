@@ -25,8 +25,8 @@ typedef struct tri_context tri_context;
  * and step 0, and whose default device is the current device of its maker. Errors: INVALID_ARG
  * (NULL), NO_MEMORY. Any thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_context_create(tri_context **context_out);
-/* From now on this thread records into the context; its step goes on where it was left, by
- * whichever thread. Contexts nest. Errors: INVALID_ARG (NULL), STATE (this or another thread has
+/* From now on this thread records into the context; its step continues where a thread left it,
+ * whichever that was. Contexts nest. Errors: INVALID_ARG (NULL), STATE (this or another thread has
  * entered it already). */
 TRI_API TRI_MUST_CHECK tri_status tri_context_enter(tri_context *context);
 /* Returns the thread to the context that it had before; the context that it leaves keeps its step,

@@ -365,8 +365,8 @@ TRI_API int64_t tri_loader_length(const tri_loader *loader);
 /* (Re)starts: sets the sampler to this epoch, and threads begin with batch `first_batch`, 0 to
  * tri_loader_length. Batches are the same wherever an epoch begins, so a run that resumes after
  * `first_batch` batches sees what it would have seen; the batches before cost nothing. Errors:
- * INVALID_ARG (the arguments, then a running epoch goes on; or the sampler draws a sample that the
- * data set lacks), those of the sampler, NO_MEMORY. */
+ * INVALID_ARG (the arguments, then a running epoch continues; or the sampler draws a sample that
+ * the data set lacks), those of the sampler, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_loader_begin(tri_loader *loader, int64_t epoch,
                                                    int64_t first_batch);
 /* The next batch; blocks until it is ready. TRI_END after the last one. A failure of the data set

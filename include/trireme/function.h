@@ -1,5 +1,5 @@
 /*
- * function.h - operations of one's own, in plain C.
+ * function.h - your own operations, in plain C.
  *
  *     static const tri_function_class swish = {.name = "swish", .size = sizeof(swish_data),
  *                                              .shape = .., .forward = .., .backward = ..};

@@ -31,7 +31,7 @@
 TRI_BEGIN_DECLS
 
 typedef struct tri_group tri_group; /* shared: tri_group_ref/unref */
-typedef struct tri_work tri_work;   /* owned by whoever posted the operation */
+typedef struct tri_work tri_work;   /* owned by the caller that posted it */
 
 #define TRI_GROUP_TIMEOUT_MS INT64_C(600000)
 
@@ -94,8 +94,9 @@ TRI_API int tri_local_world_size(void);
 /**
  * The general form: each of the `size` ranks calls it with the same store. Ranks may be threads of
  * one process. opt NULL = defaults. The group keeps a clone of the store.
- * Blocks until all ranks have arrived. After a TIMEOUT a rank may try again: it meets those that
- * wait still, and those that come later. Errors: those of tri_init, UNSUPPORTED (no such engine).
+ * Blocks until all ranks have arrived. After a TIMEOUT a rank may try again: it meets the ranks
+ * that are still waiting, and those that come later. Errors: those of tri_init, UNSUPPORTED (no
+ * such engine).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_group_create(tri_store *store, int rank, int size,
                                                    const tri_group_options *opt,
@@ -157,7 +158,7 @@ typedef struct tri_shrink_options {
  * not failed is aborted first. Collective over the survivors, which agree through the store who
  * they are: once every rank has called it or is known to be lost (its process has ended, or its
  * host is silent). A slow rank is not lost: the others wait for grace_ms while it computes. A rank
- * that calls after that gets PEER_LOST. If another rank ends meanwhile, the survivors agree anew.
+ * that calls after that gets PEER_LOST. If another rank ends meanwhile, the survivors agree again.
  * opt NULL = defaults.
  *
  * After a failure it may be called again. A rank that failed by itself (NO_MEMORY) must call it
@@ -245,7 +246,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *s
                                                  size_t count, tri_dtype dtype,
                                                  tri_work **work_out);
 TRI_API TRI_MUST_CHECK tri_status tri_barrier(tri_group *group, tri_work **work_out);
-/* A barrier with a deadline of its own (0 = the group's) whose GROUP_TIMEOUT names every rank that
+/* A barrier with its own deadline (0 = the group's) whose GROUP_TIMEOUT names every rank that
  * did not come. c10d monitored_barrier. */
 TRI_API TRI_MUST_CHECK tri_status tri_monitored_barrier(tri_group *group, int64_t timeout_ms);
 
@@ -310,10 +311,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
 TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
 
 /* --- objects -----------------------------------------------------------------
- * Byte strings whose lengths only their owners know. All calls block. *data_out is a buffer with a
- * zero byte behind the data, released with tri_object_free; several objects are contiguous in it,
- * in rank order, and bytes_out[size] has their lengths. A rank without memory for what comes aborts
- * the group. c10d all_gather_object, gather_object, broadcast_object_list, scatter_object_list. */
+ * Byte strings whose lengths only their senders know. All calls block. *data_out is a buffer with a
+ * zero byte after the data, released with tri_object_free; several objects are contiguous in it, in
+ * rank order, and bytes_out[size] has their lengths. A rank that has no memory for the result
+ * aborts the group. c10d all_gather_object, gather_object, broadcast_object_list,
+ * scatter_object_list. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_gather_object(tri_group *group, const void *src,
                                                         size_t bytes, void **data_out,
                                                         size_t *bytes_out);
@@ -343,7 +345,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_work_wait(tri_work *work, int64_t timeout_
 TRI_API TRI_MUST_CHECK tri_status tri_work_test(tri_work *work);
 /* Why the work failed (an error raised on another thread is kept here); "" if it did not. */
 TRI_API const char *tri_work_error(const tri_work *work);
-/* Releases the handle; an unfinished operation goes on, and its buffers stay borrowed. */
+/* Releases the handle; an unfinished operation continues, and its buffers stay borrowed. */
 TRI_API void tri_work_destroy(tri_work *work);
 
 /* --- call sites --------------------------------------------------------------

@@ -147,7 +147,7 @@ TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
                       (tri_module *[]){__VA_ARGS__})
 #endif
 
-/* --- modules of one's own ------------------------------------------------- */
+/* --- your own modules ----------------------------------------------------- */
 
 /* A kind of module. `forward` turns n_in inputs into n_out outputs, which are all NULL before and
  * must all be set; to report a failure, set a failed tensor. */

@@ -135,7 +135,7 @@ typedef struct tri_ddp_join_options {
  * no rank has data left, so that its replica stays equal and takes part in what the network
  * communicates in forward (batch norm over all ranks). All ranks call it after their loops. A rank
  * in tri_ddp_join has weight 0 in the averages. Until the last rank has called it, counters that
- * forwards and updates keep go on as on the other ranks; a last pass, in which no rank has data,
+ * forwards and updates keep count as on the other ranks; a last pass, in which no rank has data,
  * changes nothing: an average that waits for its update is there after it. Gradients that
  * tri_no_sync_begin has left on a rank count as data. Buffers are those of rank 0 if it had data in
  * the last pass, else of the highest rank that had; at the end all ranks have them (unless

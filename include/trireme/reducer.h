@@ -1,6 +1,6 @@
 /*
- * reducer.h - data-parallel training for programs with gradients of their own: plain buffers
- * become averages over all workers while the backward pass still computes.
+ * reducer.h - data-parallel training for programs with their own gradients: plain buffers become
+ * averages over all workers while the backward pass still computes.
  *
  *     tri_reducer_create(NULL, &r);                            // averages over the world
  *     tri_reducer_add(r, &(tri_reducer_grad){.data = g, .count = n}, NULL);   // each gradient
@@ -176,7 +176,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_reducer_ready(tri_reducer *reducer, int in
  * other. With find_unused this is allowed, and a gradient that no rank marked stays as it is
  * (zeros, if the reducer allocated it; see tri_reducer_used). Without find_unused, a rank that has
  * samples and left gradients unmarked gets INVALID_ARG, which names them; it comes after the pass,
- * so that peers go on.
+ * so that its peers can continue.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_reducer_finish(tri_reducer *reducer);
 

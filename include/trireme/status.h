@@ -36,7 +36,7 @@ typedef enum tri_status {
     TRI_ERR_MISMATCH = -42,      /* ranks disagree about the call; the line names both calls */
     TRI_ERR_GROUP_TIMEOUT = -43, /* the group's timeout has passed; the line names the ranks */
 
-    /* the process: a bug of ours, please report it */
+    /* the process: a bug in Trireme, please report it */
     TRI_ERR_INTERNAL = -80
 } tri_status;
 

@@ -76,7 +76,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_hash(tri_store **store_out);
 TRI_API TRI_MUST_CHECK tri_status tri_store_prefix(const char *prefix, tri_store *base,
                                                    tri_store **store_out);
 
-/* A store with the same keys but a connection of its own, for another thread that may wait long. */
+/* A store with the same keys but its own connection, for another thread that may wait long. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_clone(tri_store *store, tri_store **store_out);
 
 TRI_API tri_store *tri_store_ref(tri_store *store);
@@ -87,7 +87,7 @@ TRI_API int tri_store_port(const tri_store *store);
 TRI_API TRI_MUST_CHECK tri_status tri_store_set(tri_store *store, const char *key,
                                                 const void *value, size_t bytes);
 /* Waits for the key (timeout_ms 0 = the store's), then returns a copy of its value with a zero byte
- * behind it, to be released with tri_store_free. bytes_out may be NULL. */
+ * after it, to be released with tri_store_free. bytes_out may be NULL. */
 TRI_API TRI_MUST_CHECK tri_status tri_store_get(tri_store *store, const char *key,
                                                 int64_t timeout_ms, void **value_out,
                                                 size_t *bytes_out);

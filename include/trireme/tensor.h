@@ -11,12 +11,12 @@
  *
  * Both are `tri_tensor *`. Functions that return one never return NULL: on failure the handle
  * carries the error (the call, the shapes, the source line), operations on it return it again, and
- * whoever needs the value gets it as a status.
+ * the call that needs the value returns it as a status.
  *
  * Threads: each records a step of its own (context.h has more); step tensors of another step are
  * refused with an error. A persistent tensor may be part of several steps. While a run (or
  * tri_copy_in) writes it no other step's run may read or write it, and while one reads it none may
- * write; whoever comes second fails with STATE, which names both. A step sees one state of a
+ * write; the second one fails with STATE, which names both. A step sees one state of a
  * tensor: once a run has read it, another step's write makes the next run that uses it fail
  * (STATE), until tri_step_end. Only one step at a time may have a pending gradient of a tensor
  * (STATE).
@@ -183,7 +183,7 @@ TRI_API void tri_no_grad_end(void);
  * (normalisation, pooling, activations, element-wise), each operation computing in f32 and rounding
  * once. Losses, softmax, sums and means widen to f32, and so does what meets the other of the two
  * types. Parameters, their gradients, running statistics and thus everything between ranks stay
- * f32; tri_backward, which belongs behind the end, follows the types of the forward pass. They
+ * f32; tri_backward, to be called after the end, follows the types of the forward pass. They
  * nest, 64 deep, and the innermost counts. A wrong dtype, or an end too many, fails the step
  * (INVALID_ARG, STATE).
  *

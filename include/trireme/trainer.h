@@ -85,7 +85,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const 
 TRI_API TRI_MUST_CHECK tri_status tri_plot(const char *const *paths, int n_paths,
                                            const char *out_path);
 
-/* Makes a folder for a run: PREFIX1, or PREFIX2, ..., the first of these names that nobody has, so
+/* Makes a folder for a run: PREFIX1, or PREFIX2, ..., the first of these names that is free, so
  * that programs which start together never share one. "runs/try-" makes runs/try-1; missing folders
  * above it are made. Errors: INVALID_ARG, IO, NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_run_folder_create(const char *prefix, int64_t *number_out);

@@ -26,7 +26,7 @@ static tri_module *conv1d_create(int64_t in, int64_t out)
     conv1d *c = tri_module_data(self);
 
     if (c == NULL)
-        return self; /* a failed module: whoever uses it gets the error */
+        return self; /* a failed module: its users get the error */
     c->weight = trii_model_parameter(self, "weight", TRI_SHAPE(in, out));
     c->bias = trii_model_parameter(self, "bias", TRI_SHAPE(out));
     return self;

@@ -1,5 +1,5 @@
 /*
- * resnet.c - ResNet from layers: how a module of one's own is made.
+ * resnet.c - ResNet from layers: how to write a module.
  */
 #include <trireme/models.h>
 
@@ -44,7 +44,7 @@ tri_module *tri_model_resnet_block(bool bottleneck, int64_t in, int64_t width, i
     const int kernel[3] = {bottleneck ? 1 : 3, 3, 1};
 
     if (b == NULL)
-        return self; /* a failed module: whoever uses it gets the error */
+        return self; /* a failed module: its users get the error */
     b->n = bottleneck ? 3 : 2;
     for (int i = 0; i < b->n; i++) {
         tri_module *conv =
@@ -140,7 +140,7 @@ tri_module *tri_model_resnet_of_width(int depth, int64_t first_width, int64_t cl
     self = self != NULL ? self : tri_module_create(&resnet_class);
     net = tri_module_data(self);
     if (net == NULL)
-        return self; /* a failed module: whoever uses it gets the error */
+        return self; /* a failed module: its users get the error */
     net->conv1 = tri_module_child(self, "conv1", conv_without_bias(3, first_width, 7, 2));
     net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(first_width, NULL));
     net->maxpool = tri_module_child(

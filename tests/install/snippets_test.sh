@@ -154,15 +154,15 @@ check examples/README.md 0 0
 : >"$work/train"
 chmod +x "$work/train"
 cp "$work/train" "$work/elastic_ddp"
-sed -n 's/^| `.*| `\(trirun .*\)` |$/\1/p' "$TRI_TEST_SOURCE/docs/FROM_TUTORIALS.md" >"$work/lines"
+sed -n 's/^| `.*| `\(trirun[a-z-]* .*\)` |$/\1/p' "$TRI_TEST_SOURCE/docs/FROM_TUTORIALS.md" >"$work/lines"
 [ "$(wc -l <"$work/lines")" -ge 5 ] || fail "FROM_TUTORIALS.md has no launch lines"
 cd "$work"
 MASTER_ADDR=localhost
 export MASTER_ADDR
-while read -r _ arguments; do
+while read -r program arguments; do
     case $arguments in
     *etcd*) [ -n "$(find "$prefix" -name rendezvous-etcd.so)" ] || continue ;; # not built here
     esac
-    eval "quietly \"\$prefix/bin/trirun\" --dry-run $arguments"
+    eval "quietly \"\$prefix/bin/$program\" --dry-run $arguments"
 done <"$work/lines"
 echo "snippets_test: passed"
