@@ -71,7 +71,7 @@ tell_progress() {
 follow_tests() {
     progress_begin
     # Ctrl-C does not reach what runs in the background: it looks whether the shell is still there.
-    while sleep $((progress_redraws ? 2 : 20)) && kill -0 $$ 2>/dev/null; do
+    while sleep $((progress_redraws ? 2 : 20)) >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
         progress_tick
         tell_progress
     done &
