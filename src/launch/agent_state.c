@@ -12,20 +12,25 @@
 
 #define TO(state) (1u << TRII_AGENT_##state)
 #define HOSTS_TO(state) (1u << TRII_HOSTS_##state)
+#define STATE(state, following) [TRII_AGENT_##state] = {#state, following}
 
-static const unsigned after[TRII_AGENT_STATES] = {
-    [TRII_AGENT_OPENING] = TO(JOINING) | TO(RUNNING) | TO(CLOSING),
-    [TRII_AGENT_JOINING] = TO(RUNNING) | TO(FLUSHING) | TO(CLOSING),
+static const struct {
+    const char *name;
+    unsigned after;
+} states[TRII_AGENT_STATES] = {
+    STATE(OPENING, TO(JOINING) | TO(RUNNING) | TO(CLOSING)),
+    STATE(JOINING, TO(RUNNING) | TO(FLUSHING) | TO(CLOSING)),
     /* CLOSING: the first worker could not be started */
-    [TRII_AGENT_RUNNING] = TO(STOPPING) | TO(SWEEPING) | TO(CLOSING),
-    [TRII_AGENT_STOPPING] = TO(KILLING) | TO(SWEEPING),
-    [TRII_AGENT_KILLING] = TO(SWEEPING),
-    [TRII_AGENT_SWEEPING] = TO(SWEEP_KILLING) | TO(STOPPED),
-    [TRII_AGENT_SWEEP_KILLING] = TO(STOPPED),
-    [TRII_AGENT_STOPPED] = TO(RUNNING) | TO(CONCLUDING) | TO(FLUSHING) | TO(CLOSING),
-    [TRII_AGENT_CONCLUDING] = TO(JOINING) | TO(FLUSHING),
-    [TRII_AGENT_FLUSHING] = TO(CLOSING),
-    [TRII_AGENT_CLOSING] = TO(CLOSED),
+    STATE(RUNNING, TO(STOPPING) | TO(SWEEPING) | TO(CLOSING)),
+    STATE(STOPPING, TO(KILLING) | TO(SWEEPING)),
+    STATE(KILLING, TO(SWEEPING)),
+    STATE(SWEEPING, TO(SWEEP_KILLING) | TO(STOPPED)),
+    STATE(SWEEP_KILLING, TO(STOPPED)),
+    STATE(STOPPED, TO(RUNNING) | TO(CONCLUDING) | TO(FLUSHING) | TO(CLOSING)),
+    STATE(CONCLUDING, TO(JOINING) | TO(FLUSHING)),
+    STATE(FLUSHING, TO(CLOSING)),
+    STATE(CLOSING, TO(CLOSED)),
+    STATE(CLOSED, 0),
 };
 
 static const unsigned hosts_after[TRII_HOSTS_STATES] = {
@@ -41,7 +46,7 @@ static const unsigned hosts_after[TRII_HOSTS_STATES] = {
 
 bool trii_agent_state_may_follow(trii_agent_state from, trii_agent_state to)
 {
-    return (after[from] >> to & 1) != 0;
+    return (states[from].after >> to & 1) != 0;
 }
 
 bool trii_hosts_state_may_follow(trii_hosts_state from, trii_hosts_state to)
@@ -51,22 +56,7 @@ bool trii_hosts_state_may_follow(trii_hosts_state from, trii_hosts_state to)
 
 const char *trii_agent_state_name(trii_agent_state state)
 {
-    static const char *const names[TRII_AGENT_STATES] = {
-        [TRII_AGENT_OPENING] = "OPENING",
-        [TRII_AGENT_JOINING] = "JOINING",
-        [TRII_AGENT_RUNNING] = "RUNNING",
-        [TRII_AGENT_STOPPING] = "STOPPING",
-        [TRII_AGENT_KILLING] = "KILLING",
-        [TRII_AGENT_SWEEPING] = "SWEEPING",
-        [TRII_AGENT_SWEEP_KILLING] = "SWEEP_KILLING",
-        [TRII_AGENT_STOPPED] = "STOPPED",
-        [TRII_AGENT_CONCLUDING] = "CONCLUDING",
-        [TRII_AGENT_FLUSHING] = "FLUSHING",
-        [TRII_AGENT_CLOSING] = "CLOSING",
-        [TRII_AGENT_CLOSED] = "CLOSED",
-    };
-
-    return names[state];
+    return states[state].name;
 }
 
 void trii_agent_state_enter(trii_agent_state *state, trii_agent_state next)

@@ -204,15 +204,13 @@ static void print_left_before(const trii_failure *f, trii_sink *sink)
     for (int i = 0; i < f->n_workers && shown < MAX_LEAVERS; i++) {
         const trii_worker *w = &f->workers[i];
         double seconds = (double)(f->cause->ended_ns - w->ended_ns) / TRII_NS_PER_S;
+        char when[24];
 
         if (w == f->cause || !trii_failure_has_left(f, w))
             continue;
-        if (seconds >= 0.05)
-            trii_sink_print(sink, "  left     : rank %d had ended with status 0 %.1f s before\n",
-                            w->rank, seconds);
-        else
-            trii_sink_print(sink, "  left     : rank %d had ended with status 0 just before\n",
-                            w->rank);
+        snprintf(when, sizeof(when), seconds >= 0.05 ? "%.1f s" : "just", seconds);
+        trii_sink_print(sink, "  left     : rank %d had ended with status 0 %s before\n", w->rank,
+                        when);
         shown++;
     }
 }
