@@ -96,7 +96,7 @@ static void a_push_does_not_wake_a_wait_that_misses_another_key(void **state)
 }
 
 /* It was stopped, or waits only: tri_store_wait takes nothing. */
-static void a_pop_finds_what_one_left_that_was_woken_before(void **state)
+static void a_pop_finds_the_value_that_a_woken_client_left(void **state)
 {
     static const unsigned char one[] = {6, U64(1), U64(2), '/', 'q'};
     tri_store *server = serve();
@@ -142,7 +142,7 @@ static void a_pop_without_memory_loses_nothing(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_push_does_not_wake_a_wait_that_misses_another_key),
-    cmocka_unit_test(a_pop_finds_what_one_left_that_was_woken_before),
+    cmocka_unit_test(a_pop_finds_the_value_that_a_woken_client_left),
     cmocka_unit_test(a_pop_without_memory_loses_nothing),
 };
 

@@ -147,7 +147,7 @@ static const char *parts_of_hosts(rank_env *env)
     return failure;
 }
 
-static void groups_of_a_hierarchy_need_none(void **state)
+static void a_group_made_of_a_hierarchy_need_not_be_one(void **state)
 {
     tri_group_options options = {.timeout_ms = 20000};
 
@@ -524,7 +524,7 @@ static void groups_that_were_left_leave_no_keys_where_the_store_failed_once(void
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(groups_are_split_by_colour),
     cmocka_unit_test(groups_are_made_of_listed_ranks),
-    cmocka_unit_test(groups_of_a_hierarchy_need_none),
+    cmocka_unit_test(a_group_made_of_a_hierarchy_need_not_be_one),
     cmocka_unit_test(threads_make_groups_and_use_them_at_once),
     cmocka_unit_test(objects_travel_with_their_lengths),
     cmocka_unit_test(monitored_barrier_names_every_missing_rank),

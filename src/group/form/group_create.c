@@ -235,7 +235,7 @@ static tri_status move_on(tri_group *g, meeting *m, const trii_group_args *args,
 
     if (now >= args->deadline_ns)
         return TRII_FAIL(TRI_ERR_TIMEOUT,
-                         "%s: rank %d of %d waited %.1f s, in which others gave up", g->name,
+                         "%s: rank %d of %d waited %.1f s; other ranks gave up meanwhile", g->name,
                          g->rank, g->size, (double)(now - start_ns) / TRII_NS_PER_S);
     TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d keeps waiting; another rank gave up",
              g->name, g->rank, g->size);
