@@ -88,7 +88,8 @@ take_apart() {
     done
 }
 
-# check DOCUMENT SECTIONS PROGRAMS: it has at least so many; all compile, and the sections run.
+# check DOCUMENT SECTIONS PROGRAMS [internal]: it has at least so many; all compile, and the sections
+# run. Documents of the library's insides name what no public header has.
 check() {
     name=$(basename "$1" .md)
     take_apart "$1" "$name"
@@ -103,6 +104,7 @@ check() {
     for source in "$work/$name"-*.c; do
         [ ! -f "$source" ] || compile "$source" "${source%.c}"
     done
+    [ $# -eq 3 ] || return 0
     unknown=$(grep -oE '\b(tri|TRI)_[A-Za-z0-9_]+' "$TRI_TEST_SOURCE/$1" | sort -u | while read -r word; do
         case $word in
         *_) continue ;; # a beginning
@@ -149,6 +151,12 @@ printed "^\[20, 5\] on cpu:0$" "^Outside: input size \[30, 5\] output_size \[30,
 quietly env TRI_CPU_DEVICES=2 "$work/FROM_TUTORIALS"
 printed "^\[20, 5\] on cpu:1$" "^Let's use 2 devices!$"
 check examples/README.md 0 0
+for name in ARCHITECTURE DEVICES STYLE TORCHRUN; do
+    check docs/$name.md 0 0 internal
+done
+for document in "$TRI_TEST_SOURCE"/docs/*.md; do
+    [ -f "$work/$(basename "$document" .md).count" ] || fail "$document is not checked here"
+done
 
 # The right column of the launch lines.
 : >"$work/train"
