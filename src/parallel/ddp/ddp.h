@@ -212,11 +212,12 @@ struct trii_ddp {
     double local_valued;
     uint64_t epoch, valued_epoch;
     bool vote_stop, stopped;
-    bool joined;  /* passes that are recorded now are empty for ever */
-    bool throws;  /* and no rank may have data then */
-    int n_joined; /* in the last pass, of all ranks */
-    int source;   /* whose buffers all get: rank 0, or, once its data are used up, the highest rank
-                     that had data in the last pass */
+    uint64_t stopped_in; /* generation of the step whose header said so */
+    bool joined;         /* passes that are recorded now are empty for ever */
+    bool throws;         /* and no rank may have data then */
+    int n_joined;        /* in the last pass, of all ranks */
+    int source; /* whose buffers all get: rank 0, or, once its data are used up, the highest rank
+                   that had data in the last pass */
     int64_t sample_count;
     const tri_device *device, *output; /* of options: one of its own or NULL */
     tri_device devices[2];

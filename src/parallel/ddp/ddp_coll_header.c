@@ -15,6 +15,14 @@
 
 /* --- the header ----------------------------------------------------------- */
 
+/* What an earlier pass of the step, or for the same update, has said is still said by this one. */
+static bool votes_stop(const trii_ddp_coll *t)
+{
+    const trii_ddp *ddp = t->ddp;
+
+    return t->vote_stop || (ddp->stopped && (t->held || ddp->stopped_in == t->generation));
+}
+
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
     trii_ddp_coll *t = (trii_ddp_coll *)op;
@@ -35,7 +43,7 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
     if (t->divisor == 0 && t->use == TRII_HEADER_AVERAGE)
         trii_nan_check_without_rows();
     t->sums[0] = t->divisor;
-    t->sums[1] = (t->vote_stop ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
+    t->sums[1] = (votes_stop(t) ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
     t->sums[2] = (double)t->count;
     for (int w = 0; w < TRII_JOINED_WORDS(ddp->size); w++)
         t->sums[3 + w] = 0;
@@ -109,6 +117,7 @@ static tri_status take_news(const trii_ddp_coll *t)
         joined += t->sums[3 + w];
     ddp->sample_count = (int64_t)t->sums[2];
     ddp->stopped = (ranks & 0xffff) != 0;
+    ddp->stopped_in = t->generation;
     return TRII_UNLIKELY(joined > 0) ? count_joined(t, (ranks >> 16 & 0xffff) != 0) : TRI_OK;
 }
 
