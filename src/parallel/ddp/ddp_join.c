@@ -132,7 +132,7 @@ static tri_status call_update(tri_status (*update)(void *arg), void *arg)
 static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
                        tri_status (*update)(void *arg), void *arg)
 {
-    before b = {NULL};
+    before b = {0};
     tri_status status = make_before(ddp, &b);
 
     while (status == TRI_OK) {
