@@ -13,7 +13,7 @@ function escape(text) {
     return text
 }
 
-# A line of an example; its comment goes above it if there is no room behind.
+# A line of an example; its comment goes above it if there is no room after it.
 function example_line(line,    at, indent) {
     at = index(line, "// ")
     if (!fits(line) && at > 0) {

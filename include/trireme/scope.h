@@ -1,5 +1,5 @@
 /*
- * scope.h - modes that end with a block, however the block is left: the mechanism behind
+ * scope.h - modes that end with a block, however the block is left: the mechanism of
  * TRI_NO_GRAD and the like. Needs GCC or Clang (the attribute "cleanup"). A part of tensor.h.
  */
 #ifndef TRIREME_SCOPE_H

@@ -17,7 +17,7 @@ count_failure() {
 }
 
 # build_ahead PRESET...: builds them while tests run, which leave the processor idle now and then.
-# Whoever needs one waits for all, and builds again what did not succeed, to see why. Ctrl-C ends
+# A test that needs one waits for all, and builds again what did not succeed, to see why. Ctrl-C ends
 # ninja alone: a shell in the background does not hear it.
 building_ahead=
 build_ahead() {

@@ -59,7 +59,7 @@ void trii_gzip_close(trii_gzip *gzip)
 
 static tri_status fail(const trii_gzip *g, int code, const char *what)
 {
-    const char *reason = strstr(what, ": "); /* behind zlib's name for the file, its descriptor */
+    const char *reason = strstr(what, ": "); /* after zlib's name for the file, its descriptor */
 
     if (code == Z_MEM_ERROR)
         return TRII_FAIL(TRI_ERR_NO_MEMORY, "read %s: out of memory", g->path);

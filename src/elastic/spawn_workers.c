@@ -559,10 +559,9 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
     }
     status = check(fn, nprocs, opt);
     if (status == TRI_OK && !copy && own_depth() > 0)
-        status =
-            TRII_FAIL(TRI_ERR_STATE,
-                      "tri_spawn: a worker cannot start workers anew: they would begin at main "
-                      "and not come here; use TRI_SPAWN_COPY");
+        status = TRII_FAIL(TRI_ERR_STATE, "tri_spawn: a worker cannot start workers with "
+                                          "TRI_SPAWN_ANEW: they would begin at main "
+                                          "and not come here; use TRI_SPAWN_COPY");
     if (status == TRI_OK)
         status = check_descriptors(nprocs);
     if (status != TRI_OK)

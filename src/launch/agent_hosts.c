@@ -124,8 +124,8 @@ static void store_lost(trii_agent_hosts *h)
     if (h->end == TRII_RDZV_NOTHING || h->end == TRII_RDZV_FAILED)
         h->store_cut = true;
     log_gone(h, h->server_rank, false, h->server_lost);
-    snprintf(news.why, sizeof(news.why), "%s, and the agents' store with it: the job cannot go on",
-             h->server_lost);
+    snprintf(news.why, sizeof(news.why),
+             "%s, and the agents' store with it: the job cannot continue", h->server_lost);
     end_round(h, TRII_RDZV_ENDED, &news);
 }
 

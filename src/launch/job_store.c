@@ -60,10 +60,11 @@ void trii_job_store_warn(trii_agent *a, int agents_port)
         what = "name a loopback address (--rdzv-endpoint 127.0.0.1:PORT)";
     else
         what = "name a loopback address (--master-addr 127.0.0.1)";
-    TRII_LOG(TRII_LOG_WARN, "launch",
-             "%s open to the network, and no job key protects the job: whoever reaches it can "
-             "read and change the job's keys; %s",
-             ports, what);
+    TRII_LOG(
+        TRII_LOG_WARN, "launch",
+        "%s open to the network, and no job key protects the job: any process that reaches it can "
+        "read and change the job's keys; %s",
+        ports, what);
 }
 
 /* What clients may take leaves the agent what it needs to start its workers again, and the agents'

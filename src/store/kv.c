@@ -498,7 +498,8 @@ void trii_kv_each(const trii_kv *kv, bool (*visit)(void *arg, trii_slice key), v
 /* --- queues --------------------------------------------------------------- */
 
 /* There is something to pop: ends the oldest wait that is for no other key as well. One that still
- * misses a key does not pop now, and whoever waits after it would never learn of the value. */
+ * misses a key does not pop now, and a client that waits after it would never learn of the value.
+ */
 static void offer(trii_kv *kv, kv_entry *entry)
 {
     wait_link *next;

@@ -74,8 +74,8 @@ static const char *blocking(rank_env *env, tri_group *g)
     return take_what_stayed(env, g);
 }
 
-/* Whoever looks or waits for a time is told that the batch is not over; whoever waits twice gets
- * the failure twice. */
+/* A caller that looks or waits for a time is told that the batch is not over; one that waits twice
+ * gets the failure twice. */
 static const char *with_a_handle(rank_env *env, tri_group *g)
 {
     int32_t one, many[MANY];

@@ -36,7 +36,7 @@ static tri_status make(rank_env *env, tri_group *of, const tri_group_options *op
     return tri_group_new(of, ranks, env->size, opt, group_out);
 }
 
-/* Rank 0 waits in vain several times, then the others come; afterwards all can make more. */
+/* Rank 0 times out several times, then the others come; afterwards all can make more. */
 static const char *meets_late_ranks(rank_env *env, tri_group *of)
 {
     const tri_group_options brief = with_timeout(env, SHORT_MS), full = with_timeout(env, LONG_MS);

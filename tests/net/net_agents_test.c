@@ -118,7 +118,7 @@ static void check_store_lost(host_agent *a, double start_ms, bool spread)
     assert_true(host_now_ms() - start_ms < HOST_AGAIN_MS);
     trirun_has(SPAWN_ERR(&a->job.run), "the job is over: host ");
     trirun_has(SPAWN_ERR(&a->job.run), spread ? "host1 (pid " : " is ");
-    trirun_has(SPAWN_ERR(&a->job.run), "and the agents' store with it: the job cannot go on");
+    trirun_has(SPAWN_ERR(&a->job.run), "and the agents' store with it: the job cannot continue");
     assert_int_equal(host_agent_count(a, "ms: "), 0); /* and never ran without it */
 }
 

@@ -27,7 +27,7 @@ tri_status canvas_open(canvas *c, const char *path, double width, double height)
  * something before has failed. */
 tri_status canvas_close(canvas *c) TRI_MUST_CHECK;
 
-/* A colour of the palette, which begins again behind its last. */
+/* A colour of the palette, which begins again after its last. */
 void canvas_colour(canvas *c, int index, double alpha);
 void canvas_grey(canvas *c, double level); /* 0 = black */
 

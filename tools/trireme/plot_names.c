@@ -11,7 +11,7 @@
 
 /* --- paths ---------------------------------------------------------------- */
 
-/* Bytes of the first name of a path with the slashes behind it. */
+/* Bytes of the first name of a path with the slashes after it. */
 static size_t first_name(const char *path)
 {
     size_t n = strcspn(path, "/");

@@ -29,7 +29,7 @@ static const char trace[] = HEAD EVENT("forward", 100, 50, 0, 1) EVENT("forward"
 #define TOP 64
 #define ROW 56
 
-/* The box of a colour in an SVG, behind `after` others of it and its key. */
+/* The box of a colour in an SVG, after `after` others of it and its key. */
 static void expect_box(const char *svg, const char *colour, int after, double begin, double end,
                        int row)
 {

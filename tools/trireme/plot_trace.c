@@ -125,7 +125,7 @@ static tri_status add_line(reader *r, int line, const json_t *event)
     return TRI_OK;
 }
 
-/* An event a line, behind a comma that no event ends with; brackets have lines of their own. */
+/* An event a line, after a comma that no event ends with; brackets have lines of their own. */
 static tri_status read_events(reader *r, const trii_mapping *map)
 {
     const char *at = map->data, *end = at + map->bytes;

@@ -354,7 +354,7 @@ static int run(int argc, char **argv)
 
 const command command_why = {
     .name = "why",
-    .summary = "why a job hangs or failed: who waits for whom, in which call",
+    .summary = "why a job hangs or failed: which rank waits for which, in which call",
     .help = "usage: trireme why [JOB] [--json]\n"
             "       trireme why --jobs\n\n"
             "Reads the flight records of a job and says, in at most ten lines and the\n"

@@ -160,7 +160,7 @@ const trii_graph_op trii_op_batch_norm_gather_stats = {
 enum { IN_X, IN_WEIGHT, IN_BIAS, IN_MEAN, IN_VAR, IN_COUNT };
 
 /* f: momentum (unused), eps, and where the exchange is: two numbers of 32 bits, which a double
- * holds exactly and which are written anew in each step. */
+ * holds exactly and which are written again in each step. */
 static void put_exchange(trii_attrs *attrs, const trii_exchange *exchange)
 {
     attrs->n_f = 4;

@@ -21,8 +21,8 @@
 
 /* Every rank counts the groups that it makes in a store, and all make them in the same order: so
  * they meet under the number of the group. A rank that has waited for its whole timeout gives the
- * number up, for all: whoever comes later, or waits still, takes the next one, where the ranks meet
- * if the first one tries again. */
+ * number up, for all: a rank that comes later, or waits still, takes the next one, where the ranks
+ * meet if the first one tries again. */
 
 #define GIVEN_UP "tri_group/given_up" /* the highest such number */
 

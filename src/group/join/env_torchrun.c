@@ -19,7 +19,8 @@ typedef struct agent_store {
 } agent_store;
 
 /* False: nothing is said, or what is said comes from a launcher further up. A launcher that runs as
- * a worker of ours is told by TORCHELASTIC_ERROR_FILE, which it replaces and programs leave alone.
+ * a worker of trirun is told by TORCHELASTIC_ERROR_FILE, which it replaces and programs leave
+ * alone.
  */
 static bool find_agent_store(agent_store *store)
 {

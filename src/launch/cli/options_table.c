@@ -160,7 +160,7 @@ void trii_launch_options_help(FILE *out)
         print_row(out, &trii_option_rows[i]);
     fputs("\n"
           "Options may be written with _ for -, and set by variables PET_NAME\n"
-          "(PET_NPROC_PER_NODE=2). ${local_rank} in ARGS stands for the worker's local\n"
+          "(PET_NPROC_PER_NODE=2). ${local_rank} in ARGS becomes the worker's local\n"
           "rank.\n\n"
           "Several workers get OMP_NUM_THREADS=1, as with torchrun, and their share of the\n"
           "cores as TRI_NUM_THREADS, which programs of Trireme read first. Set either to\n"

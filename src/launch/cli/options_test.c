@@ -392,7 +392,8 @@ static void torchruns_beginnings_stay_unique(void **state)
     assert_string_equal(options.log_dir, "/x");
     assert_int_equal(options.max_restarts, 1);
     CHECK_FAILS(PARSE(&options, "--ma=1", "p"), TRI_ERR_INVALID_ARG, "could be");
-    CHECK_OK(PARSE(&options, "--h")); /* two of ours begin so, too, and come first in the table */
+    CHECK_OK(PARSE(&options,
+                   "--h")); /* two of trirun's own begin so, too, and come first in the table */
     assert_true(options.help);
 }
 

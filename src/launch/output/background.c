@@ -1,5 +1,5 @@
 /*
- * background.c - see background.h. Log files (log_file.c), plain files behind a sink
+ * background.c - see background.h. Log files (log_file.c), plain files of a sink
  * (output_sink.c) and the files of report/ are written here: a write to NFS or to a full disk may
  * block for seconds, in which the agent would serve no store and see no death.
  */

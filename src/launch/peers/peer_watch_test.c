@@ -1,5 +1,5 @@
 /*
- * peer_watch_test.c - agents that watch each other: who is told of what, strangers, and the job
+ * peer_watch_test.c - agents that watch each other: what each is told, strangers, and the job
  * key.
  */
 /* ctest: program=own */
@@ -421,7 +421,7 @@ static void a_key_on_one_side_only_is_told(void **state)
     end(&p);
 }
 
-/* Who is in a later round does not take part in ours, and lives. */
+/* An agent in a later round does not take part in this one, and lives. */
 static void a_peer_in_a_later_round_is_not_lost(void **state)
 {
     pair p;
@@ -607,7 +607,7 @@ static void a_loop_that_stood_still_for_a_moment_is_nothing(void **state)
     end(&p);
 }
 
-/* Who cannot read the agents' store may know all but the token. */
+/* A stranger that cannot read the agents' store may know all but the token. */
 static void a_peer_with_another_token_is_not_heard(void **state)
 {
     trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
@@ -697,7 +697,7 @@ static void a_peer_that_calls_for_too_long_is_not_lost(void **state)
     end(&p);
 }
 
-/* A firewall may forget a connection without a word: then the agent calls anew. */
+/* A firewall may forget a connection without a word: then the agent calls again. */
 static void a_peer_heard_over_any_connection_lives(void **state)
 {
     mute m;

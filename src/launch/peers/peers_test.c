@@ -154,7 +154,7 @@ static void a_notice_waits_for_the_round(void **state)
     end(&j);
 }
 
-/* Who comes later hears of it, by the new ranks; the others do not again. */
+/* An agent that comes later hears of it, by the new ranks; the others do not again. */
 static void a_notice_is_told_to_who_joins(void **state)
 {
     static job j;

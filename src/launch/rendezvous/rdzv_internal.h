@@ -185,7 +185,7 @@ static inline void trii_rdzv_answered(trii_rendezvous *r)
 /* --- rdzv_server.c -------------------------------------------------------- */
 /* Opens the store of the agents if that is our task. */
 tri_status trii_rdzv_serve(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Whether the store's address is one of ours: only such a one can be bound. */
+/* Whether the store's address is one of this host: only such a one can be bound. */
 bool trii_rdzv_is_own_address(const char *host);
 /* The option that says where the store is. */
 const char *trii_rdzv_place_option(const trii_rendezvous *r);

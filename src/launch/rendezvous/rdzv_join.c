@@ -384,7 +384,7 @@ static tri_status act_and_take(trii_rendezvous *r, trii_rdzv_state *s, bool dirt
                  self != NULL && self->participant ? trii_rdzv_count_participants(s) : -1);
     if (!won)
         return TRI_INPROGRESS;
-    /* whoever comes later finds us there, and our declaration */
+    /* an agent that comes later finds us there, and our declaration */
     trii_rdzv_enter(r, TRII_RDZV_JOINING);
     return s->complete && self != NULL && trii_rdzv_is_in(s, self, r->lead.left) ? take_round(r, s)
                                                                                  : TRI_INPROGRESS;

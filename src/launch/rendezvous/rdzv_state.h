@@ -61,7 +61,7 @@ int trii_rdzv_count_waiting(const trii_rdzv_state *state);
 /* Removes the node; a round without participants ends. */
 void trii_rdzv_remove(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes);
 /* The node joins the round that is being formed; if all places are taken then, it is formed, and
- * whoever waits is redundant. */
+ * an agent that waits is redundant. */
 tri_status trii_rdzv_participate(trii_rdzv_state *state, const trii_rdzv_node *node, int min_nodes,
                                  int max_nodes, int64_t now_us,
                                  int64_t last_call_us) TRI_MUST_CHECK;

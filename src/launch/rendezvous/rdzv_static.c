@@ -71,7 +71,7 @@ static void claim_key(int rank, char *key_out, size_t bytes)
 }
 
 /* Takes the rank, or finds that we have it still. An agent that was given up, by mistake or not,
- * has lost it: whoever claims it first from then on has it, and *number_out is the round that
+ * has lost it: the first to claim it from then on has it, and *number_out is the round that
  * begins with that agent; else it is left alone. */
 static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 {
