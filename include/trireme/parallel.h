@@ -22,9 +22,9 @@
  * batches of different sizes, even empty ones, give the gradient of the whole batch. Where a mean
  * divides by something else (ignored targets, weighted classes), that is the rank's weight; with a
  * sum all ranks have equal weights. Where it is 0 (no rows, no target that counts) the rank adds
- * nothing, be it a penalty or what label smoothing gives a target whose class weighs 0; its loss is
- * NaN, which TRI_CHECK=nan allows once the backward is recorded. With equal batches this is torch's
- * DistributedDataParallel.
+ * nothing, be it a penalty or what label smoothing gives a target whose class weighs 0, but its
+ * rows' part in statistics that ranks share; its loss is NaN, which TRI_CHECK=nan allows once the
+ * backward is recorded. With equal batches this is torch's DistributedDataParallel.
  *
  * Several backward passes before an update add up as on one process, each with an average of its
  * own. A loss may leave parameters unused, on some ranks or on all. A pass in which no rank has a

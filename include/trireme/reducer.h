@@ -62,7 +62,9 @@ typedef struct tri_bucket {
      * average; the hook leaves the average there */
     void *data;
     size_t count;
-    double weight; /* this rank's share of all samples; 0: it has no samples, and data is zeros */
+    /* this rank's share of all samples; 0: it has none, and data is zeros unless ranks share
+     * statistics (SyncBatchNorm) */
+    double weight;
     const tri_bucket_part *parts;
     int n_parts;
     int64_t pass; /* the number of passes that were begun before this one */

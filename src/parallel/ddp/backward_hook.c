@@ -39,6 +39,7 @@ static tri_status record_header(trii_ddp *ddp, trii_step *step, trii_header_use 
     t->epoch = ddp->epoch;
     t->unused = t->vote_stop = t->even = t->weighted = false;
     t->held = ddp->held;
+    t->mixes = under->crosses_ranks;
     t->use = use;
     t->n = n;
     for (int i = 0; i < n; i++)

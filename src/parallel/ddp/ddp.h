@@ -118,6 +118,7 @@ typedef struct trii_ddp_coll {
     bool joined;         /* header: this rank has no data any more */
     bool throws;         /* header: and all are to fail if others have */
     bool weighted;       /* header: some of what it averages is */
+    bool mixes;          /* header: its gradients go through sums over ranks */
     bool held;           /* header: gradients had added up here before its backward */
     bool even;           /* header: fails unless all ranks have equal weights */
     trii_header_use use; /* header */

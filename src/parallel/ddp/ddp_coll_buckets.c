@@ -21,12 +21,38 @@ static void *bucket_data(const trii_ddp_param *param)
     return (char *)param->bucket->storage->data + param->offset;
 }
 
-/* Whether a rank's gradients count as zeros: its mean over no rows is NaN, and 0 * NaN would reach
- * all ranks. Gradients to which earlier passes gave a weight count as they are, and so does what
- * had added up before a pass in which no rank has a sample. */
+/* Whether this rank's loss is the mean of nothing. Gradients to which earlier passes gave a weight
+ * count as they are, and so does what had added up before a pass in which no rank has a sample. */
 static bool weighs_nothing(const trii_ddp_coll *header)
 {
     return header->divisor == 0 && !header->weighted && !(header->held && header->sums[0] == 0);
+}
+
+static bool has_nan(const void *data, size_t bytes, tri_dtype dtype)
+{
+    const float *f = data;
+    const double *d = data;
+    bool found = false;
+
+    for (size_t i = 0; dtype == TRI_DTYPE_F32 && i < bytes / sizeof(*f); i++)
+        found |= f[i] != f[i];
+    for (size_t i = 0; dtype == TRI_DTYPE_F64 && i < bytes / sizeof(*d); i++)
+        found |= d[i] != d[i];
+    return found;
+}
+
+/* What a parameter of such a rank has counts as zeros, since it may be 0 * NaN, which would reach
+ * all ranks. Through statistics that ranks share its rows have a part in the others' losses, even
+ * if all their targets are ignored: that counts. */
+static bool counts_as_zeros(const trii_ddp_coll *t, const trii_ddp_param *param)
+{
+    const trii_ddp_coll *header = t->header;
+
+    if (!param->used_here)
+        return true;
+    return weighs_nothing(header) &&
+           (!header->mixes || header->count == 0 ||
+            has_nan(bucket_data(param), param->bytes, t->bucket->wire->bucket.dtype));
 }
 
 /* Copies into the bucket what is not there yet. Parameters without a gradient count as zeros. */
@@ -54,7 +80,7 @@ static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
     for (int i = 0; i < t->bucket->wire->bucket.n_parts; i++) {
         const trii_ddp_param *param = &ddp->params[t->bucket->wire->parts[i].index];
 
-        if (!param->used_here || weighs_nothing(t->header))
+        if (counts_as_zeros(t, param))
             memset(bucket_data(param), 0, param->bytes);
     }
 }

@@ -19,7 +19,8 @@ typedef struct pass {
 typedef struct plan {
     int size, n_passes;
     pass passes[PASSES];
-    bool ignored; /* some targets are ignored: the means divide by what is left */
+    bool ignored;      /* some targets are ignored: the means divide by what is left */
+    int first_ignored; /* so are those of so many first rows */
     tri_bucket_hook hook;
     bool inputs;    /* inputs have gradients, too */
     bool recompute; /* forward is computed again for backward */
@@ -65,7 +66,9 @@ static tri_tensor *loss_of(const plan *p, int k, tri_module *model, int from, in
     for (int i = 0; i < p->n_passes; i++)
         all += count(&p->passes[i], 0, MAX_RANKS);
     for (int i = 0; i < n; i++)
-        labels[i] = p->ignored && (first + i) % 3 == 1 ? -100 : (first + i + k) % OUT;
+        labels[i] = (p->ignored && (first + i) % 3 == 1) || first + i < p->first_ignored
+                        ? -100
+                        : (first + i + k) % OUT;
     tri_requires_grad(x, p->inputs);
     y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), labels);
     if (now->beside)
@@ -204,6 +207,14 @@ static void targets_that_are_ignored_do_not_count(void **state)
                   .passes = {{.local = true, .rows = {3, 9}}, {.rows = {6, 3}}}});
 }
 
+/* Its rows are in the statistics of the others' losses. */
+static void a_rank_whose_targets_are_all_ignored_has_a_part_in_the_statistics(void **state)
+{
+    (void)state;
+    check(&(plan){.size = 2, .n_passes = 1, .first_ignored = 5, .passes = {{.rows = {5, 7}}}});
+    check(&(plan){.size = 3, .n_passes = 1, .first_ignored = 3, .passes = {{.rows = {3, 5, 4}}}});
+}
+
 /* --- what cannot be weighed before ranks add it up ------------------------ */
 
 /* The inputs want a gradient of this rank's own loss. */
@@ -254,6 +265,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(each_synchronised_pass_weighs_by_its_own_rows),
     cmocka_unit_test(each_pass_without_synchronisation_weighs_by_its_own_rows),
     cmocka_unit_test(targets_that_are_ignored_do_not_count),
+    cmocka_unit_test(a_rank_whose_targets_are_all_ignored_has_a_part_in_the_statistics),
     cmocka_unit_test(inputs_with_gradients_go_with_even_batches),
     cmocka_unit_test(losses_of_both_kinds_do_not_add_up_without_synchronisation),
 };
