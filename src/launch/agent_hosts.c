@@ -405,6 +405,7 @@ static void end_job(trii_agent *a, bool hung, const char *what)
     trii_host_name(host, sizeof(host));
     snprintf(news.why, sizeof(news.why), "host %s (pid %d) %s", host, trii_process_id(), what);
     tell(a->hosts, &news);
+    a->hosts->end = TRII_RDZV_ENDED; /* what others say of it is no news */
 }
 
 /* Peers drop what another host has told before. */

@@ -170,6 +170,7 @@ static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
     assert_int_equal(spawn_wait(&b.run), 1);
     assert_int_equal(spawn_wait(&a.run), 1);
     trirun_has(SPAWN_ERR(&b.run), "cannot start");
+    assert_null(strstr(SPAWN_ERR(&b.run), "stopping 0 workers"));
     trirun_has(SPAWN_ERR(&a.run), ") cannot start its workers: rank 1: cannot start ");
     trirun_end(&b, 0);
     trirun_end(&a, 0);

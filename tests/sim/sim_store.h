@@ -15,7 +15,7 @@
 enum {
     SIM_LATENCY_US = 200, /* at least; at most four times that */
     SIM_TIMEOUT_MS = 60000,
-    SIM_WAIT_MS = 3000 /* of a wait for a key: rdzv_news.c's, whose deadline is a real one */
+    SIM_WAIT_MS = 3000 /* of a wait for a key, whose deadline is a real one */
 };
 
 /* A host's way to the store. */

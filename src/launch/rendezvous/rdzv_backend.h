@@ -16,7 +16,7 @@ typedef struct trii_rdzv_backend_ops {
     const char *name;
     /* The state as it is now, appended; nothing if there is none yet. Errors: the store's. */
     tri_status (*load)(trii_rdzv_backend *self, trii_wire_buffer *state_out);
-    /* Replaces what the last load gave. *won_out false: somebody else was faster. */
+    /* Replaces what the last load gave. *won_out false: another agent was faster. */
     tri_status (*swap)(trii_rdzv_backend *self, const void *state, size_t bytes, bool *won_out);
     void (*destroy)(trii_rdzv_backend *self);
 } trii_rdzv_backend_ops;

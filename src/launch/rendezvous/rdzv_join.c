@@ -261,7 +261,7 @@ static tri_status decide(trii_rendezvous *r, trii_rdzv_state *s, bool joins, boo
 }
 
 /* Writes into the state that we live, what we want if we join, and what followers want. *won_out
- * false: somebody else was faster, and nothing of it counts. */
+ * false: another agent was faster, and nothing of it counts. */
 static tri_status act(trii_rendezvous *r, trii_rdzv_state *s, bool joins, bool dirty, bool *won_out)
 {
     bool beat;
@@ -384,7 +384,7 @@ static tri_status act_and_take(trii_rendezvous *r, trii_rdzv_state *s, bool dirt
                  self != NULL && self->participant ? trii_rdzv_count_participants(s) : -1);
     if (!won)
         return TRI_INPROGRESS;
-    /* an agent that comes later finds us there, and our declaration */
+    /* agents that come later find us there */
     trii_rdzv_enter(r, TRII_RDZV_JOINING);
     return s->complete && self != NULL && trii_rdzv_is_in(s, self, r->lead.left) ? take_round(r, s)
                                                                                  : TRI_INPROGRESS;

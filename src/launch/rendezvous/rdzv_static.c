@@ -97,7 +97,7 @@ static tri_status claim(trii_rendezvous *r, int64_t *number_out)
     return status;
 }
 
-/* Lets somebody come in the place of an agent that is lost. */
+/* Lets another agent take the place of one that is lost. */
 static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
     char key[64], text[40], token[sizeof(lost->token)] = "", *claim, *other = NULL;
