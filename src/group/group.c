@@ -94,6 +94,7 @@ void trii_group_close_recorder(tri_group *g)
         return;
     trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_LEFT, NULL);
     trii_recorder_close(g->recorder);
+    g->recorder = NULL;
 }
 
 trii_loss trii_group_loss(tri_group *group, int rank)

@@ -142,6 +142,45 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     free(data);
 }
 
+/* Rank 1 waits in one call while rank 0 gives up, tries again, and rank 2 comes. */
+static const char *rank_0_tries_again(rank_env *env)
+{
+    tri_group_options brief = *env->options;
+    const char *key = "gave up";
+    tri_group *first = NULL, *second = NULL;
+
+    brief.timeout_ms = 200;
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &first));
+    if (env->rank == 2)
+        RANK_TRY(env, tri_store_wait(env->store, &key, 1, 20000));
+    if (env->rank == 0) {
+        RANK_FAILS(env, tri_group_create(env->store, 0, env->size, &brief, &second),
+                   TRI_ERR_TIMEOUT, "rank 2");
+        RANK_TRY(env, tri_store_set(env->store, key, "", 0));
+    }
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &second));
+    tri_group_unref(second);
+    tri_group_unref(first);
+    return NULL;
+}
+
+static void a_rank_that_waits_on_when_another_gives_up_has_not_failed(void **state)
+{
+    tri_group_options options = {.engine = "shm", .timeout_ms = 20000};
+    rank_end ends[3] = {{0}};
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    run_processes(3, &options, rank_0_tries_again, NULL, ends, 30);
+    data = read_record(1, &bytes);
+    assert_string_equal((char *)data + 192, "");
+    assert_int_equal(number_at(data + 52, 4), 0);
+    for (int i = 0; i < TRII_RECORD_GROUPS; i++)
+        assert_int_not_equal(data[640 + 72 * i + 18], TRII_RECORD_GROUP_FORMING);
+    free(data);
+}
+
 static void the_ring_keeps_the_newest(void **state)
 {
     tri_group *group = NULL;
@@ -341,6 +380,8 @@ static void another_program_of_a_rank_leaves_its_record_whole(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_killed_rank_leaves_its_last_calls, make_folder,
                                     remove_folder),
+    cmocka_unit_test_setup_teardown(a_rank_that_waits_on_when_another_gives_up_has_not_failed,
+                                    make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_call_that_runs_is_not_overwritten, make_folder,
                                     remove_folder),

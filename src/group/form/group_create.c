@@ -215,14 +215,10 @@ static tri_status create_there(tri_group *g, meeting *m, const char *engine, tri
     status = trii_engine_make(engine, why->status, g->store, args, &made);
     if (m->forming->own_store)
         trii_group_stop_noting(g);
-    if (status != TRI_OK && g->recorder != NULL)
-        trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
     g->engine = made.engine;
     g->self = made.self;
     g->submit_compared = made.checks_calls ? trii_call_check_submit : NULL;
-    if (status != TRI_OK)
-        trii_group_close_recorder(g);
-    else if (g->recorder != NULL)
+    if (status == TRI_OK && g->recorder != NULL)
         trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_FORMED,
                                   g->engine->name);
     return status;
@@ -239,6 +235,7 @@ static tri_status move_on(tri_group *g, meeting *m, const trii_group_args *args,
                          g->rank, g->size, (double)(now - start_ns) / TRII_NS_PER_S);
     TRII_LOG(TRII_LOG_INFO, "group", "%s: rank %d of %d keeps waiting; another rank gave up",
              g->name, g->rank, g->size);
+    trii_group_close_recorder(g); /* this rank has not failed */
     tri_store_unref(g->store);
     g->store = NULL;
     trii_free(g->keys.text);
@@ -259,6 +256,7 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
                             .fault = &g->fault};
     meeting m = {.store = forming->own_view ? NULL : store, .forming = forming};
     int64_t start_ns;
+    bool again;
     tri_status status = TRI_OK;
 
     refuse(why, trii_group_timeout_of(opt, &args.timeout_ns));
@@ -279,10 +277,14 @@ static tri_status create_self(tri_group *g, tri_store *store, const tri_group_op
                                                                              : args.timeout_ns);
     do {
         status = create_there(g, &m, engine, &args, why);
-        if (status == TRI_OK || why->status != TRI_OK || !was_given_up(&m, status))
-            return status;
-        status = move_on(g, &m, &args, start_ns);
-    } while (status == TRI_OK);
+        again = status != TRI_OK && why->status == TRI_OK && was_given_up(&m, status);
+        if (again)
+            status = move_on(g, &m, &args, start_ns);
+    } while (again && status == TRI_OK);
+    if (status != TRI_OK && g->recorder != NULL)
+        trii_recorder_failed(g->recorder, g->record_group, status, tri_last_error());
+    if (status != TRI_OK)
+        trii_group_close_recorder(g);
     return status;
 }
 
