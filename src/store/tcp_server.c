@@ -403,8 +403,7 @@ static void check_open(trii_tcp_server *server, int fd, bool no_warning)
     TRII_LOG(
         TRII_LOG_WARN, "store",
         "port %d is open to the network, and no job key protects it: any process that reaches it "
-        "can "
-        "read and change the job's keys; for one host name a loopback address (127.0.0.1), for "
+        "can read and change the job's keys; for one host name a loopback address (127.0.0.1), for "
         "several set TRI_JOB_KEY_FILE or use a network that you trust",
         server->port);
 }

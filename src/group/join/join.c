@@ -8,14 +8,16 @@
  * proves by repeating the name that it has read it:
  *
  *   rank/R           rank R, by compare and set: the process that has the rank, "0 NAME SIZE
- * PROCESS|JOB", or "STATUS WHY" if it cannot join; deleted when it leaves world/NAME       rank 0,
- * once it has read that and the rank has not come: its own text from rank/0, whose NAME is that of
- * the world, or "STATUS WHY" if a rank cannot join WORLD/come/R     rank R, when it knows the
- * world: "0 NAME". All other keys of the world begin with WORLD/, too WORLD/go/NAME    rank 0, of
- * each rank, when all have come: a rank that sees its own has joined over             rank 0,
- * before it deletes rank/0: its world is over ended/R, ended   trirun and tri_spawn, in this order:
- * how the worker of rank R ended while others went on, and that one did gave-up/R        rank R,
- * which will end because another one has: that one is to be named
+ *                    PROCESS|JOB", or "STATUS WHY" if it cannot join; deleted when it leaves
+ *   world/NAME       rank 0, once it has read that and the rank has not come: its own text from
+ *                    rank/0, whose NAME is that of the world, or "STATUS WHY" if a rank cannot join
+ *   WORLD/come/R     rank R, when it knows the world: "0 NAME". All other keys of the world begin
+ *                    with WORLD/, too
+ *   WORLD/go/NAME    rank 0, of each rank, when all have come: a rank that sees its own has joined
+ *   over             rank 0, before it deletes rank/0: its world is over
+ *   ended/R, ended   trirun and tri_spawn, in this order: how the worker of rank R ended while
+ *                    others still ran, and that one did
+ *   gave-up/R        rank R, which will end because another one has: that one is to be named
  *
  * Usually the value of rank/0 is of this start, so a rank comes at once (may_trust), and has
  * joined after two replies of the store, rank 0 after three. In a store that outlives processes,

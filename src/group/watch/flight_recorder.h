@@ -29,8 +29,11 @@
  *
  *   offset size  group (TRII_RECORD_GROUPS of them; number 0 = not used)
  *        0    8  the same on all of its ranks, and another one for other groups; 1 = the world,
- * while its ranks still meet in tri_init 8    4  our rank in it 12    4  its size 16    2  its
- * number, counted from 1 in its process; written last 18    1  state: 1 forming, 2 formed, 3 left
+ *                 while its ranks still meet in tri_init
+ *        8    4  our rank in it
+ *       12    4  its size
+ *       16    2  its number, counted from 1 in its process; written last
+ *       18    1  state: 1 forming, 2 formed, 3 left
  *       19    1  zero
  *       20   12  engine, once it is formed
  *       32   32  name
