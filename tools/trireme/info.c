@@ -63,13 +63,12 @@ static void print_engines(void)
     puts("\nengine        here");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
         bool here = tri_is_available(names[i]);
-
-        const char *missing = here ? NULL : strstr(tri_last_error(), "a plug-in ");
+        const char *install = here ? NULL : strstr(tri_last_error(), "install ");
 
         if (here)
             printf("%-13s yes\n", names[i]);
-        else if (missing != NULL) /* the rest of the line says what else there is */
-            printf("%-13s no: there is no %s\n", names[i], missing + 2);
+        else if (install != NULL) /* the line before it is for programs that name the engine */
+            printf("%-13s no: %s\n", names[i], install);
         else
             printf("%-13s no: %s\n", names[i], tri_last_error());
     }
