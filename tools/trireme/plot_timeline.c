@@ -95,11 +95,13 @@ static void draw_name(const frame *f, const trace_run *run, int row)
 /* Of what there is. */
 static void draw_keys(const frame *f, const trace_run *run, double y)
 {
-    bool there[TRACE_CATEGORIES] = {false};
+    bool there[TRACE_CATEGORIES] = {false}, pieces = false;
     double x = f->left;
 
-    for (int i = 0; i < run->n; i++)
+    for (int i = 0; i < run->n; i++) {
         there[run->events[i].category] = true;
+        pieces = pieces || run->events[i].piece > 0;
+    }
     canvas_font(f->c, 12, false);
     for (int k = 0; k < TRACE_CATEGORIES; k++) {
         if (!there[k])
@@ -110,6 +112,9 @@ static void draw_keys(const frame *f, const trace_run *run, double y)
         canvas_text(f->c, x + KEY + 5, y, 0, trace_categories[k]);
         x += KEY + 5 + canvas_text_width(f->c, trace_categories[k]) + KEY_GAP;
     }
+    canvas_grey(f->c, 0.4);
+    if (pieces)
+        canvas_text(f->c, f->left + f->width, y, 1, "numbers: pieces of the batch");
 }
 
 tri_status plot_timeline(const char *path, const trace_run *run, const char *title)

@@ -129,6 +129,7 @@ static void pieces_of_a_batch_are_numbered(void **state)
     out = scratch_path(&s, "t.svg");
     assert_int_equal(plot("--timeline", in, "-o", out, NULL), 0);
     svg = scratch_read(out, &n);
+    assert_int_equal(characters_at(svg, 40 - 14), 21 + 28);             /* keys, what numbers are */
     assert_int_equal(characters_at(svg, 40 + 9 + 38 / 2 + 4), 2);       /* 1, 2: forward */
     assert_int_equal(characters_at(svg, 40 + ROW + 9 + 38 / 2 + 4), 4); /* and backward */
     free(svg);
