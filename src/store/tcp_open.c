@@ -182,7 +182,7 @@ static tri_status attempt_failed(const trii_tcp_endpoint *end, attempts *a, tri_
         return TRII_FAIL(status == TRI_ERR_FORMAT ? status : TRI_ERR_TIMEOUT,
                          "store at %s port %d: %s%s; %s", end->host, end->port, cause, waited,
                          what);
-    TRII_LOG(TRII_LOG_WARN, "store", "at %s port %d: %s%s, and continues; %s", end->host, end->port,
+    TRII_LOG(TRII_LOG_WARN, "store", "at %s port %d: %s%s, still trying; %s", end->host, end->port,
              cause, waited, what);
     a->note_ns = trii_note_next(now);
     return TRI_INPROGRESS;

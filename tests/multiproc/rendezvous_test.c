@@ -461,7 +461,7 @@ static void an_agent_that_waits_for_a_store_stops_when_told(void **state)
     for (int i = 0; i < 4; i++)
         spawn_expect(&a[i].run, "trirun: no answer yet from 127.0.0.1:");
     for (int i = 0; i < 2; i++)
-        spawn_expect(&a[i].run, "and continues"); /* which is said once a minute */
+        spawn_expect(&a[i].run, "still trying"); /* which is said once a minute */
     start = trirun_seconds();
     for (int i = 0; i < 4; i++)
         spawn_signal(&a[i].run, i % 2 == 0 ? SIGTERM : SIGINT);
