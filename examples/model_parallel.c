@@ -495,7 +495,8 @@ int main(int argc, char **argv)
     print_times(all, n);
     print_bound(best, &d);
     write_times(all, n, best);
-    print_charts(argv[0], all, n);
+    if (strcmp(settings.output, "/dev/null") != 0)
+        print_charts(argv[0], all, n);
     for (int i = 0; i < n; i++) {
         tri_optimizer_destroy(all[i].opt);
         tri_module_destroy(all[i].net);
