@@ -240,10 +240,9 @@ const trii_graph_op trii_op_batch_norm_elemt = {
 
 /* --- its gradient --------------------------------------------------------- */
 
-/* in g x weight? (for kernels that find the sign of a ReLU after it) mean var; f: eps. With xhat =
- * (x
- * - mean) / sqrt(var + eps): out [sum of g, sum of g xhat], and these two by themselves, which are
- * the gradients of weight and bias. */
+/* in g x weight? (for kernels that find the sign of a ReLU after it) mean var; f: eps. With
+ * xhat = (x - mean) / sqrt(var + eps): out [sum of g, sum of g xhat], and these two by themselves,
+ * which are the gradients of weight and bias. */
 static tri_status reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
