@@ -40,58 +40,6 @@ bool trii_cpu_norm_absorbs(const trii_ir *ir, const trii_group *group, const tri
            trii_type_same_shape(trii_in_type(ir, node, 0), trii_in_type(ir, node, 1));
 }
 
-static bool by_same_statistics(const trii_ir_node *norm, const trii_ir_node *backward)
-{
-    if (trii_norm_is(norm, "batch_norm"))
-        return norm->out[OUT_MEAN] == backward->in[IN_MEAN] &&
-               norm->out[OUT_INVSTD] == backward->in[IN_INVSTD];
-    return trii_norm_is(norm, "batch_norm_elemt") &&
-           norm->in[IN_RUNNING_MEAN] == backward->in[IN_MEAN] &&
-           norm->in[IN_RUNNING_VAR] == backward->in[IN_VAR];
-}
-
-/* If y is the ReLU of this normalisation and of nothing else, its sign is that of x * alpha + beta:
- * the kernel need not read y. Returns the bias, or -1. */
-static int32_t sign_from_x(const trii_ir *ir, int32_t y, const trii_ir_node *backward)
-{
-    const trii_ir_node *relu, *norm;
-    int32_t before;
-
-    if (ir->values[y].node < 0)
-        return -1;
-    relu = &ir->nodes[ir->values[y].node];
-    before = trii_norm_is(relu, "relu") ? ir->values[relu->in[0]].node : -1;
-    if (before < 0)
-        return -1;
-    norm = &ir->nodes[before];
-    if (!by_same_statistics(norm, backward) || norm->in[IN_X] != backward->in[IN_BX] ||
-        norm->group < 0 || norm->group != relu->group || !trii_has_in(norm, IN_BIAS) ||
-        !trii_has_in(norm, IN_WEIGHT) || norm->in[IN_WEIGHT] != backward->in[IN_BWEIGHT])
-        return -1;
-    return norm->in[IN_BIAS];
-}
-
-bool trii_cpu_norm_absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node)
-{
-    int32_t bias;
-
-    if ((!trii_norm_is(node, "batch_norm_backward") &&
-         !trii_norm_is(node, "batch_norm_backward_reduce")) ||
-        !trii_norm_backward_takes(ir, node) || !trii_norm_is(before, "relu_backward") ||
-        node->in[IN_G] != before->out[0] ||
-        trii_out_type(ir, before, 0)->dtype != trii_in_type(ir, node, IN_BX)->dtype ||
-        !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, before, 1)) ||
-        !trii_type_same_shape(trii_in_type(ir, before, 0), trii_in_type(ir, node, IN_BX)))
-        return false;
-    bias = sign_from_x(ir, before->in[1], node);
-    if (bias >= 0) {
-        ir->values[before->in[1]].n_readers--;
-        ir->values[bias].n_readers++;
-        before->in[1] = bias;
-    }
-    return true;
-}
-
 /* --- layouts -------------------------------------------------------------- */
 
 void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,

@@ -105,7 +105,5 @@ int trii_norm_out_arg(const trii_group *group, int32_t value);
 /* Gives everything of the images' shape the layout of x. */
 void trii_norm_follow(const trii_ir *ir, const trii_group *group, int32_t x,
                       const trii_layout *const *have, trii_layouts *want);
-/* Of the gradients. */
-bool trii_norm_backward_takes(const trii_ir *ir, const trii_ir_node *node);
 
 #endif
