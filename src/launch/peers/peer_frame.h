@@ -26,7 +26,8 @@ enum { TRII_PEER_TOKEN_BYTES = 16, TRII_PEER_TEXT_BYTES = TRII_ERR_BYTES };
 typedef enum trii_peer_frame_kind {
     TRII_PEER_HEARTBEAT,  /* value: for how many ms the agent's loop has been blocked, or 0; number:
                              how many ms ago a worker of any host made progress, as far as the
-                             sender knows */
+                             sender knows; rank: of the agent of that host; token: its clock then,
+                             in 8 bytes, by which news of it that comes round again is known */
     TRII_PEER_HELLO,      /* rank: the sender's own, in round `value`; token: of the agent that is
                              dialed, from the agents' store: a proof that it can be read */
     TRII_PEER_GOODBYE,    /* this agent leaves in order */

@@ -207,11 +207,18 @@ static void handle_news(const trii_peer_link *l, const trii_peer_frame *frame)
 static void handle_heartbeat(const trii_peer_link *l, trii_peer_state *state,
                              const trii_peer_frame *frame)
 {
-    int64_t progress_ns = state->heard_ns - frame->number * TRII_NS_PER_MS;
+    trii_peers *p = l->peers;
+    trii_peer_progress progress = {.rank = frame->rank,
+                                   .at_ns = state->heard_ns - frame->number * TRII_NS_PER_MS};
 
     state->stalled_ms = frame->value;
-    if (progress_ns > l->peers->others_progress_ns)
-        l->peers->others_progress_ns = progress_ns;
+    memcpy(&progress.theirs_ns, frame->token, sizeof(progress.theirs_ns));
+    if (frame->rank < 0 || frame->rank >= p->n || frame->rank == p->round.group_rank ||
+        progress.theirs_ns <= p->states[frame->rank].progress_ns)
+        return; /* the same again, later by the time that it took */
+    p->states[frame->rank].progress_ns = progress.theirs_ns;
+    if (progress.at_ns > p->others.at_ns)
+        p->others = progress;
 }
 
 static void handle_frame(const trii_peer_link *l, const trii_peer_frame *frame)

@@ -194,18 +194,28 @@ static void judge(trii_peers *p, int rank, int64_t now)
 
 /* --- heartbeats ----------------------------------------------------------- */
 
+/* The last of any host; an agent that does not watch its workers says that they make some now. */
+static trii_peer_progress last_progress(trii_peers *p, int64_t now)
+{
+    int64_t own_ns = atomic_load(&p->progress_ns);
+
+    own_ns = own_ns != 0 ? own_ns : now;
+    return own_ns > p->others.at_ns ? (trii_peer_progress){p->round.group_rank, own_ns, own_ns}
+                                    : p->others;
+}
+
 static void send_heartbeats(trii_peers *p, int64_t now)
 {
     int64_t stalled_ms =
         (now - atomic_load(&p->ticked_ns)) / TRII_NS_PER_MS - TRII_PEER_HEARTBEAT_MS;
-    int64_t own_ns = atomic_load(&p->progress_ns), others_ns = p->others_progress_ns;
-    int64_t quiet_ms = (now - (own_ns > others_ns ? own_ns : others_ns)) / TRII_NS_PER_MS;
-    const trii_peer_frame frame = {.kind = TRII_PEER_HEARTBEAT,
-                                   .value = stalled_ms > STALLED_MS ? stalled_ms : 0,
-                                   .number = own_ns == 0 || quiet_ms < 0 ? 0
-                                             : quiet_ms < INT32_MAX      ? (int32_t)quiet_ms
-                                                                         : INT32_MAX};
+    const trii_peer_progress last = last_progress(p, now);
+    int64_t quiet_ms = last.at_ns < now ? (now - last.at_ns) / TRII_NS_PER_MS : 0;
+    trii_peer_frame frame = {.kind = TRII_PEER_HEARTBEAT,
+                             .value = stalled_ms > STALLED_MS ? stalled_ms : 0,
+                             .rank = last.rank,
+                             .number = quiet_ms < INT32_MAX ? (int32_t)quiet_ms : INT32_MAX};
 
+    memcpy(frame.token, &last.theirs_ns, sizeof(last.theirs_ns));
     for (trii_peer_link *l = p->links; l != NULL; l = l->next) {
         if (l->rank >= 0)
             trii_peer_link_send(l, &frame);

@@ -607,6 +607,46 @@ static void a_loop_that_stood_still_for_a_moment_is_nothing(void **state)
     end(&p);
 }
 
+static trii_peer_frame heartbeat_of(int rank, int64_t progress_ns, int seconds_ago)
+{
+    trii_peer_frame beat = {.magic = TRII_PEER_MAGIC,
+                            .kind = TRII_PEER_HEARTBEAT,
+                            .rank = rank,
+                            .number = seconds_ago * 1000};
+
+    memcpy(beat.token, &progress_ns, sizeof(progress_ns));
+    return beat;
+}
+
+/* A network takes its time, so each agent that passes it on thinks of a later moment. */
+static void progress_that_comes_round_again_is_none(void **state)
+{
+    trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
+    const trii_rdzv_round round = {.number = 1, .group_size = 3, .agents = agents};
+    const int64_t now = trii_now_ns(), own = now - 100 * TRII_NS_PER_S;
+    trii_peer_frame frames[] = {hello_of(token, 2, round.number), heartbeat_of(0, own, 0),
+                                heartbeat_of(2, 7, 50), heartbeat_of(2, 7, 0),
+                                heartbeat_of(1, 5, 60)};
+    int64_t at;
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_silence(&p, LONG_SILENCE_MS, false, NULL, NULL);
+    (void)trii_peers_progress(p.peers[0], own);
+    trii_peers_watch_round(p.peers[0], &round);
+    memcpy(frames[0].token, p.agents[0].token, sizeof(frames[0].token));
+    frames[4].value = 10000; /* its warning says that all have come */
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, frames, sizeof(frames), trii_deadline_ms(SOON_MS)));
+    run_until(&p, &p.told[0].warning, 1);
+    at = trii_peers_progress(p.peers[0], own);
+    assert_in_range((now - at) / TRII_NS_PER_S, 30, 50);
+    trii_socket_close(fd);
+    end(&p);
+}
+
 /* A stranger that cannot read the agents' store may know all but the token. */
 static void a_peer_with_another_token_is_not_heard(void **state)
 {
@@ -773,6 +813,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_peer_that_is_never_reached_is_refused_at_last),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
+    cmocka_unit_test(progress_that_comes_round_again_is_none),
     cmocka_unit_test(a_peer_with_another_token_is_not_heard),
     cmocka_unit_test(a_silent_peer_is_called_once_more_and_then_lost),
     cmocka_unit_test(a_peer_that_calls_for_too_long_is_not_lost),

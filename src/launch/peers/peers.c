@@ -212,6 +212,7 @@ void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)
     states = make_states(p, round);
     end_links(p, round->number, true);
     forget_news(p);
+    p->others = (trii_peer_progress){.at_ns = 0}; /* by the ranks of the last round */
     trii_free(p->round.agents);
     trii_free(p->states);
     p->round = *round;
@@ -251,7 +252,7 @@ int64_t trii_peers_progress(trii_peers *p, int64_t own_ns)
     atomic_store(&p->progress_ns, own_ns);
     trii_loop_lock(p->loop);
     hops = p->n / (2 * TRII_PEER_NEIGHBOURS) + 1;
-    others_ns = p->others_progress_ns + hops * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS;
+    others_ns = p->others.at_ns + hops * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS;
     trii_loop_unlock(p->loop);
     return own_ns > others_ns ? own_ns : others_ns;
 }

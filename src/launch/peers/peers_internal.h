@@ -43,6 +43,13 @@ typedef struct trii_peer_preemption {
     bool reported; /* to our agent; also if it is its own */
 } trii_peer_preemption;
 
+/* When workers of a host made progress. */
+typedef struct trii_peer_progress {
+    int rank;          /* of its agent */
+    int64_t theirs_ns; /* by the clock of that host */
+    int64_t at_ns;     /* by ours */
+} trii_peer_progress;
+
 typedef enum trii_peer_dial_result {
     TRII_PEER_NOT_DIALED,
     TRII_PEER_CONNECTED,
@@ -66,6 +73,7 @@ typedef struct trii_peer_state {
     int64_t stalled_ms; /* for how long its loop has not run */
     int64_t warned_ms;  /* ... when users were warned last */
     trii_peer_preemption preemption;
+    int64_t progress_ns; /* by its clock: its last progress that we have heard of */
 
     trii_peer_event_kind judgement;  /* NOTHING, LOST or INCOMPATIBLE */
     trii_peer_event_kind unreported; /* waits for the agent, since then: */
@@ -106,7 +114,7 @@ struct trii_peers {
     trii_peer_preemption own; /* of this host */
     trii_peer_item *news;
     _Atomic int64_t progress_ns; /* when workers of this host made progress last; 0 = not watched */
-    int64_t others_progress_ns;  /* ... those of any host, by what others say */
+    trii_peer_progress others;   /* the last of any other host in this round */
     trii_peer_unreachable unreachable[TRII_PEER_NEIGHBOURS];
     int n_unreachable; /* that there have been; the oldest entry makes room */
 };
