@@ -5,6 +5,7 @@
  * brought a start of two hosts over a link of 200 ms there and back from 15 s to 4.2 s is that the
  * keys of a round go in one exchange.
  */
+/* build: leaf */
 #include "store/exchange.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
  * (tcp_open.c, tcp_server.c), the tcp engine, and agents among each other (launch/peers). The only
  * file that knows libsodium, which it loads when a key is used.
  */
+/* build: leaf */
 #include "store/handshake.h"
 
 #include <string.h>

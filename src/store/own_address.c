@@ -2,6 +2,7 @@
  * own_address.c - see own_address.h. Called by every server of a job's store: the agents'
  * rendezvous (launch/rendezvous/rdzv_server.c) and rank 0 of a world without a launcher.
  */
+/* build: leaf */
 #include "store/own_address.h"
 
 #include <string.h>

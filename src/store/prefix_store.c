@@ -1,6 +1,7 @@
 /*
  * prefix_store.c - a view of another store in which every key begins with "prefix/".
  */
+/* build: leaf */
 #include "store/store_ops.h"
 
 #include <assert.h>

@@ -3,6 +3,7 @@
  * timeouts into deadlines, and call the kind's table (store_ops.h). Messages that are the same for
  * every kind are written here.
  */
+/* build: leaf */
 #include "store/store_ops.h"
 
 #include <assert.h>

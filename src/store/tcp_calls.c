@@ -1,6 +1,7 @@
 /*
  * tcp_calls.c - the operations of a TCP store, each one exchange of wire.h's protocol.
  */
+/* build: leaf */
 #include "store/tcp_client.h"
 
 #include <string.h>

@@ -2,6 +2,7 @@
  * tcp_exchange.c - one request and its reply over the connection of a TCP store, within the call's
  * deadline. Called by tcp_calls.c for operations and by tcp_open.c to greet the server.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

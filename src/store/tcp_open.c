@@ -3,6 +3,7 @@
  * server may start later), greeted, and closed. Called by tcp_store.c, and by tcp_calls.c when a
  * connection has to be made again.
  */
+/* build: leaf */
 #include "store/tcp_client.h"
 
 #include <string.h>

@@ -3,6 +3,7 @@
  * (wire.h). Called by tcp_server.c with whole requests. A WAIT is an entry in the table, answered
  * by the write that completes it: nothing here blocks.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

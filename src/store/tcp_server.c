@@ -8,6 +8,7 @@
  * replies (a client that does not read its replies is not read either) and waits. A malformed
  * request closes its connection and no other.
  */
+/* build: leaf */
 #include <string.h>
 
 #include <trireme/store.h>

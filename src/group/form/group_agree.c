@@ -12,6 +12,7 @@
  * The first step of every engine is "engine", with texts "WHAT|BUILD|TEXT": all ranks must
  * have one WHAT and one BUILD.
  */
+/* build: leaf */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>

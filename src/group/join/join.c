@@ -39,6 +39,7 @@
  *   If the store is made again (the last rank of an earlier start removes the file), all
  *   begin again.
  */
+/* build: leaf */
 #include "group/join/join.h"
 
 #include <stdlib.h>

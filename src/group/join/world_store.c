@@ -4,6 +4,7 @@
  *
  * Keys begin with "trireme/N/", N being the launcher's restart count.
  */
+/* build: leaf */
 #include "group/join/world_store.h"
 
 #include <string.h>
