@@ -132,6 +132,7 @@ function note_name(name) {
 # One block: declarations, and the comment that stood above them.
 function flush_block() {
     if (code != "") {
+        gsub(/\n;/, ";", code) # of which declaration() has left no more
         body[++n_body] = code
         why[n_body] = comment
         kind[n_body] = "block"
@@ -232,7 +233,8 @@ depth == 0 && /^\/\*/ && !continued {
 function begin_page(name, list, summary) {
     out = folder "/" name ".3"
     gsub(/\n/, " ", summary)
-    sub(/\.$/, "", summary)
+    sub(/ +$/, "", summary)
+    if (summary !~ /\.\.$/) sub(/\.$/, "", summary)
     printf ".TH %s 3 \"\" \"Trireme %s\" \"Trireme manual\"\n", toupper(name), version >out
     print ".SH NAME" >out
     print escape(list) " \\- " escape(summary) >out
@@ -295,7 +297,13 @@ function code_line(line,    at, indent, i) {
     print escape(line) >out
 }
 
-# A prototype over several lines of which one does not fit: its arguments anew, under each other.
+# Without the functions among the arguments, "(*name)(void *arg)".
+function bare(line) {
+    gsub(/\(\*[a-z_]*\)\([^()]*\)/, "", line)
+    return line
+}
+
+# A prototype over several lines of which one does not fit: its arguments again, under each other.
 function prototype(text,    at, indent, line, part, n, i) {
     gsub(/\n */, " ", text)
     at = index(text, "(")
@@ -307,6 +315,10 @@ function prototype(text,    at, indent, line, part, n, i) {
         line = sprintf("%8s", "")
     }
     for (i = 1; i <= n; i++) {
+        while (i < n && bare(part[i]) ~ /\(/) { # of a function that is an argument
+            part[i + 1] = part[i] ", " part[i + 1]
+            i++
+        }
         part[i] = part[i] (i < n ? "," : "")
         if (line ~ /,$/ && !fits(line " " part[i])) {
             print escape(line) >out
@@ -317,11 +329,11 @@ function prototype(text,    at, indent, line, part, n, i) {
     print escape(line) >out
 }
 
-# How many of lines[i..n] are a prototype of plain arguments that has to be wrapped again, or 0.
+# How many of lines[i..n] are a prototype that has to be wrapped again, or 0.
 function wide_prototype(lines, i, n,    k, wide) {
-    if (lines[i] !~ /^[a-z][^({]*\([^()]*$/ || lines[i] ~ /\/\*/) return 0
+    if (bare(lines[i]) !~ /^[a-z][^({]*\([^()]*$/ || lines[i] ~ /\/\*/) return 0
     for (k = i; k <= n; k++) {
-        if (lines[k] ~ /\/\*|\{/ || (k > i && lines[k] ~ /\(/)) return 0
+        if (lines[k] ~ /\/\*|\{/ || (k > i && bare(lines[k]) ~ /\(/)) return 0
         wide = wide || !fits(lines[k])
         if (lines[k] ~ /\);$/) return wide ? k - i + 1 : 0
     }
@@ -367,11 +379,17 @@ function code_lines(text,    lines, n, i, k, at, said, indent, line) {
 }
 
 # What a comment says before its second sentence or paragraph.
-function first_sentence(text,    at) {
+function first_sentence(text,    at, before) {
     gsub(/\n\n.*/, "", text)
     gsub(/\n/, " ", text)
-    at = match(text, /[.;:] /)
-    if (at > 0) text = substr(text, 1, at - 1)
+    for (at = 2; at < length(text); at++) {
+        if (substr(text, at, 2) !~ /[.;:] /) continue
+        before = substr(text, 1, at - 1)
+        if (before !~ /(\.|e\.g)$/ && before !~ /\([^()]*$/) { # not "0 .. n", nor within brackets
+            text = before
+            break
+        }
+    }
     gsub(/[ \t]+/, " ", text)
     sub(/^ /, "", text)
     sub(/ \([^()]*$/, "", text) # cut within brackets

@@ -79,6 +79,16 @@ grep -q 'dst\[i\] = op over ranks r of src_r\[i\]' "$work/page" ||
 grep -qE '^ {29,}size_t count, tri_dtype dtype, tri_redop op,$' "$work/page" &&
     grep -qE '^ {29,}int root, tri_work \*\*work_out\);$' "$work/page" ||
     fail "tri_all_reduce(3) does not lay out tri_reduce: $(cat "$work/page")"
+groff -man -Tascii -P-c -P-b -P-u man3/tri_ddp_join.3 >"$work/join"
+grep -qE '^ {31}tri_tensor \*\(\*loss\)\(void \*arg\),$' "$work/join" ||
+    fail "tri_ddp_join(3) does not lay out a function among its arguments: $(cat "$work/join")"
+! grep -l '^;$' man3/* || fail "a declaration ends on a line of its own"
+# The summary is the whole first sentence.
+for name in 'tri_randint \\- Uniform whole numbers low .. high' 'tri_status_name .*, e.g. "PEER_LOST"$' \
+    'tri_optimizer_schedule \\- .* makes of the rate'; do
+    page=${name%% *}
+    grep -q "^$name" "man3/$page.3" || fail "$page(3) is cut short: $(sed -n '/^\.SH NAME/,+1p' "man3/$page.3")"
+done
 ! grep -q 'tri_group_split' "$work/page" || fail "tri_all_reduce(3) is about other functions too"
 tr -s ' \n' '  ' <"$work/page" | tr -s ' ' | grep -q 'MISMATCH (names both calls)' || # over two lines, perhaps
     fail "tri_all_reduce(3) names no errors"
