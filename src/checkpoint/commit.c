@@ -221,8 +221,9 @@ static tri_status make(const char *folder, const char *name, const char *tempora
     tri_status status;
 
     if (trii_path_exists(final) && !trii_saved_look_at(final).is_ours)
-        return TRII_FAIL(TRI_ERR_IO, "%s is there already and is not a checkpoint: move it away",
-                         final);
+        return TRII_FAIL(
+            TRI_ERR_IO,
+            "%s is there already and is not a checkpoint that can be read: move it away", final);
     status = trii_folder_create(temporary);
     if (status == TRI_OK)
         status = fill_folder(temporary, m, parts, n_parts);

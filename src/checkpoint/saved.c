@@ -115,7 +115,7 @@ static bool has_model(const char *dir)
 trii_saved_look trii_saved_look_at(const char *dir)
 {
     trii_saved_look seen = {.sequence = -1};
-    bool is_folder = false;
+    bool is_folder = false, is_unknown;
     json_t *root = NULL;
     tri_status status = trii_path_leads_to_folder(dir, &is_folder);
 
@@ -123,12 +123,12 @@ trii_saved_look trii_saved_look_at(const char *dir)
         return seen;
     if (status == TRI_OK)
         status = load_manifest(dir, &root);
+    is_unknown = status == TRI_ERR_IO || status == TRI_ERR_NO_MEMORY;
     seen.has_manifest = status != TRI_ERR_NOT_FOUND;
     seen.is_ours = (status == TRI_OK && read_sequence(root, &seen.sequence)) ||
-                   (is_folder && has_only_our_files(dir));
+                   (!is_unknown && has_only_our_files(dir));
     json_decref(root);
-    seen.counts = seen.is_ours || status == TRI_ERR_IO || status == TRI_ERR_NO_MEMORY ||
-                  (status == TRI_ERR_FORMAT && has_model(dir));
+    seen.counts = seen.is_ours || is_unknown || (status == TRI_ERR_FORMAT && has_model(dir));
     seen.is_ours = seen.is_ours && trii_path_is_folder(dir); /* no link: that is the user's */
     return seen;
 }

@@ -326,6 +326,25 @@ static void a_checkpoint_that_may_not_be_read_is_not_taken_for_none(void **state
     scratch_end(&s);
 }
 
+/* A disk that fails now and then must not cost the newest checkpoint. */
+static void a_checkpoint_whose_manifest_cannot_be_read_stays(void **state)
+{
+    scratch s;
+    const char *manifest;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int n = 1; n < 4; n++)
+        CHECK_OK(commit(s.dir, n, 3));
+    manifest = scratch_path(&s, "step-000000000003/manifest.json");
+    assert_int_equal(unlink(manifest), 0);
+    assert_int_equal(symlink("manifest.json", manifest), 0); /* ELOOP */
+    CHECK_OK(commit(s.dir, 4, 1));
+    assert_true(exists(&s, "step-000000000003/model.safetensors"));
+    assert_false(exists(&s, "step-000000000002"));
+    scratch_end(&s);
+}
+
 static void a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one(void **state)
 {
     scratch s;
@@ -451,6 +470,7 @@ static void after_the_last_sequence_nothing_is_saved_and_nothing_lost(void **sta
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_checkpoint_that_may_not_be_read_is_not_taken_for_none),
+    cmocka_unit_test(a_checkpoint_whose_manifest_cannot_be_read_stays),
     cmocka_unit_test(a_folder_that_cannot_be_read_to_its_end_is_not_an_empty_one),
     cmocka_unit_test(a_checkpoint_that_is_removed_meanwhile_is_not_taken_for_none),
     cmocka_unit_test(a_damaged_checkpoint_with_a_file_of_the_user_is_damaged_and_stays),
