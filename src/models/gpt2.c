@@ -92,9 +92,18 @@ typedef struct gpt {
 static tri_tensor *gpt_forward(tri_module *self, tri_tensor *tokens)
 {
     gpt *g = tri_module_data(self);
-    tri_tensor *places = tri_module_find(g->wpe, "weight");
-    tri_tensor *x = tri_forward(g->wte, tokens);
+    tri_tensor *places = tri_module_find(g->wpe, "weight"), *x;
+    int64_t context = tri_tensor_size(places, 0);
 
+    if (tri_tensor_status(tokens) == TRI_OK &&
+        (tri_tensor_ndim(tokens) != 2 || tri_tensor_size(tokens, 1) > context))
+        return trii_model_refused(
+            tri_module_fail(
+                NULL, TRI_ERR_INVALID_ARG,
+                "tri_model_gpt2: tokens %s: must be [N, T], T at most the context, %lld",
+                tri_shape_text(tokens), (long long)context),
+            tokens);
+    x = tri_forward(g->wte, tokens);
     x = tri_add(x, tri_narrow(places, 0, 0, tri_tensor_size(tokens, 1)));
     x = tri_forward(g->ln_f, tri_forward(g->h, tri_forward(g->drop, x)));
     /* the head shares the token table */

@@ -29,6 +29,16 @@ static inline tri_module *trii_model_check(const char *call, const trii_model_si
     return NULL;
 }
 
+/* What a forward gives for an input that it cannot take; own_wrong is a failed module that says
+ * why. */
+static inline tri_tensor *trii_model_refused(tri_module *own_wrong, tri_tensor *x)
+{
+    tri_tensor *failed = tri_forward(own_wrong, x);
+
+    tri_module_destroy(own_wrong);
+    return failed;
+}
+
 /* A parameter of zeros, of the default dtype. */
 static inline tri_tensor *trii_model_parameter(tri_module *self, const char *name,
                                                const int64_t *shape, int ndim)

@@ -77,18 +77,14 @@ static const tri_module_class resnet_class = {
 /* What `call` gives for a module that is no ResNet, or one that has failed; NULL: it is sound. */
 static tri_tensor *refused(const char *call, tri_module *net, tri_tensor *x)
 {
-    tri_module *wrong;
-    tri_tensor *failed;
-
     if (tri_module_status(net) != TRI_OK)
         return tri_forward(net, x);
     if (tri_module_type(net) == resnet_class.name)
         return NULL;
-    wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG, "%s: the module is a %s, not a ResNet", call,
-                            tri_module_type(net));
-    failed = tri_forward(wrong, x);
-    tri_module_destroy(wrong);
-    return failed;
+    return trii_model_refused(tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                                              "%s: the module is a %s, not a ResNet", call,
+                                              tri_module_type(net)),
+                              x);
 }
 
 tri_tensor *tri_model_resnet_first_half(tri_module *net, tri_tensor *x)

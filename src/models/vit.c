@@ -50,16 +50,26 @@ static tri_module *block_create(const tri_model_vit_options *opt)
 typedef struct vit {
     tri_tensor *class_token, *pos_embedding;
     tri_module *conv_proj, *encoder, *heads;
+    int64_t size;
 } vit;
 
 /* [N, C, h, w] -> [N, h w, C], with the class token in front; only its output is used. */
 static tri_tensor *vit_forward(tri_module *self, tri_tensor *images)
 {
     vit *v = tri_module_data(self);
-    tri_tensor *x = tri_transpose(tri_flatten(tri_forward(v->conv_proj, images), 2), 1, 2);
-    tri_tensor *token =
-        tri_expand(v->class_token, TRI_SHAPE(tri_tensor_size(x, 0), 1, tri_tensor_size(x, 2)));
+    tri_tensor *x, *token;
 
+    /* Others may have as many patches, whose positions would be wrong. */
+    if (tri_tensor_status(images) == TRI_OK &&
+        (tri_tensor_ndim(images) != 4 || tri_tensor_size(images, 2) != v->size ||
+         tri_tensor_size(images, 3) != v->size))
+        return trii_model_refused(
+            tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                            "tri_model_vit: images %s: must be [N, 3, %lld, %lld]",
+                            tri_shape_text(images), (long long)v->size, (long long)v->size),
+            images);
+    x = tri_transpose(tri_flatten(tri_forward(v->conv_proj, images), 2), 1, 2);
+    token = tri_expand(v->class_token, TRI_SHAPE(tri_tensor_size(x, 0), 1, tri_tensor_size(x, 2)));
     x = tri_add(tri_concat((tri_tensor *[]){token, x}, 2, 1), v->pos_embedding);
     return tri_forward(v->heads, tri_select(tri_forward(v->encoder, x), 1, 0));
 }
@@ -111,6 +121,7 @@ static tri_module *vit_create(const tri_model_vit_options *opt)
 
     if (v == NULL)
         return self;
+    v->size = opt->size;
     v->class_token = trii_model_parameter(self, "class_token", TRI_SHAPE(1, 1, c));
     v->conv_proj =
         tri_module_child(self, "conv_proj", tri_nn_conv2d(3, c, (int)opt->patch, &apart));

@@ -121,12 +121,39 @@ static void halves_of_what_is_no_residual_network_are_refused(void **state)
     tri_module_destroy(net);
 }
 
+/* As many patches in another shape, or a border that no patch covers. */
+static void inputs_that_a_model_was_not_made_for_are_refused(void **state)
+{
+    static const int64_t images[][4] = {{1, 3, 4, 16}, {1, 3, 9, 9}, {1, 3, 12, 12}};
+    tri_module *vit = tri_model_by_name("vit:8,4,4,1,1,2", 0);
+    tri_module *gpt = tri_model_by_name("gpt:1,8,2,4,16", 0);
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++)
+        CHECK_FAILS(tri_tensor_status(tri_forward(vit, tri_zeros(images[i], 4, TRI_DTYPE_F32))),
+                    TRI_ERR_INVALID_ARG, "must be [N, 3, 8, 8]");
+    CHECK_FAILS(tri_tensor_status(tri_forward(vit, tri_zeros(TRI_SHAPE(3, 8, 8), TRI_DTYPE_F32))),
+                TRI_ERR_INVALID_ARG, "images [3, 8, 8]: must be [N, 3, 8, 8]");
+    CHECK_OK(tri_tensor_status(tri_forward(vit, tri_zeros(TRI_SHAPE(0, 3, 8, 8), TRI_DTYPE_F32))));
+    CHECK_FAILS(tri_tensor_status(tri_forward(gpt, tri_zeros(TRI_SHAPE(1, 5), TRI_DTYPE_I64))),
+                TRI_ERR_INVALID_ARG, "tokens [1, 5]: must be [N, T], T at most the context, 4");
+    CHECK_FAILS(tri_tensor_status(tri_forward(gpt, tri_zeros(TRI_SHAPE(4), TRI_DTYPE_I64))),
+                TRI_ERR_INVALID_ARG, "tokens [4]");
+    CHECK_FAILS(tri_tensor_status(tri_forward(gpt, tri_narrow(NULL, 0, 0, 1))), TRI_ERR_INVALID_ARG,
+                "tri_narrow");
+    CHECK_OK(tri_tensor_status(tri_forward(gpt, tri_zeros(TRI_SHAPE(1, 4), TRI_DTYPE_I64))));
+    tri_step_end();
+    tri_module_destroy(gpt);
+    tri_module_destroy(vit);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(residual_networks_hold_what_torchvision_s_do),
     cmocka_unit_test(a_vision_transformer_holds_what_torchvision_s_does),
     cmocka_unit_test(a_name_of_no_model_is_refused_with_those_that_there_are),
     cmocka_unit_test(a_size_that_does_not_fit_is_named),
     cmocka_unit_test(halves_of_what_is_no_residual_network_are_refused),
+    cmocka_unit_test(inputs_that_a_model_was_not_made_for_are_refused),
 };
 
 TEST_MAIN(tests)
