@@ -7,6 +7,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdio_ext.h>
 #include <string.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -44,11 +46,14 @@ int trii_nothing_open(void)
     return trii_fd_above_standard(open("/dev/null", O_RDONLY | O_CLOEXEC));
 }
 
-/* Without a /dev/null it is closed, and reading fails. */
+/* Also of what the parent has read and not used. Without a /dev/null it is closed, and reading
+ * fails. */
 static void empty_stdin(void)
 {
     int nothing = trii_nothing_open();
 
+    __fpurge(stdin);
+    clearerr(stdin);
     if (nothing < 0 || dup2(nothing, 0) < 0)
         close(0);
     trii_fd_close(nothing);

@@ -62,6 +62,13 @@ static void grow_old(void)
     }
 }
 
+static tri_status finds_no_input(int rank, void *arg)
+{
+    (void)rank;
+    (void)arg;
+    return getchar() == EOF ? TRI_OK : TRI_ERR_INTERNAL;
+}
+
 /* Without a word; the others lose it. */
 static tri_status second_leaves_at_once(int rank, void *arg)
 {
@@ -124,7 +131,7 @@ static int scene(char **argv)
     const struct rlimit few = {64, 64};
     char line[16] = "";
 
-    if (strcmp(argv[1], "reads") == 0 && fgets(line, sizeof(line), stdin) == NULL &&
+    if (strncmp(argv[1], "reads", 5) == 0 && fgets(line, sizeof(line), stdin) == NULL &&
         getenv("TRIREME_SPAWN") == NULL)
         return 8;
     if (strcmp(argv[1], "closes") == 0)
@@ -133,6 +140,8 @@ static int scene(char **argv)
         return 8;
     if (strcmp(argv[1], "few") == 0 && setrlimit(RLIMIT_NOFILE, &few) != 0)
         return 8;
+    if (strcmp(argv[1], "reads on") == 0)
+        return show(tri_spawn(finds_no_input, NULL, 2, &options), argv[3]);
     if (strcmp(argv[1], "fails") == 0)
         return show(tri_spawn(second_fails_and_exits, NULL, 3, &options), argv[3]);
     if (strcmp(argv[1], "closes all") == 0)
@@ -201,6 +210,11 @@ static void the_standard_input_of_workers_is_empty_from_their_start_on(void **st
     (void)state;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(run_scene("+echo 12 | \"$0\" reads", hows[i], "", said, sizeof(said)), 0);
+        assert_string_equal(said, "OK: \n");
+        /* the program has read more than it has used */
+        assert_int_equal(run_scene("+printf '12\\n34\\n' | \"$0\" \"reads on\"", hows[i], "", said,
+                                   sizeof(said)),
+                         0);
         assert_string_equal(said, "OK: \n");
         assert_int_equal(run_scene("closes", hows[i], "", said, sizeof(said)), 0);
         assert_string_equal(said, "OK: \n");
