@@ -348,6 +348,22 @@ static void a_program_may_give_its_rank_and_the_size(void **state)
     assert_string_equal(env.host, "");
 }
 
+static void a_rank_without_a_size_counts_nowhere(void **state)
+{
+    trii_launch_env env;
+
+    (void)state;
+    GIVEN("UNUSED=1");
+    CHECK_OK(trii_launch_env_read_as(NULL, 5, 0, &env)); /* a world of one */
+    assert_int_equal(env.rank, 0);
+    assert_int_equal(env.size, 1);
+    GIVEN("RANK=1", "WORLD_SIZE=2", "MASTER_ADDR=h", "MASTER_PORT=1");
+    CHECK_OK(trii_launch_env_read_as(NULL, 5, 0, &env));
+    assert_int_equal(env.rank, 1);
+    CHECK_OK(trii_launch_env_read_as("tcp://h:1?rank=0&world_size=2", 5, 0, &env));
+    assert_int_equal(env.rank, 0);
+}
+
 static void file_urls_name_a_path(void **state)
 {
     trii_launch_env env;
@@ -384,6 +400,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(urls_name_host_rank_and_size),
     cmocka_unit_test(rank_0_serves_where_a_program_names_a_place_of_its_own),
     cmocka_unit_test(a_program_may_give_its_rank_and_the_size),
+    cmocka_unit_test(a_rank_without_a_size_counts_nowhere),
     cmocka_unit_test(file_urls_name_a_path),
 };
 

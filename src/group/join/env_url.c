@@ -162,7 +162,7 @@ tri_status trii_launch_env_at_store(int rank, int size, trii_launch_env *env_out
 
 tri_status trii_launch_env_read_as(const char *url, int rank, int size, trii_launch_env *env_out)
 {
-    trii_launch_env env = {.rank = rank, .size = size, .given = size > 0};
+    trii_launch_env env = {.rank = size > 0 ? rank : 0, .size = size, .given = size > 0};
     tri_status status = check_given(rank, size);
 
     if (status != TRI_OK)
