@@ -39,7 +39,7 @@ tri_module *tri_model_resnet_block(bool bottleneck, int64_t in, int64_t width, i
                                      : tri_module_simple(bottleneck ? "Bottleneck" : "BasicBlock",
                                                          sizeof(block), block_forward);
     block *b = tri_module_data(self);
-    const int64_t out = bottleneck ? 4 * width : width;
+    const int64_t out = bottleneck && wrong == NULL ? 4 * width : width; /* which may be anything */
     const int64_t channels[4] = {in, width, bottleneck ? width : out, out};
     const int kernel[3] = {bottleneck ? 1 : 3, 3, 1};
 
