@@ -53,16 +53,19 @@ static range y_range(const plot_panel *panel, range *all_out)
     return all;
 }
 
-static range x_range(const plot_panel *panels, int n_panels)
+static range x_range(const plot_panel *panels, int n_panels, bool *whole_out)
 {
     range r = RANGE_NONE;
 
+    *whole_out = true;
     for (int p = 0; p < n_panels; p++) {
         for (int c = 0; c < panels[p].n; c++) {
             const plot_series *s = panels[p].curves[c].series;
 
-            for (int i = 0; i < s->n; i++)
+            for (int i = 0; i < s->n; i++) {
                 range_widen(&r, s->points[i].x);
+                *whole_out = *whole_out && s->points[i].x == floor(s->points[i].x);
+            }
         }
     }
     range_settle(&r, 0.015);
@@ -303,8 +306,8 @@ static void draw_legend(const frame *f, const plot_panel *panel)
 
 static void draw_all(canvas *c, const plot_panel *panels, int n_panels, const char *x_label)
 {
-    range x = x_range(panels, n_panels), all;
-    bool smoothed = false;
+    bool whole, smoothed = false;
+    range x = x_range(panels, n_panels, &whole), all;
     double top = 0;
 
     for (int p = 0; p < n_panels; p++) {
@@ -314,6 +317,7 @@ static void draw_all(canvas *c, const plot_panel *panels, int n_panels, const ch
                    .width = AXIS,
                    .height = PANEL - TOP - BOTTOM,
                    .x = x,
+                   .whole = whole,
                    .y = y_range(&panels[p], &all)};
 
         frame_draw_y(&f);

@@ -89,6 +89,8 @@ void frame_draw_x(const frame *f)
     double step = scale_step(f->x.max - f->x.min, 8);
     char text[48];
 
+    if (f->whole && step < 1)
+        step = 1;
     canvas_font(f->c, 11, false);
     for (int64_t i = (int64_t)ceil(f->x.min / step); (double)i * step <= f->x.max; i++) {
         double v = (double)i * step, x = floor(frame_x(f, v)) + 0.5;

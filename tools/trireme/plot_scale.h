@@ -17,6 +17,7 @@ typedef struct frame {
     canvas *c;
     double left, top, width, height;
     range x, y;
+    bool whole; /* x: nothing lies between two integers, so no number of the axis does */
 } frame;
 
 #define RANGE_NONE ((range){INFINITY, -INFINITY})

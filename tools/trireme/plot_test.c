@@ -332,11 +332,37 @@ static void a_start_that_is_high_is_drawn_or_told(void **state)
     scratch_end(&s);
 }
 
+static void steps_are_counted_in_whole_numbers(void **state)
+{
+    static const char *const records[] = {"{\"step\":15,\"loss\":2}\n",
+                                          "{\"step\":1,\"loss\":2}\n{\"step\":2,\"loss\":1}\n",
+                                          "{\"step\":1.5,\"loss\":2}\n{\"step\":2,\"loss\":1}\n"};
+    static const int characters[] = {2, 2, 44}; /* 15; 1 2; 1.50, 1.55 to 2.00 */
+    const char *in, *out;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    out = scratch_path(&s, "m.svg");
+    for (int i = 0; i < 3; i++) {
+        char *svg;
+        size_t n;
+
+        in = scratch_file(&s, "m.jsonl", records[i], strlen(records[i]));
+        assert_int_equal(plot(in, "-o", out, NULL), 0);
+        svg = scratch_read(out, &n);
+        assert_int_equal(characters_at(svg, 44 + 196 + 16), characters[i]);
+        free(svg);
+    }
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(smoothed_lines_are_explained_and_end_at_the_number),
     cmocka_unit_test(a_point_counts_for_the_steps_that_it_stands_for),
     cmocka_unit_test(a_start_that_is_high_is_drawn_or_told),
     cmocka_unit_test(curves_become_pictures),
+    cmocka_unit_test(steps_are_counted_in_whole_numbers),
     cmocka_unit_test(many_names_get_lines_of_their_own),
     cmocka_unit_test(mistakes_are_named),
     cmocka_unit_test(very_many_points_are_drawn),
