@@ -13,11 +13,14 @@
 
 /* Runs them all and says what became of each; what a case that failed has printed is shown. Each is
  * a child that was forked before anything of the library was used, with a deadline of its own, so
- * that a crash or a hang costs one case. Of the environment (cmake/TriremeTests.cmake sets it):
+ * that a crash or a hang costs one case. Returns the program's exit status.
+ *
+ * Of the environment (cmake/TriremeTests.cmake sets it):
+ *
  *   TRI_TEST_DEADLINE  seconds that a case may take; none: no deadline
  *   TRI_TEST_AT_ONCE   so many run at the same time; one without it
- *   TRI_TEST_RESULTS   a file that gets a line `passed CASE SECONDS` or `failed CASE SECONDS` for
- * each TRI_TEST_ONLY      only this case Returns the program's exit status. */
+ *   TRI_TEST_RESULTS   a file that gets a line for each, `passed CASE SECONDS` or `failed ..`
+ *   TRI_TEST_ONLY      only this case */
 int test_run_cases(const char *program, const struct CMUnitTest *tests, size_t n_tests);
 
 #endif

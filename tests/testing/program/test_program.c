@@ -5,6 +5,7 @@
  * of the files, one TEST_FILE(x_test) each, whose main() was compiled as x_test_main.
  */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -46,6 +47,27 @@ static int (*find_file(const char *path))(int, char **)
     return NULL;
 }
 
+/* What ctest says in the environment, for cases that somebody runs by hand: BUILD/test/x_test has
+ * the programs in BUILD/bin, and BUILD is somewhere below the sources. */
+static void find_folders(const char *program)
+{
+    char folder[4096], file[4200];
+    char *slash;
+
+    snprintf(folder, sizeof(folder), "%s", program);
+    for (int above = 1; (slash = strrchr(folder, '/')) != NULL; above++) {
+        *slash = '\0';
+        snprintf(file, sizeof(file), "%s/bin", folder);
+        if (above == 2)
+            setenv("TRI_TEST_BIN", file, 0);
+        snprintf(file, sizeof(file), "%s/tests/testing/program/test_program.c", folder);
+        if (access(file, R_OK) == 0) {
+            setenv("TRI_TEST_SOURCE", folder, 0);
+            return;
+        }
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const char gone[] = " (deleted)"; /* the kernel's word for a file without a name */
@@ -57,6 +79,8 @@ int main(int argc, char **argv)
     path[n > 0 ? n : 0] = '\0';
     if (n > (ssize_t)strlen(gone) && strcmp(path + n - strlen(gone), gone) == 0)
         path[n - (ssize_t)strlen(gone)] = '\0';
+    if (getenv("TRI_TEST_SOURCE") == NULL)
+        find_folders(path);
     run = find_file(path);
     if (run != NULL)
         return run(argc, argv);
