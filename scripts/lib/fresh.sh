@@ -40,16 +40,26 @@ fresh_end() {
     exit "$1"
 }
 
+# fresh_processor: the processor seconds, user and system, of all children that have ended.
+fresh_processor() {
+    times >"$fresh_work/times"
+    awk 'NR == 2 { split($1, u, /[ms]/); split($2, s, /[ms]/)
+                   printf "%d\n", u[1] * 60 + u[2] + s[1] * 60 + s[2] }' "$fresh_work/times"
+}
+
 # fresh_step NAME COMMAND...: one line of the result.
 fresh_step() {
     fresh_name=$1
     shift
     say "fresh: $fresh_name"
     started=$(date +%s)
+    fresh_processor >"$fresh_work/before"
     if "$@"; then outcome=passed; else outcome=FAILED; fi
     [ $outcome = passed ] || fresh_failed=yes
+    fresh_processor >"$fresh_work/after"
+    used=$(($(cat "$fresh_work/after") - $(cat "$fresh_work/before")))
     fresh_results="$fresh_results
-$outcome in $(clock $(($(date +%s) - started))): $fresh_name"
+$outcome in $(clock $(($(date +%s) - started))), $(clock $used) of processor time: $fresh_name"
 }
 
 run_fresh() {
