@@ -16,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/compiler.h"
 #include "base/alloc.h"
 #include "base/err.h"
 #include "os/descriptor.h"
@@ -114,6 +115,9 @@ int trii_process_threads(void)
         n += entry->d_name[0] != '.';
     if (dir != NULL)
         closedir(dir);
+#if TRII_TSAN
+    n -= n > 1; /* ThreadSanitizer's own, which it starts with a program's first or after fork() */
+#endif
     return n;
 }
 
