@@ -56,13 +56,16 @@ static bool is_over(void *arg)
     return m->is_given_up;
 }
 
-/* Best effort: it fails where the store is gone. */
+/* Best effort: it fails where the store is gone, and is not tried where the store does not answer,
+ * since that would be waited for. */
 static void give_up(void *arg)
 {
     enum { RIVALS = 64 }; /* ranks that give up at the same moment */
     const meeting *m = arg;
     char mine[24], seen[24] = "";
 
+    if (trii_store_is_silent(m->store))
+        return;
     snprintf(mine, sizeof(mine), "%" PRId64, m->n);
     for (int i = 0; i < RIVALS && strtoll(seen, NULL, 10) < m->n; i++) {
         void *now = NULL;
