@@ -3,6 +3,7 @@
  */
 #include "inspect/jobs.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +16,7 @@
 #include "os/folder.h"
 #include "os/process.h"
 
-enum { MAX_JOBS = 1024 };
+enum { MAX_FILES = 1024 }; /* of a run folder that are looked at */
 
 /* False: another user has the name, or nothing can be made there. */
 static bool is_place(const char *base, bool ours, char *path_out)
@@ -61,7 +62,7 @@ bool trii_jobs_has_records(const char *folder)
     int n = 0;
     bool found = false;
 
-    if (trii_folder_list(folder, MAX_JOBS, &names, &n) != TRI_OK)
+    if (trii_folder_list(folder, MAX_FILES, &names, &n) != TRI_OK)
         return false;
     for (int i = 0; i < n && !found; i++)
         found = trii_why_rank_of(names[i]) >= 0;
@@ -102,7 +103,7 @@ int trii_jobs_by_age(const char *parent, char ***names_out)
     int n = 0;
 
     *names_out = NULL;
-    if (trii_folder_list(parent, MAX_JOBS, names_out, &n) != TRI_OK)
+    if (trii_folder_list(parent, INT_MAX, names_out, &n) != TRI_OK)
         return 0;
     jobs = trii_alloc((size_t)n + 1, sizeof(*jobs), "jobs");
     for (int i = 0; i < n && jobs != NULL; i++) {

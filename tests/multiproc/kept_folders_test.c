@@ -11,8 +11,11 @@
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
+#include <utime.h>
 
+#include "inspect/jobs.h"
 #include "launch/run_folder.h"
+#include "os/folder.h"
 #include "testing/check.h"
 #include "testing/spawn.h"
 
@@ -132,7 +135,33 @@ static void a_job_has_a_folder_where_the_file_system_has_no_locks(void **state)
     }
 }
 
+/* As many stay where no locks tell which jobs are over. */
+static void the_newest_of_thousands_of_folders_is_found(void **state)
+{
+    enum { OLD = 1100 };
+    trii_run_folder newest;
+    char path[600], **names;
+    int n;
+
+    (void)state;
+    CHECK_OK(trii_run_folder_create(&newest));
+    for (int i = 0; i < OLD; i++) {
+        struct utimbuf past = {1000 + i, 1000 + i};
+
+        snprintf(path, sizeof(path), "%s/20200101-000000-%d", newest.parent, i);
+        assert_int_equal(mkdir(path, 0700), 0);
+        assert_int_equal(utime(path, &past), 0);
+    }
+    n = trii_jobs_by_age(newest.parent, &names);
+    assert_int_equal(n, OLD + 1);
+    assert_string_equal(names[0], strrchr(newest.path, '/') + 1);
+    trii_folder_free_names(names, n);
+    trii_run_folder_remove(&newest);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test_setup_teardown(the_newest_of_thousands_of_folders_is_found, make_home,
+                                    remove_home),
     cmocka_unit_test_setup_teardown(two_jobs_of_one_process_id_have_two_folders, make_home,
                                     remove_home),
     cmocka_unit_test_setup_teardown(what_has_just_failed_is_kept_after_the_clock_was_set_back,
