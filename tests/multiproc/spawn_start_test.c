@@ -99,6 +99,8 @@ static tri_status prints_and_is_killed(int rank, void *arg)
 
     (void)arg;
     printf("line of rank %d\n", rank);
+    if (status == TRI_OK) /* else rank 0 might be ended, as rank 1's peer, before it has printed */
+        status = tri_barrier(NULL, NULL);
     if (status == TRI_OK && rank == 1)
         (void)raise(SIGKILL);
     return status;
