@@ -130,7 +130,7 @@ static replica replica_of(const task *t, const tri_ddp_options *ddp, bool sync)
     if (ddp != NULL)
         r.model = tri_ddp(r.model, ddp);
     TRI_TRY(tri_module_status(r.model));
-    r.opt = t->gpt ? tri_adamw(r.model, 3e-4, &(tri_adam_options){.weight_decay = 0.1})
+    r.opt = t->gpt ? tri_adamw(r.model, 3e-4, &(tri_adam_options){.weight_decay = TRI_SET(0.1)})
                    : tri_sgd(r.model, 0.001, &(tri_sgd_options){.momentum = 0.9});
     return r;
 }

@@ -107,7 +107,7 @@ int main(int argc, char **argv)
                                                      .heads = 6,
                                                      .context = CONTEXT,
                                                      .vocabulary = VOCABULARY});
-    t.opt = tri_adamw(t.net, 3e-4, &(tri_adam_options){.weight_decay = 0.1});
+    t.opt = tri_adamw(t.net, 3e-4, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
     t.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));
     t.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));
     for (int i = 0; i <= BATCH * CONTEXT; i++) {

@@ -133,9 +133,10 @@ static void check_gradient(void)
     for (int i = 0; i < 2; i++)
         tri_requires_grad(in[i], true);
     /* swish computes in f32, for which steps of 1e-6 are too small */
-    TRI_TRY(tri_check_gradient(
-        swish_of, NULL, in, 2,
-        &(tri_check_gradient_options){.eps = 1e-2, .atol = 1e-3, .second_order = true}));
+    TRI_TRY(tri_check_gradient(swish_of, NULL, in, 2,
+                               &(tri_check_gradient_options){.eps = TRI_SET(1e-2),
+                                                             .atol = TRI_SET(1e-3),
+                                                             .second_order = true}));
     for (int i = 0; i < 2; i++)
         tri_tensor_unref(in[i]);
 }

@@ -141,9 +141,9 @@ static void train_epoch(run *r)
     TRI_TRY(tri_loader_begin(r->train, r->epoch, 0)); /* a new permutation, new flips */
     while ((status = tri_loader_next(r->train, &batch)) == TRI_OK) {
         tri_tensor *x = batch.fields[0], *y = batch.fields[1];
-        tri_one_cycle_point now =
-            tri_schedule_one_cycle(settings.lr, r->total_steps, r->step,
-                                   &(tri_one_cycle_options){.pct_start = 0.2, .linear = true});
+        tri_one_cycle_point now = tri_schedule_one_cycle(
+            settings.lr, r->total_steps, r->step,
+            &(tri_one_cycle_options){.pct_start = TRI_SET(0.2), .linear = true});
 
         /* Nothing below computes yet: operations are noted... */
         tri_tensor *logits = forward(r->model, x);

@@ -271,7 +271,8 @@ int main(int argc, char **argv)
                                                      .vocabulary = r.text.vocabulary,
                                                      .dropout = settings.dropout});
     r.model = tri_ddp(r.net, NULL);
-    r.optimizer = tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = 0.1});
+    r.optimizer =
+        tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
     r.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
     r.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
     r.x_rows = malloc((size_t)(r.part * settings.context) * sizeof(int64_t));

@@ -344,10 +344,7 @@ typedef struct job {
 
 static tri_optimizer *create_optimizer(const arguments *a, tri_module *model)
 {
-    /* not given: the default; 0: zero */
-    double decay = a->weight_decay < 0.0    ? 0.0
-                   : a->weight_decay == 0.0 ? TRI_ZERO
-                                            : a->weight_decay;
+    tri_opt decay = a->weight_decay < 0.0 ? TRI_DEFAULT : TRI_SET(a->weight_decay);
 
     switch (optimizer_of(a->optim)) {
     case 1:
@@ -355,13 +352,14 @@ static tri_optimizer *create_optimizer(const arguments *a, tri_module *model)
     case 2:
         return tri_adamw(model, a->lr, &(tri_adam_options){.weight_decay = decay});
     case 3:
-        return tri_rmsprop(model, a->lr,
-                           &(tri_rmsprop_options){.momentum = a->momentum, .weight_decay = decay});
+        return tri_rmsprop(
+            model, a->lr,
+            &(tri_rmsprop_options){.momentum = a->momentum, .weight_decay = decay.value});
     case 4:
-        return tri_adagrad(model, a->lr, &(tri_adagrad_options){.weight_decay = decay});
+        return tri_adagrad(model, a->lr, &(tri_adagrad_options){.weight_decay = decay.value});
     default:
         return tri_sgd(model, a->lr,
-                       &(tri_sgd_options){.momentum = a->momentum, .weight_decay = decay});
+                       &(tri_sgd_options){.momentum = a->momentum, .weight_decay = decay.value});
     }
 }
 

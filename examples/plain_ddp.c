@@ -71,9 +71,14 @@ int main(int argc, char **argv)
     TRI_TRY(tri_init(NULL));                     /* 1: join the workers that trirun started */
     TRI_TRY(tri_reducer_create(NULL, &reducer)); /* 2: averages over them, of these gradients: 3 */
     TRI_TRY(tri_reducer_add(
-        reducer, &(tri_reducer_grad){gradient.first, HIDDEN * 3, TRI_DTYPE_F64, "first", 0}, NULL));
+        reducer,
+        &(tri_reducer_grad){
+            .data = gradient.first, .count = HIDDEN * 3, .dtype = TRI_DTYPE_F64, .name = "first"},
+        NULL));
     TRI_TRY(tri_reducer_add(
-        reducer, &(tri_reducer_grad){gradient.second, HIDDEN + 1, TRI_DTYPE_F64, "second", 0},
+        reducer,
+        &(tri_reducer_grad){
+            .data = gradient.second, .count = HIDDEN + 1, .dtype = TRI_DTYPE_F64, .name = "second"},
         NULL));
     first = BATCH * tri_rank() / tri_world_size(); /* this worker's part of a batch */
     end = BATCH * (tri_rank() + 1) / tri_world_size();

@@ -48,6 +48,7 @@ typedef struct tri_safetensors_entry {
     int64_t shape[TRI_MAX_DIMS];
     const void *data; /* [bytes]; not necessarily aligned */
     size_t bytes;
+    TRI_RESERVED(4);
 } tri_safetensors_entry;
 
 /**
@@ -110,10 +111,12 @@ typedef struct tri_checkpoint_info {
     int64_t epoch;            /* finished epochs */
     const tri_metadata *meta; /* [n_meta]: anything else that the program wants back */
     int n_meta;
+    TRI_RESERVED(4);
 } tri_checkpoint_info;
 
 typedef struct tri_checkpoint_options {
     int keep; /* how many of the checkpoints saved last stay; 0 = 3 */
+    TRI_RESERVED(4);
 } tri_checkpoint_options;
 
 /**

@@ -56,6 +56,7 @@ typedef struct tri_request {
     int64_t n;
     uint64_t seed;
     int64_t epoch;
+    TRI_RESERVED(4);
 } tri_request;
 
 /* One sample, or a batch of samples, whose fields have shapes of their own. {0} is an empty one. */
@@ -64,6 +65,7 @@ typedef struct tri_sample {
     tri_field fields[TRI_MAX_FIELDS];
     void *data[TRI_MAX_FIELDS];       /* plain contents of each field; owned by the sample */
     struct tri_sample_memory *memory; /* owned by the library */
+    TRI_RESERVED(4);
 } tri_sample;
 
 /* Memory for the contents of a field, which has this dtype and shape from now on; the old contents
@@ -92,6 +94,7 @@ typedef struct tri_dataset_class {
      * request->indices[0] (tri_sample_room) and fills it. Threads and errors as with `get`. One of
      * the three is required. */
     tri_status (*sample)(tri_dataset *self, const tri_request *request, tri_sample *sample_out);
+    TRI_RESERVED(8);
 } tri_dataset_class;
 
 struct tri_dataset {
@@ -99,6 +102,7 @@ struct tri_dataset {
     int64_t length; /* samples */
     int n_fields;   /* 1 .. TRI_MAX_FIELDS */
     tri_field fields[TRI_MAX_FIELDS];
+    TRI_RESERVED(8);
 };
 
 TRI_API int64_t tri_dataset_length(const tri_dataset *dataset);
@@ -145,6 +149,7 @@ typedef struct tri_tokens_options {
     int64_t stride;       /* from one window's start to the next; 0 = 1: every token of the file
                              begins a sample. The length of a window: an epoch sees each once */
     int64_t header_bytes; /* bytes to skip at the start of the file */
+    TRI_RESERVED(4);
 } tri_tokens_options;
 
 /* Windows of `context` tokens from a file of token numbers and nothing else, such as nanoGPT's
@@ -165,6 +170,7 @@ typedef struct tri_image_options {
     bool flip;     /* mirrors left and right with probability 1/2 */
     float mean[4]; /* per channel, for values 0..1: subtracted, then divided by std */
     float std[4];  /* 0 = 1 */
+    TRI_RESERVED(4);
 } tri_image_options;
 
 /* Field 0 of the base, u8 [C, H, W] with C <= 4, becomes f32 [C, H, W]: cropped and mirrored at
@@ -205,6 +211,7 @@ typedef struct tri_transform {
                         tri_draws *draws, tri_sample *out);
     double numbers[20]; /* for the two functions, */
     void *arg;          /* and so is this; borrowed */
+    TRI_RESERVED(8);
 } tri_transform;
 
 /* The samples of a data set after transforms[n], 0 to 64, which are copied. Owns the base, even on
@@ -238,12 +245,14 @@ typedef struct tri_sampler_class {
     tri_status (*draw)(tri_sampler *self, int64_t epoch, int64_t *indices);
     /* Optional: frees what self owns, and self. NULL: nothing is freed. */
     void (*destroy)(tri_sampler *self);
+    TRI_RESERVED(8);
 } tri_sampler_class;
 
 struct tri_sampler {
     const tri_sampler_class *cls;
     int64_t length;   /* indices of an epoch, the same for all */
     int64_t *indices; /* owned by the library; NULL at the start */
+    TRI_RESERVED(8);
 };
 
 /* 0 .. length-1 (SequentialSampler). */
@@ -253,6 +262,7 @@ typedef struct tri_sampler_random_options {
     bool replacement;  /* each index is drawn from all: some come twice, others never */
     int64_t n_samples; /* 0 = length; more than length without replacement: several permutations */
     uint64_t seed;
+    TRI_RESERVED(4);
 } tri_sampler_random_options;
 /* A permutation of 0 .. length-1 (RandomSampler); length >= 1. Memory: n_samples indices. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_random(int64_t length,
@@ -263,6 +273,7 @@ typedef struct tri_sampler_weighted_options {
     bool no_replacement; /* at most as many samples as weights above 0; not PyTorch's numbers */
     int64_t n_samples;   /* 0 = n; with 1, PyTorch draws other numbers */
     uint64_t seed;
+    TRI_RESERVED(4);
 } tri_sampler_weighted_options;
 /* Index i with probability weights[i] / sum of weights (WeightedRandomSampler): makes samples of
  * rare classes come more often, say. weights[n] are copied, finite and not negative. */
@@ -276,6 +287,7 @@ typedef struct tri_sampler_share_options {
     int rank; /* 0 .. n_replicas-1; must be 0 if n_replicas is */
     /* true: leave out samples that do not fill every replica; false: some samples come twice */
     bool drop_last;
+    TRI_RESERVED(4);
 } tri_sampler_share_options;
 /* One replica's share of another sampler's order, which must be the same on all replicas. Owns the
  * base, even on failure. */
@@ -288,6 +300,7 @@ typedef struct tri_sampler_distributed_options {
     bool sequential;      /* do not shuffle */
     bool drop_last;       /* as in tri_sampler_share_options */
     uint64_t seed;        /* the same on all replicas */
+    TRI_RESERVED(4);
 } tri_sampler_distributed_options;
 /* One replica's share of 0 .. length-1 (DistributedSampler), the usual choice. length >= 1. */
 TRI_API TRI_MUST_CHECK tri_status tri_sampler_distributed(
@@ -318,6 +331,7 @@ typedef struct tri_collate_pad_options {
     /* sizes of a sample's dimension d are rounded up to a multiple of this; 0 = 1. Fewer
      * different shapes mean fewer plans to compile */
     int64_t multiple[TRI_MAX_DIMS];
+    TRI_RESERVED(4);
 } tri_collate_pad_options;
 /* Samples of different sizes: each is padded at the end of its dimensions to the largest of the
  * batch, as by torch's pad_sequence(batch_first=True). `arg`: const tri_collate_pad_options *, or
@@ -336,6 +350,7 @@ typedef struct tri_loader_options {
     bool pin_memory;
     tri_collate collate; /* NULL: as tri_collate_default */
     void *collate_arg;   /* passed to collate; borrowed */
+    TRI_RESERVED(8);
 } tri_loader_options;
 
 typedef struct tri_batch {
@@ -345,6 +360,7 @@ typedef struct tri_batch {
     /* [size, field's shape], or what the collate function made; owned by the loader: valid until
      * its next call; tri_tensor_ref keeps one for longer */
     tri_tensor *fields[TRI_MAX_FIELDS];
+    TRI_RESERVED(4);
 } tri_batch;
 
 /* Batches of `batch_size` samples, in the sampler's order (NULL: 0, 1, 2, ...), the same for every

@@ -31,6 +31,7 @@ typedef struct tri_data_parallel_options {
     int n_devices;                   /* number of device_ids, 1 to TRI_MAX_DEVICES */
     const tri_device *output_device; /* where results go; NULL: the first device */
     int dim; /* dimension of the samples in inputs and results; negative: from the end */
+    TRI_RESERVED(4);
 } tri_data_parallel_options;
 
 /**

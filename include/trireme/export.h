@@ -1,5 +1,5 @@
 /*
- * export.h - what a public declaration is marked with.
+ * export.h - what a public declaration is marked with, and how structs keep room to grow.
  */
 #ifndef TRIREME_EXPORT_H
 #define TRIREME_EXPORT_H
@@ -21,6 +21,13 @@
 #define TRI_MUST_CHECK
 #define TRI_PRINTF(text, first)
 #endif
+
+/* The end of a struct that programs write, or that the library writes into a program's memory: room
+ * in which later versions put fields, so that its size stays. A program starts from {0} and sets
+ * what it changes by name. What is not zero is refused (INVALID_ARG, with the name of the struct):
+ * either the struct was not zeroed, or the program was compiled for a newer library and sets a
+ * field that this one does not know. */
+#define TRI_RESERVED(n) uint64_t reserved[n]
 
 #ifdef __cplusplus
 #define TRI_BEGIN_DECLS extern "C" {

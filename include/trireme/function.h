@@ -34,6 +34,7 @@ typedef struct tri_function_array {
     tri_dtype dtype;
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
+    TRI_RESERVED(4);
 } tri_function_array;
 
 typedef struct tri_function_call {
@@ -44,6 +45,7 @@ typedef struct tri_function_call {
      * on a result, absent if it is not floating-point or only saved. grad_in [n_in] is where the
      * gradients of the inputs go: absent if one is not needed; all others must be written. */
     const tri_function_array *grad_out, *grad_in;
+    TRI_RESERVED(4);
 } tri_function_call;
 
 /* The same with step tensors, for `record`, which records gradients instead of computing them. */
@@ -53,6 +55,7 @@ typedef struct tri_function_graph {
     tri_tensor *const *in, *const *out, *const *grad_out; /* as above; NULL = absent */
     const bool *needs;                                    /* [n_in] */
     tri_tensor **grad_in; /* [n_in], NULL at first: set the needed ones; NULL means 0 */
+    TRI_RESERVED(4);
 } tri_function_graph;
 
 /* Must be `static const`, since plans keep pointers to it. Its functions return TRI_OK or an error,
@@ -75,6 +78,7 @@ typedef struct tri_function_class {
     tri_status (*record)(const tri_function_graph *graph);
     /* backward does not read `in` or `out`: they are absent there, and their memory is freed. */
     bool backward_without_in, backward_without_out;
+    TRI_RESERVED(8);
 } tri_function_class;
 
 /**

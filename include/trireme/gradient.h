@@ -19,6 +19,7 @@ typedef struct tri_backward_options {
     const int64_t *count;
     /* Keeps what the outputs were made of, for another tri_backward after the next run. */
     bool keep_graph;
+    TRI_RESERVED(4);
 } tri_backward_options;
 
 /**
@@ -40,6 +41,7 @@ typedef struct tri_gradients_options {
     bool create_graph;
     bool keep_graph;   /* as in tri_backward_options */
     bool allow_unused; /* an input on which no output depends gets NULL instead of INVALID_ARG */
+    TRI_RESERVED(4);
 } tri_gradients_options;
 
 /**
@@ -62,14 +64,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
 
 /* Zero means the default. */
 typedef struct tri_check_gradient_options {
-    double eps; /* how far each element is moved up and down; 0 = 1e-6 */
-    /* |gradient - difference| <= atol + rtol |difference| must hold; 0 = 1e-5 for atol and 1e-3 for
-     * rtol, TRI_ZERO = none */
-    double atol;
-    double rtol;
+    tri_opt eps; /* how far each element is moved up and down, above 0; default 1e-6 */
+    /* |gradient - difference| <= atol + rtol |difference| must hold */
+    tri_opt atol;      /* default 1e-5 */
+    tri_opt rtol;      /* default 1e-3 */
     double nondet_tol; /* how much two computations of the same gradient may differ; 0 = not */
     /* Also checks the gradients' own gradients, and those of grad_out (torch's gradgradcheck). */
     bool second_order;
+    TRI_RESERVED(4);
 } tri_check_gradient_options;
 
 /* Records operations on `inputs`, of which there are `n`, and returns the result. */

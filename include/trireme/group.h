@@ -48,6 +48,7 @@ typedef struct tri_group_options {
     /* tcp: the address to listen on and to publish ("0.0.0.0": those of all interfaces). NULL =
      * chosen by reachability; loopback if all ranks share a host */
     const char *bind_host;
+    TRI_RESERVED(8);
 } tri_group_options;
 
 typedef struct tri_init_options {
@@ -62,6 +63,7 @@ typedef struct tri_init_options {
     int rank, world_size;
     /* where the ranks meet, instead of a URL; needs world_size. The world takes a reference */
     tri_store *store;
+    TRI_RESERVED(4);
 } tri_init_options;
 
 /**
@@ -151,6 +153,7 @@ typedef struct tri_shrink_options {
     /* with fewer ranks than this there is no new group; 0 = 1. size / 2 + 1 is a majority. Must be
      * the same on all ranks */
     int min_size;
+    TRI_RESERVED(4);
 } tri_shrink_options;
 
 /**

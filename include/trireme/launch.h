@@ -22,6 +22,7 @@
 #define TRIREME_LAUNCH_H
 
 #include <trireme/status.h>
+#include <trireme/types.h>
 
 TRI_BEGIN_DECLS
 
@@ -47,8 +48,10 @@ typedef enum tri_spawn_how {
 
 typedef struct tri_spawn_options {
     tri_spawn_how how;
-    /* between the SIGTERM and the SIGKILL that the other workers get after a failure; 0 = 5000 */
-    int64_t grace_ms;
+    /* between the SIGTERM and the SIGKILL that the other workers get after a failure; default 5000
+     */
+    tri_opt grace_ms;
+    TRI_RESERVED(4);
 } tri_spawn_options;
 
 /**

@@ -60,6 +60,7 @@ typedef struct tri_model_vit_options {
     int64_t width, depth, heads; /* 768, 12, 12; width is a multiple of heads */
     int64_t classes;             /* 1000 */
     double dropout;              /* 0 */
+    TRI_RESERVED(4);
 } tri_model_vit_options;
 /* Images [N, 3, size, size] -> logits [N, classes], with torchvision's names. */
 TRI_API tri_module *tri_model_vit(const tri_model_vit_options *opt);
@@ -71,6 +72,7 @@ typedef struct tri_model_gpt2_options {
     int64_t layers, width, heads; /* of the smallest published one: 12, 768, 12 */
     int64_t context, vocabulary;  /* 1024, 50257 */
     double dropout;               /* 0 */
+    TRI_RESERVED(4);
 } tri_model_gpt2_options;
 /* Tokens i64 [N, T], T at most context -> logits [N, T, vocabulary], each from the tokens up to its
  * own. Names and shapes are those of the published safetensors file. */

@@ -28,6 +28,7 @@ typedef struct tri_module tri_module;
 
 typedef struct tri_nn_linear_options {
     bool no_bias;
+    TRI_RESERVED(4);
 } tri_nn_linear_options;
 /* x [.., in] -> [.., out]; "weight" [out, in], "bias" [out]. */
 TRI_API tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
@@ -39,6 +40,7 @@ typedef struct tri_nn_conv2d_options {
     int stride, padding, dilation, groups;
     bool no_bias;
     int kernel_hw[2], stride_hw[2], padding_hw[2], dilation_hw[2];
+    TRI_RESERVED(4);
 } tri_nn_conv2d_options;
 /* x [N, in, H, W] -> [N, out, H', W']; "weight" [out, in/groups, kernel, kernel], "bias" [out].
  * kernel 0: kernel_hw is used. */
@@ -46,11 +48,12 @@ TRI_API tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int
                                   const tri_nn_conv2d_options *opt);
 
 typedef struct tri_nn_batch_norm2d_options {
-    double eps;                  /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
-    double momentum;             /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
+    tri_opt eps;                 /* default 1e-5 */
+    tri_opt momentum;            /* default 0.1; 0: the running statistics stay as they are */
     bool cumulative;             /* torch's momentum=None: means over all batches so far */
     bool no_affine;              /* without weight and bias */
     bool no_track_running_stats; /* without buffers: evaluation normalises by the batch as well */
+    TRI_RESERVED(4);
 } tri_nn_batch_norm2d_options;
 /* x [N, C, H, W]; "weight", "bias", "running_mean", "running_var" [C], "num_batches_tracked" i64
  * []. */
@@ -59,16 +62,18 @@ TRI_API tri_module *tri_nn_batch_norm2d(int64_t channels, const tri_nn_batch_nor
 TRI_API tri_module *tri_nn_batch_norm1d(int64_t channels, const tri_nn_batch_norm2d_options *opt);
 
 typedef struct tri_nn_layer_norm_options {
-    double eps; /* 0 = 1e-5; TRI_ZERO: nothing is added */
+    tri_opt eps; /* default 1e-5 */
     bool no_elementwise_affine, no_bias;
+    TRI_RESERVED(4);
 } tri_nn_layer_norm_options;
 /* The last ndim dimensions of x have this shape and are normalised together; "weight", "bias" of
  * that shape: tri_nn_layer_norm(TRI_SHAPE(768), NULL). */
 TRI_API tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim,
                                       const tri_nn_layer_norm_options *opt);
 typedef struct tri_nn_rms_norm_options {
-    double eps; /* 0: the machine epsilon of x's dtype; TRI_ZERO: nothing is added */
+    tri_opt eps; /* default: the machine epsilon of x's dtype */
     bool no_elementwise_affine;
+    TRI_RESERVED(4);
 } tri_nn_rms_norm_options;
 /* The same, but normalises by the root mean square; it has "weight" only. */
 TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
@@ -82,6 +87,7 @@ typedef struct tri_nn_multihead_attention_options {
     double dropout; /* dropout of the attention weights, in [0, 1); in training only */
     bool no_bias;
     bool is_causal; /* each query attends only to keys up to its own position */
+    TRI_RESERVED(4);
 } tri_nn_multihead_attention_options;
 /* torch.nn.MultiheadAttention with batch_first. One input: self-attention over x [N, T, embed_dim].
  * Three (tri_forward_n): query [N, T, embed_dim], key and value [N, S, embed_dim]; after them
@@ -110,6 +116,7 @@ typedef struct tri_nn_pool2d_options {
     bool ceil_mode;
     int kernel_hw[2], stride_hw[2], padding_hw[2];
     bool exclude_padding; /* average only: divide by the elements inside the image */
+    TRI_RESERVED(4);
 } tri_nn_pool2d_options;
 /* kernel 0: kernel_hw is used. */
 TRI_API tri_module *tri_nn_max_pool2d(int kernel, const tri_nn_pool2d_options *opt);
@@ -122,6 +129,7 @@ typedef struct tri_nn_pool1d_options {
     int stride, padding;
     bool ceil_mode;
     bool exclude_padding; /* average only: divide by the elements inside the row */
+    TRI_RESERVED(4);
 } tri_nn_pool1d_options;
 TRI_API tri_module *tri_nn_max_pool1d(int kernel, const tri_nn_pool1d_options *opt);
 TRI_API tri_module *tri_nn_avg_pool1d(int kernel, const tri_nn_pool1d_options *opt);
@@ -160,6 +168,7 @@ typedef struct tri_module_class {
     /* Writes what tri_module_print shows between the brackets, like snprintf: at most `bytes` with
      * the terminating 0, and returns the length of the whole. May be NULL: nothing. */
     int (*extra_repr)(tri_module *self, char *text, size_t bytes);
+    TRI_RESERVED(8);
 } tri_module_class;
 
 /* `type` is borrowed and must outlive the module. */
@@ -296,6 +305,7 @@ typedef struct tri_state_source {
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
     const void *data;
+    TRI_RESERVED(4);
 } tri_state_source;
 /* Longest name that tri_load_options.rename may write, with the terminating 0. */
 #define TRI_STATE_NAME_MAX 512
@@ -313,6 +323,7 @@ typedef struct tri_load_options {
     /* one line for each tensor that is missing, unexpected, a misfit, left out or converted,
      * also when loading fails; NULL: no report */
     FILE *report;
+    TRI_RESERVED(4);
 } tri_load_options;
 /**
  * Sets all entries of the module. Strict unless the options say otherwise: every entry exactly

@@ -29,18 +29,18 @@ typedef enum tri_reduction {
 typedef struct tri_cross_entropy_options {
     double label_smoothing; /* 0 <= s < 1 */
     tri_tensor *weight;     /* [C], of the scores' dtype, without a gradient; NULL: all 1 */
-    bool has_ignore_index;
-    /* a target that adds nothing; torch has -100 unless told otherwise, here there is none */
-    int64_t ignore_index;
+    /* a target that adds nothing, a whole number; default: there is none, where torch has -100 */
+    tri_opt ignore_index;
     tri_reduction reduction;
+    TRI_RESERVED(4);
 } tri_cross_entropy_options;
 TRI_API tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
                                       const tri_cross_entropy_options *opt);
 typedef struct tri_nll_loss_options {
     tri_tensor *weight; /* as above */
-    bool has_ignore_index;
-    int64_t ignore_index;
+    tri_opt ignore_index;
     tri_reduction reduction;
+    TRI_RESERVED(4);
 } tri_nll_loss_options;
 /* The same for log-probabilities (tri_log_softmax along dimension 1). */
 TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
@@ -55,6 +55,7 @@ TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
  * opt: NULL allowed. */
 typedef struct tri_pair_loss_options {
     tri_reduction reduction;
+    TRI_RESERVED(4);
 } tri_pair_loss_options;
 /* (input - target)^2 */
 TRI_API tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target,
@@ -67,8 +68,9 @@ TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target,
 TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
                                const tri_pair_loss_options *opt);
 typedef struct tri_smooth_l1_options {
-    double beta; /* 0 = 1; TRI_ZERO: no smooth part, as tri_l1_loss */
+    tri_opt beta; /* default 1; 0: no smooth part, as tri_l1_loss */
     tri_reduction reduction;
+    TRI_RESERVED(4);
 } tri_smooth_l1_options;
 /* (input - target)^2 / (2 beta) where |input - target| < beta, else |input - target| - beta / 2. */
 TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
@@ -78,6 +80,7 @@ typedef struct tri_bce_options {
     /* with logits: factor for the part with target 1; broadcasts to input; NULL: none */
     tri_tensor *pos_weight;
     tri_reduction reduction;
+    TRI_RESERVED(4);
 } tri_bce_options;
 /* Binary cross entropy. The first takes probabilities: logarithms below -100 count as -100, and an
  * input outside [0, 1] gives NaN, where PyTorch stops with an error. */

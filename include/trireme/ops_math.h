@@ -57,8 +57,9 @@ TRI_API tri_tensor *tri_round(tri_tensor *x); /* halves to the nearest even numb
 TRI_API tri_tensor *tri_rsqrt(tri_tensor *x); /* 1 / sqrt(x) */
 TRI_API tri_tensor *tri_sin(tri_tensor *x);
 TRI_API tri_tensor *tri_cos(tri_tensor *x);
-TRI_API tri_tensor *tri_elu(tri_tensor *x, double alpha); /* alpha 0: 1 (TRI_ZERO: 0) */
-/* log(1 + e^(beta x)) / beta; x itself where beta x > threshold. beta 0: 1; threshold 0: 20. */
+TRI_API tri_tensor *tri_elu(tri_tensor *x, double alpha); /* torch's default is 1 */
+/* log(1 + e^(beta x)) / beta; x itself where beta x > threshold. beta is not 0; torch's defaults
+ * are 1 and 20. */
 TRI_API tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold);
 TRI_API tri_tensor *tri_hardswish(tri_tensor *x);
 

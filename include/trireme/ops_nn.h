@@ -20,8 +20,8 @@ TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bi
  * index out of range fails the run. The row padding_idx (negative: from the end) gets no
  * gradient. */
 typedef struct tri_embedding_options {
-    bool has_padding_idx;
-    int64_t padding_idx;
+    tri_opt padding_idx; /* a whole number; default: no row */
+    TRI_RESERVED(4);
 } tri_embedding_options;
 TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
                                   const tri_embedding_options *opt);
@@ -38,8 +38,9 @@ typedef struct tri_attention_options {
     tri_tensor *attn_mask;
     double dropout_p; /* 0 <= p < 1: weights are dropped, in training or not */
     bool is_causal;   /* query t looks at keys 0 .. t only; with a mask, at what both allow */
-    double scale;     /* 0 = 1 / sqrt(D) */
+    tri_opt scale;    /* default 1 / sqrt(D) */
     bool enable_gqa;  /* Hk may divide H: neighbouring heads of q share k and v */
+    TRI_RESERVED(4);
 } tri_attention_options;
 TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
                                   const tri_attention_options *opt);
@@ -52,6 +53,7 @@ typedef struct tri_conv_options {
     int padding[3];
     int dilation[3];
     int groups;
+    TRI_RESERVED(4);
 } tri_conv_options;
 /* x [N, C, L] with weight [O, C/groups, K] -> [N, O, L'], or
  * x [N, C, H, W] with weight [O, C/groups, KH, KW] -> [N, O, H', W']; bias [O] or NULL. x may lack
@@ -66,6 +68,7 @@ typedef struct tri_pool_options {
     int padding[3]; /* at most half the kernel */
     bool ceil_mode;
     bool exclude_padding; /* average only: divide by the elements inside the row or image */
+    TRI_RESERVED(4);
 } tri_pool_options;
 /* x [N, C, L] -> [N, C, L'], or [N, C, H, W] -> [N, C, H', W']. Only N may be 0. x may lack N, and
  * then the result does. */
@@ -85,18 +88,19 @@ TRI_API tri_tensor *tri_adaptive_max_pool(tri_tensor *x, const int64_t *size, in
 typedef struct tri_batch_norm_args {
     tri_tensor *weight, *bias, *running_mean, *running_var;
     bool training;
-    double momentum; /* 0 = 0.1; TRI_ZERO: the running statistics stay as they are */
-    double eps;      /* 0 = 1e-5; TRI_ZERO: nothing is added to the variance */
+    tri_opt momentum; /* default 0.1; 0: the running statistics stay as they are */
+    tri_opt eps;      /* default 1e-5 */
+    TRI_RESERVED(4);
 } tri_batch_norm_args;
 TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args);
 
 /* Normalises rows, each of which is the last n_dims dimensions of x (n_dims 1: the last one), by
  * the row's mean and biased variance, or by its root mean square. weight, bias: of a row's shape,
- * each may be NULL. eps 0: 1e-5, for tri_rms_norm the machine epsilon of x's dtype; TRI_ZERO:
- * nothing is added. */
+ * each may be NULL. torch's eps of layer_norm is 1e-5; TRI_DEFAULT, for tri_rms_norm, is the
+ * machine epsilon of x's dtype. */
 TRI_API tri_tensor *tri_layer_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_tensor *bias,
                                    double eps);
-TRI_API tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, double eps);
+TRI_API tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_opt eps);
 
 TRI_END_DECLS
 

@@ -44,7 +44,8 @@ TRI_API tri_tensor *tri_var(tri_tensor *x, const int64_t *dims, int n_dims, bool
                             int correction);
 TRI_API tri_tensor *tri_std(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim,
                             int correction);
-/* (sum of |x|^p)^(1/p); p 0 means 2; INFINITY, -INFINITY: the largest, smallest |x|. */
+/* (sum of |x|^p)^(1/p); p is not 0, torch's default is 2; INFINITY, -INFINITY: the largest,
+ * smallest |x|. */
 TRI_API tri_tensor *tri_norm(tri_tensor *x, double p, const int64_t *dims, int n_dims,
                              bool keepdim);
 TRI_API tri_tensor *tri_logsumexp(tri_tensor *x, const int64_t *dims, int n_dims, bool keepdim);

@@ -1,7 +1,8 @@
 /*
  * optim.h - optimisers and learning-rate schedules, with torch.optim's formulas and defaults.
  *
- *     tri_optimizer *opt = tri_adamw(model, 3e-4, &(tri_adam_options){.weight_decay = 0.1});
+ *     tri_optimizer *opt = tri_adamw(model, 3e-4, &(tri_adam_options){.weight_decay =
+ * TRI_SET(0.1)});
  *     ...
  *     tri_backward(loss);
  *     norm = tri_clip_grad_norm(opt, 1.0);
@@ -11,7 +12,7 @@
  *
  *     tri_optimizer *opt = tri_adamw_of(
  *         (tri_param_group[]){{.params = matrices, .n_params = 8},
- *                             {.params = vectors, .n_params = 17, .weight_decay = TRI_ZERO}},
+ *                             {.params = vectors, .n_params = 17, .weight_decay = TRI_SET(0)}},
  *         2, 3e-4, NULL);
  */
 #ifndef TRIREME_OPTIM_H
@@ -31,8 +32,8 @@ typedef struct tri_optimizer tri_optimizer;
  * to tensors. Parameters are f32 or f64; those that never get a gradient are never changed.
  *
  * None of them returns NULL: a failed optimizer (bad options, a failed model, no parameters, a
- * tensor in two groups) carries its error into tri_optimizer_step. In options and groups zero means
- * the default, and TRI_ZERO means zero. */
+ * tensor in two groups) carries its error into tri_optimizer_step. In options and groups what is
+ * left alone is the default. */
 
 /* Give either a model or a list. */
 typedef struct tri_param_group {
@@ -41,8 +42,9 @@ typedef struct tri_param_group {
     int n_params;
     /* [n_params] of the list, for states and messages, all different; NULL: "param_0", ... */
     const char *const *names;
-    double lr;           /* 0 = that of the optimizer */
-    double weight_decay; /* likewise */
+    tri_opt lr;           /* default: that of the optimizer */
+    tri_opt weight_decay; /* likewise */
+    TRI_RESERVED(4);
 } tri_param_group;
 
 typedef struct tri_sgd_options {
@@ -51,6 +53,7 @@ typedef struct tri_sgd_options {
     double weight_decay;
     bool nesterov; /* needs momentum > 0 and dampening 0 */
     bool maximize; /* steps go up the gradient */
+    TRI_RESERVED(4);
 } tri_sgd_options;
 
 /* torch.optim.SGD. */
@@ -59,12 +62,14 @@ TRI_API tri_optimizer *tri_sgd_of(const tri_param_group *groups, int n, double l
                                   const tri_sgd_options *opt);
 
 typedef struct tri_adam_options {
-    double beta1;        /* 0.9 */
-    double beta2;        /* 0.999 */
-    double eps;          /* 1e-8 */
-    double weight_decay; /* tri_adam: 0, added to the gradient; tri_adamw: 0.01, decoupled */
+    tri_opt beta1; /* default 0.9 */
+    tri_opt beta2; /* default 0.999 */
+    tri_opt eps;   /* default 1e-8 */
+    /* default: for tri_adam 0, added to the gradient; for tri_adamw 0.01, decoupled */
+    tri_opt weight_decay;
     bool amsgrad;
     bool maximize;
+    TRI_RESERVED(4);
 } tri_adam_options;
 
 /* torch.optim.Adam and torch.optim.AdamW; the usual lr is 1e-3. */
@@ -76,12 +81,13 @@ TRI_API tri_optimizer *tri_adamw_of(const tri_param_group *groups, int n, double
                                     const tri_adam_options *opt);
 
 typedef struct tri_rmsprop_options {
-    double alpha; /* 0.99 */
-    double eps;   /* 1e-8 */
+    tri_opt alpha; /* default 0.99 */
+    tri_opt eps;   /* default 1e-8 */
     double weight_decay;
     double momentum;
     bool centered;
     bool maximize;
+    TRI_RESERVED(4);
 } tri_rmsprop_options;
 
 /* torch.optim.RMSprop; the usual lr is 1e-2. */
@@ -93,8 +99,9 @@ typedef struct tri_adagrad_options {
     double lr_decay;
     double weight_decay;
     double initial_accumulator_value;
-    double eps; /* 1e-10 */
+    tri_opt eps; /* default 1e-10 */
     bool maximize;
+    TRI_RESERVED(4);
 } tri_adagrad_options;
 
 /* torch.optim.Adagrad; the usual lr is 1e-2. */
@@ -168,11 +175,12 @@ typedef struct tri_grad_scaler tri_grad_scaler;
 
 /* Zero means the default. */
 typedef struct tri_grad_scaler_options {
-    double init_scale;       /* 0 = 65536; must be above 0 */
-    double growth_factor;    /* 0 = 2; must be above 1 */
-    double backoff_factor;   /* 0 = 0.5; must be between 0 and 1 */
+    tri_opt init_scale;      /* default 65536; must be above 0 */
+    tri_opt growth_factor;   /* default 2; must be above 1 */
+    tri_opt backoff_factor;  /* default 0.5; must be between 0 and 1 */
     int64_t growth_interval; /* 0 = 2000; after so many updates in a row the scale grows */
     bool disabled;           /* losses stay as they are, and steps are tri_optimizer_step */
+    TRI_RESERVED(4);
 } tri_grad_scaler_options;
 
 /* opt NULL = defaults. Errors: INVALID_ARG (a number is out of its range), NO_MEMORY. */
@@ -300,6 +308,7 @@ typedef struct tri_schedule_part {
     tri_schedule_fn fn; /* NULL: constant */
     void *arg;
     int64_t steps; /* sequential: how many steps the part lasts; not read in the last part */
+    TRI_RESERVED(4);
 } tri_schedule_part;
 /* Sets the rate of each group to what the schedule (NULL: constant) makes of the rate that this
  * group was made with, as torch's schedulers do with initial_lr. */
@@ -311,15 +320,16 @@ TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts
 /* torch's ChainedScheduler: lr times the factors of all schedules, each called with lr 1. */
 TRI_API double tri_schedule_chained(double lr, const tri_schedule_part *parts, int n, int64_t step);
 
-/* torch's OneCycleLR. Zero means the default, TRI_ZERO zero. */
+/* torch's OneCycleLR. */
 typedef struct tri_one_cycle_options {
-    double pct_start;        /* 0.3: share of the steps in which the rate rises */
-    double div_factor;       /* 25: it starts at lr_max / div_factor */
-    double final_div_factor; /* 1e4: and ends at the start value / final_div_factor */
-    double momentum_base;    /* 0.85: momentum at the highest rate */
-    double momentum_max;     /* 0.95: at the start and the end */
-    bool linear;             /* instead of cosine annealing */
-    bool three_phase;        /* fall to the start value first, then to the end value */
+    tri_opt pct_start;        /* share of the steps in which the rate rises; default 0.3 */
+    tri_opt div_factor;       /* it starts at lr_max / div_factor; default 25 */
+    tri_opt final_div_factor; /* and ends at the start value / final_div_factor; default 1e4 */
+    tri_opt momentum_base;    /* momentum at the highest rate; default 0.85 */
+    tri_opt momentum_max;     /* at the start and the end; default 0.95 */
+    bool linear;              /* instead of cosine annealing */
+    bool three_phase;         /* fall to the start value first, then to the end value */
+    TRI_RESERVED(4);
 } tri_one_cycle_options;
 typedef struct tri_one_cycle_point {
     double lr;

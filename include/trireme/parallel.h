@@ -83,6 +83,7 @@ typedef struct tri_ddp_options {
      * reach, and steps that repeat, are found without them. */
     bool find_unused_parameters;
     bool static_graph;
+    TRI_RESERVED(8);
 } tri_ddp_options;
 
 /**
@@ -128,6 +129,7 @@ typedef struct tri_ddp_join_options {
      * ABORTED if another rank found it first. The error line names the ranks that ran out. No rank
      * updates with the batches that were left. */
     bool throw_on_early_termination;
+    TRI_RESERVED(4);
 } tri_ddp_join_options;
 
 /**
@@ -170,12 +172,14 @@ typedef struct tri_ddp_pass_stats {
     double comm_ms;    /* time in which some bucket was sent and not yet averaged */
     double exposed_ms; /* the part of it in which this rank waited and computed nothing */
     double hidden;     /* the share of comm_ms that is not exposed, 0 to 1; 1 if comm_ms is 0 */
+    TRI_RESERVED(4);
 } tri_ddp_pass_stats;
 
 typedef struct tri_ddp_bucket_stats {
     size_t bytes, sent_bytes; /* as above, of this bucket */
     int n_parameters;
     double comm_ms, exposed_ms;
+    TRI_RESERVED(4);
 } tri_ddp_bucket_stats;
 
 /**

@@ -42,6 +42,7 @@ typedef struct tri_reducer_grad {
     tri_dtype dtype;  /* f16, bf16, f32 or f64; 0 = f32 */
     const char *name; /* for messages; copied; NULL = its number */
     size_t rows;      /* for hooks: the gradient is a matrix of so many rows; 0 = a vector */
+    TRI_RESERVED(4);
 } tri_reducer_grad;
 
 /* --- communication hooks -----------------------------------------------------
@@ -52,6 +53,7 @@ typedef struct tri_bucket_part {
     size_t offset, count; /* in elements of the bucket's data, which has zeros between the parts */
     size_t rows;          /* as in tri_reducer_grad */
     int index; /* of the gradient; in a model: of the parameter, among the trained ones */
+    TRI_RESERVED(4);
 } tri_bucket_part;
 
 typedef struct tri_bucket {
@@ -69,6 +71,7 @@ typedef struct tri_bucket {
     int n_parts;
     int64_t pass; /* the number of passes that were begun before this one */
     void *owner;  /* used by the library */
+    TRI_RESERVED(4);
 } tri_bucket;
 
 /**
@@ -100,11 +103,12 @@ TRI_API tri_status tri_bucket_hook_bf16(void *state, tri_bucket *bucket, int sta
  * that are not, and nothing of it is kept for later passes. */
 typedef struct tri_power_sgd_options {
     int rank;           /* r; 0 = 1 */
-    int64_t start_pass; /* so many first passes are plain averages; 0 = 1000, -1 = none */
-    double min_rate;    /* applies only if (n + m) r min_rate < n m; 0 = 2 */
+    tri_opt start_pass; /* so many first passes are plain averages; default 1000 */
+    tri_opt min_rate;   /* applies only if (n + m) r min_rate < n m; default 2 */
     bool no_feedback;   /* what is lost stays lost */
     bool no_warm_start; /* each pass starts from new random numbers */
     uint64_t seed;      /* the same on all ranks */
+    TRI_RESERVED(4);
 } tri_power_sgd_options;
 
 typedef struct tri_power_sgd tri_power_sgd;
@@ -126,6 +130,7 @@ typedef struct tri_reducer_options {
     bool find_unused;          /* gradients may stay unready; see tri_reducer_finish */
     tri_bucket_hook hook;      /* NULL = a sum */
     void *hook_state;          /* borrowed */
+    TRI_RESERVED(4);
 } tri_reducer_options;
 
 /* opt NULL = defaults. Blocks only if it has to join the world. */

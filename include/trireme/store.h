@@ -34,6 +34,7 @@ typedef struct tri_store_tcp_options {
     int world_size;     /* > 0: counted in under the key `init/`; the server waits for so many */
     int64_t timeout_ms; /* of connecting and of waits; 0 = TRI_STORE_TIMEOUT_MS */
     int listen_fd;      /* > 0: a listening socket to serve on; the store closes it */
+    TRI_RESERVED(4);
 } tri_store_tcp_options;
 
 /**
@@ -56,6 +57,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_store_tcp(const char *host, int port,
 typedef struct tri_store_file_options {
     int world_size; /* > 0: the file is removed once so many have closed it and nobody uses it */
     int64_t timeout_ms; /* of waits, also for the file's lock; 0 = TRI_STORE_TIMEOUT_MS */
+    TRI_RESERVED(4);
 } tri_store_file_options;
 
 /**

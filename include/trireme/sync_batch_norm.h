@@ -33,11 +33,12 @@ TRI_BEGIN_DECLS
 
 /* Zero means the default; as tri_nn_batch_norm2d_options. */
 typedef struct tri_nn_sync_batch_norm_options {
-    double eps, momentum;
+    tri_opt eps, momentum;
     bool cumulative, no_affine, no_track_running_stats;
     /* NULL: the world, as it is at each forward (this process alone, if there is no world).
      * A reference is taken. */
     tri_group *group;
+    TRI_RESERVED(4);
 } tri_nn_sync_batch_norm_options;
 
 /**

@@ -48,8 +48,6 @@ typedef struct tri_tensor tri_tensor;
 #define TRI_SHAPE(...)                                                                             \
     (const int64_t[]){__VA_ARGS__}, (int)(sizeof((const int64_t[]){__VA_ARGS__}) / sizeof(int64_t))
 #endif
-/* A real zero for an option whose 0 means a default, such as the momentum of tri_batch_norm. */
-#define TRI_ZERO (-0.0)
 
 /* --- persistent tensors --------------------------------------------------- */
 

@@ -22,9 +22,11 @@ TRI_BEGIN_DECLS
 typedef struct tri_progress tri_progress;
 
 typedef struct tri_progress_options {
-    FILE *stream;      /* NULL = stderr */
-    bool quiet;        /* print nothing, as all ranks but one should */
-    int plain_seconds; /* without a terminal: seconds from one line to the next; 0 = 10 */
+    FILE *stream; /* NULL = stderr */
+    bool quiet;   /* print nothing, as all ranks but one should */
+    /* without a terminal: seconds from one line to the next; 0: every update; default 10 */
+    tri_opt plain_seconds;
+    TRI_RESERVED(4);
 } tri_progress_options;
 
 /* `total` units of work in all (samples, say), of which `done` are done already when a run is

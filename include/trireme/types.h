@@ -1,5 +1,5 @@
 /*
- * types.h - element types and reductions, shared by both libraries.
+ * types.h - element types, reductions and options, shared by both libraries.
  */
 #ifndef TRIREME_TYPES_H
 #define TRIREME_TYPES_H
@@ -56,6 +56,31 @@ TRI_API tri_redop tri_redop_premul_sum(float factor);
 
 /* "sum", ...; static text, never NULL. */
 TRI_API const char *tri_redop_name(tri_redop op);
+
+/* A number of an options struct whose default is not 0 although 0 makes sense. It is set by
+ * TRI_SET(x), x being any number, also a computed one: a 0 is a 0. Left alone (zeroed) it is the
+ * default. So
+ *
+ *     tri_adam_options o = {.weight_decay = TRI_SET(decay), .beta2 = TRI_SET(0.95)};
+ *     o.eps = TRI_SET(1e-6);
+ *
+ * and a number without TRI_SET does not compile, but for a constant integer in an initializer,
+ * which C takes for a pointer with a warning (-Wall): `.eps = 0` is the default there. */
+typedef struct tri_opt {
+    const char *given; /* the number as it was written; NULL: not given, the default */
+    double value;
+} tri_opt;
+#ifdef __cplusplus
+#define TRI_SET(x) (tri_opt{#x, static_cast<double>(x)})
+#else
+#define TRI_SET(x) ((tri_opt){#x, (double)(x)})
+#endif
+/* For an argument of this type: not given. */
+#ifdef __cplusplus
+#define TRI_DEFAULT (tri_opt{nullptr, 0})
+#else
+#define TRI_DEFAULT ((tri_opt){NULL, 0})
+#endif
 
 /* Timeouts are milliseconds: 0 means the default of the place, this means none. */
 #define TRI_FOREVER INT64_C(-1)

@@ -1,17 +1,29 @@
 /*
- * option.h - an option whose zero means its default, as everywhere in options structs; TRI_ZERO, a
- * zero with a sign, means zero.
+ * option.h - what a function does first with an options struct or a class of the program: sees that
+ * its reserved words are 0, and takes a number or its default.
  */
 #ifndef TRII_OPTION_H
 #define TRII_OPTION_H
 
-#include <math.h>
+#include <trireme/types.h>
 
-static inline double trii_option(double value, double fallback)
+#include "base/compiler.h"
+#include "base/err.h"
+
+static inline double trii_option(tri_opt option, double fallback)
 {
-    if (value != 0.0) /* also NaN, which the check of the value refuses */
-        return value;
-    return signbit(value) ? 0.0 : fallback;
+    return option.given != NULL ? option.value : fallback;
 }
+
+/* The same for a whole number: INVALID_ARG if it is none, or not within 2^53. */
+tri_status trii_option_whole(tri_opt option, const char *name, int64_t fallback,
+                             int64_t *value_out) TRI_MUST_CHECK;
+
+/* INVALID_ARG if a reserved word of the struct is not 0; OK if `given` is NULL. */
+#define TRII_CHECK_RESERVED(type, given)                                                           \
+    ((given) == NULL                                                                               \
+         ? TRI_OK                                                                                  \
+         : trii_check_reserved((given)->reserved, TRII_COUNT_OF((given)->reserved), #type))
+tri_status trii_check_reserved(const uint64_t *reserved, size_t n, const char *type) TRI_MUST_CHECK;
 
 #endif

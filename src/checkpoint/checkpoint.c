@@ -15,6 +15,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "checkpoint/format.h"
 #include "nn/module.h"
 #include "os/file.h"
@@ -172,6 +173,8 @@ tri_status tri_load(tri_module *module, const char *path, const tri_load_options
     tri_status status = trii_need_text(path, "tri_load", "path");
 
     if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_load_options, opt);
+    if (status == TRI_OK)
         status = check_module(module, "tri_load");
     if (status == TRI_OK)
         status = tri_safetensors_open(path, &file);
@@ -243,6 +246,8 @@ static tri_status check_info(const tri_checkpoint_info *info)
 {
     tri_status status = trii_need(info, "tri_checkpoint_save", "info");
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_checkpoint_info, info);
     if (status != TRI_OK)
         return status;
     if (info->n_meta < 0)
@@ -272,6 +277,8 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
         status = check_info(info);
     if (status == TRI_OK)
         status = check_module(module, "tri_checkpoint_save");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_checkpoint_options, opt);
     if (status == TRI_OK && keep < 1)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: must be at least 1",
                            keep);

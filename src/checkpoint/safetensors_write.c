@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "checkpoint/format.h"
 #include "checkpoint/checksum.h"
 #include "checkpoint/json.h"
@@ -203,7 +204,8 @@ static tri_status check_arguments(const char *path, const tri_safetensors_entry 
     if (status == TRI_OK && n_meta > 0)
         status = trii_need(meta, call, "meta");
     for (int64_t i = 0; i < n && status == TRI_OK; i++) {
-        if (entries[i].name == NULL)
+        status = TRII_CHECK_RESERVED(tri_safetensors_entry, &entries[i]);
+        if (status == TRI_OK && entries[i].name == NULL)
             status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: entry %" PRId64 " has no name", call, i);
     }
     for (int i = 0; i < n_meta && status == TRI_OK; i++) {

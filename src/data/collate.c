@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "data/dataset.h"
 
 tri_status trii_collate(tri_dataset *dataset, const tri_request *request, tri_sample *samples,
@@ -59,6 +60,9 @@ static tri_status check_samples(const tri_sample *samples, int64_t n, const tri_
                          "%s: %" PRId64 " samples of %d fields: both must be at least 1", call, n,
                          n < 1 ? 0 : samples[0].n_fields);
     for (int64_t i = 0; i < n; i++) {
+        status = TRII_CHECK_RESERVED(tri_sample, &samples[i]);
+        if (status != TRI_OK)
+            return status;
         for (int f = 0; f < samples[0].n_fields; f++) {
             const tri_field *a = &samples[0].fields[f], *b = &samples[i].fields[f];
             char first[200], other[200];
@@ -227,6 +231,8 @@ tri_status tri_collate_pad(const tri_sample *samples, int64_t n, tri_sample *bat
     const tri_collate_pad_options *opt = arg != NULL ? arg : &defaults;
     tri_status status = check_samples(samples, n, batch, "tri_collate_pad");
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_collate_pad_options, opt);
     for (int f = 0; status == TRI_OK && f < samples[0].n_fields; f++) {
         unsigned char element[8];
         size_t size, bytes;

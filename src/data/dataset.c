@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "data/sample.h"
 
 size_t trii_field_bytes(const tri_field *field)
@@ -57,6 +58,10 @@ tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
 
     if (status == TRI_OK)
         status = trii_need(dataset->cls, call, "dataset->cls");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_dataset, dataset);
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_dataset_class, dataset->cls);
     if (status != TRI_OK)
         return status;
     if (dataset->cls->get == NULL && dataset->cls->peek == NULL && dataset->cls->sample == NULL)
@@ -105,6 +110,8 @@ static tri_status check_request(const tri_dataset *dataset, const tri_request *r
         status = trii_need(dataset->cls, call, "dataset->cls");
     if (status == TRI_OK)
         status = trii_need(request, call, "request");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_request, request);
     if (status == TRI_OK && request->n > 0)
         status = trii_need(request->indices, call, "request->indices");
     if (status != TRI_OK)

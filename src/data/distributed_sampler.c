@@ -13,6 +13,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "data/sampler.h"
 
 typedef struct share_sampler {
@@ -97,6 +98,8 @@ tri_status tri_sampler_share(tri_sampler *own_base, const tri_sampler_share_opti
     if (status == TRI_OK)
         status = trii_need(sampler_out, "tri_sampler_share", "sampler_out");
     if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler_share_options, opt);
+    if (status == TRI_OK)
         status = make_share(own_base, opt != NULL ? opt : &defaults, sampler_out);
     if (status != TRI_OK)
         tri_sampler_destroy(own_base);
@@ -110,6 +113,8 @@ tri_status tri_sampler_distributed(int64_t length, const tri_sampler_distributed
     tri_status status = trii_need(sampler_out, "tri_sampler_distributed", "sampler_out");
     tri_sampler *whole;
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler_distributed_options, opt);
     if (status != TRI_OK)
         return status;
     if (opt == NULL)

@@ -9,6 +9,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "base/philox.h"
 #include "data/dataset.h"
 
@@ -200,6 +201,8 @@ tri_status tri_image_dataset(tri_dataset *own_base, const tri_image_options *opt
     status = trii_dataset_check(own_base, "tri_image_dataset");
     if (status == TRI_OK)
         status = trii_need(dataset_out, "tri_image_dataset", "dataset_out");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_image_options, opt);
     if (status == TRI_OK)
         status = check_images(own_base, opt);
     if (status != TRI_OK)

@@ -16,6 +16,7 @@
 #include "base/alloc.h"
 #include "base/compiler.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "data/collate.h"
 #include "data/dataset.h"
 #include "data/sampler.h"
@@ -318,6 +319,8 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
     status = trii_dataset_check(dataset, "tri_loader_create");
     if (status == TRI_OK)
         status = trii_need(loader_out, "tri_loader_create", "loader_out");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_loader_options, opt);
     if (status == TRI_OK)
         status = check(dataset, sampler, batch_size, opt);
     if (status == TRI_OK && sampler != NULL)

@@ -9,6 +9,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/mt19937.h"
+#include "base/option.h"
 
 tri_status trii_sampler_check(const tri_sampler *sampler, const char *call)
 {
@@ -16,6 +17,10 @@ tri_status trii_sampler_check(const tri_sampler *sampler, const char *call)
 
     if (status == TRI_OK)
         status = trii_need(sampler->cls, call, "sampler->cls");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler, sampler);
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler_class, sampler->cls);
     if (status != TRI_OK)
         return status;
     if (sampler->cls->draw == NULL)
@@ -174,6 +179,8 @@ tri_status tri_sampler_random(int64_t length, const tri_sampler_random_options *
     tri_status status = trii_need(sampler_out, "tri_sampler_random", "sampler_out");
     random_sampler *s;
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler_random_options, opt);
     if (status != TRI_OK)
         return status;
     if (opt == NULL)

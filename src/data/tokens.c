@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "data/dataset.h"
 #include "os/file.h"
 
@@ -115,6 +116,8 @@ tri_status tri_dataset_tokens(const char *path, int token_bytes, int64_t context
         opt = &defaults;
     if (status == TRI_OK)
         status = trii_need(dataset_out, "tri_dataset_tokens", "dataset_out");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_tokens_options, opt);
     if (status == TRI_OK)
         status = check_windows(token_bytes, context, opt);
     if (status != TRI_OK)

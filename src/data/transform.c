@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "base/philox.h"
 #include "data/dataset.h"
 #include "data/sample.h"
@@ -214,6 +215,10 @@ tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *tra
                       n, first, MAX_TRANSFORMS);
         goto err_base;
     }
+    for (int i = 0; status == TRI_OK && i < n; i++)
+        status = TRII_CHECK_RESERVED(tri_transform, &transforms[i]);
+    if (status != TRI_OK)
+        goto err_base;
     set = trii_alloc(1, sizeof(*set) + (size_t)n * sizeof(*transforms), "transforms");
     if (set == NULL) {
         status = TRI_ERR_NO_MEMORY;

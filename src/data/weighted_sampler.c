@@ -13,6 +13,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/mt19937.h"
+#include "base/option.h"
 #include "data/sampler.h"
 
 typedef struct weighted_sampler {
@@ -156,6 +157,8 @@ tri_status tri_sampler_weighted(const double *weights, int64_t n,
 
     if (status == TRI_OK)
         status = trii_need(sampler_out, "tri_sampler_weighted", "sampler_out");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_sampler_weighted_options, opt);
     if (status != TRI_OK)
         return status;
     if (opt == NULL)

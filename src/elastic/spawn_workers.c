@@ -16,6 +16,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/param.h"
 #include "elastic/spawned.h"
 #include "os/branch.h"
@@ -479,9 +480,18 @@ static void dispose(spawner *s)
     trii_free(s->workers);
 }
 
+static double grace_of(const tri_spawn_options *opt)
+{
+    return opt != NULL ? trii_option(opt->grace_ms, GRACE_MS) : GRACE_MS;
+}
+
 static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
                         const tri_spawn_options *opt)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_spawn_options, opt);
+
+    if (status != TRI_OK)
+        return status;
     if (tri_is_initialized())
         return TRII_FAIL(TRI_ERR_STATE,
                          "tri_spawn: this process has joined a world; call it before "
@@ -496,8 +506,12 @@ static tri_status check(tri_status (*fn)(int rank, void *arg), int nprocs,
                          "tri_spawn: called in a worker of a worker, %d deep: does fn call what "
                          "started it?",
                          MAX_DEPTH);
-    if (opt != NULL && (opt->how > TRI_SPAWN_ANEW || opt->grace_ms < 0))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_spawn: unknown options");
+    if (opt != NULL && (opt->how > TRI_SPAWN_ANEW || !(grace_of(opt) >= 0 && grace_of(opt) < 1e15)))
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "tri_spawn: options how %d and grace_ms %g: a value of tri_spawn_how and at "
+            "least 0 are allowed",
+            (int)opt->how, grace_of(opt));
     return TRI_OK;
 }
 
@@ -545,8 +559,7 @@ static bool is_copy(tri_spawn_how how)
 tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nprocs,
                      const tri_spawn_options *opt)
 {
-    spawner s = {.n = nprocs,
-                 .grace_ms = opt != NULL && opt->grace_ms > 0 ? opt->grace_ms : GRACE_MS};
+    spawner s = {.n = nprocs};
     tri_spawn_how how = opt != NULL ? opt->how : TRI_SPAWN_AUTO;
     int call = n_calls++, rank, size, fd;
     bool is_this, copy = is_copy(how);
@@ -566,6 +579,7 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
         status = check_descriptors(nprocs);
     if (status != TRI_OK)
         return status;
+    s.grace_ms = (int64_t)grace_of(opt);
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");
     if (s.workers == NULL)
         return TRI_ERR_NO_MEMORY;

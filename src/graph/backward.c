@@ -7,6 +7,7 @@
  */
 #include "base/alloc.h"
 #include "base/dtype.h"
+#include "base/option.h"
 #include "graph/backward.h"
 #include "graph/ops/rules.h"
 
@@ -213,8 +214,10 @@ static tri_status backward_in(trii_step *step, const trii_roots *roots,
     trii_recorder *r = trii_recorder_of(step);
     trii_backward_mode mode;
     trii_backward b;
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_backward_options, opt);
 
+    if (status != TRI_OK)
+        return status;
     if (opt->count != NULL && (*opt->count < 0 || *opt->count > MAX_COUNT))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "count %lld: 0 to 2^40 samples",
                          (long long)*opt->count);

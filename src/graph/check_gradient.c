@@ -28,8 +28,11 @@ typedef struct check {
     void *arg;
     tri_tensor *const *inputs;
     int n;
-    tri_check_gradient_options opt; /* with defaults filled in */
-    tri_random_state random;        /* of every call of fn */
+    struct {
+        double eps, atol, rtol, nondet_tol;
+        bool second_order;
+    } opt;                   /* with defaults filled in */
+    tri_random_state random; /* of every call of fn */
 
     double **values; /* [n] contents of the inputs */
     int64_t n_in;    /* elements of all inputs */
@@ -151,7 +154,7 @@ static tri_status check_options(check *c, const tri_check_gradient_options *opt)
 
     if (opt == NULL)
         opt = &defaults;
-    c->opt.eps = opt->eps == 0 ? 1e-6 : opt->eps;
+    c->opt.eps = trii_option(opt->eps, 1e-6);
     c->opt.atol = trii_option(opt->atol, 1e-5);
     c->opt.rtol = trii_option(opt->rtol, 1e-3);
     c->opt.nondet_tol = opt->nondet_tol;
@@ -568,7 +571,10 @@ static tri_status check_gradients(check *first)
 static tri_status check_arguments(check *c, const tri_check_gradient_options *opt)
 {
     const trii_recorder *caller = trii_recorder_mine();
-    tri_status status = trii_function_outside("tri_check_gradient was called");
+    tri_status status = TRII_CHECK_RESERVED(tri_check_gradient_options, opt);
+
+    if (status == TRI_OK)
+        status = trii_function_outside("tri_check_gradient was called");
 
     if (status != TRI_OK)
         return status;

@@ -182,8 +182,9 @@ static void right_gradients_pass(void **state)
     CHECK_OK(tri_check_gradient(itself, NULL, in, 1,
                                 &(tri_check_gradient_options){.second_order = true}));
     CHECK_OK(tri_check_gradient(dropped, NULL, in, 2, NULL));
-    CHECK_OK(tri_check_gradient(in_f32, NULL, in, 1,
-                                &(tri_check_gradient_options){.eps = 1e-2, .atol = 1e-3}));
+    CHECK_OK(tri_check_gradient(
+        in_f32, NULL, in, 1,
+        &(tri_check_gradient_options){.eps = TRI_SET(1e-2), .atol = TRI_SET(1e-3)}));
     tri_set_default_dtype(TRI_DTYPE_F64);
     linear = tri_nn_linear(3, 2, NULL);
     CHECK_OK(tri_check_gradient(
@@ -219,8 +220,9 @@ static void a_wrong_gradient_is_named(void **state)
     CHECK_FAILS(tri_check_gradient(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[0] \"x\" at [0, 1], result at [0, 1]: the gradient is 4.43718971, by "
                 "differences it is 2.21859485 (1 of 9 derivatives differ");
-    CHECK_OK(tri_check_gradient(squares, &wrong, &x, 1,
-                                &(tri_check_gradient_options){.rtol = 2})); /* as far as allowed */
+    CHECK_OK(tri_check_gradient(
+        squares, &wrong, &x, 1,
+        &(tri_check_gradient_options){.rtol = TRI_SET(2)})); /* as far as allowed */
     tri_tensor_unref(x);
 }
 
@@ -375,11 +377,12 @@ static void inputs_that_do_not_fit_are_refused(void **state)
     CHECK_FAILS(tri_check_gradient(sum, NULL, NULL, 1, NULL), TRI_ERR_INVALID_ARG,
                 "1 inputs at NULL");
     CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 0, NULL), TRI_ERR_INVALID_ARG, "0 inputs");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 1, &(tri_check_gradient_options){.eps = -1}),
-                TRI_ERR_INVALID_ARG, "eps is -1");
     CHECK_FAILS(
-        tri_check_gradient(sum, NULL, &x, 1, &(tri_check_gradient_options){.atol = (double)NAN}),
-        TRI_ERR_INVALID_ARG, "atol is nan");
+        tri_check_gradient(sum, NULL, &x, 1, &(tri_check_gradient_options){.eps = TRI_SET(-1)}),
+        TRI_ERR_INVALID_ARG, "eps is -1");
+    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 1,
+                                   &(tri_check_gradient_options){.atol = TRI_SET((double)NAN)}),
+                TRI_ERR_INVALID_ARG, "atol is nan");
     {
         tri_tensor *value = tri_exp(x);
 

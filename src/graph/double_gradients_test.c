@@ -257,7 +257,7 @@ static void the_gradient_of_the_power_0_is_0_wherever_the_base_is(void **state)
 
 static tri_tensor *softplus_from_0(tri_tensor *x, double beta)
 {
-    return tri_softplus(x, beta, TRI_ZERO);
+    return tri_softplus(x, beta, 0);
 }
 
 static tri_tensor *hardswish(tri_tensor *x, double number)
@@ -271,7 +271,7 @@ static tri_tensor *smooth_l1(tri_tensor *x, double beta)
     tri_tensor *zeros = tri_mul_scalar(x, 0);
 
     return tri_smooth_l1_loss(
-        x, zeros, &(tri_smooth_l1_options){.beta = beta, .reduction = TRI_REDUCTION_SUM});
+        x, zeros, &(tri_smooth_l1_options){.beta = TRI_SET(beta), .reduction = TRI_REDUCTION_SUM});
 }
 
 /* PyTorch's values: at a kink, the second gradient of the side that is straight. */

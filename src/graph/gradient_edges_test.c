@@ -365,7 +365,7 @@ static void a_divergence_from_what_is_negative_is_nan(void **state)
     double got[2];
 
     (void)state;
-    loss = tri_kl_div(x, target, &(tri_pair_loss_options){TRI_REDUCTION_NONE});
+    loss = tri_kl_div(x, target, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_NONE});
     CHECK_OK(tri_copy_out(loss, got, sizeof(got)));
     assert_true(isnan(got[0]));
     CHECK_NEAR(got[1], 0, 0);

@@ -3,6 +3,7 @@
  * gradients do not change, and parallel strategies do not take part.
  */
 #include "base/dtype.h"
+#include "base/option.h"
 #include "graph/backward.h"
 #include "graph/ops/rules.h"
 
@@ -176,9 +177,11 @@ tri_status tri_gradients(tri_tensor *const *outputs, int n, tri_tensor *const *i
     trii_site site = trii_site_last();
     tri_status status = TRI_ERR_NO_MEMORY;
 
-    if (step != NULL && m > 0 && grads_out == NULL)
+    if (step != NULL)
+        status = TRII_CHECK_RESERVED(tri_gradients_options, opt);
+    if (status == TRI_OK && m > 0 && grads_out == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "grads_out is NULL");
-    else if (step != NULL)
+    if (status == TRI_OK)
         status = run(&q, step, &roots);
     if (status != TRI_OK && site.file != NULL)
         return TRII_FAIL_CTX(status, "tri_gradients at %s:%d", site.file, site.line);

@@ -1,4 +1,5 @@
-/* norm_options_test.c - in options of operations zero is the default, and TRI_ZERO is zero. */
+/* norm_options_test.c - an option of an operation that is not given is the default, and a 0 is a 0.
+ */
 #include <math.h>
 
 #include <trireme/ops.h>
@@ -42,7 +43,8 @@ static normed norm(bool constant, tri_batch_norm_args args)
 
 static void batch_norm_without_options_is_pytorchs(void **state)
 {
-    normed given = norm(false, (tri_batch_norm_args){.momentum = 0.1, .eps = 1e-5});
+    normed given =
+        norm(false, (tri_batch_norm_args){.momentum = TRI_SET(0.1), .eps = TRI_SET(1e-5)});
     normed none = norm(false, (tri_batch_norm_args){.training = true});
     normed constant = norm(true, (tri_batch_norm_args){.training = true});
 
@@ -56,8 +58,8 @@ static void batch_norm_without_options_is_pytorchs(void **state)
 
 static void a_real_zero_is_to_be_had(void **state)
 {
-    normed still = norm(false, (tri_batch_norm_args){.momentum = TRI_ZERO});
-    normed bare = norm(false, (tri_batch_norm_args){.eps = TRI_ZERO});
+    normed still = norm(false, (tri_batch_norm_args){.momentum = TRI_SET(0)});
+    normed bare = norm(false, (tri_batch_norm_args){.eps = TRI_SET(0)});
 
     (void)state;
     CHECK_NEAR(still.mean, 0, 0);
@@ -67,9 +69,9 @@ static void a_real_zero_is_to_be_had(void **state)
 
 static void batch_norm_refuses_what_is_no_number(void **state)
 {
-    const tri_batch_norm_args wrong[] = {{.training = true, .eps = -1e-5},
-                                         {.training = true, .eps = (double)NAN},
-                                         {.training = true, .momentum = (double)INFINITY}};
+    const tri_batch_norm_args wrong[] = {{.training = true, .eps = TRI_SET(-1e-5)},
+                                         {.training = true, .eps = TRI_SET((double)NAN)},
+                                         {.training = true, .momentum = TRI_SET((double)INFINITY)}};
     tri_tensor *x = rows(false);
 
     (void)state;

@@ -231,7 +231,7 @@ static void check_gradients(tri_dtype narrow, double tolerance)
         tri_requires_grad(parameters[i], true);
     for (int round = 0; round < 2; round++) {
         const tri_batch_norm_args args = {
-            .weight = scale, .bias = shift, .training = true, .eps = 1e-5};
+            .weight = scale, .bias = shift, .training = true, .eps = TRI_SET(1e-5)};
         tri_tensor *y;
 
         if (round == 1)

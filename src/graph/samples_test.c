@@ -91,7 +91,8 @@ static void a_loss_has_the_rows_of_its_operand(void **state)
 
 static void a_sum_over_pairs_counts_ranks_equally_and_its_mean_the_samples(void **state)
 {
-    const tri_pair_loss_options added = {TRI_REDUCTION_SUM}, each = {TRI_REDUCTION_NONE};
+    const tri_pair_loss_options added = {.reduction = TRI_REDUCTION_SUM},
+                                each = {.reduction = TRI_REDUCTION_NONE};
 
     (void)state;
     assert_int_equal(samples_of(tri_mse_loss(logits, x, &added)), 1);
@@ -119,7 +120,7 @@ static void a_loss_is_found_wherever_it_stands(void **state)
 /* A mean that is nearer to tri_backward, but not what the network is trained for. */
 static void the_mean_of_a_loss_of_pairs_goes_before_others(void **state)
 {
-    const tri_pair_loss_options by_batch = {TRI_REDUCTION_BATCHMEAN};
+    const tri_pair_loss_options by_batch = {.reduction = TRI_REDUCTION_BATCHMEAN};
 
     (void)state;
     for (int k = 0; k < 7; k++) {

@@ -56,16 +56,18 @@ static tri_tensor *conv(tri_tensor *x, tri_tensor *w)
 
 static tri_tensor *norm(tri_tensor *x, tri_tensor *w)
 {
-    return tri_relu(tri_batch_norm(
-        x, &(tri_batch_norm_args){
-               .weight = w, .bias = w, .training = true, .momentum = 0.1, .eps = 1e-5}));
+    return tri_relu(tri_batch_norm(x, &(tri_batch_norm_args){.weight = w,
+                                                             .bias = w,
+                                                             .training = true,
+                                                             .momentum = TRI_SET(0.1),
+                                                             .eps = TRI_SET(1e-5)}));
 }
 
 static tri_tensor *norm_eval(tri_tensor *x, tri_tensor *w)
 {
     return tri_relu(tri_batch_norm(
         x, &(tri_batch_norm_args){
-               .weight = w, .bias = w, .running_mean = w, .running_var = w, .eps = 1e-5}));
+               .weight = w, .bias = w, .running_mean = w, .running_var = w, .eps = TRI_SET(1e-5)}));
 }
 
 static tri_tensor *permute(tri_tensor *x, tri_tensor *w)
@@ -236,8 +238,11 @@ static void an_empty_batch_leaves_running_statistics(void **state)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 4);
     tri_tensor *m = tri_tensor_from(TRI_DTYPE_F32, &channels, 1, mean);
     tri_tensor *v = tri_tensor_from(TRI_DTYPE_F32, &channels, 1, var);
-    const tri_batch_norm_args args = {
-        .running_mean = m, .running_var = v, .training = true, .momentum = 0.1, .eps = 1e-5};
+    const tri_batch_norm_args args = {.running_mean = m,
+                                      .running_var = v,
+                                      .training = true,
+                                      .momentum = TRI_SET(0.1),
+                                      .eps = TRI_SET(1e-5)};
     float got[3];
 
     (void)state;

@@ -118,8 +118,11 @@ static tri_module *check(const tri_model_gpt2_options *opt)
                                      {"heads", opt->heads},
                                      {"context", opt->context},
                                      {"vocabulary", opt->vocabulary}};
-    tri_module *wrong = trii_model_check("tri_model_gpt2", sizes, 5);
+    tri_module *wrong = trii_model_reserved("tri_model_gpt2_options", opt->reserved,
+                                            (int)(sizeof(opt->reserved) / sizeof(*opt->reserved)));
 
+    if (wrong == NULL)
+        wrong = trii_model_check("tri_model_gpt2", sizes, 5);
     if (wrong == NULL && opt->width % opt->heads != 0)
         wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
                                 "tri_model_gpt2: width %lld is not a multiple of heads %lld",

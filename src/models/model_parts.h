@@ -17,6 +17,18 @@ typedef struct trii_model_size {
     int64_t value;
 } trii_model_size;
 
+/* NULL if the reserved words of an options struct are 0; else a failed module. */
+static inline tri_module *trii_model_reserved(const char *type, const uint64_t *reserved, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (reserved[i] != 0)
+            return tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
+                                   "%s: reserved[%d] is not 0: zero the struct before you set "
+                                   "fields; or this library is older than the program",
+                                   type, i);
+    return NULL;
+}
+
 /* NULL if all sizes are from 1 to TRII_MODEL_SIZE; else a failed module, which names the first that
  * is not. */
 static inline tri_module *trii_model_check(const char *call, const trii_model_size *sizes, int n)

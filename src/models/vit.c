@@ -23,7 +23,7 @@ static tri_tensor *block_forward(tri_module *self, tri_tensor *x)
 
 static tri_module *norm_create(int64_t width)
 {
-    return tri_nn_layer_norm(TRI_SHAPE(width), &(tri_nn_layer_norm_options){.eps = 1e-6});
+    return tri_nn_layer_norm(TRI_SHAPE(width), &(tri_nn_layer_norm_options){.eps = TRI_SET(1e-6)});
 }
 
 static tri_module *block_create(const tri_model_vit_options *opt)
@@ -98,8 +98,11 @@ static tri_module *check(const tri_model_vit_options *opt)
     const trii_model_size sizes[] = {{"size", opt->size},   {"patch", opt->patch},
                                      {"width", opt->width}, {"depth", opt->depth},
                                      {"heads", opt->heads}, {"classes", opt->classes}};
-    tri_module *wrong = trii_model_check("tri_model_vit", sizes, 6);
+    tri_module *wrong = trii_model_reserved("tri_model_vit_options", opt->reserved,
+                                            (int)(sizeof(opt->reserved) / sizeof(*opt->reserved)));
 
+    if (wrong == NULL)
+        wrong = trii_model_check("tri_model_vit", sizes, 6);
     if (wrong == NULL && opt->size % opt->patch != 0)
         wrong = tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
                                 "tri_model_vit: size %lld is not a multiple of patch %lld",

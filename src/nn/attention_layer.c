@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "graph/type.h"
 #include "nn/module.h"
 
@@ -227,8 +228,10 @@ tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
     const char *wrong = NULL;
     tri_module *self;
     multihead_attention *m;
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_multihead_attention_options, opt);
 
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (embed_dim < 1 || num_heads < 1)
         wrong = "both must be at least 1";
     else if (embed_dim > INT64_MAX / 3)

@@ -65,7 +65,7 @@ static tri_tensor *track(const trii_batch_norm *layer, tri_tensor *x, const trii
     tri_status status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     if (layer->cumulative) {
-        args.momentum = 1.0; /* the new values are then the statistics of this batch */
+        args.momentum = TRI_SET(1); /* the new values are then the statistics of this batch */
         if (status == TRI_OK)
             status = keep(step, args.running_mean, &old[0]);
         if (status == TRI_OK)
@@ -160,18 +160,20 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
 static tri_status check_options(const char *label, int64_t channels,
                                 const tri_nn_batch_norm2d_options *o)
 {
+    const double eps = trii_option(o->eps, 1e-5), momentum = trii_option(o->momentum, 0.1);
+
     if (channels < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s(%lld): channels must be at least 1", label,
                          (long long)channels);
-    if (!(o->eps >= 0.0 && o->eps <= DBL_MAX) || !(o->momentum >= 0.0 && o->momentum <= 1.0))
+    if (!(eps >= 0.0 && eps <= DBL_MAX) || !(momentum >= 0.0 && momentum <= 1.0))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s(%lld): eps %g, momentum %g: eps must be at least 0, momentum in "
                          "[0, 1]",
-                         label, (long long)channels, o->eps, o->momentum);
-    if (o->cumulative && o->momentum != 0.0)
+                         label, (long long)channels, eps, momentum);
+    if (o->cumulative && o->momentum.given != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s(%lld): momentum %g, and cumulative, which has none: give one of them",
-                         label, (long long)channels, o->momentum);
+                         label, (long long)channels, momentum);
     return TRI_OK;
 }
 
@@ -179,10 +181,12 @@ tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label,
                                 const tri_nn_batch_norm2d_options *opt)
 {
     const tri_nn_batch_norm2d_options o = opt != NULL ? *opt : (tri_nn_batch_norm2d_options){0};
-    tri_status status = check_options(label, channels, &o);
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_batch_norm2d_options, opt);
     tri_module *self;
     trii_batch_norm *layer;
 
+    if (status == TRI_OK)
+        status = check_options(label, channels, &o);
     if (status != TRI_OK)
         return trii_module_failed(status);
     self = tri_module_create(type);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "nn/module.h"
 #include "nn/pairs.h"
 
@@ -99,10 +100,12 @@ tri_module *tri_nn_conv2d(int64_t in_channels, int64_t out_channels, int kernel,
     const tri_nn_conv2d_options o = opt != NULL ? *opt : (tri_nn_conv2d_options){0};
     tri_conv_options read = {0};
     int hw[2] = {0};
-    tri_status status = read_options(in_channels, out_channels, kernel, &o, hw, &read);
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_conv2d_options, opt);
     tri_module *self;
     conv2d *layer;
 
+    if (status == TRI_OK)
+        status = read_options(in_channels, out_channels, kernel, &o, hw, &read);
     if (status != TRI_OK)
         return trii_module_failed(status);
     self = tri_module_create(&type);

@@ -6,11 +6,12 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "nn/module.h"
 
 typedef struct embedding {
     tri_tensor *weight;
-    tri_embedding_options opt;
+    tri_embedding_options opt; /* padding_idx is not negative */
 } embedding;
 
 static void embedding_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -27,8 +28,9 @@ static int embedding_repr(tri_module *self, char *text, size_t bytes)
     const embedding *layer = tri_module_data(self);
     char padding[40] = "";
 
-    if (layer->opt.has_padding_idx)
-        snprintf(padding, sizeof(padding), ", padding_idx=%lld", (long long)layer->opt.padding_idx);
+    if (layer->opt.padding_idx.given != NULL)
+        snprintf(padding, sizeof(padding), ", padding_idx=%lld",
+                 (long long)layer->opt.padding_idx.value);
     return snprintf(text, bytes, "%lld, %lld%s", (long long)tri_tensor_size(layer->weight, 0),
                     (long long)tri_tensor_size(layer->weight, 1), padding);
 }
@@ -61,23 +63,29 @@ tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                                           .extra_repr = embedding_repr};
     const int64_t shape[2] = {num_embeddings, embedding_dim};
     tri_embedding_options o = opt != NULL ? *opt : (tri_embedding_options){0};
+    int64_t padding_idx;
     tri_module *self;
     embedding *layer;
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_embedding_options, opt);
 
+    if (status == TRI_OK)
+        status = trii_option_whole(o.padding_idx, "nn_embedding: padding_idx", 0, &padding_idx);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (num_embeddings < 1 || embedding_dim < 1)
         return trii_module_failed(
             TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_embedding(%lld, %lld): %s must be at least 1",
                       (long long)num_embeddings, (long long)embedding_dim,
                       num_embeddings < 1 ? "num_embeddings" : "embedding_dim"));
-    if (o.has_padding_idx && (o.padding_idx < -num_embeddings || o.padding_idx >= num_embeddings))
+    if (padding_idx < -num_embeddings || padding_idx >= num_embeddings)
         return trii_module_failed(
             TRII_FAIL(TRI_ERR_INVALID_ARG,
                       "nn_embedding(%lld, %lld): padding_idx %lld is out of range (%lld rows)",
-                      (long long)num_embeddings, (long long)embedding_dim, (long long)o.padding_idx,
+                      (long long)num_embeddings, (long long)embedding_dim, (long long)padding_idx,
                       (long long)num_embeddings));
-    if (o.has_padding_idx && o.padding_idx < 0)
-        o.padding_idx += num_embeddings;
+    if (padding_idx < 0)
+        padding_idx += num_embeddings;
+    o.padding_idx.value = (double)padding_idx;
     self = tri_module_create(&type);
     if (tri_module_status(self) < 0)
         return self;
@@ -85,8 +93,8 @@ tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
     layer->opt = o;
     layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, 2));
     status = tri_init_normal(layer->weight, 0.0, 1.0);
-    if (status == TRI_OK && o.has_padding_idx)
-        status = clear_row(layer->weight, num_embeddings, o.padding_idx);
+    if (status == TRI_OK && o.padding_idx.given != NULL)
+        status = clear_row(layer->weight, num_embeddings, padding_idx);
     if (status != TRI_OK)
         trii_module_fail(self, status);
     return self;

@@ -150,9 +150,9 @@ static void a_linear_layer_may_lack_its_bias(void **state)
 
 static void batch_norm_may_lack_its_parts(void **state)
 {
-    tri_module *bare =
-        tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){
-                                   .no_affine = true, .no_track_running_stats = true, .eps = 0.5});
+    tri_module *bare = tri_nn_batch_norm2d(
+        2, &(tri_nn_batch_norm2d_options){
+               .no_affine = true, .no_track_running_stats = true, .eps = TRI_SET(0.5)});
     tri_module *plain = tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.no_affine = true});
     tri_tensor *x = numbers(TRI_SHAPE(3, 2, 2, 2));
 
@@ -161,7 +161,7 @@ static void batch_norm_may_lack_its_parts(void **state)
     assert_int_equal(tri_module_state_count(plain), 3);
     tri_module_train(bare, false); /* normalises by the batch all the same */
     check_same(tri_forward(bare, x),
-               tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = 0.5}));
+               tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = TRI_SET(0.5)}));
     CHECK_FAILS(tri_tensor_status(tri_forward(plain, tri_flatten(x, 1))), TRI_ERR_INVALID_ARG,
                 "BatchNorm2d takes x [N, C, H, W] (tri_nn_batch_norm1d: [N, C] or [N, C, L]), not "
                 "one of 2 dimensions");
@@ -170,10 +170,12 @@ static void batch_norm_may_lack_its_parts(void **state)
     tri_module_destroy(bare);
     tri_module_destroy(plain);
     tri_tensor_unref(x);
-    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = -1}), "eps -1");
-    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = 1.5}),
+    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = TRI_SET(-1)}),
+                 "eps -1");
+    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(1.5)}),
                  "momentum 1.5");
-    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = (double)NAN}), "nan");
+    refused_with(
+        tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = TRI_SET((double)NAN)}), "nan");
 }
 
 static void batch_norm_of_rows_is_that_of_images(void **state)
@@ -213,7 +215,8 @@ static void batch_norm_of_rows_is_that_of_images(void **state)
 /* The first running mean is momentum times the batch's. */
 static void batch_norm_takes_its_momentum(void **state)
 {
-    const double momentum[] = {0, 0.5, TRI_ZERO}, wanted[] = {0.1, 0.5, 0};
+    const tri_opt momentum[] = {TRI_DEFAULT, TRI_SET(0.5), TRI_SET(0)};
+    const double wanted[] = {0.1, 0.5, 0};
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1, 1, 1), (const float[]){2, 6});
 
     (void)state;
@@ -234,8 +237,9 @@ static void batch_norm_takes_its_momentum(void **state)
 static void norms_of_rows_are_their_operations(void **state)
 {
     tri_module *layer = tri_nn_layer_norm(TRI_SHAPE(4, 3), NULL);
-    tri_module *bare = tri_nn_layer_norm(
-        TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_elementwise_affine = true, .eps = 0.25});
+    tri_module *bare =
+        tri_nn_layer_norm(TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_elementwise_affine = true,
+                                                                     .eps = TRI_SET(0.25)});
     tri_module *half =
         tri_nn_layer_norm(TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_bias = true});
     tri_module *rms = tri_nn_rms_norm(TRI_SHAPE(3), NULL);
@@ -247,9 +251,10 @@ static void norms_of_rows_are_their_operations(void **state)
     assert_int_equal(tri_module_state_count(half), 1);
     assert_int_equal(tri_module_state_count(rms), 1);
     check_same(tri_forward(layer, x), tri_layer_norm(x, 2, tri_module_find(layer, "weight"),
-                                                     tri_module_find(layer, "bias"), 0));
+                                                     tri_module_find(layer, "bias"), 1e-5));
     check_same(tri_forward(bare, x), tri_layer_norm(x, 1, NULL, NULL, 0.25));
-    check_same(tri_forward(rms, x), tri_rms_norm(x, 1, tri_module_find(rms, "weight"), 0));
+    check_same(tri_forward(rms, x),
+               tri_rms_norm(x, 1, tri_module_find(rms, "weight"), TRI_DEFAULT));
     tri_step_end();
     tri_module_destroy(layer);
     tri_module_destroy(bare);
@@ -259,14 +264,15 @@ static void norms_of_rows_are_their_operations(void **state)
     refused_with(tri_nn_layer_norm(NULL, 1, NULL), "nn_layer_norm: shape is NULL");
     refused_with(tri_nn_layer_norm(NULL, 0, NULL), "a row of 0 dimensions");
     refused_with(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "shape[1] is 0: must be at least 1");
-    refused_with(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = -1}), "eps -1");
+    refused_with(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = TRI_SET(-1)}),
+                 "eps -1");
 }
 
 static void an_embedding_gives_rows(void **state)
 {
     const int64_t indices[] = {4, 0, 2};
-    tri_module *layer = tri_nn_embedding(
-        5, 3, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = -1});
+    tri_module *layer =
+        tri_nn_embedding(5, 3, &(tri_embedding_options){.padding_idx = TRI_SET(-1)});
     tri_tensor *at = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(3), indices);
     float weight[15], got[9];
     tri_tensor *y = tri_keep(tri_forward(layer, at));
@@ -282,9 +288,8 @@ static void an_embedding_gives_rows(void **state)
     tri_tensor_unref(at);
     refused_with(tri_nn_embedding(0, 3, NULL), "nn_embedding(0, 3): num_embeddings must be");
     refused_with(tri_nn_embedding(3, 0, NULL), "embedding_dim must be at least 1");
-    refused_with(
-        tri_nn_embedding(3, 2, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = 3}),
-        "padding_idx 3 is out of range (3 rows)");
+    refused_with(tri_nn_embedding(3, 2, &(tri_embedding_options){.padding_idx = TRI_SET(3)}),
+                 "padding_idx 3 is out of range (3 rows)");
 }
 
 /* [T, C] rows of x [1, T, C] against each other by hand: softmax(q k' / sqrt(C)) v, one head. */

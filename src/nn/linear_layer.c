@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "nn/module.h"
 #include "tensor/persistent.h"
 
@@ -63,9 +64,12 @@ tri_module *tri_nn_linear(int64_t in_features, int64_t out_features,
                                           .extra_repr = linear_repr};
     const int64_t shape[2] = {out_features, in_features};
     bool bias = opt == NULL || !opt->no_bias;
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_linear_options, opt);
     tri_module *self;
     linear *layer;
 
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (in_features < 1 || out_features < 1)
         return trii_module_failed(TRII_FAIL(TRI_ERR_INVALID_ARG,
                                             "nn_linear(%lld, %lld): %s must be at least 1",

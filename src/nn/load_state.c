@@ -11,6 +11,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "nn/module.h"
 #include "tensor/persistent.h"
 
@@ -246,6 +247,10 @@ static tri_status check_sources(const tri_state_source *sources, int64_t n)
     if (n > 0 && sources == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: sources are NULL");
     for (int64_t i = 0; i < n; i++) {
+        tri_status status = TRII_CHECK_RESERVED(tri_state_source, &sources[i]);
+
+        if (status != TRI_OK)
+            return status;
         if (sources[i].name == NULL)
             return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
                              (long long)i);
@@ -273,6 +278,8 @@ static tri_status prepare(loading *l, tri_module *module, const tri_state_source
                    .misfit.kind = "of another kind",
                    .left_out.kind = "left out",
                    .converted.kind = "converted"};
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_load_options, opt);
     if (status == TRI_OK)
         status = check_sources(sources, n);
     if (status != TRI_OK)

@@ -43,10 +43,11 @@ static const char *read_all(FILE *file)
 static void the_remedy_is_in_the_line(void **state)
 {
     static float zeros[320];
-    const tri_state_source wider[] = {{"0.weight", TRI_DTYPE_F32, 2, {32, 10}, zeros},
-                                      {"0.bias", TRI_DTYPE_F32, 1, {32}, zeros},
-                                      {"2.weight", TRI_DTYPE_F32, 2, {3, 32}, zeros},
-                                      {"2.bias", TRI_DTYPE_F32, 1, {3}, zeros}};
+    const tri_state_source wider[] = {
+        {.name = "0.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {32, 10}, .data = zeros},
+        {.name = "0.bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {32}, .data = zeros},
+        {.name = "2.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {3, 32}, .data = zeros},
+        {.name = "2.bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {3}, .data = zeros}};
     tri_state_source others[6] = {{0}};
     char name[6][100];
     tri_module *net =
@@ -72,10 +73,11 @@ static void the_remedy_is_in_the_line(void **state)
 /* A body that fits and a head that does not. */
 static void a_part_of_the_state_is_loaded(void **state)
 {
-    const tri_state_source sources[] = {{"0.weight", TRI_DTYPE_F32, 2, {2, 3}, weight},
-                                        {"0.bias", TRI_DTYPE_F32, 1, {2}, bias},
-                                        {"1.weight", TRI_DTYPE_F32, 2, {3, 2}, weight},
-                                        {"extra", TRI_DTYPE_F32, 1, {2}, bias}};
+    const tri_state_source sources[] = {
+        {.name = "0.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = weight},
+        {.name = "0.bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias},
+        {.name = "1.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {3, 2}, .data = weight},
+        {.name = "extra", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias}};
     tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL), tri_nn_linear(2, 1, NULL));
     FILE *report = tmpfile();
     tri_load_options opt = {.partial = true, .report = report};
@@ -111,8 +113,13 @@ static void halves_and_doubles_become_floats(void **state)
     uint16_t f16[2];
     const double f64[2] = {7, 8};
     tri_module *net = tri_nn_linear(3, 2, NULL);
-    tri_state_source sources[] = {{"weight", TRI_DTYPE_BF16, 2, {2, 3}, unaligned + 1},
-                                  {"bias", TRI_DTYPE_F16, 1, {2}, f16}};
+    tri_state_source sources[] = {
+        {.name = "weight",
+         .dtype = TRI_DTYPE_BF16,
+         .ndim = 2,
+         .shape = {2, 3},
+         .data = unaligned + 1},
+        {.name = "bias", .dtype = TRI_DTYPE_F16, .ndim = 1, .shape = {2}, .data = f16}};
     FILE *report = tmpfile();
     const tri_load_options opt = {.convert = true, .report = report};
 
@@ -134,7 +141,8 @@ static void halves_and_doubles_become_floats(void **state)
     assert_string_equal(read_all(report),
                         "converted: weight is f32[2, 3], converted from bf16[2, 3]\n"
                         "converted: bias is f32[2], converted from f16[2]\n");
-    sources[1] = (tri_state_source){"bias", TRI_DTYPE_F64, 1, {2}, f64};
+    sources[1] = (tri_state_source){
+        .name = "bias", .dtype = TRI_DTYPE_F64, .ndim = 1, .shape = {2}, .data = f64};
     CHECK_OK(tri_module_load(net, sources, 2, &opt));
     check_floats(net, "bias", bias, 2);
     sources[1].dtype = TRI_DTYPE_I64; /* no floating-point number */
@@ -159,10 +167,19 @@ static const char *without_prefix(const char *name, char *room, void *arg)
 static void entries_are_renamed_and_left_out(void **state)
 {
     char prefix[] = "transformer.";
-    const tri_state_source sources[] = {{"transformer.weight", TRI_DTYPE_F32, 2, {2, 3}, weight},
-                                        {"bias", TRI_DTYPE_F32, 1, {2}, bias},
-                                        {"mask", TRI_DTYPE_BOOL, 1, {2}, bias},
-                                        {"transformer.bias", TRI_DTYPE_F32, 1, {2}, bias}};
+    const tri_state_source sources[] = {
+        {.name = "transformer.weight",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 2,
+         .shape = {2, 3},
+         .data = weight},
+        {.name = "bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias},
+        {.name = "mask", .dtype = TRI_DTYPE_BOOL, .ndim = 1, .shape = {2}, .data = bias},
+        {.name = "transformer.bias",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 1,
+         .shape = {2},
+         .data = bias}};
     const tri_load_options opt = {.rename = without_prefix, .arg = prefix},
                            both = {.rename = without_prefix, .arg = prefix, .partial = true};
     tri_module *net = tri_nn_linear(3, 2, NULL);

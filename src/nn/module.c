@@ -10,6 +10,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/grow.h"
+#include "base/option.h"
 #include "graph/contents.h"
 #include "graph/step.h"
 
@@ -17,8 +18,11 @@
 
 tri_module *tri_module_create(const tri_module_class *type)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_module_class, type);
     tri_module *module;
 
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (type == NULL || type->name == NULL || type->forward == NULL)
         return trii_module_failed(
             TRII_FAIL(TRI_ERR_INVALID_ARG, "module_create: a class needs a name and a forward"));

@@ -263,9 +263,9 @@ static void loading_is_strict_and_all_or_nothing(void **state)
 {
     const float w[6] = {1, 2, 3, 4, 5, 6}, b[2] = {7, 8};
     tri_state_source sources[] = {
-        {"module.weight", TRI_DTYPE_F32, 2, {2, 3}, w},
-        {"module.bias", TRI_DTYPE_F32, 1, {2}, b},
-        {"extra", TRI_DTYPE_F32, 1, {2}, b},
+        {.name = "module.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = w},
+        {.name = "module.bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = b},
+        {.name = "extra", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = b},
     };
     tri_module *net = tri_nn_linear(3, 2, NULL);
     uint64_t before, after;
@@ -327,8 +327,9 @@ static void a_linear_layer_computes(void **state)
 {
     const float w[6] = {1, 2, 3, 4, 5, 6}, b[2] = {0.5f, -1}, ones[3] = {1, 1, 1};
     const int64_t shape[2] = {1, 3};
-    const tri_state_source sources[] = {{"weight", TRI_DTYPE_F32, 2, {2, 3}, w},
-                                        {"bias", TRI_DTYPE_F32, 1, {2}, b}};
+    const tri_state_source sources[] = {
+        {.name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = w},
+        {.name = "bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = b}};
     tri_module *net = tri_nn_linear(3, 2, NULL);
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ones), *y;
     float got[2];

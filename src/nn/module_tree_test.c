@@ -212,8 +212,16 @@ static void tensors_are_found_by_their_names_with_and_without_wrappers(void **st
     tri_tensor *bias = tri_module_state(model, 1).tensor;
     const float numbers[4] = {1, 2, 3, 4};
     const tri_state_source torch[] = {
-        {"module.1.module.weight", TRI_DTYPE_F32, 2, {2, 2}, numbers},
-        {"module.1.module.bias", TRI_DTYPE_F32, 1, {2}, numbers},
+        {.name = "module.1.module.weight",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 2,
+         .shape = {2, 2},
+         .data = numbers},
+        {.name = "module.1.module.bias",
+         .dtype = TRI_DTYPE_F32,
+         .ndim = 1,
+         .shape = {2},
+         .data = numbers},
     };
 
     (void)state;

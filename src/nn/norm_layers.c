@@ -13,7 +13,7 @@ typedef struct row_norm {
     tri_tensor *weight, *bias; /* each may be NULL */
     int ndim;
     int64_t shape[TRI_MAX_DIMS];
-    double eps;
+    tri_opt eps;
 } row_norm;
 
 static void layer_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -22,7 +22,8 @@ static void layer_norm_forward(tri_module *self, tri_tensor *const *in, int n_in
     const row_norm *layer = tri_module_data(self);
 
     if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_layer_norm(in[0], layer->ndim, layer->weight, layer->bias, layer->eps);
+        out[0] = tri_layer_norm(in[0], layer->ndim, layer->weight, layer->bias,
+                                trii_option(layer->eps, 1e-5));
 }
 
 static void rms_norm_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
@@ -71,8 +72,10 @@ static int rms_norm_repr(tri_module *self, char *text, size_t bytes)
                     layer->weight != NULL ? "True" : "False");
 }
 
-static tri_status check_row(const char *label, const int64_t *shape, int ndim, double eps)
+static tri_status check_row(const char *label, const int64_t *shape, int ndim, tri_opt given)
 {
+    const double eps = trii_option(given, 0);
+
     if (ndim < 1 || ndim > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_%s: a row of %d dimensions, 1 to %d are allowed",
                          label, ndim, TRI_MAX_DIMS);
@@ -89,7 +92,7 @@ static tri_status check_row(const char *label, const int64_t *shape, int ndim, d
 }
 
 static tri_module *row_norm_new(const tri_module_class *type, const int64_t *shape, int ndim,
-                                double eps, bool weight, bool bias)
+                                tri_opt eps, bool weight, bool bias)
 {
     tri_module *self = tri_module_create(type);
     row_norm *layer = tri_module_data(self);
@@ -120,8 +123,10 @@ tri_module *tri_nn_layer_norm(const int64_t *shape, int ndim, const tri_nn_layer
                                           .forward = layer_norm_forward,
                                           .extra_repr = layer_norm_repr};
     const tri_nn_layer_norm_options o = opt != NULL ? *opt : (tri_nn_layer_norm_options){0};
-    tri_status status = check_row("layer_norm", shape, ndim, o.eps);
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_layer_norm_options, opt);
 
+    if (status == TRI_OK)
+        status = check_row("layer_norm", shape, ndim, o.eps);
     if (status != TRI_OK)
         return trii_module_failed(status);
     return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine,
@@ -135,8 +140,10 @@ tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_nor
                                           .forward = rms_norm_forward,
                                           .extra_repr = rms_norm_repr};
     const tri_nn_rms_norm_options o = opt != NULL ? *opt : (tri_nn_rms_norm_options){0};
-    tri_status status = check_row("rms_norm", shape, ndim, o.eps);
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_rms_norm_options, opt);
 
+    if (status == TRI_OK)
+        status = check_row("rms_norm", shape, ndim, o.eps);
     if (status != TRI_OK)
         return trii_module_failed(status);
     return row_norm_new(&type, shape, ndim, o.eps, !o.no_elementwise_affine, false);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "nn/pairs.h"
 #include "nn/simple_layer.h"
 
@@ -82,10 +83,11 @@ static tri_module *pool2d_new(const tri_module_class *type, const char *label, i
                                       {"stride", o.stride, o.stride_hw, 1, 0},
                                       {"padding", o.padding, o.padding_hw, 0, 0}};
     char call[48];
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_pool2d_options, opt);
 
     snprintf(call, sizeof(call), "nn_%s(kernel %d)", label, kernel);
-    status = trii_pair_get(call, &sizes[0], layer.pool.kernel);
+    if (status == TRI_OK)
+        status = trii_pair_get(call, &sizes[0], layer.pool.kernel);
     for (int d = 0; d < 2; d++)
         layer.pool.stride[d] = layer.pool.kernel[d];
     if (status == TRI_OK && (o.stride != 0 || o.stride_hw[0] != 0 || o.stride_hw[1] != 0))
@@ -140,9 +142,11 @@ static tri_module *pool1d_new(const tri_module_class *type, const char *label, i
                                         .ceil_mode = o.ceil_mode,
                                         .exclude_padding = o.exclude_padding}};
     char call[48];
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_pool1d_options, opt);
 
     snprintf(call, sizeof(call), "nn_%s(kernel %d)", label, kernel);
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (kernel < 1 || o.stride < 0 || o.padding < 0)
         status =
             TRII_FAIL(TRI_ERR_INVALID_ARG,

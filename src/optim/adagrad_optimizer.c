@@ -35,6 +35,7 @@ tri_optimizer *tri_adagrad_of(const tri_param_group *groups, int n, double lr,
                                 .state_value = valid ? start : 0.0};
     tri_optimizer *o;
 
+    recipe.status = TRII_CHECK_RESERVED(tri_adagrad_options, opt);
     recipe.hyper[TRI_HYPER_LR] = lr;
     recipe.hyper[TRI_HYPER_LR_DECAY] = with.lr_decay;
     recipe.hyper[TRI_HYPER_EPS] = trii_option(with.eps, 1e-10);

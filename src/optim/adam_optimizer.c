@@ -43,6 +43,7 @@ static tri_optimizer *create(bool decoupled, const tri_param_group *groups, int 
         .state_names = {"exp_avg", "exp_avg_sq", "max_exp_avg_sq"},
     };
 
+    recipe.status = TRII_CHECK_RESERVED(tri_adam_options, opt);
     recipe.hyper[TRI_HYPER_LR] = lr;
     recipe.hyper[TRI_HYPER_BETA1] = trii_option(with.beta1, 0.9);
     recipe.hyper[TRI_HYPER_BETA2] = trii_option(with.beta2, 0.999);

@@ -302,7 +302,8 @@ static void a_lost_parameter_is_mended_by_loading(void **state)
     tri_module *net = tri_nn_linear(n, 1, &(tri_nn_linear_options){.no_bias = true});
     tri_tensor *w = tri_module_find(net, "weight");
     float *data = calloc((size_t)n, sizeof(float));
-    tri_state_source source = {"weight", TRI_DTYPE_F32, 2, {1, n}, data};
+    tri_state_source source = {
+        .name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {1, n}, .data = data};
 
     (void)state;
     (void)double_then_fail(w);

@@ -63,8 +63,10 @@ static tri_status scalar(tri_dtype dtype, double value, tri_tensor **tensor_out)
 static tri_status make(tri_grad_scaler *s, const tri_grad_scaler_options *opt)
 {
     double scale = trii_option(opt->init_scale, 65536);
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_grad_scaler_options, opt);
 
+    if (status != TRI_OK)
+        return status;
     s->disabled = opt->disabled;
     s->growth_factor = trii_option(opt->growth_factor, 2);
     s->backoff_factor = trii_option(opt->backoff_factor, 0.5);

@@ -288,7 +288,7 @@ static void without_gradients_nothing_is_updated(void **state)
 static void the_scale_stays_finite(void **state)
 {
     const tri_grad_scaler_options options = {
-        .init_scale = 1, .growth_factor = 1e30, .growth_interval = 1};
+        .init_scale = TRI_SET(1), .growth_factor = TRI_SET(1e30), .growth_interval = 1};
     tri_tensor *p = one_param(0);
     tri_optimizer *opt = sgd(&(tri_param_group){.params = &p, .n_params = 1});
     tri_grad_scaler *scaler;
@@ -316,7 +316,8 @@ static void a_scale_that_has_shrunk_often_can_still_be_divided_by(void **state)
     tri_grad_scaler *scaler;
 
     (void)state;
-    CHECK_OK(tri_grad_scaler_create(&(tri_grad_scaler_options){.backoff_factor = 1e-3}, &scaler));
+    CHECK_OK(tri_grad_scaler_create(&(tri_grad_scaler_options){.backoff_factor = TRI_SET(1e-3)},
+                                    &scaler));
     for (int s = 0; s < 24; s++) {
         tri_backward(tri_grad_scaler_scale(scaler, square_loss(p, s < 23 ? INFINITY : 1)));
         CHECK_OK(tri_grad_scaler_step(scaler, opt));
@@ -416,18 +417,18 @@ static void wrong_orders_are_named(void **state)
 
 static void bad_options_are_refused(void **state)
 {
-    static const struct {
+    const struct {
         tri_grad_scaler_options options;
         const char *text;
     } bad[] = {
-        {{.init_scale = -1}, "init_scale -1: it must be finite and above 0"},
-        {{.init_scale = INFINITY}, "init_scale inf"},
-        {{.init_scale = 1e300}, "init_scale 1e+300"},
-        {{.init_scale = TRI_ZERO}, "init_scale 0"},
-        {{.growth_factor = 1}, "growth_factor 1: it must be finite and above 1"},
-        {{.growth_factor = NAN}, "growth_factor nan"},
-        {{.backoff_factor = 1}, "backoff_factor 1: it must be between 0 and 1"},
-        {{.backoff_factor = -0.5}, "backoff_factor -0.5"},
+        {{.init_scale = TRI_SET(-1)}, "init_scale -1: it must be finite and above 0"},
+        {{.init_scale = TRI_SET(INFINITY)}, "init_scale inf"},
+        {{.init_scale = TRI_SET(1e300)}, "init_scale 1e+300"},
+        {{.init_scale = TRI_SET(0)}, "init_scale 0"},
+        {{.growth_factor = TRI_SET(1)}, "growth_factor 1: it must be finite and above 1"},
+        {{.growth_factor = TRI_SET(NAN)}, "growth_factor nan"},
+        {{.backoff_factor = TRI_SET(1)}, "backoff_factor 1: it must be between 0 and 1"},
+        {{.backoff_factor = TRI_SET(-0.5)}, "backoff_factor -0.5"},
         {{.growth_interval = -3}, "growth_interval -3: it must be at least 1"},
     };
     tri_grad_scaler *scaler;
@@ -483,11 +484,11 @@ static double train_model(bool half, double shrink)
     CHECK_OK(tri_init_uniform(y, -1, 1));
     net = tri_sequential(tri_nn_linear(FEATURES, 64, NULL), tri_nn_relu(),
                          tri_nn_linear(64, 1, NULL));
-    opt = tri_adam(net, 0.01, &(tri_adam_options){.eps = 1e-16});
-    CHECK_OK(tri_grad_scaler_create(&(tri_grad_scaler_options){.disabled = !half,
-                                                               .init_scale = 65536.0 * 65536 * 16,
-                                                               .growth_interval = 10},
-                                    &scaler));
+    opt = tri_adam(net, 0.01, &(tri_adam_options){.eps = TRI_SET(1e-16)});
+    CHECK_OK(tri_grad_scaler_create(
+        &(tri_grad_scaler_options){
+            .disabled = !half, .init_scale = TRI_SET(65536.0 * 65536 * 16), .growth_interval = 10},
+        &scaler));
     for (int s = 0; s < 120; s++) {
         if (half)
             tri_autocast_begin(TRI_DTYPE_F16);

@@ -200,16 +200,21 @@ static tri_status gather(tri_optimizer *o, const trii_optim_recipe *recipe,
                          const tri_param_group *groups, int n_groups)
 {
     int64_t n;
-    tri_status status = TRI_OK;
+    tri_status status = recipe->status;
 
+    if (status != TRI_OK)
+        return status;
     if (groups == NULL || n_groups < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s_of: groups at %p, n is %d: there must be a group",
                          o->ops->name, (const void *)groups, n_groups);
     o->groups = trii_alloc((size_t)n_groups, sizeof(*o->groups), "optimizer groups");
     if (o->groups == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int g = 0; g < n_groups && status == TRI_OK; g++)
-        status = add_group(o, recipe, &groups[g]);
+    for (int g = 0; g < n_groups && status == TRI_OK; g++) {
+        status = TRII_CHECK_RESERVED(tri_param_group, &groups[g]);
+        if (status == TRI_OK)
+            status = add_group(o, recipe, &groups[g]);
+    }
     if (status != TRI_OK)
         return status;
     n = o->n_params;

@@ -77,6 +77,7 @@ typedef struct trii_optim_recipe {
     const char *state_names[TRII_UPDATE_STATES]; /* as many as the rule with these flags has */
     double state_value;                          /* initial contents of the states */
     double hyper[TRII_HYPERS];                   /* for a group that says nothing else */
+    tri_status status;                           /* whether the options were good */
 } trii_optim_recipe;
 
 /* The one group that tri_NAME(model, ..) makes of its model, which may be NULL. */

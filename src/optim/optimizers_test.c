@@ -180,9 +180,9 @@ static void groups_have_settings_of_their_own(void **state)
                                                           {.params = &bias,
                                                            .n_params = 1,
                                                            .names = (const char *[]){"b"},
-                                                           .lr = 0.02,
-                                                           .weight_decay = TRI_ZERO}},
-                                      2, 0.1, &(tri_adam_options){.weight_decay = 0.2});
+                                                           .lr = TRI_SET(0.02),
+                                                           .weight_decay = TRI_SET(0)}},
+                                      2, 0.1, &(tri_adam_options){.weight_decay = TRI_SET(0.2)});
     double w[6], b[2];
 
     (void)state;
@@ -253,7 +253,7 @@ static void models_can_be_groups(void **state)
 {
     problem p = problem_create(TRI_DTYPE_F64), q = problem_create(TRI_DTYPE_F64);
     tri_optimizer *opt = tri_sgd_of(
-        (tri_param_group[]){{.model = p.net}, {.model = q.net, .lr = TRI_ZERO}}, 2, 0.1, NULL);
+        (tri_param_group[]){{.model = p.net}, {.model = q.net, .lr = TRI_SET(0)}}, 2, 0.1, NULL);
     tri_optimizer *momenta = tri_sgd_of((tri_param_group[]){{.model = p.net}, {.model = q.net}}, 2,
                                         0.1, &(tri_sgd_options){.momentum = 0.5});
     double before[6], after[6];
@@ -398,7 +398,7 @@ static void bad_groups_are_refused(void **state)
                         0.1, NULL),
             "param_2 of group 1 is bias of group 0");
     refuses(tri_adam_of((tri_param_group[]){{.params = &weight, .n_params = 1},
-                                            {.params = &bias, .n_params = 1, .lr = -1}},
+                                            {.params = &bias, .n_params = 1, .lr = TRI_SET(-1)}},
                         2, 0.1, NULL),
             "lr -1");
     tri_step_end();
@@ -436,8 +436,8 @@ static void settings_are_checked(void **state)
         assert_true(isnan(tri_optimizer_get(opt, bad[i].group, bad[i].what)) || bad[i].group == 0);
         refuses(opt, bad[i].why);
     }
-    refuses(tri_adam(p.net, 0.1, &(tri_adam_options){.beta1 = 1.5}), "beta1 1.5");
-    refuses(tri_rmsprop(p.net, 0.1, &(tri_rmsprop_options){.alpha = -1}), "alpha -1");
+    refuses(tri_adam(p.net, 0.1, &(tri_adam_options){.beta1 = TRI_SET(1.5)}), "beta1 1.5");
+    refuses(tri_rmsprop(p.net, 0.1, &(tri_rmsprop_options){.alpha = TRI_SET(-1)}), "alpha -1");
     refuses(tri_adagrad(p.net, 0.1, &(tri_adagrad_options){.initial_accumulator_value = -1}),
             "initial_accumulator_value -1");
     refuses(tri_adagrad(p.net, 0.1, &(tri_adagrad_options){.lr_decay = -1}), "lr_decay -1");

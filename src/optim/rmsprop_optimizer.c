@@ -40,6 +40,7 @@ tri_optimizer *tri_rmsprop_of(const tri_param_group *groups, int n, double lr,
     }
     if (with.maximize)
         recipe.flags |= TRII_UPDATE_MAXIMIZE;
+    recipe.status = TRII_CHECK_RESERVED(tri_rmsprop_options, opt);
     recipe.hyper[TRI_HYPER_LR] = lr;
     recipe.hyper[TRI_HYPER_ALPHA] = trii_option(with.alpha, 0.99);
     recipe.hyper[TRI_HYPER_EPS] = trii_option(with.eps, 1e-8);

@@ -85,6 +85,8 @@ double tri_schedule_warmup_cosine(double lr, double lr_min, int64_t warmup_steps
 
 static double ask(const tri_schedule_part *part, double lr, int64_t step)
 {
+    if (TRII_CHECK_RESERVED(tri_schedule_part, part) != TRI_OK)
+        return (double)NAN;
     return part->fn != NULL ? part->fn(lr, step, part->arg) : lr;
 }
 
@@ -136,6 +138,8 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     double start = 0.0, at = (double)step, share;
     int i = 0;
 
+    if (TRII_CHECK_RESERVED(tri_one_cycle_options, opt) != TRI_OK)
+        return (tri_one_cycle_point){(double)NAN, (double)NAN};
     if (!o.three_phase)
         phases[1] = (phase){last, lr_max, lr_end, low, high};
     at = at < 0.0 ? 0.0 : at > last ? last : at;

@@ -93,9 +93,11 @@ static double power(double lr, int64_t step, void *arg)
 static void schedules_are_put_together(void **state)
 {
     double tenth = 0.1, half = 0.5, most = 0.9;
-    const tri_schedule_part one_by_one[] = {
-        {line, &tenth, 4}, {cosine, NULL, 6}, {power, &half, 0}};
-    const tri_schedule_part at_once[] = {{line, &half, 0}, {power, &most, 0}};
+    const tri_schedule_part one_by_one[] = {{.fn = line, .arg = &tenth, .steps = 4},
+                                            {.fn = cosine, .arg = NULL, .steps = 6},
+                                            {.fn = power, .arg = &half, .steps = 0}};
+    const tri_schedule_part at_once[] = {{.fn = line, .arg = &half, .steps = 0},
+                                         {.fn = power, .arg = &most, .steps = 0}};
 
     (void)state;
     for (int64_t s = 0; s < (int64_t)TRII_COUNT_OF(golden_lr_sequential); s++)
@@ -111,7 +113,8 @@ static void schedules_are_put_together(void **state)
 static double warmed_cosine(double lr, int64_t step, void *arg)
 {
     double tenth = 0.1;
-    const tri_schedule_part parts[] = {{line, &tenth, 4}, {lowest_cosine, NULL, 0}};
+    const tri_schedule_part parts[] = {{.fn = line, .arg = &tenth, .steps = 4},
+                                       {.fn = lowest_cosine, .arg = NULL, .steps = 0}};
 
     assert_null(arg);
     return tri_schedule_sequential(lr, parts, 2, step);
@@ -121,9 +124,10 @@ static void each_group_has_the_schedule_of_its_own_rate(void **state)
 {
     tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
     tri_tensor *b = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
-    tri_optimizer *opt = tri_sgd_of((tri_param_group[]){{.params = &a, .n_params = 1, .lr = 1e-4},
-                                                        {.params = &b, .n_params = 1}},
-                                    2, 1e-2, NULL);
+    tri_optimizer *opt =
+        tri_sgd_of((tri_param_group[]){{.params = &a, .n_params = 1, .lr = TRI_SET(1e-4)},
+                                       {.params = &b, .n_params = 1}},
+                   2, 1e-2, NULL);
     double down = -1.0;
 
     (void)state;

@@ -4,6 +4,7 @@
  * starts as zeros, and in that step there is no dampening, which gives the same.
  */
 #include "base/err.h"
+#include "base/option.h"
 #include "optim/optimizer.h"
 
 static void sgd_numbers(const tri_optimizer *o, const double *hyper, int64_t updates, double *f)
@@ -33,6 +34,7 @@ tri_optimizer *tri_sgd_of(const tri_param_group *groups, int n, double lr,
     recipe.flags = (with.momentum != 0.0 ? TRII_UPDATE_MOMENTUM : 0) |
                    (with.nesterov ? TRII_UPDATE_NESTEROV : 0) |
                    (with.maximize ? TRII_UPDATE_MAXIMIZE : 0);
+    recipe.status = TRII_CHECK_RESERVED(tri_sgd_options, opt);
     recipe.hyper[TRI_HYPER_LR] = lr;
     recipe.hyper[TRI_HYPER_MOMENTUM] = with.momentum;
     recipe.hyper[TRI_HYPER_DAMPENING] = with.dampening;

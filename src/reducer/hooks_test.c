@@ -184,12 +184,14 @@ static const char *matrices(rank_env *env)
 
 static void matrices_of_low_rank_travel_whole(void **state)
 {
-    power_case one = {.options = {.start_pass = -1}, .rank = 1, .lossy = 99};
-    power_case two = {
-        .options = {.start_pass = -1, .rank = 2, .no_warm_start = true}, .rank = 2, .lossy = 99};
-    power_case full = {.options = {.start_pass = -1, .rank = 99, .min_rate = 1e-9, .seed = 5},
-                       .rank = 12,
-                       .lossy = 99};
+    power_case one = {.options = {.start_pass = TRI_SET(0)}, .rank = 1, .lossy = 99};
+    power_case two = {.options = {.start_pass = TRI_SET(0), .rank = 2, .no_warm_start = true},
+                      .rank = 2,
+                      .lossy = 99};
+    power_case full = {
+        .options = {.start_pass = TRI_SET(0), .rank = 99, .min_rate = TRI_SET(1e-9), .seed = 5},
+        .rank = 12,
+        .lossy = 99};
 
     (void)state;
     run_threads(3, &shm_options, matrices, &one);
@@ -201,9 +203,9 @@ static void matrices_of_low_rank_travel_whole(void **state)
 
 static void others_are_cut_from_the_start_pass_on(void **state)
 {
-    power_case from_2 = {.options = {.start_pass = 2}, .rank = 6, .lossy = 2};
+    power_case from_2 = {.options = {.start_pass = TRI_SET(2)}, .rank = 6, .lossy = 2};
     power_case late = {.rank = 6, .lossy = 99}; /* 1000 */
-    power_case no_gain = {.options = {.start_pass = -1, .rank = 6}, .rank = 9, .lossy = 99};
+    power_case no_gain = {.options = {.start_pass = TRI_SET(0), .rank = 6}, .rank = 9, .lossy = 99};
 
     (void)state;
     run_threads(2, &shm_options, matrices, &from_2);
@@ -220,7 +222,7 @@ static double drift(rank_env *env, tri_group *group, bool no_feedback, int passe
     gradients g, wanted, sum = {0};
     tri_reducer *r = NULL;
     tri_status status = tri_power_sgd_create(
-        &(tri_power_sgd_options){.start_pass = -1, .no_feedback = no_feedback}, &state);
+        &(tri_power_sgd_options){.start_pass = TRI_SET(0), .no_feedback = no_feedback}, &state);
 
     if (status == TRI_OK)
         status = factors(group, state, &g, &r);
@@ -268,7 +270,8 @@ static void what_is_lost_comes_later(void **state)
 static const char *revival(rank_env *env)
 {
     static const int64_t samples[2] = {3, 1};
-    const tri_power_sgd_options options = {.start_pass = -1, .rank = 2, .min_rate = 1e-9};
+    const tri_power_sgd_options options = {
+        .start_pass = TRI_SET(0), .rank = 2, .min_rate = TRI_SET(1e-9)};
     tri_power_sgd *state = NULL;
     gradients g, wanted, all[2];
     tri_group *group = NULL;
@@ -374,7 +377,8 @@ static void later_passes_are_as_without_one_that_is_not_finite(void **state)
     (void)state;
     for (int i = 0; i < 3; i++) {
         for (int rank = 1; rank < 3; rank++) {
-            odd_case c = {.options = {.start_pass = -1, .rank = rank}, .bad = bad[i], .scale = 1};
+            odd_case c = {
+                .options = {.start_pass = TRI_SET(0), .rank = rank}, .bad = bad[i], .scale = 1};
 
             run_threads(2, &shm_options, recovery, &c);
             c.options.no_feedback = true;
@@ -386,7 +390,7 @@ static void later_passes_are_as_without_one_that_is_not_finite(void **state)
 
 static const char *tiny(rank_env *env)
 {
-    const odd_case one = {.options = {.start_pass = -1, .rank = 2}, .scale = 1};
+    const odd_case one = {.options = {.start_pass = TRI_SET(0), .rank = 2}, .scale = 1};
     odd_case c = one;
     gradients wanted[PASSES], got[PASSES];
     tri_group *group = NULL;
@@ -420,7 +424,7 @@ static void bad_options_are_refused(void **state)
     (void)state;
     CHECK_FAILS(tri_power_sgd_create(&(tri_power_sgd_options){.rank = -1}, &power),
                 TRI_ERR_INVALID_ARG, "rank -1");
-    CHECK_FAILS(tri_power_sgd_create(&(tri_power_sgd_options){.min_rate = NAN}, &power),
+    CHECK_FAILS(tri_power_sgd_create(&(tri_power_sgd_options){.min_rate = TRI_SET(NAN)}, &power),
                 TRI_ERR_INVALID_ARG, "min_rate");
     assert_null(power);
 }

@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/float_env.h"
+#include "base/option.h"
 #include "base/philox.h"
 #include "reducer/reducer_internal.h"
 
@@ -26,6 +27,8 @@
 
 struct tri_power_sgd {
     tri_power_sgd_options options;
+    double min_rate; /* of the options */
+    int64_t start_pass;
 };
 
 typedef struct matrix {
@@ -55,8 +58,8 @@ static bool is_matrix(const tri_power_sgd *state, const tri_bucket_part *part, m
     m->rows = n;
     m->columns = columns;
     m->rank = r;
-    return r > 0 && (double)(n + columns) * (double)r * state->options.min_rate <
-                        (double)n * (double)columns;
+    return r > 0 &&
+           (double)(n + columns) * (double)r * state->min_rate < (double)n * (double)columns;
 }
 
 static float *keep(tri_bucket *bucket, int part, const matrix *m)
@@ -291,7 +294,7 @@ static tri_status sum_up(const tri_bucket *bucket, void *data, size_t count, tri
 static tri_status run_stage(void *hook_state, tri_bucket *bucket, int stage, tri_work **work_out)
 {
     const tri_power_sgd *state = hook_state;
-    bool plain = bucket->pass < state->options.start_pass || bucket->dtype != TRI_DTYPE_F32;
+    bool plain = bucket->pass < state->start_pass || bucket->dtype != TRI_DTYPE_F32;
     memory mem = {0};
 
     if (!plain) {
@@ -341,21 +344,27 @@ tri_status tri_bucket_hook_power_sgd(void *hook_state, tri_bucket *bucket, int s
 tri_status tri_power_sgd_create(const tri_power_sgd_options *opt, tri_power_sgd **state_out)
 {
     tri_power_sgd_options o = opt != NULL ? *opt : (tri_power_sgd_options){0};
+    const double min_rate = trii_option(o.min_rate, 2.0);
+    int64_t start_pass = 0;
     tri_power_sgd *state;
     tri_status status = trii_need(state_out, "power_sgd_create", "state_out");
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_power_sgd_options, opt);
+    if (status == TRI_OK)
+        status = trii_option_whole(o.start_pass, "power_sgd: start_pass", START_PASS, &start_pass);
     if (status != TRI_OK)
         return status;
-    if (o.rank < 0 || o.rank > 1024 || !(o.min_rate >= 0.0) || o.start_pass < -1)
+    if (o.rank < 0 || o.rank > 1024 || !(min_rate >= 0.0) || start_pass < 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "power_sgd: rank %d, min_rate %g, start_pass %lld",
-                         o.rank, o.min_rate, (long long)o.start_pass);
+                         o.rank, min_rate, (long long)start_pass);
     o.rank = o.rank > 0 ? o.rank : 1;
-    o.min_rate = o.min_rate > 0.0 ? o.min_rate : 2.0;
-    o.start_pass = o.start_pass > 0 ? o.start_pass : o.start_pass < 0 ? 0 : START_PASS;
     state = trii_alloc(1, sizeof(*state), "power_sgd");
     if (state == NULL)
         return TRI_ERR_NO_MEMORY;
     state->options = o;
+    state->min_rate = min_rate;
+    state->start_pass = start_pass;
     *state_out = state;
     return TRI_OK;
 }

@@ -7,6 +7,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/grow.h"
+#include "base/option.h"
 #include "group/call/premul.h"
 #include "group/join/world.h"
 #include "reducer/reducer_internal.h"
@@ -57,6 +58,8 @@ tri_status tri_reducer_create(const tri_reducer_options *opt, tri_reducer **redu
     tri_status status = trii_need(reducer_out, "reducer_create", "reducer_out");
     tri_reducer *r;
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_reducer_options, opt);
     if (status != TRI_OK)
         return status;
     r = trii_alloc(1, sizeof(*r), "reducer");
@@ -120,7 +123,10 @@ static tri_status check_grad(const tri_reducer_grad *grad, int index)
 {
     tri_dtype dtype = grad->dtype != TRI_DTYPE_NONE ? grad->dtype : TRI_DTYPE_F32;
     size_t bytes;
+    tri_status status = TRII_CHECK_RESERVED(tri_reducer_grad, grad);
 
+    if (status != TRI_OK)
+        return status;
     if (dtype != TRI_DTYPE_F16 && dtype != TRI_DTYPE_BF16 && dtype != TRI_DTYPE_F32 &&
         dtype != TRI_DTYPE_F64)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

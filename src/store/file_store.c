@@ -18,6 +18,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "os/clock.h"
 #include "os/shared_file.h"
 #include "os/thread.h"
@@ -546,6 +547,8 @@ tri_status tri_store_file(const char *path, const tri_store_file_options *opt,
     opt = opt != NULL ? opt : &defaults;
     if (status == TRI_OK)
         status = trii_need(store_out, "store_file", "store_out");
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_store_file_options, opt);
     if (status != TRI_OK)
         return status;
     store = trii_alloc(1, sizeof(*store) + strlen(path) + 1, "file store");

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "os/clock.h"
 #include "store/tcp_client.h"
 
@@ -64,6 +65,8 @@ tri_status tri_store_tcp(const char *host, int port, const tri_store_tcp_options
     tri_status status = trii_need(store_out, "store_tcp", "store_out");
 
     opt = opt != NULL ? opt : &defaults;
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_store_tcp_options, opt);
     if (status != TRI_OK)
         return status;
     if (host == NULL || port < 0 || port > 65535)

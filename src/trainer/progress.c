@@ -11,6 +11,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "os/clock.h"
 #include "os/terminal.h"
 
@@ -35,19 +36,21 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
                                const tri_progress_options *opt, tri_progress **progress_out)
 {
     static const tri_progress_options defaults;
+    double seconds = opt != NULL ? trii_option(opt->plain_seconds, 10) : 10;
     tri_progress *p;
-
     tri_status status = trii_need(progress_out, "tri_progress_create", "progress_out");
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_progress_options, opt);
     if (status != TRI_OK)
         return status;
     if (opt == NULL)
         opt = &defaults;
-    if (total < 1 || done < 0 || done > total || opt->plain_seconds < 0)
+    if (total < 1 || done < 0 || done > total || !(seconds >= 0 && seconds <= 1e9))
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "progress_create: %" PRId64 " of %" PRId64 " done, a line every %d s; "
-                         "needs 0 <= done <= total, total >= 1, seconds >= 0",
-                         done, total, opt->plain_seconds);
+                         "progress_create: %" PRId64 " of %" PRId64 " done, a line every %g s; "
+                         "needs 0 <= done <= total, total >= 1, 0 <= seconds <= 1e9",
+                         done, total, seconds);
     p = trii_alloc(1, sizeof(*p), "progress");
     if (p == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -62,9 +65,7 @@ tri_status tri_progress_create(int64_t total, int64_t done, const char *unit,
     }
     p->total = total;
     p->done = p->done_at_start = done;
-    p->interval_ns = p->terminal
-                         ? REDRAW_NS
-                         : (opt->plain_seconds > 0 ? opt->plain_seconds : 10) * TRII_NS_PER_S;
+    p->interval_ns = p->terminal ? REDRAW_NS : (int64_t)(seconds * (double)TRII_NS_PER_S);
     p->started_ns = trii_now_ns();
     p->next_ns = p->started_ns + (p->terminal ? 0 : p->interval_ns);
     *progress_out = p;

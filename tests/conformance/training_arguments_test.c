@@ -379,8 +379,9 @@ static void using_modules(void **state)
 static void loading(void **state)
 {
     const float w[6] = {0}, b[2] = {0};
-    tri_state_source sources[2] = {{"weight", TRI_DTYPE_F32, 2, {2, 3}, w},
-                                   {"bias", TRI_DTYPE_F32, 1, {2}, b}};
+    tri_state_source sources[2] = {
+        {.name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = w},
+        {.name = "bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = b}};
     tri_module *net = tri_nn_linear(3, 2, NULL);
 
     (void)state;

@@ -97,8 +97,8 @@ static tri_tensor *norm_of(tri_tensor **in, bool training)
                                                         .running_mean = in[3],
                                                         .running_var = in[4],
                                                         .training = training,
-                                                        .momentum = 0.1,
-                                                        .eps = 1e-5});
+                                                        .momentum = TRI_SET(0.1),
+                                                        .eps = TRI_SET(1e-5)});
 }
 
 static tri_tensor *bn(tri_tensor **in)

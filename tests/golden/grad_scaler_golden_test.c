@@ -30,8 +30,10 @@ typedef struct running {
 static void begin_case(running *r, const scaler_case *c)
 {
     static const float values[2][N] = {{0.5f, -1, 2, 0.25f, -0.125f}, {1.5f, 0.75f, -2, 1, 0.5f}};
-    const tri_grad_scaler_options options = {
-        .init_scale = 1024, .growth_factor = 4, .backoff_factor = 0.25, .growth_interval = 3};
+    const tri_grad_scaler_options options = {.init_scale = TRI_SET(1024),
+                                             .growth_factor = TRI_SET(4),
+                                             .backoff_factor = TRI_SET(0.25),
+                                             .growth_interval = 3};
 
     r->c = c;
     for (int i = 0; i < 2; i++) {

@@ -55,17 +55,18 @@ static tri_module *wide_conv2d(void)
 
 static tri_module *plain_batch_norm2d(void)
 {
-    return tri_nn_batch_norm2d(
-        6, &(tri_nn_batch_norm2d_options){
-               .eps = 1e-3, .momentum = 0.25, .no_affine = true, .no_track_running_stats = true});
+    return tri_nn_batch_norm2d(6, &(tri_nn_batch_norm2d_options){.eps = TRI_SET(1e-3),
+                                                                 .momentum = TRI_SET(0.25),
+                                                                 .no_affine = true,
+                                                                 .no_track_running_stats = true});
 }
 
 static tri_module *converted(void)
 {
-    tri_module *net =
-        tri_sequential(tri_nn_conv2d(3, 8, 3, NULL),
-                       tri_nn_batch_norm2d(8, &(tri_nn_batch_norm2d_options){.momentum = 0.25}),
-                       tri_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_relu()));
+    tri_module *net = tri_sequential(
+        tri_nn_conv2d(3, 8, 3, NULL),
+        tri_nn_batch_norm2d(8, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(0.25)}),
+        tri_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_relu()));
 
     assert_int_equal(tri_convert_sync_batch_norm(net, NULL), 2);
     return net;
@@ -77,7 +78,7 @@ static tri_module *norm_across_ranks(const char *name)
         return tri_nn_sync_batch_norm(64, NULL);
     if (strcmp(name, "sync_batch_norm_options") == 0)
         return tri_nn_sync_batch_norm(
-            6, &(tri_nn_sync_batch_norm_options){.eps = 1e-3,
+            6, &(tri_nn_sync_batch_norm_options){.eps = TRI_SET(1e-3),
                                                  .cumulative = true,
                                                  .no_affine = true,
                                                  .no_track_running_stats = true});
@@ -97,7 +98,7 @@ static tri_module *module_of(const char *name)
     if (strcmp(name, "conv2d_options") == 0)
         return wide_conv2d();
     if (strcmp(name, "batch_norm1d") == 0)
-        return tri_nn_batch_norm1d(32, &(tri_nn_batch_norm2d_options){.eps = 1e-3});
+        return tri_nn_batch_norm1d(32, &(tri_nn_batch_norm2d_options){.eps = TRI_SET(1e-3)});
     if (strcmp(name, "batch_norm2d") == 0)
         return tri_nn_batch_norm2d(64, NULL);
     if (strcmp(name, "batch_norm2d_options") == 0)
@@ -109,21 +110,22 @@ static tri_module *module_of(const char *name)
     if (strcmp(name, "layer_norm") == 0)
         return tri_nn_layer_norm(TRI_SHAPE(768), NULL);
     if (strcmp(name, "layer_norm_options") == 0)
-        return tri_nn_layer_norm(TRI_SHAPE(4, 6),
-                                 &(tri_nn_layer_norm_options){.eps = 1e-12, .no_bias = true});
+        return tri_nn_layer_norm(
+            TRI_SHAPE(4, 6), &(tri_nn_layer_norm_options){.eps = TRI_SET(1e-12), .no_bias = true});
     if (strcmp(name, "layer_norm_plain") == 0)
-        return tri_nn_layer_norm(TRI_SHAPE(5), &(tri_nn_layer_norm_options){
-                                                   .eps = TRI_ZERO, .no_elementwise_affine = true});
+        return tri_nn_layer_norm(
+            TRI_SHAPE(5),
+            &(tri_nn_layer_norm_options){.eps = TRI_SET(0), .no_elementwise_affine = true});
     if (strcmp(name, "rms_norm") == 0)
         return tri_nn_rms_norm(TRI_SHAPE(64), NULL);
     if (strcmp(name, "rms_norm_options") == 0)
-        return tri_nn_rms_norm(TRI_SHAPE(4, 6), &(tri_nn_rms_norm_options){
-                                                    .eps = 1e-6, .no_elementwise_affine = true});
+        return tri_nn_rms_norm(
+            TRI_SHAPE(4, 6),
+            &(tri_nn_rms_norm_options){.eps = TRI_SET(1e-6), .no_elementwise_affine = true});
     if (strcmp(name, "embedding") == 0)
         return tri_nn_embedding(1000, 16, NULL);
     if (strcmp(name, "embedding_padding") == 0)
-        return tri_nn_embedding(
-            10, 3, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = -1});
+        return tri_nn_embedding(10, 3, &(tri_embedding_options){.padding_idx = TRI_SET(-1)});
     if (strcmp(name, "multihead_attention") == 0)
         return tri_nn_multihead_attention(64, 4, NULL);
     if (strcmp(name, "activations") == 0)

@@ -18,16 +18,25 @@ def floats(values):
     return ", ".join(float(v).hex() for v in values)
 
 
-def c_options(options, decay_default):
+# The options of type tri_opt.
+OPT = dict(sgd=[], adam=["eps", "weight_decay"], adamw=["eps", "weight_decay"],
+           rmsprop=["alpha", "eps"], adagrad=["eps"])
+
+
+def c_options(options, kind):
+    def number(name, value):
+        # Not TRI_SET: a compound literal in static storage is no constant to a pedantic compiler.
+        return f'.{name} = {{"{value!r}", {value!r}}}'
+
     fields = []
     for name, value in options.items():
         if name == "betas":
-            fields += [f".beta1 = {value[0]!r}", f".beta2 = {value[1]!r}"]
+            fields += [number("beta1", value[0]), number("beta2", value[1])]
         elif isinstance(value, bool):
             fields.append(f".{name} = {str(value).lower()}")
         else:
-            fields.append(f".{name} = {value!r}" if value != 0 else f".{name} = TRI_ZERO")
-    return ", ".join(fields) if fields else "0"
+            fields.append(number(name, value) if name in OPT[kind] else f".{name} = {value!r}")
+    return ", ".join(fields) if fields else ".maximize = false"
 
 
 # kind, options, lr, clip: None, ("norm", x), ("value", x), ("value, norm", v, x)

@@ -73,6 +73,8 @@ function emit(text,    head, list, n, i, depth, piece, parts, call, result, c)
             argument = "NULL"
         else if (type ~ /\*(const )?$/ || type ~ /\*$/)
             argument = "(" type ")misuse_pointer(p, " i ")"
+        else if (type == "tri_opt")
+            argument = "TRI_SET(misuse_real(p, " i "))"
         else if (type == "double" || type == "float")
             argument = "(" type ")misuse_real(p, " i ")"
         else
@@ -112,6 +114,15 @@ in_comment {
     in_comment = 1
 }
 /^#/ { next }
+/^(typedef )?struct tri_[a-z0-9_]+ \{/ {
+    struct_name = $0
+    sub(/^(typedef )?struct /, "", struct_name)
+    sub(/ .*/, "", struct_name)
+}
+/^ +TRI_RESERVED\(/ {
+    reserved = reserved sprintf("    {\"const %s *\", sizeof(%s), offsetof(%s, reserved), sizeof(((%s *)0)->reserved)},\n",
+        struct_name, struct_name, struct_name, struct_name)
+}
 /^TRI_API/ {
     collecting = 1
     text = ""
@@ -127,5 +138,7 @@ collecting {
 }
 END {
     printf "const misuse_row misuse_rows[] = {\n%s};\n", rows
+    printf "const misuse_growing misuse_growing_structs[] = {\n%s};\n", reserved
+    print "const int misuse_n_growing = (int)(sizeof(misuse_growing_structs) / sizeof(misuse_growing_structs[0]));"
     print "const int misuse_n_rows = (int)(sizeof(misuse_rows) / sizeof(misuse_rows[0]));"
 }

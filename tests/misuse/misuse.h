@@ -6,6 +6,7 @@
 #ifndef TEST_MISUSE_H
 #define TEST_MISUSE_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 #include <trireme/comm.h>
@@ -32,6 +33,15 @@ typedef struct misuse_row {
 extern const misuse_row misuse_rows[];
 extern const int misuse_n_rows;
 
+/* A struct of the headers that ends in reserved words. */
+typedef struct misuse_growing {
+    const char *type; /* of a parameter that takes it */
+    size_t bytes, at, room;
+} misuse_growing;
+
+extern const misuse_growing misuse_growing_structs[];
+extern const int misuse_n_growing;
+
 /* One call: all arguments make sense but for one, which has a bad value of its type. */
 struct misuse_pick {
     const misuse_row *row;
@@ -44,6 +54,9 @@ struct misuse_pick {
 
 /* How many bad values it has. */
 int misuse_kinds(const misuse_parameter *parameter);
+
+/* Whether the bad argument is a struct that makes sense but for its last reserved word. */
+bool misuse_is_newer(const misuse_pick *p);
 
 /* Arguments, by the type that the row names. */
 void *misuse_pointer(const misuse_pick *p, int i);

@@ -16,6 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/err.h"
 #include "misuse/misuse.h"
 #include "os/thread.h"
 #include "testing/check.h"
@@ -90,6 +91,10 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_plot",
                                           NULL};
 
+/* They read a data set or a sampler that another call has checked, and return no status. */
+static const char *const check_nothing[] = {"tri_dataset_length", "tri_sampler_length",
+                                            "tri_sampler_indices", NULL};
+
 static bool is_one_of(const char *name, const char *const *list)
 {
     while (*list != NULL && strcmp(*list, name) != 0)
@@ -162,8 +167,9 @@ static void describe(const misuse_row *row, int v, char *text, size_t bytes)
     else if (p.bad == -2)
         snprintf(text, bytes, "%s with all arguments bad", row->name);
     else
-        snprintf(text, bytes, "%s with bad %s (number %d)", row->name, row->parameters[p.bad].name,
-                 p.kind);
+        snprintf(text, bytes, "%s with bad %s (number %d%s)", row->name,
+                 row->parameters[p.bad].name, p.kind,
+                 misuse_is_newer(&p) ? ", of a newer library" : "");
 }
 
 static void complain(const misuse_row *row, int v, const char *what)
@@ -208,6 +214,8 @@ static bool is_named(const misuse_pick *p)
         is_one_of(p->row->name, named_otherwise) || names(p->failed, p->row->name) ||
         names(p->failed, p->row->name + strlen("tri_")))
         return true;
+    if (misuse_is_newer(p) && strstr(p->failed, "reserved[") != NULL)
+        return true;
     bad = &p->row->parameters[p->bad];
     if (names(p->failed, bad->name + (strncmp(bad->name, "own_", 4) == 0 ? 4 : 0)))
         return true;
@@ -232,8 +240,12 @@ static void call_from(const misuse_row *row, int first)
     for (int v = first; choose(row, v, &p); v++) {
         told->variant = v;
         told->wrong[0] = told->failed[0] = '\0';
+        trii_err_set("no failure");
         alarm(DEADLINE_S);
         row->call(&p);
+        if (calls_work && misuse_is_newer(&p) && !is_one_of(row->name, check_nothing) &&
+            strstr(tri_last_error(), "reserved[") == NULL)
+            complain(row, v, "takes a reserved word that is not 0");
         if (p.bad == -1)
             memcpy(told->sensible, told->failed, TEXT);
         if (p.bad == -1 && calls_work && told->failed[0] != '\0' &&

@@ -58,7 +58,7 @@ static bool is_enum(const char *type)
     return false;
 }
 
-int misuse_kinds(const misuse_parameter *parameter)
+static int kinds_of(const misuse_parameter *parameter)
 {
     const char *type = parameter->type;
 
@@ -72,7 +72,7 @@ int misuse_kinds(const misuse_parameter *parameter)
         return 2;
     if (is_pointer(type))
         return 1;
-    if (is(type, "double") || is(type, "float"))
+    if (is(type, "double") || is(type, "float") || is(type, "tri_opt"))
         return COUNT(bad_reals);
     if (is_enum(type))
         return COUNT(bad_enums);
@@ -84,6 +84,27 @@ int misuse_kinds(const misuse_parameter *parameter)
     if (is(parameter->name, "n") || strncmp(parameter->name, "n_", 2) == 0)
         return COUNT(bad_integers) - N_LARGE;
     return COUNT(bad_integers);
+}
+
+static const misuse_growing *growing(const misuse_parameter *parameter)
+{
+    for (int s = 0; s < misuse_n_growing; s++) {
+        if (is(parameter->type, misuse_growing_structs[s].type))
+            return &misuse_growing_structs[s];
+    }
+    return NULL;
+}
+
+int misuse_kinds(const misuse_parameter *parameter)
+{
+    return kinds_of(parameter) + (growing(parameter) != NULL);
+}
+
+bool misuse_is_newer(const misuse_pick *p)
+{
+    const misuse_parameter *bad = p->bad >= 0 ? &p->row->parameters[p->bad] : NULL;
+
+    return bad != NULL && growing(bad) != NULL && p->kind == kinds_of(bad);
 }
 
 static bool is_bad(const misuse_pick *p, int i, int *kind_out)
@@ -471,8 +492,10 @@ static const void *good_struct(const char *type)
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
     static const tri_pool_options pool = {.kernel = {2, 2}};
-    static const tri_model_vit_options vit = {8, 4, 4, 1, 2, 3, 0};
-    static const tri_model_gpt2_options gpt2 = {1, 4, 2, 4, 5, 0};
+    static const tri_model_vit_options vit = {
+        .size = 8, .patch = 4, .width = 4, .depth = 1, .heads = 2, .classes = 3};
+    static const tri_model_gpt2_options gpt2 = {
+        .layers = 1, .width = 4, .heads = 2, .context = 4, .vocabulary = 5};
     static tri_transform transform;
     static tri_param_group group;
     const struct {
@@ -554,6 +577,23 @@ static void *good_pointer(const misuse_pick *p, int i)
     return scratch[turn];
 }
 
+/* What a program passes that was compiled for a newer library and sets a field that is new there.
+ */
+static void *newer_struct(const misuse_pick *p, int i)
+{
+    static _Alignas(64) char copies[4][4096];
+    static int turn;
+    const misuse_growing *s = growing(&p->row->parameters[i]);
+    const void *good = good_pointer(p, i);
+    char *copy = copies[turn = (turn + 1) % 4];
+
+    memset(copy, 0, sizeof(copies[0]));
+    if (good != NULL)
+        memcpy(copy, good, s->bytes);
+    copy[s->at + s->room - 1] = 1;
+    return copy;
+}
+
 void *misuse_pointer(const misuse_pick *p, int i)
 {
     static _Alignas(64) char zeros[4096];
@@ -562,6 +602,8 @@ void *misuse_pointer(const misuse_pick *p, int i)
 
     if (!is_bad(p, i, &kind))
         return good_pointer(p, i);
+    if (p->bad == i && misuse_is_newer(p))
+        return newer_struct(p, i);
     if (is(type, "const char *"))
         return (void *)(uintptr_t)(kind == COUNT(bad_texts) - 1 ? long_text() : bad_texts[kind]);
     if (is(type, "const int64_t *") && kind > 0)

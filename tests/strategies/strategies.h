@@ -77,7 +77,7 @@ static inline tri_module *build(const kind *k, tri_module **part)
 static inline tri_optimizer *optimizer_of(const composition *c, tri_module *model)
 {
     if (c->update == ADAMW || c->update == ADAMW_CLIP)
-        return tri_adamw(model, 0.01, &(tri_adam_options){.weight_decay = 0.1});
+        return tri_adamw(model, 0.01, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
     return tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
 }
 

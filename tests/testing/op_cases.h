@@ -89,13 +89,13 @@ OP_CASE(matmul, tri_matmul(a, b))
 OP_CASE(linear, tri_linear(a, b, c))
 OP_CASE(embedding, tri_embedding(a, b, NULL))
 OP_CASE(embedding_padding,
-        tri_embedding(a, b, &(tri_embedding_options){.has_padding_idx = true, .padding_idx = -2}))
-OP_CASE(layer_norm, tri_layer_norm(a, 1, b, c, 0))
+        tri_embedding(a, b, &(tri_embedding_options){.padding_idx = TRI_SET(-2)}))
+OP_CASE(layer_norm, tri_layer_norm(a, 1, b, c, 1e-5))
 OP_CASE(layer_norm_deep, tri_layer_norm(a, 2, b, c, 0.5))
-OP_CASE(rms_norm, tri_rms_norm(a, 1, b, 0))
+OP_CASE(rms_norm, tri_rms_norm(a, 1, b, TRI_DEFAULT))
 OP_CASE(attention, tri_attention(a, b, c, NULL))
 OP_CASE(attention_causal,
-        tri_attention(a, b, c, &(tri_attention_options){.is_causal = true, .scale = 0.7}))
+        tri_attention(a, b, c, &(tri_attention_options){.is_causal = true, .scale = TRI_SET(0.7)}))
 OP_CASE(attention_masked,
         tri_attention(a, b, c, &(tri_attention_options){.attn_mask = in[3], .enable_gqa = true}))
 OP_CASE(attention_dropped, tri_attention(a, b, c, &(tri_attention_options){.dropout_p = 0.3}))
@@ -149,38 +149,36 @@ OP_CASE(cross_entropy_smooth,
         tri_cross_entropy(a, b, &(tri_cross_entropy_options){.label_smoothing = 0.1}))
 OP_CASE(cross_entropy_weight,
         tri_cross_entropy(a, b,
-                          &(tri_cross_entropy_options){
-                              .weight = c, .has_ignore_index = true, .ignore_index = 1}))
+                          &(tri_cross_entropy_options){.weight = c, .ignore_index = TRI_SET(1)}))
 OP_CASE(cross_entropy_sum,
         tri_cross_entropy(a, b,
                           &(tri_cross_entropy_options){.label_smoothing = 0.2,
                                                        .reduction = TRI_REDUCTION_SUM}))
 OP_CASE(cross_entropy_images,
         tri_cross_entropy(a, b,
-                          &(tri_cross_entropy_options){.label_smoothing = 0.1,
-                                                       .weight = c,
-                                                       .has_ignore_index = true,
-                                                       .ignore_index = 2}))
+                          &(tri_cross_entropy_options){
+                              .label_smoothing = 0.1, .weight = c, .ignore_index = TRI_SET(2)}))
 OP_CASE(cross_entropy_none,
         tri_cross_entropy(a, b,
                           &(tri_cross_entropy_options){.label_smoothing = 0.1,
                                                        .weight = c,
-                                                       .has_ignore_index = true,
+                                                       .ignore_index = TRI_SET(0),
                                                        .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(cross_entropy_one, tri_cross_entropy(a, b, NULL))
 OP_CASE(nll_loss, tri_nll_loss(tri_log_softmax(a, 1), b,
-                               &(tri_nll_loss_options){.weight = c, .has_ignore_index = true}))
-OP_CASE(nll_loss_none, tri_nll_loss(a, b,
-                                    &(tri_nll_loss_options){.weight = c,
-                                                            .has_ignore_index = true,
-                                                            .ignore_index = 1,
-                                                            .reduction = TRI_REDUCTION_NONE}))
+                               &(tri_nll_loss_options){.weight = c, .ignore_index = TRI_SET(0)}))
+OP_CASE(nll_loss_none,
+        tri_nll_loss(a, b,
+                     &(tri_nll_loss_options){
+                         .weight = c, .ignore_index = TRI_SET(1), .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(mse_loss, tri_mse_loss(a, b, NULL))
-OP_CASE(mse_loss_sum, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_SUM}))
-OP_CASE(mse_loss_none, tri_mse_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
-OP_CASE(l1_loss_none, tri_l1_loss(a, b, &(tri_pair_loss_options){TRI_REDUCTION_NONE}))
-OP_CASE(kl_div_sum, tri_kl_div(a, b, &(tri_pair_loss_options){TRI_REDUCTION_SUM}))
-OP_CASE(kl_div_batchmean, tri_kl_div(a, b, &(tri_pair_loss_options){TRI_REDUCTION_BATCHMEAN}))
+OP_CASE(mse_loss_sum, tri_mse_loss(a, b, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_SUM}))
+OP_CASE(mse_loss_none,
+        tri_mse_loss(a, b, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_NONE}))
+OP_CASE(l1_loss_none, tri_l1_loss(a, b, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_NONE}))
+OP_CASE(kl_div_sum, tri_kl_div(a, b, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_SUM}))
+OP_CASE(kl_div_batchmean,
+        tri_kl_div(a, b, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_BATCHMEAN}))
 OP_CASE(count_correct, tri_count_correct(a, b))
 
 OP_CASE(pow, tri_pow(a, b))
@@ -197,7 +195,7 @@ OP_CASE(rsqrt, tri_rsqrt(a))
 OP_CASE(sin, tri_sin(a))
 OP_CASE(cos, tri_cos(a))
 OP_CASE(elu, tri_elu(tri_mul_scalar(a, 3), 0.75))
-OP_CASE(softplus, tri_softplus(tri_mul_scalar(a, 3), 0, 0))
+OP_CASE(softplus, tri_softplus(tri_mul_scalar(a, 3), 1, 20))
 OP_CASE(softplus_sharp, tri_softplus(a, 4, 2))
 OP_CASE(hardswish, tri_hardswish(tri_mul_scalar(a, 4)))
 OP_CASE(eq, tri_cast(tri_eq(a, b), TRI_DTYPE_I64))
@@ -247,7 +245,7 @@ OP_CASE(any, tri_cast(tri_any(a, DIMS(1), 1, false), TRI_DTYPE_I64))
 OP_CASE(all, tri_cast(tri_all(a, DIMS(1), 1, true), TRI_DTYPE_I64))
 OP_CASE(var, tri_var(a, DIMS(0, 2), 2, false, 1))
 OP_CASE(std, tri_std(a, DIMS(1), 1, true, 0))
-OP_CASE(norm, tri_norm(a, 0, NULL, 0, false))
+OP_CASE(norm, tri_norm(a, 2, NULL, 0, false))
 OP_CASE(norm_one, tri_norm(a, 1, DIMS(1), 1, false))
 OP_CASE(norm_three, tri_norm(a, 3, DIMS(1), 1, false))
 OP_CASE(norm_largest, tri_norm(a, INFINITY, DIMS(1), 1, true))
@@ -256,7 +254,8 @@ OP_CASE(cumsum, tri_cumsum(a, 1))
 OP_CASE(l1_loss, tri_l1_loss(a, b, NULL))
 OP_CASE(smooth_l1_loss,
         tri_smooth_l1_loss(a, b,
-                           &(tri_smooth_l1_options){.beta = 0.5, .reduction = TRI_REDUCTION_SUM}))
+                           &(tri_smooth_l1_options){.beta = TRI_SET(0.5),
+                                                    .reduction = TRI_REDUCTION_SUM}))
 OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5),
                                &(tri_bce_options){.weight = c, .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(bce_loss_target, tri_bce_loss(tri_add_scalar(a, -0.5), tri_add_scalar(b, -0.5), NULL))
@@ -281,8 +280,8 @@ static tri_tensor *op_batch_norm(tri_tensor **in, bool training)
                                                         .running_mean = in[3],
                                                         .running_var = in[4],
                                                         .training = training,
-                                                        .momentum = 0.1,
-                                                        .eps = 1e-5});
+                                                        .momentum = TRI_SET(0.1),
+                                                        .eps = TRI_SET(1e-5)});
 }
 
 static tri_tensor *op_bn_train(tri_tensor **in)

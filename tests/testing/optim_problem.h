@@ -44,9 +44,16 @@ static inline problem problem_create(tri_dtype dtype)
     tri_set_default_dtype(TRI_DTYPE_F32);
     CHECK_OK(tri_module_load(
         p.net,
-        (tri_state_source[]){
-            {"weight", dtype, 2, {2, 3}, wide ? (const void *)golden_sgd_w : (const void *)w},
-            {"bias", dtype, 1, {2}, wide ? (const void *)golden_sgd_b : (const void *)b}},
+        (tri_state_source[]){{.name = "weight",
+                              .dtype = dtype,
+                              .ndim = 2,
+                              .shape = {2, 3},
+                              .data = wide ? (const void *)golden_sgd_w : (const void *)w},
+                             {.name = "bias",
+                              .dtype = dtype,
+                              .ndim = 1,
+                              .shape = {2},
+                              .data = wide ? (const void *)golden_sgd_b : (const void *)b}},
         2, NULL));
     p.x = tensor_of(dtype, 4, 3, golden_sgd_x);
     p.y = tensor_of(dtype, 4, 2, golden_sgd_y);

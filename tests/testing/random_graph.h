@@ -129,7 +129,7 @@ static inline tri_tensor *random_graph_unary(random_graph *g, tri_tensor *x)
     case 11:
         return tri_dropout(x, 0.25, true);
     case 12:
-        return tri_softplus(x, 2, 0);
+        return tri_softplus(x, 2, 20);
     case 13:
         return tri_elu(x, 0.5);
     case 14:
@@ -202,7 +202,7 @@ static inline tri_tensor *random_graph_norm(random_graph *g, tri_tensor *x)
 {
     const int64_t c[1] = {tri_tensor_size(x, 1)};
     tri_batch_norm_args args = {
-        .training = random_graph_below(g, 4) != 0, .momentum = 0.1, .eps = 1e-5};
+        .training = random_graph_below(g, 4) != 0, .momentum = TRI_SET(0.1), .eps = TRI_SET(1e-5)};
     int64_t values = tri_tensor_numel(x) / (c[0] > 0 ? c[0] : 1);
 
     args.training = args.training && values != 1; /* which has no variance */
@@ -268,7 +268,7 @@ static inline tri_tensor *random_graph_row_op(random_graph *g, tri_tensor *x)
         w = random_graph_param(g, &cols, 1, 0.5, 1, true);
         return tri_layer_norm(x, 1, w, random_graph_param(g, &cols, 1, -0.5, 1, true), 0.1);
     case 1:
-        return tri_rms_norm(x, 1, random_graph_param(g, &cols, 1, 0.5, 1, true), 0.1);
+        return tri_rms_norm(x, 1, random_graph_param(g, &cols, 1, 0.5, 1, true), TRI_SET(0.1));
     case 2:
         return random_graph_cut(g, x);
     case 3:

@@ -40,7 +40,7 @@ static inline tri_tensor *random_graph_index(random_graph *g, const int64_t *sha
 static inline tri_tensor *random_graph_rows(random_graph *g, tri_tensor *x)
 {
     const int64_t rows = tri_tensor_size(x, 0), cols = tri_tensor_size(x, 1);
-    const tri_embedding_options padded = {true, 1};
+    const tri_embedding_options padded = {.padding_idx = TRI_SET(1)};
     bool padding = random_graph_below(g, 2) != 0;
     tri_tensor *w, *index;
 
@@ -114,7 +114,8 @@ static inline tri_tensor *random_class_loss(random_graph *g, tri_tensor *x, tri_
 
 static inline tri_tensor *random_pair_loss(random_graph *g, tri_tensor *x, tri_reduction reduction)
 {
-    const tri_pair_loss_options opt = {reduction}, batchmean = {TRI_REDUCTION_BATCHMEAN};
+    const tri_pair_loss_options opt = {.reduction = reduction},
+                                batchmean = {.reduction = TRI_REDUCTION_BATCHMEAN};
     int64_t shape[TRI_MAX_DIMS];
     int ndim = tri_tensor_ndim(x), kind = random_graph_below(g, 8);
     tri_tensor *y; /* has a gradient of the first four */
@@ -128,7 +129,8 @@ static inline tri_tensor *random_pair_loss(random_graph *g, tri_tensor *x, tri_r
     case 1:
         return tri_l1_loss(x, y, &opt);
     case 2:
-        return tri_smooth_l1_loss(x, y, &(tri_smooth_l1_options){0.75, reduction});
+        return tri_smooth_l1_loss(
+            x, y, &(tri_smooth_l1_options){.beta = TRI_SET(0.75), .reduction = reduction});
     case 3:
         return tri_bce_with_logits_loss(x, y, &(tri_bce_options){.reduction = reduction});
     case 4:

@@ -308,8 +308,11 @@ static void softmax_of_rows(void **state)
 
 static tri_tensor *build_row_norm(tri_tensor *const *l, const void *options)
 {
-    const tri_batch_norm_args args = {
-        .weight = l[1], .bias = l[2], .training = true, .momentum = 0.1, .eps = 1e-5};
+    const tri_batch_norm_args args = {.weight = l[1],
+                                      .bias = l[2],
+                                      .training = true,
+                                      .momentum = TRI_SET(0.1),
+                                      .eps = TRI_SET(1e-5)};
     tri_tensor *y = options != NULL ? trii_batch_norm_shared(l[0], &args, options)
                                     : tri_batch_norm(l[0], &args);
 

@@ -18,7 +18,10 @@ static tri_tensor *build_conv(tri_tensor *const *l, const void *options)
 static void check_conv(int64_t n, int64_t c, int64_t h, int64_t o, int64_t k, int stride, int pad,
                        int dilation, int groups)
 {
-    const tri_conv_options opt = {{stride, stride}, {pad, pad}, {dilation, dilation}, groups};
+    const tri_conv_options opt = {.stride = {stride, stride},
+                                  .padding = {pad, pad},
+                                  .dilation = {dilation, dilation},
+                                  .groups = groups};
     char name[128];
     model m = {.name = name,
                .n_leaves = 3,
@@ -89,8 +92,8 @@ static tri_tensor *build_norm(tri_tensor *const *l, const void *options)
                                       .running_mean = l[3],
                                       .running_var = l[4],
                                       .training = !opt->eval,
-                                      .momentum = 0.1,
-                                      .eps = 1e-5};
+                                      .momentum = TRI_SET(0.1),
+                                      .eps = TRI_SET(1e-5)};
     const tri_conv_options same = {.padding = {opt->wide ? 1 : 0, opt->wide ? 1 : 0}};
     tri_tensor *x = opt->conv ? tri_conv(l[0], l[6], NULL, &same) : l[0], *y;
 
@@ -256,8 +259,11 @@ static void pooling_avx2(void **state)
 /* leaves: x, weights of two convolutions, weight and bias of the normalisation, of the end */
 static tri_tensor *build_small_network(tri_tensor *const *l, const void *options)
 {
-    const tri_batch_norm_args args = {
-        .weight = l[3], .bias = l[4], .training = true, .momentum = 0.1, .eps = 1e-5};
+    const tri_batch_norm_args args = {.weight = l[3],
+                                      .bias = l[4],
+                                      .training = true,
+                                      .momentum = TRI_SET(0.1),
+                                      .eps = TRI_SET(1e-5)};
     const tri_conv_options same = {.padding = {1, 1}};
     tri_tensor *x = tri_relu(tri_batch_norm(tri_conv(l[0], l[1], NULL, &same), &args));
 

@@ -67,7 +67,8 @@ static void check_sizes(const attention_case *c)
 static void tiles_add_up_to_the_reference(void **state)
 {
     const attention_case plain = {.opt = {.enable_gqa = true}};
-    const attention_case causal = {.opt = {.enable_gqa = true, .is_causal = true, .scale = 0.3}};
+    const attention_case causal = {
+        .opt = {.enable_gqa = true, .is_causal = true, .scale = TRI_SET(0.3)}};
 
     (void)state;
     check_sizes(&plain);

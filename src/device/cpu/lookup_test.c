@@ -35,7 +35,7 @@ static void rows_are_taken_and_added_up(void **state)
 {
     static const int64_t sizes[][3] = {{0, 5, 3},    {1, 1, 1},       {4000, 11, 1},
                                        {33, 300, 7}, {257, 19, 1031}, {4097, 64, 16}};
-    const tri_embedding_options padded = {.has_padding_idx = true, .padding_idx = 0};
+    const tri_embedding_options padded = {.padding_idx = TRI_SET(0)};
 
     (void)state;
     for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {

@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/option.h"
 #include "graph/ops/composed.h"
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
@@ -400,10 +401,14 @@ const trii_graph_op trii_op_attention_backward = {
 static tri_status check_options(const tri_attention_options *o, const trii_type *q,
                                 const trii_type *k)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_attention_options, o);
+
+    if (status != TRI_OK)
+        return status;
     if (!(o->dropout_p >= 0 && o->dropout_p < 1))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "dropout_p is %g, not in [0, 1)", o->dropout_p);
-    if (!(fabs(o->scale) <= 1e30))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "scale %g is not a finite number", o->scale);
+    if (!(fabs(trii_option(o->scale, 0)) <= 1e30))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "scale %g is not a finite number", o->scale.value);
     if (!o->enable_gqa && q->ndim == 4 && k->ndim == 4 && q->shape[1] != k->shape[1])
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "q has %" PRId64 " heads, k %" PRId64 " (enable_gqa lets them share)",
@@ -439,8 +444,8 @@ static tri_status record(trii_step *step, tri_tensor *const *tensors,
         return status;
     attrs.n_f = 2;
     attrs.i[0] = o->is_causal;
-    attrs.f[0] = o->scale != 0 ? o->scale : 1;
-    if (o->scale == 0 && q.ndim == 4 && q.shape[3] > 0)
+    attrs.f[0] = trii_option(o->scale, 1);
+    if (o->scale.given == NULL && q.ndim == 4 && q.shape[3] > 0)
         attrs.f[0] = 1 / sqrt((double)q.shape[3]);
     attrs.f[1] = o->dropout_p;
     return trii_record_values(step, &trii_op_attention, in, 5, &attrs, out);

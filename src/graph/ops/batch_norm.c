@@ -349,6 +349,10 @@ tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *ar
 
 tri_status trii_norm_attrs(const tri_batch_norm_args *args, trii_attrs *attrs)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_batch_norm_args, args);
+
+    if (status != TRI_OK)
+        return status;
     attrs->n_i = 0;
     attrs->n_f = 2;
     attrs->f[0] = trii_option(args->momentum, 0.1);

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <math.h>
 
+#include "base/option.h"
 #include "graph/ops/reduce_rules.h"
 #include "graph/ops/second_order.h"
 
@@ -333,12 +334,16 @@ typedef struct class_loss {
 
 static tri_status take_options(class_loss *loss, const tri_cross_entropy_options *o)
 {
-    tri_status status = trii_check_reduction(o->reduction);
+    tri_status status = TRII_CHECK_RESERVED(tri_cross_entropy_options, o);
 
+    if (status == TRI_OK)
+        status = trii_check_reduction(o->reduction);
+    if (status == TRI_OK)
+        status = trii_option_whole(o->ignore_index, "ignore_index", IGNORE_INDEX,
+                                   &loss->attrs.i[I_IGNORED]);
     loss->attrs.n_i = N_I;
     loss->attrs.n_f = 1;
     loss->attrs.i[I_REDUCTION] = o->reduction;
-    loss->attrs.i[I_IGNORED] = o->has_ignore_index ? o->ignore_index : IGNORE_INDEX;
     loss->attrs.i[I_LOGARITHMS] = loss->op == &trii_op_nll_loss;
     loss->attrs.f[0] = o->label_smoothing;
     if (status == TRI_OK && !(o->label_smoothing >= 0 && o->label_smoothing < 1))
@@ -432,10 +437,13 @@ tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target, const tri_nll_lo
 {
     static const tri_nll_loss_options none;
     const tri_nll_loss_options *o = opt != NULL ? opt : &none;
+    tri_status status = TRII_CHECK_RESERVED(tri_nll_loss_options, opt);
 
+    if (status != TRI_OK)
+        return trii_handle_refused(trii_step_current(), "nll_loss",
+                                   (tri_tensor *const[]){input, target}, 2, status);
     return class_loss_of(&trii_op_nll_loss, input, target,
                          &(tri_cross_entropy_options){.weight = o->weight,
-                                                      .has_ignore_index = o->has_ignore_index,
                                                       .ignore_index = o->ignore_index,
                                                       .reduction = o->reduction});
 }

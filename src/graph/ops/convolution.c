@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
 
@@ -443,8 +444,10 @@ static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_att
     const int *const lists[3] = {opt->stride, opt->padding, opt->dilation};
     static const char *const names[3] = {"stride", "padding", "dilation"};
 
-    tri_status status = TRI_OK;
+    tri_status status = TRII_CHECK_RESERVED(tri_conv_options, opt);
 
+    if (status != TRI_OK)
+        return status;
     attrs->n_i = 7;
     attrs->n_f = 0;
     attrs->i[6] = opt->groups == 0 ? 1 : opt->groups;

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "graph/ops/kernel_rules.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
@@ -123,19 +124,23 @@ const trii_graph_op trii_op_embedding_backward = {
 tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices, const tri_embedding_options *opt)
 {
     int64_t rows = weight != NULL ? tri_tensor_size(weight, 0) : 0;
+    bool padded = opt != NULL && opt->padding_idx.given != NULL;
+    int64_t padding_idx = -1;
     trii_attrs attrs;
+    tri_status status = TRII_CHECK_RESERVED(tri_embedding_options, opt);
 
+    if (status == TRI_OK && padded)
+        status =
+            trii_option_whole(opt->padding_idx, "tri_embedding: padding_idx", -1, &padding_idx);
     attrs.n_i = 1;
     attrs.n_f = 0;
-    attrs.i[0] = -1;
-    if (opt != NULL && opt->has_padding_idx) {
-        attrs.i[0] = opt->padding_idx < 0 ? opt->padding_idx + rows : opt->padding_idx;
-        if (attrs.i[0] < 0 && rows > 0)
-            return trii_handle_failed(trii_step_current(),
-                                      TRII_FAIL(TRI_ERR_INVALID_ARG,
-                                                "tri_embedding: padding_idx %" PRId64
-                                                " is out of range (%" PRId64 " rows)",
-                                                opt->padding_idx, rows));
-    }
+    attrs.i[0] = padded && padding_idx < 0 ? padding_idx + rows : padding_idx;
+    if (status == TRI_OK && padded && attrs.i[0] < 0 && rows > 0)
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "tri_embedding: padding_idx %" PRId64 " is out of range (%" PRId64 " rows)",
+                      padding_idx, rows);
+    if (status != TRI_OK)
+        return trii_handle_failed(trii_step_current(), status);
     return trii_record(&trii_op_embedding, (tri_tensor *const[]){weight, indices}, 2, &attrs);
 }

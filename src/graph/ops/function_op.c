@@ -12,6 +12,7 @@
 #include <stdarg.h>
 
 #include "base/alloc.h"
+#include "base/option.h"
 #include "base/param.h"
 #include "graph/ops/function_check.h"
 #include "graph/ops/function_guard.h"
@@ -384,8 +385,14 @@ static tri_status take_recorded(const rule *q, int i, tri_tensor *grad)
 static tri_status record(const rule *q)
 {
     tri_tensor *in[MOST], *out[MOST], *grad_out[MOST], *grad_in[MOST] = {NULL};
-    const tri_function_graph graph = {q->data, q->n_in,  q->n_out, in,
-                                      out,     grad_out, q->needs, grad_in};
+    const tri_function_graph graph = {.data = q->data,
+                                      .n_in = q->n_in,
+                                      .n_out = q->n_out,
+                                      .in = in,
+                                      .out = out,
+                                      .grad_out = grad_out,
+                                      .needs = q->needs,
+                                      .grad_in = grad_in};
     tri_status status;
 
     for (int i = 0; i < q->n_in; i++)
@@ -448,6 +455,10 @@ static const trii_graph_op op_apply = {
 static tri_status check_call(const tri_function_class *class, const void *data,
                              tri_tensor *const *in, int n_in, int n_out)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_function_class, class);
+
+    if (status != TRI_OK)
+        return status;
     if (class == NULL || class->name == NULL || class->shape == NULL || class->forward == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "tri_apply: a class needs a name, a shape and a forward");

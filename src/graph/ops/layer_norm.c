@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "base/option.h"
 #include "graph/ops/composed.h"
 #include "graph/ops/rules.h"
 
@@ -361,23 +362,16 @@ static tri_tensor *normalised(const trii_graph_op *op, tri_tensor *const *in, in
     return trii_record(op, in, n_in, &attrs);
 }
 
-/* 0 = the default, TRI_ZERO = 0 */
-static double eps_of(double eps, double fallback)
-{
-    return eps == 0 && !signbit(eps) ? fallback : fabs(eps) == 0 ? 0 : eps;
-}
-
 tri_tensor *tri_layer_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_tensor *bias,
                            double eps)
 {
-    return normalised(&trii_op_layer_norm, (tri_tensor *const[]){x, weight, bias}, 3, n_dims,
-                      eps_of(eps, 1e-5));
+    return normalised(&trii_op_layer_norm, (tri_tensor *const[]){x, weight, bias}, 3, n_dims, eps);
 }
 
-tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, double eps)
+tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, tri_opt eps)
 {
     bool wide = x != NULL && tri_tensor_dtype(x) == TRI_DTYPE_F64;
 
     return normalised(&trii_op_rms_norm, (tri_tensor *const[]){x, weight}, 2, n_dims,
-                      eps_of(eps, wide ? DBL_EPSILON : (double)FLT_EPSILON));
+                      trii_option(eps, wide ? DBL_EPSILON : (double)FLT_EPSILON));
 }

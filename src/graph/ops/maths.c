@@ -225,16 +225,16 @@ TRII_PUBLIC_UNARY(round)
 
 tri_tensor *tri_elu(tri_tensor *x, double alpha)
 {
-    bool fallback = alpha == 0 && !signbit(alpha);
-
-    return trii_record_number(&trii_op_elu, x, fallback ? 1 : alpha);
+    return trii_record_number(&trii_op_elu, x, alpha);
 }
 
 tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold)
 {
-    bool fallback = threshold == 0 && !signbit(threshold);
-
-    return record_two(&trii_op_softplus, x, beta == 0 ? 1 : beta, fallback ? 20 : threshold);
+    if (beta == 0)
+        return trii_handle_refused(
+            trii_step_current(), "softplus", &x, 1,
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta is 0: must be another number"));
+    return record_two(&trii_op_softplus, x, beta, threshold);
 }
 
 TRII_PUBLIC_UNARY(hardswish)

@@ -150,8 +150,6 @@ tri_tensor *tri_norm(tri_tensor *x, double p, const int64_t *dims, int n_dims, b
     tri_status status =
         step != NULL ? operand_of(step, x, dims, n_dims, &id, &mask) : TRI_ERR_NO_MEMORY;
 
-    if (p == 0 && !signbit(p))
-        p = 2;
     if (status == TRI_OK && (p != p || p == 0))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "p is %g: must be a number other than 0", p);
     if (status == TRI_OK)

@@ -246,6 +246,7 @@ typedef struct pair_loss {
     double number;
     tri_tensor *weight; /* NULL: none */
     bool by_batch;
+    tri_status status; /* of the options */
 } pair_loss;
 
 /* a - b, widened: in 16 bits the difference of two close numbers has no digits left. */
@@ -282,9 +283,10 @@ static tri_tensor *pair(const pair_loss *loss, tri_tensor *input, tri_tensor *ta
     tri_tensor *const in[2] = {input, target};
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status status =
-        step != NULL ? rec_pair(step, loss, in, reduction, &out) : TRI_ERR_NO_MEMORY;
+    tri_status status = loss->status;
 
+    if (status == TRI_OK)
+        status = step != NULL ? rec_pair(step, loss, in, reduction, &out) : TRI_ERR_NO_MEMORY;
     return status == TRI_OK ? trii_handle_recorded(step, out)
                             : trii_handle_refused(step, loss->name, in, 2, status);
 }
@@ -296,24 +298,31 @@ static tri_reduction reduction_of(const tri_pair_loss_options *opt)
 
 tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    if (TRII_LIKELY(reduction_of(opt) == TRI_REDUCTION_MEAN))
+    tri_status status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt);
+
+    if (TRII_LIKELY(status == TRI_OK && reduction_of(opt) == TRI_REDUCTION_MEAN))
         return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){input, target}, 2, NULL);
-    return pair(&(pair_loss){.name = "mse_loss", .of_difference = &trii_op_square}, input, target,
-                opt->reduction);
+    return pair(
+        &(pair_loss){.name = "mse_loss", .of_difference = &trii_op_square, .status = status}, input,
+        target, opt->reduction);
 }
 
 tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    return pair(&(pair_loss){.name = "l1_loss", .of_difference = &trii_op_abs}, input, target,
-                reduction_of(opt));
+    return pair(&(pair_loss){.name = "l1_loss",
+                             .of_difference = &trii_op_abs,
+                             .status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt)},
+                input, target, reduction_of(opt));
 }
 
 tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
                                const tri_smooth_l1_options *opt)
 {
     const tri_smooth_l1_options o = opt != NULL ? *opt : (tri_smooth_l1_options){0};
-    pair_loss loss = {
-        .name = "smooth_l1_loss", .op = &trii_op_smooth_l1, .of_difference = &trii_op_abs};
+    pair_loss loss = {.name = "smooth_l1_loss",
+                      .op = &trii_op_smooth_l1,
+                      .of_difference = &trii_op_abs,
+                      .status = TRII_CHECK_RESERVED(tri_smooth_l1_options, opt)};
 
     loss.number = trii_option(o.beta, 1);
     if (loss.number == 0)
@@ -321,7 +330,7 @@ tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
     else if (!(loss.number > 0 && loss.number <= 1e30))
         return trii_handle_refused(
             trii_step_current(), loss.name, (tri_tensor *const[]){input, target}, 2,
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta %g is not a positive number", o.beta));
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta %g is not a positive number", loss.number));
     return pair(&loss, input, target, o.reduction);
 }
 
@@ -335,8 +344,11 @@ tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_op
             trii_step_current(), "bce_loss", (tri_tensor *const[]){input, target}, 2,
             TRII_FAIL(TRI_ERR_INVALID_ARG,
                       "pos_weight belongs to logits: tri_bce_with_logits_loss takes it"));
-    return pair(&(pair_loss){.name = "bce_loss", .op = &trii_op_bce, .weight = o->weight}, input,
-                target, o->reduction);
+    return pair(&(pair_loss){.name = "bce_loss",
+                             .op = &trii_op_bce,
+                             .weight = o->weight,
+                             .status = TRII_CHECK_RESERVED(tri_bce_options, opt)},
+                input, target, o->reduction);
 }
 
 /* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted. x - x y instead would have no digits left
@@ -383,15 +395,20 @@ tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
     tri_tensor *const in[2] = {input, target};
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status status =
-        step != NULL ? rec_logits(step, in, opt != NULL ? opt : &none, &out) : TRI_ERR_NO_MEMORY;
+    tri_status status = TRII_CHECK_RESERVED(tri_bce_options, opt);
 
+    if (status == TRI_OK)
+        status = step != NULL ? rec_logits(step, in, opt != NULL ? opt : &none, &out)
+                              : TRI_ERR_NO_MEMORY;
     return status == TRI_OK ? trii_handle_recorded(step, out)
                             : trii_handle_refused(step, "bce_with_logits_loss", in, 2, status);
 }
 
 tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    return pair(&(pair_loss){.name = "kl_div", .op = &trii_op_kl_div, .by_batch = true}, input,
-                target, reduction_of(opt));
+    return pair(&(pair_loss){.name = "kl_div",
+                             .op = &trii_op_kl_div,
+                             .by_batch = true,
+                             .status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt)},
+                input, target, reduction_of(opt));
 }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/option.h"
 #include "graph/ops/composed.h"
 #include "graph/ops/rules.h"
 #include "graph/ops/second_order.h"
@@ -474,8 +475,11 @@ static tri_status read_options(const tri_pool_options *opt, int *n_dims_out, tri
 {
     const int *const lists[2] = {opt->stride, opt->padding};
     static const char *const names[2] = {"stride", "padding"};
+    tri_status status = TRII_CHECK_RESERVED(tri_pool_options, opt);
     int n = 0;
 
+    if (status != TRI_OK)
+        return status;
     while (n < 3 && opt->kernel[n] > 0)
         n++;
     if (n == 0 || n == 3 || opt->kernel[n] != 0 || opt->kernel[2] != 0)

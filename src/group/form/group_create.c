@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/param.h"
 #include "group/form/engine_make.h"
 #include "group/group_internal.h"
@@ -341,8 +342,12 @@ tri_status tri_group_create(tri_store *store, int rank, int size, const tri_grou
                             tri_group **group_out)
 {
     tri_store *own = NULL;
-    tri_status status = store != NULL && size > 1 ? tri_store_clone(store, &own) : TRI_OK;
+    tri_status status = TRII_CHECK_RESERVED(tri_group_options, opt);
 
+    if (status != TRI_OK)
+        return status;
+    if (store != NULL && size > 1)
+        status = tri_store_clone(store, &own);
     if (status != TRI_OK) /* the store itself may do */
         TRII_LOG(TRII_LOG_INFO, "group", "rank %d of %d: %s", rank, size, tri_last_error());
     status = trii_group_form(own != NULL ? own : store, rank, size, opt, NULL, group_out);

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/option.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
 
@@ -305,14 +306,18 @@ tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri
 
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: group_out is NULL");
-    status = trii_group_resolve(&group, "group_shrink");
+    opt = opt != NULL ? opt : &defaults;
+    status = TRII_CHECK_RESERVED(tri_shrink_options, opt);
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_group_options, &opt->group);
+    if (status == TRI_OK)
+        status = trii_group_resolve(&group, "group_shrink");
     if (status != TRI_OK)
         return status;
     if (group->left)
         return TRII_FAIL(TRI_ERR_ABORTED, "group_shrink: rank %d left the group", group->rank);
     if (group->size == 1 || group->store == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: no rank is left of a group of one");
-    opt = opt != NULL ? opt : &defaults;
     if (opt->min_size < 0 || opt->min_size > group->size)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: min_size %d is out of range (0 to %d)",
                          opt->min_size, group->size);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/option.h"
 #include "base/siphash.h"
 #include "group/group_internal.h"
 #include "os/clock.h"
@@ -132,6 +133,8 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
     int n;
     tri_status status = resolve(&group, "group_split", group_out);
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_group_options, opt);
     if (status != TRI_OK)
         return status;
     n = atomic_fetch_add(&group->n_splits, 1) + 1;
@@ -206,6 +209,8 @@ tri_status(tri_group_new)(tri_group *group, const int *ranks, int n, const tri_g
     char text[KEY_BYTES];
     tri_status status = resolve(&group, "group_new", group_out);
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_group_options, opt);
     if (status == TRI_OK)
         status = check_list(group, ranks, n, &sub.rank);
     if (status != TRI_OK)

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/param.h"
 #include "group/group_internal.h"
 #include "group/join/env.h"
@@ -166,11 +167,17 @@ tri_status tri_init(const tri_init_options *opt)
     static const tri_init_options defaults = {0};
     tri_status status;
 
+    opt = opt != NULL ? opt : &defaults;
+    status = TRII_CHECK_RESERVED(tri_init_options, opt);
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_group_options, &opt->group);
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "init");
     trii_mutex_lock(&joined.mutex);
     if (trii_group_get_world() != NULL)
         status = TRII_FAIL(TRI_ERR_STATE, "rank %d has joined the world already", tri_rank());
     else
-        status = join(opt != NULL ? opt : &defaults);
+        status = join(opt);
     trii_mutex_unlock(&joined.mutex);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "init");
 }

@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "group/join/world.h"
 #include "os/forked.h"
 #include "tensor/device_list.h"
@@ -248,24 +249,27 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
 {
     tri_module *model = tri_module_create(&ddp_class);
     trii_ddp *ddp = trii_ddp_of(model);
-    tri_status status;
+    const tri_status known = TRII_CHECK_RESERVED(tri_ddp_options, opt);
+    tri_status status = known;
 
     if (ddp == NULL) {
         (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
         tri_module_destroy(own_net);
         return model;
     }
-    ddp->options = opt != NULL ? *opt : (tri_ddp_options){0};
+    ddp->options = opt != NULL && known == TRI_OK ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
     ddp->id = new_id();
-    status = trii_need(own_net, "tri_ddp", "own_net");
+    if (status == TRI_OK)
+        status = trii_need(own_net, "tri_ddp", "own_net");
     if (status != TRI_OK)
         trii_module_fail(model, status);
     ddp->net = trii_module_adopt(model, "", own_net);
     status = tri_module_status(model);
     if (status == TRI_OK)
         status = look_at_network(ddp);
-    status = meet(ddp, status);
+    if (known == TRI_OK) /* else there is no telling where the others are */
+        status = meet(ddp, status);
     ddp->hook = ddp->group == NULL
                     ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
                     : (trii_grad_hook){.begin = trii_ddp_begin,

@@ -317,7 +317,8 @@ static void eager_mode_has_the_bits_of_a_sum_too(void **state)
 
 static void power_sgd_of_full_rank_is_close_to_none(void **state)
 {
-    const tri_power_sgd_options power = {.rank = 8, .start_pass = -1, .min_rate = 1e-3};
+    const tri_power_sgd_options power = {
+        .rank = 8, .start_pass = TRI_SET(0), .min_rate = TRI_SET(1e-3)};
     const plan none = {.dtype = TRI_DTYPE_F32};
     plan p = none;
 
@@ -330,7 +331,8 @@ static void power_sgd_of_full_rank_is_close_to_none(void **state)
 
 static void power_sgd_starts_with_plain_averages(void **state)
 {
-    const tri_power_sgd_options late = {0}, soon = {.start_pass = 3, .min_rate = 1e-3};
+    const tri_power_sgd_options late = {0},
+                                soon = {.start_pass = TRI_SET(3), .min_rate = TRI_SET(1e-3)};
     const plan none = {.dtype = TRI_DTYPE_F32};
     plan p = none;
 
@@ -404,11 +406,11 @@ static tri_status train_with_reducer(rank *r)
  * buckets get their final order after the first pass. */
 static void power_sgd_keeps_what_it_does_with_plain_buffers(void **state)
 {
-    static const tri_power_sgd_options options[] = {
-        {.start_pass = -1, .min_rate = 1e-3},
-        {.start_pass = -1, .min_rate = 1e-3, .rank = 2, .no_feedback = true},
-        {.start_pass = -1, .min_rate = 1e-3, .rank = 2, .no_warm_start = true},
-        {.start_pass = 2, .min_rate = 1e-3}};
+    const tri_power_sgd_options options[] = {
+        {.start_pass = TRI_SET(0), .min_rate = TRI_SET(1e-3)},
+        {.start_pass = TRI_SET(0), .min_rate = TRI_SET(1e-3), .rank = 2, .no_feedback = true},
+        {.start_pass = TRI_SET(0), .min_rate = TRI_SET(1e-3), .rank = 2, .no_warm_start = true},
+        {.start_pass = TRI_SET(2), .min_rate = TRI_SET(1e-3)}};
     static rank model[3], plain[3];
 
     (void)state;

@@ -3,6 +3,7 @@
  */
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/option.h"
 #include "parallel/ddp/ddp.h"
 
 /* Contents of all buffers, and of gradients that wait for an update, as they were before a pass:
@@ -164,6 +165,8 @@ tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
     trii_ddp *ddp = trii_ddp_of(model);
     tri_status status = tri_module_status(model);
 
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_ddp_join_options, opt);
     if (status == TRI_OK && ddp == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: the module was not made by tri_ddp");
     if (status == TRI_OK && loss == NULL)

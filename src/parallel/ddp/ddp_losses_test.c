@@ -15,7 +15,7 @@ typedef struct plan {
 
 static tri_tensor *loss_of(const plan *p, tri_tensor *out, tri_tensor *y)
 {
-    const tri_pair_loss_options by_batch = {TRI_REDUCTION_BATCHMEAN};
+    const tri_pair_loss_options by_batch = {.reduction = TRI_REDUCTION_BATCHMEAN};
     tri_tensor *share = tri_mul_scalar(tri_add_scalar(y, 1), 0.5); /* 0 to 1 */
 
     switch (p->loss) {
@@ -24,9 +24,9 @@ static tri_tensor *loss_of(const plan *p, tri_tensor *out, tri_tensor *y)
     case 1:
         return tri_l1_loss(out, y, NULL);
     case 2:
-        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = 0.4});
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_SET(0.4)});
     case 3:
-        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_ZERO});
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_SET(0)});
     case 4:
         return tri_bce_loss(tri_sigmoid(out), share, NULL);
     case 5:

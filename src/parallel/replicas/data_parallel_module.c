@@ -11,6 +11,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/option.h"
 #include "base/param.h"
 #include "graph/replica.h"
 #include "nn/module.h"
@@ -281,8 +282,10 @@ static tri_status check_inside(const data_parallel *dp)
 
 static tri_status set_up(data_parallel *dp, const tri_data_parallel_options *opt)
 {
-    tri_status status;
+    tri_status status = TRII_CHECK_RESERVED(tri_data_parallel_options, opt);
 
+    if (status != TRI_OK)
+        return status;
     if (opt->device_ids == NULL && opt->n_devices != 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d devices, but device_ids is NULL", opt->n_devices);
     status = opt->device_ids == NULL ? list_all(dp) : list_given(dp, opt);

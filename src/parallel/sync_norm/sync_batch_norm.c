@@ -6,6 +6,7 @@
 #include <trireme/sync_batch_norm.h>
 
 #include "base/err.h"
+#include "base/option.h"
 #include "graph/replica.h"
 #include "group/join/world.h"
 #include "nn/batch_norm_layer.h"
@@ -131,8 +132,11 @@ static const tri_module_class sync_class = {.name = "SyncBatchNorm",
 tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt)
 {
     tri_nn_batch_norm2d_options plain = {0};
+    tri_status status = TRII_CHECK_RESERVED(tri_nn_sync_batch_norm_options, opt);
     tri_module *self;
 
+    if (status != TRI_OK)
+        return trii_module_failed(status);
     if (opt != NULL)
         plain =
             (tri_nn_batch_norm2d_options){.eps = opt->eps,

@@ -307,7 +307,7 @@ static void cumulative_statistics_are_the_means_of_all_batches(void **state)
             assert_true(fabs(got[k][c] - want[k][c]) < 1e-12);
     tri_module_destroy(layer);
     layer = tri_nn_sync_batch_norm(
-        2, &(tri_nn_sync_batch_norm_options){.cumulative = true, .momentum = 0.5});
+        2, &(tri_nn_sync_batch_norm_options){.cumulative = true, .momentum = TRI_SET(0.5)});
     CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, "cumulative");
     tri_module_destroy(layer);
     run_threads(2, NULL, cumulative_rank, want);
@@ -378,7 +378,8 @@ static void count_calls(tri_module *self, tri_tensor **in, int n_in, tri_tensor 
 
 static void conversion_keeps_modules_and_what_they_have(void **state)
 {
-    tri_module *norm = tri_nn_batch_norm2d(C, &(tri_nn_batch_norm2d_options){.momentum = 0.25});
+    tri_module *norm =
+        tri_nn_batch_norm2d(C, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(0.25)});
     tri_module *bare = tri_nn_batch_norm1d(
         C, &(tri_nn_batch_norm2d_options){.no_affine = true, .no_track_running_stats = true});
     tri_module *net = tri_sequential(norm, tri_sequential(bare, tri_nn_relu()));
