@@ -69,6 +69,24 @@ if(NOT TRI_SANITIZE)
     endif()
 endif()
 
+# Tests run the nccl plug-in over a stand-in for both libraries, with sanitizers too.
+set(fake_gpu_folder ${CMAKE_SOURCE_DIR}/tests/testing/fake_gpu)
+add_library(fake_gpu SHARED EXCLUDE_FROM_ALL ${fake_gpu_folder}/fake_gpu.c)
+target_include_directories(fake_gpu BEFORE PUBLIC ${fake_gpu_folder})
+target_include_directories(fake_gpu PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+target_link_libraries(fake_gpu PRIVATE trireme_flags Threads::Threads)
+file(GLOB nccl_sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/plugins/engine-nccl/*.c)
+add_library(engine-fake-nccl MODULE EXCLUDE_FROM_ALL ${nccl_sources})
+set_target_properties(engine-fake-nccl PROPERTIES PREFIX "" OUTPUT_NAME engine-nccl
+    C_VISIBILITY_PRESET hidden)
+set_target_properties(fake_gpu engine-fake-nccl PROPERTIES
+    LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/fake_gpu)
+target_include_directories(engine-fake-nccl PRIVATE ${CMAKE_SOURCE_DIR}/include
+    ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/plugins)
+target_compile_definitions(engine-fake-nccl PRIVATE TRI_NO_SITES TRII_PLUGIN_NAME="nccl")
+target_link_options(engine-fake-nccl PRIVATE -Wl,-z,defs)
+target_link_libraries(engine-fake-nccl PRIVATE trireme_flags fake_gpu)
+
 # --- the rendezvous in etcd ---------------------------------------------------
 # Tests link its sources themselves, with sanitizers too; trirun loads the module.
 pkg_check_modules(CURL QUIET IMPORTED_TARGET libcurl)
@@ -135,6 +153,9 @@ function(tri_add_plugin_tests)
             message(STATUS "etcd was not found: its back end is tested without it")
         endif()
     endif()
+    tri_add_plugin_file(nccl_order_test LOCAL_RANK=1
+        TRI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/test/fake_gpu)
+    add_dependencies(nccl_order_test engine-fake-nccl)
     if(TARGET metrics-http)
         tri_add_plugin_file(metrics_http_test
             TRI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/lib/trireme)

@@ -123,8 +123,11 @@ function(tri_add_test_programs)
             RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/programs)
         target_link_libraries(${target} PRIVATE trireme_flags test_support
             trireme_testing PkgConfig::CMOCKA)
-        if(program STREQUAL plugins AND TARGET etcd_testing)
-            target_link_libraries(${target} PRIVATE etcd_testing)
+        if(program STREQUAL plugins)
+            target_link_libraries(${target} PRIVATE fake_gpu)
+            if(TARGET etcd_testing)
+                target_link_libraries(${target} PRIVATE etcd_testing)
+            endif()
         endif()
         target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR}/tests
             ${CMAKE_BINARY_DIR}/test/programs)

@@ -4,6 +4,7 @@
 #ifndef TRIREME_COMM_H
 #define TRIREME_COMM_H
 
+#include <trireme/device_queue.h>
 #include <trireme/group.h>
 #include <trireme/launch.h>
 #include <trireme/reducer.h>

@@ -11,26 +11,20 @@
  * tri_zeros, modules) lies on the current device of the thread: that of the innermost
  * tri_device_begin, else of tri_set_device, else cpu:0; both are modes of its context. tri_to
  * copies a tensor to another device.
+ *
+ * A step runs on each device in a queue of the library's: after everything that the thread which
+ * runs it (by asking for a value, or ending the step) has put on its current queue of that device
+ * before (device_queue.h). What is handed out, a value or a status, is done for the host, and so
+ * for every queue. (This build has no kind of device with queues: a cpu device has none.)
  */
 #ifndef TRIREME_DEVICE_H
 #define TRIREME_DEVICE_H
 
+#include <trireme/device_queue.h>
 #include <trireme/scope.h>
 #include <trireme/status.h>
 
 TRI_BEGIN_DECLS
-
-typedef enum tri_device_kind {
-    TRI_DEVICE_CPU = 0,
-    TRI_DEVICE_CUDA,
-    TRI_DEVICE_KINDS
-} tri_device_kind;
-
-/* A kind and an index below TRI_MAX_DEVICES; 0 is cpu:0. */
-typedef int32_t tri_device;
-#define TRI_MAX_DEVICES 1000 /* of a kind */
-#define TRI_CPU(index) ((tri_device)(index))
-#define TRI_CUDA(index) ((tri_device)(TRI_DEVICE_CUDA << 16 | (index)))
 
 /* The name of a device, such as "cpu:1"; "no device" for other values. Static text. */
 TRI_API const char *tri_device_text(tri_device device);

@@ -15,8 +15,7 @@ const trii_host *nccl_host;
 
 static void finish(nccl_group *g, nccl_task *task, tri_status status)
 {
-    if (task->done != NULL)
-        (void)cudaEventDestroy(task->done);
+    (void)cudaEventDestroy(task->event);
     nccl_host->op_finish(task->op, status, status != TRI_OK ? g->fault->text : NULL);
     nccl_host->free(task);
 }
@@ -51,6 +50,9 @@ static tri_status start(nccl_group *g, nccl_task *task)
 
     if (status != TRI_OK)
         return status;
+    error = cudaStreamWaitEvent(g->stream, task->event, 0);
+    if (error != cudaSuccess)
+        return failed(g, task, cudaGetErrorString(error));
     result = nccl_call_reduction(g, &task->op->call, &op);
     if (result == ncclSuccess)
         result = await_call(g, nccl_call_start(g, &task->op->call, op));
@@ -58,9 +60,7 @@ static tri_status start(nccl_group *g, nccl_task *task)
         result = ncclRedOpDestroy(op, g->comm); /* what is on the stream keeps it */
     if (result != ncclSuccess)
         return failed(g, task, ncclGetErrorString(result));
-    error = cudaEventCreateWithFlags(&task->done, cudaEventDisableTiming);
-    if (error == cudaSuccess)
-        error = cudaEventRecord(task->done, g->stream);
+    error = cudaEventRecord(task->event, g->stream);
     return error == cudaSuccess ? TRI_OK : failed(g, task, cudaGetErrorString(error));
 }
 
@@ -72,7 +72,7 @@ static tri_status look(nccl_group *g, const nccl_task *task)
     ncclResult_t result = ncclSuccess;
 
     if (status == TRI_OK)
-        error = cudaEventQuery(task->done);
+        error = cudaEventQuery(task->event);
     if (status != TRI_OK || error == cudaSuccess)
         return status;
     if (error != cudaErrorNotReady)
@@ -275,6 +275,37 @@ static tri_status nccl_create(const trii_group_args *args, void **self_out)
 
 /* --- the table ------------------------------------------------------------ */
 
+static tri_device nccl_device(const void *self)
+{
+    return TRI_CUDA(((const nccl_group *)self)->device);
+}
+
+/* Records the task's event on the caller's queue: the call comes after what is there now, and not
+ * after what the caller will put there. */
+static tri_status mark_queue(const nccl_group *g, nccl_task *task)
+{
+    char text[256];
+    int before = 0;
+    cudaError_t error = cudaGetDevice(&before);
+
+    if (error == cudaSuccess)
+        error = cudaSetDevice(g->device);
+    if (error == cudaSuccess)
+        error = cudaEventCreateWithFlags(&task->event, cudaEventDisableTiming);
+    if (error == cudaSuccess)
+        error = cudaEventRecord(task->event, task->op->queue);
+    (void)cudaSetDevice(before); /* the caller's */
+    if (error == cudaSuccess)
+        return TRI_OK;
+    if (task->event != NULL)
+        (void)cudaEventDestroy(task->event);
+    nccl_host->describe(&task->op->call, text, sizeof(text));
+    return nccl_host->fail(TRI_ERR_INVALID_ARG,
+                           "engine nccl: %s: this thread's queue of cuda:%d cannot be waited for: "
+                           "%s; name one that exists (tri_device_set_queue)",
+                           text, g->device, cudaGetErrorString(error));
+}
+
 static tri_status nccl_submit(void *self, trii_op *op)
 {
     nccl_group *g = self;
@@ -283,13 +314,18 @@ static tri_status nccl_submit(void *self, trii_op *op)
 
     if (status != TRI_OK)
         return nccl_host->fail(status, "%s", g->fault->text);
-    status = nccl_call_check(&op->call);
+    status = nccl_call_check(g, &op->call);
     if (status != TRI_OK)
         return status;
     task = nccl_host->alloc(1, sizeof(*task), "nccl call");
     if (task == NULL)
         return TRI_ERR_NO_MEMORY;
     task->op = op;
+    status = mark_queue(g, task);
+    if (status != TRI_OK) {
+        nccl_host->free(task);
+        return status;
+    }
     nccl_host->mutex_lock(&g->mutex);
     *g->last_posted = task;
     g->last_posted = &task->next;
@@ -334,7 +370,7 @@ static const trii_engine engine = {
     .size = sizeof(trii_engine),
     .name = TRII_PLUGIN_NAME,
     .kinds = TRII_KINDS_COLLECTIVE | 1u << TRII_KIND_SEND | 1u << TRII_KIND_RECV,
-    .on_device = true,
+    .device = nccl_device,
     .create = nccl_create,
     .submit = nccl_submit,
     .progress = nccl_progress,

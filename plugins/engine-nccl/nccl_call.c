@@ -64,16 +64,20 @@ static bool op_of(tri_redop op, ncclRedOp_t *op_out)
     }
 }
 
-static bool on_gpu(const void *p)
+/* Calls are ordered by the queue of the group's GPU, which says nothing of another's memory. */
+static bool on_gpu(const nccl_group *g, const void *p)
 {
     struct cudaPointerAttributes where;
 
-    return p == NULL ||
-           (cudaPointerGetAttributes(&where, p) == cudaSuccess &&
-            (where.type == cudaMemoryTypeDevice || where.type == cudaMemoryTypeManaged));
+    if (p == NULL)
+        return true;
+    if (cudaPointerGetAttributes(&where, p) != cudaSuccess)
+        return false;
+    return where.type == cudaMemoryTypeManaged ||
+           (where.type == cudaMemoryTypeDevice && where.device == g->device);
 }
 
-tri_status nccl_call_check(const trii_collective *call)
+tri_status nccl_call_check(const nccl_group *g, const trii_collective *call)
 {
     ncclDataType_t type;
     ncclRedOp_t op;
@@ -85,8 +89,8 @@ tri_status nccl_call_check(const trii_collective *call)
         what = "it cannot reduce this dtype";
     else if (trii_kind_in(call->kind, TRII_KINDS_REDUCING) && !op_of(call->op, &op))
         what = "it does not have this reduction";
-    else if (call->bytes > 0 && (!on_gpu(call->src) || !on_gpu(call->dst)))
-        what = "its buffers must be memory of a GPU";
+    else if (call->bytes > 0 && (!on_gpu(g, call->src) || !on_gpu(g, call->dst)))
+        what = "its buffers must be memory of the group's GPU";
     if (what == NULL)
         return TRI_OK;
     nccl_host->describe(call, text, sizeof(text));

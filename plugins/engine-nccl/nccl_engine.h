@@ -6,11 +6,14 @@
  *
  * NCCL moves and adds on the GPU, in an order of its own: sums differ from other engines' in their
  * last bits. One thread of a group makes all its calls, on one stream, so a send and a receive that
- * wait for each other must be posted in an order that NCCL can do one after the other. What the
- * caller puts into a buffer must be complete on the GPU before the call.
+ * wait for each other must be posted in an order that NCCL can do one after the other.
  *
- * Compiled against NCCL 2.14 and later; it has not run yet where this was written: there was no
- * GPU.
+ * A call comes after what is on the calling thread's queue of the GPU (trireme/device_queue.h): an
+ * event is recorded there before the call returns, and the group's stream waits for it. The end is
+ * waited for by the host.
+ *
+ * Compiled against NCCL 2.14 and later; tests run it with a stand-in for both libraries, which logs
+ * their calls (tests/testing/fake_gpu/). It has not run on a GPU yet.
  */
 #ifndef TRII_NCCL_ENGINE_H
 #define TRII_NCCL_ENGINE_H
@@ -25,7 +28,9 @@ extern const trii_host *nccl_host;
 typedef struct nccl_task {
     struct nccl_task *next;
     trii_op *op;
-    cudaEvent_t done; /* recorded after the call */
+    /* Recorded on the caller's queue, and again on the group's stream after the call: what waits
+     * for an event waits for its last record so far. */
+    cudaEvent_t event;
 } nccl_task;
 
 typedef struct nccl_group {
@@ -43,7 +48,7 @@ typedef struct nccl_group {
 
 /* Whether NCCL has the call: UNSUPPORTED names the dtype, the reduction or the buffer that it has
  * not, and which engine has. */
-tri_status nccl_call_check(const trii_collective *call);
+tri_status nccl_call_check(const nccl_group *group, const trii_collective *call);
 /* NCCL's reduction for the call, if it reduces. For a premul_sum it is made, with this rank's
  * factor, and the caller destroys it once the call is on the stream. */
 ncclResult_t nccl_call_reduction(const nccl_group *group, const trii_collective *call,

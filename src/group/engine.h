@@ -15,6 +15,7 @@
 
 #include <stdatomic.h>
 
+#include <trireme/device_queue.h>
 #include <trireme/group.h>
 
 #include "base/compiler.h"
@@ -22,7 +23,7 @@
 #include "base/site.h"
 #include "group/kinds.h"
 
-#define TRII_ENGINE_ABI 8u
+#define TRII_ENGINE_ABI 9u
 #define TRII_ALLOC_ROOM ((size_t)256)
 
 /* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
@@ -122,7 +123,11 @@ struct trii_op {
     atomic_int status;           /* TRI_INPROGRESS until finished; also a futex */
     void (*finished)(trii_op *); /* the group's; NULL for blocking calls */
     uint64_t record;             /* the group's; number in the flight recorder, 0 = none */
-    atomic_int *counted;         /* a composite's: less one at the end; or NULL */
+    /* The group's; written only for an engine with `device`: the calling thread's current queue of
+     * that, NULL = the default one. Borrowed until submit or run returns. The operation comes after
+     * what is on it then (trireme/device_queue.h). */
+    void *queue;
+    atomic_int *counted; /* a composite's: less one at the end; or NULL */
     /* `call` as it was made, for texts about waiting: an engine's thread may change the call of a
      * receive once its message has come. */
     struct {
@@ -231,8 +236,11 @@ typedef struct trii_engine {
     const char *name; /* as in tri_group_options.engine */
     uint32_t kinds;   /* which calls it has (kinds.h); others are refused before they reach it */
     bool to_self;     /* has messages of a rank to itself, and cancel_recv */
-    bool on_device;   /* buffers are a device's, which only it touches: a premul_sum comes unscaled,
-                         with call->factor */
+
+    /* Optional: the device that buffers are the memory of, which only the engine touches: a
+     * premul_sum comes unscaled, with call->factor, and operations with their queue. Called with
+     * each call, before submit. NULL = buffers are the host's. */
+    tri_device (*device)(const void *self);
 
     /* Required. Blocks until all ranks are connected, at most until args->deadline_ns. Begins
      * with trii_group_begin (plug-ins: the group does). Every rank succeeds or every rank fails

@@ -11,13 +11,22 @@
 /* The engine of a group of one, with other facts, and what it was given. */
 static trii_engine lame;
 static trii_collective given;
+static void *given_queue;
 
 static tri_status take(void *self, trii_op *op)
 {
     (void)self;
     given = op->call;
+    if (lame.device != NULL)
+        given_queue = op->queue;
     trii_op_finish(op, TRI_OK, NULL);
     return TRI_OK;
+}
+
+static tri_device a_gpu(const void *self)
+{
+    (void)self;
+    return TRI_CUDA(3);
 }
 
 static tri_group *group_with(uint32_t lacks, bool on_device)
@@ -28,7 +37,7 @@ static tri_group *group_with(uint32_t lacks, bool on_device)
     lame = *group->engine;
     lame.name = "lame";
     lame.kinds &= ~lacks;
-    lame.on_device = on_device;
+    lame.device = on_device ? a_gpu : NULL;
     lame.run = lame.submit = take;
     group->engine = &lame;
     return group;
@@ -74,10 +83,32 @@ static void factors_are_left_to_an_engine_on_a_device(void **state)
     tri_group_unref(group);
 }
 
+static void calls_bring_the_threads_queue_to_an_engine_on_a_device(void **state)
+{
+    tri_group *group = group_with(0, true);
+    void *device = (void *)(uintptr_t)4096;
+    tri_work *work = NULL;
+    int queue = 0, other = 0; /* stand for queues */
+
+    (void)state;
+    CHECK_OK(tri_device_set_queue(TRI_CUDA(3), &queue));
+    CHECK_OK(tri_device_set_queue(TRI_CUDA(0), &other)); /* the engine's device is cuda:3 */
+    CHECK_OK(tri_broadcast(group, device, 9, TRI_DTYPE_U8, 0, NULL));
+    assert_ptr_equal(given_queue, &queue);
+    CHECK_OK(tri_device_set_queue(TRI_CUDA(3), NULL));
+    CHECK_OK(tri_broadcast(group, device, 9, TRI_DTYPE_U8, 0, &work));
+    assert_null(given_queue);
+    CHECK_OK(tri_work_wait(work, 0));
+    tri_work_destroy(work);
+    CHECK_OK(tri_device_set_queue(TRI_CUDA(0), NULL));
+    tri_group_unref(group);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_lacking_is_refused_with_who_has_it),
     cmocka_unit_test(factors_are_applied_for_an_engine),
     cmocka_unit_test(factors_are_left_to_an_engine_on_a_device),
+    cmocka_unit_test(calls_bring_the_threads_queue_to_an_engine_on_a_device),
 };
 
 TEST_MAIN(tests)

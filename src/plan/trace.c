@@ -28,7 +28,7 @@ static struct {
     int fd;           /* -1: there is none, or nothing more is written */
     char path[512];
     int64_t runs, events;
-    bool named[TRI_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices whose names have been written */
+    bool named[TRII_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices whose names have been written */
 } trace = {.mutex = TRII_MUTEX_INITIALIZER, .fd = -1};
 
 bool trii_trace_wanted(void)

@@ -11,7 +11,7 @@
 const trii_executor *const trii_executor_default = &trii_executor_plan;
 
 static const trii_device_kind cpus = {.count = trii_cpu_count, .ops = &trii_device_cpu};
-const trii_device_kind *trii_device_kinds[TRI_DEVICE_KINDS] = {[TRI_DEVICE_CPU] = &cpus};
+const trii_device_kind *trii_device_kinds[TRII_DEVICE_KINDS] = {[TRI_DEVICE_CPU] = &cpus};
 
 int64_t trii_step_thread_id(void)
 {

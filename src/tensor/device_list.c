@@ -28,15 +28,15 @@
         HUNDRED(kind "2"), HUNDRED(kind "3"), HUNDRED(kind "4"), HUNDRED(kind "5"),                \
         HUNDRED(kind "6"), HUNDRED(kind "7"), HUNDRED(kind "8"), HUNDRED(kind "9")
 
-static const char texts[TRI_DEVICE_KINDS][TRI_MAX_DEVICES][9] = {
+static const char texts[TRII_DEVICE_KINDS][TRI_MAX_DEVICES][9] = {
     [TRI_DEVICE_CPU] = {THOUSAND("cpu:")},
     [TRI_DEVICE_CUDA] = {THOUSAND("cuda:")},
 };
-static const char *const kinds[TRI_DEVICE_KINDS] = {"cpu", "cuda"};
+static const char *const kinds[TRII_DEVICE_KINDS] = {"cpu", "cuda"};
 
 static bool is_device(tri_device device)
 {
-    return device >= 0 && trii_device_kind_of(device) < TRI_DEVICE_KINDS &&
+    return device >= 0 && trii_device_kind_of(device) < TRII_DEVICE_KINDS &&
            trii_device_index_of(device) < TRI_MAX_DEVICES;
 }
 
@@ -114,7 +114,7 @@ static tri_status parse_visible(const char **at, int *kind_out, int *place_out)
     size_t length = strcspn(text, ",");
 
     *at = text + length + (text[length] == ',');
-    for (int kind = 0; kind < TRI_DEVICE_KINDS; kind++) {
+    for (int kind = 0; kind < TRII_DEVICE_KINDS; kind++) {
         size_t n = strlen(kinds[kind]);
         const char *number;
         char *end;
@@ -187,7 +187,7 @@ int tri_device_count(tri_device_kind kind)
 {
     int places[TRI_MAX_DEVICES], n;
 
-    if ((int)kind < 0 || kind >= TRI_DEVICE_KINDS)
+    if ((int)kind < 0 || kind >= TRII_DEVICE_KINDS)
         return 0;
     n = visible(kind, places);
     return n >= 0 ? n : count_all(kind);

@@ -6,6 +6,8 @@
 
 #include <trireme/device.h>
 
+#define TRII_DEVICE_KINDS 2 /* of tri_device_kind */
+
 struct trii_memory;     /* device_memory.h */
 struct trii_device_ops; /* plan/device_ops.h */
 
@@ -18,7 +20,7 @@ typedef struct trii_device_kind {
 
 /* By tri_device_kind, NULL = the build has none of this kind. registry/train.c fills it in; a test
  * that brings a kind of its own does so before anything else. */
-extern const trii_device_kind *trii_device_kinds[TRI_DEVICE_KINDS];
+extern const trii_device_kind *trii_device_kinds[TRII_DEVICE_KINDS];
 
 static inline int trii_device_kind_of(tri_device device)
 {

@@ -173,7 +173,7 @@ static tri_status make_postable(const tri_group *group, trii_collective *call)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: engine %s does not have it; shm, tcp and hierarchy do",
                          trii_kind_name(call->kind), group->engine->name);
-    if (call->op != TRI_REDOP_PREMUL_SUM || group->engine->on_device)
+    if (call->op != TRI_REDOP_PREMUL_SUM || group->engine->device != NULL)
         return TRI_OK;
     status = trii_premul_apply(group, call);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));

@@ -43,6 +43,8 @@ tri_status trii_group_start(tri_group *group, trii_op *op,
 {
     tri_status status;
 
+    if (TRII_UNLIKELY(group->engine->device != NULL))
+        op->queue = tri_device_queue(group->engine->device(group->self));
     trii_lock_take(&group->lock);
     op->call.seq = next_seq(group, &op->call);
     if (group->recorder != NULL)

@@ -49,12 +49,12 @@ tri_status trii_choice_parse(const char *text, trii_choice *choice_out)
 
 tri_status trii_choice_fits(const trii_choice *choice, const trii_engine *engine)
 {
-    trii_buffers wrong = engine->on_device ? TRII_BUFFERS_CPU : TRII_BUFFERS_CUDA;
+    trii_buffers wrong = engine->device != NULL ? TRII_BUFFERS_CPU : TRII_BUFFERS_CUDA;
 
     if (choice->buffers != wrong)
         return TRI_OK;
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "engine \"%s:%s\" " WHOSE ": %s is for buffers in %s memory",
-                     engine->on_device ? "cpu" : "cuda", engine->name, engine->name,
-                     engine->on_device ? "a GPU's" : "the host's");
+                     engine->device != NULL ? "cpu" : "cuda", engine->name, engine->name,
+                     engine->device != NULL ? "a GPU's" : "the host's");
 }

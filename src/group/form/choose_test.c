@@ -34,9 +34,15 @@ static void a_type_of_device_may_stand_before_it(void **state)
     expect_choice("cuda:nccl", "nccl", TRII_BUFFERS_CUDA);
 }
 
+static tri_device a_gpu(const void *self)
+{
+    (void)self;
+    return TRI_CUDA(0);
+}
+
 static void an_engine_is_for_one_type_of_device(void **state)
 {
-    const trii_engine host = {.name = "gloo"}, device = {.name = "nccl", .on_device = true};
+    const trii_engine host = {.name = "gloo"}, device = {.name = "nccl", .device = a_gpu};
     const trii_choice any = {"", TRII_BUFFERS_ANY}, cpu = {"", TRII_BUFFERS_CPU},
                       cuda = {"", TRII_BUFFERS_CUDA};
 

@@ -167,13 +167,13 @@ static bool needs_check(const trii_engine *engine)
 {
     static atomic_bool warned;
 
-    if (engine->on_device && !atomic_exchange(&warned, true))
+    if (engine->device != NULL && !atomic_exchange(&warned, true))
         TRII_LOG(
             TRII_LOG_WARN, "group",
             "engine %s: TRI_CHECK_CALLS cannot compare its calls, whose buffers are in a GPU's "
             "memory",
             engine->name);
-    return !engine->on_device && !is_built_in(engine);
+    return engine->device == NULL && !is_built_in(engine);
 }
 
 tri_status trii_engine_make(const char *text, tri_status mine, tri_store *store,
