@@ -8,9 +8,10 @@ packages_data="dataset-fashion-mnist"
 # starts a Python script in one; groff-base: the manual pages are formatted; openmpi-bin: programs
 # start under its mpirun; libsodium: proofs of a job key, loaded when one is used; iproute2: hosts in
 # network namespaces; etcd-server: agents meet in one (where systemd runs, the package starts its own
-# as well, on localhost only); gdb: shows tensors.
+# as well, on localhost only); gdb: shows tensors; abigail-tools: abidiff compares the interface with
+# the recorded one.
 packages_test="clang libclang-rt-dev clang-format-14 python3-minimal groff-base openmpi-bin
-    libsodium-dev iproute2 etcd-server gdb"
+    libsodium-dev iproute2 etcd-server gdb abigail-tools"
 packages_lint="clang-format-14 clang-tidy-14"
 # Releases that no longer have these do without: formatting is checked where version 14 is.
 packages_optional="libclang-rt-dev clang-format-14 libmpich-dev mpich libgloo-dev etcd-server"
