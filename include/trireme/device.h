@@ -37,6 +37,18 @@ TRI_API int tri_device_count(tri_device_kind kind);
  * 1 <= n <= TRI_MAX_DEVICES. */
 TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices(int n);
 
+/* The number of threads with which this process computes, divided among its cpu devices as above.
+ * By default TRI_NUM_THREADS, which trirun sets, else OMP_NUM_THREADS, else the cores that this
+ * process may use divided by the number of ranks on its host: as far as these are known when it
+ * first computes, so after tri_init. Any thread. torch.get_num_threads. */
+TRI_API int tri_num_threads(void);
+/* Sets it for the whole process, whatever the environment and the launcher say; 1 <= n <= 1024. Any
+ * thread, at any time, before or after tri_init. A run under way keeps its number; later ones
+ * compile kernels for the new one when they first use it, and their matrix products may differ in
+ * the last bits. Not counted: threads of loaders and of communication. In workers of tri_spawn it
+ * is what the program had set before that call. torch.set_num_threads. Errors: INVALID_ARG. */
+TRI_API TRI_MUST_CHECK tri_status tri_num_threads_set(int n);
+
 /* Sets the default device of the context in which this thread records (trireme/context.h), which is
  * its own unless it has entered another. INVALID_ARG if the device does not exist. */
 TRI_API TRI_MUST_CHECK tri_status tri_set_device(tri_device device);

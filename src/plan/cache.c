@@ -19,6 +19,7 @@
 #include "os/pages.h"
 #include "os/thread.h"
 #include "plan/plan.h"
+#include "tensor/device_list.h"
 #include "tensor/device_memory.h"
 
 #define BUCKETS 256
@@ -57,10 +58,11 @@ typedef struct lease {
 
 /* --- under the lock ------------------------------------------------------- */
 
+/* On a thread that has pinned the number of threads. */
 static bool is_free_for(const trii_plan *plan, const trii_segment *segment, bool plain)
 {
     return !plan->busy && plan->hash == segment->hash && plan->keeps_plain == plain &&
-           plan->n_key == segment->n_key &&
+           plan->threads == trii_threads_asked() && plan->n_key == segment->n_key &&
            memcmp(plan->key, segment->key, segment->n_key * sizeof(uint64_t)) == 0;
 }
 
@@ -277,6 +279,7 @@ static TRII_NOINLINE tri_status make(const trii_step *step, const trii_segment *
     if (status != TRI_OK)
         return status;
     l->plan->busy = true;
+    l->plan->threads = trii_threads_asked();
     trii_forked_watch();
     trii_mutex_lock(&cache.lock);
     if (cache.stats.n_plans >= MAX_PLANS)
@@ -337,14 +340,11 @@ static TRII_NOINLINE tri_status refuse_forked(void)
         "TRI_SPAWN_COPY");
 }
 
-static tri_status cache_run(trii_step *step, const trii_segment *segment)
+static tri_status run(trii_step *step, const trii_segment *segment)
 {
     lease l;
-    tri_status status;
+    tri_status status = take(step, segment, false, &l);
 
-    if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
-        return refuse_forked();
-    status = take(step, segment, false, &l);
     if (status == TRI_OK && TRII_UNLIKELY(l.plan->n_adoptions > 0))
         status = adopt(step, segment, &l);
     if (status != TRI_OK)
@@ -352,6 +352,19 @@ static tri_status cache_run(trii_step *step, const trii_segment *segment)
     l.plan->queues[0].ops->enter(l.plan->queues[0].device);
     status = trii_plan_run(l.plan, step, segment);
     give_back(&l);
+    return status;
+}
+
+static tri_status cache_run(trii_step *step, const trii_segment *segment)
+{
+    int before;
+    tri_status status;
+
+    if (TRII_UNLIKELY(atomic_load_explicit(&trii_forked, memory_order_relaxed)))
+        return refuse_forked();
+    before = trii_threads_pin(trii_threads_asked());
+    status = run(step, segment);
+    trii_threads_pin(before);
     return status;
 }
 

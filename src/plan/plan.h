@@ -109,6 +109,7 @@ typedef struct trii_plan {
     uint64_t hash;
     const uint64_t *key;
     size_t n_key;
+    int threads; /* trii_threads_asked when it was compiled, and so when it runs */
     uint64_t runs;
     struct trii_entry_times *times; /* [entry] TRI_TRACE, TRI_LOG=plan:trace; else NULL */
     bool traced;                    /* TRI_TRACE */

@@ -144,6 +144,7 @@ static void execute(void *arg)
         job = own->job;
         trii_mutex_unlock(&mutex);
         run = job->run;
+        trii_threads_pin(run->plan->threads);
         run->plan->queues[job->queue].ops->enter(own->device);
         walk(job);
         trii_mutex_lock(&mutex);

@@ -86,6 +86,29 @@ tri_status tri_cpu_devices(int n)
                      n, now);
 }
 
+static atomic_int n_threads_asked;
+static _Thread_local int n_threads_pinned_plus_1; /* 0 = not pinned */
+
+int trii_threads_asked(void)
+{
+    return n_threads_pinned_plus_1 > 0
+               ? n_threads_pinned_plus_1 - 1
+               : atomic_load_explicit(&n_threads_asked, memory_order_relaxed);
+}
+
+void trii_threads_ask(int n_threads)
+{
+    atomic_store_explicit(&n_threads_asked, n_threads, memory_order_relaxed);
+}
+
+int trii_threads_pin(int pinned)
+{
+    int before = n_threads_pinned_plus_1 - 1;
+
+    n_threads_pinned_plus_1 = pinned + 1;
+    return before;
+}
+
 int trii_cpu_count(void)
 {
     static atomic_bool warned;

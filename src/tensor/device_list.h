@@ -36,6 +36,12 @@ tri_status trii_device_check(tri_device device) TRI_MUST_CHECK;
 /* How many cpu devices share the process's threads. From this call on it is too late for
  * tri_cpu_devices. */
 int trii_cpu_devices(void);
+/* The number of threads that tri_num_threads_set has asked for, 0 = the default. A run pins it, so
+ * that kernels are compiled and run with one number: then it is `pinned` on the calling thread. */
+int trii_threads_asked(void);
+void trii_threads_ask(int n_threads);
+/* Returns what to pin afterwards: -1 = nothing was pinned, and nothing is. */
+int trii_threads_pin(int pinned);
 int trii_cpu_count(void);             /* at least one for each local rank */
 int trii_cpu_device_place(int index); /* its number before TRI_VISIBLE_DEVICES chose and ordered */
 

@@ -9,9 +9,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 
+#include <trireme/device.h>
 #include <trireme/group.h>
 
 #include "base/compiler.h"
+#include "base/err.h"
 #include "base/log.h"
 #include "base/param.h"
 #include "os/cpu_quota.h"
@@ -35,9 +37,15 @@ extern void __tsan_release(void *address);
 #define MAX_THREADS 1024
 #define MAX_RANKS 1000000 /* of one host */
 
-static atomic_int n_threads_chosen; /* 0 = not read yet */
+static atomic_int n_threads_default; /* 0 = not read yet */
 static _Thread_local int n_threads_adopted;
 static _Thread_local int index_adopted, place_adopted;
+
+static void warn_once(atomic_bool *warned)
+{
+    if (!atomic_exchange(warned, true))
+        TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
+}
 
 /* OMP_NUM_THREADS may be a list: its first number counts, as in libgomp, which warns of a bad value
  * when it is loaded. */
@@ -49,13 +57,14 @@ static int64_t omp_threads(void)
     return n > 0 && n <= MAX_THREADS ? n : 0;
 }
 
-static int choose_threads(void)
+static int default_threads(void)
 {
+    static atomic_bool warned;
     const char *launcher = trii_param_text(TRII_PARAM_LOCAL_WORLD_SIZE);
     int64_t n = 0, ranks = tri_local_world_size();
 
     if (trii_param_i64(TRII_PARAM_NUM_THREADS, 0, &n) != TRI_OK)
-        TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
+        warn_once(&warned);
     if (n == 0)
         n = omp_threads();
     if (n > 0)
@@ -63,7 +72,7 @@ static int choose_threads(void)
     /* tri_init need not have been called */
     if (launcher != NULL &&
         trii_parse_i64(launcher, "LOCAL_WORLD_SIZE", 1, MAX_RANKS, &ranks) != TRI_OK)
-        TRII_LOG(TRII_LOG_WARN, "cpu", "%s; ignored", tri_last_error());
+        warn_once(&warned);
     n = trii_cpu_quota_cap(omp_get_num_procs()) / ranks;
     return n > 0 ? (int)n : 1;
 }
@@ -78,18 +87,44 @@ static TRII_NOINLINE int share_of(int n)
 
 int trii_parallel_threads(void)
 {
-    int n = atomic_load_explicit(&n_threads_chosen, memory_order_relaxed);
+    int n = trii_threads_asked();
 
-    if (TRII_UNLIKELY(n == 0)) {
-        n = choose_threads();
-        atomic_store_explicit(&n_threads_chosen, n, memory_order_relaxed);
+    if (TRII_LIKELY(n == 0)) {
+        n = atomic_load_explicit(&n_threads_default, memory_order_relaxed);
+        if (TRII_UNLIKELY(n == 0)) {
+            n = default_threads();
+            atomic_store_explicit(&n_threads_default, n, memory_order_relaxed);
+        }
     }
     return TRII_LIKELY(trii_cpu_devices() == 1) ? n : share_of(n);
 }
 
 void trii_parallel_set_threads(int n_threads)
 {
-    atomic_store_explicit(&n_threads_chosen, n_threads, memory_order_relaxed);
+    atomic_store_explicit(&n_threads_default, 0, memory_order_relaxed);
+    trii_threads_ask(n_threads);
+}
+
+tri_status tri_num_threads_set(int n)
+{
+    if (n < 1 || n > MAX_THREADS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_num_threads_set: n is %d, 1 to %d are allowed; without this call it "
+                         "is TRI_NUM_THREADS, or all cores of this process",
+                         n, MAX_THREADS);
+    trii_threads_ask(n);
+    return TRI_OK;
+}
+
+/* The default is not kept here: it may change in tri_init, and in workers that are copies of this
+ * process, until somebody computes. */
+int tri_num_threads(void)
+{
+    int n = trii_threads_asked();
+
+    if (n == 0)
+        n = atomic_load_explicit(&n_threads_default, memory_order_relaxed);
+    return n > 0 ? n : default_threads();
 }
 
 void trii_parallel_adopt_thread(void)

@@ -10,8 +10,8 @@
 
 #include <stdint.h>
 
-/* Threads of the calling thread's device: its share of those of this process (TRI_NUM_THREADS, else
- * OMP_NUM_THREADS, else allowed cores / local ranks; read once), at least 1. */
+/* Threads of the calling thread's device: its share of tri_num_threads, at least 1. While a plan is
+ * compiled or runs it stays the same (trii_threads_pin). */
 int trii_parallel_threads(void);
 /* For tests: 0 restores the environment's. */
 void trii_parallel_set_threads(int n_threads);
