@@ -70,7 +70,9 @@ typedef struct tri_init_options {
  * Joins the world: rank, size and store come from the environment of trirun or torchrun (RANK,
  * WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), of Slurm or Open MPI, or from a URL. Without
  * any of them this is a world of one. In a worker of trirun or tri_spawn, stdout is flushed at each
- * line from now on, as after setvbuf(stdout, NULL, _IOLBF, 0).
+ * line from now on, as after setvbuf(stdout, NULL, _IOLBF, 0), unless the program has made it
+ * unbuffered; a program that wants it otherwise calls setvbuf afterwards. stderr stays as it is:
+ * unbuffered, as C has it.
  *
  * Blocks until all ranks have arrived, at most for the timeout; a TIMEOUT names the missing ranks.
  * Errors: INVALID_ARG (a variable is missing or not a number), TIMEOUT, STATE (already joined),

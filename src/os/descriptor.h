@@ -1,5 +1,6 @@
 /*
- * descriptor.h - what all file descriptors of this library have in common.
+ * descriptor.h - what all file descriptors of this library have in common; the buffer of
+ * stdout.
  */
 #ifndef TRII_DESCRIPTOR_H
 #define TRII_DESCRIPTOR_H
@@ -10,5 +11,8 @@
  * which is closed on exec if it was moved; -1 with errno, also for a negative one. */
 int trii_fd_above_standard(int fd);
 void trii_fd_close(int fd); /* negative: nothing */
+
+/* Flushes stdout at each line from now on; one that the program has made unbuffered stays so. */
+void trii_stdout_by_line(void);
 
 #endif

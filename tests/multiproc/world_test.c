@@ -12,6 +12,7 @@
 
 #include "testing/check.h"
 #include "testing/launcher_job.h"
+#include "testing/scratch.h"
 
 static const char *own_path; /* of this program */
 
@@ -193,15 +194,51 @@ static void a_worker_that_dies_is_named_before_its_peers(void **state)
     trirun_end(&j, 1);
 }
 
+/* In a pipe, and in a file. */
 static void a_line_that_a_worker_printed_is_not_lost_when_it_is_killed(void **state)
 {
     launcher_job j;
+    char *printed;
+    size_t bytes;
+    scratch s;
 
     (void)state;
     TRIRUN(&j, "--nproc-per-node", "2", own_path, "killed");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_OUT(&j.trirun), "line of rank 1\n");
     trirun_end(&j, 1);
+    scratch_begin(&s);
+    TRIRUN(&j, "--nproc-per-node", "2", "sh", "-c", "exec \"$0\" killed >\"$1/out.$RANK\"",
+           own_path, s.dir);
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    printed = scratch_read(scratch_path(&s, "out.1"), &bytes);
+    assert_string_equal(printed, "line of rank 1\n");
+    free(printed);
+    trirun_end(&j, 1);
+    scratch_end(&s);
+}
+
+/* A program that has chosen so itself: tri_init does not buffer what was not. */
+static void stdout_that_a_worker_made_unbuffered_stays_so(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", own_path, "unbuffered");
+    assert_int_equal(spawn_wait(&j.trirun), 1);
+    assert_has(SPAWN_OUT(&j.trirun), "half a line of rank 1");
+    trirun_end(&j, 1);
+}
+
+static void a_worker_whose_stdout_is_closed_joins(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--nproc-per-node", "2", "sh", "-c", "exec \"$0\" closed >&-", own_path);
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_ERR(&j.trirun), "rank 1 joined");
+    trirun_end(&j, 0);
 }
 
 /* A rank that comes back at once still finds the store of the world that it has left. */
@@ -381,6 +418,8 @@ static void a_missing_rank_ends_in_a_timeout(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_line_that_a_worker_printed_is_not_lost_when_it_is_killed),
+    cmocka_unit_test(stdout_that_a_worker_made_unbuffered_stays_so),
+    cmocka_unit_test(a_worker_whose_stdout_is_closed_joins),
     cmocka_unit_test(any_number_of_workers_trains_the_same_network),
     cmocka_unit_test(four_variables_are_enough),
     cmocka_unit_test(a_url_is_enough),
@@ -395,21 +434,37 @@ static const struct CMUnitTest tests[] = {
 };
 
 /* What it prints is in no buffer when it is killed. */
-static int worker_that_is_killed(void)
+static int worker_that_is_killed(bool unbuffered)
 {
+    if (unbuffered)
+        (void)setvbuf(stdout, NULL, _IONBF, 0);
     TRI_TRY(tri_init(NULL));
-    printf("line of rank %d\n", tri_rank());
+    if (unbuffered)
+        printf("half a line of rank %d", tri_rank());
+    else
+        printf("line of rank %d\n", tri_rank());
     if (tri_rank() == 1)
         (void)raise(SIGKILL);
     TRI_TRY(tri_barrier(NULL, NULL));
     return 0;
 }
 
+static int worker_without_stdout(void)
+{
+    TRI_TRY(tri_init(NULL));
+    printf("lost\n");
+    fprintf(stderr, "rank %d joined\n", tri_rank());
+    tri_finalize();
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     own_path = argv[0];
-    if (argc > 1 && strcmp(argv[1], "killed") == 0)
-        return worker_that_is_killed();
+    if (argc > 1 && (strcmp(argv[1], "killed") == 0 || strcmp(argv[1], "unbuffered") == 0))
+        return worker_that_is_killed(argv[1][0] == 'u');
+    if (argc > 1 && strcmp(argv[1], "closed") == 0)
+        return worker_without_stdout();
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
         return worker();
     if (argc > 1 && (strcmp(argv[1], "first") == 0 || strcmp(argv[1], "second") == 0))

@@ -12,6 +12,7 @@
 #include "group/group_internal.h"
 #include "group/join/env.h"
 #include "group/join/world_store.h"
+#include "os/descriptor.h"
 #include "os/process.h"
 #include "os/thread.h"
 
@@ -79,7 +80,7 @@ static void print_line_by_line(void)
 {
     if (trii_launch_env_text("TRI_RUN_DIR") != NULL ||
         trii_launch_env_text("TRI_AGENT_STORE") != NULL)
-        (void)setvbuf(stdout, NULL, _IOLBF, 0);
+        trii_stdout_by_line();
 }
 
 /* Rank and size, and where the ranks meet unless the program gave a store. */
