@@ -61,13 +61,14 @@ static inline bool option_set(const option *o, const char *value)
     return end != value && *end == '\0' && number >= o->min && number <= option_max(o);
 }
 
-/* One line: which option, which value, what would be right. */
-static inline _Noreturn void option_mistake(const char *program, const char *argument,
-                                            const option *o, const char *value)
-{
-    const char *slash = strrchr(program, '/');
+static const char *program_name = ""; /* without its folder */
+static char program_folder[1024];     /* as it was called: "build/bin/", or "" */
 
-    fprintf(stderr, "%s: ", slash != NULL ? slash + 1 : program);
+/* One line: which option, which value, what would be right. */
+static inline _Noreturn void option_mistake(const char *argument, const option *o,
+                                            const char *value)
+{
+    fprintf(stderr, "%s: ", program_name);
     if (o == NULL)
         fprintf(stderr, "unknown option %s", argument);
     else if (value == NULL)
@@ -79,34 +80,36 @@ static inline _Noreturn void option_mistake(const char *program, const char *arg
     exit(2);
 }
 
-static const char *output_program; /* for the line of output_check */
-
 /* At exit: a full disk, or a reader that is gone, may not have taken all that was printed. Then the
  * status is 1, and stderr says why. */
 static inline void output_check(void)
 {
-    const char *slash = strrchr(output_program, '/');
     bool lost = ferror(stdout) != 0;
 
     errno = 0;
     if (fflush(stdout) == 0 && !lost)
         return;
-    fprintf(stderr, "%s: cannot write to stdout%s%s\n", slash != NULL ? slash + 1 : output_program,
-            errno != 0 ? ": " : "", errno != 0 ? strerror(errno) : "");
+    fprintf(stderr, "%s: cannot write to stdout%s%s\n", program_name, errno != 0 ? ": " : "",
+            errno != 0 ? strerror(errno) : "");
     _Exit(1);
 }
 
-static inline void output_check_at_exit(const char *program)
+/* Comes before the options: what is printed from here on is checked when the program ends. */
+static inline void options_begin(const char *program)
 {
-    output_program = program;
+    const char *slash = strrchr(program, '/');
+
+    program_name = slash != NULL ? slash + 1 : program;
+    snprintf(program_folder, sizeof(program_folder), "%.*s", (int)(program_name - program),
+             program);
     atexit(output_check);
 }
 
-/* Fills the options; exits with 0 after --help, with 2 after a mistake. */
-static inline void options_parse(int argc, char **argv, const char *usage, const option *options,
-                                 int n)
+/* Fills n options; exits with 0 after --help, with 2 after a mistake. */
+static inline void options_read(int argc, char **argv, const char *usage, const option *options,
+                                int n)
 {
-    output_check_at_exit(argv[0]);
+    options_begin(argv[0]);
     for (int i = 1; i < argc; i++) {
         const option *found = NULL;
 
@@ -121,11 +124,21 @@ static inline void options_parse(int argc, char **argv, const char *usage, const
         if (found != NULL && found->flag != NULL) {
             *found->flag = true;
         } else if (found == NULL || i + 1 == argc || !option_set(found, argv[i + 1])) {
-            option_mistake(argv[0], argv[i], found, i + 1 < argc ? argv[i + 1] : NULL);
+            option_mistake(argv[i], found, i + 1 < argc ? argv[i + 1] : NULL);
         } else {
             i++;
         }
     }
+}
+
+/* For an array of options. */
+#define options_parse(argc, argv, usage, options)                                                  \
+    options_read(argc, argv, usage, options, (int)(sizeof(options) / sizeof((options)[0])))
+
+/* For a program without options. */
+static inline void options_none(int argc, char **argv, const char *usage)
+{
+    options_read(argc, argv, usage, NULL, 0);
 }
 
 #endif

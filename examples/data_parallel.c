@@ -52,14 +52,21 @@ static tri_module *model_create(void)
 
 /* --- the loop ------------------------------------------------------------- */
 
-int main(int argc, char **argv)
+static int64_t devices, data_size = 100, batch_size = 30;
+
+static void parse(int argc, char **argv)
 {
-    int64_t devices = 0, data_size = 100, batch_size = 30;
     const option options[] = {
         {.name = "--devices", .help = "cpu devices (TRI_CPU_DEVICES, else 2)", .integer = &devices},
         {.name = "--data-size", .help = "samples (100)", .integer = &data_size, .min = 1},
         {.name = "--batch-size", .help = "of each step (30)", .integer = &batch_size, .min = 1},
     };
+
+    options_parse(argc, argv, usage, options);
+}
+
+int main(int argc, char **argv)
+{
     const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {INPUT_SIZE}};
     const void *contents;
     tri_tensor *data;
@@ -70,7 +77,7 @@ int main(int argc, char **argv)
     tri_batch batch;
     tri_status status;
 
-    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    parse(argc, argv);
     if (devices > 0 || getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(devices > 0 ? (int)devices : 2));
     data = tri_tensor_clone(tri_randn(TRI_SHAPE(data_size, INPUT_SIZE), TRI_DTYPE_F32));

@@ -18,6 +18,7 @@
 #include <trireme/trireme.h>
 
 #include "command_line.h"
+#include "fashion_mnist.h"
 
 /* --- the network ---------------------------------------------------------- */
 
@@ -338,9 +339,13 @@ static void choose_folder(run *r)
     settings.resume = found[1] != 0;
 }
 
-/* --precision; rank 0's processor decides for all. */
-static void choose_precision(void)
+/* What depends on the other workers; rank 0's processor decides about --precision auto for all. */
+static void check_settings(void)
 {
+    settings.workers = tri_world_size();
+    if (settings.batch % settings.workers != 0)
+        refuse("--batch-size %lld is not a multiple of the %lld workers", (long long)settings.batch,
+               (long long)settings.workers);
     if (strcmp(settings.precision, "auto") == 0)
         settings.bf16 = tri_is_bf16_fast();
     else if (strcmp(settings.precision, "bf16") == 0)
@@ -395,8 +400,8 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
     tri_dataset *train, *test;
     int64_t first, end;
 
-    TRI_TRY(tri_fashion_mnist(settings.data, true, &train));
-    TRI_TRY(tri_fashion_mnist(settings.data, false, &test));
+    TRI_TRY(fashion_mnist(settings.data, true, &train));
+    TRI_TRY(fashion_mnist(settings.data, false, &test));
     if (settings.limit > 0 && settings.limit < tri_dataset_length(train))
         TRI_TRY(tri_dataset_subset(train, 0, settings.limit, &train));
     if (tri_dataset_length(train) < settings.batch)
@@ -424,19 +429,15 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
 
 static void finish(run *r, double accuracy)
 {
-    static const char *const curves[] = {"curves.svg", "curves.png"};
-    char metrics[PATH_BYTES], path[PATH_BYTES];
+    char path[PATH_BYTES];
 
     if (tri_rank() != 0)
         return;
     TRI_TRY(tri_save(r->model, path_of(r, "model.safetensors", path)));
-    path_of(r, "metrics.jsonl", metrics);
-    for (int i = 0; i < 2; i++)
-        if (tri_plot((const char *const[]){metrics}, 1, path_of(r, curves[i], path)) != TRI_OK)
-            fprintf(stderr, "no %s: %s\n", curves[i], tri_last_error());
-    printf("training time %.1f s, test accuracy %.4f\nin %s: model.safetensors, metrics.jsonl, "
-           "curves.svg, curves.png, checkpoints\n",
-           train_seconds(r), accuracy, r->dir);
+    printf("training time %.1f s, test accuracy %.4f\n"
+           "in %s: model.safetensors, metrics.jsonl, checkpoints\n"
+           "to see the curves:\n%strireme plot %s/metrics.jsonl -o %s/curves.png\n",
+           train_seconds(r), accuracy, r->dir, program_folder, r->dir, r->dir);
 }
 
 static void parse_options(int argc, char **argv)
@@ -476,20 +477,16 @@ static void parse_options(int argc, char **argv)
          .help = "train on the first N images only (0: all)"},
         {.name = "--data",
          .text = &settings.data,
-         .help = "folder of the four files (" TRI_FASHION_MNIST_DIR ")"},
+         .help = "folder of the four files (" FASHION_MNIST_DIR ")"},
         {.name = "--out", .text = &settings.out, .help = "results (runs/fashion-1, -2, ...)"},
         {.name = "--resume",
          .flag = &settings.resume,
          .help = "continue the run in --out, or the last runs/fashion-N, with the same options"},
     };
 
-    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
-    if (settings.threads > 0) {
-        char text[24];
-
-        snprintf(text, sizeof(text), "%lld", (long long)settings.threads);
-        setenv("TRI_NUM_THREADS", text, 1);
-    }
+    options_parse(argc, argv, usage, options);
+    if (settings.threads > 0)
+        TRI_TRY(tri_num_threads_set((int)settings.threads));
 }
 
 int main(int argc, char **argv)
@@ -502,12 +499,7 @@ int main(int argc, char **argv)
 
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers: from trirun */
-    settings.workers = tri_world_size();
-    if (settings.batch % settings.workers != 0)
-        refuse("--batch-size %lld is not a multiple of the %lld workers", (long long)settings.batch,
-               (long long)settings.workers);
-    choose_precision();
-
+    check_settings();
     tri_manual_seed((uint64_t)settings.seed);
     r.model = tri_ddp(make_network(settings.width), NULL);
     r.optimizer =

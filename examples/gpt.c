@@ -246,7 +246,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
     };
 
-    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    options_parse(argc, argv, usage, options);
     if (settings.width % settings.heads != 0)
         refuse("--width", "must be a multiple of --heads");
 }

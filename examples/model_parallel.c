@@ -405,27 +405,26 @@ static void print_times(const training *all, int n)
 }
 
 /* trireme lies beside the program. */
-static void print_charts(const char *program, const training *all, int n)
+static void print_charts(const training *all, int n)
 {
-    const char *slash = strrchr(program, '/');
-    const int folder = slash != NULL ? (int)(slash + 1 - program) : 0;
     static const char *const charts[2][2] = {
         {"mp_vs_rn.png", "single_device+model_parallel"},
         {"mp_vs_rn_vs_pp.png", "single_device+model_parallel+pipelined"}};
 
     printf("\nfor the charts:\n");
     for (int i = 0; i < 2; i++)
-        printf("%.*strireme plot --bars %s -o %s --keys %s --y-label \"seconds a batch\"\n", folder,
-               program, settings.output, charts[i][0], charts[i][1]);
-    printf("%.*strireme plot --bars %s -o split_size_tradeoff.png --y-label \"seconds a batch\" "
+        printf("%strireme plot --bars %s -o %s --keys %s --y-label \"seconds a batch\"\n",
+               program_folder, settings.output, charts[i][0], charts[i][1]);
+    printf("%strireme plot --bars %s -o split_size_tradeoff.png --y-label \"seconds a batch\" "
            "--keys ",
-           folder, program, settings.output);
+           program_folder, settings.output);
     for (int i = 2; i < n; i++)
         printf("%s%s", all[i].name, i + 1 < n ? "+" : "\n");
 }
 
 static void parse(int argc, char **argv)
 {
+    tri_metrics *metrics;
     const option options[] = {
         {.name = "--devices",
          .help = "1 or 2; with 1 both halves are on it (2)",
@@ -458,7 +457,7 @@ static void parse(int argc, char **argv)
          .text = &settings.output},
     };
 
-    options_parse(argc, argv, usage, options, (int)(sizeof(options) / sizeof(options[0])));
+    options_parse(argc, argv, usage, options);
     if (settings.split > 0 && count_pieces(settings.split) > MAX_SPLITS) {
         fprintf(stderr,
                 "model_parallel: --split-size %lld cuts a batch of %lld into %lld pieces; at most "
@@ -467,13 +466,8 @@ static void parse(int argc, char **argv)
                 (long long)count_pieces(settings.split), MAX_SPLITS);
         exit(2);
     }
-}
-
-/* Before minutes of training; what an earlier run has left there stays until its end. */
-static void check_output(void)
-{
-    tri_metrics *metrics;
-
+    /* --output can be written: not to be found out after minutes of training. What an earlier run
+     * has left there stays until the end of this one. */
     TRI_TRY(tri_metrics_open(settings.output, INT64_MAX, &metrics));
     tri_metrics_close(metrics);
 }
@@ -487,7 +481,6 @@ int main(int argc, char **argv)
 
     parse(argc, argv);
     TRI_TRY(tri_cpu_devices((int)settings.devices));
-    check_output();
     tri_set_default_dtype(settings.f64 ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
     d = data_create();
     n = trainings_create(all);
@@ -496,7 +489,7 @@ int main(int argc, char **argv)
     print_bound(best, &d);
     write_times(all, n, best);
     if (strcmp(settings.output, "/dev/null") != 0)
-        print_charts(argv[0], all, n);
+        print_charts(all, n);
     for (int i = 0; i < n; i++) {
         tri_optimizer_destroy(all[i].opt);
         tri_module_destroy(all[i].net);

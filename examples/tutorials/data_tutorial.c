@@ -11,6 +11,8 @@
 
 #include <trireme/trireme.h>
 
+#include "../fashion_mnist.h"
+
 static const char *const labels_map[10] = {"T-Shirt", "Trouser", "Pullover", "Dress", "Coat",
                                            "Sandal",  "Shirt",   "Sneaker",  "Bag",   "Ankle Boot"};
 
@@ -241,18 +243,24 @@ static void samplers(void)
     }
 }
 
+/* The folder; NULL = the usual one. */
+static const char *parse(int argc, char **argv)
+{
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    if (argc <= 2 && (argc == 1 || argv[1][0] != '-'))
+        return argv[1];
+    fprintf(help ? stdout : stderr, "usage: data_tutorial [FOLDER]\n");
+    exit(help ? 0 : 2);
+}
+
 int main(int argc, char **argv)
 {
+    const char *folder = parse(argc, argv);
     const tri_transform to_tensor = tri_transform_to_float();
     tri_dataset *training_data;
 
-    if (argc > 2 || (argc > 1 && argv[1][0] == '-')) {
-        const bool help = strcmp(argv[1], "--help") == 0;
-
-        fprintf(help ? stdout : stderr, "usage: data_tutorial [FOLDER]\n");
-        return help ? 0 : 2;
-    }
-    TRI_TRY(tri_fashion_mnist(argc > 1 ? argv[1] : NULL, true, &training_data));
+    TRI_TRY(fashion_mnist(folder, true, &training_data));
     TRI_TRY(tri_dataset_subset(training_data, 0, 1000, &training_data)); /* enough for a look */
     read_own_files(training_data);
     TRI_TRY(tri_dataset_transform(training_data, &to_tensor, 1, &training_data));

@@ -12,6 +12,10 @@
 
 #include <trireme/trireme.h>
 
+#include "../fashion_mnist.h"
+
+enum { WORLD_SIZE = 2 };
+
 static int64_t n_epochs = 10, n_samples;
 static const char *folder;
 
@@ -146,7 +150,7 @@ static tri_status run(int rank, void *arg)
     (void)arg;
     TRI_TRY(tri_init(NULL));
     tri_manual_seed(1234);
-    TRI_TRY(tri_fashion_mnist(folder, true, &dataset));
+    TRI_TRY(fashion_mnist(folder, true, &dataset));
     TRI_TRY(tri_dataset_transform(dataset, look, 2, &dataset));
     if (n_samples > 0)
         TRI_TRY(tri_dataset_subset(dataset, 0, n_samples, &dataset));
@@ -199,22 +203,25 @@ static int64_t number(const char *text, int64_t least)
     return *text != '\0' && *end == '\0' && n >= least && n <= INT32_MAX ? n : -1;
 }
 
-int main(int argc, char **argv)
+static void parse(int argc, char **argv)
 {
-    const int world_size = 2;
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
 
     if (argc > 1)
         n_epochs = number(argv[1], 1);
     if (argc > 2)
-        n_samples = number(argv[2], world_size); /* one at least for each */
+        n_samples = number(argv[2], WORLD_SIZE); /* one at least for each */
     if (argc > 3)
         folder = argv[3];
-    if (n_epochs < 0 || n_samples < 0 || argc > 4) {
-        const bool help = strcmp(argv[1], "--help") == 0;
+    if (n_epochs >= 0 && n_samples >= 0 && argc <= 4)
+        return;
+    fprintf(help ? stdout : stderr, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]\n");
+    exit(help ? 0 : 2);
+}
 
-        fprintf(help ? stdout : stderr, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]\n");
-        return help ? 0 : 2;
-    }
-    TRI_TRY(tri_spawn(run, NULL, world_size, NULL));
+int main(int argc, char **argv)
+{
+    parse(argc, argv);
+    TRI_TRY(tri_spawn(run, NULL, WORLD_SIZE, NULL));
     return 0;
 }

@@ -6,7 +6,7 @@
  *     tri_loader *loader;
  *     tri_batch batch;
  *
- *     TRI_TRY(tri_fashion_mnist("/usr/share/datasets/fashion-mnist", true, &train));
+ *     TRI_TRY(tri_dataset_idx("train-images.gz", "train-labels.gz", &train));
  *     TRI_TRY(tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
  *     TRI_TRY(tri_sampler_distributed(tri_dataset_length(train), NULL, &sampler));
  *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
@@ -134,14 +134,6 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_subset(tri_dataset *own_base, int6
  * names the file and the numbers. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const char *labels_path,
                                                   tri_dataset **dataset_out);
-
-#define TRI_FASHION_MNIST_DIR "/usr/share/datasets/fashion-mnist"
-
-/* Fashion-MNIST's four original files in `dir` (with or without .gz; NULL =
- * TRI_FASHION_MNIST_DIR): 60,000 images of 28x28 to train, 10,000 to test, ten classes.
- * NOT_FOUND says where to get them. */
-TRI_API TRI_MUST_CHECK tri_status tri_fashion_mnist(const char *dir, bool train,
-                                                    tri_dataset **dataset_out);
 
 /* --- tokens --------------------------------------------------------------- */
 
@@ -342,14 +334,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_collate_pad(const tri_sample *samples, int
 typedef struct tri_loader_options {
     /* threads that prepare batches ahead; 0 = the caller prepares each one itself */
     int n_threads;
-    int n_prefetch; /* batches prepared ahead; 0 = 2 per thread. Determines the memory */
-    bool drop_last; /* leave out a last batch that is not full */
-    uint64_t seed;  /* for random changes to the samples */
-    /* accepted for programs from torch; no effect on devices that read the host's memory, such
-     * as cpus */
-    bool pin_memory;
+    int n_prefetch;      /* batches prepared ahead; 0 = 2 per thread. Determines the memory */
+    bool drop_last;      /* leave out a last batch that is not full */
+    uint64_t seed;       /* for random changes to the samples */
     tri_collate collate; /* NULL: as tri_collate_default */
     void *collate_arg;   /* passed to collate; borrowed */
+    /* Accepted, without effect. Programs from torch set pin_memory for devices with memory of their
+     * own, to which batches are copied; the cpu devices read them where they are. */
+    bool pin_memory;
     TRI_RESERVED(8);
 } tri_loader_options;
 

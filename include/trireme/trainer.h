@@ -57,7 +57,8 @@ TRI_API double tri_progress_rate(const tri_progress *progress);
 
 /* --- metrics -------------------------------------------------------------- */
 
-/* A file of JSON lines: one object a record, {"step":10,"epoch":1,"loss":0.51,...}. */
+/* A file of JSON lines: one object a record, {"step":10,"epoch":1,"loss":0.51,...}. `trireme plot`
+ * draws its curves. */
 typedef struct tri_metrics tri_metrics;
 
 typedef struct tri_metric {
@@ -80,12 +81,6 @@ TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const 
 #define tri_metrics_log(metrics, ...)                                                              \
     tri_metrics_write(metrics, (const tri_metric[]){__VA_ARGS__},                                  \
                       (int)(sizeof((const tri_metric[]){__VA_ARGS__}) / sizeof(tri_metric)))
-
-/* Draws the curves of metrics files into a .svg or .png file: runs `trireme plot`, found beside
- * this program or on PATH. Blocks until it is done. Errors: NOT_FOUND (no `trireme`), IO (it
- * failed; its own message is on stderr), INVALID_ARG. */
-TRI_API TRI_MUST_CHECK tri_status tri_plot(const char *const *paths, int n_paths,
-                                           const char *out_path);
 
 /* Makes a folder for a run: PREFIX1, or PREFIX2, ..., the first of these names that is free, so
  * that programs which start together never share one. "runs/try-" makes runs/try-1; missing folders

@@ -282,34 +282,6 @@ static void meters_average_over_steps(void **state)
     tri_tensor_unref(x);
 }
 
-/* tri_plot runs the tool beside the library or in PATH, and gives a picture or a clear error. */
-static void curves_are_drawn_by_the_tool(void **state)
-{
-    static const char metrics[] = "{\"step\":1,\"loss\":3}\n{\"step\":2,\"loss\":2}\n";
-    const char *bin = getenv("TRI_TEST_BIN");
-    char variable[4096], *picture;
-    const char *path, *out;
-    size_t bytes = 0;
-    scratch s;
-
-    (void)state;
-    assert_non_null(bin);
-    snprintf(variable, sizeof(variable), "%s:%s", bin, getenv("PATH"));
-    assert_int_equal(setenv("PATH", variable, 1), 0);
-    scratch_begin(&s);
-    path = scratch_file(&s, "m.jsonl", metrics, sizeof(metrics) - 1);
-    out = scratch_path(&s, "curves.svg");
-    CHECK_OK(tri_plot(&path, 1, out));
-    picture = scratch_read(out, &bytes);
-    assert_non_null(strstr(picture, "<svg"));
-    free(picture);
-    CHECK_OK(tri_plot((const char *const[]){path, path}, 2, out));
-    CHECK_FAILS(tri_plot(NULL, 0, out), TRI_ERR_INVALID_ARG, "no file of metrics");
-    path = "/nowhere.jsonl";
-    CHECK_FAILS(tri_plot(&path, 1, out), TRI_ERR_IO, "ended with exit code 1");
-    scratch_end(&s);
-}
-
 /* Numbers as printf writes them where the decimal mark is not a point, also of several bytes. */
 static void metrics_are_json_in_every_locale(void **state)
 {
@@ -440,7 +412,6 @@ static void a_link_to_metrics_stays_one(void **state)
 
 static void arguments_that_cannot_be_are_named(void **state)
 {
-    static const char *const no_path[] = {NULL};
     tri_progress *p = NULL;
     tri_metrics *m = NULL;
     FILE *stream = tmpfile();
@@ -471,10 +442,6 @@ static void arguments_that_cannot_be_are_named(void **state)
     CHECK_FAILS(tri_meter_reset(NULL), TRI_ERR_INVALID_ARG, "is NULL");
     assert_true(isnan(tri_meter_value(NULL)) && isnan(tri_meter_sum(NULL)));
     assert_int_equal(tri_meter_weight(NULL), 0);
-    CHECK_FAILS(tri_plot(NULL, 1, "x.svg"), TRI_ERR_INVALID_ARG, "paths is NULL");
-    CHECK_FAILS(tri_plot(no_path, 1, "x.svg"), TRI_ERR_INVALID_ARG, "a path is NULL");
-    CHECK_FAILS(tri_plot(no_path, 0, "x.svg"), TRI_ERR_INVALID_ARG, "no file of metrics");
-    CHECK_FAILS(tri_plot(no_path, 1, NULL), TRI_ERR_INVALID_ARG, "out_path is NULL");
 }
 
 static const struct CMUnitTest tests[] = {
@@ -487,7 +454,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(meters_average_over_steps),
     cmocka_unit_test(a_long_sum_keeps_its_last_digits),
     cmocka_unit_test(a_failed_step_counts_nothing),
-    cmocka_unit_test(curves_are_drawn_by_the_tool),
     cmocka_unit_test(metrics_are_json_in_every_locale),
     cmocka_unit_test(keys_of_metrics_are_checked),
     cmocka_unit_test(closed_outputs_spoil_no_metrics),

@@ -70,9 +70,8 @@ static const char *const named_otherwise[] = {"tri_fail",
                                               NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, no context was entered, no callback, no bucket outside of a hook, no data set and no tool
- * where the test runs; and tri_fail and tri_module_fail, which
- * are for that. */
+ * shrink, no context was entered, no callback, no bucket outside of a hook; and tri_fail and
+ * tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_fail",
                                           "tri_module_fail",
@@ -87,8 +86,6 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",
                                           "tri_bucket_hook_power_sgd",
-                                          "tri_fashion_mnist",
-                                          "tri_plot",
                                           NULL};
 
 /* They read a data set or a sampler that another call has checked, and return no status. */

@@ -3,6 +3,7 @@
  * line is named, and neither starts any work; and what they print is not lost in silence.
  */
 #include "testing/check.h"
+#include "testing/scratch.h"
 #include "testing/spawn.h"
 
 static const char *const examples[] = {"toy_ddp",         "plain_mlp",     "plain_ddp",
@@ -83,10 +84,27 @@ static void a_full_output_is_an_error(void **state)
     }
 }
 
+static void missing_data_say_where_to_get_them(void **state)
+{
+    scratch folder;
+    spawn s;
+
+    (void)state;
+    scratch_begin(&folder);
+    run(&s, "data_tutorial", folder.dir, 1);
+    if (strstr(SPAWN_ERR(&s), folder.dir) == NULL ||
+        strstr(SPAWN_ERR(&s), "NOT_FOUND: no train-images-idx3-ubyte") == NULL ||
+        strstr(SPAWN_ERR(&s), "apt install dataset-fashion-mnist") == NULL)
+        fail_msg("data_tutorial: %s", SPAWN_ERR(&s));
+    spawn_free(&s);
+    scratch_end(&folder);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(help_is_printed_and_nothing_else_happens),
     cmocka_unit_test(unknown_options_are_named),
     cmocka_unit_test(a_full_output_is_an_error),
+    cmocka_unit_test(missing_data_say_where_to_get_them),
 };
 
 TEST_MAIN(tests)

@@ -36,6 +36,19 @@ static void start(spawn *s, const char *out, const char *more, const char *more_
     s->deadline_ms = TRAINING_MS;
 }
 
+/* The last line of what it printed is a command that draws its curves. */
+static void draw_curves(const char *printed)
+{
+    const char *said = strstr(printed, "to see the curves:\n");
+    spawn s;
+
+    assert_non_null(said);
+    spawn_start(&s, (const char *const[]){"sh", "-c", strchr(said, '\n') + 1, NULL}, NULL);
+    if (spawn_wait(&s) != 0)
+        fail_msg("%s%s", said, SPAWN_ERR(&s));
+    spawn_free(&s);
+}
+
 static void run_to_its_end(const char *out, const char *more)
 {
     spawn s;
@@ -44,6 +57,7 @@ static void run_to_its_end(const char *out, const char *more)
     if (spawn_wait(&s) != 0)
         fail_msg("fashion: %s", SPAWN_ERR(&s));
     assert_non_null(strstr(SPAWN_OUT(&s), "training time"));
+    draw_curves(SPAWN_OUT(&s));
     spawn_expect_no_process(&s);
     spawn_free(&s);
 }
@@ -73,10 +87,7 @@ static void a_run_leaves_its_results(void **state)
     assert_non_null(strstr(metrics, "\"samples_per_s\":"));
     assert_non_null(strstr(metrics, "{\"step\":10,\"epoch\":1,\"loss\":")); /* ends of epochs */
     assert_non_null(strstr(metrics, "{\"step\":30,\"epoch\":3,\"loss\":"));
-    curves = scratch_read(scratch_path(&s, "a/curves.svg"), &n);
-    assert_non_null(strstr(curves, "</svg>"));
     assert_int_equal(scratch_count(scratch_path(&s, "a/checkpoints")), 3);
-    free(curves);
     curves = scratch_read(scratch_path(&s, "a/curves.png"), &n);
     assert_true(n > 8 && memcmp(curves, "\x89PNG", 4) == 0);
     free(curves);
