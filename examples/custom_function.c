@@ -165,6 +165,10 @@ static tri_module *nn_swish(void)
 
 #define ROWS 32
 
+static const char usage[] = "usage: custom_function\n\n"
+                            "Checks the gradient of a function written in C, and trains a network "
+                            "with it.";
+
 int main(int argc, char **argv)
 {
     float inputs[ROWS], targets[ROWS], beta;
@@ -172,10 +176,7 @@ int main(int argc, char **argv)
     tri_optimizer *opt;
     tri_tensor *x, *y;
 
-    options_parse(argc, argv,
-                  "usage: custom_function\n\n"
-                  "Checks the gradient of a function written in C, and trains a network with it.",
-                  NULL, 0);
+    options_none(argc, argv, usage);
     check_gradient();
     puts("gradients and differences agree");
     for (int i = 0; i < ROWS; i++) {

@@ -65,27 +65,47 @@ static void parse(int argc, char **argv)
     options_parse(argc, argv, usage, options);
 }
 
-int main(int argc, char **argv)
-{
-    const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {INPUT_SIZE}};
-    const void *contents;
-    tri_tensor *data;
+/* Random vectors in memory, in a random order. */
+typedef struct data {
+    tri_tensor *vectors;
     tri_dataset *dataset;
     tri_sampler *sampler;
     tri_loader *loader;
+} data;
+
+static data data_create(void)
+{
+    const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {INPUT_SIZE}};
+    const void *contents;
+    data d;
+
+    d.vectors = tri_tensor_clone(tri_randn(TRI_SHAPE(data_size, INPUT_SIZE), TRI_DTYPE_F32));
+    contents = tri_data(d.vectors);
+    TRI_TRY(tri_dataset_arrays(data_size, &field, &contents, 1, &d.dataset));
+    TRI_TRY(tri_sampler_random(data_size, NULL, &d.sampler));
+    TRI_TRY(tri_loader_create(d.dataset, d.sampler, batch_size, NULL, &d.loader));
+    return d;
+}
+
+static void data_destroy(data *d)
+{
+    tri_loader_destroy(d->loader);
+    tri_sampler_destroy(d->sampler);
+    tri_dataset_destroy(d->dataset);
+    tri_tensor_unref(d->vectors);
+}
+
+int main(int argc, char **argv)
+{
     tri_module *net;
     tri_batch batch;
     tri_status status;
+    data d;
 
     parse(argc, argv);
     if (devices > 0 || getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(devices > 0 ? (int)devices : 2));
-    data = tri_tensor_clone(tri_randn(TRI_SHAPE(data_size, INPUT_SIZE), TRI_DTYPE_F32));
-    contents = tri_data(data);
-    TRI_TRY(tri_dataset_arrays(data_size, &field, &contents, 1, &dataset));
-    TRI_TRY(tri_sampler_random(data_size, NULL, &sampler));
-    TRI_TRY(tri_loader_create(dataset, sampler, batch_size, NULL, &loader));
-
+    d = data_create();
     net = model_create();
     if (tri_device_count(TRI_DEVICE_CPU) > 1) {
         printf("Let's use %d devices!\n", tri_device_count(TRI_DEVICE_CPU));
@@ -93,8 +113,8 @@ int main(int argc, char **argv)
     }
     tri_module_print(net, stdout);
 
-    TRI_TRY(tri_loader_begin(loader, 0, 0));
-    while ((status = tri_loader_next(loader, &batch)) == TRI_OK) {
+    TRI_TRY(tri_loader_begin(d.loader, 0, 0));
+    while ((status = tri_loader_next(d.loader, &batch)) == TRI_OK) {
         tri_tensor *output = tri_forward(net, batch.fields[0]);
 
         print_sizes("Outside:", batch.fields[0], "output_size", output);
@@ -103,9 +123,6 @@ int main(int argc, char **argv)
     TRI_TRY(status == TRI_END ? TRI_OK : status);
 
     tri_module_destroy(net);
-    tri_loader_destroy(loader);
-    tri_sampler_destroy(sampler);
-    tri_dataset_destroy(dataset);
-    tri_tensor_unref(data);
+    data_destroy(&d);
     return 0;
 }

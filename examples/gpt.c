@@ -251,16 +251,22 @@ static void parse_options(int argc, char **argv)
         refuse("--width", "must be a multiple of --heads");
 }
 
+/* This worker's share of a batch. */
+static void take_part(run *r)
+{
+    if (settings.batch < tri_world_size())
+        refuse("--batch-size", "is smaller than the number of workers");
+    r->first = settings.batch * tri_rank() / tri_world_size();
+    r->part = settings.batch * (tri_rank() + 1) / tri_world_size() - r->first;
+}
+
 int main(int argc, char **argv)
 {
     run r = {.first = 0};
 
     parse_options(argc, argv);
     TRI_TRY(tri_init(NULL));
-    if (settings.batch < tri_world_size())
-        refuse("--batch-size", "is smaller than the number of workers");
-    r.first = settings.batch * tri_rank() / tri_world_size();
-    r.part = settings.batch * (tri_rank() + 1) / tri_world_size() - r.first;
+    take_part(&r);
     r.text = text_read(settings.text);
 
     tri_manual_seed((uint64_t)settings.seed);

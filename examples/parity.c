@@ -157,7 +157,7 @@ static arguments parse(int argc, char **argv)
     };
     const size_t n_options = sizeof(options) / sizeof(options[0]);
 
-    output_check_at_exit(argv[0]);
+    options_begin(argv[0]);
     for (int i = 1; i < argc; i++) {
         const char *value = NULL;
         size_t o = 0;
@@ -368,6 +368,17 @@ static void job_open(job *j)
     const arguments *a = &j->a;
     tri_safetensors *data;
 
+    if (a->batch < tri_world_size())
+        usage("--batch is smaller than the number of workers", NULL);
+    j->first = a->batch * tri_rank() / tri_world_size();
+    j->part = a->batch * (tri_rank() + 1) / tri_world_size() - j->first;
+    if (tri_rank() == 0) {
+        j->losses = fopen(a->losses_out, "w");
+        if (j->losses == NULL) {
+            perror(a->losses_out);
+            exit(1);
+        }
+    }
     TRI_TRY(tri_safetensors_open(a->data, &data));
     tri_set_default_dtype(a->dtype);
     j->model = tri_ddp(create_model(a), NULL);
@@ -405,17 +416,6 @@ int main(int argc, char **argv)
     int failed = 0;
 
     TRI_TRY(tri_init(NULL));
-    if (a->batch < tri_world_size())
-        usage("--batch is smaller than the number of workers", NULL);
-    j.first = a->batch * tri_rank() / tri_world_size();
-    j.part = a->batch * (tri_rank() + 1) / tri_world_size() - j.first;
-    if (tri_rank() == 0) {
-        j.losses = fopen(a->losses_out, "w");
-        if (j.losses == NULL) {
-            perror(a->losses_out);
-            return 1;
-        }
-    }
     job_open(&j);
     job_run(&j);
     if (tri_rank() == 0) {

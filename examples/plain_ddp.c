@@ -58,63 +58,83 @@ static void predict(const network *net, sample *s)
     s->error = 1 / (1 + exp(-sum)) - s->label;
 }
 
+/* The gradient of the second layer, from one sample. */
+static void add_second(const sample *s, double weight, network *gradient)
+{
+    for (int j = 0; j <= HIDDEN; j++)
+        gradient->second[j] += weight * s->error * s->hidden[j];
+}
+
+/* That of the first, whose outputs the second reads. */
+static void add_first(const network *net, const sample *s, double weight, network *gradient)
+{
+    for (int j = 0; j < HIDDEN; j++) {
+        double back = s->error * net->second[j] * (1 - s->hidden[j] * s->hidden[j]);
+
+        for (int i = 0; i < 3; i++)
+            gradient->first[j][i] += weight * back * s->at[i];
+    }
+}
+
+static void update(network *net, const network *gradient)
+{
+    for (int j = 0; j < HIDDEN; j++) {
+        for (int i = 0; i < 3; i++)
+            net->first[j][i] -= gradient->first[j][i];
+    }
+    for (int j = 0; j <= HIDDEN; j++)
+        net->second[j] -= gradient->second[j];
+}
+
+static network net, gradient;
+static sample batch[BATCH];
+
+static const char usage[] = "usage: [trirun --nproc-per-node N] plain_ddp\n\n"
+                            "Trains a small network in plain C loops that averages gradients over\n"
+                            "any number of workers.";
+
 int main(int argc, char **argv)
 {
-    static network net, gradient;
-    static sample batch[BATCH];
+    const tri_reducer_grad layers[2] = {
+        {.data = gradient.first, .count = HIDDEN * 3, .dtype = TRI_DTYPE_F64, .name = "first"},
+        {.data = gradient.second, .count = HIDDEN + 1, .dtype = TRI_DTYPE_F64, .name = "second"}};
+    tri_reducer *reducer;
     double right = 0;
     uint64_t seed = 1;
-    tri_reducer *reducer;
-    int first, end;
+    int begin, end, n_own;
 
-    options_parse(argc, argv, "usage: [trirun --nproc-per-node N] plain_ddp", NULL, 0);
+    options_none(argc, argv, usage);
     TRI_TRY(tri_init(NULL));                     /* 1: join the workers that trirun started */
-    TRI_TRY(tri_reducer_create(NULL, &reducer)); /* 2: averages over them, of these gradients: 3 */
-    TRI_TRY(tri_reducer_add(
-        reducer,
-        &(tri_reducer_grad){
-            .data = gradient.first, .count = HIDDEN * 3, .dtype = TRI_DTYPE_F64, .name = "first"},
-        NULL));
-    TRI_TRY(tri_reducer_add(
-        reducer,
-        &(tri_reducer_grad){
-            .data = gradient.second, .count = HIDDEN + 1, .dtype = TRI_DTYPE_F64, .name = "second"},
-        NULL));
-    first = BATCH * tri_rank() / tri_world_size(); /* this worker's part of a batch */
+    TRI_TRY(tri_reducer_create(NULL, &reducer)); /* 2: what averages over them... */
+    for (int i = 0; i < 2; i++)
+        TRI_TRY(tri_reducer_add(reducer, &layers[i], NULL)); /* 3: ...these gradients, 0 and 1 */
+
+    begin = BATCH * tri_rank() / tri_world_size(); /* this worker's part of a batch */
     end = BATCH * (tri_rank() + 1) / tri_world_size();
-    for (int j = 0; j < HIDDEN; j++)
+    n_own = end - begin;
+    for (int j = 0; j < HIDDEN; j++) {
         for (int i = 0; i < 3; i++)
             net.first[j][i] = 4 * uniform(&seed);
+    }
 
     for (int step = 1; step <= STEPS; step++) {
         make_batch(batch, &seed);
         memset(&gradient, 0, sizeof(gradient));
-        TRI_TRY(tri_reducer_begin(reducer, end - first)); /* 4: with the number of samples here */
-        for (int n = first; n < end; n++) {
+        TRI_TRY(tri_reducer_begin(reducer, n_own)); /* 4: with the number of samples here */
+        for (int n = begin; n < end; n++) {
             predict(&net, &batch[n]);
-            right += step == STEPS && fabs(batch[n].error) < 0.5;
-            for (int j = 0; j <= HIDDEN; j++)
-                gradient.second[j] += batch[n].error * batch[n].hidden[j] / (end - first);
+            add_second(&batch[n], 1.0 / n_own, &gradient);
         }
         TRI_TRY(tri_reducer_ready(reducer, 1)); /* 5: is sent while the other is computed */
-        for (int n = first; n < end; n++) {
-            const sample *s = &batch[n];
-
-            for (int j = 0; j < HIDDEN; j++) {
-                double back = s->error * net.second[j] * (1 - s->hidden[j] * s->hidden[j]);
-
-                for (int i = 0; i < 3; i++)
-                    gradient.first[j][i] += back * s->at[i] / (end - first);
-            }
-        }
+        for (int n = begin; n < end; n++)
+            add_first(&net, &batch[n], 1.0 / n_own, &gradient);
         TRI_TRY(tri_reducer_ready(reducer, 0));
         TRI_TRY(tri_reducer_finish(reducer)); /* 6: both are means over all workers' samples now */
-        for (int j = 0; j < HIDDEN; j++)
-            for (int i = 0; i < 3; i++)
-                net.first[j][i] -= gradient.first[j][i];
-        for (int j = 0; j <= HIDDEN; j++)
-            net.second[j] -= gradient.second[j];
+        update(&net, &gradient);
     }
+
+    for (int n = begin; n < end; n++) /* of the last batch */
+        right += fabs(batch[n].error) < 0.5;
     TRI_TRY(tri_all_reduce(NULL, &right, &right, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL));
     printf("worker %d: %.0f of %d right, w2[0] = %.6f\n", tri_rank(), right, BATCH, net.second[0]);
     tri_reducer_destroy(reducer);

@@ -75,7 +75,7 @@ int main(int argc, char **argv)
     uint64_t seed = 1;
     int rank, size;
 
-    options_parse(argc, argv, usage, NULL, 0);
+    options_none(argc, argv, usage);
     TRI_TRY(tri_init(NULL)); /* joins the workers that trirun started, or stays alone */
     rank = tri_rank();
     size = tri_world_size();

@@ -38,7 +38,7 @@ int main(int argc, char **argv)
     tri_optimizer *opt;
     uint64_t hash = 0;
 
-    options_parse(argc, argv, usage, NULL, 0);
+    options_none(argc, argv, usage);
     TRI_TRY(tri_init(NULL)); /* rank and number of workers from trirun; alone: a world of one */
 
     make_data(inputs, BATCH * 10, 1 + (unsigned)tri_rank());

@@ -290,23 +290,34 @@ static void stores(void)
     tri_store_unref(own);
 }
 
+/* It takes no arguments. */
+static void parse(int argc, char **argv)
+{
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    if (argc == 1)
+        return;
+    fprintf(help ? stdout : stderr, "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to %d)\n",
+            MAX_RANKS);
+    exit(help ? 0 : 2);
+}
+
+static void check_size(void)
+{
+    if (size >= 2 && size <= MAX_RANKS)
+        return;
+    fprintf(stderr, "c10d_calls: start 2 to %d of it: trirun --nproc_per_node=2 c10d_calls\n",
+            MAX_RANKS);
+    exit(2);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 1) {
-        const bool help = strcmp(argv[1], "--help") == 0;
-
-        fprintf(help ? stdout : stderr,
-                "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to %d)\n", MAX_RANKS);
-        return help ? 0 : 2;
-    }
+    parse(argc, argv);
     TRI_TRY(tri_init(NULL)); /* init_process_group */
     rank = tri_rank();       /* get_rank, get_world_size */
     size = tri_world_size();
-    if (size < 2 || size > MAX_RANKS) {
-        fprintf(stderr, "c10d_calls: start 2 to %d of it: trirun --nproc_per_node=2 c10d_calls\n",
-                MAX_RANKS);
-        return 2;
-    }
+    check_size();
     printf("rank %d: is_initialized %s, get_world_size %d, is_backend_available(shm) %s\n", rank,
            tri_is_initialized() ? "True" : "False", size,
            tri_is_available("shm") ? "True" : "False");

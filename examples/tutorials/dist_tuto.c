@@ -127,16 +127,21 @@ static tri_status init_process(int rank, void *arg)
     return TRI_OK;
 }
 
+/* The URL; NULL = where tri_spawn says. */
+static const char *parse(int argc, char **argv)
+{
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    if (argc <= 2 && (argc == 1 || argv[1][0] != '-'))
+        return argv[1];
+    fprintf(help ? stdout : stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
+    exit(help ? 0 : 2);
+}
+
 int main(int argc, char **argv)
 {
-    const char *url = argc > 1 ? argv[1] : NULL;
+    const char *url = parse(argc, argv);
 
-    if (argc > 2 || (url != NULL && url[0] == '-')) {
-        const bool help = strcmp(url, "--help") == 0;
-
-        fprintf(help ? stdout : stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
-        return help ? 0 : 2;
-    }
     TRI_TRY(tri_spawn(init_process, &(job){run_blocking, url}, 2, NULL));
     TRI_TRY(tri_spawn(init_process, &(job){run_non_blocking, url}, 2, NULL));
     TRI_TRY(tri_spawn(init_process, &(job){run_all_reduce, url}, 2, NULL));

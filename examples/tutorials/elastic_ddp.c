@@ -78,14 +78,20 @@ static void demo_basic(void)
     printf("Finished running basic DDP example on rank %d.\n", rank);
 }
 
+/* It takes no arguments but --local-rank, which trirun-launch gives. */
+static void parse(int argc, char **argv)
+{
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    if (argc == 1 || strncmp(argv[1], "--local-rank", 12) == 0)
+        return;
+    fprintf(help ? stdout : stderr, "usage: [trirun --nproc_per_node=N] elastic_ddp\n");
+    exit(help ? 0 : 2);
+}
+
 int main(int argc, char **argv)
 {
-    if (argc > 1 && strncmp(argv[1], "--local-rank", 12) != 0) { /* torch.distributed.launch's */
-        const bool help = strcmp(argv[1], "--help") == 0;
-
-        fprintf(help ? stdout : stderr, "usage: [trirun --nproc_per_node=N] elastic_ddp\n");
-        return help ? 0 : 2;
-    }
+    parse(argc, argv);
     demo_basic();
     return 0;
 }

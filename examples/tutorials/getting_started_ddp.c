@@ -170,16 +170,22 @@ static void run_demo(tri_status (*demo_fn)(int rank, void *arg), int world_size)
     TRI_TRY(tri_spawn(demo_fn, NULL, world_size, NULL)); /* returns when all have ended */
 }
 
+/* It takes no arguments. */
+static void parse(int argc, char **argv)
+{
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+
+    if (argc == 1)
+        return;
+    fprintf(help ? stdout : stderr, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp\n");
+    exit(help ? 0 : 2);
+}
+
 int main(int argc, char **argv)
 {
     int n_devices;
 
-    if (argc > 1) {
-        const bool help = strcmp(argv[1], "--help") == 0;
-
-        fprintf(help ? stdout : stderr, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp\n");
-        return help ? 0 : 2;
-    }
+    parse(argc, argv);
     if (getenv("TRI_CPU_DEVICES") == NULL)
         TRI_TRY(tri_cpu_devices(4));
     n_devices = tri_device_count(TRI_DEVICE_CPU);
