@@ -79,8 +79,8 @@ typedef struct tri_ddp_options {
     const tri_device *device_ids;
     int n_devices;                   /* number of device_ids: 1, or 0 if NULL */
     const tri_device *output_device; /* results are moved there; NULL: they stay where they are */
-    /* Both are accepted for programs from torch and have no effect: parameters that a loss does not
-     * reach, and steps that repeat, are found without them. */
+    /* Accepted, without effect. Programs from torch set them so that DDP finds the parameters that
+     * a loss does not reach, and steps that repeat; tri_ddp finds both by itself. */
     bool find_unused_parameters;
     bool static_graph;
     TRI_RESERVED(8);
