@@ -110,7 +110,7 @@ static void quiet_progress_still_counts(void **state)
     tri_progress_destroy(p);
     CHECK_FAILS(tri_progress_create(0, 0, "steps", NULL, &p), TRI_ERR_INVALID_ARG, "0 of 0");
     CHECK_FAILS(tri_progress_create(5, 6, "steps", NULL, &p), TRI_ERR_INVALID_ARG,
-                "6 of 5 done, a line every 0 s; needs 0 <= done <= total");
+                "6 of 5 done, a line every 10 s; needs 0 <= done <= total");
 }
 
 static void check_file(const char *path, const char *want)
