@@ -152,7 +152,7 @@ function section_of(i) {
     return ""
 }
 
-function end_struct(    i, size, reserved, field, part, from, to, text, n) {
+function end_struct(    i, size, reserved, field, part, now, from, to, n) {
     # Where the reserved room began, if the report mentions it.
     reserved = -1
     size = 0
@@ -193,16 +193,11 @@ function end_struct(    i, size, reserved, field, part, from, to, text, n) {
             field = quoted(line[i], 2)
             sub(/.*::/, "", field)
             if (field == "reserved") continue
-            text = ""
-            for (n = i + 1; n <= n_lines && line[n] ~ /^      /; n++) {
-                if (line[n] ~ /type size|subrange/) continue
-                part = line[n]
-                sub(/^ */, "", part)
-                gsub(/typedef |entity changed |compatible type |(pointer )?type (name )?changed /, "", part)
-                text = text " " part
-            }
-            if (text ~ /reported earlier/) continue
-            breaks(name "." field, name "." field " is another type now:" text)
+            # A struct that lies within is told of on its own.
+            if (line[i + 1] ~ /reported earlier/) continue
+            split(what["old", name "." field], part, "\t")
+            split(what["new", name "." field], now, "\t")
+            breaks(name "." field, name "." field (part[3] == now[3] ? " is what " part[3] " means, which has changed" : " was " part[3] " and is " now[3]))
             continue
         }
     }
