@@ -91,7 +91,8 @@ static const char *rank_1_does_not_call(rank_env *env)
     RANK_TRY(env, form(env, &group));
     RANK_TRY(env, tri_barrier(group, NULL));
     if (env->rank == 1) {
-        why_until("ranks 0, 2 wait in group hanging, all_reduce #2", text); /* not in the barrier */
+        why_until(", for rank 1, which is in its own code", text); /* and no more in the barrier */
+        RANK_SAYS(env, text, "ranks 0, 2 wait");
         RANK_SAYS(env, text, "3 ranks on ");
         RANK_SAYS(env, text, ": 3 running");
         RANK_SAYS(env, text, "in group hanging, all_reduce #2 of 100 f32, max (why_test.c:");
