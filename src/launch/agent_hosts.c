@@ -630,10 +630,14 @@ bool trii_agent_hosts_conclude(trii_agent *a)
 
 void trii_agent_hosts_cannot_start(trii_agent *a, const char *why)
 {
+    int64_t deadline = trii_deadline_ms(LEAVE_MS);
     char what[TRII_ERR_BYTES];
 
     snprintf(what, sizeof(what), "cannot start its workers: %s", why);
     end_job(a, false, what);
+    while (!trii_peers_have_met(a->hosts->peers) && a->stop_signal == 0 &&
+           trii_now_ns() < deadline) /* else they only see that this agent is gone */
+        trii_loop_run_once(a->loop, deadline);
     leave_job(a, NULL);
 }
 

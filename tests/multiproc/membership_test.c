@@ -146,15 +146,26 @@ static void a_hang_ends_the_job_on_all_hosts(void **state)
     check_hang("static");
 }
 
-/* torchrun closes the rendezvous. */
-static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
+static void start_host(trirun_job *j, int port, const char *backend, int n, int rank,
+                       const char *program)
 {
-    int port = spawn_free_port();
-    char endpoint[40], folder[256], program[300];
-    trirun_job a, b;
+    char endpoint[40], nnodes[24], node_rank[24];
+
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
+    snprintf(nnodes, sizeof(nnodes), "--nnodes=%d", n);
+    snprintf(node_rank, sizeof(node_rank), "--node-rank=%d", rank);
+    TRIRUN_START(j, "--rdzv-backend", backend, "--rdzv-id=t", "--rdzv-endpoint", endpoint, nnodes,
+                 node_rank, program, "1000");
+}
+
+/* The last of n hosts, whose agent ends within milliseconds. */
+static void check_cannot_start(const char *backend, int n)
+{
+    int port = spawn_free_port(), bad = n - 1;
+    char folder[256], program[300], cause[80];
+    trirun_job jobs[3];
     FILE *file;
 
-    (void)state;
     spawn_make_folder(folder, sizeof(folder));
     snprintf(program, sizeof(program), "%s/program", folder);
     file = fopen(program, "w");
@@ -162,19 +173,30 @@ static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
     assert_int_equal(fwrite("\177ELF\0\0\0\0", 1, 8, file), 8);
     fclose(file);
     assert_int_equal(chmod(program, 0700), 0);
-    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", port);
-    start(&a, port, "2", "join_timeout=60", "exec sleep 1000");
-    wait_for_server(port);
-    TRIRUN_START(&b, "--rdzv-backend=c10d", "--rdzv-id=t", "--rdzv-endpoint", endpoint,
-                 "--nnodes=2", program);
-    assert_int_equal(spawn_wait(&b.run), 1);
-    assert_int_equal(spawn_wait(&a.run), 1);
-    trirun_has(SPAWN_ERR(&b.run), "cannot start");
-    assert_null(strstr(SPAWN_ERR(&b.run), "stopping 0 workers"));
-    trirun_has(SPAWN_ERR(&a.run), ") cannot start its workers: rank 1: cannot start ");
-    trirun_end(&b, 0);
-    trirun_end(&a, 0);
+    for (int i = 0; i < n; i++) {
+        start_host(&jobs[i], port, backend, n, i, i == bad ? program : "sleep");
+        if (i == 0)
+            wait_for_server(port);
+    }
+    for (int i = bad; i >= 0; i--)
+        assert_int_equal(spawn_wait(&jobs[i].run), 1);
+    trirun_has(SPAWN_ERR(&jobs[bad].run), "cannot start");
+    assert_null(strstr(SPAWN_ERR(&jobs[bad].run), "stopping 0 workers"));
+    snprintf(cause, sizeof(cause), ") cannot start its workers: rank %d: cannot start ", bad);
+    for (int i = 0; i < bad; i++)
+        trirun_has(SPAWN_ERR(&jobs[i].run), cause);
+    for (int i = 0; i < n; i++)
+        trirun_end(&jobs[i], 0);
     spawn_remove_folder(folder);
+}
+
+/* torchrun closes the rendezvous. */
+static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
+{
+    (void)state;
+    check_cannot_start("c10d", 2);
+    check_cannot_start("static", 2);
+    check_cannot_start("static", 3);
 }
 
 /* --- hosts that come and go ----------------------------------------------- */

@@ -173,6 +173,7 @@ void trii_peer_link_enter_round(trii_peer_link *l)
         send_news(l, &item->news);
     for (int i = 0; i < l->peers->n; i++)
         send_preemption(l, i);
+    trii_wakeup_signal(l->peers->events_fd); /* trii_peers_have_met */
 }
 
 /* --- receiving ------------------------------------------------------------ */

@@ -257,6 +257,23 @@ int64_t trii_peers_progress(trii_peers *p, int64_t own_ns)
     return own_ns > others_ns ? own_ns : others_ns;
 }
 
+bool trii_peers_have_met(trii_peers *p)
+{
+    int n_ours = 0, n_met = 0;
+
+    trii_loop_lock(p->loop);
+    for (int i = 0; i < p->n; i++) {
+        const trii_peer_state *s = &p->states[i];
+
+        if (i == p->round.group_rank || p->round.agents[i].port == 0)
+            continue;
+        n_ours++;
+        n_met += s->reached || s->judgement != TRII_PEER_NOTHING;
+    }
+    trii_loop_unlock(p->loop);
+    return n_met >= n_ours || n_met >= 2 * TRII_PEER_NEIGHBOURS;
+}
+
 bool trii_peers_have_suspect(trii_peers *p)
 {
     int64_t since_ns = trii_now_ns() - 3 * TRII_PEER_HEARTBEAT_MS * TRII_NS_PER_MS;

@@ -70,6 +70,9 @@ void trii_peers_tell(trii_peers *peers, const trii_rdzv_news *news);
  * is known: news of that may take a few heartbeats, which are allowed for. An agent that never
  * calls this counts as if its workers made progress all the time. */
 int64_t trii_peers_progress(trii_peers *peers, int64_t own_ns);
+/* Whether all agents of this round that will have a connection with us have had it, or are lost:
+ * what we have told reaches all. Changes are events. */
+bool trii_peers_have_met(trii_peers *peers);
 /* Whether an agent may be dead that has not been reported as lost: one is silent, or there are more
  * than we watch. */
 bool trii_peers_have_suspect(trii_peers *peers);

@@ -181,6 +181,28 @@ static void run_until_told(job *j, int from, int n_news)
     }
 }
 
+/* None of the others sees only that it is gone, which is an event that fails here. */
+static void an_agent_that_has_met_the_others_may_end_when_it_has_told_them(void **state)
+{
+    const trii_rdzv_news over = {.over = true, .gone = -1, .why = "host3 cannot start its workers"};
+    static job j;
+
+    (void)state;
+    begin(&j);
+    for (int i = 0; i < N; i++)
+        take_round(&j, 1, i, N, false);
+    trii_peers_tell(j.agents[TOLD].peers, &over);
+    while (!trii_peers_have_met(j.agents[TOLD].peers))
+        trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
+    trii_loop_unwatch(&j.agents[TOLD].watch);
+    trii_peers_destroy(j.agents[TOLD].peers, true);
+    j.agents[TOLD].peers = NULL;
+    run_until_told(&j, 0, 1);
+    for (int i = 0; i < N; i++)
+        assert_true(i == TOLD || j.agents[i].news.over);
+    destroy(&j);
+}
+
 /* Also agents that enter the round later. */
 static void news_reach_every_agent_once(void **state)
 {
@@ -258,6 +280,7 @@ static void progress_on_one_host_is_known_on_all(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_agent_that_has_met_the_others_may_end_when_it_has_told_them),
     cmocka_unit_test(news_reach_every_agent_once),
     cmocka_unit_test(agents_of_torchrun_do_not_part_those_of_trirun),
     cmocka_unit_test(progress_on_one_host_is_known_on_all),
