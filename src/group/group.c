@@ -92,7 +92,8 @@ void trii_group_close_recorder(tri_group *g)
 {
     if (g->recorder == NULL)
         return;
-    trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_LEFT, NULL);
+    if (!g->left)
+        trii_recorder_group_state(g->recorder, g->record_group, TRII_RECORD_GROUP_LEFT, NULL);
     trii_recorder_close(g->recorder);
     g->recorder = NULL;
 }
@@ -195,10 +196,10 @@ void trii_group_leave(tri_group *group)
     if (group->engine->leave != NULL) {
         group->engine->leave(group->self);
         trii_fault_raise(&group->fault, TRI_ERR_ABORTED, "rank %d left the group", group->rank);
-        if (group->recorder != NULL)
-            trii_recorder_group_state(group->recorder, group->record_group, TRII_RECORD_GROUP_LEFT,
-                                      NULL);
     }
+    if (group->recorder != NULL)
+        trii_recorder_group_state(group->recorder, group->record_group, TRII_RECORD_GROUP_LEFT,
+                                  NULL);
     group->left = true;
     tri_store_unref(group->store); /* a rank that serves it must not go on with that */
     group->store = NULL;

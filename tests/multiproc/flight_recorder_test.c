@@ -253,6 +253,47 @@ static void groups_without_a_place_in_the_table_are_counted(void **state)
     trii_recorder_close(recorder);
 }
 
+static void a_group_that_is_left_twice_was_not_without_a_place(void **state)
+{
+    const trii_record_group facts = {.id = 7, .size = 1, .name = "many"};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    uint16_t first = 0;
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    assert_non_null(recorder);
+    first = trii_recorder_group_forms(recorder, &facts);
+    for (int i = 1; i < TRII_RECORD_GROUPS; i++)
+        trii_recorder_group_forms(recorder, &facts);
+    trii_recorder_group_state(recorder, first, TRII_RECORD_GROUP_LEFT, NULL); /* tri_finalize */
+    for (int i = 0; i < 2; i++)
+        trii_recorder_group_forms(recorder, &facts); /* in its place, and without one */
+    trii_recorder_group_state(recorder, first, TRII_RECORD_GROUP_LEFT, NULL); /* destroyed */
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 620, 4), 1);
+    free(data);
+    trii_recorder_close(recorder);
+}
+
+static void a_number_that_a_listed_group_has_is_not_given_again(void **state)
+{
+    const trii_record_group facts = {.id = 7, .size = 1, .name = "long"};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    uint16_t first;
+
+    (void)state;
+    assert_non_null(recorder);
+    first = trii_recorder_group_forms(recorder, &facts);
+    for (int i = 0; i < UINT16_MAX + 2; i++) {
+        uint16_t other = trii_recorder_group_forms(recorder, &facts);
+
+        assert_int_not_equal(other, first);
+        trii_recorder_group_state(recorder, other, TRII_RECORD_GROUP_LEFT, NULL);
+    }
+    trii_recorder_close(recorder);
+}
+
 static void a_record_costs_some_nanoseconds(void **state)
 {
     enum { N = 200000 };
@@ -385,6 +426,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(the_ring_keeps_the_newest, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_call_that_runs_is_not_overwritten, make_folder,
                                     remove_folder),
+    cmocka_unit_test_setup_teardown(a_group_that_is_left_twice_was_not_without_a_place, make_folder,
+                                    remove_folder),
+    cmocka_unit_test_setup_teardown(a_number_that_a_listed_group_has_is_not_given_again,
+                                    make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(groups_without_a_place_in_the_table_are_counted, make_folder,
                                     remove_folder),
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),

@@ -114,8 +114,10 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
     uint16_t number;
 
     trii_mutex_lock(&recorders_lock);
-    number = ++recorder->n_groups;
-    number = number != 0 ? number : ++recorder->n_groups;
+    do {
+        recorder->n_groups = recorder->n_groups % (TRII_RECORD_UNLISTED - 1) + 1;
+        number = recorder->n_groups;
+    } while (group_of(recorder, number) != NULL); /* it has lived while 32,000 others came */
     for (int i = 0; i < TRII_RECORD_GROUPS && place == NULL; i++) {
         trii_record_group *at = &recorder->file->groups[i];
 
@@ -142,6 +144,7 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
         place->since_ns = trii_now_ns();
         atomic_store(&place->number, number);
     } else {
+        number |= TRII_RECORD_UNLISTED;
         atomic_fetch_add(&recorder->file->unlisted, 1);
     }
     trii_mutex_unlock(&recorders_lock);
@@ -159,7 +162,7 @@ void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int sta
         snprintf(group->engine, sizeof(group->engine), "%s", engine);
     if (group != NULL)
         group->state = (uint8_t)state;
-    else if (state == TRII_RECORD_GROUP_LEFT && atomic_load(&recorder->file->unlisted) > 0)
+    else if (state == TRII_RECORD_GROUP_LEFT && (number & TRII_RECORD_UNLISTED) != 0)
         atomic_fetch_sub(&recorder->file->unlisted, 1);
     trii_mutex_unlock(&recorders_lock);
 }

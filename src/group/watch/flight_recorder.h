@@ -47,7 +47,7 @@
  *       32    4  line of the call in the program
  *       36    4  root or peer
  *       40    4  tag
- *       44    2  number of its group
+ *       44    2  number of its group, 0x8000 more if that has no place in the table
  *       46    2  index into the file table, 0xffff = unknown
  *       48    1  kind (trii_kind)
  *       49    1  dtype
@@ -69,6 +69,7 @@
 #define TRII_RECORDS 1024      /* few enough to stay in the cache */
 #define TRII_RECORDS_PASSED 64 /* so many records that run are passed over in a row */
 #define TRII_RECORD_GROUPS 64
+#define TRII_RECORD_UNLISTED 0x8000 /* in the number of a group that has no place in the table */
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
 #define TRII_RECORD_MAGIC "TRIREC6"
@@ -146,7 +147,7 @@ void trii_recorder_close(trii_recorder *recorder); /* NULL allowed; the file sta
 /* One more group, which is forming: a number for its records. `facts` gives id, rank, size and
  * name. A world whose ranks were still meeting becomes that group. */
 uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_group *facts);
-/* It is formed, with an engine, or left (NULL: the engine stays). */
+/* It is formed, with an engine, or left (NULL: the engine stays): that it is left is said once. */
 void trii_recorder_group_state(trii_recorder *recorder, uint16_t number, int state,
                                const char *engine);
 /* The line of a group's failure; the first one of the file stays. */
