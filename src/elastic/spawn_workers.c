@@ -8,6 +8,7 @@
 #include <trireme/group.h>
 #include <trireme/launch.h>
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -113,7 +114,7 @@ static void set_environment(int rank, int size, int port)
     static const char *const ranks[] = {"RANK", "LOCAL_RANK", "ROLE_RANK"};
     static const char *const sizes[] = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "ROLE_WORLD_SIZE"};
     const char *error_file = getenv("TORCHELASTIC_ERROR_FILE");
-    char store[TRII_ERR_BYTES];
+    char store[PATH_MAX + 32]; /* what is longer is no path, and no error file */
 
     for (int i = 0; i < 3; i++) {
         set_number(ranks[i], rank);

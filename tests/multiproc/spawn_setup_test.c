@@ -95,12 +95,12 @@ static void check_sums(const spawn *s, int n)
 /* A slow machine makes ranks say that they wait for each other. */
 static const char quiet[] = "TRI_LOG=error";
 
-static void check_spawned(const char *how, const char *port, int n)
+static void check_spawned_with(const char *how, const char *port, int n, const char *variable)
 {
     char size[8];
     const char *argv[] = {self(), "spawn", how, port, size, NULL};
     const char *env[] = {"RANK",        "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
-                         "TRI_RUN_DIR", quiet,        NULL};
+                         "TRI_RUN_DIR", quiet,        variable,      NULL};
     spawn s;
 
     snprintf(size, sizeof(size), "%d", n);
@@ -110,6 +110,11 @@ static void check_spawned(const char *how, const char *port, int n)
     assert_int_equal(s.status, 0);
     spawn_expect_no_process(&s);
     spawn_free(&s);
+}
+
+static void check_spawned(const char *how, const char *port, int n)
+{
+    check_spawned_with(how, port, n, NULL);
 }
 
 static void workers_of_tri_spawn_meet_where_their_setup_says(void **state)
@@ -123,6 +128,17 @@ static void workers_of_tri_spawn_meet_where_their_setup_says(void **state)
     }
     check_spawned("copy", "-", 3); /* the parent's, which serves it as 127.0.0.1 */
     check_spawned("anew", "-", 3);
+}
+
+/* The launcher above has long names for its folders. */
+static void workers_of_tri_spawn_meet_where_an_error_file_has_a_long_name(void **state)
+{
+    char variable[4000];
+
+    (void)state;
+    snprintf(variable, sizeof(variable), "TORCHELASTIC_ERROR_FILE=/%03900d", 0);
+    check_spawned_with("copy", free_port(), 2, variable);
+    check_spawned_with("anew", free_port(), 2, variable);
 }
 
 static void workers_of_trirun_meet_where_their_setup_says(void **state)
@@ -240,6 +256,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(below_another_launcher_the_error_names_what_is_in_the_way),
     cmocka_unit_test(options_that_contradict_each_other_are_refused),
     cmocka_unit_test(workers_of_tri_spawn_meet_where_their_setup_says),
+    cmocka_unit_test(workers_of_tri_spawn_meet_where_an_error_file_has_a_long_name),
     cmocka_unit_test(workers_of_trirun_meet_where_their_setup_says),
     cmocka_unit_test(a_place_that_is_taken_is_an_error_at_once),
 };
