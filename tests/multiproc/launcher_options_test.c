@@ -305,6 +305,20 @@ static void options_behind_the_program_are_hinted_at(void **state)
     }
 }
 
+/* trirun is installed, and `./run train` builds few of the programs. */
+static void the_help_names_no_program_of_the_build_folder(void **state)
+{
+    launcher_job j;
+
+    (void)state;
+    TRIRUN(&j, "--help");
+    assert_int_equal(spawn_wait(&j.trirun), 0);
+    assert_has(SPAWN_OUT(&j.trirun),
+               "Examples:\n  trirun --standalone --nproc-per-node 2 ./train\n");
+    assert_null(strstr(SPAWN_OUT(&j.trirun), "build/"));
+    trirun_end(&j, 0);
+}
+
 static void a_node_rank_without_an_address_is_warned_of(void **state)
 {
     launcher_job j;
@@ -505,6 +519,7 @@ static void a_file_that_cannot_be_written_ends_the_job_before_it_begins(void **s
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(options_behind_the_program_are_hinted_at),
     cmocka_unit_test(too_few_descriptors_for_the_workers_are_told),
+    cmocka_unit_test(the_help_names_no_program_of_the_build_folder),
     cmocka_unit_test(a_node_rank_without_an_address_is_warned_of),
     cmocka_unit_test(outputs_that_are_one_file_are_refused),
     cmocka_unit_test(outputs_behind_links_to_nothing_are_one_file_too),

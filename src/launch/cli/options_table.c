@@ -169,7 +169,7 @@ void trii_launch_options_help(FILE *out)
           "--signal=B:USR1@60). Workers that handle SIGUSR1 get it with the milliseconds\n"
           "left; the job continues.\n\n"
           "Examples:\n"
-          "  trirun --standalone --nproc-per-node 2 build/bin/toy_ddp\n"
+          "  trirun --standalone --nproc-per-node 2 ./train\n"
           "  trirun --nproc-per-node auto --label-output ./train --epochs 10\n"
           "  trirun --nproc_per_node=4 train.py --lr 0.1\n\n"
           "Exit status: 0 all workers succeeded; 1 a worker failed, a signal stopped the\n"
