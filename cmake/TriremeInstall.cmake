@@ -63,6 +63,9 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION ${CMAKE_INSTALL_DOCDIR}
     PATTERN man EXCLUDE PATTERN STYLE.md EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/src/models DESTINATION ${CMAKE_INSTALL_DOCDIR}/src)
+install(CODE "set(TRI_DOCS \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DOCDIR})
+    set(TRI_INCLUDE \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR})
+    include(${CMAKE_SOURCE_DIR}/packaging/doc_links.cmake)")
 
 # --- for builds of others ---------------------------------------------------
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/trireme)

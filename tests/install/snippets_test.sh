@@ -24,6 +24,17 @@ cmake --install "$(dirname "$TRI_TEST_BIN")" --prefix "$prefix" >"$work/install.
 PKG_CONFIG_PATH=$(dirname "$(find "$prefix" -name trireme-models.pc)")
 export PKG_CONFIG_PATH
 
+# No link of an installed page leads out of what was installed.
+find "$prefix/share/doc" -name '*.md' >"$work/pages"
+[ "$(wc -l <"$work/pages")" -gt 5 ] || fail "few pages: $(cat "$work/pages")"
+while IFS= read -r page; do
+    grep -oE '\]\([^() ]+\)' "$page" | sed -E 's/^\]\(([^#]*).*\)$/\1/' | sort -u | while IFS= read -r target; do
+        case $target in [a-z]*:*) continue ;; esac
+        [ -e "$(dirname "$page")/$target" ] || echo "${page#"$prefix"/}: ($target)"
+    done
+done <"$work/pages" >"$work/links"
+[ ! -s "$work/links" ] || fail "links that lead nowhere: $(cat "$work/links")"
+
 # compile SOURCE PROGRAM
 compile() {
     # shellcheck disable=SC2046,SC2086 # flags

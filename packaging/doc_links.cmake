@@ -1,0 +1,30 @@
+# Run by `cmake --install`: links of the guides that lead to files of the source tree become plain
+# text, and those to public headers lead to where these were installed.
+#   TRI_DOCS     the folder that docs/ and examples/ were installed to
+#   TRI_INCLUDE  the folder of the headers' folder trireme/
+file(GLOB_RECURSE pages ${TRI_DOCS}/*.md)
+foreach(page IN LISTS pages)
+    get_filename_component(folder ${page} DIRECTORY)
+    file(RELATIVE_PATH include ${folder} ${TRI_INCLUDE})
+    file(READ ${page} text)
+    set(before "${text}")
+    string(REPLACE "](../include/" "](${include}/" text "${text}")
+    # Brackets would join the elements of a list.
+    string(REPLACE "[" "@open@" text "${text}")
+    string(REPLACE "]" "@close@" text "${text}")
+    string(REGEX MATCHALL "@close@\\([^()\n]*\\)" links "${text}")
+    list(REMOVE_DUPLICATES links)
+    foreach(link IN LISTS links)
+        string(REGEX REPLACE "^@close@\\((.*)\\)$" "\\1" target "${link}")
+        string(REGEX REPLACE "#.*$" "" file "${target}")
+        if(NOT target MATCHES "^[a-z]+:" AND NOT EXISTS ${folder}/${file})
+            string(REGEX REPLACE "([][+.*()^$?|\\])" "\\\\\\1" pattern "${link}")
+            string(REGEX REPLACE "@open@([^@]*)${pattern}" "\\1" text "${text}")
+        endif()
+    endforeach()
+    string(REPLACE "@open@" "[" text "${text}")
+    string(REPLACE "@close@" "]" text "${text}")
+    if(NOT text STREQUAL before)
+        file(WRITE ${page} "${text}")
+    endif()
+endforeach()
