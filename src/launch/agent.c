@@ -31,8 +31,7 @@ static void guard_due(trii_timer *timer)
     trii_agent *a = TRII_CONTAINER(timer, trii_agent, guard_start);
 
     if (trii_guard_start(&a->guard, &a->folder, &a->cgroup) != TRI_OK)
-        trii_sink_print(a->outputs.err_sink, "trirun: cannot start the guard process: %s\n",
-                        tri_last_error());
+        TRII_SAY(a, "cannot start the guard process: %s\n", tri_last_error());
 }
 
 /* --- the beginning -------------------------------------------------------- */
@@ -81,8 +80,7 @@ static tri_status open_binding(trii_agent *a)
     status = trii_binding_open(&a->binding, a->options->numa_binding, "/sys", &allowed);
     if (status == TRI_OK && a->binding.n_groups == 1 &&
         strcmp(a->options->numa_binding, "exclusive") != 0)
-        trii_sink_print(a->outputs.err_sink, "trirun: --numa-binding: this host has only one %s\n",
-                        a->options->numa_binding);
+        TRII_SAY(a, "--numa-binding: this host has only one %s\n", a->options->numa_binding);
     return status;
 }
 
@@ -138,10 +136,10 @@ static tri_status open_agent(trii_agent *a)
     if (status == TRI_OK)
         status = trii_run_folder_create(&a->folder);
     if (status == TRI_OK && a->folder.lock_fd < 0)
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: no locks in %s: `trireme ps` will not know when this job is over, "
-                        "and its folder stays if it fails\n",
-                        a->folder.parent);
+        TRII_SAY(a,
+                 "no locks in %s: `trireme ps` will not know when this job is over, "
+                 "and its folder stays if it fails\n",
+                 a->folder.parent);
     if (status == TRI_OK)
         make_run_id(a);
     if (status == TRI_OK)
@@ -201,8 +199,7 @@ static bool conclude_attempt(trii_agent *a)
     }
     if (trii_attempt_has_survivors(a)) {
         trii_attempt_report(a, false);
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: the other workers have succeeded without it\n");
+        TRII_SAY(a, "the other workers have succeeded without it\n");
         a->verdict = TRII_VERDICT_SURVIVED;
         a->cause = NULL;
         trii_monitor_ended(&a->monitor, NULL, false);

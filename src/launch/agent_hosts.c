@@ -96,8 +96,7 @@ static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, const trii
         trii_monitor_hung(&a->monitor, news->why);
         return;
     }
-    trii_sink_print(a->outputs.err_sink, "trirun: %s; stopping %d worker%s\n", news->why, a->n_live,
-                    a->n_live == 1 ? "" : "s");
+    TRII_SAY(a, "%s; stopping %d worker%s\n", news->why, a->n_live, a->n_live == 1 ? "" : "s");
     trii_shutdown_begin(a, SIGTERM);
 }
 
@@ -195,7 +194,7 @@ static void rdzv_ready(trii_watch *watch, unsigned events)
         case TRII_RDZV_NOTHING:
             return;
         case TRII_RDZV_NOTE:
-            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.news.why);
+            TRII_SAY(h->agent, "%s\n", event.news.why);
             break;
         case TRII_RDZV_JOINED:
             begin_round(h, &event.round);
@@ -277,7 +276,7 @@ static void peers_ready(trii_watch *watch, unsigned events)
         case TRII_PEER_NOTHING:
             return;
         case TRII_PEER_WARNING:
-            trii_sink_print(h->agent->outputs.err_sink, "trirun: %s\n", event.text);
+            TRII_SAY(h->agent, "%s\n", event.text);
             break;
         case TRII_PEER_PREEMPTED:
             trii_preemption_of_host(h->agent, event.round->agents[event.rank].name,
@@ -465,7 +464,7 @@ static bool conclude_by_news(trii_agent *a)
 
     trii_attempt_close_streams(a);
     if (h->end != TRII_RDZV_AGAIN) {
-        trii_sink_print(a->outputs.err_sink, "trirun: the job is over: %s\n", h->news.why);
+        TRII_SAY(a, "the job is over: %s\n", h->news.why);
         if (a->verdict == TRII_VERDICT_NONE)
             a->verdict = TRII_VERDICT_ELSEWHERE;
         leave_job(a, h->news.why);
@@ -474,12 +473,10 @@ static bool conclude_by_news(trii_agent *a)
     a->cause = NULL; /* a victim */
     a->restarts += h->news.counts;
     if (has_given_ranks(h))
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: %s; restarting once all %d hosts have joined (restart %d of %d)\n",
-                        h->news.why, h->round.group_size, a->restarts, a->options->max_restarts);
+        TRII_SAY(a, "%s; restarting once all %d hosts have joined (restart %d of %d)\n",
+                 h->news.why, h->round.group_size, a->restarts, a->options->max_restarts);
     else
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: %s; restarting with the hosts that are left\n", h->news.why);
+        TRII_SAY(a, "%s; restarting with the hosts that are left\n", h->news.why);
     return true;
 }
 
@@ -501,7 +498,7 @@ static void wait_for_round(trii_agent *a)
         show_ns = trii_deadline_ms(STATUS_MS);
         if (trii_now_ns() < note_ns)
             continue;
-        trii_sink_print(a->outputs.err_sink, "trirun: %s\n", text);
+        TRII_SAY(a, "%s\n", text);
         note_ns = trii_note_next(trii_now_ns());
     }
 }
@@ -549,9 +546,8 @@ tri_status trii_agent_hosts_join(trii_agent *a)
     if (a->stop_signal != 0) {
         if (!trii_rendezvous_has_begun(h->rdzv))
             trii_log_end(); /* its thread is left behind */
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: received %s while waiting for other hosts: stopping\n",
-                        trii_signal_name(a->stop_signal));
+        TRII_SAY(a, "received %s while waiting for other hosts: stopping\n",
+                 trii_signal_name(a->stop_signal));
         leave_for_signal(a);
         return TRI_END;
     }
@@ -559,7 +555,7 @@ tri_status trii_agent_hosts_join(trii_agent *a)
     case TRII_RDZV_NOTHING:
         return TRI_OK;
     case TRII_RDZV_UNNEEDED:
-        trii_sink_print(a->outputs.err_sink, "trirun: %s\n", h->news.why);
+        TRII_SAY(a, "%s\n", h->news.why);
         leave_job(a, "");
         return TRI_END;
     case TRII_RDZV_ENDED:
@@ -651,7 +647,6 @@ tri_status trii_agent_hosts_open(trii_agent *a)
                                                    .progressed = progressed,
                                                    .host_preempted = host_preempted};
     trii_rdzv_setup setup = {.options = a->options, .loop = a->loop};
-    trii_rdzv_agent self = {0};
     trii_agent_hosts *h;
     tri_status status;
 
@@ -665,12 +660,9 @@ tri_status trii_agent_hosts_open(trii_agent *a)
     status = trii_peers_create(a->loop, loopback_host(a->options), a->options->host_timeout_ms,
                                &h->peers);
     if (status == TRI_OK)
-        trii_peers_describe(h->peers, &self);
+        trii_peers_describe(h->peers, &setup.self);
     if (status == TRI_OK)
-        status = trii_job_key_check(a, self.keyed);
-    setup.peer_port = self.port;
-    setup.keyed = self.keyed;
-    memcpy(setup.token, self.token, sizeof(setup.token));
+        status = trii_job_key_check(a, setup.self.keyed);
     if (status == TRI_OK)
         status = trii_rendezvous_create(&setup, &h->rdzv);
     if (status == TRI_OK)

@@ -22,6 +22,9 @@
 #include "os/loop.h"
 #include "store/tcp_server.h"
 
+/* A line of trirun's own: format and arguments. */
+#define TRII_SAY(agent, ...) trii_sink_print((agent)->outputs.err_sink, "trirun: " __VA_ARGS__)
+
 /* What ended the job, where neither a worker's exit status nor a signal of the user says it. */
 typedef enum trii_verdict {
     TRII_VERDICT_NONE,

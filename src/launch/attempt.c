@@ -53,9 +53,8 @@ static void stop_others(trii_agent *a, const trii_worker *worker, trii_blame bla
     else if (ending != NULL && worker->exit.signal == 0)
         snprintf(too, sizeof(too), " while rank %d was ending", ending->rank);
     if (a->n_live > 0 && !trii_attempt_lost_its_reader(a))
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: rank %d (pid %d) %s%s; stopping the other%s\n", worker->rank,
-                        worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
+        TRII_SAY(a, "rank %d (pid %d) %s%s; stopping the other%s\n", worker->rank,
+                 worker->process.pid, what, too, a->n_live == 1 ? "" : "s");
     if (a->callbacks != NULL && blame != TRII_BLAME_VICTIM &&
         (culprit->rank < 0 || culprit->rank == worker->rank))
         a->callbacks->worker_failed(
@@ -103,9 +102,8 @@ static void continue_without(trii_agent *a, trii_worker *worker)
     if (a->cause == NULL)
         a->cause = worker;
     trii_worker_describe(worker, what, sizeof(what));
-    trii_sink_print(a->outputs.err_sink, "trirun: rank %d (pid %d) %s; %d other%s\n", worker->rank,
-                    worker->process.pid, what, a->n_live,
-                    a->n_live == 1 ? " continues" : "s continue");
+    TRII_SAY(a, "rank %d (pid %d) %s; %d other%s\n", worker->rank, worker->process.pid, what,
+             a->n_live, a->n_live == 1 ? " continues" : "s continue");
 }
 
 bool trii_attempt_has_survivors(const trii_agent *a)
@@ -234,10 +232,9 @@ static tri_status start_workers(trii_agent *a)
     if (a->callbacks != NULL) {
         a->callbacks->describe_round(a, &job);
         if (a->has_started)
-            trii_sink_print(a->outputs.err_sink,
-                            "trirun: restarting with %d host%s, %d worker%s in all\n",
-                            job.group_size, job.group_size == 1 ? "" : "s", job.world_size,
-                            job.world_size == 1 ? "" : "s");
+            TRII_SAY(a, "restarting with %d host%s, %d worker%s in all\n", job.group_size,
+                     job.group_size == 1 ? "" : "s", job.world_size,
+                     job.world_size == 1 ? "" : "s");
         a->has_started = true;
     } else {
         job.master_port = trii_tcp_server_port(a->store);
@@ -282,10 +279,8 @@ void trii_attempt_close_streams(trii_agent *a)
         trii_stream_close(&a->workers[i].out);
         trii_stream_close(&a->workers[i].err);
         if (a->workers[i].live)
-            trii_sink_print(
-                a->outputs.err_sink,
-                "trirun: rank %d (pid %d) has survived SIGKILL: it is stuck in the kernel\n",
-                a->workers[i].rank, a->workers[i].process.pid);
+            TRII_SAY(a, "rank %d (pid %d) has survived SIGKILL: it is stuck in the kernel\n",
+                     a->workers[i].rank, a->workers[i].process.pid);
     }
 }
 
@@ -318,23 +313,19 @@ void trii_attempt_report(trii_agent *a, bool more)
         if (a->verdict == TRII_VERDICT_HUNG)
             trii_sink_print(a->outputs.err_sink, "  kept     : %s\n", a->folder.path);
         else if (a->workers_waited)
-            trii_sink_print(a->outputs.err_sink,
-                            "trirun: workers waited in a call; see for whom: trireme why %s\n",
-                            a->folder.path);
+            TRII_SAY(a, "workers waited in a call; see for whom: trireme why %s\n", a->folder.path);
         return;
     }
     failure = trii_attempt_find_cause(a);
     if (trii_attempt_lost_its_reader(a)) {
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: the reader of stdout has ended, and so has the job\n");
+        TRII_SAY(a, "the reader of stdout has ended, and so has the job\n");
         return;
     }
     trii_failure_describe(failure, what, sizeof(what));
     trii_run_folder_note(&a->folder, a->cause->rank, what);
     trii_failure_report(failure, a->outputs.err_sink);
     if (more)
-        trii_sink_print(a->outputs.err_sink, "trirun: restarting (restart %d of %d)\n",
-                        a->restarts + 1, a->options->max_restarts);
+        TRII_SAY(a, "restarting (restart %d of %d)\n", a->restarts + 1, a->options->max_restarts);
     else
         trii_sink_print(a->outputs.err_sink, "  kept     : %s\n", a->folder.path);
 }

@@ -90,16 +90,15 @@ static void warn_unhandled(trii_agent *a)
         if (!w->live || w->notified)
             continue;
         if (shown++ < MAX_SHOWN)
-            trii_sink_print(
-                a->outputs.err_sink,
-                "trirun: rank %d (pid %d) was not notified: it has no handler for SIGUSR1, "
-                "which would kill it\n",
-                w->rank, w->process.pid);
+            TRII_SAY(a,
+                     "rank %d (pid %d) was not notified: it has no handler for SIGUSR1, "
+                     "which would kill it\n",
+                     w->rank, w->process.pid);
         else
             more++;
     }
     if (more > 0)
-        trii_sink_print(a->outputs.err_sink, "trirun: %d more were not notified\n", more);
+        TRII_SAY(a, "%d more were not notified\n", more);
 }
 
 static void notify_again(trii_timer *timer)
@@ -109,9 +108,8 @@ static void notify_again(trii_timer *timer)
     int n = a->state == TRII_AGENT_RUNNING ? notify_workers(a) : 0;
 
     if (n > 0)
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: %d more worker%s handle%s SIGUSR1 now: notified\n", n,
-                        n == 1 ? "" : "s", n == 1 ? "s" : "");
+        TRII_SAY(a, "%d more worker%s handle%s SIGUSR1 now: notified\n", n, n == 1 ? "" : "s",
+                 n == 1 ? "s" : "");
     if (now_ns < a->preemption.until_ns)
         trii_loop_timer(a->loop, timer, now_ns + RETRY_MS * TRII_NS_PER_MS, notify_again);
 }
@@ -133,10 +131,10 @@ void trii_preemption_received(trii_agent *a, int value_ms)
     if (a->state == TRII_AGENT_RUNNING)
         notified = notify_workers(a);
     describe_left(ms, when, sizeof(when));
-    trii_sink_print(a->outputs.err_sink,
-                    "trirun: received SIGUSR1: this host will be preempted %s; notified %d of %d "
-                    "worker%s\n",
-                    when, notified, a->n_live, a->n_live == 1 ? "" : "s");
+    TRII_SAY(a,
+             "received SIGUSR1: this host will be preempted %s; notified %d of %d "
+             "worker%s\n",
+             when, notified, a->n_live, a->n_live == 1 ? "" : "s");
     if (a->state == TRII_AGENT_RUNNING)
         warn_unhandled(a);
     trii_monitor_preemption(&a->monitor, NULL, ms, notified);
@@ -150,8 +148,7 @@ void trii_preemption_of_host(trii_agent *a, const char *host, int64_t pid, int64
     char when[40];
 
     describe_left(ms, when, sizeof(when));
-    trii_sink_print(a->outputs.err_sink, "trirun: host %s (pid %lld) will be preempted %s\n", host,
-                    (long long)pid, when);
+    TRII_SAY(a, "host %s (pid %lld) will be preempted %s\n", host, (long long)pid, when);
     trii_monitor_preemption(&a->monitor, host, ms, -1);
 }
 

@@ -69,12 +69,10 @@ static void kill_workers(trii_agent *a)
     const char *plural = a->n_live == 1 ? "" : "s";
 
     if (a->second_signal)
-        trii_sink_print(a->outputs.err_sink, "trirun: a second signal: killing %d worker%s\n",
-                        a->n_live, plural);
+        TRII_SAY(a, "a second signal: killing %d worker%s\n", a->n_live, plural);
     else
-        trii_sink_print(a->outputs.err_sink,
-                        "trirun: %d worker%s did not end within %g s: killing\n", a->n_live, plural,
-                        (double)a->options->shutdown_timeout_ms / 1000);
+        TRII_SAY(a, "%d worker%s did not end within %g s: killing\n", a->n_live, plural,
+                 (double)a->options->shutdown_timeout_ms / 1000);
     signal_workers(a, SIGKILL);
     trii_agent_state_enter(&a->state, TRII_AGENT_KILLING);
 }
@@ -153,11 +151,10 @@ void trii_shutdown_reap(trii_agent *a)
     }
     while ((pid = trii_process_reap_orphan(a->live, n)) > 0) {
         if (trii_guard_reaped(&a->guard, pid))
-            trii_sink_print(
-                a->outputs.err_sink,
-                "trirun: the guard process (pid %d) was killed: if trirun is killed too, processes "
-                "that the workers started may live on\n",
-                pid);
+            TRII_SAY(a,
+                     "the guard process (pid %d) was killed: if trirun is killed too, processes "
+                     "that the workers started may live on\n",
+                     pid);
     }
     if (a->state == TRII_AGENT_SWEEPING || a->state == TRII_AGENT_SWEEP_KILLING)
         trii_shutdown_advance(a);

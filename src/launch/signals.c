@@ -34,8 +34,8 @@ static void user_signal(trii_agent *a, int number)
                  trii_signal_name(number));
         trii_run_folder_note_stop(&a->folder, trii_now_ns(), reason);
         trii_monitor_signal(&a->monitor, number);
-        trii_sink_print(a->outputs.err_sink, "trirun: received %s: stopping %d worker%s\n",
-                        trii_signal_name(number), a->n_live, a->n_live == 1 ? "" : "s");
+        TRII_SAY(a, "received %s: stopping %d worker%s\n", trii_signal_name(number), a->n_live,
+                 a->n_live == 1 ? "" : "s");
         trii_shutdown_begin(a, number);
     } else if (a->stop_signal == 0 && a->state < TRII_AGENT_FLUSHING) {
         a->stop_signal = number; /* already stopping for another reason, or nothing runs yet */

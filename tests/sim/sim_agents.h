@@ -84,8 +84,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
 {
     static trii_rdzv_handler handler;
     trii_rdzv_setup setup = {.options = &agent->options,
-                             .peer_port = 1,
-                             .token = "token",
+                             .self = {.port = 1, .token = "token"},
                              .time = &sim_time,
                              .handler = &handler};
 

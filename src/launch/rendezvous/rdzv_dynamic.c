@@ -204,8 +204,8 @@ static tri_status drop(trii_rendezvous *r, const trii_rdzv_order *lost)
                         ? r->round.number
                         : lost->round;
 
-    trii_rdzv_forget(r, &lost->node);
-    return trii_rdzv_change(r, &lost->node, round, false);
+    trii_rdzv_forget(r, &lost->gone.node);
+    return trii_rdzv_change(r, &lost->gone.node, round, false);
 }
 
 static tri_status leave(trii_rendezvous *r, bool close)

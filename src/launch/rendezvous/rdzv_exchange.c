@@ -65,8 +65,8 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     tri_status status;
 
     agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
-    used = snprintf(text, sizeof(text), "%d %d %d %d %s %s", r->setup.peer_port, r->server != NULL,
-                    r->setup.keyed, r->restarts, r->setup.token, r->node_name);
+    used = snprintf(text, sizeof(text), "%d %d %d %d %s %s", r->setup.self.port, r->server != NULL,
+                    r->setup.self.keyed, r->restarts, r->setup.self.token, r->node_name);
     if (r->nodes == NULL)
         snprintf(text + used, sizeof(text) - (size_t)used, " %s %lld", r->self.addr,
                  (long long)r->self.pid);

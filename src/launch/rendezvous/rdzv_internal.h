@@ -41,12 +41,10 @@ typedef enum trii_rdzv_order_kind {
 
 typedef struct trii_rdzv_order {
     trii_rdzv_order_kind kind;
-    int port, restarts;  /* JOIN */
-    int64_t round;       /* HEARD, LOST: that which the news are about; by now it may be another */
-    trii_rdzv_news news; /* ... */
-    trii_rdzv_node node; /* LOST: the agent that is gone, */
-    char token[17];      /* ... */
-    bool serves;         /* ... and whether it serves the agents' store */
+    int port, restarts;   /* JOIN */
+    int64_t round;        /* HEARD, LOST: that which the news are about; by now it may be another */
+    trii_rdzv_news news;  /* ... */
+    trii_rdzv_agent gone; /* LOST */
 } trii_rdzv_order;
 
 /* For how long a node has not shown that it lives, by our own clock. Time in which we did not look

@@ -81,7 +81,7 @@ static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 
     claim_key(r->options->node_rank, key, sizeof(key));
     trii_rdzv_settings_text(r, text, sizeof(text));
-    snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s", r->setup.token);
+    snprintf(text + strlen(text), sizeof(text) - strlen(text), " %s", r->setup.self.token);
     status = put(r, key, "", text, &other);
     if (status == TRI_OK && other != NULL && sscanf(other, "gone %lld", &lost_round) == 1) {
         last = other;
@@ -100,14 +100,14 @@ static tri_status claim(trii_rendezvous *r, int64_t *number_out)
 /* Lets another agent take the place of one that is lost. */
 static tri_status vacate(trii_rendezvous *r, const trii_rdzv_order *lost)
 {
-    char key[64], text[40], token[sizeof(lost->token)] = "", *claim, *other = NULL;
+    char key[64], text[40], token[sizeof(lost->gone.token)] = "", *claim, *other = NULL;
     tri_status status;
 
     claim_key(lost->news.gone, key, sizeof(key));
     snprintf(text, sizeof(text), "gone %lld", (long long)lost->round);
     status = trii_store_read(r->kv, key, &claim);
     if (status == TRI_OK && claim != NULL && sscanf(claim, "%*d %*d %*d %*255s %16s", token) == 1 &&
-        strcmp(token, lost->token) == 0)
+        strcmp(token, lost->gone.token) == 0)
         status = put(r, key, claim, text, &other); /* another may have been quicker */
     tri_store_free(other);
     tri_store_free(claim);

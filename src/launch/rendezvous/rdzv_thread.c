@@ -164,12 +164,12 @@ static void lost(trii_rendezvous *r, const trii_rdzv_order *o)
     if (trii_rdzv_phase_is_on(r->phase) && o->round != r->round.number)
         return; /* the round that is on has links of its own */
     /* If its store answers it lives, and this host is the one that was not heard. */
-    status = o->serves ? tri_store_num_keys(r->base, &n) : trii_rdzv_drop(r, o);
+    status = o->gone.serves ? tri_store_num_keys(r->base, &n) : trii_rdzv_drop(r, o);
     if (status == TRI_OK)
         trii_rdzv_answered(r);
     if (!trii_rdzv_phase_is_on(r->phase))
         return; /* it is over already */
-    if (o->serves)
+    if (o->gone.serves)
         event = trii_rdzv_taken_for_dead();
     if (status == TRI_OK)
         trii_rdzv_emit(r, &event);

@@ -131,7 +131,7 @@ void trii_rdzv_take_losses(trii_rendezvous *r)
         if (o.kind == TRII_ORDER_HEARD)
             trii_rdzv_take_news(r, o.round, &o.news);
         /* Without the store all ends anyway: the next call to it fails. */
-        else if (!o.serves && trii_rdzv_drop(r, &o) == TRI_OK)
+        else if (!o.gone.serves && trii_rdzv_drop(r, &o) == TRI_OK)
             trii_rdzv_answered(r);
     }
 }

@@ -252,15 +252,10 @@ void trii_rendezvous_heard(trii_rendezvous *r, int64_t round, const trii_rdzv_ne
 void trii_rendezvous_lost(trii_rendezvous *r, const trii_rdzv_round *round,
                           const trii_rdzv_news *news)
 {
-    const trii_rdzv_agent *gone = &round->agents[news->gone];
-    trii_rdzv_order o = {.kind = TRII_ORDER_LOST,
-                         .round = round->number,
-                         .node = gone->node,
-                         .serves = gone->serves,
-                         .news = *news};
-
-    memcpy(o.token, gone->token, sizeof(o.token));
-    order(r, &o);
+    order(r, &(trii_rdzv_order){.kind = TRII_ORDER_LOST,
+                                .round = round->number,
+                                .gone = round->agents[news->gone],
+                                .news = *news});
 }
 
 void trii_rendezvous_leave(trii_rendezvous *r)

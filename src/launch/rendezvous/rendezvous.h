@@ -83,9 +83,7 @@ typedef struct trii_rdzv_event {
 typedef struct trii_rdzv_setup {
     const trii_launch_options *options; /* borrowed */
     trii_loop *loop;            /* where the agents' store is served, if we do; else NULL will do */
-    int peer_port;              /* where peers reach us */
-    char token[17];             /* which they must know */
-    bool keyed;                 /* and a job key */
+    trii_rdzv_agent self;       /* port, token and keyed: of our peers */
     const trii_rdzv_time *time; /* NULL = the real one */
     const struct trii_rdzv_handler *handler; /* NULL = that of the options; for tests */
 } trii_rdzv_setup;
