@@ -64,8 +64,9 @@ TRI_API const char *tri_redop_name(tri_redop op);
  *     tri_adam_options o = {.weight_decay = TRI_SET(decay), .beta2 = TRI_SET(0.95)};
  *     o.eps = TRI_SET(1e-6);
  *
- * and a number without TRI_SET does not compile, but for a constant integer in an initializer,
- * which C takes for a pointer with a warning (-Wall): `.eps = 0` is the default there. */
+ * A number without TRI_SET does not compile, except for the constant 0 in an initializer: C takes
+ * that for a null pointer, so `.weight_decay = 0` is the default, and only TRI_SET(0) is a 0. In
+ * static storage gcc -Wpedantic wants braces instead, {"0.95", 0.95}. */
 typedef struct tri_opt {
     const char *given; /* the number as it was written; NULL: not given, the default */
     double value;

@@ -35,6 +35,25 @@ static void progress_without_a_terminal_is_plain_lines(void **state)
     fclose(stream);
 }
 
+static void plain_lines_come_as_often_as_asked_for(void **state)
+{
+    FILE *stream = tmpfile();
+    tri_progress_options often = {.stream = stream, .plain_seconds = TRI_SET(0)};
+    tri_progress *p;
+
+    (void)state;
+    assert_non_null(stream);
+    CHECK_OK(tri_progress_create(10, 0, "steps", &often, &p));
+    assert_true(tri_progress_due(p));
+    tri_progress_update(p, 1, "x");
+    assert_true(tri_progress_due(p));
+    tri_progress_destroy(p);
+    often.plain_seconds = TRI_SET(-1);
+    CHECK_FAILS(tri_progress_create(10, 0, "steps", &often, &p), TRI_ERR_INVALID_ARG,
+                "a line every -1 s");
+    fclose(stream);
+}
+
 static void update_with(tri_progress **p, FILE *stream, int64_t total, int64_t done)
 {
     CHECK_OK(
@@ -446,6 +465,7 @@ static void arguments_that_cannot_be_are_named(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(progress_without_a_terminal_is_plain_lines),
+    cmocka_unit_test(plain_lines_come_as_often_as_asked_for),
     cmocka_unit_test(rates_and_times_are_written_in_full),
     cmocka_unit_test(quiet_progress_still_counts),
     cmocka_unit_test(metrics_are_json_lines),

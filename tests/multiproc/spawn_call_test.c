@@ -9,6 +9,7 @@
 
 #include <trireme/comm.h>
 
+#include "os/clock.h"
 #include "testing/launcher_job.h"
 
 /* --- scenes: what a started program does ---------------------------------- */
@@ -86,6 +87,15 @@ static tri_status waits(int rank, void *arg)
     return TRI_OK;
 }
 
+static tri_status fails_at_once(int rank, void *arg)
+{
+    (void)arg;
+    if (rank == 1)
+        return TRI_ERR_FORMAT;
+    for (;;)
+        pause();
+}
+
 static void *sleep_for_ever(void *arg)
 {
     (void)arg;
@@ -103,6 +113,7 @@ static int show(tri_status status)
 static int spawn_scene(const char *name)
 {
     const tri_spawn_options fresh = {.how = TRI_SPAWN_ANEW};
+    const tri_spawn_options at_once = {.grace_ms = TRI_SET(0)};
     int base = 10, other = 1000;
     pthread_t thread;
 
@@ -118,6 +129,10 @@ static int spawn_scene(const char *name)
         return show(tri_spawn(first_crashes, NULL, 2, &fresh));
     if (strcmp(name, "dies slowly") == 0)
         return show(tri_spawn(dies_slowly, NULL, 3, &fresh));
+    if (strcmp(name, "no grace") == 0) {
+        signal(SIGTERM, SIG_IGN); /* of the workers, too */
+        return show(tri_spawn(fails_at_once, NULL, 2, &at_once));
+    }
     if (strcmp(name, "waits") == 0)
         return show(tri_spawn(waits, NULL, 2, NULL));
     return 9;
@@ -204,6 +219,21 @@ static void a_failure_is_carried_to_the_parent_and_ends_the_others(void **state)
     spawn_free(&s);
 }
 
+/* They ignore SIGTERM; the default would be 5 s. */
+static void without_a_grace_the_others_are_killed_at_once(void **state)
+{
+    int64_t start_ns = trii_now_ns();
+    spawn s;
+
+    (void)state;
+    start_scene(&s, "no grace");
+    assert_int_equal(spawn_wait(&s), 1);
+    assert_has(SPAWN_OUT(&s), "FORMAT: rank 1");
+    assert_true(trii_now_ns() - start_ns < 5000 * TRII_NS_PER_MS);
+    spawn_expect_no_process(&s);
+    spawn_free(&s);
+}
+
 static void the_cause_is_told_and_not_who_was_faster(void **state)
 {
     spawn s;
@@ -241,11 +271,12 @@ static tri_status never(int rank, void *arg)
 
 static void wrong_calls_are_refused(void **state)
 {
-    const tri_spawn_options wrong = {.how = (tri_spawn_how)7};
+    const tri_spawn_options wrong = {.how = (tri_spawn_how)7}, negative = {.grace_ms = TRI_SET(-1)};
 
     (void)state;
     CHECK_FAILS(tri_spawn(never, NULL, 0, NULL), TRI_ERR_INVALID_ARG, "nprocs is 0");
     CHECK_FAILS(tri_spawn(never, NULL, 1, &wrong), TRI_ERR_INVALID_ARG, "options");
+    CHECK_FAILS(tri_spawn(never, NULL, 1, &negative), TRI_ERR_INVALID_ARG, "grace_ms -1");
 }
 
 static void a_worker_learns_who_started_it_and_how_long_it_has(void **state)
@@ -432,6 +463,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_form_a_world_and_see_our_memory),
     cmocka_unit_test(a_program_with_threads_starts_its_workers_anew),
     cmocka_unit_test(a_failure_is_carried_to_the_parent_and_ends_the_others),
+    cmocka_unit_test(without_a_grace_the_others_are_killed_at_once),
     cmocka_unit_test(the_cause_is_told_and_not_who_was_faster),
     cmocka_unit_test(workers_die_with_their_parent),
     cmocka_unit_test(wrong_calls_are_refused),
@@ -447,8 +479,8 @@ static const struct CMUnitTest tests[] = {
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"sum",     "twice",       "fails",
-                                         "crashes", "dies slowly", "waits"};
+    static const char *const scenes[] = {"sum",         "twice",    "fails", "crashes",
+                                         "dies slowly", "no grace", "waits"};
 
     for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         if (strcmp(argv[1], scenes[i]) == 0)
