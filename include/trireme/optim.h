@@ -1,8 +1,8 @@
 /*
  * optim.h - optimisers and learning-rate schedules, with torch.optim's formulas and defaults.
  *
- *     tri_optimizer *opt = tri_adamw(model, 3e-4, &(tri_adam_options){.weight_decay =
- * TRI_SET(0.1)});
+ *     tri_adam_options options = {.weight_decay = TRI_SET(0.1)};
+ *     tri_optimizer *opt = tri_adamw(model, 3e-4, &options);
  *     ...
  *     tri_backward(loss);
  *     norm = tri_clip_grad_norm(opt, 1.0);

@@ -537,9 +537,11 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
         fail_epoch(l, status);
         return status;
     }
-    batch_out->index = l->next;
-    batch_out->size = batch_rows(l, l->next);
-    batch_out->n_fields = l->collate != NULL ? s->collated.n_fields : l->dataset->n_fields;
+    *batch_out = (tri_batch){
+        .index = l->next,
+        .size = batch_rows(l, l->next),
+        .n_fields = l->collate != NULL ? s->collated.n_fields : l->dataset->n_fields,
+    };
     memcpy(batch_out->fields,
            l->collate != NULL ? s->collated.memory->tensors : batch_fields(l, s, l->next),
            sizeof(batch_out->fields));
