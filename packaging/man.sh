@@ -18,6 +18,7 @@ noun() {
     nn) echo module ;;
     optim) echo optimizer ;;
     data) echo loader ;;
+    device_queue) echo queue ;;
     parallel) echo ddp ;;
     *) echo "$1" ;;
     esac

@@ -5,17 +5,17 @@
  * queue of every device: the one that it has named with tri_device_set_queue, else the device's
  * default queue (of CUDA: the default stream). A cpu device has no queue.
  *
- * Calls on memory of a device (group.h, engine nccl) are ordered by it:
+ * Calls on memory of a device (group.h, engine nccl) are ordered by it: the operation reads and writes
+ * its buffers after everything that has been put on the calling thread's current queue of their
+ * device before the call. So nobody need wait for the kernels that fill a buffer before sending it.
+ * What is on other queues is not waited for: let the current queue wait for it first
+ * (cudaStreamWaitEvent).
  *
- * - The operation reads and writes its buffers after everything that the calling thread has put on
- *   its current queue of their device before the call. So the kernels that fill a buffer need not
- *   be waited for before the buffer is sent. What is on other queues, or put there by other threads
- *   later, is not waited for: let the current queue wait for it first (cudaStreamWaitEvent).
- * - Done means done for the host, and so for every queue: once a call without a handle has
- *   returned, or tri_work_wait or tri_work_test has returned TRI_OK, all that is put on any queue
- *   finds the result. Until then the buffers are borrowed, and no queue waits for the operation by
- *   itself. (A call that lets a queue wait for a work, so that the host need not, can be added
- *   without a change to this.)
+ * Done means done for the host, and so for every queue: once a call without a handle has returned,
+ * or tri_work_wait or tri_work_test has returned TRI_OK, all that is put on any queue finds the
+ * result. Until then the buffers are borrowed, and no queue waits for the operation by itself. (A
+ * call that lets a queue wait for a work, so that the host need not, can be added later without a
+ * change to this.)
  *
  * Operations on tensors keep the same promise (device.h).
  */

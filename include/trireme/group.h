@@ -207,8 +207,8 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *   They are memory of the host; in a group of engine nccl, memory of its GPU (else UNSUPPORTED),
  *   and then the call comes after what the calling thread has put on its current queue of that
  *   device (trireme/device_queue.h). No other engine checks what memory it gets: memory of a GPU
- *   must be one that the host can read and write (pinned or managed), and complete before the call,
- *   else the process crashes or sends what was there before.
+ *   must be managed memory, which the host can read and write, and complete before the call, else
+ *   the process crashes or sends what was there before.
  * work_out: NULL = the call returns when the operation is done; else it returns at once, with a
  *   handle to wait for (tri_work_wait) and to destroy.
  * Errors (from the call, or from the wait for its work): INVALID_ARG, UNSUPPORTED and NO_MEMORY
