@@ -5,10 +5,10 @@
  * queue of every device: the one that it has named with tri_device_set_queue, else the device's
  * default queue (of CUDA: the default stream). A cpu device has no queue.
  *
- * Calls on memory of a device (group.h, engine nccl) are ordered by it: the operation reads and writes
- * its buffers after everything that has been put on the calling thread's current queue of their
- * device before the call. So nobody need wait for the kernels that fill a buffer before sending it.
- * What is on other queues is not waited for: let the current queue wait for it first
+ * Calls on memory of a device (group.h, engine nccl) are ordered by it: the operation reads and
+ * writes its buffers after everything that has been put on the calling thread's current queue of
+ * their device before the call. So nobody need wait for the kernels that fill a buffer before
+ * sending it. What is on other queues is not waited for: let the current queue wait for it first
  * (cudaStreamWaitEvent).
  *
  * Done means done for the host, and so for every queue: once a call without a handle has returned,

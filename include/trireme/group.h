@@ -113,6 +113,18 @@ TRI_API void tri_group_abort(tri_group *group, const char *why);
 /* TRI_OK, or the status with which the group failed; tri_last_error then says why, and the group
  * must be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
 TRI_API tri_status tri_group_status(const tri_group *group);
+/**
+ * How often the group has recovered in place: today always 0, since a failed group stays failed and
+ * a new one takes its place (tri_group_shrink). A later version may let a group recover, where the
+ * program asks for it. Then the handle stays valid, and the epoch is a higher number; rank, size
+ * and engine may be others. A work belongs to the epoch in which it was posted: it has ended as the
+ * group failed, or ends with ABORTED, and takes part in no later epoch. Memory of tri_group_alloc
+ * from an earlier epoch may only be given to tri_group_free. So what a program derives from rank
+ * and size is good for one epoch.
+ *
+ * Never blocks; any thread. 0 also without a world, and if this process is not a member.
+ */
+TRI_API int tri_group_epoch(const tri_group *group);
 
 /* The rank of this process in the group; -1: it is not a member. */
 TRI_API int tri_group_rank(const tri_group *group);

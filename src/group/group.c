@@ -262,6 +262,12 @@ int tri_group_size(const tri_group *group)
     return group != NULL ? group->size : 1;
 }
 
+int tri_group_epoch(const tri_group *group)
+{
+    group = group != NULL ? group : trii_group_get_world();
+    return group != NULL ? group->epoch : 0;
+}
+
 int tri_group_world_rank(const tri_group *group, int rank)
 {
     group = group != NULL ? group : trii_group_get_world();

@@ -43,6 +43,9 @@ struct tri_group {
     atomic_int refs;
     int process; /* whose it is: see trii_group_is_ours */
     int fork_level;
+    /* How often it has recovered in place: not yet, but works and records tell epochs apart
+     * already. Each epoch is an engine of its own, formed below a key of its own. */
+    int epoch;
     char name[TRII_GROUP_NAME];
     trii_fault fault;
     trii_chaos *chaos; /* NULL = none */
@@ -68,6 +71,7 @@ tri_status trii_group_check_process(const tri_group *group, const char *call);
 
 struct tri_work {
     tri_group *group;    /* referenced by the handle, not by the running operation */
+    int epoch;           /* the group's when it was posted */
     atomic_int refs;     /* the handle, the running operation */
     int64_t patience_ns; /* how long its callers may wait for it in all; INT64_MAX = for ever */
     int64_t waited_ns;   /* guard: group's idle_lock, as the next; so long they have */

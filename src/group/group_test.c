@@ -227,7 +227,49 @@ static void names_of_calls_end_where_their_room_does(void **state)
     tri_group_unref(group);
 }
 
+static void a_group_is_in_epoch_0_since_none_recovers(void **state)
+{
+    tri_group *group = group_of_one(), *other = NULL;
+
+    (void)state;
+    assert_int_equal(tri_group_epoch(group), 0);
+    assert_int_equal(tri_group_epoch(NULL), 0);
+    CHECK_OK(tri_group_split(group, -1, 0, NULL, &other)); /* of which this is no member */
+    assert_int_equal(tri_group_epoch(other), 0);
+    tri_group_unref(other);
+    tri_group_abort(group, "it shall fail");
+    assert_int_equal(tri_group_epoch(group), 0);
+    group->epoch = 2;
+    assert_int_equal(tri_group_epoch(group), 2);
+    tri_group_unref(group);
+}
+
+static void a_call_takes_part_in_no_later_epoch_than_its_own(void **state)
+{
+    float x = 1, y = 0;
+    tri_work *over = NULL, *open = NULL;
+    tri_group *group = group_of_one();
+
+    (void)state;
+    CHECK_OK(tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, &over));
+    CHECK_OK(tri_recv(group, &y, 1, TRI_DTYPE_F32, 0, 5, &open));
+    group->epoch = 1; /* as if the group had recovered */
+    CHECK_OK(tri_work_wait(over, 0));
+    CHECK_FAILS(tri_work_wait(open, 0), TRI_ERR_ABORTED,
+                "work_wait: the call belongs to epoch 0 of group ");
+    CHECK_FAILS(tri_work_test(open), TRI_ERR_ABORTED, ", now in 1");
+    group->epoch = 0;
+    CHECK_OK(tri_send(group, &x, 1, TRI_DTYPE_F32, 0, 5, NULL));
+    CHECK_OK(tri_work_wait(open, 0));
+    tri_work_destroy(over);
+    tri_work_destroy(open);
+    tri_group_unref(group);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_group_is_in_epoch_0_since_none_recovers),
+    cmocka_unit_test(a_call_takes_part_in_no_later_epoch_than_its_own),
     cmocka_unit_test(names_of_calls_end_where_their_room_does),
     cmocka_unit_test(a_fault_whose_author_stops_is_waited_for_with_an_end),
     cmocka_unit_test(a_reduction_wants_aligned_buffers_and_a_copy_does_not),

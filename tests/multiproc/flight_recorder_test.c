@@ -14,7 +14,7 @@
 #include "os/clock.h"
 #include "os/liveness.h"
 
-enum { RECORDS_AT = 640 + 72 * TRII_RECORD_GROUPS };
+enum { GROUP_BYTES = 80, RECORDS_AT = 640 + GROUP_BYTES * TRII_RECORD_GROUPS };
 
 static char folder[256];
 
@@ -125,7 +125,8 @@ static void a_killed_rank_leaves_its_last_calls(void **state)
     assert_int_equal(data[640 + 18], 2);
     assert_string_equal((char *)data + 640 + 20, "shm");
     assert_string_equal((char *)data + 640 + 32, "recorded");
-    assert_int_equal(number_at(data + 48, 4), 1); /* it did not leave in order */
+    assert_int_equal(number_at(data + 640 + 72, 4), 0); /* in its first epoch */
+    assert_int_equal(number_at(data + 48, 4), 1);       /* it did not leave in order */
     id = number_at(data + 640, 8);
     free(data);
 
@@ -177,7 +178,7 @@ static void a_rank_that_waits_on_when_another_gives_up_has_not_failed(void **sta
     assert_string_equal((char *)data + 192, "");
     assert_int_equal(number_at(data + 52, 4), 0);
     for (int i = 0; i < TRII_RECORD_GROUPS; i++)
-        assert_int_not_equal(data[640 + 72 * i + 18], TRII_RECORD_GROUP_FORMING);
+        assert_int_not_equal(data[640 + GROUP_BYTES * i + 18], TRII_RECORD_GROUP_FORMING);
     free(data);
 }
 
@@ -291,6 +292,25 @@ static void a_number_that_a_listed_group_has_is_not_given_again(void **state)
         assert_int_not_equal(other, first);
         trii_recorder_group_state(recorder, other, TRII_RECORD_GROUP_LEFT, NULL);
     }
+    trii_recorder_close(recorder);
+}
+
+static void a_group_is_recorded_with_its_epoch(void **state)
+{
+    const trii_record_group first = {.id = 8, .size = 1, .name = "group"},
+                            second = {.id = 9, .size = 1, .name = "group", .epoch = 1};
+    trii_recorder *recorder = trii_recorder_open(0, 1);
+    unsigned char *data;
+    size_t bytes;
+
+    (void)state;
+    assert_non_null(recorder);
+    assert_int_equal(trii_recorder_group_forms(recorder, &first), 1);
+    assert_int_equal(trii_recorder_group_forms(recorder, &second), 2);
+    data = read_record(0, &bytes);
+    assert_int_equal(number_at(data + 640 + 72, 4), 0);
+    assert_int_equal(number_at(data + 640 + GROUP_BYTES + 72, 4), 1);
+    free(data);
     trii_recorder_close(recorder);
 }
 
@@ -432,6 +452,7 @@ static const struct CMUnitTest tests[] = {
                                     make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(groups_without_a_place_in_the_table_are_counted, make_folder,
                                     remove_folder),
+    cmocka_unit_test_setup_teardown(a_group_is_recorded_with_its_epoch, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_record_costs_some_nanoseconds, make_folder, remove_folder),
     cmocka_unit_test_setup_teardown(a_record_shows_whether_its_writer_lives, make_folder,
                                     remove_folder),

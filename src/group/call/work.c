@@ -55,6 +55,7 @@ static tri_work *acquire_work(tri_group *group)
         trii_lock_drop(&group->idle_lock);
     }
     work->group = group;
+    work->epoch = group->epoch;
     work->patience_ns = trii_group_timeout_ns(group);
     work->waited_ns = work->counted_ns = 0;
     work->members = NULL;
@@ -193,6 +194,15 @@ static int64_t count_wait(tri_work *work, int64_t start_ns, int64_t now)
     return waited_ns;
 }
 
+/* Whether anybody may look after it: the engine of an earlier epoch is gone. */
+static tri_status check_waitable(const tri_work *work, const char *call)
+{
+    if (TRII_LIKELY(work->epoch == work->group->epoch))
+        return trii_group_check_process(work->group, call);
+    return TRII_FAIL(TRI_ERR_ABORTED, "%s: the call belongs to epoch %d of group %s, now in %d",
+                     call, work->epoch, work->group->name, work->group->epoch);
+}
+
 /* given_ns: the caller's deadline, TRII_NO_DEADLINE = none but the work's; timeout_ms: what to say
  * of it, below 0 = nothing: INPROGRESS. */
 static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
@@ -203,7 +213,7 @@ static tri_status wait_one(tri_work *work, int64_t given_ns, int64_t timeout_ms)
 
     if (trii_op_status(&work->op) != TRI_INPROGRESS)
         return trii_op_report(work->group, &work->op);
-    status = trii_group_check_process(work->group, "work_wait");
+    status = check_waitable(work, "work_wait");
     if (status != TRI_OK)
         return status;
     start_ns = trii_now_ns();
@@ -279,7 +289,7 @@ static tri_status look_at(tri_work *work, bool waits)
 
     if (trii_op_status(&work->op) != TRI_INPROGRESS)
         return trii_op_report(work->group, &work->op);
-    status = trii_group_check_process(work->group, "work_test");
+    status = check_waitable(work, "work_test");
     if (status != TRI_OK)
         return status;
     work->group->engine->progress(work->group->self, &work->op, 0);

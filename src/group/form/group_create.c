@@ -23,7 +23,11 @@
 /* Every rank counts the groups that it makes in a store, and all make them in the same order: so
  * they meet under the number of the group. A rank that has waited for its whole timeout gives the
  * number up, for all: a rank that comes later, or waits still, takes the next one, where the ranks
- * meet if the first one tries again. */
+ * meet if the first one tries again.
+ *
+ * A group that recovers in place, as none does yet, shall meet again below epoch/N of its view of
+ * the store, which nothing else uses: keys, tokens and records of its epochs, which all follow from
+ * that, are then told apart. */
 
 #define GIVEN_UP "tri_group/given_up" /* the highest such number */
 
@@ -160,8 +164,10 @@ static int world_rank(const tri_group *g)
 /* Groups of a rank of the world record where the world does. */
 static void open_recorder(tri_group *g, const tri_store *view)
 {
-    trii_record_group facts = {
-        .id = view != NULL ? trii_store_path_hash(view) : 0, .rank = g->rank, .size = g->size};
+    trii_record_group facts = {.id = view != NULL ? trii_store_path_hash(view) : 0,
+                               .rank = g->rank,
+                               .size = g->size,
+                               .epoch = g->epoch};
 
     g->recorder = trii_recorder_open(world_rank(g), g->size);
     if (g->recorder == NULL)

@@ -142,6 +142,7 @@ uint16_t trii_recorder_group_forms(trii_recorder *recorder, const trii_record_gr
         memset(place->engine, 0, sizeof(place->engine));
         memcpy(place->name, facts->name, sizeof(place->name));
         place->since_ns = trii_now_ns();
+        place->epoch = facts->epoch;
         atomic_store(&place->number, number);
     } else {
         number |= TRII_RECORD_UNLISTED;

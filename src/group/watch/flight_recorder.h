@@ -7,7 +7,7 @@
  * name, as a worker whose program starts another one, it is rank-N.PID.rec:
  *
  *   offset size  header
- *        0    8  magic "TRIREC6\0"
+ *        0    8  magic "TRIREC7\0"
  *        8    4  rank
  *       12    4  size of the first group
  *       16    4  process id
@@ -38,6 +38,8 @@
  *       20   12  engine, once it is formed
  *       32   32  name
  *       64    8  monotonic clock when it began to form, ns
+ *       72    4  its epoch (tri_group_epoch); each has an entry and an id of its own
+ *       76    4  zero
  *
  *   offset size  record
  *        0    8  j, its number; 0 = never used. Written last
@@ -72,7 +74,7 @@
 #define TRII_RECORD_UNLISTED 0x8000 /* in the number of a group that has no place in the table */
 #define TRII_RECORD_FILES 64
 #define TRII_RECORD_FILE_BYTES 64
-#define TRII_RECORD_MAGIC "TRIREC6"
+#define TRII_RECORD_MAGIC "TRIREC7"
 #define TRII_RECORD_FAILURE_BYTES 424
 #define TRII_RECORD_MEETING 1 /* the id of a world whose ranks still meet */
 
@@ -90,6 +92,8 @@ typedef struct trii_record_group {
     char engine[12];
     char name[32];
     int64_t since_ns;
+    int32_t epoch;
+    int32_t zero_too;
 } trii_record_group;
 
 typedef struct trii_record {
