@@ -77,10 +77,15 @@ TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
  * not as above, or occurs twice), IO (names the file and the reason). */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values,
                                                     int n);
-/* tri_metrics_log(m, {"step", 10}, {"loss", 0.5}) */
+/* tri_metrics_log(m, {"step", 10}, {"loss", 0.5}). In C++ an integer variable needs a cast to
+ * double. */
+#ifdef __cplusplus
+#define tri_metrics_log(metrics, ...) tri_metrics_log_of_list(metrics, {__VA_ARGS__})
+#else
 #define tri_metrics_log(metrics, ...)                                                              \
     tri_metrics_write(metrics, (const tri_metric[]){__VA_ARGS__},                                  \
                       (int)(sizeof((const tri_metric[]){__VA_ARGS__}) / sizeof(tri_metric)))
+#endif
 
 /* Makes a folder for a run: PREFIX1, or PREFIX2, ..., the first of these names that is free, so
  * that programs which start together never share one. "runs/try-" makes runs/try-1; missing folders
@@ -112,5 +117,14 @@ TRI_API int64_t tri_meter_weight(tri_meter *meter);
 TRI_API TRI_MUST_CHECK tri_status tri_meter_reset(tri_meter *meter);
 
 TRI_END_DECLS
+
+#ifdef __cplusplus
+template <int n>
+inline TRI_MUST_CHECK tri_status tri_metrics_log_of_list(tri_metrics *metrics,
+                                                         const tri_metric (&values)[n])
+{
+    return tri_metrics_write(metrics, values, n);
+}
+#endif
 
 #endif

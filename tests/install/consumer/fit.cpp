@@ -14,14 +14,18 @@ int main()
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), xs);
     tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), ys);
     double last = 1.0;
+    tri_metrics *metrics;
 
+    TRI_TRY(tri_metrics_open("/dev/null", -1, &metrics));
     for (int step = 0; step < 200; step++) {
         tri_tensor *loss = tri_mse_loss(tri_forward(model, x), y, NULL);
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(opt));
         last = tri_item(loss);
         tri_step_end();
+        TRI_TRY(tri_metrics_log(metrics, {"step", static_cast<double>(step)}, {"loss", last}));
     }
+    tri_metrics_close(metrics);
     tri_tensor_unref(x);
     tri_tensor_unref(y);
     tri_optimizer_destroy(opt);
