@@ -1,0 +1,93 @@
+/*
+ * rank_replaced_test.c - an agent with a given rank freezes until the others have given it up, and
+ * another one may take its rank: only one of the two runs workers.
+ */
+#include <signal.h>
+
+#include "testing/trirun_job.h"
+
+static void start_replaceable(trirun_job *j, int port, int rank)
+{
+    char text[2][40];
+
+    snprintf(text[0], sizeof(text[0]), "--node-rank=%d", rank);
+    snprintf(text[1], sizeof(text[1]), "--master-port=%d", port);
+    TRIRUN_START(j, "--nnodes=2", text[0], text[1], "--master-addr=127.0.0.1", "--max-restarts=3",
+                 "--host-timeout=1", "sh", "-c",
+                 "echo rank $RANK attempt $TORCHELASTIC_RESTART_COUNT; exec sleep 1000");
+}
+
+/* Agents of two ranks, of which the second freezes until the first has given it up. */
+static void freeze_second(trirun_job *a, trirun_job *b, int port)
+{
+    start_replaceable(a, port, 0);
+    start_replaceable(b, port, 1);
+    spawn_expect(&b->run, "rank 1 attempt 0");
+    spawn_signal(&b->run, SIGSTOP);
+    spawn_expect(&a->run, "restarting once all 2 hosts have joined");
+}
+
+/* An agent for the rank of one that was given up: as a supervisor does, again while it is refused,
+ * since the others print that it is gone a moment before its rank is free. */
+static void replace_second(trirun_job *c, int port)
+{
+    for (int i = 0; i < 100; i++) {
+        start_replaceable(c, port, 1);
+        while (!c->run.ended && strstr(SPAWN_OUT(&c->run), "rank 1 attempt 1") == NULL)
+            spawn_poll(&c->run, 20);
+        if (!c->run.ended)
+            return;
+        spawn_wait(&c->run);
+        trirun_has(SPAWN_ERR(&c->run), "has --node-rank 1 already");
+        trirun_end(c, 0);
+    }
+    fail_msg("the rank of an agent that was given up stays taken");
+}
+
+/* What two agents would run, both run. */
+static void a_frozen_agent_whose_rank_was_taken_does_not_start_again(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job a, b, c;
+
+    (void)state;
+    freeze_second(&a, &b, port);
+    replace_second(&c, port);
+    spawn_signal(&b.run, SIGCONT);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    assert_null(strstr(SPAWN_OUT(&b.run), "attempt 1"));
+    trirun_has(SPAWN_ERR(&b.run), "was silent for longer than --host-timeout, and the one on host");
+    trirun_end(&b, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&c.run), 1);
+    trirun_end(&c, 0);
+    trirun_end(&a, 0);
+}
+
+static void a_frozen_agent_that_wakes_up_in_time_keeps_its_rank(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job a, b, c;
+
+    (void)state;
+    freeze_second(&a, &b, port);
+    spawn_signal(&b.run, SIGCONT);
+    spawn_expect(&b.run, "rank 1 attempt 1");
+    start_replaceable(&c, port, 1);
+    assert_int_equal(spawn_wait(&c.run), 1);
+    trirun_has(SPAWN_ERR(&c.run), "has --node-rank 1 already");
+    trirun_end(&c, 0);
+    spawn_signal(&a.run, SIGTERM);
+    assert_int_equal(spawn_wait(&a.run), 1);
+    assert_int_equal(spawn_wait(&b.run), 1);
+    trirun_end(&b, 0);
+    trirun_end(&a, 0);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_frozen_agent_whose_rank_was_taken_does_not_start_again),
+    cmocka_unit_test(a_frozen_agent_that_wakes_up_in_time_keeps_its_rank),
+};
+
+TEST_MAIN(tests)
