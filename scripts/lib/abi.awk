@@ -28,6 +28,13 @@ BEGIN {
 /^#define TRI_[A-Z0-9_]+ ("[^"]*"|\(?[-0-9(].*|U?INT[0-9]+_C\([-0-9]+\))$/ && !/^#define TRI_VERSION_/ {
     begin_section()
     print
+    next
+}
+# Of other macros the name and the parameters: sources use them. NAME_ is for other macros.
+/^#define (TRI_|tri_)[A-Za-z0-9_]*[A-Za-z0-9][ (]/ && !/^#define TRI_(VERSION_[A-Z]+|API|MUST_CHECK|PRINTF|BEGIN_DECLS|END_DECLS)[ (]/ {
+    match($0, /^#define [A-Za-z0-9_]+(\([^)]*\))?/)
+    begin_section()
+    print substr($0, 1, RLENGTH)
 }
 /^#/ { next }
 

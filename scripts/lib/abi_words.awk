@@ -225,7 +225,8 @@ function the_rest(    i, one, old, new, part, where_to) {
         if (one ~ /\.reserved$/ && old != "") continue
         if (part[1] == "macro") {
             split(new, where_to, "\t")
-            if (old != "" && new != "") breaks(one, one " was " part[3] " and is " where_to[3] ": programs have the old one built in")
+            if (old != "" && new != "" && part[3] == "") breaks_source(one, one " takes " where_to[2] " and took " part[2])
+            else if (old != "" && new != "") breaks(one, one " was " part[3] " and is " where_to[3] ": programs have the old one built in")
             else if (old != "") breaks_source(one, one " is gone: programs that use it no longer compile")
             else added(one, one)
         } else if (old == "")
