@@ -84,7 +84,9 @@ set_target_properties(fake_gpu engine-fake-nccl PROPERTIES
 target_include_directories(engine-fake-nccl PRIVATE ${CMAKE_SOURCE_DIR}/include
     ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/plugins)
 target_compile_definitions(engine-fake-nccl PRIVATE TRI_NO_SITES TRII_PLUGIN_NAME="nccl")
-target_link_options(engine-fake-nccl PRIVATE -Wl,-z,defs)
+if(NOT TRI_SANITIZE) # clang links their run time into programs only
+    target_link_options(engine-fake-nccl PRIVATE -Wl,-z,defs)
+endif()
 target_link_libraries(engine-fake-nccl PRIVATE trireme_flags fake_gpu)
 
 # --- the rendezvous in etcd ---------------------------------------------------

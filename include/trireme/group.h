@@ -198,7 +198,8 @@ TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
  * Allocates memory that the engine reduces without copies: under shm all local ranks map it. It is
  * zeroed, 64-byte aligned and already touched. Collective: all ranks allocate the same sizes in the
  * same order (under hierarchy it is itself a collective, in the same order on all ranks). Heap
- * memory works everywhere too, with a copy. Freed memory goes back to the system.
+ * memory works everywhere too, with a copy. Freed memory goes back to the system. Engine nccl,
+ * which takes memory of a GPU, has none to give (UNSUPPORTED).
  *
  * NULL on failure (tri_last_error): if it fails on one rank under shm or hierarchy, it fails on all
  * ranks, and the group can still be used. A request for more than the host or the control group has
@@ -336,7 +337,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **wor
  * Byte strings whose lengths only their senders know. All calls block. *data_out is a buffer with a
  * zero byte after the data, released with tri_object_free; several objects are contiguous in it, in
  * rank order, and bytes_out[size] has their lengths. A rank that has no memory for the result
- * aborts the group. c10d all_gather_object, gather_object, broadcast_object_list,
+ * aborts the group. The bytes are in memory of the host: engine nccl has none of these calls
+ * (UNSUPPORTED). c10d all_gather_object, gather_object, broadcast_object_list,
  * scatter_object_list. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_gather_object(tri_group *group, const void *src,
                                                         size_t bytes, void **data_out,

@@ -12,7 +12,8 @@
  * Gradients are sent in buckets, in reverse order of their registration (the order in which a
  * backward pass completes them): a first bucket of about 1 MiB, so that sending starts early, then
  * buckets of 25 MiB. A bucket is sent as soon as all of it is ready, in the same order on all
- * ranks.
+ * ranks. Gradients and buckets are memory of the host, so the group has another engine than nccl
+ * (else UNSUPPORTED).
  *
  * The average is over samples, not over ranks: the weight of a rank's gradient is the number of
  * samples it gives. If each rank's gradient is that of the mean over its own samples, the result is

@@ -104,10 +104,25 @@ static void calls_bring_the_threads_queue_to_an_engine_on_a_device(void **state)
     tri_group_unref(group);
 }
 
+/* The host's memory would be refused by the next call. */
+static void an_engine_on_a_device_gives_no_memory_of_the_host(void **state)
+{
+    tri_group *group = group_with(0, true);
+
+    (void)state;
+    lame.alloc = NULL;
+    assert_null(tri_group_alloc(group, 100));
+    assert_non_null(strstr(tri_last_error(), "group_alloc: engine lame reduces memory of a device, "
+                                             "and has none to give"));
+    CHECK_OK(tri_barrier(group, NULL));
+    tri_group_unref(group);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_is_lacking_is_refused_with_who_has_it),
     cmocka_unit_test(factors_are_applied_for_an_engine),
     cmocka_unit_test(factors_are_left_to_an_engine_on_a_device),
+    cmocka_unit_test(an_engine_on_a_device_gives_no_memory_of_the_host),
     cmocka_unit_test(calls_bring_the_threads_queue_to_an_engine_on_a_device),
 };
 

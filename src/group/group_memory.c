@@ -76,6 +76,11 @@ tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
     status = trii_group_resolve(&group, "group_alloc");
     if (status != TRI_OK)
         return status;
+    if (group->engine->alloc == NULL && group->engine->device != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "group_alloc: engine %s reduces memory of a device, and has none to give: "
+                         "allocate it as the device does (cudaMalloc)",
+                         group->engine->name);
     if (group->engine->alloc == NULL)
         return trii_group_heap(bytes, p_out);
     status = trii_fault_status(&group->fault);

@@ -153,12 +153,27 @@ static void memory_of_the_host_or_of_another_gpu_is_refused(void **state)
     tear_down(&b);
 }
 
+static void objects_are_refused_and_the_group_goes_on(void **state)
+{
+    bench b;
+    void *data = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    set_up(&b);
+    CHECK_FAILS(tri_all_gather_object(b.group, "object", 6, &data, &bytes), TRI_ERR_UNSUPPORTED,
+                "its buffers must be memory of the group's GPU");
+    CHECK_OK(reduce(&b, NULL));
+    tear_down(&b);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_comes_after_what_is_on_the_threads_queue),
     cmocka_unit_test(a_call_waits_for_nothing_that_is_put_on_the_queue_after_it),
     cmocka_unit_test(without_a_name_it_is_the_default_queue_of_the_groups_gpu),
     cmocka_unit_test(calls_of_a_batch_are_ordered_one_by_one),
     cmocka_unit_test(a_queue_of_another_gpu_is_refused),
+    cmocka_unit_test(objects_are_refused_and_the_group_goes_on),
     cmocka_unit_test(memory_of_the_host_or_of_another_gpu_is_refused),
 };
 
