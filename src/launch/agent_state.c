@@ -7,7 +7,6 @@
 
 #include <assert.h>
 
-#include "base/compiler.h"
 #include "base/log.h"
 
 #define TO(state) (1u << TRII_AGENT_##state)

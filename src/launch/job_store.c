@@ -6,8 +6,6 @@
  */
 #include "launch/agent_internal.h"
 
-#include <string.h>
-
 #include "base/err.h"
 #include "base/log.h"
 #include "launch/rendezvous/rendezvous.h"

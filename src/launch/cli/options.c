@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "base/option.h"
 #include "base/param.h"
 #include "launch/cli/options_table.h"
 

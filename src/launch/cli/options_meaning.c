@@ -10,7 +10,6 @@
 #include <trireme/store.h>
 
 #include "base/err.h"
-#include "base/option.h"
 #include "base/param.h"
 #include "launch/cli/devices.h"
 #include "launch/cli/options_table.h"

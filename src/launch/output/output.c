@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "launch/os/pipe.h"
 #include "os/clock.h"
 #include "os/descriptor.h"

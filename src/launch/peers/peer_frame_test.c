@@ -5,7 +5,6 @@
 
 #include <string.h>
 
-#include "base/compiler.h"
 #include "testing/check.h"
 
 static const char token[] = "0123456789abcdef";

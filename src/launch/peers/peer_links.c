@@ -7,7 +7,6 @@
 
 #include "base/alloc.h"
 #include "base/compiler.h"
-#include "base/err.h"
 #include "base/log.h"
 #include "launch/peers/peers_internal.h"
 #include "os/clock.h"

@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 
 static const char nothing[] = "Y2FuaW1hZGFt"; /* PyTorch's word for it */

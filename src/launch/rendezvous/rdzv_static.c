@@ -15,7 +15,6 @@
 
 #include <string.h>
 
-#include "base/alloc.h"
 #include "store/exchange.h"
 #include "store/tcp_client.h"
 

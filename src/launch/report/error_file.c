@@ -13,7 +13,6 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/utf8.h"
-#include "launch/output/escape.h"
 #include "os/file.h"
 
 /* \uDXXX, the first half of a surrogate pair if X is one of 89AB, the second if it is one of

@@ -7,8 +7,6 @@
 #ifndef TRII_LAUNCH_EVENTS_H
 #define TRII_LAUNCH_EVENTS_H
 
-#include <stdio.h>
-
 #include <trireme/status.h>
 
 #include "base/compiler.h"

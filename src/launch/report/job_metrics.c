@@ -9,7 +9,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/param.h"
 #include "launch/report/hang.h"
 #include "launch/output/escape.h"
 #include "os/clock.h"

@@ -11,7 +11,6 @@
 #include <trireme/store.h>
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "base/log.h"
 #include "launch/output/background.h"
 
