@@ -62,7 +62,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
 
 /* --- checks --------------------------------------------------------------- */
 
-/* Zero means the default. */
+/* What is not set is the default. */
 typedef struct tri_check_gradient_options {
     tri_opt eps; /* how far each element is moved up and down, above 0; default 1e-6 */
     /* |gradient - difference| <= atol + rtol |difference| must hold */

@@ -173,7 +173,7 @@ TRI_API void tri_clip_grad_value_of(tri_tensor *const *params, int n, double lim
  * is a tensor, which the steps of one context at a time may write. */
 typedef struct tri_grad_scaler tri_grad_scaler;
 
-/* Zero means the default. */
+/* What is not set is the default. */
 typedef struct tri_grad_scaler_options {
     tri_opt init_scale;      /* default 65536; must be above 0 */
     tri_opt growth_factor;   /* default 2; must be above 1 */

@@ -31,7 +31,7 @@
 
 TRI_BEGIN_DECLS
 
-/* Zero means the default; as tri_nn_batch_norm2d_options. */
+/* As tri_nn_batch_norm2d_options; what is not set is the default. */
 typedef struct tri_nn_sync_batch_norm_options {
     tri_opt eps, momentum;
     bool cumulative, no_affine, no_track_running_stats;
