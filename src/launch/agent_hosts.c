@@ -47,6 +47,7 @@ struct trii_agent_hosts {
     trii_rdzv_round round;    /* the last that there was */
     trii_rdzv_event_kind end; /* what ended it for this host, first: AGAIN, or an end of the job */
     trii_rdzv_news news;      /* ... and why */
+    bool has_told;            /* ... the others of this round, itself */
     bool store_cut;           /* it is gone, or cannot be reached: no call to it is made any more */
 
     /* The agent that serves the agents' store was lost, and perhaps the store with it; or the
@@ -105,6 +106,7 @@ static void tell(trii_agent_hosts *h, const trii_rdzv_news *news)
 {
     if (h->round.agents == NULL)
         return;
+    h->has_told = true;
     trii_peers_tell(h->peers, news);
     trii_rendezvous_heard(h->rdzv, h->round.number, news);
 }
@@ -176,6 +178,7 @@ static void begin_round(trii_agent_hosts *h, const trii_rdzv_round *round)
                            round);
     trii_free(h->round.agents);
     h->round = *round;
+    h->has_told = false;
     if (h->end == TRII_RDZV_AGAIN)
         h->end = TRII_RDZV_NOTHING; /* of an earlier round */
     trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);
@@ -321,12 +324,15 @@ static void leave_job(trii_agent *a, const char *why)
     h->store_cut = h->store_cut || !trii_rendezvous_has_begun(h->rdzv);
     if (h->store_cut) /* others may still reach it, or find out by themselves that they do not */
         return;
-    if (why == NULL) {
-        trii_rendezvous_close(h->rdzv);
-    } else {
+    if (why != NULL)
         tell(h, &news);
+    while (h->has_told && !trii_peers_have_met(h->peers) && !a->second_signal &&
+           trii_now_ns() < deadline) /* else they only see that this agent is gone */
+        trii_loop_run_once(a->loop, deadline);
+    if (why != NULL)
         trii_rendezvous_leave(h->rdzv);
-    }
+    else
+        trii_rendezvous_close(h->rdzv);
     while (h->state != TRII_HOSTS_LEFT && !a->second_signal && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
     h->store_cut =
@@ -626,14 +632,10 @@ bool trii_agent_hosts_conclude(trii_agent *a)
 
 void trii_agent_hosts_cannot_start(trii_agent *a, const char *why)
 {
-    int64_t deadline = trii_deadline_ms(LEAVE_MS);
     char what[TRII_ERR_BYTES];
 
     snprintf(what, sizeof(what), "cannot start its workers: %s", why);
     end_job(a, false, what);
-    while (!trii_peers_have_met(a->hosts->peers) && a->stop_signal == 0 &&
-           trii_now_ns() < deadline) /* else they only see that this agent is gone */
-        trii_loop_run_once(a->loop, deadline);
     leave_job(a, NULL);
 }
 

@@ -199,6 +199,28 @@ static void a_host_that_cannot_start_its_workers_ends_the_job(void **state)
     check_cannot_start("static", 3);
 }
 
+/* Its agent may end before all others have connected to it. */
+static void a_worker_that_fails_at_once_is_told_to_all_hosts(void **state)
+{
+    enum { N = 3 };
+    trirun_job jobs[N];
+
+    (void)state;
+    for (int round = 0; round < 12; round++) {
+        int port = spawn_free_port();
+
+        for (int i = 0; i < N; i++)
+            start_host(&jobs[i], port, "static", N, i, i == N - 1 ? "false" : "sleep");
+        for (int i = N - 1; i >= 0; i--)
+            assert_int_equal(spawn_wait(&jobs[i].run), 1);
+        for (int i = 0; i < N; i++) {
+            if (i < N - 1)
+                trirun_has(SPAWN_ERR(&jobs[i].run), "trirun: the job is over: rank 2 on host ");
+            trirun_end(&jobs[i], i == N - 1);
+        }
+    }
+}
+
 /* --- hosts that come and go ----------------------------------------------- */
 
 /* torchrun 2.13: the newcomer and then both agents die after 60 s. */
@@ -380,6 +402,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_host_that_dies_is_noticed_and_the_others_go_on),
     cmocka_unit_test(a_host_that_is_silent_does_not_hang_while_another_prints),
     cmocka_unit_test(a_hang_ends_the_job_on_all_hosts),
+    cmocka_unit_test(a_worker_that_fails_at_once_is_told_to_all_hosts),
     cmocka_unit_test(a_host_that_cannot_start_its_workers_ends_the_job),
     cmocka_unit_test(a_host_that_is_told_to_stop_leaves_the_others_running),
     cmocka_unit_test(hosts_beyond_max_wait_and_end_in_peace),
