@@ -82,41 +82,50 @@ END {
     if (n_breaks) exit 3
 }
 
-function end_block() {
-    if (block == "call") end_call()
-    else if (block == "enum") end_enum()
-    else if (block != "") end_struct()
+function end_block(    i, n, k, indent) {
+    if (block == "") return
+    # What is told of another struct or enum within this one is taken out, the innermost first.
+    n_inner = 0
+    for (i = n_lines; i > 0; i--)
+        if (line[i] ~ / type '(struct|union|enum) [^']*'.* changed:$/) {
+            match(line[i], /^ */)
+            indent = RLENGTH
+            n_inner++
+            inner[n_inner] = quoted(line[i], 1)
+            n = 0
+            for (k = i + 1; k <= n_lines && match(line[k], /^ */) && RLENGTH > indent; k++)
+                inner_line[n_inner, ++n] = substr(line[k], indent + 1)
+            inner_lines[n_inner] = n
+            line[i] = substr(line[i], 1, indent) "reported earlier"
+            for (n = i + 1; k <= n_lines; k++) line[n++] = line[k]
+            n_lines = n - 1
+        }
+    end_one()
+    for (k = 1; k <= n_inner; k++) {
+        block = name = inner[k]
+        sub(/ .*/, "", block)
+        sub(/.* /, "", name)
+        n_lines = inner_lines[k]
+        for (i = 1; i <= n_lines; i++) line[i] = inner_line[k, i]
+        end_one()
+    }
     block = ""
     n_lines = 0
 }
 
-function end_call(    i, text, call, indent, n, before) {
-    # A struct that is passed by value changes each call; the change is told of the struct itself.
-    for (i = 1; i <= n_lines; i++)
-        if (match(line[i], /(underlying|of) type '(struct|union|enum) [^']*'.* changed:$/)) {
-            call = name
-            name = quoted(line[i], 1)
-            block = name
-            sub(/ .*/, "", block)
-            sub(/.* /, "", name)
-            match(line[i], /^ */)
-            indent = RLENGTH
-            n = 0
-            for (i++; i <= n_lines && match(line[i], /^ */) && RLENGTH > indent; i++) line[++n] = substr(line[i], indent + 1)
-            n_lines = n
-            before = n_breaks
-            if (block == "enum") end_enum()
-            else end_struct()
-            if (n_breaks > before || name in told) {
-                told[call] = 1
-                return
-            }
-            breaks(call, call ": " name " changed: programs call it as it was")
-            return
-        }
+function end_one() {
+    if (n_lines == 1 && line[1] ~ /reported earlier/) return
+    if (block == "call") end_call()
+    else if (block == "enum") end_enum()
+    else end_struct()
+}
+
+function end_call(    i, text, earlier) {
     text = ""
+    earlier = 0
     for (i = 1; i <= n_lines; i++) {
-        if (line[i] ~ /type size|underlying type .* changed.*reported earlier/) continue
+        if (line[i] ~ /reported earlier/) earlier = 1
+        if (line[i] ~ /type size|reported earlier/) continue
         if (line[i] ~ /underlying type '/) break # a typedef, of which the_rest() tells
         sub(/^ */, "", line[i])
         sub(/ at [^ ]+:[0-9]+:[0-9]+/, "", line[i])
@@ -124,10 +133,21 @@ function end_call(    i, text, call, indent, n, before) {
         text = text (text == "" ? "" : " ") line[i]
     }
     sub(/:$/, "", text)
+    # A struct that is passed by value is told of on its own.
+    if (earlier && text ~ /^(return type changed|parameter [0-9]+ of type '[^']*' changed)$/) return
     breaks(name, name ": " text ": programs call it as it was")
 }
 
-function end_enum(    i, value, number, told_any) {
+# What abidiff says in words that this does not know is told in those.
+function in_its_words(    i, text) {
+    text = ""
+    for (i = 1; i <= n_lines; i++) text = text line[i]
+    gsub(/ +/, " ", text)
+    breaks(name, name ":" text)
+}
+
+function end_enum(    i, value, number, before) {
+    before = n_breaks
     for (i = 1; i <= n_lines; i++) {
         if (line[i] !~ /^ *'[a-z0-9_]+::/) continue
         value = quoted(line[i], 1)
@@ -139,7 +159,8 @@ function end_enum(    i, value, number, told_any) {
             breaks(value, value " (" number ") is gone: programs have the number built in")
     }
     for (i = 1; i <= n_lines; i++)
-        if (line[i] ~ /type size changed/) breaks(name, name ": " line[i])
+        if (line[i] ~ /type size changed/) breaks(name, name ":" line[i])
+    if (n_breaks == before) in_its_words()
 }
 
 # The heading above line i: insertion, deletion or change.
@@ -152,12 +173,16 @@ function section_of(i) {
     return ""
 }
 
-function end_struct(    i, size, reserved, field, part, now, from, to, n) {
+function end_struct(    i, size, reserved, field, part, now, from, to, n, before, known) {
+    before = n_breaks
+    known = 0
     # Where the reserved room began, if the report mentions it.
     reserved = -1
     size = 0
     for (i = 1; i <= n_lines; i++) {
         if (line[i] ~ /^  type size changed from/) size = 1
+        # A break of sources, or the room is used up; what is told elsewhere.
+        if (line[i] ~ /name of '[^']*' changed to|reported earlier/) known = 1
         if (line[i] ~ /reserved(\[[0-9]+\])?'.*at offset/ && section_of(i) == "deletion") reserved = number_after(line[i], "at offset ")
         if (line[i] ~ /' of '[^']*::reserved' changed/ || line[i] ~ /reserved\[[0-9]+\]' offset changed/) {
             reserved = -2
@@ -193,20 +218,29 @@ function end_struct(    i, size, reserved, field, part, now, from, to, n) {
             field = quoted(line[i], 2)
             sub(/.*::/, "", field)
             if (field == "reserved") continue
-            # A struct that lies within is told of on its own.
-            if (line[i + 1] ~ /reported earlier/) continue
             split(what["old", name "." field], part, "\t")
             split(what["new", name "." field], now, "\t")
+            if ((line[i] ~ /reported earlier/ || line[i + 1] ~ /^      .*reported earlier/) && !is_alias(part[3]))
+                continue # a struct or enum that is told of on its own
             breaks(name "." field, name "." field (part[3] == now[3] ? " is what " part[3] " means, which has changed" : " was " part[3] " and is " now[3]))
             continue
         }
     }
+    if (n_breaks == before && !known && reserved < 0) in_its_words()
 }
 
 # The name of a field that is a pointer to a function: abidiff prints int (int)* name.
 function field_at(struct, text) {
     sub(/.* /, "", text)
     return text
+}
+
+# Whether a type is another name of a type, not a struct or enum.
+function is_alias(type,    of) {
+    sub(/^(struct|union|enum) /, "", type)
+    sub(/[^a-z0-9_].*/, "", type)
+    split(what["old", type], of, "\t")
+    return of[1] == "typedef"
 }
 
 function number_after(text, words,    at) {
@@ -235,21 +269,22 @@ function the_rest(    i, one, old, new, part, where_to) {
         else if (new == "") {
             if (part[1] == "field" && what["new", part[2]] == "") continue # its struct is gone
             breaks_source(one, one " is gone or has another name: programs that use it no longer compile")
-        } else if (part[1] == "typedef" || part[1] == "value") {
-            split(new, where_to, "\t")
-            breaks_source(one, one " was " (part[1] == "value" ? part[3] : part[2]) " and is " (part[1] == "value" ? where_to[3] : where_to[2]))
         } else {
             split(new, where_to, "\t")
-            if (part[1] == "function" && part[3] == where_to[3] && parameters_alike(part[4], where_to[4])) renamed = 1
+            # abidiff has found the types to be the same.
+            if (part[1] ~ /^(function|field|typedef)$/ && names_apart(old) == names_apart(new)) renamed = 1
+            else if (part[1] == "typedef") breaks_source(one, one " was " part[2] " and is " where_to[2])
+            else if (part[1] == "value") breaks_source(one, one " was " part[3] " and is " where_to[3])
             else breaks_source(one, one " is declared in another way, at equal sizes and places: programs may no longer compile")
         }
     }
     if (renamed) print record ":1: new: parameters have other names: record them"
 }
-function parameters_alike(a, b) {
-    gsub(/[a-z_0-9]+(,|$)/, ",", a)
-    gsub(/[a-z_0-9]+(,|$)/, ",", b)
-    return a == b
+# Without the names of parameters.
+function names_apart(declaration) {
+    gsub(/[ *][a-z_0-9]+[,)]/, ",", declaration)
+    sub(/[ *][a-z_0-9]+$/, "", declaration)
+    return declaration
 }
 function added(name, text,    owner) {
     owner = name
