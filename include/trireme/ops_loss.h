@@ -32,7 +32,7 @@ typedef struct tri_cross_entropy_options {
     /* a target that adds nothing, a whole number; default: there is none, where torch has -100 */
     tri_opt ignore_index;
     tri_reduction reduction;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_cross_entropy_options;
 TRI_API tri_tensor *tri_cross_entropy(tri_tensor *logits, tri_tensor *target,
                                       const tri_cross_entropy_options *opt);
@@ -40,7 +40,7 @@ typedef struct tri_nll_loss_options {
     tri_tensor *weight; /* as above */
     tri_opt ignore_index;
     tri_reduction reduction;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_nll_loss_options;
 /* The same for log-probabilities (tri_log_softmax along dimension 1). */
 TRI_API tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target,
@@ -55,7 +55,7 @@ TRI_API tri_tensor *tri_count_correct(tri_tensor *logits, tri_tensor *target);
  * opt: NULL allowed. */
 typedef struct tri_pair_loss_options {
     tri_reduction reduction;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_pair_loss_options;
 /* (input - target)^2 */
 TRI_API tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target,
@@ -70,7 +70,7 @@ TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
 typedef struct tri_smooth_l1_options {
     tri_opt beta; /* default 1; 0: no smooth part, as tri_l1_loss */
     tri_reduction reduction;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_smooth_l1_options;
 /* (input - target)^2 / (2 beta) where |input - target| < beta, else |input - target| - beta / 2. */
 TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
@@ -80,7 +80,7 @@ typedef struct tri_bce_options {
     /* with logits: factor for the part with target 1; broadcasts to input; NULL: none */
     tri_tensor *pos_weight;
     tri_reduction reduction;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_bce_options;
 /* Binary cross entropy. The first takes probabilities: logarithms below -100 count as -100, and an
  * input outside [0, 1] gives NaN, where PyTorch stops with an error. */

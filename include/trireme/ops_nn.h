@@ -21,7 +21,7 @@ TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bi
  * gradient. */
 typedef struct tri_embedding_options {
     tri_opt padding_idx; /* a whole number; default: no row */
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_embedding_options;
 TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
                                   const tri_embedding_options *opt);
@@ -40,7 +40,7 @@ typedef struct tri_attention_options {
     bool is_causal;   /* query t looks at keys 0 .. t only; with a mask, at what both allow */
     tri_opt scale;    /* default 1 / sqrt(D) */
     bool enable_gqa;  /* Hk may divide H: neighbouring heads of q share k and v */
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_attention_options;
 TRI_API tri_tensor *tri_attention(tri_tensor *q, tri_tensor *k, tri_tensor *v,
                                   const tri_attention_options *opt);
@@ -53,7 +53,7 @@ typedef struct tri_conv_options {
     int padding[3];
     int dilation[3];
     int groups;
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_conv_options;
 /* x [N, C, L] with weight [O, C/groups, K] -> [N, O, L'], or
  * x [N, C, H, W] with weight [O, C/groups, KH, KW] -> [N, O, H', W']; bias [O] or NULL. x may lack
@@ -68,7 +68,7 @@ typedef struct tri_pool_options {
     int padding[3]; /* at most half the kernel */
     bool ceil_mode;
     bool exclude_padding; /* average only: divide by the elements inside the row or image */
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_pool_options;
 /* x [N, C, L] -> [N, C, L'], or [N, C, H, W] -> [N, C, H', W']. Only N may be 0. x may lack N, and
  * then the result does. */
@@ -90,7 +90,7 @@ typedef struct tri_batch_norm_args {
     bool training;
     tri_opt momentum; /* default 0.1; 0: the running statistics stay as they are */
     tri_opt eps;      /* default 1e-5 */
-    TRI_RESERVED(4);
+    TRI_RESERVED(2);
 } tri_batch_norm_args;
 TRI_API tri_tensor *tri_batch_norm(tri_tensor *x, const tri_batch_norm_args *args);
 
