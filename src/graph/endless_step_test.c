@@ -1,6 +1,6 @@
 /* endless_step_test.c - a program that forgets tri_step_end is told so, once; and where no tensor
  * has room in the step any more, that is an error. */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include <trireme/optim.h>
 
 #include "graph/recorder.h"

@@ -1,7 +1,7 @@
 /*
  * store_memory_test.c - the bound of a store's table is one of memory, by the C library's count.
  */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include <malloc.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /* plot_test.c - `trireme plot` as users run it: pictures, and what it says when there is none. */
-/* ctest: threads=none */
+/* ctest: threads=none tsan=no */
 #include "base/compiler.h"
 #include "testing/plot_calls.h"
 #include "testing/scratch.h"
