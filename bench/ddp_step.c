@@ -145,8 +145,8 @@ static void step(const task *t, const replica *r)
 {
     tri_tensor *out;
 
-    TRI_TRY(tri_copy_in(t->x, t->x_data, t->x_bytes));
-    TRI_TRY(tri_copy_in(t->y, t->y_data, t->y_bytes));
+    TRI_TRY(tri_tensor_copy_in(t->x, t->x_data, t->x_bytes));
+    TRI_TRY(tri_tensor_copy_in(t->y, t->y_data, t->y_bytes));
     out = tri_forward(r->model, t->x);
     if (t->gpt)
         out = tri_reshape(out, TRI_SHAPE(-1, VOCABULARY));

@@ -49,8 +49,8 @@ static void step(task *t)
     const size_t bytes = (size_t)(BATCH * CONTEXT) * sizeof(int64_t);
     tri_tensor *logits;
 
-    TRI_TRY(tri_copy_in(t->x, t->tokens, bytes));
-    TRI_TRY(tri_copy_in(t->y, t->tokens + 1, bytes));
+    TRI_TRY(tri_tensor_copy_in(t->x, t->tokens, bytes));
+    TRI_TRY(tri_tensor_copy_in(t->y, t->tokens + 1, bytes));
     if (t->bf16)
         tri_autocast_begin(TRI_DTYPE_BF16);
     logits = tri_reshape(tri_forward(t->net, t->x), TRI_SHAPE(-1, VOCABULARY));

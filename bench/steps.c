@@ -23,7 +23,7 @@ static tri_module *conv(int64_t in, int64_t out, int kernel, int stride)
 
 static tri_module *conv_bn(int64_t in, int64_t out)
 {
-    return tri_sequential(conv(in, out, 3, 1), tri_nn_batch_norm2d(out, NULL), tri_nn_relu());
+    return tri_nn_sequential(conv(in, out, 3, 1), tri_nn_batch_norm2d(out, NULL), tri_nn_relu());
 }
 
 /* x (or `way`(x)) + body(x), through a ReLU if wanted. */
@@ -53,34 +53,34 @@ static tri_module *residual(tri_module *own_body, tri_module *own_way, bool relu
 
     if (a == NULL)
         exit(1);
-    a->body = tri_module_child(self, "body", own_body);
-    a->way = own_way != NULL ? tri_module_child(self, "way", own_way) : NULL;
+    a->body = tri_module_add_child(self, "body", own_body);
+    a->way = own_way != NULL ? tri_module_add_child(self, "way", own_way) : NULL;
     a->relu = relu;
     return self;
 }
 
 static tri_module *fashion_block(int64_t width)
 {
-    return residual(tri_sequential(conv_bn(width, width), conv_bn(width, width)), NULL, false);
+    return residual(tri_nn_sequential(conv_bn(width, width), conv_bn(width, width)), NULL, false);
 }
 
 static tri_module *fashion(void)
 {
-    return tri_sequential(conv_bn(1, 16), tri_nn_max_pool2d(2, NULL), conv_bn(16, 32),
-                          fashion_block(32), tri_nn_max_pool2d(2, NULL), conv_bn(32, 64),
-                          fashion_block(64), tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(1),
-                          tri_nn_linear(64, 10, NULL));
+    return tri_nn_sequential(conv_bn(1, 16), tri_nn_max_pool2d(2, NULL), conv_bn(16, 32),
+                             fashion_block(32), tri_nn_max_pool2d(2, NULL), conv_bn(32, 64),
+                             fashion_block(64), tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(1),
+                             tri_nn_linear(64, 10, NULL));
 }
 
 static tri_module *resnet_block(int64_t in, int64_t out, int stride)
 {
     tri_module *body =
-        tri_sequential(conv(in, out, 3, stride), tri_nn_batch_norm2d(out, NULL), tri_nn_relu(),
-                       conv(out, out, 3, 1), tri_nn_batch_norm2d(out, NULL));
+        tri_nn_sequential(conv(in, out, 3, stride), tri_nn_batch_norm2d(out, NULL), tri_nn_relu(),
+                          conv(out, out, 3, 1), tri_nn_batch_norm2d(out, NULL));
     tri_module *way = NULL;
 
     if (stride != 1 || in != out)
-        way = tri_sequential(conv(in, out, 1, stride), tri_nn_batch_norm2d(out, NULL));
+        way = tri_nn_sequential(conv(in, out, 1, stride), tri_nn_batch_norm2d(out, NULL));
     return residual(body, way, true);
 }
 
@@ -88,7 +88,7 @@ static tri_module *resnet18(void)
 {
     const tri_nn_pool2d_options halve = {.stride = 2, .padding = 1};
 
-    return tri_sequential(
+    return tri_nn_sequential(
         conv(3, 64, 7, 2), tri_nn_batch_norm2d(64, NULL), tri_nn_relu(),
         tri_nn_max_pool2d(3, &halve), resnet_block(64, 64, 1), resnet_block(64, 64, 1),
         resnet_block(64, 128, 2), resnet_block(128, 128, 1), resnet_block(128, 256, 2),
@@ -109,8 +109,8 @@ static void step(task *t)
 {
     tri_tensor *out, *loss;
 
-    TRI_TRY(tri_copy_in(t->x, t->x_data, t->x_bytes));
-    TRI_TRY(tri_copy_in(t->y, t->y_data, t->y_bytes));
+    TRI_TRY(tri_tensor_copy_in(t->x, t->x_data, t->x_bytes));
+    TRI_TRY(tri_tensor_copy_in(t->y, t->y_data, t->y_bytes));
     if (t->bf16)
         tri_autocast_begin(TRI_DTYPE_BF16);
     out = tri_forward(t->net, t->x);
@@ -187,8 +187,8 @@ int main(int argc, char **argv)
 
     if (strcmp(name, "toy") == 0) {
         t.classes = false;
-        t.net =
-            tri_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL));
+        t.net = tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(),
+                                  tri_nn_linear(10, 5, NULL));
         make_data(&t, (int64_t[]){batch > 0 ? batch : 20, 10}, 2, 5);
     } else if (strcmp(name, "fashion") == 0) {
         t.net = fashion();

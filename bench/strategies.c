@@ -73,8 +73,8 @@ static void cut(tri_module *net)
 
     for (int i = 0; i < 3; i++)
         TRI_TRY(tri_module_to(tri_module_submodule(net, second[i]), TRI_CPU(1)));
-    TRI_TRY(
-        tri_module_forward_pre_hook(tri_module_submodule(net, "layer3"), to_second, NULL, NULL));
+    TRI_TRY(tri_module_add_forward_pre_hook(tri_module_submodule(net, "layer3"), to_second, NULL,
+                                            NULL));
 }
 
 static void recompute_blocks(tri_module *net)
@@ -85,8 +85,8 @@ static void recompute_blocks(tri_module *net)
 
         snprintf(name, sizeof(name), "layer%d", layer);
         blocks = tri_module_submodule(net, name);
-        for (int i = 0; i < tri_module_children(blocks); i++)
-            tri_module_set_recompute(tri_module_get(blocks, i), true);
+        for (int i = 0; i < tri_module_child_count(blocks); i++)
+            tri_module_set_recompute(tri_module_child(blocks, i), true);
     }
 }
 
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
     if (argc > 6)
         t.pieces = strtol(argv[6], NULL, 10);
     if (is(&t, "data_parallel") || is(&t, "cut") || is(&t, "pipelined"))
-        TRI_TRY(tri_cpu_devices(2));
+        TRI_TRY(tri_cpu_devices_set(2));
     if (is_ddp(&t)) {
         TRI_TRY(tri_init(NULL));
         t.batch /= tri_world_size();

@@ -63,7 +63,7 @@ int main(void)
     x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 10}, 2, values);
     y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 5}, 2, values + BATCH * 10);
     model = tri_ddp(
-        tri_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL)),
+        tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL)),
         NULL);
     opt = tri_sgd(model, 0.001, NULL);
 

@@ -40,9 +40,9 @@ static half make_half(tri_device device)
 
     TRI_ON(device)
     {
-        h.net = tri_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
-                               tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
-                               tri_nn_linear(WIDTH, WIDTH, NULL));
+        h.net = tri_nn_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
+                                  tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
+                                  tri_nn_linear(WIDTH, WIDTH, NULL));
         h.x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(BATCH, WIDTH));
     }
     TRI_TRY(tri_module_status(h.net));
@@ -67,7 +67,7 @@ int main(void)
     double one[ROUNDS], two[ROUNDS];
     half a, b, c;
 
-    TRI_TRY(tri_cpu_devices(2));
+    TRI_TRY(tri_cpu_devices_set(2));
     a = make_half(TRI_CPU(0));
     b = make_half(TRI_CPU(0));
     c = make_half(TRI_CPU(1));

@@ -16,7 +16,7 @@
 
 /* --- the function --------------------------------------------------------- */
 
-/* What tri_apply gets besides tensors; it is copied. */
+/* What tri_function_apply gets besides tensors; it is copied. */
 typedef struct swish_data {
     double scale; /* y = scale x sigmoid(beta x) */
 } swish_data;
@@ -34,14 +34,15 @@ static int64_t count(const tri_function_array *array)
 static tri_status swish_shape(const tri_function_call *call, tri_function_array *out)
 {
     if (call->n_in != 2 || call->in[1].ndim != 0)
-        return tri_fail(TRI_ERR_INVALID_ARG, "swish takes x and beta [], not %d inputs",
-                        call->n_in);
+        return tri_status_fail(TRI_ERR_INVALID_ARG, "swish takes x and beta [], not %d inputs",
+                               call->n_in);
     for (int i = 0; i < 2; i++) {
         tri_dtype dtype = call->in[i].dtype;
 
         /* under TRI_AUTOCAST bf16 or f16, which come to the others as f32 */
         if (dtype != TRI_DTYPE_F32 && dtype != TRI_DTYPE_BF16 && dtype != TRI_DTYPE_F16)
-            return tri_fail(TRI_ERR_INVALID_ARG, "swish takes f32, not %s", tri_dtype_name(dtype));
+            return tri_status_fail(TRI_ERR_INVALID_ARG, "swish takes f32, not %s",
+                                   tri_dtype_name(dtype));
     }
     out[0] = out[1] = call->in[0];
     out[1].dtype = TRI_DTYPE_F32; /* what is saved is not rounded */
@@ -109,7 +110,7 @@ static tri_tensor *swish(tri_tensor *x, tri_tensor *beta, double scale)
 {
     tri_tensor *y;
 
-    tri_apply(&swish_class, &(swish_data){scale}, (tri_tensor *[]){x, beta}, 2, &y, 1);
+    tri_function_apply(&swish_class, &(swish_data){scale}, (tri_tensor *[]){x, beta}, 2, &y, 1);
     return y;
 }
 
@@ -133,10 +134,9 @@ static void check_gradient(void)
     for (int i = 0; i < 2; i++)
         tri_requires_grad(in[i], true);
     /* swish computes in f32, for which steps of 1e-6 are too small */
-    TRI_TRY(tri_check_gradient(swish_of, NULL, in, 2,
-                               &(tri_check_gradient_options){.eps = TRI_SET(1e-2),
-                                                             .atol = TRI_SET(1e-3),
-                                                             .second_order = true}));
+    TRI_TRY(tri_gradcheck(swish_of, NULL, in, 2,
+                          &(tri_gradcheck_options){
+                              .eps = TRI_SET(1e-2), .atol = TRI_SET(1e-3), .second_order = true}));
     for (int i = 0; i < 2; i++)
         tri_tensor_unref(in[i]);
 }
@@ -158,8 +158,8 @@ static tri_module *nn_swish(void)
     learned *data = tri_module_data(self);
 
     if (data != NULL)
-        data->beta = tri_module_parameter(self, "beta",
-                                          tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){1}));
+        data->beta = tri_module_add_parameter(self, "beta",
+                                              tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){1}));
     return self;
 }
 
@@ -186,7 +186,7 @@ int main(int argc, char **argv)
     tri_manual_seed(1);
     x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(ROWS, 1), inputs);
     y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(ROWS, 1), targets);
-    net = tri_sequential(tri_nn_linear(1, 16, NULL), nn_swish(), tri_nn_linear(16, 1, NULL));
+    net = tri_nn_sequential(tri_nn_linear(1, 16, NULL), nn_swish(), tri_nn_linear(16, 1, NULL));
     opt = tri_sgd(net, 0.05, NULL);
     for (int step = 0; step <= 200; step++) {
         tri_tensor *loss = tri_mse_loss(tri_forward(net, x), y, NULL);
@@ -197,7 +197,7 @@ int main(int argc, char **argv)
             printf("step %3d, loss %.3f\n", step, tri_item(loss));
         tri_step_end();
     }
-    TRI_TRY(tri_copy_out(tri_module_find(net, "1.beta"), &beta, sizeof(beta)));
+    TRI_TRY(tri_tensor_copy_out(tri_module_find(net, "1.beta"), &beta, sizeof(beta)));
     printf("beta was 1 and is %.2f\n", beta);
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);

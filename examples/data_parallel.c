@@ -30,7 +30,8 @@ typedef struct model {
 
 static void print_sizes(const char *before, tri_tensor *in, const char *between, tri_tensor *out)
 {
-    printf("%s input size %s %s %s\n", before, tri_shape_text(in), between, tri_shape_text(out));
+    printf("%s input size %s %s %s\n", before, tri_tensor_shape_text(in), between,
+           tri_tensor_shape_text(out));
 }
 
 static tri_tensor *model_forward(tri_module *self, tri_tensor *x)
@@ -46,7 +47,7 @@ static tri_module *model_create(void)
     tri_module *self = tri_module_simple("Model", sizeof(model), model_forward);
 
     ((model *)tri_module_data(self))->fc =
-        tri_module_child(self, "fc", tri_nn_linear(INPUT_SIZE, OUTPUT_SIZE, NULL));
+        tri_module_add_child(self, "fc", tri_nn_linear(INPUT_SIZE, OUTPUT_SIZE, NULL));
     return self;
 }
 
@@ -104,7 +105,7 @@ int main(int argc, char **argv)
 
     parse(argc, argv);
     if (devices > 0 || getenv("TRI_CPU_DEVICES") == NULL)
-        TRI_TRY(tri_cpu_devices(devices > 0 ? (int)devices : 2));
+        TRI_TRY(tri_cpu_devices_set(devices > 0 ? (int)devices : 2));
     d = data_create();
     net = model_create();
     if (tri_device_count(TRI_DEVICE_CPU) > 1) {

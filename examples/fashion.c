@@ -25,7 +25,7 @@
 /* 3x3 convolution, batch norm, ReLU: [N, in, H, W] -> [N, out, H, W]. */
 static tri_module *conv_block(int64_t in, int64_t out)
 {
-    return tri_sequential(
+    return tri_nn_sequential(
         tri_nn_conv2d(in, out, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
         tri_nn_batch_norm2d(out, NULL), tri_nn_relu());
 }
@@ -50,15 +50,15 @@ static tri_module *residual(int64_t width)
     tri_module **body = tri_module_data(self);
 
     if (body != NULL) /* else self carries an error, which its users get */
-        *body = tri_module_child(
-            self, "body", tri_sequential(conv_block(width, width), conv_block(width, width)));
+        *body = tri_module_add_child(
+            self, "body", tri_nn_sequential(conv_block(width, width), conv_block(width, width)));
     return self;
 }
 
 /* [N, 1, 28, 28] -> [N, 10]; the picture shrinks 28, 14, 7, 1 while the channels grow. */
 static tri_module *make_network(int64_t width)
 {
-    return tri_sequential(
+    return tri_nn_sequential(
         conv_block(1, width), tri_nn_max_pool2d(2, NULL), /* 28 -> 14 */
         conv_block(width, 2 * width), residual(2 * width), tri_nn_max_pool2d(2, NULL), /* -> 7 */
         conv_block(2 * width, 4 * width), residual(4 * width), tri_nn_adaptive_max_pool2d(1, 1),
@@ -358,7 +358,7 @@ static void check_settings(void)
 static void check_same_run(const tri_checkpoint *checkpoint)
 {
     for (int i = 0; i < N_KEPT; i++) {
-        const char *before = tri_checkpoint_get_meta(checkpoint, kept[i].name);
+        const char *before = tri_checkpoint_metadata(checkpoint, kept[i].name);
         char now[32];
 
         kept_value(&kept[i], now);
@@ -383,12 +383,12 @@ static void restore(run *r)
     TRI_TRY(status);
     check_same_run(checkpoint);
     TRI_TRY(tri_checkpoint_restore(checkpoint, r->model, r->optimizer));
-    r->step = tri_checkpoint_get_info(checkpoint)->step;
-    r->epoch = tri_checkpoint_get_info(checkpoint)->epoch;
-    if (tri_checkpoint_get_meta(checkpoint, "train_seconds") != NULL)
-        r->seconds_before = strtod(tri_checkpoint_get_meta(checkpoint, "train_seconds"), NULL);
+    r->step = tri_checkpoint_step(checkpoint);
+    r->epoch = tri_checkpoint_epoch(checkpoint);
+    if (tri_checkpoint_metadata(checkpoint, "train_seconds") != NULL)
+        r->seconds_before = strtod(tri_checkpoint_metadata(checkpoint, "train_seconds"), NULL);
     if (tri_rank() == 0)
-        printf("resuming from %s\n", tri_checkpoint_get_path(checkpoint));
+        printf("resuming from %s\n", tri_checkpoint_path(checkpoint));
     tri_checkpoint_close(checkpoint);
 }
 
@@ -410,10 +410,10 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
     first = tri_dataset_length(test) * tri_rank() / tri_world_size();
     end = tri_dataset_length(test) * (tri_rank() + 1) / tri_world_size();
     TRI_TRY(tri_dataset_subset(test, first, end - first, &test));
-    TRI_TRY(tri_image_dataset(test, &look, test_out));
+    TRI_TRY(tri_dataset_images(test, &look, test_out));
     look.flip = true;
     look.pad = (int)settings.shift;
-    TRI_TRY(tri_image_dataset(train, &look, train_out));
+    TRI_TRY(tri_dataset_images(train, &look, train_out));
 
     TRI_TRY(tri_sampler_distributed(
         tri_dataset_length(*train_out),

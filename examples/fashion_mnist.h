@@ -39,7 +39,7 @@ static inline tri_status fashion_mnist(const char *dir, bool train, tri_dataset 
         dir = FASHION_MNIST_DIR;
     for (int i = 0; i < 2; i++) {
         if (!fashion_mnist_find(dir, names[i], paths[i]))
-            return tri_fail(
+            return tri_status_fail(
                 TRI_ERR_NOT_FOUND,
                 "no %s or %s.gz in %s. Fashion-MNIST: on Debian and Ubuntu `apt install "
                 "dataset-fashion-mnist` puts it into " FASHION_MNIST_DIR "; elsewhere take the "

@@ -115,7 +115,8 @@ static void read_batch(run *r, int64_t step)
 
             memcpy(r->x_rows + i * settings.context, r->text.tokens + at + shift, row_bytes);
         }
-        TRI_TRY(tri_copy_in(shift == 0 ? r->x : r->y, r->x_rows, (size_t)r->part * row_bytes));
+        TRI_TRY(
+            tri_tensor_copy_in(shift == 0 ? r->x : r->y, r->x_rows, (size_t)r->part * row_bytes));
     }
 }
 
@@ -195,10 +196,10 @@ static void write_text(run *r)
     for (int64_t i = 0; i < settings.letters; i++) {
         int64_t next;
 
-        TRI_TRY(tri_copy_in(x, window, (size_t)context * sizeof(int64_t)));
+        TRI_TRY(tri_tensor_copy_in(x, window, (size_t)context * sizeof(int64_t)));
         TRI_NO_GRAD
         {
-            TRI_TRY(tri_copy_out(tri_keep(tri_forward(r->net, x)), logits, bytes));
+            TRI_TRY(tri_tensor_copy_out(tri_keep(tri_forward(r->net, x)), logits, bytes));
         }
         tri_step_end();
         next = draw(logits + at * vocabulary, vocabulary, (uint64_t)i);

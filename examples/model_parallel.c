@@ -159,7 +159,7 @@ static void train(training *t, const data *d, int64_t batches)
 
         tri_backward(loss);
         TRI_TRY(tri_optimizer_step(t->opt));
-        TRI_TRY(tri_item_get(loss, &t->loss));
+        TRI_TRY(tri_item_status(loss, &t->loss));
         TRI_TRY(tri_step_end_status());
     }
 }
@@ -480,7 +480,7 @@ int main(int argc, char **argv)
     int n;
 
     parse(argc, argv);
-    TRI_TRY(tri_cpu_devices((int)settings.devices));
+    TRI_TRY(tri_cpu_devices_set((int)settings.devices));
     tri_set_default_dtype(settings.f64 ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
     d = data_create();
     n = trainings_create(all);

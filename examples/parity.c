@@ -296,7 +296,7 @@ static void column_read(column *c, int64_t first, int64_t part_rows)
     for (int64_t i = 0; i < part_rows; i++)
         memcpy(buffer + (size_t)i * c->row_bytes,
                c->rows + (size_t)((first + i) % c->n_rows) * c->row_bytes, c->row_bytes);
-    TRI_TRY(tri_copy_in(c->part, buffer, (size_t)part_rows * c->row_bytes));
+    TRI_TRY(tri_tensor_copy_in(c->part, buffer, (size_t)part_rows * c->row_bytes));
     free(buffer);
 }
 

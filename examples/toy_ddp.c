@@ -47,7 +47,7 @@ int main(int argc, char **argv)
     y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 5), targets);
 
     tri_manual_seed(0);
-    net = tri_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL));
+    net = tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL));
     model = tri_ddp(net, NULL); /* gradients are averaged over the world */
     opt = tri_sgd(model, 0.001, NULL);
 

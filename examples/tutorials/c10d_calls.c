@@ -51,10 +51,10 @@ static void messages(void)
     tri_work_destroy(recv);
     show("irecv", &theirs, 1);
 
-    TRI_TRY(tri_batch_begin(NULL)); /* batch_isend_irecv: in any order */
+    TRI_TRY(tri_group_batch_begin(NULL)); /* batch_isend_irecv: in any order */
     TRI_TRY(tri_recv(NULL, &theirs, 1, I64, right, 0, NULL));
     TRI_TRY(tri_send(NULL, &mine, 1, I64, left, 0, NULL));
-    TRI_TRY(tri_batch_end(NULL, &batch));
+    TRI_TRY(tri_group_batch_end(NULL, &batch));
     TRI_TRY(tri_work_wait(batch, 0));
     tri_work_destroy(batch);
     show("batch_isend_irecv", &theirs, 1);
@@ -157,10 +157,10 @@ static void asynchronous(void)
     tri_work_destroy(work);
     show("all_reduce, async_op", &x, 1);
 
-    TRI_TRY(tri_batch_begin(NULL)); /* _coalescing_manager: several calls as one */
+    TRI_TRY(tri_group_batch_begin(NULL)); /* _coalescing_manager: several calls as one */
     TRI_TRY(tri_all_reduce(NULL, &x, &x, 1, I64, TRI_REDOP_MAX, NULL));
     TRI_TRY(tri_all_reduce(NULL, &y, &y, 1, I64, TRI_REDOP_SUM, NULL));
-    TRI_TRY(tri_batch_end(NULL, NULL));
+    TRI_TRY(tri_group_batch_end(NULL, NULL));
     show("coalesced", (const int64_t[]){x, y}, 2);
 
     TRI_TRY(tri_barrier(NULL, NULL));

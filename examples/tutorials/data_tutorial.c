@@ -47,8 +47,8 @@ typedef struct custom_image_dataset {
 } custom_image_dataset;
 
 /* __getitem__, for as many samples as a batch wants of one thread; threads call it at once. */
-static tri_status custom_image_get(tri_dataset *self, const tri_request *request,
-                                   void *const *slots)
+static tri_status custom_image_read(tri_dataset *self, const tri_request *request,
+                                    void *const *slots)
 {
     const custom_image_dataset *d = (const custom_image_dataset *)self;
     uint8_t *images = slots[0];
@@ -67,14 +67,14 @@ static tri_status custom_image_get(tri_dataset *self, const tri_request *request
         if (file != NULL)
             fclose(file);
         if (!is_read)
-            return tri_fail(TRI_ERR_IO, "%s is not an image of 28x28 grey pixels", path);
+            return tri_status_fail(TRI_ERR_IO, "%s is not an image of 28x28 grey pixels", path);
         labels[i] = d->img_labels[index].label;
     }
     return TRI_OK;
 }
 
 static const tri_dataset_class custom_image_class = {.name = "custom images",
-                                                     .get = custom_image_get};
+                                                     .read = custom_image_read};
 
 static void custom_image_open(custom_image_dataset *d, const char *annotations, const char *img_dir)
 {
@@ -112,7 +112,7 @@ static void write_files(tri_dataset *of, int64_t n, const char *img_dir, bool re
             remove(path);
             continue;
         }
-        TRI_TRY(tri_dataset_get(of, &(tri_request){.indices = &i, .n = 1}, slots));
+        TRI_TRY(tri_dataset_read(of, &(tri_request){.indices = &i, .n = 1}, slots));
         fprintf(annotations, "image%lld.pgm, %lld\n", (long long)i, (long long)label);
         file = fopen(path, "wb");
         if (file == NULL)

@@ -46,9 +46,9 @@ static tri_module *toy_model_create(void)
     tri_module *self = tri_module_simple("ToyModel", sizeof(toy_model), toy_model_forward);
     toy_model *m = tri_module_data(self);
 
-    m->net1 = tri_module_child(self, "net1", tri_nn_linear(10, 10, NULL));
-    m->relu = tri_module_child(self, "relu", tri_nn_relu());
-    m->net2 = tri_module_child(self, "net2", tri_nn_linear(10, 5, NULL));
+    m->net1 = tri_module_add_child(self, "net1", tri_nn_linear(10, 10, NULL));
+    m->relu = tri_module_add_child(self, "relu", tri_nn_relu());
+    m->net2 = tri_module_add_child(self, "net2", tri_nn_linear(10, 5, NULL));
     return self;
 }
 

@@ -41,9 +41,9 @@ static tri_module *toy_model_create(void)
     tri_module *self = tri_module_simple("ToyModel", sizeof(toy_model), toy_model_forward);
     toy_model *m = tri_module_data(self);
 
-    m->net1 = tri_module_child(self, "net1", tri_nn_linear(10, 10, NULL));
-    m->relu = tri_module_child(self, "relu", tri_nn_relu());
-    m->net2 = tri_module_child(self, "net2", tri_nn_linear(10, 5, NULL));
+    m->net1 = tri_module_add_child(self, "net1", tri_nn_linear(10, 10, NULL));
+    m->relu = tri_module_add_child(self, "relu", tri_nn_relu());
+    m->net2 = tri_module_add_child(self, "net2", tri_nn_linear(10, 5, NULL));
     return self;
 }
 
@@ -139,9 +139,9 @@ static tri_module *toy_mp_model_create(tri_device dev0, tri_device dev1)
 
     m->dev0 = dev0;
     m->dev1 = dev1;
-    m->net1 = tri_module_child(self, "net1", tri_nn_linear(10, 10, NULL));
-    m->relu = tri_module_child(self, "relu", tri_nn_relu());
-    m->net2 = tri_module_child(self, "net2", tri_nn_linear(10, 5, NULL));
+    m->net1 = tri_module_add_child(self, "net1", tri_nn_linear(10, 10, NULL));
+    m->relu = tri_module_add_child(self, "relu", tri_nn_relu());
+    m->net2 = tri_module_add_child(self, "net2", tri_nn_linear(10, 5, NULL));
     TRI_TRY(tri_module_to(m->net1, dev0));
     TRI_TRY(tri_module_to(m->net2, dev1));
     return self;
@@ -187,7 +187,7 @@ int main(int argc, char **argv)
 
     parse(argc, argv);
     if (getenv("TRI_CPU_DEVICES") == NULL)
-        TRI_TRY(tri_cpu_devices(4));
+        TRI_TRY(tri_cpu_devices_set(4));
     n_devices = tri_device_count(TRI_DEVICE_CPU);
     if (n_devices < 2) {
         fprintf(stderr, "Requires at least 2 devices to run, but got %d\n", n_devices);

@@ -69,7 +69,7 @@ static void load_snapshot(trainer *t)
     TRI_TRY(status); /* there is one, and it is damaged, say */
     printf("Loading snapshot\n");
     TRI_TRY(tri_checkpoint_restore(snapshot, t->model, t->optimizer));
-    t->epochs_run = tri_checkpoint_get_info(snapshot)->epoch;
+    t->epochs_run = tri_checkpoint_epoch(snapshot);
     tri_checkpoint_close(snapshot);
     printf("Resuming training from snapshot at Epoch %lld\n", (long long)t->epochs_run);
 }

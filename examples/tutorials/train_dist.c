@@ -28,7 +28,7 @@ typedef struct partition {
     const int64_t *index;
 } partition;
 
-static tri_status partition_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status partition_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     const partition *p = (const partition *)self;
     int64_t *indices = malloc((size_t)request->n * sizeof(*indices));
@@ -40,12 +40,12 @@ static tri_status partition_get(tri_dataset *self, const tri_request *request, v
     for (int64_t i = 0; i < request->n; i++)
         indices[i] = p->index[request->indices[i]];
     theirs.indices = indices;
-    status = tri_dataset_get(p->data, &theirs, slots);
+    status = tri_dataset_read(p->data, &theirs, slots);
     free(indices);
     return status;
 }
 
-static const tri_dataset_class partition_class = {.name = "partition", .get = partition_get};
+static const tri_dataset_class partition_class = {.name = "partition", .read = partition_read};
 
 /* Cuts a data set, shuffled by the seed, into as many parts as there are processes. */
 typedef struct data_partitioner {
@@ -105,10 +105,10 @@ static tri_module *net_create(void)
     tri_module *self = tri_module_simple("Net", sizeof(net), net_forward);
     net *n = tri_module_data(self);
 
-    n->conv1 = tri_module_child(self, "conv1", tri_nn_conv2d(1, 10, 5, NULL));
-    n->conv2 = tri_module_child(self, "conv2", tri_nn_conv2d(10, 20, 5, NULL));
-    n->fc1 = tri_module_child(self, "fc1", tri_nn_linear(320, 50, NULL));
-    n->fc2 = tri_module_child(self, "fc2", tri_nn_linear(50, 10, NULL));
+    n->conv1 = tri_module_add_child(self, "conv1", tri_nn_conv2d(1, 10, 5, NULL));
+    n->conv2 = tri_module_add_child(self, "conv2", tri_nn_conv2d(10, 20, 5, NULL));
+    n->fc1 = tri_module_add_child(self, "fc1", tri_nn_linear(320, 50, NULL));
+    n->fc2 = tri_module_add_child(self, "fc2", tri_nn_linear(50, 10, NULL));
     return self;
 }
 
@@ -123,11 +123,11 @@ static void average_gradients(tri_module *model)
         size_t n = (size_t)tri_tensor_numel(grad);
         float *values = malloc(n * sizeof(float));
 
-        TRI_TRY(tri_copy_out(grad, values, n * sizeof(float)));
+        TRI_TRY(tri_tensor_copy_out(grad, values, n * sizeof(float)));
         TRI_TRY(tri_all_reduce(NULL, values, values, n, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL));
         for (size_t k = 0; k < n; k++)
             values[k] /= (float)tri_world_size();
-        TRI_TRY(tri_copy_in(grad, values, n * sizeof(float)));
+        TRI_TRY(tri_tensor_copy_in(grad, values, n * sizeof(float)));
         free(values);
     }
 }

@@ -62,8 +62,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_safetensors_open(const char *path,
 TRI_API void tri_safetensors_close(tri_safetensors *file);
 TRI_API int64_t tri_safetensors_count(const tri_safetensors *file);
 /* In the order of the bytes in the file; NULL if there is none of that index or name. Borrowed. */
-TRI_API const tri_safetensors_entry *tri_safetensors_get(const tri_safetensors *file,
-                                                         int64_t index);
+TRI_API const tri_safetensors_entry *tri_safetensors_at(const tri_safetensors *file, int64_t index);
 TRI_API const tri_safetensors_entry *tri_safetensors_find(const tri_safetensors *file,
                                                           const char *name);
 /* The value of a key in the file's metadata, or NULL. Borrowed. */
@@ -121,7 +120,7 @@ typedef struct tri_checkpoint_options {
 
 /**
  * Writes FOLDER/step-N and removes older ones. One process calls it (rank 0), since replicas are
- * equal. The state of the random numbers (tri_random_state of this context, the generator of
+ * equal. The state of the random numbers (tri_rng of this context, the generator of
  * initial values of this thread) is saved with it.
  *
  *   folder     made if missing, with the folders above it
@@ -150,16 +149,18 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_mo
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_open(const char *folder,
                                                       tri_checkpoint **checkpoint_out);
 TRI_API void tri_checkpoint_close(tri_checkpoint *checkpoint); /* NULL allowed */
-/* Borrowed while the checkpoint is open. */
-TRI_API const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint *checkpoint);
-TRI_API const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint);
-/* The value of a key in info->meta, or NULL. */
-TRI_API const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key);
+/* Finished optimizer steps and epochs, as they were saved; -1 if checkpoint is NULL. */
+TRI_API int64_t tri_checkpoint_step(const tri_checkpoint *checkpoint);
+TRI_API int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint);
+/* Its folder. Texts are borrowed while the checkpoint is open. */
+TRI_API const char *tri_checkpoint_path(const tri_checkpoint *checkpoint);
+/* The value of a key that was saved in info->meta, or NULL. */
+TRI_API const char *tri_checkpoint_metadata(const tri_checkpoint *checkpoint, const char *key);
 /* Loads state into a module and an optimizer (NULL allowed) of the same structure, and into the
  * random state of this thread's context: what follows has the bits of a run that never stopped.
  * Every rank calls it, and gets the seed, stream and step number of the rank that saved (tri_ddp
  * sets the stream to the rank again by itself): if ranks had different ones (steps that draw random
- * numbers on one rank alone count only there), set them again afterwards with tri_random_state_set.
+ * numbers on one rank alone count only there), set them again afterwards with tri_rng_state_set.
  * Everything is checked before anything changes. Errors: INVALID_ARG, FORMAT (as tri_load; also if
  * an optimizer is given and the checkpoint has none): nothing has changed; NO_MEMORY: a part may
  * have changed. */

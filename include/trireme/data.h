@@ -7,7 +7,7 @@
  *     tri_batch batch;
  *
  *     TRI_TRY(tri_dataset_idx("train-images.gz", "train-labels.gz", &train));
- *     TRI_TRY(tri_image_dataset(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
+ *     TRI_TRY(tri_dataset_images(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
  *     TRI_TRY(tri_sampler_distributed(tri_dataset_length(train), NULL, &sampler));
  *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
  *     TRI_TRY(tri_loader_begin(loader, epoch, 0));
@@ -84,14 +84,14 @@ typedef struct tri_dataset_class {
      * Called by several threads at once; may block. Returns OK or an error (< 0), which ends the
      * epoch with this status and this thread's error line (or one that names the class, if it set
      * none). NULL: samples are copied from where `peek` says. */
-    tri_status (*get)(tri_dataset *self, const tri_request *request, void *const *slots);
+    tri_status (*read)(tri_dataset *self, const tri_request *request, void *const *slots);
     /* Where field f of a sample is in memory, for sets that keep samples there unchanged; never
-     * fails. NULL: `get` makes it. */
+     * fails. NULL: `read` makes it. */
     const void *(*peek)(const tri_dataset *self, int64_t index, int field);
     /* Optional: frees what self owns, and self. NULL: nothing is freed. */
     void (*destroy)(tri_dataset *self);
     /* Instead of those two, for samples that vary in size: makes room for every field of
-     * request->indices[0] (tri_sample_room) and fills it. Threads and errors as with `get`. One of
+     * request->indices[0] (tri_sample_room) and fills it. Threads and errors as with `read`. One of
      * the three is required. */
     tri_status (*sample)(tri_dataset *self, const tri_request *request, tri_sample *sample_out);
     TRI_RESERVED(8);
@@ -109,8 +109,8 @@ TRI_API int64_t tri_dataset_length(const tri_dataset *dataset);
 TRI_API void tri_dataset_destroy(tri_dataset *dataset); /* NULL allowed */
 /* Copies the samples of a request into the caller's memory, as a loader does. Any thread.
  * INVALID_ARG if samples vary in size. */
-TRI_API TRI_MUST_CHECK tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request,
-                                                  void *const *slots);
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_read(tri_dataset *dataset, const tri_request *request,
+                                                   void *const *slots);
 /* The one sample of a request (n is 1), of any data set. *sample_out is {0}, or an earlier sample,
  * whose memory is used again. Any thread. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_sample(tri_dataset *dataset,
@@ -168,9 +168,9 @@ typedef struct tri_image_options {
 /* Field 0 of the base, u8 [C, H, W] with C <= 4, becomes f32 [C, H, W]: cropped and mirrored at
  * random, converted, normalised. Other fields stay. Owns the base, even on failure. Cost: one pass
  * over the pixels, a fraction of a microsecond per 28x28 image. */
-TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
-                                                    const tri_image_options *opt,
-                                                    tri_dataset **dataset_out);
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_images(tri_dataset *own_base,
+                                                     const tri_image_options *opt,
+                                                     tri_dataset **dataset_out);
 
 /* --- transforms --------------------------------------------------------------
  *
@@ -181,14 +181,14 @@ TRI_API TRI_MUST_CHECK tri_status tri_image_dataset(tri_dataset *own_base,
  *     TRI_TRY(tri_dataset_transform(train, look, 4, &train));
  *
  * Applied one after the other, each to one field (0, unless you set `field`), as by torchvision's
- * Compose. The base may have transforms itself. (tri_image_dataset does the same as this list, in
+ * Compose. The base may have transforms itself. (tri_dataset_images does the same as this list, in
  * one pass.) */
 
 /* The random numbers of one transform of one sample: they depend on (seed, epoch, index) and the
  * transform's place in the list, and nothing else. */
 typedef struct tri_draws tri_draws;
-TRI_API double tri_draw_uniform(tri_draws *draws);           /* in [0, 1); 0 if draws is NULL */
-TRI_API int64_t tri_draw_below(tri_draws *draws, int64_t n); /* 0 .. n-1; 0 for n < 1 */
+TRI_API double tri_draws_uniform(tri_draws *draws);           /* in [0, 1); 0 if draws is NULL */
+TRI_API int64_t tri_draws_below(tri_draws *draws, int64_t n); /* 0 .. n-1; 0 for n < 1 */
 
 /* The functions below make one; or write your own. */
 typedef struct tri_transform {
@@ -198,7 +198,7 @@ typedef struct tri_transform {
      * the transform cannot take the field. NULL: they stay the same. */
     tri_status (*shape)(const struct tri_transform *self, tri_field *field_inout);
     /* Makes room for field 0 of `out` and fills it, from x of dtype and shape `in`. Called by
-     * several threads at once; returns OK or an error, like `get` of a data set. */
+     * several threads at once; returns OK or an error, like `read` of a data set. */
     tri_status (*apply)(const struct tri_transform *self, const tri_field *in, const void *x,
                         tri_draws *draws, tri_sample *out);
     double numbers[20]; /* for the two functions, */
@@ -311,7 +311,7 @@ TRI_API const int64_t *tri_sampler_indices(const tri_sampler *sampler);
 
 /* Makes a batch of samples[n]: makes room for every field of the batch (tri_sample_room), with the
  * samples along its first dimension, and fills it; a batch may have other fields than a sample.
- * Called by several threads at once; returns OK or an error (< 0), like `get` of a data set. */
+ * Called by several threads at once; returns OK or an error (< 0), like `read` of a data set. */
 typedef tri_status (*tri_collate)(const tri_sample *samples, int64_t n, tri_sample *batch,
                                   void *arg);
 /* torch's default_collate: stacks samples of one size. `arg` is not read. */

@@ -40,7 +40,7 @@ typedef struct tri_data_parallel_options {
  * piece, or none (an empty batch), the plain network runs on the first device. All inputs have the
  * same number of samples; one that is NULL is NULL for each piece. A result without dimensions (a
  * loss) becomes a vector with one element for each piece; of one piece it stays as it is. Names in
- * the state stay those of `own_net`, which tri_module_of returns.
+ * the state stay those of `own_net`, which tri_module_unwrapped returns.
  *
  *   own_net  owned from now on, also on failure
  *

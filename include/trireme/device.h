@@ -2,10 +2,10 @@
  * device.h - where tensors lie and operations run. A part of tensor.h.
  *
  * A cpu device is a share of the process's threads: cpu:0 has all of them unless there are more
- * (TRI_CPU_DEVICES=N in the environment, or tri_cpu_devices); with fewer threads than devices each
- * has one. Under a launcher cpu:k exists for every k below the local world size, with all threads
- * of its process, so that tri_set_device(TRI_CPU(tri_local_rank())) works in programs that come
- * from GPUs.
+ * (TRI_CPU_DEVICES=N in the environment, or tri_cpu_devices_set); with fewer threads than devices
+ * each has one. Under a launcher cpu:k exists for every k below the local world size, with all
+ * threads of its process, so that tri_set_device(TRI_CPU(tri_local_rank())) works in programs that
+ * come from GPUs.
  *
  * An operation runs where its operands lie. What is made from nothing (tri_tensor_create,
  * tri_zeros, modules) lies on the current device of the thread: that of the innermost
@@ -35,7 +35,7 @@ TRI_API int tri_device_count(tri_device_kind kind);
 /* Makes n cpu devices, each with its share of the process's threads, whatever TRI_CPU_DEVICES says.
  * Call it at most once, before anything uses a device or runs (else STATE).
  * 1 <= n <= TRI_MAX_DEVICES. */
-TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices(int n);
+TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices_set(int n);
 
 /* The number of threads with which this process computes, divided among its cpu devices as above.
  * By default TRI_NUM_THREADS, which trirun sets, else OMP_NUM_THREADS, else the cores that this

@@ -3,7 +3,7 @@
  *
  *     static const tri_function_class swish = {.name = "swish", .size = sizeof(swish_data),
  *                                              .shape = .., .forward = .., .backward = ..};
- *     tri_apply(&swish, &(swish_data){.beta = 2}, &x, 1, &y, 1);
+ *     tri_function_apply(&swish, &(swish_data){.beta = 2}, &x, 1, &y, 1);
  *
  * A function is recorded, run by plans and by TRI_EAGER=1, differentiated and averaged between
  * replicas like any other operation. It sees whole buffers in plain order. The thread that runs the
@@ -11,7 +11,7 @@
  * device does. It must do nothing but compute its results, since the plan may run it again, or not
  * at all if they are not needed. If it calls functions of tensors, modules or optimizers, these
  * fail (STATE). Under TRI_CHECK=nan the run fails if the function has not written a floating-point
- * result, or has written to an operand. tri_check_gradient (gradient.h) compares its gradients with
+ * result, or has written to an operand. tri_gradcheck (gradient.h) compares its gradients with
  * differences. For an example see examples/custom_function.c.
  */
 #ifndef TRIREME_FUNCTION_H
@@ -38,7 +38,7 @@ typedef struct tri_function_array {
 } tri_function_array;
 
 typedef struct tri_function_call {
-    const void *data; /* the function's copy of what tri_apply got; NULL if size is 0 */
+    const void *data; /* the function's copy of what tri_function_apply got; NULL if size is 0 */
     int n_in, n_out;  /* n_out includes the saved results */
     const tri_function_array *in, *out;
     /* For `backward`. grad_out [n_out] has the gradients of the results: zeros if nothing depends
@@ -59,14 +59,14 @@ typedef struct tri_function_graph {
 } tri_function_graph;
 
 /* Must be `static const`, since plans keep pointers to it. Its functions return TRI_OK or an error,
- * for which tri_fail sets the error line; the caller gets it with the name of the class and the
- * source line of tri_apply. */
+ * for which tri_status_fail sets the error line; the caller gets it with the name of the class and
+ * the source line of tri_function_apply. */
 typedef struct tri_function_class {
     const char *name; /* required; for messages */
-    size_t size;      /* bytes of `data`, which tri_apply copies */
+    size_t size;      /* bytes of `data`, which tri_function_apply copies */
     int saved;        /* number of additional results, after the others, that only backward reads */
     /* Required. Checks types and shapes of in[n_in] and sets dtype, ndim and shape of out[n_out +
-     * saved]; depends on nothing but its arguments. Called by tri_apply. */
+     * saved]; depends on nothing but its arguments. Called by tri_function_apply. */
     tri_status (*shape)(const tri_function_call *call, tri_function_array *out);
     /* Required. Writes all of `out`. */
     tri_status (*forward)(const tri_function_call *call);
@@ -90,12 +90,12 @@ typedef struct tri_function_class {
  * Errors, carried by all results: INVALID_ARG (NULL, counts out of range, or `shape` has set
  * something invalid), and what `shape` returns. An error of `forward` or `backward` fails the run.
  */
-TRI_API void tri_apply(const tri_function_class *type, const void *data, tri_tensor *const *in,
-                       int n_in, tri_tensor **out, int n_out);
+TRI_API void tri_function_apply(const tri_function_class *type, const void *data,
+                                tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
 
 /* Sets the error line of this thread and returns `status`, for functions that fail. A status that
  * is not an error becomes INVALID_ARG. */
-TRI_API tri_status tri_fail(tri_status status, const char *format, ...) TRI_PRINTF(2, 3);
+TRI_API tri_status tri_status_fail(tri_status status, const char *format, ...) TRI_PRINTF(2, 3);
 
 TRI_END_DECLS
 

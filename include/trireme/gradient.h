@@ -63,7 +63,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_gradients(tri_tensor *const *outputs, int 
 /* --- checks --------------------------------------------------------------- */
 
 /* What is not set is the default. */
-typedef struct tri_check_gradient_options {
+typedef struct tri_gradcheck_options {
     tri_opt eps; /* how far each element is moved up and down, above 0; default 1e-6 */
     /* |gradient - difference| <= atol + rtol |difference| must hold */
     tri_opt atol;      /* default 1e-5 */
@@ -72,7 +72,7 @@ typedef struct tri_check_gradient_options {
     /* Also checks the gradients' own gradients, and those of grad_out (torch's gradgradcheck). */
     bool second_order;
     TRI_RESERVED(4);
-} tri_check_gradient_options;
+} tri_gradcheck_options;
 
 /* Records operations on `inputs`, of which there are `n`, and returns the result. */
 typedef tri_tensor *(*tri_gradient_fn)(tri_tensor *const *inputs, int n, void *arg);
@@ -92,11 +92,11 @@ typedef tri_tensor *(*tri_gradient_fn)(tri_tensor *const *inputs, int n, void *a
  * restored, so no other thread may use them. Errors: INVALID_ARG (bad arguments; a gradient is
  * wrong, where the line names the input, the element and both values; it differs when it is
  * computed again; it is not linear in grad_out), STATE (an input is part of the open step, so call
- * tri_step_end first; or called by a function of tri_apply), those of the run.
+ * tri_step_end first; or called by a function of tri_function_apply), those of the run.
  */
-TRI_API TRI_MUST_CHECK tri_status tri_check_gradient(tri_gradient_fn fn, void *arg,
-                                                     tri_tensor *const *inputs, int n,
-                                                     const tri_check_gradient_options *opt);
+TRI_API TRI_MUST_CHECK tri_status tri_gradcheck(tri_gradient_fn fn, void *arg,
+                                                tri_tensor *const *inputs, int n,
+                                                const tri_gradcheck_options *opt);
 
 /* --- recomputation -------------------------------------------------------- */
 

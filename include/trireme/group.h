@@ -323,15 +323,15 @@ TRI_API size_t tri_work_count(const tri_work *work);
 
 /**
  * Several calls as one: between begin and end, this thread's calls on the group with a NULL
- * work_out are only posted, and tri_batch_end waits for all of them, or returns one work for them.
- * Sends and receives may be posted in any order. A call that could not be posted has returned its
- * own error; end, and a wait for the work, wait for all others, and then return the first failure.
- * What a tri_reducer or a model of tri_ddp communicates meanwhile is not part of the batch. Errors:
- * STATE (begin: a batch is open already; end: none is). c10d batch_isend_irecv and coalescing
- * manager.
+ * work_out are only posted, and tri_group_batch_end waits for all of them, or returns one work for
+ * them. Sends and receives may be posted in any order. A call that could not be posted has returned
+ * its own error; end, and a wait for the work, wait for all others, and then return the first
+ * failure. What a tri_reducer or a model of tri_ddp communicates meanwhile is not part of the
+ * batch. Errors: STATE (begin: a batch is open already; end: none is). c10d batch_isend_irecv and
+ * coalescing manager.
  */
-TRI_API TRI_MUST_CHECK tri_status tri_batch_begin(tri_group *group);
-TRI_API TRI_MUST_CHECK tri_status tri_batch_end(tri_group *group, tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_group_batch_begin(tri_group *group);
+TRI_API TRI_MUST_CHECK tri_status tri_group_batch_end(tri_group *group, tri_work **work_out);
 
 /* --- objects -----------------------------------------------------------------
  * Byte strings whose lengths only their senders know. All calls block. *data_out is a buffer with a

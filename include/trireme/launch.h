@@ -31,7 +31,7 @@ TRI_BEGIN_DECLS
  * "openmpi", "pmi" (MPICH, Intel MPI), "spawn" (tri_spawn), "environment" (RANK and WORLD_SIZE set
  * by hand), or "none". Static text; any thread.
  */
-TRI_API const char *tri_launched_by(void);
+TRI_API const char *tri_launcher(void);
 /* How often the launcher has restarted this job's workers; 0 without a launcher. */
 TRI_API int tri_restart_count(void);
 

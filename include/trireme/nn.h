@@ -1,8 +1,8 @@
 /*
  * nn.h - modules: layers with parameters, put together into networks.
  *
- *     tri_module *net = tri_sequential(tri_nn_linear(784, 128, NULL), tri_nn_relu(),
- *                                      tri_nn_linear(128, 10, NULL));
+ *     tri_module *net = tri_nn_sequential(tri_nn_linear(784, 128, NULL), tri_nn_relu(),
+ *                                         tri_nn_linear(128, 10, NULL));
  *     tri_tensor *logits = tri_forward(net, x);
  *
  * Names, layouts, defaults and initial values are those of torch.nn, so that weights move over
@@ -142,17 +142,17 @@ TRI_API tri_module *tri_nn_dropout(double p);
 TRI_API tri_module *tri_nn_identity(void);
 
 /* One after the other; children are named "0", "1", ... Owns the modules, even on failure. */
-TRI_API tri_module *tri_sequential_of(int n, tri_module *const *own_modules);
+TRI_API tri_module *tri_nn_sequential_of(int n, tri_module *const *own_modules);
 /* The same for modules written as arguments, which are made from left to right: initial values are
  * drawn in the order in which torch draws them. (Arguments of a function have no order, and
  * compilers make use of that; elements of an initializer list are made from left to right by gcc
  * and clang, and C++ guarantees it.) */
 #ifdef __cplusplus
-#define tri_sequential(...) tri_sequential_of_list({__VA_ARGS__})
+#define tri_nn_sequential(...) tri_nn_sequential_of_list({__VA_ARGS__})
 #else
-#define tri_sequential(...)                                                                        \
-    tri_sequential_of((int)(sizeof((tri_module *[]){__VA_ARGS__}) / sizeof(tri_module *)),         \
-                      (tri_module *[]){__VA_ARGS__})
+#define tri_nn_sequential(...)                                                                     \
+    tri_nn_sequential_of((int)(sizeof((tri_module *[]){__VA_ARGS__}) / sizeof(tri_module *)),      \
+                         (tri_module *[]){__VA_ARGS__})
 #endif
 
 /* --- your own modules ----------------------------------------------------- */
@@ -186,13 +186,14 @@ TRI_API tri_module *tri_module_fail(tri_module *self, tri_status status, const c
 TRI_API void *tri_module_data(tri_module *self);
 /* Registers a child under a name (not empty, without '.', used once) and returns it; self owns it
  * from now on. If the child has failed, self fails too, and is returned. */
-TRI_API tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child);
+TRI_API tri_module *tri_module_add_child(tri_module *self, const char *name, tri_module *own_child);
 /* Registers a persistent tensor that training changes (a parameter: tri_requires_grad is set) or
  * one that it does not (a buffer, such as running statistics), and returns it; self owns it from
  * now on. */
-TRI_API tri_tensor *tri_module_parameter(tri_module *self, const char *name,
-                                         tri_tensor *own_tensor);
-TRI_API tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor);
+TRI_API tri_tensor *tri_module_add_parameter(tri_module *self, const char *name,
+                                             tri_tensor *own_tensor);
+TRI_API tri_tensor *tri_module_add_buffer(tri_module *self, const char *name,
+                                          tri_tensor *own_tensor);
 /* True until tri_module_train(.., false), and again after tri_module_train(.., true). */
 TRI_API bool tri_module_is_training(const tri_module *self);
 
@@ -236,26 +237,27 @@ typedef void (*tri_forward_hook)(tri_module *self, tri_tensor **in, int n_in, tr
  * added while the module runs is called from the next forward on. Errors: INVALID_ARG, NO_MEMORY,
  * those of the module.
  */
-TRI_API TRI_MUST_CHECK tri_status tri_module_forward_pre_hook(tri_module *module,
+TRI_API TRI_MUST_CHECK tri_status tri_module_add_forward_pre_hook(tri_module *module,
+                                                                  tri_forward_hook hook, void *arg,
+                                                                  int64_t *id_out);
+TRI_API TRI_MUST_CHECK tri_status tri_module_add_forward_hook(tri_module *module,
                                                               tri_forward_hook hook, void *arg,
                                                               int64_t *id_out);
-TRI_API TRI_MUST_CHECK tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook,
-                                                          void *arg, int64_t *id_out);
 /* Returns whether there was a hook with this id. */
 TRI_API bool tri_module_remove_hook(tri_module *module, int64_t id);
 
 /* --- the tree ------------------------------------------------------------- */
 
 /* Children in the order of registration: 0 <= index < children; NULL outside. Borrowed. */
-TRI_API int tri_module_children(const tri_module *module);
-TRI_API tri_module *tri_module_get(tri_module *module, int index);
+TRI_API int tri_module_child_count(const tri_module *module);
+TRI_API tri_module *tri_module_child(tri_module *module, int index);
 /* The module below with this path, such as "layer1.0.conv1", or NULL; "" is the module itself. The
  * network in tri_ddp or tri_data_parallel is called "module", as in torch, and a path may name it
  * or leave it out: "module.layer1" or "layer1". Borrowed. */
 TRI_API tri_module *tri_module_submodule(tri_module *module, const char *path);
 /* The network inside tri_ddp or tri_data_parallel; a module that is not wrapped is returned as it
  * is. NULL if wrapped is NULL. */
-TRI_API tri_module *tri_module_of(tri_module *wrapped);
+TRI_API tri_module *tri_module_unwrapped(tri_module *wrapped);
 /* The module's name in its parent ("" if it has none; "module" in a wrapper), and the name of its
  * class; borrowed, never NULL. */
 TRI_API const char *tri_module_name(const tri_module *module);
@@ -361,9 +363,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);
 TRI_END_DECLS
 
 #ifdef __cplusplus
-template <int n> inline tri_module *tri_sequential_of_list(tri_module *const (&own_modules)[n])
+template <int n> inline tri_module *tri_nn_sequential_of_list(tri_module *const (&own_modules)[n])
 {
-    return tri_sequential_of(n, own_modules);
+    return tri_nn_sequential_of(n, own_modules);
 }
 #endif
 

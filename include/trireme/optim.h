@@ -212,9 +212,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_step(tri_grad_scaler *scaler,
 TRI_API TRI_MUST_CHECK tri_status tri_grad_scaler_update(tri_grad_scaler *scaler);
 /* The current scale; runs what was recorded of it. 1 if disabled; NaN if scaler is NULL or the run
  * failed. */
-TRI_API double tri_grad_scaler_get_scale(tri_grad_scaler *scaler);
+TRI_API double tri_grad_scaler_current_scale(tri_grad_scaler *scaler);
 /* State for checkpoints: the scalars "scale" (f32) and "growth_tracker" (i64), which tri_item reads
- * and tri_copy_in restores. There is none if disabled. */
+ * and tri_tensor_copy_in restores. There is none if disabled. */
 TRI_API int64_t tri_grad_scaler_state_count(const tri_grad_scaler *scaler);
 TRI_API tri_state_entry tri_grad_scaler_state(const tri_grad_scaler *scaler, int64_t index);
 
@@ -238,13 +238,14 @@ typedef enum tri_hyper {
 #define TRI_ALL_GROUPS (-1)
 
 /* The number of groups; 0 if the optimizer is NULL or has failed. */
-TRI_API int tri_optimizer_groups(const tri_optimizer *optimizer);
-/* group: a number below tri_optimizer_groups, or TRI_ALL_GROUPS. */
-TRI_API void tri_optimizer_set(tri_optimizer *optimizer, int group, tri_hyper what, double value);
+TRI_API int tri_optimizer_group_count(const tri_optimizer *optimizer);
+/* group: a number below tri_optimizer_group_count, or TRI_ALL_GROUPS. */
+TRI_API void tri_optimizer_set_hyper(tri_optimizer *optimizer, int group, tri_hyper what,
+                                     double value);
 /* NaN if there is no such optimizer, group or setting. */
-TRI_API double tri_optimizer_get(const tri_optimizer *optimizer, int group, tri_hyper what);
+TRI_API double tri_optimizer_hyper(const tri_optimizer *optimizer, int group, tri_hyper what);
 /* Sets the learning rate of all groups, replacing any that they had of their own (to keep different
- * rates: tri_optimizer_set, tri_optimizer_schedule); gets that of the first group. */
+ * rates: tri_optimizer_set_hyper, tri_optimizer_schedule); gets that of the first group. */
 TRI_API void tri_optimizer_set_lr(tri_optimizer *optimizer, double lr);
 TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
 
@@ -252,7 +253,8 @@ TRI_API double tri_optimizer_lr(const tri_optimizer *optimizer);
  *
  * Entries are called "PARAMETER.STATE" with torch's names (momentum_buffer; exp_avg, exp_avg_sq,
  * max_exp_avg_sq; square_avg, grad_avg; sum), and "step" (i64, one per parameter: how often it was
- * updated). To restore, tri_copy_in the saved contents of every entry. Settings are not state. */
+ * updated). To restore, tri_tensor_copy_in the saved contents of every entry. Settings are not
+ * state. */
 TRI_API int64_t tri_optimizer_state_count(tri_optimizer *optimizer);
 TRI_API tri_state_entry tri_optimizer_state(tri_optimizer *optimizer, int64_t index);
 

@@ -35,12 +35,12 @@
  * in one order.
  *
  * A step that fails on a rank fails the group if it fails between a forward in training (outside of
- * tri_no_sync_begin and tri_no_sync_end) and the average of its gradients (or the end of the step,
- * if several forwards went into one loss): peers may be waiting for this rank already, and get its
- * error (ABORTED) at once. This is so even where all ranks make the same mistake, since no rank can
- * know that. A forward whose failed result the program looks at and drops is no failed step: a rank
- * that skips such a batch makes one pass fewer than its peers, which wait for it (tri_group_abort
- * tells them).
+ * tri_ddp_no_sync_begin and tri_ddp_no_sync_end) and the average of its gradients (or the end of
+ * the step, if several forwards went into one loss): peers may be waiting for this rank already,
+ * and get its error (ABORTED) at once. This is so even where all ranks make the same mistake, since
+ * no rank can know that. A forward whose failed result the program looks at and drops is no failed
+ * step: a rank that skips such a batch makes one pass fewer than its peers, which wait for it
+ * (tri_group_abort tells them).
  *
  * To continue after a failure, make a new group (tri_group_shrink, which all ranks may join) and a
  * new model with tri_ddp, which gives all ranks the parameters and buffers of rank 0. It does not
@@ -110,8 +110,8 @@ TRI_API tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt);
  * without tri_ddp. An update in between lets replicas drift apart; the log warns once.
  * SyncBatchNorm communicates even then, and its sums need the ranks' weights: gradients are then
  * weighted pass by pass before they add up. */
-TRI_API void tri_no_sync_begin(tri_module *model);
-TRI_API void tri_no_sync_end(tri_module *model);
+TRI_API void tri_ddp_no_sync_begin(tri_module *model);
+TRI_API void tri_ddp_no_sync_end(tri_module *model);
 
 /* A vote to stop, sent with the next synchronised backward at no extra cost. After that step
  * tri_ddp_stopped is true on all ranks if any rank voted, so that all leave the loop together. */
@@ -139,11 +139,11 @@ typedef struct tri_ddp_join_options {
  * in tri_ddp_join has weight 0 in the averages. Until the last rank has called it, counters that
  * forwards and updates keep count as on the other ranks; a last pass, in which no rank has data,
  * changes nothing: an average that waits for its update is there after it. Gradients that
- * tri_no_sync_begin has left on a rank count as data. Buffers are those of rank 0 if it had data in
- * the last pass, else of the highest rank that had; at the end all ranks have them (unless
+ * tri_ddp_no_sync_begin has left on a rank count as data. Buffers are those of rank 0 if it had
+ * data in the last pass, else of the highest rank that had; at the end all ranks have them (unless
  * no_buffer_sync).
- * A loop whose passes go through SyncBatchNorm inside tri_no_sync_begin has no counterpart in the
- * join, which makes one pass for each average: MISMATCH.
+ * A loop whose passes go through SyncBatchNorm inside tri_ddp_no_sync_begin has no counterpart in
+ * the join, which makes one pass for each average: MISMATCH.
  *
  *   loss    computes the loss of a forward of the model, in training, for a batch without rows, as
  *           the loop does; does not call tri_backward

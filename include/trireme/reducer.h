@@ -203,9 +203,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_reducer_join(tri_reducer *reducer,
 /* Whether any rank marked the gradient in the last finished pass; true without find_unused. */
 TRI_API bool tri_reducer_used(const tri_reducer *reducer, int index);
 /* Samples of all ranks in the last finished pass. */
-TRI_API int64_t tri_reducer_samples(const tri_reducer *reducer);
+TRI_API int64_t tri_reducer_sample_count(const tri_reducer *reducer);
 /* The number of buckets; 0 before tri_reducer_commit. */
-TRI_API int tri_reducer_buckets(const tri_reducer *reducer);
+TRI_API int tri_reducer_bucket_count(const tri_reducer *reducer);
 
 #ifndef TRI_NO_SITES
 #define tri_reducer_begin(...) TRI_SITE_SET_(tri_reducer_begin(__VA_ARGS__))

@@ -12,9 +12,9 @@
  * batch norm and communicates nothing.
  *
  * A forward in training, and its backward pass, is collective over the group, even between
- * tri_no_sync_begin and tri_no_sync_end: all ranks call the same modules in the same order and
- * differentiate the same values. Each layer sends 2 C + 1 numbers to each rank in forward, and sums
- * 2 C in backward. Gradients of weight and bias are those of the rank's own samples; tri_ddp
+ * tri_ddp_no_sync_begin and tri_ddp_no_sync_end: all ranks call the same modules in the same order
+ * and differentiate the same values. Each layer sends 2 C + 1 numbers to each rank in forward, and
+ * sums 2 C in backward. Gradients of weight and bias are those of the rank's own samples; tri_ddp
  * averages them, and weights ranks by their samples before the sums. It cannot do so where a loss
  * reaches parameters or inputs (tri_requires_grad) outside of that one model: such a tri_backward
  * fails (INVALID_ARG) unless all ranks' batches have the same size.

@@ -2,8 +2,8 @@
  * tensor.h - tensors, steps and gradients.
  *
  * Operations (ops.h) do not compute: they check shapes, are recorded in the current step of this
- * thread and return a handle. tri_optimizer_step, tri_item and tri_copy_out run what was recorded
- * so far, as one plan; tri_step_end ends the step, and with it the handles that operations
+ * thread and return a handle. tri_optimizer_step, tri_item and tri_tensor_copy_out run what was
+ * recorded so far, as one plan; tri_step_end ends the step, and with it the handles that operations
  * returned.
  *
  *   persistent tensor  made by tri_tensor_*; a real object, released with tri_tensor_unref
@@ -15,8 +15,8 @@
  *
  * Threads: each records a step of its own (context.h has more); step tensors of another step are
  * refused with an error. A persistent tensor may be part of several steps. While a run (or
- * tri_copy_in) writes it no other step's run may read or write it, and while one reads it none may
- * write; the second one fails with STATE, which names both. A step sees one state of a
+ * tri_tensor_copy_in) writes it no other step's run may read or write it, and while one reads it
+ * none may write; the second one fails with STATE, which names both. A step sees one state of a
  * tensor: once a run has read it, another step's write makes the next run that uses it fail
  * (STATE), until tri_step_end. Only one step at a time may have a pending gradient of a tensor
  * (STATE).
@@ -56,11 +56,11 @@ TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int
 /* A copy of `data` (plain, numel elements of dtype). */
 TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
                                     const void *data);
-/* A tensor over the caller's memory, which is neither copied nor cleared: training and tri_copy_in
- * change it in place (under tri_ddp, too). `data` is plain, aligned for its elements (64 bytes are
- * best) and must stay until `release` is called with `arg`, by the thread that releases the last
- * reference; with release NULL the caller must know that moment in another way. A failed tensor has
- * not taken the memory. */
+/* A tensor over the caller's memory, which is neither copied nor cleared: training and
+ * tri_tensor_copy_in change it in place (under tri_ddp, too). `data` is plain, aligned for its
+ * elements (64 bytes are best) and must stay until `release` is called with `arg`, by the thread
+ * that releases the last reference; with release NULL the caller must know that moment in another
+ * way. A failed tensor has not taken the memory. */
 TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
@@ -78,47 +78,48 @@ TRI_API int64_t tri_tensor_numel(const tri_tensor *tensor);
 /* The shape as text, "[20, 10]"; "[]" without dimensions, "[failed]" for a failed handle. Never
  * NULL. Valid until this thread's eighth call after this one, so that one printf may show
  * several. */
-TRI_API const char *tri_shape_text(const tri_tensor *tensor);
+TRI_API const char *tri_tensor_shape_text(const tri_tensor *tensor);
 TRI_API tri_device tri_tensor_device(const tri_tensor *tensor); /* -1 for a failed handle */
 /* OK, or the error that the handle carries (then also in tri_last_error). */
 TRI_API TRI_MUST_CHECK tri_status tri_tensor_status(const tri_tensor *tensor);
 
-/* Sets a name for messages and tri_debug, such as "wte"; copied, NULL removes it. Returns the
- * tensor. A step tensor has it until tri_step_end. Without memory the name stays what it was, with
- * a warning in the log. */
-TRI_API tri_tensor *tri_set_name(tri_tensor *tensor, const char *name);
+/* Sets a name for messages and tri_tensor_debug, such as "wte"; copied, NULL removes it. Returns
+ * the tensor. A step tensor has it until tri_step_end. Without memory the name stays what it was,
+ * with a warning in the log. */
+TRI_API tri_tensor *tri_tensor_set_name(tri_tensor *tensor, const char *name);
 /* The name, or NULL; borrowed until it is changed. */
 TRI_API const char *tri_tensor_name(const tri_tensor *tensor);
-/* For debuggers (`call tri_debug(x)` in gdb): dtype, shape, name, the operation and line that made
- * it, whether it has run, and its first values. Runs and changes nothing; may be called at any time
- * with anything that was a `tri_tensor *`, even of a step that has ended. The text is valid until
- * this thread's next call. */
-TRI_API const char *tri_debug(const tri_tensor *tensor);
+/* For debuggers (`call tri_tensor_debug(x)` in gdb): dtype, shape, name, the operation and line
+ * that made it, whether it has run, and its first values. Runs and changes nothing; may be called
+ * at any time with anything that was a `tri_tensor *`, even of a step that has ended. The text is
+ * valid until this thread's next call. */
+TRI_API const char *tri_tensor_debug(const tri_tensor *tensor);
 
 /* --- contents ------------------------------------------------------------- */
 
 /* Copies plain bytes into a persistent tensor; `bytes` must be its size. Recorded work that still
  * reads the tensor keeps the old contents. */
-TRI_API TRI_MUST_CHECK tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes);
+TRI_API TRI_MUST_CHECK tri_status tri_tensor_copy_in(tri_tensor *tensor, const void *data,
+                                                     size_t bytes);
 /* Runs what was recorded, then copies plain bytes out. After a run these can be read: persistent
  * tensors, arguments of tri_backward and values marked by tri_keep; others give STATE. */
-TRI_API TRI_MUST_CHECK tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes);
+TRI_API TRI_MUST_CHECK tri_status tri_tensor_copy_out(tri_tensor *tensor, void *data, size_t bytes);
 /* The plain contents in place, after running what was recorded: valid for a step tensor until
  * tri_step_end, for a persistent one until something that writes it is recorded or it is released.
  * NULL and tri_last_error on failure; STATE if a persistent tensor is in the layout of a kernel
- * (weights of convolutions), which only tri_copy_out can read. Empty tensors give an address,
- * too. A collective may sum or receive into a persistent tensor in place, between two steps:
- * tri_all_reduce(NULL, tri_data(x), (void *)tri_data(x), ...). */
+ * (weights of convolutions), which only tri_tensor_copy_out can read. Empty tensors give an
+ * address, too. A collective may sum or receive into a persistent tensor in place, between two
+ * steps: tri_all_reduce(NULL, tri_data(x), (void *)tri_data(x), ...). */
 TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
  * a warning in the log. */
 TRI_API double tri_item(tri_tensor *tensor);
 /* The same with a status, which distinguishes a failure from a NaN in the tensor; on failure
  * *value_out is NaN. */
-TRI_API TRI_MUST_CHECK tri_status tri_item_get(tri_tensor *tensor, double *value_out);
+TRI_API TRI_MUST_CHECK tri_status tri_item_status(tri_tensor *tensor, double *value_out);
 /* Writes the value and a newline as torch.Tensor prints (four digits; of more than 1,000 elements
  * the corners); runs what was recorded. NULL: stderr. A failure is printed in the value's place. */
-TRI_API void tri_print(tri_tensor *tensor, FILE *file);
+TRI_API void tri_tensor_print(tri_tensor *tensor, FILE *file);
 /* The same text without the newline into text[bytes], cut off where it does not fit but always
  * terminated. Returns the length of the whole, as snprintf. */
 TRI_API size_t tri_tensor_text(tri_tensor *tensor, char *text, size_t bytes);
@@ -133,7 +134,8 @@ TRI_API tri_tensor *tri_tensor_clone(tri_tensor *tensor);
 /* Runs everything recorded so far on this thread. If that fails, parameters, running statistics and
  * counters keep the values of before. The exception: if an update of a large tensor had begun
  * before a peer was lost or something after it failed, the contents of that tensor are lost, and
- * reading them fails (STATE) until they are set again, by tri_copy_in or from a checkpoint. */
+ * reading them fails (STATE) until they are set again, by tri_tensor_copy_in or from a checkpoint.
+ */
 TRI_API TRI_MUST_CHECK tri_status tri_run(void);
 /* Runs, then ends the step: its handles become invalid. Call it once a batch: a step that is never
  * ended keeps everything that it recorded, so each round is slower than the last (one warning says
@@ -160,7 +162,7 @@ TRI_API void tri_backward(tri_tensor *loss);
 /* The gradient of a persistent tensor (borrowed), or NULL if it has none or tri_optimizer_zero_grad
  * has cleared it. Before the run that computes it: a step tensor, the value to come. After the run:
  * persistent, readable until another gradient takes its place, even when an optimizer has used it.
- * Under tri_ddp it is the average, except after a tri_backward within tri_no_sync_begin; for a
+ * Under tri_ddp it is the average, except after a tri_backward within tri_ddp_no_sync_begin; for a
  * parameter that only other ranks' losses reach it appears with tri_optimizer_step. Pending work of
  * other contexts is not seen. A step that fails leaves no gradient of its own, and what had added
  * up before stays; only if its run had begun to overwrite that, reading it and adding to it fail
@@ -203,19 +205,19 @@ TRI_API void tri_manual_seed(uint64_t seed);
 /* The state from which random numbers of this thread's context are made (Philox), together with the
  * number of the random operation in its step and the place of the element in its result: equal
  * states give equal numbers. */
-typedef struct tri_random_state {
+typedef struct tri_rng {
     uint64_t seed; /* 0 until tri_manual_seed */
     /* gives different numbers from one seed; tri_ddp's forward sets it to the rank */
     uint64_t stream;
     /* steps that have drawn since tri_manual_seed: steps that draw nothing, such as those of an
      * evaluation, do not count */
     int64_t step;
-} tri_random_state;
-TRI_API tri_random_state tri_random_state_get(void);
+} tri_rng;
+TRI_API tri_rng tri_rng_state(void);
 /* Continues from this state: applies to everything that has not run yet, even in the current step
  * (since the last tri_manual_seed in it). Loading a checkpoint does this. NULL fails the step
  * (INVALID_ARG). */
-TRI_API void tri_random_state_set(const tri_random_state *state);
+TRI_API void tri_rng_state_set(const tri_rng *state);
 
 TRI_END_DECLS
 

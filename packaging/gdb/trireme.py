@@ -1,6 +1,6 @@
 """Shows tensors in gdb: `source .../trireme.py`, then `p x` of any `tri_tensor *` tells its type,
 name, the operation and line that made it, and its first values. A step tensor's handle is not
-an address, so gdb cannot look by itself: it calls tri_debug in the program, which changes nothing."""
+an address, so gdb cannot look by itself: it calls tri_tensor_debug in the program, which changes nothing."""
 import gdb
 import gdb.printing
 
@@ -13,7 +13,7 @@ class TensorPrinter:
         word = int(self.value)
         try:
             text = gdb.parse_and_eval(
-                f"((const char *(*)(const void *))tri_debug)((const void *){word})"
+                f"((const char *(*)(const void *))tri_tensor_debug)((const void *){word})"
             )
             return f"(tri_tensor *) {word:#x} {text.string()}"
         except gdb.error as reason:  # a core file, or a program that does not run yet

@@ -14,7 +14,7 @@ FNR == 1 {
     if (line ~ /(^|[^a-z_])(setvbuf|setlinebuf|setbuf|setbuffer)[ \t]*\(/)
         bad("tri_init has lines flushed under a launcher: no example sets buffers")
     if (line ~ /(^|[^a-z_])(setenv|putenv|unsetenv)[ \t]*\(/)
-        bad("an example sets what it wants by a call (tri_num_threads_set, tri_cpu_devices), not the environment")
+        bad("an example sets what it wants by a call (tri_num_threads_set, tri_cpu_devices_set), not the environment")
     if (!common && line ~ /(^|[^a-z_])(output_check|atexit)[a-z_]*[ \t]*\(/)
         bad("what was printed is checked in examples/command_line.h, for all that parse options with it")
     if ($0 ~ /^int main\(/) of_main = 10

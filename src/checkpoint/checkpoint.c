@@ -25,7 +25,7 @@
 /* A module's or an optimizer's list of named tensors. */
 typedef struct state_list {
     int64_t (*count)(void *owner);
-    tri_state_entry (*get)(void *owner, int64_t index);
+    tri_state_entry (*at)(void *owner, int64_t index);
     void *owner;
 } state_list;
 
@@ -34,7 +34,7 @@ static int64_t module_count(void *owner)
     return tri_module_state_count(owner);
 }
 
-static tri_state_entry module_get(void *owner, int64_t index)
+static tri_state_entry module_at(void *owner, int64_t index)
 {
     return tri_module_state(owner, index);
 }
@@ -44,19 +44,19 @@ static int64_t optimizer_count(void *owner)
     return tri_optimizer_state_count(owner);
 }
 
-static tri_state_entry optimizer_get(void *owner, int64_t index)
+static tri_state_entry optimizer_at(void *owner, int64_t index)
 {
     return tri_optimizer_state(owner, index);
 }
 
 static state_list list_of_module(tri_module *module)
 {
-    return (state_list){module_count, module_get, module};
+    return (state_list){module_count, module_at, module};
 }
 
 static state_list list_of_optimizer(tri_optimizer *optimizer)
 {
-    return (state_list){optimizer_count, optimizer_get, optimizer};
+    return (state_list){optimizer_count, optimizer_at, optimizer};
 }
 
 /* Entries with a copy of every tensor's plain contents. */
@@ -94,7 +94,7 @@ static tri_status snapshot_take(state_list list, snapshot *s)
     if (s->entries == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < s->n; i++) {
-        describe(list.get(list.owner, i), &s->entries[i]);
+        describe(list.at(list.owner, i), &s->entries[i]);
         bytes += s->entries[i].bytes;
     }
     at = s->data = trii_alloc(bytes, 1, "state");
@@ -103,7 +103,7 @@ static tri_status snapshot_take(state_list list, snapshot *s)
     for (int64_t i = 0; i < s->n && status == TRI_OK; i++) {
         tri_safetensors_entry *entry = &s->entries[i];
 
-        status = tri_copy_out(list.get(list.owner, i).tensor, at, entry->bytes);
+        status = tri_tensor_copy_out(list.at(list.owner, i).tensor, at, entry->bytes);
         if (status != TRI_OK)
             status = TRII_FAIL_CTX(status, "state %s", entry->name);
         entry->data = at;
@@ -154,7 +154,7 @@ static tri_status load(tri_module *module, const char *path, const tri_safetenso
     if (sources == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < n; i++) {
-        const tri_safetensors_entry *e = tri_safetensors_get(file, i);
+        const tri_safetensors_entry *e = tri_safetensors_at(file, i);
 
         sources[i] = (tri_state_source){
             .name = e->name, .dtype = e->dtype, .ndim = e->ndim, .data = e->data};
@@ -230,7 +230,7 @@ static tri_status load_optimizer(tri_optimizer *optimizer, const tri_safetensors
         tri_state_entry state = tri_optimizer_state(optimizer, i);
         const tri_safetensors_entry *have = tri_safetensors_find(file, state.name);
 
-        status = tri_copy_in(state.tensor, have->data, have->bytes);
+        status = tri_tensor_copy_in(state.tensor, have->data, have->bytes);
     }
     return status;
 }
@@ -330,19 +330,24 @@ void tri_checkpoint_close(tri_checkpoint *checkpoint)
     trii_free(checkpoint);
 }
 
-const tri_checkpoint_info *tri_checkpoint_get_info(const tri_checkpoint *checkpoint)
+int64_t tri_checkpoint_step(const tri_checkpoint *checkpoint)
 {
-    return checkpoint != NULL ? &checkpoint->manifest.info : NULL;
+    return checkpoint != NULL ? checkpoint->manifest.info.step : -1;
 }
 
-const char *tri_checkpoint_get_path(const tri_checkpoint *checkpoint)
+int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint)
+{
+    return checkpoint != NULL ? checkpoint->manifest.info.epoch : -1;
+}
+
+const char *tri_checkpoint_path(const tri_checkpoint *checkpoint)
 {
     return checkpoint != NULL ? checkpoint->dir : NULL;
 }
 
-const char *tri_checkpoint_get_meta(const tri_checkpoint *checkpoint, const char *key)
+const char *tri_checkpoint_metadata(const tri_checkpoint *checkpoint, const char *key)
 {
-    const tri_checkpoint_info *info = tri_checkpoint_get_info(checkpoint);
+    const tri_checkpoint_info *info = checkpoint != NULL ? &checkpoint->manifest.info : NULL;
 
     for (int i = 0; info != NULL && key != NULL && i < info->n_meta; i++) {
         if (strcmp(info->meta[i].key, key) == 0)

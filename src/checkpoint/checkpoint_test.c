@@ -12,8 +12,8 @@
 
 static tri_module *make_net(void)
 {
-    return tri_sequential(tri_nn_linear(6, 8, NULL), tri_nn_relu(), tri_nn_dropout(0.3),
-                          tri_nn_linear(8, 3, NULL));
+    return tri_nn_sequential(tri_nn_linear(6, 8, NULL), tri_nn_relu(), tri_nn_dropout(0.3),
+                             tri_nn_linear(8, 3, NULL));
 }
 
 static uint64_t hash_of(tri_module *module)
@@ -36,7 +36,7 @@ static void weights_go_into_a_file_and_back(void **state)
     tri_manual_seed(1);
     a = make_net();
     b = make_net();
-    other = tri_sequential(tri_nn_linear(6, 7, NULL));
+    other = tri_nn_sequential(tri_nn_linear(6, 7, NULL));
     assert_true(hash_of(a) != hash_of(b));
     CHECK_OK(tri_save(a, scratch_path(&s, "w")));
     CHECK_OK(tri_load(b, scratch_path(&s, "w"), NULL));
@@ -77,7 +77,7 @@ static void a_leading_module_is_dropped(void **state)
          .data = bias,
          .bytes = sizeof(bias)},
     };
-    tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(3, 2, NULL));
     float out[6];
     scratch s;
 
@@ -85,7 +85,7 @@ static void a_leading_module_is_dropped(void **state)
     scratch_begin(&s);
     CHECK_OK(tri_safetensors_write(scratch_path(&s, "w"), entries, 2, NULL, 0));
     CHECK_OK(tri_load(net, scratch_path(&s, "w"), NULL));
-    CHECK_OK(tri_copy_out(tri_module_find(net, "0.weight"), out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, "0.weight"), out, sizeof(out)));
     assert_memory_equal(out, weight, sizeof(out));
     tri_module_destroy(net);
     scratch_end(&s);
@@ -110,7 +110,7 @@ static void tensors_come_out_of_files(void **state)
     CHECK_OK(tri_safetensors_write(scratch_path(&s, "d"), &entry, 1, NULL, 0));
     CHECK_OK(tri_safetensors_open(scratch_path(&s, "d"), &file));
     y = tri_safetensors_tensor(file, "y");
-    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
     assert_memory_equal(out, values, sizeof(out));
     none = tri_safetensors_tensor(file, "z");
     CHECK_FAILS(tri_tensor_status(none), TRI_ERR_NOT_FOUND, "no tensor z");
@@ -133,8 +133,8 @@ static void train(tri_module *net, tri_optimizer *opt, int64_t first, int64_t en
             rows[i] = (float)((step * 7 + i * 5) % 11) / 5 - 1;
         for (int i = 0; i < 4; i++)
             labels[i] = (step + i) % 3;
-        CHECK_OK(tri_copy_in(x, rows, sizeof(rows)));
-        CHECK_OK(tri_copy_in(y, labels, sizeof(labels)));
+        CHECK_OK(tri_tensor_copy_in(x, rows, sizeof(rows)));
+        CHECK_OK(tri_tensor_copy_in(y, labels, sizeof(labels)));
         tri_backward(tri_cross_entropy(tri_forward(net, x), y, NULL));
         CHECK_OK(tri_optimizer_step(opt));
         tri_step_end();
@@ -164,7 +164,7 @@ static void check_resume(tri_optimizer *(*make)(tri_module *net))
 
     scratch_begin(&s);
     tri_manual_seed(7);
-    tri_random_state_set(&(tri_random_state){.seed = 7});
+    tri_rng_state_set(&(tri_rng){.seed = 7});
     net = make_net();
     opt = make(net);
     train(net, opt, 0, 5);
@@ -179,14 +179,14 @@ static void check_resume(tri_optimizer *(*make)(tri_module *net))
     tri_module_destroy(net);
 
     tri_manual_seed(999); /* another process, other draws */
-    tri_random_state_set(&(tri_random_state){.seed = 999, .step = 1234});
+    tri_rng_state_set(&(tri_rng){.seed = 999, .step = 1234});
     net = make_net();
     opt = make(net);
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
-    assert_int_equal(tri_checkpoint_get_info(checkpoint)->step, 5);
-    assert_string_equal(tri_checkpoint_get_meta(checkpoint, "best"), "0.5");
-    assert_null(tri_checkpoint_get_meta(checkpoint, "worst"));
-    assert_non_null(strstr(tri_checkpoint_get_path(checkpoint), "step-000000000005"));
+    assert_int_equal(tri_checkpoint_step(checkpoint), 5);
+    assert_string_equal(tri_checkpoint_metadata(checkpoint, "best"), "0.5");
+    assert_null(tri_checkpoint_metadata(checkpoint, "worst"));
+    assert_non_null(strstr(tri_checkpoint_path(checkpoint), "step-000000000005"));
     CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
     tri_checkpoint_close(checkpoint);
     train(net, opt, 5, 12);
@@ -246,7 +246,7 @@ static void a_resumed_run_has_the_scale_too(void **state)
         NULL));
     train_scaled(net, opt, scaler, 5, 12);
     want = hash_of(net);
-    want_scale = tri_grad_scaler_get_scale(scaler);
+    want_scale = tri_grad_scaler_current_scale(scaler);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
@@ -257,14 +257,15 @@ static void a_resumed_run_has_the_scale_too(void **state)
     CHECK_OK(tri_grad_scaler_create(&options, &scaler));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
     CHECK_OK(tri_checkpoint_restore(checkpoint, net, opt));
-    scale = strtof(tri_checkpoint_get_meta(checkpoint, "scale"), NULL);
-    tracker = strtoll(tri_checkpoint_get_meta(checkpoint, "tracker"), NULL, 10);
-    CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 0).tensor, &scale, sizeof(scale)));
-    CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 1).tensor, &tracker, sizeof(tracker)));
+    scale = strtof(tri_checkpoint_metadata(checkpoint, "scale"), NULL);
+    tracker = strtoll(tri_checkpoint_metadata(checkpoint, "tracker"), NULL, 10);
+    CHECK_OK(tri_tensor_copy_in(tri_grad_scaler_state(scaler, 0).tensor, &scale, sizeof(scale)));
+    CHECK_OK(
+        tri_tensor_copy_in(tri_grad_scaler_state(scaler, 1).tensor, &tracker, sizeof(tracker)));
     tri_checkpoint_close(checkpoint);
     train_scaled(net, opt, scaler, 5, 12);
     assert_true(hash_of(net) == want);
-    assert_true(tri_grad_scaler_get_scale(scaler) == want_scale);
+    assert_true(tri_grad_scaler_current_scale(scaler) == want_scale);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
@@ -311,7 +312,8 @@ static void run_process(scratch *s, int64_t first, int64_t end, uint64_t *hash)
         *hash = hash_of(net);
         /* What the program itself draws afterwards (a new head, say). */
         t = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){2}, 1);
-        if (tri_init_uniform(t, 0, 1) != TRI_OK || tri_copy_out(t, drawn, sizeof(drawn)) != TRI_OK)
+        if (tri_init_uniform(t, 0, 1) != TRI_OK ||
+            tri_tensor_copy_out(t, drawn, sizeof(drawn)) != TRI_OK)
             _exit(4);
         if (write(result[1], hash, sizeof(*hash)) != sizeof(*hash) ||
             write(result[1], drawn, sizeof(drawn)) != sizeof(drawn))
@@ -351,12 +353,12 @@ static tri_module *make_image_net(int64_t width)
 {
     static const tri_nn_conv2d_options same = {.padding = 1, .no_bias = true};
 
-    return tri_sequential(tri_nn_conv2d(1, width, 3, &same), tri_nn_batch_norm2d(width, NULL),
-                          tri_nn_relu(), tri_nn_conv2d(width, 2 * width, 3, &same), tri_nn_relu(),
-                          tri_nn_conv2d(2 * width, 2 * width, 3, &same), tri_nn_relu(),
-                          tri_nn_conv2d(2 * width, 4 * width, 3, &same),
-                          tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(1),
-                          tri_nn_linear(4 * width, 3, NULL));
+    return tri_nn_sequential(tri_nn_conv2d(1, width, 3, &same), tri_nn_batch_norm2d(width, NULL),
+                             tri_nn_relu(), tri_nn_conv2d(width, 2 * width, 3, &same),
+                             tri_nn_relu(), tri_nn_conv2d(2 * width, 2 * width, 3, &same),
+                             tri_nn_relu(), tri_nn_conv2d(2 * width, 4 * width, 3, &same),
+                             tri_nn_adaptive_max_pool2d(1, 1), tri_nn_flatten(1),
+                             tri_nn_linear(4 * width, 3, NULL));
 }
 
 static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
@@ -374,8 +376,8 @@ static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int
             pixels[i] = (float)(scratch_random(&random) % 1000) / 500 - 1;
         for (int i = 0; i < 4; i++)
             labels[i] = (step + i) % 3;
-        CHECK_OK(tri_copy_in(x, pixels, sizeof(pixels)));
-        CHECK_OK(tri_copy_in(y, labels, sizeof(labels)));
+        CHECK_OK(tri_tensor_copy_in(x, pixels, sizeof(pixels)));
+        CHECK_OK(tri_tensor_copy_in(y, labels, sizeof(labels)));
         tri_backward(tri_cross_entropy(tri_forward(net, x), y, NULL));
         CHECK_OK(tri_optimizer_step(opt));
         tri_step_end();
@@ -455,20 +457,20 @@ static void state_of_another_structure_is_refused(void **state)
     net = make_net();
     opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     plain = tri_sgd(net, 0.1, NULL);
-    other = tri_sequential(tri_nn_linear(2, 2, NULL));
+    other = tri_nn_sequential(tri_nn_linear(2, 2, NULL));
     train(net, opt, 0, 1);
     CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
     train(net, opt, 1, 2);
     before = hash_of(net);
     tri_manual_seed(5);
-    tri_random_state_set(&(tri_random_state){.seed = 5, .stream = 9, .step = 77});
+    tri_rng_state_set(&(tri_rng){.seed = 5, .stream = 9, .step = 77});
     assert_int_equal(tri_checkpoint_restore(checkpoint, other, NULL), TRI_ERR_FORMAT);
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, plain), TRI_ERR_FORMAT,
                 "optimizer.safetensors");
     assert_true(hash_of(net) == before); /* all of it, or nothing */
-    assert_int_equal(tri_random_state_get().step, 77);
-    assert_int_equal(tri_random_state_get().stream, 9);
+    assert_int_equal(tri_rng_state().step, 77);
+    assert_int_equal(tri_rng_state().stream, 9);
     assert_int_equal(unlink(scratch_path(&s, "step-000000000001/optimizer.safetensors")), 0);
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, opt), TRI_ERR_FORMAT, "holds no optimizer");
     assert_true(hash_of(net) == before);
@@ -494,15 +496,15 @@ static void names_of_any_length_are_saved(void **state)
     (void)state;
     scratch_begin(&s);
     for (int depth = 0; depth < 700; depth++) {
-        net = tri_sequential(net);
-        other = tri_sequential(other);
+        net = tri_nn_sequential(net);
+        other = tri_nn_sequential(other);
     }
     opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     rest = tri_sgd(other, 0.1, &(tri_sgd_options){.momentum = 0.9});
     CHECK_OK(tri_save(net, scratch_path(&s, "w")));
     CHECK_OK(tri_safetensors_open(scratch_path(&s, "w"), &file));
     assert_int_equal(tri_safetensors_count(file), 2);
-    assert_int_equal(strlen(tri_safetensors_get(file, 0)->name), 2 * 700 + strlen("bias"));
+    assert_int_equal(strlen(tri_safetensors_at(file, 0)->name), 2 * 700 + strlen("bias"));
     tri_safetensors_close(file);
     CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = 1}, NULL));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
@@ -553,7 +555,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_safetensors_open(NULL, &file), "path is NULL");
     REFUSED(tri_safetensors_open(path, NULL), "file_out is NULL");
     assert_int_equal(tri_safetensors_count(NULL), 0);
-    assert_null(tri_safetensors_get(NULL, 0));
+    assert_null(tri_safetensors_at(NULL, 0));
     assert_null(tri_safetensors_find(NULL, "w"));
     assert_null(tri_safetensors_metadata(NULL, "w"));
     none = tri_safetensors_tensor(NULL, "w");
@@ -564,7 +566,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     CHECK_OK(tri_safetensors_open(path, &file));
     assert_null(tri_safetensors_find(file, NULL));
     assert_null(tri_safetensors_metadata(file, NULL));
-    assert_null(tri_safetensors_get(file, -1));
+    assert_null(tri_safetensors_at(file, -1));
     none = tri_safetensors_tensor(file, NULL);
     REFUSED(tri_tensor_status(none), "name is NULL");
     tri_tensor_unref(none);
@@ -589,13 +591,14 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_checkpoint_open("", &checkpoint), "folder is empty");
     REFUSED(tri_checkpoint_open(s.dir, NULL), "checkpoint_out is NULL");
     REFUSED(tri_checkpoint_restore(NULL, net, opt), "checkpoint is NULL");
-    assert_null(tri_checkpoint_get_info(NULL));
-    assert_null(tri_checkpoint_get_path(NULL));
-    assert_null(tri_checkpoint_get_meta(NULL, "a"));
+    assert_int_equal(tri_checkpoint_step(NULL), -1);
+    assert_int_equal(tri_checkpoint_epoch(NULL), -1);
+    assert_null(tri_checkpoint_path(NULL));
+    assert_null(tri_checkpoint_metadata(NULL, "a"));
     CHECK_OK(tri_checkpoint_save(s.dir, net, opt, &info, NULL));
     CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
     REFUSED(tri_checkpoint_restore(checkpoint, NULL, opt), "module");
-    assert_null(tri_checkpoint_get_meta(checkpoint, NULL));
+    assert_null(tri_checkpoint_metadata(checkpoint, NULL));
     tri_checkpoint_close(checkpoint);
 #undef REFUSED
     tri_optimizer_destroy(opt);

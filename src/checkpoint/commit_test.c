@@ -70,11 +70,11 @@ static int64_t check_newest(const char *folder)
     assert_string_equal(m.info.meta[0].value, text);
     path = trii_path_join(dir, "model.safetensors");
     CHECK_OK(tri_safetensors_open(path, &file));
-    assert_int_equal(tri_safetensors_get(file, 0)->bytes, ELEMS * sizeof(float));
+    assert_int_equal(tri_safetensors_at(file, 0)->bytes, ELEMS * sizeof(float));
     for (int i = 0; i < ELEMS; i++) {
         float v;
 
-        memcpy(&v, (const char *)tri_safetensors_get(file, 0)->data + 4 * i, 4);
+        memcpy(&v, (const char *)tri_safetensors_at(file, 0)->data + 4 * i, 4);
         assert_true(v == (float)n);
     }
     tri_safetensors_close(file);

@@ -340,7 +340,7 @@ int64_t tri_safetensors_count(const tri_safetensors *file)
     return file != NULL ? file->n : 0;
 }
 
-const tri_safetensors_entry *tri_safetensors_get(const tri_safetensors *file, int64_t index)
+const tri_safetensors_entry *tri_safetensors_at(const tri_safetensors *file, int64_t index)
 {
     return file != NULL && index >= 0 && index < file->n ? &file->entries[index] : NULL;
 }

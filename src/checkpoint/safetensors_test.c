@@ -105,9 +105,9 @@ static void files_of_the_python_package_are_read(void **state)
         assert_memory_equal(e->data, want[k].data, e->bytes);
     }
     assert_null(tri_safetensors_find(file, "layer1.0.weigh"));
-    assert_null(tri_safetensors_get(file, -1));
-    assert_null(tri_safetensors_get(file, GOLDEN));
-    assert_string_equal(tri_safetensors_get(file, 0)->name, "steps");
+    assert_null(tri_safetensors_at(file, -1));
+    assert_null(tri_safetensors_at(file, GOLDEN));
+    assert_string_equal(tri_safetensors_at(file, 0)->name, "steps");
     tri_safetensors_close(file);
     assert_int_equal(trii_alloc_live(), live);
 }
@@ -314,7 +314,7 @@ static void mutated_files_are_read_or_refused(void **state)
             size_t sum = 0;
 
             for (int64_t i = 0; i < tri_safetensors_count(file); i++)
-                sum += tri_safetensors_get(file, i)->bytes;
+                sum += tri_safetensors_at(file, i)->bytes;
             assert_true(sum < m);
             tri_safetensors_close(file);
         } else {
@@ -377,7 +377,7 @@ static void a_full_disk_leaves_the_old_file(void **state)
                 "File too large");
     assert_non_null(strstr(tri_last_error(), scratch_path(&s, "t")));
     CHECK_OK(tri_safetensors_open(scratch_path(&s, "t"), &file));
-    assert_int_equal(tri_safetensors_get(file, 0)->bytes, 4);
+    assert_int_equal(tri_safetensors_at(file, 0)->bytes, 4);
     tri_safetensors_close(file);
     assert_int_equal(unlink(scratch_path(&s, "t")), 0);
     assert_int_equal(rmdir(s.dir), 0);

@@ -64,9 +64,9 @@ tri_status trii_dataset_check(const tri_dataset *dataset, const char *call)
         status = TRII_CHECK_RESERVED(tri_dataset_class, dataset->cls);
     if (status != TRI_OK)
         return status;
-    if (dataset->cls->get == NULL && dataset->cls->peek == NULL && dataset->cls->sample == NULL)
+    if (dataset->cls->read == NULL && dataset->cls->peek == NULL && dataset->cls->sample == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: data set %s has neither get nor peek nor sample: one is required",
+                         "%s: data set %s has neither read nor peek nor sample: one is required",
                          call, dataset->cls->name);
     if (dataset->n_fields < 1 || dataset->n_fields > TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: data set %s has %d fields: must be 1 to %d",
@@ -127,30 +127,30 @@ static tri_status check_request(const tri_dataset *dataset, const tri_request *r
     return TRI_OK;
 }
 
-tri_status tri_dataset_get(tri_dataset *dataset, const tri_request *request, void *const *slots)
+tri_status tri_dataset_read(tri_dataset *dataset, const tri_request *request, void *const *slots)
 {
-    tri_status status = check_request(dataset, request, "tri_dataset_get");
+    tri_status status = check_request(dataset, request, "tri_dataset_read");
     int n_fields;
 
     if (status == TRI_OK)
-        status = trii_need(slots, "tri_dataset_get", "slots");
+        status = trii_need(slots, "tri_dataset_read", "slots");
     if (status != TRI_OK)
         return status;
     if (dataset->cls->sample != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "data set %s: its samples vary in size: tri_dataset_sample gives them",
                          dataset->cls->name);
-    if (dataset->cls->get != NULL) {
+    if (dataset->cls->read != NULL) {
         unsigned n_lines = trii_err_lines();
 
-        status = dataset->cls->get(dataset, request, slots);
+        status = dataset->cls->read(dataset, request, slots);
         if (status > 0) /* a positive status would hide that the samples were not written */
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                             "data set %s: its get returned %s: it must return TRI_OK or an error "
+                             "data set %s: its read returned %s: it must return TRI_OK or an error "
                              "(length says how many samples there are)",
                              dataset->cls->name, tri_status_name(status));
         if (status < 0 && trii_err_lines() == n_lines)
-            return TRII_FAIL(status, "data set %s: its get returned %s without a message",
+            return TRII_FAIL(status, "data set %s: its read returned %s without a message",
                              dataset->cls->name, tri_status_name(status));
         return status;
     }
@@ -221,7 +221,7 @@ tri_status tri_dataset_sample(tri_dataset *dataset, const tri_request *request,
             return trii_sample_end(sample_out, TRI_ERR_NO_MEMORY, "data set ", dataset->cls->name,
                                    n_lines);
     }
-    return tri_dataset_get(dataset, request, sample_out->data);
+    return tri_dataset_read(dataset, request, sample_out->data);
 }
 
 /* --- arrays --------------------------------------------------------------- */
@@ -330,7 +330,7 @@ static const void *subset_peek(const tri_dataset *self, int64_t index, int field
 }
 
 /* Draws are keyed by the index in the parent: the same sample changes in the same way. */
-static tri_status subset_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status subset_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     subset *s = (subset *)self;
     void *at[TRI_MAX_FIELDS];
@@ -346,7 +346,7 @@ static tri_status subset_get(tri_dataset *self, const tri_request *request, void
         }
         for (int f = 0; f < s->parent->n_fields; f++)
             at[f] = (char *)slots[f] + (size_t)done * trii_field_bytes(&s->parent->fields[f]);
-        status = tri_dataset_get(s->parent, &part, at);
+        status = tri_dataset_read(s->parent, &part, at);
         if (status != TRI_OK)
             return status;
         done += part.n;
@@ -375,7 +375,7 @@ static void subset_destroy(tri_dataset *self)
 
 static const tri_dataset_class subset_class = {
     .name = "subset",
-    .get = subset_get,
+    .read = subset_read,
     .destroy = subset_destroy,
 };
 static const tri_dataset_class subset_memory_class = {

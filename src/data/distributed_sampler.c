@@ -57,11 +57,11 @@ static tri_status make_share(tri_sampler *own_whole, const tri_sampler_share_opt
     int64_t length = own_whole->length;
     share_sampler *s;
 
-    if (world && !tri_is_initialized() && strcmp(tri_launched_by(), "none") != 0)
+    if (world && !tri_is_initialized() && strcmp(tri_launcher(), "none") != 0)
         return TRII_FAIL(TRI_ERR_STATE,
                          "sampler: this process is one of several (started by: %s) and would take "
                          "all samples: call tri_init before, or set n_replicas and rank",
-                         tri_launched_by());
+                         tri_launcher());
     if (world && opt->rank != 0 && opt->rank != rank)
         return TRII_FAIL(
             TRI_ERR_INVALID_ARG,

@@ -27,13 +27,13 @@ static void images_and_labels_become_a_data_set(void **state)
     assert_int_equal(tri_dataset_length(dataset), 3);
     assert_int_equal(dataset->n_fields, 2);
     assert_int_equal(dataset->fields[0].ndim, 3);
-    CHECK_OK(tri_dataset_get(dataset, &(tri_request){.indices = (const int64_t[]){2, 0}, .n = 2},
-                             (void *const[]){image, label}));
+    CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = (const int64_t[]){2, 0}, .n = 2},
+                              (void *const[]){image, label}));
     assert_memory_equal(image, ((const uint8_t[]){9, 10, 11, 255, 1, 2, 3, 4}), 8);
     assert_int_equal(label[0], 9);
     assert_int_equal(label[1], 7);
-    CHECK_FAILS(tri_dataset_get(dataset, &(tri_request){.indices = (const int64_t[]){3}, .n = 1},
-                                (void *const[]){image, label}),
+    CHECK_FAILS(tri_dataset_read(dataset, &(tri_request){.indices = (const int64_t[]){3}, .n = 1},
+                                 (void *const[]){image, label}),
                 TRI_ERR_INVALID_ARG, "sample 3 of 3");
     tri_dataset_destroy(dataset);
     assert_int_equal(trii_alloc_live(), live);
@@ -209,8 +209,8 @@ static void fashion_mnist_of_the_package_is_read(void **state)
     for (int64_t i = 0; i < 10000; i++) {
         int64_t label = -1;
 
-        CHECK_OK(tri_dataset_get(dataset, &(tri_request){.indices = &i, .n = 1},
-                                 (void *const[]){image, &label}));
+        CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = &i, .n = 1},
+                                  (void *const[]){image, &label}));
         assert_in_range(label, 0, 9);
         sum += label;
     }

@@ -106,7 +106,8 @@ static void place_sample(const image_set *set, const tri_request *request, int64
 }
 
 /* The base has its samples in memory: converts them without a copy in between. */
-static tri_status get_from_memory(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status read_from_memory(tri_dataset *self, const tri_request *request,
+                                   void *const *slots)
 {
     const image_set *set = (const image_set *)self;
     const tri_dataset *parent = set->parent;
@@ -124,7 +125,7 @@ static tri_status get_from_memory(tri_dataset *self, const tri_request *request,
 }
 
 /* The base makes its samples: gets them as bytes, then converts. */
-static tri_status get_made(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status read_made(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     image_set *set = (image_set *)self;
     size_t elems = (size_t)set->channels * (size_t)set->height * (size_t)set->width;
@@ -136,7 +137,7 @@ static tri_status get_made(tri_dataset *self, const tri_request *request, void *
         return TRI_ERR_NO_MEMORY;
     memcpy(parent_slots, slots, (size_t)self->n_fields * sizeof(*slots));
     parent_slots[0] = bytes;
-    status = tri_dataset_get(set->parent, request, parent_slots);
+    status = tri_dataset_read(set->parent, request, parent_slots);
     for (int64_t i = 0; i < request->n && status == TRI_OK; i++)
         place_sample(set, request, request->indices[i], bytes + (size_t)i * elems,
                      (float *)slots[0] + (size_t)i * elems);
@@ -153,9 +154,9 @@ static void image_destroy(tri_dataset *self)
 }
 
 static const tri_dataset_class image_memory_class = {
-    .name = "images", .get = get_from_memory, .destroy = image_destroy};
+    .name = "images", .read = read_from_memory, .destroy = image_destroy};
 static const tri_dataset_class image_made_class = {
-    .name = "images", .get = get_made, .destroy = image_destroy};
+    .name = "images", .read = read_made, .destroy = image_destroy};
 
 static tri_status check_images(const tri_dataset *base, const tri_image_options *opt)
 {
@@ -189,8 +190,8 @@ static tri_status check_images(const tri_dataset *base, const tri_image_options 
     return TRI_OK;
 }
 
-tri_status tri_image_dataset(tri_dataset *own_base, const tri_image_options *opt,
-                             tri_dataset **dataset_out)
+tri_status tri_dataset_images(tri_dataset *own_base, const tri_image_options *opt,
+                              tri_dataset **dataset_out)
 {
     static const tri_image_options defaults;
     tri_status status;
@@ -198,9 +199,9 @@ tri_status tri_image_dataset(tri_dataset *own_base, const tri_image_options *opt
 
     if (opt == NULL)
         opt = &defaults;
-    status = trii_dataset_check(own_base, "tri_image_dataset");
+    status = trii_dataset_check(own_base, "tri_dataset_images");
     if (status == TRI_OK)
-        status = trii_need(dataset_out, "tri_image_dataset", "dataset_out");
+        status = trii_need(dataset_out, "tri_dataset_images", "dataset_out");
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_image_options, opt);
     if (status == TRI_OK)

@@ -30,7 +30,7 @@ static tri_dataset *in_memory(void)
 }
 
 /* The same samples from a set that makes them, one at a time. */
-static tri_status made_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status made_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     (void)self;
     for (int64_t i = 0; i < request->n; i++) {
@@ -41,7 +41,7 @@ static tri_status made_get(tri_dataset *self, const tri_request *request, void *
     return TRI_OK;
 }
 
-static const tri_dataset_class made_class = {.name = "made", .get = made_get};
+static const tri_dataset_class made_class = {.name = "made", .read = made_read};
 
 /* Philox against the paper's published test vectors (Random123, kat_vectors: philox4x32 10). */
 static void philox_has_the_published_values(void **state)
@@ -70,11 +70,11 @@ static void plain_conversion_scales_and_normalises(void **state)
     tri_dataset *dataset;
 
     (void)state;
-    CHECK_OK(tri_image_dataset(
+    CHECK_OK(tri_dataset_images(
         in_memory(), &(tri_image_options){.mean = {0.5f, 0.25f}, .std = {0.5f, 2.0f}}, &dataset));
     assert_int_equal(dataset->fields[0].dtype, TRI_DTYPE_F32);
-    CHECK_OK(tri_dataset_get(dataset, &(tri_request){.indices = &index, .n = 1},
-                             (void *const[]){out, &tag}));
+    CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = &index, .n = 1},
+                              (void *const[]){out, &tag}));
     assert_int_equal(tag, 12);
     for (int p = 0; p < CHANNELS * PIXELS; p++) {
         double v = (&pixels[4][0][0][0])[p] / 255.0;
@@ -119,10 +119,10 @@ static void crops_and_mirrors_are_all_drawn(void **state)
 
     (void)state;
     CHECK_OK(
-        tri_image_dataset(in_memory(), &(tri_image_options){.pad = PAD, .flip = true}, &dataset));
+        tri_dataset_images(in_memory(), &(tri_image_options){.pad = PAD, .flip = true}, &dataset));
     for (int64_t epoch = 0; epoch < 50; epoch++) {
         for (int64_t i = 0; i < SAMPLES; i++) {
-            CHECK_OK(tri_dataset_get(
+            CHECK_OK(tri_dataset_read(
                 dataset, &(tri_request){.indices = &i, .n = 1, .seed = 7, .epoch = epoch},
                 (void *const[]){out, &tag}));
             seen[placement_of(out, (int)i, PAD)]++;
@@ -142,10 +142,10 @@ static void wide_padding_stays_inside(void **state)
 
     (void)state;
     CHECK_OK(
-        tri_image_dataset(in_memory(), &(tri_image_options){.pad = 9, .flip = true}, &dataset));
+        tri_dataset_images(in_memory(), &(tri_image_options){.pad = 9, .flip = true}, &dataset));
     for (int64_t i = 0; i < SAMPLES; i++) {
-        CHECK_OK(tri_dataset_get(dataset, &(tri_request){.indices = &i, .n = 1},
-                                 (void *const[]){out, &tag}));
+        CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = &i, .n = 1},
+                                  (void *const[]){out, &tag}));
         (void)placement_of(out, (int)i, 9);
     }
     tri_dataset_destroy(dataset);
@@ -160,30 +160,30 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
     tri_dataset *memory, *made, *subset, *base;
 
     (void)state;
-    CHECK_OK(tri_image_dataset(in_memory(), &opt, &memory));
+    CHECK_OK(tri_dataset_images(in_memory(), &opt, &memory));
     made = &(tri_dataset){.cls = &made_class, .length = SAMPLES, .n_fields = 2};
     memcpy(made->fields, memory->fields, sizeof(made->fields));
     made->fields[0].dtype = TRI_DTYPE_U8;
-    CHECK_OK(tri_image_dataset(made, &opt, &made));
-    CHECK_OK(tri_image_dataset(in_memory(), &opt, &base));
+    CHECK_OK(tri_dataset_images(made, &opt, &made));
+    CHECK_OK(tri_dataset_images(in_memory(), &opt, &base));
     CHECK_OK(tri_dataset_subset(base, 10, 20, &subset));
 
     for (int64_t i = 0; i < SAMPLES; i++) {
         indices[i] = SAMPLES - 1 - i;
-        CHECK_OK(tri_dataset_get(memory,
-                                 &(tri_request){.indices = &i, .n = 1, .seed = 3, .epoch = 5},
-                                 (void *const[]){one[i], &tag[i]}));
+        CHECK_OK(tri_dataset_read(memory,
+                                  &(tri_request){.indices = &i, .n = 1, .seed = 3, .epoch = 5},
+                                  (void *const[]){one[i], &tag[i]}));
     }
-    CHECK_OK(tri_dataset_get(
+    CHECK_OK(tri_dataset_read(
         made, &(tri_request){.indices = indices, .n = SAMPLES, .seed = 3, .epoch = 5},
         (void *const[]){all, tag}));
     for (int i = 0; i < SAMPLES; i++)
         assert_memory_equal(one[i], all[SAMPLES - 1 - i], sizeof(one[i]));
     for (int i = 0; i < 20; i++)
         indices[i] = i;
-    CHECK_OK(tri_dataset_get(subset,
-                             &(tri_request){.indices = indices, .n = 20, .seed = 3, .epoch = 5},
-                             (void *const[]){all, tag}));
+    CHECK_OK(tri_dataset_read(subset,
+                              &(tri_request){.indices = indices, .n = 20, .seed = 3, .epoch = 5},
+                              (void *const[]){all, tag}));
     for (int i = 0; i < 20; i++)
         assert_memory_equal(one[10 + i], all[i], sizeof(one[i]));
     tri_dataset_destroy(subset);
@@ -207,8 +207,8 @@ static void a_subset_gives_any_number(void **state)
     CHECK_OK(tri_dataset_arrays(200, &field, (const void *const[]){values}, 1, &base));
     CHECK_OK(tri_dataset_subset(base, 10, 170, &inner));
     CHECK_OK(tri_dataset_subset(inner, 5, 150, &subset));
-    CHECK_OK(tri_dataset_get(subset, &(tri_request){.indices = indices, .n = 150},
-                             (void *const[]){got}));
+    CHECK_OK(tri_dataset_read(subset, &(tri_request){.indices = indices, .n = 150},
+                              (void *const[]){got}));
     for (int i = 0; i < 150; i++)
         assert_int_equal(got[i], 1015 + (i * 7) % 150);
     tri_dataset_destroy(subset);
@@ -227,10 +227,10 @@ static void wrong_sets_and_options_are_refused(void **state)
 
     (void)state;
     CHECK_OK(tri_dataset_arrays(1, &wrong, (const void *const[]){data}, 1, &base));
-    CHECK_FAILS(tri_image_dataset(base, NULL, &dataset), TRI_ERR_INVALID_ARG, "field 0 is f32");
-    CHECK_FAILS(tri_image_dataset(in_memory(), &(tri_image_options){.pad = -1}, &dataset),
+    CHECK_FAILS(tri_dataset_images(base, NULL, &dataset), TRI_ERR_INVALID_ARG, "field 0 is f32");
+    CHECK_FAILS(tri_dataset_images(in_memory(), &(tri_image_options){.pad = -1}, &dataset),
                 TRI_ERR_INVALID_ARG, "padding of -1");
-    CHECK_FAILS(tri_image_dataset(in_memory(), &(tri_image_options){.std = {-1.0f}}, &dataset),
+    CHECK_FAILS(tri_dataset_images(in_memory(), &(tri_image_options){.std = {-1.0f}}, &dataset),
                 TRI_ERR_INVALID_ARG, "std[0] is -1");
     CHECK_FAILS(tri_dataset_subset(in_memory(), 30, 11, &dataset), TRI_ERR_INVALID_ARG,
                 "11 samples from 30 on, of 40");

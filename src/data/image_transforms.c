@@ -100,8 +100,8 @@ static tri_status random_crop(const tri_transform *self, const tri_field *in, co
 
     if (!fits(self, in))
         return too_small(self, in);
-    top = tri_draw_below(draws, in->shape[1] + 2 * padding - (int64_t)self->numbers[HEIGHT] + 1);
-    left = tri_draw_below(draws, in->shape[2] + 2 * padding - (int64_t)self->numbers[WIDTH] + 1);
+    top = tri_draws_below(draws, in->shape[1] + 2 * padding - (int64_t)self->numbers[HEIGHT] + 1);
+    left = tri_draws_below(draws, in->shape[2] + 2 * padding - (int64_t)self->numbers[WIDTH] + 1);
     return cut(self, in, x, top - padding, left - padding, out);
 }
 
@@ -161,7 +161,7 @@ static tri_status horizontal_flip(const tri_transform *self, const tri_field *in
 
     if (y == NULL)
         return TRI_ERR_NO_MEMORY;
-    if (tri_draw_uniform(draws) >= self->numbers[PROBABILITY]) {
+    if (tri_draws_uniform(draws) >= self->numbers[PROBABILITY]) {
         memcpy(y, x, rows * width * size);
         return TRI_OK;
     }

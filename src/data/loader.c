@@ -109,7 +109,7 @@ static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
 
     for (int f = 0; f < l->dataset->n_fields && l->collate == NULL; f++)
         data[f] = trii_tensor_data(fields[f]);
-    status = l->collate == NULL ? tri_dataset_get(l->dataset, &request, data)
+    status = l->collate == NULL ? tri_dataset_read(l->dataset, &request, data)
                                 : trii_collate(l->dataset, &request, s->samples, l->collate,
                                                l->collate_arg, &s->collated);
     if (status < 0)

@@ -18,7 +18,7 @@ typedef struct made_set {
     atomic_int made;
 } made_set;
 
-static tri_status made_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status made_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     made_set *set = (made_set *)self;
     float *x = slots[0];
@@ -38,7 +38,7 @@ static tri_status made_get(tri_dataset *self, const tri_request *request, void *
     return TRI_OK;
 }
 
-static const tri_dataset_class made_class = {.name = "made", .get = made_get};
+static const tri_dataset_class made_class = {.name = "made", .read = made_read};
 
 static made_set make_set(void)
 {
@@ -300,7 +300,7 @@ static void a_failure_comes_out_at_its_batch(void **state)
 }
 
 /* As one that a user writes, who has no line to set. */
-static tri_status get_nothing(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status read_nothing(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     (void)self;
     (void)request;
@@ -310,7 +310,7 @@ static tri_status get_nothing(tri_dataset *self, const tri_request *request, voi
 
 static void a_failure_without_a_line_names_the_data_set(void **state)
 {
-    static const tri_dataset_class mute = {.name = "mute", .get = get_nothing};
+    static const tri_dataset_class mute = {.name = "mute", .read = read_nothing};
 
     (void)state;
     for (int threads = 0; threads <= 1; threads++) {
@@ -322,9 +322,9 @@ static void a_failure_without_a_line_names_the_data_set(void **state)
         CHECK_OK(tri_loader_create(&set.base, NULL, BATCH,
                                    &(tri_loader_options){.n_threads = threads}, &loader));
         CHECK_OK(tri_loader_begin(loader, 0, 0));
-        CHECK_FAILS(tri_dataset_get(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "dataset is NULL");
+        CHECK_FAILS(tri_dataset_read(NULL, NULL, NULL), TRI_ERR_INVALID_ARG, "dataset is NULL");
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_IO,
-                    "batch 0 of epoch 0: data set mute: its get returned IO without a message");
+                    "batch 0 of epoch 0: data set mute: its read returned IO without a message");
         tri_loader_destroy(loader);
     }
 }
@@ -483,7 +483,7 @@ static tri_status ends_early(tri_dataset *self, const tri_request *request, void
 /* "Not done" is no way for a data set to fail: its samples would be what lay there before. */
 static void a_data_set_cannot_end_in_the_middle(void **state)
 {
-    static const tri_dataset_class cls = {.name = "short", .get = ends_early};
+    static const tri_dataset_class cls = {.name = "short", .read = ends_early};
 
     (void)state;
     for (int threads = 0; threads < 3; threads += 2) {
@@ -497,7 +497,7 @@ static void a_data_set_cannot_end_in_the_middle(void **state)
         CHECK_OK(tri_loader_begin(loader, 0, 0));
         CHECK_OK(tri_loader_next(loader, &batch));
         CHECK_FAILS(tri_loader_next(loader, &batch), TRI_ERR_INVALID_ARG,
-                    "data set short: its get returned END");
+                    "data set short: its read returned END");
         tri_loader_destroy(loader);
     }
 }
@@ -527,14 +527,14 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_dataset_arrays(4, &field, NULL, 1, &out), "data is NULL");
     REFUSED(tri_dataset_arrays(4, &field, at, 1, NULL), "dataset_out is NULL");
     REFUSED(tri_dataset_arrays(-1, &field, at, 1, &out), "-1 samples");
-    REFUSED(tri_dataset_get(NULL, &request, slots), "dataset is NULL");
-    REFUSED(tri_dataset_get(set, NULL, slots), "request is NULL");
-    REFUSED(tri_dataset_get(set, &request, NULL), "slots is NULL");
-    REFUSED(tri_dataset_get(set, &(tri_request){.n = 1}, slots), "request->indices is NULL");
-    REFUSED(tri_dataset_get(set, &(tri_request){.n = -1}, slots), "-1 samples");
+    REFUSED(tri_dataset_read(NULL, &request, slots), "dataset is NULL");
+    REFUSED(tri_dataset_read(set, NULL, slots), "request is NULL");
+    REFUSED(tri_dataset_read(set, &request, NULL), "slots is NULL");
+    REFUSED(tri_dataset_read(set, &(tri_request){.n = 1}, slots), "request->indices is NULL");
+    REFUSED(tri_dataset_read(set, &(tri_request){.n = -1}, slots), "-1 samples");
     REFUSED(tri_dataset_subset(NULL, 0, 1, &out), "dataset is NULL");
-    REFUSED(tri_dataset_subset(&empty, 0, 1, &out), "neither get nor peek");
-    REFUSED(tri_image_dataset(NULL, NULL, &out), "dataset is NULL");
+    REFUSED(tri_dataset_subset(&empty, 0, 1, &out), "neither read nor peek");
+    REFUSED(tri_dataset_images(NULL, NULL, &out), "dataset is NULL");
     REFUSED(tri_sampler_distributed(4, NULL, NULL), "sampler_out is NULL");
     REFUSED(tri_sampler_distributed(-1, NULL, &sampler), "-1 samples");
     REFUSED(tri_sampler_set_epoch(NULL, 1), "sampler is NULL");
@@ -542,7 +542,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     assert_null(tri_sampler_indices(NULL));
     REFUSED(tri_loader_create(NULL, NULL, 1, NULL, &loader), "dataset is NULL");
     REFUSED(tri_loader_create(&unfinished, NULL, 1, NULL, &loader), "dataset->cls is NULL");
-    REFUSED(tri_loader_create(&empty, NULL, 1, NULL, &loader), "neither get nor peek");
+    REFUSED(tri_loader_create(&empty, NULL, 1, NULL, &loader), "neither read nor peek");
     REFUSED(tri_loader_create(set, NULL, 0, NULL, &loader), "batch_size is 0: at least 1");
     REFUSED(tri_loader_create(set, NULL, 1, NULL, NULL), "loader_out is NULL");
     assert_int_equal(tri_loader_length(NULL), 0);

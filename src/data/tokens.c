@@ -37,7 +37,7 @@ static void widen(const unsigned char *src, int token_bytes, int64_t n, int64_t 
     }
 }
 
-static tri_status token_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status token_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     const token_set *set = (const token_set *)self;
 
@@ -60,7 +60,7 @@ static void token_destroy(tri_dataset *self)
 
 static const tri_dataset_class token_class = {
     .name = "tokens",
-    .get = token_get,
+    .read = token_read,
     .destroy = token_destroy,
 };
 

@@ -44,14 +44,14 @@ static void check_windows(const char *path, int bytes, int64_t n, int64_t contex
     for (int64_t index = 0; index < length; index++) {
         tri_request request = {.indices = &index, .n = 1};
 
-        CHECK_OK(tri_dataset_get(set, &request, (void *const[]){x, y}));
+        CHECK_OK(tri_dataset_read(set, &request, (void *const[]){x, y}));
         for (int64_t i = 0; i < context; i++) {
             assert_int_equal(x[i], token(index * step + i, bytes));
             assert_int_equal(y[i], token(index * step + i + 1, bytes));
         }
     }
     CHECK_FAILS(
-        tri_dataset_get(set, &(tri_request){.indices = &length, .n = 1}, (void *const[]){x, y}),
+        tri_dataset_read(set, &(tri_request){.indices = &length, .n = 1}, (void *const[]){x, y}),
         TRI_ERR_INVALID_ARG, "data set tokens: sample");
     tri_dataset_destroy(set);
     free(x);

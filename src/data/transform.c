@@ -46,7 +46,7 @@ static uint32_t next_word(tri_draws *draws)
     return draws->words[--draws->left];
 }
 
-double tri_draw_uniform(tri_draws *draws)
+double tri_draws_uniform(tri_draws *draws)
 {
     uint64_t high, low;
 
@@ -57,9 +57,9 @@ double tri_draw_uniform(tri_draws *draws)
     return (double)((high << 32 | low) >> 11) * 0x1p-53;
 }
 
-int64_t tri_draw_below(tri_draws *draws, int64_t n)
+int64_t tri_draws_below(tri_draws *draws, int64_t n)
 {
-    int64_t drawn = n > 0 ? (int64_t)(tri_draw_uniform(draws) * (double)n) : 0;
+    int64_t drawn = n > 0 ? (int64_t)(tri_draws_uniform(draws) * (double)n) : 0;
 
     /* with a large n the product may be rounded up to n */
     return drawn < n ? drawn : n > 0 ? n - 1 : 0;
@@ -108,7 +108,7 @@ static tri_status get_sample(tri_dataset *self, const tri_request *request, tri_
     return status;
 }
 
-static tri_status get_samples(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status read_samples(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     tri_sample sample = {0}, moved = {0};
     tri_request one = *request;
@@ -138,7 +138,7 @@ static void transform_destroy(tri_dataset *self)
 }
 
 static const tri_dataset_class known_class = {
-    .name = "transformed", .get = get_samples, .destroy = transform_destroy};
+    .name = "transformed", .read = read_samples, .destroy = transform_destroy};
 static const tri_dataset_class varying_class = {
     .name = "transformed", .sample = get_sample, .destroy = transform_destroy};
 

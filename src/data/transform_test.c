@@ -65,8 +65,8 @@ static void crops_and_mirrors_are_all_that_can_be(void **state)
             tri_request request = {.indices = &i, .n = 1, .seed = 3, .epoch = epoch};
             int found = 0;
 
-            CHECK_OK(tri_dataset_get(set, &request, (void *const[]){y, &label}));
-            CHECK_OK(tri_dataset_get(set, &request, (void *const[]){again, &label}));
+            CHECK_OK(tri_dataset_read(set, &request, (void *const[]){y, &label}));
+            CHECK_OK(tri_dataset_read(set, &request, (void *const[]){again, &label}));
             assert_memory_equal(y, again, sizeof(y));
             assert_int_equal(label, i);
             for (int k = 0; k < 2 * 6 * 7; k++) {
@@ -102,8 +102,8 @@ static void numbers_are_scaled_and_normalised(void **state)
         all[i] = i;
     CHECK_OK(tri_dataset_transform(images(), list, 3, &set));
     assert_int_equal(set->fields[0].dtype, TRI_DTYPE_F32);
-    CHECK_OK(tri_dataset_get(set, &(tri_request){.indices = all, .n = SAMPLES},
-                             (void *const[]){y, out}));
+    CHECK_OK(tri_dataset_read(set, &(tri_request){.indices = all, .n = SAMPLES},
+                              (void *const[]){y, out}));
     for (int64_t i = 0; i < SAMPLES; i++) {
         assert_int_equal(out[i], i);
         for (int k = 0; k < C * 6; k++) {
@@ -131,8 +131,8 @@ static void the_middle_is_that_of_torchvision(void **state)
             tri_dataset *set;
 
             CHECK_OK(tri_dataset_transform(images(), &crop, 1, &set));
-            CHECK_OK(tri_dataset_get(set, &(tri_request){.indices = &first, .n = 1},
-                                     (void *const[]){y, &out}));
+            CHECK_OK(tri_dataset_read(set, &(tri_request){.indices = &first, .n = 1},
+                                      (void *const[]){y, &out}));
             assert_int_equal(y[0], pixel(0, 0, (int)rounded[5 - height], (int)rounded[6 - width]));
             tri_dataset_destroy(set);
         }
@@ -147,7 +147,7 @@ static tri_status add_noise(const tri_transform *self, const tri_field *in, cons
 
     if (y == NULL)
         return TRI_ERR_NO_MEMORY;
-    *y = *(const int64_t *)x + 100 * (1 + tri_draw_below(draws, *(const int64_t *)self->arg));
+    *y = *(const int64_t *)x + 100 * (1 + tri_draws_below(draws, *(const int64_t *)self->arg));
     return TRI_OK;
 }
 
@@ -256,7 +256,7 @@ static void sizes_may_vary_before_and_after(void **state)
     for (int64_t i = 0; i < 20; i++) {
         int64_t y[3];
 
-        CHECK_OK(tri_dataset_get(set, &(tri_request){.indices = &i, .n = 1}, (void *const[]){y}));
+        CHECK_OK(tri_dataset_read(set, &(tri_request){.indices = &i, .n = 1}, (void *const[]){y}));
         for (int64_t k = 0; k < 3; k++)
             assert_int_equal(y[k], k < i % 5 ? 10 * i + k : -1);
     }
@@ -359,8 +359,8 @@ static void wrong_transforms_are_named(void **state)
         tri_dataset_destroy(set);
     }
     tri_sample_clear(&sample);
-    assert_true(tri_draw_uniform(NULL) == 0);
-    assert_int_equal(tri_draw_below(NULL, 5), 0);
+    assert_true(tri_draws_uniform(NULL) == 0);
+    assert_int_equal(tri_draws_below(NULL, 5), 0);
     assert_int_equal(trii_alloc_live(), live);
 }
 
@@ -379,8 +379,8 @@ static void every_allocation_may_fail(void **state)
         trii_alloc_fail_at(n);
         status = tri_dataset_transform(set, list, 2, &transformed);
         if (status == TRI_OK)
-            status = tri_dataset_get(transformed, &(tri_request){.indices = &index, .n = 1},
-                                     (void *const[]){y, &label});
+            status = tri_dataset_read(transformed, &(tri_request){.indices = &index, .n = 1},
+                                      (void *const[]){y, &label});
         trii_alloc_fail_at(0);
         tri_dataset_destroy(transformed);
         assert_int_equal(trii_alloc_live(), live);

@@ -13,7 +13,7 @@
 #include "os/clock.h"
 #include "os/stop_signal.h"
 
-const char *tri_launched_by(void)
+const char *tri_launcher(void)
 {
     if (trii_spawned())
         return "spawn";

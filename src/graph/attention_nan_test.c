@@ -18,10 +18,10 @@ static void a_query_of_nan_gives_nan_and_spoils_no_other(void **state)
     tri_requires_grad(q, true);
     y = tri_keep(tri_attention(q, k, k, NULL));
     tri_backward(tri_sum(y, NULL, 0, false));
-    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
     assert_true(isnan(out[0]) && isnan(out[1]));
     assert_true(isfinite(out[2]) && isfinite(out[3]));
-    CHECK_OK(tri_copy_out(tri_grad(q), g, sizeof(g)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(q), g, sizeof(g)));
     assert_true(isnan(g[0]) && isfinite(g[2]));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(q);
@@ -37,9 +37,9 @@ static void a_query_that_may_see_nothing_has_zeros(void **state)
     float out[4];
 
     (void)state;
-    CHECK_OK(
-        tri_copy_out(tri_keep(tri_attention(k, k, k, &(tri_attention_options){.attn_mask = mask})),
-                     out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(
+        tri_keep(tri_attention(k, k, k, &(tri_attention_options){.attn_mask = mask})), out,
+        sizeof(out)));
     assert_true(out[0] == 0 && out[1] == 0 && out[2] == 1 && out[3] == 2);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(k);
@@ -70,9 +70,9 @@ static void a_query_that_sees_nothing_has_zeros_among_keys_of_nan(void **state)
         y = tri_keep(tri_narrow(
             tri_attention(x[0], x[1], x[2], &(tri_attention_options){.attn_mask = mask}), 2, 0, 1));
         tri_backward(tri_sum(y, NULL, 0, false));
-        CHECK_OK(tri_copy_out(tri_cast(y, TRI_DTYPE_F64), out, 2 * sizeof(*out)));
-        CHECK_OK(tri_copy_out(tri_cast(tri_grad(x[0]), TRI_DTYPE_F64), dq, sizeof(dq)));
-        CHECK_OK(tri_copy_out(tri_cast(tri_grad(x[1]), TRI_DTYPE_F64), dk, sizeof(dk)));
+        CHECK_OK(tri_tensor_copy_out(tri_cast(y, TRI_DTYPE_F64), out, 2 * sizeof(*out)));
+        CHECK_OK(tri_tensor_copy_out(tri_cast(tri_grad(x[0]), TRI_DTYPE_F64), dq, sizeof(dq)));
+        CHECK_OK(tri_tensor_copy_out(tri_cast(tri_grad(x[1]), TRI_DTYPE_F64), dk, sizeof(dk)));
         assert_true(out[0] == 0 && out[1] == 0);
         assert_true(dq[0] == 0 && dq[1] == 0);
         CHECK_OK(tri_step_end_status());
@@ -96,8 +96,8 @@ static void second_gradients(tri_tensor *const *x, tri_tensor *mask, bool first,
                    tri_sum(tri_mul(grads[1], grads[2]), NULL, 0, false));
     CHECK_OK(tri_gradients(&loss, 1, x, 2, NULL, grads));
     (void)tri_keep(grads[1]);
-    CHECK_OK(tri_copy_out(grads[0], dq, 4 * sizeof(*dq)));
-    CHECK_OK(tri_copy_out(grads[1], dk, 4 * sizeof(*dk)));
+    CHECK_OK(tri_tensor_copy_out(grads[0], dq, 4 * sizeof(*dq)));
+    CHECK_OK(tri_tensor_copy_out(grads[1], dk, 4 * sizeof(*dk)));
     CHECK_OK(tri_step_end_status());
 }
 

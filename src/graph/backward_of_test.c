@@ -43,7 +43,7 @@ static tri_tensor *sum(tri_tensor *t)
 #define CHECK_PAIR(tensor, a, b)                                                                   \
     do {                                                                                           \
         float pair_[2];                                                                            \
-        CHECK_OK(tri_copy_out((tensor), pair_, sizeof(pair_)));                                    \
+        CHECK_OK(tri_tensor_copy_out((tensor), pair_, sizeof(pair_)));                             \
         CHECK_NEAR(pair_[0], (a), 1e-5);                                                           \
         CHECK_NEAR(pair_[1], (b), 1e-5);                                                           \
     } while (0)
@@ -220,7 +220,7 @@ static tri_tensor *product(tri_tensor *of)
                                              .backward = product_backward};
     tri_tensor *out = NULL;
 
-    tri_apply(&class, NULL, &of, 1, &out, 1);
+    tri_function_apply(&class, NULL, &of, 1, &out, 1);
     return out;
 }
 

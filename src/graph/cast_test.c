@@ -26,7 +26,7 @@ static void check(tri_tensor *x, const double *want, const char *what)
 {
     double got[N];
 
-    CHECK_OK(tri_copy_out(tri_keep(tri_cast(x, TRI_DTYPE_F64)), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_keep(tri_cast(x, TRI_DTYPE_F64)), got, sizeof(got)));
     for (int i = 0; i < N; i++) {
         if (got[i] != want[i])
             fail_msg("%s: element %d is %g instead of %g", what, i, got[i], want[i]);
@@ -74,7 +74,7 @@ static void a_gradient_comes_back_through_f16(void **state)
     tri_requires_grad(x, true);
     tri_backward(
         tri_sum(tri_square(tri_cast(tri_cast(x, TRI_DTYPE_F16), TRI_DTYPE_F32)), NULL, 0, false));
-    CHECK_OK(tri_copy_out(tri_grad(x), g, sizeof(g)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), g, sizeof(g)));
     assert_true(g[0] == 6 && g[1] == 8);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);

@@ -1,5 +1,5 @@
 /*
- * check_gradient.c - tri_check_gradient: compares all derivatives of a function that backward gives
+ * check_gradient.c - tri_gradcheck: compares all derivatives of a function that backward gives
  * with finite differences.
  *
  * The function is recorded in a context of its own, so that the caller's step, modes and random
@@ -31,8 +31,8 @@ typedef struct check {
     struct {
         double eps, atol, rtol, nondet_tol;
         bool second_order;
-    } opt;                   /* with defaults filled in */
-    tri_random_state random; /* of every call of fn */
+    } opt;          /* with defaults filled in */
+    tri_rng random; /* of every call of fn */
 
     double **values; /* [n] contents of the inputs */
     int64_t n_in;    /* elements of all inputs */
@@ -148,9 +148,9 @@ static tri_status check_input(const check *c, int i, const trii_recorder *caller
     return TRI_OK;
 }
 
-static tri_status check_options(check *c, const tri_check_gradient_options *opt)
+static tri_status check_options(check *c, const tri_gradcheck_options *opt)
 {
-    static const tri_check_gradient_options defaults;
+    static const tri_gradcheck_options defaults;
 
     if (opt == NULL)
         opt = &defaults;
@@ -180,7 +180,7 @@ static tri_status read_inputs(check *c)
         c->values[i] = trii_alloc((size_t)n, sizeof(**c->values), "an input to differentiate");
         if (c->values[i] == NULL)
             return TRI_ERR_NO_MEMORY;
-        status = tri_copy_out(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
+        status = tri_tensor_copy_out(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
         if (status != TRI_OK)
             return status;
         c->n_in += n;
@@ -226,7 +226,7 @@ static tri_status check_result(check *c, const tri_tensor *y)
 /* Each call has the same random numbers. */
 static tri_status record(check *c, tri_tensor **result_out)
 {
-    tri_random_state_set(&c->random);
+    tri_rng_state_set(&c->random);
     *result_out = c->fn(c->inputs, c->n, c->arg);
     return check_result(c, *result_out);
 }
@@ -249,7 +249,7 @@ static tri_status evaluate(check *c, double *results)
     tri_status status = record(c, &y);
 
     if (status == TRI_OK && results != NULL)
-        status = tri_copy_out(y, results, (size_t)c->n_out * sizeof(double));
+        status = tri_tensor_copy_out(y, results, (size_t)c->n_out * sizeof(double));
     else if (status == TRI_OK)
         c->device = tri_tensor_device(y);
     return end_step(status);
@@ -272,7 +272,7 @@ static tri_status differentiate(check *c, bool create_graph)
         size_t bytes = trii_tensor_bytes(c->inputs[i]);
 
         if (c->grads[i] != NULL)
-            status = tri_copy_out(c->grads[i], to, bytes);
+            status = tri_tensor_copy_out(c->grads[i], to, bytes);
         else
             memset(to, 0, bytes);
         to += bytes / sizeof(*to);
@@ -327,7 +327,7 @@ static tri_status check_repeats(check *c)
 
 static tri_status set_seed(check *c, const double *values)
 {
-    return tri_copy_in(c->seed, values, (size_t)c->n_out * sizeof(*values));
+    return tri_tensor_copy_in(c->seed, values, (size_t)c->n_out * sizeof(*values));
 }
 
 /* For one result. c->up is free when this is called. */
@@ -424,7 +424,7 @@ static tri_status evaluate_at(check *c, int i, int64_t k, double value, double *
     tri_status status;
 
     c->values[i][k] = value;
-    status = tri_copy_in(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
+    status = tri_tensor_copy_in(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
     c->values[i][k] = kept;
     return status == TRI_OK ? evaluate(c, results) : status;
 }
@@ -435,7 +435,7 @@ static tri_status put_back(const check *c, int i, tri_status status)
     tri_status written;
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    written = tri_copy_in(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
+    written = tri_tensor_copy_in(c->inputs[i], c->values[i], trii_tensor_bytes(c->inputs[i]));
     if (written != TRI_OK)
         return TRII_FAIL_CTX(written, "inputs[%d] keeps an element that was changed", i);
     return status == TRI_OK ? TRI_OK : TRII_FAIL(status, "%s", line);
@@ -552,7 +552,7 @@ static tri_status check_gradients(check *first)
     memcpy(inputs, first->inputs, (size_t)first->n * sizeof(tri_tensor *));
     inputs[first->n] = first->seed;
     c.inputs = inputs;
-    tri_set_name(first->seed, "grad_out");
+    tri_tensor_set_name(first->seed, "grad_out");
     tri_requires_grad(first->seed, true);
     for (int64_t o = 0; o < first->n_out; o++) /* numbers of both signs that differ */
         first->up[o] = 0.125 + (double)(o * 37 % 11 - 5) / 4;
@@ -568,13 +568,13 @@ static tri_status check_gradients(check *first)
 
 /* --- all ------------------------------------------------------------------ */
 
-static tri_status check_arguments(check *c, const tri_check_gradient_options *opt)
+static tri_status check_arguments(check *c, const tri_gradcheck_options *opt)
 {
     const trii_recorder *caller = trii_recorder_mine();
-    tri_status status = TRII_CHECK_RESERVED(tri_check_gradient_options, opt);
+    tri_status status = TRII_CHECK_RESERVED(tri_gradcheck_options, opt);
 
     if (status == TRI_OK)
-        status = trii_function_outside("tri_check_gradient was called");
+        status = trii_function_outside("tri_gradcheck was called");
 
     if (status != TRI_OK)
         return status;
@@ -589,14 +589,14 @@ static tri_status check_arguments(check *c, const tri_check_gradient_options *op
     return status;
 }
 
-static tri_status check_all(check *c, const tri_check_gradient_options *opt)
+static tri_status check_all(check *c, const tri_gradcheck_options *opt)
 {
     tri_context *context;
     tri_status status = check_arguments(c, opt);
 
     if (status != TRI_OK)
         return status;
-    c->random = tri_random_state_get();
+    c->random = tri_rng_state();
     status = tri_context_create(&context);
     if (status != TRI_OK)
         return status;
@@ -617,8 +617,8 @@ static tri_status check_all(check *c, const tri_check_gradient_options *opt)
     return status;
 }
 
-tri_status tri_check_gradient(tri_gradient_fn fn, void *arg, tri_tensor *const *inputs, int n,
-                              const tri_check_gradient_options *opt)
+tri_status tri_gradcheck(tri_gradient_fn fn, void *arg, tri_tensor *const *inputs, int n,
+                         const tri_gradcheck_options *opt)
 {
     check c = {.fn = fn, .arg = arg, .inputs = inputs, .n = n, .n_out = -1};
     trii_site site = trii_site_last();
@@ -627,6 +627,6 @@ tri_status tri_check_gradient(tri_gradient_fn fn, void *arg, tri_tensor *const *
     if (status == TRI_OK)
         return TRI_OK;
     if (site.file == NULL)
-        return TRII_FAIL_CTX(status, "tri_check_gradient");
-    return TRII_FAIL_CTX(status, "tri_check_gradient at %s:%d", site.file, site.line);
+        return TRII_FAIL_CTX(status, "tri_gradcheck");
+    return TRII_FAIL_CTX(status, "tri_gradcheck at %s:%d", site.file, site.line);
 }

@@ -1,4 +1,4 @@
-/* check_gradient_test.c - what tri_check_gradient finds, what it lets pass, and that it leaves
+/* check_gradient_test.c - what tri_gradcheck finds, what it lets pass, and that it leaves
  * everything as it was. */
 #include <math.h>
 
@@ -16,7 +16,7 @@ static tri_tensor *input(const char *name, const int64_t *shape, int ndim)
         values[i] = sin(1 + i) + 0.1 * ndim;
     x = tri_tensor_from(TRI_DTYPE_F64, shape, ndim, values);
     tri_requires_grad(x, true);
-    return tri_set_name(x, name);
+    return tri_tensor_set_name(x, name);
 }
 
 static tri_tensor *vector(void)
@@ -103,7 +103,7 @@ static tri_tensor *squares(tri_tensor *const *in, int n, void *arg)
     tri_tensor *y;
 
     (void)n;
-    tri_apply(&square_class, arg, in, 1, &y, 1);
+    tri_function_apply(&square_class, arg, in, 1, &y, 1);
     return y;
 }
 
@@ -113,7 +113,7 @@ static tri_tensor *recorded_squares(tri_tensor *const *in, int n, void *arg)
     tri_tensor *y;
 
     (void)n;
-    tri_apply(&twice_class, arg != NULL ? arg : &right, in, 1, &y, 1);
+    tri_function_apply(&twice_class, arg != NULL ? arg : &right, in, 1, &y, 1);
     return y;
 }
 
@@ -172,23 +172,20 @@ static void right_gradients_pass(void **state)
     tri_module *linear;
 
     (void)state;
-    CHECK_OK(tri_check_gradient(three, NULL, in, 3, NULL));
-    CHECK_OK(tri_check_gradient(three, NULL, in, 3,
-                                &(tri_check_gradient_options){.second_order = true}));
-    CHECK_OK(tri_check_gradient(squares, &right, in, 1, NULL));
-    CHECK_OK(tri_check_gradient(squares, &right, &in[2], 1, NULL)); /* one element, [] */
-    CHECK_OK(tri_check_gradient(sum, NULL, in, 1, NULL));
-    CHECK_OK(tri_check_gradient(itself, NULL, in, 1, NULL));
-    CHECK_OK(tri_check_gradient(itself, NULL, in, 1,
-                                &(tri_check_gradient_options){.second_order = true}));
-    CHECK_OK(tri_check_gradient(dropped, NULL, in, 2, NULL));
-    CHECK_OK(tri_check_gradient(
-        in_f32, NULL, in, 1,
-        &(tri_check_gradient_options){.eps = TRI_SET(1e-2), .atol = TRI_SET(1e-3)}));
+    CHECK_OK(tri_gradcheck(three, NULL, in, 3, NULL));
+    CHECK_OK(tri_gradcheck(three, NULL, in, 3, &(tri_gradcheck_options){.second_order = true}));
+    CHECK_OK(tri_gradcheck(squares, &right, in, 1, NULL));
+    CHECK_OK(tri_gradcheck(squares, &right, &in[2], 1, NULL)); /* one element, [] */
+    CHECK_OK(tri_gradcheck(sum, NULL, in, 1, NULL));
+    CHECK_OK(tri_gradcheck(itself, NULL, in, 1, NULL));
+    CHECK_OK(tri_gradcheck(itself, NULL, in, 1, &(tri_gradcheck_options){.second_order = true}));
+    CHECK_OK(tri_gradcheck(dropped, NULL, in, 2, NULL));
+    CHECK_OK(tri_gradcheck(in_f32, NULL, in, 1,
+                           &(tri_gradcheck_options){.eps = TRI_SET(1e-2), .atol = TRI_SET(1e-3)}));
     tri_set_default_dtype(TRI_DTYPE_F64);
     linear = tri_nn_linear(3, 2, NULL);
-    CHECK_OK(tri_check_gradient(
-        layer, linear, (tri_tensor *[]){in[0], tri_module_find(linear, "weight")}, 2, NULL));
+    CHECK_OK(tri_gradcheck(layer, linear,
+                           (tri_tensor *[]){in[0], tri_module_find(linear, "weight")}, 2, NULL));
     tri_module_destroy(linear);
     for (int i = 0; i < 3; i++)
         tri_tensor_unref(in[i]);
@@ -200,9 +197,8 @@ static void nothing_at_all_passes(void **state)
     tri_tensor *empty = input("x", TRI_SHAPE(0, 3)), *full = vector();
 
     (void)state;
-    CHECK_OK(tri_check_gradient(squares, &right, &empty, 1, NULL)); /* [0, 3] to [0, 3] */
-    CHECK_OK(tri_check_gradient(sum, NULL, &empty, 1,
-                                &(tri_check_gradient_options){.second_order = true}));
+    CHECK_OK(tri_gradcheck(squares, &right, &empty, 1, NULL)); /* [0, 3] to [0, 3] */
+    CHECK_OK(tri_gradcheck(sum, NULL, &empty, 1, &(tri_gradcheck_options){.second_order = true}));
     tri_tensor_unref(empty);
     tri_tensor_unref(full);
 }
@@ -215,14 +211,13 @@ static void a_wrong_gradient_is_named(void **state)
     tri_tensor *x = input("x", TRI_SHAPE(1, 3));
 
     (void)state;
-    CHECK_FAILS(tri_check_gradient(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "check_gradient_test.c:");
-    CHECK_FAILS(tri_check_gradient(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[0] \"x\" at [0, 1], result at [0, 1]: the gradient is 4.43718971, by "
                 "differences it is 2.21859485 (1 of 9 derivatives differ");
-    CHECK_OK(tri_check_gradient(
-        squares, &wrong, &x, 1,
-        &(tri_check_gradient_options){.rtol = TRI_SET(2)})); /* as far as allowed */
+    CHECK_OK(tri_gradcheck(squares, &wrong, &x, 1,
+                           &(tri_gradcheck_options){.rtol = TRI_SET(2)})); /* as far as allowed */
     tri_tensor_unref(x);
 }
 
@@ -232,12 +227,11 @@ static void what_differs_from_call_to_call_is_named(void **state)
     tri_tensor *x = vector();
 
     (void)state;
-    CHECK_FAILS(tri_check_gradient(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "when it is computed again: backward depends on more than its operands");
-    CHECK_OK(tri_check_gradient(squares, &how, &x, 1,
-                                &(tri_check_gradient_options){.nondet_tol = 1e-6}));
+    CHECK_OK(tri_gradcheck(squares, &how, &x, 1, &(tri_gradcheck_options){.nondet_tol = 1e-6}));
     how = FORWARD_UNSTEADY;
-    CHECK_FAILS(tri_check_gradient(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "when it is computed again: the function depends on more than its inputs");
     tri_tensor_unref(x);
 }
@@ -249,24 +243,24 @@ static void a_backward_without_grad_out_is_named(void **state)
     tri_tensor *x = input("x", TRI_SHAPE(1));
 
     (void)state;
-    CHECK_FAILS(tri_check_gradient(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(squares, &how, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "backward multiplies by grad_out");
     tri_tensor_unref(x);
 }
 
 static void second_gradients_are_checked(void **state)
 {
-    const tri_check_gradient_options second = {.second_order = true};
+    const tri_gradcheck_options second = {.second_order = true};
     kind how = RIGHT;
     tri_tensor *x = vector();
 
     (void)state;
-    CHECK_OK(tri_check_gradient(recorded_squares, &how, &x, 1, &second));
-    CHECK_FAILS(tri_check_gradient(squares, &how, &x, 1, &second), TRI_ERR_UNSUPPORTED,
+    CHECK_OK(tri_gradcheck(recorded_squares, &how, &x, 1, &second));
+    CHECK_FAILS(tri_gradcheck(squares, &how, &x, 1, &second), TRI_ERR_UNSUPPORTED,
                 "squares has no record");
     how = WRONG_RECORD; /* consistent with itself, but not with backward */
-    CHECK_OK(tri_check_gradient(recorded_squares, &how, &x, 1, NULL));
-    CHECK_FAILS(tri_check_gradient(recorded_squares, &how, &x, 1, &second), TRI_ERR_INVALID_ARG,
+    CHECK_OK(tri_gradcheck(recorded_squares, &how, &x, 1, NULL));
+    CHECK_FAILS(tri_gradcheck(recorded_squares, &how, &x, 1, &second), TRI_ERR_INVALID_ARG,
                 "result at [0]: the gradient is 1.88294197, and with create_graph 2.82441295");
     tri_tensor_unref(x);
 }
@@ -287,9 +281,9 @@ static void values_that_are_not_numbers_differ(void **state)
     (void)state;
     tri_requires_grad(x, true);
     tri_requires_grad(far, true);
-    CHECK_FAILS(tri_check_gradient(log_of, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(log_of, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "by differences it is ");
-    CHECK_FAILS(tri_check_gradient(log_of, NULL, &far, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(log_of, NULL, &far, 1, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[0] at [0] is inf, to which an eps of 1e-06 adds nothing");
     tri_tensor_unref(x);
     tri_tensor_unref(far);
@@ -344,16 +338,16 @@ static void functions_that_do_not_fit_are_refused(void **state)
     int rows = 1;
 
     (void)state;
-    CHECK_FAILS(tri_check_gradient(NULL, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(NULL, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "the function is NULL");
-    CHECK_FAILS(tri_check_gradient(null, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(null, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "the function returned NULL");
-    CHECK_FAILS(tri_check_gradient(to_f32, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(to_f32, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "the function's result is f32, and differences need f64");
-    CHECK_FAILS(tri_check_gradient(refused, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG, "tri_reshape");
-    CHECK_FAILS(tri_check_gradient(growing, &rows, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(refused, NULL, &x, 1, NULL), TRI_ERR_INVALID_ARG, "tri_reshape");
+    CHECK_FAILS(tri_gradcheck(growing, &rows, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                 "result has 3 in dimension 0, and had 2 before");
-    CHECK_FAILS(tri_check_gradient(ending, NULL, &x, 1, NULL), TRI_ERR_STATE, "step");
+    CHECK_FAILS(tri_gradcheck(ending, NULL, &x, 1, NULL), TRI_ERR_STATE, "step");
     tri_tensor_unref(x);
 }
 
@@ -365,28 +359,26 @@ static void inputs_that_do_not_fit_are_refused(void **state)
 
     (void)state;
     tri_requires_grad(bad, true);
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &bad, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &bad, 1, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[0] is f32, and differences need f64");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, (tri_tensor *[]){x, frozen}, 2, NULL),
-                TRI_ERR_INVALID_ARG, "inputs[1] requires no gradient (tri_requires_grad)");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, (tri_tensor *[]){x, x}, 2, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(sum, NULL, (tri_tensor *[]){x, frozen}, 2, NULL), TRI_ERR_INVALID_ARG,
+                "inputs[1] requires no gradient (tri_requires_grad)");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, (tri_tensor *[]){x, x}, 2, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[1] is inputs[0] once more");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, (tri_tensor *[]){NULL}, 1, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_gradcheck(sum, NULL, (tri_tensor *[]){NULL}, 1, NULL), TRI_ERR_INVALID_ARG,
                 "inputs[0] is NULL");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &failed, 1, NULL), TRI_ERR_INVALID_ARG, "size -1");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, NULL, 1, NULL), TRI_ERR_INVALID_ARG,
-                "1 inputs at NULL");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 0, NULL), TRI_ERR_INVALID_ARG, "0 inputs");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &failed, 1, NULL), TRI_ERR_INVALID_ARG, "size -1");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, NULL, 1, NULL), TRI_ERR_INVALID_ARG, "1 inputs at NULL");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &x, 0, NULL), TRI_ERR_INVALID_ARG, "0 inputs");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &x, 1, &(tri_gradcheck_options){.eps = TRI_SET(-1)}),
+                TRI_ERR_INVALID_ARG, "eps is -1");
     CHECK_FAILS(
-        tri_check_gradient(sum, NULL, &x, 1, &(tri_check_gradient_options){.eps = TRI_SET(-1)}),
-        TRI_ERR_INVALID_ARG, "eps is -1");
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 1,
-                                   &(tri_check_gradient_options){.atol = TRI_SET((double)NAN)}),
-                TRI_ERR_INVALID_ARG, "atol is nan");
+        tri_gradcheck(sum, NULL, &x, 1, &(tri_gradcheck_options){.atol = TRI_SET((double)NAN)}),
+        TRI_ERR_INVALID_ARG, "atol is nan");
     {
         tri_tensor *value = tri_exp(x);
 
-        CHECK_FAILS(tri_check_gradient(sum, NULL, &value, 1, NULL), TRI_ERR_INVALID_ARG,
+        CHECK_FAILS(tri_gradcheck(sum, NULL, &value, 1, NULL), TRI_ERR_INVALID_ARG,
                     "inputs[0] is a value of a step");
     }
     tri_step_end();
@@ -400,8 +392,7 @@ static tri_status asking_forward(const tri_function_call *call)
 {
     tri_tensor *x = *(tri_tensor *const *)call->data;
 
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 1, NULL), TRI_ERR_STATE,
-                "inside of the function");
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &x, 1, NULL), TRI_ERR_STATE, "inside of the function");
     memset(call->out[0].data, 0, (size_t)count(&call->out[0]) * sizeof(double));
     return TRI_OK;
 }
@@ -416,7 +407,7 @@ static void functions_of_tensors_cannot_call_it(void **state)
     tri_tensor *x = vector(), *y;
 
     (void)state;
-    tri_apply(&asking, &x, &x, 1, &y, 1);
+    tri_function_apply(&asking, &x, &x, 1, &y, 1);
     tri_keep(y);
     CHECK_OK(tri_run());
     tri_step_end();
@@ -431,11 +422,11 @@ static void an_input_of_the_open_step_is_refused(void **state)
     double before = tri_item(y);
 
     (void)state;
-    CHECK_FAILS(tri_check_gradient(sum, NULL, &x, 1, NULL), TRI_ERR_STATE,
+    CHECK_FAILS(tri_gradcheck(sum, NULL, &x, 1, NULL), TRI_ERR_STATE,
                 "inputs[0] is in use by the open step");
     CHECK_NEAR(tri_item(tri_sum(tri_exp(x), NULL, 0, false)), before, 0); /* which goes on */
     tri_step_end();
-    CHECK_OK(tri_check_gradient(sum, NULL, &x, 1, NULL));
+    CHECK_OK(tri_gradcheck(sum, NULL, &x, 1, NULL));
     tri_tensor_unref(x);
 }
 
@@ -443,35 +434,35 @@ static void nothing_of_the_caller_changes(void **state)
 {
     double before[3], after[3], slope[3], slope_after[3];
     tri_tensor *x = vector(), *w = input("w", TRI_SHAPE(5)), *mask, *again;
-    tri_random_state random, now;
+    tri_rng random, now;
     const void *memory;
     kind wrong = DOUBLED;
 
     (void)state;
     tri_backward(tri_sum(tri_square(x), NULL, 0, false));
-    CHECK_OK(tri_copy_out(tri_grad(x), slope, sizeof(slope)));
-    CHECK_OK(tri_copy_out(x, before, sizeof(before)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), slope, sizeof(slope)));
+    CHECK_OK(tri_tensor_copy_out(x, before, sizeof(before)));
     tri_step_end();
     memory = tri_data(x);
     tri_manual_seed(3);
-    random = tri_random_state_get();
+    random = tri_rng_state();
     tri_no_grad_begin();
     tri_autocast_begin(TRI_DTYPE_BF16);
     mask = tri_dropout(w, 0.5, true); /* pends */
-    CHECK_OK(tri_check_gradient(dropped, NULL, &x, 1, NULL));
-    CHECK_FAILS(tri_check_gradient(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG, "differ");
+    CHECK_OK(tri_gradcheck(dropped, NULL, &x, 1, NULL));
+    CHECK_FAILS(tri_gradcheck(squares, &wrong, &x, 1, NULL), TRI_ERR_INVALID_ARG, "differ");
     tri_autocast_end();
     tri_no_grad_end();
-    now = tri_random_state_get();
+    now = tri_rng_state();
     assert_memory_equal(&random, &now, sizeof(random));
     tri_manual_seed(3);
     again = tri_dropout(w, 0.5, true);
     CHECK_NEAR(tri_item(tri_sum(tri_square(tri_sub(mask, again)), NULL, 0, false)), 0, 0);
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_out(x, after, sizeof(after)));
+    CHECK_OK(tri_tensor_copy_out(x, after, sizeof(after)));
     assert_memory_equal(before, after, sizeof(before));
     assert_ptr_equal(tri_data(x), memory);
-    CHECK_OK(tri_copy_out(tri_grad(x), slope_after, sizeof(slope_after)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), slope_after, sizeof(slope_after)));
     assert_memory_equal(slope, slope_after, sizeof(slope));
     tri_step_end();
     tri_tensor_unref(x);
@@ -491,13 +482,13 @@ static void failures_put_elements_back(void **state)
     tri_tensor *x = vector();
 
     (void)state;
-    CHECK_OK(tri_copy_out(x, before, sizeof(before)));
+    CHECK_OK(tri_tensor_copy_out(x, before, sizeof(before)));
     for (int calls_left = 0; calls_left < 16; calls_left++) {
         int left = calls_left;
 
-        CHECK_FAILS(tri_check_gradient(failing_later, &left, &x, 1, NULL), TRI_ERR_INVALID_ARG,
+        CHECK_FAILS(tri_gradcheck(failing_later, &left, &x, 1, NULL), TRI_ERR_INVALID_ARG,
                     "tri_reshape");
-        CHECK_OK(tri_copy_out(x, after, sizeof(after)));
+        CHECK_OK(tri_tensor_copy_out(x, after, sizeof(after)));
         assert_memory_equal(before, after, sizeof(before));
     }
     tri_tensor_unref(x);
@@ -510,14 +501,14 @@ static void without_memory_elements_are_put_back(void **state)
     tri_status status = TRI_ERR_NO_MEMORY;
 
     (void)state;
-    CHECK_OK(tri_copy_out(x, before, sizeof(before)));
+    CHECK_OK(tri_tensor_copy_out(x, before, sizeof(before)));
     for (long n = 1; status != TRI_OK; n++) {
         trii_alloc_fail_at(n);
-        status = tri_check_gradient(recorded_squares, NULL, &x, 1,
-                                    &(tri_check_gradient_options){.second_order = true});
+        status = tri_gradcheck(recorded_squares, NULL, &x, 1,
+                               &(tri_gradcheck_options){.second_order = true});
         trii_alloc_fail_at(0);
         assert_true(status == TRI_OK || status == TRI_ERR_NO_MEMORY);
-        CHECK_OK(tri_copy_out(x, after, sizeof(after)));
+        CHECK_OK(tri_tensor_copy_out(x, after, sizeof(after)));
         assert_memory_equal(before, after, sizeof(before));
     }
     tri_tensor_unref(x);

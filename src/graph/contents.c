@@ -126,11 +126,11 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
     return status;
 }
 
-tri_status tri_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
+tri_status tri_tensor_copy_in(tri_tensor *tensor, const void *data, size_t bytes)
 {
     tri_status status = copy_in(tensor, data, bytes);
 
-    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_in");
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_tensor_copy_in");
 }
 
 /* Runs what is pending so that the tensor can be read. Fills *value_out with what reading takes
@@ -218,11 +218,11 @@ static tri_status copy_out(tri_tensor *tensor, void *data, size_t bytes)
     return read_plain(step, &value, data, bytes);
 }
 
-tri_status tri_copy_out(tri_tensor *tensor, void *data, size_t bytes)
+tri_status tri_tensor_copy_out(tri_tensor *tensor, void *data, size_t bytes)
 {
     tri_status status = copy_out(tensor, data, bytes);
 
-    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_copy_out");
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_tensor_copy_out");
 }
 
 /* --- reading -------------------------------------------------------------- */
@@ -274,7 +274,7 @@ static void see_item(void *arg, const trii_type *type, const void *data)
                                trii_type_text(type, text));
 }
 
-tri_status tri_item_get(tri_tensor *tensor, double *value_out)
+tri_status tri_item_status(tri_tensor *tensor, double *value_out)
 {
     item it = {.value = (double)NAN};
     tri_status status = value_out == NULL ? TRII_FAIL(TRI_ERR_INVALID_ARG, "value_out is NULL")
@@ -284,7 +284,7 @@ tri_status tri_item_get(tri_tensor *tensor, double *value_out)
         status = it.status;
     if (value_out != NULL)
         *value_out = it.value;
-    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_item_get");
+    return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_item_status");
 }
 
 double tri_item(tri_tensor *tensor)
@@ -316,15 +316,16 @@ static tri_status plain_data(tri_tensor *tensor, const void **data_out)
         return status;
     if (!trii_is_host(read.type.device))
         return TRII_FAIL(TRI_ERR_STATE,
-                         "the contents are in the memory of %s: tri_copy_out reads them",
+                         "the contents are in the memory of %s: tri_tensor_copy_out reads them",
                          tri_device_text(read.type.device));
     *data_out = trii_type_bytes(&read.type) > 0 ? trii_value_data(&read) : nothing;
     if (trii_value_layout(&read) == NULL)
         return TRI_OK;
     if (trii_value_tensor(&read) != NULL)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "the tensor lies in the order of a kernel (%s): tri_copy_out reads it",
-                         trii_value_layout(&read)->name);
+        return TRII_FAIL(
+            TRI_ERR_STATE,
+            "the tensor lies in the order of a kernel (%s): tri_tensor_copy_out reads it",
+            trii_value_layout(&read)->name);
     status = trii_resolve(step, tensor, &id);
     if (status == TRI_OK)
         status = trii_storage_create(NULL, NULL, trii_type_bytes(&read.type), &plain);

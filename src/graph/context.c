@@ -271,14 +271,14 @@ uint64_t trii_seed(uint64_t *count_out)
     return atomic_load(&seed_now);
 }
 
-tri_random_state tri_random_state_get(void)
+tri_rng tri_rng_state(void)
 {
     uint64_t count;
 
-    return mine != NULL ? mine->step.random : (tri_random_state){.seed = trii_seed(&count)};
+    return mine != NULL ? mine->step.random : (tri_rng){.seed = trii_seed(&count)};
 }
 
-void tri_random_state_set(const tri_random_state *state)
+void tri_rng_state_set(const tri_rng *state)
 {
     trii_recorder *r = current();
 
@@ -288,13 +288,13 @@ void tri_random_state_set(const tri_random_state *state)
         r->step.random = *state;
     else
         trii_step_fail(trii_step_current(),
-                       TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_random_state_set: the state is NULL"));
+                       TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_rng_state_set: the state is NULL"));
 }
 
 /* The counter has room for 16 bits of the stream; the rest goes into the key. */
 trii_random trii_step_random(const trii_step *step, const trii_node *node)
 {
-    const tri_random_state *state =
+    const tri_rng *state =
         node->random_seeded < step->n_seeded ? &step->seeded[node->random_seeded] : &step->random;
     uint64_t high = state->stream >> 16;
 

@@ -108,7 +108,7 @@ static void a_destroyed_context_drops_its_step(void **state)
     CHECK_OK(tri_context_enter(context));
     CHECK_NEAR(tri_item(total(tri_mul_scalar(x, 2))), 6, 0); /* values that it keeps */
     (void)total(x);
-    (void)tri_set_name(total(x), "sum");
+    (void)tri_tensor_set_name(total(x), "sum");
     tri_context_destroy(context); /* when it is left */
     assert_int_equal(tri_tensor_status(total(x)), TRI_OK);
     CHECK_OK(tri_context_leave());
@@ -123,29 +123,29 @@ static void a_destroyed_context_drops_its_step(void **state)
 static void random_state_is_the_contexts_own(void **state)
 {
     tri_context *context;
-    tri_random_state random;
+    tri_rng random;
 
     (void)state;
     tri_manual_seed(11);
     context = new_context();
-    tri_random_state_set(&(tri_random_state){.seed = 4, .stream = 5, .step = 6});
+    tri_rng_state_set(&(tri_rng){.seed = 4, .stream = 5, .step = 6});
     CHECK_OK(tri_context_enter(context));
-    random = tri_random_state_get();
+    random = tri_rng_state();
     assert_int_equal(random.seed, 11); /* the default */
     assert_int_equal(random.stream, 0);
     assert_int_equal(random.step, 0);
     (void)tri_rand(TRI_SHAPE(1), TRI_DTYPE_F32);
     CHECK_OK(tri_step_end_status());
-    assert_int_equal(tri_random_state_get().step, 1);
+    assert_int_equal(tri_rng_state().step, 1);
     tri_manual_seed(12);
-    assert_int_equal(tri_random_state_get().seed, 12);
-    assert_int_equal(tri_random_state_get().step, 0);
+    assert_int_equal(tri_rng_state().seed, 12);
+    assert_int_equal(tri_rng_state().step, 0);
     CHECK_OK(tri_context_leave());
-    random = tri_random_state_get();
+    random = tri_rng_state();
     assert_int_equal(random.seed, 4);
     assert_int_equal(random.stream, 5);
     assert_int_equal(random.step, 6);
-    tri_random_state_set(NULL);
+    tri_rng_state_set(NULL);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "the state is NULL");
     tri_context_destroy(context);
 }
@@ -156,7 +156,7 @@ static float grad_of(tri_tensor *w)
 {
     float grad[2] = {0};
 
-    CHECK_OK(tri_copy_out(tri_grad(w), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), grad, sizeof(grad)));
     return grad[0];
 }
 
@@ -275,7 +275,7 @@ static void differentiate(void *arg)
     if (r->status != TRI_OK)
         return;
     tri_backward(r->loss);
-    r->status = tri_item_get(r->loss, &r->value);
+    r->status = tri_item_status(r->loss, &r->value);
     /* the thread ends without leaving it */
 }
 
@@ -301,7 +301,7 @@ static void a_context_goes_from_thread_to_thread(void **state)
     run_on_a_thread(&r, differentiate);
     run_on_a_thread(&r, finish);
     CHECK_NEAR(r.value, 13, 0);
-    CHECK_OK(tri_copy_out(tri_grad(r.w), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(r.w), grad, sizeof(grad)));
     CHECK_NEAR(grad[0], 4, 0);
     CHECK_NEAR(grad[1], 6, 0);
     tri_context_destroy(r.context);
@@ -350,7 +350,7 @@ static void devices_are_the_contexts_own(void **state)
     trii_thread thread;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(4));
+    CHECK_OK(tri_cpu_devices_set(4));
     o.context = new_context();
     CHECK_OK(tri_set_device(TRI_CPU(1)));
     TRI_ON(TRI_CPU(3))

@@ -25,8 +25,8 @@ static void there_is_one_cpu_unless_more_are_asked_for(void **state)
     CHECK_FAILS(tri_set_device(-1), TRI_ERR_INVALID_ARG, "device -1 does not exist");
     CHECK_FAILS(tri_set_device(TRI_CPU(TRI_MAX_DEVICES)), TRI_ERR_INVALID_ARG, "device 1000");
     assert_int_equal(tri_current_device(), TRI_CPU(0));
-    CHECK_FAILS(tri_cpu_devices(2), TRI_ERR_STATE, "there are 1: call it before anything else");
-    CHECK_OK(tri_cpu_devices(1));
+    CHECK_FAILS(tri_cpu_devices_set(2), TRI_ERR_STATE, "there are 1: call it before anything else");
+    CHECK_OK(tri_cpu_devices_set(1));
 }
 
 static void devices_have_names(void **state)
@@ -45,11 +45,11 @@ static void devices_have_names(void **state)
 static void the_number_of_cpus_can_be_asked_for(void **state)
 {
     (void)state;
-    CHECK_FAILS(tri_cpu_devices(0), TRI_ERR_INVALID_ARG, "n is 0, 1 to 1000 are allowed");
-    CHECK_FAILS(tri_cpu_devices(1001), TRI_ERR_INVALID_ARG, "n is 1001");
-    CHECK_OK(tri_cpu_devices(3));
-    CHECK_OK(tri_cpu_devices(3));
-    CHECK_FAILS(tri_cpu_devices(2), TRI_ERR_STATE, "there are 3");
+    CHECK_FAILS(tri_cpu_devices_set(0), TRI_ERR_INVALID_ARG, "n is 0, 1 to 1000 are allowed");
+    CHECK_FAILS(tri_cpu_devices_set(1001), TRI_ERR_INVALID_ARG, "n is 1001");
+    CHECK_OK(tri_cpu_devices_set(3));
+    CHECK_OK(tri_cpu_devices_set(3));
+    CHECK_FAILS(tri_cpu_devices_set(2), TRI_ERR_STATE, "there are 3");
     assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 3);
 }
 
@@ -68,7 +68,7 @@ static void the_environment_says_how_many_cpus(void **state)
 static void a_list_chooses_and_renumbers(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(4));
+    CHECK_OK(tri_cpu_devices_set(4));
     setenv("TRI_VISIBLE_DEVICES", "cpu:3,cpu:1", 1);
     assert_int_equal(tri_device_count(TRI_DEVICE_CPU), 2);
     CHECK_OK(tri_set_device(TRI_CPU(1)));
@@ -125,7 +125,7 @@ static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
     tri_module *linear = NULL;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     a = two();
     CHECK_OK(tri_set_device(TRI_CPU(1)));
     b = two();
@@ -161,7 +161,7 @@ static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
 static void a_step_is_not_taken_for_one_on_another_device(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int i = 0; i < 4; i++) {
         tri_device device = TRI_CPU(i % 2);
 
@@ -181,7 +181,7 @@ static void operands_on_two_devices_are_named(void **state)
     tri_tensor *a, *b = NULL, *sum;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     a = two();
     TRI_ON(TRI_CPU(1))
     {

@@ -50,7 +50,7 @@ static double value_of(const op_case *c, tri_tensor **in, const wanted *w)
 {
     double value;
 
-    tri_random_state_set(&(tri_random_state){.step = 7}); /* the same random numbers each time */
+    tri_rng_state_set(&(tri_rng){.step = 7}); /* the same random numbers each time */
     value = tri_item(second_loss(c, in, w, false));
     CHECK_OK(tri_step_end_status());
     return value;
@@ -63,20 +63,20 @@ static void check_input(const op_case *c, tri_tensor **in, const wanted *w, int 
     double *x = calloc((size_t)(n + 1), sizeof(*x));
     const double h = 1e-5;
 
-    CHECK_OK(tri_copy_out(w->in[i], x, (size_t)n * sizeof(*x)));
+    CHECK_OK(tri_tensor_copy_out(w->in[i], x, (size_t)n * sizeof(*x)));
     CHECK_OK(tri_step_end_status());
     /* few of them under ThreadSanitizer, for which it is the same code each time */
     for (int64_t k = 0; k < n; k += TEST_SANITIZED ? 1 + n / 3 : 1) {
         double kept = x[k], up, down, numeric;
 
         x[k] = kept + h;
-        CHECK_OK(tri_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
         up = value_of(c, in, w);
         x[k] = kept - h;
-        CHECK_OK(tri_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
         down = value_of(c, in, w);
         x[k] = kept;
-        CHECK_OK(tri_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(w->in[i], x, (size_t)n * sizeof(*x)));
         numeric = (up - down) / (2 * h);
         if (!(fabs(numeric - got[k]) <= 1e-7 + 1e-6 * fabs(numeric)))
             fail_msg("%s: second gradient of operand %d [%lld]: %.12g, by differences %.12g",
@@ -96,7 +96,7 @@ static void check_case(const op_case *c)
         if (op_case_wants_grad(&c->in[k]))
             w.in[w.n++] = in[k];
     }
-    tri_random_state_set(&(tri_random_state){.step = 7});
+    tri_rng_state_set(&(tri_rng){.step = 7});
     loss = w.n > 0 ? second_loss(c, in, &w, true) : NULL;
     if (loss != NULL && tri_gradients(&loss, 1, w.in, w.n, NULL, grads) != TRI_OK) {
         if (!c->rough || strstr(tri_last_error(), "depends on no tensor") == NULL)
@@ -109,7 +109,7 @@ static void check_case(const op_case *c)
         size_t n = (size_t)tri_tensor_numel(w.in[i]);
 
         got[i] = calloc(n + 1, sizeof(**got));
-        CHECK_OK(tri_copy_out(grads[i], got[i], n * sizeof(**got)));
+        CHECK_OK(tri_tensor_copy_out(grads[i], got[i], n * sizeof(**got)));
     }
     CHECK_OK(tri_step_end_status());
     for (int i = 0; i < w.n && got[i] != NULL && !c->rough; i++)
@@ -176,7 +176,7 @@ static void powers_of_zero_have_finite_gradients_to_the_second(void **state)
     for (int k = 0; k < 2; k++) {
         double got[5];
 
-        CHECK_OK(tri_copy_out(second[k], got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(second[k], got, sizeof(got)));
         for (int i = 0; i < 5; i++) {
             double want = k == 0 ? want_a[i] : want_b[i];
 
@@ -212,7 +212,7 @@ static void gradient_of_order(int order, function f, double number, tri_dtype dt
             g = NULL; /* a constant */
     }
     if (y != NULL)
-        CHECK_OK(tri_copy_out(tri_cast(y, TRI_DTYPE_F64), out, (size_t)n * sizeof(*out)));
+        CHECK_OK(tri_tensor_copy_out(tri_cast(y, TRI_DTYPE_F64), out, (size_t)n * sizeof(*out)));
     tri_step_end();
     tri_tensor_unref(x);
 }

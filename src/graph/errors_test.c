@@ -89,7 +89,7 @@ static void wrong_shapes_and_dtypes_are_named(void **state)
             "tri_batch_norm", "more than one value per channel");
     refused(tri_add(NULL, m), "tri_add(NULL, f32 [4, 6])",
             "argument 0 is NULL (tri_module_find and tri_grad return NULL for");
-    CHECK_FAILS(tri_copy_out(tri_grad(m), NULL, 0), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_tensor_copy_out(tri_grad(m), NULL, 0), TRI_ERR_INVALID_ARG,
                 "the tensor is NULL (tri_module_find and tri_grad");
     refused(tri_cross_entropy(m, m, NULL), "tri_cross_entropy",
             "target must be i64, not f32: a class for each row; with a probability p");
@@ -141,7 +141,7 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
                0);
     y = tri_square(tri_full(TRI_SHAPE(1), 3, TRI_DTYPE_F32));
     CHECK_OK(tri_run());
-    CHECK_FAILS(tri_item_get(y, &(double){0}), TRI_ERR_STATE, "the value of tri_square at ");
+    CHECK_FAILS(tri_item_status(y, &(double){0}), TRI_ERR_STATE, "the value of tri_square at ");
     CHECK_FAILS(tri_tensor_status(tri_neg(y)), TRI_ERR_STATE,
                 "argument 0 (the value of tri_square at ");
     CHECK_OK(tri_step_end_status());
@@ -171,8 +171,8 @@ static void a_loss_of_probabilities_of_others_is_not_a_number(void **state)
     tri_requires_grad(x, true);
     l = tri_keep(tri_bce_loss(x, y, &each));
     tri_backward(tri_sum(l, NULL, 0, false));
-    CHECK_OK(tri_copy_out(l, loss, sizeof(loss)));
-    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(l, loss, sizeof(loss)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), grad, sizeof(grad)));
     for (int i = 0; i < 4; i++) {
         assert_int_equal(isnan(loss[i]) != 0, i > 1);
         assert_int_equal(isnan(grad[i]) != 0, i > 1);
@@ -191,7 +191,7 @@ static void a_failed_tensor_fails_whatever_uses_it(void **state)
     (void)state;
     CHECK_FAILS(tri_tensor_status(bad), TRI_ERR_INVALID_ARG, "size -1 of dimension 0 is negative");
     refused(tri_mul(good, tri_relu(bad)), "size -1", "size -1");
-    CHECK_FAILS(tri_copy_in(bad, out, 8), TRI_ERR_INVALID_ARG, "size -1");
+    CHECK_FAILS(tri_tensor_copy_in(bad, out, 8), TRI_ERR_INVALID_ARG, "size -1");
     tri_tensor_unref(bad);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(good);
@@ -207,13 +207,15 @@ static void an_error_without_a_status_reaches_the_next_run(void **state)
 
     (void)state;
     tri_backward(loss); /* x requires none */
-    CHECK_FAILS(tri_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG, "requires a gradient");
+    CHECK_FAILS(tri_tensor_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG,
+                "requires a gradient");
     tri_step_end(); /* that has been told */
-    CHECK_OK(tri_copy_out(x, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(x, out, sizeof(out)));
     tri_backward(tri_sum(x, NULL, 0, false));
     tri_step_end(); /* returns nothing: the error waits */
-    CHECK_FAILS(tri_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG, "requires a gradient");
-    CHECK_OK(tri_copy_out(x, out, sizeof(out))); /* told once */
+    CHECK_FAILS(tri_tensor_copy_out(x, out, sizeof(out)), TRI_ERR_INVALID_ARG,
+                "requires a gradient");
+    CHECK_OK(tri_tensor_copy_out(x, out, sizeof(out))); /* told once */
     tri_requires_grad(x, true);
     tri_backward(tri_relu(x));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG,
@@ -247,7 +249,7 @@ static void a_second_backward_behind_a_run_names_the_remedy(void **state)
     loss = tri_sum(tri_mul(tri_square(x), x), NULL, 0, false);
     tri_backward(loss); /* both before the run add up, to what the first had left */
     tri_backward(loss);
-    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), grad, sizeof(grad)));
     CHECK_NEAR(grad[0], (4 + 4) * expf(2) + 2 * 3 * 4, 1e-4);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);

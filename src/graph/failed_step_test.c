@@ -33,14 +33,14 @@ static void free_problem(problem p)
 
 static void set_target(problem p, const int64_t *target)
 {
-    CHECK_OK(tri_copy_in(p.target, target, sizeof(*target)));
+    CHECK_OK(tri_tensor_copy_in(p.target, target, sizeof(*target)));
 }
 
 static float grad_of(tri_tensor *w)
 {
     float out[2] = {NAN, NAN};
 
-    CHECK_OK(tri_copy_out(tri_grad(w), out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), out, sizeof(out)));
     return out[0];
 }
 
@@ -205,13 +205,13 @@ static void what_had_added_up_survives_a_nan_that_was_found(void **state)
     setenv("TRI_CHECK", "nan", 1);
     tri_backward(squares(p));
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_in(p.w, zero, sizeof(zero)));
+    CHECK_OK(tri_tensor_copy_in(p.w, zero, sizeof(zero)));
     tri_backward(tri_sum(tri_div(p.w, p.w), NULL, 0, false));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "NaN made by div");
     assert_true(trii_has_grad(p.w));
     CHECK_NEAR(grad_of(p.w), 2, 0);
     trii_grad_clear(p.w);
-    CHECK_OK(tri_copy_in(p.w, ws, sizeof(ws)));
+    CHECK_OK(tri_tensor_copy_in(p.w, ws, sizeof(ws)));
     tri_backward(squares(p));
     CHECK_OK(tri_step_end_status());
     CHECK_NEAR(grad_of(p.w), 2, 0);
@@ -296,9 +296,9 @@ static void running_statistics_survive_what_refuses_its_operands_behind_them(voi
         tri_keep(refusing(which, index));
         assert_true(tri_run() < 0);
         tri_step_end();
-        CHECK_OK(tri_copy_out(mean, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(mean, got, sizeof(got)));
         assert_memory_equal(got, ones, sizeof(got));
-        CHECK_OK(tri_copy_out(var, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(var, got, sizeof(got)));
         assert_memory_equal(got, ones, sizeof(got));
         tri_tensor_unref(index);
         tri_tensor_unref(mean);

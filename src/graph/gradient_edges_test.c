@@ -46,7 +46,7 @@ static void check_pair(tri_tensor *tensor, double a, double b)
 {
     double got[2];
 
-    CHECK_OK(tri_copy_out(tensor, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tensor, got, sizeof(got)));
     CHECK_NEAR(got[0], a, 1e-12);
     CHECK_NEAR(got[1], b, 1e-12);
 }
@@ -182,7 +182,7 @@ static void nested_regions_have_the_bits_of_none(void **state)
             tri_gradients(&loss, 1, &w, 1, &(tri_gradients_options){.create_graph = true}, &g));
         tri_backward(sum(tri_square(g)));
         CHECK_OK(tri_step_end_status());
-        CHECK_OK(tri_copy_out(tri_grad(w), got[k], sizeof(got[k])));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(w), got[k], sizeof(got[k])));
         tri_tensor_unref(w);
     }
     assert_memory_equal(got[0], got[1], sizeof(got[0]));
@@ -218,7 +218,7 @@ static void what_had_no_gradient_has_none_when_computed_again(void **state)
         CHECK_OK(tri_gradients(&t, 1, &x, 1, &(tri_gradients_options){.create_graph = true}, &g));
         g = sum(tri_square(g));
         CHECK_OK(tri_gradients(&g, 1, &x, 1, NULL, &h));
-        CHECK_OK(tri_copy_out(h, got[k], sizeof(got[k])));
+        CHECK_OK(tri_tensor_copy_out(h, got[k], sizeof(got[k])));
         CHECK_OK(tri_step_end_status());
     }
     CHECK_NEAR(got[0][0], 8 * 3 * cos(sin(3.0)) * cos(sin(3.0)), 1e-12);
@@ -349,7 +349,7 @@ static void targets_have_gradients_at_the_bounds_of_their_losses(void **state)
     tri_requires_grad(target, true);
     tri_backward(tri_bce_loss(input, target, &(tri_bce_options){.reduction = TRI_REDUCTION_SUM}));
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_out(tri_grad(target), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(target), got, sizeof(got)));
     for (int i = 0; i < 4; i++) {
         if (isnan(want[i]) ? !isnan(got[i]) : !(fabs(got[i] - want[i]) < 1e-12))
             fail_msg("p = %g: %g, not %g", p[i], got[i], want[i]);
@@ -366,7 +366,7 @@ static void a_divergence_from_what_is_negative_is_nan(void **state)
 
     (void)state;
     loss = tri_kl_div(x, target, &(tri_pair_loss_options){.reduction = TRI_REDUCTION_NONE});
-    CHECK_OK(tri_copy_out(loss, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(loss, got, sizeof(got)));
     assert_true(isnan(got[0]));
     CHECK_NEAR(got[1], 0, 0);
     tri_tensor_unref(target);
@@ -389,7 +389,7 @@ static void check_numbers(const char *what, tri_tensor *got, const double *want,
 {
     double is[8];
 
-    CHECK_OK(tri_copy_out(tri_cast(got, TRI_DTYPE_F64), is, (size_t)n * sizeof(*is)));
+    CHECK_OK(tri_tensor_copy_out(tri_cast(got, TRI_DTYPE_F64), is, (size_t)n * sizeof(*is)));
     for (int i = 0; i < n; i++) {
         bool same = isnan(want[i])   ? isnan(is[i])
                     : isinf(want[i]) ? is[i] == want[i]
@@ -494,7 +494,7 @@ static void activations_pass_a_nan_on_to_their_gradients(void **state)
 
             tri_requires_grad(p, true);
             tri_backward(tri_sum(functions[i](p), NULL, 0, false));
-            CHECK_OK(tri_copy_out(tri_cast(tri_grad(p), TRI_DTYPE_F64), &got, sizeof(got)));
+            CHECK_OK(tri_tensor_copy_out(tri_cast(tri_grad(p), TRI_DTYPE_F64), &got, sizeof(got)));
             if (i != 1 && !isnan(got))
                 fail_msg("function %d: %g", (int)i, got);
             tri_step_end();
@@ -538,7 +538,7 @@ static tri_status total_forward(const tri_function_call *call)
 static tri_status total_backward(const tri_function_call *call)
 {
     if (fails != TRI_OK)
-        return tri_fail(fails, "backward has had enough");
+        return tri_status_fail(fails, "backward has had enough");
     for (int k = 0; k < call->n_in; k++) {
         const tri_function_array *to = &call->grad_in[k];
 
@@ -564,7 +564,7 @@ static void a_function_of_nothing_has_gradients_of_nothing(void **state)
     tri_requires_grad(none, true);
     for (int k = 0; k < 2; k++) {
         in[0] = in[1] = none;
-        tri_apply(&total, NULL, in, 2, &out, 1);
+        tri_function_apply(&total, NULL, in, 2, &out, 1);
         loss = tri_add(sum(out), sum(x));
         tri_backward(loss);
         CHECK_NEAR(tri_item(loss), 8, 0);
@@ -582,7 +582,7 @@ static void a_backward_that_fails_fails_the_step_and_no_more(void **state)
         tri_tensor *in[2] = {x, y}, *out;
 
         fails = k % 2 == 0 ? TRI_ERR_IO : TRI_OK;
-        tri_apply(&total, NULL, in, 2, &out, 1);
+        tri_function_apply(&total, NULL, in, 2, &out, 1);
         tri_backward(sum(tri_mul(out, y)));
         if (k % 2 == 0) {
             CHECK_FAILS(tri_step_end_status(), TRI_ERR_IO, "backward has had enough");
@@ -606,14 +606,14 @@ static void a_function_of_too_many_says_how_many_there_may_be(void **state)
     fails = TRI_OK;
     for (int i = 0; i < 100; i++)
         in[i] = x;
-    tri_apply(&total, NULL, in, TRI_FUNCTION_TENSORS, &out, 1);
+    tri_function_apply(&total, NULL, in, TRI_FUNCTION_TENSORS, &out, 1);
     tri_backward(sum(out));
     CHECK_OK(tri_step_end_status());
     check_pair(tri_grad(x), TRI_FUNCTION_TENSORS, TRI_FUNCTION_TENSORS);
-    tri_apply(&total, NULL, in, 100, &out, 1);
+    tri_function_apply(&total, NULL, in, 100, &out, 1);
     assert_int_equal(TRI_FUNCTION_TENSORS, 16);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG,
-                "tri_apply(total): 100 inputs: 1 to 16 are allowed");
+                "tri_function_apply(total): 100 inputs: 1 to 16 are allowed");
     CHECK_OK(tri_step_end_status()); /* nobody has asked for it */
 }
 
@@ -644,7 +644,7 @@ static void a_recorded_gradient_may_be_a_tensor_of_the_program(void **state)
         tri_tensor *out, *grad;
 
         trii_step_release(); /* small arrays again */
-        tri_apply(&ones_class, NULL, &x, 1, &out, 1);
+        tri_function_apply(&ones_class, NULL, &x, 1, &out, 1);
         out = sum(out);
         CHECK_OK(tri_gradients(&out, 1, &x, 1, NULL, &grad));
         check_pair(grad, 1, 1);

@@ -31,7 +31,7 @@ static double loss_value(const op_case *c, tri_tensor **in)
 {
     double value;
 
-    tri_random_state_set(&(tri_random_state){.step = 7}); /* the same random numbers each time */
+    tri_rng_state_set(&(tri_rng){.step = 7}); /* the same random numbers each time */
     tri_no_grad_begin();
     value = tri_item(loss_of(c, in));
     tri_no_grad_end();
@@ -46,20 +46,20 @@ static void check_input(const op_case *c, tri_tensor **in, int k)
     const double h = 1e-5;
 
     assert_non_null(tri_grad(in[k]));
-    CHECK_OK(tri_copy_out(tri_grad(in[k]), grad, (size_t)n * sizeof(*grad)));
-    CHECK_OK(tri_copy_out(in[k], x, (size_t)n * sizeof(*x)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(in[k]), grad, (size_t)n * sizeof(*grad)));
+    CHECK_OK(tri_tensor_copy_out(in[k], x, (size_t)n * sizeof(*x)));
     CHECK_OK(tri_step_end_status());
     for (int64_t i = 0; i < n; i++) {
         double kept = x[i], up, down, numeric;
 
         x[i] = kept + h;
-        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(in[k], x, (size_t)n * sizeof(*x)));
         up = loss_value(c, in);
         x[i] = kept - h;
-        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(in[k], x, (size_t)n * sizeof(*x)));
         down = loss_value(c, in);
         x[i] = kept;
-        CHECK_OK(tri_copy_in(in[k], x, (size_t)n * sizeof(*x)));
+        CHECK_OK(tri_tensor_copy_in(in[k], x, (size_t)n * sizeof(*x)));
         numeric = (up - down) / (2 * h);
         if (!(fabs(numeric - grad[i]) <= 1e-8 + 1e-7 * fabs(numeric)))
             fail_msg("%s: d/d operand %d [%lld]: %.12g, by differences %.12g", c->name, k,
@@ -75,7 +75,7 @@ static void check_case(const op_case *c)
 
     for (int k = 0; k < OP_CASE_INPUTS; k++)
         in[k] = op_case_tensor(&c->in[k], k, TRI_DTYPE_F64);
-    tri_random_state_set(&(tri_random_state){.step = 7});
+    tri_rng_state_set(&(tri_rng){.step = 7});
     if (!c->rough) {
         loss = loss_of(c, in);
         if (op_case_wants_grad(&c->in[0])) /* what that records is checked here, too */

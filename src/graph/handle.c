@@ -312,7 +312,7 @@ int64_t tri_tensor_numel(const tri_tensor *tensor)
     return facts(tensor, &type) == TRI_OK ? trii_type_numel(&type) : -1;
 }
 
-const char *tri_shape_text(const tri_tensor *tensor)
+const char *tri_tensor_shape_text(const tri_tensor *tensor)
 {
     static _Thread_local char texts[8][TRII_TYPE_TEXT];
     static _Thread_local unsigned int next;

@@ -31,7 +31,7 @@ static void wrapped_memory_is_read_and_trained_in_place(void **state)
     w[0] = 11;
     tri_step_end();
     assert_true(tri_item(tri_sum(x, NULL, 0, false)) == 20);
-    CHECK_OK(tri_copy_in(x, (const float[]){5, 6, 7, 8}, sizeof(w)));
+    CHECK_OK(tri_tensor_copy_in(x, (const float[]){5, 6, 7, 8}, sizeof(w)));
     assert_true(w[3] == 8);
     tri_step_end();
     tri_tensor_unref(x);
@@ -161,7 +161,7 @@ static void values_in_blocks_are_brought_to_plain_order(void **state)
         y = tri_relu(tri_conv(x, w, NULL, NULL));
         if (round == 2)
             tri_backward(tri_sum(y, NULL, 0, false));
-        CHECK_OK(tri_copy_out(tri_keep(y), out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(y), out, sizeof(out)));
         data = tri_data(y);
         assert_non_null(data);
         assert_memory_equal(data, out, sizeof(out));
@@ -175,7 +175,7 @@ static void values_in_blocks_are_brought_to_plain_order(void **state)
 
 static void names_stand_in_messages(void **state)
 {
-    tri_tensor *q = tri_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3)), "q");
+    tri_tensor *q = tri_tensor_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3)), "q");
     tri_tensor *k = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3)), *scores;
 
     (void)state;
@@ -184,16 +184,16 @@ static void names_stand_in_messages(void **state)
     scores = tri_matmul(q, k);
     CHECK_FAILS(tri_tensor_status(scores), TRI_ERR_INVALID_ARG,
                 "tri_matmul(q: f32 [2, 3], f32 [2, 3])");
-    k = tri_set_name(tri_transpose(k, 0, 1), "k^T");
+    k = tri_tensor_set_name(tri_transpose(k, 0, 1), "k^T");
     assert_string_equal(tri_tensor_name(k), "k^T");
-    scores = tri_add(tri_set_name(tri_matmul(q, k), "scores"), q);
+    scores = tri_add(tri_tensor_set_name(tri_matmul(q, k), "scores"), q);
     CHECK_FAILS(tri_tensor_status(scores), TRI_ERR_INVALID_ARG,
                 "tri_add(scores: f32 [2, 2], q: f32 [2, 3])");
-    tri_set_name(q, NULL);
+    tri_tensor_set_name(q, NULL);
     assert_null(tri_tensor_name(q));
     tri_step_end();
     assert_null(tri_tensor_name(k));
-    assert_true(tri_set_name(k, "late") == k);
+    assert_true(tri_tensor_set_name(k, "late") == k);
     tri_tensor_unref(q);
 }
 
@@ -202,19 +202,19 @@ static void a_name_without_memory_is_reported(void **state)
 {
     FILE *log = tmpfile();
     int before = dup(STDERR_FILENO), reports = 0;
-    tri_tensor *x = tri_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3)), "x");
-    tri_tensor *first = tri_set_name(tri_neg(x), "first"), *later = tri_neg(first);
+    tri_tensor *x = tri_tensor_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3)), "x");
+    tri_tensor *first = tri_tensor_set_name(tri_neg(x), "first"), *later = tri_neg(first);
     char line[512];
 
     (void)state;
     assert_non_null(log);
     assert_true(before >= 0 && dup2(fileno(log), STDERR_FILENO) >= 0);
     trii_alloc_fail_at(1);
-    assert_true(tri_set_name(x, "other") == x);
+    assert_true(tri_tensor_set_name(x, "other") == x);
     trii_alloc_fail_at(1);
-    assert_true(tri_set_name(first, "other") == first);
+    assert_true(tri_tensor_set_name(first, "other") == first);
     trii_alloc_fail_at(1);
-    assert_true(tri_set_name(later, "later") == later);
+    assert_true(tri_tensor_set_name(later, "later") == later);
     trii_alloc_fail_at(0);
     assert_true(dup2(before, STDERR_FILENO) >= 0);
     close(before);
@@ -223,8 +223,8 @@ static void a_name_without_memory_is_reported(void **state)
     assert_null(tri_tensor_name(later));
     rewind(log);
     while (fgets(line, sizeof(line), log) != NULL)
-        reports += strstr(line, reports < 2 ? "tri_set_name: other was not set: "
-                                            : "tri_set_name: later was not set: ") != NULL;
+        reports += strstr(line, reports < 2 ? "tri_tensor_set_name: other was not set: "
+                                            : "tri_tensor_set_name: later was not set: ") != NULL;
     assert_int_equal(reports, 3);
     fclose(log);
     tri_step_end();
@@ -234,25 +234,26 @@ static void a_name_without_memory_is_reported(void **state)
 static void a_debugger_shows_any_handle(void **state)
 {
     const float ones[3] = {1, 2.5, 3};
-    tri_tensor *x = tri_set_name(tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), ones), "x"), *y, *z;
+    tri_tensor *x = tri_tensor_set_name(tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), ones), "x"),
+               *y, *z;
 
     (void)state;
-    assert_string_equal(tri_debug(NULL), "NULL");
-    assert_string_equal(tri_debug(x), "\"x\" f32 [3] = [1, 2.5, 3]");
+    assert_string_equal(tri_tensor_debug(NULL), "NULL");
+    assert_string_equal(tri_tensor_debug(x), "\"x\" f32 [3] = [1, 2.5, 3]");
     tri_requires_grad(x, true);
-    assert_string_equal(tri_debug(x), "\"x\" f32 [3], requires grad = [1, 2.5, 3]");
+    assert_string_equal(tri_tensor_debug(x), "\"x\" f32 [3], requires grad = [1, 2.5, 3]");
     y = tri_mul_scalar(x, 2);
     z = tri_add(y, tri_reshape(x, TRI_SHAPE(1, 3)));
-    assert_non_null(strstr(tri_debug(y), "f32 [3] by mul_scalar at "));
-    assert_non_null(strstr(tri_debug(y), "looking_test.c:"));
-    assert_non_null(strstr(tri_debug(y), ", pending, requires grad"));
+    assert_non_null(strstr(tri_tensor_debug(y), "f32 [3] by mul_scalar at "));
+    assert_non_null(strstr(tri_tensor_debug(y), "looking_test.c:"));
+    assert_non_null(strstr(tri_tensor_debug(y), ", pending, requires grad"));
     tri_keep(z);
     CHECK_OK(tri_run());
-    assert_non_null(strstr(tri_debug(z), "f32 [1, 3] by add at "));
-    assert_non_null(strstr(tri_debug(z), " = [3, 7.5, 9]"));
-    assert_non_null(strstr(tri_debug(tri_matmul(z, z)), "failed: tri_matmul("));
+    assert_non_null(strstr(tri_tensor_debug(z), "f32 [1, 3] by add at "));
+    assert_non_null(strstr(tri_tensor_debug(z), " = [3, 7.5, 9]"));
+    assert_non_null(strstr(tri_tensor_debug(tri_matmul(z, z)), "failed: tri_matmul("));
     tri_step_end();
-    assert_string_equal(tri_debug(z),
+    assert_string_equal(tri_tensor_debug(z),
                         "a step tensor of a step that has ended, or of another thread's");
     tri_tensor_unref(x);
 }
@@ -266,11 +267,11 @@ static void shapes_are_texts_of_which_one_line_may_show_several(void **state)
     char line[100];
 
     (void)state;
-    snprintf(line, sizeof(line), "%s %s %s", tri_shape_text(x), tri_shape_text(y),
-             tri_shape_text(tri_narrow(x, 2, 1, 2)));
+    snprintf(line, sizeof(line), "%s %s %s", tri_tensor_shape_text(x), tri_tensor_shape_text(y),
+             tri_tensor_shape_text(tri_narrow(x, 2, 1, 2)));
     assert_string_equal(line, "[20, 0, 3] [] [20, 0, 2]");
-    assert_string_equal(tri_shape_text(tri_matmul(y, y)), "[failed]");
-    assert_string_equal(tri_shape_text(NULL), "[failed]");
+    assert_string_equal(tri_tensor_shape_text(tri_matmul(y, y)), "[failed]");
+    assert_string_equal(tri_tensor_shape_text(NULL), "[failed]");
     tri_step_end();
     tri_tensor_unref(x);
 }

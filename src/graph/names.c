@@ -57,11 +57,12 @@ static tri_status name_value(trii_recorder *r, trii_vid value, char *own_name)
 /* Not a reason to fail a step: a name is for messages only. */
 static tri_tensor *stays_as_it_was(tri_tensor *tensor, const char *name)
 {
-    TRII_LOG(TRII_LOG_WARN, "graph", "tri_set_name: %s was not set: %s", name, tri_last_error());
+    TRII_LOG(TRII_LOG_WARN, "graph", "tri_tensor_set_name: %s was not set: %s", name,
+             tri_last_error());
     return tensor;
 }
 
-tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
+tri_tensor *tri_tensor_set_name(tri_tensor *tensor, const char *name)
 {
     trii_step *step;
     trii_vid value;
@@ -75,7 +76,7 @@ tri_tensor *tri_set_name(tri_tensor *tensor, const char *name)
             trii_step_current(),
             trii_contents_fail(
                 TRII_FAIL(TRI_ERR_INVALID_ARG, "the tensor is NULL" TRII_WHENCE_NULL),
-                "tri_set_name"));
+                "tri_tensor_set_name"));
     }
     if (!trii_is_handle(tensor)) {
         if (tensor->status == TRI_OK) { /* failed ones may be shared */
@@ -215,7 +216,7 @@ const char *trii_value_text(const trii_step *step, trii_vid id, char text[TRII_V
     return text;
 }
 
-const char *tri_debug(const tri_tensor *tensor)
+const char *tri_tensor_debug(const tri_tensor *tensor)
 {
     static _Thread_local debug_text shown;
     const trii_recorder *r = trii_recorder_mine();

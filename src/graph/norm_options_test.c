@@ -31,9 +31,9 @@ static normed norm(bool constant, tri_batch_norm_args args)
     args.running_mean = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1}, 1);
     args.running_var = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &(const float){1});
     args.training = true;
-    CHECK_OK(tri_copy_out(tri_batch_norm(x, &args), out.y, sizeof(out.y)));
-    CHECK_OK(tri_copy_out(args.running_mean, &out.mean, sizeof(out.mean)));
-    CHECK_OK(tri_copy_out(args.running_var, &out.var, sizeof(out.var)));
+    CHECK_OK(tri_tensor_copy_out(tri_batch_norm(x, &args), out.y, sizeof(out.y)));
+    CHECK_OK(tri_tensor_copy_out(args.running_mean, &out.mean, sizeof(out.mean)));
+    CHECK_OK(tri_tensor_copy_out(args.running_var, &out.var, sizeof(out.var)));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(args.running_mean);
     tri_tensor_unref(args.running_var);

@@ -43,7 +43,7 @@ static tri_tensor *failing(tri_tensor *w)
     do {                                                                                           \
         float got_[2] = {NAN, NAN};                                                                \
         assert_non_null(tri_grad(w));                                                              \
-        CHECK_OK(tri_copy_out(tri_grad(w), got_, sizeof(got_)));                                   \
+        CHECK_OK(tri_tensor_copy_out(tri_grad(w), got_, sizeof(got_)));                            \
         CHECK_NEAR(got_[0], a, 0);                                                                 \
         CHECK_NEAR(got_[1], b, 0);                                                                 \
     } while (0)
@@ -61,7 +61,7 @@ static void a_pending_gradient_is_a_step_tensor_until_it_has_run(void **state)
     assert_ptr_equal(tri_grad(w), pending);
     assert_int_equal(tri_tensor_size(pending, 0), 2);
     assert_int_equal(tri_tensor_dtype(pending), TRI_DTYPE_F32);
-    CHECK_FAILS(tri_copy_in(pending, other, sizeof(other)), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_tensor_copy_in(pending, other, sizeof(other)), TRI_ERR_INVALID_ARG,
                 "only persistent tensors can be written: run the step (tri_run), then ask tri_grad "
                 "again");
     CHECK_NEAR(tri_item(total(pending)), 8, 0);
@@ -72,7 +72,7 @@ static void a_pending_gradient_is_a_step_tensor_until_it_has_run(void **state)
     CHECK_FAILS(tri_tensor_status(pending), TRI_ERR_STATE, "ended");
     assert_ptr_equal(tri_grad(w), done);
     CHECK_GRAD(w, 2, 6);
-    CHECK_OK(tri_copy_in(tri_grad(w), other, sizeof(other)));
+    CHECK_OK(tri_tensor_copy_in(tri_grad(w), other, sizeof(other)));
     CHECK_GRAD(w, 0, 0);
     tri_tensor_unref(w);
 }
@@ -354,10 +354,10 @@ static void clip_by_hand(tri_tensor *const *params, int n, double max)
     for (int i = 0; i < n; i++) {
         float g[2];
 
-        CHECK_OK(tri_copy_out(tri_grad(params[i]), g, sizeof(g)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(params[i]), g, sizeof(g)));
         g[0] *= (float)scale;
         g[1] *= (float)scale;
-        CHECK_OK(tri_copy_in(tri_grad(params[i]), g, sizeof(g)));
+        CHECK_OK(tri_tensor_copy_in(tri_grad(params[i]), g, sizeof(g)));
     }
 }
 
@@ -382,7 +382,7 @@ static void clipping_by_hand_is_clipping(void **state)
             CHECK_OK(tri_step_end_status());
         }
         for (int i = 0; i < 2; i++)
-            CHECK_OK(tri_copy_out(params[i], &out[by_hand][2 * i], 2 * sizeof(float)));
+            CHECK_OK(tri_tensor_copy_out(params[i], &out[by_hand][2 * i], 2 * sizeof(float)));
         tri_optimizer_destroy(opt);
         tri_tensor_unref(params[0]);
         tri_tensor_unref(params[1]);

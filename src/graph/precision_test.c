@@ -20,7 +20,7 @@ static tri_tensor *filled(int ndim, const int64_t *shape, float first, float ste
 
     for (int64_t i = 0; i < n; i++)
         data[i] = first + step * (float)(i % 17);
-    CHECK_OK(tri_copy_in(tensor, data, (size_t)n * sizeof(*data)));
+    CHECK_OK(tri_tensor_copy_in(tensor, data, (size_t)n * sizeof(*data)));
     free(data);
     return tensor;
 }
@@ -123,7 +123,7 @@ static void the_same_step_in_another_type(void **state)
         y = tri_keep(tri_linear(x, w, NULL));
         tri_autocast_end();
         assert_int_equal(tri_tensor_dtype(y), types[i]);
-        CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
         assert_true(trii_half_to_f32(types[i], got[0]) > 3.5f);
         assert_true(trii_half_to_f32(types[i], got[0]) < 4);
         CHECK_OK(tri_step_end_status());
@@ -148,7 +148,7 @@ static void a_plan_rounds_as_the_reference_kernels(void **state)
         y = tri_relu(tri_sub(tri_transpose(y, 0, 1), y));
         y = tri_keep(tri_add(y, tri_narrow(y, 0, 0, 1)));
         assert_int_equal(tri_tensor_dtype(y), TRI_DTYPE_F16);
-        CHECK_OK(tri_copy_out(y, got[k], sizeof(got[k])));
+        CHECK_OK(tri_tensor_copy_out(y, got[k], sizeof(got[k])));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
     }
@@ -169,10 +169,10 @@ static void f16_overflows(void **state)
         tri_tensor *z = tri_keep(tri_cast(tri_linear(x, w, NULL), TRI_DTYPE_F32));
 
         tri_backward(tri_sum(tri_mul_scalar(z, 1e6), NULL, 0, false));
-        CHECK_OK(tri_copy_out(z, y, sizeof(y)));
+        CHECK_OK(tri_tensor_copy_out(z, y, sizeof(y)));
     }
     tri_autocast_end();
-    CHECK_OK(tri_copy_out(tri_grad(w), g, sizeof(g)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), g, sizeof(g)));
     assert_true(isinf(y[0]) && isinf(g[0]));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
@@ -197,8 +197,8 @@ static void results_are_rounded_once(void **state)
     y = tri_keep(tri_linear(x, w, NULL));
     tri_autocast_end();
     twice = tri_keep(tri_mul_scalar(y, 3));
-    CHECK_OK(tri_copy_out(y, got[0], sizeof(got[0])));
-    CHECK_OK(tri_copy_out(twice, got[1], sizeof(got[1])));
+    CHECK_OK(tri_tensor_copy_out(y, got[0], sizeof(got[0])));
+    CHECK_OK(tri_tensor_copy_out(twice, got[1], sizeof(got[1])));
     for (int i = 0; i < ROWS; i++) {
         float product = first * (1.0009765625f + 0.09375f * (float)(2 * i % 17)) +
                         second * (1.0009765625f + 0.09375f * (float)((2 * i + 1) % 17));
@@ -248,7 +248,7 @@ static void check_gradients(tri_dtype narrow, double tolerance)
             double difference = 0, size = 0;
 
             assert_int_equal(tri_tensor_dtype(tri_grad(parameters[i])), TRI_DTYPE_F32);
-            CHECK_OK(tri_copy_out(tri_grad(parameters[i]), now, bytes));
+            CHECK_OK(tri_tensor_copy_out(tri_grad(parameters[i]), now, bytes));
             /* they add up: what the second round added must be what the first one gave */
             for (size_t k = 0; round == 1 && k < bytes / sizeof(float); k++) {
                 double d = (double)now[k] - 2 * (double)before[k];
@@ -306,7 +306,7 @@ static void a_gradient_has_the_type_of_its_value_also_where_it_is_a_sum(void **s
         tri_split(y, TRI_SHAPE(4, 1), 1, parts);
         tri_backward(
             tri_sum(tri_expand(tri_narrow(parts[0], 1, 1, 1), TRI_SHAPE(3, 4)), NULL, 0, false));
-        CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), got, sizeof(got)));
         for (int i = 0; i < 15; i++)
             sum += got[i];
         CHECK_NEAR((double)sum, 12, 0);

@@ -1,7 +1,7 @@
 /*
- * print.c - tri_print and tri_tensor_text: prints values as torch does: four digits, one width for
- * all, and only the corners of a tensor with more than 1,000 elements (torch/_tensor_str.py, the
- * profile "default").
+ * print.c - tri_tensor_print and tri_tensor_text: prints values as torch does: four digits, one
+ * width for all, and only the corners of a tensor with more than 1,000 elements
+ * (torch/_tensor_str.py, the profile "default").
  */
 #include <inttypes.h>
 #include <math.h>
@@ -292,11 +292,11 @@ static void put_any(sink *s, tri_tensor *x, const char *call)
     }
 }
 
-void tri_print(tri_tensor *x, FILE *file)
+void tri_tensor_print(tri_tensor *x, FILE *file)
 {
     sink s = {.file = file != NULL ? file : stderr};
 
-    put_any(&s, x, "tri_print");
+    put_any(&s, x, "tri_tensor_print");
     put(&s, "\n");
 }
 

@@ -25,7 +25,7 @@ static void read_grads(random_graph *g, result *r)
         if (grad == NULL)
             continue;
         r->grads[k] = calloc((size_t)r->n_elems[k] + 1, sizeof(double));
-        CHECK_OK(tri_copy_out(grad, r->grads[k], (size_t)r->n_elems[k] * sizeof(double)));
+        CHECK_OK(tri_tensor_copy_out(grad, r->grads[k], (size_t)r->n_elems[k] * sizeof(double)));
     }
 }
 
@@ -51,7 +51,7 @@ static void run_graph(uint64_t seed, bool split, result *r)
     tri_tensor *loss;
 
     begin(&g, seed);
-    tri_random_state_set(&(tri_random_state){.step = 100}); /* the same random numbers */
+    tri_rng_state_set(&(tri_rng){.step = 100}); /* the same random numbers */
     for (int step = 0; step < 2; step++) {
         loss = random_graph_record(&g);
         if (split)
@@ -74,7 +74,7 @@ static void run_quietly(uint64_t seed, result *r)
 
     begin(&g, seed);
     g.quiet = true;
-    tri_random_state_set(&(tri_random_state){.step = 100});
+    tri_rng_state_set(&(tri_rng){.step = 100});
     for (int step = 0; step < 2; step++) {
         tri_backward(random_graph_record(&g));
         CHECK_OK(tri_step_end_status());

@@ -22,7 +22,7 @@ static float first_of(tri_tensor *tensor)
 {
     float out[8];
 
-    CHECK_OK(tri_copy_out(tensor, out, (size_t)tri_tensor_numel(tensor) * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tensor, out, (size_t)tri_tensor_numel(tensor) * sizeof(float)));
     return out[0];
 }
 
@@ -89,7 +89,7 @@ static void writing_gives_up_a_binding_that_has_not_run(void **state)
     (void)state;
     bind_value(tri_mul_scalar(x, 3), x);
     y = tri_keep(tri_add_scalar(x, 1)); /* of 6 */
-    CHECK_OK(tri_copy_in(x, &five, sizeof(five)));
+    CHECK_OK(tri_tensor_copy_in(x, &five, sizeof(five)));
     CHECK_OK(tri_run());
     CHECK_NEAR(first_of(y), 7, 0);
     CHECK_NEAR(first_of(x), 5, 0);
@@ -423,18 +423,18 @@ static void random_numbers_follow_their_state(void **state)
     (void)state;
     for (int i = 0; i < 1000; i++)
         a[i] = 1;
-    CHECK_OK(tri_copy_in(ones, a, sizeof(a)));
+    CHECK_OK(tri_tensor_copy_in(ones, a, sizeof(a)));
     tri_manual_seed(5);
     for (int round = 0; round < 6; round++) {
         float *into = round == 0 ? a : b;
-        const tri_random_state states[6] = {
+        const tri_rng states[6] = {
             {5, 0, 0}, {5, 0, 0}, {5, 0, 1}, {5, 1, 0}, {5, UINT64_C(1) << 40, 0}, {6, 0, 0}};
 
-        tri_random_state_set(&states[round]);
+        tri_rng_state_set(&states[round]);
         y = tri_keep(tri_dropout(ones, 0.25, true));
         z = tri_keep(tri_dropout(ones, 0.25, true));
-        CHECK_OK(tri_copy_out(y, into, sizeof(a)));
-        CHECK_OK(tri_copy_out(z, c, sizeof(c)));
+        CHECK_OK(tri_tensor_copy_out(y, into, sizeof(a)));
+        CHECK_OK(tri_tensor_copy_out(z, c, sizeof(c)));
         CHECK_OK(tri_step_end_status());
         assert_memory_not_equal(into, c, sizeof(a)); /* another operation, other numbers */
         if (round == 1)
@@ -442,7 +442,7 @@ static void random_numbers_follow_their_state(void **state)
         if (round > 1)
             assert_memory_not_equal(a, b, sizeof(a));
     }
-    tri_random_state_set(&(tri_random_state){.seed = 5});
+    tri_rng_state_set(&(tri_rng){.seed = 5});
     for (int i = 0; i < 1000; i++) {
         zeros += a[i] == 0;
         assert_true(a[i] == 0 || a[i] == (float)(1 / 0.75));

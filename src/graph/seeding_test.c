@@ -14,7 +14,7 @@ static tri_tensor *ones(void)
 
 static void drawn(float *into)
 {
-    CHECK_OK(tri_copy_out(tri_dropout(ones(), 0.5, true), into, N * sizeof(*into)));
+    CHECK_OK(tri_tensor_copy_out(tri_dropout(ones(), 0.5, true), into, N * sizeof(*into)));
 }
 
 static void a_seed_starts_again_after_any_number_of_steps(void **state)
@@ -47,17 +47,17 @@ static void a_seed_starts_again_within_a_step(void **state)
     x[2] = tri_keep(tri_rand(TRI_SHAPE(N), TRI_DTYPE_F32));
     tri_manual_seed(5);
     x[3] = tri_keep(tri_rand(TRI_SHAPE(N), TRI_DTYPE_F32));
-    CHECK_OK(tri_copy_out(x[0], a, sizeof(a)));
-    CHECK_OK(tri_copy_out(x[1], b, sizeof(b)));
-    CHECK_OK(tri_copy_out(x[2], c, sizeof(c)));
-    CHECK_OK(tri_copy_out(x[3], d, sizeof(d)));
+    CHECK_OK(tri_tensor_copy_out(x[0], a, sizeof(a)));
+    CHECK_OK(tri_tensor_copy_out(x[1], b, sizeof(b)));
+    CHECK_OK(tri_tensor_copy_out(x[2], c, sizeof(c)));
+    CHECK_OK(tri_tensor_copy_out(x[3], d, sizeof(d)));
     CHECK_OK(tri_step_end_status());
     assert_memory_equal(a, d, sizeof(a));
     assert_memory_not_equal(a, b, sizeof(a));
     assert_memory_not_equal(a, c, sizeof(a));
     tri_manual_seed(6);
     x[0] = tri_rand(TRI_SHAPE(N), TRI_DTYPE_F32);
-    CHECK_OK(tri_copy_out(x[0], d, sizeof(d)));
+    CHECK_OK(tri_tensor_copy_out(x[0], d, sizeof(d)));
     assert_memory_equal(c, d, sizeof(c));
     CHECK_OK(tri_step_end_status());
 }
@@ -71,7 +71,7 @@ static void what_is_computed_again_draws_as_before(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         filled[i] = 1;
-    CHECK_OK(tri_copy_in(x, filled, sizeof(filled)));
+    CHECK_OK(tri_tensor_copy_in(x, filled, sizeof(filled)));
     tri_requires_grad(x, true);
     tri_manual_seed(5);
     TRI_RECOMPUTE
@@ -81,8 +81,8 @@ static void what_is_computed_again_draws_as_before(void **state)
     (void)tri_keep(y);
     tri_manual_seed(6);
     tri_backward(tri_sum(y, NULL, 0, false));
-    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
-    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), grad, sizeof(grad)));
     for (int i = 0; i < N; i++) {
         if (out[i] > 1)
             CHECK_NEAR(grad[i], 2 * out[i], 1e-4);
@@ -103,7 +103,7 @@ static void steps_that_draw_nothing_do_not_count(void **state)
         tri_manual_seed(9);
         drawn(a);
         CHECK_OK(tri_step_end_status());
-        assert_int_equal(tri_random_state_get().step, 1);
+        assert_int_equal(tri_rng_state().step, 1);
         for (int i = 0; i < round; i++) {
             CHECK_NEAR(tri_item(tri_sum(ones(), NULL, 0, false)), N, 0);
             CHECK_OK(tri_step_end_status());

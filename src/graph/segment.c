@@ -261,7 +261,7 @@ static void lose_torn(trii_recorder *r, const trii_segment *segment)
             continue;
         (void)TRII_FAIL(TRI_ERR_STATE,
                         "the contents are lost, since a step that was overwriting them failed "
-                        "(%s): set them again (tri_copy_in, or load a checkpoint)",
+                        "(%s): set them again (tri_tensor_copy_in, or load a checkpoint)",
                         cause);
         trii_tensor_lose(value->bound);
     }

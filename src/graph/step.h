@@ -128,10 +128,10 @@ typedef struct trii_step {
     int32_t n_nodes;
     trii_vid *in_ids;
     int32_t n_in_ids;
-    int32_t first_pending;   /* first node that has not run */
-    tri_random_state random; /* the state from which pending nodes draw */
+    int32_t first_pending; /* first node that has not run */
+    tri_rng random;        /* the state from which pending nodes draw */
     uint32_t random_count;
-    tri_random_state *seeded; /* states replaced by tri_manual_seed during the step, in order */
+    tri_rng *seeded; /* states replaced by tri_manual_seed during the step, in order */
     int32_t n_seeded, cap_seeded;
     tri_status failed;            /* the first failed run of the step: later runs return it */
     struct tri_context *recorder; /* for context.c */

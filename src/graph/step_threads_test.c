@@ -29,7 +29,7 @@ static void work(void *arg)
         tri_tensor *loss;
 
         random_graph_init(&g, (uint64_t)k + 1, 20, TRI_DTYPE_F64);
-        tri_random_state_set(&(tri_random_state){.step = 100});
+        tri_rng_state_set(&(tri_rng){.step = 100});
         for (int step = 0; step < 3 && w->status == TRI_OK; step++) {
             loss = random_graph_record(&g);
             tri_backward(loss);
@@ -101,11 +101,11 @@ static void touch(void *arg)
     float values[2] = {1, 2};
     trii_vid id = TRII_NO_VALUE;
 
-    note(r, 0, tri_item_get(tri_sum(table, NULL, 0, false), &r->sum));
+    note(r, 0, tri_item_status(tri_sum(table, NULL, 0, false), &r->sum));
     tri_step_end();
-    note(r, 1, tri_copy_out(table, values, sizeof(values)));
+    note(r, 1, tri_tensor_copy_out(table, values, sizeof(values)));
     tri_step_end();
-    note(r, 2, tri_copy_in(table, values, sizeof(values)));
+    note(r, 2, tri_tensor_copy_in(table, values, sizeof(values)));
     tri_step_end();
     if (trii_resolve(trii_step_current(), tri_neg(table), &id) == TRI_OK &&
         trii_bind(trii_step_current(), id, table) == TRI_OK)
@@ -215,7 +215,7 @@ static void what_a_run_writes_is_its_own(void **state)
 
     (void)state;
     make_table();
-    tri_set_name(table, "table");
+    tri_tensor_set_name(table, "table");
     CHECK_OK(trii_resolve(trii_step_current(), tri_neg(through(&m, x)), &id));
     CHECK_OK(trii_bind(trii_step_current(), id, table));
     CHECK_OK(tri_run());
@@ -245,7 +245,7 @@ static void a_step_does_not_mix_two_states_of_a_tensor(void **state)
     r = touch_on_a_thread(); /* our step has not ended */
     for (int way = 0; way < 4; way++)
         assert_int_equal(r.status[way], TRI_OK);
-    CHECK_FAILS(tri_item_get(tri_sum(table, NULL, 0, false), &r.sum), TRI_ERR_STATE,
+    CHECK_FAILS(tri_item_status(tri_sum(table, NULL, 0, false), &r.sum), TRI_ERR_STATE,
                 "has overwritten since this step read it");
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "a step that has ended");
     CHECK_NEAR(tri_item(tri_sum(table, NULL, 0, false)), -3, 0);
@@ -336,7 +336,7 @@ static void a_thread_that_is_not_refused_has_the_tensor_alone(void **state)
         trii_thread_join(&readers[t].thread);
     for (int t = 0; t < THREADS; t++)
         CHECK_OK(readers[t].status[0]);
-    CHECK_OK(tri_copy_out(table, values, sizeof(values)));
+    CHECK_OK(tri_tensor_copy_out(table, values, sizeof(values)));
     CHECK_NEAR(values[0], 1 + THREADS * ROUNDS, 0);
     CHECK_NEAR(values[1], 2 + THREADS * ROUNDS, 0);
     tri_tensor_unref(table);

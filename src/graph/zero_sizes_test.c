@@ -159,7 +159,7 @@ static void check_gradient(const zero_case *c, const char *what, tri_tensor *ten
 
     if (grad == NULL)
         fail_msg("%s: no gradient of %s", c->name, what);
-    CHECK_OK(tri_copy_out(grad, data, (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(grad, data, (size_t)n * sizeof(float)));
     for (int64_t i = 0; i < n; i++) {
         if (data[i] != 0)
             fail_msg("%s: gradient of %s [%lld] is %g", c->name, what, (long long)i,
@@ -248,9 +248,9 @@ static void an_empty_batch_leaves_running_statistics(void **state)
     (void)state;
     CHECK_OK(tri_tensor_status(tri_batch_norm(x, &args)));
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_out(m, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(m, got, sizeof(got)));
     assert_memory_equal(got, mean, sizeof(got));
-    CHECK_OK(tri_copy_out(v, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(v, got, sizeof(got)));
     assert_memory_equal(got, var, sizeof(got));
     tri_tensor_unref(x);
     tri_tensor_unref(m);

@@ -39,7 +39,7 @@ static tri_module *mlp_create(const int64_t *sizes, int n)
             layers[k++] = tri_nn_relu();
         layers[k++] = tri_nn_linear(sizes[i], sizes[i + 1], NULL);
     }
-    return tri_sequential_of(k, layers);
+    return tri_nn_sequential_of(k, layers);
 }
 
 tri_module *tri_model_by_name(const char *name, int64_t classes)

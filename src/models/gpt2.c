@@ -70,18 +70,18 @@ static tri_module *block_create(const tri_model_gpt2_options *opt)
     if (b == NULL)
         return self;
     b->heads = opt->heads;
-    b->ln_1 = tri_module_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
+    b->ln_1 = tri_module_add_child(self, "ln_1", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
     /* used in the names of blocks */
-    attn = tri_module_child(self, "attn", tri_sequential_of(0, NULL));
-    b->c_attn = tri_module_child(attn, "c_attn", conv1d_create(c, 3 * c));
-    b->c_proj = tri_module_child(attn, "c_proj", conv1d_create(c, c));
-    b->dropout = tri_module_child(attn, "dropout", tri_nn_dropout(opt->dropout));
-    b->ln_2 = tri_module_child(self, "ln_2", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
-    b->mlp = tri_module_child(self, "mlp", tri_sequential_of(0, NULL));
-    tri_module_child(b->mlp, "c_fc", conv1d_create(c, 4 * c));
-    tri_module_child(b->mlp, "act", tri_nn_gelu(TRI_GELU_TANH));
-    tri_module_child(b->mlp, "c_proj", conv1d_create(4 * c, c));
-    tri_module_child(b->mlp, "dropout", tri_nn_dropout(opt->dropout));
+    attn = tri_module_add_child(self, "attn", tri_nn_sequential_of(0, NULL));
+    b->c_attn = tri_module_add_child(attn, "c_attn", conv1d_create(c, 3 * c));
+    b->c_proj = tri_module_add_child(attn, "c_proj", conv1d_create(c, c));
+    b->dropout = tri_module_add_child(attn, "dropout", tri_nn_dropout(opt->dropout));
+    b->ln_2 = tri_module_add_child(self, "ln_2", tri_nn_layer_norm(TRI_SHAPE(c), NULL));
+    b->mlp = tri_module_add_child(self, "mlp", tri_nn_sequential_of(0, NULL));
+    tri_module_add_child(b->mlp, "c_fc", conv1d_create(c, 4 * c));
+    tri_module_add_child(b->mlp, "act", tri_nn_gelu(TRI_GELU_TANH));
+    tri_module_add_child(b->mlp, "c_proj", conv1d_create(4 * c, c));
+    tri_module_add_child(b->mlp, "dropout", tri_nn_dropout(opt->dropout));
     return self;
 }
 
@@ -101,7 +101,7 @@ static tri_tensor *gpt_forward(tri_module *self, tri_tensor *tokens)
             tri_module_fail(
                 NULL, TRI_ERR_INVALID_ARG,
                 "tri_model_gpt2: tokens %s: must be [N, T], T at most the context, %lld",
-                tri_shape_text(tokens), (long long)context),
+                tri_tensor_shape_text(tokens), (long long)context),
             tokens);
     x = tri_forward(g->wte, tokens);
     x = tri_add(x, tri_narrow(places, 0, 0, tri_tensor_size(tokens, 1)));
@@ -138,13 +138,13 @@ static tri_module *gpt2_create(const tri_model_gpt2_options *opt)
 
     if (g == NULL)
         return self;
-    g->wte = tri_module_child(self, "wte", tri_nn_embedding(opt->vocabulary, opt->width, NULL));
-    g->wpe = tri_module_child(self, "wpe", tri_nn_embedding(opt->context, opt->width, NULL));
-    g->drop = tri_module_child(self, "drop", tri_nn_dropout(opt->dropout));
-    g->h = tri_module_child(self, "h", tri_sequential_of(0, NULL));
+    g->wte = tri_module_add_child(self, "wte", tri_nn_embedding(opt->vocabulary, opt->width, NULL));
+    g->wpe = tri_module_add_child(self, "wpe", tri_nn_embedding(opt->context, opt->width, NULL));
+    g->drop = tri_module_add_child(self, "drop", tri_nn_dropout(opt->dropout));
+    g->h = tri_module_add_child(self, "h", tri_nn_sequential_of(0, NULL));
     for (int64_t i = 0; i < opt->layers; i++)
         trii_model_child(g->h, "", i, block_create(opt));
-    g->ln_f = tri_module_child(self, "ln_f", tri_nn_layer_norm(TRI_SHAPE(opt->width), NULL));
+    g->ln_f = tri_module_add_child(self, "ln_f", tri_nn_layer_norm(TRI_SHAPE(opt->width), NULL));
     /* smaller where residuals add up */
     for (int64_t i = 0; i < tri_module_state_count(self); i++) {
         tri_state_entry e = tri_module_state(self, i);

@@ -55,7 +55,8 @@ static inline tri_tensor *trii_model_refused(tri_module *own_wrong, tri_tensor *
 static inline tri_tensor *trii_model_parameter(tri_module *self, const char *name,
                                                const int64_t *shape, int ndim)
 {
-    return tri_module_parameter(self, name, tri_tensor_create(tri_default_dtype(), shape, ndim));
+    return tri_module_add_parameter(self, name,
+                                    tri_tensor_create(tri_default_dtype(), shape, ndim));
 }
 
 /* A child "PREFIX0", "PREFIX1", ... */
@@ -65,7 +66,7 @@ static inline tri_module *trii_model_child(tri_module *self, const char *prefix,
     char name[40];
 
     snprintf(name, sizeof(name), "%s%lld", prefix, (long long)number);
-    return tri_module_child(self, name, own_child);
+    return tri_module_add_child(self, name, own_child);
 }
 
 #endif

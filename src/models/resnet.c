@@ -54,9 +54,10 @@ tri_module *tri_model_resnet_block(bool bottleneck, int64_t in, int64_t width, i
         b->bn[i] = trii_model_child(self, "bn", i + 1, tri_nn_batch_norm2d(channels[i + 1], NULL));
     }
     if (stride != 1 || in != out)
-        b->downsample = tri_module_child(
-            self, "downsample",
-            tri_sequential(conv_without_bias(in, out, 1, stride), tri_nn_batch_norm2d(out, NULL)));
+        b->downsample =
+            tri_module_add_child(self, "downsample",
+                                 tri_nn_sequential(conv_without_bias(in, out, 1, stride),
+                                                   tri_nn_batch_norm2d(out, NULL)));
     return self;
 }
 
@@ -137,14 +138,14 @@ tri_module *tri_model_resnet_of_width(int depth, int64_t first_width, int64_t cl
     net = tri_module_data(self);
     if (net == NULL)
         return self; /* a failed module: its users get the error */
-    net->conv1 = tri_module_child(self, "conv1", conv_without_bias(3, first_width, 7, 2));
-    net->bn1 = tri_module_child(self, "bn1", tri_nn_batch_norm2d(first_width, NULL));
-    net->maxpool = tri_module_child(
+    net->conv1 = tri_module_add_child(self, "conv1", conv_without_bias(3, first_width, 7, 2));
+    net->bn1 = tri_module_add_child(self, "bn1", tri_nn_batch_norm2d(first_width, NULL));
+    net->maxpool = tri_module_add_child(
         self, "maxpool", tri_nn_max_pool2d(3, &(tri_nn_pool2d_options){.stride = 2, .padding = 1}));
     for (int i = 0; i < 4; i++) {
         int64_t width = first_width << i;
 
-        net->layer[i] = trii_model_child(self, "layer", i + 1, tri_sequential_of(0, NULL));
+        net->layer[i] = trii_model_child(self, "layer", i + 1, tri_nn_sequential_of(0, NULL));
         for (int k = 0; k < depths[kind][i + 1]; k++) {
             int stride = i > 0 && k == 0 ? 2 : 1;
 
@@ -153,7 +154,7 @@ tri_module *tri_model_resnet_of_width(int depth, int64_t first_width, int64_t cl
             channels = depth >= 50 ? 4 * width : width;
         }
     }
-    net->fc = tri_module_child(self, "fc", tri_nn_linear(channels, classes, NULL));
+    net->fc = tri_module_add_child(self, "fc", tri_nn_linear(channels, classes, NULL));
     for (int64_t i = 0; i < tri_module_state_count(self); i++) { /* torchvision's values */
         tri_tensor *weight = tri_module_state(self, i).tensor;
 

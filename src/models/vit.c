@@ -34,16 +34,16 @@ static tri_module *block_create(const tri_model_vit_options *opt)
 
     if (b == NULL)
         return self;
-    b->ln_1 = tri_module_child(self, "ln_1", norm_create(c));
-    b->attention =
-        tri_module_child(self, "self_attention", tri_nn_multihead_attention(c, opt->heads, NULL));
-    b->dropout = tri_module_child(self, "dropout", tri_nn_dropout(opt->dropout));
-    b->ln_2 = tri_module_child(self, "ln_2", norm_create(c));
-    b->mlp =
-        tri_module_child(self, "mlp",
-                         tri_sequential(tri_nn_linear(c, 4 * c, NULL), tri_nn_gelu(TRI_GELU_ERF),
-                                        tri_nn_dropout(opt->dropout), tri_nn_linear(4 * c, c, NULL),
-                                        tri_nn_dropout(opt->dropout)));
+    b->ln_1 = tri_module_add_child(self, "ln_1", norm_create(c));
+    b->attention = tri_module_add_child(self, "self_attention",
+                                        tri_nn_multihead_attention(c, opt->heads, NULL));
+    b->dropout = tri_module_add_child(self, "dropout", tri_nn_dropout(opt->dropout));
+    b->ln_2 = tri_module_add_child(self, "ln_2", norm_create(c));
+    b->mlp = tri_module_add_child(
+        self, "mlp",
+        tri_nn_sequential(tri_nn_linear(c, 4 * c, NULL), tri_nn_gelu(TRI_GELU_ERF),
+                          tri_nn_dropout(opt->dropout), tri_nn_linear(4 * c, c, NULL),
+                          tri_nn_dropout(opt->dropout)));
     return self;
 }
 
@@ -66,7 +66,7 @@ static tri_tensor *vit_forward(tri_module *self, tri_tensor *images)
         return trii_model_refused(
             tri_module_fail(NULL, TRI_ERR_INVALID_ARG,
                             "tri_model_vit: images %s: must be [N, 3, %lld, %lld]",
-                            tri_shape_text(images), (long long)v->size, (long long)v->size),
+                            tri_tensor_shape_text(images), (long long)v->size, (long long)v->size),
             images);
     x = tri_transpose(tri_flatten(tri_forward(v->conv_proj, images), 2), 1, 2);
     token = tri_expand(v->class_token, TRI_SHAPE(tri_tensor_size(x, 0), 1, tri_tensor_size(x, 2)));
@@ -127,17 +127,17 @@ static tri_module *vit_create(const tri_model_vit_options *opt)
     v->size = opt->size;
     v->class_token = trii_model_parameter(self, "class_token", TRI_SHAPE(1, 1, c));
     v->conv_proj =
-        tri_module_child(self, "conv_proj", tri_nn_conv2d(3, c, (int)opt->patch, &apart));
-    v->encoder = tri_module_child(self, "encoder", tri_sequential_of(0, NULL));
+        tri_module_add_child(self, "conv_proj", tri_nn_conv2d(3, c, (int)opt->patch, &apart));
+    v->encoder = tri_module_add_child(self, "encoder", tri_nn_sequential_of(0, NULL));
     v->pos_embedding =
         trii_model_parameter(v->encoder, "pos_embedding", TRI_SHAPE(1, patches * patches + 1, c));
-    tri_module_child(v->encoder, "dropout", tri_nn_dropout(opt->dropout));
-    layers = tri_module_child(v->encoder, "layers", tri_sequential_of(0, NULL));
+    tri_module_add_child(v->encoder, "dropout", tri_nn_dropout(opt->dropout));
+    layers = tri_module_add_child(v->encoder, "layers", tri_nn_sequential_of(0, NULL));
     for (int64_t i = 0; i < opt->depth; i++)
         trii_model_child(layers, "encoder_layer_", i, block_create(opt));
-    tri_module_child(v->encoder, "ln", norm_create(c));
-    v->heads = tri_module_child(self, "heads", tri_sequential_of(0, NULL));
-    tri_module_child(v->heads, "head", tri_nn_linear(c, opt->classes, NULL));
+    tri_module_add_child(v->encoder, "ln", norm_create(c));
+    v->heads = tri_module_add_child(self, "heads", tri_nn_sequential_of(0, NULL));
+    tri_module_add_child(v->heads, "head", tri_nn_linear(c, opt->classes, NULL));
     for (int64_t i = 0; i < tri_module_state_count(self); i++)
         if (draw(tri_module_state(self, i).name, tri_module_state(self, i).tensor) < 0)
             break; /* no memory: the tensor carries the error */

@@ -205,11 +205,13 @@ static tri_status add_projections(tri_module *self, bool bias)
     tri_tensor *out_bias;
     tri_status status;
 
-    m->in_proj_weight = tri_module_parameter(self, "in_proj_weight", trii_parameter_new(shape, 2));
+    m->in_proj_weight =
+        tri_module_add_parameter(self, "in_proj_weight", trii_parameter_new(shape, 2));
     if (bias)
-        m->in_proj_bias = tri_module_parameter(self, "in_proj_bias", trii_parameter_new(shape, 1));
-    m->out_proj = tri_module_child(self, "out_proj",
-                                   tri_nn_linear(c, c, &(tri_nn_linear_options){.no_bias = !bias}));
+        m->in_proj_bias =
+            tri_module_add_parameter(self, "in_proj_bias", trii_parameter_new(shape, 1));
+    m->out_proj = tri_module_add_child(
+        self, "out_proj", tri_nn_linear(c, c, &(tri_nn_linear_options){.no_bias = !bias}));
     status = tri_init_xavier_uniform(m->in_proj_weight, 1.0);
     if (status == TRI_OK && bias)
         status = tri_tensor_status(m->in_proj_bias);

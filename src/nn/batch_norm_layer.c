@@ -147,11 +147,11 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
     tri_status status;
 
     layer->args.running_mean =
-        tri_module_buffer(self, "running_mean", trii_parameter_new(&channels, 1));
+        tri_module_add_buffer(self, "running_mean", trii_parameter_new(&channels, 1));
     layer->args.running_var =
-        tri_module_buffer(self, "running_var", trii_parameter_new(&channels, 1));
-    layer->num_batches_tracked =
-        tri_module_buffer(self, "num_batches_tracked", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
+        tri_module_add_buffer(self, "running_var", trii_parameter_new(&channels, 1));
+    layer->num_batches_tracked = tri_module_add_buffer(self, "num_batches_tracked",
+                                                       tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
     layer->one = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){1});
     status = tri_tensor_status(layer->one);
     return status == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : status;
@@ -198,8 +198,9 @@ tri_module *trii_batch_norm_new(const tri_module_class *type, const char *label,
     layer->args.eps = o.eps;
     layer->args.momentum = o.momentum;
     if (!o.no_affine) {
-        layer->args.weight = tri_module_parameter(self, "weight", trii_parameter_new(&channels, 1));
-        layer->args.bias = tri_module_parameter(self, "bias", trii_parameter_new(&channels, 1));
+        layer->args.weight =
+            tri_module_add_parameter(self, "weight", trii_parameter_new(&channels, 1));
+        layer->args.bias = tri_module_add_parameter(self, "bias", trii_parameter_new(&channels, 1));
         status = tri_init_constant(layer->args.weight, 1.0);
     }
     if (status == TRI_OK && !o.no_track_running_stats)

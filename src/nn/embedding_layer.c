@@ -45,10 +45,10 @@ static tri_status clear_row(tri_tensor *weight, int64_t rows, int64_t row)
 
     if (values == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = tri_copy_out(weight, values, bytes);
+    status = tri_tensor_copy_out(weight, values, bytes);
     if (status == TRI_OK) {
         memset(values + (size_t)row * row_bytes, 0, row_bytes);
-        status = tri_copy_in(weight, values, bytes);
+        status = tri_tensor_copy_in(weight, values, bytes);
     }
     trii_free(values);
     return status;
@@ -91,7 +91,7 @@ tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
         return self;
     layer = tri_module_data(self);
     layer->opt = o;
-    layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, 2));
+    layer->weight = tri_module_add_parameter(self, "weight", trii_parameter_new(shape, 2));
     status = tri_init_normal(layer->weight, 0.0, 1.0);
     if (status == TRI_OK && o.padding_idx.given != NULL)
         status = clear_row(layer->weight, num_embeddings, padding_idx);

@@ -65,7 +65,7 @@ static tri_status fill(tri_tensor *tensor, const filler *with, double a, double 
         with->f32(trii_generator(), plain, n, a, b);
     else
         with->f64(trii_generator(), plain, n, a, b);
-    status = tri_copy_in(tensor, plain, bytes);
+    status = tri_tensor_copy_in(tensor, plain, bytes);
     trii_free(plain);
     return status;
 }

@@ -19,13 +19,13 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
 
     for (int d = 1; d < ndim; d++)
         fan_in *= (double)shape[d];
-    *weight_out = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
+    *weight_out = tri_module_add_parameter(self, "weight", trii_parameter_new(shape, ndim));
     status = tri_init_kaiming_uniform(*weight_out, sqrt(5.0));
     *bias_out = NULL;
     if (status == TRI_OK && bias) {
         double bound = fan_in > 0.0 ? 1.0 / sqrt(fan_in) : 0.0;
 
-        *bias_out = tri_module_parameter(self, "bias", trii_parameter_new(shape, 1));
+        *bias_out = tri_module_add_parameter(self, "bias", trii_parameter_new(shape, 1));
         status = tri_init_uniform(*bias_out, -bound, bound);
     }
     if (status != TRI_OK)

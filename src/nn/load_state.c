@@ -373,7 +373,7 @@ tri_status tri_module_load(tri_module *module, const tri_state_source *sources, 
             convert(tensor, source, room);
             data = room;
         }
-        status = tri_copy_in(tensor, data, trii_tensor_bytes(tensor));
+        status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
         if (status != TRI_OK)
             trii_err_prepend("%s", module->state[i].name);
     }

@@ -16,7 +16,7 @@ static void check_floats(tri_module *net, const char *name, const float *wanted,
 {
     float got[8];
 
-    CHECK_OK(tri_copy_out(tri_module_find(net, name), got, (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, name), got, (size_t)n * sizeof(float)));
     assert_memory_equal(got, wanted, (size_t)n * sizeof(float));
 }
 
@@ -51,7 +51,7 @@ static void the_remedy_is_in_the_line(void **state)
     tri_state_source others[6] = {{0}};
     char name[6][100];
     tri_module *net =
-        tri_sequential(tri_nn_linear(10, 16, NULL), tri_nn_relu(), tri_nn_linear(16, 3, NULL));
+        tri_nn_sequential(tri_nn_linear(10, 16, NULL), tri_nn_relu(), tri_nn_linear(16, 3, NULL));
 
     (void)state;
     CHECK_FAILS(tri_module_load(net, wider, 4, NULL), TRI_ERR_INVALID_ARG,
@@ -78,14 +78,14 @@ static void a_part_of_the_state_is_loaded(void **state)
         {.name = "0.bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias},
         {.name = "1.weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {3, 2}, .data = weight},
         {.name = "extra", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = bias}};
-    tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL), tri_nn_linear(2, 1, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(3, 2, NULL), tri_nn_linear(2, 1, NULL));
     FILE *report = tmpfile();
     tri_load_options opt = {.partial = true, .report = report};
     float head[2];
     uint64_t before;
 
     (void)state;
-    CHECK_OK(tri_copy_out(tri_module_find(net, "1.weight"), head, sizeof(head)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, "1.weight"), head, sizeof(head)));
     CHECK_OK(tri_module_hash(net, &before));
     CHECK_FAILS(tri_module_load(net, sources, 4, NULL), TRI_ERR_INVALID_ARG,
                 "missing: 1.bias; unexpected: extra; of another kind: 1.weight is f32[1, 2] in the "

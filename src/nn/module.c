@@ -246,7 +246,7 @@ tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *ow
     return self != NULL ? self : &trii_module_null;
 }
 
-tri_module *tri_module_child(tri_module *self, const char *name, tri_module *own_child)
+tri_module *tri_module_add_child(tri_module *self, const char *name, tri_module *own_child)
 {
     return trii_module_adopt(self, name != NULL && name[0] == '\0' ? "." : name, own_child);
 }
@@ -267,10 +267,11 @@ static tri_status link_tensor(tri_module *self, bool parameter, const char *name
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: \"%s\" is a value of a step; it must persist",
                          self->type->name, name);
     if (parameter && !trii_dtype_is_float(tensor->dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: \"%s\" is %s: a parameter is floating-point (tri_module_buffer takes "
-                         "what is not)",
-                         self->type->name, name, tri_dtype_name(tensor->dtype));
+        return TRII_FAIL(
+            TRI_ERR_INVALID_ARG,
+            "%s: \"%s\" is %s: a parameter is floating-point (tri_module_add_buffer takes "
+            "what is not)",
+            self->type->name, name, tri_dtype_name(tensor->dtype));
     status = check_name(self, name);
     if (status != TRI_OK)
         return status;
@@ -311,12 +312,12 @@ static tri_tensor *add_tensor(tri_module *self, bool parameter, const char *name
     return self->failed_tensor;
 }
 
-tri_tensor *tri_module_parameter(tri_module *self, const char *name, tri_tensor *own_tensor)
+tri_tensor *tri_module_add_parameter(tri_module *self, const char *name, tri_tensor *own_tensor)
 {
     return add_tensor(self, true, name, own_tensor);
 }
 
-tri_tensor *tri_module_buffer(tri_module *self, const char *name, tri_tensor *own_tensor)
+tri_tensor *tri_module_add_buffer(tri_module *self, const char *name, tri_tensor *own_tensor)
 {
     return add_tensor(self, false, name, own_tensor);
 }

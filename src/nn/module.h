@@ -86,7 +86,8 @@ const char *trii_path_after(const char *path, const char *name);
 const tri_module *trii_module_wrapper(const tri_module *module, const tri_module_class *type);
 /* A failed module with the current error line; never NULL (a shared one when memory is out). */
 tri_module *trii_module_failed(tri_status status);
-/* tri_module_child that also takes the empty name; after a failure self is failed and returned. */
+/* tri_module_add_child that also takes the empty name; after a failure self is failed and returned.
+ */
 tri_module *trii_module_adopt(tri_module *self, const char *name, tri_module *own_child);
 /* The class's forward, with the module's hooks around it. */
 void trii_forward_hooked(tri_module *module, tri_tensor *const *in, int n_in, tri_tensor **out,

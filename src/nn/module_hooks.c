@@ -31,14 +31,14 @@ static tri_status add(tri_module *module, tri_forward_hook hook, void *arg, bool
     return TRI_OK;
 }
 
-tri_status tri_module_forward_pre_hook(tri_module *module, tri_forward_hook hook, void *arg,
-                                       int64_t *id_out)
+tri_status tri_module_add_forward_pre_hook(tri_module *module, tri_forward_hook hook, void *arg,
+                                           int64_t *id_out)
 {
     return add(module, hook, arg, true, id_out);
 }
 
-tri_status tri_module_forward_hook(tri_module *module, tri_forward_hook hook, void *arg,
-                                   int64_t *id_out)
+tri_status tri_module_add_forward_hook(tri_module *module, tri_forward_hook hook, void *arg,
+                                       int64_t *id_out)
 {
     return add(module, hook, arg, false, id_out);
 }

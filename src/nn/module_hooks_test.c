@@ -51,7 +51,7 @@ static double run(tri_module *m, double x)
     tri_tensor *in = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &x);
     double y = 0;
 
-    CHECK_OK(tri_item_get(tri_forward(m, in), &y));
+    CHECK_OK(tri_item_status(tri_forward(m, in), &y));
     tri_step_end();
     tri_tensor_unref(in);
     return y;
@@ -63,10 +63,10 @@ static void hooks_run_in_order_around_forward(void **state)
 
     (void)state;
     trail[0] = '\0';
-    CHECK_OK(tri_module_forward_hook(m, note, &letters[2], NULL));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[0], NULL));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[1], NULL));
-    CHECK_OK(tri_module_forward_hook(m, note, &letters[3], NULL));
+    CHECK_OK(tri_module_add_forward_hook(m, note, &letters[2], NULL));
+    CHECK_OK(tri_module_add_forward_pre_hook(m, note, &letters[0], NULL));
+    CHECK_OK(tri_module_add_forward_pre_hook(m, note, &letters[1], NULL));
+    CHECK_OK(tri_module_add_forward_hook(m, note, &letters[3], NULL));
     assert_true(run(m, 3) == 4);
     assert_string_equal(trail, "abcd");
     tri_module_destroy(m);
@@ -78,9 +78,9 @@ static void a_hook_replaces_inputs_and_outputs(void **state)
     int64_t before = 0, after = 0;
 
     (void)state;
-    CHECK_OK(tri_module_forward_pre_hook(m, twice, NULL, &before));
+    CHECK_OK(tri_module_add_forward_pre_hook(m, twice, NULL, &before));
     assert_true(run(m, 3) == 7);
-    CHECK_OK(tri_module_forward_hook(m, twice, NULL, &after));
+    CHECK_OK(tri_module_add_forward_hook(m, twice, NULL, &after));
     assert_true(before != after && run(m, 3) == 14);
     assert_true(tri_module_remove_hook(m, before));
     assert_true(run(m, 3) == 8);
@@ -101,9 +101,9 @@ static void hooks_are_part_of_the_graph(void **state)
     tri_tensor *in = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1), &x);
 
     (void)state;
-    CHECK_OK(tri_module_forward_hook(m, twice, NULL, NULL));
+    CHECK_OK(tri_module_add_forward_hook(m, twice, NULL, NULL));
     tri_backward(tri_sum(tri_forward(m, in), NULL, 0, false));
-    CHECK_OK(tri_copy_out(tri_grad(w), &got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), &got, sizeof(got)));
     assert_true(got == 10);
     tri_step_end();
     tri_tensor_unref(in);
@@ -119,7 +119,7 @@ static void once(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, 
     leave('o');
     assert_true(tri_module_remove_hook(self, own_id));
     for (int i = 0; i < 10; i++) /* the list moves */
-        CHECK_OK(tri_module_forward_hook(self, note, &letters[4], NULL));
+        CHECK_OK(tri_module_add_forward_hook(self, note, &letters[4], NULL));
 }
 
 static void a_hook_may_remove_itself_and_add_others(void **state)
@@ -128,8 +128,8 @@ static void a_hook_may_remove_itself_and_add_others(void **state)
 
     (void)state;
     trail[0] = '\0';
-    CHECK_OK(tri_module_forward_pre_hook(m, once, NULL, &own_id));
-    CHECK_OK(tri_module_forward_pre_hook(m, note, &letters[5], NULL));
+    CHECK_OK(tri_module_add_forward_pre_hook(m, once, NULL, &own_id));
+    CHECK_OK(tri_module_add_forward_pre_hook(m, note, &letters[5], NULL));
     assert_true(run(m, 3) == 4);
     assert_string_equal(trail, "oz");
     tri_module_destroy(m);
@@ -144,17 +144,17 @@ static void reshape_badly(tri_module *self, tri_tensor **in, int n_in, tri_tenso
 
 static void what_a_hook_makes_of_a_failure_is_the_forward_s(void **state)
 {
-    tri_module *net = tri_sequential(tri_module_simple("plus", 0, add_one));
+    tri_module *net = tri_nn_sequential(tri_module_simple("plus", 0, add_one));
     double x[2] = {1, 2};
     tri_tensor *in = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), x);
 
     (void)state;
-    CHECK_OK(tri_module_forward_hook(tri_module_get(net, 0), reshape_badly, NULL, NULL));
+    CHECK_OK(tri_module_add_forward_hook(tri_module_child(net, 0), reshape_badly, NULL, NULL));
     CHECK_FAILS(tri_tensor_status(tri_forward(net, in)), TRI_ERR_INVALID_ARG, "0: tri_reshape");
     tri_step_end();
-    CHECK_FAILS(tri_module_forward_hook(net, NULL, NULL, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_module_add_forward_hook(net, NULL, NULL, NULL), TRI_ERR_INVALID_ARG,
                 "hook is NULL");
-    CHECK_FAILS(tri_module_forward_pre_hook(NULL, note, NULL, NULL), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_module_add_forward_pre_hook(NULL, note, NULL, NULL), TRI_ERR_INVALID_ARG,
                 "module is NULL");
     tri_tensor_unref(in);
     tri_module_destroy(net);
@@ -177,14 +177,14 @@ static char *summary_of(tri_module *net, tri_tensor *x)
 
 static void the_summary_names_shapes_and_parameters(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_conv2d(3, 8, 3, NULL), tri_nn_batch_norm2d(8, NULL),
-                                     tri_nn_flatten(1), tri_nn_linear(1800, 10, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_conv2d(3, 8, 3, NULL), tri_nn_batch_norm2d(8, NULL),
+                                        tri_nn_flatten(1), tri_nn_linear(1800, 10, NULL));
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4, 3, 17, 17));
     double batches = -1;
     char *text;
 
     (void)state;
-    tri_module_requires_grad(tri_module_get(net, 0), false);
+    tri_module_requires_grad(tri_module_child(net, 0), false);
     text = summary_of(net, x);
     assert_string_equal(text, "module  type         output              parameters\n"
                               "        Sequential   [4, 10]                      -\n"
@@ -198,9 +198,9 @@ static void the_summary_names_shapes_and_parameters(void **state)
     assert_non_null(strstr(text, "3       Linear       -               18,010\n"));
     free(text);
     /* the network is as it was: in training, without hooks, no batch counted */
-    assert_true(tri_module_is_training(tri_module_get(net, 1)));
+    assert_true(tri_module_is_training(tri_module_child(net, 1)));
     tri_step_end();
-    CHECK_OK(tri_item_get(tri_module_find(net, "1.num_batches_tracked"), &batches));
+    CHECK_OK(tri_item_status(tri_module_find(net, "1.num_batches_tracked"), &batches));
     assert_true(batches == 0);
     tri_step_end();
     tri_tensor_unref(x);
@@ -209,7 +209,7 @@ static void the_summary_names_shapes_and_parameters(void **state)
 
 static void a_summary_of_what_does_not_fit_is_an_error(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_linear(3, 2, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(3, 2, NULL));
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4, 5));
     FILE *full = fopen("/dev/full", "w");
 
@@ -239,7 +239,7 @@ static void a_hook_that_takes_the_output_away_is_blamed_for_it(void **state)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
 
     (void)state;
-    CHECK_OK(tri_module_forward_hook(net, takes_away, NULL, NULL));
+    CHECK_OK(tri_module_add_forward_hook(net, takes_away, NULL, NULL));
     CHECK_FAILS(tri_tensor_status(tri_forward(net, x)), TRI_ERR_INVALID_ARG,
                 "a forward hook of ReLU set output 0 of 1 to NULL");
     tri_step_end();

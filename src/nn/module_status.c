@@ -60,7 +60,8 @@ tri_module *tri_module_fail(tri_module *self, tri_status status, const char *for
         vsnprintf(line, sizeof(line), format, args);
         va_end(args);
     }
-    status = tri_fail(status, "%s", line[0] != '\0' ? line : "tri_module_fail: no reason is given");
+    status = tri_status_fail(status, "%s",
+                             line[0] != '\0' ? line : "tri_module_fail: no reason is given");
     if (self == NULL)
         return trii_module_failed(status);
     trii_module_fail(self, status);

@@ -17,7 +17,7 @@ static void check_bits(tri_tensor *tensor, const void *wanted, size_t bytes)
 
     assert_non_null(tensor);
     assert_true(bytes <= sizeof(got));
-    CHECK_OK(tri_copy_out(tensor, got, bytes));
+    CHECK_OK(tri_tensor_copy_out(tensor, got, bytes));
     assert_memory_equal(got, wanted, bytes);
 }
 
@@ -63,7 +63,7 @@ static void check_normal(tri_dtype dtype, int64_t n, const double *wanted, doubl
 
     tri_manual_seed(0);
     CHECK_OK(tri_init_normal(x, 0.5, 2.0));
-    CHECK_OK(tri_copy_out(x, wide ? (void *)f64 : (void *)f32, (size_t)n * (wide ? 8 : 4)));
+    CHECK_OK(tri_tensor_copy_out(x, wide ? (void *)f64 : (void *)f32, (size_t)n * (wide ? 8 : 4)));
     for (int i = 0; i < n; i++)
         if (!(fabs((wide ? f64[i] : (double)f32[i]) - wanted[i]) <= bound))
             fail_msg("element %d of %d: %g instead of %g", i, (int)n,
@@ -83,7 +83,7 @@ static void kaiming_counts_the_outputs(void **state)
     tri_manual_seed(3);
     CHECK_OK(tri_init_kaiming_normal(one));
     CHECK_OK(tri_init_kaiming_normal(none));
-    CHECK_OK(tri_copy_out(one, x, sizeof(x)));
+    CHECK_OK(tri_tensor_copy_out(one, x, sizeof(x)));
     for (int i = 0; i < 64; i++)
         squares += (double)x[i] * (double)x[i];
     assert_true(squares / 64 > 1 && squares / 64 < 4); /* the variance is 2 / 1 */
@@ -124,8 +124,9 @@ static void a_tree_owns_everything(void **state)
 
     (void)state;
     before = live_at_start();
-    net = tri_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4, NULL),
-                         tri_sequential(tri_nn_gelu(TRI_GELU_ERF), tri_nn_max_pool2d(2, NULL)));
+    net =
+        tri_nn_sequential(tri_nn_conv2d(3, 4, 3, NULL), tri_nn_batch_norm2d(4, NULL),
+                          tri_nn_sequential(tri_nn_gelu(TRI_GELU_ERF), tri_nn_max_pool2d(2, NULL)));
     assert_int_equal(tri_module_state_count(net), 7);
     tri_module_destroy(net);
     assert_int_equal(trii_alloc_live(), before);
@@ -133,11 +134,11 @@ static void a_tree_owns_everything(void **state)
 
 static void registering_later_renews_the_state(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_linear(2, 2, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(2, 2, NULL));
 
     (void)state;
     assert_int_equal(tri_module_state_count(net), 2);
-    (void)tri_module_child(net, "head", tri_nn_linear(2, 1, NULL));
+    (void)tri_module_add_child(net, "head", tri_nn_linear(2, 1, NULL));
     assert_int_equal(tri_module_state_count(net), 4);
     assert_string_equal(tri_module_state(net, 2).name, "head.weight");
     assert_non_null(tri_module_find(net, "module.head.bias"));
@@ -150,8 +151,8 @@ static void registering_later_renews_the_state(void **state)
 
 static void a_failed_child_fails_its_parents(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_relu(), tri_sequential(tri_nn_linear(0, 3, NULL)),
-                                     tri_nn_linear(3, 3, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_relu(), tri_nn_sequential(tri_nn_linear(0, 3, NULL)),
+                                        tri_nn_linear(3, 3, NULL));
     tri_tensor *y = tri_forward(net, NULL);
 
     (void)state;
@@ -229,13 +230,13 @@ static void names_are_checked(void **state)
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(bad); i++) {
-        tri_module *net = tri_sequential(tri_nn_relu());
+        tri_module *net = tri_nn_sequential(tri_nn_relu());
 
-        (void)tri_module_child(net, bad[i], tri_nn_relu());
+        (void)tri_module_add_child(net, bad[i], tri_nn_relu());
         assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
         tri_module_destroy(net);
-        net = tri_sequential(tri_nn_relu());
-        (void)tri_module_buffer(net, bad[i], tri_tensor_create(TRI_DTYPE_F32, NULL, 0));
+        net = tri_nn_sequential(tri_nn_relu());
+        (void)tri_module_add_buffer(net, bad[i], tri_tensor_create(TRI_DTYPE_F32, NULL, 0));
         assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
         tri_module_destroy(net);
     }
@@ -244,7 +245,7 @@ static void names_are_checked(void **state)
 static void wrong_shapes_name_module_and_line(void **state)
 {
     const int64_t shape[2] = {4, 3};
-    tri_module *net = tri_sequential(tri_nn_linear(3, 5, NULL), tri_nn_linear(4, 2, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(3, 5, NULL), tri_nn_linear(4, 2, NULL));
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 2);
     tri_tensor *y = tri_forward(net, x);
 
@@ -337,7 +338,7 @@ static void a_linear_layer_computes(void **state)
     (void)state;
     CHECK_OK(tri_module_load(net, sources, 2, NULL));
     y = tri_keep(tri_forward(net, x));
-    CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
     assert_true(got[0] == 6.5f && got[1] == 14.0f);
     tri_step_end();
     tri_tensor_unref(x);
@@ -346,15 +347,15 @@ static void a_linear_layer_computes(void **state)
 
 static void a_module_does_not_contain_itself(void **state)
 {
-    tri_module *inner = tri_sequential(tri_nn_relu()), *outer = tri_sequential(inner), *root;
+    tri_module *inner = tri_nn_sequential(tri_nn_relu()), *outer = tri_nn_sequential(inner), *root;
 
     (void)state;
-    root = tri_sequential(outer);
+    root = tri_nn_sequential(outer);
     CHECK_OK(tri_module_status(root));
-    assert_ptr_equal(tri_module_child(inner, "root", root), inner);
+    assert_ptr_equal(tri_module_add_child(inner, "root", root), inner);
     CHECK_FAILS(tri_module_status(inner), TRI_ERR_INVALID_ARG,
                 "child \"root\" contains this module already");
-    assert_ptr_equal(tri_module_child(outer, "self", outer), outer);
+    assert_ptr_equal(tri_module_add_child(outer, "self", outer), outer);
     CHECK_FAILS(tri_module_status(outer), TRI_ERR_INVALID_ARG, "contains this module");
     tri_module_train(root, false); /* still a tree */
     assert_false(tri_module_is_training(inner));
@@ -363,11 +364,11 @@ static void a_module_does_not_contain_itself(void **state)
 
 static void a_child_needs_a_name(void **state)
 {
-    tri_module *inner = tri_nn_relu(), *outer = tri_sequential(inner);
-    tri_module *net = tri_sequential(tri_nn_relu());
+    tri_module *inner = tri_nn_relu(), *outer = tri_nn_sequential(inner);
+    tri_module *net = tri_nn_sequential(tri_nn_relu());
 
     (void)state;
-    assert_ptr_equal(tri_module_child(net, NULL, inner), net); /* which is a part of outer */
+    assert_ptr_equal(tri_module_add_child(net, NULL, inner), net); /* which is a part of outer */
     CHECK_FAILS(tri_module_status(net), TRI_ERR_INVALID_ARG, "\"NULL\" cannot name a part");
     tri_module_destroy(net);
     tri_module_destroy(outer);
@@ -381,21 +382,22 @@ static void nesting_ends_with_an_error(void **state)
 
     (void)state;
     for (int level = 1; level < 1024; level++)
-        net = tri_sequential(net);
+        net = tri_nn_sequential(net);
     CHECK_OK(tri_module_status(net));
     assert_true(tri_item(tri_forward(net, x)) == 0.0);
     for (int level = 0; level < 100000; level++)
-        net = tri_sequential(net);
+        net = tri_nn_sequential(net);
     CHECK_FAILS(tri_module_status(net), TRI_ERR_INVALID_ARG, "1024 levels are allowed");
     assert_true(isnan(tri_item(tri_forward(net, x))));
     tri_step_end();
     tri_module_destroy(net);
-    root = at = tri_sequential(tri_nn_relu());
+    root = at = tri_nn_sequential(tri_nn_relu());
     for (int level = 2; level < 1024; level++)
-        at = tri_module_child(at, "down", tri_sequential(tri_nn_relu()));
+        at = tri_module_add_child(at, "down", tri_nn_sequential(tri_nn_relu()));
     CHECK_OK(tri_module_status(at));
-    CHECK_FAILS(tri_module_status(tri_module_child(at, "down", tri_sequential(tri_nn_relu()))),
-                TRI_ERR_INVALID_ARG, "nested 1025 deep");
+    CHECK_FAILS(
+        tri_module_status(tri_module_add_child(at, "down", tri_nn_sequential(tri_nn_relu()))),
+        TRI_ERR_INVALID_ARG, "nested 1025 deep");
     tri_module_destroy(root);
     tri_tensor_unref(x);
 }
@@ -411,8 +413,8 @@ static void every_allocation_may_fail(void **state)
         tri_module *net;
 
         trii_alloc_fail_at(++n);
-        net =
-            tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_batch_norm2d(2, NULL), tri_nn_relu());
+        net = tri_nn_sequential(tri_nn_linear(2, 2, NULL), tri_nn_batch_norm2d(2, NULL),
+                                tri_nn_relu());
         status = tri_module_status(net);
         if (status == TRI_OK && tri_module_state_count(net) != 7)
             status = TRI_ERR_NO_MEMORY;
@@ -427,7 +429,7 @@ static float first_weight(const char *name, tri_module *net)
 {
     float weights[9];
 
-    CHECK_OK(tri_copy_out(tri_module_find(net, name), weights, sizeof(weights)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, name), weights, sizeof(weights)));
     return weights[0];
 }
 
@@ -440,9 +442,9 @@ static void layers_of_a_sequential_are_made_in_order(void **state)
     tri_manual_seed(7);
     first = tri_nn_linear(3, 3, NULL);
     second = tri_nn_linear(3, 3, NULL);
-    apart = tri_sequential(first, second);
+    apart = tri_nn_sequential(first, second);
     tri_manual_seed(7);
-    together = tri_sequential(tri_nn_linear(3, 3, NULL), tri_nn_linear(3, 3, NULL));
+    together = tri_nn_sequential(tri_nn_linear(3, 3, NULL), tri_nn_linear(3, 3, NULL));
     assert_true(first_weight("0.weight", apart) == first_weight("0.weight", together));
     assert_true(first_weight("1.weight", apart) == first_weight("1.weight", together));
     tri_module_destroy(apart);

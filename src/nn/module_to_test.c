@@ -30,7 +30,7 @@ static void a_copy_has_the_values_and_carries_gradients(void **state)
     float out[ELEMENTS];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     x = ramp(TRI_CPU(0));
     tri_requires_grad(x, true);
     for (int step = 0; step < 3; step++) {
@@ -40,9 +40,9 @@ static void a_copy_has_the_values_and_carries_gradients(void **state)
         y = tri_keep(tri_square(y));
         tri_backward(tri_sum(y, NULL, 0, false));
         assert_int_equal(tri_tensor_device(tri_grad(x)), TRI_CPU(0));
-        CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
         CHECK_NEAR(out[3], 36, 0.0);
-        CHECK_OK(tri_copy_out(tri_grad(x), out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), out, sizeof(out)));
         CHECK_NEAR(out[3], 24.0 * (step + 1), 0.0); /* d (2x)^2 = 8x */
         CHECK_OK(tri_step_end_status());
     }
@@ -54,10 +54,10 @@ static void nothing_and_misuse(void **state)
     tri_tensor *empty = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(0, 3)), *y;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     y = tri_to(empty, TRI_CPU(1));
     assert_int_equal(tri_tensor_device(y), TRI_CPU(1));
-    CHECK_OK(tri_copy_out(y, NULL, 0));
+    CHECK_OK(tri_tensor_copy_out(y, NULL, 0));
     CHECK_FAILS(tri_tensor_status(tri_to(empty, TRI_CPU(2))), TRI_ERR_INVALID_ARG,
                 "cpu:2 does not exist: there are 2 cpu devices");
     CHECK_FAILS(tri_tensor_status(tri_to(NULL, TRI_CPU(1))), TRI_ERR_INVALID_ARG, "NULL");
@@ -85,8 +85,8 @@ static double train(tri_module *net, tri_optimizer *optimizer, tri_device device
 static tri_module *network(void)
 {
     tri_manual_seed(3);
-    return tri_sequential(tri_nn_linear(ELEMENTS, 5, NULL), tri_nn_relu(),
-                          tri_nn_linear(5, 2, NULL));
+    return tri_nn_sequential(tri_nn_linear(ELEMENTS, 5, NULL), tri_nn_relu(),
+                             tri_nn_linear(5, 2, NULL));
 }
 
 static void a_module_trains_on_wherever_it_is(void **state)
@@ -95,7 +95,7 @@ static void a_module_trains_on_wherever_it_is(void **state)
     tri_optimizer *still_adam, *moved_adam;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     still = network();
     moved = network();
     still_adam = tri_adam(still, 0.01, NULL);
@@ -121,13 +121,13 @@ static void what_was_recorded_before_keeps_the_old_device(void **state)
     float before[2], after[2];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     net = network();
     x = ramp(TRI_CPU(0));
     y = tri_keep(tri_forward(net, x));
     CHECK_OK(tri_module_to(net, TRI_CPU(1)));
-    CHECK_OK(tri_copy_out(y, before, sizeof(before)));
-    CHECK_OK(tri_copy_out(tri_forward(net, tri_to(x, TRI_CPU(1))), after, sizeof(after)));
+    CHECK_OK(tri_tensor_copy_out(y, before, sizeof(before)));
+    CHECK_OK(tri_tensor_copy_out(tri_forward(net, tri_to(x, TRI_CPU(1))), after, sizeof(after)));
     assert_memory_equal(before, after, sizeof(before));
     CHECK_FAILS(tri_tensor_status(tri_forward(net, x)), TRI_ERR_INVALID_ARG, "cpu:1");
     CHECK_OK(tri_step_end_status());
@@ -141,7 +141,7 @@ static void batch_norm_counts_where_it_is(void **state)
     int64_t count = 0;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     norm = tri_nn_batch_norm2d(2, NULL);
     for (int step = 0; step < 2; step++) {
         CHECK_OK(tri_module_to(norm, TRI_CPU(step)));
@@ -152,7 +152,8 @@ static void batch_norm_counts_where_it_is(void **state)
         }
         CHECK_OK(tri_step_end_status());
     }
-    CHECK_OK(tri_copy_out(tri_module_find(norm, "num_batches_tracked"), &count, sizeof(count)));
+    CHECK_OK(
+        tri_tensor_copy_out(tri_module_find(norm, "num_batches_tracked"), &count, sizeof(count)));
     assert_int_equal(count, 2);
     tri_module_destroy(norm);
 }

@@ -11,19 +11,19 @@ static bool is_wrapper(const tri_module *module)
     return module->n_children == 1 && module->children[0]->name[0] == '\0';
 }
 
-int tri_module_children(const tri_module *module)
+int tri_module_child_count(const tri_module *module)
 {
     return module != NULL ? module->n_children : 0;
 }
 
-tri_module *tri_module_get(tri_module *module, int index)
+tri_module *tri_module_child(tri_module *module, int index)
 {
     if (module == NULL || index < 0 || index >= module->n_children)
         return NULL;
     return module->children[index];
 }
 
-tri_module *tri_module_of(tri_module *wrapped)
+tri_module *tri_module_unwrapped(tri_module *wrapped)
 {
     while (wrapped != NULL && is_wrapper(wrapped))
         wrapped = wrapped->children[0];
@@ -38,7 +38,7 @@ const tri_module *trii_module_wrapper(const tri_module *module, const tri_module
         return NULL;
     if (is_wrapper(module) && (type == NULL || module->type == type))
         return module;
-    for (int i = 0; i < tri_module_children(module) && found == NULL; i++)
+    for (int i = 0; i < tri_module_child_count(module) && found == NULL; i++)
         found = trii_module_wrapper(module->children[i], type);
     return found;
 }

@@ -11,7 +11,7 @@
 
 static tri_tensor *around(tri_module *self, tri_tensor *x)
 {
-    return tri_add(x, tri_forward(tri_module_get(self, 0), x));
+    return tri_add(x, tri_forward(tri_module_child(self, 0), x));
 }
 
 static tri_tensor *none(tri_module *self, tri_tensor *x)
@@ -32,7 +32,7 @@ static void mistakes_are_told_where_they_are_made(void **state)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 4));
 
     (void)state;
-    net = tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
+    net = tri_nn_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
     tri_module_requires_grad(tri_module_submodule(net, "O"), false); /* a letter for a digit */
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "tri_module_requires_grad: the module is NULL");
     tri_step_end();
@@ -45,7 +45,7 @@ static void mistakes_are_told_where_they_are_made(void **state)
     CHECK_FAILS(tri_tensor_status(tri_forward(NULL, x)), TRI_ERR_INVALID_ARG, "tri_forward at ");
     CHECK_FAILS(tri_tensor_status(tri_forward(NULL, x)), TRI_ERR_INVALID_ARG,
                 "module_tree_test.c:");
-    twice = tri_sequential(tri_module_get(net, 0));
+    twice = tri_nn_sequential(tri_module_child(net, 0));
     CHECK_FAILS(tri_module_status(twice), TRI_ERR_INVALID_ARG,
                 "0: Linear is a part of Sequential already");
     tri_module_destroy(twice);
@@ -56,7 +56,7 @@ static void mistakes_are_told_where_they_are_made(void **state)
     tri_step_end();
     tri_module_destroy(bad);
     bad = tri_module_simple("Counter", 0, into_itself);
-    tri_module_parameter(bad, "k", tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1)));
+    tri_module_add_parameter(bad, "k", tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1)));
     CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG,
                 "Counter: \"k\" is i64: a parameter is floating-point");
     tri_module_destroy(bad);
@@ -73,7 +73,7 @@ static void a_simple_module_is_a_function(void **state)
     (void)state;
     net = tri_module_simple(name, 16, around);
     x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(const float){3});
-    (void)tri_module_child(net, "inner", tri_nn_relu());
+    (void)tri_module_add_child(net, "inner", tri_nn_relu());
     name[0] = 'X'; /* it was copied */
     assert_string_equal(tri_module_type(net), "Residual");
     assert_int_equal(((const char *)tri_module_data(net))[15], 0);
@@ -116,7 +116,7 @@ static void a_module_may_refuse_its_arguments(void **state)
     CHECK_FAILS(tri_module_status(bad), TRI_ERR_UNSUPPORTED, "Halver: width 3 is odd");
     assert_ptr_equal(tri_module_fail(bad, TRI_ERR_IO, "%s", "later"), bad); /* the first counts */
     CHECK_FAILS(tri_module_status(bad), TRI_ERR_UNSUPPORTED, "Halver: width 3 is odd");
-    parent = tri_sequential(bad);
+    parent = tri_nn_sequential(bad);
     CHECK_FAILS(tri_module_status(parent), TRI_ERR_UNSUPPORTED, "0: Halver: width 3 is odd");
     tri_module_destroy(parent);
     none_made = tri_module_fail(NULL, TRI_OK, NULL); /* no error is one, too */
@@ -147,26 +147,26 @@ static void a_simple_module_leaves_nothing_behind(void **state)
 
 static void a_tree_shows_its_parts(void **state)
 {
-    tri_module *inner = tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
-    tri_module *net = tri_sequential(inner, tri_nn_flatten(1)), *model = tri_ddp(net, NULL);
+    tri_module *inner = tri_nn_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
+    tri_module *net = tri_nn_sequential(inner, tri_nn_flatten(1)), *model = tri_ddp(net, NULL);
 
     (void)state;
-    assert_int_equal(tri_module_children(net), 2);
-    assert_ptr_equal(tri_module_get(net, 0), inner);
-    assert_null(tri_module_get(net, 2));
-    assert_null(tri_module_get(net, -1));
+    assert_int_equal(tri_module_child_count(net), 2);
+    assert_ptr_equal(tri_module_child(net, 0), inner);
+    assert_null(tri_module_child(net, 2));
+    assert_null(tri_module_child(net, -1));
     assert_string_equal(tri_module_name(model), "");
-    assert_string_equal(tri_module_name(tri_module_get(net, 1)), "1");
-    assert_ptr_equal(tri_module_of(model), net);
-    assert_ptr_equal(tri_module_of(net), net);
-    assert_ptr_equal(tri_module_submodule(model, "0.1"), tri_module_get(inner, 1));
+    assert_string_equal(tri_module_name(tri_module_child(net, 1)), "1");
+    assert_ptr_equal(tri_module_unwrapped(model), net);
+    assert_ptr_equal(tri_module_unwrapped(net), net);
+    assert_ptr_equal(tri_module_submodule(model, "0.1"), tri_module_child(inner, 1));
     assert_ptr_equal(tri_module_submodule(net, ""), net);
     assert_null(tri_module_submodule(net, "0.7"));
     assert_null(tri_module_submodule(net, "0.1.0"));
     assert_null(tri_module_submodule(net, NULL));
     assert_null(tri_module_submodule(NULL, "0"));
-    assert_null(tri_module_of(NULL));
-    assert_int_equal(tri_module_children(NULL), 0);
+    assert_null(tri_module_unwrapped(NULL));
+    assert_int_equal(tri_module_child_count(NULL), 0);
     assert_string_equal(tri_module_type(NULL), "failed");
     tri_module_destroy(model);
 }
@@ -174,8 +174,8 @@ static void a_tree_shows_its_parts(void **state)
 /* As `ddp.module[0]` and the names of named_modules() in torch, and as the tree is printed. */
 static void the_network_in_a_wrapper_is_called_module(void **state)
 {
-    tri_module *inner = tri_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
-    tri_module *net = tri_sequential(inner, tri_data_parallel(tri_nn_linear(2, 2, NULL), NULL));
+    tri_module *inner = tri_nn_sequential(tri_nn_linear(2, 2, NULL), tri_nn_relu());
+    tri_module *net = tri_nn_sequential(inner, tri_data_parallel(tri_nn_linear(2, 2, NULL), NULL));
     tri_module *model = tri_ddp(net, NULL), *part = tri_module_submodule(model, "module.0.0");
     FILE *file = tmpfile();
     char text[2048] = "";
@@ -185,7 +185,7 @@ static void the_network_in_a_wrapper_is_called_module(void **state)
     assert_non_null(file);
     assert_ptr_equal(tri_module_submodule(model, "module"), net);
     assert_string_equal(tri_module_name(net), "module");
-    assert_ptr_equal(part, tri_module_get(inner, 0));
+    assert_ptr_equal(part, tri_module_child(inner, 0));
     assert_ptr_equal(tri_module_submodule(model, "0.0"), part);
     assert_string_equal(tri_module_type(tri_module_submodule(model, "module.1.module")), "Linear");
     assert_null(tri_module_submodule(model, "module.module.0"));
@@ -208,7 +208,7 @@ static void tensors_are_found_by_their_names_with_and_without_wrappers(void **st
     static const char *const names[] = {"1.bias", "module.1.bias", "1.module.bias",
                                         "module.1.module.bias"};
     tri_module *wrapped = tri_data_parallel(tri_nn_linear(2, 2, NULL), NULL);
-    tri_module *net = tri_sequential(tri_nn_relu(), wrapped), *model = tri_ddp(net, NULL);
+    tri_module *net = tri_nn_sequential(tri_nn_relu(), wrapped), *model = tri_ddp(net, NULL);
     tri_tensor *bias = tri_module_state(model, 1).tensor;
     const float numbers[4] = {1, 2, 3, 4};
     const tri_state_source torch[] = {
@@ -240,10 +240,10 @@ static void tensors_are_found_by_their_names_with_and_without_wrappers(void **st
 /* Its own name counts before that of the wrapper. */
 static void a_network_may_have_a_child_called_module(void **state)
 {
-    tri_module *net = tri_sequential_of(0, NULL), *model, *child;
+    tri_module *net = tri_nn_sequential_of(0, NULL), *model, *child;
 
     (void)state;
-    child = tri_module_child(net, "module", tri_nn_linear(2, 2, NULL));
+    child = tri_module_add_child(net, "module", tri_nn_linear(2, 2, NULL));
     model = tri_ddp(net, NULL);
     assert_ptr_equal(tri_module_submodule(model, "module"), child);
     assert_ptr_equal(tri_module_submodule(model, "module.module"), child);
@@ -254,7 +254,7 @@ static void a_network_may_have_a_child_called_module(void **state)
 
 static void a_frozen_part_is_not_trained(void **state)
 {
-    tri_module *net = tri_sequential(tri_nn_linear(1, 1, NULL), tri_nn_linear(1, 1, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(1, 1, NULL), tri_nn_linear(1, 1, NULL));
     tri_optimizer *opt = tri_sgd(net, 0.5, NULL);
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1), &(const float){1});
     tri_tensor *frozen = tri_module_find(net, "0.bias"), *free = tri_module_find(net, "1.bias");

@@ -104,11 +104,11 @@ static tri_module *row_norm_new(const tri_module_class *type, const int64_t *sha
     memcpy(layer->shape, shape, (size_t)ndim * sizeof(int64_t));
     layer->eps = eps;
     if (weight) {
-        layer->weight = tri_module_parameter(self, "weight", trii_parameter_new(shape, ndim));
+        layer->weight = tri_module_add_parameter(self, "weight", trii_parameter_new(shape, ndim));
         status = tri_init_constant(layer->weight, 1.0);
     }
     if (status == TRI_OK && bias) {
-        layer->bias = tri_module_parameter(self, "bias", trii_parameter_new(shape, ndim));
+        layer->bias = tri_module_add_parameter(self, "bias", trii_parameter_new(shape, ndim));
         status = tri_tensor_status(layer->bias);
     }
     if (status != TRI_OK)

@@ -19,13 +19,12 @@ trii_mt19937 *trii_generator(void)
 
 void trii_random_state_get(trii_random_state *state_out)
 {
-    *state_out =
-        (trii_random_state){.steps = tri_random_state_get(), .generator = *trii_generator()};
+    *state_out = (trii_random_state){.steps = tri_rng_state(), .generator = *trii_generator()};
 }
 
 void trii_random_state_set(const trii_random_state *state)
 {
     tri_manual_seed(state->steps.seed);
-    tri_random_state_set(&state->steps);
+    tri_rng_state_set(&state->steps);
     *trii_generator() = state->generator;
 }

@@ -12,7 +12,7 @@
 #include "base/mt19937.h"
 
 typedef struct trii_random_state {
-    tri_random_state steps; /* of the current context */
+    tri_rng steps;          /* of the current context */
     trii_mt19937 generator; /* of the thread */
 } trii_random_state;
 

@@ -37,19 +37,19 @@ static void append(tri_module *self, int index, tri_module *own_module)
     char name[16];
 
     snprintf(name, sizeof(name), "%d", index);
-    if (tri_module_status(tri_module_child(self, name, own_module)) < 0)
+    if (tri_module_status(tri_module_add_child(self, name, own_module)) < 0)
         return; /* kept in self */
 }
 
-tri_module *tri_sequential_of(int n, tri_module *const *own_modules)
+tri_module *tri_nn_sequential_of(int n, tri_module *const *own_modules)
 {
     tri_module *self = sequential_new();
 
     if (n < 0)
-        trii_module_fail(self, TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential_of: %d modules", n));
+        trii_module_fail(self, TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_sequential_of: %d modules", n));
     else if (n > 0 && own_modules == NULL)
         trii_module_fail(self,
-                         TRII_FAIL(TRI_ERR_INVALID_ARG, "sequential_of: own_modules is NULL"));
+                         TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_sequential_of: own_modules is NULL"));
     for (int i = 0; i < n && own_modules != NULL; i++)
         append(self, i, own_modules[i]);
     return self;

@@ -192,7 +192,7 @@ tri_status trii_hash_entry(const tri_state_entry *entry, uint64_t *hash_io)
 
     if (plain == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = tri_copy_out(entry->tensor, plain, bytes);
+    status = tri_tensor_copy_out(entry->tensor, plain, bytes);
     if (status == TRI_OK) {
         hash = trii_hash_bytes(hash, entry->name, strlen(entry->name));
         hash = trii_hash_bytes(hash, kind, sizeof(kind));

@@ -112,8 +112,8 @@ static tri_status look(table *t, tri_module *module, tri_tensor *const *in, int 
     tri_status status = TRI_OK;
 
     for (int i = 0; i < t->n && status == TRI_OK; i++)
-        status =
-            tri_module_forward_hook(t->rows[i].module, note_shape, &t->rows[i], &t->rows[i].hook);
+        status = tri_module_add_forward_hook(t->rows[i].module, note_shape, &t->rows[i],
+                                             &t->rows[i].hook);
     if (status != TRI_OK)
         return status;
     tri_module_train(module, false);

@@ -26,8 +26,8 @@ static problem problem_create(int64_t channels)
                  .target = tri_tensor_create(TRI_DTYPE_I64, &rows, 1)};
 
     tri_manual_seed(7);
-    p.net = tri_sequential(tri_nn_batch_norm2d(channels, NULL), tri_nn_flatten(1),
-                           tri_nn_linear(4 * channels, CLASSES, NULL));
+    p.net = tri_nn_sequential(tri_nn_batch_norm2d(channels, NULL), tri_nn_flatten(1),
+                              tri_nn_linear(4 * channels, CLASSES, NULL));
     p.opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     CHECK_OK(tri_optimizer_status(p.opt));
     CHECK_OK(tri_init_normal(p.x, 1, 2));
@@ -46,7 +46,7 @@ static void set_target(problem *p, int64_t target)
 {
     int64_t targets[ROWS] = {0, 1, 2, 0, 1, 2, 0, target};
 
-    CHECK_OK(tri_copy_in(p->target, targets, sizeof(targets)));
+    CHECK_OK(tri_tensor_copy_in(p->target, targets, sizeof(targets)));
 }
 
 static tri_tensor *loss_of(problem *p)
@@ -68,7 +68,7 @@ static int64_t batches(problem *p)
 {
     int64_t n = -1;
 
-    CHECK_OK(tri_copy_out(tri_module_find(p->net, "0.num_batches_tracked"), &n, sizeof(n)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(p->net, "0.num_batches_tracked"), &n, sizeof(n)));
     return n;
 }
 
@@ -84,7 +84,7 @@ static uint64_t hash_of(problem *p)
         if (tri_tensor_dtype(t) != TRI_DTYPE_F32)
             continue;
         assert_true(tri_tensor_numel(t) <= 64);
-        CHECK_OK(tri_copy_out(t, data, (size_t)tri_tensor_numel(t) * sizeof(float)));
+        CHECK_OK(tri_tensor_copy_out(t, data, (size_t)tri_tensor_numel(t) * sizeof(float)));
         for (int64_t k = 0; k < tri_tensor_numel(t); k++)
             mine = mine * 31 + (uint64_t)llrint((double)data[k] * 1e6);
     }
@@ -146,7 +146,7 @@ static void batches_are_counted_where_they_are_recorded(void **state)
     (void)tri_forward(p.net, p.x);
     assert_int_equal(batches(&p), 2);
     (void)tri_forward(p.net, p.x);
-    CHECK_OK(tri_copy_in(counter, &forty, sizeof(forty)));
+    CHECK_OK(tri_tensor_copy_in(counter, &forty, sizeof(forty)));
     CHECK_OK(tri_step_end_status());
     assert_int_equal(batches(&p), 40);
     tri_module_train(p.net, false);
@@ -171,7 +171,7 @@ static void a_nan_that_is_found_changes_nothing_of_the_model(void **state)
     before = hash_of(&p);
     for (int i = 0; i < ROWS * 8; i++)
         x[i] = i % 3 == 0 ? 3e38f : -3e38f; /* their variance is infinite, the rest NaN */
-    CHECK_OK(tri_copy_in(p.x, x, sizeof(x)));
+    CHECK_OK(tri_tensor_copy_in(p.x, x, sizeof(x)));
     CHECK_FAILS(train(&p), TRI_ERR_NAN, "NaN made by");
     assert_int_equal(batches(&p), 1);
     assert_true(hash_of(&p) == before);
@@ -219,7 +219,7 @@ static void a_small_update_waits_for_what_may_still_fail(void **state)
         (void)double_then_fail(w);
         CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "target 5 of row 0");
         tri_step_end();
-        CHECK_OK(tri_copy_out(w, out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(w, out, sizeof(out)));
         assert_true(out[0] == 1 && out[4] == 1);
     }
     tri_tensor_unref(w);
@@ -240,11 +240,12 @@ static void a_large_update_that_had_begun_is_reported_as_lost(void **state)
     tri_step_end();
     CHECK_FAILS(tri_tensor_status(w), TRI_ERR_STATE,
                 "the contents are lost, since a step that was overwriting them failed (");
-    CHECK_FAILS(tri_copy_out(w, data, bytes), TRI_ERR_STATE, "set them again (tri_copy_in");
+    CHECK_FAILS(tri_tensor_copy_out(w, data, bytes), TRI_ERR_STATE,
+                "set them again (tri_tensor_copy_in");
     CHECK_FAILS(tri_tensor_status(tri_relu(w)), TRI_ERR_STATE, "the contents are lost");
     tri_step_end();
     assert_int_equal(tri_tensor_size(w, 0), n); /* what it is, one may still ask */
-    CHECK_OK(tri_copy_in(w, data, bytes));
+    CHECK_OK(tri_tensor_copy_in(w, data, bytes));
     CHECK_OK(tri_tensor_status(w));
     assert_true(tri_item(tri_sum(w, NULL, 0, false)) == 0);
     CHECK_OK(tri_step_end_status());
@@ -278,15 +279,15 @@ static void without_memory_a_loss_is_reported_all_the_same(void **state)
         tri_step_end();
         status = tri_tensor_status(w);
         if (status == TRI_OK) { /* nothing had been written */
-            CHECK_OK(tri_copy_out(w, data, (size_t)n * sizeof(float)));
+            CHECK_OK(tri_tensor_copy_out(w, data, (size_t)n * sizeof(float)));
             assert_true(data[0] == 1 && data[n - 1] == 1);
         } else {
             assert_int_equal(status, TRI_ERR_STATE);
             assert_non_null(strstr(tri_last_error(), "the contents are lost"));
-            CHECK_FAILS(tri_copy_out(w, data, (size_t)n * sizeof(float)), TRI_ERR_STATE,
+            CHECK_FAILS(tri_tensor_copy_out(w, data, (size_t)n * sizeof(float)), TRI_ERR_STATE,
                         "the contents are lost");
             CHECK_FAILS(tri_tensor_status(tri_relu(w)), TRI_ERR_STATE, "the contents are lost");
-            assert_non_null(strstr(tri_debug(w), "failed: the contents are lost"));
+            assert_non_null(strstr(tri_tensor_debug(w), "failed: the contents are lost"));
             lost_once = true;
             tri_step_end();
         }
@@ -353,11 +354,11 @@ static void an_update_that_fails_for_one_parameter_changes_none(void **state)
     (void)tri_clip_grad_norm(p.opt, 1);
     CHECK_OK(tri_run());
     before = hash_of(&p);
-    CHECK_OK(tri_copy_in(tri_grad(tri_module_find(p.net, "2.bias")), zeros, sizeof(zeros)));
+    CHECK_OK(tri_tensor_copy_in(tri_grad(tri_module_find(p.net, "2.bias")), zeros, sizeof(zeros)));
     CHECK_FAILS(tri_optimizer_step(p.opt), TRI_ERR_STATE, "changed since it was clipped");
     tri_step_end();
     assert_true(hash_of(&p) == before);
-    CHECK_OK(tri_copy_out(counts, updates, sizeof(updates)));
+    CHECK_OK(tri_tensor_copy_out(counts, updates, sizeof(updates)));
     assert_true(updates[0] == 0 && updates[3] == 0);
     problem_destroy(&p);
 }
@@ -373,14 +374,14 @@ static void averages_change_places_with_all_parameters_or_none(void **state)
     (void)state;
     set_target(&p, 1);
     CHECK_OK(train(&p));
-    CHECK_OK(tri_copy_in(last, zeros, sizeof(zeros)));
+    CHECK_OK(tri_tensor_copy_in(last, zeros, sizeof(zeros)));
     before = hash_of(&p);
     CHECK_OK(tri_ema_create(p.net, 0.5, &ema)); /* of zeros, so far */
     (void)TRII_FAIL(TRI_ERR_STATE, "it is lost");
     trii_tensor_lose(last);
     CHECK_FAILS(tri_ema_swap(ema), TRI_ERR_STATE, "it is lost");
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "it is lost");
-    CHECK_OK(tri_copy_in(last, zeros, sizeof(zeros)));
+    CHECK_OK(tri_tensor_copy_in(last, zeros, sizeof(zeros)));
     assert_true(hash_of(&p) == before);
     tri_ema_destroy(ema);
     problem_destroy(&p);

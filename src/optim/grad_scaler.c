@@ -352,7 +352,7 @@ tri_status(tri_grad_scaler_update)(tri_grad_scaler *s)
     return status;
 }
 
-double tri_grad_scaler_get_scale(tri_grad_scaler *s)
+double tri_grad_scaler_current_scale(tri_grad_scaler *s)
 {
     double value = (double)NAN;
 
@@ -360,7 +360,7 @@ double tri_grad_scaler_get_scale(tri_grad_scaler *s)
         return value;
     if (s->disabled)
         return 1;
-    return tri_item_get(s->scale, &value) == TRI_OK ? value : (double)NAN;
+    return tri_item_status(s->scale, &value) == TRI_OK ? value : (double)NAN;
 }
 
 /* --- state ---------------------------------------------------------------- */

@@ -121,7 +121,7 @@ static size_t bits_of(const problem *q, char *to, size_t room)
 
         assert_true(at + bytes <= room);
         if (bytes > 0)
-            CHECK_OK(tri_copy_out(t, to + at, bytes));
+            CHECK_OK(tri_tensor_copy_out(t, to + at, bytes));
         at += bytes;
     }
     return at;
@@ -150,7 +150,7 @@ static void check_skips(tri_dtype dtype, int devices)
         }
         assert_int_equal(bits_of(&plain, without, ROOM), bytes);
         assert_memory_equal(after, without, bytes);
-        assert_true(tri_grad_scaler_get_scale(q.scaler) == 65536 / 8);
+        assert_true(tri_grad_scaler_current_scale(q.scaler) == 65536 / 8);
         CHECK_OK(tri_step_end_status());
         problem_destroy(&q);
         problem_destroy(&plain);
@@ -178,7 +178,7 @@ static void a_skipped_update_by_the_reference_kernels(void **state)
 static void a_skipped_update_on_three_devices(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     check_skips(TRI_DTYPE_F32, 3);
 }
 
@@ -194,7 +194,7 @@ static float first_of(tri_tensor *tensor)
 {
     float values[2] = {NAN, NAN};
 
-    CHECK_OK(tri_copy_out(tensor, values, sizeof(values)));
+    CHECK_OK(tri_tensor_copy_out(tensor, values, sizeof(values)));
     return values[0];
 }
 
@@ -231,7 +231,7 @@ static void unscaled_gradients_can_be_seen_and_clipped(void **state)
     CHECK_OK(tri_grad_scaler_update(scaler));
     assert_false(isfinite(tri_item(norm)));
     CHECK_NEAR(first_of(p), 0, 1e-5);
-    assert_true(tri_grad_scaler_get_scale(scaler) == 32768);
+    assert_true(tri_grad_scaler_current_scale(scaler) == 32768);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
@@ -259,7 +259,7 @@ static void an_overflow_in_one_of_several_backwards(void **state)
         CHECK_OK(tri_step_end_status());
         assert_int_equal(first_of(p) == before, bad < 3);
     }
-    assert_true(tri_grad_scaler_get_scale(scaler) == 65536 / 8 * 2);
+    assert_true(tri_grad_scaler_current_scale(scaler) == 65536 / 8 * 2);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
@@ -277,7 +277,7 @@ static void without_gradients_nothing_is_updated(void **state)
     CHECK_OK(tri_grad_scaler_step(scaler, opt));
     CHECK_OK(tri_grad_scaler_update(scaler));
     CHECK_OK(tri_step_end_status());
-    assert_true(first_of(p) == 3 && tri_grad_scaler_get_scale(scaler) == 65536);
+    assert_true(first_of(p) == 3 && tri_grad_scaler_current_scale(scaler) == 65536);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);
     tri_optimizer_destroy(opt);
@@ -300,7 +300,7 @@ static void the_scale_stays_finite(void **state)
         CHECK_OK(tri_grad_scaler_step(scaler, opt));
         CHECK_OK(tri_grad_scaler_update(scaler));
         CHECK_OK(tri_step_end_status());
-        assert_true(tri_grad_scaler_get_scale(scaler) == (double)1e30f);
+        assert_true(tri_grad_scaler_current_scale(scaler) == (double)1e30f);
         CHECK_OK(tri_step_end_status());
     }
     tri_grad_scaler_destroy(scaler);
@@ -325,7 +325,7 @@ static void a_scale_that_has_shrunk_often_can_still_be_divided_by(void **state)
         tri_optimizer_zero_grad(opt);
         CHECK_OK(tri_step_end_status());
     }
-    assert_true(tri_grad_scaler_get_scale(scaler) > 0);
+    assert_true(tri_grad_scaler_current_scale(scaler) > 0);
     CHECK_OK(tri_step_end_status());
     CHECK_NEAR(first_of(p), 3 - 0.1 * 6, 1e-5);
     tri_grad_scaler_destroy(scaler);
@@ -408,7 +408,7 @@ static void wrong_orders_are_named(void **state)
     tri_step_end();
     tri_grad_scaler_unscale(scaler, NULL);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "optimizer is NULL");
-    assert_true(isnan(tri_grad_scaler_get_scale(NULL)));
+    assert_true(isnan(tri_grad_scaler_current_scale(NULL)));
     tri_grad_scaler_destroy(scaler);
     tri_grad_scaler_destroy(NULL);
     tri_optimizer_destroy(opt);
@@ -451,7 +451,7 @@ static void a_disabled_one_does_nothing(void **state)
     (void)state;
     CHECK_OK(tri_grad_scaler_create(&(tri_grad_scaler_options){.disabled = true}, &scaler));
     assert_int_equal(tri_grad_scaler_state_count(scaler), 0);
-    assert_true(tri_grad_scaler_get_scale(scaler) == 1);
+    assert_true(tri_grad_scaler_current_scale(scaler) == 1);
     loss = square_loss(p, 1);
     assert_ptr_equal(tri_grad_scaler_scale(scaler, loss), loss);
     tri_backward(loss);
@@ -482,8 +482,8 @@ static double train_model(bool half, double shrink)
     tri_manual_seed(11);
     CHECK_OK(tri_init_normal(x, 0, 1));
     CHECK_OK(tri_init_uniform(y, -1, 1));
-    net = tri_sequential(tri_nn_linear(FEATURES, 64, NULL), tri_nn_relu(),
-                         tri_nn_linear(64, 1, NULL));
+    net = tri_nn_sequential(tri_nn_linear(FEATURES, 64, NULL), tri_nn_relu(),
+                            tri_nn_linear(64, 1, NULL));
     opt = tri_adam(net, 0.01, &(tri_adam_options){.eps = TRI_SET(1e-16)});
     CHECK_OK(tri_grad_scaler_create(
         &(tri_grad_scaler_options){
@@ -539,7 +539,7 @@ static void another_scaler_goes_on_from_the_state(void **state)
             CHECK_OK(tri_grad_scaler_update(scaler));
             tri_optimizer_zero_grad(opt);
             CHECK_OK(tri_step_end_status());
-            scales[round][s] = tri_grad_scaler_get_scale(scaler);
+            scales[round][s] = tri_grad_scaler_current_scale(scaler);
             CHECK_OK(tri_step_end_status());
             if (round == 1) {
                 float scale;
@@ -548,12 +548,12 @@ static void another_scaler_goes_on_from_the_state(void **state)
                 assert_string_equal(tri_grad_scaler_state(scaler, 0).name, "scale");
                 assert_string_equal(tri_grad_scaler_state(scaler, 1).name, "growth_tracker");
                 assert_null(tri_grad_scaler_state(scaler, 2).tensor);
-                CHECK_OK(tri_copy_out(tri_grad_scaler_state(scaler, 0).tensor, &scale, 4));
-                CHECK_OK(tri_copy_out(tri_grad_scaler_state(scaler, 1).tensor, &tracker, 8));
+                CHECK_OK(tri_tensor_copy_out(tri_grad_scaler_state(scaler, 0).tensor, &scale, 4));
+                CHECK_OK(tri_tensor_copy_out(tri_grad_scaler_state(scaler, 1).tensor, &tracker, 8));
                 tri_grad_scaler_destroy(scaler);
                 CHECK_OK(tri_grad_scaler_create(&options, &scaler));
-                CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 0).tensor, &scale, 4));
-                CHECK_OK(tri_copy_in(tri_grad_scaler_state(scaler, 1).tensor, &tracker, 8));
+                CHECK_OK(tri_tensor_copy_in(tri_grad_scaler_state(scaler, 0).tensor, &scale, 4));
+                CHECK_OK(tri_tensor_copy_in(tri_grad_scaler_state(scaler, 1).tensor, &tracker, 8));
             }
             assert_true(scales[round][s] == scales[0][s]);
         }

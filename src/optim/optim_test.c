@@ -85,8 +85,8 @@ static void a_restored_optimizer_goes_on_with_the_same_bits(void **state)
             i < 3 ? tri_optimizer_state(b, i).tensor : tri_module_state(q.net, i - 3).tensor;
         size_t n = (size_t)tri_tensor_numel(from) * tri_dtype_size(tri_tensor_dtype(from));
 
-        CHECK_OK(tri_copy_out(from, bytes, n));
-        CHECK_OK(tri_copy_in(to, bytes, n));
+        CHECK_OK(tri_tensor_copy_out(from, bytes, n));
+        CHECK_OK(tri_tensor_copy_in(to, bytes, n));
     }
     for (int step = 0; step < 3; step++)
         assert_true(one_step(&p, a) == one_step(&q, b));
@@ -108,15 +108,15 @@ static void gradients_add_up_until_they_are_consumed(void **state)
     CHECK_OK(tri_optimizer_step(a));
     tri_step_end();
     (void)one_step(&q, b);
-    CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), wa, sizeof(wa)));
-    CHECK_OK(tri_copy_out(tri_module_find(q.net, "weight"), wb, sizeof(wb)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(p.net, "weight"), wa, sizeof(wa)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(q.net, "weight"), wb, sizeof(wb)));
     check_near(wa, wb, 6, 1e-15);
 
     tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
     tri_optimizer_zero_grad(a);
     CHECK_OK(tri_optimizer_step(a)); /* nothing to do */
     tri_step_end();
-    CHECK_OK(tri_copy_out(tri_module_find(p.net, "weight"), wb, sizeof(wb)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(p.net, "weight"), wb, sizeof(wb)));
     check_near(wa, wb, 6, 0.0);
     tri_optimizer_destroy(a);
     tri_optimizer_destroy(b);
@@ -171,7 +171,7 @@ static void a_bad_rate_later_comes_out_of_the_step(void **state)
         if (i % 2 == 0)
             tri_optimizer_set_lr(opt, bad[i / 2]);
         else
-            tri_optimizer_set(opt, 0, TRI_HYPER_MOMENTUM, bad[i / 2]);
+            tri_optimizer_set_hyper(opt, 0, TRI_HYPER_MOMENTUM, bad[i / 2]);
         tri_backward(tri_mse_loss(tri_forward(p.net, p.x), p.y, NULL));
         CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG,
                     i % 2 == 0 ? "sgd: lr " : "sgd: momentum ");
@@ -214,11 +214,11 @@ static void a_failed_step_is_no_update(void **state)
     tri_backward(tri_cross_entropy(tri_forward(p.net, p.x), t, NULL));
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, "77");
     tri_step_end();
-    CHECK_OK(tri_copy_out(steps, counts, sizeof(counts)));
+    CHECK_OK(tri_tensor_copy_out(steps, counts, sizeof(counts)));
     assert_int_equal(counts[0], 0);
     assert_int_equal(counts[1], 0);
     (void)one_step(&p, opt);
-    CHECK_OK(tri_copy_out(steps, counts, sizeof(counts)));
+    CHECK_OK(tri_tensor_copy_out(steps, counts, sizeof(counts)));
     assert_int_equal(counts[0], 1);
     assert_int_equal(counts[1], 1);
     tri_optimizer_destroy(opt);

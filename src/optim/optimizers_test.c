@@ -122,8 +122,8 @@ static void a_restored_optimizer_goes_on_with_the_same_bits(void **state)
                 i < n ? tri_optimizer_state(b, i).tensor : tri_module_state(q.net, i - n).tensor;
             size_t size = (size_t)tri_tensor_numel(from) * tri_dtype_size(tri_tensor_dtype(from));
 
-            CHECK_OK(tri_copy_out(from, bytes, size));
-            CHECK_OK(tri_copy_in(to, bytes, size));
+            CHECK_OK(tri_tensor_copy_out(from, bytes, size));
+            CHECK_OK(tri_tensor_copy_in(to, bytes, size));
         }
         for (int step = 0; step < 3; step++)
             assert_true(one_step(&p, a) == one_step(&q, b));
@@ -162,7 +162,7 @@ static void states_are_called_as_in_torch(void **state)
         assert_string_equal(tri_optimizer_state(rms, i).name, rms_names[i]);
     assert_int_equal(tri_optimizer_state_count(adagrad), 3);
     assert_string_equal(tri_optimizer_state(adagrad, 1).name, "bias.sum");
-    CHECK_OK(tri_copy_out(tri_optimizer_state(adagrad, 1).tensor, start, sizeof(start)));
+    CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(adagrad, 1).tensor, start, sizeof(start)));
     assert_true(start[0] == 0.5f && start[1] == 0.5f);
     tri_optimizer_destroy(adam);
     tri_optimizer_destroy(rms);
@@ -186,17 +186,17 @@ static void groups_have_settings_of_their_own(void **state)
     double w[6], b[2];
 
     (void)state;
-    assert_int_equal(tri_optimizer_groups(opt), 2);
+    assert_int_equal(tri_optimizer_group_count(opt), 2);
     assert_true(tri_optimizer_lr(opt) == 0.1);
-    assert_true(tri_optimizer_get(opt, 1, TRI_HYPER_LR) == 0.02);
-    assert_true(tri_optimizer_get(opt, 0, TRI_HYPER_WEIGHT_DECAY) == 0.2);
-    assert_true(tri_optimizer_get(opt, 1, TRI_HYPER_WEIGHT_DECAY) == 0.0);
-    assert_true(tri_optimizer_get(opt, 1, TRI_HYPER_BETA2) == 0.999);
+    assert_true(tri_optimizer_hyper(opt, 1, TRI_HYPER_LR) == 0.02);
+    assert_true(tri_optimizer_hyper(opt, 0, TRI_HYPER_WEIGHT_DECAY) == 0.2);
+    assert_true(tri_optimizer_hyper(opt, 1, TRI_HYPER_WEIGHT_DECAY) == 0.0);
+    assert_true(tri_optimizer_hyper(opt, 1, TRI_HYPER_BETA2) == 0.999);
     assert_string_equal(tri_optimizer_state(opt, 0).name, "param_0.exp_avg");
     assert_string_equal(tri_optimizer_state(opt, 2).name, "b.exp_avg");
     for (int step = 0; step < STEPS; step++) {
-        tri_optimizer_set(opt, 0, TRI_HYPER_LR, 0.1 / (step + 1));
-        tri_optimizer_set(opt, 1, TRI_HYPER_LR, 0.02 / (step + 1));
+        tri_optimizer_set_hyper(opt, 0, TRI_HYPER_LR, 0.1 / (step + 1));
+        tri_optimizer_set_hyper(opt, 1, TRI_HYPER_LR, 0.02 / (step + 1));
         (void)one_step(&p, opt);
     }
     read_param(p.net, "weight", w, 6);
@@ -239,10 +239,10 @@ static void nesterov_keeps_its_momentum(void **state)
         tri_optimizer *opt =
             tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9, .nesterov = true});
 
-        tri_optimizer_set(opt, 0, TRI_HYPER_MOMENTUM, 0.8);
-        tri_optimizer_set(opt, 0, TRI_HYPER_DAMPENING, 0);
+        tri_optimizer_set_hyper(opt, 0, TRI_HYPER_MOMENTUM, 0.8);
+        tri_optimizer_set_hyper(opt, 0, TRI_HYPER_DAMPENING, 0);
         CHECK_OK(tri_optimizer_status(opt));
-        tri_optimizer_set(opt, 0, bad[i].what, bad[i].value);
+        tri_optimizer_set_hyper(opt, 0, bad[i].what, bad[i].value);
         CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "nesterov needs a momentum");
         tri_optimizer_destroy(opt);
     }
@@ -296,7 +296,7 @@ static void loose_tensors_are_optimised(void **state)
         CHECK_OK(tri_optimizer_step(opt));
         tri_step_end();
     }
-    CHECK_OK(tri_copy_out(x, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(x, got, sizeof(got)));
     check_near(got, target, 3, 1e-3);
     assert_int_equal(tri_optimizer_state_count(opt), 5); /* x is listed twice and kept once */
     tri_optimizer_destroy(opt);
@@ -350,8 +350,8 @@ static void many_tensors_are_updated_as_each_alone(void **state)
         static float a[70001], b[70001];
         size_t bytes = (size_t)tri_tensor_numel(params[0][i]) * sizeof(float);
 
-        CHECK_OK(tri_copy_out(params[0][i], a, bytes));
-        CHECK_OK(tri_copy_out(params[1][i], b, bytes));
+        CHECK_OK(tri_tensor_copy_out(params[0][i], a, bytes));
+        CHECK_OK(tri_tensor_copy_out(params[1][i], b, bytes));
         assert_memory_equal(a, b, bytes);
         tri_optimizer_destroy(alone[i]);
         tri_tensor_unref(params[0][i]);
@@ -363,7 +363,7 @@ static void many_tensors_are_updated_as_each_alone(void **state)
 static void refuses(tri_optimizer *opt, const char *why)
 {
     CHECK_FAILS(tri_optimizer_step(opt), TRI_ERR_INVALID_ARG, why);
-    assert_int_equal(tri_optimizer_groups(opt), 0);
+    assert_int_equal(tri_optimizer_group_count(opt), 0);
     tri_optimizer_destroy(opt);
 }
 
@@ -432,8 +432,9 @@ static void settings_are_checked(void **state)
     for (size_t i = 0; i < TRII_COUNT_OF(bad); i++) {
         tri_optimizer *opt = tri_adam(p.net, 0.1, NULL);
 
-        tri_optimizer_set(opt, bad[i].group, bad[i].what, bad[i].value);
-        assert_true(isnan(tri_optimizer_get(opt, bad[i].group, bad[i].what)) || bad[i].group == 0);
+        tri_optimizer_set_hyper(opt, bad[i].group, bad[i].what, bad[i].value);
+        assert_true(isnan(tri_optimizer_hyper(opt, bad[i].group, bad[i].what)) ||
+                    bad[i].group == 0);
         refuses(opt, bad[i].why);
     }
     refuses(tri_adam(p.net, 0.1, &(tri_adam_options){.beta1 = TRI_SET(1.5)}), "beta1 1.5");
@@ -450,13 +451,13 @@ static void a_momentum_needs_its_buffer(void **state)
     tri_optimizer *opt = tri_sgd(p.net, 0.1, NULL);
 
     (void)state;
-    tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.0);
+    tri_optimizer_set_hyper(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.0);
     CHECK_OK(tri_optimizer_status(opt));
-    tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.9);
+    tri_optimizer_set_hyper(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.9);
     refuses(opt, "was made without momentum");
     opt = tri_rmsprop(p.net, 0.1, &(tri_rmsprop_options){.momentum = 0.9});
-    tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.5);
-    assert_true(tri_optimizer_get(opt, 0, TRI_HYPER_MOMENTUM) == 0.5);
+    tri_optimizer_set_hyper(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, 0.5);
+    assert_true(tri_optimizer_hyper(opt, 0, TRI_HYPER_MOMENTUM) == 0.5);
     CHECK_OK(tri_optimizer_status(opt));
     tri_optimizer_destroy(opt);
     problem_destroy(&p);
@@ -490,7 +491,7 @@ static void a_momentum_of_0_leaves_the_buffer_as_it_is(void **state)
             if (momentum[s] != 0)
                 step = buffer = momentum[s] * buffer + step;
             at = kind == 0 ? sgd[s] : at - 0.1 * step;
-            tri_optimizer_set(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, momentum[s]);
+            tri_optimizer_set_hyper(opt, TRI_ALL_GROUPS, TRI_HYPER_MOMENTUM, momentum[s]);
             tri_backward(tri_sum(tri_square(w), NULL, 0, false));
             CHECK_OK(tri_optimizer_step(opt));
             tri_optimizer_zero_grad(opt);
@@ -524,12 +525,12 @@ static void averages_are_those_of_torch(void **state)
         CHECK_OK(tri_ema_update(ema));
         tri_step_end();
     }
-    CHECK_OK(tri_copy_out(tri_ema_state(ema, 0).tensor, weight, sizeof(weight)));
+    CHECK_OK(tri_tensor_copy_out(tri_ema_state(ema, 0).tensor, weight, sizeof(weight)));
     check_near(weight, golden_ema_weight, 6, 1e-13);
     CHECK_OK(tri_ema_swap(ema));
     read_param(p.net, "weight", weight, 6);
     check_near(weight, golden_ema_weight, 6, 1e-13);
-    CHECK_OK(tri_copy_out(tri_ema_state(ema, 0).tensor, weight, sizeof(weight)));
+    CHECK_OK(tri_tensor_copy_out(tri_ema_state(ema, 0).tensor, weight, sizeof(weight)));
     check_near(weight, golden_ema_plain, 6, 1e-13);
     CHECK_OK(tri_ema_swap(ema));
     tri_step_end();

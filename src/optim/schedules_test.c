@@ -134,13 +134,13 @@ static void each_group_has_the_schedule_of_its_own_rate(void **state)
     for (int64_t s = 0; s < 12; s++) {
         tri_optimizer_schedule(opt, warmed_cosine, s, NULL);
         for (int g = 0; g < 2; g++)
-            near(tri_optimizer_get(opt, g, TRI_HYPER_LR), golden_lr_groups[g][s]);
+            near(tri_optimizer_hyper(opt, g, TRI_HYPER_LR), golden_lr_groups[g][s]);
     }
     tri_optimizer_set_lr(opt, 0.3); /* sets all groups; initial rates are kept */
-    near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 0.3);
+    near(tri_optimizer_hyper(opt, 0, TRI_HYPER_LR), 0.3);
     tri_optimizer_schedule(opt, NULL, 3, NULL);
-    near(tri_optimizer_get(opt, 0, TRI_HYPER_LR), 1e-4);
-    near(tri_optimizer_get(opt, 1, TRI_HYPER_LR), 1e-2);
+    near(tri_optimizer_hyper(opt, 0, TRI_HYPER_LR), 1e-4);
+    near(tri_optimizer_hyper(opt, 1, TRI_HYPER_LR), 1e-2);
     tri_optimizer_schedule(opt, power, 1, &down);
     CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "lr -0.0001");
     tri_optimizer_schedule(opt, NULL, 1, NULL);

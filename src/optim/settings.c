@@ -89,12 +89,12 @@ static tri_status set(tri_optimizer *o, int group, tri_hyper what, double value)
     return TRI_OK;
 }
 
-int tri_optimizer_groups(const tri_optimizer *o)
+int tri_optimizer_group_count(const tri_optimizer *o)
 {
     return o != NULL && o->status == TRI_OK ? o->n_groups : 0;
 }
 
-void tri_optimizer_set(tri_optimizer *o, int group, tri_hyper what, double value)
+void tri_optimizer_set_hyper(tri_optimizer *o, int group, tri_hyper what, double value)
 {
     tri_status status;
 
@@ -105,7 +105,7 @@ void tri_optimizer_set(tri_optimizer *o, int group, tri_hyper what, double value
         trii_optimizer_fail(o, status);
 }
 
-double tri_optimizer_get(const tri_optimizer *o, int group, tri_hyper what)
+double tri_optimizer_hyper(const tri_optimizer *o, int group, tri_hyper what)
 {
     if (o == NULL || group < 0 || group >= o->n_groups || !has(o, (unsigned)what))
         return (double)NAN;
@@ -114,19 +114,19 @@ double tri_optimizer_get(const tri_optimizer *o, int group, tri_hyper what)
 
 void tri_optimizer_set_lr(tri_optimizer *o, double lr)
 {
-    tri_optimizer_set(o, TRI_ALL_GROUPS, TRI_HYPER_LR, lr);
+    tri_optimizer_set_hyper(o, TRI_ALL_GROUPS, TRI_HYPER_LR, lr);
 }
 
 void tri_optimizer_schedule(tri_optimizer *o, tri_schedule_fn fn, int64_t step, void *arg)
 {
-    for (int g = 0; g < tri_optimizer_groups(o); g++) {
+    for (int g = 0; g < tri_optimizer_group_count(o); g++) {
         double base = o->groups[g].base_lr;
 
-        tri_optimizer_set(o, g, TRI_HYPER_LR, fn != NULL ? fn(base, step, arg) : base);
+        tri_optimizer_set_hyper(o, g, TRI_HYPER_LR, fn != NULL ? fn(base, step, arg) : base);
     }
 }
 
 double tri_optimizer_lr(const tri_optimizer *o)
 {
-    return tri_optimizer_get(o, 0, TRI_HYPER_LR);
+    return tri_optimizer_hyper(o, 0, TRI_HYPER_LR);
 }

@@ -23,8 +23,8 @@ static void rules_of_updates_look_at_no_numbers(void **state)
 {
     const trii_graph_op *const wanted[] = {&trii_op_update, &trii_op_square_sum,
                                            &trii_op_clip_factor};
-    tri_module *net =
-        tri_sequential(tri_nn_linear(4, 8, NULL), tri_nn_dropout(0.5), tri_nn_linear(8, 2, NULL));
+    tri_module *net = tri_nn_sequential(tri_nn_linear(4, 8, NULL), tri_nn_dropout(0.5),
+                                        tri_nn_linear(8, 2, NULL));
 
     (void)state;
     train(net, tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9, .weight_decay = 1e-3}));

@@ -59,11 +59,11 @@ static training train(bool checked)
     x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 16, 12, 12}, 4, images);
     y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){4}, 1, labels);
     tri_manual_seed(3);
-    net = tri_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                         tri_nn_batch_norm2d(32, NULL), tri_nn_relu(),
-                         tri_nn_conv2d(32, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                         tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
-                         tri_nn_linear(32, 4, NULL));
+    net = tri_nn_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                            tri_nn_batch_norm2d(32, NULL), tri_nn_relu(),
+                            tri_nn_conv2d(32, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                            tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
+                            tri_nn_linear(32, 4, NULL));
     opt = tri_sgd(net, 0.1, &(tri_sgd_options){.momentum = 0.9});
     for (int i = 0; i < STEPS; i++) {
         tri_tensor *loss = tri_cross_entropy(tri_forward(net, x), y, NULL);

@@ -33,7 +33,7 @@ static void read_result(results *r, tri_tensor *tensor)
     assert_true(r->count < MAX_RESULTS);
     r->n[r->count] = n;
     r->data[r->count] = calloc((size_t)n + 1, sizeof(double));
-    CHECK_OK(tri_copy_out(tensor, raw, (size_t)n * tri_dtype_size(dtype)));
+    CHECK_OK(tri_tensor_copy_out(tensor, raw, (size_t)n * tri_dtype_size(dtype)));
     for (int64_t i = 0; i < n; i++)
         r->data[r->count][i] = dtype == TRI_DTYPE_F32   ? (double)((float *)raw)[i]
                                : dtype == TRI_DTYPE_F64 ? ((double *)raw)[i]
@@ -111,7 +111,7 @@ static results run_graph(uint64_t seed, tri_dtype dtype, const graph_kind *kind)
     results r = {.count = 0};
     random_graph g;
 
-    tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
+    tri_rng_state_set(&(tri_rng){.step = 1}); /* part of random numbers */
     begin_graph(&g, seed, dtype, kind);
     for (int step = 0; step < 3; step++) {
         tri_tensor *loss = record_graph(&g, kind);
@@ -220,7 +220,7 @@ static results run_second(uint64_t seed, tri_dtype dtype, const graph_kind *kind
     results r = {.count = 0};
     random_graph g;
 
-    tri_random_state_set(&(tri_random_state){.step = 1});
+    tri_rng_state_set(&(tri_rng){.step = 1});
     begin_graph(&g, seed, dtype, kind);
     for (int step = 0; step < 2; step++) {
         tri_tensor *loss = record_graph(&g, kind), *total = NULL;
@@ -388,10 +388,10 @@ static void check_cases(tri_dtype dtype, double tolerance)
         results planned, eager;
 
         trii_executor_set(NULL);
-        tri_random_state_set(&(tri_random_state){.step = 1});
+        tri_rng_state_set(&(tri_rng){.step = 1});
         planned = run_case(&op_cases[i], dtype);
         trii_executor_set(&trii_executor_reference);
-        tri_random_state_set(&(tri_random_state){.step = 1});
+        tri_rng_state_set(&(tri_rng){.step = 1});
         eager = run_case(&op_cases[i], dtype);
         trii_executor_set(NULL);
         check_results(op_cases[i].name, &planned, &eager, tolerance);

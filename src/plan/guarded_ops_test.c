@@ -21,17 +21,17 @@ static void read_out(results *r, tri_tensor *tensor, tri_device device)
     assert_int_equal(tri_tensor_device(tensor), device);
     r->bytes[r->n] = bytes;
     r->data[r->n] = malloc(bytes + 1);
-    CHECK_OK(tri_copy_out(tensor, r->data[r->n], bytes));
+    CHECK_OK(tri_tensor_copy_out(tensor, r->data[r->n], bytes));
     r->n++;
 }
 
 static results run(const op_case *op, tri_dtype dtype, tri_device device)
 {
-    const tri_random_state from_the_start = {.seed = 3};
+    const tri_rng from_the_start = {.seed = 3};
     tri_tensor *in[OP_CASE_INPUTS], *y, *copy[OP_CASE_INPUTS];
     results r = {.n = 0};
 
-    tri_random_state_set(&from_the_start);
+    tri_rng_state_set(&from_the_start);
     CHECK_OK(tri_set_device(device));
     for (int k = 0; k < OP_CASE_INPUTS; k++)
         in[k] = op_case_tensor(&op->in[k], k, dtype);

@@ -182,7 +182,7 @@ static void a_host_operation_comes_after_what_it_is_to_come_after(void **state)
         m = tri_matmul(a, x); /* waits for it */
         b = record(&noted_kind, 50, 2, 1, x, m);
         c = record(&noted_kind, 51, 3, 1, x, b);
-        CHECK_OK(tri_copy_out(tri_keep(tri_add(c, m)), got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(tri_add(c, m)), got, sizeof(got)));
         CHECK_NEAR(got[0], 1 + 2 * 7, 0);
         in_order(-1, 50);
         in_order(-50, 51);
@@ -201,7 +201,8 @@ static void what_is_waited_for_at_once_is_run(void **state)
 
     (void)state;
     n_events = 0;
-    CHECK_OK(tri_copy_out(record(&noted_kind, 1, 1, 5, tri_matmul(x, x), NULL), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(record(&noted_kind, 1, 1, 5, tri_matmul(x, x), NULL), got,
+                                 sizeof(got)));
     CHECK_NEAR(got[0], 14, 0);
     in_order(1, 1001);
     CHECK_OK(tri_step_end_status());
@@ -220,7 +221,7 @@ static void other_work_goes_behind_the_start_of_what_is_read_at_once(void **stat
     other = tri_matmul(x, y); /* beside, before the operand is complete */
     y = tri_matmul(y, x);
     y = tri_matmul(record(&noted_kind, 1, 1, 2, y, NULL), x);
-    CHECK_OK(tri_copy_out(tri_add(y, other), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_add(y, other), got, sizeof(got)));
     CHECK_NEAR(got[0], 2 * 199 + 37, 0);
     in_order(1, -1);
     assert_true(when(1001) < 0); /* it is not waited for at once */
@@ -263,7 +264,7 @@ static void what_fails_on_another_device_is_not_communicated(void **state)
     const int64_t label = 9;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int round = 0; round < 20; round++) {
         tri_tensor *x = square(1), *logits = NULL, *target = NULL, *loss;
 
@@ -380,7 +381,7 @@ static void what_differs_from_the_step_before_is_recorded_anew(void **state)
         assert_int_equal(step->nodes[step->values[out].node].n_after, behind);
         assert_ptr_equal(step->nodes[step->values[out].node].host, host);
         assert_int_equal(trii_type_bytes(&step->values[out].type), host->bytes);
-        CHECK_OK(tri_copy_out(trii_handle(step, out), got, host->bytes));
+        CHECK_OK(tri_tensor_copy_out(trii_handle(step, out), got, host->bytes));
         CHECK_NEAR(got[smaller ? 0 : 3], smaller ? 2 : 8, 0);
         CHECK_OK(tri_step_end_status());
     }
@@ -393,7 +394,7 @@ static void queues_share_the_order_of_a_group(void **state)
     tri_tensor *x;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     x = square(1);
     for (int round = 0; round < 12; round++) {
         tri_tensor *a = tri_to(tri_full(TRI_SHAPE(200, 200), 0.001, TRI_DTYPE_F32), TRI_CPU(1));
@@ -408,7 +409,7 @@ static void queues_share_the_order_of_a_group(void **state)
         b = record(&noted_kind, 2, 7, 2, tri_mul_scalar(b, 3), NULL);
         c = record(&noted_kind, 3, 8, 1, x, NULL); /* nothing holds it back */
         c = tri_add(tri_to(a, TRI_CPU(0)), tri_add(tri_to(b, TRI_CPU(0)), c));
-        CHECK_OK(tri_copy_out(c, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(c, got, sizeof(got)));
         CHECK_NEAR(got[3], 4 * (2 + 6 + 2), 0);
         in_order(1, 2);
         CHECK_OK(tri_step_end_status());
@@ -448,7 +449,7 @@ static void what_is_put_into_order_for_it_does_not_wait_for_the_rest(void **stat
 
     (void)state;
     second = tri_nn_conv2d(64, 64, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true});
-    net = tri_sequential(
+    net = tri_nn_sequential(
         tri_nn_conv2d(64, 64, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
         tri_nn_relu(), second);
     x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 64, 28, 28));

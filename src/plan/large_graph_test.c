@@ -30,7 +30,7 @@ static gradients run_graph(uint64_t seed, const sizes *s)
     gradients r = {.count = 0};
     random_graph g;
 
-    tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
+    tri_rng_state_set(&(tri_rng){.step = 1}); /* part of random numbers */
     random_graph_init(&g, seed, s->n_ops, TRI_DTYPE_F32);
     g.sized = g.quiet = true;
     memcpy(g.image, s->image, sizeof(g.image));
@@ -44,7 +44,7 @@ static gradients run_graph(uint64_t seed, const sizes *s)
             continue;
         r.n[r.count] = tri_tensor_numel(grad);
         r.data[r.count] = malloc((size_t)r.n[r.count] * sizeof(float) + 1);
-        CHECK_OK(tri_copy_out(grad, r.data[r.count], (size_t)r.n[r.count] * sizeof(float)));
+        CHECK_OK(tri_tensor_copy_out(grad, r.data[r.count], (size_t)r.n[r.count] * sizeof(float)));
         r.count++;
     }
     random_graph_fini(&g);

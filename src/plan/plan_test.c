@@ -137,8 +137,8 @@ static void check_close(tri_tensor *a, tri_tensor *b, double tolerance)
     float x[4096], y[4096];
     size_t bytes = (size_t)tri_tensor_numel(a) * sizeof(float);
 
-    CHECK_OK(tri_copy_out(a, x, bytes));
-    CHECK_OK(tri_copy_out(b, y, bytes));
+    CHECK_OK(tri_tensor_copy_out(a, x, bytes));
+    CHECK_OK(tri_tensor_copy_out(b, y, bytes));
     for (size_t i = 0; i < bytes / sizeof(float); i++) {
         if (!(fabs((double)x[i] - (double)y[i]) <= tolerance * (1 + fabs((double)y[i]))))
             fail_msg("element %zu: %.9g instead of %.9g", i, (double)x[i], (double)y[i]);
@@ -212,7 +212,7 @@ static void out_of_memory_while_compiling(void **state)
         status = tri_run();
         trii_alloc_fail_at(0);
         if (status == TRI_OK) {
-            CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+            CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
             CHECK_NEAR(got[0], 14, 0);
         } else {
             assert_int_equal(status, TRI_ERR_NO_MEMORY);
@@ -221,7 +221,7 @@ static void out_of_memory_while_compiling(void **state)
         tri_step_end();
         y = tri_keep(tri_matmul(x, x));
         if (status == TRI_OK)
-            CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+            CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
         tri_step_end();
         tri_tensor_unref(x);
         trii_step_release();
@@ -332,9 +332,9 @@ static void host_operations_start_early_and_in_order(void **state)
         e = through(&second, b);     /* 2 x^3 */
         e = tri_matmul(e, x);        /* 2 x^4 */
         c = tri_keep(tri_add(c, d)); /* x^3 x + 2 x^2 */
-        CHECK_OK(tri_copy_out(e, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(e, got, sizeof(got)));
         CHECK_NEAR(got[0], 2 * 199, 0);
-        CHECK_OK(tri_copy_out(c, got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(c, got, sizeof(got)));
         CHECK_NEAR(got[0], 199 + 2 * 7, 0);
         /* Both started before anything was waited for, in record order; the second finished by
          * being polled, the first only when it was waited for. */
@@ -390,7 +390,7 @@ static void a_bound_result_of_communication_lies_in_its_tensor(void **state)
     CHECK_OK(tri_run());
     assert_ptr_equal(op.buffers.in[0], trii_tensor_data(g)); /* nothing is staged */
     assert_ptr_equal(op.buffers.out[0], trii_tensor_data(g));
-    CHECK_OK(tri_copy_out(g, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(g, got, sizeof(got)));
     CHECK_NEAR(got[2], 18, 0);
     tri_step_end();
     tri_tensor_unref(x);
@@ -412,11 +412,11 @@ static void an_update_waits_for_readers_of_the_old_contents(void **state)
     CHECK_OK(trii_bind(step, update, w));
     y = tri_keep(tri_matmul(w, w));
     old = tri_keep(tri_mul_scalar(trii_handle(step, before), 10)); /* of what w was */
-    CHECK_OK(tri_copy_out(old, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(old, got, sizeof(got)));
     CHECK_NEAR(got[3], 40, 0);
-    CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
     CHECK_NEAR(got[0], 49 + 150, 0);
-    CHECK_OK(tri_copy_out(w, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(w, got, sizeof(got)));
     CHECK_NEAR(got[3], 22, 0);
     tri_step_end();
     tri_tensor_unref(w);

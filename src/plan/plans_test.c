@@ -33,7 +33,7 @@ static void train(void *arg)
         tri_backward(loss);
         t->status = tri_optimizer_step(t->opt);
         if (t->status == TRI_OK)
-            t->status = tri_item_get(loss, &t->loss);
+            t->status = tri_item_status(loss, &t->loss);
         if (t->status == TRI_OK)
             t->status = tri_step_end_status();
     }
@@ -59,7 +59,8 @@ static void nothing_is_compiled_again_on_another_thread(void **state)
     for (int i = 0; i < 8 * 16; i++)
         values[i] = (float)(i % 7) - 3;
     tri_manual_seed(1);
-    t.net = tri_sequential(tri_nn_linear(16, 32, NULL), tri_nn_relu(), tri_nn_linear(32, 4, NULL));
+    t.net =
+        tri_nn_sequential(tri_nn_linear(16, 32, NULL), tri_nn_relu(), tri_nn_linear(32, 4, NULL));
     t.opt = tri_sgd(t.net, 0.05, NULL);
     t.x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(8, 16), values);
     CHECK_OK(tri_context_create(&t.context));
@@ -106,7 +107,7 @@ static void evaluate(void *arg)
         float y[OUT];
 
         TRI_NO_GRAD_HERE;
-        e->status = tri_copy_out(tri_keep(tri_forward(shared, images)), y, sizeof(y));
+        e->status = tri_tensor_copy_out(tri_keep(tri_forward(shared, images)), y, sizeof(y));
         snprintf(e->line, sizeof(e->line), "%s", tri_last_error());
         tri_step_end();
         e->differs |= k > 0 && memcmp(y, e->y, sizeof(y)) != 0;
@@ -125,9 +126,9 @@ static void eight_threads_evaluate_one_model_at_once(void **state)
         values[i] = (float)(i * 37 % 101) / 50 - 1;
     tri_manual_seed(2);
     images = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 16, 8, 8), values);
-    shared = tri_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                            tri_nn_relu(), tri_nn_conv2d(32, 16, 3, NULL), tri_nn_flatten(1),
-                            tri_nn_linear(16 * 36, 5, NULL));
+    shared = tri_nn_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                               tri_nn_relu(), tri_nn_conv2d(32, 16, 3, NULL), tri_nn_flatten(1),
+                               tri_nn_linear(16 * 36, 5, NULL));
     CHECK_OK(tri_module_status(shared));
     for (int t = 0; t < READERS; t++)
         CHECK_OK(trii_thread_start(&all[t].thread, "evaluator", evaluate, &all[t]));
@@ -229,7 +230,8 @@ static void outputs_of_lengths_that_are_gone_are_freed(void **state)
         assert_true(trii_plan_stats_get().held_bytes < (size_t)300 << 20);
     }
     for (int n = 0; n < LENGTHS; n++) {
-        CHECK_OK(tri_copy_out(tri_narrow(kept[n], 0, elements + n - 1, 1), &last, sizeof(last)));
+        CHECK_OK(
+            tri_tensor_copy_out(tri_narrow(kept[n], 0, elements + n - 1, 1), &last, sizeof(last)));
         assert_true(last == 1);
     }
     CHECK_OK(tri_step_end_status());

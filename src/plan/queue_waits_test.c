@@ -18,7 +18,7 @@ static void in_any_order(scenario run)
 {
     int before = any_order_runs;
 
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     trii_executor_set(&any_order_executor);
     for (any_order_number = 0; any_order_number < ANY_ORDERS; any_order_number++)
         run();
@@ -47,7 +47,7 @@ static void expect(tri_tensor *t, int64_t n, double first, double by)
     float *data = malloc((size_t)n * sizeof(*data));
 
     assert_non_null(data);
-    CHECK_OK(tri_copy_out(t, data, (size_t)n * sizeof(*data)));
+    CHECK_OK(tri_tensor_copy_out(t, data, (size_t)n * sizeof(*data)));
     for (int64_t i = 0; i < n; i++)
         CHECK_NEAR(data[i], first + by * (double)(i % 64), 0.0);
     free(data);
@@ -108,7 +108,7 @@ static void scratch_over_a_copied_value(void)
     v = tri_mul_scalar(x, 2);
     there = tri_keep(tri_neg(tri_to(v, TRI_CPU(0))));
     loss = tri_keep(tri_cross_entropy(tri_matmul(v, eye), target, NULL));
-    CHECK_OK(tri_copy_out(there, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(there, got, sizeof(got)));
     for (int i = 0; i < ROWS * CLASSES; i++)
         CHECK_NEAR(got[i], -2.0 * i, 0.0);
     CHECK_NEAR(tri_item(loss), 6.1451, 1e-3);
@@ -227,7 +227,7 @@ static void change_in_place(tri_tensor *w, int64_t n)
 static void an_update_is_written_where_it_belongs(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     change_in_place(filled_on(TRI_CPU(0), LARGE, 1, 0.25), LARGE);
     change_in_place(filled_on(TRI_CPU(0), LARGE, 1, 0.25), LARGE / 2);
 }
@@ -329,7 +329,7 @@ static void what_failed_communication_had_written_is_lost(void **state)
     tri_tensor *w, *x, *here;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     w = filled_on(TRI_CPU(1), LARGE, 1, 0.5);
     x = filled_on(TRI_CPU(1), LARGE, 3, 0.25);
     here = filled_on(TRI_CPU(0), 4, 1, 0);
@@ -557,7 +557,7 @@ static void random_step(uint32_t seed, bool spread, float out[3][SIDE * SIDE])
         CHECK_OK(tri_step_end_status());
     }
     for (int d = 0; d < 3; d++) {
-        CHECK_OK(tri_copy_out(state[d], out[d], sizeof(out[d])));
+        CHECK_OK(tri_tensor_copy_out(state[d], out[d], sizeof(out[d])));
         tri_tensor_unref(state[d]);
     }
 }
@@ -568,7 +568,7 @@ static void random_steps_have_the_results_of_one_device(void **state)
     static float want[3][SIDE * SIDE], have[3][SIDE * SIDE];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     for (uint32_t seed = 1; seed <= SEEDS; seed++) {
         trii_executor_set(&trii_executor_reference);
         random_step(seed, false, want);

@@ -40,7 +40,7 @@ static void build(pipeline *p, const int *devices)
     tri_manual_seed(5);
     for (int s = 0; s < STAGES; s++) {
         p->device[s] = TRI_CPU(devices[s]);
-        p->stages[s] = tri_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_tanh());
+        p->stages[s] = tri_nn_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_tanh());
         CHECK_OK(tri_module_to(p->stages[s], p->device[s]));
         p->optimizers[s] = tri_adam(p->stages[s], 0.01, NULL);
     }
@@ -88,8 +88,8 @@ static void train(const pipeline *p, int micro, bool one_backward, float *losses
 static void weights(const pipeline *p, float *out)
 {
     for (int s = 0; s < STAGES; s++) {
-        CHECK_OK(tri_copy_out(tri_module_find(p->stages[s], "0.weight"), out,
-                              WIDTH * WIDTH * sizeof(float)));
+        CHECK_OK(tri_tensor_copy_out(tri_module_find(p->stages[s], "0.weight"), out,
+                                     WIDTH * WIDTH * sizeof(float)));
         out += WIDTH * WIDTH;
     }
 }
@@ -117,7 +117,7 @@ static void check_pipeline(const int *devices, int micro, bool one_backward)
 static void stages_train_with_the_bits_of_one_device(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(5));
+    CHECK_OK(tri_cpu_devices_set(5));
     for (int micro = 1; micro <= 8; micro += 7) {
         for (int one_backward = 0; one_backward < 2; one_backward++) {
             check_pipeline((const int[]){0, 0, 1, 1}, micro, one_backward != 0);
@@ -217,7 +217,7 @@ static void a_stage_goes_on_with_the_next_batch_while_others_work(void **state)
     float losses[8];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     build(&p, (const int[]){0, 0, 1, 1});
     trii_executor_set(&looking);
     for (int one_backward = 0; one_backward < 2; one_backward++) {
@@ -241,7 +241,7 @@ static void one_device_has_one_queue(void **state)
     float losses[8];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     build(&p, (const int[]){1, 1, 1, 1});
     trii_executor_set(&looking);
     TRI_ON(TRI_CPU(1))
@@ -262,7 +262,7 @@ static void copies_are_made_before_their_source_is_overwritten(void **state)
     static float out[N];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     for (int step = 0; step < 5; step++) {
         tri_tensor *x = tri_full(TRI_SHAPE(N), 1, TRI_DTYPE_F32), *sum = NULL;
         double want = 0, a = 1;
@@ -278,7 +278,7 @@ static void copies_are_made_before_their_source_is_overwritten(void **state)
             want += a * numbers[r % 3];
             a += 1;
         }
-        CHECK_OK(tri_copy_out(tri_keep(sum), out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(sum), out, sizeof(out)));
         for (int i = 0; i < N; i++)
             CHECK_NEAR(out[i], want, 0.0);
         CHECK_OK(tri_step_end_status());
@@ -293,7 +293,7 @@ static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
     float out[2];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int step = 0; step < 8; step++) {
         tri_tensor *there, *busy = NULL;
         trii_vid next = TRII_NO_VALUE;
@@ -308,7 +308,7 @@ static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
         there = tri_keep(tri_add(there, tri_sum(busy, NULL, 0, false)));
         CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
         CHECK_OK(trii_bind(trii_step_current(), next, w));
-        CHECK_OK(tri_copy_out(there, out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(there, out, sizeof(out)));
         CHECK_NEAR(out[0], 2.0 * (1 + step), 0.0);
         CHECK_OK(tri_step_end_status());
     }
@@ -324,7 +324,7 @@ static void views_cross_and_see_what_was_there(void **state)
     float out[9];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int step = 0; step < 8; step++) {
         tri_tensor *parts[3], *there;
         trii_vid next = TRII_NO_VALUE;
@@ -336,7 +336,7 @@ static void views_cross_and_see_what_was_there(void **state)
         there = tri_keep(tri_to(tri_concat(parts, 2, 1), TRI_CPU(0)));
         CHECK_OK(trii_resolve(trii_step_current(), tri_add_scalar(w, 1), &next));
         CHECK_OK(trii_bind(trii_step_current(), next, w));
-        CHECK_OK(tri_copy_out(there, out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(there, out, sizeof(out)));
         for (int row = 0; row < 3; row++) {
             CHECK_NEAR(out[row * 3], 1.0 + row + step, 0.0);
             CHECK_NEAR(out[row * 3 + 1], 4.0 + row + step, 0.0);
@@ -353,18 +353,18 @@ static void layouts_and_empty_tensors_cross(void **state)
     float out[2][8 * 16];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int k = 0; k < 2; k++) {
         tri_tensor *x = tri_full(TRI_SHAPE(1, 8, 4, 4), 0.5, TRI_DTYPE_F32), *none;
 
         tri_manual_seed(1);
-        conv[k] = tri_sequential(tri_nn_conv2d(8, 8, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                                 tri_nn_relu());
+        conv[k] = tri_nn_sequential(tri_nn_conv2d(8, 8, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                                    tri_nn_relu());
         x = tri_to(tri_forward(conv[k], x), TRI_CPU(k));
         x = tri_to(tri_max_pool(x, &(tri_pool_options){.kernel = {1, 1}}), TRI_CPU(0));
-        CHECK_OK(tri_copy_out(tri_keep(tri_forward(conv[k], x)), out[k], sizeof(out[k])));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(tri_forward(conv[k], x)), out[k], sizeof(out[k])));
         none = tri_to(tri_zeros(TRI_SHAPE(0, 3), TRI_DTYPE_F32), TRI_CPU(1));
-        CHECK_OK(tri_copy_out(tri_keep(tri_add_scalar(none, 1)), NULL, 0));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(tri_add_scalar(none, 1)), NULL, 0));
         CHECK_OK(tri_step_end_status());
         tri_module_destroy(conv[k]);
     }
@@ -378,7 +378,7 @@ static void a_failure_in_any_queue_names_its_operation_and_changes_nothing(void 
     const int64_t good[ROWS] = {0}, bad[ROWS] = {0, 0, 99, 0, 0, 0};
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     for (int round = 0; round < 12; round++) {
         pipeline p;
         float before[STAGES * WIDTH * WIDTH], after[STAGES * WIDTH * WIDTH];
@@ -427,7 +427,7 @@ static tri_status fail_first(const tri_function_call *call)
     (void)call;
     while (!atomic_load(&other_has_begun))
         trii_futex_wait(&other_has_begun, 0, TRII_NO_DEADLINE);
-    return tri_fail(TRI_ERR_INVALID_ARG, "this comes first");
+    return tri_status_fail(TRI_ERR_INVALID_ARG, "this comes first");
 }
 
 static tri_status fail_then(const tri_function_call *call)
@@ -435,7 +435,7 @@ static tri_status fail_then(const tri_function_call *call)
     (void)call;
     atomic_store(&other_has_begun, 1);
     trii_futex_wake_all(&other_has_begun);
-    return tri_fail(TRI_ERR_NAN, "this comes later");
+    return tri_status_fail(TRI_ERR_NAN, "this comes later");
 }
 
 static void failing(bool first, tri_tensor *x)
@@ -445,14 +445,14 @@ static void failing(bool first, tri_tensor *x)
         {.name = "first", .shape = one_number, .forward = fail_first}};
     tri_tensor *y;
 
-    tri_apply(&types[first], NULL, &x, 1, &y, 1);
+    tri_function_apply(&types[first], NULL, &x, 1, &y, 1);
     (void)tri_keep(y);
 }
 
 static void of_two_failures_the_first_in_the_order_is_told(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int round = 0; round < 4; round++) {
         int here = round % 2; /* the first queue has what fails first, or a long way to the other */
         tri_tensor *x[2], *y;

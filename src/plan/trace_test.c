@@ -77,7 +77,7 @@ static void runs_are_written_as_they_were(void **state)
     snprintf(name, sizeof(name), "t-%d.json", trii_process_id());
     (void)scratch_file(&s, name, "of an earlier process\n", 22);
     assert_int_equal(setenv("TRI_TRACE", scratch_path(&s, "t-%p.json"), 1), 0);
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     train(3);
     text = scratch_read(scratch_path(&s, name), &n);
     assert_memory_equal(text, "[\n{\"name\":\"thread_name\",", 24);
@@ -108,7 +108,7 @@ static void expect_no_trace(const char *path, const char *why)
 
     assert_int_equal(setenv("TRI_TRACE", path, 1), 0);
     assert_int_equal(dup2(fileno(log), STDERR_FILENO), STDERR_FILENO);
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     train(3);
     assert_int_equal(dup2(before, STDERR_FILENO), STDERR_FILENO);
     close(before);

@@ -65,9 +65,9 @@ static void run_products(const int64_t s[4], float *got, size_t *copied)
     tri_backward(sum);
     CHECK_OK(tri_run());
     *copied = trii_plan_stats_get().copied_bytes;
-    CHECK_OK(tri_copy_out(tri_grad(x), got, (size_t)(3 * rows * width) * sizeof(*got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), got, (size_t)(3 * rows * width) * sizeof(*got)));
     got += 3 * rows * width;
-    CHECK_OK(tri_copy_out(tri_grad(w), got, (size_t)(7 * (width / 2)) * sizeof(*got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), got, (size_t)(7 * (width / 2)) * sizeof(*got)));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_tensor_unref(w);
@@ -114,7 +114,7 @@ static void large_products_read_and_write_views(void **state)
         for (int i = 0; i < 2; i++)
             y[i] = tri_linear(tri_narrow(x, 1, 100 * i, 156), tri_narrow(w, 1, 0, 156), NULL);
         y[0] = tri_narrow(tri_concat(y, 2, 1), 1, 100, 200);
-        CHECK_OK(tri_copy_out(y[0], reference ? want : got, 300 * 200 * sizeof(*got)));
+        CHECK_OK(tri_tensor_copy_out(y[0], reference ? want : got, 300 * 200 * sizeof(*got)));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
         tri_tensor_unref(w);
@@ -143,7 +143,7 @@ static void a_product_of_expanded_operands_is_that_of_their_copies(void **state)
                 w = integers(TRI_DTYPE_F32, TRI_SHAPE(k, k));
                 b = shared ? w : tri_expand(w, TRI_SHAPE(2, k, k));
                 b = tri_matmul(tri_expand(x, TRI_SHAPE(2, k, k)), b);
-                CHECK_OK(tri_copy_out(b, reference ? want : got, n * sizeof(*got)));
+                CHECK_OK(tri_tensor_copy_out(b, reference ? want : got, n * sizeof(*got)));
                 CHECK_OK(tri_step_end_status());
                 tri_tensor_unref(x);
                 tri_tensor_unref(w);
@@ -176,7 +176,7 @@ static void products_of_overlapping_windows_are_those_of_their_copies(void **sta
                 w = integers(TRI_DTYPE_F32, TRI_SHAPE(WIDTH, WIDTH));
                 y = tri_unfold(x, 0, side, side / 2); /* [15, WIDTH, side] */
                 y = left ? tri_matmul(tri_transpose(y, 1, 2), w) : tri_matmul(w, y);
-                CHECK_OK(tri_copy_out(y, reference ? want : got, n * sizeof(*got)));
+                CHECK_OK(tri_tensor_copy_out(y, reference ? want : got, n * sizeof(*got)));
                 CHECK_OK(tri_step_end_status());
                 tri_tensor_unref(x);
                 tri_tensor_unref(w);
@@ -237,11 +237,11 @@ static void run_attention(float *got, size_t *copied, bool weighted, bool bf16)
     tri_backward(loss);
     CHECK_OK(tri_run());
     *copied = trii_plan_stats_get().copied_bytes;
-    CHECK_OK(tri_copy_out(tri_grad(a.x), got, (size_t)N * T * WIDTH * sizeof(*got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(a.x), got, (size_t)N * T * WIDTH * sizeof(*got)));
     got += N * T * WIDTH;
-    CHECK_OK(tri_copy_out(tri_grad(a.qkv), got, (size_t)3 * WIDTH * WIDTH * sizeof(*got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(a.qkv), got, (size_t)3 * WIDTH * WIDTH * sizeof(*got)));
     got += 3 * WIDTH * WIDTH;
-    CHECK_OK(tri_copy_out(tri_grad(a.proj), got, (size_t)WIDTH * WIDTH * sizeof(*got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(a.proj), got, (size_t)WIDTH * WIDTH * sizeof(*got)));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(a.x);
     tri_tensor_unref(a.qkv);

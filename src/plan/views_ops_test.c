@@ -36,7 +36,7 @@ static void read_result(results *r, tri_tensor *tensor)
     r->dtype[r->count] = tri_tensor_dtype(tensor);
     bytes = (size_t)r->n[r->count] * tri_dtype_size(r->dtype[r->count]);
     r->data[r->count] = calloc(bytes + 1, 1);
-    CHECK_OK(tri_copy_out(tensor, r->data[r->count], bytes));
+    CHECK_OK(tri_tensor_copy_out(tensor, r->data[r->count], bytes));
     r->count++;
 }
 
@@ -132,7 +132,7 @@ static results run_case(const op_case *c, tri_dtype dtype, view_kind kind, bool 
     results r = {.count = 0};
     tri_tensor *in[OP_CASE_INPUTS], *views[OP_CASE_INPUTS] = {NULL}, *y;
 
-    tri_random_state_set(&(tri_random_state){.step = 1});
+    tri_rng_state_set(&(tri_rng){.step = 1});
     if (bf16)
         tri_autocast_begin(TRI_DTYPE_BF16);
     for (int k = 0; k < OP_CASE_INPUTS; k++) {

@@ -157,7 +157,7 @@ static void take(outcome *o, int k, tri_tensor *tensor)
 {
     o->bytes[k] = (size_t)tri_tensor_numel(tensor) * tri_dtype_size(tri_tensor_dtype(tensor));
     o->data[k] = calloc(o->bytes[k] + 1, 1);
-    CHECK_OK(tri_copy_out(tensor, o->data[k], o->bytes[k]));
+    CHECK_OK(tri_tensor_copy_out(tensor, o->data[k], o->bytes[k]));
 }
 
 static outcome run_chain(uint64_t seed, tri_dtype dtype)
@@ -267,7 +267,7 @@ static void gradients_of_slices_are_added_where_they_belong(void **state)
         step = trii_step_current();
         for (int32_t n = 0; n < step->n_nodes; n++)
             updates += step->nodes[n].op == &trii_op_slice_update;
-        CHECK_OK(tri_copy_out(tri_grad(x), reference ? want : got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), reference ? want : got, sizeof(got)));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
     }
@@ -287,7 +287,7 @@ static void a_split_of_bf16_of_which_one_part_is_used_has_a_gradient(void **stat
     tri_requires_grad(x, true);
     tri_split(tri_cast(x, TRI_DTYPE_BF16), TRI_SHAPE(1, 1, 1), 1, parts);
     tri_backward(tri_sum(tri_mul_scalar(parts[1], 2), NULL, 0, false));
-    CHECK_OK(tri_copy_out(tri_grad(x), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), got, sizeof(got)));
     for (int i = 0; i < 12; i++)
         CHECK_NEAR((double)got[i], i % 3 == 1 ? 2.0 : 0.0, 0);
     CHECK_OK(tri_step_end_status());
@@ -313,7 +313,7 @@ static void the_gradient_of_batch_norm_over_a_part_gets_into_the_whole(void **st
             y = tri_batch_norm(parts[1], &args);
             y = relu ? tri_relu(y) : y;
             tri_backward(tri_sum(tri_square(tri_narrow(y, 2, 1, 1)), NULL, 0, false));
-            CHECK_OK(tri_copy_out(tri_grad(x), got[reference], sizeof(got[0])));
+            CHECK_OK(tri_tensor_copy_out(tri_grad(x), got[reference], sizeof(got[0])));
             CHECK_OK(tri_step_end_status());
             tri_tensor_unref(x);
         }
@@ -354,7 +354,7 @@ static void a_part_is_updated_in_its_tensor_also_from_another_part_of_it(void **
                 if (!reference && own == 0)
                     assert_int_equal(trii_plan_stats_get().copied_bytes, 0);
                 update(x, src, 4 - at, own != 0);
-                CHECK_OK(tri_copy_out(x, reference ? want : got, sizeof(got)));
+                CHECK_OK(tri_tensor_copy_out(x, reference ? want : got, sizeof(got)));
                 CHECK_OK(tri_step_end_status());
                 tri_tensor_unref(x);
                 tri_tensor_unref(src);
@@ -465,7 +465,7 @@ static void a_result_is_not_written_over_what_a_view_still_reads(void **state)
         y = tri_flip(y, 1);
         y = tri_sub(
             y, tri_narrow(tri_expand(tri_narrow(y, 0, 3, 1), TRI_SHAPE(SIDE, SIDE)), 0, 0, SIDE));
-        CHECK_OK(tri_copy_out(tri_flip(y, 0), got[reference], SIDE * SIDE * sizeof(**got)));
+        CHECK_OK(tri_tensor_copy_out(tri_flip(y, 0), got[reference], SIDE * SIDE * sizeof(**got)));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
     }
@@ -494,7 +494,7 @@ static void a_result_is_not_written_over_what_another_name_still_reads(void **st
         results[1] = tri_mul(name, results[0]);
         for (int i = 0; i < 2; i++)
             results[i] = tri_flip(results[i], 1);
-        CHECK_OK(tri_copy_out(tri_stack(results, 2, 0), got[reference], sizeof(got[0])));
+        CHECK_OK(tri_tensor_copy_out(tri_stack(results, 2, 0), got[reference], sizeof(got[0])));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
     }
@@ -520,7 +520,7 @@ static void steps_may_be_longer_than_any_tensor(void **state)
         y[2] = tri_narrow(y[2], 0, 1, 1);
         for (int i = 0; i < 3; i++)
             y[i] = tri_reshape(y[i], TRI_SHAPE(4));
-        CHECK_OK(tri_copy_out(tri_stack(y, 3, 0), got, sizeof(got)));
+        CHECK_OK(tri_tensor_copy_out(tri_stack(y, 3, 0), got, sizeof(got)));
         assert_memory_equal(got[1], got[0], sizeof(got[0]));
         assert_memory_equal(got[2], got[0], sizeof(got[0]));
         CHECK_OK(tri_step_end_status());
@@ -567,7 +567,7 @@ static void a_chain_of_200000_reshapes_is_planned_in_one_go(void **state)
         y = tri_reshape(y, TRI_SHAPE(2 + (i & 1), 3 - (i & 1)));
     tri_backward(tri_sum(tri_exp(y), NULL, 0, false)); /* which wants forward's values, too */
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), grad, sizeof(grad)));
     for (int i = 0; i < 6; i++)
         CHECK_NEAR(grad[i], exp(1.0), 1e-6);
     tri_tensor_unref(x);

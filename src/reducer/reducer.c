@@ -440,12 +440,12 @@ bool tri_reducer_used(const tri_reducer *r, int index)
     return r != NULL && index >= 0 && index < r->n_grads && r->grads[index].used;
 }
 
-int64_t tri_reducer_samples(const tri_reducer *r)
+int64_t tri_reducer_sample_count(const tri_reducer *r)
 {
     return r != NULL ? r->last_total : 0;
 }
 
-int tri_reducer_buckets(const tri_reducer *r)
+int tri_reducer_bucket_count(const tri_reducer *r)
 {
     return r != NULL && r->committed ? r->averager.n_buckets : 0;
 }

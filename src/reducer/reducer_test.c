@@ -92,7 +92,7 @@ static const char *averages(rank_env *env)
 
     JOIN(env, group);
     if (s->in_batch)
-        RANK_TRY(env, tri_batch_begin(group));
+        RANK_TRY(env, tri_group_batch_begin(group));
     RANK_TRY(env, setup(s, group, &r, &b));
     for (int i = 0; i < env->size; i++)
         total += s->batch[i];
@@ -106,8 +106,8 @@ static const char *averages(rank_env *env)
             RANK_TRY(env, tri_reducer_ready(r, g));
         }
         RANK_TRY(env, tri_reducer_finish(r));
-        if (tri_reducer_samples(r) != total)
-            return RANK_FAIL(env, "%lld samples", (long long)tri_reducer_samples(r));
+        if (tri_reducer_sample_count(r) != total)
+            return RANK_FAIL(env, "%lld samples", (long long)tri_reducer_sample_count(r));
         for (int g = 0; g < N_GRADS; g++)
             for (size_t i = 0; i < counts[g]; i++) {
                 double wanted = 0;
@@ -121,7 +121,7 @@ static const char *averages(rank_env *env)
             }
     }
     if (s->in_batch)
-        RANK_TRY(env, tri_batch_end(group, NULL));
+        RANK_TRY(env, tri_group_batch_end(group, NULL));
     teardown(s, group, r, &b);
     return NULL;
 }
@@ -209,13 +209,13 @@ static const char *sixty_gradients(rank_env *env)
                           &(tri_reducer_grad){.count = g < 58 ? 65536 : 1,
                                               .dtype = g < 58 ? TRI_DTYPE_F32 : TRI_DTYPE_F64},
                           NULL));
-    if (tri_reducer_buckets(r) != 0 || tri_reducer_data(r, 0) != NULL)
+    if (tri_reducer_bucket_count(r) != 0 || tri_reducer_data(r, 0) != NULL)
         return RANK_FAIL(env, "buckets before they are made");
     RANK_TRY(env, tri_reducer_commit(r));
     /* 4 of 256 KiB fill the first MiB, the other 54 are less than 25 MiB, but the 4 that come last
      * are a bucket of their own; one of f64 */
-    if (tri_reducer_buckets(r) != 4)
-        return RANK_FAIL(env, "%d buckets", tri_reducer_buckets(r));
+    if (tri_reducer_bucket_count(r) != 4)
+        return RANK_FAIL(env, "%d buckets", tri_reducer_bucket_count(r));
     x = ((float *)tri_reducer_data(r, 3))[65535];
     if (x != 0 || (uintptr_t)tri_reducer_data(r, 3) % 64 != 0 ||
         (char *)tri_reducer_data(r, 56) != (char *)tri_reducer_data(r, 57) + 262144)
@@ -417,14 +417,14 @@ static const char *accumulate(rank_env *env)
         RANK_FAILS(env, tri_reducer_no_sync(r, 2), TRI_ERR_STATE, "within a pass");
         RANK_TRY(env, tri_reducer_ready(r, 0));
         RANK_TRY(env, tri_reducer_finish(r));
-        if (x != 12.0f * 6 / 8 + 4.0f * 2 / 8 || tri_reducer_samples(r) != 8)
-            return RANK_FAIL(env, "%g of %lld", (double)x, (long long)tri_reducer_samples(r));
+        if (x != 12.0f * 6 / 8 + 4.0f * 2 / 8 || tri_reducer_sample_count(r) != 8)
+            return RANK_FAIL(env, "%g of %lld", (double)x, (long long)tri_reducer_sample_count(r));
     }
     RANK_TRY(env, tri_reducer_begin(r, 2)); /* nothing is left over */
     RANK_TRY(env, tri_reducer_ready(r, 0));
     RANK_TRY(env, tri_reducer_finish(r));
-    if (tri_reducer_samples(r) != 4)
-        return RANK_FAIL(env, "%lld at last", (long long)tri_reducer_samples(r));
+    if (tri_reducer_sample_count(r) != 4)
+        return RANK_FAIL(env, "%lld at last", (long long)tri_reducer_sample_count(r));
     tri_reducer_destroy(r);
     tri_group_unref(group);
     return NULL;
@@ -524,9 +524,9 @@ static const char *leave_some(rank_env *env)
     for (int i = 0; i < 6; i++)
         if (grads[i / 3][i % 3] != 2)
             return RANK_FAIL(env, "gradient %d is %g", i / 3, (double)grads[i / 3][i % 3]);
-    if (net.updates != 1 || tri_reducer_samples(r) != 4 || !tri_reducer_used(r, 0))
+    if (net.updates != 1 || tri_reducer_sample_count(r) != 4 || !tri_reducer_used(r, 0))
         return RANK_FAIL(env, "%d updates, %lld samples", net.updates,
-                         (long long)tri_reducer_samples(r));
+                         (long long)tri_reducer_sample_count(r));
     tri_reducer_destroy(r);
     tri_group_unref(group);
     return NULL;

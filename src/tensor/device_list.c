@@ -71,19 +71,20 @@ int trii_cpu_devices(void)
     return atomic_compare_exchange_strong(&n_cpus, &expected, (int)asked) ? (int)asked : expected;
 }
 
-tri_status tri_cpu_devices(int n)
+tri_status tri_cpu_devices_set(int n)
 {
     int now = 0;
 
     if (n < 1 || n > TRI_MAX_DEVICES)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cpu_devices: n is %d, 1 to %d are allowed", n,
-                         TRI_MAX_DEVICES);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cpu_devices_set: n is %d, 1 to %d are allowed",
+                         n, TRI_MAX_DEVICES);
     if (atomic_compare_exchange_strong(&n_cpus, &now, n) || now == n)
         return TRI_OK;
-    return TRII_FAIL(TRI_ERR_STATE,
-                     "tri_cpu_devices(%d): the cpu devices are in use already, and there are %d: "
-                     "call it before anything else, or set TRI_CPU_DEVICES",
-                     n, now);
+    return TRII_FAIL(
+        TRI_ERR_STATE,
+        "tri_cpu_devices_set(%d): the cpu devices are in use already, and there are %d: "
+        "call it before anything else, or set TRI_CPU_DEVICES",
+        n, now);
 }
 
 static atomic_int n_threads_asked;
@@ -245,7 +246,7 @@ tri_status trii_device_check(tri_device device)
     if (kind == TRI_DEVICE_CPU)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s does not exist: there are %d cpu devices (TRI_CPU_DEVICES=N or "
-                         "tri_cpu_devices make more)",
+                         "tri_cpu_devices_set make more)",
                          tri_device_text(device), n);
     if (trii_device_kinds[kind] == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,

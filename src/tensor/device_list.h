@@ -34,7 +34,7 @@ static inline int trii_device_index_of(tri_device device)
 /* INVALID_ARG, naming the device and how many there are, if it does not exist. */
 tri_status trii_device_check(tri_device device) TRI_MUST_CHECK;
 /* How many cpu devices share the process's threads. From this call on it is too late for
- * tri_cpu_devices. */
+ * tri_cpu_devices_set. */
 int trii_cpu_devices(void);
 /* The number of threads that tri_num_threads_set has asked for, 0 = the default. A run pins it, so
  * that kernels are compiled and run with one number: then it is `pinned` on the calling thread. */

@@ -80,9 +80,10 @@ static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
 /* The error line of a tensor whose status is not OK. */
 static inline const char *trii_tensor_why(const tri_tensor *tensor)
 {
-    return tensor->why != NULL ? tensor->why
-                               : "the contents are lost (the cause could not be stored: out of "
-                                 "memory): set them again (tri_copy_in, or load a checkpoint)";
+    return tensor->why != NULL
+               ? tensor->why
+               : "the contents are lost (the cause could not be stored: out of "
+                 "memory): set them again (tri_tensor_copy_in, or load a checkpoint)";
 }
 /* The shared failed tensor of NO_MEMORY: for callers that never release their result. */
 tri_tensor *trii_tensor_no_memory(void);

@@ -20,13 +20,13 @@ static void tensors_are_counted_and_checked(void **state)
     assert_int_equal(tri_tensor_size(a, 2), -1);
     assert_int_equal(tri_tensor_numel(a), 6);
     assert_int_equal((uintptr_t)trii_tensor_data(a) % 64, 0);
-    CHECK_OK(tri_copy_out(a, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(a, out, sizeof(out)));
     assert_memory_equal(out, data, sizeof(data));
-    CHECK_FAILS(tri_copy_out(a, out, 4), TRI_ERR_INVALID_ARG,
+    CHECK_FAILS(tri_tensor_copy_out(a, out, 4), TRI_ERR_INVALID_ARG,
                 "room for 4 bytes, the tensor has 24");
     b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_C(1) << 40}, 3);
     CHECK_OK(tri_tensor_status(b)); /* no element, so it takes no memory */
-    CHECK_OK(tri_copy_in(b, NULL, 0));
+    CHECK_OK(tri_tensor_copy_in(b, NULL, 0));
     tri_tensor_unref(b);
     /* though it has no element, the product of the sizes that are left when one is taken away, as a
      * sum takes it, would overflow */
@@ -90,11 +90,11 @@ static void a_tensor_in_a_bucket_stays_there(void **state)
     assert_ptr_equal(trii_tensor_data(x), arena + 64);
     assert_memory_equal(arena + 64, old, sizeof(old));
     y = tri_keep(tri_mul_scalar(x, 3));
-    CHECK_OK(tri_copy_in(x, new, sizeof(new))); /* the old contents leave, not the tensor */
+    CHECK_OK(tri_tensor_copy_in(x, new, sizeof(new))); /* the old contents leave, not the tensor */
     assert_memory_equal(arena + 64, new, sizeof(new));
-    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
     CHECK_NEAR(out[1], 6, 0);
-    CHECK_OK(tri_copy_out(x, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(x, out, sizeof(out)));
     CHECK_NEAR(out[1], 20, 0);
     CHECK_OK(tri_step_end_status());
     assert_int_equal(arena_users, 1);
@@ -129,16 +129,16 @@ static void users_and_the_interpreter_see_plain_order(void **state)
     (void)state;
     trii_executor_set(&trii_executor_reference);
     x->layout = &turned;
-    CHECK_OK(tri_copy_in(x, data, sizeof(data)));
+    CHECK_OK(tri_tensor_copy_in(x, data, sizeof(data)));
     assert_memory_equal(trii_tensor_data(x), inside, sizeof(inside));
-    CHECK_OK(tri_copy_out(x, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(x, out, sizeof(out)));
     assert_memory_equal(out, data, sizeof(data));
     y = tri_mul(x, ramp); /* read in its layout, written in its layout */
     CHECK_OK(trii_resolve(trii_step_current(), y, &id));
     CHECK_OK(trii_bind(trii_step_current(), id, x));
     y = tri_tensor_clone(y);
     CHECK_OK(tri_tensor_status(y));
-    CHECK_OK(tri_copy_out(y, out, sizeof(out)));
+    CHECK_OK(tri_tensor_copy_out(y, out, sizeof(out)));
     CHECK_NEAR(out[3], 16, 0);
     CHECK_NEAR(((float *)trii_tensor_data(x))[0], 16, 0);
     CHECK_OK(tri_step_end_status());

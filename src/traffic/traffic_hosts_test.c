@@ -37,7 +37,7 @@ static int worker(void)
         double sum = 0;
 
         (void)tri_keep(send_to(NULL, x, to, 5));
-        status = tri_item_get(tri_sum(collective(ALL_REDUCE, NULL, y), NULL, 0, false), &sum);
+        status = tri_item_status(tri_sum(collective(ALL_REDUCE, NULL, y), NULL, 0, false), &sum);
         if (status == TRI_OK)
             status = tri_step_end_status();
         if (status != TRI_OK && round == ROUNDS - 1)

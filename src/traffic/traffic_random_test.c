@@ -194,10 +194,10 @@ static void read_doubles(const program *p, tri_tensor *t, double *out)
     float narrow[MAX_RANKS * WIDTH];
 
     if (p->dtype == TRI_DTYPE_F64) {
-        CHECK_OK(tri_copy_out(t, out, n * sizeof(double)));
+        CHECK_OK(tri_tensor_copy_out(t, out, n * sizeof(double)));
         return;
     }
-    CHECK_OK(tri_copy_out(t, narrow, n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(t, narrow, n * sizeof(float)));
     for (size_t i = 0; i < n; i++)
         out[i] = (double)narrow[i];
 }
@@ -217,7 +217,7 @@ static void play(program *p)
     }
     tri_backward(total);
     for (int r = 0; r < p->size; r++) {
-        CHECK_OK(tri_item_get(loss[r], &p->losses[r]));
+        CHECK_OK(tri_item_status(loss[r], &p->losses[r]));
         for (int k = 0; k < LEAVES; k++) {
             memset(p->grads[r][k], 0, sizeof(p->grads[r][k]));
             if (tri_grad(values[r][k]) != NULL)
@@ -337,14 +337,14 @@ static const char *random_rank(rank_env *env)
             t.values[LEAVES + i] =
                 tamed(o->kind < ALL_REDUCE ? alone(o, t.values) : together(&t, o, i));
             if (round == 1 && draw(&own, 6) == 0) /* ranks run their steps in other parts */
-                RANK_TRY(env,
-                         tri_item_get(tri_sum(t.values[LEAVES + i], NULL, 0, false), &(double){0}));
+                RANK_TRY(env, tri_item_status(tri_sum(t.values[LEAVES + i], NULL, 0, false),
+                                              &(double){0}));
         }
         t.outputs[t.n_outputs] = tri_keep(loss_of(p, env->rank, t.values));
         tri_backward_of(t.outputs, t.n_outputs + 1, NULL);
         if (draw(&own, 2) == 0)
             RANK_TRY(env, tri_run());
-        RANK_TRY(env, tri_item_get(t.outputs[t.n_outputs], &loss));
+        RANK_TRY(env, tri_item_status(t.outputs[t.n_outputs], &loss));
         wrong = compare(&t, leaves, loss);
         RANK_TRY(env, tri_step_end_status());
         for (int k = 0; k < LEAVES; k++)
@@ -360,7 +360,7 @@ static void check_programs(uint32_t first, uint32_t n)
     static const tri_group_options engines[] = {{.engine = "shm"}, {.engine = "tcp"}};
     static program p;
 
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (uint32_t seed = first; seed < first + n; seed++) {
         make_program(&p, seed % 2 == 0 ? 2 : 3, seed % 4 < 2 ? TRI_DTYPE_F32 : TRI_DTYPE_F64, seed);
         play(&p);

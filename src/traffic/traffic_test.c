@@ -33,7 +33,7 @@ static const char *expect(rank_env *env, tri_tensor *x, const double *want, int 
 {
     double got[64];
 
-    RANK_TRY(env, tri_copy_out(tri_grad(x), got, (size_t)n * sizeof(double)));
+    RANK_TRY(env, tri_tensor_copy_out(tri_grad(x), got, (size_t)n * sizeof(double)));
     for (int i = 0; i < n; i++)
         if (!(fabs(got[i] - want[i]) < 1e-12))
             return RANK_FAIL(env, "rank %d: gradient %d is %g, not %g", env->rank, i, got[i],
@@ -146,7 +146,7 @@ static tri_tensor *weight_of(int stage)
     tri_tensor *flat = filled(WIDTH * WIDTH, stage == 0 ? -1 : 0.5, stage == 0 ? 0.09 : -0.04);
     double data[WIDTH * WIDTH];
 
-    if (tri_copy_out(flat, data, sizeof(data)) != TRI_OK)
+    if (tri_tensor_copy_out(flat, data, sizeof(data)) != TRI_OK)
         return NULL;
     tri_tensor_unref(flat);
     return trained(tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(WIDTH, WIDTH), data));
@@ -210,7 +210,7 @@ static void two_stages_on_two_ranks_are_one_process(void **state)
         tri_tensor_unref(x);
     }
     for (int s = 0; s < 2; s++)
-        CHECK_OK(tri_copy_out(tri_grad(w[s]), p.grads[s], sizeof(p.grads[s])));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(w[s]), p.grads[s], sizeof(p.grads[s])));
     tri_step_end();
     tri_tensor_unref(w[0]);
     tri_tensor_unref(w[1]);
@@ -229,9 +229,9 @@ static const char *large_message_rank(rank_env *env)
     /* each sends before it receives, and reads its token first */
     y = tri_keep(send_to(group, x, 1 - env->rank, 0));
     RANK_TRY(env,
-             tri_item_get(tri_sum(recv_from(group, TRI_DTYPE_F64, 1, n, false, 1 - env->rank, 0),
-                                  NULL, 0, false),
-                          &got));
+             tri_item_status(tri_sum(recv_from(group, TRI_DTYPE_F64, 1, n, false, 1 - env->rank, 0),
+                                     NULL, 0, false),
+                             &got));
     (void)y;
     if (!(fabs(got - ((1 - env->rank) * (double)n + 0.001 * (double)(n * (n - 1) / 2))) < 1))
         return RANK_FAIL(env, "rank %d: the sum of what came is %g", env->rank, got);
@@ -270,7 +270,7 @@ static const char *opposite_rank(rank_env *env)
             y[which] = tri_keep(tri_sum(y[which], NULL, 0, false));
         }
         for (int g = 0; g < 2; g++) {
-            RANK_TRY(env, tri_item_get(y[g], &got[g]));
+            RANK_TRY(env, tri_item_status(y[g], &got[g]));
             if (!(fabs(got[g] - (double)(2 * (g + 1) * n)) < 1e-6))
                 return RANK_FAIL(env, "rank %d: %g", env->rank, got[g]);
         }
@@ -331,7 +331,7 @@ static const char *lanes_rank(rank_env *env)
 static void two_devices_share_a_group(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int e = 0; e < 2; e++)
         run_threads(2, &engines[e], lanes_rank, NULL);
 }
@@ -352,7 +352,7 @@ static const char *columns_rank(rank_env *env)
         z = collective(ALL_TO_ALL, group, x);
         tri_backward(tri_add(tri_sum(tri_square(y), NULL, 0, false),
                              tri_sum(tri_mul_scalar(z, 3), NULL, 0, false)));
-        RANK_TRY(env, tri_copy_out(y, got, sizeof(got)));
+        RANK_TRY(env, tri_tensor_copy_out(y, got, sizeof(got)));
         for (int i = 0; i < 12; i++) {
             int row = i / 4, column = i % 4;
             double sum = 1 + 2 * 0.25 * i;
@@ -396,7 +396,7 @@ static const char *empty_rank(rank_env *env)
     else
         tri_backward(tri_sum(recv_from(group, TRI_DTYPE_F64, 0, 1, true, 0, 1), NULL, 0, false));
     tri_backward(y);
-    RANK_TRY(env, tri_item_get(y, &got));
+    RANK_TRY(env, tri_item_status(y, &got));
     if (got != 0 || tri_grad(x) == NULL)
         return RANK_FAIL(env, "rank %d: %g", env->rank, got);
     RANK_TRY(env, tri_step_end_status());
@@ -472,7 +472,7 @@ static const char *failing_rank(rank_env *env)
     tri_group_unref(group);
     RANK_TRY(env, ranks_meet(env, "failed", -1));
     RANK_TRY(env, group_of(env, &group));
-    RANK_TRY(env, tri_item_get(
+    RANK_TRY(env, tri_item_status(
                       tri_sum(collective(ALL_REDUCE, group, tri_add_scalar(x, 1)), NULL, 0, false),
                       &got));
     if (got != 8)
@@ -502,7 +502,7 @@ static const char *dying_rank(rank_env *env)
         _exit(0);
     y = recv_from(group, TRI_DTYPE_F64, 1, 5, false, 1, 0);
     y = tri_add(y, collective(ALL_REDUCE, group, x));
-    RANK_FAILS(env, tri_item_get(tri_sum(y, NULL, 0, false), &(double){0}), TRI_ERR_PEER_LOST,
+    RANK_FAILS(env, tri_item_status(tri_sum(y, NULL, 0, false), &(double){0}), TRI_ERR_PEER_LOST,
                "rank 1");
     if (strstr(tri_last_error(), "operation ") == NULL)
         return RANK_FAIL(env, "the operation is not named: %s", tri_last_error());

@@ -42,7 +42,7 @@ static const char *answer(rank_env *env, tri_group *group)
     double got;
 
     four_to(group, tri_mul_scalar(y, 2), 0);
-    RANK_TRY(env, tri_item_get(tri_sum(y, NULL, 0, false), &got));
+    RANK_TRY(env, tri_item_status(tri_sum(y, NULL, 0, false), &got));
     return NULL;
 }
 
@@ -51,7 +51,7 @@ static const char *expect_sum(rank_env *env, tri_tensor *sum, double want)
 {
     double got = 0;
 
-    RANK_TRY(env, tri_item_get(tri_sum(sum, NULL, 0, false), &got));
+    RANK_TRY(env, tri_item_status(tri_sum(sum, NULL, 0, false), &got));
     return got == want ? NULL : RANK_FAIL(env, "rank %d: %g, not %g", env->rank, got, want);
 }
 
@@ -121,7 +121,7 @@ static const char *devices_rank(rank_env *env)
 static void an_answer_is_not_waited_for_before_another_device_has_made_the_message(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     both_engines(devices_rank);
 }
 
@@ -141,7 +141,7 @@ static tri_status fail_late(const tri_function_call *call)
     (void)call;
     for (int i = 0; i < 3000000; i++)
         x = x * 0.5 + 1;
-    return tri_fail(TRI_ERR_INVALID_ARG, "no such luck");
+    return tri_status_fail(TRI_ERR_INVALID_ARG, "no such luck");
 }
 
 /* Rank 0 waits for an answer to what its other device does not make. */
@@ -157,10 +157,10 @@ static const char *other_device_rank(rank_env *env)
         tri_tensor *there = tri_to(tri_keep(tri_add_scalar(x, 1)), TRI_CPU(1)), *bad = NULL;
 
         y = four_from(group, 1);
-        tri_apply(&late_failure, NULL, &there, 1, &bad, 1);
+        tri_function_apply(&late_failure, NULL, &there, 1, &bad, 1);
         four_to(group, tri_mul_scalar(bad, 2), 1);
-        RANK_FAILS(env, tri_item_get(tri_sum(y, NULL, 0, false), &(double){0}), TRI_ERR_INVALID_ARG,
-                   "no such luck");
+        RANK_FAILS(env, tri_item_status(tri_sum(y, NULL, 0, false), &(double){0}),
+                   TRI_ERR_INVALID_ARG, "no such luck");
     } else {
         y = four_from(group, 0);
         four_to(group, y, 0);
@@ -176,7 +176,7 @@ static const char *other_device_rank(rank_env *env)
 static void a_device_that_fails_ends_the_wait_for_a_peer(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     both_engines(other_device_rank);
 }
 

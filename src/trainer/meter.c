@@ -130,6 +130,7 @@ tri_status tri_meter_reset(tri_meter *meter)
 
     if (meter == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "meter_reset: the meter is NULL");
-    status = tri_copy_in(meter->sum, &(double){0.0}, sizeof(double));
-    return status == TRI_OK ? tri_copy_in(meter->weight, &(double){0.0}, sizeof(double)) : status;
+    status = tri_tensor_copy_in(meter->sum, &(double){0.0}, sizeof(double));
+    return status == TRI_OK ? tri_tensor_copy_in(meter->weight, &(double){0.0}, sizeof(double))
+                            : status;
 }

@@ -223,7 +223,7 @@ static void a_failed_step_counts_nothing(void **state)
         const int64_t labels[2] = {0, step % 2 == 1 ? 3 : 2};
         tri_tensor *loss;
 
-        CHECK_OK(tri_copy_in(target, labels, sizeof(labels)));
+        CHECK_OK(tri_tensor_copy_in(target, labels, sizeof(labels)));
         loss = tri_cross_entropy(logits, target, NULL);
         CHECK_OK(tri_meter_add_mean(meter, loss, 2));
         assert_int_equal(tri_step_end_status(), step % 2 == 1 ? TRI_ERR_INVALID_ARG : TRI_OK);
@@ -279,7 +279,7 @@ static void meters_average_over_steps(void **state)
         for (int step = 1; step <= 3; step++) {
             float v[4] = {(float)step, 1, 2, 3};
 
-            CHECK_OK(tri_copy_in(x, v, sizeof(v)));
+            CHECK_OK(tri_tensor_copy_in(x, v, sizeof(v)));
             CHECK_OK(tri_meter_add_mean(loss, tri_mean(x, NULL, 0, false), 4));
             CHECK_OK(tri_meter_add_count(count, tri_argmax(x, 0, false), 1));
             tri_step_end();

@@ -42,7 +42,7 @@ static const char *send_both(rank_env *env, tri_group *g, const char *key, bool 
 static const char *post_both(rank_env *env, tri_group *g, int32_t *one, int32_t *many)
 {
     fill(many, -1);
-    RANK_TRY(env, tri_batch_begin(g));
+    RANK_TRY(env, tri_group_batch_begin(g));
     RANK_TRY(env, tri_recv(g, one, 1, TRI_DTYPE_I32, 0, 1, NULL));
     RANK_TRY(env, tri_recv(g, many, MANY, TRI_DTYPE_I32, 0, 2, NULL));
     return NULL;
@@ -67,7 +67,7 @@ static const char *blocking(rank_env *env, tri_group *g)
     failure = post_both(env, g, &one, many);
     if (failure != NULL)
         return failure;
-    RANK_FAILS(env, tri_batch_end(g, NULL), TRI_ERR_INVALID_ARG, TOO_MUCH);
+    RANK_FAILS(env, tri_group_batch_end(g, NULL), TRI_ERR_INVALID_ARG, TOO_MUCH);
     if (!is_filled(many, 7))
         return RANK_FAIL(env, "the second receive is not over");
     RANK_TRY(env, tri_store_set(env->store, "blocking is over", "", 0));
@@ -87,7 +87,7 @@ static const char *with_a_handle(rank_env *env, tri_group *g)
     failure = post_both(env, g, &one, many);
     if (failure != NULL)
         return failure;
-    RANK_TRY(env, tri_batch_end(g, &work));
+    RANK_TRY(env, tri_group_batch_end(g, &work));
     while (tri_work_error(work)[0] == '\0') {
         if (tri_work_test(work) != TRI_INPROGRESS)
             return RANK_FAIL(env, "the batch is over before its second call: %s", tri_last_error());
@@ -151,10 +151,10 @@ static const char *fails_as_a_group(rank_env *env)
     if (failure != NULL)
         return failure;
     if (env->rank == 1) {
-        RANK_TRY(env, tri_batch_begin(g));
+        RANK_TRY(env, tri_group_batch_begin(g));
         for (int i = 0; i < 8; i++)
             RANK_TRY(env, tri_recv(g, &in[i], 1, TRI_DTYPE_I32, 0, i, NULL));
-        RANK_TRY(env, tri_batch_end(g, &work));
+        RANK_TRY(env, tri_group_batch_end(g, &work));
         RANK_TRY(env, tri_store_set(env->store, "posted", "", 0));
         for (int i = 0; i < 2; i++)
             RANK_FAILS(env, tri_work_wait(work, 0), TRI_ERR_ABORTED, "recv");

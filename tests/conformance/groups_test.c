@@ -64,7 +64,7 @@ static const char *is_no_member(rank_env *env, tri_group *g)
     REFUSED(env, tri_barrier(g, NULL));
     REFUSED(env, tri_monitored_barrier(g, 1000));
     REFUSED(env, tri_all_gather_object(g, x, 1, &data, bytes));
-    REFUSED(env, tri_batch_begin(g));
+    REFUSED(env, tri_group_batch_begin(g));
     REFUSED(env, tri_group_new(g, all, 1, NULL, &made));
     REFUSED(env, tri_group_split(g, 0, 0, NULL, &made));
     REFUSED(env, tri_group_shrink(g, NULL, &made));

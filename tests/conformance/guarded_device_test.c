@@ -31,11 +31,12 @@ static training begin(void)
     training t;
 
     tri_manual_seed(7);
-    t.net = tri_sequential(tri_nn_conv2d(3, 16, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                           tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
-                           tri_nn_conv2d(16, 16, 3, NULL), tri_nn_flatten(1), tri_nn_dropout(0.2),
-                           tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), 8, NULL),
-                           tri_nn_layer_norm(TRI_SHAPE(8), NULL), tri_nn_linear(8, CLASSES, NULL));
+    t.net =
+        tri_nn_sequential(tri_nn_conv2d(3, 16, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                          tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
+                          tri_nn_conv2d(16, 16, 3, NULL), tri_nn_flatten(1), tri_nn_dropout(0.2),
+                          tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), 8, NULL),
+                          tri_nn_layer_norm(TRI_SHAPE(8), NULL), tri_nn_linear(8, CLASSES, NULL));
     t.optimizer = tri_adamw(t.net, 0.01, NULL);
     CHECK_OK(tri_optimizer_status(t.optimizer));
     return t;
@@ -63,21 +64,21 @@ typedef struct seen {
 /* Of the batch with this number, on the device of the model. */
 static seen step(training *t, int number)
 {
-    const tri_random_state random = {.seed = 7, .step = number};
+    const tri_rng random = {.seed = 7, .step = number};
     tri_device device = tri_tensor_device(tri_module_state(t->net, 0).tensor);
     const int64_t classes[BATCH] = {number % CLASSES, 4, 1};
     tri_tensor *x = images(number), *target, *loss, *norm;
     seen s;
 
-    tri_random_state_set(&random);
+    tri_rng_state_set(&random);
     target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(BATCH), classes);
     loss = tri_keep(
         tri_cross_entropy(tri_forward(t->net, tri_to(x, device)), tri_to(target, device), NULL));
     tri_backward(loss);
     norm = tri_keep(tri_clip_grad_norm(t->optimizer, 0.5));
     CHECK_OK(tri_optimizer_step(t->optimizer));
-    CHECK_OK(tri_item_get(loss, &s.loss));
-    CHECK_OK(tri_item_get(norm, &s.norm));
+    CHECK_OK(tri_item_status(loss, &s.loss));
+    CHECK_OK(tri_item_status(norm, &s.norm));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_tensor_unref(target);
@@ -205,7 +206,7 @@ static void train_stages(const tri_device *device, float weights[STAGES][36])
         data[i] = (float)(i % 7) / 4 - 0.5f;
     tri_manual_seed(5);
     for (int s = 0; s < STAGES; s++) {
-        stage[s] = tri_sequential(tri_nn_linear(6, 6, NULL), tri_nn_tanh());
+        stage[s] = tri_nn_sequential(tri_nn_linear(6, 6, NULL), tri_nn_tanh());
         CHECK_OK(tri_module_to(stage[s], device[s]));
         optimizer[s] = tri_adam(stage[s], 0.05, NULL);
     }
@@ -224,8 +225,8 @@ static void train_stages(const tri_device *device, float weights[STAGES][36])
         tri_tensor_unref(x);
     }
     for (int s = 0; s < STAGES; s++) {
-        CHECK_OK(
-            tri_copy_out(tri_module_find(stage[s], "0.weight"), weights[s], sizeof(weights[s])));
+        CHECK_OK(tri_tensor_copy_out(tri_module_find(stage[s], "0.weight"), weights[s],
+                                     sizeof(weights[s])));
         tri_optimizer_destroy(optimizer[s]);
         tri_module_destroy(stage[s]);
     }
@@ -243,7 +244,7 @@ static void stages_on_devices_of_two_kinds_have_the_bits_of_one(void **state)
 
     (void)state;
     guarded_register();
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     train_stages(alone, want);
     for (size_t i = 0; i < sizeof(places) / sizeof(places[0]); i++) {
         train_stages(places[i], have);
@@ -265,22 +266,22 @@ static void tensors_there_can_be_looked_at(void **state)
     x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), two);
     (void)tri_tensor_text(x, text, sizeof(text));
     assert_non_null(strstr(text, "1.5"));
-    assert_non_null(strstr(tri_debug(x), "on cuda:0"));
+    assert_non_null(strstr(tri_tensor_debug(x), "on cuda:0"));
     assert_null(tri_data(x));
-    assert_non_null(strstr(tri_last_error(), "cuda:0: tri_copy_out reads them"));
+    assert_non_null(strstr(tri_last_error(), "cuda:0: tri_tensor_copy_out reads them"));
     row = tri_keep(tri_add_scalar(x, 1));
     CHECK_NEAR(tri_item(tri_sum(row, NULL, 0, false)), 1.5, 0.0);
-    assert_non_null(strstr(tri_debug(row), "on cuda:0"));
+    assert_non_null(strstr(tri_tensor_debug(row), "on cuda:0"));
     copy = tri_tensor_clone(x);
     assert_int_equal(tri_tensor_device(copy), TRI_CUDA(0));
     row = tri_keep(tri_square(x));
-    CHECK_OK(
-        tri_copy_in(x, (const float[]){7, 8}, sizeof(two))); /* what was recorded sees the old */
-    CHECK_OK(tri_copy_out(row, back, sizeof(back)));
+    CHECK_OK(tri_tensor_copy_in(x, (const float[]){7, 8},
+                                sizeof(two))); /* what was recorded sees the old */
+    CHECK_OK(tri_tensor_copy_out(row, back, sizeof(back)));
     assert_true(back[0] == 2.25f && back[1] == 4);
-    CHECK_OK(tri_copy_out(copy, back, sizeof(back)));
+    CHECK_OK(tri_tensor_copy_out(copy, back, sizeof(back)));
     assert_memory_equal(back, two, sizeof(two));
-    CHECK_OK(tri_copy_out(x, back, sizeof(back)));
+    CHECK_OK(tri_tensor_copy_out(x, back, sizeof(back)));
     assert_true(back[0] == 7 && back[1] == 8);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(copy);
@@ -330,12 +331,12 @@ static uint64_t scaled_on(tri_device device)
     CHECK_OK(tri_grad_scaler_create(NULL, &scaler));
     CHECK_OK(tri_module_to(t.net, device));
     for (int i = 0; i < 3; i++) {
-        const tri_random_state random = {.seed = 7, .step = i};
+        const tri_rng random = {.seed = 7, .step = i};
         const int64_t classes[BATCH] = {i, 4, 1};
         tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(BATCH), classes);
         tri_tensor *x = images(i), *loss;
 
-        tri_random_state_set(&random);
+        tri_rng_state_set(&random);
         loss =
             tri_cross_entropy(tri_forward(t.net, tri_to(x, device)), tri_to(target, device), NULL);
         loss = i == 1 ? tri_mul_scalar(loss, (double)INFINITY) : loss;
@@ -348,7 +349,7 @@ static uint64_t scaled_on(tri_device device)
         tri_tensor_unref(x);
         tri_tensor_unref(target);
     }
-    assert_true(tri_grad_scaler_get_scale(scaler) == 32768);
+    assert_true(tri_grad_scaler_current_scale(scaler) == 32768);
     hash = hash_of(t.net);
     CHECK_OK(tri_step_end_status());
     tri_grad_scaler_destroy(scaler);

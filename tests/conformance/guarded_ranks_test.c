@@ -80,7 +80,7 @@ static tri_status look(rank_env *env, tri_tensor *t)
     crossing *c = env->arg;
     size_t n = (size_t)tri_tensor_numel(t);
     tri_status status =
-        tri_copy_out(t, c->seen[env->rank] + c->n_seen[env->rank], n * sizeof(float));
+        tri_tensor_copy_out(t, c->seen[env->rank] + c->n_seen[env->rank], n * sizeof(float));
 
     c->n_seen[env->rank] += n;
     return status;
@@ -207,7 +207,7 @@ static const char *token_rank(rank_env *env)
         RANK_TRY(env, trii_record_send(step, group, in, 1, 0, &out));
         token_on = step->values[out].type.device;
         tri_backward(trii_handle_recorded(step, out));
-        RANK_TRY(env, tri_copy_out(tri_grad(x), grad, sizeof(grad)));
+        RANK_TRY(env, tri_tensor_copy_out(tri_grad(x), grad, sizeof(grad)));
         if (grad[0] != 6 || grad[1] != 12 || grad[2] != 18)
             return RANK_FAIL(env, "the gradient is %g %g %g", (double)grad[0], (double)grad[1],
                              (double)grad[2]);
@@ -282,14 +282,14 @@ static tri_module *build(bool skips, tri_device second)
     tri_manual_seed(7);
     n->skips = skips;
     n->second = second;
-    n->body = tri_module_child(
+    n->body = tri_module_add_child(
         self, "body",
-        tri_sequential(tri_nn_conv2d(3, 16, 3, &(tri_nn_conv2d_options){.padding = 1}),
-                       tri_nn_batch_norm2d(16, NULL), tri_nn_relu(), tri_nn_conv2d(16, 16, 3, NULL),
-                       tri_nn_flatten(1), tri_nn_dropout(0.2),
-                       tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), 8, NULL)));
-    n->extra = tri_module_child(self, "extra", tri_nn_linear(8, 8, NULL));
-    n->head = tri_module_child(self, "head", tri_nn_linear(8, CLASSES, NULL));
+        tri_nn_sequential(tri_nn_conv2d(3, 16, 3, &(tri_nn_conv2d_options){.padding = 1}),
+                          tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
+                          tri_nn_conv2d(16, 16, 3, NULL), tri_nn_flatten(1), tri_nn_dropout(0.2),
+                          tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), 8, NULL)));
+    n->extra = tri_module_add_child(self, "extra", tri_nn_linear(8, 8, NULL));
+    n->head = tri_module_add_child(self, "head", tri_nn_linear(8, CLASSES, NULL));
     trii_mutex_unlock(&drawing);
     return self;
 }
@@ -331,9 +331,9 @@ static const char *train_step(rank_env *env, tri_module *model, tri_optimizer *o
     tri_tensor *loss;
 
     if (p->accumulates) {
-        tri_no_sync_begin(model);
+        tri_ddp_no_sync_begin(model);
         (void)loss_of(model, p, first, 1, env->rank);
-        tri_no_sync_end(model);
+        tri_ddp_no_sync_end(model);
         loss = loss_of(model, p, first + 1, n - 1, env->rank);
     } else {
         loss = loss_of(model, p, first, n, env->rank);
@@ -341,7 +341,7 @@ static const char *train_step(rank_env *env, tri_module *model, tri_optimizer *o
     if (p->clip > 0)
         (void)tri_clip_grad_norm(optimizer, p->clip);
     RANK_TRY(env, tri_optimizer_step(optimizer));
-    RANK_TRY(env, tri_item_get(loss, &p->losses[env->rank][step]));
+    RANK_TRY(env, tri_item_status(loss, &p->losses[env->rank][step]));
     RANK_TRY(env, tri_step_end_status());
     return NULL;
 }

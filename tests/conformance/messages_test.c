@@ -119,8 +119,8 @@ static const char *exchange_in_a_batch(rank_env *env)
         return failure;
     for (int async = 0; async < 2; async++) {
         memset(in, 0, sizeof(in));
-        RANK_TRY(env, tri_batch_begin(g));
-        RANK_FAILS(env, tri_batch_begin(g), TRI_ERR_STATE, "batch already");
+        RANK_TRY(env, tri_group_batch_begin(g));
+        RANK_FAILS(env, tri_group_batch_begin(g), TRI_ERR_STATE, "batch already");
         for (int r = 0; r < env->size; r++) {
             if (r == env->rank)
                 continue;
@@ -133,7 +133,7 @@ static const char *exchange_in_a_batch(rank_env *env)
                      tri_all_reduce(g, &sums[i], &sums[i], 1, TRI_DTYPE_F32, TRI_REDOP_MAX, NULL));
         RANK_FAILS(env, tri_broadcast(g, NULL, 1, TRI_DTYPE_I32, 0, NULL), TRI_ERR_INVALID_ARG,
                    "is NULL");
-        RANK_TRY(env, tri_batch_end(g, async ? &work : NULL));
+        RANK_TRY(env, tri_group_batch_end(g, async ? &work : NULL));
         while (async && tri_work_test(work) == TRI_INPROGRESS)
             ;
         if (async) {
@@ -145,7 +145,7 @@ static const char *exchange_in_a_batch(rank_env *env)
                 return RANK_FAIL(env, "rank %d got %d from rank %d", env->rank, in[r], r);
         }
     }
-    RANK_FAILS(env, tri_batch_end(g, NULL), TRI_ERR_STATE, "no batch");
+    RANK_FAILS(env, tri_group_batch_end(g, NULL), TRI_ERR_STATE, "no batch");
     tri_group_unref(g);
     return NULL;
 }

@@ -21,7 +21,7 @@ static void print_result(tri_tensor *y)
     static uint32_t bits[4096];
     int64_t n = tri_tensor_numel(y);
 
-    if (n > 4096 || tri_copy_out(y, bits, (size_t)n * sizeof(bits[0])) != TRI_OK)
+    if (n > 4096 || tri_tensor_copy_out(y, bits, (size_t)n * sizeof(bits[0])) != TRI_OK)
         printf("failed: %s", tri_last_error());
     for (int64_t i = 0; i < n; i++)
         printf("%08x\n", bits[i]);

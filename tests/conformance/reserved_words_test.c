@@ -23,7 +23,7 @@ static void group_options_within_other_options_are_looked_at(void **state)
     REFUSES(tri_group_shrink(NULL, &shrink, &group), "tri_group_options");
 }
 
-static tri_status get_nothing(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status read_nothing(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     (void)self, (void)request, (void)slots;
     return TRI_OK;
@@ -31,8 +31,8 @@ static tri_status get_nothing(tri_dataset *self, const tri_request *request, voi
 
 static void a_newer_data_set_or_class_is_refused(void **state)
 {
-    const tri_dataset_class fine = {.name = "mine", .get = get_nothing},
-                            newer = {.name = "mine", .get = get_nothing, .reserved = {0, 1}};
+    const tri_dataset_class fine = {.name = "mine", .read = read_nothing},
+                            newer = {.name = "mine", .read = read_nothing, .reserved = {0, 1}};
     tri_dataset mine = {
         .cls = &newer, .length = 1, .n_fields = 1, .fields = {{.dtype = TRI_DTYPE_F32}}};
     tri_loader *loader;

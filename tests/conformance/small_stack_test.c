@@ -64,7 +64,7 @@ static void *compute(void *arg)
     double value;
 
     tri_backward(loss);
-    j->status = tri_item_get(loss, &value);
+    j->status = tri_item_status(loss, &value);
     if (j->status == TRI_OK)
         j->status = tri_step_end_status();
     return NULL;

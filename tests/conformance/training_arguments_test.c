@@ -88,12 +88,12 @@ static void tensors(void **state)
     assert_int_equal(tri_tensor_numel(NULL), -1);
     assert_int_equal(tri_tensor_device(NULL), -1);
     STATUS(tri_tensor_status(NULL), "tensor is NULL");
-    STATUS(tri_copy_in(NULL, room, sizeof(room)), "tensor is NULL");
-    STATUS(tri_copy_in(x, NULL, sizeof(room)), "data is NULL");
-    STATUS(tri_copy_in(x, room, 5), "5 bytes");
-    STATUS(tri_copy_out(NULL, room, sizeof(room)), "tensor is NULL");
-    STATUS(tri_copy_out(x, NULL, sizeof(room)), "data is NULL");
-    STATUS(tri_copy_out(x, room, 5), "5 bytes");
+    STATUS(tri_tensor_copy_in(NULL, room, sizeof(room)), "tensor is NULL");
+    STATUS(tri_tensor_copy_in(x, NULL, sizeof(room)), "data is NULL");
+    STATUS(tri_tensor_copy_in(x, room, 5), "5 bytes");
+    STATUS(tri_tensor_copy_out(NULL, room, sizeof(room)), "tensor is NULL");
+    STATUS(tri_tensor_copy_out(x, NULL, sizeof(room)), "data is NULL");
+    STATUS(tri_tensor_copy_out(x, room, 5), "5 bytes");
     assert_true(isnan(tri_item(NULL)));
     assert_non_null(strstr(tri_last_error(), "tensor is NULL"));
     assert_true(isnan(tri_item(x)));
@@ -107,8 +107,8 @@ static void empty_tensors_need_no_data(void **state)
 
     (void)state;
     CHECK_OK(tri_tensor_status(empty));
-    CHECK_OK(tri_copy_in(empty, NULL, 0));
-    CHECK_OK(tri_copy_out(empty, NULL, 0));
+    CHECK_OK(tri_tensor_copy_in(empty, NULL, 0));
+    CHECK_OK(tri_tensor_copy_out(empty, NULL, 0));
     tri_tensor_unref(empty);
 }
 
@@ -298,9 +298,9 @@ static void layers(void **state)
     MODULE(tri_nn_adaptive_max_pool2d(1, -1), "-1");
     MODULE(tri_nn_dropout(-0.5), "-0.5");
     MODULE(tri_nn_dropout((double)NAN), "nan");
-    MODULE(tri_sequential_of(1, NULL), "own_modules is NULL");
-    MODULE(tri_sequential_of(-1, NULL), "-1 modules");
-    MODULE(tri_sequential_of(2, (tri_module *const[]){tri_nn_relu(), NULL}), "\"1\" is NULL");
+    MODULE(tri_nn_sequential_of(1, NULL), "own_modules is NULL");
+    MODULE(tri_nn_sequential_of(-1, NULL), "-1 modules");
+    MODULE(tri_nn_sequential_of(2, (tri_module *const[]){tri_nn_relu(), NULL}), "\"1\" is NULL");
 }
 
 static void nothing(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out)
@@ -323,22 +323,22 @@ static void modules_of_ones_own(void **state)
     MODULE(tri_module_create(NULL), "class");
     MODULE(tri_module_create(&bare), "forward");
     assert_null(tri_module_data(NULL));
-    STATUS(tri_module_status(tri_module_child(NULL, "a", tri_nn_relu())), "module is NULL");
-    STATUS(tri_tensor_status(tri_module_parameter(NULL, "a", NULL)), "module is NULL");
-    STATUS(tri_tensor_status(tri_module_buffer(NULL, "a", NULL)), "module is NULL");
-    STATUS(tri_tensor_status(tri_module_parameter(net, "a", NULL)), "tensor is NULL");
+    STATUS(tri_module_status(tri_module_add_child(NULL, "a", tri_nn_relu())), "module is NULL");
+    STATUS(tri_tensor_status(tri_module_add_parameter(NULL, "a", NULL)), "module is NULL");
+    STATUS(tri_tensor_status(tri_module_add_buffer(NULL, "a", NULL)), "module is NULL");
+    STATUS(tri_tensor_status(tri_module_add_parameter(net, "a", NULL)), "tensor is NULL");
     tri_module_destroy(net);
     net = tri_module_create(&own);
-    STATUS(tri_tensor_status(tri_module_buffer(net, NULL, tri_tensor_ref(x))), "NULL");
+    STATUS(tri_tensor_status(tri_module_add_buffer(net, NULL, tri_tensor_ref(x))), "NULL");
     tri_module_destroy(net);
     net = tri_module_create(&own);
-    STATUS(tri_module_status(tri_module_child(net, NULL, tri_nn_relu())), "NULL");
+    STATUS(tri_module_status(tri_module_add_child(net, NULL, tri_nn_relu())), "NULL");
     tri_module_destroy(net);
     net = tri_module_create(&own);
-    STATUS(tri_module_status(tri_module_child(net, "a", NULL)), "child \"a\" is NULL");
+    STATUS(tri_module_status(tri_module_add_child(net, "a", NULL)), "child \"a\" is NULL");
     tri_module_destroy(net);
     net = tri_module_create(&own);
-    STATUS(tri_module_status(tri_module_child(net, "", tri_nn_relu())), "name");
+    STATUS(tri_module_status(tri_module_add_child(net, "", tri_nn_relu())), "name");
     tri_module_destroy(net);
     assert_false(tri_module_is_training(NULL));
     tri_module_train(NULL, true);
@@ -441,9 +441,9 @@ static void optimisers(void **state)
     tri_optimizer_zero_grad(NULL);
     tri_optimizer_set_lr(NULL, 1);
     tri_optimizer_schedule(NULL, NULL, 1, NULL);
-    tri_optimizer_set(NULL, 0, TRI_HYPER_MOMENTUM, 1);
+    tri_optimizer_set_hyper(NULL, 0, TRI_HYPER_MOMENTUM, 1);
     assert_true(isnan(tri_optimizer_lr(NULL)));
-    assert_int_equal(tri_optimizer_groups(NULL), 0);
+    assert_int_equal(tri_optimizer_group_count(NULL), 0);
     assert_int_equal(tri_optimizer_state_count(NULL), 0);
     assert_null(tri_optimizer_state(NULL, 0).name);
     assert_null(tri_optimizer_state(NULL, -1).name);
@@ -473,10 +473,10 @@ static void data_parallel(void **state)
 
     (void)state;
     MODULE(tri_ddp(NULL, NULL), "NULL");
-    tri_no_sync_begin(NULL);
-    tri_no_sync_end(NULL);
-    tri_no_sync_begin(plain);
-    tri_no_sync_end(plain);
+    tri_ddp_no_sync_begin(NULL);
+    tri_ddp_no_sync_end(NULL);
+    tri_ddp_no_sync_begin(plain);
+    tri_ddp_no_sync_end(plain);
     tri_ddp_vote_stop(NULL);
     tri_ddp_vote_stop(plain);
     assert_false(tri_ddp_stopped(NULL));

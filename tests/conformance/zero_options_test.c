@@ -20,7 +20,7 @@ static void check_hypers(tri_optimizer *opt, const tri_hyper *hypers, int n)
 {
     CHECK_OK(tri_optimizer_status(opt));
     for (int i = 0; i < n; i++)
-        assert_true(tri_optimizer_get(opt, 0, hypers[i]) == 0);
+        assert_true(tri_optimizer_hyper(opt, 0, hypers[i]) == 0);
     tri_optimizer_destroy(opt);
 }
 
@@ -60,7 +60,7 @@ static void check_row(tri_tensor *x, double a, double b, double c)
 {
     float got[3];
 
-    CHECK_OK(tri_copy_out(tri_keep(x), got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(tri_keep(x), got, sizeof(got)));
     CHECK_NEAR(got[0], a, 1e-6);
     CHECK_NEAR(got[1], b, 1e-6);
     CHECK_NEAR(got[2], c, 1e-6);
@@ -94,10 +94,10 @@ static void the_scale_of_attention_can_be_0(void **state)
     float got[2];
 
     (void)state;
-    CHECK_OK(
-        tri_copy_out(tri_keep(tri_attention(query, query, value,
-                                            &(tri_attention_options){.scale = TRI_SET(zero())})),
-                     got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(
+        tri_keep(
+            tri_attention(query, query, value, &(tri_attention_options){.scale = TRI_SET(zero())})),
+        got, sizeof(got)));
     CHECK_NEAR(got[0], 3, 1e-6);
     CHECK_NEAR(got[1], 3, 1e-6);
     tri_step_end();
@@ -120,7 +120,7 @@ static void class_0_can_be_ignored_and_row_0_be_padding(void **state)
 
     (void)state;
     CHECK_NEAR((float)tri_item(tri_cross_entropy(x, y, &ignore)), (float)log(2), 1e-6);
-    CHECK_OK(tri_copy_out(tri_module_find(table, "weight"), rows, sizeof(rows)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(table, "weight"), rows, sizeof(rows)));
     assert_true(rows[0] == 0 && rows[1] == 0 && rows[2] != 0);
     CHECK_FAILS(tri_tensor_status(tri_cross_entropy(
                     x, y, &(tri_cross_entropy_options){.ignore_index = TRI_SET(0.5)})),

@@ -295,7 +295,7 @@ static void run_safetensors(const uint8_t *data, size_t bytes)
 
     if (tri_safetensors_open(as_file(data, bytes), &file) == TRI_OK) {
         for (int64_t i = 0; i < tri_safetensors_count(file); i++) {
-            const tri_safetensors_entry *e = tri_safetensors_get(file, i);
+            const tri_safetensors_entry *e = tri_safetensors_at(file, i);
             const uint8_t *first = e->data;
 
             assert_true(e->bytes <= bytes);

@@ -79,7 +79,7 @@ static tri_module *layer(void)
 
         for (int k = 0; k < MOST; k++)
             values[k] = sin(0.7 * k + i) / 2;
-        CHECK_OK(tri_copy_in(p, values, (size_t)tri_tensor_numel(p) * sizeof(double)));
+        CHECK_OK(tri_tensor_copy_in(p, values, (size_t)tri_tensor_numel(p) * sizeof(double)));
     }
     return module;
 }
@@ -89,7 +89,7 @@ static void check_numbers(const char *name, tri_tensor *x, FILE *file)
     double got[MOST], wanted;
     int64_t n = tri_tensor_numel(x);
 
-    CHECK_OK(tri_copy_out(x, got, (size_t)n * sizeof(double)));
+    CHECK_OK(tri_tensor_copy_out(x, got, (size_t)n * sizeof(double)));
     for (int64_t i = 0; i < n; i++) {
         assert_int_equal(fscanf(file, "%lf", &wanted), 1);
         if (!(fabs(got[i] - wanted) <= 1e-12))
@@ -140,7 +140,7 @@ static void a_query_that_may_look_at_nothing_has_the_bias(void **state)
     (void)state;
     tri_forward_n(module, (tri_tensor *[]){x, x, x, padding}, 4, &y, 1);
     y = tri_sub(tri_select(y, 0, 0), tri_module_find(module, "out_proj.bias"));
-    CHECK_OK(tri_item_get(tri_norm(y, 2, NULL, 0, false), &off));
+    CHECK_OK(tri_item_status(tri_norm(y, 2, NULL, 0, false), &off));
     CHECK_NEAR(off, 0, 0);
     tri_step_end();
     tri_tensor_unref(x);

@@ -41,24 +41,24 @@ static tri_module *silu_block(int64_t in, int64_t out, int stride)
     tri_module *self = tri_module_create(&type);
     tri_module **b = tri_module_data(self);
 
-    b[0] = tri_module_child(self, "conv1", conv_without_bias(in, out, 3, stride));
-    b[1] = tri_module_child(self, "bn1", tri_nn_batch_norm2d(out, NULL));
-    b[2] = tri_module_child(self, "conv2", conv_without_bias(out, out, 3, 1));
-    b[3] = tri_module_child(self, "bn2", tri_nn_batch_norm2d(out, NULL));
-    b[4] = tri_module_child(self, "downsample",
-                            in == out ? tri_nn_identity()
-                                      : tri_sequential(conv_without_bias(in, out, 1, stride),
-                                                       tri_nn_batch_norm2d(out, NULL)));
+    b[0] = tri_module_add_child(self, "conv1", conv_without_bias(in, out, 3, stride));
+    b[1] = tri_module_add_child(self, "bn1", tri_nn_batch_norm2d(out, NULL));
+    b[2] = tri_module_add_child(self, "conv2", conv_without_bias(out, out, 3, 1));
+    b[3] = tri_module_add_child(self, "bn2", tri_nn_batch_norm2d(out, NULL));
+    b[4] = tri_module_add_child(self, "downsample",
+                                in == out ? tri_nn_identity()
+                                          : tri_nn_sequential(conv_without_bias(in, out, 1, stride),
+                                                              tri_nn_batch_norm2d(out, NULL)));
     return self;
 }
 
 static tri_module *resnet_of(tri_module *(*block)(int64_t in, int64_t out, int stride))
 {
-    return tri_sequential(conv_without_bias(3, 16, 7, 2), tri_nn_batch_norm2d(16, NULL),
-                          tri_nn_relu(),
-                          tri_nn_max_pool2d(3, &(tri_nn_pool2d_options){.stride = 2, .padding = 1}),
-                          block(16, 16, 1), block(16, 32, 2), tri_nn_adaptive_avg_pool2d(1, 1),
-                          tri_nn_flatten(1), tri_nn_linear(32, CLASSES, NULL));
+    return tri_nn_sequential(
+        conv_without_bias(3, 16, 7, 2), tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
+        tri_nn_max_pool2d(3, &(tri_nn_pool2d_options){.stride = 2, .padding = 1}), block(16, 16, 1),
+        block(16, 32, 2), tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
+        tri_nn_linear(32, CLASSES, NULL));
 }
 
 static tri_module *resnet_silu(void)
@@ -78,8 +78,9 @@ static tri_module *resnet_relu(void)
 
 static tri_module *mlp(void)
 {
-    return tri_sequential(tri_nn_linear(48, 64, NULL), tri_nn_relu(), tri_nn_linear(64, 64, NULL),
-                          tri_nn_gelu(TRI_GELU_ERF), tri_nn_linear(64, CLASSES, NULL));
+    return tri_nn_sequential(tri_nn_linear(48, 64, NULL), tri_nn_relu(),
+                             tri_nn_linear(64, 64, NULL), tri_nn_gelu(TRI_GELU_ERF),
+                             tri_nn_linear(64, CLASSES, NULL));
 }
 
 static tri_module *gpt(void)
@@ -120,7 +121,7 @@ static void fill(tri_tensor *tensor, int k, double offset, double factor, bool r
 
         data[i] = (float)(round ? rint(v) : v);
     }
-    CHECK_OK(tri_copy_in(tensor, data, (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_in(tensor, data, (size_t)n * sizeof(float)));
     free(data);
 }
 

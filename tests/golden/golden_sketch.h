@@ -46,7 +46,7 @@ static inline double sketch_distance(const char *numbers, tri_tensor *tensor)
     char *at;
     double norm = strtod(numbers, &at), off = 0;
 
-    CHECK_OK(tri_copy_out(tensor, data, (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tensor, data, (size_t)n * sizeof(float)));
     for (int p = 0; p < SKETCH; p++) {
         double sum = 0, want = strtod(at, &at);
 

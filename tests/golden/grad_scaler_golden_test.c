@@ -97,11 +97,12 @@ static void check_line(const running *r, const char *line)
     int step = (int)strtol(line, &at, 10);
 
     train_step(r, step);
-    assert_true(tri_grad_scaler_get_scale(r->scaler) == strtod(at, &at));
-    CHECK_OK(tri_copy_out(tri_grad_scaler_state(r->scaler, 1).tensor, &tracker, sizeof(tracker)));
+    assert_true(tri_grad_scaler_current_scale(r->scaler) == strtod(at, &at));
+    CHECK_OK(
+        tri_tensor_copy_out(tri_grad_scaler_state(r->scaler, 1).tensor, &tracker, sizeof(tracker)));
     assert_int_equal(tracker, strtol(at, &at, 10));
     for (int i = 0; i < 2; i++)
-        CHECK_OK(tri_copy_out(r->p[i], p + i * N, N * sizeof(float)));
+        CHECK_OK(tri_tensor_copy_out(r->p[i], p + i * N, N * sizeof(float)));
     for (int i = 0; i < 2 * N; i++) {
         double want = strtod(at, &at);
 

@@ -10,15 +10,15 @@
 
 static tri_module *activations(void)
 {
-    return tri_sequential(tri_nn_relu(), tri_nn_leaky_relu(0.01), tri_nn_leaky_relu(1e-5),
-                          tri_nn_gelu(TRI_GELU_ERF), tri_nn_gelu(TRI_GELU_TANH), tri_nn_silu(),
-                          tri_nn_tanh(), tri_nn_sigmoid(), tri_nn_softmax(-1),
-                          tri_nn_log_softmax(1));
+    return tri_nn_sequential(tri_nn_relu(), tri_nn_leaky_relu(0.01), tri_nn_leaky_relu(1e-5),
+                             tri_nn_gelu(TRI_GELU_ERF), tri_nn_gelu(TRI_GELU_TANH), tri_nn_silu(),
+                             tri_nn_tanh(), tri_nn_sigmoid(), tri_nn_softmax(-1),
+                             tri_nn_log_softmax(1));
 }
 
 static tri_module *pools(void)
 {
-    return tri_sequential(
+    return tri_nn_sequential(
         tri_nn_max_pool2d(3, &(tri_nn_pool2d_options){.stride = 2, .padding = 1}),
         tri_nn_max_pool2d(0, &(tri_nn_pool2d_options){.kernel_hw = {3, 2}, .ceil_mode = true}),
         tri_nn_avg_pool2d(2, NULL),
@@ -29,17 +29,18 @@ static tri_module *pools(void)
 
 static tri_module *pools_of_rows(void)
 {
-    return tri_sequential(tri_nn_max_pool1d(3, &(tri_nn_pool1d_options){.stride = 2, .padding = 1}),
-                          tri_nn_max_pool1d(2, &(tri_nn_pool1d_options){.ceil_mode = true}),
-                          tri_nn_avg_pool1d(2, NULL),
-                          tri_nn_avg_pool1d(3, &(tri_nn_pool1d_options){.stride = 2, .padding = 1}),
-                          tri_nn_adaptive_avg_pool1d(1), tri_nn_adaptive_max_pool1d(5));
+    return tri_nn_sequential(
+        tri_nn_max_pool1d(3, &(tri_nn_pool1d_options){.stride = 2, .padding = 1}),
+        tri_nn_max_pool1d(2, &(tri_nn_pool1d_options){.ceil_mode = true}),
+        tri_nn_avg_pool1d(2, NULL),
+        tri_nn_avg_pool1d(3, &(tri_nn_pool1d_options){.stride = 2, .padding = 1}),
+        tri_nn_adaptive_avg_pool1d(1), tri_nn_adaptive_max_pool1d(5));
 }
 
 static tri_module *others(void)
 {
-    return tri_sequential(tri_nn_flatten(1), tri_nn_flatten(0), tri_nn_dropout(0.5),
-                          tri_nn_dropout(0.125), tri_nn_identity());
+    return tri_nn_sequential(tri_nn_flatten(1), tri_nn_flatten(0), tri_nn_dropout(0.5),
+                             tri_nn_dropout(0.125), tri_nn_identity());
 }
 
 static tri_module *wide_conv2d(void)
@@ -63,10 +64,10 @@ static tri_module *plain_batch_norm2d(void)
 
 static tri_module *converted(void)
 {
-    tri_module *net = tri_sequential(
+    tri_module *net = tri_nn_sequential(
         tri_nn_conv2d(3, 8, 3, NULL),
         tri_nn_batch_norm2d(8, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(0.25)}),
-        tri_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_relu()));
+        tri_nn_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_relu()));
 
     assert_int_equal(tri_convert_sync_batch_norm(net, NULL), 2);
     return net;
@@ -137,12 +138,12 @@ static tri_module *module_of(const char *name)
     if (strcmp(name, "others") == 0)
         return others();
     if (strcmp(name, "nothing") == 0)
-        return tri_sequential_of(0, NULL);
+        return tri_nn_sequential_of(0, NULL);
     if (strcmp(name, "nested") == 0)
-        return tri_sequential(tri_sequential(tri_nn_linear(2, 3, NULL), tri_nn_relu()),
-                              tri_sequential_of(0, NULL));
+        return tri_nn_sequential(tri_nn_sequential(tri_nn_linear(2, 3, NULL), tri_nn_relu()),
+                                 tri_nn_sequential_of(0, NULL));
     if (strcmp(name, "wrapped") == 0)
-        return tri_ddp(tri_sequential(tri_nn_linear(2, 3, NULL)), NULL);
+        return tri_ddp(tri_nn_sequential(tri_nn_linear(2, 3, NULL)), NULL);
     return NULL;
 }
 
@@ -213,7 +214,7 @@ static void what_a_user_writes_between_the_brackets_may_be_long(void **state)
     char text[LONGEST] = "";
 
     (void)state;
-    tri_module_child(mine, "part", tri_nn_relu());
+    tri_module_add_child(mine, "part", tri_nn_relu());
     tri_module_print(mine, file);
     rewind(file);
     assert_int_equal(fread(text, 1, sizeof(text) - 1, file),

@@ -55,7 +55,7 @@ static double *elements(tri_tensor *tensor)
     void *data = calloc((size_t)(n > 0 ? n : 1), 8);
     double *x = calloc((size_t)(n > 0 ? n : 1), sizeof(*x));
 
-    CHECK_OK(tri_copy_out(tensor, data, (size_t)n * tri_dtype_size(dtype)));
+    CHECK_OK(tri_tensor_copy_out(tensor, data, (size_t)n * tri_dtype_size(dtype)));
     for (int64_t i = 0; i < n; i++) {
         if (dtype == TRI_DTYPE_F64)
             x[i] = ((double *)data)[i];

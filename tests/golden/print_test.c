@@ -198,7 +198,7 @@ static void files_get_a_line(void **state)
 
     (void)state;
     assert_non_null(file);
-    tri_print(x, file);
+    tri_tensor_print(x, file);
     rewind(file);
     assert_non_null(fgets(line, sizeof(line), file));
     assert_string_equal(line, "tensor(0.5000, dtype=f64)\n");
@@ -216,13 +216,13 @@ static void items_come_with_a_status(void **state)
     double value = 7;
 
     (void)state;
-    CHECK_OK(tri_item_get(x, &value));
+    CHECK_OK(tri_item_status(x, &value));
     assert_true(isnan(value));
-    CHECK_OK(tri_item_get(tri_mul_scalar(tri_sum(two, NULL, 0, false), 0), &value));
+    CHECK_OK(tri_item_status(tri_mul_scalar(tri_sum(two, NULL, 0, false), 0), &value));
     assert_true(value == 0);
-    CHECK_FAILS(tri_item_get(two, &value), TRI_ERR_INVALID_ARG, "f32 [2] is not one element");
+    CHECK_FAILS(tri_item_status(two, &value), TRI_ERR_INVALID_ARG, "f32 [2] is not one element");
     assert_true(isnan(value));
-    CHECK_FAILS(tri_item_get(x, NULL), TRI_ERR_INVALID_ARG, "value_out is NULL");
+    CHECK_FAILS(tri_item_status(x, NULL), TRI_ERR_INVALID_ARG, "value_out is NULL");
     tri_step_end();
     tri_tensor_unref(x);
     tri_tensor_unref(two);

@@ -42,7 +42,7 @@ done <"$work/functions"
 # Macros that programs write, too. The synopsis of each declares what the page is called.
 grep -hoE '^#define (tri_[a-z0-9_]+|TRI_[A-Z_]*[A-Z])\(' "$TRI_TEST_SOURCE"/include/trireme/[!oe]*.h |
     sed 's/^#define //; s/($//' | sort -u >"$work/macros"
-grep -qx tri_sequential "$work/macros" && grep -qx TRI_SHAPE "$work/macros" || fail "too few macros were found"
+grep -qx tri_nn_sequential "$work/macros" && grep -qx TRI_SHAPE "$work/macros" || fail "too few macros were found"
 sort -u "$work/functions" "$work/macros" | while read -r name; do
     [ -f "man3/$name.3" ] || {
         echo "$name has no page"
@@ -53,7 +53,7 @@ sort -u "$work/functions" "$work/macros" | while read -r name; do
         grep -qE "(^|[ *(])$name\(" || echo "${target:-man3/$name.3} does not declare $name in its synopsis"
 done >"$work/undeclared"
 [ ! -s "$work/undeclared" ] || fail "$(head -n 5 "$work/undeclared")"
-for page in man3/tri_sequential.3:tri_sequential_of man3/TRI_SHAPE.3:tri_tensor; do
+for page in man3/tri_nn_sequential.3:tri_nn_sequential_of man3/TRI_SHAPE.3:tri_tensor; do
     target=$(sed -n 's/^\.so //p' "${page%:*}")
     grep -q "${page#*:}" "${target:-${page%:*}}" || fail "${page%:*} does not lead to ${page#*:}"
 done

@@ -48,16 +48,17 @@ void misuse_status(misuse_pick *p, tri_status status)
 
 /* NULL is what their headers promise for what is not there. */
 static const char *const may_be_null[] = {"tri_module_find",
-                                          "tri_module_get",
+                                          "tri_module_child",
                                           "tri_module_submodule",
-                                          "tri_module_of",
+                                          "tri_module_unwrapped",
                                           "tri_grad",
                                           "tri_tensor_ref",
                                           NULL};
 
 /* Their lines name the operation that they are made of, or a layer, and the argument by its shape;
- * that of tri_module_load names the parts that n left out, and that of tri_fail is its caller's. */
-static const char *const named_otherwise[] = {"tri_fail",
+ * that of tri_module_load names the parts that n left out, and that of tri_status_fail is its
+ * caller's. */
+static const char *const named_otherwise[] = {"tri_status_fail",
                                               "tri_module_fail",
                                               "tri_forward",
                                               "tri_dropout",
@@ -70,18 +71,18 @@ static const char *const named_otherwise[] = {"tri_fail",
                                               NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, no context was entered, no callback, no bucket outside of a hook; and tri_fail and
+ * shrink, no context was entered, no callback, no bucket outside of a hook; and tri_status_fail and
  * tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
-                                          "tri_fail",
+                                          "tri_status_fail",
                                           "tri_module_fail",
                                           "tri_group_shrink",
                                           "tri_spawn",
                                           "tri_context_leave",
                                           "tri_module_simple",
-                                          "tri_check_gradient",
-                                          "tri_module_forward_pre_hook",
-                                          "tri_module_forward_hook",
+                                          "tri_gradcheck",
+                                          "tri_module_add_forward_pre_hook",
+                                          "tri_module_add_forward_hook",
                                           "tri_ddp_join",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",

@@ -165,7 +165,7 @@ static const struct {
     {"tri_meter_add_mean", "mean", TRI_DTYPE_F32, 0, {0}},
     {"tri_meter_add_count", "count", TRI_DTYPE_F32, 0, {0}},
     {"tri_item", "tensor", TRI_DTYPE_F32, 0, {0}},
-    {"tri_item_get", "tensor", TRI_DTYPE_F32, 0, {0}},
+    {"tri_item_status", "tensor", TRI_DTYPE_F32, 0, {0}},
     {"tri_expand", "x", TRI_DTYPE_F32, 2, {2, 1}},
 };
 
@@ -247,7 +247,9 @@ static tri_status good_group(const char *function, tri_group **group_out)
 {
     tri_status status = tri_group_create(NULL, 0, 1, NULL, group_out);
 
-    return status == TRI_OK && is(function, "tri_batch_end") ? tri_batch_begin(*group_out) : status;
+    return status == TRI_OK && is(function, "tri_group_batch_end")
+               ? tri_group_batch_begin(*group_out)
+               : status;
 }
 
 /* As far on its way as the function wants it. */
@@ -488,7 +490,7 @@ static const void *good_struct(const char *type)
     static const tri_schedule_part part = {.steps = 1};
     static const tri_function_class function = {
         .name = "same", .size = 8, .shape = good_function_shape, .forward = good_function};
-    static const tri_random_state random = {.step = 1};
+    static const tri_rng random = {.step = 1};
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
     static const tri_pool_options pool = {.kernel = {2, 2}};
@@ -508,7 +510,7 @@ static const void *good_struct(const char *type)
         {"const tri_reducer_grad *", &grad},       {"const tri_state_source *", &source},
         {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
         {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
-        {"const tri_function_class *", &function}, {"const tri_random_state *", &random},
+        {"const tri_function_class *", &function}, {"const tri_rng *", &random},
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
         {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
         {"const tri_model_gpt2_options *", &gpt2},
@@ -641,7 +643,7 @@ static int64_t good_integer(const misuse_pick *p, int i)
         return 50;
     if (is(name, "ndim"))
         return 2;
-    return strncmp(p->row->name, "tri_copy_", 9) == 0 ? 24 : 1;
+    return strncmp(p->row->name, "tri_tensor_copy_", 16) == 0 ? 24 : 1;
 }
 
 int64_t misuse_integer(const misuse_pick *p, int i)

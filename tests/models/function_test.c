@@ -25,7 +25,7 @@ typedef struct pick_data {
 static tri_status pick_shape(const tri_function_call *call, tri_function_array *out)
 {
     if (call->n_in != 2 || call->in[1].dtype != TRI_DTYPE_I64 || call->in[0].ndim != 1)
-        return tri_fail(TRI_ERR_INVALID_ARG, "pick takes x [n] and i64 indices");
+        return tri_status_fail(TRI_ERR_INVALID_ARG, "pick takes x [n] and i64 indices");
     out[0] = call->in[1];
     out[0].dtype = call->in[0].dtype;
     out[1] = call->in[0];
@@ -59,15 +59,15 @@ static tri_status pick_forward(const tri_function_call *call)
         tri_tensor *y = tri_mul_scalar(shared, 2);
 
         if (tri_tensor_status(y) == TRI_OK || tri_run() == TRI_OK || tri_item(shared) == 1)
-            return tri_fail(TRI_ERR_INTERNAL, "tensors work in here");
+            return tri_status_fail(TRI_ERR_INTERNAL, "tensors work in here");
         return tri_run();
     }
     if (data->fail != TRI_OK)
-        return tri_fail(data->fail, "picking went wrong at %d", 42);
+        return tri_status_fail(data->fail, "picking went wrong at %d", 42);
     memset(taken, 0, (size_t)numel(&call->out[1]) * sizeof(*taken));
     for (int64_t i = 0; i < numel(&call->out[0]); i++) {
         if (index[i] < 0 || index[i] >= numel(&call->in[0]))
-            return tri_fail(TRI_ERR_INVALID_ARG, "index %lld", (long long)index[i]);
+            return tri_status_fail(TRI_ERR_INVALID_ARG, "index %lld", (long long)index[i]);
         set_element(&call->out[0], i, data->scale * element(&call->in[0], index[i]));
         taken[index[i]]++;
     }
@@ -80,7 +80,7 @@ static tri_status pick_backward(const tri_function_call *call)
     const int64_t *index = call->in[1].data;
 
     if (call->grad_in[1].data != NULL || call->grad_out[1].data != NULL)
-        return tri_fail(TRI_ERR_INTERNAL, "integers have no gradient");
+        return tri_status_fail(TRI_ERR_INTERNAL, "integers have no gradient");
     for (int64_t i = 0; i < numel(&call->grad_in[0]); i++)
         set_element(&call->grad_in[0], i, 0);
     for (int64_t i = 0; i < numel(&call->in[1]); i++)
@@ -119,7 +119,7 @@ static void read(tri_tensor *tensor, float *values, int n)
 {
     tri_tensor *wide = tri_keep(tri_cast(tensor, TRI_DTYPE_F32));
 
-    CHECK_OK(tri_copy_out(wide, values, (size_t)n * sizeof(*values)));
+    CHECK_OK(tri_tensor_copy_out(wide, values, (size_t)n * sizeof(*values)));
 }
 
 static void results_and_gradients_of_every_type(void **state)
@@ -134,13 +134,14 @@ static void results_and_gradients_of_every_type(void **state)
 
         tri_requires_grad(x, true);
         for (int step = 1; step <= 3; step++) { /* its number is no part of the plan */
-            tri_apply(&pick, &(pick_data){.scale = step}, (tri_tensor *[]){x, index}, 2, out, 2);
+            tri_function_apply(&pick, &(pick_data){.scale = step}, (tri_tensor *[]){x, index}, 2,
+                               out, 2);
             assert_int_equal(tri_tensor_dtype(out[0]), dtypes[k]);
             (void)tri_keep(out[1]);
             loss = tri_sum(tri_square(tri_cast(out[0], TRI_DTYPE_F32)), NULL, 0, false);
             tri_backward(loss);
             read(out[0], y, 4);
-            CHECK_OK(tri_copy_out(out[1], taken, sizeof(taken)));
+            CHECK_OK(tri_tensor_copy_out(out[1], taken, sizeof(taken)));
             assert_true(y[0] == (float)step * 4 && y[1] == (float)step * 1.5f);
             assert_true(taken[0] == 1 && taken[1] == 1 && taken[2] == 2);
             read(tri_grad(x), g, 3);
@@ -161,24 +162,24 @@ static void failures_name_the_function_and_the_line(void **state)
 
     (void)state;
     shared = x;
-    tri_apply(&pick, &(pick_data){.fail = TRI_ERR_IO}, in, 2, out, 2);
-    CHECK_FAILS(tri_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_IO,
+    tri_function_apply(&pick, &(pick_data){.fail = TRI_ERR_IO}, in, 2, out, 2);
+    CHECK_FAILS(tri_tensor_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_IO,
                 "forward of pick: picking went wrong at 42");
     assert_non_null(strstr(tri_last_error(), "function_test.c:"));
     tri_step_end();
-    tri_apply(&pick, &(pick_data){.fail = TRI_INPROGRESS}, in, 2, out, 2);
-    CHECK_FAILS(tri_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_INVALID_ARG, "went wrong");
+    tri_function_apply(&pick, &(pick_data){.fail = TRI_INPROGRESS}, in, 2, out, 2);
+    CHECK_FAILS(tri_tensor_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_INVALID_ARG, "went wrong");
     tri_step_end();
-    tri_apply(&pick, &(pick_data){0}, in, 1, out, 2);
+    tri_function_apply(&pick, &(pick_data){0}, in, 1, out, 2);
     CHECK_FAILS(tri_tensor_status(out[1]), TRI_ERR_INVALID_ARG,
                 "shape of pick: pick takes x [n] and i64 indices");
     tri_step_end();
-    tri_apply(&pick, &(pick_data){.use_tensors = true}, in, 2, out, 2);
-    CHECK_FAILS(tri_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_STATE,
+    tri_function_apply(&pick, &(pick_data){.use_tensors = true}, in, 2, out, 2);
+    CHECK_FAILS(tri_tensor_copy_out(out[0], (float[4]){0}, 16), TRI_ERR_STATE,
                 "inside of the function pick");
     tri_step_end();
-    tri_apply(&pick, &(pick_data){.scale = 1}, in, 2, out, 2); /* and then all is well */
-    CHECK_OK(tri_copy_out(tri_keep(out[0]), (float[4]){0}, 16));
+    tri_function_apply(&pick, &(pick_data){.scale = 1}, in, 2, out, 2); /* and then all is well */
+    CHECK_OK(tri_tensor_copy_out(tri_keep(out[0]), (float[4]){0}, 16));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_tensor_unref(index);
@@ -191,18 +192,18 @@ static void bad_calls_are_refused(void **state)
     tri_tensor *const in[2] = {x, NULL};
 
     (void)state;
-    tri_apply(NULL, NULL, in, 1, out, 1);
+    tri_function_apply(NULL, NULL, in, 1, out, 1);
     CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "a class needs a name");
-    tri_apply(&empty, NULL, in, 1, out, 2);
+    tri_function_apply(&empty, NULL, in, 1, out, 2);
     CHECK_FAILS(tri_tensor_status(out[1]), TRI_ERR_INVALID_ARG, "a class needs a name");
-    tri_apply(&pick, NULL, in, 1, out, 1);
+    tri_function_apply(&pick, NULL, in, 1, out, 1);
     CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "data is NULL");
-    tri_apply(&pick, &(pick_data){0}, in, 0, out, 1);
+    tri_function_apply(&pick, &(pick_data){0}, in, 0, out, 1);
     CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "0 inputs");
-    tri_apply(&pick, &(pick_data){0}, in, 1, out, 0);
-    tri_apply(&pick, &(pick_data){0}, in, 2, out, 2);
+    tri_function_apply(&pick, &(pick_data){0}, in, 1, out, 0);
+    tri_function_apply(&pick, &(pick_data){0}, in, 2, out, 2);
     CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "in[1] is NULL");
-    tri_apply(&pick, &(pick_data){0}, in, 1, NULL, 1);
+    tri_function_apply(&pick, &(pick_data){0}, in, 1, NULL, 1);
     tri_step_end();
     tri_tensor_unref(x);
 }
@@ -231,24 +232,24 @@ static void shapes_that_no_tensor_has_are_refused(void **state)
 
     (void)state;
     given = (tri_function_array){.dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {4, -3}};
-    tri_apply(&any, NULL, &x, 1, &out, 1);
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG,
                 "shape of any set size -3 in dimension 1 of out[0]");
     given.shape[0] = -4; /* whose product would pass */
-    tri_apply(&any, NULL, &x, 1, &out, 1);
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set size -4 in dimension 0");
     given = (tri_function_array){.dtype = (tri_dtype)77};
-    tri_apply(&any, NULL, &x, 1, &out, 1);
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set dtype 77 for out[0]");
     given.dtype = TRI_DTYPE_NONE;
-    tri_apply(&any, NULL, &x, 1, &out, 1);
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set no dtype for out[0]");
     given = (tri_function_array){.dtype = TRI_DTYPE_F32, .ndim = 9};
-    tri_apply(&any, NULL, &x, 1, &out, 1);
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
     CHECK_FAILS(tri_tensor_status(out), TRI_ERR_INVALID_ARG, "set 9 dimensions");
     given = (tri_function_array){.dtype = TRI_DTYPE_F32};
-    tri_apply(&any, NULL, &x, 1, &out, 1);
-    CHECK_FAILS(tri_copy_out(out, (float[1]){0}, 4), TRI_ERR_IO,
+    tri_function_apply(&any, NULL, &x, 1, &out, 1);
+    CHECK_FAILS(tri_tensor_copy_out(out, (float[1]){0}, 4), TRI_ERR_IO,
                 "forward of any: it returned IO, and no reason");
     tri_step_end();
     tri_tensor_unref(x);
@@ -304,7 +305,7 @@ static void what_a_function_forgets_is_found_when_asked_for(void **state)
 
         mistake = k % 5;
         tri_requires_grad(x, true);
-        tri_apply(&sloppy, NULL, &x, 1, &y, 1);
+        tri_function_apply(&sloppy, NULL, &x, 1, &y, 1);
         tri_backward(tri_sum(tri_square(tri_cast(y, TRI_DTYPE_F32)), NULL, 0, false));
         if (mistake == 0)
             CHECK_OK(tri_step_end_status());
@@ -407,10 +408,10 @@ static void both_forms_of_backward_agree(void **state)
             tri_tensor *a = parameter(3), *b = parameter(5), *out[2];
             double ga[2], gb[2];
 
-            tri_apply(classes[k], NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+            tri_function_apply(classes[k], NULL, (tri_tensor *[]){a, b}, 2, out, 2);
             tri_backward(used == 0 ? sum(tri_square(out[0])) : sum(tri_add(out[0], out[1])));
-            CHECK_OK(tri_copy_out(tri_grad(a), ga, sizeof(ga)));
-            CHECK_OK(tri_copy_out(tri_grad(b), gb, sizeof(gb)));
+            CHECK_OK(tri_tensor_copy_out(tri_grad(a), ga, sizeof(ga)));
+            CHECK_OK(tri_tensor_copy_out(tri_grad(b), gb, sizeof(gb)));
             CHECK_NEAR(ga[0], used == 0 ? 2 * 15 * 5 : 5 + 1, 0);
             CHECK_NEAR(gb[0], used == 0 ? 2 * 15 * 3 : 3 + 1, 0);
             CHECK_NEAR(gb[1], used == 0 ? 2 * 3.75 * -1.5 : -1.5 + 1, 0);
@@ -427,15 +428,15 @@ static void recorded_gradients_can_be_differentiated_again(void **state)
     double gb[2];
 
     (void)state;
-    tri_apply(&product, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+    tri_function_apply(&product, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
     loss = sum(tri_square(out[0]));
     CHECK_OK(tri_gradients(&loss, 1, &a, 1, &(tri_gradients_options){.create_graph = true}, &g));
     loss = sum(g); /* 2 a b^2 */
     CHECK_OK(tri_gradients(&loss, 1, &b, 1, NULL, &g));
-    CHECK_OK(tri_copy_out(tri_keep(g), gb, sizeof(gb)));
+    CHECK_OK(tri_tensor_copy_out(tri_keep(g), gb, sizeof(gb)));
     CHECK_NEAR(gb[0], 4 * 3 * 5, 0);
     CHECK_OK(tri_step_end_status());
-    tri_apply(&computed, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+    tri_function_apply(&computed, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
     loss = sum(out[0]);
     CHECK_OK(tri_gradients(&loss, 1, &a, 1, &(tri_gradients_options){.create_graph = true}, &g));
     loss = sum(g);
@@ -450,13 +451,13 @@ static void gradients_that_cannot_be_are_named(void **state)
     tri_tensor *a = parameter(3), *b = parameter(5), *out[2];
 
     (void)state;
-    tri_apply(&forward_only, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+    tri_function_apply(&forward_only, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
     tri_backward(sum(out[0]));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_UNSUPPORTED,
                 "forward_only has neither backward nor record");
     wrong_gradient = a;
     tri_requires_grad(a, true);
-    tri_apply(&recorded, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+    tri_function_apply(&recorded, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
     wrong_gradient = tri_ones(TRI_SHAPE(3), TRI_DTYPE_F64);
     tri_backward(sum(out[0]));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG,
@@ -469,7 +470,7 @@ static void gradients_that_cannot_be_are_named(void **state)
 static tri_status greedy_record(const tri_function_graph *g)
 {
     if (tri_run() == TRI_OK || tri_step_end_status() == TRI_OK)
-        return tri_fail(TRI_ERR_INTERNAL, "a run inside of a walk");
+        return tri_status_fail(TRI_ERR_INTERNAL, "a run inside of a walk");
     tri_backward(sum(tri_square(g->in[0])));
     return TRI_OK;
 }
@@ -484,7 +485,7 @@ static void a_walk_is_not_left_by_user_code(void **state)
     tri_tensor *a = parameter(3), *b = parameter(5), *out[2];
 
     (void)state;
-    tri_apply(&greedy, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
+    tri_function_apply(&greedy, NULL, (tri_tensor *[]){a, b}, 2, out, 2);
     tri_backward(sum(out[0]));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "gradients are being recorded already");
     assert_null(tri_grad(a));
@@ -502,14 +503,15 @@ static void in_regions_and_with_nothing(void **state)
     tri_requires_grad(x, true);
     TRI_RECOMPUTE
     {
-        tri_apply(&pick, &(pick_data){.scale = 3}, (tri_tensor *[]){tri_exp(x), index}, 2, out, 2);
+        tri_function_apply(&pick, &(pick_data){.scale = 3}, (tri_tensor *[]){tri_exp(x), index}, 2,
+                           out, 2);
         out[0] = tri_square(out[0]);
     }
     tri_backward(sum(out[0]));
-    CHECK_OK(tri_copy_out(tri_grad(x), g, sizeof(g)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), g, sizeof(g)));
     CHECK_NEAR(g[1], 2 * 9 * exp(-4), 1e-12);
     none = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(0, 3));
-    tri_apply(&pick, &(pick_data){.scale = 3}, (tri_tensor *[]){x, none}, 2, y, 2);
+    tri_function_apply(&pick, &(pick_data){.scale = 3}, (tri_tensor *[]){x, none}, 2, y, 2);
     tri_backward(sum(y[0]));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
@@ -530,7 +532,7 @@ static tri_status train_replica(rank *r)
 
         y = tri_forward(model, x);
         if (*(const bool *)r->arg)
-            tri_apply(&product, NULL, (tri_tensor *[]){y, y}, 2, out, 2);
+            tri_function_apply(&product, NULL, (tri_tensor *[]){y, y}, 2, out, 2);
         else
             out[0] = tri_square(y);
         tri_backward(tri_mse_loss(out[0], t, NULL));

@@ -47,7 +47,7 @@ static double learn(const run *r, tri_tensor *logits, tri_tensor *target)
 
     tri_backward(loss);
     CHECK_OK(tri_optimizer_step(r->opt));
-    CHECK_OK(tri_item_get(loss, &value));
+    CHECK_OK(tri_item_status(loss, &value));
     CHECK_OK(tri_step_end_status());
     return value;
 }
@@ -126,10 +126,10 @@ static tri_module *conv(int64_t in, int64_t out, int kernel, int stride, int gro
 /* Windows, strides, groups, pools; what flatten needs in plain order. */
 static tri_module *convolutions(void)
 {
-    return tri_sequential(conv(3, 16, 3, 1, 1), tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
-                          conv(16, 64, 1, 1, 1), tri_nn_max_pool2d(2, NULL), conv(64, 64, 3, 1, 1),
-                          tri_nn_relu(), conv(64, 32, 3, 2, 4), tri_nn_flatten(1),
-                          tri_nn_linear(128, 10, NULL));
+    return tri_nn_sequential(conv(3, 16, 3, 1, 1), tri_nn_batch_norm2d(16, NULL), tri_nn_relu(),
+                             conv(16, 64, 1, 1, 1), tri_nn_max_pool2d(2, NULL),
+                             conv(64, 64, 3, 1, 1), tri_nn_relu(), conv(64, 32, 3, 2, 4),
+                             tri_nn_flatten(1), tri_nn_linear(128, 10, NULL));
 }
 
 static void train(run *r, tri_module *(*make)(void), const int64_t *sizes, double *losses)

@@ -33,9 +33,9 @@ static void a_chain_of_any_length_fits_a_small_stack(void **state)
         CHECK_OK(
             tri_gradients(&loss, 1, &x, 1, &(tri_gradients_options){.keep_graph = true}, &grad));
         tri_backward(loss);
-        CHECK_OK(tri_copy_out(grad, out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(grad, out, sizeof(out)));
         assert_true(out[0] == 6 && out[1] == 10);
-        CHECK_OK(tri_copy_out(tri_grad(x), out, sizeof(out)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), out, sizeof(out)));
         assert_true(out[0] == (again ? 12 : 6) && out[1] == (again ? 20 : 10));
         CHECK_OK(tri_step_end_status());
     }

@@ -66,7 +66,7 @@ static void a_piece_goes_back_before_the_next_one_does(void **state)
     tri_module *net;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     net = tri_model_resnet_of_width(50, 4, 1000);
     for (int i = 0; i < 3; i++)
         CHECK_OK(tri_module_to(tri_module_submodule(net, second_half[i]), TRI_CPU(1)));

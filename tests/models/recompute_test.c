@@ -13,18 +13,19 @@
 
 static tri_module *mlp_block(void)
 {
-    return tri_sequential(tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL),
-                          tri_nn_linear(WIDTH, 4 * WIDTH, NULL), tri_nn_gelu(TRI_GELU_TANH),
-                          tri_nn_dropout(0.2), tri_nn_linear(4 * WIDTH, WIDTH, NULL),
-                          tri_nn_softmax(-1));
+    return tri_nn_sequential(tri_nn_layer_norm(TRI_SHAPE(WIDTH), NULL),
+                             tri_nn_linear(WIDTH, 4 * WIDTH, NULL), tri_nn_gelu(TRI_GELU_TANH),
+                             tri_nn_dropout(0.2), tri_nn_linear(4 * WIDTH, WIDTH, NULL),
+                             tri_nn_softmax(-1));
 }
 
 static tri_module *image_block(void)
 {
     const tri_nn_conv2d_options pad = {.padding = 1};
 
-    return tri_sequential(tri_nn_conv2d(4, 4, 3, &pad), tri_nn_batch_norm2d(4, NULL), tri_nn_relu(),
-                          tri_nn_dropout(0.1), tri_nn_conv2d(4, 4, 3, &pad), tri_nn_silu());
+    return tri_nn_sequential(tri_nn_conv2d(4, 4, 3, &pad), tri_nn_batch_norm2d(4, NULL),
+                             tri_nn_relu(), tri_nn_dropout(0.1), tri_nn_conv2d(4, 4, 3, &pad),
+                             tri_nn_silu());
 }
 
 static int depth = 2;
@@ -39,7 +40,7 @@ static tri_module *network(bool images, bool recompute)
         tri_module_set_recompute(blocks[i], recompute);
     }
     blocks[depth] = images ? tri_nn_flatten(1) : tri_nn_linear(WIDTH, 5, NULL);
-    net = tri_sequential_of(depth + 1, blocks);
+    net = tri_nn_sequential_of(depth + 1, blocks);
     CHECK_OK(tri_module_status(net));
     return net;
 }
@@ -67,7 +68,7 @@ static uint64_t train(const setting *s, bool recompute)
     tri_tensor *x = data(s->images);
     uint64_t hash;
 
-    tri_random_state_set(&(tri_random_state){.seed = 11});
+    tri_rng_state_set(&(tri_rng){.seed = 11});
     for (int step = 0; step < 3; step++) {
         tri_tensor *y, *loss;
 
@@ -144,7 +145,8 @@ static void batches_are_counted_once(void **state)
     (void)state;
     tri_backward(tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false));
     CHECK_OK(tri_step_end_status());
-    CHECK_OK(tri_copy_out(tri_module_find(net, "0.1.num_batches_tracked"), &count, sizeof(count)));
+    CHECK_OK(tri_tensor_copy_out(tri_module_find(net, "0.1.num_batches_tracked"), &count,
+                                 sizeof(count)));
     assert_int_equal(count, 1);
     tri_tensor_unref(x);
     tri_module_destroy(net);
@@ -183,7 +185,7 @@ static gradient plain_gradient(void)
     gradient g;
 
     tri_backward(sum(part(x)));
-    CHECK_OK(tri_copy_out(tri_grad(x), g.at, sizeof(g.at)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), g.at, sizeof(g.at)));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     return g;
@@ -193,7 +195,7 @@ static void check_gradient(tri_tensor *x)
 {
     gradient wanted = plain_gradient(), got;
 
-    CHECK_OK(tri_copy_out(tri_grad(x), got.at, sizeof(got.at)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(x), got.at, sizeof(got.at)));
     assert_memory_equal(&got, &wanted, sizeof(got));
     tri_tensor_unref(x);
 }
@@ -229,7 +231,7 @@ static void a_run_keeps_what_goes_on(void **state)
     unread = tri_square(inside);
     tri_recompute_end();
     (void)tri_item(tri_amax(y, NULL, 0, false));
-    CHECK_FAILS(tri_copy_out(inside, (double[3]){0}, 3 * sizeof(double)), TRI_ERR_STATE,
+    CHECK_FAILS(tri_tensor_copy_out(inside, (double[3]){0}, 3 * sizeof(double)), TRI_ERR_STATE,
                 "tri_keep");
     assert_false(tri_item(sum(unread)) == 0);
     tri_backward(sum(y));
@@ -274,7 +276,7 @@ static void two_walks_and_gradients_of_gradients_go_through_a_region(void **stat
         CHECK_OK(tri_gradients(&y, 1, &x, 1, &(tri_gradients_options){.create_graph = true}, &g));
         tri_backward(sum(tri_square(g)));
         CHECK_OK(tri_step_end_status());
-        CHECK_OK(tri_copy_out(tri_grad(x), got[with], sizeof(got[with])));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), got[with], sizeof(got[with])));
         tri_tensor_unref(x);
     }
     assert_memory_equal(got[0], got[1], sizeof(got[0]));

@@ -19,11 +19,11 @@ static tri_module *network(void)
     const tri_nn_conv2d_options same = {.padding = 1, .no_bias = true};
 
     tri_manual_seed(4);
-    return tri_sequential(tri_nn_conv2d(3, 16, 3, &same), tri_nn_batch_norm2d(16, NULL),
-                          tri_nn_relu(), tri_nn_max_pool2d(2, NULL),
-                          tri_nn_conv2d(16, 32, 3, &same), tri_nn_batch_norm2d(32, NULL),
-                          tri_nn_relu(), tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
-                          tri_nn_linear(32, CLASSES, NULL));
+    return tri_nn_sequential(tri_nn_conv2d(3, 16, 3, &same), tri_nn_batch_norm2d(16, NULL),
+                             tri_nn_relu(), tri_nn_max_pool2d(2, NULL),
+                             tri_nn_conv2d(16, 32, 3, &same), tri_nn_batch_norm2d(32, NULL),
+                             tri_nn_relu(), tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
+                             tri_nn_linear(32, CLASSES, NULL));
 }
 
 typedef struct trainer {
@@ -74,8 +74,8 @@ static tri_status next_batch(trainer *t)
         t->seed = t->seed * 1664525u + 1013904223u;
         y[i] = (int64_t)((t->seed >> 16) % CLASSES);
     }
-    st = tri_copy_in(t->x, x, sizeof(x));
-    return st == TRI_OK ? tri_copy_in(t->y, y, sizeof(y)) : st;
+    st = tri_tensor_copy_in(t->x, x, sizeof(x));
+    return st == TRI_OK ? tri_tensor_copy_in(t->y, y, sizeof(y)) : st;
 }
 
 /* `read`: 0 never, 1 after the step, 2 between forward and backward, which splits the plan. */

@@ -51,7 +51,7 @@ static const char *a_child_calls(rank_env *env, tri_group *group)
         alarm(20);
         _exit(!(is_refused(tri_work_wait(work, 100)) && is_refused(tri_work_test(work)) &&
                 is_refused(tri_all_reduce(group, &y, &y, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL)) &&
-                is_refused(tri_barrier(NULL, NULL)) && is_refused(tri_batch_begin(NULL))));
+                is_refused(tri_barrier(NULL, NULL)) && is_refused(tri_group_batch_begin(NULL))));
     }
     if (waitpid(child, &status, 0) != child || status != 0)
         return RANK_FAIL(env, "the child ended with %#x", (unsigned)status);

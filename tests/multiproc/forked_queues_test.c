@@ -27,7 +27,7 @@ static void a_forked_child_is_told_of_tri_spawn(void **state)
     pid_t child;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     CHECK_NEAR(over_two_devices(), 20, 0.0);
     child = fork();
     assert_true(child >= 0);

@@ -91,7 +91,7 @@ static void check_results(const char *wanted_file, const char *losses_path,
     CHECK_OK(tri_safetensors_open(golden(wanted_file), &theirs));
     assert_int_equal(tri_safetensors_count(ours) + 1, tri_safetensors_count(theirs));
     for (int64_t i = 0; i < tri_safetensors_count(theirs); i++) {
-        const tri_safetensors_entry *b = tri_safetensors_get(theirs, i);
+        const tri_safetensors_entry *b = tri_safetensors_at(theirs, i);
         const tri_safetensors_entry *a = tri_safetensors_find(ours, b->name);
         double x[512], y[512];
 

@@ -22,7 +22,7 @@ static tri_status sum_of_ranks(int rank, void *arg)
     if (status == TRI_OK)
         status = tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL);
     if (status == TRI_OK)
-        printf("%s %d of %d: %g\n", tri_launched_by(), tri_rank(), tri_world_size(), (double)x);
+        printf("%s %d of %d: %g\n", tri_launcher(), tri_rank(), tri_world_size(), (double)x);
     return status;
 }
 
@@ -148,7 +148,7 @@ static int stop_scene(void)
     sigprocmask(SIG_BLOCK, &term, NULL);
     if (tri_stop_watch() != TRI_OK || tri_stop_signal() != 0 || tri_stop_left_ms() != TRI_FOREVER)
         return 9;
-    printf("%s %d\n", tri_launched_by(), tri_restart_count());
+    printf("%s %d\n", tri_launcher(), tri_restart_count());
     printf("ready\n");
     fflush(stdout);
     while (tri_stop_signal() == 0)
@@ -306,10 +306,10 @@ static void launchers_are_told_apart(void **state)
 
     (void)state;
     clearenv();
-    assert_string_equal(tri_launched_by(), "none");
+    assert_string_equal(tri_launcher(), "none");
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         setenv(cases[i].set, "1", 1); /* each is stronger than those before */
-        assert_string_equal(tri_launched_by(), cases[i].name);
+        assert_string_equal(tri_launcher(), cases[i].name);
     }
     assert_int_equal(tri_restart_count(), 0);
     setenv("TORCHELASTIC_RESTART_COUNT", "4", 1);

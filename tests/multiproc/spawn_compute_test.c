@@ -12,13 +12,13 @@ static tri_status compute(int rank, void *arg)
 {
     tri_tensor *twos = tri_full(TRI_SHAPE(8), 2, TRI_DTYPE_F32);
     double sum;
-    tri_status status = tri_item_get(tri_sum(tri_square(twos), NULL, 0, false), &sum);
+    tri_status status = tri_item_status(tri_sum(tri_square(twos), NULL, 0, false), &sum);
 
     (void)rank;
     (void)arg;
     tri_step_end();
     if (status == TRI_OK && sum != 32)
-        return tri_fail(TRI_ERR_STATE, "the sum is %g, not 32", sum);
+        return tri_status_fail(TRI_ERR_STATE, "the sum is %g, not 32", sum);
     return status;
 }
 
@@ -53,12 +53,13 @@ static tri_status use_devices(int rank, void *arg)
         return status;
     twos = tri_full(TRI_SHAPE(8), 2, TRI_DTYPE_F32);
     if (tri_tensor_device(twos) != TRI_CPU(rank))
-        return tri_fail(TRI_ERR_STATE, "it lies on %s", tri_device_text(tri_tensor_device(twos)));
+        return tri_status_fail(TRI_ERR_STATE, "it lies on %s",
+                               tri_device_text(tri_tensor_device(twos)));
     twos = tri_add_scalar(tri_to(tri_square(twos), next), 1);
-    status = tri_item_get(tri_sum(tri_to(twos, TRI_CPU(rank)), NULL, 0, false), &sum);
+    status = tri_item_status(tri_sum(tri_to(twos, TRI_CPU(rank)), NULL, 0, false), &sum);
     tri_step_end();
     if (status == TRI_OK && sum != 40)
-        return tri_fail(TRI_ERR_STATE, "the sum is %g, not 40", sum);
+        return tri_status_fail(TRI_ERR_STATE, "the sum is %g, not 40", sum);
     return status;
 }
 
@@ -67,7 +68,7 @@ static void workers_use_devices_whether_their_parent_has_or_not(void **state)
 {
     (void)state;
     CHECK_OK(tri_spawn(use_devices, NULL, 3, NULL));
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     CHECK_OK(use_devices(1, NULL));
     CHECK_OK(tri_spawn(use_devices, NULL, 3, NULL));
     CHECK_OK(use_devices(0, NULL));

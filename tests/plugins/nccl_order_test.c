@@ -109,13 +109,14 @@ static void calls_of_a_batch_are_ordered_one_by_one(void **state)
 
     (void)state;
     set_up(&b);
-    CHECK_OK(tri_batch_begin(b.group));
+    CHECK_OK(tri_group_batch_begin(b.group));
     CHECK_OK(tri_device_set_queue(TRI_CUDA(1), b.a));
     CHECK_OK(reduce(&b, NULL));
     fake_gpu_begin(b.a);
     CHECK_OK(tri_device_set_queue(TRI_CUDA(1), NULL));
     CHECK_OK(reduce(&b, NULL));
-    CHECK_OK(tri_batch_end(b.group, NULL)); /* nobody waits for what came after the first call */
+    CHECK_OK(
+        tri_group_batch_end(b.group, NULL)); /* nobody waits for what came after the first call */
     fake_gpu_end(b.a);
     tear_down(&b);
 }

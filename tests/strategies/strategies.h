@@ -42,7 +42,7 @@ static inline tri_status keep_result(tri_module *model, result *r)
 
         if (tri_tensor_dtype(e.tensor) != TRI_DTYPE_F64 || r->n_state + (int)n > MAX_STATE)
             continue;
-        st = tri_copy_out(e.tensor, to, n * sizeof(double));
+        st = tri_tensor_copy_out(e.tensor, to, n * sizeof(double));
         if (st != TRI_OK)
             return st;
         r->n_state += (int)n;
@@ -105,8 +105,8 @@ static inline tri_status copy_buffers(tri_module *model, buffers *b, bool back)
             continue;
         if (at + bytes > sizeof(b->bytes))
             return TRI_ERR_NO_MEMORY;
-        st = back ? tri_copy_in(e.tensor, b->bytes + at, bytes)
-                  : tri_copy_out(e.tensor, b->bytes + at, bytes);
+        st = back ? tri_tensor_copy_in(e.tensor, b->bytes + at, bytes)
+                  : tri_tensor_copy_out(e.tensor, b->bytes + at, bytes);
         at += bytes;
     }
     return st;
@@ -176,7 +176,7 @@ static inline tri_status train_by_parts(const one_process *a)
     for (int rank = 0; rank < (a->c->ranks > 0 ? a->c->ranks : 1) && st == TRI_OK; rank++) {
         if (a->step >= steps_of(a->c, rank))
             continue;
-        tri_random_state_set(&(tri_random_state){SEED, (uint64_t)rank, a->step});
+        tri_rng_state_set(&(tri_rng){SEED, (uint64_t)rank, a->step});
         st = take_parts(a, rank);
     }
     return st == TRI_OK ? update(a->c, a->opt) : st;
@@ -269,9 +269,9 @@ static inline tri_status cut(const kind *k, tri_module *net)
     for (size_t i = 0; i < TRII_COUNT_OF(k->rest) && st == TRI_OK && k->rest[i] != NULL; i++)
         st = tri_module_to(tri_module_submodule(net, k->rest[i]), TRI_CPU(1));
     if (st == TRI_OK)
-        st = tri_module_forward_pre_hook(second, move_in, NULL, NULL);
+        st = tri_module_add_forward_pre_hook(second, move_in, NULL, NULL);
     if (st == TRI_OK && k->back != NULL)
-        st = tri_module_forward_hook(tri_module_submodule(net, k->back), move_back, NULL, NULL);
+        st = tri_module_add_forward_hook(tri_module_submodule(net, k->back), move_back, NULL, NULL);
     return st;
 }
 
@@ -316,11 +316,12 @@ static inline tri_status compose_parts(const job *j, tri_group *group, tri_modul
         tri_module_set_recompute(part[b], true);
     if (c->place == ONE_LAYER) {
         part[1] = on_devices(part[1], 2);
-        *model_out = averaged(c, group, tri_sequential_of(3, part));
+        *model_out = averaged(c, group, tri_nn_sequential_of(3, part));
     } else {
         tri_module *first = averaged(c, group, part[0]);
 
-        *model_out = tri_sequential(first, averaged(c, second, tri_sequential(part[1], part[2])));
+        *model_out =
+            tri_nn_sequential(first, averaged(c, second, tri_nn_sequential(part[1], part[2])));
     }
     tri_group_unref(second);
     return st == TRI_OK ? tri_module_status(*model_out) : st;
@@ -356,13 +357,13 @@ static inline int averaged_models(const composition *c)
 
 static inline tri_module *averaged_model(const composition *c, tri_module *model, int i)
 {
-    return c->place == TWO_GROUPS ? tri_module_get(model, i) : model;
+    return c->place == TWO_GROUPS ? tri_module_child(model, i) : model;
 }
 
 static inline void set_local(const composition *c, tri_module *model, bool local)
 {
     for (int i = 0; i < averaged_models(c); i++)
-        (local ? tri_no_sync_begin : tri_no_sync_end)(averaged_model(c, model, i));
+        (local ? tri_ddp_no_sync_begin : tri_ddp_no_sync_end)(averaged_model(c, model, i));
 }
 
 /* A rank while it trains. */

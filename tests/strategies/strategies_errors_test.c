@@ -8,7 +8,7 @@
 
 static tri_module *layer(void)
 {
-    return tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
+    return tri_nn_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
 }
 
 static void refused(tri_module *model, const char *words)
@@ -20,11 +20,11 @@ static void refused(tri_module *model, const char *words)
 static void data_parallel_goes_into_no_other(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     refused(tri_data_parallel(tri_data_parallel(layer(), NULL), NULL),
             "tri_data_parallel: the network has a DataParallel inside (itself), which would cut "
             "each piece again");
-    refused(tri_data_parallel(tri_sequential(layer(), tri_data_parallel(layer(), NULL)), NULL),
+    refused(tri_data_parallel(tri_nn_sequential(layer(), tri_data_parallel(layer(), NULL)), NULL),
             "tri_data_parallel: the network has a DataParallel inside (1)");
 }
 
@@ -33,13 +33,13 @@ static void ddp_goes_around_data_parallel(void **state)
     tri_module *model;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     refused(tri_data_parallel(tri_ddp(layer(), NULL), NULL),
             "tri_data_parallel: the network has a DistributedDataParallel inside (itself), which "
             "would run once for each device: put it around tri_data_parallel");
-    refused(tri_data_parallel(tri_sequential(tri_ddp(layer(), NULL), layer()), NULL),
+    refused(tri_data_parallel(tri_nn_sequential(tri_ddp(layer(), NULL), layer()), NULL),
             "a DistributedDataParallel inside (0)");
-    model = tri_ddp(tri_sequential(layer(), tri_data_parallel(layer(), NULL)), NULL);
+    model = tri_ddp(tri_nn_sequential(layer(), tri_data_parallel(layer(), NULL)), NULL);
     CHECK_OK(tri_module_status(model));
     tri_module_destroy(model);
     tri_finalize();
@@ -54,18 +54,18 @@ static void a_parameter_is_averaged_once(void **state)
     refused(tri_ddp(tri_ddp(layer(), NULL), NULL),
             "tri_ddp: the network has a model of tri_ddp inside (itself), whose gradients are "
             "averaged already");
-    refused(tri_ddp(tri_sequential(layer(), tri_ddp(layer(), NULL)), NULL),
+    refused(tri_ddp(tri_nn_sequential(layer(), tri_ddp(layer(), NULL)), NULL),
             "tri_ddp: the network has a model of tri_ddp inside (1)");
-    model = tri_sequential(tri_ddp(layer(), NULL), tri_ddp(layer(), NULL)); /* side by side */
+    model = tri_nn_sequential(tri_ddp(layer(), NULL), tri_ddp(layer(), NULL)); /* side by side */
     CHECK_OK(tri_module_status(model));
     tri_module_destroy(model);
     model = tri_ddp(layer(), NULL);
     weight = tri_module_find(model, "0.weight");
-    tri_module_parameter(net, "shared", tri_tensor_ref(weight));
+    tri_module_add_parameter(net, "shared", tri_tensor_ref(weight));
     refused(tri_ddp(net, NULL), "tri_ddp: shared is trained by another model of tri_ddp");
     tri_requires_grad(weight, false);
     net = layer();
-    tri_module_parameter(net, "shared", tri_tensor_ref(weight));
+    tri_module_add_parameter(net, "shared", tri_tensor_ref(weight));
     tri_requires_grad(weight, false);
     net = tri_ddp(net, NULL);
     CHECK_OK(tri_module_status(net));
@@ -80,8 +80,8 @@ static void data_parallel_cuts_no_network_on_several_devices(void **state)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(6, 4));
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
-    net = tri_sequential(net, layer());
+    CHECK_OK(tri_cpu_devices_set(2));
+    net = tri_nn_sequential(net, layer());
     CHECK_OK(tri_module_to(tri_module_submodule(net, "1"), TRI_CPU(1)));
     model = tri_data_parallel(net, NULL);
     CHECK_FAILS(

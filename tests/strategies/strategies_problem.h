@@ -39,8 +39,8 @@ typedef struct kind {
 
 static inline void mlp_parts(tri_module **part)
 {
-    part[0] = tri_sequential(tri_nn_linear(WIDTH, 12, NULL), tri_nn_tanh());
-    part[1] = tri_sequential(tri_nn_linear(12, 12, NULL), tri_nn_gelu(TRI_GELU_ERF));
+    part[0] = tri_nn_sequential(tri_nn_linear(WIDTH, 12, NULL), tri_nn_tanh());
+    part[1] = tri_nn_sequential(tri_nn_linear(12, 12, NULL), tri_nn_gelu(TRI_GELU_ERF));
     part[2] = tri_nn_linear(12, OUT, NULL);
 }
 
@@ -49,14 +49,14 @@ static inline tri_module *mlp_build(void)
     tri_module *part[3];
 
     mlp_parts(part);
-    return tri_sequential_of(3, part);
+    return tri_nn_sequential_of(3, part);
 }
 
 static inline tri_module *dropout_build(void)
 {
-    return tri_sequential(
-        tri_sequential(tri_nn_linear(WIDTH, 12, NULL), tri_nn_tanh(), tri_nn_dropout(0.3)),
-        tri_sequential(tri_nn_linear(12, 12, NULL), tri_nn_dropout(0.5), tri_nn_tanh()),
+    return tri_nn_sequential(
+        tri_nn_sequential(tri_nn_linear(WIDTH, 12, NULL), tri_nn_tanh(), tri_nn_dropout(0.3)),
+        tri_nn_sequential(tri_nn_linear(12, 12, NULL), tri_nn_dropout(0.5), tri_nn_tanh()),
         tri_nn_linear(12, OUT, NULL));
 }
 
@@ -72,12 +72,12 @@ static inline tri_module *cnn_build(void)
     const tri_nn_conv2d_options padded = {.padding = 1, .no_bias = true};
     const tri_nn_conv2d_options smaller = {.stride = 2, .no_bias = true};
 
-    return tri_sequential(tri_sequential(tri_module_simple("Image", 0, to_image),
-                                         tri_nn_conv2d(1, 4, 3, &padded),
-                                         tri_nn_batch_norm2d(4, NULL), tri_nn_relu()),
-                          tri_sequential(tri_nn_conv2d(4, 6, 2, &smaller),
-                                         tri_nn_batch_norm2d(6, NULL), tri_nn_relu()),
-                          tri_sequential(tri_nn_flatten(1), tri_nn_linear(24, OUT, NULL)));
+    return tri_nn_sequential(tri_nn_sequential(tri_module_simple("Image", 0, to_image),
+                                               tri_nn_conv2d(1, 4, 3, &padded),
+                                               tri_nn_batch_norm2d(4, NULL), tri_nn_relu()),
+                             tri_nn_sequential(tri_nn_conv2d(4, 6, 2, &smaller),
+                                               tri_nn_batch_norm2d(6, NULL), tri_nn_relu()),
+                             tri_nn_sequential(tri_nn_flatten(1), tri_nn_linear(24, OUT, NULL)));
 }
 
 static inline tri_module *gpt_build(void)

@@ -39,7 +39,7 @@ static const char *ranks_main(rank_env *env)
     int level[PAIRS_FACTORS];
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, NULL, &group));
-    RANK_TRY(env, tri_cpu_devices(MAX_DEVICES));
+    RANK_TRY(env, tri_cpu_devices_set(MAX_DEVICES));
     p.levels[0] = placements;
     while (failure == NULL && pairs_next(&p, 700, level)) {
         w->j = (job){.k = k,

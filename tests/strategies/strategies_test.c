@@ -91,7 +91,7 @@ static void check_pairs(const kind *k, int from)
 
     p = (pairs){.n_factors = 9,
                 .levels = {RANK_COUNTS, placements, N_GATHERINGS, N_UPDATINGS, 2, 2, 2, 2, 2}};
-    CHECK_OK(tri_cpu_devices(MAX_DEVICES));
+    CHECK_OK(tri_cpu_devices_set(MAX_DEVICES));
     while (pairs_next(&p, from, level)) {
         composition c = composition_of(k, level);
 

@@ -46,18 +46,19 @@ static inline tri_module *build(const plan *p, tri_group *group)
     tri_manual_seed(4);
     tri_set_default_dtype(TRI_DTYPE_F64);
     if (p->plain_norm)
-        net = tri_sequential(tri_nn_batch_norm2d(IN, NULL), tri_nn_flatten(1),
-                             tri_nn_linear(IN, OUT, NULL));
+        net = tri_nn_sequential(tri_nn_batch_norm2d(IN, NULL), tri_nn_flatten(1),
+                                tri_nn_linear(IN, OUT, NULL));
     else
-        net = p->norm ? tri_sequential(tri_nn_conv2d(IN, 8, 1, NULL),
-                                       tri_nn_sync_batch_norm(8, &options), tri_nn_tanh(),
-                                       tri_nn_flatten(1), tri_nn_linear(8, OUT, NULL))
-                      : tri_sequential(tri_nn_flatten(1), tri_nn_linear(IN, 8, NULL), tri_nn_tanh(),
-                                       tri_nn_linear(8, OUT, NULL));
+        net = p->norm ? tri_nn_sequential(tri_nn_conv2d(IN, 8, 1, NULL),
+                                          tri_nn_sync_batch_norm(8, &options), tri_nn_tanh(),
+                                          tri_nn_flatten(1), tri_nn_linear(8, OUT, NULL))
+                      : tri_nn_sequential(tri_nn_flatten(1), tri_nn_linear(IN, 8, NULL),
+                                          tri_nn_tanh(), tri_nn_linear(8, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     if (p->scaled)
-        tri_module_parameter(net, "scale", tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){2}));
+        tri_module_add_parameter(net, "scale",
+                                 tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){2}));
     return net;
 }
 
@@ -133,10 +134,11 @@ static inline tri_status take_buffers(rank *r, tri_module *model)
         if (entry.parameter)
             continue;
         if (tri_tensor_dtype(entry.tensor) == TRI_DTYPE_I64) {
-            TRY(tri_copy_out(entry.tensor, &whole, sizeof(whole)));
+            TRY(tri_tensor_copy_out(entry.tensor, &whole, sizeof(whole)));
             r->weights[r->n_weights] = (double)whole;
         } else {
-            TRY(tri_copy_out(entry.tensor, r->weights + r->n_weights, (size_t)n * sizeof(double)));
+            TRY(tri_tensor_copy_out(entry.tensor, r->weights + r->n_weights,
+                                    (size_t)n * sizeof(double)));
         }
         r->n_weights += n;
     }
@@ -157,7 +159,7 @@ static inline tri_status find_nan(void)
 {
     tri_tensor *one = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){-1});
     double value;
-    tri_status status = tri_item_get(tri_log(one), &value);
+    tri_status status = tri_item_status(tri_log(one), &value);
 
     tri_step_end();
     tri_tensor_unref(one);
@@ -184,10 +186,10 @@ static inline tri_status train(rank *r)
         for (int pass = 1; pass < p->per_update; pass++, t.calls++)
             tri_backward(loss_of_step(&t, step));
         if (keep)
-            tri_no_sync_begin(t.model);
+            tri_ddp_no_sync_begin(t.model);
         tri_backward(loss_of_step(&t, step));
         if (keep)
-            tri_no_sync_end(t.model);
+            tri_ddp_no_sync_end(t.model);
         else if (!p->waits || step < steps - 1)
             TRY(update(&t));
         TRY(tri_step_end_status());

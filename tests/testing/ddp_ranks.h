@@ -112,8 +112,8 @@ static inline tri_module *mlp(uint64_t seed)
     trii_mutex_lock(&drawing);
     tri_manual_seed(seed);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    net = tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 8, NULL),
-                         tri_nn_relu(), tri_nn_linear(8, OUT, NULL));
+    net = tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 8, NULL),
+                            tri_nn_relu(), tri_nn_linear(8, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     return net;
@@ -128,7 +128,7 @@ static inline tri_status take_weights(rank *r, tri_module *model)
 
         if (tri_tensor_dtype(t) != TRI_DTYPE_F64)
             continue;
-        TRY(tri_copy_out(t, r->weights + r->n_weights, (size_t)n * sizeof(double)));
+        TRY(tri_tensor_copy_out(t, r->weights + r->n_weights, (size_t)n * sizeof(double)));
         r->n_weights += n;
     }
     return tri_module_hash(model, &r->hash);

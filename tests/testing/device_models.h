@@ -115,7 +115,7 @@ static void read_out(outcome *o, tri_tensor *tensor)
 
     o->n[o->count] = n;
     o->data[o->count] = malloc((size_t)n * sizeof(float) + 1);
-    CHECK_OK(tri_copy_out(tensor, o->data[o->count], (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tensor, o->data[o->count], (size_t)n * sizeof(float)));
     o->count++;
 }
 

@@ -94,10 +94,10 @@ static inline void read_param(tri_module *net, const char *name, double *out, si
 
     assert_true(n <= 16);
     if (tri_tensor_dtype(param) == TRI_DTYPE_F64) {
-        CHECK_OK(tri_copy_out(param, out, n * sizeof(double)));
+        CHECK_OK(tri_tensor_copy_out(param, out, n * sizeof(double)));
         return;
     }
-    CHECK_OK(tri_copy_out(param, narrow, n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(param, narrow, n * sizeof(float)));
     for (size_t i = 0; i < n; i++)
         out[i] = (double)narrow[i];
 }

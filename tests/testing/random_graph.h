@@ -470,9 +470,9 @@ static inline tri_status random_graph_update(random_graph *g, double rate)
             size_t bytes = (size_t)tri_tensor_numel(next) * tri_dtype_size(g->dtype);
             void *data = malloc(bytes > 0 ? bytes : 1);
 
-            status = tri_copy_out(next, data, bytes);
+            status = tri_tensor_copy_out(next, data, bytes);
             if (status == TRI_OK)
-                status = tri_copy_in(g->params[k], data, bytes);
+                status = tri_tensor_copy_in(g->params[k], data, bytes);
             free(data);
         }
         tri_tensor_unref(next);

@@ -26,7 +26,7 @@ static void keep_result(results *r, tri_tensor *tensor)
 
     r->n[r->count] = n;
     r->data[r->count] = malloc((size_t)n * sizeof(float));
-    CHECK_OK(tri_copy_out(tensor, r->data[r->count++], (size_t)n * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tensor, r->data[r->count++], (size_t)n * sizeof(float)));
 }
 
 static void results_free(results *r)

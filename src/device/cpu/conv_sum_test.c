@@ -81,7 +81,7 @@ static float *gradient(const sum_case *c, bool one_loss, int64_t *n_out)
     CHECK_OK(tri_run());
     *n_out = tri_tensor_numel(w);
     data = malloc((size_t)*n_out * sizeof(float));
-    CHECK_OK(tri_copy_out(tri_grad(w), data, (size_t)*n_out * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(tri_grad(w), data, (size_t)*n_out * sizeof(float)));
     CHECK_OK(tri_step_end_status());
     for (int i = 0; i < n; i++)
         tri_tensor_unref(x[i]);

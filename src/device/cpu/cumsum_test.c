@@ -53,8 +53,8 @@ static outcome run_case(const cumsum_case *c, tri_tensor *x, tri_tensor *weights
     (void)tri_keep(dx);
     o.sums = calloc(o.bytes + 1, 1);
     o.grad = calloc(o.bytes + 1, 1);
-    CHECK_OK(tri_copy_out(y, o.sums, o.bytes));
-    CHECK_OK(tri_copy_out(dx, o.grad, o.bytes));
+    CHECK_OK(tri_tensor_copy_out(y, o.sums, o.bytes));
+    CHECK_OK(tri_tensor_copy_out(dx, o.grad, o.bytes));
     CHECK_OK(tri_step_end_status());
     trii_step_release(); /* plans of another number of threads */
     return o;
@@ -173,7 +173,7 @@ static void sums_of_what_is_not_negative_never_fall(void **state)
 
         /* differences of neighbours */
         sums = tri_sub(tri_narrow(sums, 0, 1, N - 1), tri_narrow(sums, 0, 0, N - 1));
-        CHECK_OK(tri_copy_out(tri_cast(sums, TRI_DTYPE_F32), y, (N - 1) * sizeof(*y)));
+        CHECK_OK(tri_tensor_copy_out(tri_cast(sums, TRI_DTYPE_F32), y, (N - 1) * sizeof(*y)));
         for (int i = 0; i < N - 1; i++) {
             if (!(y[i] >= 0))
                 fail_msg("f64 %d: element %d is less by %g", wide, i + 1, -(double)y[i]);

@@ -90,7 +90,7 @@ static void check_step(tri_tensor *y, tri_tensor *const *leaves, int n)
         assert_non_null(grad);
         assert_int_equal(tri_tensor_numel(grad), numel);
         memset(data, 1, (size_t)numel * size);
-        CHECK_OK(tri_copy_out(grad, data, (size_t)numel * size));
+        CHECK_OK(tri_tensor_copy_out(grad, data, (size_t)numel * size));
         for (int64_t k = 0; k < numel; k++)
             assert_true((size == 4 ? (double)((float *)data)[k] : ((double *)data)[k]) == 0);
         free(data);
@@ -172,7 +172,7 @@ static void check_reductions(tri_dtype dtype)
         y = tri_keep(mean ? tri_mean(a, over, 1, true) : tri_sum(a, over, 1, true));
         y = tri_cast(y, TRI_DTYPE_F64);
         n = tri_tensor_numel(y);
-        CHECK_OK(tri_copy_out(y, values, (size_t)n * sizeof(double)));
+        CHECK_OK(tri_tensor_copy_out(y, values, (size_t)n * sizeof(double)));
         for (int64_t i = 0; i < n; i++)
             assert_true(mean ? isnan(values[i]) : values[i] == 0);
         check_step(y, &x, 1);
@@ -197,7 +197,7 @@ static void check_losses(tri_dtype dtype)
     loss = tri_keep(tri_cross_entropy(a, target, &smooth));
     correct = tri_keep(tri_count_correct(a, target));
     assert_true(isnan(tri_item(loss)));
-    CHECK_OK(tri_copy_out(correct, &count, sizeof(count)));
+    CHECK_OK(tri_tensor_copy_out(correct, &count, sizeof(count)));
     assert_int_equal(count, 0);
     check_step(loss, &x, 1);
     a = in_dtype(x, dtype);

@@ -27,7 +27,7 @@ static void take(outcome *o, tri_tensor *tensor)
 
     assert_true(o->n < MAX_RESULTS);
     o->data[o->n] = malloc(bytes + 1);
-    CHECK_OK(tri_copy_out(tensor, o->data[o->n], bytes));
+    CHECK_OK(tri_tensor_copy_out(tensor, o->data[o->n], bytes));
     o->bytes[o->n++] = bytes;
 }
 
@@ -93,7 +93,7 @@ static outcome run_task(const task *t, bool odd)
     outcome o = {.n = 0};
     tri_tensor *x = operand(t, odd), *y;
 
-    tri_random_state_set(&(tri_random_state){.step = 5}); /* part of random numbers */
+    tri_rng_state_set(&(tri_rng){.step = 5}); /* part of random numbers */
     y = tri_keep(t->build(x, t->arg));
     CHECK_OK(tri_tensor_status(y));
     if (t->gradient)
@@ -287,7 +287,7 @@ static void check_gradients_of_nan(void)
         float g[6];
 
         tri_backward(tri_sum(tri_amax(x, &(int64_t){dim}, 1, false), NULL, 0, false));
-        CHECK_OK(tri_copy_out(tri_grad(x), g, sizeof(g)));
+        CHECK_OK(tri_tensor_copy_out(tri_grad(x), g, sizeof(g)));
         if (dim == 1) {
             assert_true(isnan(g[0]) && isnan(g[1]) && isnan(g[2]));
             assert_true(g[3] == 0 && g[4] == 0.5f && g[5] == 0.5f);

@@ -108,7 +108,7 @@ static void a_wrong_target_is_named(void **state)
     float loss;
 
     (void)state;
-    CHECK_FAILS(tri_copy_out(tri_keep(tri_cross_entropy(x, t, NULL)), &loss, sizeof(loss)),
+    CHECK_FAILS(tri_tensor_copy_out(tri_keep(tri_cross_entropy(x, t, NULL)), &loss, sizeof(loss)),
                 TRI_ERR_INVALID_ARG, "target 3 of row 1");
     tri_step_end();
     tri_tensor_unref(x);
@@ -149,7 +149,7 @@ static void numbers_have_the_bits_of_the_reference(void **state)
         y[2] = tri_keep(tri_leaky_relu(x, 0.1));
         y[3] = tri_keep(tri_sqrt(tri_square(x)));
         for (int i = 0; i < 4; i++)
-            CHECK_OK(tri_copy_out(y[i], got[eager] + i * n, (size_t)n * sizeof(float)));
+            CHECK_OK(tri_tensor_copy_out(y[i], got[eager] + i * n, (size_t)n * sizeof(float)));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
     }
@@ -174,12 +174,12 @@ static void a_cast_to_bf16_rounds(void **state)
 
         random_state = 1;
         x = noise(&n, 1);
-        CHECK_OK(tri_copy_out(x, wide, sizeof(wide)));
+        CHECK_OK(tri_tensor_copy_out(x, wide, sizeof(wide)));
         y = tri_cast(x, TRI_DTYPE_BF16);
         if (kept != 0)
             tri_keep(y);
         y = tri_keep(tri_neg(tri_cast(y, TRI_DTYPE_F32)));
-        CHECK_OK(tri_copy_out(y, got[kept], sizeof(got[kept])));
+        CHECK_OK(tri_tensor_copy_out(y, got[kept], sizeof(got[kept])));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
         for (int i = 0; i < N_ELEMENTS; i++)
@@ -232,7 +232,7 @@ static void run_chain(int64_t rows, int64_t cols, bool bf16, bool reference, flo
     y = tri_leaky_relu(tri_add(tri_mul(in[0], in[1]), in[2]), 0.3);
     y = tri_sub(tri_maximum(tri_mul_scalar(y, 0.7), in[3]), in[0]);
     y = tri_keep(tri_cast(y, TRI_DTYPE_F32));
-    CHECK_OK(tri_copy_out(y, result, (size_t)(rows * cols) * sizeof(float)));
+    CHECK_OK(tri_tensor_copy_out(y, result, (size_t)(rows * cols) * sizeof(float)));
     CHECK_OK(tri_step_end_status());
     for (int i = 0; i < 4; i++)
         tri_tensor_unref(x[i]);

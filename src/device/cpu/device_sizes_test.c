@@ -78,7 +78,7 @@ static void read_result(results *r, tri_tensor *tensor)
 
     r->n[r->count] = n;
     r->data[r->count] = malloc((size_t)n * sizeof(double) + 1);
-    CHECK_OK(tri_copy_out(wide, r->data[r->count], (size_t)n * sizeof(double)));
+    CHECK_OK(tri_tensor_copy_out(wide, r->data[r->count], (size_t)n * sizeof(double)));
     r->count++;
 }
 
@@ -128,7 +128,7 @@ static bool run_case(const op_case *c, bool bf16, results *r)
     bool defined;
 
     *r = (results){.count = 0};
-    tri_random_state_set(&(tri_random_state){.step = 1}); /* part of random numbers */
+    tri_rng_state_set(&(tri_rng){.step = 1}); /* part of random numbers */
     for (int k = 0; k < OP_CASE_INPUTS; k++)
         in[k] = op_case_tensor(&c->in[k], k, TRI_DTYPE_F32);
     y = record(c, in, bf16);

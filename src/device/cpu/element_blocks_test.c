@@ -108,7 +108,7 @@ static void *run_build(build_fn build, const shapes *s, size_t *bytes)
     CHECK_OK(tri_tensor_status(y));
     *bytes = (size_t)tri_tensor_numel(y) * tri_dtype_size(tri_tensor_dtype(y));
     data = calloc(*bytes + 1, 1);
-    CHECK_OK(tri_copy_out(y, data, *bytes));
+    CHECK_OK(tri_tensor_copy_out(y, data, *bytes));
     CHECK_OK(tri_step_end_status());
     return data;
 }

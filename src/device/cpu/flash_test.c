@@ -21,7 +21,7 @@ static tri_tensor *build_attention(tri_tensor *const *l, const void *options)
     }
     if (c->mask != NULL && strcmp(c->mask, "bool") == 0)
         opt.attn_mask = tri_gt(l[3], tri_full(TRI_SHAPE(1), -1.2, TRI_DTYPE_F32));
-    tri_random_state_set(&(tri_random_state){.step = 3}); /* the same random numbers each time */
+    tri_rng_state_set(&(tri_rng){.step = 3}); /* the same random numbers each time */
     return tri_attention(l[0], l[1], l[2], &opt);
 }
 

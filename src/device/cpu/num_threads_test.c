@@ -74,7 +74,7 @@ static void loops_have_as_many_threads_as_were_set_last(void **state)
 static void devices_share_the_threads_that_were_set(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     CHECK_OK(tri_num_threads_set(5));
     assert_int_equal(tri_num_threads(), 5);
     trii_parallel_enter(1);
@@ -92,7 +92,7 @@ static tri_status check_threads(int rank, void *arg)
     (void)rank;
     return tri_num_threads() == *(const int *)arg
                ? TRI_OK
-               : tri_fail(TRI_ERR_STATE, "%d threads", tri_num_threads());
+               : tri_status_fail(TRI_ERR_STATE, "%d threads", tri_num_threads());
 }
 
 /* What a parent has merely asked for is not the workers' number, which share the cores. */
@@ -180,8 +180,8 @@ static void a_run_keeps_the_number_with_which_it_began(void **state)
 
     (void)state;
     CHECK_OK(tri_num_threads_set(3));
-    tri_apply(&setter, NULL, &x, 1, &counts, 1);
-    CHECK_OK(tri_copy_out(tri_keep(counts), seen, sizeof(seen)));
+    tri_function_apply(&setter, NULL, &x, 1, &counts, 1);
+    CHECK_OK(tri_tensor_copy_out(tri_keep(counts), seen, sizeof(seen)));
     CHECK_NEAR(seen[0], 3, 0);
     CHECK_NEAR(seen[1], 3, 0);
     assert_int_equal(threads_of_a_loop(), 2);

@@ -370,7 +370,7 @@ static void device_sums(const shape_case *c, const float *x, int64_t n, float *o
     y[0] = tri_keep(tri_sum(t, dims, n_dims, false));
     y[1] = tri_keep(tri_mean(t, dims, n_dims, true));
     for (int i = 0; i < 2; i++)
-        CHECK_OK(tri_copy_out(y[i], out + i * n, (size_t)n * sizeof(float)));
+        CHECK_OK(tri_tensor_copy_out(y[i], out + i * n, (size_t)n * sizeof(float)));
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(t);
 }
@@ -440,8 +440,8 @@ static void rows_with_ties_and_nan_are_counted_as_the_reference_does(void **stat
 
         trii_parallel_set_threads(threads[variant]);
         trii_executor_set(variant == 4 ? &trii_executor_reference : NULL);
-        CHECK_OK(
-            tri_copy_out(tri_keep(tri_count_correct(a, t)), &count[variant], sizeof(count[0])));
+        CHECK_OK(tri_tensor_copy_out(tri_keep(tri_count_correct(a, t)), &count[variant],
+                                     sizeof(count[0])));
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(a);
         tri_tensor_unref(t);

@@ -43,8 +43,8 @@ static void a_nan_is_the_extreme_of_its_row(void **state)
                 {NAN, 2, INFINITY}, {NAN, 0, -INFINITY}, {0, 0, -INFINITY}};
             static const int64_t want_at[3][3] = {{1, 0, 0}, {1, 1, 2}, {2, 1, 2}};
 
-            CHECK_OK(tri_copy_out(y[i], values, sizeof(values)));
-            CHECK_OK(tri_copy_out(at[i], places, sizeof(places)));
+            CHECK_OK(tri_tensor_copy_out(y[i], values, sizeof(values)));
+            CHECK_OK(tri_tensor_copy_out(at[i], places, sizeof(places)));
             assert_memory_equal(places, want_at[i], sizeof(places));
             for (int r = 0; r < 3; r++)
                 assert_true(values[r] == want[i][r] || (isnan(values[r]) && isnan(want[i][r])));
@@ -146,8 +146,8 @@ static outcome run_case(const topk_case *c, tri_tensor *x, bool smallest)
     o.bytes = o.n * tri_dtype_size(tri_tensor_dtype(y));
     o.values = calloc(o.bytes + 1, 1);
     o.places = calloc(o.n + 1, sizeof(*o.places));
-    CHECK_OK(tri_copy_out(y, o.values, o.bytes));
-    CHECK_OK(tri_copy_out(at, o.places, o.n * sizeof(*o.places)));
+    CHECK_OK(tri_tensor_copy_out(y, o.values, o.bytes));
+    CHECK_OK(tri_tensor_copy_out(at, o.places, o.n * sizeof(*o.places)));
     CHECK_OK(tri_step_end_status());
     trii_step_release(); /* plans of another number of threads */
     return o;
@@ -217,8 +217,8 @@ static void of_equals_the_first_are_taken(void **state)
 
             y = tri_keep(tri_cast(columns ? tri_transpose(y, 0, 1) : y, TRI_DTYPE_F64));
             at = tri_keep(columns ? tri_transpose(at, 0, 1) : at);
-            CHECK_OK(tri_copy_out(y, values, sizeof(values)));
-            CHECK_OK(tri_copy_out(at, places, sizeof(places)));
+            CHECK_OK(tri_tensor_copy_out(y, values, sizeof(values)));
+            CHECK_OK(tri_tensor_copy_out(at, places, sizeof(places)));
             for (int k = 0; k < 2 * K; k++) {
                 assert_int_equal(places[k], k % K);
                 assert_true(values[k] == number || (isnan(values[k]) && isnan(number)));
@@ -248,7 +248,7 @@ static void a_long_row_is_sorted(void **state)
     (void)state;
     random_state = 5;
     x = numbers_of(&c, TRI_DTYPE_F32);
-    CHECK_OK(tri_copy_out(x, from, (size_t)c.k * sizeof(*from)));
+    CHECK_OK(tri_tensor_copy_out(x, from, (size_t)c.k * sizeof(*from)));
     for (int t = TEST_SANITIZED ? 3 : 1; t <= 3; t += 2) {
         outcome o;
         const float *y;

@@ -35,7 +35,7 @@ tri_status trii_function_outside(const char *what)
                      running);
 }
 
-tri_status tri_fail(tri_status status, const char *format, ...)
+tri_status tri_status_fail(tri_status status, const char *format, ...)
 {
     char line[TRII_ERR_BYTES] = "";
     va_list args;
@@ -48,7 +48,7 @@ tri_status tri_fail(tri_status status, const char *format, ...)
     for (char *c = line; *c != '\0'; c++)
         *c = (unsigned char)*c < ' ' ? ' ' : *c; /* an error is one line */
     if (line[0] == '\0')
-        snprintf(line, sizeof(line), "tri_fail: no reason is given");
+        snprintf(line, sizeof(line), "tri_status_fail: no reason is given");
     return TRII_FAIL(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s", line);
 }
 
@@ -61,7 +61,8 @@ static void expect_reason(void)
 static tri_status failed_in(tri_status status, const char *what, const tri_function_class *class)
 {
     if (tri_last_error()[0] == '\0')
-        trii_err_set("it returned %s, and no reason (tri_fail gives one)", tri_status_name(status));
+        trii_err_set("it returned %s, and no reason (tri_status_fail gives one)",
+                     tri_status_name(status));
     return TRII_FAIL_CTX(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s of %s", what, class->name);
 }
 
@@ -461,17 +462,18 @@ static tri_status check_call(const tri_function_class *class, const void *data,
         return status;
     if (class == NULL || class->name == NULL || class->shape == NULL || class->forward == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tri_apply: a class needs a name, a shape and a forward");
+                         "tri_function_apply: a class needs a name, a shape and a forward");
     if (class->size > 0 && data == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_apply(%s): data is NULL, for %zu bytes",
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_function_apply(%s): data is NULL, for %zu bytes",
                          class->name, class->size);
     if (n_in < 1 || n_in > MOST || in == NULL)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_apply(%s): %d inputs%s: 1 to %d are allowed",
-                         class->name, n_in, in == NULL ? " at NULL" : "", MOST);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "tri_function_apply(%s): %d inputs%s: 1 to %d are allowed", class->name,
+                         n_in, in == NULL ? " at NULL" : "", MOST);
     if (n_out < 1 || class->saved < 0 || n_out > MOST - class->saved)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tri_apply(%s): %d results and %d saved: 1 to %d are allowed", class->name,
-                         n_out, class->saved, MOST);
+                         "tri_function_apply(%s): %d results and %d saved: 1 to %d are allowed",
+                         class->name, n_out, class->saved, MOST);
     return TRI_OK;
 }
 
@@ -562,8 +564,8 @@ static tri_status apply(trii_step *step, const tri_function_class *class, const 
     return trii_record_values(step, &op_apply, ids, n_in, &attrs, first);
 }
 
-void tri_apply(const tri_function_class *type, const void *data, tri_tensor *const *in, int n_in,
-               tri_tensor **out, int n_out)
+void tri_function_apply(const tri_function_class *type, const void *data, tri_tensor *const *in,
+                        int n_in, tri_tensor **out, int n_out)
 {
     trii_step *step = trii_step_current();
     trii_vid first = TRII_NO_VALUE;

@@ -372,15 +372,15 @@ tri_work *trii_batch_set(tri_work *batch)
     return before;
 }
 
-tri_status tri_batch_begin(tri_group *group)
+tri_status tri_group_batch_begin(tri_group *group)
 {
     tri_work *batch;
-    tri_status status = trii_group_resolve(&group, "batch_begin");
+    tri_status status = trii_group_resolve(&group, "group_batch_begin");
 
     if (status != TRI_OK)
         return status;
     if (trii_open_batch != NULL)
-        return TRII_FAIL(TRI_ERR_STATE, "batch_begin: this thread has begun a batch already");
+        return TRII_FAIL(TRI_ERR_STATE, "group_batch_begin: this thread has begun a batch already");
     batch = acquire_work(group);
     if (batch == NULL)
         return TRI_ERR_NO_MEMORY;
@@ -396,14 +396,15 @@ tri_status tri_batch_begin(tri_group *group)
     return TRI_OK;
 }
 
-tri_status tri_batch_end(tri_group *group, tri_work **work_out)
+tri_status tri_group_batch_end(tri_group *group, tri_work **work_out)
 {
     tri_work *batch = trii_open_batch;
     tri_status status;
 
     group = group != NULL ? group : trii_group_get_world();
     if (batch == NULL || batch->group != group)
-        return TRII_FAIL(TRI_ERR_STATE, "batch_end: this thread has begun no batch on the group");
+        return TRII_FAIL(TRI_ERR_STATE,
+                         "group_batch_end: this thread has begun no batch on the group");
     trii_open_batch = NULL;
     if (work_out != NULL) {
         *work_out = batch;

@@ -312,12 +312,13 @@ static tri_status add_left_over(trii_ddp *ddp, trii_step *step, trii_vid *grad_o
 
 static tri_status refuse_unweighted(const char *why)
 {
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                     "ddp: gradients between tri_no_sync_begin and tri_no_sync_end went through "
-                     "statistics that ranks share (SyncBatchNorm) and are weighted already; %s "
-                     "cannot be added to them: average these first, by a tri_backward of their "
-                     "kind after tri_no_sync_end",
-                     why);
+    return TRII_FAIL(
+        TRI_ERR_UNSUPPORTED,
+        "ddp: gradients between tri_ddp_no_sync_begin and tri_ddp_no_sync_end went through "
+        "statistics that ranks share (SyncBatchNorm) and are weighted already; %s "
+        "cannot be added to them: average these first, by a tri_backward of their "
+        "kind after tri_ddp_no_sync_end",
+        why);
 }
 
 /* Sums of gradients that were not seeded by the weight get it now. */
@@ -531,10 +532,11 @@ static TRII_NOINLINE void warn_of_drift(void)
 
     if (atomic_exchange(&warned, true))
         return;
-    TRII_LOG(TRII_LOG_WARN, "ddp",
-             "tri_optimizer_step at %s:%d, after tri_no_sync_begin and before tri_no_sync_end: "
-             "gradients are this rank's own, and the replicas drift apart",
-             site.file != NULL ? site.file : "?", site.line);
+    TRII_LOG(
+        TRII_LOG_WARN, "ddp",
+        "tri_optimizer_step at %s:%d, after tri_ddp_no_sync_begin and before tri_ddp_no_sync_end: "
+        "gradients are this rank's own, and the replicas drift apart",
+        site.file != NULL ? site.file : "?", site.line);
 }
 
 tri_status trii_ddp_finish_unused(trii_grad_hook *hook, trii_step *step)

@@ -65,7 +65,7 @@ static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_
 {
     tri_status status = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
 
-    return status == TRI_OK ? tri_copy_in(*unit_out, one, tri_dtype_size(dtype)) : status;
+    return status == TRI_OK ? tri_tensor_copy_in(*unit_out, one, tri_dtype_size(dtype)) : status;
 }
 
 static tri_status make_units(trii_ddp *ddp)
@@ -424,7 +424,7 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 
 /* --- the rest of parallel.h ----------------------------------------------- */
 
-void tri_no_sync_begin(tri_module *model)
+void tri_ddp_no_sync_begin(tri_module *model)
 {
     trii_ddp *ddp = trii_ddp_of(model);
 
@@ -432,7 +432,7 @@ void tri_no_sync_begin(tri_module *model)
         ddp->no_sync++;
 }
 
-void tri_no_sync_end(tri_module *model)
+void tri_ddp_no_sync_end(tri_module *model)
 {
     trii_ddp *ddp = trii_ddp_of(model);
 

@@ -155,7 +155,7 @@ static tri_status look_alone(rank *r)
     const float image[8] = {1, 2, 3, 4, 5, 6, 7, 9};
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 1, 2, 2}, 4, image);
     tri_module *model =
-        tri_ddp(tri_sequential(tri_nn_batch_norm2d(1, NULL), tri_nn_conv2d(1, 1, 1, NULL)),
+        tri_ddp(tri_nn_sequential(tri_nn_batch_norm2d(1, NULL), tri_nn_conv2d(1, 1, 1, NULL)),
                 &(tri_ddp_options){.group = r->group});
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
     tri_status status = TRI_OK;
@@ -264,21 +264,21 @@ static void a_model_verified_or_regrouped_on_one_rank_is_the_peers_at_once(void 
 
 static tri_tensor *pass_on(tri_module *self, tri_tensor *x)
 {
-    return tri_forward(tri_module_get(self, 0), x);
+    return tri_forward(tri_module_child(self, 0), x);
 }
 
 static tri_status differing_models(rank *r)
 {
     tri_module *net =
-        tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu(),
-                       tri_nn_linear(r->index == 1 ? 2 : 4, r->index == 1 ? 4 : 2, NULL));
+        tri_nn_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu(),
+                          tri_nn_linear(r->index == 1 ? 2 : 4, r->index == 1 ? 4 : 2, NULL));
     tri_module *model = NULL, *outer;
     const int *depth = r->arg; /* of names: "block_of_the_encoder.block_of_the_encoder.2.weight" */
     tri_status status;
 
     for (int i = 0; i < *depth; i++) {
         outer = tri_module_simple("Block", 0, pass_on);
-        (void)tri_module_child(outer, "block_of_the_encoder", net);
+        (void)tri_module_add_child(outer, "block_of_the_encoder", net);
         net = outer;
     }
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
@@ -308,8 +308,8 @@ static void differing_models_are_named_on_every_rank(void **state)
 static tri_status longer_model(rank *r)
 {
     tri_module *net = r->index == 0
-                          ? tri_sequential(tri_nn_linear(4, 4, NULL))
-                          : tri_sequential(tri_nn_linear(4, 4, NULL), tri_nn_linear(4, 4, NULL));
+                          ? tri_nn_sequential(tri_nn_linear(4, 4, NULL))
+                          : tri_nn_sequential(tri_nn_linear(4, 4, NULL), tri_nn_linear(4, 4, NULL));
     tri_module *model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     tri_status status = tri_module_status(model);
 
@@ -340,7 +340,7 @@ static tri_status drift(rank *r)
     TRY(tri_module_status(model));
     TRY(tri_ddp_verify(model, true));
     if (r->index == 1)
-        TRY(tri_copy_in(bias, values, sizeof(values)));
+        TRY(tri_tensor_copy_in(bias, values, sizeof(values)));
     status = tri_ddp_verify(model, true);
     (void)snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
     tri_module_destroy(model);
@@ -436,9 +436,9 @@ static tri_module *counting_create(void)
     tri_module *self = tri_module_create(&type);
     counting *c = tri_module_data(self);
 
-    c->scale = tri_module_parameter(self, "scale", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
-    c->seen = tri_module_buffer(self, "seen", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
-    c->calls = tri_module_buffer(self, "calls", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
+    c->scale = tri_module_add_parameter(self, "scale", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
+    c->seen = tri_module_add_buffer(self, "seen", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
+    c->calls = tri_module_add_buffer(self, "calls", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
     return self;
 }
 
@@ -447,9 +447,9 @@ static void count_once_more(const rank *r, tri_module *model, tri_tensor *x, tri
 {
     if (r->index == 0)
         return;
-    tri_no_sync_begin(model);
+    tri_ddp_no_sync_begin(model);
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-    tri_no_sync_end(model);
+    tri_ddp_no_sync_end(model);
 }
 
 static tri_status count_sums(rank *r)

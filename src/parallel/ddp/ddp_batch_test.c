@@ -16,7 +16,7 @@ static tri_status train(rank *r, bool in_batch)
     for (int step = 0; step <= STEPS; step++)
         sums[step] = r->index + step;
     if (in_batch)
-        TRY(tri_batch_begin(r->group));
+        TRY(tri_group_batch_begin(r->group));
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     TRY(tri_module_status(model));
     opt = tri_sgd(model, 0.1, NULL);
@@ -29,7 +29,7 @@ static tri_status train(rank *r, bool in_batch)
     }
     TRY(tri_ddp_verify(model, true));
     if (in_batch)
-        TRY(tri_batch_end(r->group, NULL));
+        TRY(tri_group_batch_end(r->group, NULL));
     for (int step = 0; step < STEPS; step++)
         if (sums[step] != (r->size - 1) * r->size / 2 + step * r->size)
             return TRI_ERR_INTERNAL;

@@ -44,14 +44,14 @@ static tri_module *build(const plan *p)
     tri_manual_seed(3);
     tri_set_default_dtype(TRI_DTYPE_F64);
     h->p = p;
-    h->first =
-        tri_module_child(self, "first", tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_tanh()));
-    h->second =
-        tri_module_child(self, "second",
-                         p->norm ? tri_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_flatten(1),
-                                                  tri_nn_linear(8, OUT, NULL))
-                                 : tri_sequential(tri_nn_linear(8, 8, NULL), tri_nn_tanh(),
-                                                  tri_nn_linear(8, OUT, NULL)));
+    h->first = tri_module_add_child(self, "first",
+                                    tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_tanh()));
+    h->second = tri_module_add_child(
+        self, "second",
+        p->norm ? tri_nn_sequential(tri_nn_batch_norm2d(8, NULL), tri_nn_flatten(1),
+                                    tri_nn_linear(8, OUT, NULL))
+                : tri_nn_sequential(tri_nn_linear(8, 8, NULL), tri_nn_tanh(),
+                                    tri_nn_linear(8, OUT, NULL)));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     return self;
@@ -68,10 +68,10 @@ static tri_status update(const plan *p, tri_module *model, tri_optimizer *opt)
             if (tri_module_state(model, i).parameter)
                 params[n++] = tri_module_state(model, i).tensor;
         }
-        TRY(tri_item_get(tri_clip_grad_norm_of(params, n, p->clip), &norm));
+        TRY(tri_item_status(tri_clip_grad_norm_of(params, n, p->clip), &norm));
     } else if (p->clip > 0) {
         (void)tri_clip_grad_norm(opt, 2 * p->clip); /* one more before the last */
-        TRY(tri_item_get(tri_clip_grad_norm(opt, p->clip), &norm));
+        TRY(tri_item_status(tri_clip_grad_norm(opt, p->clip), &norm));
     }
     return tri_optimizer_step(opt);
 }
@@ -101,11 +101,11 @@ static tri_status train(rank *r)
             tri_tensor *out;
 
             if (p->no_sync && m == 0)
-                tri_no_sync_begin(model);
+                tri_ddp_no_sync_begin(model);
             out = tri_forward(model, x[m]);
             tri_backward(tri_mse_loss(out, tri_to(y[m], tri_tensor_device(out)), NULL));
             if (p->no_sync && m == 0)
-                tri_no_sync_end(model);
+                tri_ddp_no_sync_end(model);
         }
         TRY(update(p, model, opt));
         TRY(tri_step_end_status());
@@ -128,7 +128,7 @@ static void check(plan p, int size)
     static rank alone[MAX_RANKS], ranks[MAX_RANKS];
     plan one = p;
 
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     for (int i = 0; i <= size; i++)
         p.parts[i] = one.parts[i] = i * ROWS / size;
@@ -193,7 +193,7 @@ static void ranks_are_one_process_on_the_whole_batch(void **state)
     plan whole = {.second = TRI_CPU(1), .clip = 0.05, .parts = {0, ROWS}}, half = whole;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     half.parts[1] = ROWS / 2;
     half.parts[2] = ROWS;

@@ -1,4 +1,4 @@
-/* ddp_drift_test.c - updates between tri_no_sync_begin and its end are warned about, once. */
+/* ddp_drift_test.c - updates between tri_ddp_no_sync_begin and its end are warned about, once. */
 #include <stdio.h>
 
 #include "testing/ddp_ranks.h"
@@ -13,7 +13,7 @@ static tri_status train(rank *r)
     TRY(tri_module_status(model));
     for (int step = 0; step < 4; step++) {
         if (step == 1)
-            tri_no_sync_begin(model); /* and no end */
+            tri_ddp_no_sync_begin(model); /* and no end */
         tri_backward(tri_sum(tri_square(tri_forward(model, x)), NULL, 0, false));
         TRY(tri_optimizer_step(opt));
         tri_step_end();
@@ -47,7 +47,7 @@ static void updates_without_synchronisation_are_warned_about_once(void **state)
     text[n] = '\0';
     fclose(log);
     check_ranks(ranks, 2);
-    assert_non_null(strstr(text, "after tri_no_sync_begin and before tri_no_sync_end"));
+    assert_non_null(strstr(text, "after tri_ddp_no_sync_begin and before tri_ddp_no_sync_end"));
     assert_non_null(strstr(text, "ddp_drift_test.c:"));
     assert_ptr_equal(strchr(text, '\n'), text + n - 1);
 }

@@ -7,7 +7,7 @@
 
 static tri_status sum_of(tri_tensor *grad, double *out)
 {
-    return grad != NULL ? tri_item_get(tri_sum(tri_square(grad), NULL, 0, false), out)
+    return grad != NULL ? tri_item_status(tri_sum(tri_square(grad), NULL, 0, false), out)
                         : TRII_FAIL(TRI_ERR_INTERNAL, "no gradient");
 }
 
@@ -32,9 +32,9 @@ static tri_status look_at_gradients(rank *r)
     TRY(tri_step_end_status());
     if (tri_grad(w) != NULL)
         return TRII_FAIL(TRI_ERR_INTERNAL, "a gradient after tri_optimizer_zero_grad");
-    tri_no_sync_begin(model);
+    tri_ddp_no_sync_begin(model);
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-    tri_no_sync_end(model);
+    tri_ddp_no_sync_end(model);
     TRY(sum_of(tri_grad(w), &r->weights[2]));
     TRY(tri_step_end_status());
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL)); /* averages both */
@@ -99,8 +99,8 @@ static tri_status use_on_one_rank(rank *r)
     tri_optimizer *opt;
     double early = 0;
 
-    s->a = tri_module_parameter(net, "a", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
-    s->b = tri_module_parameter(net, "b", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
+    s->a = tri_module_add_parameter(net, "a", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
+    s->b = tri_module_add_parameter(net, "b", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
     s->uses_b = r->index == 1;
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     TRY(tri_module_status(model));

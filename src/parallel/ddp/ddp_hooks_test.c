@@ -52,8 +52,8 @@ static tri_module *net_of(tri_dtype dtype)
         return mlp(1);
     trii_mutex_lock(&drawing);
     tri_manual_seed(1);
-    net = tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 8, NULL),
-                         tri_nn_relu(), tri_nn_linear(8, OUT, NULL));
+    net = tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_relu(), tri_nn_linear(8, 8, NULL),
+                            tri_nn_relu(), tri_nn_linear(8, OUT, NULL));
     trii_mutex_unlock(&drawing);
     return net;
 }
@@ -67,9 +67,9 @@ static tri_status take_all(rank *r, tri_module *model)
         float narrow[WEIGHTS];
 
         if (tri_tensor_dtype(t) == TRI_DTYPE_F64) {
-            TRY(tri_copy_out(t, r->weights + r->n_weights, (size_t)n * sizeof(double)));
+            TRY(tri_tensor_copy_out(t, r->weights + r->n_weights, (size_t)n * sizeof(double)));
         } else {
-            TRY(tri_copy_out(t, narrow, (size_t)n * sizeof(float)));
+            TRY(tri_tensor_copy_out(t, narrow, (size_t)n * sizeof(float)));
             for (int k = 0; k < n; k++)
                 r->weights[r->n_weights + k] = (double)narrow[k];
         }
@@ -102,7 +102,7 @@ static tri_status train_step(rank *r, const plan *p, tri_module *model, tri_opti
         x = typed_rows(p->dtype, x_data, IN, first, n);
         y = typed_rows(p->dtype, y_data, OUT, first, n);
         if (local)
-            tri_no_sync_begin(model);
+            tri_ddp_no_sync_begin(model);
         if (p->skips && r->index == 1 && step % 2 == 1) { /* the first layer only */
             tri_tensor *out = tri_forward(model, x);
 
@@ -113,7 +113,7 @@ static tri_status train_step(rank *r, const plan *p, tri_module *model, tri_opti
             tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
         }
         if (local)
-            tri_no_sync_end(model);
+            tri_ddp_no_sync_end(model);
         tri_tensor_unref(x);
         tri_tensor_unref(y);
     }
@@ -211,8 +211,8 @@ static tri_status train_cnn(rank *r)
     tri_manual_seed(2 + (uint64_t)r->index);
     TRY(tri_init_uniform(x, -1, 1));
     tri_manual_seed(1);
-    net = tri_sequential(tri_nn_conv2d(16, 16, 3, &padded), tri_nn_relu(),
-                         tri_nn_conv2d(16, 16, 3, &padded), tri_nn_adaptive_avg_pool2d(1, 1));
+    net = tri_nn_sequential(tri_nn_conv2d(16, 16, 3, &padded), tri_nn_relu(),
+                            tri_nn_conv2d(16, 16, 3, &padded), tri_nn_adaptive_avg_pool2d(1, 1));
     trii_mutex_unlock(&drawing);
     model = tri_ddp(
         net, &(tri_ddp_options){
@@ -229,7 +229,7 @@ static tri_status train_cnn(rank *r)
 
         if (k == 1 && tri_module_state(model, k).tensor->layout == NULL)
             return TRII_FAIL(TRI_ERR_INTERNAL, "the weights lie in plain order");
-        TRY(tri_copy_out(tri_module_state(model, k).tensor, weights, sizeof(weights)));
+        TRY(tri_tensor_copy_out(tri_module_state(model, k).tensor, weights, sizeof(weights)));
         for (int i = 0; i < WEIGHTS / 2; i++)
             r->weights[r->n_weights++] = (double)weights[i * 9];
     }
@@ -378,16 +378,16 @@ static tri_status train_with_reducer(rank *r)
         for (int g = n_grads - 1; g >= 0; g--) {
             tri_tensor *t = tri_grad(tri_module_state(net, g).tensor);
 
-            TRY(tri_copy_out(t, tri_reducer_data(reducer, g),
-                             (size_t)tri_tensor_numel(t) * sizeof(float)));
+            TRY(tri_tensor_copy_out(t, tri_reducer_data(reducer, g),
+                                    (size_t)tri_tensor_numel(t) * sizeof(float)));
             TRY(tri_reducer_ready(reducer, g));
         }
         TRY(tri_reducer_finish(reducer));
         for (int g = 0; g < n_grads; g++) {
             tri_tensor *t = tri_grad(tri_module_state(net, g).tensor);
 
-            TRY(tri_copy_in(t, tri_reducer_data(reducer, g),
-                            (size_t)tri_tensor_numel(t) * sizeof(float)));
+            TRY(tri_tensor_copy_in(t, tri_reducer_data(reducer, g),
+                                   (size_t)tri_tensor_numel(t) * sizeof(float)));
         }
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());

@@ -55,10 +55,10 @@ static tri_status batch(const rank *r, tri_module *model, int m, bool local, int
     t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), targets);
     w = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(OUT), class_weights);
     if (local)
-        tri_no_sync_begin(model);
+        tri_ddp_no_sync_begin(model);
     tri_backward(loss_of(p, tri_forward(model, x), t, w));
     if (local)
-        tri_no_sync_end(model);
+        tri_ddp_no_sync_end(model);
     tri_tensor_unref(x);
     tri_tensor_unref(t);
     tri_tensor_unref(w);

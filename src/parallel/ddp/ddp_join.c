@@ -25,7 +25,8 @@ static tri_status copy_one(tri_tensor *tensor, char **memory_io, bool back)
     char *memory = *memory_io;
 
     *memory_io += bytes;
-    return back ? tri_copy_in(tensor, memory, bytes) : tri_copy_out(tensor, memory, bytes);
+    return back ? tri_tensor_copy_in(tensor, memory, bytes)
+                : tri_tensor_copy_out(tensor, memory, bytes);
 }
 
 /* Forward and backward on an empty batch, until its averages are there. */
@@ -115,7 +116,7 @@ static tri_status undo(trii_ddp *ddp, const before *b)
     return status;
 }
 
-/* Neither batches nor gradients of tri_no_sync_begin that wait to be averaged, on any rank. */
+/* Neither batches nor gradients of tri_ddp_no_sync_begin that wait to be averaged, on any rank. */
 static bool nobody_has_data(const trii_ddp *ddp)
 {
     return ddp->n_joined == ddp->size && ddp->sample_count == 0;

@@ -17,11 +17,11 @@ static tri_status micro_batch(tri_module *model, int first, int n, bool local, b
     labels[n - 1] = bad ? OUT : 1;
     t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){n}, 1, labels);
     if (local)
-        tri_no_sync_begin(model);
+        tri_ddp_no_sync_begin(model);
     loss = tri_cross_entropy(tri_forward(model, x), t, NULL);
     tri_backward(loss);
     if (local)
-        tri_no_sync_end(model);
+        tri_ddp_no_sync_end(model);
     if (bad) {
         if (tri_run() != TRI_ERR_INVALID_ARG)
             status = TRI_ERR_INTERNAL;
@@ -246,8 +246,8 @@ static tri_module *second_model(tri_tensor *shared)
     tri_module *self = tri_module_simple("Second", sizeof(second_net), second_forward);
     second_net *n = tri_module_data(self);
 
-    n->own = tri_module_parameter(self, "own", rows_of(x_data, IN, 0, 8));
-    n->shared = tri_module_parameter(self, "shared", tri_tensor_ref(shared));
+    n->own = tri_module_add_parameter(self, "own", rows_of(x_data, IN, 0, 8));
+    n->shared = tri_module_add_parameter(self, "shared", tri_tensor_ref(shared));
     tri_requires_grad(shared, false);
     return self;
 }
@@ -331,7 +331,7 @@ static void a_wrapped_model_stays_on_its_device(void **state)
     static rank ranks[2];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     run_ranks(ranks, 2, move_before_and_after, NULL);
     check_ranks(ranks, 2);
 }

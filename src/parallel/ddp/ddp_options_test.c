@@ -66,7 +66,7 @@ static void inputs_go_to_the_network_and_results_come_back(void **state)
     const tri_device first = TRI_CPU(0), second = TRI_CPU(1);
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     for (int size = 1; size <= 2; size++) {
         run_ranks(here, size, train_there, &first);
@@ -93,7 +93,7 @@ static void devices_that_do_not_fit_are_named(void **state)
     };
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (size_t i = 0; i < TRII_COUNT_OF(wrong); i++) {
         tri_module *model = tri_ddp(mlp(1), &wrong[i].options);
 

@@ -49,9 +49,9 @@ static tri_module *build(parts **parts_out)
     trii_mutex_lock(&drawing);
     tri_manual_seed(3);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    p->body = tri_module_child(self, "body", tri_nn_linear(IN, 8, NULL));
-    p->head[0] = tri_module_child(self, "head0", tri_nn_linear(8, OUT, NULL));
-    p->head[1] = tri_module_child(self, "head1", tri_nn_linear(8, OUT, NULL));
+    p->body = tri_module_add_child(self, "body", tri_nn_linear(IN, 8, NULL));
+    p->head[0] = tri_module_add_child(self, "head0", tri_nn_linear(8, OUT, NULL));
+    p->head[1] = tri_module_add_child(self, "head1", tri_nn_linear(8, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     *parts_out = p;
@@ -215,9 +215,9 @@ static void a_part_may_be_frozen_while_gradients_add_up(void **state)
 static void other_head_in_no_sync(trainer *t)
 {
     tri_backward(loss_by(t, 0));
-    tri_no_sync_begin(t->model);
+    tri_ddp_no_sync_begin(t->model);
     tri_backward(loss_by(t, 1));
-    tri_no_sync_end(t->model);
+    tri_ddp_no_sync_end(t->model);
     tri_backward(loss_by(t, 0));
     update(t);
 }
@@ -424,7 +424,7 @@ static tri_status train_wide(rank *r)
 
         snprintf(name, sizeof(name), "p%d", i);
         s->p[i] =
-            tri_module_parameter(net, name, tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(WIDE)));
+            tri_module_add_parameter(net, name, tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(WIDE)));
         TRY(tri_init_constant(s->p[i], 1));
     }
     for (int q = 0; q < r->size; q++)
@@ -447,7 +447,7 @@ static tri_status train_wide(rank *r)
         TRY(tri_step_end_status());
         want -= want * slope / 16;
         for (int i = 0; i < WIDE_PARAMS; i++) {
-            TRY(tri_copy_out(s->p[i], weights, WIDE * sizeof(*weights)));
+            TRY(tri_tensor_copy_out(s->p[i], weights, WIDE * sizeof(*weights)));
             for (int k = 0; k < WIDE; k++)
                 if (!(fabs(weights[k] - want) < p->tolerance * want))
                     return TRII_FAIL(TRI_ERR_INTERNAL, "step %d, weight %d of p%d: %g, not %g",

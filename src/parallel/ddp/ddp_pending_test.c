@@ -41,15 +41,15 @@ static tri_status train_on_computed(rank *r)
         tri_tensor *in = tri_add_scalar(x, 1), *target = tri_mul_scalar(y, 2), *first, *second;
         double losses[2];
 
-        tri_no_sync_begin(model);
+        tri_ddp_no_sync_begin(model);
         first = tri_mse_loss(tri_forward(model, in), target, NULL);
         tri_backward(first);
-        tri_no_sync_end(model);
+        tri_ddp_no_sync_end(model);
         second = tri_mse_loss(tri_forward(model, in), target, NULL);
         tri_backward(second);
-        TRY(tri_item_get(second, &losses[1]));
+        TRY(tri_item_status(second, &losses[1]));
         if (step == 1)
-            TRY(tri_item_get(first, &losses[0]));
+            TRY(tri_item_status(first, &losses[0]));
         if (step == 1 && losses[0] != losses[1])
             return TRI_ERR_INTERNAL;
         TRY(tri_optimizer_step(opt));
@@ -90,11 +90,11 @@ static tri_status fail_in_no_sync(rank *r)
             tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels), *loss;
 
             if (micro == 0)
-                tri_no_sync_begin(model);
+                tri_ddp_no_sync_begin(model);
             loss = tri_cross_entropy(tri_forward(model, x), y, NULL);
             tri_backward(loss);
             if (micro == 0)
-                tri_no_sync_end(model);
+                tri_ddp_no_sync_end(model);
             if (bad && step > 1)
                 (void)tri_item(loss); /* the step has failed when the next forward begins */
             tri_tensor_unref(y);
@@ -249,9 +249,9 @@ static tri_status pass_of_two_contexts(rank *r)
     TRY(tri_context_create(&context));
     for (int step = 0; step < 3; step++) {
         TRY(tri_context_enter(context));
-        tri_no_sync_begin(model);
+        tri_ddp_no_sync_begin(model);
         tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
-        tri_no_sync_end(model);
+        tri_ddp_no_sync_end(model);
         TRY(tri_run()); /* the context's step goes on */
         TRY(tri_context_leave());
         tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
@@ -300,7 +300,7 @@ static tri_status two_passes_pend(rank *r)
 
     TRY(tri_module_status(model));
     TRY(tri_context_create(&context));
-    tri_no_sync_begin(model);
+    tri_ddp_no_sync_begin(model);
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     TRY(tri_step_end_status());
     TRY(tri_context_enter(context));
@@ -315,7 +315,7 @@ static tri_status two_passes_pend(rank *r)
     if (tri_step_end_status() != TRI_ERR_INVALID_ARG)
         return TRI_ERR_INTERNAL;
     TRY(tri_context_leave());
-    tri_no_sync_end(model);
+    tri_ddp_no_sync_end(model);
     tri_backward(tri_mse_loss(tri_forward(model, x), y, NULL));
     TRY(tri_step_end_status());
     r->n_weights = (int)tri_ddp_sample_count(model);

@@ -45,7 +45,7 @@ static tri_status step_of_two(const rank_env *env, tri_module *model, tri_tensor
 static tri_status train(rank_env *env, tri_group *group, int n)
 {
     tri_module *first = tri_nn_linear(WIDTH, WIDTH, NULL);
-    tri_module *net = tri_sequential(first, tri_nn_linear(WIDTH, 1, NULL)), *model;
+    tri_module *net = tri_nn_sequential(first, tri_nn_linear(WIDTH, 1, NULL)), *model;
     tri_tensor *frozen = tri_module_state(first, 0).tensor;
     tri_status status;
 

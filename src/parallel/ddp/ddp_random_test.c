@@ -95,7 +95,7 @@ static tri_module *build(const program *p, layers **layers_out)
     n->p = p;
     for (int l = 0; l < LAYERS; l++) {
         snprintf(name, sizeof(name), "l%d", l);
-        n->layer[l] = tri_module_child(self, name, tri_nn_linear(IN, IN, NULL));
+        n->layer[l] = tri_module_add_child(self, name, tri_nn_linear(IN, IN, NULL));
     }
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
@@ -126,16 +126,16 @@ static tri_status run_batch(const rank *r, tri_module *model, layers *n, int s, 
         n->used = batch->used[q];
         x = input_of(p, s, b, q);
         if (batch->local)
-            tri_no_sync_begin(model);
+            tri_ddp_no_sync_begin(model);
         loss[q] = tri_mean(tri_square(tri_forward(model, tri_add_scalar(x, 0.5))), NULL, 0, false);
         tri_tensor_unref(x);
         if (r->size == 1)
             loss[q] = tri_mul_scalar(loss[q], 1.0 / p->size);
         tri_backward(loss[q]);
         if (batch->local)
-            tri_no_sync_end(model);
+            tri_ddp_no_sync_end(model);
         if (batch->reads[r->index])
-            TRY(tri_item_get(loss[q], &(double){0}));
+            TRY(tri_item_status(loss[q], &(double){0}));
     }
     return TRI_OK;
 }
@@ -164,7 +164,7 @@ static tri_status train(rank *r)
             tri_optimizer_zero_grad(opt);
         } else {
             if (p->clip[s] > 0)
-                TRY(tri_item_get(tri_clip_grad_norm(opt, p->clip[s]), &norm));
+                TRY(tri_item_status(tri_clip_grad_norm(opt, p->clip[s]), &norm));
             TRY(tri_optimizer_step(opt));
         }
         if (p->ends[s])
@@ -184,7 +184,7 @@ static void random_training_is_that_of_one_process(void **state)
     static program p;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     make_data();
     for (uint32_t seed = 1; seed < 13; seed++) {
         make_program(&p, seed, 2 + (int)(seed % 2));

@@ -37,9 +37,9 @@ static tri_status train_scaled(rank *r)
         TRY(tri_step_end_status());
     }
     TRY(take_weights(r, model));
-    r->weights[r->n_weights++] = tri_grad_scaler_get_scale(scaler);
-    TRY(tri_copy_out(tri_optimizer_state(opt, tri_optimizer_state_count(opt) - 1).tensor, counts,
-                     sizeof(counts)));
+    r->weights[r->n_weights++] = tri_grad_scaler_current_scale(scaler);
+    TRY(tri_tensor_copy_out(tri_optimizer_state(opt, tri_optimizer_state_count(opt) - 1).tensor,
+                            counts, sizeof(counts)));
     for (int i = 0; i < 6; i++)
         r->weights[r->n_weights++] = (double)counts[i];
     TRY(tri_step_end_status());

@@ -38,8 +38,8 @@ static tri_status wrap_again(training *t, tri_group *group)
         tri_tensor *from = tri_module_state(t->model, i).tensor;
         size_t n = (size_t)tri_tensor_numel(from) * sizeof(double);
 
-        TRY(tri_copy_out(from, bytes, n));
-        TRY(tri_copy_in(tri_module_state(net, i).tensor, bytes, n));
+        TRY(tri_tensor_copy_out(from, bytes, n));
+        TRY(tri_tensor_copy_in(tri_module_state(net, i).tensor, bytes, n));
     }
     tri_optimizer_destroy(t->opt);
     tri_module_destroy(t->model);
@@ -78,7 +78,7 @@ static tri_status train_on(rank *r)
             TRY(one_step(&t, s == OVERFLOWS_AT && r->index == 1 ? (double)INFINITY : 1, t.y));
         TRY(tri_ddp_verify(t.model, true));
         TRY(take_weights(r, t.model));
-        r->weights[r->n_weights++] = tri_grad_scaler_get_scale(t.scaler);
+        r->weights[r->n_weights++] = tri_grad_scaler_current_scale(t.scaler);
         TRY(tri_step_end_status());
     }
     tri_tensor_unref(t.x);

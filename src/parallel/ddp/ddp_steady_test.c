@@ -75,9 +75,9 @@ static tri_status body(rank *r)
 
     TRY(tri_group_create(r->store, r->index, r->size, &options, &group));
     trii_mutex_lock(&drawing);
-    net = tri_sequential(tri_nn_conv2d(3, 16, 3, NULL), tri_nn_batch_norm2d(16, NULL),
-                         tri_nn_relu(), tri_nn_flatten(1),
-                         tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), CLASSES, NULL));
+    net = tri_nn_sequential(tri_nn_conv2d(3, 16, 3, NULL), tri_nn_batch_norm2d(16, NULL),
+                            tri_nn_relu(), tri_nn_flatten(1),
+                            tri_nn_linear(16 * (SIDE - 2) * (SIDE - 2), CLASSES, NULL));
     trii_mutex_unlock(&drawing);
     model = tri_ddp(net, &(tri_ddp_options){
                              .group = group, .first_bucket_bytes = 1, .bucket_cap_bytes = 20000});

@@ -71,13 +71,13 @@ static tri_status train(rank *r)
             tri_tensor *loss;
 
             if (local)
-                tri_no_sync_begin(model);
+                tri_ddp_no_sync_begin(model);
             loss = tri_mse_loss(tri_forward(model, x[m]), y[m], NULL);
             if (p->composed)
                 loss = tri_add(penalty(model), tri_mul_scalar(loss, 0.5));
             tri_backward(loss);
             if (local)
-                tri_no_sync_end(model);
+                tri_ddp_no_sync_end(model);
         }
         TRY(p->clip > 0.0 ? clip(p, model, opt) : tri_optimizer_step(opt));
         TRY(tri_step_end_status());
@@ -202,11 +202,11 @@ static tri_status train_unlike_parts(rank *r)
             if (r->size == 2 && m / 2 != r->index)
                 continue;
             if (m % 2 == 0)
-                tri_no_sync_begin(model);
+                tri_ddp_no_sync_begin(model);
             loss = tri_mse_loss(tri_forward(model, held[m]), held[4 + m], NULL);
             tri_backward(r->size == 2 ? loss : tri_mul_scalar(loss, 0.5));
             if (m % 2 == 0)
-                tri_no_sync_end(model);
+                tri_ddp_no_sync_end(model);
         }
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());
@@ -276,10 +276,10 @@ static tri_module *forked_create(void)
     trii_mutex_lock(&drawing);
     tri_manual_seed(3);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    f->trunk = tri_module_child(self, "trunk", tri_nn_linear(IN, 5, NULL));
-    f->head[0] = tri_module_child(self, "head0", tri_nn_linear(5, OUT, NULL));
-    f->head[1] = tri_module_child(self, "head1", tri_nn_linear(5, OUT, NULL));
-    f->head[2] = tri_module_child(self, "head2", tri_nn_linear(5, OUT, NULL));
+    f->trunk = tri_module_add_child(self, "trunk", tri_nn_linear(IN, 5, NULL));
+    f->head[0] = tri_module_add_child(self, "head0", tri_nn_linear(5, OUT, NULL));
+    f->head[1] = tri_module_add_child(self, "head1", tri_nn_linear(5, OUT, NULL));
+    f->head[2] = tri_module_add_child(self, "head2", tri_nn_linear(5, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     return self;
@@ -482,9 +482,9 @@ static tri_status train_tied(rank *r)
     tri_tensor *x = rows_of(x_data, IN, first, n);
     tri_optimizer *opt;
 
-    t->weight = tri_module_parameter(
+    t->weight = tri_module_add_parameter(
         net, "first", tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){IN, IN}, 2, y_data));
-    (void)tri_module_parameter(net, "second", tri_tensor_ref(t->weight));
+    (void)tri_module_add_parameter(net, "second", tri_tensor_ref(t->weight));
     if (tri_module_num_parameters(net) != IN * IN)
         return TRI_ERR_INTERNAL;
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});

@@ -43,7 +43,7 @@ static void describe_owner(tri_module *net, const char *name, char line[TRII_AGR
 
     snprintf(path, sizeof(path), "%.*s", dot != NULL ? (int)(dot - name) : 0, name);
     snprintf(line, TRII_AGREE_LINE, "%s in a %s", trii_agree_name(name),
-             tri_module_type(tri_module_of(tri_module_submodule(net, path))));
+             tri_module_type(tri_module_unwrapped(tri_module_submodule(net, path))));
 }
 
 /* The options come first, then of each entry of the state what it is, and in which layer. */
@@ -160,11 +160,12 @@ static tri_status send_state(tri_module *net, tri_group *group, int root)
         size_t bytes = trii_tensor_bytes(entry.tensor);
         void *plain = trii_alloc(1, bytes, "values of a module");
 
-        status = plain != NULL ? tri_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
+        status =
+            plain != NULL ? tri_tensor_copy_out(entry.tensor, plain, bytes) : TRI_ERR_NO_MEMORY;
         if (status == TRI_OK)
             status = tri_broadcast(group, plain, bytes, TRI_DTYPE_U8, root, NULL);
         if (status == TRI_OK && tri_group_rank(group) != root)
-            status = tri_copy_in(entry.tensor, plain, bytes);
+            status = tri_tensor_copy_in(entry.tensor, plain, bytes);
         if (status != TRI_OK)
             status = TRII_FAIL_CTX(status, "%s from rank %d", entry.name, root);
         trii_free(plain);

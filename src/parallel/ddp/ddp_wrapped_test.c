@@ -48,14 +48,14 @@ static tri_module *normed_create(int index, bool wrapped)
     for (int i = 0; i < IN; i++)
         own->var[i] = 1;
     own->epoch[0] = 10 + index;
-    n->weight = tri_module_parameter(
+    n->weight = tri_module_add_parameter(
         net, "weight", tensor_of(wrapped, TRI_DTYPE_F64, TRI_SHAPE(IN, OUT), own->weight));
-    n->mean =
-        tri_module_buffer(net, "mean", tensor_of(wrapped, TRI_DTYPE_F64, TRI_SHAPE(IN), own->mean));
-    n->var =
-        tri_module_buffer(net, "var", tensor_of(wrapped, TRI_DTYPE_F64, TRI_SHAPE(IN), own->var));
-    n->epoch = tri_module_buffer(net, "epoch",
-                                 tensor_of(wrapped, TRI_DTYPE_I64, TRI_SHAPE(1), own->epoch));
+    n->mean = tri_module_add_buffer(net, "mean",
+                                    tensor_of(wrapped, TRI_DTYPE_F64, TRI_SHAPE(IN), own->mean));
+    n->var = tri_module_add_buffer(net, "var",
+                                   tensor_of(wrapped, TRI_DTYPE_F64, TRI_SHAPE(IN), own->var));
+    n->epoch = tri_module_add_buffer(net, "epoch",
+                                     tensor_of(wrapped, TRI_DTYPE_I64, TRI_SHAPE(1), own->epoch));
     return net;
 }
 
@@ -92,7 +92,7 @@ static tri_status train_normed(rank *r)
     if (wrapped && r->index == 0)
         memory_of[0].epoch[0] = 77; /* the user writes where he may */
     else if (r->index == 0)
-        TRY(tri_copy_in(n->epoch, &(const int64_t){77}, sizeof(int64_t)));
+        TRY(tri_tensor_copy_in(n->epoch, &(const int64_t){77}, sizeof(int64_t)));
     TRY(tri_ddp_sync_buffers(model));
     TRY(tri_ddp_verify(model, true));
     if (wrapped)

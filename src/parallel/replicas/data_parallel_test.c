@@ -32,7 +32,7 @@ static tri_tensor *look(tri_module *self, tri_tensor *x)
 
 static tri_module *looking(tri_module *net)
 {
-    return tri_sequential(tri_module_simple("Look", 0, look), net);
+    return tri_nn_sequential(tri_module_simple("Look", 0, look), net);
 }
 
 static tri_tensor *rows(int64_t n, int64_t columns, int seed)
@@ -72,7 +72,7 @@ static void expect_pieces(int64_t n, int devices, const int64_t *expected, int n
 static void a_batch_is_cut_as_torch_cuts_it(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(8));
+    CHECK_OK(tri_cpu_devices_set(8));
     expect_pieces(30, 4, (int64_t[]){8, 8, 8, 6}, 4);
     expect_pieces(10, 4, (int64_t[]){3, 3, 3, 1}, 4);
     expect_pieces(10, 8, (int64_t[]){2, 2, 2, 2, 2}, 5);
@@ -94,7 +94,8 @@ typedef tri_module *(*builder)(void);
 
 static tri_module *mlp(void)
 {
-    return tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_tanh(), tri_nn_linear(8, OUT, NULL));
+    return tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_tanh(),
+                             tri_nn_linear(8, OUT, NULL));
 }
 
 static tri_tensor *to_image(tri_module *self, tri_tensor *x)
@@ -105,9 +106,9 @@ static tri_tensor *to_image(tri_module *self, tri_tensor *x)
 
 static tri_module *norms(void)
 {
-    return tri_sequential(tri_module_simple("Image", 0, to_image), tri_nn_conv2d(1, 4, 2, NULL),
-                          tri_nn_batch_norm2d(4, NULL), tri_nn_relu(), tri_nn_flatten(1),
-                          tri_nn_linear(8, OUT, NULL));
+    return tri_nn_sequential(tri_module_simple("Image", 0, to_image), tri_nn_conv2d(1, 4, 2, NULL),
+                             tri_nn_batch_norm2d(4, NULL), tri_nn_relu(), tri_nn_flatten(1),
+                             tri_nn_linear(8, OUT, NULL));
 }
 
 /* One weight, used three times, in a loop. */
@@ -135,7 +136,7 @@ static tri_module *thrice(void)
     tri_module *self = tri_module_create(&type);
 
     ((tied *)tri_module_data(self))->layer =
-        tri_module_child(self, "layer", tri_nn_linear(IN, IN, NULL));
+        tri_module_add_child(self, "layer", tri_nn_linear(IN, IN, NULL));
     return self;
 }
 
@@ -154,7 +155,7 @@ static tri_module *deep(void)
         layers[i] = tri_nn_linear(IN, IN, NULL);
     layers[12] = tri_module_simple("WithOnes", 0, with_ones);
     layers[13] = tri_nn_linear(IN, OUT, NULL);
-    return tri_sequential_of(14, layers);
+    return tri_nn_sequential_of(14, layers);
 }
 
 static void keep_state(run *r, tri_module *model)
@@ -213,7 +214,7 @@ static void expect_like_alone(builder build, int micro)
     static const int devices[] = {1, 2, 3, 4, 8};
     run alone;
 
-    CHECK_OK(tri_cpu_devices(8));
+    CHECK_OK(tri_cpu_devices_set(8));
     train(build, 0, micro, &alone);
     assert_true(alone.losses[STEPS - 1] < alone.losses[0]);
     for (size_t d = 0; d < TRII_COUNT_OF(devices); d++) {
@@ -262,7 +263,7 @@ static void data_parallel_in_ddp_trains_like_one_process(void **state)
     run alone, got;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     train(mlp, 0, 1, &alone);
     train(inside_of_ddp, 0, 1, &got);
     for (int s = 0; s < STEPS; s++)
@@ -281,7 +282,7 @@ static void running_statistics_are_the_first_pieces(void **state)
     int64_t tracked[2];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     for (int parallel = 0; parallel < 2; parallel++) {
         tri_tensor *all = rows(10, IN, 1), *x = all;
         tri_module *model;
@@ -321,7 +322,7 @@ static void a_forward_without_gradients_before_one_with(void **state)
     tri_tensor *x = rows(4, IN, 1), *bias;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     tri_set_default_dtype(TRI_DTYPE_F64);
     model = tri_data_parallel(tri_nn_linear(IN, OUT, NULL), NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
@@ -344,7 +345,7 @@ static void a_forward_after_a_run_in_the_same_step(void **state)
     double first;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     tri_set_default_dtype(TRI_DTYPE_F64);
     model = tri_data_parallel(mlp(), NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
@@ -358,7 +359,7 @@ static void a_forward_after_a_run_in_the_same_step(void **state)
     for (int again = 0; again < 2; again++)
         CHECK_NEAR(tri_item(tri_sum(tri_forward(model, x), NULL, 0, false)), first, 1e-12);
     tri_no_grad_end();
-    tri_module_set_recompute(tri_module_of(model), true);
+    tri_module_set_recompute(tri_module_unwrapped(model), true);
     for (int again = 0; again < 2; again++) {
         loss = tri_sum(tri_forward(model, x), NULL, 0, false);
         tri_backward(loss);
@@ -377,7 +378,7 @@ static void a_large_batch(void **state)
     tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){(1 << 20) + 3, 4}, 2), *y;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     CHECK_OK(tri_init_constant(x, 2.0));
     model = tri_data_parallel(tri_nn_relu(), NULL);
     y = tri_forward(model, x);
@@ -396,7 +397,7 @@ static void parameters_and_gradients_are_not_copied(void **state)
     tri_tensor *x = rows(10, IN, 1), *y = rows(10, OUT, 2);
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     tri_set_default_dtype(TRI_DTYPE_F64);
     model = tri_data_parallel(mlp(), NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
@@ -423,9 +424,9 @@ static void one_layer_is_wrapped(void **state)
     size_t n;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     pieces.n = 0;
-    model = tri_sequential(
+    model = tri_nn_sequential(
         tri_nn_linear(IN, 4, NULL),
         tri_data_parallel(looking(tri_nn_linear(4, 4, NULL)),
                           &(tri_data_parallel_options){.device_ids = ids, .n_devices = 3}),
@@ -456,7 +457,7 @@ static void scalars_become_a_vector(void **state)
     tri_tensor *x = rows(5, IN, 1), *y;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     model = tri_data_parallel(tri_module_simple("Mean", 0, square_mean), NULL);
     y = tri_forward(model, x);
     assert_int_equal(tri_tensor_ndim(y), 1);
@@ -476,7 +477,7 @@ static void results_are_where_and_as_they_are_wanted(void **state)
     double got[12];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(4));
+    CHECK_OK(tri_cpu_devices_set(4));
     TRI_ON(TRI_CPU(1))
     model = tri_data_parallel(
         tri_nn_relu(), &(tri_data_parallel_options){
@@ -484,7 +485,7 @@ static void results_are_where_and_as_they_are_wanted(void **state)
     y = tri_forward(model, x);
     assert_int_equal(tri_tensor_device(y), TRI_CPU(3));
     assert_int_equal(tri_tensor_size(y, 1), 4);
-    CHECK_OK(tri_copy_out(y, got, sizeof(got)));
+    CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
     for (int i = 0; i < 12; i++) {
         double in = ((const double *)tri_data(x))[i];
 
@@ -511,7 +512,7 @@ static void wrong_options_are_named(void **state)
     tri_module *none;
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     expect_refused(&(tri_data_parallel_options){.device_ids = twice, .n_devices = 3},
                    "tri_data_parallel: device_ids[0] and [2] are both cpu:0");
     expect_refused(&(tri_data_parallel_options){.device_ids = far, .n_devices = 2}, "cpu:7");
@@ -551,7 +552,7 @@ static void results_that_do_not_fit_are_named(void **state)
     tri_tensor *x = rows(5, IN, 1);
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     turned = tri_data_parallel(tri_module_simple("Turned", 0, turn), NULL);
     forward_fails(turned, &x, 1,
                   "result 0 of the replicas is put together along dimension 0 (dim): tri_concat");
@@ -570,9 +571,9 @@ static void wrong_inputs_are_named(void **state)
     tri_tensor *x = rows(4, IN, 1), *y = rows(5, IN, 1), *narrow = rows(4, IN - 1, 1);
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     tri_set_default_dtype(TRI_DTYPE_F64);
-    model = tri_data_parallel(tri_sequential(tri_nn_linear(IN, OUT, NULL)), NULL);
+    model = tri_data_parallel(tri_nn_sequential(tri_nn_linear(IN, OUT, NULL)), NULL);
     tri_set_default_dtype(TRI_DTYPE_F32);
     forward_fails(model, (tri_tensor *[]){x, y}, 2,
                   "input 1 has 5 samples in dimension 0, input 0 4");
@@ -602,7 +603,7 @@ static void inputs_may_be_left_out(void **state)
     double expected[2][N], got[N];
 
     (void)state;
-    CHECK_OK(tri_cpu_devices(3));
+    CHECK_OK(tri_cpu_devices_set(3));
     for (int devices = 0; devices < 4; devices++) {
         tri_tensor *flat = rows(ROWS * POSITIONS, WIDTH, 3), *x, *in[5], *y;
         tri_tensor *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(ROWS, POSITIONS), padded);
@@ -621,7 +622,7 @@ static void inputs_may_be_left_out(void **state)
             in[3] = masked != 0 ? mask : NULL;
             in[4] = NULL;
             tri_forward_n(net, in, 5, &y, 1);
-            CHECK_OK(tri_copy_out(y, devices > 0 ? got : expected[masked], sizeof(got)));
+            CHECK_OK(tri_tensor_copy_out(y, devices > 0 ? got : expected[masked], sizeof(got)));
             for (int i = 0; i < N && devices > 0; i++)
                 CHECK_NEAR(got[i], expected[masked][i], 1e-12);
             CHECK_OK(tri_step_end_status());

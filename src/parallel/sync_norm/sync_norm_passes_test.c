@@ -11,7 +11,7 @@
 #define UPDATES 2
 
 typedef struct pass {
-    bool local;          /* between tri_no_sync_begin and end */
+    bool local;          /* between tri_ddp_no_sync_begin and end */
     bool beside;         /* its loss reaches the last layer alone, and no norm */
     int rows[MAX_RANKS]; /* in all at most ROWS */
 } pass;
@@ -43,10 +43,10 @@ static tri_module *build(const plan *p, tri_group *group)
     trii_mutex_lock(&drawing);
     tri_manual_seed(7);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    net = tri_sequential(tri_nn_linear(IN, 5, NULL), tri_nn_sync_batch_norm(5, &options),
-                         tri_nn_tanh(), tri_nn_linear(5, 4, NULL),
-                         tri_nn_sync_batch_norm(4, &options), tri_nn_tanh(),
-                         tri_nn_linear(4, OUT, NULL));
+    net = tri_nn_sequential(tri_nn_linear(IN, 5, NULL), tri_nn_sync_batch_norm(5, &options),
+                            tri_nn_tanh(), tri_nn_linear(5, 4, NULL),
+                            tri_nn_sync_batch_norm(4, &options), tri_nn_tanh(),
+                            tri_nn_linear(4, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     tri_module_set_recompute(tri_module_submodule(net, "0"), p->recompute);
@@ -116,11 +116,11 @@ static tri_status train(rank *r)
     for (int u = 0; u < UPDATES && status == TRI_OK; u++) {
         for (int k = 0; k < p->n_passes; k++) {
             if (p->passes[k].local)
-                tri_no_sync_begin(model);
+                tri_ddp_no_sync_begin(model);
             tri_backward(
                 loss_of(p, k, model, alone ? 0 : r->index, alone ? p->size : r->index + 1));
             if (p->passes[k].local)
-                tri_no_sync_end(model);
+                tri_ddp_no_sync_end(model);
             if (k == u % 2) /* some run by themselves, some with what follows */
                 status = tri_run();
         }

@@ -64,7 +64,7 @@ static tri_status fill_state(tri_module *net)
             continue;
         for (int64_t i = 0; i < n; i++)
             data[i] = (tri_tensor_ndim(entry.tensor) == 1) + 0.4 * number((uint64_t)k, i);
-        status = tri_copy_in(entry.tensor, data, (size_t)n * sizeof(double));
+        status = tri_tensor_copy_in(entry.tensor, data, (size_t)n * sizeof(double));
         if (status != TRI_OK)
             return status;
     }
@@ -80,19 +80,19 @@ static tri_module *make_net(const problem *p, tri_group *group)
 
     tri_set_default_dtype(TRI_DTYPE_F64);
     if (p->images)
-        net = tri_sequential(tri_nn_conv2d(4, 4, 3, &same), tri_nn_batch_norm2d(4, NULL),
-                             tri_nn_relu(),
-                             tri_sequential(tri_nn_conv2d(4, 6, 3, &same),
-                                            tri_nn_batch_norm2d(6, NULL), tri_nn_relu()),
-                             tri_nn_flatten(1), tri_nn_linear(54, OUT, NULL));
+        net = tri_nn_sequential(tri_nn_conv2d(4, 4, 3, &same), tri_nn_batch_norm2d(4, NULL),
+                                tri_nn_relu(),
+                                tri_nn_sequential(tri_nn_conv2d(4, 6, 3, &same),
+                                                  tri_nn_batch_norm2d(6, NULL), tri_nn_relu()),
+                                tri_nn_flatten(1), tri_nn_linear(54, OUT, NULL));
     else
-        net = tri_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_sync_batch_norm(8, &sync),
-                             tri_nn_relu(), tri_nn_linear(8, 8, NULL),
-                             tri_nn_sync_batch_norm(8, &sync), tri_nn_relu(),
-                             tri_nn_linear(8, OUT, NULL));
+        net = tri_nn_sequential(tri_nn_linear(IN, 8, NULL), tri_nn_sync_batch_norm(8, &sync),
+                                tri_nn_relu(), tri_nn_linear(8, 8, NULL),
+                                tri_nn_sync_batch_norm(8, &sync), tri_nn_relu(),
+                                tri_nn_linear(8, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     if (p->images && group != NULL && tri_convert_sync_batch_norm(net, group) != 2)
-        tri_module_destroy(tri_module_child(net, "bad", NULL)); /* net carries the error */
+        tri_module_destroy(tri_module_add_child(net, "bad", NULL)); /* net carries the error */
     return net;
 }
 
@@ -106,7 +106,7 @@ static tri_status take_state(tri_module *net, double *state, int *n_out)
 
         if (tri_tensor_dtype(t) != TRI_DTYPE_F64)
             continue;
-        status = tri_copy_out(t, state + *n_out, (size_t)n * sizeof(double));
+        status = tri_tensor_copy_out(t, state + *n_out, (size_t)n * sizeof(double));
         if (status != TRI_OK)
             return status;
         *n_out += n;
@@ -130,7 +130,7 @@ static tri_status train(const problem *p, tri_module *model, tri_device device, 
         tri_backward(loss);
         status = tri_optimizer_step(opt);
         if (status == TRI_OK && n > 0)
-            status = tri_item_get(loss, &losses[step]);
+            status = tri_item_status(loss, &losses[step]);
         if (status == TRI_OK)
             status = tri_step_end_status();
         tri_tensor_unref(x);
@@ -252,7 +252,7 @@ static void networks_of_other_devices_share_statistics_too(void **state)
 
     (void)state;
     guarded_register();
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     p = (problem){.images = true};
     train_alone(&p);
     p.device = TRI_CPU(1);

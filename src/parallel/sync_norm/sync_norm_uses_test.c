@@ -48,9 +48,9 @@ static tri_module *build(const plan *p, tri_group *group)
     trii_mutex_lock(&drawing);
     tri_manual_seed(7);
     tri_set_default_dtype(TRI_DTYPE_F64);
-    net = tri_sequential(tri_nn_conv2d(IN, 5, 1, NULL), norm(p, 5, group), tri_nn_tanh(),
-                         tri_nn_conv2d(5, 4, 1, NULL), norm(p, 4, group), tri_nn_tanh(),
-                         tri_nn_flatten(1), tri_nn_linear(4, OUT, NULL));
+    net = tri_nn_sequential(tri_nn_conv2d(IN, 5, 1, NULL), norm(p, 5, group), tri_nn_tanh(),
+                            tri_nn_conv2d(5, 4, 1, NULL), norm(p, 4, group), tri_nn_tanh(),
+                            tri_nn_flatten(1), tri_nn_linear(4, OUT, NULL));
     tri_set_default_dtype(TRI_DTYPE_F32);
     trii_mutex_unlock(&drawing);
     for (size_t i = 0; i < TRII_COUNT_OF(frozen) && p->frozen; i++)
@@ -85,7 +85,7 @@ static tri_status evaluate(rank *r, tri_module *model, int batch, double *out)
 
     tri_module_train(model, false);
     if (n > 0)
-        TRY(tri_item_get(loss_of(p, model, batch, from, to), &loss));
+        TRY(tri_item_status(loss_of(p, model, batch, from, to), &loss));
     tri_module_train(model, true);
     *out = loss * n;
     return tri_all_reduce(r->group, out, out, 1, TRI_DTYPE_F64, TRI_REDOP_SUM, NULL);
@@ -218,8 +218,8 @@ static tri_status pass(const input *in, tri_group *group, int first, int n, doub
     tri_requires_grad(x, true);
     y = tri_cast(tri_forward(layer, tri_cast(x, in->x)), TRI_DTYPE_F64);
     tri_backward(tri_sum(tri_mul(tri_square(y), tri_add_scalar(y, 1.5)), NULL, 0, false));
-    TRY(tri_copy_out(y, y_out, bytes));
-    TRY(tri_copy_out(tri_grad(x), dx_out, bytes));
+    TRY(tri_tensor_copy_out(y, y_out, bytes));
+    TRY(tri_tensor_copy_out(tri_grad(x), dx_out, bytes));
     TRY(tri_step_end_status());
     tri_tensor_unref(x);
     tri_module_destroy(layer);

@@ -68,7 +68,7 @@ static tri_status penalty_gradient(tri_module *layer, tri_tensor *x, double *out
     loss = tri_sum(tri_square(first[0]), NULL, 0, false);
     status = tri_gradients(&loss, 1, inputs, 1, NULL, &second);
     if (status == TRI_OK)
-        status = tri_copy_out(second, out, bytes);
+        status = tri_tensor_copy_out(second, out, bytes);
     return status != TRI_OK ? status : tri_step_end_status();
 }
 
@@ -126,7 +126,7 @@ static const char *train_way(rank_env *env, tri_group *group, const way *w, floa
 {
     int parts = w->no_sync ? 2 : 1, m = ROWS / parts / env->size;
     bool ddp = group != NULL && !w->destroy;
-    tri_module *model = tri_sequential(layer_of(group, C, TRI_DTYPE_F32), tri_nn_relu());
+    tri_module *model = tri_nn_sequential(layer_of(group, C, TRI_DTYPE_F32), tri_nn_relu());
 
     tri_module_set_recompute(model, w->recompute);
     if (ddp)
@@ -138,7 +138,7 @@ static const char *train_way(rank_env *env, tri_group *group, const way *w, floa
 
         tri_requires_grad(x, true);
         if (silent)
-            tri_no_sync_begin(model);
+            tri_ddp_no_sync_begin(model);
         if (w->bf16)
             tri_autocast_begin(TRI_DTYPE_BF16);
         y = tri_forward(model, w->bf16 ? tri_cast(x, TRI_DTYPE_BF16) : x);
@@ -150,16 +150,16 @@ static const char *train_way(rank_env *env, tri_group *group, const way *w, floa
             tri_module_destroy(model); /* what was recorded goes on */
         tri_backward(tri_mul_scalar(loss, 1.0 / parts));
         if (silent)
-            tri_no_sync_end(model);
-        RANK_TRY(env, tri_copy_out(tri_grad(x), out + (size_t)part * (size_t)(m * C * HW),
-                                   (size_t)(m * C * HW) * sizeof(float)));
+            tri_ddp_no_sync_end(model);
+        RANK_TRY(env, tri_tensor_copy_out(tri_grad(x), out + (size_t)part * (size_t)(m * C * HW),
+                                          (size_t)(m * C * HW) * sizeof(float)));
         RANK_TRY(env, tri_step_end_status());
         tri_tensor_unref(x);
     }
     if (w->destroy)
         return NULL;
-    RANK_TRY(env, tri_copy_out(tri_grad(tri_module_find(model, "0.weight")),
-                               out + parts * m * C * HW, C * sizeof(float)));
+    RANK_TRY(env, tri_tensor_copy_out(tri_grad(tri_module_find(model, "0.weight")),
+                                      out + parts * m * C * HW, C * sizeof(float)));
     tri_module_destroy(model);
     return NULL;
 }
@@ -246,8 +246,8 @@ static tri_status run_batches(tri_module *layer, int rank, int size, double *mea
         (void)tri_forward(layer, x);
         tri_tensor_unref(x);
     }
-    if (tri_copy_out(tri_module_find(layer, "running_mean"), mean, C * sizeof(double)) < 0 ||
-        tri_copy_out(tri_module_find(layer, "running_var"), var, C * sizeof(double)) < 0)
+    if (tri_tensor_copy_out(tri_module_find(layer, "running_mean"), mean, C * sizeof(double)) < 0 ||
+        tri_tensor_copy_out(tri_module_find(layer, "running_var"), var, C * sizeof(double)) < 0)
         return tri_step_end_status();
     return tri_step_end_status();
 }
@@ -330,7 +330,7 @@ static const char *evaluating_rank(rank_env *env)
     if (wrong != NULL)
         return wrong;
     sync = layer_of(group, C, TRI_DTYPE_F32);
-    RANK_TRY(env, tri_copy_out(tri_forward(sync, x), y[0], sizeof(y[0])));
+    RANK_TRY(env, tri_tensor_copy_out(tri_forward(sync, x), y[0], sizeof(y[0])));
     RANK_TRY(env, tri_step_end_status());
     if (env->rank == 0) {
         for (int64_t k = 0; k < tri_module_state_count(sync); k++) {
@@ -339,13 +339,14 @@ static const char *evaluating_rank(rank_env *env)
 
             if (tri_tensor_dtype(entry.tensor) != TRI_DTYPE_F32)
                 continue;
-            RANK_TRY(env, tri_copy_out(entry.tensor, data, sizeof(data)));
-            RANK_TRY(env, tri_copy_in(tri_module_find(plain, entry.name), data, sizeof(data)));
+            RANK_TRY(env, tri_tensor_copy_out(entry.tensor, data, sizeof(data)));
+            RANK_TRY(env,
+                     tri_tensor_copy_in(tri_module_find(plain, entry.name), data, sizeof(data)));
         }
         tri_module_train(sync, false);
         tri_module_train(plain, false);
-        RANK_TRY(env, tri_copy_out(tri_forward(sync, x), y[0], sizeof(y[0])));
-        RANK_TRY(env, tri_copy_out(tri_forward(plain, x), y[1], sizeof(y[1])));
+        RANK_TRY(env, tri_tensor_copy_out(tri_forward(sync, x), y[0], sizeof(y[0])));
+        RANK_TRY(env, tri_tensor_copy_out(tri_forward(plain, x), y[1], sizeof(y[1])));
         RANK_TRY(env, tri_step_end_status());
         if (memcmp(y[0], y[1], sizeof(y[0])) != 0)
             return RANK_FAIL(env, "evaluation is not that of batch norm");
@@ -382,7 +383,7 @@ static void conversion_keeps_modules_and_what_they_have(void **state)
         tri_nn_batch_norm2d(C, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(0.25)});
     tri_module *bare = tri_nn_batch_norm1d(
         C, &(tri_nn_batch_norm2d_options){.no_affine = true, .no_track_running_stats = true});
-    tri_module *net = tri_sequential(norm, tri_sequential(bare, tri_nn_relu()));
+    tri_module *net = tri_nn_sequential(norm, tri_nn_sequential(bare, tri_nn_relu()));
     tri_tensor *weight = tri_module_find(net, "0.weight"), *x = rows(0, 4, TRI_DTYPE_F32);
     int64_t n = tri_module_state_count(net);
     int calls = 0;
@@ -391,7 +392,7 @@ static void conversion_keeps_modules_and_what_they_have(void **state)
 
     (void)state;
     CHECK_OK(tri_group_create(NULL, 0, 1, NULL, &group));
-    CHECK_OK(tri_module_forward_hook(norm, count_calls, &calls, NULL));
+    CHECK_OK(tri_module_add_forward_hook(norm, count_calls, &calls, NULL));
     tri_module_train(bare, false);
     CHECK_OK(tri_module_hash(net, &before));
     assert_int_equal(tri_convert_sync_batch_norm(net, group), 2);
@@ -442,7 +443,8 @@ static const char *other_channels_rank(rank_env *env)
         return wrong;
     layer = layer_of(group, channels, TRI_DTYPE_F32);
     x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, channels), data);
-    status = tri_copy_out(tri_forward(layer, x), data, (size_t)(2 * channels) * sizeof(float));
+    status =
+        tri_tensor_copy_out(tri_forward(layer, x), data, (size_t)(2 * channels) * sizeof(float));
     if (status == TRI_OK || strstr(tri_last_error(), "rank") == NULL ||
         strstr(tri_last_error(), "SyncBatchNorm") == NULL)
         wrong = RANK_FAIL(env, "%s: %s", tri_status_name(status), tri_last_error());
@@ -503,7 +505,7 @@ static const char *mistaken_rank(rank_env *env)
 
     if (wrong != NULL)
         return wrong;
-    model = tri_sequential(layer_of(group, C, TRI_DTYPE_F32), tri_nn_flatten(1));
+    model = tri_nn_sequential(layer_of(group, C, TRI_DTYPE_F32), tri_nn_flatten(1));
     if (env->arg != NULL)
         model = tri_ddp(model, &(tri_ddp_options){.group = group});
     RANK_TRY(env, tri_module_status(model));
@@ -550,7 +552,7 @@ static const char *replicas_rank(rank_env *env)
 
     if (wrong != NULL)
         return wrong;
-    model = tri_data_parallel(tri_sequential(layer_of(group, C, TRI_DTYPE_F32)), NULL);
+    model = tri_data_parallel(tri_nn_sequential(layer_of(group, C, TRI_DTYPE_F32)), NULL);
     RANK_FAILS(env, tri_tensor_status(tri_forward(model, x)), TRI_ERR_UNSUPPORTED,
                "under tri_data_parallel use batch norm");
     tri_step_end();
@@ -563,7 +565,7 @@ static const char *replicas_rank(rank_env *env)
 static void replicas_do_not_share_statistics(void **state)
 {
     (void)state;
-    CHECK_OK(tri_cpu_devices(2));
+    CHECK_OK(tri_cpu_devices_set(2));
     run_threads(2, NULL, replicas_rank, NULL);
 }
 

@@ -9,7 +9,7 @@ int main(void)
     tri_tensor *logits = tri_keep(tri_forward(net, images));
 
     TRI_TRY(tri_run());
-    printf("logits %s\n", tri_shape_text(logits));
+    printf("logits %s\n", tri_tensor_shape_text(logits));
     tri_step_end();
     tri_tensor_unref(images);
     tri_module_destroy(net);

@@ -11,7 +11,7 @@ int main()
     tri_tensor *logits = tri_keep(tri_forward(net, images));
 
     TRI_TRY(tri_run());
-    std::printf("logits %s\n", tri_shape_text(logits));
+    std::printf("logits %s\n", tri_tensor_shape_text(logits));
     tri_step_end();
     tri_tensor_unref(images);
     tri_module_destroy(net);

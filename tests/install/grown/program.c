@@ -20,7 +20,7 @@ typedef struct squares {
     float factor;
 } squares;
 
-static tri_status squares_get(tri_dataset *self, const tri_request *request, void *const *slots)
+static tri_status squares_read(tri_dataset *self, const tri_request *request, void *const *slots)
 {
     for (int64_t i = 0; i < request->n; i++) {
         float x = (float)request->indices[i] / ROWS;
@@ -39,7 +39,7 @@ static void squares_destroy(tri_dataset *self)
 }
 
 static const tri_dataset_class squares_class = {
-    .name = "squares", .get = squares_get, .destroy = squares_destroy};
+    .name = "squares", .read = squares_read, .destroy = squares_destroy};
 
 typedef struct backwards {
     tri_sampler base;
@@ -64,7 +64,7 @@ static tri_status shift_apply(const tri_transform *self, const tri_field *in, co
     if (to == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < in->shape[0]; i++)
-        to[i] = ((const float *)x)[i] + *(float *)self->arg + 0 * (float)tri_draw_uniform(draws);
+        to[i] = ((const float *)x)[i] + *(float *)self->arg + 0 * (float)tri_draws_uniform(draws);
     return TRI_OK;
 }
 
@@ -122,7 +122,8 @@ static void two_ways_forward(tri_module *self, tri_tensor *const *in, int n_in, 
     tri_tensor *bent;
 
     (void)n_in, (void)n_out;
-    tri_apply(&cube_class, NULL, &(tri_tensor *){tri_forward(w->left, in[0])}, 1, &bent, 1);
+    tri_function_apply(&cube_class, NULL, &(tri_tensor *){tri_forward(w->left, in[0])}, 1, &bent,
+                       1);
     out[0] = tri_add(tri_mul_scalar(bent, w->share), tri_forward(w->right, in[0]));
 }
 
@@ -148,9 +149,9 @@ static tri_module *net_create(void)
     two_ways *w = tri_module_data(self);
 
     w->share = 0.5f;
-    w->left = tri_module_child(self, "left", tri_nn_linear(2, 1, NULL));
-    w->right = tri_module_child(self, "right",
-                                tri_nn_linear(2, 1, &(tri_nn_linear_options){.no_bias = true}));
+    w->left = tri_module_add_child(self, "left", tri_nn_linear(2, 1, NULL));
+    w->right = tri_module_add_child(self, "right",
+                                    tri_nn_linear(2, 1, &(tri_nn_linear_options){.no_bias = true}));
     return self;
 }
 
@@ -179,7 +180,7 @@ static void data(tri_dataset **dataset_out)
     while (tri_loader_next(loader, &batch) == TRI_OK) {
         printf("batch %lld of %lld samples, %d fields\n", (long long)batch.index,
                (long long)batch.size, batch.n_fields);
-        tri_print(batch.fields[0], stdout);
+        tri_tensor_print(batch.fields[0], stdout);
     }
     tri_loader_destroy(loader);
     tri_sampler_destroy(&order.base);
@@ -238,7 +239,7 @@ static void train(tri_dataset *dataset)
     tri_checkpoint_close(checkpoint);
     TRI_TRY(tri_load(model, "runs/step-000000000015/model.safetensors",
                      &(tri_load_options){.convert = true}));
-    tri_print(tri_module_find(model, "left.weight"), stdout);
+    tri_tensor_print(tri_module_find(model, "left.weight"), stdout);
     tri_optimizer_destroy(opt);
     tri_loader_destroy(loader);
     tri_module_destroy(model);
@@ -272,19 +273,19 @@ static void operations(void)
     tri_safetensors *file;
 
     TRI_TRY(tri_grad_scaler_create(&(tri_grad_scaler_options){.init_scale = TRI_SET(4)}, &scaler));
-    tri_print(tri_grad_scaler_scale(scaler, tri_sum(x, NULL, 0, false)), stdout);
-    tri_print(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}}), stdout);
-    tri_print(tri_conv(x, tri_ones(TRI_SHAPE(1, 2, 2, 2), TRI_DTYPE_F32), NULL,
-                       &(tri_conv_options){.stride = {2, 2}}),
-              stdout);
-    tri_print(
+    tri_tensor_print(tri_grad_scaler_scale(scaler, tri_sum(x, NULL, 0, false)), stdout);
+    tri_tensor_print(tri_max_pool(x, &(tri_pool_options){.kernel = {2, 2}}), stdout);
+    tri_tensor_print(tri_conv(x, tri_ones(TRI_SHAPE(1, 2, 2, 2), TRI_DTYPE_F32), NULL,
+                              &(tri_conv_options){.stride = {2, 2}}),
+                     stdout);
+    tri_tensor_print(
         tri_attention(x, x, x, &(tri_attention_options){.is_causal = true, .scale = TRI_SET(0.1)}),
         stdout);
-    tri_print(tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = TRI_SET(1e-2)}),
-              stdout);
+    tri_tensor_print(
+        tri_batch_norm(x, &(tri_batch_norm_args){.training = true, .eps = TRI_SET(1e-2)}), stdout);
     tri_step_end();
     TRI_TRY(tri_module_load(norm, sources, 2, &(tri_load_options){.partial = false}));
-    tri_print(tri_forward(norm, tri_reshape(x, TRI_SHAPE(8, 2))), stdout);
+    tri_tensor_print(tri_forward(norm, tri_reshape(x, TRI_SHAPE(8, 2))), stdout);
     printf("vit: %lld numbers\n", (long long)tri_module_num_parameters(vit));
     TRI_TRY(tri_safetensors_write("two.safetensors", entries, 2, NULL, 0));
     TRI_TRY(tri_safetensors_open("two.safetensors", &file));
