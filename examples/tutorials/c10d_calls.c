@@ -320,7 +320,7 @@ int main(int argc, char **argv)
     check_size();
     printf("rank %d: is_initialized %s, get_world_size %d, is_backend_available(shm) %s\n", rank,
            tri_is_initialized() ? "True" : "False", size,
-           tri_is_available("shm") ? "True" : "False");
+           tri_engine_is_available("shm") ? "True" : "False");
     messages();
     reductions();
     moves();

@@ -112,7 +112,7 @@ TRI_API void tri_group_unref(tri_group *group); /* NULL allowed; the last one le
 TRI_API void tri_group_abort(tri_group *group, const char *why);
 /* TRI_OK, or the status with which the group failed; tri_last_error then says why, and the group
  * must be replaced by a new one. STATE: there is no world. Never blocks; any thread. */
-TRI_API tri_status tri_group_status(const tri_group *group);
+TRI_API TRI_MUST_CHECK tri_status tri_group_status(const tri_group *group);
 /**
  * How often the group has recovered in place: today always 0, since a failed group stays failed and
  * a new one takes its place (tri_group_shrink). A later version may let a group recover, where the
@@ -133,7 +133,7 @@ TRI_API const char *tri_group_engine(const tri_group *group); /* static text */
 /* Whether this engine is available here: built in ("self", "shm", "hierarchy", "tcp"), or a plug-in
  * that can be loaded ("mpi", "gloo", "nccl"); if not, tri_last_error says why. Any thread; the
  * first call about a plug-in loads it. */
-TRI_API bool tri_is_available(const char *engine);
+TRI_API bool tri_engine_is_available(const char *engine);
 
 /**
  * Divides a group: ranks of one color form a new group, in the order of their keys, and of their

@@ -16,14 +16,14 @@ TRI_BEGIN_DECLS
 TRI_API tri_tensor *tri_matmul(tri_tensor *a, tri_tensor *b);
 /* x weight^T + bias: x [.., I], weight [O, I], bias [O] or NULL -> [.., O]. */
 TRI_API tri_tensor *tri_linear(tri_tensor *x, tri_tensor *weight, tri_tensor *bias);
-/* weight [V, D], indices i64 [..] in [0, V) -> [.., D]: the rows of weight with these numbers; an
- * index out of range fails the run. The row padding_idx (negative: from the end) gets no
- * gradient. */
+/* indices i64 [..] in [0, V), weight [V, D] -> [.., D]: the rows of weight with these numbers, in
+ * the order of arguments of torch's functional.embedding; an index out of range fails the run. The
+ * row padding_idx (negative: from the end) gets no gradient. */
 typedef struct tri_embedding_options {
     tri_opt padding_idx; /* a whole number; default: no row */
     TRI_RESERVED(2);
 } tri_embedding_options;
-TRI_API tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices,
+TRI_API tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight,
                                   const tri_embedding_options *opt);
 
 /* --- attention ---------------------------------------------------------------

@@ -22,15 +22,16 @@ static inline void tri_scope_close(tri_scope *scope)
 
 TRI_END_DECLS
 
-#define TRI_SCOPE_NAME_2_(line) tri_scope_##line
-#define TRI_SCOPE_NAME_(line) TRI_SCOPE_NAME_2_(line)
-/* `begin` is an expression that begins the mode and whose value is the function that ends it. */
-#define TRI_SCOPE_BLOCK_(begin)                                                                    \
-    for (__attribute__((cleanup(tri_scope_close)))                                                 \
-         tri_scope TRI_SCOPE_NAME_(__LINE__) = {begin, true};                                      \
-         TRI_SCOPE_NAME_(__LINE__).open; TRI_SCOPE_NAME_(__LINE__).open = false)
+#define TRI_SCOPE_NAME_2_(number) tri_scope_##number
+#define TRI_SCOPE_NAME_(number) TRI_SCOPE_NAME_2_(number)
+/* `begin` is an expression that begins the mode and whose value is the function that ends it. Each
+ * scope has a name of its own, so that a line may hold several. */
+#define TRI_SCOPE_BLOCK_(begin) TRI_SCOPE_BLOCK_NAMED_(begin, TRI_SCOPE_NAME_(__COUNTER__))
+#define TRI_SCOPE_BLOCK_NAMED_(begin, name)                                                        \
+    for (__attribute__((cleanup(tri_scope_close))) tri_scope name = {begin, true}; name.open;      \
+         name.open = false)
 #define TRI_SCOPE_HERE_(begin)                                                                     \
-    __attribute__((cleanup(tri_scope_close), unused)) tri_scope TRI_SCOPE_NAME_(__LINE__) = {      \
+    __attribute__((cleanup(tri_scope_close), unused)) tri_scope TRI_SCOPE_NAME_(__COUNTER__) = {   \
         begin, true}
 
 #endif

@@ -263,7 +263,7 @@ static tri_tensor *refusing(int which, tri_tensor *index)
 
     switch (which) {
     case 0:
-        return tri_embedding(table, index, NULL);
+        return tri_embedding(index, table, NULL);
     case 1:
         return tri_index_select(table, 0, index);
     case 2:

@@ -93,6 +93,21 @@ static void the_rest_of_a_block_can_be_a_scope(void **state)
     assert_true(has_gradient() && !is_bf16());
 }
 
+/* A program's own word for two modes: both are on its line. */
+#define BF16_WITHOUT_GRADIENTS                                                                     \
+    TRI_NO_GRAD_HERE;                                                                              \
+    TRI_AUTOCAST_HERE(TRI_DTYPE_BF16)
+
+static void a_line_may_hold_several_scopes(void **state)
+{
+    (void)state;
+    {
+        BF16_WITHOUT_GRADIENTS;
+        assert_true(!has_gradient() && is_bf16());
+    }
+    assert_true(has_gradient() && !is_bf16());
+}
+
 static void an_end_too_many_fails_the_step(void **state)
 {
     (void)state;
@@ -126,6 +141,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup_teardown(a_scope_ends_however_it_is_left, setup, teardown),
     cmocka_unit_test_setup_teardown(scopes_nest, setup, teardown),
     cmocka_unit_test_setup_teardown(the_rest_of_a_block_can_be_a_scope, setup, teardown),
+    cmocka_unit_test_setup_teardown(a_line_may_hold_several_scopes, setup, teardown),
     cmocka_unit_test_setup_teardown(an_end_too_many_fails_the_step, setup, teardown),
 };
 

@@ -20,7 +20,7 @@ static void embedding_forward(tri_module *self, tri_tensor *const *in, int n_in,
     const embedding *layer = tri_module_data(self);
 
     if (trii_one_to_one(self, n_in, out, n_out))
-        out[0] = tri_embedding(layer->weight, in[0], &layer->opt);
+        out[0] = tri_embedding(in[0], layer->weight, &layer->opt);
 }
 
 static int embedding_repr(tri_module *self, char *text, size_t bytes)

@@ -411,10 +411,10 @@ static void monitored_barrier_names_every_missing_rank(void **state)
 static void engines_are_known_by_name(void **state)
 {
     (void)state;
-    assert_true(tri_is_available("shm"));
-    assert_true(tri_is_available("tcp"));
-    assert_false(tri_is_available("carrier pigeon"));
-    assert_false(tri_is_available(NULL));
+    assert_true(tri_engine_is_available("shm"));
+    assert_true(tri_engine_is_available("tcp"));
+    assert_false(tri_engine_is_available("carrier pigeon"));
+    assert_false(tri_engine_is_available(NULL));
 }
 
 /* Two by two, some of one list, and pairs of pairs, in a store that outlives them all. */

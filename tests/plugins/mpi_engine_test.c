@@ -368,7 +368,7 @@ static void the_mpi_engine_without_mpirun_is_refused(void **state)
 
     (void)state;
     CHECK_OK(tri_store_hash(&store));
-    assert_true(tri_is_available(options.engine));
+    assert_true(tri_engine_is_available(options.engine));
     CHECK_FAILS(tri_group_create(store, 0, 1, &options, &group), TRI_ERR_UNSUPPORTED,
                 "this process was not started by mpirun or srun");
     tri_store_unref(store);

@@ -87,7 +87,7 @@ OP_CASE(amax_keep, tri_amax(a, DIMS(1), 1, true))
 OP_CASE(argmax, tri_argmax(a, 1, false))
 OP_CASE(matmul, tri_matmul(a, b))
 OP_CASE(linear, tri_linear(a, b, c))
-OP_CASE(embedding, tri_embedding(a, b, NULL))
+OP_CASE(embedding, tri_embedding(b, a, NULL))
 OP_CASE(embedding_padding,
         tri_embedding(a, b, &(tri_embedding_options){.padding_idx = TRI_SET(-2)}))
 OP_CASE(layer_norm, tri_layer_norm(a, 1, b, c, 1e-5))

@@ -47,11 +47,11 @@ static inline tri_tensor *random_graph_rows(random_graph *g, tri_tensor *x)
     if (tri_tensor_ndim(x) != 2 || rows < 2)
         return tri_neg(x);
     if (random_graph_below(g, 2) != 0)
-        return tri_embedding(x, random_graph_index(g, &rows, 1, rows, -1),
+        return tri_embedding(random_graph_index(g, &rows, 1, rows, -1), x,
                              padding ? &padded : NULL);
     w = random_graph_param(g, (const int64_t[]){5, cols}, 2, -0.5, 1, true);
     index = random_graph_index(g, &rows, 1, 5, -1);
-    return tri_add(x, tri_embedding(w, index, padding ? &padded : NULL));
+    return tri_add(x, tri_embedding(index, w, padding ? &padded : NULL));
 }
 
 /* Has as many dimensions as x, and of channels as many. */

@@ -62,7 +62,7 @@ static void print_engines(void)
 
     puts("\nengine        here");
     for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
-        bool here = tri_is_available(names[i]);
+        bool here = tri_engine_is_available(names[i]);
         const char *install = here ? NULL : strstr(tri_last_error(), "install ");
 
         if (here)

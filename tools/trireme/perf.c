@@ -590,7 +590,7 @@ static int run(int argc, char **argv)
             fprintf(stderr, "trireme perf: %s\n", tri_last_error());
         tri_finalize();
     } else {
-        if (p.engine != NULL && !tri_is_available(p.engine)) /* once, not by every rank */
+        if (p.engine != NULL && !tri_engine_is_available(p.engine)) /* once, not by every rank */
             return command_usage(argv[0], "--engine %s: %s", p.engine, tri_last_error());
         status = tri_spawn(run_spawned, &p, p.nproc, NULL);
         if (status != TRI_OK)

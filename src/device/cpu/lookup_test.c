@@ -7,7 +7,7 @@ static tri_tensor *indices;
 
 static tri_tensor *build_lookup(tri_tensor *const *l, const void *options)
 {
-    return tri_embedding(l[0], indices, options);
+    return tri_embedding(indices, l[0], options);
 }
 
 /* Row i % 7 of 7 more often than the others, some never. */
@@ -67,7 +67,7 @@ static void an_index_out_of_range_is_named(void **state)
 
     (void)state;
     indices = tri_tensor_from(TRI_DTYPE_I64, &n, 1, wrong);
-    CHECK_FAILS(tri_tensor_copy_out(tri_keep(tri_embedding(table, indices, NULL)), y, sizeof(y)),
+    CHECK_FAILS(tri_tensor_copy_out(tri_keep(tri_embedding(indices, table, NULL)), y, sizeof(y)),
                 TRI_ERR_INVALID_ARG, "index 4 (element 2) is out of range (4 rows)");
     tri_step_end();
     tri_tensor_unref(table);

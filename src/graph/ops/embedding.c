@@ -121,7 +121,7 @@ const trii_graph_op trii_op_embedding_backward = {
     .reference = backward_reference,
 };
 
-tri_tensor *tri_embedding(tri_tensor *weight, tri_tensor *indices, const tri_embedding_options *opt)
+tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight, const tri_embedding_options *opt)
 {
     int64_t rows = weight != NULL ? tri_tensor_size(weight, 0) : 0;
     bool padded = opt != NULL && opt->padding_idx.given != NULL;

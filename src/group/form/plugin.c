@@ -207,7 +207,7 @@ tri_status trii_engine_find(const char *name, const trii_engine **engine_out)
     return status;
 }
 
-bool tri_is_available(const char *engine)
+bool tri_engine_is_available(const char *engine)
 {
     const trii_engine *found = NULL;
 

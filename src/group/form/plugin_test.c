@@ -16,9 +16,9 @@ static void built_in_engines_are_found(void **state)
     (void)state;
     CHECK_OK(trii_engine_find("shm", &engine));
     assert_string_equal(engine->name, "shm");
-    assert_true(tri_is_available("tcp"));
-    assert_false(tri_is_available(NULL));
-    assert_false(tri_is_available(""));
+    assert_true(tri_engine_is_available("tcp"));
+    assert_false(tri_engine_is_available(NULL));
+    assert_false(tri_engine_is_available(""));
 }
 
 static void unknown_names_are_refused(void **state)
@@ -45,7 +45,7 @@ static void a_name_from_pytorch_is_told_what_to_write_instead(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-        if (tri_is_available(rows[i][0]))
+        if (tri_engine_is_available(rows[i][0]))
             continue; /* it is beside the library */
         CHECK_FAILS(trii_engine_find(rows[i][0], &engine), TRI_ERR_UNSUPPORTED,
                     "leave the engine out, since this library has its own (shm, tcp)");
@@ -69,7 +69,7 @@ static void what_is_no_plugin_is_refused(void **state)
     setenv("TRI_PLUGIN_PATH", path, 1);
     CHECK_FAILS(trii_engine_find("garbage", &engine), TRI_ERR_UNSUPPORTED, "engine-garbage.so");
     CHECK_FAILS(trii_engine_find("absent", &engine), TRI_ERR_UNSUPPORTED, s.dir);
-    assert_false(tri_is_available("garbage"));
+    assert_false(tri_engine_is_available("garbage"));
     unsetenv("TRI_PLUGIN_PATH");
     scratch_end(&s);
     assert_int_equal(trii_alloc_live(), 0);
