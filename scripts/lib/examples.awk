@@ -19,6 +19,6 @@ FNR == 1 {
         bad("what was printed is checked in examples/command_line.h, for all that parse options with it")
     if ($0 ~ /^int main\(/) of_main = 10
     else if (of_main > 0) of_main--
-    if (of_main > 0 && ($0 ~ /"-|usage: / || line ~ /strcmp|sizeof\(options|option options/))
+    if (of_main > 0 && ($0 ~ /"-|usage: / || line ~ /strcmp|sizeof\(options|option options|argv\[|argc *[<>=!]|getopt/))
         bad("the first lines of main show what the example teaches; the command line is parsed in a function above it")
 }
