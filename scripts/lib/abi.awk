@@ -30,6 +30,12 @@ BEGIN {
     print
     next
 }
+# Macros that make a value of their arguments are built into programs as well.
+/^#define TRI_[A-Z0-9_]*[A-Z0-9]\([^)]*\) \(/ {
+    begin_section()
+    print
+    next
+}
 # Of other macros the name and the parameters: sources use them. NAME_ is for other macros.
 /^#define (TRI_|tri_)[A-Za-z0-9_]*[A-Za-z0-9][ (]/ && !/^#define TRI_(VERSION_[A-Z]+|API|MUST_CHECK|PRINTF|BEGIN_DECLS|END_DECLS)[ (]/ {
     match($0, /^#define [A-Za-z0-9_]+(\([^)]*\))?/)

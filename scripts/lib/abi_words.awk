@@ -259,8 +259,9 @@ function the_rest(    i, one, old, new, part, where_to) {
         if (one ~ /\.reserved$/ && old != "") continue
         if (part[1] == "macro") {
             split(new, where_to, "\t")
-            if (old != "" && new != "" && part[3] == "") breaks_source(one, one " takes " where_to[2] " and took " part[2])
-            else if (old != "" && new != "") breaks(one, one " was " part[3] " and is " where_to[3] ": programs have the old one built in")
+            if (old != "" && new != "" && part[2] != where_to[2]) breaks_source(one, one " takes " where_to[2] " and took " part[2])
+            else if (part[3] != "" && where_to[3] != "") breaks(one, one " was " part[3] " and is " where_to[3] ": programs have the old one built in")
+            else if (old != "" && new != "") breaks_source(one, one " is another sort of macro: programs may no longer compile")
             else if (old != "") breaks_source(one, one " is gone: programs that use it no longer compile")
             else added(one, one)
         } else if (old == "")
@@ -272,7 +273,9 @@ function the_rest(    i, one, old, new, part, where_to) {
         } else {
             split(new, where_to, "\t")
             # abidiff has found the types to be the same.
-            if (part[1] ~ /^(function|field|typedef)$/ && names_apart(old) == names_apart(new)) renamed = 1
+            if (part[1] ~ /^(function|field|typedef)$/ && sorted(old) == sorted(new))
+                breaks(one, one " takes its parameters in another order, and their types do not tell: programs pass them in the old one")
+            else if (part[1] ~ /^(function|field|typedef)$/ && names_apart(old) == names_apart(new)) renamed = 1
             else if (part[1] == "typedef") breaks_source(one, one " was " part[2] " and is " where_to[2])
             else if (part[1] == "value") breaks_source(one, one " was " part[3] " and is " where_to[3])
             else breaks_source(one, one " is declared in another way, at equal sizes and places: programs may no longer compile")
@@ -285,6 +288,19 @@ function names_apart(declaration) {
     gsub(/[ *][a-z_0-9]+[,)]/, ",", declaration)
     sub(/[ *][a-z_0-9]+$/, "", declaration)
     return declaration
+}
+# The words of a declaration, each with how often it is there.
+function sorted(declaration,    word, n, i, k, text) {
+    n = split(declaration, word, /[^A-Za-z_0-9*]+/)
+    text = ""
+    for (i = 2; i <= n; i++)
+        for (k = i; k > 1 && word[k] < word[k - 1]; k--) {
+            word[0] = word[k]
+            word[k] = word[k - 1]
+            word[k - 1] = word[0]
+        }
+    for (i = 1; i <= n; i++) text = text " " word[i]
+    return text
 }
 function added(name, text,    owner) {
     owner = name
