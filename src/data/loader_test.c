@@ -114,7 +114,6 @@ static void batches_come_in_order_with_any_number_of_threads(void **state)
     }
 }
 
-/* What a run that was stopped in the middle of an epoch sees when it goes on. */
 /* A program of a later version finds zeros where it has fields that this library does not know. */
 static void a_batch_is_written_whole(void **state)
 {
@@ -133,6 +132,7 @@ static void a_batch_is_written_whole(void **state)
     tri_loader_destroy(loader);
 }
 
+/* What a run that was stopped in the middle of an epoch sees when it continues. */
 static void an_epoch_may_begin_with_any_batch(void **state)
 {
     long live = trii_alloc_live();
