@@ -468,6 +468,7 @@ static void parse_options(int argc, char **argv)
         {.name = "--seed", .integer = &settings.seed, .help = "(0)"},
         {.name = "--threads",
          .integer = &settings.threads,
+         .max = 1024,
          .help = "of each worker, to compute (0: cores / workers)"},
         {.name = "--loader-threads",
          .integer = &settings.loader_threads,

@@ -120,6 +120,8 @@ static void wrong_options_are_refused_in_one_line(void **state)
     (void)state;
     scratch_begin(&s);
     CHECK_REFUSED("fashion: --epochs 0: must be a whole number from 1 to", "--epochs", "0");
+    CHECK_REFUSED("fashion: --threads 1025: must be a whole number from 0 to 1024", "--threads",
+                  "1025");
     CHECK_REFUSED("fashion: --lr fast: must be a number from 0 to", "--lr", "fast");
     CHECK_REFUSED("fashion: --out needs a value", "--out");
     CHECK_REFUSED("fashion: unknown option --speed", "--speed", "9");
