@@ -37,10 +37,10 @@ TRI_API int tri_device_count(tri_device_kind kind);
  * 1 <= n <= TRI_MAX_DEVICES. */
 TRI_API TRI_MUST_CHECK tri_status tri_cpu_devices_set(int n);
 
-/* The number of threads with which this process computes, divided among its cpu devices as above.
- * By default TRI_NUM_THREADS, which trirun sets, else OMP_NUM_THREADS, else the cores that this
- * process may use divided by the number of ranks on its host: as far as these are known when it
- * first computes, so after tri_init. Any thread. torch.get_num_threads. */
+/* The number of threads with which this process computes; its cpu devices share them
+ * (tri_cpu_devices_set). By default TRI_NUM_THREADS, which trirun sets, else OMP_NUM_THREADS, else
+ * the cores that this process may use divided by the number of ranks on its host: as far as these
+ * are known when it first computes, so after tri_init. Any thread. torch.get_num_threads. */
 TRI_API int tri_num_threads(void);
 /* Sets it for the whole process, whatever the environment and the launcher say; 1 <= n <= 1024. Any
  * thread, at any time, before or after tri_init. A run under way keeps its number; later ones
