@@ -77,8 +77,8 @@ TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
  * not as above, or occurs twice), IO (names the file and the reason). */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values,
                                                     int n);
-/* tri_metrics_log(m, {"step", 10}, {"loss", 0.5}). In C++ an integer variable needs a cast to
- * double. */
+/* Writes these values as one record: tri_metrics_log(m, {"step", 10}, {"loss", 0.5}). In C++ an
+ * integer variable needs a cast to double. */
 #ifdef __cplusplus
 #define tri_metrics_log(metrics, ...) tri_metrics_log_of_list(metrics, {__VA_ARGS__})
 #else

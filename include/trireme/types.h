@@ -66,20 +66,17 @@ TRI_API const char *tri_redop_name(tri_redop op);
  *
  * A number without TRI_SET does not compile, except for the constant 0 in an initializer: C takes
  * that for a null pointer, so `.weight_decay = 0` is the default, and only TRI_SET(0) is a 0. In
- * static storage gcc -Wpedantic wants braces instead, {"0.95", 0.95}. */
+ * static storage gcc -Wpedantic wants braces instead, {"0.95", 0.95}. TRI_DEFAULT is for an
+ * argument of this type: not given. */
 typedef struct tri_opt {
     const char *given; /* the number as it was written; NULL: not given, the default */
     double value;
 } tri_opt;
 #ifdef __cplusplus
 #define TRI_SET(x) (tri_opt{#x, static_cast<double>(x)})
-#else
-#define TRI_SET(x) ((tri_opt){#x, (double)(x)})
-#endif
-/* For an argument of this type: not given. */
-#ifdef __cplusplus
 #define TRI_DEFAULT (tri_opt{nullptr, 0})
 #else
+#define TRI_SET(x) ((tri_opt){#x, (double)(x)})
 #define TRI_DEFAULT ((tri_opt){NULL, 0})
 #endif
 
