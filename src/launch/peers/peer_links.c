@@ -160,21 +160,6 @@ void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *fro
     }
 }
 
-void trii_peer_link_enter_round(trii_peer_link *l)
-{
-    trii_peer_state *state = state_of(l);
-
-    if (state == NULL)
-        return;
-    state->watched = state->reached = true;
-    state->n_links++;
-    for (const trii_peer_item *item = l->peers->news; item != NULL; item = item->next)
-        send_news(l, &item->news);
-    for (int i = 0; i < l->peers->n; i++)
-        send_preemption(l, i);
-    trii_wakeup_signal(l->peers->events_fd); /* trii_peers_have_met */
-}
-
 /* --- receiving ------------------------------------------------------------ */
 
 static void handle_preemption(const trii_peer_link *l, const trii_peer_frame *frame)
@@ -267,6 +252,20 @@ static bool send_answer(const trii_peer_link *l, const unsigned char *answer, si
             sent == bytes);
 }
 
+/* Its agent is in a round that we have not heard of yet, and what it says is about that. */
+static bool is_early(const trii_peer_link *l)
+{
+    return l->rank >= 0 && l->round > l->peers->round.number;
+}
+
+/* What came with its hello; the rest stays unread until we enter its round. */
+static void keep_early(trii_peer_link *l, const char *data, size_t bytes)
+{
+    memcpy(l->early, data, bytes);
+    l->early_bytes = bytes;
+    trii_loop_change(&l->watch, 0);
+}
+
 /* False: close it. Frames of an agent that are wrong have no effect. */
 static bool handle_bytes(trii_peer_link *l, const char *data, size_t bytes)
 {
@@ -274,7 +273,7 @@ static bool handle_bytes(trii_peer_link *l, const char *data, size_t bytes)
     size_t used = 0, answer_bytes;
     bool is_ours = true;
 
-    for (; bytes > 0 && is_ours; data += used, bytes -= used) {
+    for (; bytes > 0 && is_ours && !is_early(l); data += used, bytes -= used) {
         tri_status status = trii_peer_reader_feed(&l->in, &l->peers->key, data, bytes, &used,
                                                   answer, &answer_bytes);
 
@@ -285,7 +284,27 @@ static bool handle_bytes(trii_peer_link *l, const char *data, size_t bytes)
         else if (status == TRI_OK)
             handle_frame(l, &l->in.frame);
     }
+    if (is_ours && is_early(l))
+        keep_early(l, data, bytes);
     return is_ours;
+}
+
+void trii_peer_link_enter_round(trii_peer_link *l)
+{
+    trii_peer_state *state = state_of(l);
+
+    if (state == NULL)
+        return;
+    state->watched = state->reached = true;
+    state->n_links++;
+    for (const trii_peer_item *item = l->peers->news; item != NULL; item = item->next)
+        send_news(l, &item->news);
+    for (int i = 0; i < l->peers->n; i++)
+        send_preemption(l, i);
+    trii_wakeup_signal(l->peers->events_fd); /* trii_peers_have_met */
+    (void)handle_bytes(l, l->early, l->early_bytes);
+    l->early_bytes = 0;
+    trii_loop_change(&l->watch, TRII_READABLE);
 }
 
 static void link_ready(trii_watch *watch, unsigned events)
@@ -293,7 +312,7 @@ static void link_ready(trii_watch *watch, unsigned events)
     trii_peer_link *l = TRII_CONTAINER(watch, trii_peer_link, watch);
     trii_peers *p = l->peers;
     trii_peer_state *state = state_of(l);
-    char data[256];
+    char data[TRII_PEER_READ_BYTES];
     size_t got;
     tri_status status = trii_socket_recv(watch->fd, data, sizeof(data), &got);
 

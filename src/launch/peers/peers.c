@@ -197,9 +197,9 @@ static void begin_round(trii_peers *p)
             dialed++;
         }
     }
-    trii_peer_heartbeat(&p->heartbeat);
     for (trii_peer_link *l = p->links; l != NULL; l = l->next)
         trii_peer_link_enter_round(l);
+    trii_peer_heartbeat(&p->heartbeat); /* dials those that did not dial us */
 }
 
 void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)

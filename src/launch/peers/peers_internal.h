@@ -16,6 +16,8 @@
 #include "launch/peers/peers.h"
 #include "os/thread.h"
 
+#define TRII_PEER_READ_BYTES 256 /* from a connection at a time */
+
 typedef struct trii_peer_link {
     trii_watch watch;
     trii_peers *peers;
@@ -24,6 +26,8 @@ typedef struct trii_peer_link {
     int rank;      /* -1: it has not identified itself */
     int64_t round; /* may be one that we have not heard of yet */
     trii_peer_reader in;
+    char early[TRII_PEER_READ_BYTES]; /* of such a round: not looked at yet */
+    size_t early_bytes;
     char out[sizeof(trii_peer_frame) + TRII_PEER_TEXT_BYTES];
     size_t out_bytes;
     size_t unsent; /* last bytes of `out` that the connection had no room for */

@@ -17,7 +17,7 @@ typedef struct agent {
     int64_t left_ms;
     char host[64];
     int n_news;
-    trii_rdzv_news news; /* the last */
+    trii_rdzv_news first_news, news; /* the last */
 } agent;
 
 static void agent_has_events(trii_watch *watch, unsigned events)
@@ -32,7 +32,8 @@ static void agent_has_events(trii_watch *watch, unsigned events)
             return;
         if (event.kind == TRII_PEER_NEWS_CAME) {
             a->news = event.news;
-            a->n_news++;
+            if (a->n_news++ == 0)
+                a->first_news = event.news;
             continue;
         }
         if (event.kind != TRII_PEER_PREEMPTED)
@@ -203,6 +204,31 @@ static void an_agent_that_has_met_the_others_may_end_when_it_has_told_them(void 
     destroy(&j);
 }
 
+/* Its agent has read the list of the round already, and learns only now that it is in it. */
+static void news_that_come_before_the_round_are_kept(void **state)
+{
+    const trii_rdzv_news over = {.over = true, .gone = -1, .why = "rank 1 failed"};
+    const trii_rdzv_news left = {.left = true, .gone = 1, .why = "host1 has left"};
+    static job j;
+
+    (void)state;
+    begin(&j);
+    take_round(&j, 1, 1, 2, false);
+    trii_peers_tell(j.agents[1].peers, &over);
+    while (!trii_peers_have_met(j.agents[1].peers))
+        trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
+    trii_peers_tell(j.agents[1].peers, &left);
+    trii_loop_unwatch(&j.agents[1].watch);
+    trii_peers_destroy(j.agents[1].peers, true);
+    j.agents[1].peers = NULL;
+    take_round(&j, 1, 0, 2, false);
+    while (j.agents[0].n_news < 2)
+        trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
+    assert_true(j.agents[0].first_news.over);
+    assert_string_equal(j.agents[0].news.why, "host1 has left");
+    destroy(&j);
+}
+
 /* Also agents that enter the round later. */
 static void news_reach_every_agent_once(void **state)
 {
@@ -281,6 +307,7 @@ static void progress_on_one_host_is_known_on_all(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_has_met_the_others_may_end_when_it_has_told_them),
+    cmocka_unit_test(news_that_come_before_the_round_are_kept),
     cmocka_unit_test(news_reach_every_agent_once),
     cmocka_unit_test(agents_of_torchrun_do_not_part_those_of_trirun),
     cmocka_unit_test(progress_on_one_host_is_known_on_all),
