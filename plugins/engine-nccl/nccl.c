@@ -148,11 +148,22 @@ static tri_status cuda_failed(const char *what, cudaError_t error)
                            cudaGetErrorString(error));
 }
 
-/* The GPU of this rank: by its number on the host, where a launcher gave one. */
+/* This rank's number on the host, where a launcher gave one: the same in all groups. */
+static int number_on_host(const nccl_group *g)
+{
+    static const char *const names[] = {"LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                        "SLURM_LOCALID"};
+    const char *text = NULL;
+
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]) && text == NULL; i++)
+        text = getenv(names[i]);
+    return text != NULL ? (int)strtol(text, NULL, 10) : g->rank;
+}
+
+/* The GPU of this rank. */
 static tri_status choose_device(nccl_group *g)
 {
-    const char *local = getenv("LOCAL_RANK");
-    int n = 0, number = local != NULL ? (int)strtol(local, NULL, 10) : g->rank;
+    int n = 0, number = number_on_host(g);
     cudaError_t error = cudaGetDeviceCount(&n);
 
     if (error != cudaSuccess || n < 1)

@@ -168,6 +168,50 @@ static void objects_are_refused_and_the_group_goes_on(void **state)
     tear_down(&b);
 }
 
+/* Not "self", which would touch the memory by itself and wait for no queue. */
+static void a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of(void **state)
+{
+    static const int ranks[] = {0};
+    bench b, sub;
+
+    (void)state;
+    set_up(&b);
+    sub = b;
+    CHECK_OK(tri_group_new(b.group, ranks, 1, NULL, &sub.group));
+    assert_string_equal(tri_group_engine(sub.group), "nccl");
+    CHECK_OK(reduce(&sub, NULL));
+    expect_log("record 1, wait 1, all_reduce, record nccl, ");
+    tri_group_unref(sub.group);
+    tear_down(&b);
+}
+
+static void colors_are_refused_and_the_group_goes_on(void **state)
+{
+    bench b;
+    tri_group *sub = NULL;
+
+    (void)state;
+    set_up(&b);
+    CHECK_FAILS(tri_group_split(b.group, 0, 0, NULL, &sub), TRI_ERR_UNSUPPORTED,
+                "group_split: engine nccl moves memory of a device only");
+    CHECK_OK(reduce(&b, NULL));
+    tear_down(&b);
+}
+
+/* Without trirun, too. */
+static void the_gpu_is_that_of_the_ranks_number_on_its_host(void **state)
+{
+    bench b;
+
+    (void)state;
+    assert_int_equal(unsetenv("LOCAL_RANK"), 0);
+    assert_int_equal(setenv("SLURM_LOCALID", "1", 1), 0);
+    set_up(&b);
+    CHECK_OK(reduce(&b, NULL));
+    expect_log("record 1, wait 1, all_reduce, record nccl, ");
+    tear_down(&b);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_comes_after_what_is_on_the_threads_queue),
     cmocka_unit_test(a_call_waits_for_nothing_that_is_put_on_the_queue_after_it),
@@ -175,6 +219,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_of_a_batch_are_ordered_one_by_one),
     cmocka_unit_test(a_queue_of_another_gpu_is_refused),
     cmocka_unit_test(objects_are_refused_and_the_group_goes_on),
+    cmocka_unit_test(colors_are_refused_and_the_group_goes_on),
+    cmocka_unit_test(a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of),
+    cmocka_unit_test(the_gpu_is_that_of_the_ranks_number_on_its_host),
     cmocka_unit_test(memory_of_the_host_or_of_another_gpu_is_refused),
 };
 

@@ -65,7 +65,9 @@ tri_status trii_group_make(tri_group *g, const trii_subgroup *sub, const tri_gro
     /* Its ranks may be on one host, or each on a host of its own, where no hierarchy is. */
     if (options.engine == NULL && strcmp(g->engine->name, "hierarchy") == 0)
         options.engine = "auto";
-    if (options.engine == NULL && g->engine_asked[0] != '\0' && sub->size > 1)
+    /* Alone, a rank needs no engine, but "self" reads and writes memory of the host. */
+    if (options.engine == NULL && g->engine_asked[0] != '\0' &&
+        (sub->size > 1 || g->engine->device != NULL))
         options.engine = g->engine_asked;
     if (options.timeout_ms == 0)
         options.timeout_ms = trii_group_timeout_ns(g) == TRII_NO_DEADLINE
@@ -137,6 +139,11 @@ tri_status(tri_group_split)(tri_group *group, int color, int key, const tri_grou
         status = TRII_CHECK_RESERVED(tri_group_options, opt);
     if (status != TRI_OK)
         return status;
+    if (group->engine->device != NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "group_split: engine %s moves memory of a device only, and colors are "
+                         "memory of the host: list the ranks (tri_group_new)",
+                         group->engine->name);
     n = atomic_fetch_add(&group->n_splits, 1) + 1;
     wishes = trii_alloc((size_t)group->size, sizeof(*wishes), "group_split");
     sub.own_world_ranks = trii_alloc((size_t)group->size, sizeof(int), "group_split");
