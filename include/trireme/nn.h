@@ -295,7 +295,7 @@ TRI_API int64_t tri_module_state_count(tri_module *module);
 /* Entry 0 <= index < count; {NULL, NULL, false} outside. */
 TRI_API tri_state_entry tri_module_state(tri_module *module, int64_t index);
 /* Number of elements of all parameters that require a gradient. */
-TRI_API int64_t tri_module_num_parameters(tri_module *module);
+TRI_API int64_t tri_module_parameter_count(tri_module *module);
 /* The tensor with this name, or NULL: "fc.weight", or "module.fc.weight" as torch has it in
  * DistributedDataParallel. Borrowed. */
 TRI_API tri_tensor *tri_module_find(tri_module *module, const char *name);

@@ -114,9 +114,10 @@ TRI_API void tri_ddp_no_sync_begin(tri_module *model);
 TRI_API void tri_ddp_no_sync_end(tri_module *model);
 
 /* A vote to stop, sent with the next synchronised backward at no extra cost. After that step
- * tri_ddp_stopped is true on all ranks if any rank voted, so that all leave the loop together. */
+ * tri_ddp_is_stopped is true on all ranks if any rank voted, so that all leave the loop
+ * together. */
 TRI_API void tri_ddp_vote_stop(tri_module *model);
-TRI_API bool tri_ddp_stopped(const tri_module *model);
+TRI_API bool tri_ddp_is_stopped(const tri_module *model);
 
 /* The number of samples, on all ranks together, that the last synchronised backward averaged over
  * (including rows with an ignored target); 0 until the step has run. */

@@ -182,9 +182,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_reducer_ready(tri_reducer *reducer, int in
  *
  * A gradient that this rank did not mark counts as zeros, and its buffer gets the average like any
  * other. With find_unused this is allowed, and a gradient that no rank marked stays as it is
- * (zeros, if the reducer allocated it; see tri_reducer_used). Without find_unused, a rank that has
- * samples and left gradients unmarked gets INVALID_ARG, which names them; it comes after the pass,
- * so that its peers can continue.
+ * (zeros, if the reducer allocated it; see tri_reducer_is_used). Without find_unused, a rank that
+ * has samples and left gradients unmarked gets INVALID_ARG, which names them; it comes after the
+ * pass, so that its peers can continue.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_reducer_finish(tri_reducer *reducer);
 
@@ -201,7 +201,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_reducer_join(tri_reducer *reducer,
                                                    tri_status (*update)(void *arg), void *arg);
 
 /* Whether any rank marked the gradient in the last finished pass; true without find_unused. */
-TRI_API bool tri_reducer_used(const tri_reducer *reducer, int index);
+TRI_API bool tri_reducer_is_used(const tri_reducer *reducer, int index);
 /* Samples of all ranks in the last finished pass. */
 TRI_API int64_t tri_reducer_sample_count(const tri_reducer *reducer);
 /* The number of buckets; 0 before tri_reducer_commit. */

@@ -38,9 +38,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_progress_create(int64_t total, int64_t don
 TRI_API void tri_progress_destroy(tri_progress *progress);
 /* True if a new line is due: at most ten times a second, so that texts and values which cost
  * something are only made when they are seen. About 30 ns. */
-TRI_API bool tri_progress_due(const tri_progress *progress);
+TRI_API bool tri_progress_is_due(const tri_progress *progress);
 /* Shows that `done` units are done, with the text before the bar. It always draws, so ask
- * tri_progress_due first. */
+ * tri_progress_is_due first. */
 TRI_API void tri_progress_update(tri_progress *progress, int64_t done, const char *format, ...)
     TRI_PRINTF(3, 4);
 /* Shows a text in the place of the bar until the next update: what is done while no work is

@@ -233,7 +233,7 @@ static void tensors_are_found_by_their_names_with_and_without_wrappers(void **st
     assert_true(tri_item(tri_sum(bias, NULL, 0, false)) == 3);
     tri_step_end();
     tri_module_requires_grad(tri_module_submodule(model, "module.1"), false);
-    assert_int_equal(tri_module_num_parameters(model), 0);
+    assert_int_equal(tri_module_parameter_count(model), 0);
     tri_module_destroy(model);
 }
 
@@ -262,7 +262,7 @@ static void a_frozen_part_is_not_trained(void **state)
 
     (void)state;
     tri_module_requires_grad(tri_module_submodule(net, "0"), false);
-    assert_int_equal(tri_module_num_parameters(net), 2);
+    assert_int_equal(tri_module_parameter_count(net), 2);
     tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));
     CHECK_OK(tri_optimizer_step(opt));
     assert_true(tri_item(frozen) == before[0]);
@@ -270,7 +270,7 @@ static void a_frozen_part_is_not_trained(void **state)
     tri_step_end();
     tri_module_requires_grad(net, true);
     tri_module_requires_grad(NULL, true);
-    assert_int_equal(tri_module_num_parameters(net), 4);
+    assert_int_equal(tri_module_parameter_count(net), 4);
     tri_optimizer_destroy(opt);
     tri_module_destroy(net);
     tri_tensor_unref(x);

@@ -106,7 +106,7 @@ static bool is_first(const tri_module *module, int64_t index)
     return true;
 }
 
-int64_t tri_module_num_parameters(tri_module *module)
+int64_t tri_module_parameter_count(tri_module *module)
 {
     int64_t n = 0;
 

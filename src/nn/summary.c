@@ -167,7 +167,7 @@ static void write_table(const table *t, tri_module *module, FILE *file)
                 tri_tensor_numel(e.tensor) * (int64_t)tri_dtype_size(tri_tensor_dtype(e.tensor));
     }
     fprintf(file, "%s parameters, %s of them trained, %.1f MiB\n", count_text(all, count),
-            count_text(tri_module_num_parameters(module), trained), (double)bytes / 0x1p20);
+            count_text(tri_module_parameter_count(module), trained), (double)bytes / 0x1p20);
 }
 
 tri_status(tri_module_summary)(tri_module *module, tri_tensor *const *in, int n_in, FILE *file)

@@ -435,7 +435,7 @@ tri_status tri_reducer_join(tri_reducer *r, tri_status (*update)(void *arg), voi
 
 /* --- facts ---------------------------------------------------------------- */
 
-bool tri_reducer_used(const tri_reducer *r, int index)
+bool tri_reducer_is_used(const tri_reducer *r, int index)
 {
     return r != NULL && index >= 0 && index < r->n_grads && r->grads[index].used;
 }

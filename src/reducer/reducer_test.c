@@ -340,8 +340,8 @@ static const char *unused(rank_env *env)
         if (x[0] != 8 || x[1] != 2 || x[2] != 30 || *placed != 0)
             return RANK_FAIL(env, "rank %d: %g %g %g %g", env->rank, (double)x[0], (double)x[1],
                              (double)x[2], *placed);
-        if (!tri_reducer_used(r, 0) || !tri_reducer_used(r, 1) || tri_reducer_used(r, 2) ||
-            tri_reducer_used(r, 3))
+        if (!tri_reducer_is_used(r, 0) || !tri_reducer_is_used(r, 1) || tri_reducer_is_used(r, 2) ||
+            tri_reducer_is_used(r, 3))
             return RANK_FAIL(env, "who is used");
     }
     tri_reducer_destroy(r);
@@ -524,7 +524,7 @@ static const char *leave_some(rank_env *env)
     for (int i = 0; i < 6; i++)
         if (grads[i / 3][i % 3] != 2)
             return RANK_FAIL(env, "gradient %d is %g", i / 3, (double)grads[i / 3][i % 3]);
-    if (net.updates != 1 || tri_reducer_sample_count(r) != 4 || !tri_reducer_used(r, 0))
+    if (net.updates != 1 || tri_reducer_sample_count(r) != 4 || !tri_reducer_is_used(r, 0))
         return RANK_FAIL(env, "%d updates, %lld samples", net.updates,
                          (long long)tri_reducer_sample_count(r));
     tri_reducer_destroy(r);

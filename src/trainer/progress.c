@@ -90,7 +90,7 @@ void tri_progress_destroy(tri_progress *progress)
     trii_free(progress);
 }
 
-bool tri_progress_due(const tri_progress *progress)
+bool tri_progress_is_due(const tri_progress *progress)
 {
     return progress != NULL && progress->stream != NULL && trii_now_ns() >= progress->next_ns;
 }

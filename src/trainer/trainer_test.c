@@ -19,7 +19,7 @@ static void progress_without_a_terminal_is_plain_lines(void **state)
     assert_non_null(stream);
     CHECK_OK(
         tri_progress_create(1000, 200, "samples", &(tri_progress_options){.stream = stream}, &p));
-    assert_false(tri_progress_due(p)); /* not before ten seconds */
+    assert_false(tri_progress_is_due(p)); /* not before ten seconds */
     tri_progress_update(p, 600, "epoch %d/%d  loss %.2f", 1, 4, 0.5);
     tri_progress_text(p, "epoch %d/%d  evaluating", 1, 4);
     tri_progress_line(p, "epoch 1: done");
@@ -44,9 +44,9 @@ static void plain_lines_come_as_often_as_asked_for(void **state)
     (void)state;
     assert_non_null(stream);
     CHECK_OK(tri_progress_create(10, 0, "steps", &often, &p));
-    assert_true(tri_progress_due(p));
+    assert_true(tri_progress_is_due(p));
     tri_progress_update(p, 1, "x");
-    assert_true(tri_progress_due(p));
+    assert_true(tri_progress_is_due(p));
     tri_progress_destroy(p);
     often.plain_seconds = TRI_SET(-1);
     CHECK_FAILS(tri_progress_create(10, 0, "steps", &often, &p), TRI_ERR_INVALID_ARG,
@@ -116,7 +116,7 @@ static void quiet_progress_still_counts(void **state)
 
     (void)state;
     CHECK_OK(tri_progress_create(10, 0, "steps", &(tri_progress_options){.quiet = true}, &p));
-    assert_false(tri_progress_due(p));
+    assert_false(tri_progress_is_due(p));
     tri_progress_update(p, 4, "x");
     tri_progress_line(p, "y");
     tri_progress_pause(p);
@@ -445,7 +445,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     fclose(stream);
     CHECK_FAILS(tri_progress_create(10, 0, "x", NULL, NULL), TRI_ERR_INVALID_ARG, "progress_out");
     CHECK_FAILS(tri_progress_create(0, 0, "x", NULL, &p), TRI_ERR_INVALID_ARG, "0 of 0");
-    assert_false(tri_progress_due(NULL));
+    assert_false(tri_progress_is_due(NULL));
     tri_progress_update(NULL, 1, "%s", "x");
     tri_progress_line(NULL, "%s", "x");
     tri_progress_pause(NULL);

@@ -368,7 +368,7 @@ static void using_modules(void **state)
     assert_null(tri_module_state(NULL, 0).name);
     assert_null(tri_module_state(net, -1).name);
     assert_null(tri_module_state(net, 2).name);
-    assert_int_equal(tri_module_num_parameters(NULL), 0);
+    assert_int_equal(tri_module_parameter_count(NULL), 0);
     assert_null(tri_module_find(NULL, "weight"));
     assert_null(tri_module_find(net, NULL));
     STATUS(tri_module_hash(NULL, &hash), "module is NULL");
@@ -479,8 +479,8 @@ static void data_parallel(void **state)
     tri_ddp_no_sync_end(plain);
     tri_ddp_vote_stop(NULL);
     tri_ddp_vote_stop(plain);
-    assert_false(tri_ddp_stopped(NULL));
-    assert_false(tri_ddp_stopped(plain));
+    assert_false(tri_ddp_is_stopped(NULL));
+    assert_false(tri_ddp_is_stopped(plain));
     assert_int_equal(tri_ddp_sample_count(NULL), 0);
     assert_int_equal(tri_ddp_sample_count(plain), 0);
     STATUS(tri_ddp_sync_buffers(NULL), "module is NULL");

@@ -39,7 +39,7 @@ static void check_state(const char *model)
             entry_text(model, tri_module_state(net, n), wanted, sizeof(wanted));
         else
             snprintf(wanted, sizeof(wanted), "%s parameters %lld\n", model,
-                     (long long)tri_module_num_parameters(net));
+                     (long long)tri_module_parameter_count(net));
         assert_string_equal(wanted, line);
         n++;
     }

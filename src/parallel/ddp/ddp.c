@@ -451,7 +451,7 @@ void tri_ddp_vote_stop(tri_module *model)
         ddp->stopped = true;
 }
 
-bool tri_ddp_stopped(const tri_module *model)
+bool tri_ddp_is_stopped(const tri_module *model)
 {
     const trii_ddp *ddp = trii_ddp_of(model);
 

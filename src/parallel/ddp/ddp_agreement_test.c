@@ -371,7 +371,7 @@ static tri_status vote(rank *r)
                                  is thrown away */
     int steps = 0;
 
-    for (; steps < 10 && !tri_ddp_stopped(model); steps++) {
+    for (; steps < 10 && !tri_ddp_is_stopped(model); steps++) {
         for (int pass = 0; pass < (*mode > 0 ? 2 : 1); pass++) {
             if (pass > 0 && *mode == 2)
                 tri_step_end();
@@ -556,7 +556,7 @@ static void a_world_of_one_votes(void **state)
     CHECK_OK(tri_module_status(model));
     assert_string_equal(tri_module_state(model, 0).name, "0.weight");
     tri_ddp_vote_stop(model);
-    assert_true(tri_ddp_stopped(model));
+    assert_true(tri_ddp_is_stopped(model));
     tri_module_destroy(model);
     tri_finalize();
 }

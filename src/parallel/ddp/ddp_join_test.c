@@ -88,7 +88,7 @@ static tri_status vote(rank *r)
     t.model = tri_ddp(build(&p, r->group), &(tri_ddp_options){.group = r->group});
     TRY(tri_module_status(t.model));
     t.opt = tri_sgd(t.model, 0.05, NULL);
-    for (int step = 0; step < p.steps[r->index] && !tri_ddp_stopped(t.model); step++) {
+    for (int step = 0; step < p.steps[r->index] && !tri_ddp_is_stopped(t.model); step++) {
         if (r->index == 1 && step == 1)
             tri_ddp_vote_stop(t.model);
         tri_backward(loss_of_step(&t, step));
@@ -96,11 +96,11 @@ static tri_status vote(rank *r)
         TRY(tri_step_end_status());
     }
     TRY(tri_ddp_join(t.model, loss_of_nothing, update, &t, NULL));
-    if (!tri_ddp_stopped(t.model) || t.updates != 2 ||
+    if (!tri_ddp_is_stopped(t.model) || t.updates != 2 ||
         tri_ddp_sample_count(t.model) != count_rows(1, 1) + count_rows(2, 1))
         return TRII_FAIL(TRI_ERR_INTERNAL, "%d updates, %lld samples%s", t.updates,
                          (long long)tri_ddp_sample_count(t.model),
-                         tri_ddp_stopped(t.model) ? "" : ", not stopped");
+                         tri_ddp_is_stopped(t.model) ? "" : ", not stopped");
     TRY(tri_ddp_verify(t.model, true));
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.model);

@@ -485,7 +485,7 @@ static tri_status train_tied(rank *r)
     t->weight = tri_module_add_parameter(
         net, "first", tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){IN, IN}, 2, y_data));
     (void)tri_module_add_parameter(net, "second", tri_tensor_ref(t->weight));
-    if (tri_module_num_parameters(net) != IN * IN)
+    if (tri_module_parameter_count(net) != IN * IN)
         return TRI_ERR_INTERNAL;
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     opt = tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});

@@ -286,7 +286,7 @@ static void operations(void)
     tri_step_end();
     TRI_TRY(tri_module_load(norm, sources, 2, &(tri_load_options){.partial = false}));
     tri_tensor_print(tri_forward(norm, tri_reshape(x, TRI_SHAPE(8, 2))), stdout);
-    printf("vit: %lld numbers\n", (long long)tri_module_num_parameters(vit));
+    printf("vit: %lld numbers\n", (long long)tri_module_parameter_count(vit));
     TRI_TRY(tri_safetensors_write("two.safetensors", entries, 2, NULL, 0));
     TRI_TRY(tri_safetensors_open("two.safetensors", &file));
     printf("%s has %d dimensions\n", tri_safetensors_find(file, "b")->name,
