@@ -88,6 +88,11 @@ if(NOT TRI_SANITIZE) # clang links their run time into programs only
     target_link_options(engine-fake-nccl PRIVATE -Wl,-z,defs)
 endif()
 target_link_libraries(engine-fake-nccl PRIVATE trireme_flags fake_gpu)
+# And one of an earlier version of the library.
+add_library(engine-fake-old MODULE EXCLUDE_FROM_ALL ${fake_gpu_folder}/old_engine.c)
+set_target_properties(engine-fake-old PROPERTIES PREFIX "" OUTPUT_NAME engine-old
+    C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test/fake_gpu)
+target_link_libraries(engine-fake-old PRIVATE trireme_flags)
 
 # --- the rendezvous in etcd ---------------------------------------------------
 # Tests link its sources themselves, with sanitizers too; trirun loads the module.
@@ -157,7 +162,7 @@ function(tri_add_plugin_tests)
     endif()
     tri_add_plugin_file(nccl_order_test LOCAL_RANK=1
         TRI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/test/fake_gpu)
-    add_dependencies(nccl_order_test engine-fake-nccl)
+    add_dependencies(nccl_order_test engine-fake-nccl engine-fake-old)
     if(TARGET metrics-http)
         tri_add_plugin_file(metrics_http_test
             TRI_PLUGIN_PATH=${CMAKE_BINARY_DIR}/lib/trireme)

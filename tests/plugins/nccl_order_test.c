@@ -212,6 +212,22 @@ static void the_gpu_is_that_of_the_ranks_number_on_its_host(void **state)
     tear_down(&b);
 }
 
+static void a_plugin_of_another_version_is_not_available(void **state)
+{
+    static const char *const spellings[] = {"old", "cuda:old", "cpu:old"};
+    tri_group *group = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(spellings) / sizeof(spellings[0]); i++) {
+        const tri_group_options old = {.engine = spellings[i]};
+
+        CHECK_FAILS(tri_group_create(NULL, 0, 1, &old, &group), TRI_ERR_UNSUPPORTED,
+                    "engine old: engine-old.so was built for another version of the library (abi "
+                    "8, here ");
+    }
+    assert_false(tri_engine_is_available("old"));
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_comes_after_what_is_on_the_threads_queue),
     cmocka_unit_test(a_call_waits_for_nothing_that_is_put_on_the_queue_after_it),
@@ -221,6 +237,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(objects_are_refused_and_the_group_goes_on),
     cmocka_unit_test(colors_are_refused_and_the_group_goes_on),
     cmocka_unit_test(a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of),
+    cmocka_unit_test(a_plugin_of_another_version_is_not_available),
     cmocka_unit_test(the_gpu_is_that_of_the_ranks_number_on_its_host),
     cmocka_unit_test(memory_of_the_host_or_of_another_gpu_is_refused),
 };

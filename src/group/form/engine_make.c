@@ -96,14 +96,8 @@ static tri_status begin_plugin(const char *name, bool checks, const trii_group_a
 static tri_status find_named(const trii_choice *choice, const trii_engine **engine_out)
 {
     tri_status status = trii_engine_find(choice->engine, engine_out);
-    const trii_engine *engine = *engine_out;
 
-    if (status == TRI_OK)
-        status = trii_choice_fits(choice, engine);
-    if (status == TRI_OK && (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine)))
-        status = TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: built for another version (abi %u)",
-                           engine->name, engine->abi);
-    return status;
+    return status == TRI_OK ? trii_choice_fits(choice, *engine_out) : status;
 }
 
 /* A named engine: built in, or a plug-in, which some rank may lack. That one says so and waits

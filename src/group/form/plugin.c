@@ -157,6 +157,7 @@ static tri_status load(const char *name, const trii_engine **engine_out)
     void *library = NULL, *symbol;
     char file[64], places[300];
     trii_plugin_entry entry;
+    const trii_engine *engine;
     tri_status status;
 
     snprintf(file, sizeof(file), "engine-%s.so", name);
@@ -170,9 +171,16 @@ static tri_status load(const char *name, const trii_engine **engine_out)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "engine %s: %s has no function %s", name, file,
                          TRII_PLUGIN_ENTRY);
     memcpy(&entry, &symbol, sizeof(entry)); /* ISO C has no cast for this */
-    *engine_out = entry(&host);
-    if (*engine_out == NULL)
+    engine = entry(&host);
+    if (engine == NULL)
         return TRII_FAIL_CTX(TRI_ERR_UNSUPPORTED, "engine %s: %s", name, file);
+    /* Of another version nothing else lies where this one looks. */
+    if (engine->abi != TRII_ENGINE_ABI || engine->size != sizeof(*engine))
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "engine %s: %s was built for another version of the library (abi %u, "
+                         "here %u): build it again",
+                         name, file, engine->abi, TRII_ENGINE_ABI);
+    *engine_out = engine;
     return TRI_OK;
 }
 
