@@ -27,15 +27,25 @@ void trii_record_end(tri_group *group, uint64_t record, tri_status status)
         trii_recorder_failed(group->recorder, group->record_group, status, group->fault.text);
 }
 
-static uint64_t next_seq(tri_group *group, const trii_collective *call)
+/* Where calls of its kind are counted. Guard: lock. */
+static uint64_t *counter_of(tri_group *group, const trii_collective *call)
 {
     if (call->kind == TRII_KIND_SEND)
-        return ++group->pair_seq[call->root];
+        return &group->pair_seq[call->root];
     if (call->kind == TRII_KIND_RECV)
-        return ++group->pair_seq[group->size + call->root];
+        return &group->pair_seq[group->size + call->root];
     if (call->kind == TRII_KIND_RECV_ANY)
-        return ++group->any_seq;
-    return ++group->seq;
+        return &group->any_seq;
+    return &group->seq;
+}
+
+/* The number of a call that was not taken is the next one's: the other ranks may have made it. */
+static void give_back_seq(tri_group *group, const trii_collective *call)
+{
+    uint64_t *counter = counter_of(group, call);
+
+    if (*counter == call->seq) /* else another thread has called meanwhile */
+        --*counter;
 }
 
 tri_status trii_group_start(tri_group *group, trii_op *op,
@@ -46,13 +56,15 @@ tri_status trii_group_start(tri_group *group, trii_op *op,
     if (TRII_UNLIKELY(group->engine->device != NULL))
         op->queue = tri_device_queue(group->engine->device(group->self));
     trii_lock_take(&group->lock);
-    op->call.seq = next_seq(group, &op->call);
+    op->call.seq = ++*counter_of(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
     status = TRII_UNLIKELY(group->submit_compared != NULL) &&
                      !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
                  ? group->submit_compared(group, op)
                  : take(group->self, op);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        give_back_seq(group, &op->call);
     trii_lock_drop(&group->lock);
     if (TRII_UNLIKELY(status != TRI_OK))
         trii_record_end(group, op->record, status);
