@@ -353,12 +353,18 @@ TRI_API tri_dtype tri_default_dtype(void);
 TRI_API TRI_MUST_CHECK tri_status tri_init_uniform(tri_tensor *tensor, double low, double high);
 TRI_API TRI_MUST_CHECK tri_status tri_init_normal(tri_tensor *tensor, double mean, double std);
 TRI_API TRI_MUST_CHECK tri_status tri_init_constant(tri_tensor *tensor, double value);
-/* torch's kaiming_uniform_(a, mode fan_in): what linear and conv2d start from with a = sqrt(5). */
-TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a);
+/* Whether Kaiming keeps the variance in forward (of the inputs) or in backward. */
+typedef enum tri_fan_mode { TRI_FAN_IN, TRI_FAN_OUT } tri_fan_mode;
+/* torch's kaiming_uniform_ and kaiming_normal_ (He et al. 2015); a is the slope of the leaky_relu
+ * that follows, 0 of a relu, and torch's defaults are 0 and TRI_FAN_IN. Linear and conv2d start
+ * from the first with sqrt(5), TRI_FAN_IN, torchvision's convolutions from the second with 0,
+ * TRI_FAN_OUT. */
+TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a,
+                                                           tri_fan_mode mode);
+TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor, double a,
+                                                          tri_fan_mode mode);
 /* torch's xavier_uniform_(gain) (Glorot and Bengio 2010); gain is 1 for linear layers. */
 TRI_API TRI_MUST_CHECK tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain);
-/* torch's kaiming_normal_(mode fan_out, nonlinearity relu): torchvision's for convolutions. */
-TRI_API TRI_MUST_CHECK tri_status tri_init_kaiming_normal(tri_tensor *tensor);
 
 TRI_END_DECLS
 

@@ -158,7 +158,7 @@ tri_module *tri_model_resnet_of_width(int depth, int64_t first_width, int64_t cl
     for (int64_t i = 0; i < tri_module_state_count(self); i++) { /* torchvision's values */
         tri_tensor *weight = tri_module_state(self, i).tensor;
 
-        if (tri_tensor_ndim(weight) == 4 && tri_init_kaiming_normal(weight) < 0)
+        if (tri_tensor_ndim(weight) == 4 && tri_init_kaiming_normal(weight, 0, TRI_FAN_OUT) < 0)
             break; /* no memory: the weight carries the error */
     }
     return self;

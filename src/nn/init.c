@@ -218,17 +218,36 @@ static tri_status fan(const tri_tensor *tensor, int dim, double *fan_out)
     return TRI_OK;
 }
 
-tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a)
+/* The standard deviation of Kaiming's values; 0 without elements. */
+static tri_status kaiming_std(const tri_tensor *tensor, double a, tri_fan_mode mode,
+                              double *std_out)
 {
-    double fan_in, bound;
-    tri_status status = fan(tensor, 1, &fan_in);
+    double n;
+    tri_status status;
 
-    if (status != TRI_OK)
-        return status;
-    if (fan_in == 0.0)
-        return TRI_OK; /* no elements */
-    bound = sqrt(3.0) * (sqrt(2.0 / (1.0 + a * a)) / sqrt(fan_in));
-    return tri_init_uniform(tensor, -bound, bound);
+    if (mode != TRI_FAN_IN && mode != TRI_FAN_OUT)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "init: mode %d is neither TRI_FAN_IN nor TRI_FAN_OUT",
+                         (int)mode);
+    status = fan(tensor, mode == TRI_FAN_IN ? 1 : 0, &n);
+    if (status == TRI_OK)
+        *std_out = n > 0.0 ? sqrt(2.0 / (1.0 + a * a)) / sqrt(n) : 0.0;
+    return status;
+}
+
+tri_status tri_init_kaiming_uniform(tri_tensor *tensor, double a, tri_fan_mode mode)
+{
+    double std;
+    tri_status status = kaiming_std(tensor, a, mode, &std);
+
+    return status != TRI_OK ? status : tri_init_uniform(tensor, -sqrt(3.0) * std, sqrt(3.0) * std);
+}
+
+tri_status tri_init_kaiming_normal(tri_tensor *tensor, double a, tri_fan_mode mode)
+{
+    double std;
+    tri_status status = kaiming_std(tensor, a, mode, &std);
+
+    return status != TRI_OK ? status : tri_init_normal(tensor, 0.0, std);
 }
 
 tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
@@ -245,16 +264,4 @@ tri_status tri_init_xavier_uniform(tri_tensor *tensor, double gain)
         return TRI_OK; /* no elements */
     bound = sqrt(3.0) * (gain * sqrt(2.0 / (in + out)));
     return tri_init_uniform(tensor, -bound, bound);
-}
-
-tri_status tri_init_kaiming_normal(tri_tensor *tensor)
-{
-    double fan_out;
-    tri_status status = fan(tensor, 0, &fan_out);
-
-    if (status != TRI_OK)
-        return status;
-    if (fan_out == 0.0)
-        return TRI_OK;
-    return tri_init_normal(tensor, 0.0, sqrt(2.0) / sqrt(fan_out));
 }

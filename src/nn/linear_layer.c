@@ -20,7 +20,7 @@ void trii_add_weight_and_bias(tri_module *self, const int64_t *shape, int ndim, 
     for (int d = 1; d < ndim; d++)
         fan_in *= (double)shape[d];
     *weight_out = tri_module_add_parameter(self, "weight", trii_parameter_new(shape, ndim));
-    status = tri_init_kaiming_uniform(*weight_out, sqrt(5.0));
+    status = tri_init_kaiming_uniform(*weight_out, sqrt(5.0), TRI_FAN_IN);
     *bias_out = NULL;
     if (status == TRI_OK && bias) {
         double bound = fan_in > 0.0 ? 1.0 / sqrt(fan_in) : 0.0;

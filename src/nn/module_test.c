@@ -71,22 +71,35 @@ static void check_normal(tri_dtype dtype, int64_t n, const double *wanted, doubl
     tri_tensor_unref(x);
 }
 
-/* Of one output, and of none: that is no fan of 0. */
-static void kaiming_counts_the_outputs(void **state)
+static double mean_square(tri_tensor *x64)
 {
-    tri_tensor *one = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 64, 1, 1)),
-               *none = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(0, 64, 1, 1));
     float x[64];
     double squares = 0;
 
-    (void)state;
-    tri_manual_seed(3);
-    CHECK_OK(tri_init_kaiming_normal(one));
-    CHECK_OK(tri_init_kaiming_normal(none));
-    CHECK_OK(tri_tensor_copy_out(one, x, sizeof(x)));
+    CHECK_OK(tri_tensor_copy_out(x64, x, sizeof(x)));
     for (int i = 0; i < 64; i++)
         squares += (double)x[i] * (double)x[i];
-    assert_true(squares / 64 > 1 && squares / 64 < 4); /* the variance is 2 / 1 */
+    return squares / 64;
+}
+
+/* Of one output, and of none: that is no fan of 0. */
+static void kaiming_counts_the_inputs_or_the_outputs(void **state)
+{
+    tri_tensor *one = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 64, 1, 1)),
+               *none = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(0, 64, 1, 1));
+
+    (void)state;
+    tri_manual_seed(3);
+    CHECK_OK(tri_init_kaiming_normal(one, 0, TRI_FAN_OUT));
+    CHECK_OK(tri_init_kaiming_normal(none, 0, TRI_FAN_OUT));
+    CHECK_OK(tri_init_kaiming_uniform(none, 0, TRI_FAN_OUT));
+    assert_true(mean_square(one) > 1 && mean_square(one) < 4); /* the variance is 2 / 1 */
+    CHECK_OK(tri_init_kaiming_normal(one, 0, TRI_FAN_IN));
+    assert_true(mean_square(one) > 1. / 64 && mean_square(one) < 4. / 64); /* 2 / 64 */
+    CHECK_OK(tri_init_kaiming_uniform(one, 1, TRI_FAN_OUT));
+    assert_true(mean_square(one) > 0.5 && mean_square(one) < 2); /* 1 / 1 */
+    CHECK_OK(tri_init_kaiming_uniform(one, 1, TRI_FAN_IN));
+    assert_true(mean_square(one) > 0.5 / 64 && mean_square(one) < 2. / 64);
     tri_tensor_unref(one);
     tri_tensor_unref(none);
 }
@@ -454,7 +467,7 @@ static void layers_of_a_sequential_are_made_in_order(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kaiming_counts_the_outputs),
+        cmocka_unit_test(kaiming_counts_the_inputs_or_the_outputs),
         cmocka_unit_test(linear_and_conv_start_with_the_bits_of_torch),
         cmocka_unit_test(doubles_start_with_the_bits_of_torch),
         cmocka_unit_test(normal_values_follow_torch_to_rounding),

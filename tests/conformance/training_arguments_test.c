@@ -410,11 +410,12 @@ static void initial_values(void **state)
     STATUS(tri_init_uniform(NULL, 0, 1), "tensor is NULL");
     STATUS(tri_init_normal(NULL, 0, 1), "tensor is NULL");
     STATUS(tri_init_constant(NULL, 0), "tensor is NULL");
-    STATUS(tri_init_kaiming_uniform(NULL, 1), "tensor is NULL");
-    STATUS(tri_init_kaiming_normal(NULL), "tensor is NULL");
+    STATUS(tri_init_kaiming_uniform(NULL, 1, TRI_FAN_IN), "tensor is NULL");
+    STATUS(tri_init_kaiming_normal(NULL, 0, TRI_FAN_OUT), "tensor is NULL");
     UNSUPPORTED(tri_init_uniform(target, 0, 1), "i64");
     UNSUPPORTED(tri_init_normal(target, 0, 1), "i64");
-    STATUS(tri_init_kaiming_uniform(target, 1), "1 dimensions");
+    STATUS(tri_init_kaiming_uniform(target, 1, TRI_FAN_IN), "1 dimensions");
+    STATUS(tri_init_kaiming_normal(target, 0, (tri_fan_mode)2), "mode 2");
     STATUS(tri_init_constant(step_tensor, 0), "persistent");
     tri_set_default_dtype(TRI_DTYPE_I64);
     UNSUPPORTED(status_of_module(tri_nn_linear(3, 2, NULL)), "i64");

@@ -47,9 +47,9 @@ static bool is_struct(const char *type);
 
 static bool is_enum(const char *type)
 {
-    static const char *const enums[] = {"tri_dtype",      "tri_redop",     "tri_status",
-                                        "tri_hyper",      "tri_gelu_form", "tri_reduction",
-                                        "tri_device_kind"};
+    static const char *const enums[] = {"tri_dtype",       "tri_redop",     "tri_status",
+                                        "tri_hyper",       "tri_gelu_form", "tri_reduction",
+                                        "tri_device_kind", "tri_fan_mode"};
 
     for (int i = 0; i < COUNT(enums); i++) {
         if (is(type, enums[i]))
