@@ -23,11 +23,11 @@
 #endif
 
 /* The end of a struct that programs write, or that the library writes into a program's memory: room
- * in which later versions put fields, so that its size stays. A program starts from {0} and sets
- * what it changes by name. What is not zero is refused (INVALID_ARG, with the name of the struct):
- * either the struct was not zeroed, or the program was compiled for a newer library and sets a
- * field that this one does not know. A struct that the library fills need not be zeroed: it is
- * written whole, with 0 in the room. */
+ * in which later versions put fields, so that its size stays. A program starts from {0} (C++: {},
+ * since -Wextra warns of the other) and sets what it changes by name. What is not zero is refused
+ * (INVALID_ARG, with the name of the struct): either the struct was not zeroed, or the program was
+ * compiled for a newer library and sets a field that this one does not know. A struct that the
+ * library fills need not be zeroed: it is written whole, with 0 in the room. */
 #define TRI_RESERVED(n) uint64_t reserved[n]
 
 #ifdef __cplusplus
