@@ -5,7 +5,7 @@
 #
 # Those libraries are built for speed of building (-O0: 46 s of processor time for all of src), into a folder
 # of the build that stays for the next time.
-# ctest: labels=full timeout=600
+# ctest: labels=full timeout=900 tsan=no
 set -eu
 LC_ALL=C
 export LC_ALL
@@ -28,7 +28,8 @@ grep -q 'uint64_t grown;' "$work/export.h" || fail "export.h does not define TRI
 mkdir -p "$build/grown"
 cmp -s "$work/export.h" "$build/grown/export.h" || cp "$work/export.h" "$build/grown/export.h"
 cmake -S "$TRI_TEST_SOURCE" -B "$build/grown" -G Ninja -DCMAKE_BUILD_TYPE=Dev -DCMAKE_C_FLAGS_DEV=-O0 \
-    -DCMAKE_C_FLAGS="-include '$build/grown/export.h'" -DBUILD_TESTING=OFF >"$work/log" 2>&1 || fail "$(tail "$work/log")"
+    -DCMAKE_C_FLAGS="-include '$build/grown/export.h'" -DBUILD_TESTING=OFF \
+    -DTRI_SANITIZE="${TRI_TEST_SANITIZE:-}" >"$work/log" 2>&1 || fail "$(tail "$work/log")"
 cmake --build "$build/grown" --target trireme-models >"$work/log" 2>&1 || fail "$(tail "$work/log")"
 
 # run_with LIBRARIES NAME: in a folder of its own; $work/NAME.out is what it prints.
@@ -38,8 +39,9 @@ run_with() {
         fail "the program with the libraries of $1: $(tail -n 5 "$work/$2.out")"
 }
 
-$cc -std=gnu11 -Wall -Wextra -Werror -I"$TRI_TEST_SOURCE/include" "$TRI_TEST_SOURCE/tests/install/grown/program.c" \
-    -o "$work/program" -L"$build/lib" -ltrireme-models -ltrireme -ltrireme-comm -lm || fail "it does not compile"
+$cc -std=gnu11 -Wall -Wextra -Werror ${TRI_TEST_SANITIZE:+-fsanitize=$TRI_TEST_SANITIZE} \
+    -I"$TRI_TEST_SOURCE/include" "$TRI_TEST_SOURCE/tests/install/grown/program.c" -o "$work/program" \
+    -L"$build/lib" -ltrireme-models -ltrireme -ltrireme-comm -lm || fail "it does not compile"
 run_with "$build/lib" today
 run_with "$build/grown/lib" tomorrow
 [ "$(wc -l <"$work/today.out")" -gt 30 ] || fail "program prints too little: $(cat "$work/today.out")"
