@@ -218,6 +218,23 @@ static void a_line_that_a_worker_printed_is_not_lost_when_it_is_killed(void **st
     scratch_end(&s);
 }
 
+/* A buffer that holds text, or has held some. */
+static void lines_after_others_that_were_printed_before_joining_are_not_lost(void **state)
+{
+    static const char *const modes[] = {"printed", "flushed"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        launcher_job j;
+
+        TRIRUN(&j, "--nproc-per-node", "2", own_path, modes[i]);
+        assert_int_equal(spawn_wait(&j.trirun), 1);
+        assert_has(SPAWN_OUT(&j.trirun), "rank 1 before\n");
+        assert_has(SPAWN_OUT(&j.trirun), "line of rank 1\n");
+        trirun_end(&j, 1);
+    }
+}
+
 /* A program that has chosen so itself: tri_init does not buffer what was not. */
 static void stdout_that_a_worker_made_unbuffered_stays_so(void **state)
 {
@@ -418,6 +435,7 @@ static void a_missing_rank_ends_in_a_timeout(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_line_that_a_worker_printed_is_not_lost_when_it_is_killed),
+    cmocka_unit_test(lines_after_others_that_were_printed_before_joining_are_not_lost),
     cmocka_unit_test(stdout_that_a_worker_made_unbuffered_stays_so),
     cmocka_unit_test(a_worker_whose_stdout_is_closed_joins),
     cmocka_unit_test(any_number_of_workers_trains_the_same_network),
@@ -434,15 +452,23 @@ static const struct CMUnitTest tests[] = {
 };
 
 /* What it prints is in no buffer when it is killed. */
-static int worker_that_is_killed(bool unbuffered)
+static int worker_that_is_killed(const char *mode)
 {
+    const bool unbuffered = strcmp(mode, "unbuffered") == 0;
+
     if (unbuffered)
         (void)setvbuf(stdout, NULL, _IONBF, 0);
+    if (strcmp(mode, "printed") == 0 || strcmp(mode, "flushed") == 0)
+        printf("rank %s before\n", getenv("RANK"));
+    if (strcmp(mode, "flushed") == 0)
+        (void)fflush(stdout);
     TRI_TRY(tri_init(NULL));
-    if (unbuffered)
+    if (unbuffered) {
         printf("half a line of rank %d", tri_rank());
-    else
-        printf("line of rank %d\n", tri_rank());
+    } else {
+        printf("line of rank %d", tri_rank());
+        putchar('\n');
+    }
     if (tri_rank() == 1)
         (void)raise(SIGKILL);
     TRI_TRY(tri_barrier(NULL, NULL));
@@ -460,9 +486,13 @@ static int worker_without_stdout(void)
 
 int main(int argc, char **argv)
 {
+    static const char *const killed[] = {"killed", "unbuffered", "printed", "flushed"};
+
     own_path = argv[0];
-    if (argc > 1 && (strcmp(argv[1], "killed") == 0 || strcmp(argv[1], "unbuffered") == 0))
-        return worker_that_is_killed(argv[1][0] == 'u');
+    for (size_t i = 0; argc > 1 && i < sizeof(killed) / sizeof(killed[0]); i++) {
+        if (strcmp(argv[1], killed[i]) == 0)
+            return worker_that_is_killed(argv[1]);
+    }
     if (argc > 1 && strcmp(argv[1], "closed") == 0)
         return worker_without_stdout();
     if (argc > 1 && strcmp(argv[1], "worker") == 0)
