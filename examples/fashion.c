@@ -144,7 +144,7 @@ static void train_epoch(run *r)
         tri_tensor *x = batch.fields[0], *y = batch.fields[1];
         tri_one_cycle_point now = tri_schedule_one_cycle(
             settings.lr, r->total_steps, r->step,
-            &(tri_one_cycle_options){.pct_start = TRI_SET(0.2), .linear = true});
+            &(tri_schedule_one_cycle_options){.pct_start = TRI_SET(0.2), .linear = true});
 
         /* Nothing below computes yet: operations are noted... */
         tri_tensor *logits = forward(r->model, x);
@@ -396,7 +396,7 @@ static void restore(run *r)
 static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
                       tri_sampler **sampler_out)
 {
-    tri_image_options look = {.mean = {0.2860f}, .std = {0.3530f}};
+    tri_dataset_images_options look = {.mean = {0.2860f}, .std = {0.3530f}};
     tri_dataset *train, *test;
     int64_t first, end;
 

@@ -113,10 +113,10 @@ typedef struct tri_checkpoint_info {
     TRI_RESERVED(4);
 } tri_checkpoint_info;
 
-typedef struct tri_checkpoint_options {
+typedef struct tri_checkpoint_save_options {
     int keep; /* how many of the checkpoints saved last stay; 0 = 3 */
     TRI_RESERVED(4);
-} tri_checkpoint_options;
+} tri_checkpoint_save_options;
 
 /**
  * Writes FOLDER/step-N and removes older ones. One process calls it (rank 0), since replicas are
@@ -137,7 +137,7 @@ typedef struct tri_checkpoint_options {
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_module *module,
                                                       tri_optimizer *optimizer,
                                                       const tri_checkpoint_info *info,
-                                                      const tri_checkpoint_options *opt);
+                                                      const tri_checkpoint_save_options *opt);
 /**
  * Opens the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
  * checksums are verified; checkpoints that are damaged or cannot be read are skipped with a warning

@@ -7,7 +7,7 @@
  *     tri_batch batch;
  *
  *     TRI_TRY(tri_dataset_idx("train-images.gz", "train-labels.gz", &train));
- *     TRI_TRY(tri_dataset_images(train, &(tri_image_options){.pad = 2, .flip = true}, &train));
+ *     TRI_TRY(tri_dataset_images(train, &(tri_dataset_images_options){.flip = true}, &train));
  *     TRI_TRY(tri_sampler_distributed(tri_dataset_length(train), NULL, &sampler));
  *     TRI_TRY(tri_loader_create(train, sampler, 64, NULL, &loader));
  *     TRI_TRY(tri_loader_begin(loader, epoch, 0));
@@ -137,12 +137,12 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_idx(const char *images_path, const
 
 /* --- tokens --------------------------------------------------------------- */
 
-typedef struct tri_tokens_options {
+typedef struct tri_dataset_tokens_options {
     int64_t stride;       /* from one window's start to the next; 0 = 1: every token of the file
                              begins a sample. The length of a window: an epoch sees each once */
     int64_t header_bytes; /* bytes to skip at the start of the file */
     TRI_RESERVED(4);
-} tri_tokens_options;
+} tri_dataset_tokens_options;
 
 /* Windows of `context` tokens from a file of token numbers and nothing else, such as nanoGPT's
  * train.bin: unsigned, little-endian, of 1, 2 or 4 bytes. Field 0 is the window (i64 [context]),
@@ -150,26 +150,27 @@ typedef struct tri_tokens_options {
  * must not shrink while it is used. Errors: NOT_FOUND, IO, FORMAT (not whole tokens, or less than
  * one window). */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token_bytes,
-                                                     int64_t context, const tri_tokens_options *opt,
+                                                     int64_t context,
+                                                     const tri_dataset_tokens_options *opt,
                                                      tri_dataset **dataset_out);
 
 /* --- images --------------------------------------------------------------- */
 
 /* What happens to field 0; all zero: only conversion to float, 0..255 to 0..1. */
-typedef struct tri_image_options {
+typedef struct tri_dataset_images_options {
     /* random crop: adds `pad` pixels of 0 on each side, and cuts out a part of the image's size */
     int pad;
     bool flip;     /* mirrors left and right with probability 1/2 */
     float mean[4]; /* per channel, for values 0..1: subtracted, then divided by std */
     float std[4];  /* 0 = 1 */
     TRI_RESERVED(4);
-} tri_image_options;
+} tri_dataset_images_options;
 
 /* Field 0 of the base, u8 [C, H, W] with C <= 4, becomes f32 [C, H, W]: cropped and mirrored at
  * random, converted, normalised. Other fields stay. Owns the base, even on failure. Cost: one pass
  * over the pixels, a fraction of a microsecond per 28x28 image. */
 TRI_API TRI_MUST_CHECK tri_status tri_dataset_images(tri_dataset *own_base,
-                                                     const tri_image_options *opt,
+                                                     const tri_dataset_images_options *opt,
                                                      tri_dataset **dataset_out);
 
 /* --- transforms --------------------------------------------------------------

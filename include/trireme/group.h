@@ -160,7 +160,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_split(tri_group *group, int color, i
 TRI_API TRI_MUST_CHECK tri_status tri_group_new(tri_group *group, const int *ranks, int n,
                                                 const tri_group_options *opt,
                                                 tri_group **group_out);
-typedef struct tri_shrink_options {
+typedef struct tri_group_shrink_options {
     tri_group_options group; /* of the new group; options left at 0 are taken from the old one */
     /* how long a rank that is not known to be lost may take to call, counted from the last rank
      * that did; 0 = the old group's timeout, TRI_FOREVER = until it calls */
@@ -169,7 +169,7 @@ typedef struct tri_shrink_options {
      * the same on all ranks */
     int min_size;
     TRI_RESERVED(4);
-} tri_shrink_options;
+} tri_group_shrink_options;
 
 /**
  * Makes a new group of the surviving ranks of a failed group, in the old order; a group that has
@@ -186,7 +186,8 @@ typedef struct tri_shrink_options {
  * Errors: PEER_LOST (too late, or fewer than min_size are left), STATE (done already), and those of
  * tri_group_create.
  */
-TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt,
+TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group,
+                                                   const tri_group_shrink_options *opt,
                                                    tri_group **group_out);
 /* Replaces the timeout of later calls; values as tri_group_options.timeout_ms. */
 TRI_API void tri_group_set_timeout(tri_group *group, int64_t timeout_ms);

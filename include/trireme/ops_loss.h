@@ -67,26 +67,27 @@ TRI_API tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target,
  * the gradient of target is not finite. */
 TRI_API tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target,
                                const tri_pair_loss_options *opt);
-typedef struct tri_smooth_l1_options {
+typedef struct tri_smooth_l1_loss_options {
     tri_opt beta; /* default 1; 0: no smooth part, as tri_l1_loss */
     tri_reduction reduction;
     TRI_RESERVED(2);
-} tri_smooth_l1_options;
+} tri_smooth_l1_loss_options;
 /* (input - target)^2 / (2 beta) where |input - target| < beta, else |input - target| - beta / 2. */
 TRI_API tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
-                                       const tri_smooth_l1_options *opt);
-typedef struct tri_bce_options {
+                                       const tri_smooth_l1_loss_options *opt);
+typedef struct tri_bce_loss_options {
     tri_tensor *weight; /* factor for each element; broadcasts to input; NULL: none */
     /* with logits: factor for the part with target 1; broadcasts to input; NULL: none */
     tri_tensor *pos_weight;
     tri_reduction reduction;
     TRI_RESERVED(2);
-} tri_bce_options;
+} tri_bce_loss_options;
 /* Binary cross entropy. The first takes probabilities: logarithms below -100 count as -100, and an
  * input outside [0, 1] gives NaN, where PyTorch stops with an error. */
-TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt);
+TRI_API tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target,
+                                 const tri_bce_loss_options *opt);
 TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
-                                             const tri_bce_options *opt);
+                                             const tri_bce_loss_options *opt);
 
 TRI_END_DECLS
 

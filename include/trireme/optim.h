@@ -323,7 +323,7 @@ TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts
 TRI_API double tri_schedule_chained(double lr, const tri_schedule_part *parts, int n, int64_t step);
 
 /* torch's OneCycleLR. */
-typedef struct tri_one_cycle_options {
+typedef struct tri_schedule_one_cycle_options {
     tri_opt pct_start;        /* share of the steps in which the rate rises; default 0.3 */
     tri_opt div_factor;       /* it starts at lr_max / div_factor; default 25 */
     tri_opt final_div_factor; /* and ends at the start value / final_div_factor; default 1e4 */
@@ -332,14 +332,14 @@ typedef struct tri_one_cycle_options {
     bool linear;              /* instead of cosine annealing */
     bool three_phase;         /* fall to the start value first, then to the end value */
     TRI_RESERVED(4);
-} tri_one_cycle_options;
+} tri_schedule_one_cycle_options;
 typedef struct tri_one_cycle_point {
     double lr;
     double momentum;
 } tri_one_cycle_point;
 /* Steps outside [0, total_steps) are taken as the nearest inside. */
 TRI_API tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, int64_t step,
-                                                   const tri_one_cycle_options *opt);
+                                                   const tri_schedule_one_cycle_options *opt);
 
 TRI_END_DECLS
 

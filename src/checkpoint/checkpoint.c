@@ -264,7 +264,8 @@ static tri_status check_info(const tri_checkpoint_info *info)
 }
 
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
-                               const tri_checkpoint_info *info, const tri_checkpoint_options *opt)
+                               const tri_checkpoint_info *info,
+                               const tri_checkpoint_save_options *opt)
 {
     int keep = opt == NULL || opt->keep == 0 ? 3 : opt->keep;
     snapshot weights = {0}, rest = {0};
@@ -278,7 +279,7 @@ tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optim
     if (status == TRI_OK)
         status = check_module(module, "tri_checkpoint_save");
     if (status == TRI_OK)
-        status = TRII_CHECK_RESERVED(tri_checkpoint_options, opt);
+        status = TRII_CHECK_RESERVED(tri_checkpoint_save_options, opt);
     if (status == TRI_OK && keep < 1)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_checkpoint_save: keep %d: must be at least 1",
                            keep);

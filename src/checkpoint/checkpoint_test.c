@@ -576,7 +576,7 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_checkpoint_save("", net, opt, &info, NULL), "folder is empty");
     REFUSED(tri_checkpoint_save(s.dir, NULL, opt, &info, NULL), "module");
     REFUSED(tri_checkpoint_save(s.dir, net, opt, NULL, NULL), "info is NULL");
-    REFUSED(tri_checkpoint_save(s.dir, net, opt, &info, &(tri_checkpoint_options){.keep = -1}),
+    REFUSED(tri_checkpoint_save(s.dir, net, opt, &info, &(tri_checkpoint_save_options){.keep = -1}),
             "keep -1");
     REFUSED(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.n_meta = -1}, NULL),
             "-1 texts");

@@ -158,7 +158,7 @@ static const tri_dataset_class image_memory_class = {
 static const tri_dataset_class image_made_class = {
     .name = "images", .read = read_made, .destroy = image_destroy};
 
-static tri_status check_images(const tri_dataset *base, const tri_image_options *opt)
+static tri_status check_images(const tri_dataset *base, const tri_dataset_images_options *opt)
 {
     const tri_field *field = &base->fields[0];
 
@@ -190,10 +190,10 @@ static tri_status check_images(const tri_dataset *base, const tri_image_options 
     return TRI_OK;
 }
 
-tri_status tri_dataset_images(tri_dataset *own_base, const tri_image_options *opt,
+tri_status tri_dataset_images(tri_dataset *own_base, const tri_dataset_images_options *opt,
                               tri_dataset **dataset_out)
 {
-    static const tri_image_options defaults;
+    static const tri_dataset_images_options defaults;
     tri_status status;
     image_set *set;
 
@@ -203,7 +203,7 @@ tri_status tri_dataset_images(tri_dataset *own_base, const tri_image_options *op
     if (status == TRI_OK)
         status = trii_need(dataset_out, "tri_dataset_images", "dataset_out");
     if (status == TRI_OK)
-        status = TRII_CHECK_RESERVED(tri_image_options, opt);
+        status = TRII_CHECK_RESERVED(tri_dataset_images_options, opt);
     if (status == TRI_OK)
         status = check_images(own_base, opt);
     if (status != TRI_OK)

@@ -71,7 +71,8 @@ static void plain_conversion_scales_and_normalises(void **state)
 
     (void)state;
     CHECK_OK(tri_dataset_images(
-        in_memory(), &(tri_image_options){.mean = {0.5f, 0.25f}, .std = {0.5f, 2.0f}}, &dataset));
+        in_memory(), &(tri_dataset_images_options){.mean = {0.5f, 0.25f}, .std = {0.5f, 2.0f}},
+        &dataset));
     assert_int_equal(dataset->fields[0].dtype, TRI_DTYPE_F32);
     CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = &index, .n = 1},
                               (void *const[]){out, &tag}));
@@ -118,8 +119,8 @@ static void crops_and_mirrors_are_all_drawn(void **state)
     tri_dataset *dataset;
 
     (void)state;
-    CHECK_OK(
-        tri_dataset_images(in_memory(), &(tri_image_options){.pad = PAD, .flip = true}, &dataset));
+    CHECK_OK(tri_dataset_images(in_memory(),
+                                &(tri_dataset_images_options){.pad = PAD, .flip = true}, &dataset));
     for (int64_t epoch = 0; epoch < 50; epoch++) {
         for (int64_t i = 0; i < SAMPLES; i++) {
             CHECK_OK(tri_dataset_read(
@@ -141,8 +142,8 @@ static void wide_padding_stays_inside(void **state)
     tri_dataset *dataset;
 
     (void)state;
-    CHECK_OK(
-        tri_dataset_images(in_memory(), &(tri_image_options){.pad = 9, .flip = true}, &dataset));
+    CHECK_OK(tri_dataset_images(in_memory(), &(tri_dataset_images_options){.pad = 9, .flip = true},
+                                &dataset));
     for (int64_t i = 0; i < SAMPLES; i++) {
         CHECK_OK(tri_dataset_read(dataset, &(tri_request){.indices = &i, .n = 1},
                                   (void *const[]){out, &tag}));
@@ -156,7 +157,7 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
     static float one[SAMPLES][CHANNELS * PIXELS], all[SAMPLES][CHANNELS * PIXELS];
     int32_t tag[SAMPLES];
     int64_t indices[SAMPLES];
-    tri_image_options opt = {.pad = 1, .flip = true};
+    tri_dataset_images_options opt = {.pad = 1, .flip = true};
     tri_dataset *memory, *made, *subset, *base;
 
     (void)state;
@@ -228,10 +229,11 @@ static void wrong_sets_and_options_are_refused(void **state)
     (void)state;
     CHECK_OK(tri_dataset_arrays(1, &wrong, (const void *const[]){data}, 1, &base));
     CHECK_FAILS(tri_dataset_images(base, NULL, &dataset), TRI_ERR_INVALID_ARG, "field 0 is f32");
-    CHECK_FAILS(tri_dataset_images(in_memory(), &(tri_image_options){.pad = -1}, &dataset),
+    CHECK_FAILS(tri_dataset_images(in_memory(), &(tri_dataset_images_options){.pad = -1}, &dataset),
                 TRI_ERR_INVALID_ARG, "padding of -1");
-    CHECK_FAILS(tri_dataset_images(in_memory(), &(tri_image_options){.std = {-1.0f}}, &dataset),
-                TRI_ERR_INVALID_ARG, "std[0] is -1");
+    CHECK_FAILS(
+        tri_dataset_images(in_memory(), &(tri_dataset_images_options){.std = {-1.0f}}, &dataset),
+        TRI_ERR_INVALID_ARG, "std[0] is -1");
     CHECK_FAILS(tri_dataset_subset(in_memory(), 30, 11, &dataset), TRI_ERR_INVALID_ARG,
                 "11 samples from 30 on, of 40");
     assert_int_equal(trii_alloc_live(), live);

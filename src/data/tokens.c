@@ -64,7 +64,8 @@ static const tri_dataset_class token_class = {
     .destroy = token_destroy,
 };
 
-static tri_status check_windows(int token_bytes, int64_t context, const tri_tokens_options *opt)
+static tri_status check_windows(int token_bytes, int64_t context,
+                                const tri_dataset_tokens_options *opt)
 {
     if (token_bytes != 1 && token_bytes != 2 && token_bytes != 4)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -105,9 +106,9 @@ static tri_status count_tokens(const char *path, const token_set *set, int64_t h
 }
 
 tri_status tri_dataset_tokens(const char *path, int token_bytes, int64_t context,
-                              const tri_tokens_options *opt, tri_dataset **dataset_out)
+                              const tri_dataset_tokens_options *opt, tri_dataset **dataset_out)
 {
-    static const tri_tokens_options defaults;
+    static const tri_dataset_tokens_options defaults;
     tri_status status = trii_need_text(path, "tri_dataset_tokens", "path");
     int64_t n = 0;
     token_set *set;
@@ -117,7 +118,7 @@ tri_status tri_dataset_tokens(const char *path, int token_bytes, int64_t context
     if (status == TRI_OK)
         status = trii_need(dataset_out, "tri_dataset_tokens", "dataset_out");
     if (status == TRI_OK)
-        status = TRII_CHECK_RESERVED(tri_tokens_options, opt);
+        status = TRII_CHECK_RESERVED(tri_dataset_tokens_options, opt);
     if (status == TRI_OK)
         status = check_windows(token_bytes, context, opt);
     if (status != TRI_OK)

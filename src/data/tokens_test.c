@@ -37,9 +37,9 @@ static void check_windows(const char *path, int bytes, int64_t n, int64_t contex
 
     assert_non_null(x);
     write_tokens(path, header, n, bytes);
-    CHECK_OK(tri_dataset_tokens(path, bytes, context,
-                                &(tri_tokens_options){.stride = stride, .header_bytes = header},
-                                &set));
+    CHECK_OK(tri_dataset_tokens(
+        path, bytes, context,
+        &(tri_dataset_tokens_options){.stride = stride, .header_bytes = header}, &set));
     assert_int_equal(tri_dataset_length(set), length);
     for (int64_t index = 0; index < length; index++) {
         tri_request request = {.indices = &index, .n = 1};
@@ -147,12 +147,12 @@ static void files_that_cannot_be_are_named(void **state)
     FAILS(tri_dataset_tokens(five, 1, 5, NULL, &set), TRI_ERR_FORMAT,
           "five: 5 tokens, but a window of 5 and the token after it need 6");
     FAILS(tri_dataset_tokens(none, 1, 1, NULL, &set), TRI_ERR_FORMAT, "none: 0 tokens");
-    FAILS(tri_dataset_tokens(five, 1, 1, &(tri_tokens_options){.header_bytes = 6}, &set),
+    FAILS(tri_dataset_tokens(five, 1, 1, &(tri_dataset_tokens_options){.header_bytes = 6}, &set),
           TRI_ERR_FORMAT, "header of 6");
     FAILS(tri_dataset_tokens(five, 3, 1, NULL, &set), TRI_ERR_INVALID_ARG, "tokens of 3 bytes");
     FAILS(tri_dataset_tokens(five, 1, 0, NULL, &set), TRI_ERR_INVALID_ARG, "windows of 0 tokens");
     FAILS(tri_dataset_tokens(five, 1, INT64_MAX, NULL, &set), TRI_ERR_INVALID_ARG, "windows of");
-    FAILS(tri_dataset_tokens(five, 1, 1, &(tri_tokens_options){.stride = -1}, &set),
+    FAILS(tri_dataset_tokens(five, 1, 1, &(tri_dataset_tokens_options){.stride = -1}, &set),
           TRI_ERR_INVALID_ARG, "stride of -1");
     FAILS(tri_dataset_tokens(NULL, 1, 1, NULL, &set), TRI_ERR_INVALID_ARG, "path is NULL");
     FAILS(tri_dataset_tokens("", 1, 1, NULL, &set), TRI_ERR_INVALID_ARG, "path is empty");

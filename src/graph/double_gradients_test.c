@@ -271,7 +271,8 @@ static tri_tensor *smooth_l1(tri_tensor *x, double beta)
     tri_tensor *zeros = tri_mul_scalar(x, 0);
 
     return tri_smooth_l1_loss(
-        x, zeros, &(tri_smooth_l1_options){.beta = TRI_SET(beta), .reduction = TRI_REDUCTION_SUM});
+        x, zeros,
+        &(tri_smooth_l1_loss_options){.beta = TRI_SET(beta), .reduction = TRI_REDUCTION_SUM});
 }
 
 /* PyTorch's values: at a kink, the second gradient of the side that is straight. */
@@ -309,7 +310,7 @@ static tri_tensor *bce(tri_tensor *x, double number)
     tri_tensor *target = tri_add_scalar(tri_mul_scalar(x, 0), SOFT_TARGET);
 
     (void)number;
-    return tri_bce_loss(x, target, &(tri_bce_options){.reduction = TRI_REDUCTION_SUM});
+    return tri_bce_loss(x, target, &(tri_bce_loss_options){.reduction = TRI_REDUCTION_SUM});
 }
 
 static void the_second_gradient_of_a_loss_near_1_keeps_its_digits(void **state)

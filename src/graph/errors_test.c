@@ -163,7 +163,7 @@ static void a_loss_of_probabilities_of_others_is_not_a_number(void **state)
     const float p[4] = {0, 1, 1.5f, -0.5f}, t[4] = {0, 1, 1, 0};
     tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), p);
     tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), t);
-    const tri_bce_options each = {.reduction = TRI_REDUCTION_NONE};
+    const tri_bce_loss_options each = {.reduction = TRI_REDUCTION_NONE};
     float loss[4], grad[4];
     tri_tensor *l;
 

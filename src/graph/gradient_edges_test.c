@@ -347,7 +347,8 @@ static void targets_have_gradients_at_the_bounds_of_their_losses(void **state)
 
     (void)state;
     tri_requires_grad(target, true);
-    tri_backward(tri_bce_loss(input, target, &(tri_bce_options){.reduction = TRI_REDUCTION_SUM}));
+    tri_backward(
+        tri_bce_loss(input, target, &(tri_bce_loss_options){.reduction = TRI_REDUCTION_SUM}));
     CHECK_OK(tri_step_end_status());
     CHECK_OK(tri_tensor_copy_out(tri_grad(target), got, sizeof(got)));
     for (int i = 0; i < 4; i++) {
@@ -448,7 +449,8 @@ static void a_logit_of_any_size_has_the_loss_of_its_soft_target(void **state)
         p = numbers((tri_dtype)dtype, logit, 3);
         t = numbers((tri_dtype)dtype, target, 3);
         tri_requires_grad(p, true);
-        loss = tri_bce_with_logits_loss(p, t, &(tri_bce_options){.reduction = TRI_REDUCTION_NONE});
+        loss = tri_bce_with_logits_loss(p, t,
+                                        &(tri_bce_loss_options){.reduction = TRI_REDUCTION_NONE});
         tri_backward(tri_sum(loss, NULL, 0, false));
         check_numbers("loss", loss, dtype == TRI_DTYPE_F64 ? wide : single, 3,
                       dtype == TRI_DTYPE_F64 ? 1e-12 : 1e-7);

@@ -239,8 +239,8 @@ static void cosine_is_that_of_torch(void **state)
     assert_true(tri_schedule_constant(0.3, 77) == 0.3);
 }
 
-static void check_cycle(const tri_one_cycle_options *opt, const double *lr, const double *momentum,
-                        size_t n)
+static void check_cycle(const tri_schedule_one_cycle_options *opt, const double *lr,
+                        const double *momentum, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         tri_one_cycle_point p = tri_schedule_one_cycle(0.4, 21, (int64_t)i, opt);
@@ -255,26 +255,27 @@ static void one_cycle_is_that_of_torch(void **state)
     (void)state;
     check_cycle(NULL, golden_cycle_plain_lr, golden_cycle_plain_momentum,
                 TRII_COUNT_OF(golden_cycle_plain_lr));
-    check_cycle(&(tri_one_cycle_options){.linear = true, .pct_start = TRI_SET(0.25)},
+    check_cycle(&(tri_schedule_one_cycle_options){.linear = true, .pct_start = TRI_SET(0.25)},
                 golden_cycle_linear_lr, golden_cycle_linear_momentum,
                 TRII_COUNT_OF(golden_cycle_linear_lr));
-    check_cycle(&(tri_one_cycle_options){.three_phase = true,
-                                         .div_factor = TRI_SET(10),
-                                         .final_div_factor = TRI_SET(100),
-                                         .momentum_base = TRI_SET(0.8),
-                                         .momentum_max = TRI_SET(0.9)},
+    check_cycle(&(tri_schedule_one_cycle_options){.three_phase = true,
+                                                  .div_factor = TRI_SET(10),
+                                                  .final_div_factor = TRI_SET(100),
+                                                  .momentum_base = TRI_SET(0.8),
+                                                  .momentum_max = TRI_SET(0.9)},
                 golden_cycle_three_lr, golden_cycle_three_momentum,
                 TRII_COUNT_OF(golden_cycle_three_lr));
     /* before the first step and after the last it does not change */
     for (int64_t step = 0; step < 5; step++) { /* a rise of 0.2 * 5 = 1 step */
         tri_one_cycle_point p = tri_schedule_one_cycle(
-            0.4, 5, step, &(tri_one_cycle_options){.pct_start = TRI_SET(0.2), .linear = true});
+            0.4, 5, step,
+            &(tri_schedule_one_cycle_options){.pct_start = TRI_SET(0.2), .linear = true});
 
         assert_true(step == 0 ? p.lr == 0.4 : p.lr > 0.0 && p.lr < 0.4);
     }
-    assert_true(
-        tri_schedule_one_cycle(0.4, 21, 0, &(tri_one_cycle_options){.momentum_max = TRI_SET(0)})
-            .momentum == 0);
+    assert_true(tri_schedule_one_cycle(
+                    0.4, 21, 0, &(tri_schedule_one_cycle_options){.momentum_max = TRI_SET(0)})
+                    .momentum == 0);
     assert_true(tri_schedule_one_cycle(0.4, 21, -3, NULL).lr ==
                 tri_schedule_one_cycle(0.4, 21, 0, NULL).lr);
     assert_true(tri_schedule_one_cycle(0.4, 21, 99, NULL).lr ==

@@ -123,9 +123,9 @@ typedef struct phase {
 } phase;
 
 tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, int64_t step,
-                                           const tri_one_cycle_options *opt)
+                                           const tri_schedule_one_cycle_options *opt)
 {
-    tri_one_cycle_options o = opt != NULL ? *opt : (tri_one_cycle_options){0};
+    tri_schedule_one_cycle_options o = opt != NULL ? *opt : (tri_schedule_one_cycle_options){0};
     double rise = trii_option(o.pct_start, 0.3) * (double)total_steps;
     double lr_start = lr_max / trii_option(o.div_factor, 25.0);
     double lr_end = lr_start / trii_option(o.final_div_factor, 1e4);
@@ -138,7 +138,7 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     double start = 0.0, at = (double)step, share;
     int i = 0;
 
-    if (TRII_CHECK_RESERVED(tri_one_cycle_options, opt) != TRI_OK)
+    if (TRII_CHECK_RESERVED(tri_schedule_one_cycle_options, opt) != TRI_OK)
         return (tri_one_cycle_point){(double)NAN, (double)NAN};
     if (!o.three_phase)
         phases[1] = (phase){last, lr_max, lr_end, low, high};

@@ -14,7 +14,7 @@
 static void group_options_within_other_options_are_looked_at(void **state)
 {
     tri_init_options init = {.group = {.reserved = {0, 1}}};
-    tri_shrink_options shrink = {.group = {.reserved = {0, 1}}};
+    tri_group_shrink_options shrink = {.group = {.reserved = {0, 1}}};
     tri_group *group;
 
     (void)state;
@@ -90,7 +90,7 @@ static void newer_options_of_a_collate_function_are_refused(void **state)
 
 static void schedules_give_no_number_for_newer_options(void **state)
 {
-    const tri_one_cycle_options cycle = {.reserved = {0, 1}};
+    const tri_schedule_one_cycle_options cycle = {.reserved = {0, 1}};
     const tri_schedule_part part = {.reserved = {0, 1}};
 
     (void)state;

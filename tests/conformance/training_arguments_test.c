@@ -460,10 +460,10 @@ static void schedules(void **state)
         for (int64_t step = -2; step <= 3; step++) {
             assert_true(isfinite(tri_schedule_cosine(0.1, 0.01, totals[i], step)));
             assert_true(isfinite(tri_schedule_one_cycle(0.1, totals[i], step, NULL).lr));
-            assert_true(
-                isfinite(tri_schedule_one_cycle(0.1, totals[i], step,
-                                                &(tri_one_cycle_options){.three_phase = true})
-                             .momentum));
+            assert_true(isfinite(
+                tri_schedule_one_cycle(0.1, totals[i], step,
+                                       &(tri_schedule_one_cycle_options){.three_phase = true})
+                    .momentum));
         }
     }
 }

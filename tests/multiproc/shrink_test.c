@@ -83,7 +83,7 @@ static void tcp_goes_on_without_the_dead(void **state)
 /* Nobody died: the group is given up, and one rank comes after the others have decided. */
 static const char *one_is_late(rank_env *env)
 {
-    const tri_shrink_options hurry = {.grace_ms = 500};
+    const tri_group_shrink_options hurry = {.grace_ms = 500};
     const char *key = "decided";
     tri_group *g = NULL, *next = NULL;
 
@@ -265,7 +265,7 @@ static void a_rank_whose_first_call_failed_is_waited_for(void **state)
 
 static const char *too_few_are_left(rank_env *env)
 {
-    const tri_shrink_options most = {.min_size = env->size / 2 + 1};
+    const tri_group_shrink_options most = {.min_size = env->size / 2 + 1};
     tri_group *g = NULL, *next = NULL;
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &g));

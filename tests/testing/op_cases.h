@@ -254,16 +254,18 @@ OP_CASE(cumsum, tri_cumsum(a, 1))
 OP_CASE(l1_loss, tri_l1_loss(a, b, NULL))
 OP_CASE(smooth_l1_loss,
         tri_smooth_l1_loss(a, b,
-                           &(tri_smooth_l1_options){.beta = TRI_SET(0.5),
-                                                    .reduction = TRI_REDUCTION_SUM}))
-OP_CASE(bce_loss, tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5),
-                               &(tri_bce_options){.weight = c, .reduction = TRI_REDUCTION_NONE}))
+                           &(tri_smooth_l1_loss_options){.beta = TRI_SET(0.5),
+                                                         .reduction = TRI_REDUCTION_SUM}))
+OP_CASE(bce_loss,
+        tri_bce_loss(tri_sigmoid(a), tri_add_scalar(b, -0.5),
+                     &(tri_bce_loss_options){.weight = c, .reduction = TRI_REDUCTION_NONE}))
 OP_CASE(bce_loss_target, tri_bce_loss(tri_add_scalar(a, -0.5), tri_add_scalar(b, -0.5), NULL))
 OP_CASE(bce_logits, tri_bce_with_logits_loss(tri_mul_scalar(a, 3), b, NULL))
 OP_CASE(bce_logits_weighted,
-        tri_bce_with_logits_loss(
-            a, b,
-            &(tri_bce_options){.weight = c, .pos_weight = in[3], .reduction = TRI_REDUCTION_SUM}))
+        tri_bce_with_logits_loss(a, b,
+                                 &(tri_bce_loss_options){.weight = c,
+                                                         .pos_weight = in[3],
+                                                         .reduction = TRI_REDUCTION_SUM}))
 OP_CASE(kl_div, tri_kl_div(a, b, NULL))
 OP_CASE(arange, tri_add(tri_arange(1, 2, 0.25, tri_tensor_dtype(a)), a))
 OP_CASE(eye, tri_matmul(a, tri_eye(3, 0, tri_tensor_dtype(a))))

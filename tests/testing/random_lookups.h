@@ -130,18 +130,18 @@ static inline tri_tensor *random_pair_loss(random_graph *g, tri_tensor *x, tri_r
         return tri_l1_loss(x, y, &opt);
     case 2:
         return tri_smooth_l1_loss(
-            x, y, &(tri_smooth_l1_options){.beta = TRI_SET(0.75), .reduction = reduction});
+            x, y, &(tri_smooth_l1_loss_options){.beta = TRI_SET(0.75), .reduction = reduction});
     case 3:
-        return tri_bce_with_logits_loss(x, y, &(tri_bce_options){.reduction = reduction});
+        return tri_bce_with_logits_loss(x, y, &(tri_bce_loss_options){.reduction = reduction});
     case 4:
-        return tri_bce_loss(tri_sigmoid(x), y, &(tri_bce_options){.reduction = reduction});
+        return tri_bce_loss(tri_sigmoid(x), y, &(tri_bce_loss_options){.reduction = reduction});
     case 5:
         return tri_kl_div(tri_log_softmax(x, 1), y, &opt);
     case 6:
         return tri_kl_div(tri_log_softmax(x, 1), y, &batchmean);
     default:
-        return tri_bce_with_logits_loss(x, y,
-                                        &(tri_bce_options){.weight = y, .reduction = reduction});
+        return tri_bce_with_logits_loss(
+            x, y, &(tri_bce_loss_options){.weight = y, .reduction = reduction});
     }
 }
 

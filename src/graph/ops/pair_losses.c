@@ -316,13 +316,13 @@ tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, const tri_pair_lo
 }
 
 tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
-                               const tri_smooth_l1_options *opt)
+                               const tri_smooth_l1_loss_options *opt)
 {
-    const tri_smooth_l1_options o = opt != NULL ? *opt : (tri_smooth_l1_options){0};
+    const tri_smooth_l1_loss_options o = opt != NULL ? *opt : (tri_smooth_l1_loss_options){0};
     pair_loss loss = {.name = "smooth_l1_loss",
                       .op = &trii_op_smooth_l1,
                       .of_difference = &trii_op_abs,
-                      .status = TRII_CHECK_RESERVED(tri_smooth_l1_options, opt)};
+                      .status = TRII_CHECK_RESERVED(tri_smooth_l1_loss_options, opt)};
 
     loss.number = trii_option(o.beta, 1);
     if (loss.number == 0)
@@ -334,10 +334,10 @@ tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
     return pair(&loss, input, target, o.reduction);
 }
 
-tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_options *opt)
+tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_loss_options *opt)
 {
-    static const tri_bce_options none;
-    const tri_bce_options *o = opt != NULL ? opt : &none;
+    static const tri_bce_loss_options none;
+    const tri_bce_loss_options *o = opt != NULL ? opt : &none;
 
     if (o->pos_weight != NULL)
         return trii_handle_refused(
@@ -347,13 +347,13 @@ tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_op
     return pair(&(pair_loss){.name = "bce_loss",
                              .op = &trii_op_bce,
                              .weight = o->weight,
-                             .status = TRII_CHECK_RESERVED(tri_bce_options, opt)},
+                             .status = TRII_CHECK_RESERVED(tri_bce_loss_options, opt)},
                 input, target, o->reduction);
 }
 
 /* x (1 - y) + (1 + (pos - 1) y) softplus(-x), weighted. x - x y instead would have no digits left
  * where y is close to 1, and is NaN where x is infinite; nor are there enough in 16 bits. */
-static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_bce_options *o,
+static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_bce_loss_options *o,
                              trii_vid *out)
 {
     /* 40: from where on softplus is its argument to the last bit */
@@ -389,13 +389,13 @@ static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_b
 }
 
 tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
-                                     const tri_bce_options *opt)
+                                     const tri_bce_loss_options *opt)
 {
-    static const tri_bce_options none;
+    static const tri_bce_loss_options none;
     tri_tensor *const in[2] = {input, target};
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status status = TRII_CHECK_RESERVED(tri_bce_options, opt);
+    tri_status status = TRII_CHECK_RESERVED(tri_bce_loss_options, opt);
 
     if (status == TRI_OK)
         status = step != NULL ? rec_logits(step, in, opt != NULL ? opt : &none, &out)

@@ -273,7 +273,7 @@ static tri_status all_rounds(shrinking *s, const tri_group_options *opt, tri_gro
     return status;
 }
 
-static tri_status shrink(tri_group *g, const tri_shrink_options *opt, tri_group **group_out)
+static tri_status shrink(tri_group *g, const tri_group_shrink_options *opt, tri_group **group_out)
 {
     shrinking s = {.group = g, .min_size = opt->min_size};
     int64_t timeout_ns = trii_group_timeout_ns(g);
@@ -299,15 +299,16 @@ static tri_status shrink(tri_group *g, const tri_shrink_options *opt, tri_group 
     return status;
 }
 
-tri_status tri_group_shrink(tri_group *group, const tri_shrink_options *opt, tri_group **group_out)
+tri_status tri_group_shrink(tri_group *group, const tri_group_shrink_options *opt,
+                            tri_group **group_out)
 {
-    static const tri_shrink_options defaults = {0};
+    static const tri_group_shrink_options defaults = {0};
     tri_status status;
 
     if (group_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "group_shrink: group_out is NULL");
     opt = opt != NULL ? opt : &defaults;
-    status = TRII_CHECK_RESERVED(tri_shrink_options, opt);
+    status = TRII_CHECK_RESERVED(tri_group_shrink_options, opt);
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_group_options, &opt->group);
     if (status == TRI_OK)

@@ -24,9 +24,9 @@ static tri_tensor *loss_of(const plan *p, tri_tensor *out, tri_tensor *y)
     case 1:
         return tri_l1_loss(out, y, NULL);
     case 2:
-        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_SET(0.4)});
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_loss_options){.beta = TRI_SET(0.4)});
     case 3:
-        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_options){.beta = TRI_SET(0)});
+        return tri_smooth_l1_loss(out, y, &(tri_smooth_l1_loss_options){.beta = TRI_SET(0)});
     case 4:
         return tri_bce_loss(tri_sigmoid(out), share, NULL);
     case 5:

@@ -72,7 +72,8 @@ static tri_status train_on(rank *r)
     if (status != TRI_ERR_ABORTED || tri_group_status(r->group) != TRI_ERR_ABORTED)
         return TRI_ERR_INTERNAL;
     if (*all || r->index < 2) {
-        TRY(tri_group_shrink(r->group, &(tri_shrink_options){.grace_ms = *all ? 0 : 200}, &left));
+        TRY(tri_group_shrink(r->group, &(tri_group_shrink_options){.grace_ms = *all ? 0 : 200},
+                             &left));
         TRY(wrap_again(&t, left));
         for (int s = 0; s < AFTER; s++)
             TRY(one_step(&t, s == OVERFLOWS_AT && r->index == 1 ? (double)INFINITY : 1, t.y));

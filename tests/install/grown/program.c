@@ -211,7 +211,7 @@ static void train(tri_dataset *dataset)
         TRI_TRY(tri_loader_begin(loader, epoch, 0));
         while (tri_loader_next(loader, &batch) == TRI_OK) {
             loss = tri_smooth_l1_loss(tri_forward(model, batch.fields[0]), batch.fields[1],
-                                      &(tri_smooth_l1_options){.beta = TRI_SET(0.25)});
+                                      &(tri_smooth_l1_loss_options){.beta = TRI_SET(0.25)});
             tri_backward(loss);
             TRI_TRY(tri_optimizer_step(opt));
             if (batch.index == 0)
@@ -221,7 +221,7 @@ static void train(tri_dataset *dataset)
         }
     }
     printf("cycle: %.4f\n", tri_schedule_one_cycle(0.1, 10, 6,
-                                                   &(tri_one_cycle_options){
+                                                   &(tri_schedule_one_cycle_options){
                                                        .pct_start = TRI_SET(0.5),
                                                        .final_div_factor = TRI_SET(10),
                                                    })
@@ -233,7 +233,8 @@ static void train(tri_dataset *dataset)
     const tri_checkpoint_info info = {.step = 15, .epoch = 5, .meta = meta, .n_meta = 2};
     tri_checkpoint *checkpoint;
 
-    TRI_TRY(tri_checkpoint_save("runs", model, opt, &info, &(tri_checkpoint_options){.keep = 1}));
+    TRI_TRY(
+        tri_checkpoint_save("runs", model, opt, &info, &(tri_checkpoint_save_options){.keep = 1}));
     TRI_TRY(tri_checkpoint_open("runs", &checkpoint));
     TRI_TRY(tri_checkpoint_restore(checkpoint, model, opt));
     tri_checkpoint_close(checkpoint);
