@@ -89,7 +89,7 @@ static void reductions(void)
     }
     TRI_TRY(tri_all_reduce(NULL, &real, &real, 1, TRI_DTYPE_F32, TRI_REDOP_AVG, NULL));
     printf("rank %d: all_reduce AVG [%g]\n", rank, (double)real);
-    TRI_TRY(tri_all_reduce(NULL, &real, &real, 1, TRI_DTYPE_F32, tri_redop_premul_sum(2), NULL));
+    TRI_TRY(tri_all_reduce_premul_sum(NULL, &real, &real, 1, TRI_DTYPE_F32, 2, NULL));
     printf("rank %d: all_reduce PREMUL_SUM [%g]\n", rank, (double)real);
 
     x = rank + 1;

@@ -214,6 +214,9 @@ TRI_API void *tri_group_alloc(tri_group *group, size_t bytes);
 TRI_API void tri_group_free(tri_group *group, void *p);
 
 /* --- collectives -------------------------------------------------------------
+ * These are for plain buffers. Those for tensors, which a step records and gradients pass through,
+ * will be called tri_dist_all_reduce and so on.
+ *
  * src, dst: reductions need `dtype`'s alignment (else INVALID_ARG), other calls none. Both are
  *   borrowed until the operation is done. dst == src means in place; any other overlap is
  *   INVALID_ARG. Counts are elements of `dtype`; 0 is allowed. Complex numbers (C64, C128) have the
@@ -236,14 +239,25 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *
  * Threads: any, but all ranks must post a group's collectives in the same order. */
 
-/* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
+/* dst[i] = op over ranks r of src_r[i]. With _premul_sum, this and the reductions below give the
+ * sum of the ranks' parts, each times the `factor` of its rank (the ranks' shares of a weighted
+ * mean): floating-point types only; a product of f16 or bf16 is rounded before it is added; the
+ * factor is finite and not negative, else INVALID_ARG. c10d all_reduce; PREMUL_SUM. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype, tri_redop op,
                                                  tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_all_reduce_premul_sum(tri_group *group, const void *src,
+                                                            void *dst, size_t count,
+                                                            tri_dtype dtype, float factor,
+                                                            tri_work **work_out);
 /* The same, for rank `root` only; dst is not used elsewhere (may be NULL). c10d reduce. */
 TRI_API TRI_MUST_CHECK tri_status tri_reduce(tri_group *group, const void *src, void *dst,
                                              size_t count, tri_dtype dtype, tri_redop op, int root,
                                              tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_premul_sum(tri_group *group, const void *src,
+                                                        void *dst, size_t count, tri_dtype dtype,
+                                                        float factor, int root,
+                                                        tri_work **work_out);
 /* Copies buf of rank `root` to all ranks. c10d broadcast. */
 TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, size_t count,
                                                 tri_dtype dtype, int root, tri_work **work_out);
@@ -266,6 +280,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_scatter(tri_group *group, const void *src,
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter(tri_group *group, const void *src, void *dst,
                                                      size_t count, tri_dtype dtype, tri_redop op,
                                                      tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_premul_sum(tri_group *group, const void *src,
+                                                                void *dst, size_t count,
+                                                                tri_dtype dtype, float factor,
+                                                                tri_work **work_out);
 /* dst[r*count + i] = src_r[rank*count + i]; never in place. c10d all_to_all_single. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype,
@@ -286,6 +304,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_gather_v(tri_group *group, const void 
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v(tri_group *group, const void *src, void *dst,
                                                        const size_t *counts, tri_dtype dtype,
                                                        tri_redop op, tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v_premul_sum(tri_group *group, const void *src,
+                                                                  void *dst, const size_t *counts,
+                                                                  tri_dtype dtype, float factor,
+                                                                  tri_work **work_out);
 /* src_counts[r] elements go to rank r, and dst_counts[r] come from it: as many as its
  * src_counts[rank], else MISMATCH. Never in place. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void *src,
@@ -379,15 +401,20 @@ TRI_API void tri_work_destroy(tri_work *work);
  * caller (call_site.h). */
 #ifndef TRI_NO_SITES
 #define tri_all_reduce(...) TRI_SITE_SET_(tri_all_reduce(__VA_ARGS__))
+#define tri_all_reduce_premul_sum(...) TRI_SITE_SET_(tri_all_reduce_premul_sum(__VA_ARGS__))
 #define tri_reduce(...) TRI_SITE_SET_(tri_reduce(__VA_ARGS__))
+#define tri_reduce_premul_sum(...) TRI_SITE_SET_(tri_reduce_premul_sum(__VA_ARGS__))
 #define tri_broadcast(...) TRI_SITE_SET_(tri_broadcast(__VA_ARGS__))
 #define tri_all_gather(...) TRI_SITE_SET_(tri_all_gather(__VA_ARGS__))
 #define tri_gather(...) TRI_SITE_SET_(tri_gather(__VA_ARGS__))
 #define tri_scatter(...) TRI_SITE_SET_(tri_scatter(__VA_ARGS__))
 #define tri_reduce_scatter(...) TRI_SITE_SET_(tri_reduce_scatter(__VA_ARGS__))
+#define tri_reduce_scatter_premul_sum(...) TRI_SITE_SET_(tri_reduce_scatter_premul_sum(__VA_ARGS__))
 #define tri_all_to_all(...) TRI_SITE_SET_(tri_all_to_all(__VA_ARGS__))
 #define tri_all_gather_v(...) TRI_SITE_SET_(tri_all_gather_v(__VA_ARGS__))
 #define tri_reduce_scatter_v(...) TRI_SITE_SET_(tri_reduce_scatter_v(__VA_ARGS__))
+#define tri_reduce_scatter_v_premul_sum(...)                                                       \
+    TRI_SITE_SET_(tri_reduce_scatter_v_premul_sum(__VA_ARGS__))
 #define tri_all_to_all_v(...) TRI_SITE_SET_(tri_all_to_all_v(__VA_ARGS__))
 #define tri_barrier(...) TRI_SITE_SET_(tri_barrier(__VA_ARGS__))
 #define tri_monitored_barrier(...) TRI_SITE_SET_(tri_monitored_barrier(__VA_ARGS__))

@@ -23,9 +23,9 @@ typedef enum tri_dtype {
     TRI_DTYPE_BOOL, /* one byte, 0 or 1 */
     TRI_DTYPE_F8_E4M3,
     TRI_DTYPE_F8_E5M2,
-    TRI_DTYPE_COUNT,
-    /* In calls of groups only: complex numbers, two f32 or f64 each, which are sent as those. */
-    TRI_DTYPE_C64 = 32,
+    /* complex numbers, two f32 or two f64 each; groups send and add them, tensors do not have them
+     */
+    TRI_DTYPE_C64,
     TRI_DTYPE_C128
 } tri_dtype;
 
@@ -43,16 +43,8 @@ typedef enum tri_redop {
     TRI_REDOP_MAX, /* NaN wins */
     TRI_REDOP_BAND,
     TRI_REDOP_BOR,
-    TRI_REDOP_BXOR,
-    TRI_REDOP_PREMUL_SUM, /* only as tri_redop_premul_sum() makes it, with a factor */
-    TRI_REDOP_COUNT
+    TRI_REDOP_BXOR
 } tri_redop;
-
-/* Sum in which this rank's part counts `factor` times; ranks may have different factors (their
- * shares of a weighted mean). Floating-point types only; a product of f16 or bf16 is rounded
- * before it is added. The factor is finite and not negative, else calls with the result fail.
- * c10d's PREMUL_SUM. */
-TRI_API tri_redop tri_redop_premul_sum(float factor);
 
 /* "sum", ...; static text, never NULL. */
 TRI_API const char *tri_redop_name(tri_redop op);

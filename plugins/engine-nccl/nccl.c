@@ -56,7 +56,7 @@ static tri_status start(nccl_group *g, nccl_task *task)
     result = nccl_call_reduction(g, &task->op->call, &op);
     if (result == ncclSuccess)
         result = await_call(g, nccl_call_start(g, &task->op->call, op));
-    if (task->op->call.op == TRI_REDOP_PREMUL_SUM && result == ncclSuccess)
+    if (task->op->call.op == TRII_REDOP_PREMUL_SUM && result == ncclSuccess)
         result = ncclRedOpDestroy(op, g->comm); /* what is on the stream keeps it */
     if (result != ncclSuccess)
         return failed(g, task, ncclGetErrorString(result));

@@ -40,6 +40,8 @@ static bool type_of(tri_dtype dtype, ncclDataType_t *type_out)
 
 static bool op_of(tri_redop op, ncclRedOp_t *op_out)
 {
+    if (op == TRII_REDOP_PREMUL_SUM)
+        op = TRI_REDOP_SUM; /* nccl_call_reduction makes it */
     switch (op) {
     case TRI_REDOP_SUM:
         *op_out = ncclSum;
@@ -55,9 +57,6 @@ static bool op_of(tri_redop op, ncclRedOp_t *op_out)
         return true;
     case TRI_REDOP_MAX:
         *op_out = ncclMax;
-        return true;
-    case TRI_REDOP_PREMUL_SUM: /* nccl_call_reduction makes it */
-        *op_out = ncclSum;
         return true;
     default:
         return false;
@@ -182,7 +181,7 @@ ncclResult_t nccl_call_reduction(const nccl_group *g, const trii_collective *cal
     if (!trii_kind_in(call->kind, TRII_KINDS_REDUCING))
         return ncclSuccess;
     (void)(type_of(call->dtype, &type) && op_of(call->op, op_out));
-    if (call->op != TRI_REDOP_PREMUL_SUM)
+    if (call->op != TRII_REDOP_PREMUL_SUM)
         return ncclSuccess;
     half = call->dtype == TRI_DTYPE_F16 ? nccl_host->f32_to_f16(factor) : trii_f32_to_bf16(factor);
     if (call->dtype == TRI_DTYPE_F16 || call->dtype == TRI_DTYPE_BF16)

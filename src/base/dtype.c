@@ -8,39 +8,38 @@
 static const struct {
     const char *name;
     size_t bytes;
-} dtypes[TRI_DTYPE_COUNT] = {
+} dtypes[TRII_DTYPES] = {
     [TRI_DTYPE_NONE] = {"none", 0},       [TRI_DTYPE_U8] = {"u8", 1},
     [TRI_DTYPE_I8] = {"i8", 1},           [TRI_DTYPE_I16] = {"i16", 2},
     [TRI_DTYPE_I32] = {"i32", 4},         [TRI_DTYPE_I64] = {"i64", 8},
     [TRI_DTYPE_F16] = {"f16", 2},         [TRI_DTYPE_BF16] = {"bf16", 2},
     [TRI_DTYPE_F32] = {"f32", 4},         [TRI_DTYPE_F64] = {"f64", 8},
     [TRI_DTYPE_BOOL] = {"bool", 1},       [TRI_DTYPE_F8_E4M3] = {"f8_e4m3", 1},
-    [TRI_DTYPE_F8_E5M2] = {"f8_e5m2", 1},
+    [TRI_DTYPE_F8_E5M2] = {"f8_e5m2", 1}, [TRI_DTYPE_C64] = {"c64", 8},
+    [TRI_DTYPE_C128] = {"c128", 16},
 };
 
 size_t tri_dtype_size(tri_dtype dtype)
 {
-    if (trii_dtype_real(dtype) != dtype)
-        return 2 * dtypes[trii_dtype_real(dtype)].bytes;
-    return (unsigned)dtype < TRI_DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+    return (unsigned)dtype < TRII_DTYPES ? dtypes[dtype].bytes : 0;
 }
 
 const char *tri_dtype_name(tri_dtype dtype)
 {
-    if (trii_dtype_real(dtype) != dtype)
-        return dtype == TRI_DTYPE_C64 ? "c64" : "c128";
-    return (unsigned)dtype < TRI_DTYPE_COUNT ? dtypes[dtype].name : "unknown dtype";
+    return (unsigned)dtype < TRII_DTYPES ? dtypes[dtype].name : "unknown dtype";
 }
 
 const char *tri_redop_name(tri_redop op)
 {
-    static const char *const names[TRI_REDOP_COUNT] = {
+    static const char *const names[TRII_REDOPS] = {
         [TRI_REDOP_SUM] = "sum", [TRI_REDOP_AVG] = "avg",   [TRI_REDOP_PRODUCT] = "product",
         [TRI_REDOP_MIN] = "min", [TRI_REDOP_MAX] = "max",   [TRI_REDOP_BAND] = "band",
-        [TRI_REDOP_BOR] = "bor", [TRI_REDOP_BXOR] = "bxor", [TRI_REDOP_PREMUL_SUM] = "premul_sum",
+        [TRI_REDOP_BOR] = "bor", [TRI_REDOP_BXOR] = "bxor",
     };
 
-    return (unsigned)op < TRI_REDOP_COUNT ? names[op] : "unknown reduction";
+    if (op == TRII_REDOP_PREMUL_SUM)
+        return "premul_sum";
+    return (unsigned)op < TRII_REDOPS ? names[op] : "unknown reduction";
 }
 
 float trii_f16_to_f32(uint16_t h)

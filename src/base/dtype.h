@@ -8,6 +8,15 @@
 
 #include <trireme/types.h>
 
+/* How many there are: types in all, those that tensors have, and reductions. */
+#define TRII_DTYPES (TRI_DTYPE_C128 + 1)
+#define TRII_TENSOR_DTYPES (TRI_DTYPE_F8_E5M2 + 1)
+#define TRII_REDOPS (TRI_REDOP_BXOR + 1)
+
+/* What a call of premul_sum has as its reduction: every rank's part times that rank's factor, then
+ * the sum. It has no public value, since it is nothing without the factor. One byte on the wire. */
+#define TRII_REDOP_PREMUL_SUM ((tri_redop)64)
+
 /* The type of the two parts of a complex number; of another type, that type itself. */
 static inline tri_dtype trii_dtype_real(tri_dtype dtype)
 {

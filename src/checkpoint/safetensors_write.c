@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/option.h"
 #include "checkpoint/format.h"
@@ -22,7 +23,7 @@
 static const struct {
     const char *name;
     int order;
-} types[TRI_DTYPE_COUNT] = {
+} types[TRII_TENSOR_DTYPES] = {
     [TRI_DTYPE_I64] = {"I64", 1},         [TRI_DTYPE_F64] = {"F64", 2},
     [TRI_DTYPE_F32] = {"F32", 3},         [TRI_DTYPE_I32] = {"I32", 4},
     [TRI_DTYPE_BF16] = {"BF16", 5},       [TRI_DTYPE_F16] = {"F16", 6},
@@ -35,7 +36,7 @@ static tri_status check_entry(const tri_safetensors_entry *e)
 {
     size_t bytes;
 
-    if (e->dtype <= TRI_DTYPE_NONE || e->dtype >= TRI_DTYPE_COUNT || e->ndim < 0 ||
+    if (e->dtype <= TRI_DTYPE_NONE || e->dtype >= TRII_TENSOR_DTYPES || e->ndim < 0 ||
         e->ndim > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "tensor %s: dtype %d, %d dimensions", e->name,
                          (int)e->dtype, e->ndim);

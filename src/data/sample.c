@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "tensor/persistent.h"
 
@@ -64,7 +65,7 @@ void trii_sample_give_back(tri_sample *sample)
 static tri_status check_room(int field, tri_dtype dtype, const int64_t *shape, int ndim,
                              size_t *bytes_out)
 {
-    size_t bytes = dtype < TRI_DTYPE_COUNT ? tri_dtype_size(dtype) : 0;
+    size_t bytes = dtype < TRII_TENSOR_DTYPES ? tri_dtype_size(dtype) : 0;
 
     if (field < 0 || field >= TRI_MAX_FIELDS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "sample: field %d is out of range (0 to %d)", field,

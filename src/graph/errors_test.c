@@ -5,6 +5,7 @@
 #include <trireme/ops.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 #include "graph/step.h"
 #include "os/thread.h"
 #include "testing/check.h"
@@ -195,7 +196,7 @@ static void a_failed_tensor_fails_whatever_uses_it(void **state)
     tri_tensor_unref(bad);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(good);
-    bad = tri_tensor_create(TRI_DTYPE_COUNT, NULL, 0);
+    bad = tri_tensor_create(TRII_TENSOR_DTYPES, NULL, 0);
     assert_int_equal(tri_tensor_ndim(bad), -1);
     tri_tensor_unref(bad);
 }

@@ -19,11 +19,12 @@
 #include <trireme/group.h>
 
 #include "base/compiler.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/site.h"
 #include "group/kinds.h"
 
-#define TRII_ENGINE_ABI 9u
+#define TRII_ENGINE_ABI 10u
 #define TRII_ALLOC_ROOM ((size_t)256)
 
 /* One call, checked: the buffers do not overlap wrongly, bytes does not overflow, root and
@@ -31,11 +32,12 @@
 typedef struct trii_collective {
     trii_kind kind;
     tri_dtype dtype; /* NONE for a barrier */
-    tri_redop op;
+    tri_redop op;    /* TRII_REDOP_PREMUL_SUM (base/dtype.h): the sum, with each rank's factor */
     int root;        /* broadcast, reduce, gather, scatter: the root; send, recv: the peer (recv
                         any: -1 until a message was chosen); all_gather_v and reduce_scatter_v:
                         hash of the parts; else 0 */
     int tag;         /* send, recv */
+    bool scaled;     /* the group's: asked for with a factor */
     const void *src; /* broadcast: the same as dst; recv, scatter but at the root: NULL */
     void *dst;       /* send, reduce and gather but at the root: NULL */
     size_t count;    /* elements of one rank's part (all_gather: src, reduce_scatter: dst);

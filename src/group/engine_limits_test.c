@@ -65,7 +65,7 @@ static void factors_are_applied_for_an_engine(void **state)
     float x = 3.0f, y = 0.0f;
 
     (void)state;
-    CHECK_OK(tri_all_reduce(group, &x, &y, 1, TRI_DTYPE_F32, tri_redop_premul_sum(0.5f), NULL));
+    CHECK_OK(tri_all_reduce_premul_sum(group, &x, &y, 1, TRI_DTYPE_F32, 0.5f, NULL));
     assert_ptr_equal(given.src, &y);
     assert_true(y == 1.5f);
     tri_group_unref(group);
@@ -78,10 +78,9 @@ static void factors_are_left_to_an_engine_on_a_device(void **state)
     void *device = (void *)(uintptr_t)4096; /* a touch would end the test */
 
     (void)state;
-    CHECK_OK(tri_all_reduce(group, device, device, 1000, TRI_DTYPE_F16, tri_redop_premul_sum(0.5f),
-                            NULL));
+    CHECK_OK(tri_all_reduce_premul_sum(group, device, device, 1000, TRI_DTYPE_F16, 0.5f, NULL));
     assert_ptr_equal(given.src, device);
-    assert_int_equal(given.op, TRI_REDOP_PREMUL_SUM);
+    assert_int_equal(given.op, TRII_REDOP_PREMUL_SUM);
     assert_true(given.factor == 0.5f);
     tri_group_unref(group);
 }

@@ -171,6 +171,8 @@ bool trii_overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes);
 /* Makes a checked call, if the engine has its kind: waits for it if work_out is NULL and no batch
  * is open, else posts it. Takes call->temporary, on failure too. */
 tri_status trii_call_post(tri_group *group, trii_collective *call, tri_work **work_out);
+/* All of a call with parts of one size: checks it and makes it. */
+tri_status trii_call_run(tri_group *group, trii_collective *call, tri_work **work_out);
 
 /* --- watch/call_check.c --------------------------------------------------- */
 

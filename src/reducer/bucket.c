@@ -4,6 +4,8 @@
 /* build: leaf */
 #include "reducer/bucket.h"
 
+#include "base/dtype.h"
+
 /* What a key, an element type, has open: its items wear MARK(key) until their bucket closes and
  * gets its number. */
 typedef struct open_bucket {
@@ -13,7 +15,7 @@ typedef struct open_bucket {
     int first; /* index of its first item; -1 = nothing open */
 } open_bucket;
 
-#define KEYS TRI_DTYPE_COUNT
+#define KEYS TRII_TENSOR_DTYPES
 #define MARK(key) (-1 - (key))
 
 static void close_bucket(open_bucket *open, int key, int last, int number, int *bucket)

@@ -6,6 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/compiler.h"
+#include "base/dtype.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "base/site.h"
@@ -60,7 +61,7 @@ static tri_status check_shape(tri_dtype dtype, const int64_t *shape, int ndim, s
 {
     size_t bytes = tri_dtype_size(dtype);
 
-    if (bytes == 0 || dtype >= TRI_DTYPE_COUNT)
+    if (bytes == 0 || dtype >= TRII_TENSOR_DTYPES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d does not exist", (int)dtype);
     if (ndim < 0 || ndim > TRI_MAX_DIMS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d dimensions (ndim), 0 to %d are allowed", ndim,

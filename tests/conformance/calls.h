@@ -68,7 +68,7 @@ static inline void expect_reduce(const runner *run, void *out, size_t first, siz
                                  tri_dtype dtype, tri_redop op)
 {
     size_t bytes = count * tri_dtype_size(dtype);
-    bool scaled = op == TRI_REDOP_PREMUL_SUM;
+    bool scaled = op == TRII_REDOP_PREMUL_SUM;
     const void *src[RANKS_MAX];
     void *own[RANKS_MAX] = {NULL};
 
@@ -210,22 +210,27 @@ static inline void call_sizes(const rank_env *env, a_call *c)
 static inline tri_status post_call(tri_group *g, const rank_env *env, const a_call *c,
                                    tri_work **work)
 {
-    tri_redop op =
-        c->op == TRI_REDOP_PREMUL_SUM ? tri_redop_premul_sum(factor_of(env->rank)) : c->op;
-    bool at_root = env->rank == c->root;
+    bool scaled = c->op == TRII_REDOP_PREMUL_SUM, at_root = env->rank == c->root;
+    float factor = factor_of(env->rank);
 
     switch (c->kind) {
     case ALL_REDUCE:
-        return tri_all_reduce(g, c->src, c->dst, c->count, c->dtype, op, work);
+        return scaled
+                   ? tri_all_reduce_premul_sum(g, c->src, c->dst, c->count, c->dtype, factor, work)
+                   : tri_all_reduce(g, c->src, c->dst, c->count, c->dtype, c->op, work);
     case BROADCAST:
         return tri_broadcast(g, c->dst, c->count, c->dtype, c->root, work);
     case ALL_GATHER:
         return tri_all_gather(g, c->src, c->dst, c->count, c->dtype, work);
     case REDUCE_SCATTER:
-        return tri_reduce_scatter(g, c->src, c->dst, c->count, c->dtype, op, work);
+        return scaled ? tri_reduce_scatter_premul_sum(g, c->src, c->dst, c->count, c->dtype, factor,
+                                                      work)
+                      : tri_reduce_scatter(g, c->src, c->dst, c->count, c->dtype, c->op, work);
     case REDUCE:
-        return tri_reduce(g, c->src, at_root ? c->dst : NULL, c->count, c->dtype, op, c->root,
-                          work);
+        return scaled ? tri_reduce_premul_sum(g, c->src, at_root ? c->dst : NULL, c->count,
+                                              c->dtype, factor, c->root, work)
+                      : tri_reduce(g, c->src, at_root ? c->dst : NULL, c->count, c->dtype, c->op,
+                                   c->root, work);
     case GATHER:
         return tri_gather(g, c->src, at_root ? c->dst : NULL, c->count, c->dtype, c->root, work);
     case SCATTER:
@@ -235,7 +240,10 @@ static inline tri_status post_call(tri_group *g, const rank_env *env, const a_ca
     case ALL_GATHER_V:
         return tri_all_gather_v(g, c->src, c->dst, c->dst_counts, c->dtype, work);
     case REDUCE_SCATTER_V:
-        return tri_reduce_scatter_v(g, c->src, c->dst, c->src_counts, c->dtype, op, work);
+        return scaled
+                   ? tri_reduce_scatter_v_premul_sum(g, c->src, c->dst, c->src_counts, c->dtype,
+                                                     factor, work)
+                   : tri_reduce_scatter_v(g, c->src, c->dst, c->src_counts, c->dtype, c->op, work);
     default:
         return tri_all_to_all_v(g, c->src, c->src_counts, c->dst, c->dst_counts, c->dtype, work);
     }
@@ -379,16 +387,18 @@ static inline const char *run_dtype(runner *run, const script *what, tri_dtype d
     const char *failure = NULL;
 
     for (const size_t *count = what->counts; *count != SIZE_MAX && failure == NULL; count++) {
-        for (int op = 0; op < (what->all_ops ? TRI_REDOP_COUNT : 1) && failure == NULL; op++) {
-            if (op == TRI_REDOP_PREMUL_SUM ? !trii_dtype_is_float(dtype)
-                                           : trii_reduction_check(dtype, (tri_redop)op) != TRI_OK)
+        for (int i = 0; i < (what->all_ops ? TRII_REDOPS + 1 : 1) && failure == NULL; i++) {
+            tri_redop op = i < TRII_REDOPS ? (tri_redop)i : TRII_REDOP_PREMUL_SUM;
+
+            if (op == TRII_REDOP_PREMUL_SUM ? !trii_dtype_is_float(dtype)
+                                            : trii_reduction_check(dtype, op) != TRI_OK)
                 continue;
             for (int kind = 0; kind < N_CALL_KINDS && failure == NULL; kind++) {
                 if ((op > 0 && !IS_IN(kind, REDUCING)) ||
                     (what->moves_only && kind != ALL_REDUCE && kind != BROADCAST))
                     continue;
                 for (unsigned variant = 0; variant < 8 && failure == NULL; variant++)
-                    failure = run_call(run, (call_kind)kind, *count, dtype, (tri_redop)op, variant);
+                    failure = run_call(run, (call_kind)kind, *count, dtype, op, variant);
             }
         }
         if (failure == NULL)

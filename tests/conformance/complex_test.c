@@ -37,7 +37,7 @@ static tri_status post(tri_group *g, int what, const char *src, char *dst, tri_d
     case 1:
         return tri_all_reduce(g, src, dst, n, dtype, TRI_REDOP_AVG, NULL);
     case 2:
-        return tri_all_reduce(g, src, dst, n, dtype, tri_redop_premul_sum(factor), NULL);
+        return tri_all_reduce_premul_sum(g, src, dst, n, dtype, factor, NULL);
     case 3:
         return tri_reduce_scatter(g, src, dst, n / width / (size_t)size * width, dtype,
                                   TRI_REDOP_SUM, NULL);

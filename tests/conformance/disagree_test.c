@@ -5,9 +5,11 @@
 #include "testing/check.h"
 #include "testing/ranks.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #include "base/alloc.h"
+#include "base/dtype.h"
 
 /* With pretended hosts: rank 2 disagrees with a rank of its host, or of another. */
 static const struct {
@@ -51,8 +53,8 @@ static tri_status disagree(tri_group *g, int what, bool odd, int rank, tri_work 
                  : tri_all_to_all_v(g, src, to_all, dst, to_all, TRI_DTYPE_F32, work);
         break;
     default:
-        st = tri_all_reduce(g, src, dst, 4, TRI_DTYPE_F32,
-                            odd ? tri_redop_premul_sum(0.5f) : TRI_REDOP_SUM, work);
+        st = odd ? tri_all_reduce_premul_sum(g, src, dst, 4, TRI_DTYPE_F32, 0.5f, work)
+                 : tri_all_reduce(g, src, dst, 4, TRI_DTYPE_F32, TRI_REDOP_SUM, work);
         break;
     }
     free(dst);
@@ -472,11 +474,16 @@ static const char *wrong_arguments(rank_env *env)
                "overlap");
     RANK_FAILS(env, tri_all_to_all_v(g, x, counts, x + 1, counts, TRI_DTYPE_F32, NULL),
                TRI_ERR_INVALID_ARG, "in place");
-    RANK_FAILS(env, tri_all_reduce(g, x, y, 2, TRI_DTYPE_F32, tri_redop_premul_sum(-1.0f), NULL),
-               TRI_ERR_INVALID_ARG, "reduction");
-    RANK_FAILS(env, tri_all_reduce(g, x, y, 2, TRI_DTYPE_F32, TRI_REDOP_PREMUL_SUM, NULL),
-               TRI_ERR_INVALID_ARG, "tri_redop_premul_sum");
-    RANK_FAILS(env, tri_all_reduce(g, x, y, 2, TRI_DTYPE_I32, tri_redop_premul_sum(0.5f), NULL),
+    RANK_FAILS(env, tri_all_reduce_premul_sum(g, x, y, 2, TRI_DTYPE_F32, -1.0f, NULL),
+               TRI_ERR_INVALID_ARG,
+               "all_reduce: premul_sum: factor is -1: must be finite and not negative");
+    RANK_FAILS(env, tri_reduce_premul_sum(g, x, y, 2, TRI_DTYPE_F64, NAN, 0, NULL),
+               TRI_ERR_INVALID_ARG, "reduce: premul_sum: factor is nan");
+    RANK_FAILS(env, tri_reduce_scatter_premul_sum(g, x, y, 0, TRI_DTYPE_F16, INFINITY, NULL),
+               TRI_ERR_INVALID_ARG, "reduce_scatter: premul_sum: factor is inf");
+    RANK_FAILS(env, tri_all_reduce(g, x, y, 2, TRI_DTYPE_F32, TRII_REDOP_PREMUL_SUM, NULL),
+               TRI_ERR_INVALID_ARG, "reduction 64 is not a known reduction");
+    RANK_FAILS(env, tri_all_reduce_premul_sum(g, x, y, 2, TRI_DTYPE_I32, 0.5f, NULL),
                TRI_ERR_INVALID_ARG, "premul_sum of i32");
     RANK_FAILS(env, tri_recv_any(g, NULL, 2, TRI_DTYPE_I32, 0, NULL, NULL), TRI_ERR_INVALID_ARG,
                "dst is NULL");

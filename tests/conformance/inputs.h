@@ -82,8 +82,9 @@ static inline void fill_pool(void *p, tri_dtype dtype)
 /* The pool of a dtype, made where it is first asked for. */
 static inline const char *pool_of(tri_dtype dtype)
 {
-    static _Alignas(8) char pools[TRI_DTYPE_COUNT][(POOL_SIZE + POOL_REPEATED) * sizeof(uint64_t)];
-    static atomic_bool made[TRI_DTYPE_COUNT];
+    static _Alignas(
+        8) char pools[TRII_TENSOR_DTYPES][(POOL_SIZE + POOL_REPEATED) * sizeof(uint64_t)];
+    static atomic_bool made[TRII_TENSOR_DTYPES];
     static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
     if (!atomic_load_explicit(&made[dtype], memory_order_acquire)) {

@@ -87,8 +87,8 @@ static void kernels_give_the_bits_of_the_reference(void **state)
             printf("not on this processor: %s\n", kernels[k].name);
             continue;
         }
-        for (int dtype = 1; dtype < TRI_DTYPE_COUNT; dtype++) {
-            for (int op = 0; op < TRI_REDOP_COUNT; op++) {
+        for (int dtype = 1; dtype < TRII_TENSOR_DTYPES; dtype++) {
+            for (int op = 0; op < TRII_REDOPS; op++) {
                 if (trii_reduction_check((tri_dtype)dtype, (tri_redop)op) != TRI_OK)
                     continue;
                 for (size_t n = 0; n < sizeof(ranks) / sizeof(ranks[0]); n++) {

@@ -22,7 +22,7 @@ typedef struct print_case {
 
 static tri_dtype dtype_of(const char *name)
 {
-    for (int d = 1; d < TRI_DTYPE_COUNT; d++) {
+    for (int d = 1; d < TRII_TENSOR_DTYPES; d++) {
         if (strcmp(tri_dtype_name((tri_dtype)d), name) == 0)
             return (tri_dtype)d;
     }

@@ -355,7 +355,7 @@ tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype)
 {
     trii_attrs attrs;
 
-    if ((unsigned)dtype >= TRI_DTYPE_COUNT || dtype == TRI_DTYPE_NONE)
+    if ((unsigned)dtype >= TRII_TENSOR_DTYPES || dtype == TRI_DTYPE_NONE)
         return trii_handle_failed(
             trii_step_current(),
             TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cast: dtype %d does not exist", (int)dtype));

@@ -483,7 +483,7 @@ static tri_status check_result(const tri_function_class *class, const tri_functi
     if (out->dtype == TRI_DTYPE_NONE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set no dtype for out[%d]", class->name,
                          k);
-    if ((unsigned)out->dtype >= TRI_DTYPE_COUNT || (unsigned)out->dtype > 15)
+    if ((unsigned)out->dtype >= TRII_TENSOR_DTYPES || (unsigned)out->dtype > 15)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "shape of %s set dtype %d for out[%d], which does not exist", class->name,
                          (int)out->dtype, k);

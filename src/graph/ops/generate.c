@@ -340,7 +340,7 @@ static tri_status shape_attrs(const int64_t *shape, int ndim, tri_dtype dtype, t
                          TRI_MAX_DIMS);
     if (ndim > 0 && shape == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape is NULL, with %d dimensions", ndim);
-    if ((unsigned)dtype >= TRI_DTYPE_COUNT)
+    if ((unsigned)dtype >= TRII_TENSOR_DTYPES)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d does not exist", (int)dtype);
     for (int d = 0; d < ndim; d++)
         trii_attrs_add(attrs, shape[d]);

@@ -42,15 +42,16 @@ tri_status trii_rule_number(double value, tri_dtype dtype)
 {
     static const struct {
         double least, most;
-    } range[TRI_DTYPE_COUNT] = {[TRI_DTYPE_U8] = {0, UINT8_MAX},
-                                [TRI_DTYPE_I8] = {INT8_MIN, INT8_MAX},
-                                [TRI_DTYPE_I16] = {INT16_MIN, INT16_MAX},
-                                [TRI_DTYPE_I32] = {INT32_MIN, INT32_MAX},
-                                [TRI_DTYPE_I64] = {-0x1p63, 0x1.fffffffffffffp62},
-                                [TRI_DTYPE_F32] = {-FLT_MAX, FLT_MAX}};
+    } range[TRII_TENSOR_DTYPES] = {[TRI_DTYPE_U8] = {0, UINT8_MAX},
+                                   [TRI_DTYPE_I8] = {INT8_MIN, INT8_MAX},
+                                   [TRI_DTYPE_I16] = {INT16_MIN, INT16_MAX},
+                                   [TRI_DTYPE_I32] = {INT32_MIN, INT32_MAX},
+                                   [TRI_DTYPE_I64] = {-0x1p63, 0x1.fffffffffffffp62},
+                                   [TRI_DTYPE_F32] = {-FLT_MAX, FLT_MAX}};
     bool real = trii_dtype_is_float(dtype);
 
-    if ((unsigned)dtype >= TRI_DTYPE_COUNT || range[dtype].most == 0 || (real && !isfinite(value)))
+    if ((unsigned)dtype >= TRII_TENSOR_DTYPES || range[dtype].most == 0 ||
+        (real && !isfinite(value)))
         return TRI_OK;
     if (value >= range[dtype].least && value <= range[dtype].most)
         return TRI_OK;

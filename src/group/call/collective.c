@@ -69,8 +69,8 @@ static tri_status as_real(trii_collective *call)
 
     if (trii_dtype_real(call->dtype) == call->dtype)
         return TRI_OK;
-    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING) && (unsigned)op < TRI_REDOP_COUNT &&
-        op != TRI_REDOP_SUM && op != TRI_REDOP_AVG && op != TRI_REDOP_PREMUL_SUM)
+    if (trii_kind_in(call->kind, TRII_KINDS_REDUCING) && (unsigned)op < TRII_REDOPS &&
+        op != TRI_REDOP_SUM && op != TRI_REDOP_AVG)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s of %s: complex numbers have sum, avg and premul_sum only",
                          tri_redop_name(op), tri_dtype_name(call->dtype));
@@ -87,11 +87,8 @@ tri_status trii_reduction_check(tri_dtype dtype, tri_redop op)
 
     if (tri_dtype_size(dtype) == 0)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "dtype %d is not a known type", (int)dtype);
-    if ((unsigned)op >= TRI_REDOP_COUNT)
+    if ((unsigned)op >= TRII_REDOPS)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "reduction %d is not a known reduction", (int)op);
-    if (op == TRI_REDOP_PREMUL_SUM)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "reduction premul_sum: the factor comes from tri_redop_premul_sum()");
     if (dtype == TRI_DTYPE_F8_E4M3 || dtype == TRI_DTYPE_F8_E5M2)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s is carried, not reduced", tri_dtype_name(dtype));
     if (op == TRI_REDOP_AVG && !trii_dtype_is_float(dtype))
@@ -105,13 +102,8 @@ tri_status trii_reduction_check(tri_dtype dtype, tri_redop op)
 
 static tri_status check_reduction(trii_collective *call)
 {
-    if (TRII_LIKELY(!trii_premul_has_factor(call->op)))
-        return trii_reduction_check(call->dtype, call->op);
-    trii_premul_take_factor(call);
-    if (!trii_dtype_is_float(call->dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
-                         tri_dtype_name(call->dtype));
-    return trii_reduction_check(call->dtype, TRI_REDOP_SUM);
+    return TRII_LIKELY(!call->scaled) ? trii_reduction_check(call->dtype, call->op)
+                                      : trii_premul_check(call);
 }
 
 tri_status trii_call_begin(tri_group **group, trii_collective *call)
@@ -173,7 +165,7 @@ static tri_status make_postable(const tri_group *group, trii_collective *call)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "%s: engine %s does not have it; shm, tcp and hierarchy do",
                          trii_kind_name(call->kind), group->engine->name);
-    if (call->op != TRI_REDOP_PREMUL_SUM || group->engine->device != NULL)
+    if (call->op != TRII_REDOP_PREMUL_SUM || group->engine->device != NULL)
         return TRI_OK;
     status = trii_premul_apply(group, call);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", trii_kind_name(call->kind));
@@ -229,6 +221,11 @@ static tri_status run_or_post(tri_group *group, trii_collective *call, tri_work 
     if (status == TRI_OK)
         status = check_overlap(group, call);
     return status == TRI_OK ? trii_call_post(group, call, work_out) : status;
+}
+
+tri_status trii_call_run(tri_group *group, trii_collective *call, tri_work **work_out)
+{
+    return run_or_post(group, call, work_out);
 }
 
 /* --- the public calls ----------------------------------------------------- */

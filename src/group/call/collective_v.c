@@ -109,6 +109,21 @@ tri_status(tri_reduce_scatter_v)(tri_group *group, const void *src, void *dst, c
     return one_list(group, &call, counts, work_out);
 }
 
+tri_status(tri_reduce_scatter_v_premul_sum)(tri_group *group, const void *src, void *dst,
+                                            const size_t *counts, tri_dtype dtype, float factor,
+                                            tri_work **work_out)
+{
+    trii_collective call = {.kind = TRII_KIND_REDUCE_SCATTER_V,
+                            .dtype = dtype,
+                            .scaled = true,
+                            .src = src,
+                            .dst = dst,
+                            .factor = factor,
+                            .site = trii_site_take()};
+
+    return one_list(group, &call, counts, work_out);
+}
+
 tri_status(tri_all_to_all_v)(tri_group *group, const void *src, const size_t *src_counts, void *dst,
                              const size_t *dst_counts, tri_dtype dtype, tri_work **work_out)
 {

@@ -1,21 +1,15 @@
 /*
  * premul.h - the reduction premul_sum: every rank's part times that rank's factor, then the sum.
- * The factor travels inside the tri_redop (its bits, with the sign bit set: it is not negative)
- * and is applied before the engine sees the call, so that engines only sum.
+ * The factor is applied before the engine sees the call, so that engines only sum.
  */
 #ifndef TRII_PREMUL_H
 #define TRII_PREMUL_H
 
 #include "group/group_internal.h"
 
-#define TRII_PREMUL_BIT 0x80000000u
-
-static inline bool trii_premul_has_factor(tri_redop op)
-{
-    return ((uint32_t)op & TRII_PREMUL_BIT) != 0;
-}
-/* Takes it out of call->op into call->factor. */
-void trii_premul_take_factor(trii_collective *call);
+/* Checks the dtype and the factor of a call that has one; its reduction is then
+ * TRII_REDOP_PREMUL_SUM. */
+tri_status trii_premul_check(trii_collective *call) TRI_MUST_CHECK;
 /* Scales this rank's input: into dst where that is as large, else into call->temporary. */
 tri_status trii_premul_apply(const tri_group *group, trii_collective *call) TRI_MUST_CHECK;
 

@@ -49,7 +49,7 @@ static void push(const void *const *src, int n_src, void *const *dst, int n_dst,
                              .count = count,
                              .dtype = dtype,
                              /* the factors have been applied by now */
-                             .op = op == TRI_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op};
+                             .op = op == TRII_REDOP_PREMUL_SUM ? TRI_REDOP_SUM : op};
 
 #if defined(__x86_64__)
     switch (trii_cpu_isa()) {
