@@ -239,25 +239,14 @@ TRI_API void tri_group_free(tri_group *group, void *p);
  *
  * Threads: any, but all ranks must post a group's collectives in the same order. */
 
-/* dst[i] = op over ranks r of src_r[i]. With _premul_sum, this and the reductions below give the
- * sum of the ranks' parts, each times the `factor` of its rank (the ranks' shares of a weighted
- * mean): floating-point types only; a product of f16 or bf16 is rounded before it is added; the
- * factor is finite and not negative, else INVALID_ARG. c10d all_reduce; PREMUL_SUM. */
+/* dst[i] = op over ranks r of src_r[i]. c10d all_reduce. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_reduce(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype, tri_redop op,
                                                  tri_work **work_out);
-TRI_API TRI_MUST_CHECK tri_status tri_all_reduce_premul_sum(tri_group *group, const void *src,
-                                                            void *dst, size_t count,
-                                                            tri_dtype dtype, float factor,
-                                                            tri_work **work_out);
 /* The same, for rank `root` only; dst is not used elsewhere (may be NULL). c10d reduce. */
 TRI_API TRI_MUST_CHECK tri_status tri_reduce(tri_group *group, const void *src, void *dst,
                                              size_t count, tri_dtype dtype, tri_redop op, int root,
                                              tri_work **work_out);
-TRI_API TRI_MUST_CHECK tri_status tri_reduce_premul_sum(tri_group *group, const void *src,
-                                                        void *dst, size_t count, tri_dtype dtype,
-                                                        float factor, int root,
-                                                        tri_work **work_out);
 /* Copies buf of rank `root` to all ranks. c10d broadcast. */
 TRI_API TRI_MUST_CHECK tri_status tri_broadcast(tri_group *group, void *buf, size_t count,
                                                 tri_dtype dtype, int root, tri_work **work_out);
@@ -280,10 +269,6 @@ TRI_API TRI_MUST_CHECK tri_status tri_scatter(tri_group *group, const void *src,
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter(tri_group *group, const void *src, void *dst,
                                                      size_t count, tri_dtype dtype, tri_redop op,
                                                      tri_work **work_out);
-TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_premul_sum(tri_group *group, const void *src,
-                                                                void *dst, size_t count,
-                                                                tri_dtype dtype, float factor,
-                                                                tri_work **work_out);
 /* dst[r*count + i] = src_r[rank*count + i]; never in place. c10d all_to_all_single. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_to_all(tri_group *group, const void *src, void *dst,
                                                  size_t count, tri_dtype dtype,
@@ -304,16 +289,33 @@ TRI_API TRI_MUST_CHECK tri_status tri_all_gather_v(tri_group *group, const void 
 TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v(tri_group *group, const void *src, void *dst,
                                                        const size_t *counts, tri_dtype dtype,
                                                        tri_redop op, tri_work **work_out);
-TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v_premul_sum(tri_group *group, const void *src,
-                                                                  void *dst, const size_t *counts,
-                                                                  tri_dtype dtype, float factor,
-                                                                  tri_work **work_out);
 /* src_counts[r] elements go to rank r, and dst_counts[r] come from it: as many as its
  * src_counts[rank], else MISMATCH. Never in place. */
 TRI_API TRI_MUST_CHECK tri_status tri_all_to_all_v(tri_group *group, const void *src,
                                                    const size_t *src_counts, void *dst,
                                                    const size_t *dst_counts, tri_dtype dtype,
                                                    tri_work **work_out);
+
+/* Weighted sums: as the reductions above with TRI_REDOP_SUM, but this rank's part counts `factor`
+ * times; ranks may have different factors (their shares of a weighted mean). Floating-point types
+ * only; a product of f16 or bf16 is rounded before it is added. INVALID_ARG: the factor is negative
+ * or not finite. c10d PREMUL_SUM. */
+TRI_API TRI_MUST_CHECK tri_status tri_all_reduce_premul_sum(tri_group *group, const void *src,
+                                                            void *dst, size_t count,
+                                                            tri_dtype dtype, float factor,
+                                                            tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_premul_sum(tri_group *group, const void *src,
+                                                        void *dst, size_t count, tri_dtype dtype,
+                                                        float factor, int root,
+                                                        tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_premul_sum(tri_group *group, const void *src,
+                                                                void *dst, size_t count,
+                                                                tri_dtype dtype, float factor,
+                                                                tri_work **work_out);
+TRI_API TRI_MUST_CHECK tri_status tri_reduce_scatter_v_premul_sum(tri_group *group, const void *src,
+                                                                  void *dst, const size_t *counts,
+                                                                  tri_dtype dtype, float factor,
+                                                                  tri_work **work_out);
 
 /**
  * Point to point. Messages between a pair with one tag arrive in order, and a message goes to the

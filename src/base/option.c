@@ -19,10 +19,15 @@ tri_status trii_option_whole(tri_opt option, const char *name, int64_t fallback,
     return TRI_OK;
 }
 
-tri_status trii_reserved_refused(const char *type, int word)
+tri_status trii_reserved(const uint64_t *reserved, size_t n, const char *type)
 {
-    return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s: reserved[%d] is not 0: zero the struct before you set fields; or this "
-                     "library is older than the program",
-                     type, word);
+    for (size_t i = 0; i < n; i++) {
+        if (reserved[i] != 0)
+            return TRII_FAIL(
+                TRI_ERR_INVALID_ARG,
+                "%s: reserved[%zu] is not 0: zero the struct before you set fields; or "
+                "this library is older than the program",
+                type, i);
+    }
+    return TRI_OK;
 }

@@ -23,16 +23,20 @@ tri_status trii_option_whole(tri_opt option, const char *name, int64_t fallback,
 #define TRII_CHECK_RESERVED(type, given)                                                           \
     ((given) == NULL ? TRI_OK                                                                      \
                      : trii_reserved((given)->reserved, TRII_COUNT_OF((given)->reserved), #type))
-tri_status trii_reserved_refused(const char *type, int word) TRI_MUST_CHECK;
+tri_status trii_reserved(const uint64_t *reserved, size_t n, const char *type) TRI_MUST_CHECK;
 
-/* A call into the other library would cost a tenth of recording an operation, and so would a wide
- * load of words that were just written one by one. */
-static inline TRI_MUST_CHECK tri_status trii_reserved(const uint64_t *reserved, size_t n,
-                                                      const char *type)
+/* The same where operations are recorded: a call into the other library would cost a tenth of that,
+ * and so would a wide load of words that were just written one by one. */
+#define TRII_CHECK_RESERVED_INLINE(type, given)                                                    \
+    ((given) == NULL                                                                               \
+         ? TRI_OK                                                                                  \
+         : trii_reserved_inline((given)->reserved, TRII_COUNT_OF((given)->reserved), #type))
+static inline TRI_MUST_CHECK tri_status trii_reserved_inline(const uint64_t *reserved, size_t n,
+                                                             const char *type)
 {
     for (size_t i = 0; i < n; i++) {
         if (TRII_UNLIKELY(reserved[i] != 0))
-            return trii_reserved_refused(type, (int)i);
+            return trii_reserved(reserved, n, type);
     }
     return TRI_OK;
 }

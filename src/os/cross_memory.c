@@ -1,6 +1,7 @@
 /*
  * cross_memory.c - see cross_memory.h.
  */
+/* build: leaf */
 #include "os/cross_memory.h"
 
 #include <errno.h>

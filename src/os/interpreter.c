@@ -1,6 +1,7 @@
 /*
  * interpreter.c - see interpreter.h.
  */
+/* build: leaf */
 #include "os/interpreter.h"
 
 #include <elf.h>

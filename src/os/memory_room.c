@@ -1,6 +1,7 @@
 /*
  * memory_room.c - see memory_room.h. What the kernel can drop (file caches) counts as free.
  */
+/* build: leaf */
 #include "os/memory_room.h"
 
 #include <errno.h>

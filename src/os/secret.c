@@ -1,6 +1,7 @@
 /*
  * secret.c - see secret.h.
  */
+/* build: leaf */
 #include "os/secret.h"
 
 #include <errno.h>

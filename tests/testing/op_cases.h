@@ -89,7 +89,7 @@ OP_CASE(matmul, tri_matmul(a, b))
 OP_CASE(linear, tri_linear(a, b, c))
 OP_CASE(embedding, tri_embedding(b, a, NULL))
 OP_CASE(embedding_padding,
-        tri_embedding(a, b, &(tri_embedding_options){.padding_idx = TRI_SET(-2)}))
+        tri_embedding(b, a, &(tri_embedding_options){.padding_idx = TRI_SET(-2)}))
 OP_CASE(layer_norm, tri_layer_norm(a, 1, b, c, 1e-5))
 OP_CASE(layer_norm_deep, tri_layer_norm(a, 2, b, c, 0.5))
 OP_CASE(rms_norm, tri_rms_norm(a, 1, b, TRI_DEFAULT))

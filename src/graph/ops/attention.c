@@ -401,7 +401,7 @@ const trii_graph_op trii_op_attention_backward = {
 static tri_status check_options(const tri_attention_options *o, const trii_type *q,
                                 const trii_type *k)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_attention_options, o);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_attention_options, o);
 
     if (status != TRI_OK)
         return status;

@@ -349,7 +349,7 @@ tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *ar
 
 tri_status trii_norm_attrs(const tri_batch_norm_args *args, trii_attrs *attrs)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_batch_norm_args, args);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_batch_norm_args, args);
 
     if (status != TRI_OK)
         return status;

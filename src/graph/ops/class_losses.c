@@ -334,7 +334,7 @@ typedef struct class_loss {
 
 static tri_status take_options(class_loss *loss, const tri_cross_entropy_options *o)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_cross_entropy_options, o);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_cross_entropy_options, o);
 
     if (status == TRI_OK)
         status = trii_check_reduction(o->reduction);
@@ -437,7 +437,7 @@ tri_tensor *tri_nll_loss(tri_tensor *input, tri_tensor *target, const tri_nll_lo
 {
     static const tri_nll_loss_options none;
     const tri_nll_loss_options *o = opt != NULL ? opt : &none;
-    tri_status status = TRII_CHECK_RESERVED(tri_nll_loss_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_nll_loss_options, opt);
 
     if (status != TRI_OK)
         return trii_handle_refused(trii_step_current(), "nll_loss",

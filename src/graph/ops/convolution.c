@@ -444,7 +444,7 @@ static tri_status read_options(const tri_conv_options *opt, int n_dims, trii_att
     const int *const lists[3] = {opt->stride, opt->padding, opt->dilation};
     static const char *const names[3] = {"stride", "padding", "dilation"};
 
-    tri_status status = TRII_CHECK_RESERVED(tri_conv_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_conv_options, opt);
 
     if (status != TRI_OK)
         return status;

@@ -127,7 +127,7 @@ tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight, const tri_emb
     bool padded = opt != NULL && opt->padding_idx.given != NULL;
     int64_t padding_idx = -1;
     trii_attrs attrs;
-    tri_status status = TRII_CHECK_RESERVED(tri_embedding_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_embedding_options, opt);
 
     if (status == TRI_OK && padded)
         status =

@@ -456,7 +456,7 @@ static const trii_graph_op op_apply = {
 static tri_status check_call(const tri_function_class *class, const void *data,
                              tri_tensor *const *in, int n_in, int n_out)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_function_class, class);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_function_class, class);
 
     if (status != TRI_OK)
         return status;

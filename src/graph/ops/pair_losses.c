@@ -298,7 +298,7 @@ static tri_reduction reduction_of(const tri_pair_loss_options *opt)
 
 tri_tensor *tri_mse_loss(tri_tensor *input, tri_tensor *target, const tri_pair_loss_options *opt)
 {
-    tri_status status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_pair_loss_options, opt);
 
     if (TRII_LIKELY(status == TRI_OK && reduction_of(opt) == TRI_REDUCTION_MEAN))
         return trii_record(&trii_op_mse_loss, (tri_tensor *const[]){input, target}, 2, NULL);
@@ -311,7 +311,7 @@ tri_tensor *tri_l1_loss(tri_tensor *input, tri_tensor *target, const tri_pair_lo
 {
     return pair(&(pair_loss){.name = "l1_loss",
                              .of_difference = &trii_op_abs,
-                             .status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt)},
+                             .status = TRII_CHECK_RESERVED_INLINE(tri_pair_loss_options, opt)},
                 input, target, reduction_of(opt));
 }
 
@@ -322,7 +322,7 @@ tri_tensor *tri_smooth_l1_loss(tri_tensor *input, tri_tensor *target,
     pair_loss loss = {.name = "smooth_l1_loss",
                       .op = &trii_op_smooth_l1,
                       .of_difference = &trii_op_abs,
-                      .status = TRII_CHECK_RESERVED(tri_smooth_l1_loss_options, opt)};
+                      .status = TRII_CHECK_RESERVED_INLINE(tri_smooth_l1_loss_options, opt)};
 
     loss.number = trii_option(o.beta, 1);
     if (loss.number == 0)
@@ -347,7 +347,7 @@ tri_tensor *tri_bce_loss(tri_tensor *input, tri_tensor *target, const tri_bce_lo
     return pair(&(pair_loss){.name = "bce_loss",
                              .op = &trii_op_bce,
                              .weight = o->weight,
-                             .status = TRII_CHECK_RESERVED(tri_bce_loss_options, opt)},
+                             .status = TRII_CHECK_RESERVED_INLINE(tri_bce_loss_options, opt)},
                 input, target, o->reduction);
 }
 
@@ -395,7 +395,7 @@ tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *target,
     tri_tensor *const in[2] = {input, target};
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
-    tri_status status = TRII_CHECK_RESERVED(tri_bce_loss_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_bce_loss_options, opt);
 
     if (status == TRI_OK)
         status = step != NULL ? rec_logits(step, in, opt != NULL ? opt : &none, &out)
@@ -409,6 +409,6 @@ tri_tensor *tri_kl_div(tri_tensor *input, tri_tensor *target, const tri_pair_los
     return pair(&(pair_loss){.name = "kl_div",
                              .op = &trii_op_kl_div,
                              .by_batch = true,
-                             .status = TRII_CHECK_RESERVED(tri_pair_loss_options, opt)},
+                             .status = TRII_CHECK_RESERVED_INLINE(tri_pair_loss_options, opt)},
                 input, target, reduction_of(opt));
 }

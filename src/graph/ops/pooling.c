@@ -475,7 +475,7 @@ static tri_status read_options(const tri_pool_options *opt, int *n_dims_out, tri
 {
     const int *const lists[2] = {opt->stride, opt->padding};
     static const char *const names[2] = {"stride", "padding"};
-    tri_status status = TRII_CHECK_RESERVED(tri_pool_options, opt);
+    tri_status status = TRII_CHECK_RESERVED_INLINE(tri_pool_options, opt);
     int n = 0;
 
     if (status != TRI_OK)

@@ -2,6 +2,7 @@
  * device_queue.c - see trireme/device_queue.h: the queues that this thread has named. Calls of an
  * engine for the memory of a device carry theirs (post.c).
  */
+/* build: leaf */
 #include <trireme/device_queue.h>
 
 #include "base/compiler.h"

@@ -13,6 +13,10 @@
 
 tri_status trii_premul_check(trii_collective *call)
 {
+    tri_status status = trii_reduction_check(call->dtype, TRI_REDOP_SUM);
+
+    if (status != TRI_OK)
+        return status;
     if (!trii_dtype_is_float(call->dtype))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
                          tri_dtype_name(call->dtype));
@@ -22,7 +26,7 @@ tri_status trii_premul_check(trii_collective *call)
                          (double)call->factor);
     call->factor += 0.0f; /* of -0 it makes 0 */
     call->op = TRII_REDOP_PREMUL_SUM;
-    return trii_reduction_check(call->dtype, TRI_REDOP_SUM);
+    return TRI_OK;
 }
 
 void trii_scale(const void *src, void *dst, size_t count, tri_dtype dtype, double factor)

@@ -2,6 +2,7 @@
  * build_id.c - whether the ranks run one build of the library (trii_group_begin). What they share
  * in memory or send each other is laid out by the compiler, and no version of it reads another's.
  */
+/* build: leaf */
 #include <stdio.h>
 #include <string.h>
 

@@ -10,6 +10,7 @@
  * given up, once for each list and parent, and what TRI_CHECK=order counts. The file of a file
  * store is a log, which only grows.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"
