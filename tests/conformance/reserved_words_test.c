@@ -88,6 +88,32 @@ static void newer_options_of_a_collate_function_are_refused(void **state)
     tri_sample_clear(&batch);
 }
 
+static tri_status newer_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    out[0].reserved[1] = 1;
+    return TRI_OK;
+}
+
+static tri_status forward_nothing(const tri_function_call *call)
+{
+    (void)call;
+    return TRI_OK;
+}
+
+static void a_newer_result_of_a_function_is_refused(void **state)
+{
+    static const tri_function_class mine = {
+        .name = "mine", .shape = newer_shape, .forward = forward_nothing};
+    tri_tensor *x = tri_zeros(TRI_SHAPE(2), TRI_DTYPE_F32), *y;
+
+    (void)state;
+    tri_function_apply(&mine, NULL, &x, 1, &y, 1);
+    CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG,
+                "tri_function_array: reserved[1] is not 0: zero the struct");
+    tri_step_end();
+}
+
 static void schedules_give_no_number_for_newer_options(void **state)
 {
     const tri_schedule_one_cycle_options cycle = {.reserved = {0, 1}};
@@ -104,6 +130,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_newer_data_set_or_class_is_refused),
     cmocka_unit_test(a_newer_sampler_or_class_is_refused),
     cmocka_unit_test(newer_options_of_a_collate_function_are_refused),
+    cmocka_unit_test(a_newer_result_of_a_function_is_refused),
     cmocka_unit_test(schedules_give_no_number_for_newer_options),
 };
 

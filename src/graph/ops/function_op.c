@@ -480,6 +480,10 @@ static tri_status check_call(const tri_function_class *class, const void *data,
 static tri_status check_result(const tri_function_class *class, const tri_function_array *out,
                                int k)
 {
+    tri_status status = TRII_CHECK_RESERVED(tri_function_array, out);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "out[%d] of shape of %s", k, class->name);
     if (out->dtype == TRI_DTYPE_NONE)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s set no dtype for out[%d]", class->name,
                          k);
