@@ -324,7 +324,7 @@ TRI_API double tri_schedule_chained(double lr, const tri_schedule_part *parts, i
 
 /* torch's OneCycleLR. */
 typedef struct tri_schedule_one_cycle_options {
-    tri_opt pct_start;        /* share of the steps in which the rate rises; default 0.3 */
+    tri_opt pct_start;        /* share of the steps in which the rate rises, 0 to 1; default 0.3 */
     tri_opt div_factor;       /* it starts at lr_max / div_factor; default 25 */
     tri_opt final_div_factor; /* and ends at the start value / final_div_factor; default 1e4 */
     tri_opt momentum_base;    /* momentum at the highest rate; default 0.85 */
@@ -337,7 +337,8 @@ typedef struct tri_one_cycle_point {
     double lr;
     double momentum;
 } tri_one_cycle_point;
-/* Steps outside [0, total_steps) are taken as the nearest inside. */
+/* Steps outside [0, total_steps) are taken as the nearest inside. Both numbers are NaN, which no
+ * optimizer takes, if pct_start is not within 0 and 1 or a factor is not above 0. */
 TRI_API tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, int64_t step,
                                                    const tri_schedule_one_cycle_options *opt);
 

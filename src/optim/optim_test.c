@@ -250,6 +250,38 @@ static void check_cycle(const tri_schedule_one_cycle_options *opt, const double 
     }
 }
 
+static void one_cycle_gives_no_number_for_shares_and_factors_that_cannot_be(void **state)
+{
+    static const double none[] = {-0.1, 1.1, NAN, INFINITY};
+    static const double factors[] = {0, -1, NAN};
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(none); i++)
+        assert_true(
+            isnan(tri_schedule_one_cycle(
+                      0.4, 21, 9, &(tri_schedule_one_cycle_options){.pct_start = TRI_SET(none[i])})
+                      .lr));
+    for (size_t i = 0; i < TRII_COUNT_OF(factors); i++) {
+        const tri_opt factor = TRI_SET(factors[i]);
+
+        assert_true(isnan(tri_schedule_one_cycle(
+                              0.4, 21, 9, &(tri_schedule_one_cycle_options){.div_factor = factor})
+                              .lr));
+        assert_true(
+            isnan(tri_schedule_one_cycle(
+                      0.4, 21, 9, &(tri_schedule_one_cycle_options){.final_div_factor = factor})
+                      .lr));
+    }
+    for (int i = 0; i < 2; i++) /* no rise, and no fall */
+        assert_true(tri_schedule_one_cycle(
+                        0.4, 21, 9, &(tri_schedule_one_cycle_options){.pct_start = TRI_SET(i)})
+                        .lr > 0);
+    assert_true(
+        tri_schedule_one_cycle(
+            0.4, 21, 20, &(tri_schedule_one_cycle_options){.final_div_factor = TRI_SET(INFINITY)})
+            .lr == 0);
+}
+
 static void one_cycle_is_that_of_torch(void **state)
 {
     (void)state;
@@ -297,6 +329,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_failed_step_is_no_update),
         cmocka_unit_test(cosine_is_that_of_torch),
         cmocka_unit_test(one_cycle_is_that_of_torch),
+        cmocka_unit_test(one_cycle_gives_no_number_for_shares_and_factors_that_cannot_be),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));

@@ -122,6 +122,14 @@ typedef struct phase {
     double momentum_from, momentum_to;
 } phase;
 
+static bool is_cycle(const tri_schedule_one_cycle_options *o)
+{
+    const double rise = trii_option(o->pct_start, 0);
+
+    return rise >= 0 && rise <= 1 && trii_option(o->div_factor, 1) > 0 &&
+           trii_option(o->final_div_factor, 1) > 0;
+}
+
 tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, int64_t step,
                                            const tri_schedule_one_cycle_options *opt)
 {
@@ -138,7 +146,7 @@ tri_one_cycle_point tri_schedule_one_cycle(double lr_max, int64_t total_steps, i
     double start = 0.0, at = (double)step, share;
     int i = 0;
 
-    if (TRII_CHECK_RESERVED(tri_schedule_one_cycle_options, opt) != TRI_OK)
+    if (TRII_CHECK_RESERVED(tri_schedule_one_cycle_options, opt) != TRI_OK || !is_cycle(&o))
         return (tri_one_cycle_point){(double)NAN, (double)NAN};
     if (!o.three_phase)
         phases[1] = (phase){last, lr_max, lr_end, low, high};
