@@ -86,12 +86,13 @@ static trii_rdzv_news because(const char *why)
 static void end_round(trii_agent_hosts *h, trii_rdzv_event_kind kind, const trii_rdzv_news *news)
 {
     trii_agent *a = h->agent;
+    bool ends_more = h->end == TRII_RDZV_AGAIN && kind == TRII_RDZV_ENDED; /* the job */
 
-    if (h->end != TRII_RDZV_NOTHING)
+    if (h->end != TRII_RDZV_NOTHING && !ends_more)
         return;
     h->end = kind;
     h->news = *news;
-    if (a->state != TRII_AGENT_RUNNING)
+    if (ends_more || a->state != TRII_AGENT_RUNNING)
         return;
     if (news->hung) {
         trii_monitor_hung(&a->monitor, news->why);
@@ -157,9 +158,7 @@ static void check_store(trii_agent_hosts *h)
 
 static void rdzv_failed(trii_agent_hosts *h, const trii_rdzv_news *news)
 {
-    bool may_explain = is_in_round(h) || h->server_lost[0] != '\0';
-
-    if (!may_explain || h->end != TRII_RDZV_NOTHING) {
+    if (h->round.agents == NULL || h->end != TRII_RDZV_NOTHING) { /* nobody may explain it */
         end_round(h, TRII_RDZV_FAILED, news);
         return;
     }
@@ -585,9 +584,12 @@ static bool have_succeeded(const trii_agent *a)
 /* A worker failed here, and the others know. */
 static bool conclude_failure(trii_agent *a)
 {
-    bool more = may_restart(a) && a->verdict == TRII_VERDICT_NONE;
+    bool may = may_restart(a) && a->verdict == TRII_VERDICT_NONE;
+    bool more = may && a->hosts->end != TRII_RDZV_ENDED;
 
     trii_attempt_report(a, more);
+    if (may && !more)
+        TRII_SAY(a, "the job is over: %s\n", a->hosts->news.why);
     a->restarts += more;
     if (!more)
         leave_job(a, NULL);

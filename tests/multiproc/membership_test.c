@@ -221,6 +221,45 @@ static void a_worker_that_fails_at_once_is_told_to_all_hosts(void **state)
     }
 }
 
+/* A host whose workers still end for a restart hears that another host has left for good. */
+static void the_end_of_the_job_is_heard_while_workers_end_for_a_restart(void **state)
+{
+    enum { SLOW, FAILS, LEAVES, N };
+    static const char *const scripts[N] = {
+        "trap '' TERM; echo ready; until [ -e \"$FILE\" ]; do sleep 0.05; done; exit 1",
+        "until [ -e \"$FILE.fail\" ]; do sleep 0.05; done; exit 1", "exec sleep 1000"};
+    char endpoint[40], folder[256], path[300];
+    trirun_job jobs[N];
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    snprintf(path, sizeof(path), "%s/go", folder);
+    assert_int_equal(setenv("FILE", path, 1), 0);
+    snprintf(endpoint, sizeof(endpoint), "127.0.0.1:%d", spawn_free_port());
+    for (int i = 0; i < N; i++) {
+        char node_rank[24];
+
+        snprintf(node_rank, sizeof(node_rank), "--node-rank=%d", i);
+        TRIRUN_START(&jobs[i], "--rdzv-backend=static", "--rdzv-id=t", "--rdzv-endpoint", endpoint,
+                     "--nnodes=3", node_rank, "--max-restarts=1", "sh", "-c", scripts[i]);
+    }
+    spawn_expect(&jobs[SLOW].run, "ready");
+    snprintf(path, sizeof(path), "%s/go.fail", folder);
+    fclose(fopen(path, "w"));
+    spawn_expect(&jobs[SLOW].run, "stopping 1 worker");
+    spawn_expect(&jobs[LEAVES].run, "restarting once all 3 hosts have joined");
+    spawn_signal(&jobs[LEAVES].run, SIGTERM);
+    assert_int_equal(spawn_wait(&jobs[LEAVES].run), 1);
+    assert_int_equal(spawn_wait(&jobs[FAILS].run), 1);
+    fclose(fopen(getenv("FILE"), "w"));
+    assert_int_equal(spawn_wait(&jobs[SLOW].run), 1);
+    trirun_has(SPAWN_ERR(&jobs[SLOW].run), "trirun: the job is over: host ");
+    trirun_has(SPAWN_ERR(&jobs[SLOW].run), "was stopped by SIGTERM");
+    for (int i = 0; i < N; i++)
+        trirun_end(&jobs[i], 0);
+    spawn_remove_folder(folder);
+}
+
 /* --- hosts that come and go ----------------------------------------------- */
 
 /* torchrun 2.13: the newcomer and then both agents die after 60 s. */
@@ -404,6 +443,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_hang_ends_the_job_on_all_hosts),
     cmocka_unit_test(a_worker_that_fails_at_once_is_told_to_all_hosts),
     cmocka_unit_test(a_host_that_cannot_start_its_workers_ends_the_job),
+    cmocka_unit_test(the_end_of_the_job_is_heard_while_workers_end_for_a_restart),
     cmocka_unit_test(a_host_that_is_told_to_stop_leaves_the_others_running),
     cmocka_unit_test(hosts_beyond_max_wait_and_end_in_peace),
     cmocka_unit_test(a_host_beyond_max_takes_the_place_of_one_that_dies),
