@@ -19,8 +19,9 @@
  * on (seed, epoch, index) alone, never on threads or batches, so every run sees the same bits.
  *
  * Functions that make something write it on TRI_OK only, fail with INVALID_ARG or NO_MEMORY, and
- * block while they read files. An object is used by one thread at a time where nothing else is
- * said.
+ * block while they read files. One that owns its base has then destroyed it: after
+ * tri_dataset_transform(d, .., &d) has failed, d must not be used. An object is used by one thread
+ * at a time where nothing else is said.
  *
  * Shape letters: N batch, C channels, H height, W width.
  */

@@ -60,7 +60,8 @@ TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int n
  * tri_tensor_copy_in change it in place (under tri_ddp, too). `data` is plain, aligned for its
  * elements (64 bytes are best) and must stay until `release` is called with `arg`, by the thread
  * that releases the last reference; with release NULL the caller must know that moment in another
- * way. A failed tensor has not taken the memory. */
+ * way. It is memory of the host, so the current device must not have memory of its own
+ * (INVALID_ARG). A failed tensor has not taken the memory. */
 TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
@@ -107,9 +108,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_tensor_copy_out(tri_tensor *tensor, void *
 /* The plain contents in place, after running what was recorded: valid for a step tensor until
  * tri_step_end, for a persistent one until something that writes it is recorded or it is released.
  * NULL and tri_last_error on failure; STATE if a persistent tensor is in the layout of a kernel
- * (weights of convolutions), which only tri_tensor_copy_out can read. Empty tensors give an
- * address, too. A collective may sum or receive into a persistent tensor in place, between two
- * steps: tri_all_reduce(NULL, tri_data(x), (void *)tri_data(x), ...). */
+ * (weights of convolutions), or a tensor lies in a device's own memory: only tri_tensor_copy_out
+ * can read these. Empty tensors give an address, too. A collective may sum or receive into a
+ * persistent tensor in place, between two steps: tri_all_reduce(NULL, tri_data(x), (void
+ * *)tri_data(x), ...). */
 TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
  * a warning in the log. */
