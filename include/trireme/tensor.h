@@ -109,9 +109,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_tensor_copy_out(tri_tensor *tensor, void *
  * tri_step_end, for a persistent one until something that writes it is recorded or it is released.
  * NULL and tri_last_error on failure; STATE if a persistent tensor is in the layout of a kernel
  * (weights of convolutions), or a tensor lies in a device's own memory: only tri_tensor_copy_out
- * can read these. Empty tensors give an address, too. A collective may sum or receive into a
- * persistent tensor in place, between two steps: tri_all_reduce(NULL, tri_data(x), (void
- * *)tri_data(x), ...). */
+ * can read these. Empty tensors give an address, too. Between two steps a collective may sum or
+ * receive into a persistent tensor in place:
+ * tri_all_reduce(NULL, tri_data(x), (void *)tri_data(x), ...). */
 TRI_API const void *tri_data(tri_tensor *tensor);
 /* The value of a tensor of one element; runs what was recorded. On failure NaN, tri_last_error, and
  * a warning in the log. */
