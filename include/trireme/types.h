@@ -57,9 +57,10 @@ TRI_API const char *tri_redop_name(tri_redop op);
  *     o.eps = TRI_SET(1e-6);
  *
  * A number without TRI_SET does not compile, except for the constant 0 in an initializer: C takes
- * that for a null pointer, so `.weight_decay = 0` is the default, and only TRI_SET(0) is a 0. In
- * static storage gcc -Wpedantic wants braces instead, {"0.95", 0.95}. TRI_DEFAULT is for an
- * argument of this type: not given. */
+ * that for a null pointer, so `.weight_decay = 0` is the default, and only TRI_SET(0) is a 0. Of
+ * another integer (`.padding_idx = 3`, which would be a 0) gcc before 14 and clang before 15 only
+ * warn, unless they are told -Werror=int-conversion. In static storage gcc -Wpedantic wants braces
+ * instead, {"0.95", 0.95}. TRI_DEFAULT is for an argument of this type: not given. */
 typedef struct tri_opt {
     const char *given; /* the number as it was written; NULL: not given, the default */
     double value;
