@@ -263,7 +263,8 @@ static void keep_early(trii_peer_link *l, const char *data, size_t bytes)
 {
     memcpy(l->early, data, bytes);
     l->early_bytes = bytes;
-    trii_loop_change(&l->watch, 0);
+    l->muted = true;
+    trii_loop_mute(&l->watch); /* also if it breaks: what has come can still be read */
 }
 
 /* False: close it. Frames of an agent that are wrong have no effect. */
@@ -289,6 +290,22 @@ static bool handle_bytes(trii_peer_link *l, const char *data, size_t bytes)
     return is_ours;
 }
 
+static void link_ready(trii_watch *watch, unsigned events);
+
+/* What it has said already, and from now on. If it cannot be watched it is silent. */
+static void hear(trii_peer_link *l)
+{
+    int fd = l->watch.fd;
+    tri_status status;
+
+    l->muted = false;
+    (void)handle_bytes(l, l->early, l->early_bytes);
+    trii_loop_unwatch(&l->watch);
+    status = trii_loop_watch(l->peers->loop, &l->watch, fd, TRII_READABLE, link_ready);
+    if (status != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "launch", "rank %d is not heard: %s", l->rank, tri_last_error());
+}
+
 void trii_peer_link_enter_round(trii_peer_link *l)
 {
     trii_peer_state *state = state_of(l);
@@ -302,9 +319,8 @@ void trii_peer_link_enter_round(trii_peer_link *l)
     for (int i = 0; i < l->peers->n; i++)
         send_preemption(l, i);
     trii_wakeup_signal(l->peers->events_fd); /* trii_peers_have_met */
-    (void)handle_bytes(l, l->early, l->early_bytes);
-    l->early_bytes = 0;
-    trii_loop_change(&l->watch, TRII_READABLE);
+    if (l->muted)
+        hear(l);
 }
 
 static void link_ready(trii_watch *watch, unsigned events)
@@ -314,7 +330,8 @@ static void link_ready(trii_watch *watch, unsigned events)
     trii_peer_state *state = state_of(l);
     char data[TRII_PEER_READ_BYTES];
     size_t got;
-    tri_status status = trii_socket_recv(watch->fd, data, sizeof(data), &got);
+    tri_status status =
+        l->muted ? TRI_INPROGRESS : trii_socket_recv(watch->fd, data, sizeof(data), &got);
 
     (void)events;
     if (status == TRI_INPROGRESS)

@@ -542,6 +542,40 @@ static void progress_that_comes_round_again_is_none(void **state)
     end(&p);
 }
 
+/* Its agent has told it and ended before we learn of the round. */
+static void what_came_before_the_round_outlives_the_connection(void **state)
+{
+    trii_rdzv_agent agents[3] = {{.name = "us"}, {.name = "torchrun"}, {.name = "host2"}};
+    const trii_rdzv_round round = {.number = 1, .group_size = 3, .agents = agents};
+    trii_peer_frame frames[2] = {
+        {.kind = 0},
+        {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_NEWS, .rank = -1, .number = TRII_PEER_OVER}};
+    const trii_peer_frame goodbye = {.magic = TRII_PEER_MAGIC, .kind = TRII_PEER_GOODBYE};
+    trii_peer_event event = {.kind = TRII_PEER_NOTHING};
+    pair p;
+    int fd;
+
+    (void)state;
+    begin_silence(&p, LONG_SILENCE_MS, false, NULL, NULL);
+    frames[0] = hello_of(p.agents[0].token, 2, round.number);
+    CHECK_OK(
+        trii_socket_connect("127.0.0.1", p.agents[0].port, trii_deadline_ms(SOON_MS), false, &fd));
+    CHECK_OK(trii_socket_send_all(fd, frames, sizeof(frames), trii_deadline_ms(SOON_MS)));
+    run_for(&p, 100);
+    CHECK_OK(trii_socket_send_all(fd, &goodbye, sizeof(goodbye), trii_deadline_ms(SOON_MS)));
+    trii_socket_close_linger(fd, 0); /* a reset, which nobody can miss */
+    run_for(&p, 100);
+    trii_loop_unwatch(&p.watches[0]);
+    trii_peers_watch_round(p.peers[0], &round);
+    while (event.kind != TRII_PEER_NEWS_CAME) {
+        trii_loop_run_once(p.loop, trii_deadline_ms(10));
+        trii_peers_next(p.peers[0], &event);
+        assert_int_not_equal(event.kind, TRII_PEER_LOST);
+    }
+    assert_true(event.news.over);
+    end(&p);
+}
+
 /* A stranger that cannot read the agents' store may know all but the token. */
 static void a_peer_with_another_token_is_not_heard(void **state)
 {
@@ -706,6 +740,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
     cmocka_unit_test(progress_that_comes_round_again_is_none),
+    cmocka_unit_test(what_came_before_the_round_outlives_the_connection),
     cmocka_unit_test(a_peer_with_another_token_is_not_heard),
     cmocka_unit_test(a_silent_peer_is_called_once_more_and_then_lost),
     cmocka_unit_test(a_peer_that_calls_for_too_long_is_not_lost),

@@ -28,6 +28,7 @@ typedef struct trii_peer_link {
     trii_peer_reader in;
     char early[TRII_PEER_READ_BYTES]; /* of such a round: not looked at yet */
     size_t early_bytes;
+    bool muted; /* until then */
     char out[sizeof(trii_peer_frame) + TRII_PEER_TEXT_BYTES];
     size_t out_bytes;
     size_t unsent; /* last bytes of `out` that the connection had no room for */
