@@ -68,6 +68,17 @@ tri_status trii_group_heap(size_t bytes, void **p_out)
     return TRI_OK;
 }
 
+tri_status trii_group_takes_host_memory(const tri_group *group)
+{
+    if (group->engine->device == NULL)
+        return TRI_OK;
+    return TRII_FAIL(
+        TRI_ERR_UNSUPPORTED,
+        "engine %s takes memory of a device only, and this is memory of the host: give "
+        "a group of another engine",
+        group->engine->name);
+}
+
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out)
 {
     void *p = NULL, *room = NULL;

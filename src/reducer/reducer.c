@@ -49,6 +49,8 @@ static tri_status find_group(tri_reducer *r)
         return status;
     status = trii_group_resolve(&group, "options.group");
     if (status == TRI_OK)
+        status = trii_group_takes_host_memory(group);
+    if (status == TRI_OK)
         r->group = tri_group_ref(group);
     return status;
 }

@@ -185,6 +185,19 @@ static void a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of(void **s
     tear_down(&b);
 }
 
+static void a_reducer_is_refused_and_the_group_goes_on(void **state)
+{
+    bench b;
+    tri_reducer *reducer = NULL;
+
+    (void)state;
+    set_up(&b);
+    CHECK_FAILS(tri_reducer_create(&(tri_reducer_options){.group = b.group}, &reducer),
+                TRI_ERR_UNSUPPORTED, "engine nccl takes memory of a device only");
+    CHECK_OK(reduce(&b, NULL));
+    tear_down(&b);
+}
+
 static void colors_are_refused_and_the_group_goes_on(void **state)
 {
     bench b;
@@ -235,6 +248,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_of_a_batch_are_ordered_one_by_one),
     cmocka_unit_test(a_queue_of_another_gpu_is_refused),
     cmocka_unit_test(objects_are_refused_and_the_group_goes_on),
+    cmocka_unit_test(a_reducer_is_refused_and_the_group_goes_on),
     cmocka_unit_test(colors_are_refused_and_the_group_goes_on),
     cmocka_unit_test(a_group_of_one_rank_has_the_engine_of_the_one_it_is_made_of),
     cmocka_unit_test(a_plugin_of_another_version_is_not_available),

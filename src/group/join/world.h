@@ -14,6 +14,8 @@ tri_status trii_group_resolve(tri_group **group_io, const char *call) TRI_MUST_C
 /* Whether the peer of a call that ended with PEER_LOST left the group in order: its engine tells
  * that from a death, and has seen none. Plug-ins cannot tell: false. */
 bool trii_group_was_left(const tri_group *group);
+/* UNSUPPORTED: the engine of this group takes memory of a device only. */
+tri_status trii_group_takes_host_memory(const tri_group *group) TRI_MUST_CHECK;
 /* tri_group_alloc, with its status. */
 tri_status trii_group_alloc(tri_group *group, size_t bytes, void **p_out) TRI_MUST_CHECK;
 /* As tri_work_test, but the time between two calls does not count as waiting: for callers that

@@ -37,6 +37,8 @@ static tri_status join_group(trii_ddp *ddp)
         status = tri_init(NULL);
     if (status == TRI_OK)
         status = trii_group_resolve(&group, "options.group");
+    if (status == TRI_OK && tri_group_size(group) > 1)
+        status = trii_group_takes_host_memory(group);
     if (status != TRI_OK)
         return status;
     ddp->size = tri_group_size(group);
