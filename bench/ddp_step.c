@@ -100,9 +100,9 @@ static void make_data(task *t)
     size_t n_x = (size_t)(t->gpt ? t->batch * CONTEXT : t->batch * 3 * IMAGE * IMAGE);
     size_t n_y = (size_t)(t->gpt ? t->batch * CONTEXT : t->batch);
 
-    t->x = t->gpt ? tri_tensor_create(TRI_DTYPE_I64, texts, 2)
-                  : tri_tensor_create(TRI_DTYPE_F32, images, 4);
-    t->y = tri_tensor_create(TRI_DTYPE_I64, texts, t->gpt ? 2 : 1);
+    t->x = t->gpt ? tri_tensor_create(texts, 2, TRI_DTYPE_I64)
+                  : tri_tensor_create(images, 4, TRI_DTYPE_F32);
+    t->y = tri_tensor_create(texts, t->gpt ? 2 : 1, TRI_DTYPE_I64);
     t->x_bytes = n_x * (t->gpt ? sizeof(int64_t) : sizeof(float));
     t->y_bytes = n_y * sizeof(int64_t);
     t->x_data = malloc(t->x_bytes);

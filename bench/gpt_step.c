@@ -108,8 +108,8 @@ int main(int argc, char **argv)
                                                      .context = CONTEXT,
                                                      .vocabulary = VOCABULARY});
     t.opt = tri_adamw(t.net, 3e-4, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
-    t.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));
-    t.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(BATCH, CONTEXT));
+    t.x = tri_tensor_create(TRI_SHAPE(BATCH, CONTEXT), TRI_DTYPE_I64);
+    t.y = tri_tensor_create(TRI_SHAPE(BATCH, CONTEXT), TRI_DTYPE_I64);
     for (int i = 0; i <= BATCH * CONTEXT; i++) {
         state = state * 1664525u + 1013904223u;
         t.tokens[i] = state >> 24;

@@ -40,7 +40,7 @@ static double median(double *times, int n)
 
 static tri_tensor *zeros(int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){a, b, c, d}, ndim);
+    return tri_tensor_create((const int64_t[]){a, b, c, d}, ndim, TRI_DTYPE_F32);
 }
 
 static tri_tensor *x, *image, *weight, *bias, *kernel, *scale;

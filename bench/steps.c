@@ -167,9 +167,9 @@ static void make_data(task *t, const int64_t *shape, int ndim, int64_t outputs)
         else
             ((float *)t->y_data)[i] = (float)random_word() / 16777216.0f;
     }
-    t->x = tri_tensor_create(TRI_DTYPE_F32, shape, ndim);
-    t->y = tri_tensor_create(t->classes ? TRI_DTYPE_I64 : TRI_DTYPE_F32, (int64_t[]){rows, outputs},
-                             t->classes ? 1 : 2);
+    t->x = tri_tensor_create(shape, ndim, TRI_DTYPE_F32);
+    t->y = tri_tensor_create((int64_t[]){rows, outputs}, t->classes ? 1 : 2,
+                             t->classes ? TRI_DTYPE_I64 : TRI_DTYPE_F32);
 }
 
 static int number(int argc, char **argv, int i, int fallback)

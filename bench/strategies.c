@@ -119,9 +119,9 @@ static void make_data(task *t, bool images)
 
     for (int64_t i = 0; i < t->batch; i++)
         labels[i] = i * 37 % CLASSES;
-    t->x = images ? tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(t->batch, 3, t->size, t->size))
-                  : tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(t->batch, t->size));
-    t->y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(t->batch), labels);
+    t->x = images ? tri_tensor_create(TRI_SHAPE(t->batch, 3, t->size, t->size), TRI_DTYPE_F32)
+                  : tri_tensor_create(TRI_SHAPE(t->batch, t->size), TRI_DTYPE_F32);
+    t->y = tri_tensor_from(TRI_SHAPE(t->batch), TRI_DTYPE_I64, labels);
     TRI_TRY(tri_init_uniform(t->x, -1, 1));
     free(labels);
 }

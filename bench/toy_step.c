@@ -60,8 +60,8 @@ int main(void)
         seed = seed * 1664525u + 1013904223u;
         values[i] = (float)(seed >> 8) / (float)(1 << 23) - 1.0f;
     }
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 10}, 2, values);
-    y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){BATCH, 5}, 2, values + BATCH * 10);
+    x = tri_tensor_from((int64_t[]){BATCH, 10}, 2, TRI_DTYPE_F32, values);
+    y = tri_tensor_from((int64_t[]){BATCH, 5}, 2, TRI_DTYPE_F32, values + BATCH * 10);
     model = tri_ddp(
         tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL)),
         NULL);

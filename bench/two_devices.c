@@ -43,7 +43,7 @@ static half make_half(tri_device device)
         h.net = tri_nn_sequential(tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
                                   tri_nn_linear(WIDTH, WIDTH, NULL), tri_nn_relu(),
                                   tri_nn_linear(WIDTH, WIDTH, NULL));
-        h.x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(BATCH, WIDTH));
+        h.x = tri_tensor_create(TRI_SHAPE(BATCH, WIDTH), TRI_DTYPE_F32);
     }
     TRI_TRY(tri_module_status(h.net));
     TRI_TRY(tri_init_uniform(h.x, -1, 1));

@@ -128,8 +128,8 @@ static tri_tensor *swish_of(tri_tensor *const *in, int n, void *arg)
 static void check_gradient(void)
 {
     const double x[3] = {-0.5, 0.25, 1.5}, beta = 0.75;
-    tri_tensor *in[2] = {tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(3), x),
-                         tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &beta)};
+    tri_tensor *in[2] = {tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F64, x),
+                         tri_tensor_from(NULL, 0, TRI_DTYPE_F64, &beta)};
 
     for (int i = 0; i < 2; i++)
         tri_requires_grad(in[i], true);
@@ -159,7 +159,7 @@ static tri_module *nn_swish(void)
 
     if (data != NULL)
         data->beta = tri_module_add_parameter(self, "beta",
-                                              tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){1}));
+                                              tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){1}));
     return self;
 }
 
@@ -184,8 +184,8 @@ int main(int argc, char **argv)
         targets[i] = fabsf(inputs[i]);
     }
     tri_manual_seed(1);
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(ROWS, 1), inputs);
-    y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(ROWS, 1), targets);
+    x = tri_tensor_from(TRI_SHAPE(ROWS, 1), TRI_DTYPE_F32, inputs);
+    y = tri_tensor_from(TRI_SHAPE(ROWS, 1), TRI_DTYPE_F32, targets);
     net = tri_nn_sequential(tri_nn_linear(1, 16, NULL), nn_swish(), tri_nn_linear(16, 1, NULL));
     opt = tri_sgd(net, 0.05, NULL);
     for (int step = 0; step <= 200; step++) {

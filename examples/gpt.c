@@ -185,7 +185,7 @@ static void write_text(run *r)
 {
     int64_t context = settings.context, vocabulary = r->text.vocabulary, at = 0;
     size_t bytes = (size_t)(context * vocabulary) * sizeof(float);
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1, context));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(1, context), TRI_DTYPE_I64);
     int64_t *window = calloc((size_t)context, sizeof(int64_t));
     float *logits = malloc(bytes);
 
@@ -280,8 +280,8 @@ int main(int argc, char **argv)
     r.model = tri_ddp(r.net, NULL);
     r.optimizer =
         tri_adamw(r.model, settings.lr, &(tri_adam_options){.weight_decay = TRI_SET(0.1)});
-    r.x = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
-    r.y = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(r.part, settings.context));
+    r.x = tri_tensor_create(TRI_SHAPE(r.part, settings.context), TRI_DTYPE_I64);
+    r.y = tri_tensor_create(TRI_SHAPE(r.part, settings.context), TRI_DTYPE_I64);
     r.x_rows = malloc((size_t)(r.part * settings.context) * sizeof(int64_t));
     if (r.x_rows == NULL)
         refuse("--batch-size", "no memory");

@@ -282,7 +282,7 @@ static column column_open(const tri_safetensors *file, const char *name, tri_dty
     c.rows = converted(e, dtype);
     c.n_rows = e->shape[0];
     c.row_bytes = (size_t)(numel(e) / e->shape[0]) * tri_dtype_size(type_in(e, dtype));
-    c.part = tri_tensor_create(type_in(e, dtype), shape, e->ndim);
+    c.part = tri_tensor_create(shape, e->ndim, type_in(e, dtype));
     return c;
 }
 

@@ -43,8 +43,8 @@ int main(int argc, char **argv)
 
     make_data(inputs, BATCH * 10, 1 + (unsigned)tri_rank());
     make_data(targets, BATCH * 5, 1001 + (unsigned)tri_rank());
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 10), inputs);
-    y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 5), targets);
+    x = tri_tensor_from(TRI_SHAPE(BATCH, 10), TRI_DTYPE_F32, inputs);
+    y = tri_tensor_from(TRI_SHAPE(BATCH, 5), TRI_DTYPE_F32, targets);
 
     tri_manual_seed(0);
     net = tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(), tri_nn_linear(10, 5, NULL));

@@ -217,7 +217,7 @@ static void groups(void)
     if (tri_group_rank(pair) >= 0) {                    /* -1: not a member */
         show("new_group", (const int64_t[]){tri_group_rank(pair), tri_group_size(pair)}, 2);
         show("get_global_rank", (const int64_t[]){tri_group_world_rank(pair, 1)}, 1);
-        show("get_group_rank", (const int64_t[]){tri_group_rank_of(pair, size - 1)}, 1);
+        show("get_group_rank", (const int64_t[]){tri_group_find_rank(pair, size - 1)}, 1);
         TRI_TRY(tri_broadcast(pair, &x, 1, I64, 1, NULL)); /* group_src=1 */
         show("broadcast in it", &x, 1);
     }

@@ -38,7 +38,7 @@ typedef struct tri_dataset tri_dataset;
 typedef struct tri_sampler tri_sampler;
 typedef struct tri_loader tri_loader;
 
-#define TRI_MAX_FIELDS 8
+#define TRI_MAX_FIELDS 16
 
 /* --- data sets ------------------------------------------------------------ */
 

@@ -192,9 +192,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_group_shrink(tri_group *group,
 /* Replaces the timeout of later calls; values as tri_group_options.timeout_ms. */
 TRI_API void tri_group_set_timeout(tri_group *group, int64_t timeout_ms);
 /* tri_group_world_rank gives the rank in the outermost group (the world) of a rank of this group,
- * tri_group_rank_of the reverse; -1 = none. */
+ * tri_group_find_rank the reverse; -1 = none. */
 TRI_API int tri_group_world_rank(const tri_group *group, int rank);
-TRI_API int tri_group_rank_of(const tri_group *group, int world_rank);
+TRI_API int tri_group_find_rank(const tri_group *group, int world_rank);
 
 /**
  * Allocates memory that the engine reduces without copies: under shm all local ranks map it. It is

@@ -314,7 +314,7 @@ typedef struct tri_schedule_part {
 } tri_schedule_part;
 /* Sets the rate of each group to what the schedule (NULL: constant) makes of the rate that this
  * group was made with, as torch's schedulers do with initial_lr. */
-TRI_API void tri_optimizer_schedule(tri_optimizer *optimizer, tri_schedule_fn fn, int64_t step,
+TRI_API void tri_optimizer_schedule(tri_optimizer *optimizer, int64_t step, tri_schedule_fn fn,
                                     void *arg);
 /* torch's SequentialLR: one schedule after the other, each counting its steps from 0. */
 TRI_API double tri_schedule_sequential(double lr, const tri_schedule_part *parts, int n,

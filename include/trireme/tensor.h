@@ -52,9 +52,9 @@ typedef struct tri_tensor tri_tensor;
 /* --- persistent tensors --------------------------------------------------- */
 
 /* Zeros. shape[ndim], 0 <= ndim <= TRI_MAX_DIMS, sizes >= 0. One reference, as below. */
-TRI_API tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim);
+TRI_API tri_tensor *tri_tensor_create(const int64_t *shape, int ndim, tri_dtype dtype);
 /* A copy of `data` (plain, numel elements of dtype). */
-TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim,
+TRI_API tri_tensor *tri_tensor_from(const int64_t *shape, int ndim, tri_dtype dtype,
                                     const void *data);
 /* A tensor over the caller's memory, which is neither copied nor cleared: training and
  * tri_tensor_copy_in change it in place (under tri_ddp, too). `data` is plain, aligned for its
@@ -62,7 +62,7 @@ TRI_API tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int n
  * that releases the last reference; with release NULL the caller must know that moment in another
  * way. It is memory of the host, so the current device must not have memory of its own
  * (INVALID_ARG). A failed tensor has not taken the memory. */
-TRI_API tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
+TRI_API tri_tensor *tri_tensor_wrap(const int64_t *shape, int ndim, tri_dtype dtype, void *data,
                                     void (*release)(void *arg), void *arg);
 TRI_API tri_tensor *tri_tensor_ref(tri_tensor *tensor);
 /* NULL and step tensors: does nothing. Do not release borrowed tensors (from tri_grad, or a

@@ -122,8 +122,8 @@ static void tensors_come_out_of_files(void **state)
 
 static void train(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4, 6}, 2);
-    tri_tensor *y = tri_tensor_create(TRI_DTYPE_I64, (const int64_t[]){4}, 1);
+    tri_tensor *x = tri_tensor_create((const int64_t[]){4, 6}, 2, TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_create((const int64_t[]){4}, 1, TRI_DTYPE_I64);
 
     for (int64_t step = first; step < end; step++) {
         float rows[24];
@@ -200,7 +200,7 @@ static void train_scaled(tri_module *net, tri_optimizer *opt, tri_grad_scaler *s
                          int64_t first, int64_t end)
 {
     for (int64_t step = first; step < end; step++) {
-        tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(8, 6)), *loss;
+        tri_tensor *x = tri_tensor_create(TRI_SHAPE(8, 6), TRI_DTYPE_F32), *loss;
 
         CHECK_OK(tri_init_constant(x, 0.1 * (double)step));
         loss = tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false);
@@ -311,7 +311,7 @@ static void run_process(scratch *s, int64_t first, int64_t end, uint64_t *hash)
             _exit(3);
         *hash = hash_of(net);
         /* What the program itself draws afterwards (a new head, say). */
-        t = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){2}, 1);
+        t = tri_tensor_create((const int64_t[]){2}, 1, TRI_DTYPE_F32);
         if (tri_init_uniform(t, 0, 1) != TRI_OK ||
             tri_tensor_copy_out(t, drawn, sizeof(drawn)) != TRI_OK)
             _exit(4);
@@ -364,8 +364,8 @@ static tri_module *make_image_net(int64_t width)
 static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int64_t end)
 {
     enum { PIXELS = 4 * 14 * 14 };
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4, 1, 14, 14}, 4);
-    tri_tensor *y = tri_tensor_create(TRI_DTYPE_I64, (const int64_t[]){4}, 1);
+    tri_tensor *x = tri_tensor_create((const int64_t[]){4, 1, 14, 14}, 4, TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_create((const int64_t[]){4}, 1, TRI_DTYPE_I64);
 
     for (int64_t step = first; step < end; step++) {
         uint64_t random = (uint64_t)step;
@@ -388,7 +388,7 @@ static void train_images(tri_module *net, tri_optimizer *opt, int64_t first, int
 
 static void evaluate_images(tri_module *net)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){3, 1, 14, 14}, 4);
+    tri_tensor *x = tri_tensor_create((const int64_t[]){3, 1, 14, 14}, 4, TRI_DTYPE_F32);
 
     tri_module_train(net, false);
     tri_no_grad_begin();

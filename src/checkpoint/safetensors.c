@@ -380,5 +380,5 @@ tri_tensor *tri_safetensors_tensor(const tri_safetensors *file, const char *name
     if (e->dtype == TRI_DTYPE_NONE)
         return trii_tensor_failed(TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s: tensor %s is of %s",
                                             file->path, name, e->type_name));
-    return tri_tensor_from(e->dtype, e->shape, e->ndim, e->data);
+    return tri_tensor_from(e->shape, e->ndim, e->dtype, e->data);
 }

@@ -9,8 +9,8 @@
 static void a_query_of_nan_gives_nan_and_spoils_no_other(void **state)
 {
     const float qs[4] = {NAN, 1, 1, 2}, ks[4] = {1, 2, 3, 4};
-    tri_tensor *q = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), qs);
-    tri_tensor *k = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), ks);
+    tri_tensor *q = tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, qs);
+    tri_tensor *k = tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, ks);
     tri_tensor *y;
     float out[4], g[4];
 
@@ -32,8 +32,8 @@ static void a_query_that_may_see_nothing_has_zeros(void **state)
 {
     const float ks[4] = {1, 2, 3, 4};
     const uint8_t sees[4] = {0, 0, 1, 0};
-    tri_tensor *k = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), ks);
-    tri_tensor *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(2, 2), sees);
+    tri_tensor *k = tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, ks);
+    tri_tensor *mask = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_BOOL, sees);
     float out[4];
 
     (void)state;
@@ -54,7 +54,7 @@ static void a_query_that_sees_nothing_has_zeros_among_keys_of_nan(void **state)
 
     (void)state;
     for (int wide = 0; wide < 2; wide++) {
-        tri_tensor *x[3], *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(2, 2), sees), *y;
+        tri_tensor *x[3], *mask = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_BOOL, sees), *y;
         const double *const from[3] = {qs, ks, vs};
         double out[4], dq[4], dk[4];
 
@@ -63,7 +63,7 @@ static void a_query_that_sees_nothing_has_zeros_among_keys_of_nan(void **state)
 
             for (int k = 0; k < 4; k++)
                 narrow[k] = (float)from[i][k];
-            x[i] = tri_tensor_from(wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2),
+            x[i] = tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), wide ? TRI_DTYPE_F64 : TRI_DTYPE_F32,
                                    wide ? (const void *)from[i] : narrow);
             tri_requires_grad(x[i], true);
         }
@@ -106,11 +106,11 @@ static void a_query_that_sees_nothing_spoils_no_second_gradient(void **state)
     const float qs[4] = {0.5f, -1, 1, 0.25f}, ks[4] = {1, -0.5f, 0.3f, 1}, vs[4] = {1, 2, -1, 0.5f};
     const float inf = -INFINITY, added[4] = {inf, inf, 0.5f, 0};
     const uint8_t sees[4] = {0, 0, 1, 1};
-    tri_tensor *x[3] = {tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), qs),
-                        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), ks),
-                        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 2), vs)};
-    tri_tensor *masks[2] = {tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(2, 2), sees),
-                            tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), added)};
+    tri_tensor *x[3] = {tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, qs),
+                        tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, ks),
+                        tri_tensor_from(TRI_SHAPE(1, 1, 2, 2), TRI_DTYPE_F32, vs)};
+    tri_tensor *masks[2] = {tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_BOOL, sees),
+                            tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, added)};
 
     (void)state;
     for (int i = 0; i < 3; i++)

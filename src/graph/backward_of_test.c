@@ -12,7 +12,7 @@ static tri_tensor *x, *y; /* [2] = {3, 5}, {2, 7} */
 
 static tri_tensor *pair(float a, float b)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){a, b});
+    return tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (const float[]){a, b});
 }
 
 static int set_up(void **state)

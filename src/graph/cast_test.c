@@ -15,7 +15,7 @@ static const tri_dtype types[] = {TRI_DTYPE_BOOL, TRI_DTYPE_U8,  TRI_DTYPE_I8,  
 
 static tri_tensor *of(const double *values, tri_dtype dtype)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){N}, 1, values);
+    tri_tensor *x = tri_tensor_from((int64_t[]){N}, 1, TRI_DTYPE_F64, values);
     tri_tensor *y = tri_cast(x, dtype);
 
     tri_tensor_unref(x); /* the step holds it */
@@ -67,7 +67,7 @@ static void what_does_not_fit_rounds_wraps_or_overflows(void **state)
 /* Through f16 and back, as gradients of what is stored in it go. */
 static void a_gradient_comes_back_through_f16(void **state)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){3, 4});
+    tri_tensor *x = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, (const float[]){3, 4});
     float g[2];
 
     (void)state;

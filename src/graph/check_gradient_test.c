@@ -14,7 +14,7 @@ static tri_tensor *input(const char *name, const int64_t *shape, int ndim)
 
     for (int i = 0; i < 24; i++)
         values[i] = sin(1 + i) + 0.1 * ndim;
-    x = tri_tensor_from(TRI_DTYPE_F64, shape, ndim, values);
+    x = tri_tensor_from(shape, ndim, TRI_DTYPE_F64, values);
     tri_requires_grad(x, true);
     return tri_tensor_set_name(x, name);
 }
@@ -275,8 +275,8 @@ static tri_tensor *log_of(tri_tensor *const *in, int n, void *arg)
 static void values_that_are_not_numbers_differ(void **state)
 {
     const double zero = 0, infinite = (double)INFINITY;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &zero);
-    tri_tensor *far = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &infinite);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F64, &zero);
+    tri_tensor *far = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F64, &infinite);
 
     (void)state;
     tri_requires_grad(x, true);
@@ -353,9 +353,9 @@ static void functions_that_do_not_fit_are_refused(void **state)
 
 static void inputs_that_do_not_fit_are_refused(void **state)
 {
-    tri_tensor *x = vector(), *bad = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3));
-    tri_tensor *frozen = tri_tensor_create(TRI_DTYPE_F64, TRI_SHAPE(3));
-    tri_tensor *failed = tri_tensor_create(TRI_DTYPE_F64, TRI_SHAPE(-1));
+    tri_tensor *x = vector(), *bad = tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F32);
+    tri_tensor *frozen = tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F64);
+    tri_tensor *failed = tri_tensor_create(TRI_SHAPE(-1), TRI_DTYPE_F64);
 
     (void)state;
     tri_requires_grad(bad, true);

@@ -11,7 +11,7 @@
 
 static tri_tensor *vec(float a, float b)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){a, b});
+    return tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, (const float[]){a, b});
 }
 
 static tri_context *new_context(void)

@@ -9,7 +9,7 @@
 
 static tri_tensor *two(void)
 {
-    return tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+    return tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
 }
 
 static void there_is_one_cpu_unless_more_are_asked_for(void **state)
@@ -131,7 +131,7 @@ static void what_is_made_from_nothing_lies_on_the_current_device(void **state)
     b = two();
     TRI_ON(TRI_CPU(2))
     {
-        c = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), data);
+        c = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, data);
         linear = tri_nn_linear(2, 2, NULL);
         TRI_ON(TRI_CPU(0))
         {

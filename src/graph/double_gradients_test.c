@@ -160,8 +160,8 @@ static void powers_of_zero_have_finite_gradients_to_the_second(void **state)
     /* the sum of d/da of a^b: b a^(b - 1), 1 / a where only the exponent is 0 */
     const double want_a[5] = {0, 0, 2, 0, 3},
                  want_b[5] = {0, 1, 0, 0.5, 0.25 + 3 * 0.25 * log(0.5)};
-    tri_tensor *in[2] = {tri_tensor_from(TRI_DTYPE_F64, (const int64_t[]){5}, 1, base),
-                         tri_tensor_from(TRI_DTYPE_F64, (const int64_t[]){5}, 1, exponent)};
+    tri_tensor *in[2] = {tri_tensor_from((const int64_t[]){5}, 1, TRI_DTYPE_F64, base),
+                         tri_tensor_from((const int64_t[]){5}, 1, TRI_DTYPE_F64, exponent)};
     tri_tensor *y, *first[2], *second[2];
 
     (void)state;
@@ -203,7 +203,7 @@ static void gradient_of_order(int order, function f, double number, tri_dtype dt
         narrow[i] = (float)at[i];
         out[i] = 0;
     }
-    x = tri_tensor_from(dtype, TRI_SHAPE(n), dtype == TRI_DTYPE_F64 ? (const void *)at : narrow);
+    x = tri_tensor_from(TRI_SHAPE(n), dtype, dtype == TRI_DTYPE_F64 ? (const void *)at : narrow);
     tri_requires_grad(x, true);
     y = f(x, number);
     for (int k = 0; k < order && y != NULL; k++, y = g) {
@@ -234,7 +234,7 @@ static void a_power_whose_gradient_is_constant_has_zeros_at_zero_from_then_on(vo
 
 static tri_tensor *power_of_tensor(tri_tensor *x, double number)
 {
-    tri_tensor *exponent = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &number);
+    tri_tensor *exponent = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F64, &number);
 
     x = tri_pow(x, tri_cast(exponent, tri_tensor_dtype(x)));
     tri_tensor_unref(exponent); /* the step holds it */

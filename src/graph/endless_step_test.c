@@ -57,7 +57,7 @@ static void warns_once(void)
     const float two = 2;
     char text[2048];
 
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &two);
+    x = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, &two);
     tri_requires_grad(x, true);
     take_stderr(text, sizeof(text), 1100, true);
     assert_string_equal(text, "");
@@ -89,7 +89,7 @@ static void updates_of_one_step_are_warned_about(void **state)
     char text[2048];
 
     (void)state;
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &two);
+    x = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, &two);
     opt = tri_sgd_of(&(tri_param_group){.params = &x, .n_params = 1}, 1, 0.01, NULL);
     optimizer = opt;
     tri_requires_grad(x, true);
@@ -118,7 +118,7 @@ static void operations_of_one_step_are_warned_about(void **state)
     char text[2048];
 
     (void)state;
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &two);
+    x = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, &two);
     only_recorded = true;
     take_stderr(text, sizeof(text), 100000, true);
     assert_string_equal(text, "");
@@ -170,7 +170,7 @@ static void a_full_step_is_an_error_that_says_so(void **state)
     int n = 0;
 
     (void)state;
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(64), ones);
+    x = tri_tensor_from(TRI_SHAPE(64), TRI_DTYPE_F32, ones);
     for (y = last = tri_neg(x); n < 5000 && tri_tensor_status(y) == TRI_OK; n++) {
         last = y;
         tri_unbind(last, 0, parts, 64);
@@ -200,7 +200,7 @@ static void a_step_that_reads_too_many_tensors_is_an_error_that_says_so(void **s
     (void)state;
     (void)short_of_room();
     for (tri_tensor *y; n < N; n++) {
-        own[n] = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &one);
+        own[n] = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F32, &one);
         y = tri_neg(own[n]);
         if (tri_tensor_status(y) == TRI_OK)
             continue;
@@ -221,7 +221,7 @@ static void a_step_without_an_end_is_an_error(void **state)
     tri_tensor *h;
 
     (void)state;
-    x = h = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &one);
+    x = h = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &one);
     for (int i = 0; i < 1000000; i++)
         h = tri_neg(h);
     CHECK_OK(tri_tensor_status(h));

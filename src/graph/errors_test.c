@@ -12,7 +12,7 @@
 
 static tri_tensor *zeros(tri_dtype dtype, int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
 {
-    return tri_tensor_create(dtype, (const int64_t[]){a, b, c, d}, ndim);
+    return tri_tensor_create((const int64_t[]){a, b, c, d}, ndim, dtype);
 }
 
 /* The handle carries INVALID_ARG and its line has both texts. */
@@ -146,7 +146,7 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
     CHECK_FAILS(tri_tensor_status(tri_neg(y)), TRI_ERR_STATE,
                 "argument 0 (the value of tri_square at ");
     CHECK_OK(tri_step_end_status());
-    y = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, -1));
+    y = tri_tensor_create(TRI_SHAPE(2, -1), TRI_DTYPE_F32);
     CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "tri_tensor_create at ");
     CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INVALID_ARG, "size -1 of dimension 1 is negative");
     tri_tensor_unref(y);
@@ -162,8 +162,8 @@ static void what_was_given_and_what_is_allowed_are_named(void **state)
 static void a_loss_of_probabilities_of_others_is_not_a_number(void **state)
 {
     const float p[4] = {0, 1, 1.5f, -0.5f}, t[4] = {0, 1, 1, 0};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), p);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4), t);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(4), TRI_DTYPE_F32, p);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(4), TRI_DTYPE_F32, t);
     const tri_bce_loss_options each = {.reduction = TRI_REDUCTION_NONE};
     float loss[4], grad[4];
     tri_tensor *l;
@@ -185,7 +185,7 @@ static void a_loss_of_probabilities_of_others_is_not_a_number(void **state)
 
 static void a_failed_tensor_fails_whatever_uses_it(void **state)
 {
-    tri_tensor *bad = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){-1}, 1);
+    tri_tensor *bad = tri_tensor_create((int64_t[]){-1}, 1, TRI_DTYPE_F32);
     tri_tensor *good = zeros(TRI_DTYPE_F32, 1, 2, 0, 0, 0);
     float out[2];
 
@@ -196,7 +196,7 @@ static void a_failed_tensor_fails_whatever_uses_it(void **state)
     tri_tensor_unref(bad);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(good);
-    bad = tri_tensor_create(TRII_TENSOR_DTYPES, NULL, 0);
+    bad = tri_tensor_create(NULL, 0, TRII_TENSOR_DTYPES);
     assert_int_equal(tri_tensor_ndim(bad), -1);
     tri_tensor_unref(bad);
 }
@@ -235,7 +235,7 @@ static void an_error_without_a_status_reaches_the_next_run(void **state)
 static void a_second_backward_behind_a_run_names_the_remedy(void **state)
 {
     const float two[2] = {2, 3};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, two), *loss;
+    tri_tensor *x = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, two), *loss;
     float grad[2];
 
     (void)state;
@@ -260,7 +260,7 @@ static void a_wrong_target_is_found_when_the_step_runs(void **state)
 {
     const int64_t target[2] = {1, 7};
     tri_tensor *logits = zeros(TRI_DTYPE_F32, 2, 2, 3, 0, 0);
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, target);
+    tri_tensor *t = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_I64, target);
     tri_tensor *loss, *after;
     char where[128];
     const int line = __LINE__ + 3;

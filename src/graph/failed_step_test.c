@@ -18,8 +18,8 @@ typedef struct problem {
 static problem make_problem(void)
 {
     const float ws[2] = {1, 3};
-    problem p = {tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1, 2}, 2, ws),
-                 tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){1}, 1, good)};
+    problem p = {tri_tensor_from((int64_t[]){1, 2}, 2, TRI_DTYPE_F32, ws),
+                 tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_I64, good)};
 
     tri_requires_grad(p.w, true);
     return p;
@@ -286,9 +286,9 @@ static void running_statistics_survive_what_refuses_its_operands_behind_them(voi
 
     (void)state;
     for (int which = 0; which < 7; which++) {
-        tri_tensor *index = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &(int64_t){7});
-        tri_tensor *mean = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), ones);
-        tri_tensor *var = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), ones);
+        tri_tensor *index = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &(int64_t){7});
+        tri_tensor *mean = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, ones);
+        tri_tensor *var = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, ones);
         const tri_batch_norm_args args = {
             .running_mean = mean, .running_var = var, .training = true};
 

@@ -15,7 +15,7 @@ static tri_tensor *x, *y; /* [2] = {3, 5}, {2, 7} */
 
 static tri_tensor *pair(double a, double b)
 {
-    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), (const double[]){a, b});
+    return tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, (const double[]){a, b});
 }
 
 static int set_up(void **state)
@@ -304,7 +304,7 @@ static void gradients_have_the_types_of_their_values(void **state)
 static void a_parameter_in_bf16_has_a_gradient_in_bf16(void **state)
 {
     const uint16_t ones[2] = {0x3f80, 0x3f80};
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_BF16, TRI_SHAPE(2), ones);
+    tri_tensor *w = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_BF16, ones);
 
     (void)state;
     tri_requires_grad(w, true);
@@ -341,8 +341,8 @@ static void targets_have_gradients_at_the_bounds_of_their_losses(void **state)
 {
     const double p[4] = {0, 1, 0.25, 1.5}, t[4] = {0.5, 0.5, 0.5, 0.5};
     const double want[4] = {100, -100, log(3), (double)NAN};
-    tri_tensor *input = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(4), p);
-    tri_tensor *target = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(4), t);
+    tri_tensor *input = tri_tensor_from(TRI_SHAPE(4), TRI_DTYPE_F64, p);
+    tri_tensor *target = tri_tensor_from(TRI_SHAPE(4), TRI_DTYPE_F64, t);
     double got[4];
 
     (void)state;
@@ -381,7 +381,7 @@ static tri_tensor *numbers(tri_dtype dtype, const double *values, int n)
 
     for (int i = 0; i < n; i++)
         narrow[i] = (float)values[i];
-    return tri_tensor_from(dtype, TRI_SHAPE(n),
+    return tri_tensor_from(TRI_SHAPE(n), dtype,
                            dtype == TRI_DTYPE_F64 ? (const void *)values : narrow);
 }
 
@@ -466,7 +466,7 @@ static void an_infinite_gradient_reaches_only_the_class_that_was_meant(void **st
 {
     const double logs[3] = {-1, -2, -3}, want[3] = {0, -INFINITY, 0};
     const int64_t class_of = 1;
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &class_of);
+    tri_tensor *t = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &class_of);
 
     (void)state;
     for (int wide = 0; wide < 2; wide++) {

@@ -22,7 +22,7 @@ static void wrapped_memory_is_read_and_trained_in_place(void **state)
 {
     _Alignas(64) float w[4] = {1, 2, 3, 4};
     int released = 0;
-    tri_tensor *x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2, 2), w, count_release, &released);
+    tri_tensor *x = tri_tensor_wrap(TRI_SHAPE(2, 2), TRI_DTYPE_F32, w, count_release, &released);
 
     (void)state;
     CHECK_OK(tri_tensor_status(x));
@@ -51,9 +51,9 @@ static void wrapped_weights_stay_plain_while_they_train(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         own[i] = theirs[i] = sinf((float)i) * 0.1f;
-    w = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(32, 32, 3, 3), own, count_release, &released);
-    other = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(32, 32, 3, 3), theirs);
-    x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 32, 8, 8));
+    w = tri_tensor_wrap(TRI_SHAPE(32, 32, 3, 3), TRI_DTYPE_F32, own, count_release, &released);
+    other = tri_tensor_from(TRI_SHAPE(32, 32, 3, 3), TRI_DTYPE_F32, theirs);
+    x = tri_tensor_create(TRI_SHAPE(2, 32, 8, 8), TRI_DTYPE_F32);
     CHECK_OK(tri_init_uniform(x, -1, 1));
     for (int turn = 0; turn < 2;
          turn++) { /* the second finds the plan that was made for the first */
@@ -89,17 +89,17 @@ static void what_cannot_be_wrapped_is_not_released(void **state)
     tri_tensor *x;
 
     (void)state;
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2), bytes + 1, count_release, &released);
+    x = tri_tensor_wrap(TRI_SHAPE(2), TRI_DTYPE_F32, bytes + 1, count_release, &released);
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "data is not aligned");
     tri_tensor_unref(x);
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2), NULL, count_release, &released);
+    x = tri_tensor_wrap(TRI_SHAPE(2), TRI_DTYPE_F32, NULL, count_release, &released);
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "data is NULL");
     tri_tensor_unref(x);
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(-2), bytes, count_release, &released);
+    x = tri_tensor_wrap(TRI_SHAPE(-2), TRI_DTYPE_F32, bytes, count_release, &released);
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "negative");
     tri_tensor_unref(x);
     assert_int_equal(released, 0);
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(0, 3), NULL, count_release, &released);
+    x = tri_tensor_wrap(TRI_SHAPE(0, 3), TRI_DTYPE_F32, NULL, count_release, &released);
     CHECK_OK(tri_tensor_status(x));
     tri_tensor_unref(x);
     assert_int_equal(released, 1);
@@ -110,7 +110,7 @@ static void memory_is_released_when_nobody_reads_it(void **state)
 {
     _Alignas(64) float w[2] = {1, 2};
     int released = 0;
-    tri_tensor *x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2), w, count_release, &released);
+    tri_tensor *x = tri_tensor_wrap(TRI_SHAPE(2), TRI_DTYPE_F32, w, count_release, &released);
     tri_tensor *sum = tri_sum(x, NULL, 0, false);
 
     (void)state;
@@ -126,8 +126,8 @@ static void memory_is_released_when_nobody_reads_it(void **state)
 static void values_of_a_step_can_be_read_in_place(void **state)
 {
     const float ones[3] = {1, 2, 3};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), ones);
-    tri_tensor *empty = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(0));
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, ones);
+    tri_tensor *empty = tri_tensor_create(TRI_SHAPE(0), TRI_DTYPE_F32);
     tri_tensor *dropped = tri_mul_scalar(x, 3), *y = tri_mul_scalar(dropped, 2);
     const float *data = tri_data(y);
 
@@ -148,8 +148,8 @@ static void values_of_a_step_can_be_read_in_place(void **state)
 /* What a convolution leaves lies in blocks of channels. */
 static void values_in_blocks_are_brought_to_plain_order(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 32, 8, 8));
-    tri_tensor *w = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(32, 32, 3, 3)), *y;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 32, 8, 8), TRI_DTYPE_F32);
+    tri_tensor *w = tri_tensor_create(TRI_SHAPE(32, 32, 3, 3), TRI_DTYPE_F32), *y;
     static float out[2 * 32 * 36];
     const float *data;
 
@@ -175,8 +175,8 @@ static void values_in_blocks_are_brought_to_plain_order(void **state)
 
 static void names_stand_in_messages(void **state)
 {
-    tri_tensor *q = tri_tensor_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3)), "q");
-    tri_tensor *k = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3)), *scores;
+    tri_tensor *q = tri_tensor_set_name(tri_tensor_create(TRI_SHAPE(2, 3), TRI_DTYPE_F32), "q");
+    tri_tensor *k = tri_tensor_create(TRI_SHAPE(2, 3), TRI_DTYPE_F32), *scores;
 
     (void)state;
     assert_string_equal(tri_tensor_name(q), "q");
@@ -202,7 +202,7 @@ static void a_name_without_memory_is_reported(void **state)
 {
     FILE *log = tmpfile();
     int before = dup(STDERR_FILENO), reports = 0;
-    tri_tensor *x = tri_tensor_set_name(tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3)), "x");
+    tri_tensor *x = tri_tensor_set_name(tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F32), "x");
     tri_tensor *first = tri_tensor_set_name(tri_neg(x), "first"), *later = tri_neg(first);
     char line[512];
 
@@ -234,7 +234,7 @@ static void a_name_without_memory_is_reported(void **state)
 static void a_debugger_shows_any_handle(void **state)
 {
     const float ones[3] = {1, 2.5, 3};
-    tri_tensor *x = tri_tensor_set_name(tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), ones), "x"),
+    tri_tensor *x = tri_tensor_set_name(tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, ones), "x"),
                *y, *z;
 
     (void)state;
@@ -262,7 +262,7 @@ static void a_debugger_shows_any_handle(void **state)
 
 static void shapes_are_texts_of_which_one_line_may_show_several(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(20, 0, 3)),
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(20, 0, 3), TRI_DTYPE_F32),
                *y = tri_mean(x, NULL, 0, false);
     char line[100];
 

@@ -16,7 +16,7 @@ static tri_tensor *rows(bool constant)
 
     for (int i = 0; i < N; i++)
         x[i] = constant ? 2.0f : 1.0f + (float)i;
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){N, 1}, 2, x);
+    return tri_tensor_from((int64_t[]){N, 1}, 2, TRI_DTYPE_F32, x);
 }
 
 typedef struct normed {
@@ -28,8 +28,8 @@ static normed norm(bool constant, tri_batch_norm_args args)
     tri_tensor *x = rows(constant);
     normed out;
 
-    args.running_mean = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1}, 1);
-    args.running_var = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, &(const float){1});
+    args.running_mean = tri_tensor_create((int64_t[]){1}, 1, TRI_DTYPE_F32);
+    args.running_var = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, &(const float){1});
     args.training = true;
     CHECK_OK(tri_tensor_copy_out(tri_batch_norm(x, &args), out.y, sizeof(out.y)));
     CHECK_OK(tri_tensor_copy_out(args.running_mean, &out.mean, sizeof(out.mean)));

@@ -11,7 +11,7 @@
 
 static tri_tensor *parameter(float a, float b)
 {
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){a, b});
+    tri_tensor *w = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (const float[]){a, b});
 
     tri_requires_grad(w, true);
     return w;
@@ -32,7 +32,7 @@ static tri_tensor *squares(tri_tensor *w)
 static tri_tensor *failing(tri_tensor *w)
 {
     static const int64_t at[1] = {9};
-    tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), at), *loss;
+    tri_tensor *target = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, at), *loss;
 
     loss = tri_cross_entropy(tri_reshape(w, TRI_SHAPE(1, 2)), target, NULL);
     tri_tensor_unref(target); /* the step holds it */

@@ -14,7 +14,7 @@
 
 static tri_tensor *filled(int ndim, const int64_t *shape, float first, float step)
 {
-    tri_tensor *tensor = tri_tensor_create(TRI_DTYPE_F32, shape, ndim);
+    tri_tensor *tensor = tri_tensor_create(shape, ndim, TRI_DTYPE_F32);
     int64_t n = tri_tensor_numel(tensor);
     float *data = calloc((size_t)n + 1, sizeof(*data));
 

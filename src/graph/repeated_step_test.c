@@ -31,7 +31,7 @@ static tri_tensor *ones(int64_t rows, int64_t columns)
 
     for (size_t i = 0; i < TRII_COUNT_OF(values); i++)
         values[i] = 1;
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){rows, columns}, 2, values);
+    return tri_tensor_from((int64_t[]){rows, columns}, 2, TRI_DTYPE_F32, values);
 }
 
 static void assert_shape(const tri_tensor *x, int64_t rows, int64_t columns)
@@ -211,9 +211,9 @@ static void operations_that_are_refused_here_and_there_change_no_value(void **st
     for (int i = 0; i < LENGTH; i++) {
         const float values[3] = {(float)(i + 1), (float)(i + 1), (float)(i + 1)};
 
-        l.one[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, values);
-        l.two[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, values);
-        l.three[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){3}, 1, values);
+        l.one[i] = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, values);
+        l.two[i] = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, values);
+        l.three[i] = tri_tensor_from((int64_t[]){3}, 1, TRI_DTYPE_F32, values);
     }
     for (int before = 0; before < PROGRAMS; before++) {
         for (int after = 0; after < PROGRAMS; after++) {

@@ -15,7 +15,7 @@
 
 static tri_tensor *vec(int n, const float *x)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){n}, 1, x);
+    return tri_tensor_from((int64_t[]){n}, 1, TRI_DTYPE_F32, x);
 }
 
 static float first_of(tri_tensor *tensor)
@@ -277,7 +277,7 @@ static void eager_mode_runs_each_operation_at_once(void **state)
 {
     const int64_t wrong = 9;
     const float xs[2] = {2, 3};
-    tri_tensor *x = vec(2, xs), *target = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){1}, 1, &wrong);
+    tri_tensor *x = vec(2, xs), *target = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_I64, &wrong);
     tri_tensor *y, *loss;
 
     (void)state;
@@ -416,7 +416,7 @@ static void an_item_that_cannot_be_read_is_warned_about(void **state)
 
 static void random_numbers_follow_their_state(void **state)
 {
-    tri_tensor *ones = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1000}, 1), *y, *z;
+    tri_tensor *ones = tri_tensor_create((int64_t[]){1000}, 1, TRI_DTYPE_F32), *y, *z;
     float a[1000], b[1000], c[1000];
     int zeros = 0;
 
@@ -458,9 +458,9 @@ static tri_status train_once(double *loss_out)
 {
     const float xs[4] = {1, 2, 3, 4}, ws[4] = {0.1f, 0.2f, 0.3f, 0.4f};
     const int64_t target[2] = {0, 1};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, xs);
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, target);
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, ws), *loss;
+    tri_tensor *x = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, xs);
+    tri_tensor *t = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_I64, target);
+    tri_tensor *w = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, ws), *loss;
     tri_status status, ended;
 
     tri_requires_grad(w, true);

@@ -36,9 +36,9 @@ static int set_up(void **state)
     const int64_t labels[N] = {0};
 
     (void)state;
-    w = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){3, 3}, 2, values);
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){N, 3}, 2, values);
-    target = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){N}, 1, labels);
+    w = tri_tensor_from((int64_t[]){3, 3}, 2, TRI_DTYPE_F32, values);
+    x = tri_tensor_from((int64_t[]){N, 3}, 2, TRI_DTYPE_F32, values);
+    target = tri_tensor_from((int64_t[]){N}, 1, TRI_DTYPE_I64, labels);
     tri_requires_grad(w, true);
     w->grad_hook = &counter.hook;
     logits = tri_linear(x, w, NULL);

@@ -56,7 +56,7 @@ static const struct {
 
 static void check_good(size_t i, int dim)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){3}), *y;
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){3}), *y;
     bool grad = calls[i].grad >= 0;
 
     tri_requires_grad(x, true);
@@ -74,7 +74,7 @@ static void check_good(size_t i, int dim)
 
 static void check_bad(size_t i, int dim)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){3});
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){3});
     char line[64];
 
     snprintf(line, sizeof(line), "dimension %d is out of range (tensor of 0 dimensions)", dim);
@@ -108,7 +108,7 @@ static void the_reference_kernels_know_it_too(void **state)
 /* A dimension is named once, also by its two names. */
 static void no_scalar_has_two_dimensions(void **state)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){3});
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){3});
 
     (void)state;
     CHECK_FAILS(tri_tensor_status(tri_sum(x, (int64_t[]){0, -1}, 2, false)), TRI_ERR_INVALID_ARG,
@@ -124,7 +124,7 @@ static void no_scalar_has_two_dimensions(void **state)
 static void no_dimension_named_means_all(void **state)
 {
     static const int64_t none[1];
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), (float[]){1, 2, 3, 6});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, (float[]){1, 2, 3, 6});
 
     (void)state;
     assert_true(tri_item(tri_sum(x, none, 0, false)) == 12);

@@ -124,7 +124,7 @@ static void an_end_too_many_fails_the_step(void **state)
 static int setup(void **state)
 {
     (void)state;
-    w = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 2));
+    w = tri_tensor_create(TRI_SHAPE(2, 2), TRI_DTYPE_F32);
     tri_requires_grad(w, true);
     return 0;
 }

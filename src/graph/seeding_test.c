@@ -65,7 +65,7 @@ static void a_seed_starts_again_within_a_step(void **state)
 /* The mask of a part that is computed again is the one of the first time. */
 static void what_is_computed_again_draws_as_before(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(N)), *y = NULL;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(N), TRI_DTYPE_F32), *y = NULL;
     float filled[N], out[N], grad[N];
 
     (void)state;

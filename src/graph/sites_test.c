@@ -21,7 +21,7 @@ static tri_tensor *own_forward(tri_module *self, tri_tensor *x)
 
 static tri_tensor *vector(int64_t n)
 {
-    return tri_tensor_create(TRI_DTYPE_F32, &n, 1);
+    return tri_tensor_create(&n, 1, TRI_DTYPE_F32);
 }
 
 static const char *at(int line)

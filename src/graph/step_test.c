@@ -9,15 +9,15 @@
 
 static tri_tensor *vec(int n, const float *x)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){n}, 1, x);
+    return tri_tensor_from((int64_t[]){n}, 1, TRI_DTYPE_F32, x);
 }
 
 static void a_small_step_trains(void **state)
 {
     const float xs[4] = {1, 2, 3, 4}, ys[2] = {1, -1}, ws[2] = {0.5f, -0.25f}, bs[1] = {0.125f};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, xs);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 1}, 2, ys);
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1, 2}, 2, ws);
+    tri_tensor *x = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, xs);
+    tri_tensor *y = tri_tensor_from((int64_t[]){2, 1}, 2, TRI_DTYPE_F32, ys);
+    tri_tensor *w = tri_tensor_from((int64_t[]){1, 2}, 2, TRI_DTYPE_F32, ws);
     tri_tensor *b = vec(1, bs);
     float dw[2], db;
     tri_tensor *loss;

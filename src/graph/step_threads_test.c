@@ -72,7 +72,7 @@ static tri_tensor *table; /* f32 [2]: 1, 2 */
 
 static tri_tensor *pair_of(float a, float b)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, (const float[]){a, b});
+    return tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, (const float[]){a, b});
 }
 
 static void make_table(void)

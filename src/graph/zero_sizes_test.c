@@ -185,12 +185,12 @@ static void check_case(const zero_case *c, bool narrow)
 {
     static const float zeros[256];
     int w_ndim = c->w[1] > 0 || c->w[2] > 0 ? 4 : 1;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, c->x, c->ndim, zeros), *w = NULL, *y;
+    tri_tensor *x = tri_tensor_from(c->x, c->ndim, TRI_DTYPE_F32, zeros), *w = NULL, *y;
     bool differentiable = c->build != argmax;
 
     tri_requires_grad(x, true);
     if (c->w[0] >= 0) {
-        w = tri_tensor_from(TRI_DTYPE_F32, c->w, w_ndim, zeros);
+        w = tri_tensor_from(c->w, w_ndim, TRI_DTYPE_F32, zeros);
         tri_requires_grad(w, c->build != norm_eval);
     }
     if (narrow)
@@ -235,9 +235,9 @@ static void an_empty_batch_leaves_running_statistics(void **state)
 {
     const int64_t shape[4] = {0, 3, 2, 2}, channels = 3;
     const float mean[3] = {1, 2, 3}, var[3] = {4, 5, 6};
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 4);
-    tri_tensor *m = tri_tensor_from(TRI_DTYPE_F32, &channels, 1, mean);
-    tri_tensor *v = tri_tensor_from(TRI_DTYPE_F32, &channels, 1, var);
+    tri_tensor *x = tri_tensor_create(shape, 4, TRI_DTYPE_F32);
+    tri_tensor *m = tri_tensor_from(&channels, 1, TRI_DTYPE_F32, mean);
+    tri_tensor *v = tri_tensor_from(&channels, 1, TRI_DTYPE_F32, var);
     const tri_batch_norm_args args = {.running_mean = m,
                                       .running_var = v,
                                       .training = true,

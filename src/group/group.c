@@ -276,7 +276,7 @@ int tri_group_world_rank(const tri_group *group, int rank)
     return group != NULL && group->world_ranks != NULL ? group->world_ranks[rank] : rank;
 }
 
-int tri_group_rank_of(const tri_group *group, int world_rank)
+int tri_group_find_rank(const tri_group *group, int world_rank)
 {
     int size = tri_group_size(group);
 

@@ -56,7 +56,7 @@ static inline tri_tensor *trii_model_parameter(tri_module *self, const char *nam
                                                const int64_t *shape, int ndim)
 {
     return tri_module_add_parameter(self, name,
-                                    tri_tensor_create(tri_default_dtype(), shape, ndim));
+                                    tri_tensor_create(shape, ndim, tri_default_dtype()));
 }
 
 /* A child "PREFIX0", "PREFIX1", ... */

@@ -151,8 +151,8 @@ static tri_status add_statistics(tri_module *self, int64_t channels)
     layer->args.running_var =
         tri_module_add_buffer(self, "running_var", trii_parameter_new(&channels, 1));
     layer->num_batches_tracked = tri_module_add_buffer(self, "num_batches_tracked",
-                                                       tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
-    layer->one = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){1});
+                                                       tri_tensor_create(NULL, 0, TRI_DTYPE_I64));
+    layer->one = tri_tensor_from(NULL, 0, TRI_DTYPE_I64, &(int64_t){1});
     status = tri_tensor_status(layer->one);
     return status == TRI_OK ? tri_init_constant(layer->args.running_var, 1.0) : status;
 }

@@ -32,7 +32,7 @@ tri_tensor *trii_parameter_new(const int64_t *shape, int ndim)
         return trii_tensor_failed(TRII_FAIL(TRI_ERR_UNSUPPORTED,
                                             "parameters of type %s (%d): f32 and f64 are supported",
                                             tri_dtype_name(default_dtype), (int)default_dtype));
-    return tri_tensor_create(default_dtype, shape, ndim);
+    return tri_tensor_create(shape, ndim, default_dtype);
 }
 
 typedef struct filler {

@@ -31,7 +31,7 @@ static tri_tensor *numbers(const int64_t *shape, int ndim)
     assert_true(n <= 256);
     for (int64_t i = 0; i < n; i++)
         values[i] = (float)((i * 7) % 11) * 0.5f + 0.5f;
-    return tri_tensor_from(TRI_DTYPE_F32, shape, ndim, values);
+    return tri_tensor_from(shape, ndim, TRI_DTYPE_F32, values);
 }
 
 /* The values of two step tensors have the same bits. */
@@ -217,7 +217,7 @@ static void batch_norm_takes_its_momentum(void **state)
 {
     const tri_opt momentum[] = {TRI_DEFAULT, TRI_SET(0.5), TRI_SET(0)};
     const double wanted[] = {0.1, 0.5, 0};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1, 1, 1), (const float[]){2, 6});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 1, 1, 1), TRI_DTYPE_F32, (const float[]){2, 6});
 
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -273,7 +273,7 @@ static void an_embedding_gives_rows(void **state)
     const int64_t indices[] = {4, 0, 2};
     tri_module *layer =
         tri_nn_embedding(5, 3, &(tri_embedding_options){.padding_idx = TRI_SET(-1)});
-    tri_tensor *at = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(3), indices);
+    tri_tensor *at = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_I64, indices);
     float weight[15], got[9];
     tri_tensor *y = tri_keep(tri_forward(layer, at));
 

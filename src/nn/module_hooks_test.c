@@ -48,7 +48,7 @@ static tri_tensor *add_one(tri_module *self, tri_tensor *x)
 
 static double run(tri_module *m, double x)
 {
-    tri_tensor *in = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &x);
+    tri_tensor *in = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F64, &x);
     double y = 0;
 
     CHECK_OK(tri_item_status(tri_forward(m, in), &y));
@@ -98,7 +98,7 @@ static void hooks_are_part_of_the_graph(void **state)
     tri_module *m = tri_nn_linear(1, 1, &(tri_nn_linear_options){.no_bias = true});
     tri_tensor *w = tri_module_find(m, "weight");
     float x = 5, got = 0;
-    tri_tensor *in = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1), &x);
+    tri_tensor *in = tri_tensor_from(TRI_SHAPE(1, 1), TRI_DTYPE_F32, &x);
 
     (void)state;
     CHECK_OK(tri_module_add_forward_hook(m, twice, NULL, NULL));
@@ -146,7 +146,7 @@ static void what_a_hook_makes_of_a_failure_is_the_forward_s(void **state)
 {
     tri_module *net = tri_nn_sequential(tri_module_simple("plus", 0, add_one));
     double x[2] = {1, 2};
-    tri_tensor *in = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), x);
+    tri_tensor *in = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, x);
 
     (void)state;
     CHECK_OK(tri_module_add_forward_hook(tri_module_child(net, 0), reshape_badly, NULL, NULL));
@@ -179,7 +179,7 @@ static void the_summary_names_shapes_and_parameters(void **state)
 {
     tri_module *net = tri_nn_sequential(tri_nn_conv2d(3, 8, 3, NULL), tri_nn_batch_norm2d(8, NULL),
                                         tri_nn_flatten(1), tri_nn_linear(1800, 10, NULL));
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4, 3, 17, 17));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, 3, 17, 17), TRI_DTYPE_F32);
     double batches = -1;
     char *text;
 
@@ -210,7 +210,7 @@ static void the_summary_names_shapes_and_parameters(void **state)
 static void a_summary_of_what_does_not_fit_is_an_error(void **state)
 {
     tri_module *net = tri_nn_sequential(tri_nn_linear(3, 2, NULL));
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4, 5));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(4, 5), TRI_DTYPE_F32);
     FILE *full = fopen("/dev/full", "w");
 
     (void)state;
@@ -236,7 +236,7 @@ static void takes_away(tri_module *self, tri_tensor **in, int n_in, tri_tensor *
 static void a_hook_that_takes_the_output_away_is_blamed_for_it(void **state)
 {
     tri_module *net = tri_nn_relu();
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
 
     (void)state;
     CHECK_OK(tri_module_add_forward_hook(net, takes_away, NULL, NULL));

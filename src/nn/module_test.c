@@ -56,7 +56,7 @@ static void doubles_start_with_the_bits_of_torch(void **state)
 /* n values of the type against torch's; at least a block of 16 is drawn another way than fewer. */
 static void check_normal(tri_dtype dtype, int64_t n, const double *wanted, double bound)
 {
-    tri_tensor *x = tri_tensor_create(dtype, &n, 1);
+    tri_tensor *x = tri_tensor_create(&n, 1, dtype);
     double f64[37];
     float f32[37];
     bool wide = dtype == TRI_DTYPE_F64;
@@ -85,8 +85,8 @@ static double mean_square(tri_tensor *x64)
 /* Of one output, and of none: that is no fan of 0. */
 static void kaiming_counts_the_inputs_or_the_outputs(void **state)
 {
-    tri_tensor *one = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 64, 1, 1)),
-               *none = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(0, 64, 1, 1));
+    tri_tensor *one = tri_tensor_create(TRI_SHAPE(1, 64, 1, 1), TRI_DTYPE_F32),
+               *none = tri_tensor_create(TRI_SHAPE(0, 64, 1, 1), TRI_DTYPE_F32);
 
     (void)state;
     tri_manual_seed(3);
@@ -122,7 +122,7 @@ static void normal_values_follow_torch_to_rounding(void **state)
 /* Blocks that live when this thread's recorder is there, with its table of tensors of a run. */
 static long live_at_start(void)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(1), TRI_DTYPE_F32);
 
     CHECK_OK(tri_init_constant(x, 1));
     tri_tensor_unref(x);
@@ -206,7 +206,7 @@ static void layers_refuse_other_numbers(void **state)
     tri_module *layers[] = {tri_nn_linear(2, 2, NULL), tri_nn_conv2d(4, 2, 1, NULL),
                             tri_nn_batch_norm2d(2, NULL), tri_nn_relu(),
                             tri_nn_max_pool2d(2, NULL)};
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 2, 2, 2}, 4);
+    tri_tensor *x = tri_tensor_create((int64_t[]){2, 2, 2, 2}, 4, TRI_DTYPE_F32);
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(layers); i++) {
@@ -249,7 +249,7 @@ static void names_are_checked(void **state)
         assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
         tri_module_destroy(net);
         net = tri_nn_sequential(tri_nn_relu());
-        (void)tri_module_add_buffer(net, bad[i], tri_tensor_create(TRI_DTYPE_F32, NULL, 0));
+        (void)tri_module_add_buffer(net, bad[i], tri_tensor_create(NULL, 0, TRI_DTYPE_F32));
         assert_int_equal(tri_module_status(net), TRI_ERR_INVALID_ARG);
         tri_module_destroy(net);
     }
@@ -259,7 +259,7 @@ static void wrong_shapes_name_module_and_line(void **state)
 {
     const int64_t shape[2] = {4, 3};
     tri_module *net = tri_nn_sequential(tri_nn_linear(3, 5, NULL), tri_nn_linear(4, 2, NULL));
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, shape, 2);
+    tri_tensor *x = tri_tensor_create(shape, 2, TRI_DTYPE_F32);
     tri_tensor *y = tri_forward(net, x);
 
     (void)state;
@@ -320,8 +320,8 @@ static void modules_take_and_give_several(void **state)
     static const tri_module_class type = {.name = "both", .forward = sum_and_difference};
     const float a = 5, b = 3;
     tri_module *both = tri_module_create(&type);
-    tri_tensor *in[2] = {tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &a),
-                         tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &b)};
+    tri_tensor *in[2] = {tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &a),
+                         tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &b)};
     tri_tensor *out[3];
 
     (void)state;
@@ -345,7 +345,7 @@ static void a_linear_layer_computes(void **state)
         {.name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = w},
         {.name = "bias", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {2}, .data = b}};
     tri_module *net = tri_nn_linear(3, 2, NULL);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, shape, 2, ones), *y;
+    tri_tensor *x = tri_tensor_from(shape, 2, TRI_DTYPE_F32, ones), *y;
     float got[2];
 
     (void)state;
@@ -390,7 +390,7 @@ static void a_child_needs_a_name(void **state)
 /* As deep as is allowed works; deeper is an error from either end, and no overflow of the stack. */
 static void nesting_ends_with_an_error(void **state)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1}, 1, (const float[]){-3});
+    tri_tensor *x = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_F32, (const float[]){-3});
     tri_module *net = tri_nn_relu(), *root, *at;
 
     (void)state;

@@ -19,7 +19,7 @@ static tri_tensor *ramp(tri_device device)
         data[i] = (float)i;
     TRI_ON(device)
     {
-        x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, ELEMENTS), data);
+        x = tri_tensor_from(TRI_SHAPE(1, ELEMENTS), TRI_DTYPE_F32, data);
     }
     return x;
 }
@@ -51,7 +51,7 @@ static void a_copy_has_the_values_and_carries_gradients(void **state)
 
 static void nothing_and_misuse(void **state)
 {
-    tri_tensor *empty = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(0, 3)), *y;
+    tri_tensor *empty = tri_tensor_create(TRI_SHAPE(0, 3), TRI_DTYPE_I64), *y;
 
     (void)state;
     CHECK_OK(tri_cpu_devices_set(2));

@@ -29,7 +29,7 @@ static tri_tensor *into_itself(tri_module *self, tri_tensor *x)
 static void mistakes_are_told_where_they_are_made(void **state)
 {
     tri_module *net, *twice, *bad;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 4));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 4), TRI_DTYPE_F32);
 
     (void)state;
     net = tri_nn_sequential(tri_nn_linear(4, 4, NULL), tri_nn_relu());
@@ -56,7 +56,7 @@ static void mistakes_are_told_where_they_are_made(void **state)
     tri_step_end();
     tri_module_destroy(bad);
     bad = tri_module_simple("Counter", 0, into_itself);
-    tri_module_add_parameter(bad, "k", tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(1)));
+    tri_module_add_parameter(bad, "k", tri_tensor_create(TRI_SHAPE(1), TRI_DTYPE_I64));
     CHECK_FAILS(tri_module_status(bad), TRI_ERR_INVALID_ARG,
                 "Counter: \"k\" is i64: a parameter is floating-point");
     tri_module_destroy(bad);
@@ -72,7 +72,7 @@ static void a_simple_module_is_a_function(void **state)
 
     (void)state;
     net = tri_module_simple(name, 16, around);
-    x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(const float){3});
+    x = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(const float){3});
     (void)tri_module_add_child(net, "inner", tri_nn_relu());
     name[0] = 'X'; /* it was copied */
     assert_string_equal(tri_module_type(net), "Residual");
@@ -256,7 +256,7 @@ static void a_frozen_part_is_not_trained(void **state)
 {
     tri_module *net = tri_nn_sequential(tri_nn_linear(1, 1, NULL), tri_nn_linear(1, 1, NULL));
     tri_optimizer *opt = tri_sgd(net, 0.5, NULL);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1), &(const float){1});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(1, 1), TRI_DTYPE_F32, &(const float){1});
     tri_tensor *frozen = tri_module_find(net, "0.bias"), *free = tri_module_find(net, "1.bias");
     double before[2] = {tri_item(frozen), tri_item(free)};
 

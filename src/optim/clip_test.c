@@ -196,7 +196,7 @@ static void plans_and_reference_kernels_give_one_norm(void **state)
             values[k] = (float)((k * 7919 + i) % 1013) / 517.0f;
             exact += (double)values[k] * (double)values[k];
         }
-        params[i] = tri_tensor_from(TRI_DTYPE_F32, &n, 1, values);
+        params[i] = tri_tensor_from(&n, 1, TRI_DTYPE_F32, values);
         tri_requires_grad(params[i], true);
     }
     for (int run = 0; run < 2; run++) {

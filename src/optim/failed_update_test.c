@@ -22,8 +22,8 @@ typedef struct problem {
 static problem problem_create(int64_t channels)
 {
     int64_t shape[4] = {ROWS, channels, 2, 2}, rows = ROWS;
-    problem p = {.x = tri_tensor_create(TRI_DTYPE_F32, shape, 4),
-                 .target = tri_tensor_create(TRI_DTYPE_I64, &rows, 1)};
+    problem p = {.x = tri_tensor_create(shape, 4, TRI_DTYPE_F32),
+                 .target = tri_tensor_create(&rows, 1, TRI_DTYPE_I64)};
 
     tri_manual_seed(7);
     p.net = tri_nn_sequential(tri_nn_batch_norm2d(channels, NULL), tri_nn_flatten(1),
@@ -187,8 +187,8 @@ static void a_nan_that_is_found_changes_nothing_of_the_model(void **state)
 static tri_tensor *double_then_fail(tri_tensor *w)
 {
     const float zeros[2] = {0};
-    tri_tensor *logits = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){1, 2}, 2, zeros);
-    tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){1}, 1, &(int64_t){5});
+    tri_tensor *logits = tri_tensor_from((int64_t[]){1, 2}, 2, TRI_DTYPE_F32, zeros);
+    tri_tensor *target = tri_tensor_from((int64_t[]){1}, 1, TRI_DTYPE_I64, &(int64_t){5});
     trii_step *step = trii_step_current();
     trii_vid value = TRII_NO_VALUE;
     tri_tensor *loss;
@@ -203,7 +203,7 @@ static tri_tensor *double_then_fail(tri_tensor *w)
 
 static tri_tensor *ones(int64_t n)
 {
-    tri_tensor *w = tri_tensor_create(TRI_DTYPE_F32, &n, 1);
+    tri_tensor *w = tri_tensor_create(&n, 1, TRI_DTYPE_F32);
 
     CHECK_OK(tri_init_constant(w, 1));
     return w;

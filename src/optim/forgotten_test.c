@@ -11,8 +11,8 @@ static void an_update_without_gradients_is_warned_about_once(void **state)
 {
     tri_module *net = tri_nn_linear(2, 1, NULL);
     tri_optimizer *opt = tri_sgd(net, 0.1, NULL);
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3, 2));
-    tri_tensor *wide = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3, 5));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(3, 2), TRI_DTYPE_F32);
+    tri_tensor *wide = tri_tensor_create(TRI_SHAPE(3, 5), TRI_DTYPE_F32);
     FILE *log = tmpfile();
     int before = dup(STDERR_FILENO);
     char text[1024];

@@ -62,7 +62,7 @@ static problem problem_create(maker make, tri_dtype dtype, int devices, bool sca
         int64_t n = i == 0 ? 40009 : i == 1 ? 0 : i;
 
         tri_device_begin(TRI_CPU(i % devices));
-        q.p[i] = tri_tensor_create(dtype, &n, 1);
+        q.p[i] = tri_tensor_create(&n, 1, dtype);
         tri_device_end();
         CHECK_OK(tri_init_constant(q.p[i], 0.5 + 0.25 * i));
         tri_requires_grad(q.p[i], true);
@@ -184,7 +184,7 @@ static void a_skipped_update_on_three_devices(void **state)
 
 static tri_tensor *one_param(float value)
 {
-    tri_tensor *p = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (float[]){value, 2 * value});
+    tri_tensor *p = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (float[]){value, 2 * value});
 
     tri_requires_grad(p, true);
     return p;
@@ -473,8 +473,8 @@ enum { SAMPLES = 64, FEATURES = 16 };
 static double train_model(bool half, double shrink)
 {
     tri_module *net;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(SAMPLES, FEATURES));
-    tri_tensor *y = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(SAMPLES, 1)), *loss = NULL;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(SAMPLES, FEATURES), TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_create(TRI_SHAPE(SAMPLES, 1), TRI_DTYPE_F32), *loss = NULL;
     tri_grad_scaler *scaler;
     tri_optimizer *opt;
     double last = NAN;

@@ -203,7 +203,7 @@ static void a_failed_step_is_no_update(void **state)
     const int64_t labels[4] = {0, 1, 77, 1};
     problem p = problem_create(TRI_DTYPE_F64);
     tri_optimizer *opt = tri_sgd(p.net, 0.1, &(tri_sgd_options){.momentum = 0.9});
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){4}, 1, labels), *steps = NULL;
+    tri_tensor *t = tri_tensor_from((int64_t[]){4}, 1, TRI_DTYPE_I64, labels), *steps = NULL;
     int64_t counts[2];
 
     (void)state;

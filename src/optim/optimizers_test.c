@@ -281,9 +281,9 @@ static void models_can_be_groups(void **state)
 static void loose_tensors_are_optimised(void **state)
 {
     const double values[3] = {3, -2, 0.5}, target[3] = {1, 2, 3};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){3}, 1, values);
-    tri_tensor *frozen = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){0}, 1, NULL);
-    tri_tensor *goal = tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){3}, 1, target);
+    tri_tensor *x = tri_tensor_from((int64_t[]){3}, 1, TRI_DTYPE_F64, values);
+    tri_tensor *frozen = tri_tensor_from((int64_t[]){0}, 1, TRI_DTYPE_F32, NULL);
+    tri_tensor *goal = tri_tensor_from((int64_t[]){3}, 1, TRI_DTYPE_F64, target);
     tri_tensor *const list[] = {x, frozen, x};
     tri_optimizer *opt =
         tri_adam_of(&(tri_param_group){.params = list, .n_params = 3}, 1, 0.1, NULL);
@@ -320,7 +320,7 @@ static void many_tensors_are_updated_as_each_alone(void **state)
         for (int64_t k = 0; k < n; k++)
             values[k] = (float)((k * 31 + i) % 17) - 8;
         for (int copy = 0; copy < 2; copy++) {
-            params[copy][i] = tri_tensor_from(TRI_DTYPE_F32, &n, 1, values);
+            params[copy][i] = tri_tensor_from(&n, 1, TRI_DTYPE_F32, values);
             tri_requires_grad(params[copy][i], true);
         }
         free(values);
@@ -371,7 +371,7 @@ static void bad_groups_are_refused(void **state)
 {
     problem p = problem_create(TRI_DTYPE_F32);
     tri_tensor *weight = tri_module_find(p.net, "weight"), *bias = tri_module_find(p.net, "bias");
-    tri_tensor *labels = tri_tensor_create(TRI_DTYPE_I64, (int64_t[]){2}, 1);
+    tri_tensor *labels = tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_I64);
     tri_tensor *step_value = tri_add(weight, weight), *nothing = NULL;
     tri_tensor *both[] = {weight, bias};
 
@@ -472,7 +472,7 @@ static void a_momentum_of_0_leaves_the_buffer_as_it_is(void **state)
     (void)state;
     for (int kind = 0; kind < 3; kind++) {
         const double one = 1;
-        tri_tensor *w = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(1), &one);
+        tri_tensor *w = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F64, &one);
         const tri_param_group group = {.params = &w, .n_params = 1};
         tri_optimizer *opt =
             kind == 0

@@ -122,8 +122,8 @@ static double warmed_cosine(double lr, int64_t step, void *arg)
 
 static void each_group_has_the_schedule_of_its_own_rate(void **state)
 {
-    tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
-    tri_tensor *b = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1));
+    tri_tensor *a = tri_tensor_create(TRI_SHAPE(1), TRI_DTYPE_F32);
+    tri_tensor *b = tri_tensor_create(TRI_SHAPE(1), TRI_DTYPE_F32);
     tri_optimizer *opt =
         tri_sgd_of((tri_param_group[]){{.params = &a, .n_params = 1, .lr = TRI_SET(1e-4)},
                                        {.params = &b, .n_params = 1}},
@@ -132,19 +132,19 @@ static void each_group_has_the_schedule_of_its_own_rate(void **state)
 
     (void)state;
     for (int64_t s = 0; s < 12; s++) {
-        tri_optimizer_schedule(opt, warmed_cosine, s, NULL);
+        tri_optimizer_schedule(opt, s, warmed_cosine, NULL);
         for (int g = 0; g < 2; g++)
             near(tri_optimizer_hyper(opt, g, TRI_HYPER_LR), golden_lr_groups[g][s]);
     }
     tri_optimizer_set_lr(opt, 0.3); /* sets all groups; initial rates are kept */
     near(tri_optimizer_hyper(opt, 0, TRI_HYPER_LR), 0.3);
-    tri_optimizer_schedule(opt, NULL, 3, NULL);
+    tri_optimizer_schedule(opt, 3, NULL, NULL);
     near(tri_optimizer_hyper(opt, 0, TRI_HYPER_LR), 1e-4);
     near(tri_optimizer_hyper(opt, 1, TRI_HYPER_LR), 1e-2);
-    tri_optimizer_schedule(opt, power, 1, &down);
+    tri_optimizer_schedule(opt, 1, power, &down);
     CHECK_FAILS(tri_optimizer_status(opt), TRI_ERR_INVALID_ARG, "lr -0.0001");
-    tri_optimizer_schedule(opt, NULL, 1, NULL);
-    tri_optimizer_schedule(NULL, power, 1, &down);
+    tri_optimizer_schedule(opt, 1, NULL, NULL);
+    tri_optimizer_schedule(NULL, 1, power, &down);
     tri_optimizer_destroy(opt);
     tri_tensor_unref(a);
     tri_tensor_unref(b);

@@ -117,7 +117,7 @@ void tri_optimizer_set_lr(tri_optimizer *o, double lr)
     tri_optimizer_set_hyper(o, TRI_ALL_GROUPS, TRI_HYPER_LR, lr);
 }
 
-void tri_optimizer_schedule(tri_optimizer *o, tri_schedule_fn fn, int64_t step, void *arg)
+void tri_optimizer_schedule(tri_optimizer *o, int64_t step, tri_schedule_fn fn, void *arg)
 {
     for (int g = 0; g < tri_optimizer_group_count(o); g++) {
         double base = o->groups[g].base_lr;

@@ -8,7 +8,7 @@ static bool seen[SHAPE_RULES_OPS];
 
 static void train(tri_module *net, tri_optimizer *own_opt)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){8, 4}, 2);
+    tri_tensor *x = tri_tensor_create((int64_t[]){8, 4}, 2, TRI_DTYPE_F32);
 
     tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));
     (void)tri_clip_grad_norm(own_opt, 1);

@@ -56,8 +56,8 @@ static training train(bool checked)
         setenv("TRI_CHECK", "nan", 1);
     for (size_t i = 0; i < sizeof(images) / sizeof(images[0]); i++)
         images[i] = (float)(i * 7919 % 1009) / 1009.0f - 0.5f;
-    x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 16, 12, 12}, 4, images);
-    y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){4}, 1, labels);
+    x = tri_tensor_from((int64_t[]){4, 16, 12, 12}, 4, TRI_DTYPE_F32, images);
+    y = tri_tensor_from((int64_t[]){4}, 1, TRI_DTYPE_I64, labels);
     tri_manual_seed(3);
     net = tri_nn_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
                             tri_nn_batch_norm2d(32, NULL), tri_nn_relu(),

@@ -349,7 +349,7 @@ static tri_tensor *weights_like(const tri_tensor *y, tri_dtype dtype)
         else
             ((float *)values)[i] = (float)value;
     }
-    weights = tri_tensor_from(dtype, shape, tri_tensor_ndim(y), values);
+    weights = tri_tensor_from(shape, tri_tensor_ndim(y), dtype, values);
     free(values);
     return weights;
 }

@@ -136,7 +136,7 @@ static tri_tensor *square(float a)
 {
     const float data[4] = {a, 2, 3, 4};
 
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), data);
+    return tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, data);
 }
 
 /* --- tests ---------------------------------------------------------------- */
@@ -270,8 +270,8 @@ static void what_fails_on_another_device_is_not_communicated(void **state)
 
         TRI_ON(TRI_CPU(1))
         {
-            logits = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 2), (const float[]){1, 2});
-            target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &label);
+            logits = tri_tensor_from(TRI_SHAPE(1, 2), TRI_DTYPE_F32, (const float[]){1, 2});
+            target = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &label);
         }
         (void)tri_keep(tri_neg(x)); /* the first queue is that of cpu:0 */
         loss = tri_cross_entropy(tri_mul_scalar(logits, 2), target, NULL);
@@ -452,7 +452,7 @@ static void what_is_put_into_order_for_it_does_not_wait_for_the_rest(void **stat
     net = tri_nn_sequential(
         tri_nn_conv2d(64, 64, 3, &(tri_nn_conv2d_options){.padding = 1, .no_bias = true}),
         tri_nn_relu(), second);
-    x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 64, 28, 28));
+    x = tri_tensor_create(TRI_SHAPE(2, 64, 28, 28), TRI_DTYPE_F32);
     CHECK_OK(tri_init_uniform(x, -1, 1));
     trii_executor_set(&looking);
     tri_backward(tri_sum(tri_forward(net, x), NULL, 0, false));

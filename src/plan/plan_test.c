@@ -72,7 +72,7 @@ static tri_tensor *noise(const int64_t *shape, int ndim, uint32_t seed)
     random_state = seed;
     for (int64_t i = 0; i < n; i++)
         data[i] = (float)((int)random_next(2001) - 1000) / 1000;
-    return tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    return tri_tensor_from(shape, ndim, TRI_DTYPE_F32, data);
 }
 
 static void mlp_init(mlp *m)
@@ -203,7 +203,7 @@ static void out_of_memory_while_compiling(void **state)
     (void)state;
     for (long n = 1;; n++) {
         const float data[4] = {1, 2, 3, 4};
-        tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, data), *y;
+        tri_tensor *x = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, data), *y;
         tri_status status;
         float got[4];
 
@@ -320,7 +320,7 @@ static void host_operations_start_early_and_in_order(void **state)
     for (int round = 0; round < 3; round++) {
         const float data[4] = {1, 2, 3, 4};
         late_op first = late(1, 100, 4), second = late(2, 1, 4);
-        tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, data), *a, *b, *c, *d,
+        tri_tensor *x = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, data), *a, *b, *c, *d,
                    *e;
         float got[4];
 
@@ -353,8 +353,8 @@ static void a_failed_kernel_aborts_communication_before_it_waits(void **state)
     const float data[4] = {1, 2, 3, 4};
     const int64_t labels[2] = {0, 77};
     late_op op = late(1, 100, 4);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, data), *a;
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
+    tri_tensor *x = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, data), *a;
+    tri_tensor *t = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_I64, labels);
 
     (void)state;
     n_events = 0;
@@ -374,8 +374,8 @@ static void a_failed_kernel_aborts_communication_before_it_waits(void **state)
 static void a_bound_result_of_communication_lies_in_its_tensor(void **state)
 {
     const float data[3] = {1, 2, 3};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){3}, 1, data);
-    tri_tensor *g = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){3}, 1);
+    tri_tensor *x = tri_tensor_from((int64_t[]){3}, 1, TRI_DTYPE_F32, data);
+    tri_tensor *g = tri_tensor_create((int64_t[]){3}, 1, TRI_DTYPE_F32);
     late_op op = late(1, 5, 3);
     trii_step *step;
     trii_vid id = TRII_NO_VALUE;
@@ -401,7 +401,7 @@ static void a_bound_result_of_communication_lies_in_its_tensor(void **state)
 static void an_update_waits_for_readers_of_the_old_contents(void **state)
 {
     const float data[4] = {1, 2, 3, 4};
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 2}, 2, data), *y, *old;
+    tri_tensor *w = tri_tensor_from((int64_t[]){2, 2}, 2, TRI_DTYPE_F32, data), *y, *old;
     trii_step *step = trii_step_current();
     trii_vid update = TRII_NO_VALUE, before = TRII_NO_VALUE;
     float got[4];

@@ -62,7 +62,7 @@ static void nothing_is_compiled_again_on_another_thread(void **state)
     t.net =
         tri_nn_sequential(tri_nn_linear(16, 32, NULL), tri_nn_relu(), tri_nn_linear(32, 4, NULL));
     t.opt = tri_sgd(t.net, 0.05, NULL);
-    t.x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(8, 16), values);
+    t.x = tri_tensor_from(TRI_SHAPE(8, 16), TRI_DTYPE_F32, values);
     CHECK_OK(tri_context_create(&t.context));
     on_a_thread(&t);
     before = t.loss;
@@ -125,7 +125,7 @@ static void eight_threads_evaluate_one_model_at_once(void **state)
     for (size_t i = 0; i < sizeof(values) / sizeof(values[0]); i++)
         values[i] = (float)(i * 37 % 101) / 50 - 1;
     tri_manual_seed(2);
-    images = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 16, 8, 8), values);
+    images = tri_tensor_from(TRI_SHAPE(2, 16, 8, 8), TRI_DTYPE_F32, values);
     shared = tri_nn_sequential(tri_nn_conv2d(16, 32, 3, &(tri_nn_conv2d_options){.padding = 1}),
                                tri_nn_relu(), tri_nn_conv2d(32, 16, 3, NULL), tri_nn_flatten(1),
                                tri_nn_linear(16 * 36, 5, NULL));
@@ -149,7 +149,7 @@ static void eight_threads_evaluate_one_model_at_once(void **state)
 
 static void length(int64_t n)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(n));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(n), TRI_DTYPE_F32);
 
     CHECK_NEAR(tri_item(tri_sum(tri_exp(x), NULL, 0, false)), (double)n, 0);
     CHECK_OK(tri_step_end_status());

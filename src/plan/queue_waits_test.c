@@ -36,7 +36,7 @@ static tri_tensor *filled_on(tri_device device, int64_t n, double first, double 
         data[i] = (float)(first + by * (double)(i % 64));
     TRI_ON(device)
     {
-        t = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(n), data);
+        t = tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_F32, data);
     }
     free(data);
     return t;
@@ -101,8 +101,8 @@ static void scratch_over_a_copied_value(void)
         data[i] = (float)i;
     TRI_ON(TRI_CPU(1))
     {
-        x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(ROWS, CLASSES), data);
-        target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(ROWS), labels);
+        x = tri_tensor_from(TRI_SHAPE(ROWS, CLASSES), TRI_DTYPE_F32, data);
+        target = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, labels);
         eye = tri_eye(CLASSES, CLASSES, TRI_DTYPE_F32);
     }
     v = tri_mul_scalar(x, 2);
@@ -158,7 +158,7 @@ static void read_and_change(int64_t n, bool risky)
 {
     const int64_t label = 0;
     tri_tensor *w = filled_on(TRI_CPU(0), n, 1, 0.25);
-    tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &label);
+    tri_tensor *target = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &label);
 
     for (int step = 0; step < 2; step++) {
         tri_tensor *early, *late, *ones = filled_on(TRI_CPU(1), n, 1, 0), *other = ones;
@@ -240,7 +240,7 @@ static void fail_elsewhere(void)
 {
     const int64_t labels[2] = {0, 9};
     tri_tensor *w = filled_on(TRI_CPU(1), LARGE, 1, 0.25), *x = filled_on(TRI_CPU(0), 4, 1, 1);
-    tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels), *loss;
+    tri_tensor *target = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels), *loss;
 
     loss = tri_keep(tri_cross_entropy(tri_reshape(x, TRI_SHAPE(2, 2)), target, NULL));
     leave_in(tri_cumsum(tri_mul_scalar(w, 2), 0), w);

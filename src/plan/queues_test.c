@@ -24,7 +24,7 @@ static tri_tensor *rows(int64_t n, int seed)
 
     for (int i = 0; i < ROWS * WIDTH; i++)
         data[i] = (float)((i * 7 + seed * 13) % 11 - 5) / 8;
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(n, WIDTH), data);
+    return tri_tensor_from(TRI_SHAPE(n, WIDTH), TRI_DTYPE_F32, data);
 }
 
 /* --- a pipeline ----------------------------------------------------------- */
@@ -289,7 +289,7 @@ static void copies_are_made_before_their_source_is_overwritten(void **state)
 static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
 {
     enum { N = 300000 };
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
+    tri_tensor *w = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (const float[]){1, 2});
     float out[2];
 
     (void)state;
@@ -320,7 +320,7 @@ static void a_parameter_is_read_elsewhere_before_it_changes(void **state)
 static void views_cross_and_see_what_was_there(void **state)
 {
     const float data[6] = {1, 2, 3, 4, 5, 6};
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), data);
+    tri_tensor *w = tri_tensor_from(TRI_SHAPE(2, 3), TRI_DTYPE_F32, data);
     float out[9];
 
     (void)state;
@@ -391,7 +391,7 @@ static void a_failure_in_any_queue_names_its_operation_and_changes_nothing(void 
         weights(&p, before);
         TRI_ON(p.device[STAGES - 1])
         {
-            target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(ROWS), fails ? bad : good);
+            target = tri_tensor_from(TRI_SHAPE(ROWS), TRI_DTYPE_I64, fails ? bad : good);
         }
         loss = tri_cross_entropy(forward(&p, x), target, NULL);
         tri_backward(loss);
@@ -460,7 +460,7 @@ static void of_two_failures_the_first_in_the_order_is_told(void **state)
         for (int d = 0; d < 2; d++) {
             TRI_ON(TRI_CPU(d))
             {
-                x[d] = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){1, 2});
+                x[d] = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (const float[]){1, 2});
             }
         }
         atomic_store(&other_has_begun, 0);

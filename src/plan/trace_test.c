@@ -17,7 +17,7 @@
 static void train(int steps)
 {
     tri_module *first = tri_nn_linear(4, 4, NULL), *second = tri_nn_linear(4, 4, NULL);
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 4));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 4), TRI_DTYPE_F32);
     tri_optimizer *opts[2];
 
     CHECK_OK(tri_module_to(second, TRI_CPU(1)));

@@ -558,7 +558,7 @@ static void a_part_must_have_the_shape_of_what_it_replaces(void **state)
 static void a_chain_of_200000_reshapes_is_planned_in_one_go(void **state)
 {
     const float ones[6] = {1, 1, 1, 1, 1, 1};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), ones), *y = x;
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 3), TRI_DTYPE_F32, ones), *y = x;
     float grad[6];
 
     (void)state;

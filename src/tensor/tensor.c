@@ -165,7 +165,7 @@ static tri_tensor *refused(tri_status status, const char *call)
     return trii_tensor_failed(TRII_FAIL_CTX(status, "%s", call));
 }
 
-tri_tensor *tri_tensor_wrap(tri_dtype dtype, const int64_t *shape, int ndim, void *data,
+tri_tensor *tri_tensor_wrap(const int64_t *shape, int ndim, tri_dtype dtype, void *data,
                             void (*release)(void *arg), void *arg)
 {
     tri_tensor *tensor = NULL;
@@ -182,12 +182,12 @@ static tri_tensor *create(tri_dtype dtype, const int64_t *shape, int ndim, const
     return status == TRI_OK ? tensor : refused(status, call);
 }
 
-tri_tensor *tri_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim)
+tri_tensor *tri_tensor_create(const int64_t *shape, int ndim, tri_dtype dtype)
 {
     return create(dtype, shape, ndim, "tri_tensor_create");
 }
 
-tri_tensor *tri_tensor_from(tri_dtype dtype, const int64_t *shape, int ndim, const void *data)
+tri_tensor *tri_tensor_from(const int64_t *shape, int ndim, tri_dtype dtype, const void *data)
 {
     tri_tensor *tensor = create(dtype, shape, ndim, "tri_tensor_from");
     tri_status status;

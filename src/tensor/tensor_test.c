@@ -10,7 +10,7 @@ static void tensors_are_counted_and_checked(void **state)
 {
     long live = trii_alloc_live();
     const float data[6] = {0, 1, 2, 3, 4, 5};
-    tri_tensor *a = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 3}, 2, data), *b;
+    tri_tensor *a = tri_tensor_from((int64_t[]){2, 3}, 2, TRI_DTYPE_F32, data), *b;
     float out[6];
 
     (void)state;
@@ -24,23 +24,23 @@ static void tensors_are_counted_and_checked(void **state)
     assert_memory_equal(out, data, sizeof(data));
     CHECK_FAILS(tri_tensor_copy_out(a, out, 4), TRI_ERR_INVALID_ARG,
                 "room for 4 bytes, the tensor has 24");
-    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_C(1) << 40}, 3);
+    b = tri_tensor_create((int64_t[]){3, 0, INT64_C(1) << 40}, 3, TRI_DTYPE_F64);
     CHECK_OK(tri_tensor_status(b)); /* no element, so it takes no memory */
     CHECK_OK(tri_tensor_copy_in(b, NULL, 0));
     tri_tensor_unref(b);
     /* though it has no element, the product of the sizes that are left when one is taken away, as a
      * sum takes it, would overflow */
-    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){3, 0, INT64_MAX}, 3);
+    b = tri_tensor_create((int64_t[]){3, 0, INT64_MAX}, 3, TRI_DTYPE_F64);
     CHECK_FAILS(tri_tensor_status(b), TRI_ERR_INVALID_ARG, "address space");
     tri_tensor_unref(b);
-    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){INT64_MAX, 3}, 2);
+    b = tri_tensor_create((int64_t[]){INT64_MAX, 3}, 2, TRI_DTYPE_F64);
     CHECK_FAILS(tri_tensor_status(b), TRI_ERR_INVALID_ARG, "address space");
     tri_tensor_unref(b);
-    b = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){1}, 9);
+    b = tri_tensor_create((int64_t[]){1}, 9, TRI_DTYPE_F64);
     CHECK_FAILS(tri_tensor_status(b), TRI_ERR_INVALID_ARG, "9 dimensions");
     tri_tensor_unref(b);
     trii_alloc_fail_at(1);
-    b = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
+    b = tri_tensor_create(NULL, 0, TRI_DTYPE_F64);
     trii_alloc_fail_at(0);
     CHECK_FAILS(tri_tensor_status(b), TRI_ERR_NO_MEMORY, "memory");
     tri_tensor_unref(b);
@@ -78,7 +78,7 @@ static const trii_storage_ops arena_ops = {"arena", arena_alloc, arena_free};
 static void a_tensor_in_a_bucket_stays_there(void **state)
 {
     const float old[2] = {1, 2}, new[2] = {10, 20};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2}, 1, old), *y;
+    tri_tensor *x = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_F32, old), *y;
     trii_storage *bucket = NULL;
     float out[2];
 
@@ -121,8 +121,8 @@ static const trii_layout turned = {"turned", 16, turn, turn, NULL};
 static void users_and_the_interpreter_see_plain_order(void **state)
 {
     const float data[4] = {1, 2, 3, 4}, inside[4] = {4, 3, 2, 1};
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){4}, 1), *y;
-    tri_tensor *ramp = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4}, 1, data);
+    tri_tensor *x = tri_tensor_create((int64_t[]){4}, 1, TRI_DTYPE_F32), *y;
+    tri_tensor *ramp = tri_tensor_from((int64_t[]){4}, 1, TRI_DTYPE_F32, data);
     trii_vid id = TRII_NO_VALUE;
     float out[4];
 

@@ -84,7 +84,7 @@ static tri_tensor *leaf(const program *p, int rank, int number)
         data[i] = 0.125 * ((i * 5 + rank * 3 + number * 7) % 13 - 6);
         narrow[i] = (float)data[i];
     }
-    t = tri_tensor_from(p->dtype, TRI_SHAPE(p->size, WIDTH),
+    t = tri_tensor_from(TRI_SHAPE(p->size, WIDTH), p->dtype,
                         p->dtype == TRI_DTYPE_F64 ? (const void *)data : narrow);
     tri_requires_grad(t, true);
     return t;

@@ -149,7 +149,7 @@ static tri_tensor *weight_of(int stage)
     if (tri_tensor_copy_out(flat, data, sizeof(data)) != TRI_OK)
         return NULL;
     tri_tensor_unref(flat);
-    return trained(tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(WIDTH, WIDTH), data));
+    return trained(tri_tensor_from(TRI_SHAPE(WIDTH, WIDTH), TRI_DTYPE_F64, data));
 }
 
 static tri_tensor *batch(int number)
@@ -158,7 +158,7 @@ static tri_tensor *batch(int number)
 
     for (int i = 0; i < ROWS * WIDTH; i++)
         data[i] = 0.3 * (i % 7) - 0.1 * number - 0.5;
-    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(ROWS, WIDTH), data);
+    return tri_tensor_from(TRI_SHAPE(ROWS, WIDTH), TRI_DTYPE_F64, data);
 }
 
 static tri_tensor *stage(tri_tensor *x, tri_tensor *w)
@@ -453,8 +453,8 @@ static const char *failing_rank(rank_env *env)
     const int64_t labels[2] = {0, env->rank == 0 ? 77 : 1};
     const float zeros[4] = {0};
     tri_group *group = NULL;
-    tri_tensor *x = trained(tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), zeros));
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels), *loss;
+    tri_tensor *x = trained(tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, zeros));
+    tri_tensor *t = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels), *loss;
     double got = 0;
 
     RANK_TRY(env, group_of(env, &group));

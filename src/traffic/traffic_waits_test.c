@@ -12,7 +12,7 @@
 /* f32, which is computed together with its neighbours. */
 static tri_tensor *four(void)
 {
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(N), (const float[N]){1, 2, 3, 4});
+    return tri_tensor_from(TRI_SHAPE(N), TRI_DTYPE_F32, (const float[N]){1, 2, 3, 4});
 }
 
 static tri_tensor *four_from(tri_group *group, int peer)
@@ -186,7 +186,7 @@ static const char *mistaken_rank(rank_env *env)
     const bool behind = *(const bool *)env->arg;
     tri_group *group = NULL;
     tri_tensor *x = four(), *y = NULL,
-               *wrong = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &(float){0});
+               *wrong = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F32, &(float){0});
 
     RANK_TRY(env, group_of(env, &group));
     tri_requires_grad(x, true);

@@ -29,8 +29,8 @@ tri_status tri_meter_create(tri_meter **meter_out)
     m = trii_alloc(1, sizeof(*m), "meter");
     if (m == NULL)
         return TRI_ERR_NO_MEMORY;
-    m->sum = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
-    m->weight = tri_tensor_create(TRI_DTYPE_F64, NULL, 0);
+    m->sum = tri_tensor_create(NULL, 0, TRI_DTYPE_F64);
+    m->weight = tri_tensor_create(NULL, 0, TRI_DTYPE_F64);
     status = tri_tensor_status(m->sum);
     if (status == TRI_OK)
         status = tri_tensor_status(m->weight);

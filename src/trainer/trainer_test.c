@@ -213,8 +213,8 @@ static void a_full_disk_is_an_error(void **state)
 /* Batches with a bad label are skipped, and the mean is that of the others. */
 static void a_failed_step_counts_nothing(void **state)
 {
-    tri_tensor *logits = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 3}, 2);
-    tri_tensor *target = tri_tensor_create(TRI_DTYPE_I64, (int64_t[]){2}, 1);
+    tri_tensor *logits = tri_tensor_create((int64_t[]){2, 3}, 2, TRI_DTYPE_F32);
+    tri_tensor *target = tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_I64);
     tri_meter *meter;
 
     (void)state;
@@ -243,9 +243,9 @@ static void a_failed_step_counts_nothing(void **state)
 /* In f32 the sum would stand still at 2^24. */
 static void a_long_sum_keeps_its_last_digits(void **state)
 {
-    tri_tensor *big = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){16777216});
-    tri_tensor *third = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &(float){1.0f / 3});
-    tri_tensor *many = tri_tensor_from(TRI_DTYPE_I64, NULL, 0, &(int64_t){(INT64_C(1) << 40) + 1});
+    tri_tensor *big = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){16777216});
+    tri_tensor *third = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &(float){1.0f / 3});
+    tri_tensor *many = tri_tensor_from(NULL, 0, TRI_DTYPE_I64, &(int64_t){(INT64_C(1) << 40) + 1});
     tri_meter *meter;
 
     (void)state;
@@ -268,7 +268,7 @@ static void a_long_sum_keeps_its_last_digits(void **state)
 
 static void meters_average_over_steps(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){4}, 1);
+    tri_tensor *x = tri_tensor_create((const int64_t[]){4}, 1, TRI_DTYPE_F32);
     tri_meter *loss, *count;
 
     (void)state;

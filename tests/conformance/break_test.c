@@ -26,23 +26,23 @@ static int signal_of(void (*mistake)(void))
 
 static void refused_shapes(void)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
 
-    (void)tri_matmul(x, tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3)));
+    (void)tri_matmul(x, tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F32));
 }
 
 static void refused_target(void)
 {
     const int64_t class = 7;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 3));
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &class);
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(1, 3), TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &class);
 
     (void)tri_item(tri_cross_entropy(x, y, NULL));
 }
 
 static void no_mistake(void)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
 
     (void)tri_item(tri_sum(tri_relu(x), NULL, 0, false));
 }

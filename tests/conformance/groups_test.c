@@ -52,7 +52,7 @@ static const char *is_no_member(rank_env *env, tri_group *g)
     tri_group *made = NULL;
 
     if (g == NULL || tri_group_rank(g) != -1 || tri_group_size(g) != 0 ||
-        tri_group_world_rank(g, 0) != -1 || tri_group_rank_of(g, env->rank) != -1 ||
+        tri_group_world_rank(g, 0) != -1 || tri_group_find_rank(g, env->rank) != -1 ||
         strcmp(tri_group_engine(g), "none") != 0)
         return RANK_FAIL(env, "rank %d is rank %d of %d", env->rank, tri_group_rank(g),
                          tri_group_size(g));
@@ -97,8 +97,8 @@ static const char *split(rank_env *env)
     if (tri_group_size(half) != 3 ||
         tri_group_world_rank(half, tri_group_rank(half)) != env->rank ||
         tri_group_world_rank(half, 0) != (env->rank % 2 ? 5 : 4) ||
-        tri_group_rank_of(half, env->rank) != tri_group_rank(half) ||
-        tri_group_rank_of(half, 6) != -1 || tri_group_world_rank(half, 3) != -1)
+        tri_group_find_rank(half, env->rank) != tri_group_rank(half) ||
+        tri_group_find_rank(half, 6) != -1 || tri_group_world_rank(half, 3) != -1)
         return RANK_FAIL(env, "rank %d is rank %d of %d", env->rank, tri_group_rank(half),
                          tri_group_size(half));
     if (strcmp(tri_group_engine(half), env->options->engine) != 0)

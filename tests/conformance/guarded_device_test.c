@@ -54,7 +54,7 @@ static tri_tensor *images(int seed)
 
     for (size_t i = 0; i < sizeof(data) / sizeof(data[0]); i++)
         data[i] = (float)((i * 7 + (size_t)seed * 13) % 11) / 8 - 0.6f;
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(BATCH, 3, SIDE, SIDE), data);
+    return tri_tensor_from(TRI_SHAPE(BATCH, 3, SIDE, SIDE), TRI_DTYPE_F32, data);
 }
 
 typedef struct seen {
@@ -71,7 +71,7 @@ static seen step(training *t, int number)
     seen s;
 
     tri_rng_state_set(&random);
-    target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(BATCH), classes);
+    target = tri_tensor_from(TRI_SHAPE(BATCH), TRI_DTYPE_I64, classes);
     loss = tri_keep(
         tri_cross_entropy(tri_forward(t->net, tri_to(x, device)), tri_to(target, device), NULL));
     tri_backward(loss);
@@ -104,7 +104,7 @@ static void the_host_dies_at_the_memory_of_a_device(void **state)
     (void)state;
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(0)));
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), two);
+    x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, two);
     CHECK_OK(tri_tensor_status(x));
     child = fork();
     assert_true(child >= 0);
@@ -183,7 +183,7 @@ static void the_interpreter_and_the_search_for_nan_work_there(void **state)
     trii_executor_set(NULL);
     (void)step(&there, 2);
     CHECK_OK(tri_set_device(TRI_CUDA(1)));
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), two);
+    x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, two);
     tri_keep(tri_log(x));
     CHECK_FAILS(tri_run(), TRI_ERR_NAN, "NaN made by log(f32 [2])");
     tri_step_end();
@@ -211,7 +211,7 @@ static void train_stages(const tri_device *device, float weights[STAGES][36])
         optimizer[s] = tri_adam(stage[s], 0.05, NULL);
     }
     for (int i = 0; i < 5; i++) {
-        tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 6), data), *y;
+        tri_tensor *x = tri_tensor_from(TRI_SHAPE(4, 6), TRI_DTYPE_F32, data), *y;
 
         for (int micro = 0; micro < 2; micro++) {
             y = x;
@@ -263,7 +263,7 @@ static void tensors_there_can_be_looked_at(void **state)
     (void)state;
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(0)));
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), two);
+    x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, two);
     (void)tri_tensor_text(x, text, sizeof(text));
     assert_non_null(strstr(text, "1.5"));
     assert_non_null(strstr(tri_tensor_debug(x), "on cuda:0"));
@@ -333,7 +333,7 @@ static uint64_t scaled_on(tri_device device)
     for (int i = 0; i < 3; i++) {
         const tri_rng random = {.seed = 7, .step = i};
         const int64_t classes[BATCH] = {i, 4, 1};
-        tri_tensor *target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(BATCH), classes);
+        tri_tensor *target = tri_tensor_from(TRI_SHAPE(BATCH), TRI_DTYPE_I64, classes);
         tri_tensor *x = images(i), *loss;
 
         tri_rng_state_set(&random);
@@ -402,7 +402,7 @@ static void a_full_device_is_named_and_leaves_nothing_behind(void **state)
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(1)));
     before = guarded_bytes(1);
-    x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1 << 25));
+    x = tri_tensor_create(TRI_SHAPE(1 << 25), TRI_DTYPE_F32);
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_NO_MEMORY, "cuda:1");
     tri_tensor_unref(x);
     x = tri_ones(TRI_SHAPE(1 << 12, 1), TRI_DTYPE_F32);
@@ -420,7 +420,7 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
     (void)state;
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(0)));
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), two);
+    x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, two);
     for (int over = 0; over < 2; over++) {
         y = tri_sum(tri_square(x), NULL, 0, false);
         y = tri_keep(over == 1 ? tri_neg(tri_to(y, TRI_CPU(0))) : y);
@@ -463,11 +463,11 @@ static void memory_of_the_program_stays_where_it_is(void **state)
     (void)state;
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(0)));
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2), own, NULL, NULL);
+    x = tri_tensor_wrap(TRI_SHAPE(2), TRI_DTYPE_F32, own, NULL, NULL);
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "cannot lie on cuda:0");
     tri_tensor_unref(x);
     CHECK_OK(tri_set_device(TRI_CPU(0)));
-    x = tri_tensor_wrap(TRI_DTYPE_F32, TRI_SHAPE(2), own, NULL, NULL);
+    x = tri_tensor_wrap(TRI_SHAPE(2), TRI_DTYPE_F32, own, NULL, NULL);
     CHECK_FAILS(trii_tensor_send(x, TRI_CUDA(0)), TRI_ERR_STATE, "tri_to copies it to cuda:0");
     CHECK_NEAR(tri_item(tri_sum(tri_to(x, TRI_CUDA(0)), NULL, 0, false)), 0, 0.0);
     tri_step_end();

@@ -122,7 +122,7 @@ static const char *crossing_rank(rank_env *env)
         data[i] = (float)((i * 7 + env->rank * 5) % 23) / 16 - 0.5f;
     RANK_TRY(env, group_of(env, &group));
     for (int call = 0; call < CALLS && wrong == NULL; call++) {
-        tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(env->size, c->n), data);
+        tri_tensor *x = tri_tensor_from(TRI_SHAPE(env->size, c->n), TRI_DTYPE_F32, data);
 
         RANK_TRY(env, trii_tensor_send(x, device_of(c->w, env->rank)));
         tri_requires_grad(x, true);
@@ -193,7 +193,7 @@ static const char *token_rank(rank_env *env)
     trii_step *step = trii_step_current();
     const trii_type type = {
         .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {3}, .device = TRI_CUDA(env->rank)};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), (const float[]){1, 2, 3});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, (const float[]){1, 2, 3});
     trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
     tri_device token_on = TRI_CUDA(0);
     tri_group *group = NULL;
@@ -300,7 +300,7 @@ static tri_tensor *images(int first, int n)
 
     for (int i = 0; i < n * 3 * SIDE * SIDE; i++)
         data[i] = (float)(((i + first * 3 * SIDE * SIDE) * 7) % 13) / 8 - 0.6f;
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(n, 3, SIDE, SIDE), data);
+    return tri_tensor_from(TRI_SHAPE(n, 3, SIDE, SIDE), TRI_DTYPE_F32, data);
 }
 
 static tri_tensor *targets(int first, int n, bool ignores)
@@ -309,7 +309,7 @@ static tri_tensor *targets(int first, int n, bool ignores)
 
     for (int i = 0; i < n; i++)
         data[i] = ignores && (first + i) % 3 == 0 ? -100 : (first + i) % CLASSES;
-    return tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), data);
+    return tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_I64, data);
 }
 
 static tri_tensor *loss_of(tri_module *model, const plan *p, int first, int n, int rank)
@@ -471,7 +471,7 @@ static void the_search_for_nan_finds_nothing_there(void **state)
 /* Two calls change places on rank 1. */
 static const char *swapped_rank(rank_env *env)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1), (const float[]){1, 2});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 1), TRI_DTYPE_F32, (const float[]){1, 2});
     trii_step *step = trii_step_current();
     trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE, token;
     tri_group *group = NULL;
@@ -516,8 +516,8 @@ static const char *failing_rank(rank_env *env)
     tri_module *model;
     tri_optimizer *optimizer;
     tri_group *group = NULL;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), (const float[]){1, 2, 3, 4});
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, (const float[]){1, 2, 3, 4});
+    tri_tensor *t = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels);
     uint64_t before = 0, after = 0;
 
     RANK_TRY(env, group_of(env, &group));

@@ -55,7 +55,7 @@ static void order_of_sums(void)
             for (int64_t j = 0; j < row; j++)
                 x[(rows - 1 - i) * row + j] = -x[i * row + j];
         }
-        t = tri_tensor_from(TRI_DTYPE_F32, sizes[s], 3, x);
+        t = tri_tensor_from(sizes[s], 3, TRI_DTYPE_F32, x);
         print_result(tri_keep(tri_sum(t, TRI_SHAPE(0, 2), false)));
         print_result(tri_keep(tri_sum(t, TRI_SHAPE(0), false)));
         print_result(tri_keep(tri_sum(tri_sum(t, TRI_SHAPE(0, 1), true), NULL, 0, false)));
@@ -75,9 +75,9 @@ static void losses_of(int64_t rows, int64_t classes, double smoothing)
 
     for (int64_t i = 0; i < rows; i++)
         target[i] = i * 7 % classes;
-    a = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x);
-    b = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x + rows * classes);
-    t = tri_tensor_from(TRI_DTYPE_I64, &rows, 1, target);
+    a = tri_tensor_from(shape, 2, TRI_DTYPE_F32, x);
+    b = tri_tensor_from(shape, 2, TRI_DTYPE_F32, x + rows * classes);
+    t = tri_tensor_from(&rows, 1, TRI_DTYPE_I64, target);
     tri_requires_grad(a, true);
     loss = tri_keep(tri_cross_entropy(a, t, &opt));
     tri_backward(loss);
@@ -107,10 +107,10 @@ static void updates_of(tri_optimizer *(*make)(const tri_param_group *group), tri
     for (int i = 0; i < N; i++) {
         float *x = random_floats(2 * sizes[i] + 1);
 
-        params[i] = tri_tensor_create(dtype, &sizes[i], 1);
+        params[i] = tri_tensor_create(&sizes[i], 1, dtype);
         for (int64_t k = 0; k < sizes[i]; k++)
             x[k] = ldexpf(x[k], (int)(k * 7919 % 30) - 20);
-        factors[i] = tri_tensor_from(TRI_DTYPE_F32, &sizes[i], 1, x);
+        factors[i] = tri_tensor_from(&sizes[i], 1, TRI_DTYPE_F32, x);
         tri_requires_grad(params[i], true);
         free(x);
     }

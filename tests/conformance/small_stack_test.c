@@ -77,7 +77,7 @@ static void a_thread_with_a_small_stack_can_compute(void **state)
 
     (void)state;
     for (size_t i = 0; i < TRII_COUNT_OF(functions); i++) {
-        job j = {functions[i], tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(256, 256)), TRI_OK};
+        job j = {functions[i], tri_tensor_create(TRI_SHAPE(256, 256), TRI_DTYPE_F32), TRI_OK};
         pthread_attr_t attr;
         pthread_t thread;
 

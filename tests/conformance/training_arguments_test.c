@@ -47,9 +47,9 @@ static tri_tensor *x, *image, *target; /* f32 [2, 3], f32 [1, 2, 4, 4], i64 [2] 
 static int set_up(void **state)
 {
     (void)state;
-    x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){2, 3}, 2);
-    image = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){1, 2, 4, 4}, 4);
-    target = tri_tensor_create(TRI_DTYPE_I64, (int64_t[]){2}, 1);
+    x = tri_tensor_create((int64_t[]){2, 3}, 2, TRI_DTYPE_F32);
+    image = tri_tensor_create((int64_t[]){1, 2, 4, 4}, 4, TRI_DTYPE_F32);
+    target = tri_tensor_create((int64_t[]){2}, 1, TRI_DTYPE_I64);
     return 0;
 }
 
@@ -69,14 +69,14 @@ static void tensors(void **state)
     float room[6] = {0};
 
     (void)state;
-    TENSOR(tri_tensor_create(TRI_DTYPE_F32, NULL, 1), "shape is NULL");
-    TENSOR(tri_tensor_create(TRI_DTYPE_F32, &two, -1), "-1 dimensions");
-    TENSOR(tri_tensor_create(TRI_DTYPE_F32, &two, 9), "9 dimensions");
-    TENSOR(tri_tensor_create(TRI_DTYPE_F32, &minus, 1), "size -1 of dimension 0");
-    TENSOR(tri_tensor_create(TRI_DTYPE_NONE, &two, 1), "dtype");
-    TENSOR(tri_tensor_create((tri_dtype)99, &two, 1), "dtype 99");
-    TENSOR(tri_tensor_from(TRI_DTYPE_F32, &two, 1, NULL), "data is NULL");
-    TENSOR(tri_tensor_from(TRI_DTYPE_F32, NULL, 1, room), "shape is NULL");
+    TENSOR(tri_tensor_create(NULL, 1, TRI_DTYPE_F32), "shape is NULL");
+    TENSOR(tri_tensor_create(&two, -1, TRI_DTYPE_F32), "-1 dimensions");
+    TENSOR(tri_tensor_create(&two, 9, TRI_DTYPE_F32), "9 dimensions");
+    TENSOR(tri_tensor_create(&minus, 1, TRI_DTYPE_F32), "size -1 of dimension 0");
+    TENSOR(tri_tensor_create(&two, 1, TRI_DTYPE_NONE), "dtype");
+    TENSOR(tri_tensor_create(&two, 1, (tri_dtype)99), "dtype 99");
+    TENSOR(tri_tensor_from(&two, 1, TRI_DTYPE_F32, NULL), "data is NULL");
+    TENSOR(tri_tensor_from(NULL, 1, TRI_DTYPE_F32, room), "shape is NULL");
     assert_null(tri_tensor_ref(NULL));
     tri_tensor_unref(NULL);
     assert_int_equal(tri_tensor_dtype(NULL), TRI_DTYPE_NONE);
@@ -103,7 +103,7 @@ static void tensors(void **state)
 
 static void empty_tensors_need_no_data(void **state)
 {
-    tri_tensor *empty = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){0, 3}, 2, NULL);
+    tri_tensor *empty = tri_tensor_from((int64_t[]){0, 3}, 2, TRI_DTYPE_F32, NULL);
 
     (void)state;
     CHECK_OK(tri_tensor_status(empty));
@@ -441,7 +441,7 @@ static void optimisers(void **state)
     STATUS(tri_optimizer_step(NULL), "optimizer is NULL");
     tri_optimizer_zero_grad(NULL);
     tri_optimizer_set_lr(NULL, 1);
-    tri_optimizer_schedule(NULL, NULL, 1, NULL);
+    tri_optimizer_schedule(NULL, 1, NULL, NULL);
     tri_optimizer_set_hyper(NULL, 0, TRI_HYPER_MOMENTUM, 1);
     assert_true(isnan(tri_optimizer_lr(NULL)));
     assert_int_equal(tri_optimizer_group_count(NULL), 0);

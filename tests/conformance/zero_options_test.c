@@ -53,7 +53,7 @@ static tri_tensor *row(float a, float b, float c)
 {
     const float values[3] = {a, b, c};
 
-    return tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 3), values);
+    return tri_tensor_from(TRI_SHAPE(1, 3), TRI_DTYPE_F32, values);
 }
 
 static void check_row(tri_tensor *x, double a, double b, double c)
@@ -89,8 +89,8 @@ static void numbers_that_are_arguments_can_be_0(void **state)
 static void the_scale_of_attention_can_be_0(void **state)
 {
     const float q[2] = {9, -9}, v[2] = {1, 5};
-    tri_tensor *query = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 1), q);
-    tri_tensor *value = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 1, 2, 1), v);
+    tri_tensor *query = tri_tensor_from(TRI_SHAPE(1, 1, 2, 1), TRI_DTYPE_F32, q);
+    tri_tensor *value = tri_tensor_from(TRI_SHAPE(1, 1, 2, 1), TRI_DTYPE_F32, v);
     float got[2];
 
     (void)state;
@@ -109,8 +109,8 @@ static void class_0_can_be_ignored_and_row_0_be_padding(void **state)
 {
     const int64_t classes[2] = {0, 1};
     const float logits[4] = {5, 0, 1, 1};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), logits);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), classes);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, logits);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, classes);
     const tri_cross_entropy_options ignore = {.ignore_index = TRI_SET(zero())};
     tri_module *table =
         tri_nn_embedding(3, 2, &(tri_embedding_options){.padding_idx = TRI_SET(zero())});

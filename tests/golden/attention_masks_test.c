@@ -15,7 +15,7 @@ static tri_tensor *numbers(const int64_t *shape, int ndim, double seed)
 
     for (int i = 0; i < MOST; i++)
         values[i] = sin(0.7 * i + seed);
-    return tri_tensor_from(TRI_DTYPE_F64, shape, ndim, values);
+    return tri_tensor_from(shape, ndim, TRI_DTYPE_F64, values);
 }
 
 static tri_tensor *padding_bools(void)
@@ -24,7 +24,7 @@ static tri_tensor *padding_bools(void)
 
     for (int i = 0; i < N * S; i++)
         values[i] = i / S == 1 && i % S >= 2;
-    return tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(N, S), values);
+    return tri_tensor_from(TRI_SHAPE(N, S), TRI_DTYPE_BOOL, values);
 }
 
 static tri_tensor *attn_bools(void)
@@ -33,7 +33,7 @@ static tri_tensor *attn_bools(void)
 
     for (int i = 0; i < T * S; i++)
         values[i] = i % S > i / S + 1;
-    return tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(T, S), values);
+    return tri_tensor_from(TRI_SHAPE(T, S), TRI_DTYPE_BOOL, values);
 }
 
 static tri_tensor *heads_bools(void)
@@ -42,7 +42,7 @@ static tri_tensor *heads_bools(void)
 
     for (int i = 0; i < N * HEADS * T * S; i++)
         values[i] = (i / (T * S) + i / S % T + i % S) % 3 == 0;
-    return tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(N * HEADS, T, S), values);
+    return tri_tensor_from(TRI_SHAPE(N * HEADS, T, S), TRI_DTYPE_BOOL, values);
 }
 
 /* Of the case's name: what begins with "padding", and what follows it. */
@@ -134,7 +134,7 @@ static void a_query_that_may_look_at_nothing_has_the_bias(void **state)
     const uint8_t all[N * T] = {1, 1, 1, 0, 0, 0};
     tri_module *module = layer();
     tri_tensor *x = numbers(TRI_SHAPE(N, T, C), 3), *y;
-    tri_tensor *padding = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(N, T), all);
+    tri_tensor *padding = tri_tensor_from(TRI_SHAPE(N, T), TRI_DTYPE_BOOL, all);
     double off;
 
     (void)state;
@@ -163,7 +163,7 @@ static void what_does_not_fit_is_named(void **state)
     tri_tensor *x = numbers(TRI_SHAPE(N, T, C), 3), *key = numbers(TRI_SHAPE(N, S, C), 3);
     tri_tensor *narrow = numbers(TRI_SHAPE(N, S, 5), 3), *more = numbers(TRI_SHAPE(3, S, C), 3);
     tri_tensor *padding = padding_bools(), *attn = attn_bools(), *heads = heads_bools();
-    tri_tensor *i64 = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(N, S)), *y;
+    tri_tensor *i64 = tri_tensor_create(TRI_SHAPE(N, S), TRI_DTYPE_I64), *y;
 
     (void)state;
     CHECK_OK(status_of(module, x, key, padding, heads));

@@ -202,7 +202,7 @@ static tri_tensor *operand(const op_input *in, int k)
         if (in->ndim > 1)
             data[i] = trii_bf16_to_f32(trii_f32_to_bf16(data[i]));
     }
-    tensor = tri_tensor_from(TRI_DTYPE_F32, in->shape, in->ndim, data);
+    tensor = tri_tensor_from(in->shape, in->ndim, TRI_DTYPE_F32, data);
     free(data);
     tri_requires_grad(tensor, in->kind == 'f' || op_case_wants_grad(in));
     return tensor;

@@ -165,8 +165,8 @@ static void begin_case(running *r, const model_case *c)
     fill_params(r);
     for (int64_t i = 0; i < 64; i++)
         tokens[i] = (7 * i + 3) % CLASSES;
-    r->x = c->x.kind == 'c' ? tri_tensor_from(TRI_DTYPE_I64, c->x.shape, c->x.ndim, tokens)
-                            : tri_tensor_create(TRI_DTYPE_F32, c->x.shape, c->x.ndim);
+    r->x = c->x.kind == 'c' ? tri_tensor_from(c->x.shape, c->x.ndim, TRI_DTYPE_I64, tokens)
+                            : tri_tensor_create(c->x.shape, c->x.ndim, TRI_DTYPE_F32);
     if (c->x.kind != 'c')
         fill(r->x, 0, 0, 1.5, true);
     tri_autocast_begin(TRI_DTYPE_BF16);
@@ -174,7 +174,7 @@ static void begin_case(running *r, const model_case *c)
     n = tri_tensor_size(r->y, 0);
     for (int64_t i = 0; i < n; i++)
         target[i] = i % CLASSES;
-    r->target = tri_tensor_from(TRI_DTYPE_I64, &n, 1, target);
+    r->target = tri_tensor_from(&n, 1, TRI_DTYPE_I64, target);
     r->loss = tri_keep(tri_cross_entropy(r->y, r->target, NULL));
     tri_autocast_end();
     assert_int_equal(tri_tensor_dtype(r->y), TRI_DTYPE_BF16);

@@ -37,7 +37,7 @@ static void begin_case(running *r, const scaler_case *c)
 
     r->c = c;
     for (int i = 0; i < 2; i++) {
-        r->p[i] = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){N}, 1, values[i]);
+        r->p[i] = tri_tensor_from((int64_t[]){N}, 1, TRI_DTYPE_F32, values[i]);
         tri_requires_grad(r->p[i], true);
     }
     r->opt[0] =

@@ -100,7 +100,7 @@ static tri_tensor *read_case(FILE *file, print_case *c)
     while (fgets(line, sizeof(line), file) != NULL && strcmp(line, "end\n") != 0)
         strncat(c->want, line, sizeof(c->want) - strlen(c->want) - 1);
     c->want[strlen(c->want) - 1] = '\0'; /* the last newline */
-    return tri_tensor_from(c->dtype, c->shape, c->ndim, data);
+    return tri_tensor_from(c->shape, c->ndim, c->dtype, data);
 }
 
 static void values_look_as_torch_prints_them(void **state)
@@ -131,7 +131,7 @@ static void values_look_as_torch_prints_them(void **state)
 static void gradients_and_makers_are_told(void **state)
 {
     const float one = 1;
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &one);
+    tri_tensor *w = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &one);
     char text[200];
 
     (void)state;
@@ -151,7 +151,7 @@ static void gradients_and_makers_are_told(void **state)
 static void room_is_never_exceeded(void **state)
 {
     const float values[3] = {1, 2, 3};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), values);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, values);
     const char *whole = "tensor([1., 2., 3.])";
     char text[32];
 
@@ -174,8 +174,8 @@ static void room_is_never_exceeded(void **state)
 
 static void a_failure_is_printed_in_the_place_of_the_value(void **state)
 {
-    tri_tensor *a = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
-    tri_tensor *b = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(3));
+    tri_tensor *a = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
+    tri_tensor *b = tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F32);
     char text[400];
 
     (void)state;
@@ -192,7 +192,7 @@ static void a_failure_is_printed_in_the_place_of_the_value(void **state)
 static void files_get_a_line(void **state)
 {
     const double half = 0.5;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &half);
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F64, &half);
     FILE *file = tmpfile();
     char line[100];
 
@@ -211,8 +211,8 @@ static void files_get_a_line(void **state)
 static void items_come_with_a_status(void **state)
 {
     const float nan = NAN;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, NULL, 0, &nan);
-    tri_tensor *two = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2));
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F32, &nan);
+    tri_tensor *two = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32);
     double value = 7;
 
     (void)state;

@@ -21,7 +21,7 @@ static void stop_here(tri_tensor *seen)
 int main(void)
 {
     const float numbers[4] = {1, 2, 3, 4};
-    tri_tensor *x = tri_tensor_set_name(tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 2), numbers), "x");
+    tri_tensor *x = tri_tensor_set_name(tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, numbers), "x");
     tri_tensor *y = tri_keep(tri_matmul(x, x)), *wrong;
 
     if (tri_run() != TRI_OK)

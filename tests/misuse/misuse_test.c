@@ -283,7 +283,7 @@ static void leave_world(void)
 static void fail_a_step(void)
 {
     const float numbers[6] = {0};
-    tri_tensor *a = tri_tensor_from(TRI_DTYPE_F32, (const int64_t[]){2, 3}, 2, numbers);
+    tri_tensor *a = tri_tensor_from((const int64_t[]){2, 3}, 2, TRI_DTYPE_F32, numbers);
     tri_tensor *bad = tri_matmul(a, a);
 
     tri_backward(bad);

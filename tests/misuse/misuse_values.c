@@ -175,7 +175,7 @@ static tri_tensor *good_gradient(const char *name)
     static tri_tensor *x;
 
     if (x == NULL) {
-        x = tri_tensor_create(TRI_DTYPE_F32, (const int64_t[]){2, 3}, 2);
+        x = tri_tensor_create((const int64_t[]){2, 3}, 2, TRI_DTYPE_F32);
         tri_requires_grad(x, true);
     }
     if (is(name, "inputs"))
@@ -191,11 +191,11 @@ static tri_tensor *good_tensor(const misuse_pick *p, int i)
     for (int t = 0; t < COUNT(tensors); t++) {
         if (is(tensors[t].function, p->row->name) &&
             is(tensors[t].parameter, p->row->parameters[i].name))
-            return tri_tensor_from(tensors[t].dtype, tensors[t].shape, tensors[t].ndim, values);
+            return tri_tensor_from(tensors[t].shape, tensors[t].ndim, tensors[t].dtype, values);
     }
     if (strncmp(p->row->name, "tri_backward", 12) == 0 || is(p->row->name, "tri_gradients"))
         return good_gradient(p->row->parameters[i].name);
-    return tri_tensor_from(TRI_DTYPE_F32, shape, 2, values);
+    return tri_tensor_from(shape, 2, TRI_DTYPE_F32, values);
 }
 
 /* Four images. */
@@ -443,8 +443,8 @@ static const tri_batch_norm_args *good_norm(void)
     static tri_batch_norm_args norm = {.training = true};
     const float values[2] = {1, 1};
 
-    norm.weight = tri_tensor_from(TRI_DTYPE_F32, (const int64_t[]){2}, 1, values);
-    norm.bias = tri_tensor_from(TRI_DTYPE_F32, (const int64_t[]){2}, 1, values);
+    norm.weight = tri_tensor_from((const int64_t[]){2}, 1, TRI_DTYPE_F32, values);
+    norm.bias = tri_tensor_from((const int64_t[]){2}, 1, TRI_DTYPE_F32, values);
     return &norm;
 }
 

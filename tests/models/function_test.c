@@ -99,12 +99,12 @@ static const tri_function_class pick = {.name = "pick",
 
 static tri_tensor *indices(void)
 {
-    return tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2, 2), (const int64_t[]){2, 0, 2, 1});
+    return tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_I64, (const int64_t[]){2, 0, 2, 1});
 }
 
 static tri_tensor *numbers(tri_dtype dtype)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), (const float[]){1.5f, -2, 4});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, (const float[]){1.5f, -2, 4});
     tri_tensor *same;
 
     if (dtype == TRI_DTYPE_F32)
@@ -387,7 +387,7 @@ static const tri_function_class forward_only = {
 
 static tri_tensor *parameter(double first)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), (double[]){first, -first / 2});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, (double[]){first, -first / 2});
 
     tri_requires_grad(x, true);
     return x;
@@ -510,7 +510,7 @@ static void in_regions_and_with_nothing(void **state)
     tri_backward(sum(out[0]));
     CHECK_OK(tri_tensor_copy_out(tri_grad(x), g, sizeof(g)));
     CHECK_NEAR(g[1], 2 * 9 * exp(-4), 1e-12);
-    none = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(0, 3));
+    none = tri_tensor_create(TRI_SHAPE(0, 3), TRI_DTYPE_I64);
     tri_function_apply(&pick, &(pick_data){.scale = 3}, (tri_tensor *[]){x, none}, 2, y, 2);
     tri_backward(sum(y[0]));
     CHECK_OK(tri_step_end_status());

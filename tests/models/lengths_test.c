@@ -72,7 +72,7 @@ static tri_tensor *classes(const int64_t *shape, int ndim, int64_t n)
         elements *= shape[d];
     for (int64_t i = 0; i < elements; i++)
         values[i] = i * 7919 % 61 % n;
-    return tri_tensor_from(TRI_DTYPE_I64, shape, ndim, values);
+    return tri_tensor_from(shape, ndim, TRI_DTYPE_I64, values);
 }
 
 static double gpt_step(const run *r, int64_t batch, int64_t length)
@@ -102,7 +102,7 @@ static double images_of_batch(const run *r, int64_t size)
 
     for (int64_t i = 0; i < size * 3 * 81; i++)
         values[i] = (float)(i * 7919 % 61) / 30.5F - 1;
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(size, 3, 9, 9), values);
+    x = tri_tensor_from(TRI_SHAPE(size, 3, 9, 9), TRI_DTYPE_F32, values);
     loss = learn(r, forward(r, x), target);
     free(values);
     tri_tensor_unref(x);

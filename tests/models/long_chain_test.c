@@ -10,7 +10,7 @@
 static void a_chain_of_any_length_fits_a_small_stack(void **state)
 {
     enum { LENGTH = 10000 };
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2), (const float[]){3, 5});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, (const float[]){3, 5});
     struct rlimit before, small;
 
     (void)state;

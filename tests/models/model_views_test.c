@@ -44,7 +44,7 @@ static void copies_nothing(const char *what, tri_module *model, tri_tensor *cons
 
 static tri_tensor *input(int64_t n, int64_t t)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(n, t, WIDTH));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(n, t, WIDTH), TRI_DTYPE_F32);
 
     CHECK_OK(tri_init_normal(x, 0, 1));
     tri_requires_grad(x, true);
@@ -85,7 +85,7 @@ static void a_gpt_copies_nothing(void **state)
 {
     (void)state;
     for (int64_t t = 50; t <= 70; t += 20) { /* a part of its context, and the whole */
-        tri_tensor *tokens = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(2, t));
+        tri_tensor *tokens = tri_tensor_create(TRI_SHAPE(2, t), TRI_DTYPE_I64);
 
         copies_nothing("gpt", tri_model_by_name("gpt:2,24,3,70,31", 0), &tokens, 1);
         tri_tensor_unref(tokens);
@@ -97,7 +97,7 @@ static void a_gpt_copies_nothing(void **state)
 static void layers_of_a_vision_transformer_copy_nothing(void **state)
 {
     static const char *const models[2] = {"vit:32,8,64,1,4,10", "vit:32,8,64,3,4,10"};
-    tri_tensor *images = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3, 32, 32));
+    tri_tensor *images = tri_tensor_create(TRI_SHAPE(2, 3, 32, 32), TRI_DTYPE_F32);
     size_t copied[2];
 
     (void)state;

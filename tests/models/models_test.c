@@ -106,7 +106,7 @@ static void a_size_that_does_not_fit_is_named(void **state)
 static void halves_of_what_is_no_residual_network_are_refused(void **state)
 {
     tri_module *net = tri_nn_linear(3, 2, NULL), *failed = tri_model_resnet(19, 10);
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1, 3));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(1, 3), TRI_DTYPE_F32);
 
     (void)state;
     CHECK_FAILS(tri_tensor_status(tri_model_resnet_first_half(net, x)), TRI_ERR_INVALID_ARG,

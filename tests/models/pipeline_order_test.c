@@ -71,9 +71,9 @@ static void a_piece_goes_back_before_the_next_one_does(void **state)
     for (int i = 0; i < 3; i++)
         CHECK_OK(tri_module_to(tri_module_submodule(net, second_half[i]), TRI_CPU(1)));
     opt = tri_sgd(net, 0.01, NULL);
-    x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2 * PIECES, 3, 64, 64));
+    x = tri_tensor_create(TRI_SHAPE(2 * PIECES, 3, 64, 64), TRI_DTYPE_F32);
     CHECK_OK(tri_init_uniform(x, -1, 1));
-    target = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2 * PIECES, 1000));
+    target = tri_tensor_create(TRI_SHAPE(2 * PIECES, 1000), TRI_DTYPE_F32);
     trii_executor_set(&looking);
     for (int step = 0; step < 2; step++) { /* the first may still change layouts for good */
         for (int i = 0; i < PIECES; i++) {

@@ -51,8 +51,8 @@ static tri_tensor *data(bool images)
 
     for (int i = 0; i < 32 * WIDTH; i++)
         values[i] = (float)((i * 37) % 101) / 50 - 1;
-    return images ? tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(8, 4, 8, 8), values)
-                  : tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(32, WIDTH), values);
+    return images ? tri_tensor_from(TRI_SHAPE(8, 4, 8, 8), TRI_DTYPE_F32, values)
+                  : tri_tensor_from(TRI_SHAPE(32, WIDTH), TRI_DTYPE_F32, values);
 }
 
 typedef struct setting {
@@ -169,7 +169,7 @@ static tri_tensor *part(tri_tensor *x)
 
 static tri_tensor *one_parameter(void)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(3), (const double[]){0.1, 0.2, 0.3});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F64, (const double[]){0.1, 0.2, 0.3});
 
     tri_requires_grad(x, true);
     return x;

@@ -45,8 +45,8 @@ static tri_status trainer_init(trainer *t, rank_env *env)
         &(tri_ddp_options){.group = t->group, .bucket_cap_bytes = 4096, .first_bucket_bytes = 512});
     t->opt = tri_sgd(t->model, 0.05,
                      &(tri_sgd_options){.momentum = 0.9, .nesterov = true, .weight_decay = 5e-4});
-    t->x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){BATCH, 3, SIZE, SIZE}, 4);
-    t->y = tri_tensor_create(TRI_DTYPE_I64, (int64_t[]){BATCH}, 1);
+    t->x = tri_tensor_create((int64_t[]){BATCH, 3, SIZE, SIZE}, 4, TRI_DTYPE_F32);
+    t->y = tri_tensor_create((int64_t[]){BATCH}, 1, TRI_DTYPE_I64);
     t->seed = 17u + (unsigned)env->rank;
     return tri_optimizer_status(t->opt);
 }

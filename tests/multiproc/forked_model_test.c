@@ -34,7 +34,7 @@ static int go_on(tri_module *model, tri_optimizer *opt, tri_tensor *x)
 static const char *train_and_fork(rank_env *env)
 {
     const float ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 4), ones);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 4), TRI_DTYPE_F32, ones);
     tri_group *group = NULL;
     tri_module *model;
     tri_optimizer *opt;

@@ -20,7 +20,7 @@ static void await_end(int64_t pid)
 static int train(void)
 {
     const float batch[2] = {tri_rank() == 1 ? -1.0F : 1.0F, 2};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 1), batch);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 1), TRI_DTYPE_F32, batch);
     tri_module *model = tri_ddp(tri_nn_linear(1, 1, NULL), NULL);
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
     tri_status status;

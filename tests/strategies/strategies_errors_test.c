@@ -77,7 +77,7 @@ static void a_parameter_is_averaged_once(void **state)
 static void data_parallel_cuts_no_network_on_several_devices(void **state)
 {
     tri_module *net = layer(), *model;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(6, 4));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(6, 4), TRI_DTYPE_F32);
 
     (void)state;
     CHECK_OK(tri_cpu_devices_set(2));

@@ -237,11 +237,11 @@ static inline tri_tensor *input_of(const kind *k, rows r)
     if (k->tokens) {
         for (int i = 0; i < r.n * TOKENS; i++)
             tokens[i] = (int64_t)((number_at(r.first * TOKENS + i) + 1) / 2 * (VOCABULARY - 0.01));
-        return tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(r.n, TOKENS), tokens);
+        return tri_tensor_from(TRI_SHAPE(r.n, TOKENS), TRI_DTYPE_I64, tokens);
     }
     for (int i = 0; i < r.n * WIDTH; i++)
         data[i] = number_at(r.first * WIDTH + i);
-    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(r.n, WIDTH), data);
+    return tri_tensor_from(TRI_SHAPE(r.n, WIDTH), TRI_DTYPE_F64, data);
 }
 
 static inline tri_tensor *target_of(const kind *k, rows r)
@@ -252,11 +252,11 @@ static inline tri_tensor *target_of(const kind *k, rows r)
     if (k->tokens) {
         for (int i = 0; i < r.n * TOKENS; i++)
             tokens[i] = (r.first * TOKENS + i) * 3 % VOCABULARY;
-        return tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(r.n * TOKENS), tokens);
+        return tri_tensor_from(TRI_SHAPE(r.n * TOKENS), TRI_DTYPE_I64, tokens);
     }
     for (int i = 0; i < r.n * OUT; i++)
         data[i] = number_at(100000 + r.first * OUT + i);
-    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(r.n, OUT), data);
+    return tri_tensor_from(TRI_SHAPE(r.n, OUT), TRI_DTYPE_F64, data);
 }
 
 /* The mean over all rows of `n` parts, as one batch. */

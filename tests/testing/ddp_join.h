@@ -58,7 +58,7 @@ static inline tri_module *build(const plan *p, tri_group *group)
     trii_mutex_unlock(&drawing);
     if (p->scaled)
         tri_module_add_parameter(net, "scale",
-                                 tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){2}));
+                                 tri_tensor_from(NULL, 0, TRI_DTYPE_F64, &(double){2}));
     return net;
 }
 
@@ -85,8 +85,8 @@ static inline tri_tensor *loss_of_step(const trainer *t, int step)
                (size_t)rows * OUT * sizeof(double));
         n += rows;
     }
-    in = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n, IN, 1, 1), x);
-    target = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n, OUT), y);
+    in = tri_tensor_from(TRI_SHAPE(n, IN, 1, 1), TRI_DTYPE_F64, x);
+    target = tri_tensor_from(TRI_SHAPE(n, OUT), TRI_DTYPE_F64, y);
     loss = tri_forward(t->model, in);
     if (t->p->scaled) /* whose gradient is the mean of no rows */
         loss = tri_mul(tri_mean(tri_square(tri_sub(loss, target)), NULL, 0, false),
@@ -157,7 +157,7 @@ static inline tri_status counted(void *state, tri_bucket *bucket, int stage, tri
 
 static inline tri_status find_nan(void)
 {
-    tri_tensor *one = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){-1});
+    tri_tensor *one = tri_tensor_from(NULL, 0, TRI_DTYPE_F64, &(double){-1});
     double value;
     tri_status status = tri_item_status(tri_log(one), &value);
 

@@ -99,7 +99,7 @@ static inline void make_data(void)
 
 static inline tri_tensor *rows_of(const double *data, int width, int first, int n)
 {
-    return tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){n, width}, 2, data + first * width);
+    return tri_tensor_from((int64_t[]){n, width}, 2, TRI_DTYPE_F64, data + first * width);
 }
 
 /* The seed is the process's: one rank at a time draws initial values. */

@@ -77,7 +77,7 @@ static tri_tensor *noise_of(const int64_t *shape, int ndim, leaf_kind kind)
     data = malloc((size_t)n * sizeof(float) + 1);
     for (int64_t i = 0; i < n; i++)
         data[i] = random_leaf(kind);
-    tensor = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    tensor = tri_tensor_from(shape, ndim, TRI_DTYPE_F32, data);
     free(data);
     tri_requires_grad(tensor, true);
     return tensor;

@@ -46,7 +46,7 @@ static inline tri_tensor *integers(tri_dtype dtype, const int64_t *shape, int nd
                                          : (const void *)&number,
                size);
     }
-    x = tri_tensor_from(dtype, shape, ndim, data);
+    x = tri_tensor_from(shape, ndim, dtype, data);
     free(data);
     return x;
 }

@@ -633,7 +633,7 @@ static inline tri_tensor *op_case_tensor(const op_input *in, int k, tri_dtype dt
         else
             ((int64_t *)data)[i] = (int64_t)value;
     }
-    tensor = tri_tensor_from(dtype, in->shape, in->ndim, data);
+    tensor = tri_tensor_from(in->shape, in->ndim, dtype, data);
     free(data);
     tri_requires_grad(tensor, op_case_wants_grad(in));
     return tensor;

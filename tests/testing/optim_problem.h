@@ -25,7 +25,7 @@ static inline tri_tensor *tensor_of(tri_dtype dtype, int64_t rows, int64_t cols,
 
     for (int i = 0; i < rows * cols; i++)
         narrow[i] = (float)values[i];
-    return tri_tensor_from(dtype, shape, 2,
+    return tri_tensor_from(shape, 2, dtype,
                            dtype == TRI_DTYPE_F64 ? (const void *)values : (const void *)narrow);
 }
 

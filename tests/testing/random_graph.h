@@ -85,7 +85,7 @@ static inline tri_tensor *random_graph_param(random_graph *g, const int64_t *sha
         else
             ((float *)data)[i] = (float)value;
     }
-    tensor = tri_tensor_from(g->dtype, shape, ndim, data);
+    tensor = tri_tensor_from(shape, ndim, g->dtype, data);
     free(data);
     tri_requires_grad(tensor, requires_grad);
     g->params[g->n_params++] = tensor;

@@ -30,7 +30,7 @@ static inline tri_tensor *random_graph_index(random_graph *g, const int64_t *sha
 
         data[i] = other != -1 && word >> 60 == 0 ? other : (int64_t)(word % (uint64_t)n);
     }
-    tensor = tri_tensor_from(TRI_DTYPE_I64, shape, ndim, data);
+    tensor = tri_tensor_from(shape, ndim, TRI_DTYPE_I64, data);
     free(data);
     g->params[g->n_params++] = tensor;
     g->next_param++;

@@ -19,7 +19,7 @@ static inline tri_tensor *spread_values(const int64_t *shape, int ndim, int seed
     data = malloc((size_t)n * sizeof(float));
     for (int64_t i = 0; i < n; i++)
         data[i] = (float)((i + seed) * 2654435761 % 1009) / 504.5F - 1;
-    made = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    made = tri_tensor_from(shape, ndim, TRI_DTYPE_F32, data);
     free(data);
     return made;
 }

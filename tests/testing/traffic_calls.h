@@ -67,7 +67,7 @@ static inline tri_tensor *filled(int64_t n, double first, double by)
 
     for (int64_t i = 0; i < n; i++)
         data[i] = first + by * (double)i;
-    t = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n), data);
+    t = tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_F64, data);
     free(data);
     return t;
 }

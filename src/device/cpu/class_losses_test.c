@@ -87,9 +87,9 @@ static void expect(int64_t rows, int64_t classes, const options *o)
 static void run(int64_t rows, int64_t classes, const options *o)
 {
     size_t bytes = (size_t)(rows * classes) * sizeof(float);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(rows, classes), x_data);
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(rows), targets);
-    tri_tensor *w = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(classes), w_data), *loss;
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(rows, classes), TRI_DTYPE_F32, x_data);
+    tri_tensor *t = tri_tensor_from(TRI_SHAPE(rows), TRI_DTYPE_I64, targets);
+    tri_tensor *w = tri_tensor_from(TRI_SHAPE(classes), TRI_DTYPE_F32, w_data), *loss;
 
     tri_requires_grad(x, true);
     if (o->logarithms)
@@ -162,8 +162,8 @@ static void only_ignored_targets_have_no_mean(void **state)
 {
     static const int64_t ignored[2] = {-100, -100};
     tri_tensor *x =
-        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), (const float[]){1, 2, NAN, INFINITY, 0, 1});
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), ignored), *loss;
+        tri_tensor_from(TRI_SHAPE(2, 3), TRI_DTYPE_F32, (const float[]){1, 2, NAN, INFINITY, 0, 1});
+    tri_tensor *t = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, ignored), *loss;
     float got[6];
 
     (void)state;
@@ -196,12 +196,12 @@ static void refused(tri_tensor *loss, const char *text)
 
 static void wrong_operands_are_named(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3, 4));
-    tri_tensor *t = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(2, 3));
-    tri_tensor *fit = tri_tensor_create(TRI_DTYPE_I64, TRI_SHAPE(2, 4));
-    tri_tensor *real = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 4));
-    tri_tensor *w = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4));
-    tri_tensor *wide = tri_tensor_create(TRI_DTYPE_F64, TRI_SHAPE(3));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 3, 4), TRI_DTYPE_F32);
+    tri_tensor *t = tri_tensor_create(TRI_SHAPE(2, 3), TRI_DTYPE_I64);
+    tri_tensor *fit = tri_tensor_create(TRI_SHAPE(2, 4), TRI_DTYPE_I64);
+    tri_tensor *real = tri_tensor_create(TRI_SHAPE(2, 4), TRI_DTYPE_F32);
+    tri_tensor *w = tri_tensor_create(TRI_SHAPE(4), TRI_DTYPE_F32);
+    tri_tensor *wide = tri_tensor_create(TRI_SHAPE(3), TRI_DTYPE_F64);
 
     (void)state;
     refused(tri_cross_entropy(x, t, NULL), "tri_cross_entropy(f32 [2, 3, 4], i64 [2, 3])");

@@ -88,7 +88,7 @@ static tri_tensor *reals(const cumsum_case *c, tri_dtype dtype)
         wide[i] = (double)below(INT64_C(1) << 62) * 0x1.07p-61 - 1;
         narrow[i] = (float)wide[i];
     }
-    x = tri_tensor_from(dtype, c->shape, c->ndim,
+    x = tri_tensor_from(c->shape, c->ndim, dtype,
                         dtype == TRI_DTYPE_F32 ? (const void *)narrow : (const void *)wide);
     free(wide);
     free(narrow);
@@ -168,7 +168,7 @@ static void sums_of_what_is_not_negative_never_fall(void **state)
         x[i] = i % 3 == 0 ? (float)below(1 << 20) * 0x1.3p-50F : 0;
     x[0] = 1;
     for (int wide = 0; wide < 2; wide++) {
-        tri_tensor *numbers = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(N), x);
+        tri_tensor *numbers = tri_tensor_from(TRI_SHAPE(N), TRI_DTYPE_F32, x);
         tri_tensor *sums = tri_cumsum(wide ? tri_cast(numbers, TRI_DTYPE_F64) : numbers, 0);
 
         /* differences of neighbours */

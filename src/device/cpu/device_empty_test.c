@@ -64,7 +64,7 @@ static const tri_dtype dtypes[] = {TRI_DTYPE_F32, TRI_DTYPE_F64, TRI_DTYPE_BF16}
 /* Zeros that require a gradient; in bf16 as a step computes: rounded from f32. */
 static tri_tensor *leaf(tri_dtype dtype, const int64_t *shape, int ndim)
 {
-    tri_tensor *x = tri_tensor_create(dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype, shape, ndim);
+    tri_tensor *x = tri_tensor_create(shape, ndim, dtype == TRI_DTYPE_BF16 ? TRI_DTYPE_F32 : dtype);
 
     tri_requires_grad(x, true);
     return x;
@@ -190,7 +190,7 @@ static void check_losses(tri_dtype dtype)
 {
     int64_t shape[2] = {0, 10}, none = 0;
     tri_tensor *x = leaf(dtype, shape, 2), *a = in_dtype(x, dtype);
-    tri_tensor *target = tri_tensor_create(TRI_DTYPE_I64, &none, 1), *loss, *correct;
+    tri_tensor *target = tri_tensor_create(&none, 1, TRI_DTYPE_I64), *loss, *correct;
     const tri_cross_entropy_options smooth = {.label_smoothing = 0.1};
     int64_t count = 7;
 
@@ -316,7 +316,7 @@ static void any_number_of_rows_without_elements(void **state)
 static void sizes_beside_a_zero_are_refused_where_their_product_overflows(void **state)
 {
     const int64_t large[3] = {0, MANY, MANY};
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, large, 3);
+    tri_tensor *x = tri_tensor_create(large, 3, TRI_DTYPE_F32);
 
     (void)state;
     CHECK_FAILS(tri_tensor_status(x), TRI_ERR_INVALID_ARG, "address space");
@@ -336,7 +336,7 @@ static void a_network_in_bf16(void **state)
         leaf(TRI_DTYPE_F32, (int64_t[]){0, 64}, 2), leaf(TRI_DTYPE_F32, (int64_t[]){32, 64}, 2),
         leaf(TRI_DTYPE_F32, (int64_t[]){32}, 1), leaf(TRI_DTYPE_F32, (int64_t[]){10, 32}, 2),
         leaf(TRI_DTYPE_F32, (int64_t[]){10}, 1)};
-    tri_tensor *target = tri_tensor_create(TRI_DTYPE_I64, &none, 1), *y;
+    tri_tensor *target = tri_tensor_create(&none, 1, TRI_DTYPE_I64), *y;
 
     (void)state;
     for (int threads = 1; threads < 4; threads++) {

@@ -82,7 +82,7 @@ static tri_tensor *operand(const task *t, bool odd)
                                             : (const void *)&integer,
                size);
     }
-    x = tri_tensor_from(t->dtype, t->shape, t->ndim, data);
+    x = tri_tensor_from(t->shape, t->ndim, t->dtype, data);
     free(data);
     tri_requires_grad(x, t->gradient);
     return x;
@@ -280,7 +280,7 @@ static void not_a_number_is_the_largest(void **state)
 static void check_gradients_of_nan(void)
 {
     tri_tensor *x =
-        tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), (float[]){1, (float)NAN, 2, 4, 5, 5});
+        tri_tensor_from(TRI_SHAPE(2, 3), TRI_DTYPE_F32, (float[]){1, (float)NAN, 2, 4, 5, 5});
 
     tri_requires_grad(x, true);
     for (int dim = 0; dim < 2; dim++) {
@@ -297,7 +297,7 @@ static void check_gradients_of_nan(void)
         }
         CHECK_OK(tri_step_end_status());
         tri_tensor_unref(x);
-        x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, 3), (float[]){1, (float)NAN, 2, 4, 5, 5});
+        x = tri_tensor_from(TRI_SHAPE(2, 3), TRI_DTYPE_F32, (float[]){1, (float)NAN, 2, 4, 5, 5});
         tri_requires_grad(x, true);
     }
     tri_tensor_unref(x);

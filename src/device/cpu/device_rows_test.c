@@ -93,7 +93,7 @@ static void losses(void **state)
 
             for (int64_t r = 0; r < rows[i]; r++)
                 target[r] = r * 7 % classes[i];
-            target_of_losses = tri_tensor_from(TRI_DTYPE_I64, &rows[i], 1, target);
+            target_of_losses = tri_tensor_from(&rows[i], 1, TRI_DTYPE_I64, target);
             check_model(&m);
             tri_tensor_unref(target_of_losses);
         }
@@ -104,7 +104,7 @@ static void a_wrong_target_is_named(void **state)
 {
     const int64_t rows = 2, target[2] = {0, 3};
     tri_tensor *x = noise((int64_t[]){2, 3}, 2),
-               *t = tri_tensor_from(TRI_DTYPE_I64, &rows, 1, target);
+               *t = tri_tensor_from(&rows, 1, TRI_DTYPE_I64, target);
     float loss;
 
     (void)state;

@@ -100,7 +100,7 @@ static tri_tensor *weights_like(const tri_tensor *y)
         shape[d] = tri_tensor_size(y, d);
     for (int64_t i = 0; i < n; i++)
         values[i] = 0.5f + (float)(i * 37 % 101) / 101;
-    weights = tri_tensor_from(TRI_DTYPE_F32, shape, tri_tensor_ndim(y), values);
+    weights = tri_tensor_from(shape, tri_tensor_ndim(y), TRI_DTYPE_F32, values);
     free(values);
     return weights;
 }

@@ -74,8 +74,8 @@ static void no_operation_on_bf16_allocates(void **state)
 static void a_choice_of_elements_needs_no_memory(void **state)
 {
     const int64_t last = (1 << 20) - 1;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(1 << 20));
-    tri_tensor *at = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(1), &last);
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(1 << 20), TRI_DTYPE_F32);
+    tri_tensor *at = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_I64, &last);
 
     (void)state;
     trii_step_release();

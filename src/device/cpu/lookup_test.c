@@ -17,7 +17,7 @@ static void take(int64_t n, int64_t rows)
 
     for (int64_t i = 0; i < n; i++)
         index[i] = i % 3 == 0 ? i * 31 % rows : i % 7 % rows;
-    indices = tri_tensor_from(TRI_DTYPE_I64, &n, 1, index);
+    indices = tri_tensor_from(&n, 1, TRI_DTYPE_I64, index);
     free(index);
 }
 
@@ -66,7 +66,7 @@ static void an_index_out_of_range_is_named(void **state)
     float y[6];
 
     (void)state;
-    indices = tri_tensor_from(TRI_DTYPE_I64, &n, 1, wrong);
+    indices = tri_tensor_from(&n, 1, TRI_DTYPE_I64, wrong);
     CHECK_FAILS(tri_tensor_copy_out(tri_keep(tri_embedding(indices, table, NULL)), y, sizeof(y)),
                 TRI_ERR_INVALID_ARG, "index 4 (element 2) is out of range (4 rows)");
     tri_step_end();

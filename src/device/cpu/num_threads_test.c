@@ -175,7 +175,7 @@ static const tri_function_class setter = {
 
 static void a_run_keeps_the_number_with_which_it_began(void **state)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2)), *counts;
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2), TRI_DTYPE_F32), *counts;
     float seen[2];
 
     (void)state;

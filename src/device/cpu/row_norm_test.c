@@ -91,7 +91,7 @@ static void a_far_mean_costs_no_digits(void **state)
     (void)state;
     for (int i = 0; i < N; i++)
         x[i] = 4096 + (float)(i % 2);
-    t = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, N), x);
+    t = tri_tensor_from(TRI_SHAPE(1, N), TRI_DTYPE_F32, x);
     CHECK_OK(tri_tensor_copy_out(tri_keep(tri_layer_norm(t, 1, NULL, NULL, 1e-5)), y, sizeof(y)));
     for (int i = 0; i < N; i++) {
         sum += (double)y[i];

@@ -261,7 +261,7 @@ static tri_tensor *filled(int64_t n, float value, const int64_t *shape, int ndim
 
     for (int64_t i = 0; i < n; i++)
         data[i] = value;
-    x = tri_tensor_from(TRI_DTYPE_F32, shape, ndim, data);
+    x = tri_tensor_from(shape, ndim, TRI_DTYPE_F32, data);
     free(data);
     return x;
 }
@@ -359,7 +359,7 @@ static double *exact_sums(const shape_case *c, const float *x, int64_t *n_out)
 /* Sum and mean over the dimensions, each [n]. */
 static void device_sums(const shape_case *c, const float *x, int64_t n, float *out)
 {
-    tri_tensor *t = tri_tensor_from(TRI_DTYPE_F32, c->shape, c->ndim, x), *y[2];
+    tri_tensor *t = tri_tensor_from(c->shape, c->ndim, TRI_DTYPE_F32, x), *y[2];
     int64_t dims[5];
     int n_dims = 0;
 
@@ -435,8 +435,8 @@ static void rows_with_ties_and_nan_are_counted_as_the_reference_does(void **stat
         target[r] = r % 50 == 0 ? 100 - r : (int64_t)((random_float() + 1) * 3);
     for (int variant = 0; variant < 5; variant++) {
         static const int threads[] = {1, 2, 3, 8, 1};
-        tri_tensor *a = tri_tensor_from(TRI_DTYPE_F32, shape, 2, x);
-        tri_tensor *t = tri_tensor_from(TRI_DTYPE_I64, shape, 1, target);
+        tri_tensor *a = tri_tensor_from(shape, 2, TRI_DTYPE_F32, x);
+        tri_tensor *t = tri_tensor_from(shape, 1, TRI_DTYPE_I64, target);
 
         trii_parallel_set_threads(threads[variant]);
         trii_executor_set(variant == 4 ? &trii_executor_reference : NULL);

@@ -24,7 +24,7 @@ static const int threads[] = {1, 2, 3, 8};
 static void a_nan_is_the_extreme_of_its_row(void **state)
 {
     const float numbers[3][4] = {{1, NAN, 0, NAN}, {2, 0, -0.0F, 2}, {INFINITY, 5, -INFINITY, 5}};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3, 4), numbers), *at[3], *y[3];
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3, 4), TRI_DTYPE_F32, numbers), *at[3], *y[3];
     float values[3];
     int64_t places[3];
 
@@ -123,7 +123,7 @@ static tri_tensor *numbers_of(const topk_case *c, tri_dtype dtype)
         wide[i] = number();
         narrow[i] = (float)wide[i];
     }
-    x = tri_tensor_from(dtype, c->shape, c->ndim,
+    x = tri_tensor_from(c->shape, c->ndim, dtype,
                         dtype == TRI_DTYPE_F32 ? (const void *)narrow : (const void *)wide);
     free(wide);
     free(narrow);

@@ -38,7 +38,7 @@ static bool has_lost_one(void *arg)
     const watched *w = arg;
 
     for (int i = 0; i < w->sub->size; i++) {
-        int rank = tri_group_rank_of(w->of, w->sub->own_world_ranks[i]);
+        int rank = tri_group_find_rank(w->of, w->sub->own_world_ranks[i]);
 
         if (rank >= 0 && trii_group_loss(w->of, rank) == TRII_LOSS_ENDED)
             return true;

@@ -48,7 +48,7 @@ static tri_status train_with_a_bad_label(rank *r)
 
     for (int step = 0; step < 3 && status == TRI_OK; step++) {
         const int64_t labels[2] = {0, r->index == 1 && step == 1 ? 77 : 1};
-        tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){2}, 1, labels);
+        tri_tensor *y = tri_tensor_from((int64_t[]){2}, 1, TRI_DTYPE_I64, labels);
 
         tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
         status = tri_step_end_status();
@@ -97,7 +97,7 @@ static tri_status train_and_stay(rank *r)
         bool wrong = r->index == 1 && step == 1;
         const int64_t labels[3] = {0, wrong && *how == BAD_LABEL ? 77 : 1, 0};
         int64_t n = wrong && *how == BAD_SHAPE ? 3 : 2;
-        tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, &n, 1, labels);
+        tri_tensor *y = tri_tensor_from(&n, 1, TRI_DTYPE_I64, labels);
 
         tri_backward(tri_cross_entropy(tri_forward(model, x), y, NULL));
         status = tri_step_end_status();
@@ -153,7 +153,7 @@ static void a_mistake_in_a_forward_is_the_peers_at_once_in_eager_mode(void **sta
 static tri_status look_alone(rank *r)
 {
     const float image[8] = {1, 2, 3, 4, 5, 6, 7, 9};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){2, 1, 2, 2}, 4, image);
+    tri_tensor *x = tri_tensor_from((int64_t[]){2, 1, 2, 2}, 4, TRI_DTYPE_F32, image);
     tri_module *model =
         tri_ddp(tri_nn_sequential(tri_nn_batch_norm2d(1, NULL), tri_nn_conv2d(1, 1, 1, NULL)),
                 &(tri_ddp_options){.group = r->group});
@@ -436,9 +436,9 @@ static tri_module *counting_create(void)
     tri_module *self = tri_module_create(&type);
     counting *c = tri_module_data(self);
 
-    c->scale = tri_module_add_parameter(self, "scale", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
-    c->seen = tri_module_add_buffer(self, "seen", tri_tensor_create(TRI_DTYPE_F64, NULL, 0));
-    c->calls = tri_module_add_buffer(self, "calls", tri_tensor_create(TRI_DTYPE_I64, NULL, 0));
+    c->scale = tri_module_add_parameter(self, "scale", tri_tensor_create(NULL, 0, TRI_DTYPE_F64));
+    c->seen = tri_module_add_buffer(self, "seen", tri_tensor_create(NULL, 0, TRI_DTYPE_F64));
+    c->calls = tri_module_add_buffer(self, "calls", tri_tensor_create(NULL, 0, TRI_DTYPE_I64));
     return self;
 }
 
@@ -456,8 +456,8 @@ static tri_status count_sums(rank *r)
 {
     const double mine = 1.0 + r->index;
     tri_module *model = tri_ddp(counting_create(), &(tri_ddp_options){.group = r->group});
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){1, 1}, 2, &mine);
-    tri_tensor *y = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){1, 1}, 2);
+    tri_tensor *x = tri_tensor_from((int64_t[]){1, 1}, 2, TRI_DTYPE_F64, &mine);
+    tri_tensor *y = tri_tensor_create((int64_t[]){1, 1}, 2, TRI_DTYPE_F64);
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
 
     for (int step = 0; step < 3; step++) {

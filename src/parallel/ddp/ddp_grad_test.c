@@ -95,12 +95,12 @@ static tri_status use_on_one_rank(rank *r)
     const double threes[2] = {3, 3};
     tri_module *net = tri_module_create(&type), *model;
     switched *s = tri_module_data(net);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, threes);
     tri_optimizer *opt;
     double early = 0;
 
-    s->a = tri_module_add_parameter(net, "a", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
-    s->b = tri_module_add_parameter(net, "b", tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(2), threes));
+    s->a = tri_module_add_parameter(net, "a", tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, threes));
+    s->b = tri_module_add_parameter(net, "b", tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F64, threes));
     s->uses_b = r->index == 1;
     model = tri_ddp(net, &(tri_ddp_options){.group = r->group});
     TRY(tri_module_status(model));

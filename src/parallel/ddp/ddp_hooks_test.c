@@ -41,7 +41,7 @@ static tri_tensor *typed_rows(tri_dtype dtype, const double *data, int width, in
         return rows_of(data, width, first, n);
     for (int i = 0; i < n * width; i++)
         narrow[i] = (float)data[first * width + i];
-    return tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){n, width}, 2, narrow);
+    return tri_tensor_from((int64_t[]){n, width}, 2, TRI_DTYPE_F32, narrow);
 }
 
 static tri_module *net_of(tri_dtype dtype)
@@ -203,7 +203,7 @@ static tri_status train_cnn(rank *r)
 {
     const tri_nn_conv2d_options padded = {.padding = 1, .no_bias = true};
     const tri_bucket_hook *hook = r->arg;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 16, 8, 8));
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, 16, 8, 8), TRI_DTYPE_F32);
     tri_module *model, *net;
     tri_optimizer *opt;
 

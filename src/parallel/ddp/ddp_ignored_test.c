@@ -52,8 +52,8 @@ static tri_status batch(const rank *r, tri_module *model, int m, bool local, int
     memcpy(targets, p->targets + first, (size_t)n * sizeof(int64_t));
     if (spoilt != 0)
         targets[0] = spoilt;
-    t = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), targets);
-    w = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(OUT), class_weights);
+    t = tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_I64, targets);
+    w = tri_tensor_from(TRI_SHAPE(OUT), TRI_DTYPE_F64, class_weights);
     if (local)
         tri_ddp_no_sync_begin(model);
     tri_backward(loss_of(p, tri_forward(model, x), t, w));

@@ -157,7 +157,7 @@ static void all_fail_when_some_run_out(void **state)
 /* Of a parameter that is not the model's. */
 static tri_tensor *another_loss(void *arg)
 {
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, x_data), *loss;
+    tri_tensor *x = tri_tensor_from(NULL, 0, TRI_DTYPE_F64, x_data), *loss;
 
     (void)arg;
     tri_requires_grad(x, true);

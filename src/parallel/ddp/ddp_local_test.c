@@ -15,7 +15,7 @@ static tri_status micro_batch(tri_module *model, int first, int n, bool local, b
     tri_status status = TRI_OK;
 
     labels[n - 1] = bad ? OUT : 1;
-    t = tri_tensor_from(TRI_DTYPE_I64, (int64_t[]){n}, 1, labels);
+    t = tri_tensor_from((int64_t[]){n}, 1, TRI_DTYPE_I64, labels);
     if (local)
         tri_ddp_no_sync_begin(model);
     loss = tri_cross_entropy(tri_forward(model, x), t, NULL);

@@ -261,7 +261,7 @@ static tri_tensor *ignored_loss(trainer *t)
 
     for (int i = 0; i < n; i++)
         labels[i] = -100;
-    target = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), labels);
+    target = tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_I64, labels);
     loss = tri_cross_entropy(tri_forward(t->model, t->x), target, NULL);
     tri_tensor_unref(target);
     return loss;
@@ -311,7 +311,7 @@ static void passes_without_samples_may_come_in_any_order(void **state)
 /* Its loss reaches another model as well, so that sums are weighted instead of the seed. */
 static void ignored_pass_with_other_tensor(trainer *t)
 {
-    tri_tensor *scale = tri_tensor_from(TRI_DTYPE_F64, NULL, 0, &(double){2});
+    tri_tensor *scale = tri_tensor_from(NULL, 0, TRI_DTYPE_F64, &(double){2});
 
     tri_requires_grad(scale, true);
     tri_backward(loss_of_both(t));
@@ -413,8 +413,8 @@ static tri_status train_wide(rank *r)
     tri_module *net = tri_module_simple("Squares", sizeof(squares), squares_forward), *model;
     squares *s = tri_module_data(net);
     const float thrown_away = 8, mine = 1 + 0.125f * (float)r->index;
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &thrown_away);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1), &mine);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F32, &thrown_away);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(1), TRI_DTYPE_F32, &mine);
     float *weights = malloc(WIDE * sizeof(*weights));
     double want = 1, slope = 0;
     tri_optimizer *opt;
@@ -424,7 +424,7 @@ static tri_status train_wide(rank *r)
 
         snprintf(name, sizeof(name), "p%d", i);
         s->p[i] =
-            tri_module_add_parameter(net, name, tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(WIDE)));
+            tri_module_add_parameter(net, name, tri_tensor_create(TRI_SHAPE(WIDE), TRI_DTYPE_F32));
         TRY(tri_init_constant(s->p[i], 1));
     }
     for (int q = 0; q < r->size; q++)

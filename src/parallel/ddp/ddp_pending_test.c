@@ -87,7 +87,7 @@ static tri_status fail_in_no_sync(rank *r)
         for (int micro = 0; micro < 2; micro++) {
             bool bad = r->index == 1 && step == *bad_step && micro == 0;
             const int64_t labels[2] = {0, bad ? 77 : 1};
-            tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels), *loss;
+            tri_tensor *y = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels), *loss;
 
             if (micro == 0)
                 tri_ddp_no_sync_begin(model);
@@ -127,7 +127,7 @@ static tri_status fail_when_verified(rank *r)
     const int64_t labels[2] = {0, r->index == 1 ? 77 : 1};
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_tensor *x = rows_of(x_data, IN, 0, 2), *loss;
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels);
     tri_status status = tri_module_status(model);
 
     tri_module_train(model, false);
@@ -282,8 +282,8 @@ static void contexts_take_turns(void **state)
 static void train_layer(tri_module *model, const char *layer, int64_t width, int64_t label)
 {
     const int64_t labels[2] = {0, label};
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F64, TRI_SHAPE(2, width));
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(2), labels);
+    tri_tensor *x = tri_tensor_create(TRI_SHAPE(2, width), TRI_DTYPE_F64);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, labels);
 
     tri_backward(tri_cross_entropy(tri_forward(tri_module_submodule(model, layer), x), y, NULL));
     tri_tensor_unref(x);

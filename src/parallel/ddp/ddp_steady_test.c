@@ -44,8 +44,8 @@ static tri_status read_calls(const rank *r, tri_group *group, long *calls_out)
 
 static tri_status steps(rank *r, tri_group *group, tri_module *model)
 {
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){4, 3, SIDE, SIDE}, 4);
-    tri_tensor *y = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){4, CLASSES}, 2);
+    tri_tensor *x = tri_tensor_create((int64_t[]){4, 3, SIDE, SIDE}, 4, TRI_DTYPE_F32);
+    tri_tensor *y = tri_tensor_create((int64_t[]){4, CLASSES}, 2, TRI_DTYPE_F32);
     tri_optimizer *opt = tri_sgd(model, 0.01, &(tri_sgd_options){.momentum = 0.9});
     tri_status status = tri_module_status(model);
 

@@ -419,7 +419,7 @@ static tri_status train_beside_another_leaf(rank *r)
 {
     tri_module *model = tri_ddp(mlp(1), &(tri_ddp_options){.group = r->group});
     tri_optimizer *opt;
-    tri_tensor *x, *y, *shift = tri_tensor_create(TRI_DTYPE_F64, (int64_t[]){OUT}, 1);
+    tri_tensor *x, *y, *shift = tri_tensor_create((int64_t[]){OUT}, 1, TRI_DTYPE_F64);
 
     TRY(tri_module_status(model));
     opt = tri_sgd(model, 0.1, NULL);
@@ -483,7 +483,7 @@ static tri_status train_tied(rank *r)
     tri_optimizer *opt;
 
     t->weight = tri_module_add_parameter(
-        net, "first", tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){IN, IN}, 2, y_data));
+        net, "first", tri_tensor_from((int64_t[]){IN, IN}, 2, TRI_DTYPE_F64, y_data));
     (void)tri_module_add_parameter(net, "second", tri_tensor_ref(t->weight));
     if (tri_module_parameter_count(net) != IN * IN)
         return TRI_ERR_INTERNAL;

@@ -32,8 +32,8 @@ static tri_tensor *normed_forward(tri_module *self, tri_tensor *x)
 static tri_tensor *tensor_of(bool wrapped, tri_dtype dtype, const int64_t *shape, int ndim,
                              void *own)
 {
-    return wrapped ? tri_tensor_wrap(dtype, shape, ndim, own, NULL, NULL)
-                   : tri_tensor_from(dtype, shape, ndim, own);
+    return wrapped ? tri_tensor_wrap(shape, ndim, dtype, own, NULL, NULL)
+                   : tri_tensor_from(shape, ndim, dtype, own);
 }
 
 static tri_module *normed_create(int index, bool wrapped)

@@ -42,7 +42,7 @@ static tri_tensor *rows(int64_t n, int64_t columns, int seed)
     assert_true(n * columns <= 1024);
     for (int64_t i = 0; i < n * columns; i++)
         data[i] = (double)((i * 7 + seed * 13) % 23 - 11) / 11;
-    return tri_tensor_from(TRI_DTYPE_F64, (int64_t[]){n, columns}, 2, data);
+    return tri_tensor_from((int64_t[]){n, columns}, 2, TRI_DTYPE_F64, data);
 }
 
 static void expect_pieces(int64_t n, int devices, const int64_t *expected, int n_expected)
@@ -375,7 +375,7 @@ static void a_forward_after_a_run_in_the_same_step(void **state)
 static void a_large_batch(void **state)
 {
     tri_module *model;
-    tri_tensor *x = tri_tensor_create(TRI_DTYPE_F32, (int64_t[]){(1 << 20) + 3, 4}, 2), *y;
+    tri_tensor *x = tri_tensor_create((int64_t[]){(1 << 20) + 3, 4}, 2, TRI_DTYPE_F32), *y;
 
     (void)state;
     CHECK_OK(tri_cpu_devices_set(2));
@@ -606,7 +606,7 @@ static void inputs_may_be_left_out(void **state)
     CHECK_OK(tri_cpu_devices_set(3));
     for (int devices = 0; devices < 4; devices++) {
         tri_tensor *flat = rows(ROWS * POSITIONS, WIDTH, 3), *x, *in[5], *y;
-        tri_tensor *mask = tri_tensor_from(TRI_DTYPE_BOOL, TRI_SHAPE(ROWS, POSITIONS), padded);
+        tri_tensor *mask = tri_tensor_from(TRI_SHAPE(ROWS, POSITIONS), TRI_DTYPE_BOOL, padded);
         tri_module *net;
 
         tri_manual_seed(2);

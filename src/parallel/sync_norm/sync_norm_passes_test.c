@@ -70,7 +70,7 @@ static tri_tensor *loss_of(const plan *p, int k, tri_module *model, int from, in
                         ? -100
                         : (first + i + k) % OUT;
     tri_requires_grad(x, p->inputs);
-    y = tri_tensor_from(TRI_DTYPE_I64, TRI_SHAPE(n), labels);
+    y = tri_tensor_from(TRI_SHAPE(n), TRI_DTYPE_I64, labels);
     if (now->beside)
         model = tri_module_submodule(model, "6");
     loss = tri_cross_entropy(tri_forward(model, x), y, NULL);

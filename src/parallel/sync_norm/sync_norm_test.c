@@ -47,8 +47,8 @@ static tri_tensor *rows_of(const problem *p, int step, bool target, int first, i
     for (int i = 0; i < n * width; i++)
         data[i] = number(target ? 100 + (uint64_t)step : 200 + (uint64_t)step, first * width + i);
     if (p->images && !target)
-        return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n, 4, 3, 3), data);
-    return tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n, width), data);
+        return tri_tensor_from(TRI_SHAPE(n, 4, 3, 3), TRI_DTYPE_F64, data);
+    return tri_tensor_from(TRI_SHAPE(n, width), TRI_DTYPE_F64, data);
 }
 
 /* Initial values are not drawn: all ranks are threads of one process, which has one generator. */

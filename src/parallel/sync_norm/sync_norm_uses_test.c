@@ -67,7 +67,7 @@ static tri_tensor *loss_of(const plan *p, tri_module *model, int batch, int from
 
     for (int i = 0; i < n * IN; i++)
         data[i] = x_data[first * IN + i] * (1 + 0.1 * batch);
-    x = tri_tensor_from(TRI_DTYPE_F64, TRI_SHAPE(n, IN, 1, 1), data);
+    x = tri_tensor_from(TRI_SHAPE(n, IN, 1, 1), TRI_DTYPE_F64, data);
     y = rows_of(y_data, OUT, first, n);
     loss = tri_mse_loss(tri_forward(model, x), y, NULL);
     tri_tensor_unref(x);
@@ -214,7 +214,7 @@ static tri_status pass(const input *in, tri_group *group, int first, int n, doub
     layer = tri_nn_sync_batch_norm(C, &opt);
     tri_set_default_dtype(TRI_DTYPE_F32);
     tri_module_train(layer, !in->evaluates);
-    x = tri_tensor_from(TRI_DTYPE_F64, shape, in->ndim, data);
+    x = tri_tensor_from(shape, in->ndim, TRI_DTYPE_F64, data);
     tri_requires_grad(x, true);
     y = tri_cast(tri_forward(layer, tri_cast(x, in->x)), TRI_DTYPE_F64);
     tri_backward(tri_sum(tri_mul(tri_square(y), tri_add_scalar(y, 1.5)), NULL, 0, false));

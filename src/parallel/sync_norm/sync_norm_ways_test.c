@@ -27,7 +27,7 @@ static tri_tensor *rows(int first, int n, tri_dtype dtype)
         wide[i] = number((int64_t)first * C * HW + i);
         narrow[i] = (float)wide[i];
     }
-    return tri_tensor_from(dtype, TRI_SHAPE(n, C, 2, 2),
+    return tri_tensor_from(TRI_SHAPE(n, C, 2, 2), dtype,
                            dtype == TRI_DTYPE_F64 ? (void *)wide : (void *)narrow);
 }
 
@@ -442,7 +442,7 @@ static const char *other_channels_rank(rank_env *env)
     if (wrong != NULL)
         return wrong;
     layer = layer_of(group, channels, TRI_DTYPE_F32);
-    x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(2, channels), data);
+    x = tri_tensor_from(TRI_SHAPE(2, channels), TRI_DTYPE_F32, data);
     status =
         tri_tensor_copy_out(tri_forward(layer, x), data, (size_t)(2 * channels) * sizeof(float));
     if (status == TRI_OK || strstr(tri_last_error(), "rank") == NULL ||
@@ -474,7 +474,7 @@ static const char *one_value_rank(rank_env *env)
     layer = layer_of(group, 2, TRI_DTYPE_F32);
     for (int round = 0; round < 2; round++) {
         tri_tensor *x =
-            tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(round == 0 ? 1 : 1 - env->rank, 2), data);
+            tri_tensor_from(TRI_SHAPE(round == 0 ? 1 : 1 - env->rank, 2), TRI_DTYPE_F32, data);
 
         (void)tri_keep(tri_forward(layer, x));
         if (round == 0)
@@ -509,7 +509,7 @@ static const char *mistaken_rank(rank_env *env)
     if (env->arg != NULL)
         model = tri_ddp(model, &(tri_ddp_options){.group = group});
     RANK_TRY(env, tri_module_status(model));
-    target = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(4, env->rank == 1 ? 5 : C * HW));
+    target = tri_tensor_create(TRI_SHAPE(4, env->rank == 1 ? 5 : C * HW), TRI_DTYPE_F32);
     tri_backward(tri_mse_loss(tri_forward(model, x), target, NULL));
     if (env->rank == 1)
         RANK_FAILS(env, tri_run(), TRI_ERR_INVALID_ARG, "tri_mse_loss");
@@ -533,7 +533,7 @@ static void a_rank_that_fails_tells_those_who_wait_for_its_statistics(void **sta
 static void inputs_of_another_shape_are_refused(void **state)
 {
     tri_module *layer = tri_nn_sync_batch_norm(3, NULL);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(3), (float[3]){0});
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(3), TRI_DTYPE_F32, (float[3]){0});
 
     (void)state;
     CHECK_FAILS(tri_tensor_status(tri_forward(layer, x)), TRI_ERR_INVALID_ARG,

@@ -5,7 +5,7 @@
 int main(void)
 {
     tri_module *net = tri_model_resnet_of_width(18, 8, 10);
-    tri_tensor *images = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 3, 32, 32));
+    tri_tensor *images = tri_tensor_create(TRI_SHAPE(2, 3, 32, 32), TRI_DTYPE_F32);
     tri_tensor *logits = tri_keep(tri_forward(net, images));
 
     TRI_TRY(tri_run());

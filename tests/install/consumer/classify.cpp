@@ -7,7 +7,7 @@
 int main()
 {
     tri_module *net = tri_model_by_name("mlp:12,8,10", 0);
-    tri_tensor *images = tri_tensor_create(TRI_DTYPE_F32, TRI_SHAPE(2, 12));
+    tri_tensor *images = tri_tensor_create(TRI_SHAPE(2, 12), TRI_DTYPE_F32);
     tri_tensor *logits = tri_keep(tri_forward(net, images));
 
     TRI_TRY(tri_run());

@@ -6,8 +6,8 @@ int main(void)
     const float xs[4] = {0, 1, 2, 3}, ys[4] = {1, 3, 5, 7};
     tri_module *model = tri_nn_linear(1, 1, NULL);
     tri_optimizer *opt = tri_sgd(model, 0.1, NULL);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 1}, 2, xs);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, (int64_t[]){4, 1}, 2, ys);
+    tri_tensor *x = tri_tensor_from((int64_t[]){4, 1}, 2, TRI_DTYPE_F32, xs);
+    tri_tensor *y = tri_tensor_from((int64_t[]){4, 1}, 2, TRI_DTYPE_F32, ys);
     double last = 1.0;
 
     for (int step = 0; step < 200; step++) {

@@ -11,8 +11,8 @@ int main()
 
     options.momentum = 0.5;
     tri_optimizer *opt = tri_sgd(model, 0.05, &options);
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), xs);
-    tri_tensor *y = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(4, 1), ys);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(4, 1), TRI_DTYPE_F32, xs);
+    tri_tensor *y = tri_tensor_from(TRI_SHAPE(4, 1), TRI_DTYPE_F32, ys);
     double last = 1.0;
     tri_metrics *metrics;
 

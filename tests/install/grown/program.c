@@ -265,7 +265,7 @@ static void operations(void)
                                         .shape = {2, 1},
                                         .data = weight,
                                         .bytes = 8}};
-    tri_tensor *x = tri_tensor_from(TRI_DTYPE_F32, TRI_SHAPE(1, 2, 2, 4), numbers);
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(1, 2, 2, 4), TRI_DTYPE_F32, numbers);
     tri_module *norm =
         tri_nn_layer_norm(TRI_SHAPE(2), &(tri_nn_layer_norm_options){.eps = TRI_SET(1e-3)});
     tri_module *vit = tri_model_vit(&(tri_model_vit_options){
