@@ -1,6 +1,7 @@
 /*
  * clock.c - see clock.h.
  */
+/* build: leaf */
 #include "os/clock.h"
 
 #include <errno.h>

@@ -100,10 +100,29 @@ tri_status trii_reduction_check(tri_dtype dtype, tri_redop op)
     return TRI_OK;
 }
 
+/* Of a call with a factor; its reduction is TRII_REDOP_PREMUL_SUM then. */
+static tri_status check_premul(trii_collective *call)
+{
+    tri_status status = trii_reduction_check(call->dtype, TRI_REDOP_SUM);
+
+    if (status != TRI_OK)
+        return status;
+    if (!trii_dtype_is_float(call->dtype))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
+                         tri_dtype_name(call->dtype));
+    if (!(call->factor >= 0.0f && call->factor <= 3.40282347e38f)) /* no NaN either */
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "premul_sum: factor is %g: must be finite and not negative",
+                         (double)call->factor);
+    call->factor += 0.0f; /* of -0 it makes 0 */
+    call->op = TRII_REDOP_PREMUL_SUM;
+    return TRI_OK;
+}
+
 static tri_status check_reduction(trii_collective *call)
 {
     return TRII_LIKELY(!call->scaled) ? trii_reduction_check(call->dtype, call->op)
-                                      : trii_premul_check(call);
+                                      : check_premul(call);
 }
 
 tri_status trii_call_begin(tri_group **group, trii_collective *call)

@@ -11,24 +11,6 @@
 #include "base/dtype.h"
 #include "base/float_env.h"
 
-tri_status trii_premul_check(trii_collective *call)
-{
-    tri_status status = trii_reduction_check(call->dtype, TRI_REDOP_SUM);
-
-    if (status != TRI_OK)
-        return status;
-    if (!trii_dtype_is_float(call->dtype))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "premul_sum of %s: only floating-point types",
-                         tri_dtype_name(call->dtype));
-    if (!(call->factor >= 0.0f && call->factor <= 3.40282347e38f)) /* no NaN either */
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "premul_sum: factor is %g: must be finite and not negative",
-                         (double)call->factor);
-    call->factor += 0.0f; /* of -0 it makes 0 */
-    call->op = TRII_REDOP_PREMUL_SUM;
-    return TRI_OK;
-}
-
 void trii_scale(const void *src, void *dst, size_t count, tri_dtype dtype, double factor)
 {
     const float narrow = (float)factor;
@@ -64,53 +46,4 @@ tri_status trii_premul_apply(const tri_group *group, trii_collective *call)
     trii_float_env_leave(env);
     call->src = to;
     return TRI_OK;
-}
-
-/* --- the public calls ----------------------------------------------------- */
-
-tri_status(tri_all_reduce_premul_sum)(tri_group *group, const void *src, void *dst, size_t count,
-                                      tri_dtype dtype, float factor, tri_work **work_out)
-{
-    trii_collective call = {.kind = TRII_KIND_ALL_REDUCE,
-                            .dtype = dtype,
-                            .scaled = true,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .factor = factor,
-                            .site = trii_site_take()};
-
-    return trii_call_run(group, &call, work_out);
-}
-
-tri_status(tri_reduce_premul_sum)(tri_group *group, const void *src, void *dst, size_t count,
-                                  tri_dtype dtype, float factor, int root, tri_work **work_out)
-{
-    trii_collective call = {.kind = TRII_KIND_REDUCE,
-                            .dtype = dtype,
-                            .root = root,
-                            .scaled = true,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .factor = factor,
-                            .site = trii_site_take()};
-
-    return trii_call_run(group, &call, work_out);
-}
-
-tri_status(tri_reduce_scatter_premul_sum)(tri_group *group, const void *src, void *dst,
-                                          size_t count, tri_dtype dtype, float factor,
-                                          tri_work **work_out)
-{
-    trii_collective call = {.kind = TRII_KIND_REDUCE_SCATTER,
-                            .dtype = dtype,
-                            .scaled = true,
-                            .src = src,
-                            .dst = dst,
-                            .count = count,
-                            .factor = factor,
-                            .site = trii_site_take()};
-
-    return trii_call_run(group, &call, work_out);
 }

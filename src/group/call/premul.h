@@ -7,9 +7,6 @@
 
 #include "group/group_internal.h"
 
-/* Checks the dtype and the factor of a call that has one; its reduction is then
- * TRII_REDOP_PREMUL_SUM. */
-tri_status trii_premul_check(trii_collective *call) TRI_MUST_CHECK;
 /* Scales this rank's input: into dst where that is as large, else into call->temporary. */
 tri_status trii_premul_apply(const tri_group *group, trii_collective *call) TRI_MUST_CHECK;
 

@@ -9,6 +9,7 @@
  * for each pair and tag: whichever comes first, sender or receiver, writes "order/FROM>TO/TAG/n",
  * and the other deletes it. What stays has no counterpart.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <string.h>
 
