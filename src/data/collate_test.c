@@ -242,7 +242,7 @@ static tri_status wrong_sample(tri_dataset *self, const tri_request *request, tr
     case 1:
         return tri_sample_room(out, 1, TRI_DTYPE_F32, &two, 1) != NULL ? TRI_OK : TRI_ERR_IO;
     case 2:
-        (void)tri_sample_room(out, 8, TRI_DTYPE_F32, &two, 1);
+        (void)tri_sample_room(out, TRI_MAX_FIELDS, TRI_DTYPE_F32, &two, 1);
         return TRI_OK;
     case 3:
         return TRI_END;
@@ -275,7 +275,7 @@ static void wrong_samples_are_named(void **state)
     } rows[] = {
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample gave no field (tri_sample_room)"},
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample gave no field 0"},
-        {TRI_ERR_INVALID_ARG, "sample: field 8 is out of range (0 to 7)"},
+        {TRI_ERR_INVALID_ARG, "sample: field 16 is out of range (0 to 15)"},
         {TRI_ERR_INVALID_ARG, "data set wrong: its sample returned END"},
         {TRI_ERR_IO, "data set wrong: its sample returned IO without a message"},
         {TRI_ERR_IO, "line 5 is unreadable"},
