@@ -298,14 +298,16 @@ static tri_status mark_queue(const nccl_group *g, nccl_task *task)
     char text[256];
     int before = 0;
     cudaError_t error = cudaGetDevice(&before);
+    const bool known = error == cudaSuccess;
 
-    if (error == cudaSuccess)
+    if (known)
         error = cudaSetDevice(g->device);
     if (error == cudaSuccess)
         error = cudaEventCreateWithFlags(&task->event, cudaEventDisableTiming);
     if (error == cudaSuccess)
         error = cudaEventRecord(task->event, task->op->queue);
-    (void)cudaSetDevice(before); /* the caller's */
+    if (known)
+        (void)cudaSetDevice(before); /* the caller's */
     if (error == cudaSuccess)
         return TRI_OK;
     if (task->event != NULL)
