@@ -31,11 +31,12 @@ TIMEOUT, IO = -4, -5
 
 class Options(ctypes.Structure):  # tri_store_tcp_options
     _fields_ = [("serve", ctypes.c_bool), ("serve_if_free", ctypes.c_bool),
-                ("world_size", ctypes.c_int), ("timeout_ms", I64), ("listen_fd", ctypes.c_int)]
+                ("world_size", ctypes.c_int), ("timeout_ms", I64), ("listen_fd", ctypes.c_int),
+                ("reserved", ctypes.c_uint64 * 4)]
 
 
 class FileOptions(ctypes.Structure):  # tri_store_file_options
-    _fields_ = [("world_size", ctypes.c_int), ("timeout_ms", I64)]
+    _fields_ = [("world_size", ctypes.c_int), ("timeout_ms", I64), ("reserved", ctypes.c_uint64 * 4)]
 
 
 class Failed(Exception):
