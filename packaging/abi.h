@@ -1171,14 +1171,6 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out, tri_d
 tri_status tri_module_broadcast(tri_module *module, tri_group *group, int root);
 tri_status tri_ddp_sync_buffers(tri_module *model);
 tri_status tri_ddp_verify(tri_module *model, bool buffers);
-typedef struct tri_nn_sync_batch_norm_options {
-    tri_opt eps, momentum;
-    bool cumulative, no_affine, no_track_running_stats;
-    tri_group *group;
-    uint64_t reserved[4];
-} tri_nn_sync_batch_norm_options;
-tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt);
-int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
 typedef struct tri_progress tri_progress;
 typedef struct tri_progress_options {
     FILE *stream;
@@ -1206,6 +1198,14 @@ void tri_metrics_close(tri_metrics *metrics);
 tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int n);
 #define tri_metrics_log(metrics,...)
 tri_status tri_run_folder_create(const char *prefix, int64_t *number_out);
+typedef struct tri_nn_sync_batch_norm_options {
+    tri_opt eps, momentum;
+    bool cumulative, no_affine, no_track_running_stats;
+    tri_group *group;
+    uint64_t reserved[4];
+} tri_nn_sync_batch_norm_options;
+tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt);
+int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
 typedef struct tri_meter tri_meter;
 tri_status tri_meter_create(tri_meter **meter_out);
 void tri_meter_destroy(tri_meter *meter);

@@ -14,6 +14,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 #include <trireme/parallel.h>
+#include <trireme/records.h>
 #include <trireme/sync_batch_norm.h>
 #include <trireme/tensor.h>
 #include <trireme/trainer.h>

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include <trireme/trainer.h>
+#include <trireme/records.h>
 
 #include "base/alloc.h"
 #include "base/err.h"

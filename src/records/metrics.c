@@ -4,7 +4,7 @@
  * A record is one write, so a killed run leaves complete lines, except perhaps the last. Opening
  * the file to continue drops what cannot be read and what comes after the step to continue from.
  */
-#include "trainer/metrics.h"
+#include "records/metrics.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include <trireme/trainer.h>
+#include <trireme/records.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
