@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 
 # What a program that links statically needs beside them; the shared ones name it themselves.
 set(TRI_COMM_PRIVATE_LIBS dl m)
-set(TRI_TRAIN_PRIVATE_LIBS dnnl gomp jansson xxhash z)
+set(TRI_TRAIN_PRIVATE_LIBS dnnl gomp jansson xxhash jpeg png z)
 list(TRANSFORM TRI_COMM_PRIVATE_LIBS PREPEND -l OUTPUT_VARIABLE comm_private)
 list(TRANSFORM TRI_TRAIN_PRIVATE_LIBS PREPEND -l OUTPUT_VARIABLE train_private)
 list(JOIN comm_private " " TRI_COMM_PRIVATE)

@@ -2,7 +2,8 @@
 # in the table of docs/ARCHITECTURE.md, with a reason.
 
 packages_build="gcc g++ cmake ninja-build pkg-config libdnnl-dev libcmocka-dev zlib1g-dev
-    libjansson-dev libcairo2-dev libxxhash-dev libcurl4-openssl-dev libmicrohttpd-dev"
+    libjpeg-dev libpng-dev libjansson-dev libcairo2-dev libxxhash-dev
+    libcurl4-openssl-dev libmicrohttpd-dev"
 packages_data="dataset-fashion-mnist"
 # clang and libclang-rt: the second compiler of the tests, with its ThreadSanitizer; python3: trirun
 # starts a Python script in one; groff-base: the manual pages are formatted; openmpi-bin: programs
@@ -42,7 +43,7 @@ need_tools_elsewhere() {
         command -v $tool >/dev/null 2>&1 || missing="$missing $tool"
     done
     if command -v pkg-config >/dev/null 2>&1; then
-        for module in cmocka zlib jansson cairo libxxhash; do
+        for module in cmocka zlib libjpeg libpng jansson cairo libxxhash; do
             pkg-config --exists $module || missing="$missing $module(development files)"
         done
     fi

@@ -1,0 +1,165 @@
+/*
+ * resize_test.c - resize to the bit. The vectors come from Pillow 12; many more of them:
+ * tests/golden/images_test.c.
+ */
+#include "image/pixels.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "testing/check.h"
+#include "testing/scratch.h"
+
+static void ramp(uint8_t *pixels)
+{
+    for (int i = 0; i < 64; i++)
+        pixels[i] = (uint8_t)(7 * i);
+}
+
+static void small_images_have_pillows_bits(void **state)
+{
+    static const struct {
+        int height, width;
+        uint8_t pixels[24];
+    } vectors[] = {
+        {3, 3, {70, 87, 103, 155, 157, 115, 102, 115, 117}},
+        {3, 5, {65, 75, 87, 98, 108, 150, 160, 169, 119, 114, 97, 107, 118, 114, 120}},
+        {2, 12, {97,  101, 105, 110, 115, 119, 124, 115, 105, 110, 115, 118,
+                 112, 116, 120, 125, 130, 134, 139, 121, 103, 108, 113, 116}},
+    };
+    trii_image_scratch room = {0};
+    uint8_t src[64], dst[24];
+
+    (void)state;
+    ramp(src);
+    for (size_t i = 0; i < TRII_COUNT_OF(vectors); i++) {
+        CHECK_OK(trii_image_resize(src, 8, 8, 8, 1, NULL, vectors[i].height, vectors[i].width, dst,
+                                   &room));
+        assert_memory_equal(dst, vectors[i].pixels, (size_t)(vectors[i].height * vectors[i].width));
+    }
+    trii_image_scratch_clear(&room);
+    assert_int_equal(trii_alloc_live(), 0);
+}
+
+static void channels_do_not_mix(void **state)
+{
+    trii_image_scratch room = {0};
+    uint8_t grey[64], many[64 * 4], one[15], dst[15 * 4];
+
+    (void)state;
+    ramp(grey);
+    CHECK_OK(trii_image_resize(grey, 8, 8, 8, 1, NULL, 3, 5, one, &room));
+    for (int channels = 1; channels <= 4; channels++) {
+        for (int i = 0; i < 64 * channels; i++)
+            many[i] = (uint8_t)(grey[i / channels] ^ (i % channels == 1 ? 255 : 0));
+        CHECK_OK(
+            trii_image_resize(many, 8, 8, 8 * (size_t)channels, channels, NULL, 3, 5, dst, &room));
+        for (int i = 0; i < 15; i++)
+            assert_int_equal(dst[i * channels], one[i]);
+    }
+    trii_image_scratch_clear(&room);
+}
+
+/* Of a part with whole pixels the result is that of the part alone, wherever it lies. */
+static void a_row_may_be_wider_than_the_image(void **state)
+{
+    trii_image_scratch room = {0};
+    uint8_t src[64], part[20], dst[35], alone[35];
+
+    (void)state;
+    ramp(src);
+    for (int y = 0; y < 4; y++)
+        memcpy(part + 5 * y, src + 8 * (y + 2) + 1, 5);
+    CHECK_OK(trii_image_resize(part, 4, 5, 5, 1, NULL, 7, 5, alone, &room));
+    CHECK_OK(trii_image_resize(src + 17, 4, 5, 8, 1, NULL, 7, 5, dst, &room));
+    assert_memory_equal(dst, alone, sizeof(alone));
+    trii_image_scratch_clear(&room);
+}
+
+static void an_image_of_that_size_is_copied(void **state)
+{
+    const double box[] = {0, 0, 8, 8};
+    trii_image_scratch room = {0};
+    uint8_t src[64], dst[64] = {0};
+
+    (void)state;
+    ramp(src);
+    CHECK_OK(trii_image_resize(src, 8, 8, 8, 1, box, 8, 8, dst, &room));
+    assert_memory_equal(dst, src, sizeof(src));
+    trii_image_scratch_clear(&room);
+}
+
+static void a_box_with_parts_of_pixels_has_pillows_bits(void **state)
+{
+    /* Image.resize((4, 3), BILINEAR, box=(1.25, 0.5, 6.75, 7.1)) */
+    static const uint8_t wanted[] = {75, 85, 94, 104, 170, 180, 166, 119, 99, 109, 108, 91};
+    const double box[] = {1.25, 0.5, 6.75, 7.1};
+    trii_image_scratch room = {0};
+    uint8_t src[64], dst[12];
+
+    (void)state;
+    ramp(src);
+    CHECK_OK(trii_image_resize(src, 8, 8, 8, 1, box, 3, 4, dst, &room));
+    assert_memory_equal(dst, wanted, sizeof(wanted));
+    trii_image_scratch_clear(&room);
+}
+
+static void what_cannot_be_resized_is_refused(void **state)
+{
+    static const double boxes[][4] = {{0, 0, 9, 8}, {0, 0, 8, 8.5}, {-0.5, 0, 8, 8},
+                                      {4, 0, 4, 8}, {0, 5, 8, 4},   {0, 0, NAN, 8}};
+    trii_image_scratch room = {0};
+    uint8_t src[64] = {0}, dst[64];
+
+    (void)state;
+    for (size_t i = 0; i < TRII_COUNT_OF(boxes); i++)
+        CHECK_FAILS(trii_image_resize(src, 8, 8, 8, 1, boxes[i], 3, 3, dst, &room),
+                    TRI_ERR_INVALID_ARG, "not within 8 x 8 pixels");
+    CHECK_FAILS(trii_image_resize(src, 0, 8, 8, 1, NULL, 3, 3, dst, &room), TRI_ERR_INVALID_ARG,
+                "from 0 x 8 to 3 x 3");
+    CHECK_FAILS(trii_image_resize(src, 8, 8, 8, 1, NULL, 3, INT64_MAX, dst, &room),
+                TRI_ERR_INVALID_ARG, "at most 178956970");
+    CHECK_FAILS(trii_image_resize(src, 8, 8, 8, 5, NULL, 3, 3, dst, &room), TRI_ERR_INVALID_ARG,
+                "5 channels");
+    assert_null(room.memory);
+    trii_alloc_fail_at(1);
+    CHECK_FAILS(trii_image_resize(src, 8, 8, 8, 1, NULL, 3, 3, dst, &room), TRI_ERR_NO_MEMORY,
+                "resize");
+}
+
+static void floats_are_divided_and_normalised(void **state)
+{
+    const float mean[] = {0.485f, 0.456f, 0.406f}, std[] = {0.229f, 0.224f, 0.225f};
+    uint8_t pixels[2 * 5 * 3];
+    float dst[2 * 5 * 3];
+    uint64_t draws = 1;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(pixels); i++)
+        pixels[i] = (uint8_t)scratch_random(&draws);
+    for (int kind = 0; kind < 4; kind++) {
+        bool mirror = kind & 1, plain = kind & 2;
+
+        trii_image_to_chw(pixels, 2, 5, 3, mirror, plain ? NULL : mean, plain ? NULL : std, dst);
+        for (int i = 0; i < 30; i++) {
+            int c = i / 10, y = i / 5 % 2, x = mirror ? 4 - i % 5 : i % 5;
+            float wanted = (float)pixels[(y * 5 + x) * 3 + c] / 255.0f;
+
+            if (!plain)
+                wanted = (wanted - mean[c]) / std[c];
+            assert_memory_equal(&dst[i], &wanted, sizeof(wanted));
+        }
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(small_images_have_pillows_bits),
+    cmocka_unit_test(channels_do_not_mix),
+    cmocka_unit_test(a_row_may_be_wider_than_the_image),
+    cmocka_unit_test(an_image_of_that_size_is_copied),
+    cmocka_unit_test(a_box_with_parts_of_pixels_has_pillows_bits),
+    cmocka_unit_test(what_cannot_be_resized_is_refused),
+    cmocka_unit_test(floats_are_divided_and_normalised),
+};
+TEST_MAIN(tests)
