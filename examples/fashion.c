@@ -396,7 +396,11 @@ static void restore(run *r)
 static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
                       tri_sampler **sampler_out)
 {
-    tri_dataset_images_options look = {.mean = {0.2860f}, .std = {0.3530f}};
+    static const double mean = 0.2860, std = 0.3530;
+    const tri_transform look[] = {tri_transform_random_crop(28, 28, settings.shift),
+                                  tri_transform_random_horizontal_flip(0.5),
+                                  tri_transform_to_float(),
+                                  tri_transform_normalize(&mean, &std, 1)};
     tri_dataset *train, *test;
     int64_t first, end;
 
@@ -410,10 +414,8 @@ static void open_data(run *r, tri_dataset **train_out, tri_dataset **test_out,
     first = tri_dataset_length(test) * tri_rank() / tri_world_size();
     end = tri_dataset_length(test) * (tri_rank() + 1) / tri_world_size();
     TRI_TRY(tri_dataset_subset(test, first, end - first, &test));
-    TRI_TRY(tri_dataset_images(test, &look, test_out));
-    look.flip = true;
-    look.pad = (int)settings.shift;
-    TRI_TRY(tri_dataset_images(train, &look, train_out));
+    TRI_TRY(tri_dataset_transform(test, look + 2, 2, test_out));
+    TRI_TRY(tri_dataset_transform(train, look, 4, train_out));
 
     TRI_TRY(tri_sampler_distributed(
         tri_dataset_length(*train_out),

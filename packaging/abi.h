@@ -495,14 +495,6 @@ typedef struct tri_dataset_tokens_options {
     uint64_t reserved[4];
 } tri_dataset_tokens_options;
 tri_status tri_dataset_tokens(const char *path, int token_bytes, int64_t context, const tri_dataset_tokens_options *opt, tri_dataset **dataset_out);
-typedef struct tri_dataset_images_options {
-    int pad;
-    bool flip;
-    float mean[4];
-    float std[4];
-    uint64_t reserved[4];
-} tri_dataset_images_options;
-tri_status tri_dataset_images(tri_dataset *own_base, const tri_dataset_images_options *opt, tri_dataset **dataset_out);
 typedef struct tri_draws tri_draws;
 double tri_draws_uniform(tri_draws *draws);
 int64_t tri_draws_below(tri_draws *draws, int64_t n);

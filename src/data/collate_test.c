@@ -168,8 +168,6 @@ static void samples_of_different_sizes_need_a_collate(void **state)
     CHECK_FAILS(tri_dataset_read(&set, &(tri_request){.indices = (const int64_t[]){1}, .n = 1},
                                  (void *const[]){NULL, NULL, NULL}),
                 TRI_ERR_INVALID_ARG, "samples vary in size");
-    set.fields[0] = (tri_field){TRI_DTYPE_U8, 3, {1, -1, -1}};
-    CHECK_FAILS(tri_dataset_images(&set, NULL, &part), TRI_ERR_INVALID_ARG, "lines vary in size");
 }
 
 /* Of samples of one size a batch of other fields: the sum over the batch, and how many there

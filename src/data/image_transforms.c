@@ -1,18 +1,19 @@
 /*
  * image_transforms.c - transforms of images [C, H, W], with torchvision's names and meaning.
  */
+#include "data/image_transforms.h"
+
 #include <inttypes.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "data/dataset.h"
 
-#define MAX_CHANNELS 8
 /* Indices of tri_transform.numbers, by kind of transform. */
 enum { HEIGHT, WIDTH, PADDING };
 enum { PROBABILITY };
-enum { CHANNELS, MEAN, STD = MEAN + MAX_CHANNELS };
+enum { CHANNELS, MEAN, STD = MEAN + TRII_MAX_CHANNELS };
+enum { KIND = 19 }; /* of those that move a view */
 
 static tri_status check_image(const tri_transform *self, const tri_field *field)
 {
@@ -25,21 +26,21 @@ static tri_status check_image(const tri_transform *self, const tri_field *field)
 
 /* --- crops ---------------------------------------------------------------- */
 
-static tri_status too_small(const tri_transform *self, const tri_field *field)
+static tri_status too_small(const tri_transform *self, int64_t height, int64_t width)
 {
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "transform %s: an image of %" PRId64 " x %" PRId64
                      " with a padding of %" PRId64 " is smaller than %" PRId64 " x %" PRId64,
-                     self->name, field->shape[1], field->shape[2], (int64_t)self->numbers[PADDING],
+                     self->name, height, width, (int64_t)self->numbers[PADDING],
                      (int64_t)self->numbers[HEIGHT], (int64_t)self->numbers[WIDTH]);
 }
 
-static bool fits(const tri_transform *self, const tri_field *field)
+static bool fits(const tri_transform *self, int64_t height, int64_t width)
 {
     double around = 2 * self->numbers[PADDING];
 
-    return (double)field->shape[1] + around >= self->numbers[HEIGHT] &&
-           (double)field->shape[2] + around >= self->numbers[WIDTH];
+    return (double)height + around >= self->numbers[HEIGHT] &&
+           (double)width + around >= self->numbers[WIDTH];
 }
 
 static tri_status crop_shape(const tri_transform *self, tri_field *field)
@@ -55,88 +56,51 @@ static tri_status crop_shape(const tri_transform *self, tri_field *field)
                              "transform %s: %g x %g pixels, with a padding of %g", self->name,
                              size[HEIGHT], size[WIDTH], size[PADDING]);
     }
-    if (field->shape[1] >= 0 && field->shape[2] >= 0 && !fits(self, field))
-        return too_small(self, field);
     field->shape[1] = (int64_t)size[HEIGHT];
     field->shape[2] = (int64_t)size[WIDTH];
     return TRI_OK;
 }
 
-/* The part begins at (top, left) of the image; outside of the image are zeros. */
-static tri_status cut(const tri_transform *self, const tri_field *in, const void *x, int64_t top,
-                      int64_t left, tri_sample *out)
+static tri_status random_crop_shape(const tri_transform *self, tri_field *field)
+{
+    int64_t height = field->shape[1], width = field->shape[2];
+    tri_status status = crop_shape(self, field);
+
+    if (status == TRI_OK && height >= 0 && width >= 0 && !fits(self, height, width))
+        return too_small(self, height, width);
+    return status;
+}
+
+static tri_status random_crop(const tri_transform *self, trii_view *view, tri_draws *draws)
 {
     int64_t height = (int64_t)self->numbers[HEIGHT], width = (int64_t)self->numbers[WIDTH];
-    int64_t first = left < 0 ? -left : 0, end = in->shape[2] - left;
-    size_t size = tri_dtype_size(in->dtype);
-    char *y = tri_sample_room(out, 0, in->dtype, (const int64_t[]){in->shape[0], height, width}, 3);
+    int64_t padding = (int64_t)self->numbers[PADDING], top, left;
 
-    if (y == NULL)
-        return TRI_ERR_NO_MEMORY;
-    end = end > width ? width : end;
-    for (int64_t c = 0; c < in->shape[0]; c++) {
-        for (int64_t h = 0; h < height; h++, y += (size_t)width * size) {
-            int64_t row = top + h;
-
-            if (row < 0 || row >= in->shape[1] || first >= end) {
-                memset(y, 0, (size_t)width * size);
-                continue;
-            }
-            memset(y, 0, (size_t)first * size);
-            memcpy(y + (size_t)first * size,
-                   (const char *)x +
-                       (size_t)((c * in->shape[1] + row) * in->shape[2] + left + first) * size,
-                   (size_t)(end - first) * size);
-            memset(y + (size_t)end * size, 0, (size_t)(width - end) * size);
-        }
-    }
+    if (!fits(self, view->height, view->width))
+        return too_small(self, view->height, view->width);
+    top = tri_draws_below(draws, view->height + 2 * padding - height + 1);
+    left = tri_draws_below(draws, view->width + 2 * padding - width + 1);
+    trii_view_crop(view, top - padding, left - padding, height, width);
     return TRI_OK;
 }
 
-static tri_status random_crop(const tri_transform *self, const tri_field *in, const void *x,
-                              tri_draws *draws, tri_sample *out)
-{
-    int64_t padding = (int64_t)self->numbers[PADDING], top, left;
-
-    if (!fits(self, in))
-        return too_small(self, in);
-    top = tri_draws_below(draws, in->shape[1] + 2 * padding - (int64_t)self->numbers[HEIGHT] + 1);
-    left = tri_draws_below(draws, in->shape[2] + 2 * padding - (int64_t)self->numbers[WIDTH] + 1);
-    return cut(self, in, x, top - padding, left - padding, out);
-}
-
-tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding)
-{
-    return (tri_transform){.name = "random_crop",
-                           .shape = crop_shape,
-                           .apply = random_crop,
-                           .numbers = {(double)height, (double)width, (double)padding}};
-}
-
-/* Half of the margin; half a pixel is rounded to the even side. */
+/* Half of the margin; half a pixel is rounded to the even side. Of what is smaller than the part,
+ * half of the zeros around it, rounded down. */
 static int64_t before_middle(int64_t size, int64_t part)
 {
+    if (size < part)
+        return -((part - size) / 2);
     return (size - part + ((size - part) % 4 == 3)) / 2;
 }
 
-static tri_status center_crop(const tri_transform *self, const tri_field *in, const void *x,
-                              tri_draws *draws, tri_sample *out)
+static tri_status center_crop(const tri_transform *self, trii_view *view, tri_draws *draws)
 {
     int64_t height = (int64_t)self->numbers[HEIGHT], width = (int64_t)self->numbers[WIDTH];
 
     (void)draws;
-    if (!fits(self, in))
-        return too_small(self, in);
-    return cut(self, in, x, before_middle(in->shape[1], height), before_middle(in->shape[2], width),
-               out);
-}
-
-tri_transform tri_transform_center_crop(int64_t height, int64_t width)
-{
-    return (tri_transform){.name = "center_crop",
-                           .shape = crop_shape,
-                           .apply = center_crop,
-                           .numbers = {(double)height, (double)width}};
+    trii_view_crop(view, before_middle(view->height, height), before_middle(view->width, width),
+                   height, width);
+    return TRI_OK;
 }
 
 /* --- mirrors -------------------------------------------------------------- */
@@ -151,33 +115,75 @@ static tri_status flip_shape(const tri_transform *self, tri_field *field)
     return check_image(self, field);
 }
 
-static tri_status horizontal_flip(const tri_transform *self, const tri_field *in, const void *x,
-                                  tri_draws *draws, tri_sample *out)
+static tri_status horizontal_flip(const tri_transform *self, trii_view *view, tri_draws *draws)
 {
-    size_t size = tri_dtype_size(in->dtype), width = (size_t)in->shape[2];
-    size_t rows = (size_t)(in->shape[0] * in->shape[1]);
-    char *y = tri_sample_room(out, 0, in->dtype, in->shape, in->ndim);
-    const char *from = x;
+    if (tri_draws_uniform(draws) < self->numbers[PROBABILITY])
+        view->mirror = !view->mirror;
+    return TRI_OK;
+}
 
+/* --- what moves a view ---------------------------------------------------- */
+
+enum { RANDOM_CROP, CENTER_CROP, HORIZONTAL_FLIP };
+
+static const struct {
+    const char *name;
+    tri_status (*shape)(const tri_transform *self, tri_field *field);
+    tri_status (*move)(const tri_transform *self, trii_view *view, tri_draws *draws);
+} kinds[] = {
+    [RANDOM_CROP] = {"random_crop", random_crop_shape, random_crop},
+    [CENTER_CROP] = {"center_crop", crop_shape, center_crop},
+    [HORIZONTAL_FLIP] = {"random_horizontal_flip", flip_shape, horizontal_flip},
+};
+
+static tri_status apply_move(const tri_transform *self, const tri_field *in, const void *x,
+                             tri_draws *draws, tri_sample *out)
+{
+    trii_view view = trii_view_of(in, x);
+    tri_status status = trii_transform_move(self, &view, draws);
+    void *y;
+
+    if (status != TRI_OK)
+        return status;
+    y = tri_sample_room(out, 0, in->dtype,
+                        (const int64_t[]){view.channels, view.height, view.width}, 3);
     if (y == NULL)
         return TRI_ERR_NO_MEMORY;
-    if (tri_draws_uniform(draws) >= self->numbers[PROBABILITY]) {
-        memcpy(y, x, rows * width * size);
-        return TRI_OK;
-    }
-    for (size_t r = 0; r < rows; r++, from += width * size, y += width * size) {
-        for (size_t w = 0; w < width; w++)
-            memcpy(y + w * size, from + (width - 1 - w) * size, size);
-    }
+    trii_view_copy(&view, y);
     return TRI_OK;
+}
+
+bool trii_transform_moves(const tri_transform *t)
+{
+    return t->apply == apply_move;
+}
+
+tri_status trii_transform_move(const tri_transform *t, trii_view *view, tri_draws *draws)
+{
+    return kinds[(int)t->numbers[KIND]].move(t, view, draws);
+}
+
+static tri_transform make_move(int kind, double first, double second, double third)
+{
+    return (tri_transform){.name = kinds[kind].name,
+                           .shape = kinds[kind].shape,
+                           .apply = apply_move,
+                           .numbers = {first, second, third, [KIND] = kind}};
+}
+
+tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding)
+{
+    return make_move(RANDOM_CROP, (double)height, (double)width, (double)padding);
+}
+
+tri_transform tri_transform_center_crop(int64_t height, int64_t width)
+{
+    return make_move(CENTER_CROP, (double)height, (double)width, 0);
 }
 
 tri_transform tri_transform_random_horizontal_flip(double p)
 {
-    return (tri_transform){.name = "random_horizontal_flip",
-                           .shape = flip_shape,
-                           .apply = horizontal_flip,
-                           .numbers = {p}};
+    return make_move(HORIZONTAL_FLIP, p, 0, 0);
 }
 
 /* --- numbers -------------------------------------------------------------- */
@@ -254,10 +260,28 @@ tri_transform tri_transform_normalize(const double *mean, const double *std, int
 {
     tri_transform t = {.name = "normalize", .shape = normalize_shape, .apply = normalize};
 
-    if (mean == NULL || std == NULL || channels < 1 || channels > MAX_CHANNELS)
+    if (mean == NULL || std == NULL || channels < 1 || channels > TRII_MAX_CHANNELS)
         return t; /* without channels: no data set has such images */
     t.numbers[CHANNELS] = channels;
     memcpy(t.numbers + MEAN, mean, (size_t)channels * sizeof(*mean));
     memcpy(t.numbers + STD, std, (size_t)channels * sizeof(*std));
     return t;
+}
+
+bool trii_transform_is_to_float(const tri_transform *t)
+{
+    return t->apply == to_float;
+}
+
+bool trii_transform_is_normalize(const tri_transform *t)
+{
+    return t->apply == normalize;
+}
+
+void trii_normalize_numbers(const tri_transform *t, float *mean, float *std)
+{
+    for (int c = 0; c < (int)t->numbers[CHANNELS]; c++) {
+        mean[c] = (float)t->numbers[MEAN + c];
+        std[c] = (float)t->numbers[STD + c];
+    }
 }

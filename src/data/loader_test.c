@@ -534,7 +534,6 @@ static void arguments_that_cannot_be_are_named(void **state)
     REFUSED(tri_dataset_read(set, &(tri_request){.n = -1}, slots), "-1 samples");
     REFUSED(tri_dataset_subset(NULL, 0, 1, &out), "dataset is NULL");
     REFUSED(tri_dataset_subset(&empty, 0, 1, &out), "neither read nor peek");
-    REFUSED(tri_dataset_images(NULL, NULL, &out), "dataset is NULL");
     REFUSED(tri_sampler_distributed(4, NULL, NULL), "sampler_out is NULL");
     REFUSED(tri_sampler_distributed(-1, NULL, &sampler), "-1 samples");
     REFUSED(tri_sampler_set_epoch(NULL, 1), "sampler is NULL");

@@ -1,10 +1,13 @@
 /*
- * transform.c - data sets whose samples go through a list of transforms, and the transforms' random
- * numbers.
+ * transform.c - data sets whose samples go through a list of transforms.
  *
  * A transform turns one field into another, whose shape is known in advance or depends on the
  * sample. If all final shapes are known in advance, the data set writes straight into batches; else
  * it gives samples.
+ *
+ * Transforms of images that follow each other are one stage: crops and mirrors move a view
+ * (image_view.h), and the pixels that it shows at the end are written once, as they are or, if
+ * to_float and normalize come next, as numbers.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -12,58 +15,31 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
-#include "base/philox.h"
 #include "data/dataset.h"
+#include "data/draws.h"
+#include "data/image_transforms.h"
 #include "data/sample.h"
 
 /* including those of the data sets below, since they share random numbers */
 #define MAX_TRANSFORMS 64
 
+/* What is applied at once: one transform, or several of an image. */
+typedef struct stage {
+    int first, n; /* of the list */
+    int field;
+    bool is_view;
+    bool to_float; /* the view's bytes become (byte / 255 - mean[c]) / std[c] */
+    float mean[TRII_MAX_CHANNELS], std[TRII_MAX_CHANNELS];
+} stage;
+
 typedef struct transform_set {
     tri_dataset base;
     tri_dataset *parent; /* owned */
     int first;           /* how many transforms the data sets below have */
-    int n;
+    int n, n_stages;
+    stage *stages;        /* [n_stages], owned */
     tri_transform list[]; /* [n] */
 } transform_set;
-
-/* --- random numbers ------------------------------------------------------- */
-
-struct tri_draws {
-    uint64_t seed;
-    uint32_t counter[4]; /* index (two words), epoch, transform << 24 | blocks so far */
-    uint32_t words[4];
-    int left;
-};
-
-static uint32_t next_word(tri_draws *draws)
-{
-    if (draws->left == 0) {
-        trii_philox(draws->counter, draws->seed, draws->words);
-        draws->counter[3]++;
-        draws->left = 4;
-    }
-    return draws->words[--draws->left];
-}
-
-double tri_draws_uniform(tri_draws *draws)
-{
-    uint64_t high, low;
-
-    if (draws == NULL)
-        return 0;
-    high = next_word(draws);
-    low = next_word(draws);
-    return (double)((high << 32 | low) >> 11) * 0x1p-53;
-}
-
-int64_t tri_draws_below(tri_draws *draws, int64_t n)
-{
-    int64_t drawn = n > 0 ? (int64_t)(tri_draws_uniform(draws) * (double)n) : 0;
-
-    /* with a large n the product may be rounded up to n */
-    return drawn < n ? drawn : n > 0 ? n - 1 : 0;
-}
 
 /* --- one sample ----------------------------------------------------------- */
 
@@ -71,10 +47,7 @@ int64_t tri_draws_below(tri_draws *draws, int64_t n)
 static tri_status apply_one(const tri_transform *t, int place, const tri_request *request,
                             tri_sample *sample, tri_sample *moved)
 {
-    uint64_t index = (uint64_t)request->indices[0];
-    tri_draws draws = {.seed = request->seed,
-                       .counter = {(uint32_t)index, (uint32_t)(index >> 32),
-                                   (uint32_t)request->epoch, (uint32_t)(place + 1) << 24}};
+    tri_draws draws = trii_draws_of(request, place);
     tri_status status = trii_sample_begin(moved);
     unsigned n_lines = trii_err_lines();
 
@@ -88,14 +61,65 @@ static tri_status apply_one(const tri_transform *t, int place, const tri_request
     return status;
 }
 
+/* Moves a view of the image as the stage's transforms say. */
+static tri_status move_view(const transform_set *set, const stage *s, const tri_request *request,
+                            trii_view *view)
+{
+    tri_status status = TRI_OK;
+
+    for (int k = s->first; k < s->first + s->n && status == TRI_OK; k++) {
+        if (trii_transform_moves(&set->list[k])) {
+            tri_draws draws = trii_draws_of(request, set->first + k);
+
+            status = trii_transform_move(&set->list[k], view, &draws);
+        }
+    }
+    return status;
+}
+
+static void write_view(const stage *s, const trii_view *view, void *to)
+{
+    if (s->to_float)
+        trii_view_to_float(view, s->mean, s->std, to);
+    else
+        trii_view_copy(view, to);
+}
+
+/* Replaces the stage's field by what its transforms make of it. */
+static tri_status apply_view(const transform_set *set, const stage *s, const tri_request *request,
+                             tri_sample *sample, tri_sample *moved)
+{
+    const tri_field *in = &sample->fields[s->field];
+    trii_view view = trii_view_of(in, sample->data[s->field]);
+    tri_status status = trii_sample_begin(moved);
+    void *to;
+
+    if (status == TRI_OK)
+        status = move_view(set, s, request, &view);
+    if (status != TRI_OK)
+        return status;
+    to = tri_sample_room(moved, 0, s->to_float ? TRI_DTYPE_F32 : in->dtype,
+                         (const int64_t[]){view.channels, view.height, view.width}, 3);
+    if (to == NULL)
+        return TRI_ERR_NO_MEMORY;
+    write_view(s, &view, to);
+    trii_sample_swap(sample, s->field, moved, 0);
+    return TRI_OK;
+}
+
 static tri_status transform_sample(tri_dataset *self, const tri_request *request,
                                    tri_sample *sample, tri_sample *moved)
 {
     transform_set *set = (transform_set *)self;
     tri_status status = tri_dataset_sample(set->parent, request, sample);
 
-    for (int k = 0; k < set->n && status == TRI_OK; k++)
-        status = apply_one(&set->list[k], set->first + k, request, sample, moved);
+    for (int k = 0; k < set->n_stages && status == TRI_OK; k++) {
+        const stage *s = &set->stages[k];
+
+        status = s->is_view ? apply_view(set, s, request, sample, moved)
+                            : apply_one(&set->list[s->first], set->first + s->first, request,
+                                        sample, moved);
+    }
     return status;
 }
 
@@ -108,12 +132,40 @@ static tri_status get_sample(tri_dataset *self, const tri_request *request, tri_
     return status;
 }
 
+/* One stage over images that are in memory: they are read where they are. */
+static tri_status read_views(transform_set *set, const tri_request *request, void *const *slots)
+{
+    const stage *s = &set->stages[0];
+    const tri_dataset *parent = set->parent;
+    size_t bytes = trii_field_bytes(&set->base.fields[s->field]);
+    tri_request one = *request;
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < request->n && status == TRI_OK; i++) {
+        trii_view view = trii_view_of(&parent->fields[s->field],
+                                      parent->cls->peek(parent, request->indices[i], s->field));
+
+        one.indices = request->indices + i;
+        status = move_view(set, s, &one, &view);
+        if (status == TRI_OK)
+            write_view(s, &view, (char *)slots[s->field] + (size_t)i * bytes);
+    }
+    for (int f = 0; f < parent->n_fields && status == TRI_OK; f++) {
+        if (f != s->field)
+            trii_dataset_copy_field(parent, request, f, slots[f]);
+    }
+    return status;
+}
+
 static tri_status read_samples(tri_dataset *self, const tri_request *request, void *const *slots)
 {
+    transform_set *set = (transform_set *)self;
     tri_sample sample = {0}, moved = {0};
     tri_request one = *request;
     tri_status status = TRI_OK;
 
+    if (set->n_stages == 1 && set->stages[0].is_view && set->parent->cls->peek != NULL)
+        return read_views(set, request, slots);
     one.n = 1;
     for (int64_t i = 0; i < request->n && status == TRI_OK; i++) {
         one.indices = request->indices + i;
@@ -134,6 +186,7 @@ static tri_status read_samples(tri_dataset *self, const tri_request *request, vo
 static void transform_destroy(tri_dataset *self)
 {
     tri_dataset_destroy(((transform_set *)self)->parent);
+    trii_free(((transform_set *)self)->stages);
     trii_free(self);
 }
 
@@ -144,12 +197,54 @@ static const tri_dataset_class varying_class = {
 
 /* --- making --------------------------------------------------------------- */
 
+/* Images whose bytes a view can turn into numbers. */
+static bool can_convert(const tri_field *field)
+{
+    return field->dtype == TRI_DTYPE_U8 && field->ndim == 3 && field->shape[0] >= 1 &&
+           field->shape[0] <= TRII_MAX_CHANNELS;
+}
+
+/* Whether the transform, of a field that is as `in` before it, is done by the view of the stage. */
+static bool continues_view(const transform_set *set, const stage *s, const tri_transform *t,
+                           const tri_field *in)
+{
+    if (!s->is_view || s->field != t->field)
+        return false;
+    if (!s->to_float)
+        return (trii_transform_moves(t) && in->ndim == 3) ||
+               (trii_transform_is_to_float(t) && can_convert(in));
+    return trii_transform_is_normalize(t) &&
+           trii_transform_is_to_float(&set->list[s->first + s->n - 1]);
+}
+
+/* Transform k, of a field that is as `in` before it, becomes a stage or part of the last one. */
+static void add_to_stages(transform_set *set, int k, const tri_field *in)
+{
+    const tri_transform *t = &set->list[k];
+    stage *s = set->n_stages > 0 ? &set->stages[set->n_stages - 1] : NULL;
+
+    if (s == NULL || !continues_view(set, s, t, in)) {
+        s = &set->stages[set->n_stages++];
+        *s = (stage){.first = k, .field = t->field, .is_view = true};
+        s->is_view = continues_view(set, s, t, in);
+    }
+    s->n++;
+    if (s->is_view && trii_transform_is_to_float(t)) {
+        s->to_float = true;
+        for (int c = 0; c < TRII_MAX_CHANNELS; c++)
+            s->std[c] = 1.0f;
+    } else if (s->is_view && trii_transform_is_normalize(t)) {
+        trii_normalize_numbers(t, s->mean, s->std);
+    }
+}
+
 /* The fields of this data set: those of the base after all transforms of the list. */
 static tri_status find_shapes(transform_set *set)
 {
     for (int k = 0; k < set->n; k++) {
         const tri_transform *t = &set->list[k];
         tri_status status = TRI_OK;
+        tri_field in;
 
         if (t->apply == NULL || t->name == NULL)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
@@ -159,6 +254,7 @@ static tri_status find_shapes(transform_set *set)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "dataset_transform: transform %s of field %d: the data set has %d",
                              t->name, t->field, set->base.n_fields);
+        in = set->base.fields[t->field];
         if (t->shape != NULL) {
             unsigned n_lines = trii_err_lines();
 
@@ -170,6 +266,7 @@ static tri_status find_shapes(transform_set *set)
         }
         if (status != TRI_OK)
             return status;
+        add_to_stages(set, k, &in);
     }
     return TRI_OK;
 }
@@ -224,6 +321,11 @@ tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *tra
         status = TRI_ERR_NO_MEMORY;
         goto err_base;
     }
+    set->stages = trii_alloc((size_t)n + 1, sizeof(*set->stages), "transforms");
+    if (set->stages == NULL) {
+        status = TRI_ERR_NO_MEMORY;
+        goto err_base;
+    }
     set->base = *own_base;
     set->parent = own_base;
     set->first = first;
@@ -240,6 +342,8 @@ tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *tra
     return TRI_OK;
 
 err_base:
+    if (set != NULL)
+        trii_free(set->stages);
     trii_free(set);
     tri_dataset_destroy(own_base);
     return status;

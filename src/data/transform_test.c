@@ -117,23 +117,30 @@ static void numbers_are_scaled_and_normalised(void **state)
 }
 
 /* Half a pixel goes to the even side, as round does in Python: in torchvision the parts of 5 x
- * 6 pixels begin at round((5 - height) / 2) and round((6 - width) / 2). */
+ * 6 pixels begin at round((5 - height) / 2) and round((6 - width) / 2), and where the part is
+ * larger, with (height - 5) // 2 and (width - 6) // 2 zeros. */
 static void the_middle_is_that_of_torchvision(void **state)
 {
     static const int64_t rounded[6] = {0, 0, 1, 2, 2, 2};
 
     (void)state;
-    for (int64_t height = 1; height <= 5; height++) {
-        for (int64_t width = 1; width <= 6; width++) {
+    for (int64_t height = 1; height <= 9; height++) {
+        for (int64_t width = 1; width <= 10; width++) {
             const tri_transform crop = tri_transform_center_crop(height, width);
-            uint8_t y[C * 5 * 6];
+            int top = height <= 5 ? (int)rounded[5 - height] : -(int)((height - 5) / 2);
+            int left = width <= 6 ? (int)rounded[6 - width] : -(int)((width - 6) / 2);
+            uint8_t y[C * 9 * 10];
             int64_t first = 0, out;
             tri_dataset *set;
 
             CHECK_OK(tri_dataset_transform(images(), &crop, 1, &set));
             CHECK_OK(tri_dataset_read(set, &(tri_request){.indices = &first, .n = 1},
                                       (void *const[]){y, &out}));
-            assert_int_equal(y[0], pixel(0, 0, (int)rounded[5 - height], (int)rounded[6 - width]));
+            for (int k = 0; k < C * height * width; k++) {
+                int c = k / (int)(height * width), h = k / (int)width % (int)height;
+
+                assert_int_equal(y[k], pixel(0, c, top + h, left + k % (int)width));
+            }
             tri_dataset_destroy(set);
         }
     }
@@ -313,7 +320,7 @@ static void wrong_transforms_are_named(void **state)
     REFUSED(tri_transform_random_crop(0, 9, 1), "transform random_crop: 0 x 9 pixels");
     REFUSED(tri_transform_random_crop(1, 1, -1), "a padding of -1");
     REFUSED(tri_transform_random_crop(INT64_MAX, 1, 0), "random_crop");
-    REFUSED(tri_transform_center_crop(6, 6), "is smaller than 6 x 6");
+    REFUSED(tri_transform_center_crop(0, 6), "transform center_crop: 0 x 6 pixels");
     REFUSED(tri_transform_random_horizontal_flip(1.5), "a probability of 1.5");
     REFUSED(tri_transform_random_horizontal_flip(NAN), "a probability of nan");
     REFUSED(tri_transform_normalize(one, one, 2), "is u8 with 3 dimensions");

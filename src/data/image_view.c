@@ -1,0 +1,218 @@
+/*
+ * image_view.c - see image_view.h.
+ */
+#include "data/image_view.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include "os/cpu.h"
+
+trii_view trii_view_of(const tri_field *field, const void *x)
+{
+    size_t size = tri_dtype_size(field->dtype);
+
+    return (trii_view){
+        .pixels = x,
+        .plane = (size_t)field->shape[1] * (size_t)field->shape[2] * size,
+        .row = (size_t)field->shape[2] * size,
+        .step = size,
+        .size = size,
+        .channels = field->shape[0],
+        .height = field->shape[1],
+        .width = field->shape[2],
+        .y1 = field->shape[1],
+        .x1 = field->shape[2],
+    };
+}
+
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
+static int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+void trii_view_crop(trii_view *v, int64_t top, int64_t left, int64_t height, int64_t width)
+{
+    if (v->mirror)
+        left = v->width - left - width;
+    v->y0 = larger(v->y0, v->top); /* what a crop has cut off does not come back */
+    v->y1 = smaller(v->y1, v->top + v->height);
+    v->x0 = larger(v->x0, v->left);
+    v->x1 = smaller(v->x1, v->left + v->width);
+    v->top += top;
+    v->left += left;
+    v->height = height;
+    v->width = width;
+}
+
+/* Where in a row of the view pixels are seen, [*first_out, *end_out), and the column of `pixels`
+ * that the first one of these shows. */
+static int64_t seen_columns(const trii_view *v, int64_t *first_out, int64_t *end_out)
+{
+    int64_t first = larger(v->x0 - v->left, 0), end = smaller(v->x1 - v->left, v->width);
+
+    if (end <= first) {
+        *first_out = *end_out = 0;
+        return 0;
+    }
+    *first_out = v->mirror ? v->width - end : first;
+    *end_out = v->mirror ? v->width - first : end;
+    return v->left + (v->mirror ? end - 1 : first);
+}
+
+static void copy_elements(const unsigned char *from, ptrdiff_t step, size_t size, int64_t n,
+                          unsigned char *to)
+{
+    if (step == (ptrdiff_t)size) {
+        memcpy(to, from, (size_t)n * size);
+        return;
+    }
+    if (size == 1) {
+        for (int64_t i = 0; i < n; i++)
+            to[i] = from[i * step];
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        memcpy(to + (size_t)i * size, from + i * step, size);
+}
+
+void trii_view_copy(const trii_view *v, void *to)
+{
+    ptrdiff_t step = v->mirror ? -(ptrdiff_t)v->step : (ptrdiff_t)v->step;
+    size_t row_bytes = (size_t)v->width * v->size;
+    unsigned char *at = to;
+    int64_t first, end, column = seen_columns(v, &first, &end);
+
+    for (int64_t c = 0; c < v->channels; c++) {
+        const unsigned char *plane = v->pixels + (size_t)c * v->plane;
+
+        for (int64_t y = v->top; y < v->top + v->height; y++, at += row_bytes) {
+            if (y < v->y0 || y >= v->y1) {
+                memset(at, 0, row_bytes);
+                continue;
+            }
+            memset(at, 0, (size_t)first * v->size);
+            copy_elements(plane + (size_t)y * v->row + (size_t)column * v->step, step, v->size,
+                          end - first, at + (size_t)first * v->size);
+            memset(at + (size_t)end * v->size, 0, (size_t)(v->width - end) * v->size);
+        }
+    }
+}
+
+/* --- numbers -------------------------------------------------------------- */
+
+static void fill(float *to, int64_t n, float value)
+{
+    for (int64_t i = 0; i < n; i++)
+        to[i] = value;
+}
+
+/* A byte divided by 255, rounded once: the first product is exact, since HIGH has 16 bits, and the
+ * second is what HIGH lacks. All 256 are compared in a test. */
+#define HIGH 0x1.0102p-8F
+#define LOW ((float)(1 / 255.0 - 0x1.0102p-8))
+
+static inline float number_of(unsigned char byte, float mean, float std)
+{
+    return ((float)byte * HIGH + (float)byte * LOW - mean) / std;
+}
+
+/* n pixels of a row, `step` bytes apart. */
+typedef void (*convert_row)(const unsigned char *from, ptrdiff_t step, int64_t n, float mean,
+                            float std, float *to);
+
+static void convert_portable(const unsigned char *from, ptrdiff_t step, int64_t n, float mean,
+                             float std, float *to)
+{
+    if (step == 1) { /* which the compiler vectorises */
+        for (int64_t i = 0; i < n; i++)
+            to[i] = number_of(from[i], mean, std);
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        to[i] = number_of(from[i * step], mean, std);
+}
+
+#if defined(__x86_64__)
+/* Eight at a time; the last eight may have some of those before them again. */
+TRII_TARGET("avx2")
+static void convert_avx2(const unsigned char *from, ptrdiff_t step, int64_t n, float mean,
+                         float std, float *to)
+{
+    const __m256 high = _mm256_set1_ps(HIGH), low = _mm256_set1_ps(LOW);
+    const __m256 means = _mm256_set1_ps(mean), stds = _mm256_set1_ps(std);
+
+    if (n < 8 || (step != 1 && step != -1)) {
+        convert_portable(from, step, n, mean, std, to);
+        return;
+    }
+    for (int64_t i = 0; i < n; i += 8) {
+        int64_t at = i < n - 8 ? i : n - 8;
+        uint64_t word;
+        __m256 x;
+
+        memcpy(&word, step == 1 ? from + at : from - at - 7, 8);
+        word = step == 1 ? word : __builtin_bswap64(word);
+        x = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)word)));
+        x = _mm256_add_ps(_mm256_mul_ps(x, high), _mm256_mul_ps(x, low));
+        _mm256_storeu_ps(to + at, _mm256_div_ps(_mm256_sub_ps(x, means), stds));
+    }
+}
+#endif
+
+static convert_row best_row(void)
+{
+#if defined(__x86_64__)
+    if (trii_cpu_isa() >= TRII_ISA_AVX2)
+        return convert_avx2;
+#endif
+    return convert_portable;
+}
+
+/* The rows lie one after the other, as those of the result do. */
+static bool is_plain(const trii_view *v)
+{
+    return !v->mirror && v->step == 1 && (size_t)v->width == v->row && v->left == 0 && v->x0 <= 0 &&
+           v->x1 >= v->width && v->top >= v->y0 && v->top + v->height <= v->y1;
+}
+
+static void convert_plane(const trii_view *v, int c, convert_row convert, float mean, float std,
+                          float *to)
+{
+    ptrdiff_t step = v->mirror ? -(ptrdiff_t)v->step : (ptrdiff_t)v->step;
+    const unsigned char *plane = v->pixels + (size_t)c * v->plane;
+    float zero = number_of(0, mean, std);
+    int64_t first, end, column = seen_columns(v, &first, &end);
+
+    if (is_plain(v)) {
+        convert(plane + (size_t)v->top * v->row, 1, v->height * v->width, mean, std, to);
+        return;
+    }
+    for (int64_t y = v->top; y < v->top + v->height; y++, to += v->width) {
+        if (y < v->y0 || y >= v->y1) {
+            fill(to, v->width, zero);
+            continue;
+        }
+        if (first > 0)
+            fill(to, first, zero);
+        convert(plane + (size_t)y * v->row + (size_t)column * v->step, step, end - first, mean, std,
+                to + first);
+        if (end < v->width)
+            fill(to + end, v->width - end, zero);
+    }
+}
+
+void trii_view_to_float(const trii_view *v, const float *mean, const float *std, float *to)
+{
+    convert_row convert = best_row();
+
+    for (int c = 0; c < v->channels; c++, to += v->height * v->width)
+        convert_plane(v, c, convert, mean[c], std[c], to);
+}
