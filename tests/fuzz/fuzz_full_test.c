@@ -49,6 +49,12 @@ static void a_quarter_of_a_million_idx_files(void **state)
     fuzz_mutations(&idx_target, MILLION / 4);
 }
 
+static void a_tenth_of_a_million_images(void **state)
+{
+    (void)state;
+    fuzz_mutations(&images_target, MILLION / 10);
+}
+
 static void many_clients_of_the_store_server(void **state)
 {
     (void)state;
@@ -69,6 +75,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_million_frames_of_agents),
     cmocka_unit_test(a_million_safetensors),
     cmocka_unit_test(a_quarter_of_a_million_idx_files),
+    cmocka_unit_test(a_tenth_of_a_million_images),
     cmocka_unit_test(many_clients_of_the_store_server),
     cmocka_unit_test(many_rogue_ranks),
 };

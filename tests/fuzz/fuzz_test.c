@@ -65,6 +65,13 @@ static void idx_files_take_anything(void **state)
     fuzz_mutations(&idx_target, 2000);
 }
 
+static void images_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&images_target);
+    fuzz_mutations(&images_target, TEST_SANITIZED ? 2000 : 5000);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(store_requests_take_anything),
     cmocka_unit_test(the_state_of_a_rendezvous_takes_anything),
@@ -75,6 +82,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tcp_frames_take_anything),
     cmocka_unit_test(safetensors_take_anything),
     cmocka_unit_test(idx_files_take_anything),
+    cmocka_unit_test(images_take_anything),
 };
 
 TEST_MAIN(tests)

@@ -172,6 +172,16 @@ def idx():
     put("idx", "huge", b"\0\0\x0e\x04" + struct.pack(">IIII", *[2 ** 32 - 1] * 4))
 
 
+def images():
+    """Of what Pillow wrote: tests/golden/make_images.py."""
+    golden = os.path.join(os.path.dirname(os.path.dirname(HERE)), "golden", "images")
+    for name in ("17x33.jpg", "1x40.jpg", "420.jpg", "420_progressive.jpg", "422.jpg", "exif.jpg",
+                 "grey.jpg", "restart_blocks.jpg", "cmyk.jpg", "rgb.png", "palette_4.png",
+                 "grey_16.png", "interlaced.png", "interlaced_palette.png"):
+        with open(os.path.join(golden, name), "rb") as file:
+            put("images", name, file.read())
+
+
 def etcd_answers():
     header = {"cluster_id": "15875391935852295136", "member_id": "7383792418829112008",
               "revision": "12", "raft_term": "2"}
@@ -202,5 +212,5 @@ def etcd_answers():
 
 
 for make in (rendezvous, agent_frames, store_requests, store_file, handshake, tcp_frames, safetensors,
-             idx, etcd_answers):
+             idx, images, etcd_answers):
     make()

@@ -16,6 +16,7 @@
 #include "engines/tcp/tcp.h"
 #include "fuzz/fuzz.h"
 #include "group/group_internal.h"
+#include "image/pixels.h"
 #include "launch/peers/peer_frame.h"
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "os/clock.h"
@@ -321,6 +322,30 @@ static void run_idx(const uint8_t *data, size_t bytes)
     }
 }
 
+/* A part has the pixels of the whole one, whatever these are. */
+static void run_images(const uint8_t *data, size_t bytes)
+{
+    trii_image whole = {0}, part = {0};
+    int64_t height, width;
+
+    if (trii_image_size(data, bytes, &height, &width) != TRI_OK)
+        assert_true(trii_image_decode(data, bytes, NULL, 3, &whole) != TRI_OK);
+    else if (height * width <= 1 << 16 && /* more of the same, which takes its time */
+             trii_image_decode(data, bytes, NULL, 3, &whole) == TRI_OK) {
+        const trii_image_window w = {height / 3, width / 4, (height + 1) / 2, (width + 1) / 2};
+        tri_status status = trii_image_decode(data, bytes, &w, 3, &part);
+
+        CHECK_OK(status);
+        for (int64_t y = 0; y < w.height; y++)
+            assert_memory_equal(part.pixels + y * w.width * 3,
+                                whole.pixels + ((w.top + y) * width + w.left) * 3,
+                                (size_t)w.width * 3);
+    }
+    trii_image_clear(&whole);
+    trii_image_clear(&part);
+}
+
+static const fuzz_target images_target = {.name = "images", .run = run_images};
 static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};
 static const fuzz_target idx_target = {.name = "idx", .run = run_idx};
 
