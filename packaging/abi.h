@@ -392,6 +392,7 @@ void tri_recompute_end(void);
 typedef struct tri_module tri_module;
 typedef struct tri_optimizer tri_optimizer;
 typedef struct tri_load_options tri_load_options;
+typedef struct tri_state_entry tri_state_entry;
 typedef struct tri_safetensors tri_safetensors;
 typedef struct tri_metadata {
     const char *key;
@@ -418,25 +419,46 @@ tri_status tri_safetensors_write(const char *path, const tri_safetensors_entry *
 tri_status tri_save(tri_module *module, const char *path);
 tri_status tri_load(tri_module *module, const char *path, const tri_load_options *opt);
 typedef struct tri_checkpoint tri_checkpoint;
+typedef struct tri_checkpoint_extra {
+    const char *name;
+    const char *text;
+    const tri_state_entry *entries;
+    int64_t n;
+    uint64_t reserved[2];
+} tri_checkpoint_extra;
 typedef struct tri_checkpoint_info {
     int64_t step;
     int64_t epoch;
     const tri_metadata *meta;
     int n_meta;
-    uint64_t reserved[4];
+    const tri_checkpoint_extra *extras;
+    int n_extras;
+    uint64_t reserved[2];
 } tri_checkpoint_info;
 typedef struct tri_checkpoint_save_options {
     int keep;
-    uint64_t reserved[4];
+    const int64_t *keep_steps;
+    int n_keep_steps;
+    uint64_t reserved[2];
 } tri_checkpoint_save_options;
 tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer, const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+typedef struct tri_checkpoint_writer tri_checkpoint_writer;
+tri_status tri_checkpoint_writer_create(const char *folder, tri_checkpoint_writer **writer_out);
+void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer);
+tri_status tri_checkpoint_writer_save(tri_checkpoint_writer *writer, tri_module *module, tri_optimizer *optimizer, const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+tri_status tri_checkpoint_writer_wait(tri_checkpoint_writer *writer);
+bool tri_checkpoint_writer_is_busy(tri_checkpoint_writer *writer);
+double tri_checkpoint_writer_seconds(tri_checkpoint_writer *writer);
 tri_status tri_checkpoint_open(const char *folder, tri_checkpoint **checkpoint_out);
 void tri_checkpoint_close(tri_checkpoint *checkpoint);
 int64_t tri_checkpoint_step(const tri_checkpoint *checkpoint);
 int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint);
 const char *tri_checkpoint_path(const tri_checkpoint *checkpoint);
 const char *tri_checkpoint_metadata(const tri_checkpoint *checkpoint, const char *key);
+const char *tri_checkpoint_text(const tri_checkpoint *checkpoint, const char *name);
+bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *name);
 tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint, tri_module *module, tri_optimizer *optimizer);
+tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint, const char *name, const tri_state_entry *entries, int64_t n);
 typedef struct tri_context tri_context;
 tri_status tri_context_create(tri_context **context_out);
 tri_status tri_context_enter(tri_context *context);

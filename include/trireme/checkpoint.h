@@ -6,6 +6,8 @@
  *
  *     FOLDER/step-000000001234/model.safetensors       state of the module, PyTorch's names
  *                              optimizer.safetensors   state of the optimizer
+ *                              ema.safetensors, ...    other tensors, if the program has some
+ *                              trainer.json, ...       and texts in files of their own
  *                              manifest.json           step, epoch, metadata, checksums, state of
  *                                                      the random numbers
  *
@@ -13,8 +15,8 @@
  * the last good checkpoint stays, and a damaged one is skipped. Other files and folders in FOLDER
  * belong to the user and are never touched.
  *
- * All functions block until the files are read or written. A module or an optimizer is used by one
- * thread at a time.
+ * All functions but tri_checkpoint_writer_save block until the files are read or written. A module
+ * or an optimizer is used by one thread at a time.
  */
 #ifndef TRIREME_CHECKPOINT_H
 #define TRIREME_CHECKPOINT_H
@@ -28,6 +30,7 @@ TRI_BEGIN_DECLS
 typedef struct tri_module tri_module;             /* nn.h */
 typedef struct tri_optimizer tri_optimizer;       /* optim.h */
 typedef struct tri_load_options tri_load_options; /* nn.h */
+typedef struct tri_state_entry tri_state_entry;   /* nn.h */
 
 /* --- safetensors ---------------------------------------------------------- */
 
@@ -105,17 +108,32 @@ TRI_API TRI_MUST_CHECK tri_status tri_load(tri_module *module, const char *path,
 
 typedef struct tri_checkpoint tri_checkpoint; /* an open one */
 
+/* A file of its own in a checkpoint: either tensors beside those of the module and the optimizer
+ * (averages of weights, a scaler's state) in NAME.safetensors, or a text in NAME.json. */
+typedef struct tri_checkpoint_extra {
+    const char *name;               /* up to 40 letters, digits, '-' and '_'; not "model",
+                                     * "optimizer", "manifest" */
+    const char *text;               /* NULL: tensors, */
+    const tri_state_entry *entries; /* [n]; names unique, as tri_ema_state and its kin list them */
+    int64_t n;
+    TRI_RESERVED(2);
+} tri_checkpoint_extra;
+
 typedef struct tri_checkpoint_info {
     int64_t step;             /* finished optimizer steps: the checkpoint's name */
     int64_t epoch;            /* finished epochs */
     const tri_metadata *meta; /* [n_meta]: anything else that the program wants back */
     int n_meta;
-    TRI_RESERVED(4);
+    const tri_checkpoint_extra *extras; /* [n_extras]; names unique */
+    int n_extras;                       /* up to 16 */
+    TRI_RESERVED(2);
 } tri_checkpoint_info;
 
 typedef struct tri_checkpoint_save_options {
-    int keep; /* how many of the checkpoints saved last stay; 0 = 3 */
-    TRI_RESERVED(4);
+    int keep;                  /* how many of the checkpoints saved last stay; 0 = 3 */
+    const int64_t *keep_steps; /* [n_keep_steps]: those of these steps stay, too: the best, say */
+    int n_keep_steps;
+    TRI_RESERVED(2);
 } tri_checkpoint_save_options;
 
 /**
@@ -138,6 +156,45 @@ TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_save(const char *folder, tri_mo
                                                       tri_optimizer *optimizer,
                                                       const tri_checkpoint_info *info,
                                                       const tri_checkpoint_save_options *opt);
+
+/* --- saves that training does not wait for -------------------------------- */
+
+/* Writes checkpoints on a thread of its own, while training goes on. It holds one copy of the
+ * state, made when the first one is saved and kept: as many bytes as all the tensors together. One
+ * thread at a time uses it. */
+typedef struct tri_checkpoint_writer tri_checkpoint_writer;
+
+/* For checkpoints in this folder (copied; need not exist yet). Errors: INVALID_ARG, NO_MEMORY. */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_writer_create(const char *folder,
+                                                               tri_checkpoint_writer **writer_out);
+/* Waits for the save in flight. That it failed, and nobody was told, is said in the log. */
+TRI_API void tri_checkpoint_writer_destroy(tri_checkpoint_writer *writer); /* NULL allowed */
+/**
+ * As tri_checkpoint_save, of which it has the arguments and the order of checkpoints, but returns
+ * as soon as the state has been copied. One save is in flight at a time: a second one waits for the
+ * first. The checkpoint appears, and older ones go, once all of it is on disk. If the process ends
+ * before (exit without _destroy, or a crash), there is none, and the earlier ones are as they were.
+ * tri_finalize neither waits for a save nor ends it. A child of fork() can only destroy the writer,
+ * which then frees its copy; the save goes on in the parent.
+ * Errors: INVALID_ARG, NO_MEMORY, those of the module and the optimizer. Also those of the save
+ *         before it, if it failed and nobody was told (as tri_checkpoint_save: IO, STATE, ...):
+ *         then this call has saved nothing, and the next one tries again. STATE: in a child of
+ *         fork().
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_writer_save(
+    tri_checkpoint_writer *writer, tri_module *module, tri_optimizer *optimizer,
+    const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt);
+/* Blocks until no save is in flight. Errors: of the last save, if nobody was told yet: IO, STATE,
+ * INVALID_ARG, NO_MEMORY; STATE in a child of fork(). */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_writer_wait(tri_checkpoint_writer *writer);
+/* Whether a save is in flight; false if writer is NULL. Does not block. */
+TRI_API bool tri_checkpoint_writer_is_busy(tri_checkpoint_writer *writer);
+/* How long the last save that has ended took to write, in seconds, without the copy; 0 if there is
+ * none. Does not block. */
+TRI_API double tri_checkpoint_writer_seconds(tri_checkpoint_writer *writer);
+
+/* --- reading them --------------------------------------------------------- */
+
 /**
  * Opens the newest good checkpoint below `folder`, or `folder` itself if it is one. Sizes and
  * checksums are verified; checkpoints that are damaged or cannot be read are skipped with a warning
@@ -156,6 +213,10 @@ TRI_API int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint);
 TRI_API const char *tri_checkpoint_path(const tri_checkpoint *checkpoint);
 /* The value of a key that was saved in info->meta, or NULL. */
 TRI_API const char *tri_checkpoint_metadata(const tri_checkpoint *checkpoint, const char *key);
+/* The text that was saved as an extra of this name, or NULL. */
+TRI_API const char *tri_checkpoint_text(const tri_checkpoint *checkpoint, const char *name);
+/* Whether it has tensors as an extra of this name, or, for "optimizer", an optimizer's state. */
+TRI_API bool tri_checkpoint_has(const tri_checkpoint *checkpoint, const char *name);
 /* Loads state into a module and an optimizer (NULL allowed) of the same structure, and into the
  * random state of this thread's context: what follows has the bits of a run that never stopped.
  * Every rank calls it, and gets the seed, stream and step number of the rank that saved (tri_ddp
@@ -167,6 +228,15 @@ TRI_API const char *tri_checkpoint_metadata(const tri_checkpoint *checkpoint, co
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore(const tri_checkpoint *checkpoint,
                                                          tri_module *module,
                                                          tri_optimizer *optimizer);
+/* Loads an extra's tensors. Names, shapes and dtypes must be those that were saved; the order
+ * need not. Everything is checked before anything changes.
+ *   entries  [n]; borrowed, as their tensors
+ * Errors: INVALID_ARG, NOT_FOUND (the checkpoint has no such extra), FORMAT (names what differs):
+ *         nothing has changed; NO_MEMORY, IO: a part may have changed. */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_restore_extra(const tri_checkpoint *checkpoint,
+                                                               const char *name,
+                                                               const tri_state_entry *entries,
+                                                               int64_t n);
 
 TRI_END_DECLS
 

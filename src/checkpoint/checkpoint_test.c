@@ -472,6 +472,12 @@ static void state_of_another_structure_is_refused(void **state)
     assert_int_equal(tri_rng_state().step, 77);
     assert_int_equal(tri_rng_state().stream, 9);
     assert_int_equal(unlink(scratch_path(&s, "step-000000000001/optimizer.safetensors")), 0);
+    CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, opt), TRI_ERR_FORMAT,
+                "optimizer.safetensors");
+    assert_true(hash_of(net) == before);
+    tri_checkpoint_close(checkpoint);
+    CHECK_OK(tri_checkpoint_save(s.dir, net, NULL, &(tri_checkpoint_info){.step = 2}, NULL));
+    CHECK_OK(tri_checkpoint_open(s.dir, &checkpoint));
     CHECK_FAILS(tri_checkpoint_restore(checkpoint, net, opt), TRI_ERR_FORMAT, "holds no optimizer");
     assert_true(hash_of(net) == before);
     CHECK_FAILS(tri_checkpoint_save(s.dir, net, opt, &(tri_checkpoint_info){.step = -1}, NULL),

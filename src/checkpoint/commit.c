@@ -31,11 +31,22 @@ static json_t *hex(uint64_t value)
     return json_string(text);
 }
 
+static tri_status list_part(const char *dir, const char *file, uint64_t bytes, uint64_t sum,
+                            json_t *list)
+{
+    json_t *object = json_object();
+    bool ok = trii_json_put(object, "file", json_string(file)) &&
+              trii_json_put(object, "bytes", json_integer((json_int_t)bytes)) &&
+              trii_json_put(object, "xxh3", hex(sum)) && json_array_append(list, object) == 0;
+
+    json_decref(object);
+    return ok ? TRI_OK : no_memory(dir);
+}
+
 static tri_status write_part(const char *dir, const trii_part *part, json_t *list)
 {
     char *path = trii_path_join(dir, part->file);
     uint64_t bytes = 0, sum = 0;
-    json_t *object;
     tri_status status;
 
     if (path == NULL)
@@ -43,17 +54,45 @@ static tri_status write_part(const char *dir, const trii_part *part, json_t *lis
     status = trii_safetensors_write(path, part->entries, part->n, &(tri_metadata){"format", "pt"},
                                     1, &bytes, &sum);
     trii_free(path);
+    return status == TRI_OK ? list_part(dir, part->file, bytes, sum, list) : status;
+}
+
+/* How a file that is written reaches the disk: trii_writer_commit or trii_writer_publish. */
+typedef tri_status (*end_fn)(trii_writer *writer);
+
+static tri_status write_text(const char *dir, const char *file, const char *text, const char *tail,
+                             end_fn end)
+{
+    char *path = trii_path_join(dir, file);
+    trii_writer writer;
+    tri_status status;
+
+    if (path == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = trii_writer_open(path, &writer);
+    trii_free(path);
     if (status != TRI_OK)
         return status;
-    object = json_object();
-    if (!trii_json_put(object, "file", json_string(part->file)) ||
-        !trii_json_put(object, "bytes", json_integer((json_int_t)bytes)) ||
-        !trii_json_put(object, "xxh3", hex(sum)) || json_array_append(list, object) != 0) {
-        json_decref(object);
-        return no_memory(dir);
-    }
-    json_decref(object);
-    return TRI_OK;
+    status = trii_writer_put(&writer, text, strlen(text));
+    if (status == TRI_OK)
+        status = trii_writer_put(&writer, tail, strlen(tail));
+    if (status == TRI_OK)
+        return end(&writer);
+    trii_writer_abort(&writer);
+    return status;
+}
+
+static tri_status write_text_part(const char *dir, const tri_metadata *text, json_t *list)
+{
+    char file[TRII_FILE_NAME];
+    tri_status status;
+
+    snprintf(file, sizeof(file), "%s" TRII_TEXT_SUFFIX, text->key);
+    status = write_text(dir, file, text->value, "", trii_writer_commit);
+    if (status != TRI_OK)
+        return status;
+    return list_part(dir, file, strlen(text->value),
+                     trii_checksum_of(text->value, strlen(text->value)), list);
 }
 
 static json_t *random_to_json(const trii_random_state *random)
@@ -102,44 +141,35 @@ static tri_status fill_manifest(const char *dir, const trii_manifest *m, json_t 
 /* Appends the checksum and writes the file. */
 static tri_status write_manifest(const char *dir, json_t *root)
 {
-    char *path = trii_path_join(dir, TRII_MANIFEST_FILE);
     char *text = trii_json_text(root);
     tri_status status = TRI_OK;
-    trii_writer writer;
 
-    if (path == NULL || text == NULL ||
-        !trii_json_put(root, "xxh3", hex(trii_checksum_of(text, strlen(text)))))
+    if (text == NULL || !trii_json_put(root, "xxh3", hex(trii_checksum_of(text, strlen(text)))))
         status = no_memory(dir);
     trii_free(text);
     text = status == TRI_OK ? trii_json_text(root) : NULL;
     if (status == TRI_OK && text == NULL)
         status = no_memory(dir);
-    if (status == TRI_OK)
-        status = trii_writer_open(path, &writer);
     if (status == TRI_OK) {
-        status = trii_writer_put(&writer, text, strlen(text));
-        if (status == TRI_OK)
-            status = trii_writer_put(&writer, "\n", 1);
-        if (status == TRI_OK)
-            status = trii_writer_commit(&writer);
-        else
-            trii_writer_abort(&writer);
+        status = write_text(dir, TRII_MANIFEST_FILE, text, "\n", trii_writer_commit);
     }
     trii_free(text);
-    trii_free(path);
     return status;
 }
 
-static tri_status fill_folder(const char *dir, const trii_manifest *m, const trii_part *parts,
-                              int n_parts)
+static tri_status fill_folder(const char *dir, const trii_manifest *m, const trii_save *save)
 {
     json_t *root = json_object(), *list = json_array();
     tri_status status = TRI_OK;
 
     if (root == NULL || list == NULL)
         status = no_memory(dir);
-    for (int i = 0; i < n_parts && status == TRI_OK; i++)
-        status = write_part(dir, &parts[i], list);
+    if (status == TRI_OK)
+        status = write_text(dir, TRII_MANIFEST_FILE, TRII_NO_MANIFEST_YET, "", trii_writer_publish);
+    for (int i = 0; i < save->n_parts && status == TRI_OK; i++)
+        status = write_part(dir, &save->parts[i], list);
+    for (int i = 0; i < save->n_texts && status == TRI_OK; i++)
+        status = write_text_part(dir, &save->texts[i], list);
     if (status == TRI_OK)
         status = fill_manifest(dir, m, root);
     if (status == TRI_OK && json_object_set(root, "parts", list) != 0)
@@ -195,8 +225,17 @@ static tri_status next_sequence(const char *folder, int64_t *sequence_out)
     return status;
 }
 
-/* Removes all but the `keep` newest checkpoints, of which NAME is one. */
-static void drop_old(const char *folder, const char *name, int keep)
+static bool stays(const trii_save *save, int64_t step)
+{
+    for (int i = 0; i < save->n_keep_steps; i++) {
+        if (save->keep_steps[i] == step)
+            return true;
+    }
+    return step == save->info->step;
+}
+
+/* Removes all but the newest checkpoints and those that are to stay. */
+static void drop_old(const char *folder, const trii_save *save)
 {
     trii_saved *saved;
     int n;
@@ -206,8 +245,8 @@ static void drop_old(const char *folder, const char *name, int keep)
                  tri_last_error());
         return;
     }
-    for (int i = keep; i < n; i++) {
-        if (saved[i].is_ours && strcmp(saved[i].name, name) != 0)
+    for (int i = save->keep; i < n; i++) {
+        if (saved[i].is_ours && !stays(save, saved[i].step))
             trii_saved_remove(folder, saved[i].name);
     }
     trii_saved_free(saved, n);
@@ -215,8 +254,7 @@ static void drop_old(const char *folder, const char *name, int keep)
 
 /* Writes FOLDER/NAME under a temporary name first. */
 static tri_status make(const char *folder, const char *name, const char *temporary,
-                       const char *final, const trii_manifest *m, const trii_part *parts,
-                       int n_parts)
+                       const char *final, const trii_manifest *m, const trii_save *save)
 {
     tri_status status;
 
@@ -224,9 +262,11 @@ static tri_status make(const char *folder, const char *name, const char *tempora
         return TRII_FAIL(
             TRI_ERR_IO,
             "%s is there already and is not a checkpoint that can be read: move it away", final);
+    if (trii_path_exists(temporary)) /* ours would have been swept away */
+        return TRII_FAIL(TRI_ERR_IO, "%s is there already: move it away", temporary);
     status = trii_folder_create(temporary);
     if (status == TRI_OK)
-        status = fill_folder(temporary, m, parts, n_parts);
+        status = fill_folder(temporary, m, save);
     if (status == TRI_OK)
         status = trii_folder_sync(temporary);
     if (status == TRI_OK)
@@ -243,21 +283,14 @@ static tri_status make(const char *folder, const char *name, const char *tempora
     return status;
 }
 
-tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info *info,
-                                  const trii_random_state *random, const trii_part *parts,
-                                  int n_parts, int keep)
+tri_status trii_checkpoint_commit(const char *folder, const trii_save *save)
 {
-    trii_manifest m = {.info = *info, .random = *random};
+    trii_manifest m = {.info = *save->info, .random = *save->random};
     char *temporary = NULL, *final = NULL;
     char name[64];
     tri_status status;
     int lock;
 
-    if (info->step < 0 || info->epoch < 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "tri_checkpoint_save: step %" PRId64 ", epoch %" PRId64
-                         ": neither may be negative",
-                         info->step, info->epoch);
     status = open_folder(folder, &lock);
     if (status == TRI_OK)
         status = trii_saved_sweep(folder);
@@ -265,14 +298,13 @@ tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info 
         status = next_sequence(folder, &m.sequence);
     if (status != TRI_OK)
         goto end;
-    snprintf(name, sizeof(name), TRII_TEMPORARY "step-%012" PRId64, info->step);
+    snprintf(name, sizeof(name), TRII_TEMPORARY "step-%012" PRId64, m.info.step);
     temporary = trii_path_join(folder, name);
     final = trii_path_join(folder, name + strlen(TRII_TEMPORARY));
-    status = temporary != NULL && final != NULL
-                 ? make(folder, name, temporary, final, &m, parts, n_parts)
-                 : TRI_ERR_NO_MEMORY;
+    status = temporary != NULL && final != NULL ? make(folder, name, temporary, final, &m, save)
+                                                : TRI_ERR_NO_MEMORY;
     if (status == TRI_OK) {
-        drop_old(folder, name + strlen(TRII_TEMPORARY), keep);
+        drop_old(folder, save);
         trii_saved_remove(folder, name); /* the earlier checkpoint of the same step, if any */
     }
 end:

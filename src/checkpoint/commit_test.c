@@ -38,11 +38,16 @@ static tri_status commit(const char *folder, int64_t n, int keep)
     snprintf(text, sizeof(text), "%" PRId64, n);
     return trii_checkpoint_commit(
         folder,
-        &(tri_checkpoint_info){
-            .step = n, .epoch = n / 10, .meta = &(tri_metadata){"best", text}, .n_meta = 1},
-        &random,
-        (const trii_part[]){{"model.safetensors", &a, 1}, {"optimizer.safetensors", &b, 1}}, 2,
-        keep);
+        &(trii_save){
+            .info =
+                &(tri_checkpoint_info){
+                    .step = n, .epoch = n / 10, .meta = &(tri_metadata){"best", text}, .n_meta = 1},
+            .random = &random,
+            .parts =
+                (const trii_part[]){{"model.safetensors", &a, 1}, {"optimizer.safetensors", &b, 1}},
+            .n_parts = 2,
+            .keep = keep,
+        });
 }
 
 /* The newest whole checkpoint's number; all of it is checked. */

@@ -10,7 +10,8 @@
  *     then                the tensors' bytes, row-major, little-endian; offsets count from here;
  *                         no holes, no overlaps, nothing after the last
  *
- * A training checkpoint is a folder FOLDER/step-%012d with safetensors files and manifest.json:
+ * A training checkpoint is a folder FOLDER/step-%012d with safetensors files, texts (NAME.json) and
+ * manifest.json, which lists them; a reader passes over those that it does not know:
  *
  *     {"format":"trireme checkpoint","version":2,"sequence":7,
  *      "step":1234,"epoch":5,"metadata":{"key":"value",..},
@@ -19,10 +20,12 @@
  *      "parts":[{"file":"model.safetensors","bytes":4096,"xxh3":"0123456789abcdef"},..],
  *      "xxh3":"..."}        the checksum of the compact text of everything before it
  *
- * It is made as FOLDER/.tmp-step-..., every file is synced, and the folder is renamed: a name
- * step-N always shows a whole checkpoint. `sequence` counts the saves of a folder: the highest is
- * the newest, whatever its step. A lock on FOLDER keeps savers apart. Only folders with exactly
- * such a name that hold our files are ever removed.
+ * It is made as FOLDER/.tmp-step-..., with {"format":"trireme checkpoint"} as manifest.json until
+ * all else is there, so that what a killed writer leaves can be told from a user's folder. Every
+ * file is synced, and the folder is renamed: a name step-N always shows a whole checkpoint.
+ * `sequence` counts the saves of a folder: the highest is the newest, whatever its step. A lock on
+ * FOLDER keeps savers apart. Only folders with exactly such a name that hold our files are ever
+ * removed.
  */
 #ifndef TRII_FORMAT_H
 #define TRII_FORMAT_H
@@ -35,9 +38,17 @@
 #define TRII_SAFETENSORS_MAX_HEADER UINT64_C(100000000)
 
 #define TRII_CHECKPOINT_VERSION 2
-#define TRII_MODEL_FILE "model.safetensors"
-#define TRII_OPTIMIZER_FILE "optimizer.safetensors"
+#define TRII_TENSORS_SUFFIX ".safetensors" /* of a part that holds tensors */
+#define TRII_TEXT_SUFFIX ".json"           /* of one that holds text */
+#define TRII_MODEL_NAME "model"
+#define TRII_OPTIMIZER_NAME "optimizer"
+#define TRII_MODEL_FILE TRII_MODEL_NAME TRII_TENSORS_SUFFIX
+#define TRII_OPTIMIZER_FILE TRII_OPTIMIZER_NAME TRII_TENSORS_SUFFIX
 #define TRII_MANIFEST_FILE "manifest.json"
+#define TRII_NO_MANIFEST_YET "{\"format\":\"trireme checkpoint\"}"
+#define TRII_MAX_EXTRAS 8      /* files of tensors beside those two; also of texts */
+#define TRII_MAX_EXTRA_NAME 40 /* letters */
+#define TRII_FILE_NAME 64      /* room for the name of a file with its suffix */
 #define TRII_TEMPORARY ".tmp-" /* prefix of a checkpoint's name while it is made */
 
 /* tri_safetensors_write, and the bytes that were written with their XXH3. */
@@ -52,22 +63,39 @@ typedef struct trii_part {
     int64_t n;
 } trii_part;
 
-/* Writes FOLDER/step-N of these parts and removes the oldest beyond `keep`. */
-tri_status trii_checkpoint_commit(const char *folder, const tri_checkpoint_info *info,
-                                  const trii_random_state *random, const trii_part *parts,
-                                  int n_parts, int keep) TRI_MUST_CHECK;
+/* All that one checkpoint will hold, and which earlier ones stay. */
+typedef struct trii_save {
+    const tri_checkpoint_info *info; /* its extras are not read, but these two: */
+    const trii_part *parts;          /* [n_parts] */
+    int n_parts;
+    const tri_metadata *texts; /* [n_texts]: the key is the name of the file without its suffix */
+    int n_texts;
+    const trii_random_state *random;
+    int keep;
+    const int64_t *keep_steps; /* [n_keep_steps] */
+    int n_keep_steps;
+} trii_save;
+
+/* Writes FOLDER/step-N and removes what need not stay. */
+tri_status trii_checkpoint_commit(const char *folder, const trii_save *save) TRI_MUST_CHECK;
 
 /* What a manifest says. */
 typedef struct trii_manifest {
-    tri_checkpoint_info info; /* its texts are owned */
+    tri_checkpoint_info info; /* without extras; its texts are owned */
     int64_t sequence;
+    uint64_t checksum; /* of the manifest: what tells one checkpoint from another */
     trii_random_state random;
     tri_metadata *meta; /* = info.meta */
+    char **files;       /* [n_files]: every part's name */
+    int n_files;
+    tri_metadata *texts; /* [n_texts]: as trii_save's */
+    int n_texts;
 } trii_manifest;
 
 /* Reads DIR/manifest.json and verifies it and every part. */
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out) TRI_MUST_CHECK;
 void trii_manifest_fini(trii_manifest *manifest);
+bool trii_manifest_has(const trii_manifest *manifest, const char *file);
 struct json_t;
 /* The checksum that an object of a manifest has under "xxh3", 16 hexadecimal digits. False: none.
  */

@@ -15,7 +15,36 @@
 
 /* --- one manifest --------------------------------------------------------- */
 
-static tri_status verify_part(const char *dir, const json_t *part)
+static bool ends_in(const char *text, const char *suffix)
+{
+    size_t n = strlen(text), m = strlen(suffix);
+
+    return n > m && strcmp(text + n - m, suffix) == 0;
+}
+
+/* Remembers the name, and what is in it where that is text. */
+static tri_status add_part(const char *file, const trii_mapping *map, trii_manifest *m)
+{
+    tri_metadata *text = &m->texts[m->n_texts];
+    char *key, *value;
+
+    m->files[m->n_files] = trii_strdup(file, "name of a part");
+    if (m->files[m->n_files] == NULL)
+        return TRI_ERR_NO_MEMORY;
+    m->n_files++;
+    if (!ends_in(file, TRII_TEXT_SUFFIX))
+        return TRI_OK;
+    m->n_texts++;
+    text->key = key = trii_strdup(file, "key");
+    text->value = value = trii_alloc(map->bytes + 1, 1, "text");
+    if (key == NULL || value == NULL)
+        return TRI_ERR_NO_MEMORY;
+    key[strlen(key) - strlen(TRII_TEXT_SUFFIX)] = '\0';
+    memcpy(value, map->data, map->bytes);
+    return TRI_OK;
+}
+
+static tri_status verify_part(const char *dir, const json_t *part, trii_manifest *m)
 {
     const char *file = json_string_value(json_object_get(part, "file"));
     uint64_t bytes, want;
@@ -39,6 +68,8 @@ static tri_status verify_part(const char *dir, const json_t *part)
         else if (trii_checksum_of(map.data, map.bytes) != want)
             status =
                 TRII_FAIL(TRI_ERR_FORMAT, "%s: damaged: its checksum is not the manifest's", path);
+        else
+            status = add_part(file, &map, m);
         trii_mapping_close(&map);
     } else if (status == TRI_ERR_NOT_FOUND) {
         status = TRI_ERR_FORMAT; /* in the checkpoint; the line names the file */
@@ -69,6 +100,20 @@ static tri_status read_metadata(const char *path, json_t *object, trii_manifest 
             return TRI_ERR_NO_MEMORY;
     }
     return TRI_OK;
+}
+
+static tri_status verify_parts(const char *dir, const json_t *parts, trii_manifest *m)
+{
+    size_t n = json_array_size(parts);
+    tri_status status = TRI_OK;
+
+    m->texts = trii_alloc(n, sizeof(*m->texts), "texts");
+    m->files = trii_alloc(n, sizeof(*m->files), "names of parts");
+    if (m->texts == NULL || m->files == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n && status == TRI_OK; i++)
+        status = verify_part(dir, json_array_get(parts, i), m);
+    return status;
 }
 
 static bool read_random(const json_t *object, trii_random_state *random)
@@ -104,6 +149,7 @@ static tri_status read_fields(const char *dir, const char *path, json_t *root, t
     uint64_t version, step, epoch, sequence;
     tri_status status;
 
+    (void)trii_manifest_checksum(root, &m->checksum);
     if (format == NULL || strcmp(format, "trireme checkpoint") != 0 ||
         !trii_json_size(json_object_get(root, "version"), &version))
         return TRII_FAIL(TRI_ERR_FORMAT, "%s: not the manifest of a checkpoint", path);
@@ -123,9 +169,7 @@ static tri_status read_fields(const char *dir, const char *path, json_t *root, t
     m->info.epoch = (int64_t)epoch;
     m->sequence = (int64_t)sequence;
     status = read_metadata(path, json_object_get(root, "metadata"), m);
-    for (size_t i = 0; i < json_array_size(parts) && status == TRI_OK; i++)
-        status = verify_part(dir, json_array_get(parts, i));
-    return status;
+    return status == TRI_OK ? verify_parts(dir, parts, m) : status;
 }
 
 tri_status trii_manifest_read(const char *dir, trii_manifest *manifest_out)
@@ -158,19 +202,36 @@ end:
     return status;
 }
 
+static void free_texts(tri_metadata *texts, int n)
+{
+    for (int i = 0; i < n; i++) {
+        void *owned[2];
+
+        memcpy(&owned[0], &texts[i].key, sizeof(void *)); /* ours; the public type is const */
+        memcpy(&owned[1], &texts[i].value, sizeof(void *));
+        trii_free(owned[0]);
+        trii_free(owned[1]);
+    }
+    trii_free(texts);
+}
+
 void trii_manifest_fini(trii_manifest *manifest)
 {
-    for (int i = 0; i < manifest->info.n_meta; i++) {
-        void *texts[2];
-
-        memcpy(&texts[0], &manifest->meta[i].key,
-               sizeof(void *)); /* ours; the public type is const */
-        memcpy(&texts[1], &manifest->meta[i].value, sizeof(void *));
-        trii_free(texts[0]);
-        trii_free(texts[1]);
-    }
-    trii_free(manifest->meta);
+    free_texts(manifest->meta, manifest->info.n_meta);
+    free_texts(manifest->texts, manifest->n_texts);
+    for (int i = 0; i < manifest->n_files; i++)
+        trii_free(manifest->files[i]);
+    trii_free(manifest->files);
     *manifest = (trii_manifest){0};
+}
+
+bool trii_manifest_has(const trii_manifest *manifest, const char *file)
+{
+    for (int i = 0; i < manifest->n_files; i++) {
+        if (strcmp(manifest->files[i], file) == 0)
+            return true;
+    }
+    return false;
 }
 
 /* --- the newest ----------------------------------------------------------- */

@@ -133,11 +133,42 @@ trii_saved_look trii_saved_look_at(const char *dir)
     return seen;
 }
 
+/* What is left if we are killed meanwhile still has the manifest, so it can be removed later. */
+static tri_status remove_all_but_manifest(const char *dir)
+{
+    char **names;
+    int n;
+    tri_status status;
+
+    if (!trii_path_is_folder(dir)) /* a link's target is the user's */
+        return TRI_OK;
+    status = trii_folder_list(dir, INT_MAX, &names, &n);
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        char *path;
+
+        if (strcmp(names[i], TRII_MANIFEST_FILE) == 0)
+            continue;
+        path = trii_path_join(dir, names[i]);
+        if (path == NULL)
+            status = TRI_ERR_NO_MEMORY;
+        else
+            status = trii_path_is_folder(path) ? trii_folder_remove(path) : trii_path_remove(path);
+        trii_free(path);
+    }
+    trii_folder_free_names(names, n);
+    return status;
+}
+
 void trii_saved_remove(const char *folder, const char *name)
 {
     char *path = trii_path_join(folder, name);
+    tri_status status = path != NULL ? remove_all_but_manifest(path) : TRI_ERR_NO_MEMORY;
 
-    if (path == NULL || trii_folder_remove(path) != TRI_OK)
+    if (status == TRI_OK)
+        status = trii_folder_remove(path);
+    if (status != TRI_OK)
         TRII_LOG(TRII_LOG_WARN, "checkpoint", "%s", tri_last_error());
     trii_free(path);
 }

@@ -57,8 +57,12 @@ static tri_status commit(const char *folder, int64_t n, int keep)
     tri_safetensors_entry e = {
         .name = "w", .dtype = TRI_DTYPE_F32, .data = &value, .bytes = sizeof(value)};
 
-    return trii_checkpoint_commit(folder, &(tri_checkpoint_info){.step = n}, &random,
-                                  &(trii_part){TRII_MODEL_FILE, &e, 1}, 1, keep);
+    return trii_checkpoint_commit(folder,
+                                  &(trii_save){.info = &(tri_checkpoint_info){.step = n},
+                                               .random = &random,
+                                               .parts = &(trii_part){TRII_MODEL_FILE, &e, 1},
+                                               .n_parts = 1,
+                                               .keep = keep});
 }
 
 static int64_t newest(const char *folder)

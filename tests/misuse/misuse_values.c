@@ -290,11 +290,18 @@ static const char *good_file(void)
 static tri_status good_checkpoint(tri_checkpoint **checkpoint_out)
 {
     tri_module *module = tri_nn_linear(3, 2, NULL);
-    tri_checkpoint_info info = {.step = 1};
+    tri_state_entry average = tri_module_state(module, 0);
+    tri_checkpoint_extra ema = {.name = "ema", .entries = &average, .n = 1};
+    tri_checkpoint_info info = {.step = 1, .extras = &ema, .n_extras = 1};
     tri_status status =
         tri_checkpoint_save("checkpoints", module, tri_sgd(module, 0.1, NULL), &info, NULL);
 
     return status == TRI_OK ? tri_checkpoint_open("checkpoints", checkpoint_out) : status;
+}
+
+static tri_status good_writer(tri_checkpoint_writer **writer_out)
+{
+    return tri_checkpoint_writer_create("written", writer_out);
 }
 
 /* NULL where it cannot be made here, as after tri_finalize. */
@@ -314,6 +321,7 @@ static void *good_object(const misuse_pick *p, int i)
         tri_reducer *reducer;
         tri_safetensors *file;
         tri_checkpoint *checkpoint;
+        tri_checkpoint_writer *writer;
         tri_ema *ema;
         tri_grad_scaler *scaler;
         tri_context *context;
@@ -364,6 +372,8 @@ static void *good_object(const misuse_pick *p, int i)
         status = tri_safetensors_open(good_file(), &made.file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
         status = good_checkpoint(&made.checkpoint);
+    else if (strstr(type, "tri_checkpoint_writer ") != NULL)
+        status = good_writer(&made.writer);
     return status == TRI_OK ? made.store : NULL;
 }
 
@@ -419,6 +429,8 @@ static const char *good_text(const misuse_pick *p, int i)
         {"tri_safetensors_tensor", "name", "weight"},
         {"tri_checkpoint_open", "folder", "checkpoints"},
         {"tri_checkpoint_save", "folder", "saved"},
+        {"tri_checkpoint_writer_create", "folder", "written"},
+        {"tri_checkpoint_restore_extra", "name", "ema"},
     };
     const char *function = p->row->name, *name = p->row->parameters[i].name;
     tri_checkpoint *checkpoint;
@@ -479,6 +491,7 @@ static const void *good_struct(const char *type)
         .name = "x", .dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {1}, .data = values, .bytes = 4};
     static const tri_metadata metadata = {"key", "value"};
     static const tri_checkpoint_info info = {.step = 1};
+    static tri_state_entry average;
     static const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {3}};
     static const tri_request request = {.indices = indices, .n = 1};
     static const tri_metric metric = {"loss", 1.0};
@@ -513,11 +526,13 @@ static const void *good_struct(const char *type)
         {"const tri_function_class *", &function}, {"const tri_rng *", &random},
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
         {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
-        {"const tri_model_gpt2_options *", &gpt2},
+        {"const tri_model_gpt2_options *", &gpt2}, {"const tri_state_entry *", &average},
     };
 
     if (is(type, "const tri_param_group *"))
         group.model = tri_nn_linear(3, 2, NULL);
+    if (is(type, "const tri_state_entry *"))
+        average = tri_module_state(tri_nn_linear(3, 2, NULL), 0);
     if (is(type, "const tri_transform *"))
         transform = tri_transform_to_float();
     for (int r = 0; r < COUNT(rows); r++) {
