@@ -1211,6 +1211,29 @@ tri_status tri_metrics_open(const char *path, int64_t keep_steps, tri_metrics **
 void tri_metrics_close(tri_metrics *metrics);
 tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int n);
 #define tri_metrics_log(metrics,...)
+typedef struct tri_csv tri_csv;
+tri_status tri_csv_open(const char *path, int64_t keep_steps, tri_csv **csv_out);
+void tri_csv_close(tri_csv *csv);
+tri_status tri_csv_write(tri_csv *csv, const tri_metric *values, int n);
+typedef struct tri_tensorboard tri_tensorboard;
+typedef struct tri_tensorboard_open_options {
+    tri_opt keep_steps;
+    tri_opt flush_seconds;
+    uint64_t reserved[4];
+} tri_tensorboard_open_options;
+tri_status tri_tensorboard_open(const char *folder, const tri_tensorboard_open_options *opt, tri_tensorboard **board_out);
+tri_status tri_tensorboard_scalar(tri_tensorboard *board, const char *tag, int64_t step, double value);
+tri_status tri_tensorboard_histogram(tri_tensorboard *board, const char *tag, int64_t step, const void *values, int64_t n, tri_dtype dtype);
+tri_status tri_tensorboard_image(tri_tensorboard *board, const char *tag, int64_t step, const uint8_t *pixels, const int64_t *shape, int ndim, const char *layout);
+tri_status tri_tensorboard_text(tri_tensorboard *board, const char *tag, int64_t step, const char *text);
+typedef struct tri_hparam {
+    const char *name;
+    double value;
+    const char *text;
+} tri_hparam;
+tri_status tri_tensorboard_hparams(tri_tensorboard *board, const char *run_name, const tri_hparam *hparams, int n_hparams, const tri_metric *metrics, int n_metrics);
+tri_status tri_tensorboard_flush(tri_tensorboard *board);
+tri_status tri_tensorboard_close(tri_tensorboard *board);
 tri_status tri_run_folder_create(const char *prefix, int64_t *number_out);
 typedef struct tri_nn_sync_batch_norm_options {
     tri_opt eps, momentum;

@@ -87,6 +87,90 @@ TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const 
                       (int)(sizeof((const tri_metric[]){__VA_ARGS__}) / sizeof(tri_metric)))
 #endif
 
+/* --- metrics as a table --------------------------------------------------- */
+
+/* A CSV file (RFC 4180) for spreadsheets and pandas: a line of names, then one a record. Columns
+ * are in the order of their first value, and what a record lacks is an empty cell. The first record
+ * with a new column rewrites the file, under another name until it is whole. */
+typedef struct tri_csv tri_csv;
+
+/* As tri_metrics_open, but of a file, no pipe; the column that keep_steps is compared with is
+ * "step". */
+TRI_API TRI_MUST_CHECK tri_status tri_csv_open(const char *path, int64_t keep_steps,
+                                               tri_csv **csv_out);
+TRI_API void tri_csv_close(tri_csv *csv); /* NULL allowed */
+/* Writes one record, whole or not at all, whatever the locale. Keys are UTF-8 without control
+ * characters; NaN and infinities are nan, inf and -inf. Errors: INVALID_ARG (a key is not as said,
+ * or occurs twice), IO (names the file and the reason), NO_MEMORY. */
+TRI_API TRI_MUST_CHECK tri_status tri_csv_write(tri_csv *csv, const tri_metric *values, int n);
+
+/* --- TensorBoard ---------------------------------------------------------- */
+
+/* An event file in a folder, as `tensorboard --logdir` shows it. What is recorded is copied, and a
+ * thread writes it within some seconds, so training does not wait for the disk. Records are written
+ * whole: a run that is killed loses the last seconds and nothing else.
+ *
+ * Names (tags) are UTF-8 and not empty; those with the same text before a slash are shown together.
+ * Any thread may call. A record that could not be written is told by the next call, which then
+ * takes nothing, and by close. A child of fork() opens one of its own: there, calls fail with
+ * STATE. The errors of all are INVALID_ARG, IO (names the file and the reason), NO_MEMORY and
+ * STATE. */
+typedef struct tri_tensorboard tri_tensorboard;
+
+typedef struct tri_tensorboard_open_options {
+    /* a run that is resumed after this step: points of later steps which older files of the folder
+     * have are not shown any more; default, or negative: they are */
+    tri_opt keep_steps;
+    tri_opt flush_seconds; /* how long a record may wait before it is written; default 5 */
+    TRI_RESERVED(4);
+} tri_tensorboard_open_options;
+
+/* Begins a file in the folder, whose name sorts after those of older ones. Missing folders are
+ * made. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_open(const char *folder,
+                                                       const tri_tensorboard_open_options *opt,
+                                                       tri_tensorboard **board_out);
+/* One point of a curve, kept as f32. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_scalar(tri_tensorboard *board, const char *tag,
+                                                         int64_t step, double value);
+/* How n values are distributed, in PyTorch's default buckets: 0 and +-1e-12 x 1.1^k up to 1e20, of
+ * which the empty ones at both ends are left out. dtype: f32, f64, i64, i32 or u8. NaN and
+ * infinities are not counted. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_histogram(tri_tensorboard *board, const char *tag,
+                                                            int64_t step, const void *values,
+                                                            int64_t n, tri_dtype dtype);
+/* A picture of bytes, TRI_SHAPE(3, 224, 224) say, of 1 (grey), 3 (RGB) or 4 (RGBA) channels.
+ * layout: "CHW" (also NULL), "HWC", or "HW" for grey without that dimension. The calling thread
+ * makes a PNG of it. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_image(tri_tensorboard *board, const char *tag,
+                                                        int64_t step, const uint8_t *pixels,
+                                                        const int64_t *shape, int ndim,
+                                                        const char *layout);
+/* Markdown. UTF-8. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_text(tri_tensorboard *board, const char *tag,
+                                                       int64_t step, const char *text);
+
+typedef struct tri_hparam {
+    const char *name;
+    double value;
+    const char *text; /* in place of the value, unless NULL */
+} tri_hparam;
+
+/* What a run was started with, and what came out, for the table that compares runs: a file of its
+ * own in FOLDER/run_name (NULL = "hparams"), complete on return. Of several calls with one name the
+ * last counts. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_hparams(tri_tensorboard *board,
+                                                          const char *run_name,
+                                                          const tri_hparam *hparams, int n_hparams,
+                                                          const tri_metric *metrics, int n_metrics);
+/* Waits until what was recorded is in the file. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_flush(tri_tensorboard *board);
+/* Writes what is left and ends the board, whatever it returns. NULL allowed. IO: says how many
+ * records are missing, told before or not. */
+TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_close(tri_tensorboard *board);
+
+/* --- folders of runs ------------------------------------------------------ */
+
 /* Makes a folder for a run: PREFIX1, or PREFIX2, ..., the first of these names that is free, so
  * that programs which start together never share one. "runs/try-" makes runs/try-1; missing folders
  * above it are made. Errors: INVALID_ARG, IO, NO_MEMORY. */

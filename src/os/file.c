@@ -89,21 +89,30 @@ void trii_mapping_close(trii_mapping *mapping)
 
 /* --- writing -------------------------------------------------------------- */
 
-static tri_status write_all(int fd, const char *path, const void *data, size_t bytes)
+/* *written_out: bytes that were, also after a failure. */
+static tri_status write_some(int fd, const char *path, const void *data, size_t bytes,
+                             size_t *written_out)
 {
     const char *at = data;
 
-    while (bytes > 0) {
-        ssize_t n = write(fd, at, bytes < (1u << 30) ? bytes : (1u << 30));
+    for (*written_out = 0; *written_out < bytes;) {
+        size_t left = bytes - *written_out;
+        ssize_t n = write(fd, at + *written_out, left < (1u << 30) ? left : (1u << 30));
 
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
             return fail_path("write", path);
-        at += n;
-        bytes -= (size_t)n;
+        *written_out += (size_t)n;
     }
     return TRI_OK;
+}
+
+static tri_status write_all(int fd, const char *path, const void *data, size_t bytes)
+{
+    size_t written;
+
+    return write_some(fd, path, data, bytes, &written);
 }
 
 static tri_status not_a_file(const char *path, const char *target)
@@ -496,4 +505,15 @@ tri_status trii_append_open(const char *path, int *fd_out)
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes)
 {
     return write_all(fd, path, data, bytes);
+}
+
+tri_status trii_append_whole(int fd, const char *path, const void *data, size_t bytes)
+{
+    struct stat info;
+    size_t written;
+    tri_status status = write_some(fd, path, data, bytes, &written);
+
+    if (status != TRI_OK && written > 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
+        (void)!ftruncate(fd, info.st_size - (off_t)written);
+    return status;
 }

@@ -65,6 +65,9 @@ tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 
 /* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
+/* The same of a file that nobody else writes: what a full disk took of it is removed again. */
+tri_status trii_append_whole(int fd, const char *path, const void *data,
+                             size_t bytes) TRI_MUST_CHECK;
 /* Does not wait for the reader of a FIFO. A file that is our standard output or error already is
  * written in turn with it. Errors: IO (a FIFO without a reader is told), NOT_FOUND. */
 tri_status trii_append_open(const char *path, int *fd_out) TRI_MUST_CHECK;

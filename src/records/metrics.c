@@ -127,10 +127,8 @@ int trii_decimal_point(char *text, int length)
     return length - (end - at - 1);
 }
 
-static int format_value(double value, char *out, size_t bytes)
+int trii_format_metric(double value, char *out, size_t bytes)
 {
-    if (!isfinite(value))
-        return snprintf(out, bytes, "null");
     if (value == floor(value) && fabs(value) < 9007199254740992.0)
         return snprintf(out, bytes, "%.0f", value);
     return trii_decimal_point(out, snprintf(out, bytes, "%.9g", value));
@@ -173,7 +171,9 @@ tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int
                              metrics->path, RECORD_BYTES);
         at += (size_t)snprintf(record + at, sizeof(record) - at, "%s\"%s\":", i == 0 ? "{" : ",",
                                values[i].key);
-        at += (size_t)format_value(values[i].value, record + at, sizeof(record) - at);
+        at += isfinite(values[i].value)
+                  ? (size_t)trii_format_metric(values[i].value, record + at, sizeof(record) - at)
+                  : (size_t)snprintf(record + at, sizeof(record) - at, "null");
     }
     if (n < 1)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record without metrics: n is %d",

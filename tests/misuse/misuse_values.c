@@ -317,6 +317,8 @@ static void *good_object(const misuse_pick *p, int i)
         tri_meter *meter;
         tri_progress *progress;
         tri_metrics *metrics;
+        tri_csv *csv;
+        tri_tensorboard *board;
         tri_power_sgd *power;
         tri_reducer *reducer;
         tri_safetensors *file;
@@ -329,7 +331,7 @@ static void *good_object(const misuse_pick *p, int i)
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
 
-    if (strstr(type, "tri_tensor") != NULL)
+    if (strstr(type, "tri_tensor ") != NULL)
         return good_tensor(p, i);
     if (strstr(type, "tri_module ") != NULL)
         return good_module(p->row->name);
@@ -358,6 +360,10 @@ static void *good_object(const misuse_pick *p, int i)
         status = tri_progress_create(10, 0, "steps", NULL, &made.progress);
     else if (strstr(type, "tri_metrics ") != NULL)
         status = tri_metrics_open("metrics.jsonl", 0, &made.metrics);
+    else if (strstr(type, "tri_csv ") != NULL)
+        status = tri_csv_open("metrics.csv", 0, &made.csv);
+    else if (strstr(type, "tri_tensorboard ") != NULL)
+        status = tri_tensorboard_open("board", NULL, &made.board);
     else if (strstr(type, "tri_power_sgd ") != NULL)
         status = tri_power_sgd_create(NULL, &made.power);
     else if (strstr(type, "tri_reducer ") != NULL)
@@ -431,6 +437,8 @@ static const char *good_text(const misuse_pick *p, int i)
         {"tri_checkpoint_save", "folder", "saved"},
         {"tri_checkpoint_writer_create", "folder", "written"},
         {"tri_checkpoint_restore_extra", "name", "ema"},
+        {"tri_tensorboard_open", "folder", "another_board"},
+        {"tri_tensorboard_image", "layout", "HW"},
     };
     const char *function = p->row->name, *name = p->row->parameters[i].name;
     tri_checkpoint *checkpoint;
@@ -495,6 +503,7 @@ static const void *good_struct(const char *type)
     static const tri_field field = {.dtype = TRI_DTYPE_F32, .ndim = 1, .shape = {3}};
     static const tri_request request = {.indices = indices, .n = 1};
     static const tri_metric metric = {"loss", 1.0};
+    static const tri_hparam hparam = {"lr", 0.1, NULL};
     static const tri_reducer_grad grad = {.data = (void *)(uintptr_t)values, .count = 4};
     static const tri_state_source source = {
         .name = "weight", .dtype = TRI_DTYPE_F32, .ndim = 2, .shape = {2, 3}, .data = values};
@@ -527,6 +536,7 @@ static const void *good_struct(const char *type)
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
         {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
         {"const tri_model_gpt2_options *", &gpt2}, {"const tri_state_entry *", &average},
+        {"const tri_hparam *", &hparam},
     };
 
     if (is(type, "const tri_param_group *"))
