@@ -14,13 +14,17 @@
 #define OPTION_MAX 2147483647.0
 
 typedef struct option {
-    const char *name;  /* "--epochs" */
-    const char *help;  /* with the default */
+    const char *name;  /* "--epochs"; "DIR", without dashes: the one argument without a name */
+    const char *also;  /* another spelling of it: "-e" */
+    const char *help;  /* with the default; NULL: --help leaves it out */
     const char *value; /* what --help calls the value of a text: NULL = PATH */
-    int64_t *integer;  /* exactly one of the four is set: where the value goes */
+    /* exactly one of these is set: where the value goes; or, for an option that only the program
+     * has that this one follows, what to do instead */
+    int64_t *integer;
     double *number;
     const char **text;
     bool *flag; /* takes no value */
+    const char *remedy;
     double min; /* of integer and number */
     double max; /* 0: OPTION_MAX */
 } option;
@@ -36,9 +40,14 @@ static inline void options_help(const char *usage, const option *options, int n)
     for (int i = 0; i < n; i++) {
         const option *o = &options[i];
         const char *value = o->value != NULL ? o->value : o->text != NULL ? "PATH" : "N";
+        char names[64];
 
-        printf("  %s %-*s %s\n", o->name, 19 - (int)strlen(o->name), o->flag != NULL ? "" : value,
-               o->help);
+        if (o->help == NULL)
+            continue;
+        snprintf(names, sizeof(names), "%s%s%s", o->also != NULL ? o->also : "",
+                 o->also != NULL ? ", " : "", o->name);
+        printf("  %s %-*s %s\n", names, 19 - (int)strlen(names),
+               o->flag != NULL || o->name[0] != '-' ? "" : value, o->help);
     }
     printf("  --help               this text\n");
 }
@@ -70,7 +79,12 @@ static inline _Noreturn void option_mistake(const char *argument, const option *
 {
     fprintf(stderr, "%s: ", program_name);
     if (o == NULL)
-        fprintf(stderr, "unknown option %s", argument);
+        fprintf(stderr, argument[0] == '-' ? "unknown option %s" : "%s: one argument too many",
+                argument);
+    else if (o->remedy != NULL)
+        fprintf(stderr, "%s: %s", o->name, o->remedy);
+    else if (o->flag != NULL)
+        fprintf(stderr, "%s takes no value", o->name);
     else if (value == NULL)
         fprintf(stderr, "%s needs a value", o->name);
     else
@@ -105,29 +119,57 @@ static inline void options_begin(const char *program)
     atexit(output_check);
 }
 
+/* The option that an argument names, with the value in "--epochs=3"; or the one without a name. */
+static inline const option *option_find(const option *options, int n, const char *argument,
+                                        const char **value_out)
+{
+    size_t length = strncmp(argument, "--", 2) == 0 ? strcspn(argument, "=") : strlen(argument);
+
+    *value_out = argument[length] == '=' ? argument + length + 1 : NULL;
+    for (int k = 0; k < n; k++) {
+        const char *const names[] = {options[k].name, options[k].also};
+
+        for (int i = 0; i < 2; i++) {
+            if (names[i] != NULL && names[i][0] == '-' && strlen(names[i]) == length &&
+                strncmp(names[i], argument, length) == 0)
+                return &options[k];
+        }
+        if (options[k].name[0] != '-' && argument[0] != '-') {
+            *value_out = argument;
+            return &options[k];
+        }
+    }
+    return NULL;
+}
+
 /* Fills n options; exits with 0 after --help, with 2 after a mistake. */
 static inline void options_read(int argc, char **argv, const char *usage, const option *options,
                                 int n)
 {
+    const option *alone = NULL;
+
     options_begin(argv[0]);
     for (int i = 1; i < argc; i++) {
-        const option *found = NULL;
+        const char *argument = argv[i], *value;
+        const option *found = option_find(options, n, argument, &value);
 
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+        if (strcmp(argument, "--help") == 0 || strcmp(argument, "-h") == 0) {
             options_help(usage, options, n);
             exit(0);
         }
-        for (int k = 0; k < n; k++) {
-            if (strcmp(argv[i], options[k].name) == 0)
-                found = &options[k];
-        }
-        if (found != NULL && found->flag != NULL) {
+        if (found == NULL || found->remedy != NULL || found == alone ||
+            (found->flag != NULL && value != NULL))
+            option_mistake(argument, found == alone ? NULL : found, value);
+        if (found->flag != NULL) {
             *found->flag = true;
-        } else if (found == NULL || i + 1 == argc || !option_set(found, argv[i + 1])) {
-            option_mistake(argv[i], found, i + 1 < argc ? argv[i + 1] : NULL);
-        } else {
-            i++;
+            continue;
         }
+        if (value == NULL && i + 1 < argc)
+            value = argv[++i];
+        if (value == NULL || !option_set(found, value))
+            option_mistake(argument, found, value);
+        if (found->name[0] != '-')
+            alone = found;
     }
 }
 

@@ -51,6 +51,30 @@ static void unknown_options_are_named(void **state)
     }
 }
 
+/* A value may follow '=', and each mistake with one has its own line. */
+static void values_follow_the_name_or_an_equals_sign(void **state)
+{
+    static const char *const cases[][2] = {
+        {"--steps=0", "--steps 0: must be a whole number from 1 to"},
+        {"--steps=", "--steps : must be a whole number"},
+        {"--steps", "--steps needs a value"},
+        {"--step=1", "unknown option --step=1"},
+        {"5", "5: one argument too many"},
+    };
+    spawn s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        run(&s, "gpt", cases[i][0], 2);
+        if (strstr(SPAWN_ERR(&s), cases[i][1]) == NULL)
+            fail_msg("gpt %s: %s", cases[i][0], SPAWN_ERR(&s));
+        spawn_free(&s);
+    }
+    run(&s, "fashion", "--resume=1", 2);
+    assert_non_null(strstr(SPAWN_ERR(&s), "--resume takes no value"));
+    spawn_free(&s);
+}
+
 static void a_full_output_is_an_error(void **state)
 {
     static const char *const cases[][2] = {
@@ -103,6 +127,7 @@ static void missing_data_say_where_to_get_them(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(help_is_printed_and_nothing_else_happens),
     cmocka_unit_test(unknown_options_are_named),
+    cmocka_unit_test(values_follow_the_name_or_an_equals_sign),
     cmocka_unit_test(a_full_output_is_an_error),
     cmocka_unit_test(missing_data_say_where_to_get_them),
 };
