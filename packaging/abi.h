@@ -1002,6 +1002,24 @@ typedef struct tri_data_parallel_options {
     uint64_t reserved[4];
 } tri_data_parallel_options;
 tri_module *tri_data_parallel(tri_module *own_net, const tri_data_parallel_options *opt);
+typedef struct tri_image {
+    uint8_t *pixels;
+    int64_t height, width;
+    int channels;
+    size_t capacity;
+    uint64_t reserved[4];
+} tri_image;
+void tri_image_clear(tri_image *image);
+typedef struct tri_image_options {
+    int channels;
+    int64_t top, left, height, width;
+    uint64_t reserved[4];
+} tri_image_options;
+tri_status tri_image_decode(const void *bytes, size_t n, const tri_image_options *opt, tri_image *image_out);
+tri_status tri_image_read(const char *path, const tri_image_options *opt, tri_image *image_out);
+tri_status tri_image_resize(const tri_image *image, const double *box, int64_t height, int64_t width, tri_image *image_out);
+tri_status tri_image_write_png(const tri_image *image, const char *path);
+tri_status tri_image_write_jpeg(const tri_image *image, int quality, const char *path);
 typedef struct tri_param_group {
     tri_module *model;
     tri_tensor *const *params;

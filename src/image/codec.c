@@ -11,6 +11,35 @@
 
 #define FIRST_BYTES ((size_t)64 << 10) /* of a file that is written */
 
+void trii_image_clear(trii_image *image)
+{
+    if (image == NULL)
+        return;
+    if (image->capacity > 0) /* else they are not ours */
+        trii_free(image->pixels);
+    *image = (trii_image){0};
+}
+
+tri_status trii_image_room(trii_image *image, int64_t height, int64_t width, int channels)
+{
+    size_t bytes = (size_t)(height * width) * (size_t)channels;
+
+    image->height = image->width = 0;
+    if (bytes > image->capacity) {
+        void *grown = trii_realloc(image->capacity > 0 ? image->pixels : NULL, bytes, 1,
+                                   "pixels of an image");
+
+        if (grown == NULL)
+            return TRI_ERR_NO_MEMORY;
+        image->pixels = grown;
+        image->capacity = bytes;
+    }
+    image->height = height;
+    image->width = width;
+    image->channels = channels;
+    return TRI_OK;
+}
+
 /* --- what decoders share -------------------------------------------------- */
 
 static tri_status check_part(const trii_decoding *d)
@@ -29,9 +58,7 @@ static tri_status check_part(const trii_decoding *d)
 
 tri_status trii_decoding_begin(trii_decoding *d)
 {
-    size_t bytes;
     tri_status status;
-    void *grown;
 
     if (d->height > TRII_IMAGE_MAX_PIXELS / d->width)
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
@@ -45,15 +72,7 @@ tri_status trii_decoding_begin(trii_decoding *d)
     status = check_part(d);
     if (status != TRI_OK)
         return status;
-    bytes = (size_t)(d->part.height * d->part.width) * (size_t)d->channels;
-    if (bytes <= d->image->capacity)
-        return TRI_OK;
-    grown = trii_realloc(d->image->pixels, bytes, 1, "pixels of an image");
-    if (grown == NULL)
-        return TRI_ERR_NO_MEMORY;
-    d->image->pixels = grown;
-    d->image->capacity = bytes;
-    return TRI_OK;
+    return trii_image_room(d->image, d->part.height, d->part.width, d->channels);
 }
 
 /* a * b / 255, rounded. */

@@ -3,19 +3,8 @@
  */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "image/codec.h"
-
-void trii_image_clear(trii_image *image)
-{
-    if (image == NULL)
-        return;
-    trii_free(image->pixels);
-    *image = (trii_image){0};
-}
-
-/* --- which format --------------------------------------------------------- */
 
 typedef struct format {
     const char *name;
@@ -99,9 +88,6 @@ tri_status trii_image_decode(const void *bytes, size_t n, const trii_image_windo
                          channels);
     status = decode(&d);
     if (status != TRI_OK)
-        return status;
-    image_inout->height = d.part.height;
-    image_inout->width = d.part.width;
-    image_inout->channels = channels;
-    return TRI_OK;
+        image_inout->height = image_inout->width = 0;
+    return status;
 }

@@ -1,28 +1,23 @@
 /*
  * pixels.h - images as pixels: decoded from JPEG and PNG files, resized, turned into floats,
- * encoded.
- *
- * Colours and bits are those of Pillow 12, and so of torchvision: convert("RGB") or convert("L") of
- * the file, JPEG's accurate DCT with smooth chroma, resize with BILINEAR. An EXIF orientation is
- * ignored. All functions may be called by any thread, and block only to compute.
+ * encoded. Colours
+ * and bits: trireme/image.h. All functions may be called by any thread, and block only to compute.
  */
 #ifndef TRII_PIXELS_H
 #define TRII_PIXELS_H
 
-#include <trireme/status.h>
+#include <trireme/image.h>
 
 /* As much as Pillow takes before it calls a file a decompression bomb. */
 #define TRII_IMAGE_MAX_PIXELS INT64_C(178956970)
 
-/* {0} is an empty one. */
-typedef struct trii_image {
-    uint8_t *pixels; /* [height, width, channels], without gaps; owned, used again by the next */
-    int64_t height, width;
-    int channels;    /* 3: red, green, blue; 1: grey */
-    size_t capacity; /* bytes that `pixels` has room for */
-} trii_image;
+typedef tri_image trii_image; /* of 3 channels or 1, when it was decoded */
 
-void trii_image_clear(trii_image *image); /* frees the pixels; {0} again */
+void trii_image_clear(trii_image *image); /* as tri_image_clear */
+/* An image of that size, whose pixels are undefined; on failure it has size 0. Errors: NO_MEMORY.
+ */
+tri_status trii_image_room(trii_image *image, int64_t height, int64_t width,
+                           int channels) TRI_MUST_CHECK;
 
 /* A part of an image, in pixels of the whole one. */
 typedef struct trii_image_window {
@@ -50,6 +45,10 @@ tri_status trii_png_encode(const uint8_t *pixels, int64_t height, int64_t width,
 tri_status trii_jpeg_encode(const uint8_t *pixels, int64_t height, int64_t width, int channels,
                             int quality, unsigned char **own_bytes_out,
                             size_t *size_out) TRI_MUST_CHECK;
+
+/* Whether trii_image_resize can do that. Errors: INVALID_ARG. */
+tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_t out_height,
+                             int64_t out_width, const double *box) TRI_MUST_CHECK;
 
 /* Working memory of trii_image_resize, used again from call to call; {0} at the start. */
 typedef struct trii_image_scratch {

@@ -143,8 +143,8 @@ static size_t lay_out(plan *p, char *memory, int channels)
     return at;
 }
 
-static tri_status check(int64_t height, int64_t width, int channels, int64_t out_height,
-                        int64_t out_width, const double *box)
+tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_t out_height,
+                             int64_t out_width, const double *box)
 {
     if (height < 1 || width < 1 || out_height < 1 || out_width < 1 || height > MAX_SIDE ||
         width > MAX_SIDE || out_height > MAX_SIDE || out_width > MAX_SIDE ||
@@ -188,7 +188,7 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
 {
     plan p = {.x = {.size = width, .n = out_width, .last = (float)width},
               .y = {.size = height, .n = out_height, .last = (float)height}};
-    tri_status status = check(height, width, channels, out_height, out_width, box);
+    tri_status status = trii_resize_check(height, width, channels, out_height, out_width, box);
     size_t row = (size_t)out_width * (size_t)channels;
     int64_t first = 0, end = height;
 

@@ -425,6 +425,15 @@ static const char *good_tokens(void)
     return "tokens";
 }
 
+/* A PNG file of one grey pixel. */
+static const char good_png[] =
+    "\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\001"
+    "\000\000\000\001\010\000\000\000\000\072\176\233\125\000\000\000\012\111\104\101"
+    "\124\170\234\143\140\000\000\000\002\000\001\110\257\244\161\000\000\000\000\111"
+    "\105\116\104\256\102\140\202";
+
+static const void *good_struct(const char *type);
+
 static const char *good_text(const misuse_pick *p, int i)
 {
     static const char *const texts[][3] = {
@@ -449,6 +458,9 @@ static const char *good_text(const misuse_pick *p, int i)
         return good_idx(is(name, "images_path"));
     if (is(function, "tri_dataset_tokens"))
         return good_tokens();
+    if (is(function, "tri_image_read"))
+        return tri_image_write_png(good_struct("const tri_image *"), "image") == TRI_OK ? "image"
+                                                                                        : NULL;
     if (is(function, "tri_checkpoint_open") && good_checkpoint(&checkpoint) != TRI_OK)
         return NULL;
     for (int t = 0; t < COUNT(texts); t++) {
@@ -515,6 +527,8 @@ static const void *good_struct(const char *type)
     static const tri_rng random = {.step = 1};
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
+    static const tri_image image = {
+        .pixels = (uint8_t *)(uintptr_t)values, .height = 2, .width = 2, .channels = 3};
     static const tri_pool_options pool = {.kernel = {2, 2}};
     static const tri_model_vit_options vit = {
         .size = 8, .patch = 4, .width = 4, .depth = 1, .heads = 2, .classes = 3};
@@ -536,7 +550,7 @@ static const void *good_struct(const char *type)
         {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
         {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
         {"const tri_model_gpt2_options *", &gpt2}, {"const tri_state_entry *", &average},
-        {"const tri_hparam *", &hparam},
+        {"const tri_hparam *", &hparam},           {"const tri_image *", &image},
     };
 
     if (is(type, "const tri_param_group *"))
@@ -564,6 +578,7 @@ static void *good_pointer(const misuse_pick *p, int i)
     static const int ranks[8] = {0};
     static const int64_t dims[8] = {1, 0};
     static const size_t counts[8] = {1, 1, 1, 1, 1, 1, 1, 1};
+    static const double box[4] = {0, 0, 1, 1};
     static const double weights[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static _Alignas(64) char scratch[16][SCRATCH];
     static int turn;
@@ -577,6 +592,10 @@ static void *good_pointer(const misuse_pick *p, int i)
         return (void *)(uintptr_t)ranks;
     if (is(type, "const size_t *"))
         return (void *)(uintptr_t)counts;
+    if (is(p->row->name, "tri_image_decode") && is(name, "bytes"))
+        return (void *)(uintptr_t)good_png;
+    if (is(type, "const double *") && is(name, "box"))
+        return (void *)(uintptr_t)box;
     if (is(type, "const double *"))
         return (void *)(uintptr_t)weights;
     if (strstr(type, "*const *") != NULL)
@@ -598,7 +617,7 @@ static void *good_pointer(const misuse_pick *p, int i)
         const char *first = strchr(type, '*');
 
         if (first[1] == '\0' && !is(type, "tri_batch *") && !is(type, "tri_sample *") &&
-            strstr(type, "_stats *") == NULL) /* else an output */
+            !is(type, "tri_image *") && strstr(type, "_stats *") == NULL) /* else an output */
             return good_object(p, i);
     }
     turn = (turn + 1) % 16; /* no two buffers of a call are the same */
@@ -656,6 +675,8 @@ static int64_t good_integer(const misuse_pick *p, int i)
         return TRI_CPU(0);
     if (is(type, "tri_redop"))
         return TRI_REDOP_SUM;
+    if (is(p->row->name, "tri_image_decode"))
+        return sizeof(good_png) - 1;
     if (is(name, "high"))
         return 8;
     if (is(name, "depth"))
