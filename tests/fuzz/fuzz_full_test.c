@@ -55,6 +55,18 @@ static void a_tenth_of_a_million_images(void **state)
     fuzz_mutations(&images_target, MILLION / 10);
 }
 
+static void a_million_event_files(void **state)
+{
+    (void)state;
+    fuzz_mutations(&events_target, MILLION);
+}
+
+static void a_million_tables(void **state)
+{
+    (void)state;
+    fuzz_mutations(&csv_target, MILLION);
+}
+
 static void many_clients_of_the_store_server(void **state)
 {
     (void)state;
@@ -76,6 +88,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_million_safetensors),
     cmocka_unit_test(a_quarter_of_a_million_idx_files),
     cmocka_unit_test(a_tenth_of_a_million_images),
+    cmocka_unit_test(a_million_event_files),
+    cmocka_unit_test(a_million_tables),
     cmocka_unit_test(many_clients_of_the_store_server),
     cmocka_unit_test(many_rogue_ranks),
 };

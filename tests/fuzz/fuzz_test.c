@@ -72,6 +72,20 @@ static void images_take_anything(void **state)
     fuzz_mutations(&images_target, TEST_SANITIZED ? 2000 : 5000);
 }
 
+static void event_files_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&events_target);
+    fuzz_mutations(&events_target, 20000);
+}
+
+static void tables_take_anything(void **state)
+{
+    (void)state;
+    fuzz_corpus(&csv_target);
+    fuzz_mutations(&csv_target, 20000);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(store_requests_take_anything),
     cmocka_unit_test(the_state_of_a_rendezvous_takes_anything),
@@ -82,6 +96,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(tcp_frames_take_anything),
     cmocka_unit_test(safetensors_take_anything),
     cmocka_unit_test(idx_files_take_anything),
+    cmocka_unit_test(event_files_take_anything),
+    cmocka_unit_test(tables_take_anything),
     cmocka_unit_test(images_take_anything),
 };
 

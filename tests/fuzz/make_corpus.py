@@ -182,6 +182,50 @@ def images():
             put("images", name, file.read())
 
 
+def crc32c(data):
+    crc = 0xffffffff
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82f63b78 if crc & 1 else 0)
+    crc ^= 0xffffffff
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xa282ead8) & 0xffffffff)
+
+
+def events():
+    def event(data):
+        head = struct.pack("<Q", len(data))
+        return head + crc32c(head) + data + crc32c(data)
+
+    def message(number, data):
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    moment = b"\x09" + struct.pack("<d", 1)
+    version = event(moment + message(3, b"brain.Event:2"))
+    loss = message(1, b"loss")
+    scalar = event(moment + b"\x10\x0a" + message(5, message(1, loss + b"\x15"
+                                                            + struct.pack("<f", 0.5))))
+    tensors = [message(1, loss + message(8, b"\x08\x01" + data)) for data in
+               (message(4, struct.pack("<f", 2)), b"\x2d" + struct.pack("<f", 2),
+                message(5, struct.pack("<f", 2)), message(5, struct.pack("<2f", 2, 3)))]
+    tensors.append(message(1, loss + message(8, b"\x08\x02" + b"\x31" + struct.pack("<d", 4))))
+    put("events", "version", version)
+    put("events", "scalar", version + scalar)
+    put("events", "two_values", version + event(moment + message(5, 2 * message(1, loss))))
+    put("events", "start", version + scalar + event(moment + b"\x10\x05" + message(7, b"\x08\x01"))
+        + scalar)
+    put("events", "tensors", version + event(moment + message(5, b"".join(tensors))))
+    put("events", "negative_step", event(moment + b"\x10" + b"\xff" * 9 + b"\x01"))
+    put("events", "huge", struct.pack("<Q", 2 ** 64 - 1) + crc32c(b"\xff" * 8) + bytes(16))
+
+
+def csv():
+    put("csv", "plain", b"step,loss\n1,0.5\n2,\n")
+    put("csv", "quoted", b'step,"a,b","say ""x"""\r\n1,"2","line\r\nline"\r\n')
+    put("csv", "open_quote", b'a,b\n1,"2\n3,4\n')
+    put("csv", "numbers", b"a\nnan\n-inf\n1e400\n 0x1p3 \n1,\n\"\"\"\"\n")
+
+
 def etcd_answers():
     header = {"cluster_id": "15875391935852295136", "member_id": "7383792418829112008",
               "revision": "12", "raft_term": "2"}
@@ -212,5 +256,5 @@ def etcd_answers():
 
 
 for make in (rendezvous, agent_frames, store_requests, store_file, handshake, tcp_frames, safetensors,
-             idx, images, etcd_answers):
+             idx, images, events, csv, etcd_answers):
     make()

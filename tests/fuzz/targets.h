@@ -22,6 +22,10 @@
 #include "os/clock.h"
 #include "os/socket.h"
 #include "os/thread.h"
+#include "records/crc32c.h"
+#include "records/csv_read.h"
+#include "records/event_file.h"
+#include "records/event_read.h"
 #include "store/file_log.h"
 #include "store/handshake.h"
 #include "store/tcp_server.h"
@@ -348,6 +352,90 @@ static void run_images(const uint8_t *data, size_t bytes)
 static const fuzz_target images_target = {.name = "images", .run = run_images};
 static const fuzz_target safetensors_target = {.name = "safetensors", .run = run_safetensors};
 static const fuzz_target idx_target = {.name = "idx", .run = run_idx};
+
+/* A hash of all events and scalars; every pointer lies within the file. */
+static uint64_t read_events(const uint8_t *data, size_t bytes)
+{
+    trii_event_reader reader = {.path = "fuzz", .data = data, .bytes = bytes};
+    uint64_t hash = 1;
+    trii_event event;
+    tri_status status;
+
+    while ((status = trii_event_read(&reader, &event)) == TRI_OK) {
+        trii_event_value value;
+
+        assert_true(reader.at <= bytes && reader.at > event.offset);
+        hash = hash * 31 + (uint64_t)event.step + event.is_start;
+        while ((status = trii_event_value_next(&reader, &event, &value)) == TRI_OK) {
+            for (size_t i = 0; i < value.tag_bytes; i++)
+                hash = hash * 31 + (uint8_t)value.tag[i];
+            hash = hash * 31 + value.is_scalar;
+        }
+        assert_true(status == TRI_END || status == TRI_ERR_FORMAT);
+    }
+    assert_true(status == TRI_END || status == TRI_ERR_FORMAT);
+    return hash;
+}
+
+/* As it is, which the checksums mostly refuse; with right ones, record by record; and as one. */
+static void run_events(const uint8_t *data, size_t bytes)
+{
+    static uint8_t sealed[FUZZ_MAX_BYTES + TRII_EVENT_HEAD + TRII_EVENT_TAIL];
+    uint64_t n = bytes;
+    size_t at = 0;
+
+    read_events(data, bytes);
+    memcpy(sealed, data, bytes);
+    while (bytes - at >= TRII_EVENT_HEAD + TRII_EVENT_TAIL) {
+        uint32_t crc = trii_crc32c_masked(sealed + at, 8);
+
+        memcpy(&n, sealed + at, 8);
+        memcpy(sealed + at + 8, &crc, 4);
+        if (n > bytes - at - TRII_EVENT_HEAD - TRII_EVENT_TAIL)
+            break;
+        at += TRII_EVENT_HEAD;
+        crc = trii_crc32c_masked(sealed + at, (size_t)n);
+        memcpy(sealed + at + n, &crc, 4);
+        at += (size_t)n + TRII_EVENT_TAIL;
+    }
+    read_events(sealed, bytes);
+    n = bytes;
+    memcpy(sealed, &n, 8);
+    memcpy(sealed + TRII_EVENT_HEAD, data, bytes);
+    memcpy(sealed + 8, &(uint32_t){trii_crc32c_masked(sealed, 8)}, 4);
+    memcpy(sealed + TRII_EVENT_HEAD + bytes, &(uint32_t){trii_crc32c_masked(data, bytes)}, 4);
+    read_events(sealed, bytes + TRII_EVENT_HEAD + TRII_EVENT_TAIL);
+}
+
+/* Cells lie within their record, and records within the file, none in two. */
+static void run_csv(const uint8_t *data, size_t bytes)
+{
+    const char *at = (const char *)data, *end = at + bytes;
+    trii_csv_record record;
+
+    while (at < end) {
+        const char *before = at;
+
+        if (!trii_csv_next(&at, end, &record))
+            break;
+        assert_true(record.start == before && record.end < at && at <= end && at[-1] == '\n');
+        while (record.start != NULL) {
+            trii_csv_record probe = record;
+            char cell[8], whole[FUZZ_MAX_BYTES + 1];
+            size_t n = trii_csv_cell(&record, cell, sizeof(cell));
+            double value;
+
+            assert_true(n <= bytes && trii_csv_cell(&probe, whole, sizeof(whole)) == n);
+            assert_true(strncmp(cell, whole, sizeof(cell) - 1) == 0);
+            assert_true(record.start == probe.start &&
+                        (record.start == NULL || record.start > before));
+            (void)trii_csv_number(whole, &value);
+        }
+    }
+}
+
+static const fuzz_target events_target = {.name = "events", .run = run_events};
+static const fuzz_target csv_target = {.name = "csv", .run = run_csv};
 
 /* --- the tcp engine's frames ---------------------------------------------- */
 

@@ -1,5 +1,5 @@
 /*
- * plot.c - `trireme plot`: curves and bars of metrics files, timelines of traces.
+ * plot.c - `trireme plot`: curves and bars of what runs recorded, timelines of traces.
  */
 #include "command.h"
 
@@ -18,16 +18,18 @@
 #include "plot_timeline.h"
 
 static const char help[] =
-    "usage: trireme plot FILE.jsonl... -o FILE.svg|png [--keys LIST] [--x KEY]\n"
-    "       trireme plot --bars FILE.jsonl... -o FILE.svg|png [--keys LIST]\n"
+    "usage: trireme plot FILE... -o FILE.svg|png [--keys LIST] [--x KEY]\n"
+    "       trireme plot --bars FILE... -o FILE.svg|png [--keys LIST]\n"
     "                    [--title TEXT] [--y-label TEXT]\n"
     "       trireme plot --timeline TRACE.json -o FILE.svg|png [--run N]\n"
     "                    [--title TEXT]\n"
     "\n"
-    "Draws the numbers of metrics files (JSON lines, one object a record) as\n"
-    "curves. Without --keys: everything about loss in one panel, everything about\n"
-    "accuracy in another. Of more than 60 points the points are pale, and a running\n"
-    "mean is bold; the number beside a name is where the bold line ends.\n"
+    "Draws the numbers that runs recorded as curves. A FILE is JSON lines (one object\n"
+    "a record), FILE.csv, an event file of TensorBoard or a folder of event files,\n"
+    "which are one run: what a resumed run replaced is left out. Without --keys:\n"
+    "everything about loss in one panel, everything about accuracy in another. Of\n"
+    "more than 60 points the points are pale, and a running mean is bold; the number\n"
+    "beside a name is where the bold line ends.\n"
     "\n"
     "With --bars each key is a bar: its mean over all records, with a line from one\n"
     "standard deviation below it to one above. Without --keys: every key.\n"
@@ -47,7 +49,8 @@ static const char help[] =
     "\n"
     "examples:\n"
     "  trireme plot runs/fashion/metrics.jsonl -o curves.svg\n"
-    "  trireme plot a.jsonl b.jsonl -o both.png --keys loss+test_loss,lr\n"
+    "  trireme plot runs/fashion/tensorboard -o curves.png --keys loss\n"
+    "  trireme plot a.jsonl b.csv -o both.png --keys loss+test_loss,lr\n"
     "  trireme plot --bars times.jsonl -o times.png --keys plain+pipelined\n"
     "  TRI_TRACE=step.json ./train && trireme plot --timeline step.json -o step.png\n";
 

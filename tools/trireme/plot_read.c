@@ -3,13 +3,16 @@
  */
 #include "plot_read.h"
 
+#include <limits.h>
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
 #include "os/file.h"
+#include "os/folder.h"
 #include "tool_json.h"
 
 #define MAX_VALUE 1e300
@@ -37,13 +40,42 @@ static tri_status find_series(plot_data *data, const char *key, plot_series **se
     return TRI_OK;
 }
 
+/* Those of no picture are left out. */
 static tri_status add_point(plot_series *s, double x, double y)
 {
+    if (!(fabs(x) <= MAX_VALUE && fabs(y) <= MAX_VALUE))
+        return TRI_OK;
     if (trii_array_grow(&s->points, &s->room, s->n, 256, sizeof(*s->points), "points") != TRI_OK)
         return TRI_ERR_NO_MEMORY;
     s->points[s->n++] = (plot_point){fabs(x) < MIN_VALUE ? 0 : x, fabs(y) < MIN_VALUE ? 0 : y};
     return TRI_OK;
 }
+
+tri_status plot_add(plot_data *data, const char *key, double x, double y)
+{
+    plot_series *series;
+    tri_status status = find_series(data, key, &series);
+
+    return status == TRI_OK ? add_point(series, x, y) : status;
+}
+
+void plot_drop_from(plot_data *data, double x)
+{
+    for (int i = 0; i < data->n; i++) {
+        plot_series *s = &data->series[i];
+        int kept = 0;
+
+        if (s->file != data->n_files)
+            continue;
+        for (int k = 0; k < s->n; k++) {
+            if (s->points[k].x < x)
+                s->points[kept++] = s->points[k];
+        }
+        s->n = kept;
+    }
+}
+
+/* --- JSON lines ----------------------------------------------------------- */
 
 static tri_status add_record(plot_data *data, const char *x_key, json_t *record)
 {
@@ -56,14 +88,10 @@ static tri_status add_record(plot_data *data, const char *x_key, json_t *record)
         return TRI_OK;
     json_object_foreach(record, key, value)
     {
-        plot_series *series;
-
         if (!json_is_number(value) || strcmp(key, x_key) == 0 ||
             !(fabs(json_number_value(value)) <= MAX_VALUE))
             continue;
-        status = find_series(data, key, &series);
-        if (status == TRI_OK)
-            status = add_point(series, json_number_value(x), json_number_value(value));
+        status = plot_add(data, key, json_number_value(x), json_number_value(value));
         if (status != TRI_OK)
             break;
     }
@@ -150,15 +178,63 @@ static tri_status read_lines(const char *path, const trii_mapping *map, const ch
     return TRI_OK;
 }
 
-tri_status plot_read(const char *path, const char *x_key, plot_data *data)
+/* --- files of any kind ---------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+static tri_status read_file(const char *path, const char *x_key, plot_data *data)
 {
     trii_mapping map;
     tri_status status = trii_mapping_open(path, &map);
 
     if (status != TRI_OK)
         return status;
-    status = read_lines(path, &map, x_key, data);
+    if (ends_with(path, ".csv"))
+        status = plot_read_table(path, map.data, map.bytes, x_key, data);
+    else if (plot_has_events(path, map.data, map.bytes))
+        status = plot_read_events(path, map.data, map.bytes, x_key, data);
+    else
+        status = read_lines(path, &map, x_key, data);
     trii_mapping_close(&map);
+    return status;
+}
+
+/* Event files in the order of their names, each of which goes on with the run of those before. */
+static tri_status read_folder(const char *folder, const char *x_key, plot_data *data)
+{
+    enum { MOST = 100000 };
+    char path[PATH_MAX], **names = NULL;
+    int n = 0, found = 0;
+    tri_status status = trii_folder_list(folder, MOST, &names, &n);
+
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        if (strstr(names[i], "tfevents") == NULL)
+            continue;
+        found++;
+        snprintf(path, sizeof(path), "%s/%s", folder, names[i]);
+        status = read_file(path, x_key, data);
+    }
+    trii_folder_free_names(names, n);
+    if (status == TRI_OK && found == 0)
+        status = TRII_FAIL(TRI_ERR_NOT_FOUND,
+                           "%s: no event file (*tfevents*) lies in this folder: name a file of "
+                           "another kind itself",
+                           folder);
+    return status;
+}
+
+tri_status plot_read(const char *path, const char *x_key, plot_data *data)
+{
+    bool folder;
+    tri_status status = trii_path_leads_to_folder(path, &folder);
+
+    if (status == TRI_OK)
+        status = folder ? read_folder(path, x_key, data) : read_file(path, x_key, data);
     if (status == TRI_OK)
         data->n_files++;
     return status;
