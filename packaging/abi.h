@@ -450,6 +450,7 @@ tri_status tri_checkpoint_writer_wait(tri_checkpoint_writer *writer);
 bool tri_checkpoint_writer_is_busy(tri_checkpoint_writer *writer);
 double tri_checkpoint_writer_seconds(tri_checkpoint_writer *writer);
 tri_status tri_checkpoint_open(const char *folder, tri_checkpoint **checkpoint_out);
+tri_status tri_checkpoint_fetch(tri_group *group, const char *folder, tri_checkpoint **checkpoint_out);
 void tri_checkpoint_close(tri_checkpoint *checkpoint);
 int64_t tri_checkpoint_step(const tri_checkpoint *checkpoint);
 int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint);

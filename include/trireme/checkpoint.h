@@ -27,6 +27,7 @@
 
 TRI_BEGIN_DECLS
 
+typedef struct tri_group tri_group;               /* group.h */
 typedef struct tri_module tri_module;             /* nn.h */
 typedef struct tri_optimizer tri_optimizer;       /* optim.h */
 typedef struct tri_load_options tri_load_options; /* nn.h */
@@ -205,6 +206,22 @@ TRI_API double tri_checkpoint_writer_seconds(tri_checkpoint_writer *writer);
  */
 TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_open(const char *folder,
                                                       tri_checkpoint **checkpoint_out);
+/**
+ * The same on all ranks of a group: the newest checkpoint that is whole on any of them, though
+ * hosts share no disk. A host that lacks it gets it from a rank that has it, through the group,
+ * into its own folder, where it appears as one that was saved there. All ranks have the same one
+ * then, or the same failure. The newest is that with most saves before it.
+ *
+ *   group   NULL = the world, or this process alone where there is none
+ *   folder  may be another one on each rank. Ranks that share a disk write it once.
+ *
+ * Collective; blocks. Takes 4 MiB of memory. Errors: INVALID_ARG; NOT_FOUND, FORMAT and IO as
+ *   tri_checkpoint_open, if no rank has one that is whole; IO (names the rank and the reason) also
+ *   if it cannot be written where it is lacking, FORMAT if it arrives damaged three times;
+ *   NO_MEMORY, those of the group.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_checkpoint_fetch(tri_group *group, const char *folder,
+                                                       tri_checkpoint **checkpoint_out);
 TRI_API void tri_checkpoint_close(tri_checkpoint *checkpoint); /* NULL allowed */
 /* Finished optimizer steps and epochs, as they were saved; -1 if checkpoint is NULL. */
 TRI_API int64_t tri_checkpoint_step(const tri_checkpoint *checkpoint);

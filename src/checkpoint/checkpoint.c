@@ -14,6 +14,7 @@
 #include "base/option.h"
 #include "checkpoint/format.h"
 #include "checkpoint/snapshot.h"
+#include "checkpoint/transfer.h"
 #include "nn/module.h"
 
 /* --- modules -------------------------------------------------------------- */
@@ -163,6 +164,24 @@ int64_t tri_checkpoint_epoch(const tri_checkpoint *checkpoint)
 const char *tri_checkpoint_path(const tri_checkpoint *checkpoint)
 {
     return checkpoint != NULL ? checkpoint->dir : NULL;
+}
+
+trii_checkpoint_id trii_checkpoint_identify(const tri_checkpoint *checkpoint)
+{
+    const trii_manifest *m = &checkpoint->manifest;
+
+    return (trii_checkpoint_id){m->sequence, m->info.step, m->checksum};
+}
+
+int trii_checkpoint_file_count(const tri_checkpoint *checkpoint)
+{
+    return checkpoint->manifest.n_files + 1;
+}
+
+const char *trii_checkpoint_file(const tri_checkpoint *checkpoint, int index)
+{
+    return index < checkpoint->manifest.n_files ? checkpoint->manifest.files[index]
+                                                : TRII_MANIFEST_FILE;
 }
 
 static const char *find_text(const tri_metadata *texts, int n, const char *key)

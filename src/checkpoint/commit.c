@@ -183,8 +183,7 @@ static tri_status fill_folder(const char *dir, const trii_manifest *m, const tri
 
 /* --- the folder ----------------------------------------------------------- */
 
-/* Makes the folder and locks it. */
-static tri_status open_folder(const char *folder, int *lock_out)
+tri_status trii_checkpoint_claim(const char *folder, int *lock_out)
 {
     tri_status status = trii_folder_create_above(folder);
 
@@ -252,27 +251,37 @@ static void drop_old(const char *folder, const trii_save *save)
     trii_saved_free(saved, n);
 }
 
-/* Writes FOLDER/NAME under a temporary name first. */
-static tri_status make(const char *folder, const char *name, const char *temporary,
-                       const char *final, const trii_manifest *m, const trii_save *save)
+tri_status trii_checkpoint_begin(const char *temporary, const char *final)
 {
-    tri_status status;
-
     if (trii_path_exists(final) && !trii_saved_look_at(final).is_ours)
         return TRII_FAIL(
             TRI_ERR_IO,
             "%s is there already and is not a checkpoint that can be read: move it away", final);
     if (trii_path_exists(temporary)) /* ours would have been swept away */
         return TRII_FAIL(TRI_ERR_IO, "%s is there already: move it away", temporary);
-    status = trii_folder_create(temporary);
-    if (status == TRI_OK)
-        status = fill_folder(temporary, m, save);
-    if (status == TRI_OK)
-        status = trii_folder_sync(temporary);
+    return trii_folder_create(temporary);
+}
+
+tri_status trii_checkpoint_publish(const char *folder, const char *temporary, const char *final)
+{
+    tri_status status = trii_folder_sync(temporary);
+
     if (status == TRI_OK)
         status = trii_path_rename(temporary, final);
+    return status == TRI_OK ? trii_folder_sync(folder) : status;
+}
+
+/* Writes FOLDER/NAME under a temporary name first. */
+static tri_status make(const char *folder, const char *name, const char *temporary,
+                       const char *final, const trii_manifest *m, const trii_save *save)
+{
+    tri_status status = trii_checkpoint_begin(temporary, final);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "checkpoint %s", final);
+    status = fill_folder(temporary, m, save);
     if (status == TRI_OK)
-        status = trii_folder_sync(folder);
+        status = trii_checkpoint_publish(folder, temporary, final);
     if (status != TRI_OK) {
         char why[TRII_ERR_BYTES];
 
@@ -291,7 +300,7 @@ tri_status trii_checkpoint_commit(const char *folder, const trii_save *save)
     tri_status status;
     int lock;
 
-    status = open_folder(folder, &lock);
+    status = trii_checkpoint_claim(folder, &lock);
     if (status == TRI_OK)
         status = trii_saved_sweep(folder);
     if (status == TRI_OK)

@@ -79,6 +79,15 @@ typedef struct trii_save {
 /* Writes FOLDER/step-N and removes what need not stay. */
 tri_status trii_checkpoint_commit(const char *folder, const trii_save *save) TRI_MUST_CHECK;
 
+/* The steps of that, which a checkpoint from another host takes, too (incoming.c). Makes the folder
+ * and locks it against other writers; close with trii_folder_unlock. */
+tri_status trii_checkpoint_claim(const char *folder, int *lock_out) TRI_MUST_CHECK;
+/* Makes the folder under its temporary name; fails if that or the final one is somebody else's. */
+tri_status trii_checkpoint_begin(const char *temporary, const char *final) TRI_MUST_CHECK;
+/* Syncs and renames it. An earlier one of that name has the temporary name then. */
+tri_status trii_checkpoint_publish(const char *folder, const char *temporary,
+                                   const char *final) TRI_MUST_CHECK;
+
 /* What a manifest says. */
 typedef struct trii_manifest {
     tri_checkpoint_info info; /* without extras; its texts are owned */

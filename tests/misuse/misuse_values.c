@@ -443,6 +443,7 @@ static const char *good_text(const misuse_pick *p, int i)
         {"tri_safetensors_find", "name", "weight"},
         {"tri_safetensors_tensor", "name", "weight"},
         {"tri_checkpoint_open", "folder", "checkpoints"},
+        {"tri_checkpoint_fetch", "folder", "checkpoints"},
         {"tri_checkpoint_save", "folder", "saved"},
         {"tri_checkpoint_writer_create", "folder", "written"},
         {"tri_checkpoint_restore_extra", "name", "ema"},
@@ -461,7 +462,8 @@ static const char *good_text(const misuse_pick *p, int i)
     if (is(function, "tri_image_read"))
         return tri_image_write_png(good_struct("const tri_image *"), "image") == TRI_OK ? "image"
                                                                                         : NULL;
-    if (is(function, "tri_checkpoint_open") && good_checkpoint(&checkpoint) != TRI_OK)
+    if ((is(function, "tri_checkpoint_open") || is(function, "tri_checkpoint_fetch")) &&
+        good_checkpoint(&checkpoint) != TRI_OK)
         return NULL;
     for (int t = 0; t < COUNT(texts); t++) {
         if (is(texts[t][0], function) && is(texts[t][1], name))
