@@ -423,11 +423,10 @@ static tri_status put_run(tri_tensorboard *run, const tri_hparam *hparams, int n
 {
     trii_proto record = {0};
     double now = wall_time();
-    tri_status status = begin_file(run, -1);
+    tri_status status;
 
     trii_event_start(&record, now, 0);
-    if (status == TRI_OK)
-        status = put(run, &record);
+    status = put(run, &record);
     trii_event_experiment(&record, now, hparams, n_hparams, metrics, n_metrics);
     if (status == TRI_OK)
         status = put(run, &record);

@@ -50,7 +50,7 @@ static int read_points(const char *folder, point *points, int room, int64_t *sta
     uint8_t *data = only_file(folder, &bytes);
     trii_event_reader reader = {.path = folder, .data = data, .bytes = bytes};
     trii_event event;
-    int n = 0;
+    int n = 0, versions = 0;
 
     *start_out = -1;
     while (trii_event_read(&reader, &event) == TRI_OK) {
@@ -59,6 +59,7 @@ static int read_points(const char *folder, point *points, int room, int64_t *sta
         assert_true(event.wall_time > 1.7e9);
         if (event.is_start)
             *start_out = event.step;
+        versions += event.summary == NULL && !event.is_start;
         while (trii_event_value_next(&reader, &event, &value) == TRI_OK) {
             assert_true(n < room && value.tag_bytes < sizeof(points->tag));
             points[n] = (point){event.step, "", value.is_scalar, value.value};
@@ -67,6 +68,7 @@ static int read_points(const char *folder, point *points, int room, int64_t *sta
         }
     }
     assert_int_equal(reader.at, bytes);
+    assert_int_equal(versions, 1);
     free(data);
     return n;
 }
