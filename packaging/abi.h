@@ -1262,6 +1262,172 @@ typedef struct tri_nn_sync_batch_norm_options {
 } tri_nn_sync_batch_norm_options;
 tri_module *tri_nn_sync_batch_norm(int64_t channels, const tri_nn_sync_batch_norm_options *opt);
 int tri_convert_sync_batch_norm(tri_module *module, tri_group *group);
+typedef struct tri_trainer tri_trainer;
+typedef struct tri_task {
+    const char *name;
+    tri_module *(*model)(void *arg);
+    tri_optimizer *(*optimizer)(tri_module *model, void *arg);
+    tri_tensor *(*training_step)(tri_trainer *t, const tri_batch *batch, void *arg);
+    void (*validation_step)(tri_trainer *t, const tri_batch *batch, void *arg);
+    void (*test_step)(tri_trainer *t, const tri_batch *batch, void *arg);
+    tri_tensor *(*predict_step)(tri_trainer *t, const tri_batch *batch, void *arg);
+    double (*lr)(double lr, int64_t step, int64_t total_steps, void *arg);
+    uint64_t reserved[8];
+} tri_task;
+typedef struct tri_fit_data {
+    tri_dataset *train, *val, *test, *predict;
+    int64_t batch_size;
+    int64_t global_batch_size;
+    int64_t val_batch_size;
+    tri_loader_options loader;
+    bool no_shuffle;
+    uint64_t reserved[8];
+} tri_fit_data;
+typedef struct tri_fit_checkpoint_options {
+    const char *monitor;
+    const char *mode;
+    int save_top_k;
+    int keep_last;
+    int64_t every_n_train_steps;
+    int64_t every_n_epochs;
+    double every_s;
+    bool async;
+    bool weights_only;
+    bool on_exception;
+    uint64_t reserved[8];
+} tri_fit_checkpoint_options;
+typedef struct tri_fit_early_stopping_options {
+    const char *monitor;
+    const char *mode;
+    double min_delta;
+    tri_opt patience;
+    bool not_strict;
+    bool allow_not_finite;
+    tri_opt stopping_threshold;
+    tri_opt divergence_threshold;
+    uint64_t reserved[4];
+} tri_fit_early_stopping_options;
+typedef struct tri_fit_ema_options {
+    tri_opt decay;
+    int64_t every_n_steps;
+    int64_t start_step;
+    uint64_t reserved[4];
+} tri_fit_ema_options;
+typedef struct tri_callback tri_callback;
+typedef struct tri_fit_options {
+    int64_t max_epochs;
+    int64_t max_steps;
+    double max_time_s;
+    int64_t min_epochs, min_steps;
+    const char *accelerator;
+    int devices;
+    int num_nodes;
+    const char *strategy;
+    const char *precision;
+    int64_t limit_train_batches, limit_val_batches, limit_test_batches, limit_predict_batches;
+    double limit_train_share, limit_val_share, limit_test_share, limit_predict_share;
+    int64_t overfit_batches;
+    int64_t fast_dev_run;
+    tri_opt num_sanity_val_steps;
+    int64_t val_check_interval;
+    int64_t check_val_every_n_epoch;
+    int64_t accumulate_grad_batches;
+    double gradient_clip_val;
+    const char *gradient_clip_algorithm;
+    bool sync_batchnorm;
+    bool detect_anomaly;
+    const char *profile;
+    uint64_t seed;
+    const char *default_root_dir;
+    const char *run_name;
+    const char *ckpt_path;
+    bool resume_anyway;
+    const tri_fit_checkpoint_options *checkpoint;
+    const tri_fit_early_stopping_options *early_stopping;
+    const tri_fit_ema_options *ema;
+    tri_callback *const *callbacks;
+    int n_callbacks;
+    int64_t log_every_n_steps;
+    bool csv, tensorboard;
+    bool no_progress, no_checkpoint, no_summary;
+    const tri_ddp_options *ddp;
+    uint64_t reserved[16];
+} tri_fit_options;
+typedef enum tri_stop_reason {
+    TRI_STOP_NONE = 0,
+    TRI_STOP_MAX_EPOCHS = 1,
+    TRI_STOP_MAX_STEPS = 2,
+    TRI_STOP_MAX_TIME = 3,
+    TRI_STOP_EARLY = 4,
+    TRI_STOP_REQUEST = 5,
+    TRI_STOP_SIGNAL = 6,
+} tri_stop_reason;
+#define TRI_FIT_MAX_VALUES 64
+#define TRI_FIT_NAME_BYTES 64
+#define TRI_FIT_PATH_BYTES 1024
+typedef struct tri_fit_result {
+    tri_stop_reason reason;
+    char why[128];
+    int64_t epochs, steps;
+    double seconds;
+    char run_dir[1024];
+    char best_path[1024];
+    double best_value;
+    int n_values;
+    char names[64][64];
+    double values[64];
+    uint64_t reserved[16];
+} tri_fit_result;
+double tri_fit_result_value(const tri_fit_result *result, const char *name);
+tri_status tri_fit(const tri_task *task, const tri_fit_data *data, const tri_fit_options *opt, void *arg, tri_fit_result *result_out);
+tri_status tri_validate(const tri_task *task, const tri_fit_data *data, const tri_fit_options *opt, void *arg, tri_fit_result *result_out);
+tri_status tri_test(const tri_task *task, const tri_fit_data *data, const tri_fit_options *opt, void *arg, tri_fit_result *result_out);
+tri_status tri_predict(const tri_task *task, const tri_fit_data *data, const tri_fit_options *opt, void *arg, tri_tensor **predictions_out);
+tri_module * tri_trainer_model(const tri_trainer *t);
+tri_optimizer *tri_trainer_optimizer(const tri_trainer *t);
+int64_t tri_trainer_epoch(const tri_trainer *t);
+int64_t tri_trainer_step(const tri_trainer *t);
+int64_t tri_trainer_batch(const tri_trainer *t);
+int64_t tri_trainer_total_steps(const tri_trainer *t);
+int tri_trainer_rank(const tri_trainer *t);
+int tri_trainer_world_size(const tri_trainer *t);
+bool tri_trainer_is_global_zero(const tri_trainer *t);
+bool tri_trainer_is_sanity_checking(const tri_trainer *t);
+const char *tri_trainer_run_dir(const tri_trainer *t);
+double tri_trainer_value(const tri_trainer *t, const char *name);
+void tri_trainer_stop(tri_trainer *t, const char *why);
+typedef struct tri_trainer_log_options {
+    int64_t weight;
+    bool count;
+    const char *reduce;
+    tri_opt on_step, on_epoch;
+    bool progress_bar;
+    uint64_t reserved[4];
+} tri_trainer_log_options;
+void tri_trainer_log(tri_trainer *t, const char *name, tri_tensor *value, const tri_trainer_log_options *opt);
+void tri_trainer_log_value(tri_trainer *t, const char *name, double value, const tri_trainer_log_options *opt);
+typedef struct tri_callback_class {
+    const char *name;
+    tri_status (*fit_begin)(tri_callback *self, tri_trainer *t);
+    tri_status (*epoch_begin)(tri_callback *self, tri_trainer *t);
+    tri_status (*batch_begin)(tri_callback *self, tri_trainer *t, const tri_batch *batch);
+    tri_status (*batch_end)(tri_callback *self, tri_trainer *t, const tri_batch *batch);
+    tri_status (*validation_begin)(tri_callback *self, tri_trainer *t);
+    tri_status (*validation_end)(tri_callback *self, tri_trainer *t);
+    tri_status (*epoch_end)(tri_callback *self, tri_trainer *t);
+    tri_status (*fit_end)(tri_callback *self, tri_trainer *t);
+    void (*exception)(tri_callback *self, tri_trainer *t, tri_status status);
+    tri_status (*record)(tri_callback *self, tri_trainer *t, const tri_metric *values, int n);
+    tri_status (*state_save)(tri_callback *self, tri_trainer *t);
+    tri_status (*state_load)(tri_callback *self, tri_trainer *t);
+    uint64_t reserved[8];
+} tri_callback_class;
+struct tri_callback {
+    const tri_callback_class *cls;
+    uint64_t reserved[4];
+};
+tri_status tri_trainer_set_state(tri_trainer *t, const char *key, const char *value);
+const char *tri_trainer_state(const tri_trainer *t, const char *key);
 typedef struct tri_meter tri_meter;
 tri_status tri_meter_create(tri_meter **meter_out);
 void tri_meter_destroy(tri_meter *meter);

@@ -53,6 +53,8 @@ static const char *const may_be_null[] = {"tri_module_find",
                                           "tri_module_unwrapped",
                                           "tri_grad",
                                           "tri_tensor_ref",
+                                          "tri_trainer_model",
+                                          "tri_trainer_optimizer",
                                           NULL};
 
 /* Their lines name the operation that they are made of, or a layer, and the argument by its shape;
@@ -71,8 +73,8 @@ static const char *const named_otherwise[] = {"tri_status_fail",
                                               NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, no context was entered, no callback, no bucket outside of a hook; and tri_status_fail and
- * tri_module_fail, which are for that. */
+ * shrink, no context was entered, no callback, no bucket outside of a hook, no trainer outside of a
+ * fit, and no task; and tri_status_fail and tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_status_fail",
                                           "tri_module_fail",
@@ -87,6 +89,11 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_bucket_hook_f16",
                                           "tri_bucket_hook_bf16",
                                           "tri_bucket_hook_power_sgd",
+                                          "tri_fit",
+                                          "tri_validate",
+                                          "tri_test",
+                                          "tri_predict",
+                                          "tri_trainer_set_state",
                                           NULL};
 
 /* They read a data set or a sampler that another call has checked, and return no status. */

@@ -631,7 +631,7 @@ static void *good_pointer(const misuse_pick *p, int i)
  */
 static void *newer_struct(const misuse_pick *p, int i)
 {
-    static _Alignas(64) char copies[4][4096];
+    static _Alignas(64) char copies[4][16384];
     static int turn;
     const misuse_growing *s = growing(&p->row->parameters[i]);
     const void *good = good_pointer(p, i);
@@ -646,7 +646,7 @@ static void *newer_struct(const misuse_pick *p, int i)
 
 void *misuse_pointer(const misuse_pick *p, int i)
 {
-    static _Alignas(64) char zeros[4096];
+    static _Alignas(64) char zeros[16384];
     const char *type = p->row->parameters[i].type;
     int kind;
 

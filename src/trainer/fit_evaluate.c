@@ -1,0 +1,103 @@
+/*
+ * fit_evaluate.c - validation and test: each rank sees its share, and values are of all.
+ */
+#include "trainer/log_book.h"
+#include "trainer/trainer_policy.h"
+
+/* The step of the task for one batch. */
+static tri_status run_step(tri_trainer *t, trii_phase phase, const tri_batch *batch)
+{
+    static const tri_trainer_log_options shown = {.progress_bar = true};
+    const tri_task *task = t->task;
+    void (*step)(tri_trainer *, const tri_batch *, void *) = task->validation_step;
+    tri_tensor *loss;
+
+    if (phase == TRII_PHASE_TEST && task->test_step != NULL)
+        step = task->test_step;
+    if (step == NULL) {
+        loss = trii_fit_training_step(t, batch);
+        if (loss == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "training_step of the task returned NULL");
+        tri_trainer_log(t, "loss", loss, &shown);
+        return TRI_OK;
+    }
+    trii_fit_evaluation_step(t, batch, step);
+    return TRI_OK;
+}
+
+static tri_status evaluate_batch(tri_trainer *t, trii_phase phase, const tri_batch *batch)
+{
+    tri_status status;
+
+    t->batch_samples = batch->size;
+    trii_book_batch(t, false);
+    status = run_step(t, phase, batch);
+    t->in_step = false;
+    if (status == TRI_OK)
+        status = tri_run();
+    if (status == TRI_OK)
+        status = trii_book_take(t);
+    return status == TRI_OK ? tri_step_end_status() : status;
+}
+
+static tri_status evaluate_batches(tri_trainer *t, trii_phase phase, int64_t limit)
+{
+    const trii_part *part = phase == TRII_PHASE_TEST ? &t->test : &t->val;
+    int64_t n = limit >= 0 && limit < part->n_batches ? limit : part->n_batches;
+    tri_status status = TRI_OK;
+    tri_batch batch;
+
+    if (part->loader == NULL) /* fewer samples than ranks */
+        return TRI_OK;
+    status = tri_loader_begin(part->loader, 0, 0);
+    for (int64_t b = 0; b < n && status == TRI_OK; b++) {
+        status = tri_loader_next(part->loader, &batch);
+        if (status > 0)
+            status = TRII_FAIL(TRI_ERR_INTERNAL, "the loader has no batch %lld", (long long)b);
+        if (status == TRI_OK)
+            status = evaluate_batch(t, phase, &batch);
+    }
+    return status;
+}
+
+/* In evaluation mode and without gradients, however it ends. */
+static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
+{
+    tri_status status = trii_book_begin(t, phase);
+
+    if (status != TRI_OK)
+        return status;
+    t->phase = phase;
+    tri_module_train(t->model, false);
+    tri_no_grad_begin();
+    status = evaluate_batches(t, phase, limit);
+    tri_no_grad_end();
+    tri_module_train(t->model, true);
+    if (status == TRI_OK)
+        status = trii_book_end(t, phase);
+    return status;
+}
+
+tri_status trii_fit_evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
+{
+    bool averages = t->average != NULL;
+    /* Running statistics follow each rank's own samples: those of rank 0 are saved, and so they are
+     * the ones to evaluate with. */
+    tri_status status = t->is_ddp ? tri_ddp_sync_buffers(t->model) : TRI_OK;
+
+    trii_fit_screen_pause(t, phase == TRII_PHASE_SANITY ? "checking validation" : "evaluating");
+    t->phase = phase;
+    if (status == TRI_OK && averages)
+        status = trii_average_swap(t);
+    if (status == TRI_OK && phase != TRII_PHASE_TEST)
+        status = trii_hooks(t, validation_begin);
+    if (status == TRI_OK)
+        status = evaluate(t, phase, limit);
+    if (status == TRI_OK && phase != TRII_PHASE_TEST)
+        status = trii_hooks(t, validation_end);
+    if (status == TRI_OK && averages)
+        status = trii_average_swap(t);
+    t->phase = TRII_PHASE_TRAIN;
+    trii_fit_screen_go_on(t);
+    return status;
+}

@@ -1,0 +1,199 @@
+/* fit_test.c - tri_fit does what the loop of a program does: the same weights, bit for bit. */
+#include <string.h>
+
+#include "testing/fit_problem.h"
+
+/* The plain loop's hash, then that of tri_fit with the same data. */
+static void expect_same(int64_t samples, int64_t batch_size, bool drop_last)
+{
+    fit_samples train;
+    plain_fit plain = {
+        .batch_size = batch_size, .epochs = 3, .drop_last = drop_last, .arg = {.lr = 0.2}};
+    fit_watch watch = FIT_WATCH;
+    tri_callback *callbacks[] = {&watch.base};
+    tri_fit_options options;
+    tri_fit_result result;
+    fit_arg arg = plain.arg;
+    scratch s;
+
+    scratch_begin(&s);
+    fit_samples_make(&train, samples, 1);
+    plain.train = train.dataset;
+    CHECK_OK(plain_fit_run(&plain));
+    options = fit_quiet(s.dir);
+    options.max_epochs = 3;
+    options.seed = 5;
+    options.callbacks = callbacks;
+    options.n_callbacks = 1;
+    options.log_every_n_steps = 2;
+    CHECK_OK(tri_fit(&fit_task,
+                     &(tri_fit_data){.train = train.dataset,
+                                     .batch_size = batch_size,
+                                     .loader.drop_last = drop_last},
+                     &options, &arg, &result));
+    assert_true(watch.hash == plain.hash);
+    assert_int_equal(result.reason, TRI_STOP_MAX_EPOCHS);
+    assert_string_equal(result.why, "max_epochs=3 reached");
+    assert_int_equal(result.epochs, 3);
+    assert_int_equal(result.steps, watch.steps);
+    assert_true(tri_fit_result_value(&result, "loss") > 0);
+    tri_dataset_destroy(train.dataset);
+    scratch_end(&s);
+}
+
+static void one_process_gets_the_weights_of_the_plain_loop(void **state)
+{
+    (void)state;
+    expect_same(40, 8, false);
+}
+
+static void a_last_batch_that_is_short_changes_nothing_of_that(void **state)
+{
+    (void)state;
+    expect_same(43, 8, false);
+}
+
+static void a_last_batch_that_is_left_out_is_left_out_here(void **state)
+{
+    (void)state;
+    expect_same(43, 8, true);
+}
+
+static void a_batch_may_be_larger_than_the_set(void **state)
+{
+    (void)state;
+    expect_same(5, 8, false);
+}
+
+/* --- ranks that are threads ----------------------------------------------- */
+
+typedef struct ddp_case {
+    fit_samples train;
+    const char *folder;
+} ddp_case;
+
+static tri_status run_plain(rank *r)
+{
+    const ddp_case *c = r->arg;
+    plain_fit plain = {.train = c->train.dataset,
+                       .batch_size = 4,
+                       .epochs = 3,
+                       .group = r->group,
+                       .arg = {.lr = 0.2, .buffers = true}};
+
+    TRY(plain_fit_run(&plain));
+    r->hash = plain.hash;
+    return TRI_OK;
+}
+
+static tri_status run_fit(rank *r)
+{
+    const ddp_case *c = r->arg;
+    fit_watch watch = FIT_WATCH;
+    tri_callback *callbacks[] = {&watch.base};
+    tri_fit_options options = fit_quiet(c->folder);
+    fit_arg arg = {.lr = 0.2, .buffers = true};
+
+    options.max_epochs = 3;
+    options.seed = 5;
+    options.callbacks = callbacks;
+    options.n_callbacks = 1;
+    options.ddp = &(tri_ddp_options){.group = r->group};
+    TRY(tri_fit(&fit_task, &(tri_fit_data){.train = c->train.dataset, .batch_size = 4}, &options,
+                &arg, NULL));
+    r->hash = watch.hash;
+    return TRI_OK;
+}
+
+static void ranks_get_those_of_the_plain_loop_with_ddp(void **state)
+{
+    rank plain[MAX_RANKS], fit[MAX_RANKS];
+    ddp_case c;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    c.folder = s.dir;
+    fit_samples_make(&c.train, 43, 1);
+    for (int size = 2; size <= 3; size++) {
+        run_ranks(plain, size, run_plain, &c);
+        check_ranks(plain, size);
+        run_ranks(fit, size, run_fit, &c);
+        check_ranks(fit, size);
+        for (int r = 0; r < size; r++)
+            assert_true(fit[r].hash == plain[r].hash);
+    }
+    tri_dataset_destroy(c.train.dataset);
+    scratch_end(&s);
+}
+
+/* --- workers that the call starts ----------------------------------------- */
+
+/* Hash of what a checkpoint holds. */
+static uint64_t hash_of(const char *checkpoint)
+{
+    char path[TRI_FIT_PATH_BYTES + 32];
+    fit_arg arg = {.lr = 0.2};
+    tri_module *model = fit_model(&arg);
+    uint64_t hash;
+
+    snprintf(path, sizeof(path), "%s/model.safetensors", checkpoint);
+    CHECK_OK(tri_load(model, path, NULL));
+    CHECK_OK(tri_module_hash(model, &hash));
+    tri_module_destroy(model);
+    return hash;
+}
+
+static tri_status run_plain_2(rank *r)
+{
+    plain_fit plain = {.train = ((const ddp_case *)r->arg)->train.dataset,
+                       .batch_size = 4,
+                       .epochs = 3,
+                       .group = r->group,
+                       .arg = {.lr = 0.2}};
+
+    TRY(plain_fit_run(&plain));
+    r->hash = plain.hash;
+    return TRI_OK;
+}
+
+static void two_devices_are_two_workers(void **state)
+{
+    rank plain[MAX_RANKS];
+    tri_fit_options options;
+    tri_fit_result result;
+    fit_arg arg = {.lr = 0.2};
+    fit_samples val;
+    ddp_case c;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&c.train, 43, 1);
+    fit_samples_make(&val, 21, 2);
+    options = fit_quiet(s.dir);
+    options.max_epochs = 3;
+    options.seed = 5;
+    options.devices = 2;
+    CHECK_OK(tri_fit(&fit_task,
+                     &(tri_fit_data){.train = c.train.dataset, .val = val.dataset, .batch_size = 4},
+                     &options, &arg, &result));
+    assert_int_equal(result.steps, 18);
+    assert_true(tri_fit_result_value(&result, "val_accuracy") > 0);
+    run_ranks(plain, 2, run_plain_2, &c);
+    check_ranks(plain, 2);
+    assert_true(hash_of(result.best_path) == plain[0].hash);
+    tri_dataset_destroy(val.dataset);
+    tri_dataset_destroy(c.train.dataset);
+    scratch_end(&s);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_process_gets_the_weights_of_the_plain_loop),
+    cmocka_unit_test(a_last_batch_that_is_short_changes_nothing_of_that),
+    cmocka_unit_test(a_last_batch_that_is_left_out_is_left_out_here),
+    cmocka_unit_test(a_batch_may_be_larger_than_the_set),
+    cmocka_unit_test(ranks_get_those_of_the_plain_loop_with_ddp),
+    cmocka_unit_test(two_devices_are_two_workers),
+};
+TEST_MAIN(tests)

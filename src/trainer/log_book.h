@@ -1,0 +1,35 @@
+/*
+ * log_book.h - the log book: what steps of the task log, from one batch to a record.
+ */
+#ifndef TRII_LOG_BOOK_H
+#define TRII_LOG_BOOK_H
+
+#include "trainer/trainer_internal.h"
+
+/* Opens RUN_FOLDER/metrics.jsonl (rank 0, if there is a folder), keeping records up to the step at
+ * which a run is resumed. */
+tri_status trii_book_create(tri_trainer *t) TRI_MUST_CHECK;
+void trii_book_destroy(trii_book *book); /* NULL allowed */
+
+/* Steps of this phase follow; sums over its batches start over. */
+tri_status trii_book_begin(tri_trainer *t, trii_phase phase) TRI_MUST_CHECK;
+/* Before the step of a batch of t->batch_samples. `due`: its values on steps are wanted; they are
+ * summed until trii_book_step. */
+void trii_book_batch(tri_trainer *t, bool due);
+/* After the batch has run and before its step ends: takes what is due. Returns what a call of
+ * tri_trainer_log failed with. */
+tri_status trii_book_take(tri_trainer *t) TRI_MUST_CHECK;
+/* After an update that is due: the ranks add up; a record. */
+tri_status trii_book_step(tri_trainer *t) TRI_MUST_CHECK;
+/* After the last batch of a phase: the same for the values of epochs. Of TRII_PHASE_SANITY they are
+ * compared and thrown away. */
+tri_status trii_book_end(tri_trainer *t, trii_phase phase) TRI_MUST_CHECK;
+/* The last agreed value; NaN: none. */
+double trii_book_value(const trii_book *book, const char *name);
+/* How often a value has been agreed on: whether it is new. 0 = never. */
+int64_t trii_book_count(const trii_book *book, const char *name);
+void trii_book_result(const trii_book *book, tri_fit_result *result);
+/* "loss 0.52  val_accuracy 0.91": what the progress bar shows. */
+void trii_book_bar_text(const trii_book *book, char *text, size_t bytes);
+
+#endif
