@@ -518,6 +518,19 @@ typedef struct tri_dataset_tokens_options {
     uint64_t reserved[4];
 } tri_dataset_tokens_options;
 tri_status tri_dataset_tokens(const char *path, int token_bytes, int64_t context, const tri_dataset_tokens_options *opt, tri_dataset **dataset_out);
+typedef struct tri_dataset_image_folder_options {
+    const tri_dataset *classes;
+    int channels;
+    bool skip_broken;
+    const char *annotations;
+    bool allow_one_class;
+    bool allow_empty;
+    uint64_t reserved[4];
+} tri_dataset_image_folder_options;
+tri_status tri_dataset_image_folder(const char *dir, const tri_dataset_image_folder_options *opt, tri_dataset **dataset_out);
+int64_t tri_dataset_class_count(const tri_dataset *dataset);
+const char *tri_dataset_class_name(const tri_dataset *dataset, int64_t class_index);
+int64_t tri_dataset_broken_count(const tri_dataset *dataset);
 typedef struct tri_draws tri_draws;
 double tri_draws_uniform(tri_draws *draws);
 int64_t tri_draws_below(tri_draws *draws, int64_t n);
@@ -533,6 +546,14 @@ typedef struct tri_transform {
 tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *transforms, int n, tri_dataset **dataset_out);
 tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding);
 tri_transform tri_transform_center_crop(int64_t height, int64_t width);
+tri_transform tri_transform_resize(int64_t short_side);
+tri_transform tri_transform_resize_to(int64_t height, int64_t width);
+typedef struct tri_transform_random_resized_crop_options {
+    tri_opt scale_min, scale_max;
+    tri_opt ratio_min, ratio_max;
+    uint64_t reserved[4];
+} tri_transform_random_resized_crop_options;
+tri_transform tri_transform_random_resized_crop(int64_t height, int64_t width, const tri_transform_random_resized_crop_options *opt);
 tri_transform tri_transform_random_horizontal_flip(double p);
 tri_transform tri_transform_to_float(void);
 tri_transform tri_transform_normalize(const double *mean, const double *std, int channels);

@@ -156,6 +156,45 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_tokens(const char *path, int token
                                                      const tri_dataset_tokens_options *opt,
                                                      tri_dataset **dataset_out);
 
+/* --- folders of images ---------------------------------------------------- */
+
+typedef struct tri_dataset_image_folder_options {
+    /* an image folder, or a data set made of one, whose classes and numbers count: that of
+     * training, for validation. Borrowed for the call. NULL: the classes that are found */
+    const tri_dataset *classes;
+    int channels; /* 0 = 3: red, green, blue; 1: grey */
+    /* a broken file (damaged, gone, no JPEG or PNG) is no error: the next whole file takes its
+     * place, image and label, in every epoch, and it is named once in the log */
+    bool skip_broken;
+    /* a file with lines of FILE TAB CLASS (more columns are not read); files are below dir. NULL:
+     * dir/val_annotations.txt, if it lies beside the folder dir/images, as in tiny-imagenet */
+    const char *annotations;
+    bool allow_one_class; /* which is an error else, since every label is 0 */
+    bool allow_empty;     /* classes without images */
+    TRI_RESERVED(4);
+} tri_dataset_image_folder_options;
+
+/* Images in files, a folder for each class (torchvision's ImageFolder). The classes are the folders
+ * in dir, in the order of their bytes; the samples of each are the files below it, at any depth,
+ * that end in .jpg .jpeg .png .ppm .bmp .pgm .tif .tiff .webp, sorted, links followed. JPEG and PNG
+ * can be read, and are known by their content. Field 0 is the image (u8 [channels, H, W], which
+ * varies; transforms make it one size), field 1 the number of its class (i64 []). Opening reads
+ * names only, 100,000 in about a second, and keeps some 30 bytes of each. A sample is read and
+ * decoded when it is asked for; of an image that is cropped first, only the part that is needed.
+ * Memory: for each thread that reads, a file and an image. Errors: NOT_FOUND (no folder; no class;
+ * a class without images), INVALID_ARG (one class only; classes that `classes` lacks), FORMAT (a
+ * link to a folder that it lies in; a line of the list), IO, NO_MEMORY. Those of a sample name its
+ * file, and FORMAT, UNSUPPORTED and NOT_FOUND mean that it is broken. */
+TRI_API TRI_MUST_CHECK tri_status tri_dataset_image_folder(
+    const char *dir, const tri_dataset_image_folder_options *opt, tri_dataset **dataset_out);
+/* Of an image folder, or a data set made of one: how many classes it has (0: it is none), and the
+ * name of one, as bytes of the file system; NULL if there is no such class. Lives as long as the
+ * data set. */
+TRI_API int64_t tri_dataset_class_count(const tri_dataset *dataset);
+TRI_API const char *tri_dataset_class_name(const tri_dataset *dataset, int64_t class_index);
+/* Files that skip_broken has skipped so far, each counted once. Any thread. */
+TRI_API int64_t tri_dataset_broken_count(const tri_dataset *dataset);
+
 /* --- transforms --------------------------------------------------------------
  *
  *     const tri_transform look[] = {tri_transform_random_crop(28, 28, 2),
@@ -202,6 +241,22 @@ TRI_API TRI_MUST_CHECK tri_status tri_dataset_transform(tri_dataset *own_base,
  * image that is smaller. */
 TRI_API tri_transform tri_transform_random_crop(int64_t height, int64_t width, int64_t padding);
 TRI_API tri_transform tri_transform_center_crop(int64_t height, int64_t width);
+/* For images u8 [C, H, W], as torchvision's with antialias (bilinear; Pillow's pixels, up to
+ * version 12): the short side gets this size, and the long one keeps the proportion, rounded down;
+ * or exactly this size. */
+TRI_API tri_transform tri_transform_resize(int64_t short_side);
+TRI_API tri_transform tri_transform_resize_to(int64_t height, int64_t width);
+
+typedef struct tri_transform_random_resized_crop_options {
+    tri_opt scale_min, scale_max; /* the part's share of the area; default 0.08 to 1 */
+    tri_opt ratio_min, ratio_max; /* its width by its height; default 3/4 to 4/3 */
+    TRI_RESERVED(4);
+} tri_transform_random_resized_crop_options;
+/* A part of the image of random size, proportion and place, resized to this size: torchvision's
+ * RandomResizedCrop, with its formulas but draws of its own. */
+TRI_API tri_transform tri_transform_random_resized_crop(
+    int64_t height, int64_t width, const tri_transform_random_resized_crop_options *opt);
+
 /* Mirrors left and right with probability p; torch's default is 0.5. */
 TRI_API tri_transform tri_transform_random_horizontal_flip(double p);
 /* u8 of any shape, 0 to 255, to f32, 0 to 1 (ToTensor). */

@@ -314,13 +314,26 @@ tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, voi
     return status;
 }
 
-/* --- subsets -------------------------------------------------------------- */
+/* --- made of others ------------------------------------------------------- */
 
-typedef struct subset {
-    tri_dataset base;
-    tri_dataset *parent; /* owned */
-    int64_t first;
-} subset;
+typedef trii_derived subset;
+
+void trii_derived_destroy(tri_dataset *self)
+{
+    trii_derived *derived = (trii_derived *)self;
+
+    tri_dataset_destroy(derived->parent);
+    if (derived->fini != NULL)
+        derived->fini(derived);
+    trii_free(derived);
+}
+
+trii_derived *trii_derived_of(tri_dataset *dataset)
+{
+    return dataset != NULL && dataset->cls->destroy == trii_derived_destroy
+               ? (trii_derived *)dataset
+               : NULL;
+}
 
 static const void *subset_peek(const tri_dataset *self, int64_t index, int field)
 {
@@ -365,29 +378,21 @@ static tri_status subset_sample(tri_dataset *self, const tri_request *request,
     return tri_dataset_sample(s->parent, &part, sample_out);
 }
 
-static void subset_destroy(tri_dataset *self)
-{
-    subset *s = (subset *)self;
-
-    tri_dataset_destroy(s->parent);
-    trii_free(s);
-}
-
 static const tri_dataset_class subset_class = {
     .name = "subset",
     .read = subset_read,
-    .destroy = subset_destroy,
+    .destroy = trii_derived_destroy,
 };
 static const tri_dataset_class subset_memory_class = {
     .name = "subset",
     .peek = subset_peek,
-    .destroy = subset_destroy,
+    .destroy = trii_derived_destroy,
 };
 
 static const tri_dataset_class subset_varying_class = {
     .name = "subset",
     .sample = subset_sample,
-    .destroy = subset_destroy,
+    .destroy = trii_derived_destroy,
 };
 
 static const tri_dataset_class *subset_class_of(const tri_dataset *base)
@@ -423,6 +428,7 @@ tri_status tri_dataset_subset(tri_dataset *own_base, int64_t first, int64_t coun
     s->base.length = count;
     s->parent = own_base;
     s->first = first;
+    s->unchanged = true;
     *dataset_out = &s->base;
     return TRI_OK;
 

@@ -21,6 +21,19 @@ void trii_dataset_copy_field(const tri_dataset *dataset, const tri_request *requ
 tri_status trii_dataset_take_arrays(int64_t length, const tri_field *fields, void *const *own_data,
                                     int n_fields, tri_dataset **dataset_out) TRI_MUST_CHECK;
 
+/* A data set made of another one, whose samples first .. first + length - 1 it has. */
+typedef struct trii_derived {
+    tri_dataset base;
+    tri_dataset *parent; /* owned */
+    int64_t first;
+    bool unchanged;                          /* its samples are those of the parent */
+    void (*fini)(struct trii_derived *self); /* frees what else it owns; NULL: nothing */
+} trii_derived;
+/* `destroy` of all of them, and of no other data set. */
+void trii_derived_destroy(tri_dataset *self);
+/* NULL: it is made of no other one. */
+trii_derived *trii_derived_of(tri_dataset *dataset);
+
 /* INVALID_ARG unless it is a data set that can give samples; the message begins with `call`. */
 tri_status trii_dataset_check(const tri_dataset *dataset, const char *call) TRI_MUST_CHECK;
 

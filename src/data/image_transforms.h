@@ -13,8 +13,8 @@
 /* Whether it is a crop, a mirror or the like, whose `apply` does nothing but move a view. */
 bool trii_transform_moves(const tri_transform *t);
 /* What `apply` does to an image, done to the view of one. */
-tri_status trii_transform_move(const tri_transform *t, trii_view *view,
-                               tri_draws *draws) TRI_MUST_CHECK;
+tri_status trii_transform_move(const tri_transform *t, trii_view *view, tri_draws *draws,
+                               trii_view_work *work) TRI_MUST_CHECK;
 
 /* Whether it turns each byte into a number, or such numbers of a channel into others. */
 bool trii_transform_is_to_float(const tri_transform *t);

@@ -8,7 +8,17 @@
 #include <immintrin.h>
 #endif
 
+#include "base/alloc.h"
 #include "os/cpu.h"
+
+void trii_view_work_fini(trii_view_work *work)
+{
+    trii_image_clear(&work->decoded);
+    for (int k = 0; k < 2; k++)
+        trii_free(work->buffers[k].bytes);
+    trii_image_scratch_clear(&work->scratch);
+    *work = (trii_view_work){0};
+}
 
 trii_view trii_view_of(const tri_field *field, const void *x)
 {
@@ -26,6 +36,18 @@ trii_view trii_view_of(const tri_field *field, const void *x)
         .y1 = field->shape[1],
         .x1 = field->shape[2],
     };
+}
+
+tri_status trii_view_open(const void *file, size_t bytes, int channels, trii_view *view_out)
+{
+    trii_view v = {.file = file, .file_bytes = bytes, .size = 1, .channels = channels};
+    tri_status status = trii_image_size(file, bytes, &v.height, &v.width);
+
+    v.y1 = v.height;
+    v.x1 = v.width;
+    if (status == TRI_OK)
+        *view_out = v;
+    return status;
 }
 
 static int64_t larger(int64_t a, int64_t b)
@@ -50,6 +72,112 @@ void trii_view_crop(trii_view *v, int64_t top, int64_t left, int64_t height, int
     v->left += left;
     v->height = height;
     v->width = width;
+}
+
+/* The pixels lie as [height, width, channels], rows `row` apart, from (0, 0) on. */
+static void show_pixels(trii_view *v, const unsigned char *pixels, int64_t height, int64_t width)
+{
+    v->pixels = pixels;
+    v->plane = 1;
+    v->step = (size_t)v->channels;
+    v->row = (size_t)width * v->step;
+    v->y0 = v->x0 = 0;
+    v->y1 = height;
+    v->x1 = width;
+}
+
+tri_status trii_view_decode(trii_view *v, trii_view_work *work)
+{
+    int64_t top = larger(v->y0, v->top), left = larger(v->x0, v->left);
+    trii_image_window window = {.top = top,
+                                .left = left,
+                                .height = smaller(v->y1, v->top + v->height) - top,
+                                .width = smaller(v->x1, v->left + v->width) - left};
+    tri_status status;
+
+    if (v->file == NULL)
+        return TRI_OK;
+    if (window.height < 1 || window.width < 1) /* only zeros are seen */
+        window = (trii_image_window){.height = 1, .width = 1};
+    status = trii_image_decode(v->file, v->file_bytes, &window, (int)v->channels, &work->decoded);
+    if (status != TRI_OK)
+        return status;
+    show_pixels(v, work->decoded.pixels, window.height, window.width);
+    if (window.top != top || window.left != left)
+        v->y1 = 0;
+    v->top -= top;
+    v->left -= left;
+    v->file = NULL;
+    return TRI_OK;
+}
+
+/* Memory for this many bytes, which is not that of the call before. */
+static unsigned char *take_buffer(trii_view_work *work, size_t bytes)
+{
+    int k = work->turn = 1 - work->turn;
+
+    if (bytes > work->buffers[k].room) {
+        void *grown = trii_realloc(work->buffers[k].bytes, bytes, 1, "pixels of an image");
+
+        if (grown == NULL)
+            return NULL;
+        work->buffers[k].bytes = grown;
+        work->buffers[k].room = bytes;
+    }
+    return work->buffers[k].bytes;
+}
+
+static bool is_seen_whole(const trii_view *v)
+{
+    return v->top >= v->y0 && v->top + v->height <= v->y1 && v->left >= v->x0 &&
+           v->left + v->width <= v->x1;
+}
+
+/* Copies what is seen, so that it is all that there is. */
+static tri_status cut_out(trii_view *v, trii_view_work *work)
+{
+    unsigned char *bytes =
+        take_buffer(work, (size_t)(v->channels * v->height * v->width) * v->size);
+    tri_field field = {TRI_DTYPE_U8, 3, {v->channels, v->height, v->width}};
+
+    if (bytes == NULL)
+        return TRI_ERR_NO_MEMORY;
+    trii_view_copy(v, bytes);
+    *v = trii_view_of(&field, bytes);
+    return TRI_OK;
+}
+
+tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_view_work *work)
+{
+    tri_status status = TRI_OK;
+    unsigned char *to;
+
+    if (height == v->height && width == v->width)
+        return TRI_OK;
+    status = trii_view_decode(v, work);
+    if (status == TRI_OK && (v->mirror || !is_seen_whole(v)))
+        status = cut_out(v, work);
+    if (status != TRI_OK)
+        return status;
+    to = take_buffer(work, (size_t)(v->channels * height * width));
+    if (to == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int64_t c = 0; c < (v->step == 1 ? v->channels : 1) && status == TRI_OK; c++)
+        status = trii_image_resize(v->pixels + (size_t)c * v->plane + (size_t)v->top * v->row +
+                                       (size_t)v->left * v->step,
+                                   v->height, v->width, v->row, (int)v->step, NULL, height, width,
+                                   to + c * height * width, &work->scratch);
+    if (status != TRI_OK)
+        return status;
+    if (v->step == 1) {
+        *v = trii_view_of(&(tri_field){TRI_DTYPE_U8, 3, {v->channels, height, width}}, to);
+        return TRI_OK;
+    }
+    show_pixels(v, to, height, width);
+    v->top = v->left = 0;
+    v->height = height;
+    v->width = width;
+    return TRI_OK;
 }
 
 /* Where in a row of the view pixels are seen, [*first_out, *end_out), and the column of `pixels`
@@ -209,10 +337,40 @@ static void convert_plane(const trii_view *v, int c, convert_row convert, float 
     }
 }
 
-void trii_view_to_float(const trii_view *v, const float *mean, const float *std, float *to)
+/* Pixels whose channels lie together: for trii_image_to_chw, which takes them without gaps. */
+static tri_status convert_pixels(const trii_view *v, const float *mean, const float *std, float *to,
+                                 trii_view_work *work)
+{
+    size_t row = (size_t)v->width * v->step;
+    int64_t first = larger(v->x0 - v->left, 0), end = smaller(v->x1 - v->left, v->width);
+    const unsigned char *pixels = v->pixels;
+    unsigned char *at;
+
+    if (!is_seen_whole(v) || row != v->row || v->top != 0) {
+        pixels = at = take_buffer(work, (size_t)v->height * row);
+        if (at == NULL)
+            return TRI_ERR_NO_MEMORY;
+        for (int64_t y = v->top; y < v->top + v->height; y++, at += row) {
+            if (!is_seen_whole(v))
+                memset(at, 0, row);
+            if (y >= v->y0 && y < v->y1 && first < end)
+                memcpy(at + (size_t)first * v->step,
+                       v->pixels + (size_t)y * v->row + (size_t)(v->left + first) * v->step,
+                       (size_t)(end - first) * v->step);
+        }
+    }
+    trii_image_to_chw(pixels, v->height, v->width, (int)v->channels, v->mirror, mean, std, to);
+    return TRI_OK;
+}
+
+tri_status trii_view_to_float(const trii_view *v, const float *mean, const float *std, float *to,
+                              trii_view_work *work)
 {
     convert_row convert = best_row();
 
+    if (v->step != 1)
+        return convert_pixels(v, mean, std, to, work);
     for (int c = 0; c < v->channels; c++, to += v->height * v->width)
         convert_plane(v, c, convert, mean[c], std[c], to);
+    return TRI_OK;
 }

@@ -86,7 +86,7 @@ static void rows_of_any_width_are_converted(void **state)
             view = trii_view_of(&field, exact);
             view.mirror = mirror;
             y[n] = 77;
-            trii_view_to_float(&view, &mean, &std, y);
+            CHECK_OK(trii_view_to_float(&view, &mean, &std, y, NULL));
             for (int k = 0; k < n; k++)
                 assert_true(y[k] == ((float)row[mirror ? n - 1 - k : k] / 255.0f - mean) / std);
             assert_true(y[n] == 77);
@@ -109,7 +109,7 @@ static void check_all_bytes(void)
     for (size_t k = 0; k < TRII_COUNT_OF(means); k++) {
         trii_view view = trii_view_of(&field, bytes);
 
-        trii_view_to_float(&view, &means[k], &stds[k], y);
+        CHECK_OK(trii_view_to_float(&view, &means[k], &stds[k], y, NULL));
         for (int b = 0; b < 256; b++)
             assert_true(y[b] == ((float)b / 255.0f - means[k]) / stds[k]);
     }

@@ -17,6 +17,7 @@
 #include "base/option.h"
 #include "data/dataset.h"
 #include "data/draws.h"
+#include "data/image_folder.h"
 #include "data/image_transforms.h"
 #include "data/sample.h"
 
@@ -33,9 +34,8 @@ typedef struct stage {
 } stage;
 
 typedef struct transform_set {
-    tri_dataset base;
-    tri_dataset *parent; /* owned */
-    int first;           /* how many transforms the data sets below have */
+    trii_derived derived;
+    int first; /* how many transforms the data sets below have */
     int n, n_stages;
     stage *stages;        /* [n_stages], owned */
     tri_transform list[]; /* [n] */
@@ -63,7 +63,7 @@ static tri_status apply_one(const tri_transform *t, int place, const tri_request
 
 /* Moves a view of the image as the stage's transforms say. */
 static tri_status move_view(const transform_set *set, const stage *s, const tri_request *request,
-                            trii_view *view)
+                            trii_view *view, trii_view_work *work)
 {
     tri_status status = TRI_OK;
 
@@ -71,64 +71,132 @@ static tri_status move_view(const transform_set *set, const stage *s, const tri_
         if (trii_transform_moves(&set->list[k])) {
             tri_draws draws = trii_draws_of(request, set->first + k);
 
-            status = trii_transform_move(&set->list[k], view, &draws);
+            status = trii_transform_move(&set->list[k], view, &draws, work);
         }
     }
     return status;
 }
 
-static void write_view(const stage *s, const trii_view *view, void *to)
+static tri_status write_view(const stage *s, trii_view *view, void *to, trii_view_work *work)
 {
     if (s->to_float)
-        trii_view_to_float(view, s->mean, s->std, to);
-    else
-        trii_view_copy(view, to);
+        return trii_view_to_float(view, s->mean, s->std, to, work);
+    trii_view_copy(view, to);
+    return TRI_OK;
+}
+
+/* Work memory of one call. */
+typedef struct pass {
+    tri_sample sample, moved;
+    trii_view_work view;
+} pass;
+
+static void pass_fini(pass *p)
+{
+    tri_sample_clear(&p->sample);
+    tri_sample_clear(&p->moved);
+    trii_view_work_fini(&p->view);
 }
 
 /* Replaces the stage's field by what its transforms make of it. */
 static tri_status apply_view(const transform_set *set, const stage *s, const tri_request *request,
-                             tri_sample *sample, tri_sample *moved)
+                             tri_sample *sample, pass *p)
 {
     const tri_field *in = &sample->fields[s->field];
     trii_view view = trii_view_of(in, sample->data[s->field]);
-    tri_status status = trii_sample_begin(moved);
+    tri_status status = trii_sample_begin(&p->moved);
     void *to;
 
     if (status == TRI_OK)
-        status = move_view(set, s, request, &view);
+        status = move_view(set, s, request, &view, &p->view);
     if (status != TRI_OK)
         return status;
-    to = tri_sample_room(moved, 0, s->to_float ? TRI_DTYPE_F32 : in->dtype,
+    to = tri_sample_room(&p->moved, 0, s->to_float ? TRI_DTYPE_F32 : in->dtype,
                          (const int64_t[]){view.channels, view.height, view.width}, 3);
     if (to == NULL)
         return TRI_ERR_NO_MEMORY;
-    write_view(s, &view, to);
-    trii_sample_swap(sample, s->field, moved, 0);
+    status = write_view(s, &view, to, &p->view);
+    if (status == TRI_OK)
+        trii_sample_swap(sample, s->field, &p->moved, 0);
+    return status;
+}
+
+/* An image in a file, that goes to a slot or becomes field 0 of a sample. */
+typedef struct looking {
+    const transform_set *set;
+    const tri_request *request;
+    void *slot; /* NULL: the sample */
+    tri_sample *sample;
+} looking;
+
+static tri_status look(void *arg, trii_view *view, trii_view_work *work)
+{
+    const looking *l = arg;
+    const stage *s = &l->set->stages[0];
+    tri_status status = move_view(l->set, s, l->request, view, work);
+    void *to = l->slot;
+
+    if (status == TRI_OK)
+        status = trii_view_decode(view, work);
+    if (status != TRI_OK)
+        return status;
+    if (to == NULL)
+        to = tri_sample_room(l->sample, 0, s->to_float ? TRI_DTYPE_F32 : TRI_DTYPE_U8,
+                             (const int64_t[]){view->channels, view->height, view->width}, 3);
+    return to != NULL ? write_view(s, view, to, work) : TRI_ERR_NO_MEMORY;
+}
+
+/* The sample after the first stage, if that can look at a file; *done_out: whether it could. */
+static tri_status begin_with_file(const transform_set *set, const tri_request *request,
+                                  tri_sample *sample, bool *done_out)
+{
+    looking l = {.set = set, .request = request, .sample = sample};
+    int64_t index = request->indices[0], label = 0, *to;
+    tri_dataset *folder = set->n_stages > 0 && set->stages[0].is_view
+                              ? trii_image_folder_below(set->derived.parent, &index)
+                              : NULL;
+    tri_status status = TRI_OK;
+
+    *done_out = folder != NULL;
+    if (folder == NULL)
+        return TRI_OK;
+    status = trii_sample_begin(sample);
+    if (status == TRI_OK)
+        status = trii_image_folder_look(folder, index, look, &l, &label);
+    if (status != TRI_OK)
+        return status;
+    to = tri_sample_room(sample, 1, TRI_DTYPE_I64, NULL, 0);
+    if (to == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *to = label;
     return TRI_OK;
 }
 
 static tri_status transform_sample(tri_dataset *self, const tri_request *request,
-                                   tri_sample *sample, tri_sample *moved)
+                                   tri_sample *sample, pass *p)
 {
     transform_set *set = (transform_set *)self;
-    tri_status status = tri_dataset_sample(set->parent, request, sample);
+    bool begun = false;
+    tri_status status = begin_with_file(set, request, sample, &begun);
 
-    for (int k = 0; k < set->n_stages && status == TRI_OK; k++) {
+    if (status == TRI_OK && !begun)
+        status = tri_dataset_sample(set->derived.parent, request, sample);
+    for (int k = begun ? 1 : 0; k < set->n_stages && status == TRI_OK; k++) {
         const stage *s = &set->stages[k];
 
-        status = s->is_view ? apply_view(set, s, request, sample, moved)
+        status = s->is_view ? apply_view(set, s, request, sample, p)
                             : apply_one(&set->list[s->first], set->first + s->first, request,
-                                        sample, moved);
+                                        sample, &p->moved);
     }
     return status;
 }
 
 static tri_status get_sample(tri_dataset *self, const tri_request *request, tri_sample *sample_out)
 {
-    tri_sample moved = {0};
-    tri_status status = transform_sample(self, request, sample_out, &moved);
+    pass p = {.sample = {0}};
+    tri_status status = transform_sample(self, request, sample_out, &p);
 
-    tri_sample_clear(&moved);
+    pass_fini(&p);
     return status;
 }
 
@@ -136,8 +204,9 @@ static tri_status get_sample(tri_dataset *self, const tri_request *request, tri_
 static tri_status read_views(transform_set *set, const tri_request *request, void *const *slots)
 {
     const stage *s = &set->stages[0];
-    const tri_dataset *parent = set->parent;
-    size_t bytes = trii_field_bytes(&set->base.fields[s->field]);
+    const tri_dataset *parent = set->derived.parent;
+    size_t bytes = trii_field_bytes(&set->derived.base.fields[s->field]);
+    trii_view_work work = {.turn = 0};
     tri_request one = *request;
     tri_status status = TRI_OK;
 
@@ -146,10 +215,11 @@ static tri_status read_views(transform_set *set, const tri_request *request, voi
                                       parent->cls->peek(parent, request->indices[i], s->field));
 
         one.indices = request->indices + i;
-        status = move_view(set, s, &one, &view);
+        status = move_view(set, s, &one, &view, &work);
         if (status == TRI_OK)
-            write_view(s, &view, (char *)slots[s->field] + (size_t)i * bytes);
+            status = write_view(s, &view, (char *)slots[s->field] + (size_t)i * bytes, &work);
     }
+    trii_view_work_fini(&work);
     for (int f = 0; f < parent->n_fields && status == TRI_OK; f++) {
         if (f != s->field)
             trii_dataset_copy_field(parent, request, f, slots[f]);
@@ -157,43 +227,63 @@ static tri_status read_views(transform_set *set, const tri_request *request, voi
     return status;
 }
 
-static tri_status read_samples(tri_dataset *self, const tri_request *request, void *const *slots)
+/* One stage over images in files, which are written where the batch has them. */
+static tri_status read_files(transform_set *set, const tri_request *request, void *const *slots)
 {
-    transform_set *set = (transform_set *)self;
-    tri_sample sample = {0}, moved = {0};
-    tri_request one = *request;
+    size_t bytes = trii_field_bytes(&set->derived.base.fields[0]);
     tri_status status = TRI_OK;
+    tri_request one = *request;
 
-    if (set->n_stages == 1 && set->stages[0].is_view && set->parent->cls->peek != NULL)
-        return read_views(set, request, slots);
     one.n = 1;
     for (int64_t i = 0; i < request->n && status == TRI_OK; i++) {
-        one.indices = request->indices + i;
-        status = transform_sample(self, &one, &sample, &moved);
-        if (status == TRI_OK)
-            status = trii_sample_check(self, one.indices[0], &sample);
-        for (int f = 0; f < self->n_fields && status == TRI_OK; f++) {
-            size_t bytes = trii_field_bytes(&self->fields[f]);
+        looking l = {.set = set, .request = &one, .slot = (char *)slots[0] + (size_t)i * bytes};
+        int64_t index = request->indices[i];
+        tri_dataset *folder = trii_image_folder_below(set->derived.parent, &index);
 
-            memcpy((char *)slots[f] + (size_t)i * bytes, sample.data[f], bytes);
-        }
+        one.indices = request->indices + i;
+        status = trii_image_folder_look(folder, index, look, &l, (int64_t *)slots[1] + i);
     }
-    tri_sample_clear(&moved);
-    tri_sample_clear(&sample);
     return status;
 }
 
-static void transform_destroy(tri_dataset *self)
+static tri_status read_samples(tri_dataset *self, const tri_request *request, void *const *slots)
 {
-    tri_dataset_destroy(((transform_set *)self)->parent);
+    transform_set *set = (transform_set *)self;
+    tri_request one = *request;
+    tri_status status = TRI_OK;
+    pass p = {.sample = {0}};
+    int64_t any = 0;
+
+    if (set->n_stages == 1 && set->stages[0].is_view && set->derived.parent->cls->peek != NULL)
+        return read_views(set, request, slots);
+    if (set->n_stages == 1 && set->stages[0].is_view &&
+        trii_image_folder_below(set->derived.parent, &any) != NULL)
+        return read_files(set, request, slots);
+    one.n = 1;
+    for (int64_t i = 0; i < request->n && status == TRI_OK; i++) {
+        one.indices = request->indices + i;
+        status = transform_sample(self, &one, &p.sample, &p);
+        if (status == TRI_OK)
+            status = trii_sample_check(self, one.indices[0], &p.sample);
+        for (int f = 0; f < self->n_fields && status == TRI_OK; f++) {
+            size_t bytes = trii_field_bytes(&self->fields[f]);
+
+            memcpy((char *)slots[f] + (size_t)i * bytes, p.sample.data[f], bytes);
+        }
+    }
+    pass_fini(&p);
+    return status;
+}
+
+static void free_stages(trii_derived *self)
+{
     trii_free(((transform_set *)self)->stages);
-    trii_free(self);
 }
 
 static const tri_dataset_class known_class = {
-    .name = "transformed", .read = read_samples, .destroy = transform_destroy};
+    .name = "transformed", .read = read_samples, .destroy = trii_derived_destroy};
 static const tri_dataset_class varying_class = {
-    .name = "transformed", .sample = get_sample, .destroy = transform_destroy};
+    .name = "transformed", .sample = get_sample, .destroy = trii_derived_destroy};
 
 /* --- making --------------------------------------------------------------- */
 
@@ -250,15 +340,15 @@ static tri_status find_shapes(transform_set *set)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "dataset_transform: transform %d has no %s, which is required", k,
                              t->apply == NULL ? "apply" : "name");
-        if (t->field < 0 || t->field >= set->base.n_fields)
+        if (t->field < 0 || t->field >= set->derived.base.n_fields)
             return TRII_FAIL(TRI_ERR_INVALID_ARG,
                              "dataset_transform: transform %s of field %d: the data set has %d",
-                             t->name, t->field, set->base.n_fields);
-        in = set->base.fields[t->field];
+                             t->name, t->field, set->derived.base.n_fields);
+        in = set->derived.base.fields[t->field];
         if (t->shape != NULL) {
             unsigned n_lines = trii_err_lines();
 
-            status = t->shape(t, &set->base.fields[t->field]);
+            status = t->shape(t, &set->derived.base.fields[t->field]);
             if (status > 0 || (status < 0 && trii_err_lines() == n_lines))
                 return TRII_FAIL(status > 0 ? TRI_ERR_INVALID_ARG : status,
                                  "transform %s: its shape returned %s without a message", t->name,
@@ -326,19 +416,20 @@ tri_status tri_dataset_transform(tri_dataset *own_base, const tri_transform *tra
         status = TRI_ERR_NO_MEMORY;
         goto err_base;
     }
-    set->base = *own_base;
-    set->parent = own_base;
+    set->derived.base = *own_base;
+    set->derived.parent = own_base;
+    set->derived.fini = free_stages;
     set->first = first;
     set->n = n;
     if (n > 0)
         memcpy(set->list, transforms, (size_t)n * sizeof(*transforms));
     status = find_shapes(set);
-    set->base.cls = is_known(&set->base) ? &known_class : &varying_class;
+    set->derived.base.cls = is_known(&set->derived.base) ? &known_class : &varying_class;
     if (status == TRI_OK)
-        status = trii_dataset_check(&set->base, "tri_dataset_transform");
+        status = trii_dataset_check(&set->derived.base, "tri_dataset_transform");
     if (status != TRI_OK)
         goto err_base;
-    *dataset_out = &set->base;
+    *dataset_out = &set->derived.base;
     return TRI_OK;
 
 err_base:

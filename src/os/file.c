@@ -87,6 +87,69 @@ void trii_mapping_close(trii_mapping *mapping)
     *mapping = (trii_mapping){0};
 }
 
+/* --- reading -------------------------------------------------------------- */
+
+static tri_status make_room(size_t bytes, void **memory, size_t *room)
+{
+    void *grown;
+
+    if (bytes <= *room)
+        return TRI_OK;
+    grown = trii_realloc(*memory, bytes, 1, "contents of a file");
+    if (grown == NULL)
+        return TRI_ERR_NO_MEMORY;
+    *memory = grown;
+    *room = bytes;
+    return TRI_OK;
+}
+
+/* To its end, wherever its size said that this is. */
+static tri_status load_rest(int fd, const char *path, size_t most, void **memory, size_t *room,
+                            size_t *bytes_out)
+{
+    size_t have = 0;
+
+    for (;;) {
+        tri_status status = have < *room ? TRI_OK : make_room(have + have / 2 + 1, memory, room);
+        ssize_t n;
+
+        if (status != TRI_OK)
+            return status;
+        n = read(fd, (char *)*memory + have, *room - have);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return fail_path("read", path);
+        have += (size_t)n;
+        if (have > most)
+            return TRII_FAIL(TRI_ERR_FORMAT, "read %s: more than %zu bytes", path, most);
+        if (n == 0)
+            break;
+    }
+    *bytes_out = have;
+    return TRI_OK;
+}
+
+tri_status trii_file_load(const char *path, size_t most, void **own_memory_inout,
+                          size_t *room_inout, size_t *bytes_out)
+{
+    struct stat info;
+    int fd = -1;
+    tri_status status = open_input(path, &fd, &info);
+
+    if (status != TRI_OK)
+        return status;
+    if ((uint64_t)info.st_size > most)
+        status = TRII_FAIL(TRI_ERR_FORMAT, "read %s: %lld bytes, more than %zu", path,
+                           (long long)info.st_size, most);
+    else /* and one more, so that the end is seen without growing */
+        status = make_room((size_t)info.st_size + 1, own_memory_inout, room_inout);
+    if (status == TRI_OK)
+        status = load_rest(fd, path, most, own_memory_inout, room_inout, bytes_out);
+    trii_fd_close(fd);
+    return status;
+}
+
 /* --- writing -------------------------------------------------------------- */
 
 /* *written_out: bytes that were, also after a failure. */

@@ -19,6 +19,12 @@ void trii_mapping_close(trii_mapping *mapping); /* zeroed ones allowed */
 /* A file to be read by its descriptor. Errors as above. */
 tri_status trii_input_open(const char *path, int *fd_out) TRI_MUST_CHECK;
 
+/* The whole file, at most `most` bytes, in memory that is used again from call to call: *own_memory
+ * (NULL at first; release with trii_free) of *room bytes. Errors: as above, NO_MEMORY, FORMAT (it
+ * is larger). */
+tri_status trii_file_load(const char *path, size_t most, void **own_memory_inout,
+                          size_t *room_inout, size_t *bytes_out) TRI_MUST_CHECK;
+
 /* What follows a file's name in the name that it has while it is written. */
 #define TRII_WRITER_MARK ".tmp-"
 

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "misuse/misuse.h"
+#include "os/folder.h"
 
 #define SCRATCH ((size_t)1 << 16)
 
@@ -434,6 +435,24 @@ static const char good_png[] =
 
 static const void *good_struct(const char *type);
 
+/* Two classes of one image each, of which the name is all that is looked at. */
+static const char *good_image_folder(void)
+{
+    static const char *const files[] = {"classes/a/1.png", "classes/b/1.png"};
+
+    for (int k = 0; k < COUNT(files); k++) {
+        FILE *file;
+
+        if (trii_folder_create_above(files[k]) != TRI_OK)
+            return NULL;
+        file = fopen(files[k], "wb");
+        if (file == NULL)
+            return NULL;
+        fclose(file);
+    }
+    return "classes";
+}
+
 static const char *good_text(const misuse_pick *p, int i)
 {
     static const char *const texts[][3] = {
@@ -462,6 +481,8 @@ static const char *good_text(const misuse_pick *p, int i)
     if (is(function, "tri_image_read"))
         return tri_image_write_png(good_struct("const tri_image *"), "image") == TRI_OK ? "image"
                                                                                         : NULL;
+    if (is(function, "tri_dataset_image_folder"))
+        return good_image_folder();
     if ((is(function, "tri_checkpoint_open") || is(function, "tri_checkpoint_fetch")) &&
         good_checkpoint(&checkpoint) != TRI_OK)
         return NULL;
