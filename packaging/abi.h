@@ -1416,6 +1416,7 @@ bool tri_trainer_is_global_zero(const tri_trainer *t);
 bool tri_trainer_is_sanity_checking(const tri_trainer *t);
 const char *tri_trainer_run_dir(const tri_trainer *t);
 double tri_trainer_value(const tri_trainer *t, const char *name);
+tri_tensorboard *tri_trainer_tensorboard(const tri_trainer *t);
 void tri_trainer_stop(tri_trainer *t, const char *why);
 typedef struct tri_trainer_log_options {
     int64_t weight;
@@ -1423,6 +1424,7 @@ typedef struct tri_trainer_log_options {
     const char *reduce;
     tri_opt on_step, on_epoch;
     bool progress_bar;
+    bool local;
     uint64_t reserved[4];
 } tri_trainer_log_options;
 void tri_trainer_log(tri_trainer *t, const char *name, tri_tensor *value, const tri_trainer_log_options *opt);

@@ -302,6 +302,9 @@ TRI_API const char *tri_trainer_run_dir(const tri_trainer *t);
 /* The last value of a logged name over all ranks, the same bits on each of them, so that all decide
  * alike; NaN if there is none yet. */
 TRI_API double tri_trainer_value(const tri_trainer *t, const char *name);
+/* The board of the run folder (records.h), for histograms, images and texts: on rank 0 of tri_fit
+ * with the option `tensorboard`, else NULL. Borrowed until fit_end. */
+TRI_API tri_tensorboard *tri_trainer_tensorboard(const tri_trainer *t);
 /* Ends the fit, after the next update that all ranks agree on, or at the end of the epoch; not
  * before min_epochs and min_steps. Any rank; `why` goes into the result, copied. */
 TRI_API void tri_trainer_stop(tri_trainer *t, const char *why);
@@ -319,6 +322,8 @@ typedef struct tri_trainer_log_options {
      * NAME_epoch. */
     tri_opt on_step, on_epoch;
     bool progress_bar; /* also show it there */
+    /* of this rank alone: the name is NAME/rank3, on rank 3, and the other ranks need not log it */
+    bool local;
     TRI_RESERVED(4);
 } tri_trainer_log_options;
 

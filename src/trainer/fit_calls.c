@@ -76,6 +76,8 @@ static tri_status body(tri_trainer *t, tri_fit_result *result)
     if (status == TRI_OK && t->call == TRII_FIT)
         status = trii_policy_end(t, TRI_OK);
     if (status == TRI_OK)
+        status = trii_book_close(t->book);
+    if (status == TRI_OK)
         fill(t, result);
     else
         fail(t, status);

@@ -6,10 +6,12 @@
 
 #include "trainer/trainer_internal.h"
 
-/* Opens RUN_FOLDER/metrics.jsonl (rank 0, if there is a folder), keeping records up to the step at
- * which a run is resumed. */
+/* With the files of the run (fit_files.h). */
 tri_status trii_book_create(tri_trainer *t) TRI_MUST_CHECK;
-void trii_book_destroy(trii_book *book); /* NULL allowed */
+/* Ends the files. Errors: IO, of what was still to be written. */
+tri_status trii_book_close(trii_book *book) TRI_MUST_CHECK;
+void trii_book_destroy(trii_book *book);                 /* NULL allowed */
+tri_tensorboard *trii_book_board(const trii_book *book); /* NULL: none here */
 
 /* Steps of this phase follow; sums over its batches start over. */
 tri_status trii_book_begin(tri_trainer *t, trii_phase phase) TRI_MUST_CHECK;

@@ -68,6 +68,11 @@ double tri_trainer_value(const tri_trainer *t, const char *name)
     return t != NULL && name != NULL ? trii_book_value(t->book, name) : (double)NAN;
 }
 
+tri_tensorboard *tri_trainer_tensorboard(const tri_trainer *t)
+{
+    return t != NULL ? trii_book_board(t->book) : NULL;
+}
+
 void tri_trainer_stop(tri_trainer *t, const char *why)
 {
     if (t == NULL || t->wish != TRI_STOP_NONE)

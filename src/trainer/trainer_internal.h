@@ -17,6 +17,9 @@
  *   trainer_callbacks.c calls of callbacks
  *   trainer_state.c     what callbacks have in checkpoints
  *   log_book.c          logged values: the log book (log_book.h)
+ *   log_entries.c       their names
+ *   log_agree.c, log_local.c  what the ranks tell each other of them
+ *   fit_files.c         what they are written to
  *   checkpoint_policy.c, resume.c, early_stopping.c, fit_average.c  when to save, where to go on,
  *                       when to give up, averages (trainer_policy.h)
  *
@@ -90,6 +93,7 @@ typedef struct trii_state_list {
 } trii_state_list;
 
 typedef struct trii_book trii_book;
+typedef struct trii_fit_files trii_fit_files;
 typedef struct trii_policy trii_policy;
 typedef struct trii_early trii_early;
 typedef struct trii_average trii_average;

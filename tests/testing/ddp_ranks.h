@@ -14,7 +14,9 @@
 #include "os/thread.h"
 #include "testing/check.h"
 
+#ifndef MAX_RANKS
 #define MAX_RANKS 4
+#endif
 #define ROWS 12
 #define IN 6
 #define OUT 3
