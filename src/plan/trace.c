@@ -5,6 +5,7 @@
 #include "plan/trace.h"
 
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -29,11 +30,30 @@ static struct {
     char path[512];
     int64_t runs, events;
     bool named[TRII_DEVICE_KINDS][TRI_MAX_DEVICES]; /* devices whose names have been written */
+    char asked[512];                                /* by trii_trace_ask; "" = TRI_TRACE counts */
 } trace = {.mutex = TRII_MUTEX_INITIALIZER, .fd = -1};
+
+/* Whether trace.asked names a file: read without the mutex when plans are made. */
+static atomic_bool is_asked;
+
+tri_status trii_trace_ask(const char *path)
+{
+    if (path != NULL && strlen(path) >= sizeof(trace.asked))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "the name of the trace has %zu bytes: at most %zu",
+                         strlen(path), sizeof(trace.asked) - 1);
+    trii_mutex_lock(&trace.mutex);
+    trii_fd_close(trace.fd);
+    trace.fd = -1;
+    trace.opened_in = 0;
+    snprintf(trace.asked, sizeof(trace.asked), "%s", path != NULL ? path : "");
+    atomic_store(&is_asked, path != NULL);
+    trii_mutex_unlock(&trace.mutex);
+    return TRI_OK;
+}
 
 bool trii_trace_wanted(void)
 {
-    return trii_param_text(TRII_PARAM_TRACE) != NULL;
+    return atomic_load(&is_asked) || trii_param_text(TRII_PARAM_TRACE) != NULL;
 }
 
 /* %p in the name becomes the process id. False: too long. */
@@ -65,7 +85,7 @@ static void stop(const char *why)
 /* Opens the file again in each process: a child of fork() leaves its parent's alone. */
 static void open_file(int pid)
 {
-    const char *pattern = trii_param_text(TRII_PARAM_TRACE);
+    const char *pattern = trace.asked[0] != '\0' ? trace.asked : trii_param_text(TRII_PARAM_TRACE);
     bool child = trace.opened_in != 0 && pattern != NULL && strstr(pattern, "%p") == NULL;
     tri_status status = TRI_OK;
 

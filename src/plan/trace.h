@@ -27,6 +27,9 @@ struct trii_entry_times {
     int64_t sum; /* sums over all runs */
 };
 
+/* The file of this process from now on, as if TRI_TRACE named it; NULL: that of TRI_TRACE again. A
+ * file that is being written is closed. INVALID_ARG: too long. Any thread. */
+tri_status trii_trace_ask(const char *path) TRI_MUST_CHECK;
 /* Whether new plans are to take times for it. */
 bool trii_trace_wanted(void);
 /* Writes the events of a run that succeeded, of a plan that takes times. If the file cannot be

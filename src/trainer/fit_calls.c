@@ -8,6 +8,7 @@
 
 #include "base/option.h"
 #include "os/clock.h"
+#include "plan/trace.h"
 #include "trainer/log_book.h"
 #include "trainer/trainer_policy.h"
 
@@ -58,6 +59,24 @@ static void fail(tri_trainer *t, tri_status status)
     trii_err_set("%s", line);
 }
 
+/* Of rank 0, unless each process has a file of its own. */
+static bool is_profiled(const tri_trainer *t)
+{
+    return t->opt->profile != NULL && (t->rank == 0 || strstr(t->opt->profile, "%p") != NULL);
+}
+
+static tri_status run_profiled(tri_trainer *t)
+{
+    tri_status status = trii_trace_ask(t->opt->profile), ended;
+
+    if (status != TRI_OK)
+        return status;
+    status = run(t);
+    ended = trii_trace_ask(NULL);
+    (void)ended; /* which cannot fail */
+    return status;
+}
+
 static tri_status body(tri_trainer *t, tri_fit_result *result)
 {
     char line[TRII_ERR_BYTES];
@@ -72,7 +91,7 @@ static tri_status body(tri_trainer *t, tri_fit_result *result)
     if (status == TRI_OK)
         status = trii_fit_set_up(t);
     if (status == TRI_OK)
-        status = run(t);
+        status = is_profiled(t) ? run_profiled(t) : run(t);
     if (status == TRI_OK && t->call == TRII_FIT)
         status = trii_policy_end(t, TRI_OK);
     if (status == TRI_OK)

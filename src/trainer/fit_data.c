@@ -99,6 +99,12 @@ static tri_status open_train(tri_trainer *t, int64_t batch_size)
     part->n_batches = limited(part->n_batches, opt->limit_train_batches, opt->limit_train_share);
     part->n_batches = limited(part->n_batches, opt->overfit_batches, 0);
     part->n_batches = limited(part->n_batches, opt->fast_dev_run, 0);
+    if (opt->val_check_interval > part->n_batches && opt->check_val_every_n_epoch > 1)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "val_check_interval %" PRId64 " is more than the %" PRId64
+                         " batches of an epoch and is counted over epochs: leave "
+                         "check_val_every_n_epoch %" PRId64 " out",
+                         opt->val_check_interval, part->n_batches, opt->check_val_every_n_epoch);
     /* all but the last are full */
     t->samples_per_epoch = t->size * ((part->n_batches - 1) * batch_size +
                                       trii_part_batch_samples(part, part->n_batches - 1));

@@ -30,15 +30,15 @@ static tri_status choose_precision(tri_trainer *t)
 
 /* --- the network ---------------------------------------------------------- */
 
+/* Asking how many there are settles it, so that comes second. */
 static tri_status make_devices(const tri_trainer *t)
 {
-    tri_status status = TRI_OK;
+    tri_status status = t->opt->devices > 0 ? tri_cpu_devices_set(t->opt->devices) : TRI_OK;
 
-    if (t->opt->devices > tri_device_count(TRI_DEVICE_CPU))
-        status = tri_cpu_devices_set(t->opt->devices);
-    return status == TRI_OK ? TRI_OK
-                            : TRII_FAIL_CTX(status, "%s: devices %d of strategy \"data_parallel\"",
-                                            CALL, t->opt->devices);
+    if (status == TRI_OK || t->opt->devices <= tri_device_count(TRI_DEVICE_CPU))
+        return TRI_OK;
+    return TRII_FAIL_CTX(status, "%s: devices %d of strategy \"data_parallel\"", CALL,
+                         t->opt->devices);
 }
 
 static tri_module *wrap(tri_trainer *t, tri_module *net)

@@ -188,6 +188,33 @@ static void two_devices_are_two_workers(void **state)
     scratch_end(&s);
 }
 
+/* --- a profile ------------------------------------------------------------ */
+
+static void a_profile_is_a_trace_of_what_ran(void **state)
+{
+    fit_samples train;
+    tri_fit_options opt;
+    fit_arg arg = {.lr = 0.2};
+    size_t bytes;
+    char *text;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&train, 16, 1);
+    opt = fit_quiet(s.dir);
+    opt.fast_dev_run = 2;
+    opt.profile = scratch_path(&s, "trace.json");
+    CHECK_OK(tri_fit(&fit_task, &(tri_fit_data){.train = train.dataset, .batch_size = 4}, &opt,
+                     &arg, NULL));
+    text = scratch_read(opt.profile, &bytes);
+    assert_non_null(strstr(text, "\"cat\":\"backward\""));
+    assert_non_null(strstr(text, "\"cat\":\"update\""));
+    free(text);
+    tri_dataset_destroy(train.dataset);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_process_gets_the_weights_of_the_plain_loop),
     cmocka_unit_test(a_last_batch_that_is_short_changes_nothing_of_that),
@@ -195,5 +222,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_batch_may_be_larger_than_the_set),
     cmocka_unit_test(ranks_get_those_of_the_plain_loop_with_ddp),
     cmocka_unit_test(two_devices_are_two_workers),
+    cmocka_unit_test(a_profile_is_a_trace_of_what_ran),
 };
 TEST_MAIN(tests)
