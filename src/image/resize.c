@@ -11,6 +11,7 @@
 #include "base/err.h"
 #include "image/pixels.h"
 #include "image/resize.h"
+#include "os/cpu.h"
 
 #define MAX_SIDE (INT64_C(1) << 24)
 
@@ -28,7 +29,7 @@ void trii_image_scratch_clear(trii_image_scratch *scratch)
 typedef struct axis {
     int64_t size, n;
     float first, last;
-    int64_t taps; /* at most, of one result; even */
+    int64_t taps; /* weights of one result, at most, and filled up with 0 */
 } axis;
 
 static double ratio_of(const axis *a)
@@ -40,7 +41,7 @@ static void count_taps(axis *a)
 {
     int64_t taps = (int64_t)ceil(fmax(ratio_of(a), 1.0)) * 2 + 1;
 
-    a->taps = taps + taps % 2;
+    a->taps = (taps + TRII_TAP_GROUP - 1) / TRII_TAP_GROUP * TRII_TAP_GROUP;
 }
 
 static bool is_same(const axis *a)
@@ -75,54 +76,20 @@ static void weigh(const axis *a, trii_taps *taps, int32_t *weights, double *exac
     }
 }
 
-/* --- the two passes, in plain C ------------------------------------------- */
-
-static uint8_t rounded(int32_t sum)
-{
-    int32_t value = sum >> TRII_TAP_BITS;
-
-    return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
-}
-
-void trii_resize_row(const uint8_t *src, int channels, const trii_taps *taps,
-                     const int32_t *weights, int64_t stride, int64_t n, uint8_t *dst)
-{
-    for (int64_t i = 0; i < n; i++, weights += stride, dst += channels) {
-        for (int c = 0; c < channels; c++) {
-            const uint8_t *at = src + taps[i].begin * channels + c;
-            int32_t sum = 1 << (TRII_TAP_BITS - 1);
-
-            for (int32_t k = 0; k < taps[i].n; k++)
-                sum += at[(ptrdiff_t)k * channels] * weights[k];
-            dst[c] = rounded(sum);
-        }
-    }
-}
-
-void trii_resize_column(const uint8_t *src, size_t stride_bytes, int32_t n, const int32_t *weights,
-                        size_t bytes, uint8_t *dst)
-{
-    for (size_t i = 0; i < bytes; i++) {
-        int32_t sum = 1 << (TRII_TAP_BITS - 1);
-
-        for (int32_t k = 0; k < n; k++)
-            sum += src[(size_t)k * stride_bytes + i] * weights[k];
-        dst[i] = rounded(sum);
-    }
-}
-
 /* --- resize --------------------------------------------------------------- */
 
 typedef struct plan {
     axis x, y;
+    int channels;
     trii_taps *x_taps, *y_taps;
     int32_t *x_weights, *y_weights;
     double *exact;
+    uint8_t *last;    /* a row, with room after it */
     uint8_t *between; /* the rows that the second pass reads, after the first */
 } plan;
 
 /* Where the parts of the memory begin, one after the other; returns the bytes of all. */
-static size_t lay_out(plan *p, char *memory, int channels)
+static size_t lay_out(plan *p, char *memory)
 {
     size_t at = 0, x = (size_t)p->x.n, y = (size_t)p->y.n;
     size_t most = (size_t)(p->x.taps > p->y.taps ? p->x.taps : p->y.taps);
@@ -137,9 +104,11 @@ static size_t lay_out(plan *p, char *memory, int channels)
     at += x * (size_t)p->x.taps * sizeof(int32_t);
     p->y_weights = (int32_t *)(void *)(memory + at);
     at += y * (size_t)p->y.taps * sizeof(int32_t);
+    p->last = (uint8_t *)memory + at;
+    at += (size_t)p->x.size * (size_t)p->channels + TRII_ROW_OVERREAD;
     p->between = (uint8_t *)memory + at;
     if (!is_same(&p->x) && !is_same(&p->y))
-        at += (size_t)p->y.size * x * (size_t)channels;
+        at += (size_t)p->y.size * x * (size_t)p->channels;
     return at;
 }
 
@@ -166,9 +135,9 @@ tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_
     return TRI_OK;
 }
 
-static tri_status get_room(plan *p, int channels, trii_image_scratch *scratch)
+static tri_status get_room(plan *p, trii_image_scratch *scratch)
 {
-    size_t bytes = lay_out(p, NULL, channels);
+    size_t bytes = lay_out(p, NULL);
 
     if (bytes > scratch->capacity) {
         void *grown = trii_realloc(scratch->memory, bytes, 1, "memory to resize an image");
@@ -178,18 +147,42 @@ static tri_status get_room(plan *p, int channels, trii_image_scratch *scratch)
         scratch->memory = grown;
         scratch->capacity = bytes;
     }
-    (void)lay_out(p, scratch->memory, channels);
+    (void)lay_out(p, scratch->memory);
     return TRI_OK;
 }
 
-tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, size_t stride_bytes,
-                             int channels, const double *box, int64_t out_height, int64_t out_width,
-                             uint8_t *dst, trii_image_scratch *scratch)
+/* Rows first .. end-1 of src, to dst. */
+static void resize_rows(plan *p, const trii_resize_kernels *kernels, const uint8_t *src,
+                        size_t stride_bytes, int64_t first, int64_t end, uint8_t *dst)
+{
+    size_t bytes = (size_t)p->x.size * (size_t)p->channels;
+    size_t row_bytes = (size_t)p->x.n * (size_t)p->channels;
+
+    if (kernels->channels != 0 && kernels->channels != p->channels)
+        kernels = &trii_resize_plain;
+    weigh(&p->x, p->x_taps, p->x_weights, p->exact);
+    if (kernels->prepare != NULL)
+        kernels->prepare(p->x_weights, (size_t)(p->x.n * p->x.taps));
+    for (int64_t y = first; y < end; y++, dst += row_bytes) {
+        const uint8_t *from = src + (size_t)y * stride_bytes;
+
+        /* What follows the last rows may not be the caller's. */
+        if ((size_t)(p->y.size - 1 - y) * stride_bytes < TRII_ROW_OVERREAD)
+            from = memcpy(p->last, from, bytes);
+        kernels->row(from, p->channels, p->x_taps, p->x_weights, p->x.taps, p->x.n, dst);
+    }
+}
+
+tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *src, int64_t height,
+                            int64_t width, size_t stride_bytes, int channels, const double *box,
+                            int64_t out_height, int64_t out_width, uint8_t *dst,
+                            trii_image_scratch *scratch)
 {
     plan p = {.x = {.size = width, .n = out_width, .last = (float)width},
-              .y = {.size = height, .n = out_height, .last = (float)height}};
+              .y = {.size = height, .n = out_height, .last = (float)height},
+              .channels = channels};
     tri_status status = trii_resize_check(height, width, channels, out_height, out_width, box);
-    size_t row = (size_t)out_width * (size_t)channels;
+    size_t row_bytes = (size_t)out_width * (size_t)channels;
     int64_t first = 0, end = height;
 
     if (status != TRI_OK)
@@ -202,7 +195,7 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
     }
     count_taps(&p.x);
     count_taps(&p.y);
-    status = get_room(&p, channels, scratch);
+    status = get_room(&p, scratch);
     if (status != TRI_OK)
         return status;
     if (!is_same(&p.y)) {
@@ -213,23 +206,31 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
     if (!is_same(&p.x)) {
         uint8_t *to = is_same(&p.y) ? dst : p.between;
 
-        weigh(&p.x, p.x_taps, p.x_weights, p.exact);
-        for (int64_t y = first; y < end; y++)
-            trii_resize_row(src + (size_t)y * stride_bytes, channels, p.x_taps, p.x_weights,
-                            p.x.taps, out_width, to + (size_t)(y - first) * row);
+        resize_rows(&p, kernels, src, stride_bytes, first, end, to);
         src = to;
-        stride_bytes = row;
+        stride_bytes = row_bytes;
     } else {
         src += (size_t)first * stride_bytes;
     }
     if (!is_same(&p.y)) {
         for (int64_t y = 0; y < out_height; y++)
-            trii_resize_column(src + (size_t)(p.y_taps[y].begin - first) * stride_bytes,
-                               stride_bytes, p.y_taps[y].n, p.y_weights + y * p.y.taps, row,
-                               dst + (size_t)y * row);
+            kernels->column(src + (size_t)(p.y_taps[y].begin - first) * stride_bytes, stride_bytes,
+                            p.y_taps[y].n, p.y_weights + y * p.y.taps, row_bytes,
+                            dst + (size_t)y * row_bytes);
     } else if (is_same(&p.x)) {
         for (int64_t y = 0; y < height; y++)
-            memcpy(dst + (size_t)y * row, src + (size_t)y * stride_bytes, row);
+            memcpy(dst + (size_t)y * row_bytes, src + (size_t)y * stride_bytes, row_bytes);
     }
     return TRI_OK;
+}
+
+tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, size_t stride_bytes,
+                             int channels, const double *box, int64_t out_height, int64_t out_width,
+                             uint8_t *dst, trii_image_scratch *scratch)
+{
+    const trii_resize_kernels *kernels =
+        trii_cpu_isa() >= TRII_ISA_AVX2 ? &trii_resize_avx2 : &trii_resize_plain;
+
+    return trii_resize_with(kernels, src, height, width, stride_bytes, channels, box, out_height,
+                            out_width, dst, scratch);
 }

@@ -2,12 +2,13 @@
  * resize_test.c - resize to the bit. The vectors come from Pillow 12; many more of them:
  * tests/golden/images_test.c.
  */
-#include "image/pixels.h"
+#include "image/resize.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "base/alloc.h"
+#include "os/cpu.h"
 #include "testing/check.h"
 #include "testing/scratch.h"
 
@@ -128,6 +129,42 @@ static void what_cannot_be_resized_is_refused(void **state)
                 "resize");
 }
 
+/* In blocks of exact size, so that a sanitizer sees what is read after their end. */
+static void every_instruction_set_gives_the_same_bits(void **state)
+{
+    const trii_resize_kernels *kernels =
+        trii_cpu_isa() >= TRII_ISA_AVX2 ? &trii_resize_avx2 : &trii_resize_plain;
+    trii_image_scratch room = {0};
+    uint64_t draws = 21;
+
+    (void)state;
+    for (int i = 0; i < 2000; i++) {
+        int height = 1 + (int)(scratch_random(&draws) % (i % 9 == 0 ? 3 : 60));
+        int width = 1 + (int)(scratch_random(&draws) % (i % 7 == 0 ? 6 : 60));
+        int to_height = 1 + (int)(scratch_random(&draws) % 50);
+        int to_width = 1 + (int)(scratch_random(&draws) % 50), channels = 1 + i % 4;
+        size_t n = (size_t)(height * width * channels);
+        size_t to_n = (size_t)(to_height * to_width * channels);
+        uint8_t *src = malloc(n), *dst = malloc(to_n), *wanted = malloc(to_n);
+
+        assert_true(src != NULL && dst != NULL && wanted != NULL);
+        for (size_t k = 0; k < n; k++) /* often at the ends */
+            src[k] = (uint8_t)(scratch_random(&draws) % 4 == 0 ? 255 : scratch_random(&draws));
+        CHECK_OK(trii_resize_with(kernels, src, height, width, (size_t)(width * channels), channels,
+                                  NULL, to_height, to_width, dst, &room));
+        CHECK_OK(trii_resize_with(&trii_resize_plain, src, height, width,
+                                  (size_t)(width * channels), channels, NULL, to_height, to_width,
+                                  wanted, &room));
+        if (memcmp(dst, wanted, to_n) != 0)
+            fail_msg("%d x %d to %d x %d of %d channels differs", height, width, to_height,
+                     to_width, channels);
+        free(src);
+        free(dst);
+        free(wanted);
+    }
+    trii_image_scratch_clear(&room);
+}
+
 static void floats_are_divided_and_normalised(void **state)
 {
     const float mean[] = {0.485f, 0.456f, 0.406f}, std[] = {0.229f, 0.224f, 0.225f};
@@ -160,6 +197,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_image_of_that_size_is_copied),
     cmocka_unit_test(a_box_with_parts_of_pixels_has_pillows_bits),
     cmocka_unit_test(what_cannot_be_resized_is_refused),
+    cmocka_unit_test(every_instruction_set_gives_the_same_bits),
     cmocka_unit_test(floats_are_divided_and_normalised),
 };
 TEST_MAIN(tests)
