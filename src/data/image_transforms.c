@@ -243,6 +243,7 @@ static tri_status random_resized_crop(const tri_transform *self, trii_view *view
 {
     const double *n = self->numbers;
     double area = (double)view->height * (double)view->width;
+    int64_t top, left;
     bool found = false;
 
     if (view->height < 1 || view->width < 1)
@@ -256,8 +257,9 @@ static tri_status random_resized_crop(const tri_transform *self, trii_view *view
         if (width < 1 || width > view->width || height < 1 || height > view->height)
             continue;
         found = true;
-        trii_view_crop(view, tri_draws_below(draws, view->height - height + 1),
-                       tri_draws_below(draws, view->width - width + 1), height, width);
+        top = tri_draws_below(draws, view->height - height + 1);
+        left = tri_draws_below(draws, view->width - width + 1);
+        trii_view_crop(view, top, left, height, width);
     }
     if (!found)
         crop_middle(self, view);
