@@ -14,8 +14,10 @@ static int list_limits(double *limits)
     double v = 1e-12;
     int n = 0;
 
-    for (; v < 1e20; v *= 1.1)
+    while (v < 1e20) {
         side[n++] = v;
+        v *= 1.1;
+    }
     for (int i = 0; i < n; i++) {
         limits[i] = -side[n - 1 - i];
         limits[n + 1 + i] = side[i];

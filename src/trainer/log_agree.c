@@ -184,7 +184,7 @@ static tri_status agree(tri_trainer *t, log_kind kind, log_list *list, double *v
                         double *n_local_inout)
 {
     double sums[SUMS] = {0};
-    char text[TRI_FIT_MAX_VALUES * LINE_BYTES];
+    char text[TRI_FIT_MAX_VALUES * LINE_BYTES] = "";
     tri_status status = TRI_OK;
 
     for (int i = 0; i < list->n && status == TRI_OK; i++) {
@@ -214,7 +214,7 @@ static tri_status agree(tri_trainer *t, log_kind kind, log_list *list, double *v
 
 tri_status log_agree(tri_trainer *t, log_kind kind, log_list *list_out)
 {
-    double values[TRI_FIT_MAX_VALUES], n_local = log_count_local(t->book, kind);
+    double values[TRI_FIT_MAX_VALUES] = {0}, n_local = log_count_local(t->book, kind);
     tri_status status;
 
     list_touched(t->book, kind, list_out);

@@ -321,6 +321,86 @@ static void a_bad_name_on_one_rank_ends_all(void **state)
     tri_dataset_destroy(c.val);
 }
 
+/* --- training ------------------------------------------------------------- */
+
+/* Logs the sample's own value, so that a mean is known. */
+static tri_tensor *log_training_step(tri_trainer *t, const tri_batch *batch, void *arg)
+{
+    const tri_trainer_log_options both = {.on_epoch = TRI_SET(true)},
+                                  epoch = {.on_step = TRI_SET(false),
+                                           .on_epoch = TRI_SET(true),
+                                           .count = true};
+    tri_tensor *x = batch->fields[0];
+
+    (void)arg;
+    tri_trainer_log(t, "mean", tri_mean(x, NULL, 0, false), &both);
+    tri_trainer_log(t, "total", tri_sum(x, NULL, 0, false), &epoch);
+    return tri_mean(tri_square(tri_forward(tri_trainer_model(t), x)), NULL, 0, false);
+}
+
+static tri_optimizer *log_optimizer(tri_module *model, void *arg)
+{
+    (void)arg;
+    return tri_sgd(model, 0.01, NULL);
+}
+
+static const tri_task training_task = {.name = "log",
+                                       .model = log_model,
+                                       .optimizer = log_optimizer,
+                                       .training_step = log_training_step};
+
+typedef struct training_case {
+    tri_dataset *train;
+    const char *folder;
+    int64_t every;
+} training_case;
+
+static tri_status run_training(rank *r)
+{
+    const training_case *c = r->arg;
+    static const char *const names[] = {"mean_step", "mean_epoch", "total"};
+    tri_fit_options options = fit_quiet(c->folder);
+    tri_fit_result result;
+
+    options.max_epochs = 2;
+    options.log_every_n_steps = c->every;
+    options.no_checkpoint = true;
+    options.ddp = &(tri_ddp_options){.group = r->group};
+    TRY(tri_fit(&training_task,
+                &(tri_fit_data){.train = c->train, .batch_size = 4, .no_shuffle = true}, &options,
+                NULL, &result));
+    for (int i = 0; i < 3; i++)
+        r->weights[r->n_weights++] = tri_fit_result_value(&result, names[i]);
+    return TRI_OK;
+}
+
+/* Samples are dealt out in order: the batch of an update is of samples that follow each other. */
+static void values_of_updates_and_epochs_are_of_all_ranks(void **state)
+{
+    static const tri_field field = {TRI_DTYPE_F32, 1, {1}};
+    const void *data[] = {values};
+    training_case c = {.every = 3};
+    rank ranks[MAX_RANKS];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int i = 0; i < 48; i++)
+        values[i] = (float)i;
+    CHECK_OK(tri_dataset_arrays(48, &field, data, 1, &c.train));
+    c.folder = s.dir;
+    for (int size = 1; size <= 4; size++) {
+        /* of 48 / (4 * size) updates an epoch, the last that is a multiple of 3 */
+        int updates = 48 / (4 * size), last = (2 * updates / 3 * 3 - 1) % updates;
+        const double wanted[] = {4 * size * last + (4 * size - 1) / 2.0, 23.5, 23.5};
+
+        run_ranks(ranks, size, run_training, &c);
+        check_values(ranks, size, wanted, 3);
+    }
+    tri_dataset_destroy(c.train);
+    scratch_end(&s);
+}
+
 /* --- files ---------------------------------------------------------------- */
 
 typedef struct board_watch {
@@ -378,6 +458,52 @@ static void records_go_to_all_files_that_are_wanted(void **state)
     scratch_end(&s);
 }
 
+/* One epoch more each time; the last two begin after a checkpoint that later records follow. */
+static void a_resumed_fit_has_no_record_twice(void **state)
+{
+    fit_samples train;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&train, 40, 1);
+    for (int64_t epochs = 1; epochs <= 3; epochs++) {
+        tri_fit_options options = fit_quiet(s.dir);
+        fit_arg arg = {.lr = 0.2};
+        char path[TRI_FIT_PATH_BYTES + 32], *text;
+        tri_fit_result result;
+        int64_t step = 0;
+        size_t n;
+
+        options.max_epochs = epochs;
+        options.log_every_n_steps = 1;
+        options.csv = options.tensorboard = true;
+        options.resume_anyway = true; /* another max_epochs */
+        options.run_name = "run";
+        options.ckpt_path = "last";
+        if (epochs > 1) { /* as of a run that was killed one update after its checkpoint */
+            tri_csv *csv;
+
+            snprintf(path, sizeof(path), "%s/run/metrics.csv", s.dir);
+            CHECK_OK(tri_csv_open(path, INT64_MAX, &csv));
+            CHECK_OK(tri_csv_write(
+                csv, (const tri_metric[]){{"step", (double)(5 * epochs - 4)}, {"loss", 77}}, 2));
+            tri_csv_close(csv);
+        }
+        CHECK_OK(tri_fit(&fit_task, &(tri_fit_data){.train = train.dataset, .batch_size = 8},
+                         &options, &arg, &result));
+        snprintf(path, sizeof(path), "%s/metrics.csv", result.run_dir);
+        text = scratch_read(path, &n);
+        for (const char *line = strchr(text, '\n') + 1; *line != '\0';
+             line = strchr(line, '\n') + 1)
+            assert_int_equal(strtol(line, NULL, 10), ++step);
+        assert_int_equal(step, 5 * epochs);
+        free(text);
+    }
+    tri_dataset_destroy(train.dataset);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(counts_are_exact_over_ranks_and_batches),
     cmocka_unit_test(extremes_are_those_of_all_and_a_nan_stays),
@@ -387,6 +513,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(all_ranks_are_told_who_logs_another_name),
     cmocka_unit_test(local_values_are_of_one_rank_and_known_to_all),
     cmocka_unit_test(a_bad_name_on_one_rank_ends_all),
+    cmocka_unit_test(values_of_updates_and_epochs_are_of_all_ranks),
     cmocka_unit_test(records_go_to_all_files_that_are_wanted),
+    cmocka_unit_test(a_resumed_fit_has_no_record_twice),
 };
 TEST_MAIN(tests)
