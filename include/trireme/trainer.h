@@ -102,11 +102,11 @@ typedef struct tri_fit_data {
 typedef struct tri_fit_checkpoint_options {
     const char *monitor; /* the logged name whose best values are kept; NULL: the newest are */
     const char *mode;    /* "min" or "max": what is best; NULL = "min" */
-    int save_top_k;      /* so many of the best; 0 = 1 with a monitor */
-    int keep_last;       /* so many of the newest; 0 = 3 */
+    int save_top_k;      /* so many of the best, up to 64; 0 = 1 with a monitor; -1 = all */
+    int keep_last;       /* so many of the newest; 0 = 3; -1 = all */
     int64_t every_n_train_steps;
     int64_t every_n_epochs; /* 0 = 1 if no other interval is given */
-    double every_s;         /* seconds */
+    double every_s;         /* seconds; looked at every log_every_n_steps updates */
     bool async;             /* a thread writes while training goes on */
     bool weights_only;      /* without the optimizer: such a run cannot be resumed */
     bool on_exception;      /* also when the fit fails */

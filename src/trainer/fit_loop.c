@@ -121,7 +121,7 @@ static tri_status validate(tri_trainer *t)
     tri_status status = trii_fit_evaluate(t, TRII_PHASE_VAL, -1);
 
     t->validated_here = true;
-    return status == TRI_OK ? trii_early_look(t) : status;
+    return status == TRI_OK ? trii_early_look(t, false) : status;
 }
 
 static bool due_after_batch(const tri_trainer *t)
@@ -198,7 +198,7 @@ static tri_status finish_epoch(tri_trainer *t)
     if (status == TRI_OK)
         status = trii_hooks(t, epoch_end);
     if (status == TRI_OK)
-        status = trii_early_look(t);
+        status = trii_early_look(t, true);
     if (status != TRI_OK || !whole)
         return status;
     t->epoch++;
@@ -211,7 +211,7 @@ static tri_status run_epoch(tri_trainer *t)
 {
     tri_status status = trii_hooks(t, epoch_begin);
 
-    if (status == TRI_OK)
+    if (status == TRI_OK && t->batch == 0) /* else its sums were resumed, too */
         status = trii_book_begin(t, TRII_PHASE_TRAIN);
     if (status == TRI_OK)
         status = tri_loader_begin(t->train.loader, t->epoch, t->batch);

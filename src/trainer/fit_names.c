@@ -140,3 +140,12 @@ tri_status trii_fit_accelerator(const char *name, const char *call)
             call, name);
     return refuse(call, "accelerator", name, names, 2, 2);
 }
+
+tri_status trii_fit_mode(const char *mode, const char *option, bool *max_out)
+{
+    *max_out = mode != NULL && strcmp(mode, "max") == 0;
+    if (mode == NULL || *max_out || strcmp(mode, "min") == 0)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_fit: %s \"%.20s\": is \"min\" or \"max\"", option,
+                     mode);
+}

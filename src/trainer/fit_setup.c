@@ -141,12 +141,15 @@ tri_status trii_fit_set_up(tri_trainer *t)
         status = set_up_fit(t);
     if (status == TRI_OK)
         status = trii_resume_load(t);
-    return status == TRI_OK ? trii_book_create(t) : status;
+    if (status == TRI_OK)
+        status = trii_book_create(t);
+    return status == TRI_OK ? trii_resume_finish(t) : status;
 }
 
 void trii_fit_take_down(tri_trainer *t)
 {
     tri_progress_destroy(t->progress);
+    trii_resume_drop(t);
     trii_book_destroy(t->book);
     trii_average_destroy(t);
     trii_early_destroy(t);

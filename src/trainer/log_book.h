@@ -34,4 +34,20 @@ void trii_book_result(const trii_book *book, tri_fit_result *result);
 /* "loss 0.52  val_accuracy 0.91": what the progress bar shows. */
 void trii_book_bar_text(const trii_book *book, char *text, size_t bytes);
 
+/* --- log_state.c: what checkpoints have of it ----------------------------- */
+
+struct json_t;
+/* The agreed values, and this rank's sums of the epoch so far: an object, to be released; NULL: no
+ * memory, or the sums cannot be read. */
+struct json_t *trii_book_values(const trii_book *book);
+struct json_t *trii_book_sums(trii_book *book);
+/* Takes them back; what cannot be read of them is left out, and, of sums that are not this rank's
+ * own, what is local to a rank. */
+tri_status trii_book_take_values(trii_book *book, const struct json_t *values) TRI_MUST_CHECK;
+tri_status trii_book_add_sums(trii_book *book, const struct json_t *sums, bool own) TRI_MUST_CHECK;
+/* INVALID_ARG: nobody has logged this name, which an option wants; says what was logged. OK while
+ * the first validation is still to come. */
+tri_status trii_book_need(const tri_trainer *t, const char *name,
+                          const char *option) TRI_MUST_CHECK;
+
 #endif

@@ -9,16 +9,42 @@
 #include <trireme/checkpoint.h>
 #include <trireme/launch.h>
 
+#include "base/alloc.h"
+#include "checkpoint/json.h"
 #include "os/file.h"
 #include "os/folder.h"
 #include "trainer/trainer_policy.h"
+#include "trainer/trainer_record.h"
 
 #define CALL trii_fit_call_name(t->call)
 
+typedef struct trii_loaded {
+    tri_checkpoint *checkpoint;
+    json_t *record; /* its trainer.json; NULL = a program's own checkpoint */
+    bool own;       /* of this run's folder */
+} trii_loaded;
+
+static bool is_path(const tri_trainer *t, const char *name)
+{
+    return t->opt->ckpt_path != NULL && strcmp(t->opt->ckpt_path, name) == 0;
+}
+
 static bool wants_last(const tri_trainer *t)
 {
-    return (t->opt->ckpt_path != NULL && strcmp(t->opt->ckpt_path, "last") == 0) ||
+    return is_path(t, "last") ||
            (t->opt->ckpt_path == NULL && t->call == TRII_FIT && tri_restart_count() > 0);
+}
+
+/* The newest run of the task, or that of run_name. */
+static bool wants_run(const tri_trainer *t)
+{
+    return wants_last(t) || is_path(t, "best");
+}
+
+/* Weights alone: a file, whatever it is called. */
+static bool wants_file(const tri_trainer *t)
+{
+    return t->opt->ckpt_path != NULL && !wants_run(t) && trii_path_is_file(t->opt->ckpt_path);
 }
 
 static bool holds_run(const char *dir)
@@ -44,6 +70,35 @@ static int64_t last_run(const tri_trainer *t, const char *root)
     return last;
 }
 
+/* The run that a checkpoint lies in: RUN/checkpoints or RUN/checkpoints/step-N. "" if it is none.
+ */
+static void run_above(const char *path, char *run_out, size_t bytes)
+{
+    size_t n = strlen(path);
+
+    if (n >= bytes)
+        n = 0;
+    memcpy(run_out, path, n);
+    run_out[n] = '\0';
+    for (int level = 0; level < 2; level++) {
+        char *slash;
+
+        while (n > 1 && run_out[n - 1] == '/')
+            run_out[--n] = '\0';
+        slash = strrchr(run_out, '/');
+        if (slash == NULL)
+            break;
+        if (strcmp(slash, "/checkpoints") == 0) {
+            *slash = '\0';
+            if (holds_run(run_out))
+                return;
+        }
+        *slash = '\0';
+        n = strlen(run_out);
+    }
+    run_out[0] = '\0';
+}
+
 /* Of rank 0. */
 static tri_status choose(tri_trainer *t)
 {
@@ -52,9 +107,14 @@ static tri_status choose(tri_trainer *t)
     int64_t number = 0;
     tri_status status = TRI_OK;
 
+    if (t->opt->ckpt_path != NULL && !wants_run(t) && t->opt->run_name == NULL) {
+        run_above(t->opt->ckpt_path, t->run_dir, sizeof(t->run_dir));
+        if (t->run_dir[0] != '\0')
+            return TRI_OK;
+    }
     if (t->opt->run_name != NULL) {
         snprintf(t->run_dir, sizeof(t->run_dir), "%s/%s", root, t->opt->run_name);
-        if (!wants_last(t) && holds_run(t->run_dir))
+        if (!wants_run(t) && holds_run(t->run_dir))
             return TRII_FAIL(TRI_ERR_STATE,
                              "%s: %s holds a run already: ckpt_path \"last\" continues it, another "
                              "run_name starts a new one",
@@ -62,7 +122,7 @@ static tri_status choose(tri_trainer *t)
         status = trii_folder_create_above(t->run_dir);
         return status == TRI_OK ? trii_folder_create(t->run_dir) : status;
     }
-    if (wants_last(t))
+    if (wants_run(t))
         number = last_run(t, root);
     snprintf(prefix, sizeof(prefix), "%s/%s-", root, t->task->name);
     if (number == 0)
@@ -78,6 +138,10 @@ tri_status trii_resume_choose_folder(tri_trainer *t)
 
     if (t->call != TRII_FIT || t->opt->fast_dev_run > 0)
         return TRI_OK;
+    if (t->opt->ckpt_path != NULL && t->opt->ckpt_path[0] == '\0')
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: ckpt_path is empty: NULL starts a new run, \"last\" continues one",
+                         CALL);
     if (t->rank == 0)
         status = choose(t);
     return status == TRI_OK ? trii_fit_send_text(t, t->run_dir, sizeof(t->run_dir)) : status;
@@ -92,43 +156,197 @@ static double number_of(const tri_checkpoint *checkpoint, const char *key)
     return text != NULL ? strtod(text, NULL) : 0;
 }
 
-static tri_status restore(tri_trainer *t, const tri_checkpoint *checkpoint)
+/* Of a program that saves by itself, as examples do: step and epoch, and, if it says so, the batch.
+ */
+static void take_plain(tri_trainer *t)
 {
-    tri_status status = tri_checkpoint_restore(checkpoint, t->model, t->optimizer);
+    const tri_checkpoint *c = t->from->checkpoint;
 
+    t->step = tri_checkpoint_step(c);
+    t->epoch = tri_checkpoint_epoch(c);
+    t->batch = (int64_t)number_of(c, "batch");
+    t->batches_ever = t->epoch * t->train.n_batches + t->batch;
+}
+
+static tri_status restore_scaler(tri_trainer *t)
+{
+    tri_state_entry entries[4];
+    int64_t n = t->scaler != NULL ? tri_grad_scaler_state_count(t->scaler) : 0;
+
+    if (n == 0 || !tri_checkpoint_has(t->from->checkpoint, "grad_scaler"))
+        return TRI_OK;
+    for (int64_t i = 0; i < n && i < 4; i++)
+        entries[i] = tri_grad_scaler_state(t->scaler, i);
+    return tri_checkpoint_restore_extra(t->from->checkpoint, "grad_scaler", entries, n);
+}
+
+/* What is there of a fit: all that goes on, or a word that it cannot. */
+static tri_status restore(tri_trainer *t)
+{
+    const tri_checkpoint *c = t->from->checkpoint;
+    const char *text = tri_checkpoint_text(c, "trainer"), *path = tri_checkpoint_path(c);
+    tri_status status = TRI_OK;
+
+    if (!tri_checkpoint_has(c, "optimizer"))
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "%s has weights only, which cannot be resumed: start a new run from "
+                         "%s/model.safetensors",
+                         path, path);
+    if (text != NULL)
+        status = trii_record_read(t, text, &t->from->record);
+    else
+        take_plain(t);
+    if (status == TRI_OK && t->from->record != NULL)
+        status = trii_config_compare(t, json_object_get(t->from->record, "config"));
+    if (status == TRI_OK)
+        status = tri_checkpoint_restore(c, t->model, t->optimizer);
+    if (status == TRI_OK)
+        status = restore_scaler(t);
+    if (status == TRI_OK)
+        status = trii_average_load(t, c);
     if (status != TRI_OK)
         return status;
-    t->step = tri_checkpoint_step(checkpoint);
-    t->epoch = tri_checkpoint_epoch(checkpoint);
-    t->batch = (int64_t)number_of(checkpoint, "batch");
-    t->batches_ever = t->epoch * t->train.n_batches + t->batch;
-    t->seconds_before = number_of(checkpoint, "seconds");
     t->resumed = true;
-    trii_fit_say(t, "resuming from %s", tri_checkpoint_path(checkpoint));
+    trii_fit_say(t, "resuming from %s: %" PRId64 " epochs, %" PRId64 " updates", path, t->epoch,
+                 t->step);
+    if (t->set.max_epochs >= 0 && t->epoch >= t->set.max_epochs)
+        trii_fit_say(t,
+                     "max_epochs is %" PRId64 ", and the checkpoint has %" PRId64
+                     " complete epochs: there is nothing to train",
+                     t->set.max_epochs, t->epoch);
     return TRI_OK;
+}
+
+static tri_status restore_for_evaluation(tri_trainer *t)
+{
+    tri_status status = tri_checkpoint_restore(t->from->checkpoint, t->model, NULL);
+
+    return status == TRI_OK ? trii_average_load(t, t->from->checkpoint) : status;
+}
+
+/* --- which one ------------------------------------------------------------ */
+
+/* RUN/checkpoints; an evaluation has no folder of its own. */
+static tri_status folder_of_run(tri_trainer *t, char *dir, size_t bytes)
+{
+    char run[TRI_FIT_PATH_BYTES];
+    tri_status status = TRI_OK;
+
+    snprintf(run, sizeof(run), "%s", t->run_dir);
+    if (run[0] == '\0' && t->rank == 0) {
+        const char *root = t->opt->default_root_dir != NULL ? t->opt->default_root_dir : "runs";
+
+        if (t->opt->run_name != NULL)
+            snprintf(run, sizeof(run), "%s/%s", root, t->opt->run_name);
+        else
+            snprintf(run, sizeof(run), "%s/%s-%" PRId64, root, t->task->name, last_run(t, root));
+    }
+    if (t->run_dir[0] == '\0')
+        status = trii_fit_send_text(t, run, sizeof(run));
+    snprintf(dir, bytes, "%s/checkpoints", run);
+    return status;
+}
+
+/* The same on all ranks; what a host lacks it gets. */
+static tri_status open_newest(tri_trainer *t, const char *dir)
+{
+    t->from->own = true;
+    if (t->size == 1)
+        return tri_checkpoint_open(dir, &t->from->checkpoint);
+    return tri_checkpoint_fetch(t->group, dir, &t->from->checkpoint);
+}
+
+/* The newest one knows. */
+static tri_status open_best(tri_trainer *t, const char *dir)
+{
+    char path[TRI_FIT_PATH_BYTES + 64];
+    const char *text = NULL;
+    json_t *record = NULL;
+    int64_t step = -1;
+    tri_status status = open_newest(t, dir);
+
+    if (status == TRI_OK)
+        text = tri_checkpoint_text(t->from->checkpoint, "trainer");
+    if (text != NULL)
+        record = json_loads(text, 0, NULL);
+    step = trii_policy_best_step(record);
+    json_decref(record);
+    if (status != TRI_OK || step == tri_checkpoint_step(t->from->checkpoint))
+        return status;
+    if (step < 0) {
+        trii_fit_say(t, "the run has no monitor, so its newest checkpoint is taken for the best");
+        return TRI_OK;
+    }
+    tri_checkpoint_close(t->from->checkpoint);
+    t->from->checkpoint = NULL;
+    snprintf(path, sizeof(path), "%s/step-%012" PRId64, dir, step);
+    return tri_checkpoint_open(path, &t->from->checkpoint);
+}
+
+static tri_status open_wanted(tri_trainer *t)
+{
+    char dir[TRI_FIT_PATH_BYTES + 16], run[TRI_FIT_PATH_BYTES];
+    const char *path = t->opt->ckpt_path;
+    tri_status status;
+
+    if (!wants_run(t)) {
+        run_above(path, run, sizeof(run));
+        t->from->own = run[0] != '\0' && strcmp(run, t->run_dir) == 0;
+        return tri_checkpoint_open(path, &t->from->checkpoint);
+    }
+    status = folder_of_run(t, dir, sizeof(dir));
+    if (status != TRI_OK)
+        return status;
+    return wants_last(t) ? open_newest(t, dir) : open_best(t, dir);
 }
 
 tri_status trii_resume_load(tri_trainer *t)
 {
-    const char *path = t->opt->ckpt_path;
-    char dir[TRI_FIT_PATH_BYTES + 16];
-    tri_checkpoint *checkpoint;
     tri_status status;
 
-    if (path == NULL && !wants_last(t))
-        return TRI_OK;
-    if (wants_last(t))
-        snprintf(dir, sizeof(dir), "%s/checkpoints", t->run_dir);
-    else
-        snprintf(dir, sizeof(dir), "%s", path);
-    status = tri_checkpoint_open(dir, &checkpoint);
-    if (status == TRI_ERR_NOT_FOUND && wants_last(t)) {
+    if (t->opt->ckpt_path == NULL && !wants_last(t))
+        return trii_config_write(t);
+    if (wants_file(t)) {
+        status = tri_load(t->model, t->opt->ckpt_path, NULL);
+        return status == TRI_OK ? trii_config_write(t)
+                                : TRII_FAIL_CTX(status, "%s: ckpt_path", CALL);
+    }
+    t->from = trii_alloc(1, sizeof(*t->from), "checkpoint");
+    if (t->from == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = open_wanted(t);
+    if (status == TRI_ERR_NOT_FOUND && wants_last(t) && t->call == TRII_FIT) {
         trii_fit_say(t, "no checkpoint in %s: starting from the beginning", t->run_dir);
-        return TRI_OK;
+        trii_resume_drop(t);
+        return trii_config_write(t);
     }
-    if (status == TRI_OK) {
-        status = restore(t, checkpoint);
-        tri_checkpoint_close(checkpoint);
+    if (status == TRI_OK)
+        status = t->call == TRII_FIT ? restore(t) : restore_for_evaluation(t);
+    if (status == TRI_OK && t->call == TRII_FIT)
+        status = trii_config_write(t);
+    return status == TRI_OK || strncmp(tri_last_error(), "tri_fit: ", 9) == 0
+               ? status
+               : TRII_FAIL_CTX(status, "%s: ckpt_path", CALL);
+}
+
+tri_status trii_resume_finish(tri_trainer *t)
+{
+    tri_status status = TRI_OK;
+
+    if (t->from != NULL && t->from->record != NULL) {
+        trii_policy_take(t, t->from->record, t->from->own);
+        status = trii_record_apply(t, t->from->record);
     }
-    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s: ckpt_path", CALL);
+    trii_resume_drop(t);
+    return status;
+}
+
+void trii_resume_drop(tri_trainer *t)
+{
+    if (t->from == NULL)
+        return;
+    tri_checkpoint_close(t->from->checkpoint);
+    json_decref(t->from->record);
+    trii_free(t->from);
+    t->from = NULL;
 }

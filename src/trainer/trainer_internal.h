@@ -22,6 +22,7 @@
  *   fit_files.c         what they are written to
  *   checkpoint_policy.c, resume.c, early_stopping.c, fit_average.c  when to save, where to go on,
  *                       when to give up, averages (trainer_policy.h)
+ *   trainer_record.c, run_config.c, log_state.c  what a checkpoint has of all this
  *
  * Every rank has a tri_trainer and does the same. What decides (which values are logged, whether to
  * stop, what is best) has the same bits on all of them, so that none has to be told. Where ranks
@@ -138,9 +139,10 @@ struct tri_trainer {
     char run_dir[TRI_FIT_PATH_BYTES]; /* "" = no files */
     trii_state_list saves, loaded;    /* of callbacks: for the next checkpoint, of the last */
     trii_book *book;
-    trii_policy *policy;   /* NULL = no checkpoints */
-    trii_early *early;     /* NULL = no early stopping */
-    trii_average *average; /* NULL = no averages */
+    trii_policy *policy;      /* NULL = no checkpoints */
+    trii_early *early;        /* NULL = no early stopping */
+    trii_average *average;    /* NULL = no averages */
+    struct trii_loaded *from; /* what it is resumed from, while it is set up (resume.c) */
     tri_progress *progress;
     int64_t samples_per_epoch; /* of all ranks: what progress counts */
     tri_tensor **predictions_out;
@@ -154,6 +156,8 @@ tri_status trii_fit_strategy(const char *name, const char *call,
 tri_status trii_fit_precision(const char *name, const char *call,
                               trii_fit_numbers *precision_out) TRI_MUST_CHECK;
 tri_status trii_fit_accelerator(const char *name, const char *call) TRI_MUST_CHECK;
+/* "min", "max" or NULL, of an option of this name. */
+tri_status trii_fit_mode(const char *mode, const char *option, bool *max_out) TRI_MUST_CHECK;
 /* Everything that can be known before anything is done; fills settings. */
 tri_status trii_fit_check(tri_trainer *t) TRI_MUST_CHECK;
 
