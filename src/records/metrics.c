@@ -21,7 +21,7 @@
 #include "os/file.h"
 #include "os/folder.h"
 
-#define RECORD_BYTES 4096
+#define RECORD_BYTES 16384 /* more than all that a fit logs, under its longest names */
 
 struct tri_metrics {
     char *path;

@@ -231,6 +231,32 @@ static void metrics_are_json_in_every_locale(void **state)
     }
 }
 
+/* As many as tri_fit writes at most, with names as long as it takes them. */
+static void a_record_may_have_many_long_keys(void **state)
+{
+    enum { MANY = 64 + 4, LONG = 63 };
+    char keys[MANY][LONG + 1];
+    tri_metric values[MANY];
+    tri_metrics *m;
+    char *text;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    for (int i = 0; i < MANY; i++) {
+        snprintf(keys[i], sizeof(keys[i]), "%063d", i);
+        values[i] = (tri_metric){keys[i], -1.23456789e-300};
+    }
+    CHECK_OK(tri_metrics_open(scratch_path(&s, "m"), -1, &m));
+    CHECK_OK(tri_metrics_write(m, values, MANY));
+    tri_metrics_close(m);
+    text = scratch_read(scratch_path(&s, "m"), &n);
+    assert_int_equal(n, MANY * (LONG + strlen("\"\":-1.23456789e-300,")) + 2);
+    free(text);
+    scratch_end(&s);
+}
+
 static void keys_of_metrics_are_checked(void **state)
 {
     static const char *const bad[] = {"", "a\"b", "a\\b", "a\nb", "a\x01z", "\xff", "step", NULL};
@@ -374,6 +400,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_resumed_run_keeps_what_lies_before_it),
     cmocka_unit_test(a_full_disk_is_an_error),
     cmocka_unit_test(metrics_are_json_in_every_locale),
+    cmocka_unit_test(a_record_may_have_many_long_keys),
     cmocka_unit_test(keys_of_metrics_are_checked),
     cmocka_unit_test(closed_outputs_spoil_no_metrics),
     cmocka_unit_test(every_run_gets_a_folder_of_its_own),
