@@ -216,6 +216,7 @@ def events():
         + scalar)
     put("events", "tensors", version + event(moment + message(5, b"".join(tensors))))
     put("events", "negative_step", event(moment + b"\x10" + b"\xff" * 9 + b"\x01"))
+    put("events", "data_of_a_record", moment + b"\x10\x0a" + message(5, b"".join(tensors)))
     put("events", "huge", struct.pack("<Q", 2 ** 64 - 1) + crc32c(b"\xff" * 8) + bytes(16))
 
 
