@@ -6,9 +6,9 @@
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 
-static const char *const examples[] = {"toy_ddp",         "plain_mlp",     "plain_ddp",
-                                       "custom_function", "data_parallel", "model_parallel",
-                                       "fashion",         "gpt",           "parity"};
+static const char *const examples[] = {
+    "toy_ddp",        "plain_mlp", "plain_ddp", "custom_function", "data_parallel",
+    "model_parallel", "fashion",   "gpt",       "parity",          "imagenet"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)
