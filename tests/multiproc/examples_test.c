@@ -7,8 +7,8 @@
 #include "testing/spawn.h"
 
 static const char *const examples[] = {
-    "toy_ddp",        "plain_mlp", "plain_ddp", "custom_function", "data_parallel",
-    "model_parallel", "fashion",   "gpt",       "parity",          "imagenet"};
+    "toy_ddp", "plain_mlp", "plain_ddp", "custom_function", "data_parallel", "model_parallel",
+    "fashion", "gpt",       "parity",    "imagenet",        "classy_train"};
 #define N_EXAMPLES (sizeof(examples) / sizeof(examples[0]))
 
 static void run(spawn *s, const char *program, const char *option, int status)
