@@ -1,11 +1,14 @@
 /*
  * loader.c - batches of a data set, prepared by threads or by the caller, handed out in order.
  *
- * Batches lie in a ring of slots; batch k uses slot k % n_slots. A thread takes the next number
- * that nobody has taken, as soon as its slot is free, fills the slot without the lock, and marks it
- * ready; the caller waits for its number. The batch that the caller holds is freed by its next
- * call. So memory is limited by the ring, order is by number, and contents depend on the samples
- * alone.
+ * Batches lie in a ring of slots; batch k uses slot k % n_slots. A thread takes the next part of a
+ * batch that nobody has taken, as soon as its slot is free, and fills it without the lock; the last
+ * one marks the slot ready, and the caller waits for its number. The batch that the caller holds is
+ * freed by its next call. So memory is limited by the ring, order is by number, and contents depend
+ * on the samples alone.
+ *
+ * A batch of much data has several parts, so that the first one is there soon, and no thread is
+ * idle while another one makes the last.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,6 +30,7 @@
 
 #define MAX_THREADS 256
 #define MAX_PREFETCH 65536
+#define PART_BYTES (256 << 10) /* at least: to take a part costs about a microsecond */
 
 typedef struct slot {
     tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
@@ -35,7 +39,9 @@ typedef struct slot {
     tri_sample *samples;                /* [batch_size], with a collate function; else NULL */
     tri_sample collated;                /* what the collate function made of them */
     int64_t batch;                      /* guarded: the batch that is ready in it; -1 = none */
-    tri_status status;                  /* guarded, like its error line */
+    int n_filled;                       /* guarded: parts of the next one that are */
+    tri_status status;                  /* guarded, like its error line: of the first part that */
+    int failed_part;                    /* failed */
     char why[TRII_ERR_BYTES];
 } slot;
 
@@ -61,13 +67,16 @@ struct tri_loader {
     trii_mutex mutex;
     trii_cond work;  /* a slot became free, or the threads must end */
     trii_cond ready; /* a batch became ready, or a thread became idle */
-    int64_t claimed; /* guarded: threads have taken all numbers below */
+    int64_t claimed; /* guarded: threads have taken all batches below, */
+    int part;        /* guarded: and of this one all parts below */
+    int64_t end;     /* guarded: nobody will ask for this batch and those after it */
     int64_t freed;   /* guarded: the caller has given back all batches below */
     int n_busy;      /* guarded: threads that fill a slot */
     bool running;    /* guarded: an epoch is running */
     bool ending;     /* guarded: threads must end */
 
     int n_slots, n_threads;
+    int n_parts; /* of a full batch */
     slot *slots;
     trii_thread *threads;
     int process; /* the process that has the threads: a child of fork() has none of them */
@@ -85,22 +94,33 @@ static tri_tensor **batch_fields(const tri_loader *l, slot *s, int64_t batch)
     return batch_rows(l, batch) == l->batch_size ? s->fields : s->rest;
 }
 
-/* The batch's samples. */
-static const int64_t *batch_indices(const tri_loader *l, slot *s, int64_t batch)
+/* The batch's samples from one to another. */
+static const int64_t *batch_indices(const tri_loader *l, slot *s, int64_t batch, int64_t first,
+                                    int64_t end)
 {
     if (l->sampler != NULL)
-        return l->order + batch * l->batch_size;
-    for (int64_t i = 0; i < batch_rows(l, batch); i++)
+        return l->order + batch * l->batch_size + first;
+    for (int64_t i = first; i < end; i++)
         s->counted[i] = batch * l->batch_size + i;
-    return s->counted;
+    return s->counted + first;
 }
 
-static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
+static int batch_parts(const tri_loader *l, int64_t batch)
 {
+    int64_t rows = batch_rows(l, batch);
+
+    return rows < l->n_parts ? (int)rows : l->n_parts;
+}
+
+/* Part `part` of so many of a batch. */
+static tri_status fill_part(tri_loader *l, slot *s, int64_t batch, int part, int n_parts)
+{
+    int64_t rows = batch_rows(l, batch);
+    int64_t first = rows * part / n_parts, end = rows * (part + 1) / n_parts;
     tri_tensor **fields = batch_fields(l, s, batch);
     tri_request request = {
-        .indices = batch_indices(l, s, batch),
-        .n = batch_rows(l, batch),
+        .indices = batch_indices(l, s, batch, first, end),
+        .n = end - first,
         .seed = l->seed,
         .epoch = l->epoch,
     };
@@ -108,7 +128,8 @@ static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
     tri_status status;
 
     for (int f = 0; f < l->dataset->n_fields && l->collate == NULL; f++)
-        data[f] = trii_tensor_data(fields[f]);
+        data[f] = (char *)trii_tensor_data(fields[f]) +
+                  (size_t)first * trii_field_bytes(&l->dataset->fields[f]);
     status = l->collate == NULL ? tri_dataset_read(l->dataset, &request, data)
                                 : trii_collate(l->dataset, &request, s->samples, l->collate,
                                                l->collate_arg, &s->collated);
@@ -119,7 +140,18 @@ static tri_status fill_slot(tri_loader *l, slot *s, int64_t batch)
 
 static bool can_claim(const tri_loader *l)
 {
-    return l->running && l->claimed < l->n_batches && l->claimed < l->freed + l->n_slots;
+    return l->running && l->claimed < l->end && l->claimed < l->freed + l->n_slots;
+}
+
+/* Of several parts that fail the first one counts, not the one that failed first. */
+static void note_failure(tri_loader *l, slot *s, int64_t batch, int part, tri_status status)
+{
+    if (s->status != TRI_OK && s->failed_part < part)
+        return;
+    s->status = status;
+    s->failed_part = part;
+    snprintf(s->why, sizeof(s->why), "%s", tri_last_error());
+    l->end = batch + 1 < l->end ? batch + 1 : l->end; /* its other parts, and no later batch */
 }
 
 static void run_thread(void *arg)
@@ -129,6 +161,7 @@ static void run_thread(void *arg)
     trii_mutex_lock(&l->mutex);
     while (!l->ending) {
         int64_t batch;
+        int part, n_parts;
         tri_status status;
         slot *s;
 
@@ -136,18 +169,26 @@ static void run_thread(void *arg)
             trii_cond_wait(&l->work, &l->mutex);
             continue;
         }
-        batch = l->claimed++;
-        l->n_busy++;
+        batch = l->claimed;
+        part = l->part++;
+        n_parts = batch_parts(l, batch);
         s = &l->slots[batch % l->n_slots];
-        trii_mutex_unlock(&l->mutex);
-        status = fill_slot(l, s, batch);
-        trii_mutex_lock(&l->mutex);
-        s->status = status;
-        if (status != TRI_OK) {
-            snprintf(s->why, sizeof(s->why), "%s", tri_last_error());
-            l->running = false; /* nobody will ask for later batches */
+        if (part == 0) {
+            s->n_filled = 0;
+            s->status = TRI_OK;
         }
-        s->batch = batch;
+        if (l->part == n_parts) {
+            l->part = 0;
+            l->claimed++;
+        }
+        l->n_busy++;
+        trii_mutex_unlock(&l->mutex);
+        status = fill_part(l, s, batch, part, n_parts);
+        trii_mutex_lock(&l->mutex);
+        if (status != TRI_OK)
+            note_failure(l, s, batch, part, status);
+        if (++s->n_filled == n_parts)
+            s->batch = batch;
         l->n_busy--;
         trii_cond_broadcast(&l->ready);
     }
@@ -277,6 +318,21 @@ static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, 
     return TRI_OK;
 }
 
+/* Two for each thread, unless they would be small. A collate function needs the batch whole. */
+static int part_count(const tri_loader *l, int n_threads)
+{
+    size_t bytes = 0;
+
+    if (n_threads < 2 || l->collate != NULL)
+        return 1;
+    for (int f = 0; f < l->dataset->n_fields; f++)
+        bytes += trii_field_bytes(&l->dataset->fields[f]);
+    bytes *= most_rows(l);
+    if (bytes / PART_BYTES < 2)
+        return 1;
+    return bytes / PART_BYTES < (size_t)n_threads * 2 ? (int)(bytes / PART_BYTES) : 2 * n_threads;
+}
+
 static tri_status make_ring(tri_loader *l)
 {
     tri_status status = TRI_OK;
@@ -346,6 +402,7 @@ tri_status tri_loader_create(tri_dataset *dataset, tri_sampler *sampler, int64_t
     l->n_slots = 1;
     if (opt->n_threads > 0)
         l->n_slots += opt->n_prefetch > 0 ? opt->n_prefetch : 2 * opt->n_threads;
+    l->n_parts = part_count(l, opt->n_threads);
     trii_mutex_init(&l->mutex);
     trii_cond_init(&l->work);
     trii_cond_init(&l->ready);
@@ -487,6 +544,8 @@ tri_status tri_loader_begin(tri_loader *loader, int64_t epoch, int64_t first_bat
     for (int i = 0; i < l->n_slots; i++)
         l->slots[i].batch = -1;
     l->claimed = l->freed = first_batch;
+    l->part = 0;
+    l->end = l->n_batches;
     l->running = true;
     trii_cond_broadcast(&l->work);
     trii_mutex_unlock(&l->mutex);
@@ -499,7 +558,7 @@ static tri_status await_batch(tri_loader *l, slot *s)
     tri_status status;
 
     if (l->n_threads == 0)
-        return fill_slot(l, s, l->next);
+        return fill_part(l, s, l->next, 0, 1);
     trii_mutex_lock(&l->mutex);
     while (s->batch != l->next)
         trii_cond_wait(&l->ready, &l->mutex);
