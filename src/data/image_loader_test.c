@@ -270,6 +270,43 @@ static void looks_depend_on_seed_epoch_and_index_alone(void **state)
     scratch_end(&s);
 }
 
+/* Shares of a set of validation, whatever their number and the batch: each image is counted once.
+ */
+static void shares_of_validation_have_each_image_once(void **state)
+{
+    const tri_transform list[] = {tri_transform_resize(8), tri_transform_center_crop(SIDE, SIDE)};
+    scratch s;
+
+    (void)state;
+    make_files(&s);
+    for (int ranks = 1; ranks <= 8; ranks++) {
+        int64_t n_images = 0, n_second = 0;
+
+        for (int rank = 0; rank < ranks; rank++) {
+            int64_t first = FILES * rank / ranks, end = FILES * (rank + 1) / ranks;
+            tri_dataset *set = open_files(&s, false);
+            tri_loader *loader;
+            tri_batch batch;
+
+            CHECK_OK(tri_dataset_subset(set, first, end - first, &set));
+            CHECK_OK(tri_dataset_transform(set, list, 2, &set));
+            CHECK_OK(tri_loader_create(set, NULL, ranks,
+                                       &(tri_loader_options){.n_threads = ranks % 3}, &loader));
+            CHECK_OK(tri_loader_begin(loader, 0, 0));
+            while (tri_loader_next(loader, &batch) == TRI_OK) {
+                n_images += batch.size;
+                for (int64_t i = 0; i < batch.size; i++)
+                    n_second += ((const int64_t *)trii_tensor_data(batch.fields[1]))[i];
+            }
+            tri_loader_destroy(loader);
+            tri_dataset_destroy(set);
+        }
+        assert_int_equal(n_images, FILES);
+        assert_int_equal(n_second, FILES / 2);
+    }
+    scratch_end(&s);
+}
+
 static void a_broken_file_ends_the_epoch_at_its_batch(void **state)
 {
     static float whole[FILES * ELEMS], got[FILES * ELEMS];
@@ -395,6 +432,34 @@ static void memory_and_descriptors_are_those_of_the_threads(void **state)
     scratch_end(&s);
 }
 
+/* A failure for want of memory is one, and no broken file. */
+static void every_allocation_may_fail(void **state)
+{
+    static float x[ELEMS];
+    tri_status status = TRI_ERR_NO_MEMORY;
+    int64_t label = -1;
+    long live;
+    scratch s;
+
+    (void)state;
+    make_files(&s);
+    live = trii_alloc_live();
+    for (long n = 1; status == TRI_ERR_NO_MEMORY; n++) {
+        tri_dataset *set = train_set(&s, true);
+
+        trii_alloc_fail_at(n);
+        status = tri_dataset_read(set, &(tri_request){.indices = &(int64_t){7}, .n = 1},
+                                  (void *const[]){x, &label});
+        trii_alloc_fail_at(0);
+        assert_int_equal(tri_dataset_broken_count(set), 0);
+        tri_dataset_destroy(set);
+        assert_int_equal(trii_alloc_live(), live);
+    }
+    CHECK_OK(status);
+    assert_int_equal(label, 1);
+    scratch_end(&s);
+}
+
 /* One file each is open at a time, whatever the number of files and epochs. */
 static void few_descriptors_are_enough(void **state)
 {
@@ -423,9 +488,11 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_are_drawn_as_by_torchvision),
     cmocka_unit_test(wrong_sizes_and_scales_are_named),
     cmocka_unit_test(looks_depend_on_seed_epoch_and_index_alone),
+    cmocka_unit_test(shares_of_validation_have_each_image_once),
     cmocka_unit_test(a_broken_file_ends_the_epoch_at_its_batch),
     cmocka_unit_test(a_slow_sample_delays_others_but_not_their_order),
     cmocka_unit_test(memory_and_descriptors_are_those_of_the_threads),
+    cmocka_unit_test(every_allocation_may_fail),
     cmocka_unit_test(few_descriptors_are_enough),
 };
 TEST_MAIN(tests)
