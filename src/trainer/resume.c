@@ -99,6 +99,14 @@ static void run_above(const char *path, char *run_out, size_t bytes)
     run_out[0] = '\0';
 }
 
+/* NULL: any name. */
+static bool is_called(const char *dir, const char *name)
+{
+    const char *slash = strrchr(dir, '/');
+
+    return name == NULL || strcmp(slash != NULL ? slash + 1 : dir, name) == 0;
+}
+
 /* Of rank 0. */
 static tri_status choose(tri_trainer *t)
 {
@@ -107,9 +115,9 @@ static tri_status choose(tri_trainer *t)
     int64_t number = 0;
     tri_status status = TRI_OK;
 
-    if (t->opt->ckpt_path != NULL && !wants_run(t) && t->opt->run_name == NULL) {
+    if (t->opt->ckpt_path != NULL && !wants_run(t)) {
         run_above(t->opt->ckpt_path, t->run_dir, sizeof(t->run_dir));
-        if (t->run_dir[0] != '\0')
+        if (t->run_dir[0] != '\0' && is_called(t->run_dir, t->opt->run_name))
             return TRI_OK;
     }
     if (t->opt->run_name != NULL) {
@@ -221,7 +229,12 @@ static tri_status restore_for_evaluation(tri_trainer *t)
 {
     tri_status status = tri_checkpoint_restore(t->from->checkpoint, t->model, NULL);
 
-    return status == TRI_OK ? trii_average_load(t, t->from->checkpoint) : status;
+    if (status == TRI_OK)
+        status = trii_average_load(t, t->from->checkpoint);
+    if (status == TRI_OK && t->average != NULL) /* for good: nothing is trained here */
+        status = trii_average_swap(t);
+    trii_average_destroy(t);
+    return status;
 }
 
 /* --- which one ------------------------------------------------------------ */

@@ -7,8 +7,10 @@
 #ifndef TEST_KILLED_FIT_H
 #define TEST_KILLED_FIT_H
 
+#include <errno.h>
 #include <signal.h>
 
+#include "base/err.h"
 #include "testing/fit_problem.h"
 
 /* Where a run kills its rank 0; 0 = not there. */
@@ -16,6 +18,7 @@ typedef struct kill_plan {
     int64_t batch;      /* after so many batches of this process */
     int64_t validation; /* in so many a batch of validation of this process */
     int64_t sync;       /* when so many files were to be synced */
+    int64_t full_after; /* instead, the disk is full after so many */
 } kill_plan;
 
 typedef struct killed_fit {
@@ -30,6 +33,9 @@ typedef struct killed_fit {
     uint64_t seed;
     bool resume_anyway;
     kill_plan kill;
+    int64_t fail_at; /* a callback fails after so many batches; 0 = never */
+    int64_t term_at; /* SIGTERM comes after so many */
+    bool validate;   /* tri_validate instead */
     /* of the process that runs it */
     int64_t n_batches, n_validations;
     fit_samples *train;
@@ -44,6 +50,7 @@ typedef struct killed_result {
 } killed_result;
 
 static int64_t killed_syncs; /* until the process is killed; 0 = never */
+static int64_t full_syncs;   /* until the disk is full; 0 = never, -1 = it is */
 
 /* In place of libc's. */
 int fsync(int fd)
@@ -51,7 +58,10 @@ int fsync(int fd)
     (void)fd;
     if (killed_syncs > 0 && --killed_syncs == 0)
         (void)raise(SIGKILL);
-    return 0;
+    if (full_syncs > 0 && --full_syncs == 0)
+        full_syncs = -1;
+    errno = ENOSPC;
+    return full_syncs == -1 ? -1 : 0;
 }
 
 typedef struct killer {
@@ -96,6 +106,10 @@ static inline tri_status killer_batch_end(tri_callback *self, tri_trainer *t,
     k->said++;
     if (++k->fit->n_batches == k->fit->kill.batch && tri_trainer_rank(t) == 0)
         (void)raise(SIGKILL);
+    if (k->fit->n_batches == k->fit->term_at)
+        (void)raise(SIGTERM);
+    if (k->fit->n_batches == k->fit->fail_at)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "batch %lld fails", (long long)k->fit->fail_at);
     return TRI_OK;
 }
 
@@ -197,7 +211,8 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.val_check_interval = f->val_check_interval;
     options.resume_anyway = f->resume_anyway;
     killed_syncs = f->kill.sync;
-    found.status = tri_fit(
+    full_syncs = f->kill.full_after;
+    found.status = (f->validate ? tri_validate : tri_fit)(
         &task,
         &(tri_fit_data){.train = train.dataset, .val = val.dataset, .batch_size = f->batch_size},
         &options, f, &found.result);

@@ -1,0 +1,260 @@
+/* checkpoint_policy_test.c - which checkpoints a fit makes, and what later fits make of them.
+ */
+/* ctest: program=own */
+#include <inttypes.h>
+
+#include "testing/killed_fit.h"
+
+static killed_fit base(const char *root)
+{
+    return (killed_fit){.root = root,
+                        .samples = 40,
+                        .batch_size = 8,
+                        .max_epochs = 3,
+                        .seed = 5,
+                        .checkpoint = {.keep_last = -1}};
+}
+
+static killed_result run(const killed_fit *fit)
+{
+    killed_result r = killed_fit_run(fit);
+
+    if (r.how != 0)
+        fail_msg("%x", (unsigned)r.how);
+    return r;
+}
+
+static killed_result run_well(const killed_fit *fit)
+{
+    killed_result r = run(fit);
+
+    if (r.status != TRI_OK)
+        fail_msg("%s", r.line);
+    return r;
+}
+
+static bool has(scratch *s, const char *name)
+{
+    return access(scratch_path(s, name), F_OK) == 0;
+}
+
+static void saves_come_when_they_are_due(void **state)
+{
+    killed_fit fit;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.checkpoint.every_n_epochs = 2; /* and at the end */
+    run_well(&fit);
+    assert_int_equal(scratch_count(scratch_path(&s, "run/checkpoints")), 2);
+    assert_true(has(&s, "run/checkpoints/step-000000000010"));
+    assert_true(has(&s, "run/checkpoints/step-000000000015"));
+    scratch_end(&s);
+
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.checkpoint.every_n_train_steps = 4; /* and no more at each epoch */
+    run_well(&fit);
+    assert_int_equal(scratch_count(scratch_path(&s, "run/checkpoints")), 4);
+    assert_true(has(&s, "run/checkpoints/step-000000000004"));
+    assert_true(has(&s, "run/checkpoints/step-000000000012"));
+    scratch_end(&s);
+
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.checkpoint.every_s = 1e-9; /* always, where values are logged: every second update */
+    fit.devices = 2;
+    fit.batch_size = 4;
+    run_well(&fit);
+    assert_int_equal(scratch_count(scratch_path(&s, "run/checkpoints")), 8);
+    scratch_end(&s);
+}
+
+static void what_was_saved_can_be_started_from(void **state)
+{
+    killed_fit fit, other;
+    killed_result whole, again;
+    char folder[512];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.checkpoint.monitor = "val_loss";
+    whole = run_well(&fit);
+    /* One of the folders, in the middle: it goes on in its run. */
+    other = fit;
+    snprintf(folder, sizeof(folder), "%s/run/checkpoints/step-000000000010", s.dir);
+    other.ckpt_path = folder;
+    again = run_well(&other);
+    assert_true(again.hash == whole.hash);
+    assert_string_equal(again.result.run_dir, whole.result.run_dir);
+    assert_int_equal(again.result.steps, 15);
+    other.ckpt_path = "best";
+    again = run_well(&other);
+    assert_int_equal(again.result.steps, 15);
+    /* There is none of the name. */
+    snprintf(folder, sizeof(folder), "%s/run/checkpoints/step-000000000099", s.dir);
+    other.ckpt_path = folder;
+    again = run(&other);
+    assert_int_equal(again.status, TRI_ERR_NOT_FOUND);
+    assert_non_null(strstr(again.line, "step-000000000099"));
+    scratch_end(&s);
+}
+
+/* What validation saw in the fit is what it sees of the checkpoint: the averages. */
+static void averages_are_what_is_evaluated(void **state)
+{
+    static tri_fit_ema_options ema;
+    killed_fit fit;
+    killed_result trained, evaluated, plain;
+    double value;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    plain = run_well(&fit);
+    scratch_end(&s);
+    scratch_begin(&s);
+    fit = base(s.dir);
+    ema.decay = TRI_SET(0.9);
+    fit.ema = &ema;
+    trained = run_well(&fit);
+    value = tri_fit_result_value(&trained.result, "val_loss");
+    assert_true(trained.hash == plain.hash); /* the weights are those without averages */
+    assert_true(value != tri_fit_result_value(&plain.result, "val_loss"));
+    fit.ckpt_path = "last";
+    fit.validate = true;
+    for (int devices = 1; devices <= 2; devices++) {
+        fit.devices = devices;
+        evaluated = run_well(&fit);
+        assert_true(fabs(tri_fit_result_value(&evaluated.result, "val_loss") - value) < 1e-6);
+        assert_string_equal(evaluated.result.run_dir, "");
+    }
+    scratch_end(&s);
+}
+
+/* SIGTERM saves within the epoch, and the run that goes on has the weights of one that was left
+ * alone.
+ */
+static void a_signal_saves_where_it_came(void **state)
+{
+    killed_fit fit;
+    killed_result whole, stopped, resumed;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    whole = run_well(&fit);
+    scratch_end(&s);
+    for (int64_t at = 1; at <= 14; at++) {
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.term_at = at;
+        stopped = run_well(&fit);
+        assert_int_equal(stopped.result.reason, TRI_STOP_SIGNAL);
+        assert_int_equal(stopped.result.steps,
+                         at % 5 == 0 ? at : at + 1); /* or at the epoch's end */
+        fit.term_at = 0;
+        fit.ckpt_path = "last";
+        resumed = run_well(&fit);
+        assert_true(resumed.hash == whole.hash);
+        assert_int_equal(resumed.result.steps, 15);
+        scratch_end(&s);
+    }
+}
+
+/* A fit that fails keeps what it had, if that is wanted. */
+static void a_failure_may_be_saved(void **state)
+{
+    (void)state;
+    for (int wanted = 0; wanted < 2; wanted++) {
+        killed_fit fit;
+        killed_result r;
+        scratch s;
+
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.fail_at = 7;
+        fit.checkpoint.on_exception = wanted == 1;
+        r = run(&fit);
+        assert_int_equal(r.status, TRI_ERR_NOT_FOUND);
+        assert_non_null(strstr(r.line, "batch 7"));
+        assert_true(has(&s, "run/checkpoints/step-000000000005"));
+        assert_true(has(&s, "run/checkpoints/step-000000000007") == (wanted == 1));
+        fit.fail_at = 0;
+        fit.ckpt_path = "last";
+        r = run_well(&fit);
+        assert_int_equal(r.result.steps, 15);
+        scratch_end(&s);
+    }
+}
+
+static void a_full_disk_ends_the_fit_and_loses_nothing(void **state)
+{
+    (void)state;
+    for (int async = 0; async < 2; async++) {
+        killed_fit fit;
+        killed_result r;
+        scratch s;
+
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.checkpoint.async = async == 1;
+        fit.kill.full_after = 12; /* files of the second or third checkpoint */
+        r = run(&fit);
+        assert_int_equal(r.status, TRI_ERR_IO);
+        assert_non_null(strstr(r.line, "No space left"));
+        assert_true(has(&s, "run/checkpoints/step-000000000005"));
+        fit.kill.full_after = 0;
+        fit.ckpt_path = "last";
+        r = run_well(&fit);
+        assert_int_equal(r.result.steps, 15);
+        scratch_end(&s);
+    }
+}
+
+static void options_that_cannot_be_are_named(void **state)
+{
+    static const struct {
+        tri_fit_checkpoint_options options;
+        const char *line;
+    } cases[] = {
+        {{.monitor = "val_los"}, "\"val_los\": no value of this name was logged; these were: "},
+        {{.monitor = "val_loss", .mode = "least"}, "checkpoint->mode \"least\": is \"min\""},
+        {{.save_top_k = 2}, "save_top_k 2 without a monitor"},
+        {{.monitor = "val_loss", .save_top_k = 65}, "save_top_k 65: is at most 64"},
+        {{.keep_last = -2}, "keep_last -2"},
+        {{.every_n_train_steps = -1}, "every_n_train_steps -1"},
+        {{.reserved = {1}}, "reserved[0]"},
+    };
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.checkpoint = cases[i].options;
+        r = run(&fit);
+        if (r.status != TRI_ERR_INVALID_ARG || strstr(r.line, cases[i].line) == NULL)
+            fail_msg("%s: %s", cases[i].line, r.line);
+        scratch_end(&s);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(saves_come_when_they_are_due),
+    cmocka_unit_test(what_was_saved_can_be_started_from),
+    cmocka_unit_test(averages_are_what_is_evaluated),
+    cmocka_unit_test(a_signal_saves_where_it_came),
+    cmocka_unit_test(a_failure_may_be_saved),
+    cmocka_unit_test(a_full_disk_ends_the_fit_and_loses_nothing),
+    cmocka_unit_test(options_that_cannot_be_are_named),
+};
+TEST_MAIN(tests)
