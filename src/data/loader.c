@@ -31,6 +31,7 @@
 #define MAX_THREADS 256
 #define MAX_PREFETCH 65536
 #define PART_BYTES (256 << 10) /* at least: to take a part costs about a microsecond */
+#define MAX_PARTS 4096
 
 typedef struct slot {
     tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
@@ -189,8 +190,8 @@ static void run_thread(void *arg)
             note_failure(l, s, batch, part, status);
         if (++s->n_filled == n_parts)
             s->batch = batch;
-        l->n_busy--;
-        trii_cond_broadcast(&l->ready);
+        if (--l->n_busy == 0 || s->n_filled == n_parts)
+            trii_cond_broadcast(&l->ready);
     }
     trii_mutex_unlock(&l->mutex);
 }
@@ -318,19 +319,18 @@ static tri_status check(const tri_dataset *dataset, const tri_sampler *sampler, 
     return TRI_OK;
 }
 
-/* Two for each thread, unless they would be small. A collate function needs the batch whole. */
+/* Down to single samples, where these take long. A collate function needs the batch whole. */
 static int part_count(const tri_loader *l, int n_threads)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, rows = most_rows(l), n;
 
     if (n_threads < 2 || l->collate != NULL)
         return 1;
     for (int f = 0; f < l->dataset->n_fields; f++)
         bytes += trii_field_bytes(&l->dataset->fields[f]);
-    bytes *= most_rows(l);
-    if (bytes / PART_BYTES < 2)
-        return 1;
-    return bytes / PART_BYTES < (size_t)n_threads * 2 ? (int)(bytes / PART_BYTES) : 2 * n_threads;
+    n = bytes * rows / PART_BYTES;
+    n = n < rows ? n : rows;
+    return n < 1 ? 1 : n < MAX_PARTS ? (int)n : MAX_PARTS;
 }
 
 static tri_status make_ring(tri_loader *l)
