@@ -147,6 +147,31 @@ static tri_status cut_out(trii_view *v, trii_view_work *work)
     return TRI_OK;
 }
 
+/* What a resize has made is all that there is. */
+static void show_resized(trii_view *v, const unsigned char *pixels, int64_t height, int64_t width)
+{
+    show_pixels(v, pixels, height, width);
+    v->top = v->left = 0;
+    v->height = height;
+    v->width = width;
+}
+
+/* Straight from the file: its pixels are never all in memory. */
+static tri_status resize_file(trii_view *v, int64_t height, int64_t width, unsigned char *to,
+                              trii_view_work *work)
+{
+    const trii_image_window window = {v->top, v->left, v->height, v->width};
+    tri_status status =
+        trii_image_decode_resized(v->file, v->file_bytes, &window, (int)v->channels, height, width,
+                                  to, &work->scratch, &work->decoded);
+
+    if (status != TRI_OK)
+        return status;
+    v->file = NULL;
+    show_resized(v, to, height, width);
+    return TRI_OK;
+}
+
 tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_view_work *work)
 {
     tri_status status = TRI_OK;
@@ -154,6 +179,10 @@ tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_vi
 
     if (height == v->height && width == v->width)
         return TRI_OK;
+    if (v->file != NULL && !v->mirror && is_seen_whole(v)) {
+        to = take_buffer(work, (size_t)(v->channels * height * width));
+        return to != NULL ? resize_file(v, height, width, to, work) : TRI_ERR_NO_MEMORY;
+    }
     status = trii_view_decode(v, work);
     if (status == TRI_OK && (v->mirror || !is_seen_whole(v)))
         status = cut_out(v, work);
@@ -173,10 +202,7 @@ tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_vi
         *v = trii_view_of(&(tri_field){TRI_DTYPE_U8, 3, {v->channels, height, width}}, to);
         return TRI_OK;
     }
-    show_pixels(v, to, height, width);
-    v->top = v->left = 0;
-    v->height = height;
-    v->width = width;
+    show_resized(v, to, height, width);
     return TRI_OK;
 }
 

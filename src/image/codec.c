@@ -65,14 +65,16 @@ tri_status trii_decoding_begin(trii_decoding *d)
                          "an image of %" PRId64 " x %" PRId64 " pixels: at most %" PRId64
                          " are read (a few bytes may claim any size)",
                          d->height, d->width, TRII_IMAGE_MAX_PIXELS);
-    if (d->image == NULL)
+    if (d->image == NULL && d->resizer == NULL)
         return TRI_OK;
     d->part = d->window != NULL ? *d->window
                                 : (trii_image_window){.height = d->height, .width = d->width};
     status = check_part(d);
     if (status != TRI_OK)
         return status;
-    return trii_image_room(d->image, d->part.height, d->part.width, d->channels);
+    return d->resizer != NULL
+               ? TRI_OK
+               : trii_image_room(d->image, d->part.height, d->part.width, d->channels);
 }
 
 /* a * b / 255, rounded. */

@@ -4,7 +4,7 @@
 #ifndef TRII_IMAGE_CODEC_H
 #define TRII_IMAGE_CODEC_H
 
-#include "image/pixels.h"
+#include "image/resize.h"
 
 /* Kinds of pixels that files have. */
 typedef enum trii_pixel_kind {
@@ -14,13 +14,14 @@ typedef enum trii_pixel_kind {
     TRII_PIXEL_GREY_16 /* most significant byte first */
 } trii_pixel_kind;
 
-/* A file that is to be decoded, or only its size to be read (image is NULL). */
+/* A file that is to be decoded, or only its size to be read (image and resizer are NULL). */
 typedef struct trii_decoding {
     const unsigned char *bytes;
     size_t n;
     const trii_image_window *window; /* NULL = whole */
     int channels;
     trii_image *image;
+    trii_resizer *resizer;  /* of the part; then only JPEG can be decoded */
     int64_t height, width;  /* of the whole image: set by the codec */
     trii_image_window part; /* what is wanted of it: set by trii_decoding_begin */
 } trii_decoding;

@@ -43,22 +43,29 @@ static tri_status no_image(const unsigned char *bytes, size_t n)
                      first);
 }
 
-static tri_status decode(trii_decoding *d)
+static const format *format_of(const unsigned char *bytes, size_t n)
 {
-    if (d->n == 0)
-        return TRII_FAIL(TRI_ERR_FORMAT, "no image: it is empty (0 bytes)");
     for (size_t f = 0; f < TRII_COUNT_OF(formats); f++) {
         const format *it = &formats[f];
 
-        if (d->n < it->offset + it->n || memcmp(d->bytes + it->offset, it->magic, it->n) != 0)
-            continue;
-        if (it->decode == NULL)
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "a %s image: only JPEG and PNG are read, so please convert it",
-                             it->name);
-        return it->decode(d);
+        if (n >= it->offset + it->n && memcmp(bytes + it->offset, it->magic, it->n) == 0)
+            return it;
     }
-    return no_image(d->bytes, d->n);
+    return NULL;
+}
+
+static tri_status decode(trii_decoding *d)
+{
+    const format *it = format_of(d->bytes, d->n);
+
+    if (d->n == 0)
+        return TRII_FAIL(TRI_ERR_FORMAT, "no image: it is empty (0 bytes)");
+    if (it == NULL)
+        return no_image(d->bytes, d->n);
+    if (it->decode == NULL)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                         "a %s image: only JPEG and PNG are read, so please convert it", it->name);
+    return it->decode(d);
 }
 
 tri_status trii_image_size(const void *bytes, size_t n, int64_t *height_out, int64_t *width_out)
@@ -89,5 +96,32 @@ tri_status trii_image_decode(const void *bytes, size_t n, const trii_image_windo
     status = decode(&d);
     if (status != TRI_OK)
         image_inout->height = image_inout->width = 0;
+    return status;
+}
+
+tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_image_window *window,
+                                     int channels, int64_t out_height, int64_t out_width,
+                                     uint8_t *dst, trii_image_scratch *scratch, trii_image *image)
+{
+    const format *it = format_of(bytes, n);
+    trii_resizer resizer;
+    trii_decoding d = {
+        .bytes = bytes, .n = n, .window = window, .channels = channels, .resizer = &resizer};
+    tri_status status;
+
+    if (it == NULL || it->decode != trii_jpeg_decode) {
+        status = trii_image_decode(bytes, n, window, channels, image);
+        return status != TRI_OK
+                   ? status
+                   : trii_image_resize(image->pixels, image->height, image->width,
+                                       (size_t)image->width * (size_t)channels, channels, NULL,
+                                       out_height, out_width, dst, scratch);
+    }
+    status = trii_resizer_begin(&resizer, NULL, window->height, window->width, channels, NULL,
+                                out_height, out_width, dst, scratch);
+    if (status == TRI_OK)
+        status = trii_jpeg_decode(&d);
+    if (status == TRI_OK)
+        trii_resizer_end(&resizer);
     return status;
 }

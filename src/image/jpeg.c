@@ -80,7 +80,8 @@ typedef struct reader {
     struct jpeg_progress_mgr progress;
     trii_decoding *d;
     trii_pixel_kind kind;
-    JSAMPARRAY row; /* one, of the decoder's own width */
+    JSAMPARRAY row;       /* one, of the decoder's own width, */
+    JSAMPARRAY converted; /* and one of the part's; both have room after them */
 } reader;
 
 static void source_nothing(j_decompress_ptr c)
@@ -175,37 +176,68 @@ static bool can_cut(const struct jpeg_decompress_struct *c)
     return true;
 }
 
-static void read_rows(reader *r)
+/* What is before the part, and around it, is left out as far as that can be. Returns the column of
+ * the decoder's rows in which the part begins. */
+static JDIMENSION cut(struct jpeg_decompress_struct *c, const trii_image_window *part)
 {
-    struct jpeg_decompress_struct *c = &r->c;
-    const trii_image_window *part = &r->d->part;
-    JDIMENSION left = (JDIMENSION)part->left, first = 0, width;
-    size_t samples = (size_t)c->output_components;
-    bool direct = (int)samples == r->d->channels && part->width == r->d->width;
+    JDIMENSION left = (JDIMENSION)part->left, width;
+    JDIMENSION from = left > MARGIN ? left - MARGIN : 0;
+    JDIMENSION end = left + (JDIMENSION)part->width + MARGIN;
 
-    if (!direct && can_cut(c)) {
-        JDIMENSION from = left > MARGIN ? left - MARGIN : 0;
-        JDIMENSION end = left + (JDIMENSION)part->width + MARGIN;
-
+    if (!can_cut(c))
+        return left;
+    if (part->width < (int64_t)c->output_width) {
         width = (end < c->output_width ? end : c->output_width) - from;
         jpeg_crop_scanline(c, &from, &width);
         left -= from;
     }
-    if (part->top > MARGIN && can_cut(c))
-        first = (JDIMENSION)part->top - MARGIN;
-    if (first > 0)
-        (void)jpeg_skip_scanlines(c, first);
+    if (part->top > MARGIN)
+        (void)jpeg_skip_scanlines(c, (JDIMENSION)part->top - MARGIN);
+    return left;
+}
+
+/* A row of the part, to where it is wanted. */
+static void place(reader *r, const uint8_t *src, bool same, int64_t row)
+{
+    trii_decoding *d = r->d;
+
+    if (d->resizer == NULL) {
+        trii_pixels_convert(src, r->kind, d->part.width, trii_decoding_row(d, row), d->channels);
+        return;
+    }
+    if (!same) {
+        trii_pixels_convert(src, r->kind, d->part.width, r->converted[0], d->channels);
+        src = r->converted[0];
+    }
+    trii_resizer_put(d->resizer, src);
+}
+
+/* Where libjpeg writes a row whose address is a multiple of 32, it writes past the caches, and who
+ * reads the row next waits for the memory: that takes more time than all the rest. */
+#define NOT_ALIGNED 16
+
+static void read_rows(reader *r)
+{
+    struct jpeg_decompress_struct *c = &r->c;
+    const trii_image_window *part = &r->d->part;
+    JDIMENSION samples = (JDIMENSION)c->output_components, left = cut(c, part);
+    bool same = (int)samples == r->d->channels;
+    JSAMPROW line;
+
     r->row = c->mem->alloc_sarray((j_common_ptr)c, JPOOL_IMAGE,
-                                  c->output_width * (JDIMENSION)samples, 1);
+                                  NOT_ALIGNED + c->output_width * samples + TRII_ROW_OVERREAD, 1);
+    line = r->row[0] + NOT_ALIGNED;
+    if (!same)
+        r->converted =
+            c->mem->alloc_sarray((j_common_ptr)c, JPOOL_IMAGE,
+                                 (JDIMENSION)(part->width * r->d->channels) + TRII_ROW_OVERREAD, 1);
     while ((int64_t)c->output_scanline < part->top + part->height) {
         int64_t row = (int64_t)c->output_scanline - part->top;
-        JSAMPROW line = direct && row >= 0 ? trii_decoding_row(r->d, row) : r->row[0];
 
         if (jpeg_read_scanlines(c, &line, 1) != 1)
             ERREXIT(c, JERR_INPUT_EOF);
-        if (row >= 0 && !direct)
-            trii_pixels_convert(line + left * samples, r->kind, part->width,
-                                trii_decoding_row(r->d, row), r->d->channels);
+        if (row >= 0)
+            place(r, line + (size_t)left * samples, same, row);
     }
 }
 
@@ -225,7 +257,7 @@ static void read_image(void *arg)
     status = trii_decoding_begin(r->d);
     if (status != TRI_OK)
         leave((j_common_ptr)c, status);
-    if (r->d->image == NULL)
+    if (r->d->image == NULL && r->d->resizer == NULL)
         return;
     if (!jpeg_has_multiple_scans(c) && !has_end(r))
         (void)source_empty(c);

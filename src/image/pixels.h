@@ -65,6 +65,13 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
                              int channels, const double *box, int64_t out_height, int64_t out_width,
                              uint8_t *dst, trii_image_scratch *scratch) TRI_MUST_CHECK;
 
+/* trii_image_decode of a window and trii_image_resize of that, with the same bits; a JPEG's pixels
+ * are resized row by row as they are decoded. image: memory for other files. Errors: as those. */
+tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_image_window *window,
+                                     int channels, int64_t out_height, int64_t out_width,
+                                     uint8_t *dst, trii_image_scratch *scratch,
+                                     trii_image *image) TRI_MUST_CHECK;
+
 /* pixels [height, width, channels] to dst [channels, height, width]: (x / 255 - mean[c]) / std[c],
  * in f32, as ToTensor and Normalize compute it; mirrored left to right if wanted. mean and std
  * NULL: x / 255. 1 to 4 channels. */

@@ -25,36 +25,30 @@ void trii_image_scratch_clear(trii_image_scratch *scratch)
 
 /* --- weights -------------------------------------------------------------- */
 
-/* One axis: `size` pixels, of which first to last (a part of a pixel counts, too) become n. */
-typedef struct axis {
-    int64_t size, n;
-    float first, last;
-    int64_t taps; /* weights of one result, at most, and filled up with 0 */
-} axis;
-
-static double ratio_of(const axis *a)
+static double ratio_of(const trii_axis *a)
 {
     return (double)(a->last - a->first) / (double)a->n;
 }
 
-static void count_taps(axis *a)
+static void count_taps(trii_axis *a)
 {
     int64_t taps = (int64_t)ceil(fmax(ratio_of(a), 1.0)) * 2 + 1;
 
-    a->taps = (taps + TRII_TAP_GROUP - 1) / TRII_TAP_GROUP * TRII_TAP_GROUP;
+    a->room = (taps + TRII_TAP_GROUP - 1) / TRII_TAP_GROUP * TRII_TAP_GROUP;
 }
 
-static bool is_same(const axis *a)
+static bool is_same(const trii_axis *a)
 {
     return a->size == a->n && a->first == 0 && a->last == (float)a->size;
 }
 
 /* The order of operations is Pillow's: it decides the last bits of a weight. */
-static void weigh(const axis *a, trii_taps *taps, int32_t *weights, double *exact)
+static void weigh(const trii_axis *a, double *exact)
 {
     double ratio = ratio_of(a), support = fmax(ratio, 1.0), inverse = 1.0 / support;
+    int32_t *weights = a->weights;
 
-    for (int64_t i = 0; i < a->n; i++, weights += a->taps) {
+    for (int64_t i = 0; i < a->n; i++, weights += a->room) {
         double centre = (double)a->first + ((double)i + 0.5) * ratio, sum = 0;
         int64_t begin = (int64_t)(centre - support + 0.5);
         int64_t end = (int64_t)(centre + support + 0.5);
@@ -67,50 +61,16 @@ static void weigh(const axis *a, trii_taps *taps, int32_t *weights, double *exac
             exact[k] = away < 1.0 ? 1.0 - away : 0.0;
             sum += exact[k];
         }
-        for (int64_t k = 0; k < a->taps; k++) {
+        for (int64_t k = 0; k < a->room; k++) {
             double weight = k < end - begin ? exact[k] : 0.0;
 
             weights[k] = (int32_t)(0.5 + (sum != 0 ? weight / sum : weight) * (1 << TRII_TAP_BITS));
         }
-        taps[i] = (trii_taps){.begin = (int32_t)begin, .n = (int32_t)(end - begin)};
+        a->taps[i] = (trii_taps){.begin = (int32_t)begin, .n = (int32_t)(end - begin)};
     }
 }
 
 /* --- resize --------------------------------------------------------------- */
-
-typedef struct plan {
-    axis x, y;
-    int channels;
-    trii_taps *x_taps, *y_taps;
-    int32_t *x_weights, *y_weights;
-    double *exact;
-    uint8_t *last;    /* a row, with room after it */
-    uint8_t *between; /* the rows that the second pass reads, after the first */
-} plan;
-
-/* Where the parts of the memory begin, one after the other; returns the bytes of all. */
-static size_t lay_out(plan *p, char *memory)
-{
-    size_t at = 0, x = (size_t)p->x.n, y = (size_t)p->y.n;
-    size_t most = (size_t)(p->x.taps > p->y.taps ? p->x.taps : p->y.taps);
-
-    p->exact = (double *)(void *)(memory + at);
-    at += most * sizeof(double);
-    p->x_taps = (trii_taps *)(void *)(memory + at);
-    at += x * sizeof(trii_taps);
-    p->y_taps = (trii_taps *)(void *)(memory + at);
-    at += y * sizeof(trii_taps);
-    p->x_weights = (int32_t *)(void *)(memory + at);
-    at += x * (size_t)p->x.taps * sizeof(int32_t);
-    p->y_weights = (int32_t *)(void *)(memory + at);
-    at += y * (size_t)p->y.taps * sizeof(int32_t);
-    p->last = (uint8_t *)memory + at;
-    at += (size_t)p->x.size * (size_t)p->channels + TRII_ROW_OVERREAD;
-    p->between = (uint8_t *)memory + at;
-    if (!is_same(&p->x) && !is_same(&p->y))
-        at += (size_t)p->y.size * x * (size_t)p->channels;
-    return at;
-}
 
 tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_t out_height,
                              int64_t out_width, const double *box)
@@ -135,9 +95,31 @@ tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_
     return TRI_OK;
 }
 
-static tri_status get_room(plan *p, trii_image_scratch *scratch)
+/* Where the parts of the memory begin, one after the other; returns the bytes of all. */
+static size_t lay_out(trii_resizer *r, char *memory)
 {
-    size_t bytes = lay_out(p, NULL);
+    trii_axis *const axes[2] = {&r->x, &r->y};
+    size_t at = 0;
+
+    r->exact = (double *)(void *)memory;
+    at += (size_t)(r->x.room > r->y.room ? r->x.room : r->y.room) * sizeof(double);
+    for (int i = 0; i < 2; i++) {
+        axes[i]->taps = (trii_taps *)(void *)(memory + at);
+        at += (size_t)axes[i]->n * sizeof(trii_taps);
+        axes[i]->weights = (int32_t *)(void *)(memory + at);
+        at += (size_t)(axes[i]->n * axes[i]->room) * sizeof(int32_t);
+    }
+    r->last = (uint8_t *)memory + at;
+    at += (size_t)r->x.size * (size_t)r->channels + TRII_ROW_OVERREAD;
+    r->rows = (uint8_t *)memory + at;
+    if (!is_same(&r->y))
+        at += (size_t)r->y.size * r->row_bytes;
+    return at;
+}
+
+static tri_status get_room(trii_resizer *r, trii_image_scratch *scratch)
+{
+    size_t bytes = lay_out(r, NULL);
 
     if (bytes > scratch->capacity) {
         void *grown = trii_realloc(scratch->memory, bytes, 1, "memory to resize an image");
@@ -147,30 +129,81 @@ static tri_status get_room(plan *p, trii_image_scratch *scratch)
         scratch->memory = grown;
         scratch->capacity = bytes;
     }
-    (void)lay_out(p, scratch->memory);
+    (void)lay_out(r, scratch->memory);
     return TRI_OK;
 }
 
-/* Rows first .. end-1 of src, to dst. */
-static void resize_rows(plan *p, const trii_resize_kernels *kernels, const uint8_t *src,
-                        size_t stride_bytes, int64_t first, int64_t end, uint8_t *dst)
+static void choose_kernels(trii_resizer *r, const trii_resize_kernels *kernels)
 {
-    size_t bytes = (size_t)p->x.size * (size_t)p->channels;
-    size_t row_bytes = (size_t)p->x.n * (size_t)p->channels;
+    if (kernels == NULL)
+        kernels = trii_cpu_isa() >= TRII_ISA_AVX2 ? &trii_resize_avx2 : &trii_resize_plain;
+    r->row_kernels = r->column_kernels = kernels;
+    if (kernels->channels != 0 && kernels->channels != r->channels)
+        r->row_kernels = &trii_resize_plain;
+}
 
-    if (kernels->channels != 0 && kernels->channels != p->channels)
-        kernels = &trii_resize_plain;
-    weigh(&p->x, p->x_taps, p->x_weights, p->exact);
-    if (kernels->prepare != NULL)
-        kernels->prepare(p->x_weights, (size_t)(p->x.n * p->x.taps));
-    for (int64_t y = first; y < end; y++, dst += row_bytes) {
-        const uint8_t *from = src + (size_t)y * stride_bytes;
+tri_status trii_resizer_begin(trii_resizer *r, const trii_resize_kernels *kernels, int64_t height,
+                              int64_t width, int channels, const double *box, int64_t out_height,
+                              int64_t out_width, uint8_t *dst, trii_image_scratch *scratch)
+{
+    tri_status status = trii_resize_check(height, width, channels, out_height, out_width, box);
 
-        /* What follows the last rows may not be the caller's. */
-        if ((size_t)(p->y.size - 1 - y) * stride_bytes < TRII_ROW_OVERREAD)
-            from = memcpy(p->last, from, bytes);
-        kernels->row(from, p->channels, p->x_taps, p->x_weights, p->x.taps, p->x.n, dst);
+    if (status != TRI_OK)
+        return status;
+    *r = (trii_resizer){.x = {.size = width, .n = out_width, .last = (float)width},
+                        .y = {.size = height, .n = out_height, .last = (float)height},
+                        .channels = channels,
+                        .row_bytes = (size_t)out_width * (size_t)channels,
+                        .end = height};
+    if (box != NULL) {
+        r->x.first = (float)box[0];
+        r->x.last = (float)box[2];
+        r->y.first = (float)box[1];
+        r->y.last = (float)box[3];
     }
+    count_taps(&r->x);
+    count_taps(&r->y);
+    choose_kernels(r, kernels);
+    status = get_room(r, scratch);
+    if (status != TRI_OK)
+        return status;
+    r->dst = dst;
+    if (!is_same(&r->x)) {
+        weigh(&r->x, r->exact);
+        if (r->row_kernels->prepare != NULL)
+            r->row_kernels->prepare(r->x.weights, (size_t)(r->x.n * r->x.room));
+    }
+    if (is_same(&r->y)) {
+        r->rows = dst;
+    } else {
+        weigh(&r->y, r->exact);
+        r->begin = r->y.taps[0].begin;
+        r->end = r->y.taps[out_height - 1].begin + r->y.taps[out_height - 1].n;
+    }
+    return TRI_OK;
+}
+
+void trii_resizer_put(trii_resizer *r, const uint8_t *row)
+{
+    int64_t y = r->next++;
+    uint8_t *to = r->rows + (size_t)(y - r->begin) * r->row_bytes;
+
+    if (y < r->begin || y >= r->end)
+        return;
+    if (is_same(&r->x))
+        memcpy(to, row, r->row_bytes);
+    else
+        r->row_kernels->row(row, r->channels, r->x.taps, r->x.weights, r->x.room, r->x.n, to);
+}
+
+void trii_resizer_end(trii_resizer *r)
+{
+    if (is_same(&r->y))
+        return;
+    for (int64_t y = 0; y < r->y.n; y++)
+        r->column_kernels->column(r->rows + (size_t)(r->y.taps[y].begin - r->begin) * r->row_bytes,
+                                  r->row_bytes, r->y.taps[y].n, r->y.weights + y * r->y.room,
+                                  r->row_bytes, r->dst + (size_t)y * r->row_bytes);
 }
 
 tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *src, int64_t height,
@@ -178,49 +211,21 @@ tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *s
                             int64_t out_height, int64_t out_width, uint8_t *dst,
                             trii_image_scratch *scratch)
 {
-    plan p = {.x = {.size = width, .n = out_width, .last = (float)width},
-              .y = {.size = height, .n = out_height, .last = (float)height},
-              .channels = channels};
-    tri_status status = trii_resize_check(height, width, channels, out_height, out_width, box);
-    size_t row_bytes = (size_t)out_width * (size_t)channels;
-    int64_t first = 0, end = height;
+    trii_resizer r;
+    tri_status status = trii_resizer_begin(&r, kernels, height, width, channels, box, out_height,
+                                           out_width, dst, scratch);
 
     if (status != TRI_OK)
         return status;
-    if (box != NULL) {
-        p.x.first = (float)box[0];
-        p.x.last = (float)box[2];
-        p.y.first = (float)box[1];
-        p.y.last = (float)box[3];
-    }
-    count_taps(&p.x);
-    count_taps(&p.y);
-    status = get_room(&p, scratch);
-    if (status != TRI_OK)
-        return status;
-    if (!is_same(&p.y)) {
-        weigh(&p.y, p.y_taps, p.y_weights, p.exact);
-        first = p.y_taps[0].begin;
-        end = p.y_taps[out_height - 1].begin + p.y_taps[out_height - 1].n;
-    }
-    if (!is_same(&p.x)) {
-        uint8_t *to = is_same(&p.y) ? dst : p.between;
+    for (int64_t y = 0; y < height; y++) {
+        const uint8_t *row = src + (size_t)y * stride_bytes;
 
-        resize_rows(&p, kernels, src, stride_bytes, first, end, to);
-        src = to;
-        stride_bytes = row_bytes;
-    } else {
-        src += (size_t)first * stride_bytes;
+        /* What follows the last rows may not be the caller's. */
+        if ((size_t)(height - 1 - y) * stride_bytes < TRII_ROW_OVERREAD)
+            row = memcpy(r.last, row, (size_t)width * (size_t)channels);
+        trii_resizer_put(&r, row);
     }
-    if (!is_same(&p.y)) {
-        for (int64_t y = 0; y < out_height; y++)
-            kernels->column(src + (size_t)(p.y_taps[y].begin - first) * stride_bytes, stride_bytes,
-                            p.y_taps[y].n, p.y_weights + y * p.y.taps, row_bytes,
-                            dst + (size_t)y * row_bytes);
-    } else if (is_same(&p.x)) {
-        for (int64_t y = 0; y < height; y++)
-            memcpy(dst + (size_t)y * row_bytes, src + (size_t)y * stride_bytes, row_bytes);
-    }
+    trii_resizer_end(&r);
     return TRI_OK;
 }
 
@@ -228,9 +233,6 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
                              int channels, const double *box, int64_t out_height, int64_t out_width,
                              uint8_t *dst, trii_image_scratch *scratch)
 {
-    const trii_resize_kernels *kernels =
-        trii_cpu_isa() >= TRII_ISA_AVX2 ? &trii_resize_avx2 : &trii_resize_plain;
-
-    return trii_resize_with(kernels, src, height, width, stride_bytes, channels, box, out_height,
+    return trii_resize_with(NULL, src, height, width, stride_bytes, channels, box, out_height,
                             out_width, dst, scratch);
 }

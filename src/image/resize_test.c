@@ -165,28 +165,37 @@ static void every_instruction_set_gives_the_same_bits(void **state)
     trii_image_scratch_clear(&room);
 }
 
+/* Of every width, with all 256 values, in blocks of exact size. */
 static void floats_are_divided_and_normalised(void **state)
 {
-    const float mean[] = {0.485f, 0.456f, 0.406f}, std[] = {0.229f, 0.224f, 0.225f};
-    uint8_t pixels[2 * 5 * 3];
-    float dst[2 * 5 * 3];
-    uint64_t draws = 1;
+    static const float means[2][3] = {{0.485f, 0.456f, 0.406f}, {-1e-30f, 0.5f, 3e7f}};
+    static const float stds[2][3] = {{0.229f, 0.224f, 0.225f}, {1e-38f, -0.7f, 1e30f}};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(pixels); i++)
-        pixels[i] = (uint8_t)scratch_random(&draws);
-    for (int kind = 0; kind < 4; kind++) {
-        bool mirror = kind & 1, plain = kind & 2;
+    for (int kind = 0; kind < 6 * 40; kind++) {
+        bool mirror = kind & 1;
+        int width = 1 + kind / 6, height = 7, channels = kind % 5 == 0 ? 4 : 3;
+        int plane = height * width, n = channels * plane;
+        const float *mean = kind % 3 == 2 || channels == 4 ? NULL : means[kind % 3];
+        const float *std = kind % 3 == 2 || channels == 4 ? NULL : stds[kind % 3];
+        uint8_t *pixels = malloc((size_t)n);
+        float *dst = malloc((size_t)n * sizeof(float));
 
-        trii_image_to_chw(pixels, 2, 5, 3, mirror, plain ? NULL : mean, plain ? NULL : std, dst);
-        for (int i = 0; i < 30; i++) {
-            int c = i / 10, y = i / 5 % 2, x = mirror ? 4 - i % 5 : i % 5;
-            float wanted = (float)pixels[(y * 5 + x) * 3 + c] / 255.0f;
+        assert_true(pixels != NULL && dst != NULL);
+        for (int i = 0; i < n; i++)
+            pixels[i] = (uint8_t)(i * 11 + kind);
+        trii_image_to_chw(pixels, height, width, channels, mirror, mean, std, dst);
+        for (int i = 0; i < n; i++) {
+            int c = i / plane, y = i / width % height;
+            int x = mirror ? width - 1 - i % width : i % width;
+            float wanted = (float)pixels[(y * width + x) * channels + c] / 255.0f;
 
-            if (!plain)
+            if (mean != NULL)
                 wanted = (wanted - mean[c]) / std[c];
             assert_memory_equal(&dst[i], &wanted, sizeof(wanted));
         }
+        free(pixels);
+        free(dst);
     }
 }
 

@@ -198,9 +198,57 @@ static void every_box_is_resized_to_pillows_pixels(void **state)
     fclose(file);
 }
 
+/* Resized while it is decoded, or afterwards. */
+static void check_one_pass(const line *l, int channels, uint64_t *draws)
+{
+    trii_image part = {0}, memory = {0};
+    trii_image_scratch room = {0};
+    size_t bytes;
+    unsigned char *data = contents(l->file, &bytes);
+
+    for (int i = 0; i < 20; i++) {
+        trii_image_window w = draw_window(draws, l);
+        int height = i == 0 ? (int)w.height : 1 + (int)(scratch_random(draws) % 70);
+        int width = i < 2 ? (int)w.width : 1 + (int)(scratch_random(draws) % 70);
+        size_t n = (size_t)(height * width * channels);
+        uint8_t *dst = malloc(n), *wanted = malloc(n);
+
+        assert_true(dst != NULL && wanted != NULL);
+        CHECK_OK(trii_image_decode(data, bytes, &w, channels, &part));
+        CHECK_OK(trii_image_resize(part.pixels, w.height, w.width, (size_t)(w.width * channels),
+                                   channels, NULL, height, width, wanted, &room));
+        CHECK_OK(trii_image_decode_resized(data, bytes, &w, channels, height, width, dst, &room,
+                                           &memory));
+        if (memcmp(dst, wanted, n) != 0)
+            fail_msg("%s: %d x %d to %d x %d in %d channels differs", l->file, (int)w.height,
+                     (int)w.width, height, width, channels);
+        free(dst);
+        free(wanted);
+    }
+    assert_true(trii_image_decode_resized(data, bytes / 2, &(trii_image_window){.width = 1},
+                                          channels, 1, 1, data, &room, &memory) != TRI_OK);
+    trii_image_clear(&part);
+    trii_image_clear(&memory);
+    trii_image_scratch_clear(&room);
+    free(data);
+}
+
+static void one_pass_has_the_bits_of_two(void **state)
+{
+    FILE *file = golden("", "images.txt");
+    uint64_t draws = 17;
+    line l;
+
+    (void)state;
+    for (int n = 0; next_line(file, &l) && is_picture(&l); n++)
+        check_one_pass(&l, n % 3 == 0 ? 1 : 3, &draws);
+    fclose(file);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(every_picture_has_pillows_pixels),
     cmocka_unit_test(every_window_has_the_bits_of_the_whole_picture),
+    cmocka_unit_test(one_pass_has_the_bits_of_two),
     cmocka_unit_test(every_box_is_resized_to_pillows_pixels),
 };
 TEST_MAIN(tests)
