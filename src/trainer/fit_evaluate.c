@@ -1,6 +1,7 @@
 /*
  * fit_evaluate.c - validation and test: each rank sees its share, and values are of all.
  */
+#include "base/alloc.h"
 #include "trainer/log_book.h"
 #include "trainer/trainer_policy.h"
 
@@ -60,19 +61,51 @@ static tri_status evaluate_batches(tri_trainer *t, trii_phase phase, int64_t lim
     return status;
 }
 
+/* Modules that are in training, in the order of the tree; a program may have set some aside, such
+ * as statistics that are to stay. */
+static int64_t count_modules(tri_module *module)
+{
+    int64_t n = 1;
+
+    for (int i = 0; i < tri_module_child_count(module); i++)
+        n += count_modules(tri_module_child(module, i));
+    return n;
+}
+
+static bool *note_modes(tri_module *module, bool *modes)
+{
+    *modes++ = tri_module_is_training(module);
+    for (int i = 0; i < tri_module_child_count(module); i++)
+        modes = note_modes(tri_module_child(module, i), modes);
+    return modes;
+}
+
+/* Sets a module with all below it, then those below. */
+static const bool *restore_modes(tri_module *module, const bool *modes)
+{
+    if (tri_module_is_training(module) != *modes)
+        tri_module_train(module, *modes);
+    modes++;
+    for (int i = 0; i < tri_module_child_count(module); i++)
+        modes = restore_modes(tri_module_child(module, i), modes);
+    return modes;
+}
+
 /* In evaluation mode and without gradients, however it ends. */
 static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
 {
-    tri_status status = trii_book_begin(t, phase);
+    bool *modes = trii_alloc((size_t)count_modules(t->model), sizeof(*modes), "modules");
+    tri_status status = modes != NULL ? trii_book_begin(t, phase) : TRI_ERR_NO_MEMORY;
 
-    if (status != TRI_OK)
-        return status;
-    t->phase = phase;
-    tri_module_train(t->model, false);
-    tri_no_grad_begin();
-    status = evaluate_batches(t, phase, limit);
-    tri_no_grad_end();
-    tri_module_train(t->model, true);
+    if (status == TRI_OK) {
+        (void)note_modes(t->model, modes);
+        tri_module_train(t->model, false);
+        tri_no_grad_begin();
+        status = evaluate_batches(t, phase, limit);
+        tri_no_grad_end();
+        (void)restore_modes(t->model, modes);
+    }
+    trii_free(modes);
     if (status == TRI_OK)
         status = trii_book_end(t, phase);
     return status;

@@ -4,11 +4,9 @@
 #include "testing/fit_problem.h"
 
 /* The plain loop's hash, then that of tri_fit with the same data. */
-static void expect_same(int64_t samples, int64_t batch_size, bool drop_last)
+static void expect_same_of(int64_t samples, plain_fit plain, const char *precision)
 {
     fit_samples train;
-    plain_fit plain = {
-        .batch_size = batch_size, .epochs = 3, .drop_last = drop_last, .arg = {.lr = 0.2}};
     fit_watch watch = FIT_WATCH;
     tri_callback *callbacks[] = {&watch.base};
     tri_fit_options options;
@@ -26,10 +24,13 @@ static void expect_same(int64_t samples, int64_t batch_size, bool drop_last)
     options.callbacks = callbacks;
     options.n_callbacks = 1;
     options.log_every_n_steps = 2;
+    options.precision = precision;
+    options.gradient_clip_val = plain.clip;
+    options.gradient_clip_algorithm = plain.clip_value ? "value" : "norm";
     CHECK_OK(tri_fit(&fit_task,
                      &(tri_fit_data){.train = train.dataset,
-                                     .batch_size = batch_size,
-                                     .loader.drop_last = drop_last},
+                                     .batch_size = plain.batch_size,
+                                     .loader.drop_last = plain.drop_last},
                      &options, &arg, &result));
     assert_true(watch.hash == plain.hash);
     assert_int_equal(result.reason, TRI_STOP_MAX_EPOCHS);
@@ -39,6 +40,15 @@ static void expect_same(int64_t samples, int64_t batch_size, bool drop_last)
     assert_true(tri_fit_result_value(&result, "loss") > 0);
     tri_dataset_destroy(train.dataset);
     scratch_end(&s);
+}
+
+static void expect_same(int64_t samples, int64_t batch_size, bool drop_last)
+{
+    expect_same_of(
+        samples,
+        (plain_fit){
+            .batch_size = batch_size, .epochs = 3, .drop_last = drop_last, .arg = {.lr = 0.2}},
+        NULL);
 }
 
 static void one_process_gets_the_weights_of_the_plain_loop(void **state)
@@ -63,6 +73,85 @@ static void a_batch_may_be_larger_than_the_set(void **state)
 {
     (void)state;
     expect_same(5, 8, false);
+}
+
+static void clipping_is_that_of_the_plain_loop(void **state)
+{
+    (void)state;
+    for (int value = 0; value < 2; value++)
+        expect_same_of(40,
+                       (plain_fit){.batch_size = 8,
+                                   .epochs = 3,
+                                   .arg = {.lr = 0.2},
+                                   .clip = 0.05,
+                                   .clip_value = value},
+                       NULL);
+}
+
+static void mixed_precision_is_that_of_the_plain_loop(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        expect_same_of(40,
+                       (plain_fit){.batch_size = 8,
+                                   .epochs = 3,
+                                   .arg = {.lr = 0.2},
+                                   .clip = clip * 0.05,
+                                   .autocast = TRI_DTYPE_BF16},
+                       "bf16-mixed");
+        expect_same_of(40,
+                       (plain_fit){.batch_size = 8,
+                                   .epochs = 3,
+                                   .arg = {.lr = 0.2},
+                                   .clip = clip * 0.05,
+                                   .autocast = TRI_DTYPE_F16},
+                       "16-mixed");
+    }
+}
+
+/* --- modes ---------------------------------------------------------------- */
+
+/* Batch statistics that are to stay while the rest is trained. */
+static tri_module *model_set_aside(void *arg)
+{
+    tri_module *net = fit_model(arg);
+
+    tri_module_train(tri_module_submodule(net, "1"), false);
+    return net;
+}
+
+static tri_tensor *step_of_modes(tri_trainer *t, const tri_batch *batch, void *arg)
+{
+    tri_module *model = tri_trainer_model(t);
+    bool trains = tri_module_is_training(model);
+
+    if (tri_module_is_training(tri_module_submodule(model, "1")) ||
+        tri_module_is_training(tri_module_submodule(model, "2")) != trains)
+        return NULL;
+    return fit_training_step(t, batch, arg);
+}
+
+static void validation_leaves_modules_in_their_modes(void **state)
+{
+    tri_task task = fit_task;
+    fit_samples set;
+    tri_fit_options opt;
+    fit_arg arg = {.lr = 0.2, .buffers = true};
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&set, 16, 1);
+    task.model = model_set_aside;
+    task.training_step = step_of_modes;
+    opt = fit_quiet(s.dir);
+    opt.max_epochs = 2;
+    opt.val_check_interval = 1;
+    CHECK_OK(tri_fit(&task,
+                     &(tri_fit_data){.train = set.dataset, .val = set.dataset, .batch_size = 4},
+                     &opt, &arg, NULL));
+    tri_dataset_destroy(set.dataset);
+    scratch_end(&s);
 }
 
 /* --- ranks that are threads ----------------------------------------------- */
@@ -220,6 +309,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_last_batch_that_is_short_changes_nothing_of_that),
     cmocka_unit_test(a_last_batch_that_is_left_out_is_left_out_here),
     cmocka_unit_test(a_batch_may_be_larger_than_the_set),
+    cmocka_unit_test(clipping_is_that_of_the_plain_loop),
+    cmocka_unit_test(mixed_precision_is_that_of_the_plain_loop),
+    cmocka_unit_test(validation_leaves_modules_in_their_modes),
     cmocka_unit_test(ranks_get_those_of_the_plain_loop_with_ddp),
     cmocka_unit_test(two_devices_are_two_workers),
     cmocka_unit_test(a_profile_is_a_trace_of_what_ran),

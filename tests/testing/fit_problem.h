@@ -148,8 +148,36 @@ typedef struct plain_fit {
     tri_group *group; /* NULL = one process */
     bool drop_last;
     fit_arg arg;
+    double clip; /* 0 = none */
+    bool clip_value;
+    tri_dtype autocast; /* NONE = f32; F16 with a scaler */
     uint64_t hash;
 } plain_fit;
+
+static inline tri_status plain_fit_step(const plain_fit *p, tri_module *model,
+                                        tri_optimizer *optimizer, tri_grad_scaler *scaler,
+                                        const tri_batch *batch, double lr)
+{
+    tri_tensor *loss;
+
+    if (p->autocast != TRI_DTYPE_NONE)
+        tri_autocast_begin(p->autocast);
+    loss = tri_cross_entropy(tri_forward(model, batch->fields[0]), batch->fields[1], NULL);
+    if (p->autocast != TRI_DTYPE_NONE)
+        tri_autocast_end();
+    tri_backward(tri_grad_scaler_scale(scaler, loss));
+    if (p->clip > 0) {
+        tri_grad_scaler_unscale(scaler, optimizer);
+        if (p->clip_value)
+            tri_clip_grad_value(optimizer, p->clip);
+        else
+            (void)tri_clip_grad_norm(optimizer, p->clip);
+    }
+    tri_optimizer_set_lr(optimizer, lr);
+    TRY(tri_grad_scaler_step(scaler, optimizer));
+    TRY(tri_grad_scaler_update(scaler));
+    return tri_step_end_status();
+}
 
 static inline tri_status plain_fit_run(plain_fit *p)
 {
@@ -159,6 +187,7 @@ static inline tri_status plain_fit_run(plain_fit *p)
     tri_optimizer *optimizer;
     tri_sampler *sampler;
     tri_loader *loader;
+    tri_grad_scaler *scaler;
     int64_t step = 0;
 
     tri_manual_seed(5);
@@ -166,6 +195,8 @@ static inline tri_status plain_fit_run(plain_fit *p)
     if (size > 1)
         model = tri_ddp(model, &(tri_ddp_options){.group = p->group});
     optimizer = fit_optimizer(model, &p->arg);
+    TRY(tri_grad_scaler_create(&(tri_grad_scaler_options){.disabled = p->autocast != TRI_DTYPE_F16},
+                               &scaler));
     TRY(tri_sampler_distributed(
         tri_dataset_length(p->train),
         &(tri_sampler_distributed_options){
@@ -178,17 +209,13 @@ static inline tri_status plain_fit_run(plain_fit *p)
 
         TRY(tri_loader_begin(loader, epoch, 0));
         while (tri_loader_next(loader, &batch) == TRI_OK) {
-            tri_tensor *loss =
-                tri_cross_entropy(tri_forward(model, batch.fields[0]), batch.fields[1], NULL);
-
-            tri_backward(loss);
-            tri_optimizer_set_lr(
-                optimizer, fit_lr(p->arg.lr, step++, p->epochs * tri_loader_length(loader), NULL));
-            TRY(tri_optimizer_step(optimizer));
-            tri_step_end();
+            TRY(plain_fit_step(
+                p, model, optimizer, scaler, &batch,
+                fit_lr(p->arg.lr, step++, p->epochs * tri_loader_length(loader), NULL)));
         }
     }
     TRY(tri_module_hash(model, &p->hash));
+    tri_grad_scaler_destroy(scaler);
     tri_loader_destroy(loader);
     tri_sampler_destroy(sampler);
     tri_optimizer_destroy(optimizer);
