@@ -73,8 +73,9 @@ typedef struct tri_metric {
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);
 TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
-/* Writes one record as one line, in one write, whatever the locale. Errors: INVALID_ARG (a key is
- * not as above, or occurs twice), IO (names the file and the reason). */
+/* Writes one record as one line, in one write, whole or (in a regular file) not at all, whatever
+ * the locale. Errors: INVALID_ARG (a key is not as above, or occurs twice), IO (names the file and
+ * the reason). */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values,
                                                     int n);
 /* Writes these values as one record: tri_metrics_log(m, {"step", 10}, {"loss", 0.5}). In C++ an

@@ -576,7 +576,10 @@ tri_status trii_append_whole(int fd, const char *path, const void *data, size_t 
     size_t written;
     tri_status status = write_some(fd, path, data, bytes, &written);
 
-    if (status != TRI_OK && written > 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode))
-        (void)!ftruncate(fd, info.st_size - (off_t)written);
+    /* Unless another process has written after it. A descriptor that does not append, `>file` of
+     * this program, would leave a hole where it goes on. */
+    if (status != TRI_OK && written > 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode) &&
+        lseek(fd, 0, SEEK_CUR) == info.st_size && ftruncate(fd, info.st_size - (off_t)written) == 0)
+        (void)!lseek(fd, info.st_size - (off_t)written, SEEK_SET);
     return status;
 }

@@ -71,7 +71,8 @@ tri_status trii_path_remove(const char *path) TRI_MUST_CHECK;
 
 /* Appends `bytes` to a stream's file in one write, past the stream's own buffer. */
 tri_status trii_append(int fd, const char *path, const void *data, size_t bytes) TRI_MUST_CHECK;
-/* The same of a file that nobody else writes: what a full disk took of it is removed again. */
+/* The same, and what a full disk took of it is removed again, unless somebody has written after
+ * it. */
 tri_status trii_append_whole(int fd, const char *path, const void *data,
                              size_t bytes) TRI_MUST_CHECK;
 /* Does not wait for the reader of a FIFO. A file that is our standard output or error already is

@@ -1,8 +1,9 @@
 /*
  * metrics.c - metrics as JSON lines.
  *
- * A record is one write, so a killed run leaves complete lines, except perhaps the last. Opening
- * the file to continue drops what cannot be read and what comes after the step to continue from.
+ * A record is one write, which leaves nothing of itself if it fails, so a killed run leaves
+ * complete lines, except perhaps the last. Opening the file to continue drops what cannot be read
+ * and what comes after the step to continue from.
  */
 #include "records/metrics.h"
 
@@ -179,5 +180,5 @@ tri_status tri_metrics_write(tri_metrics *metrics, const tri_metric *values, int
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: a record without metrics: n is %d",
                          metrics->path, n);
     memcpy(record + at, "}\n", 2);
-    return trii_append(metrics->fd, metrics->path, record, at + 2);
+    return trii_append_whole(metrics->fd, metrics->path, record, at + 2);
 }

@@ -196,6 +196,8 @@ static void a_full_disk_is_an_error(void **state)
     tri_status status = TRI_OK;
     tri_metrics *m;
     scratch s;
+    size_t n;
+    char *have;
 
     (void)state;
     scratch_begin(&s);
@@ -206,6 +208,9 @@ static void a_full_disk_is_an_error(void **state)
     CHECK_FAILS(status, TRI_ERR_IO, "File too large");
     assert_non_null(strstr(tri_last_error(), scratch_path(&s, "m")));
     tri_metrics_close(m);
+    have = scratch_read(scratch_path(&s, "m"), &n);
+    assert_true(n > 4000 && have[n - 1] == '\n'); /* nothing of a record that does not fit */
+    free(have);
     scratch_end(&s);
 }
 
