@@ -334,13 +334,16 @@ typedef struct tri_trainer_log_options {
  * not depend on how many ranks there are. Records one addition at most; nothing is sent before it
  * is due.
  *
- *   name   up to 63 bytes of UTF-8 without quotes, backslashes and control characters; at most
- *          TRI_FIT_MAX_VALUES names
+ *   name   1 to 63 bytes of UTF-8 without quotes, backslashes and control characters; none of step,
+ *          epoch, lr and samples_per_s, which the records have anyway; at most TRI_FIT_MAX_VALUES
+ *          names
  *   value  a step tensor of one element; tri_trainer_log_value takes a number
  *   opt    NULL = defaults
  *
- * Errors end the fit and name the key: INVALID_ARG, those of the tensor; MISMATCH if ranks log
- * different names, when these are due.
+ * Errors end the fit and name the key: INVALID_ARG, also for a name that comes twice in one step
+ * or with another `reduce` than before; STATE (no step of the task calls: callbacks and
+ * predict_step log nothing), those of the tensor; MISMATCH if ranks log different names, when these
+ * are due.
  */
 TRI_API void tri_trainer_log(tri_trainer *t, const char *name, tri_tensor *value,
                              const tri_trainer_log_options *opt);

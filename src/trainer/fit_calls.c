@@ -92,6 +92,8 @@ static tri_status body(tri_trainer *t, tri_fit_result *result)
         status = trii_fit_set_up(t);
     if (status == TRI_OK)
         status = is_profiled(t) ? run_profiled(t) : run(t);
+    if (status == TRI_OK)
+        status = trii_book_take(t); /* a call of tri_trainer_log that no step has told of */
     if (status == TRI_OK && t->call == TRII_FIT)
         status = trii_policy_end(t, TRI_OK);
     if (status == TRI_OK)

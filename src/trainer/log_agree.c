@@ -72,12 +72,22 @@ static bool is_same_everywhere(const tri_trainer *t, const double sums[HEAD])
     return same;
 }
 
+static bool has_line(const char *text, const char *line)
+{
+    size_t n = strlen(line);
+
+    for (; *text != '\0'; text = strchr(text, '\n') + 1)
+        if (strncmp(text, line, n) == 0)
+            return true;
+    return false;
+}
+
 /* The first line of a that b lacks, or NULL. */
 static const char *line_missing(const char *a, const char *b, char line[LINE_BYTES])
 {
     for (; *a != '\0'; a = strchr(a, '\n') + 1) {
         snprintf(line, LINE_BYTES, "%.*s", (int)(strchr(a, '\n') - a + 1), a);
-        if (strstr(b, line) == NULL)
+        if (!has_line(b, line))
             return a;
     }
     return NULL;

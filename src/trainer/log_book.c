@@ -15,6 +15,8 @@
 #include "trainer/fit_files.h"
 #include "trainer/log_internal.h"
 
+#define MAX_WEIGHT (INT64_C(1) << 53) /* which sums of f64 have exactly */
+
 /* --- life ----------------------------------------------------------------- */
 
 tri_status trii_book_create(tri_trainer *t)
@@ -76,13 +78,13 @@ static void name_in_phase(const tri_trainer *t, const char *name, const char *su
     snprintf(out, 2 * TRI_FIT_NAME_BYTES, "%s%.64s%s", prefix, name, suffix);
 }
 
+static const char *const reduce_names[] = {"mean", "sum", "min", "max"};
+
 static bool parse_reduce(const char *name, log_reduce *reduce_out)
 {
-    static const char *const names[] = {"mean", "sum", "min", "max"};
-
     *reduce_out = LOG_MEAN;
     for (int i = 0; i < 4 && name != NULL; i++) {
-        if (strcmp(name, names[i]) == 0) {
+        if (strcmp(name, reduce_names[i]) == 0) {
             *reduce_out = (log_reduce)i;
             return true;
         }
@@ -116,6 +118,29 @@ static tri_status add_to_meter(log_entry *e, tri_tensor *value, double scale, do
                       : tri_meter_add_mean(e->meter, value, (int64_t)weight);
 }
 
+/* Of two calls in one step under one name the tensors would overwrite each other, while numbers
+ * would be added up. */
+static bool may_add(trii_book *book, log_entry *e, log_reduce reduce)
+{
+    if (e->batch == book->batch) {
+        log_fail(book,
+                 TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "tri_trainer_log of \"%s\": logged twice in one step: each call of "
+                           "a step needs a name of its own (the trainer itself logs what "
+                           "training_step returns as \"loss\")",
+                           e->name));
+        return false;
+    }
+    if (e->reduce != reduce) {
+        log_fail(book, TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                 "tri_trainer_log of \"%s\": its reduce was \"%s\" and is \"%s\"",
+                                 e->name, reduce_names[e->reduce], reduce_names[reduce]));
+        return false;
+    }
+    e->batch = book->batch;
+    return true;
+}
+
 static void add(trii_book *book, log_entry *e, tri_tensor *tensor, double number, double scale,
                 double weight)
 {
@@ -147,11 +172,11 @@ static TRII_NOINLINE void log_in_full(tri_trainer *t, const char *name, tri_tens
     log_reduce reduce;
     double scale;
 
-    if (opt->weight < 0 || !parse_reduce(opt->reduce, &reduce)) {
+    if (opt->weight < 0 || opt->weight > MAX_WEIGHT || !parse_reduce(opt->reduce, &reduce)) {
         log_fail(book,
                  TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "tri_trainer_log of \"%.64s\": weight %lld, reduce \"%.16s\": at least "
-                           "0, and one of mean, sum, min, max",
+                           "tri_trainer_log of \"%.64s\": weight %lld, reduce \"%.16s\": 0 to "
+                           "2^53, and one of mean, sum, min, max",
                            name, (long long)opt->weight,
                            opt->reduce != NULL ? opt->reduce : "mean"));
         return;
@@ -166,7 +191,7 @@ static TRII_NOINLINE void log_in_full(tri_trainer *t, const char *name, tri_tens
         if (opt->local)
             snprintf(full + strlen(full), sizeof(full) - strlen(full), "/rank%d", t->rank);
         e = log_entry_of(book, full, (log_kind){epoch == 1, evaluates}, reduce);
-        if (e == NULL)
+        if (e == NULL || !may_add(book, e, reduce))
             return;
         e->local = opt->local;
         e->shown = opt->progress_bar;
@@ -197,8 +222,9 @@ static bool may_log(tri_trainer *t, const char *name, const tri_trainer_log_opti
     status = TRII_CHECK_RESERVED_INLINE(tri_trainer_log_options, opt);
     if (TRII_UNLIKELY(t == NULL || t->book == NULL || t->book->status != TRI_OK))
         return false;
-    if (TRII_UNLIKELY(status == TRI_OK && name == NULL))
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_trainer_log: the name is NULL");
+    if (TRII_UNLIKELY(status == TRI_OK && (name == NULL || *name == '\0')))
+        status = name == NULL ? TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_trainer_log: the name is NULL")
+                              : log_refuse_name(name);
     if (TRII_UNLIKELY(status == TRI_OK && !t->in_step))
         status = TRII_FAIL(TRI_ERR_STATE,
                            "tri_trainer_log of \"%.64s\": only steps of the task log: a callback "
@@ -251,6 +277,7 @@ tri_status trii_book_begin(tri_trainer *t, trii_phase phase)
 
 void trii_book_batch(tri_trainer *t, bool due)
 {
+    t->book->batch++;
     t->book->due = due;
 }
 

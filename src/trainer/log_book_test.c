@@ -235,6 +235,16 @@ static void log_another(tri_trainer *t, const tri_batch *batch, int64_t call)
     tri_trainer_log_value(t, tri_trainer_rank(t) == 1 ? "accuracy" : "acc", 1, NULL);
 }
 
+/* Each name ends as the line of the other does: "0 loss" and "0 a 0 loss". */
+static void log_a_longer_name(tri_trainer *t, const tri_batch *batch, int64_t call)
+{
+    (void)batch;
+    (void)call;
+    tri_trainer_log_value(t, "a 0 loss", 1, NULL);
+    if (tri_trainer_rank(t) == 0)
+        tri_trainer_log_value(t, "loss", 2, NULL);
+}
+
 static void log_other_reduce(tri_trainer *t, const tri_batch *batch, int64_t call)
 {
     (void)batch;
@@ -250,6 +260,7 @@ static void all_ranks_are_told_who_logs_another_name(void **state)
         const char *says;
     } cases[] = {{log_one_more, "rank 2 logs \"only_here\" and rank 0 does not"},
                  {log_another, "rank 1 logs \"accuracy\" and rank 0 does not"},
+                 {log_a_longer_name, "rank 0 logs \"loss\" and rank 1 does not"},
                  {log_other_reduce, "rank 1 logs \"x\" and rank 0 does not (or with another"}};
     rank ranks[MAX_RANKS];
 
@@ -504,6 +515,54 @@ static void a_resumed_fit_has_no_record_twice(void **state)
     scratch_end(&s);
 }
 
+static tri_tensor *local_training_step(tri_trainer *t, const tri_batch *batch, void *arg)
+{
+    tri_trainer_log_value(
+        t, "samples", (double)batch->size,
+        &(tri_trainer_log_options){
+            .local = true, .reduce = "sum", .on_step = TRI_SET(false), .on_epoch = TRI_SET(true)});
+    return log_training_step(t, batch, arg);
+}
+
+static tri_status run_resumed(rank *r)
+{
+    const training_case *c = r->arg;
+    tri_task task = training_task;
+
+    task.training_step = local_training_step;
+    for (int64_t epochs = 1; epochs <= 2; epochs++) {
+        tri_fit_options options = fit_quiet(c->folder);
+        tri_fit_result result;
+
+        options.max_epochs = epochs;
+        options.run_name = "run";
+        options.ckpt_path = "last";
+        options.resume_anyway = true; /* another max_epochs */
+        options.ddp = &(tri_ddp_options){.group = r->group};
+        TRY(tri_fit(&task, &(tri_fit_data){.train = c->train, .batch_size = 4}, &options, NULL,
+                    &result));
+        r->weights[r->n_weights++] = tri_fit_result_value(&result, "samples/rank0");
+        r->weights[r->n_weights++] = tri_fit_result_value(&result, "samples/rank1");
+    }
+    return TRI_OK;
+}
+
+/* The checkpoint is rank 0's, and says how rank 1 adds up what is its own. */
+static void a_local_sum_stays_a_sum_when_resumed(void **state)
+{
+    training_case c = {.train = make_samples(48)};
+    rank ranks[MAX_RANKS];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    c.folder = s.dir;
+    run_ranks(ranks, 2, run_resumed, &c);
+    check_values(ranks, 2, (const double[]){24, 24, 24, 24}, 4);
+    tri_dataset_destroy(c.train);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(counts_are_exact_over_ranks_and_batches),
     cmocka_unit_test(extremes_are_those_of_all_and_a_nan_stays),
@@ -516,5 +575,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(values_of_updates_and_epochs_are_of_all_ranks),
     cmocka_unit_test(records_go_to_all_files_that_are_wanted),
     cmocka_unit_test(a_resumed_fit_has_no_record_twice),
+    cmocka_unit_test(a_local_sum_stays_a_sum_when_resumed),
 };
 TEST_MAIN(tests)

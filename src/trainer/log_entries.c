@@ -10,6 +10,7 @@
 
 static bool is_good_name(const char *name)
 {
+    static const char *const taken[] = {"step", "epoch", "lr", "samples_per_s"};
     size_t n = strlen(name), character;
 
     for (const char *at = name; *at != '\0'; at += character) {
@@ -17,8 +18,19 @@ static bool is_good_name(const char *name)
         if (character == 0 || (unsigned char)*at < ' ' || *at == '"' || *at == '\\' || *at == 0x7f)
             return false;
     }
-    return n > 0 && n < TRI_FIT_NAME_BYTES && strcmp(name, "step") != 0 &&
-           strcmp(name, "epoch") != 0;
+    for (size_t i = 0; i < TRII_COUNT_OF(taken); i++)
+        if (strcmp(name, taken[i]) == 0)
+            return false;
+    return n > 0 && n < TRI_FIT_NAME_BYTES;
+}
+
+tri_status log_refuse_name(const char *name)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "tri_trainer_log: the name \"%.80s\": 1 to %d bytes of UTF-8 without quotes, "
+                     "backslashes and control characters, and none of step, epoch, lr and "
+                     "samples_per_s, which every record has",
+                     name, TRI_FIT_NAME_BYTES - 1);
 }
 
 void log_fail(trii_book *book, tri_status status)
@@ -48,11 +60,7 @@ log_entry *log_entry_of(trii_book *book, const char *name, log_kind kind, log_re
     if (e != NULL)
         return e;
     if (!is_good_name(name)) {
-        log_fail(book,
-                 TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "tri_trainer_log: the name \"%.80s\": 1 to %d bytes of UTF-8 without "
-                           "quotes, backslashes and control characters, and neither step nor epoch",
-                           name, TRI_FIT_NAME_BYTES - 1));
+        log_fail(book, log_refuse_name(name));
         return NULL;
     }
     if (book->n == TRI_FIT_MAX_VALUES) {

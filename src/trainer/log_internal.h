@@ -17,6 +17,7 @@ typedef struct log_entry {
     log_reduce reduce;
     bool shown;
     bool touched;        /* logged since its sums began */
+    int64_t batch;       /* of the book, in which it was logged last */
     double sum, weight;  /* of this rank; of LOG_MIN and LOG_MAX sum is that one */
     tri_meter *meter;    /* of an epoch's sums of tensors; NULL = none yet */
     tri_tensor *pending; /* of the step that runs: is fetched when it has run */
@@ -30,6 +31,7 @@ struct trii_book {
     log_entry *entries;    /* [TRI_FIT_MAX_VALUES] */
     int n;
     bool due;
+    int64_t batch; /* steps that there were, ever: the first is 1 */
     bool any_pending;
     tri_status status; /* of the first call that failed, */
     char line[TRII_ERR_BYTES];
@@ -49,6 +51,8 @@ typedef struct log_list {
 
 /* The book has failed with the line of tri_last_error, unless it had before. */
 void log_fail(trii_book *book, tri_status status);
+/* Says what a name may be. */
+tri_status log_refuse_name(const char *name);
 /* The entry of this name, a new one if need be; NULL: the book has failed. */
 log_entry *log_entry_of(trii_book *book, const char *name, log_kind kind, log_reduce reduce);
 /* Values of the entries of this kind that were logged, over all ranks and the same on all; their

@@ -14,6 +14,7 @@
 typedef struct local_value {
     char name[TRI_FIT_NAME_BYTES];
     double value;
+    int64_t reduce; /* log_reduce: rank 0 saves it, and this rank goes on with it when resumed */
 } local_value;
 
 static bool is_due(const log_entry *e, log_kind kind)
@@ -43,6 +44,7 @@ static tri_status take_own(trii_book *book, log_kind kind, local_value *own)
             continue;
         status = log_take_meter(e);
         snprintf(own->name, sizeof(own->name), "%s", e->name);
+        own->reduce = e->reduce;
         own->value = e->reduce == LOG_MEAN ? e->sum / e->weight : e->sum;
         own++;
         e->touched = false;
@@ -55,7 +57,7 @@ static tri_status learn(trii_book *book, log_kind kind, const local_value *value
                         log_list *list)
 {
     for (size_t i = 0; i < n; i++) {
-        log_entry *e = log_entry_of(book, values[i].name, kind, LOG_MEAN);
+        log_entry *e = log_entry_of(book, values[i].name, kind, (log_reduce)values[i].reduce);
 
         if (e == NULL)
             return TRII_FAIL(book->status, "%s", book->line);
