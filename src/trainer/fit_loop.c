@@ -121,7 +121,10 @@ static tri_status validate(tri_trainer *t)
     tri_status status = trii_fit_evaluate(t, TRII_PHASE_VAL, -1);
 
     t->validated_here = true;
-    return status == TRI_OK ? trii_early_look(t, false) : status;
+    if (status != TRI_OK)
+        return status;
+    trii_fit_say_values(t, true);
+    return trii_early_look(t, false);
 }
 
 static bool due_after_batch(const tri_trainer *t)
@@ -195,6 +198,8 @@ static tri_status finish_epoch(tri_trainer *t)
         status = validate(t);
     if (status == TRI_OK)
         status = trii_book_end(t, TRII_PHASE_TRAIN);
+    if (status == TRI_OK)
+        trii_fit_say_values(t, false);
     if (status == TRI_OK)
         status = trii_hooks(t, epoch_end);
     if (status == TRI_OK)

@@ -80,6 +80,15 @@ void trii_fit_say(tri_trainer *t, const char *format, ...)
         fprintf(stderr, "%s\n", line);
 }
 
+void trii_fit_say_values(tri_trainer *t, bool of_evaluation)
+{
+    char values[512];
+
+    trii_book_epoch_text(t->book, of_evaluation, values, sizeof(values));
+    if (values[0] != '\0')
+        trii_fit_say(t, "epoch %" PRId64 ": %s", t->epoch + 1, values);
+}
+
 /* --- the table ------------------------------------------------------------ */
 
 static int64_t parameters_of(tri_module *module, bool trained)

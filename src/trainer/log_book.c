@@ -406,16 +406,33 @@ void trii_book_result(const trii_book *book, tri_fit_result *result)
     }
 }
 
+static size_t add_text(const log_entry *e, char *text, size_t used, size_t bytes)
+{
+    if (used >= bytes)
+        return used;
+    return used + (size_t)snprintf(text + used, bytes - used, "%s%s %.4g", used > 0 ? "  " : "",
+                                   e->name, e->value);
+}
+
 void trii_book_bar_text(const trii_book *book, char *text, size_t bytes)
 {
     size_t used = 0;
 
     text[0] = '\0';
-    for (int i = 0; i < book->n && used < bytes; i++) {
+    for (int i = 0; i < book->n; i++)
+        if (book->entries[i].shown && book->entries[i].n_agreed > 0)
+            used = add_text(&book->entries[i], text, used, bytes);
+}
+
+void trii_book_epoch_text(const trii_book *book, bool of_evaluation, char *text, size_t bytes)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < book->n; i++) {
         const log_entry *e = &book->entries[i];
 
-        if (e->shown && e->n_agreed > 0)
-            used += (size_t)snprintf(text + used, bytes - used, "%s%s %.4g", used > 0 ? "  " : "",
-                                     e->name, e->value);
+        if (e->of_epoch && e->of_evaluation == of_evaluation && e->n_agreed > 0)
+            used = add_text(e, text, used, bytes);
     }
 }

@@ -33,6 +33,8 @@ int64_t trii_book_count(const trii_book *book, const char *name);
 void trii_book_result(const trii_book *book, tri_fit_result *result);
 /* "loss 0.52  val_accuracy 0.91": what the progress bar shows. */
 void trii_book_bar_text(const trii_book *book, char *text, size_t bytes);
+/* The same of all values of epochs, of training or of evaluation. */
+void trii_book_epoch_text(const trii_book *book, bool of_evaluation, char *text, size_t bytes);
 
 /* --- log_state.c: what checkpoints have of it ----------------------------- */
 

@@ -220,6 +220,9 @@ void trii_fit_screen_pause(tri_trainer *t, const char *what);   /* evaluating, s
 void trii_fit_screen_go_on(tri_trainer *t);
 /* A line of rank 0 that stays. */
 void trii_fit_say(tri_trainer *t, const char *format, ...) TRII_PRINTF(2, 3);
+/* The values of the epoch, of evaluation or of training, as such a line; nothing if there are none.
+ */
+void trii_fit_say_values(tri_trainer *t, bool of_evaluation);
 tri_status trii_fit_summary(tri_trainer *t) TRI_MUST_CHECK;
 /* Seconds of the fit, those before a resume too. */
 double trii_fit_seconds(const tri_trainer *t);
