@@ -22,9 +22,14 @@ ours() {
         cat "$bench_work/log" >&2
         exit 1
     }
-    tail -n 1 "$bench_work/run-$1/metrics.jsonl" >"$bench_work/last"
-    sed 's/.*"train_seconds":\([0-9.]*\).*/\1/' "$bench_work/last" >>"$bench_work/times"
-    sed 's/.*"test_accuracy":\([0-9.]*\).*/\1/' "$bench_work/last" >>"$bench_work/accuracies"
+    # The rate is that of training alone; each record is of equally many samples.
+    awk -F '[:,}]' '
+        { for (i = 1; i < NF; i += 2) value[$i] = $(i + 1) }
+        /samples_per_s/ { inverse += 1 / value["\"samples_per_s\""]; n++ }
+        END { printf "%.2f %s\n", value["{\"step\""] * 128 * inverse / n, value["\"test_accuracy\""] }
+    ' "$bench_work/run-$1/metrics.jsonl" >"$bench_work/last"
+    cut -d ' ' -f 1 "$bench_work/last" >>"$bench_work/times"
+    cut -d ' ' -f 2 "$bench_work/last" >>"$bench_work/accuracies"
     echo "seed $1: $(tail -n 1 "$bench_work/accuracies") in $(tail -n 1 "$bench_work/times") s" >&2
 }
 

@@ -15,7 +15,7 @@ mkdir -p "$work/tree/scripts" "$work/tree/examples"
 cp "$tree/run" "$work/tree/"
 cp -R "$tree/scripts/lib" "$work/tree/scripts/"
 cp -R "$tree/bench" "$work/tree/"
-cp "$tree/examples/fashion.c" "$work/tree/examples/"
+cp "$tree/examples/fashion.c" "$tree/examples/fit_options.h" "$work/tree/examples/"
 cd "$work/tree"
 
 # has TEXT: in what the last verb said
