@@ -152,11 +152,14 @@ check docs/USING.md 0 2
 for program in "$work"/USING-*[0-9]; do
     quietly "$program"
 done
-check docs/FROM_TUTORIALS.md 11 1
+check docs/FROM_TUTORIALS.md 11 2
 printed_before=$(cat "$work/FROM_TUTORIALS.out")
 quietly $trirun "$work/FROM_TUTORIALS" # the sections as two workers
-quietly "$work"/FROM_TUTORIALS-*[0-9]
+set -- "$work"/FROM_TUTORIALS-*[0-9]
+quietly "$1"
 printed "^rank 0 of 2 has finished$" "^rank 1 of 2 has finished$"
+quietly "$2"
+printed "^Training is ending$" "^4 epochs, val_loss 0.0"
 echo "$printed_before" >"$work/out"
 printed "^\[20, 5\] on cpu:0$" "^Outside: input size \[30, 5\] output_size \[30, 2\]$" "^  (module): Sequential("
 quietly env TRI_CPU_DEVICES=2 "$work/FROM_TUTORIALS"
@@ -172,7 +175,7 @@ done
 # The right column of the launch lines.
 : >"$work/train"
 chmod +x "$work/train"
-cp "$work/train" "$work/elastic_ddp"
+for program in elastic_ddp imagenet classy_train; do cp "$work/train" "$work/$program"; done
 sed -n 's/^| `.*| `\(trirun[a-z-]* .*\)` |$/\1/p' "$TRI_TEST_SOURCE/docs/FROM_TUTORIALS.md" >"$work/lines"
 [ "$(wc -l <"$work/lines")" -ge 5 ] || fail "FROM_TUTORIALS.md has no launch lines"
 cd "$work"

@@ -169,6 +169,7 @@ static void tutorials_say_how_they_are_called(void **state)
         {"getting_started_ddp", {"50"}}, {"train_dist", {"5x"}},
         {"train_dist", {"1", "1"}},      {"train_dist", {"1", "4", "a", "b"}},
         {"multigpu_torchrun", {"50"}},   {"multigpu_torchrun", {"50", "10", "3"}},
+        {"lightning_mnist", {"a", "b"}}, {"lightning_autoencoder", {"many"}},
     };
 
     (void)state;
@@ -414,6 +415,61 @@ static void datasets_are_loaded_by_workers_in_pytorchs_order(void **state)
     spawn_remove_folder(folder);
 }
 
+/* The program with an argument, in a folder where its runs go; it says what it trains on stderr. */
+static void run_in(const char *folder, const char *program, const char *argument, spawn *s)
+{
+    char script[512];
+
+    snprintf(script, sizeof(script), "cd '%s' && TRI_NUM_THREADS=1 exec '%s' %s", folder,
+             spawn_bin(program), argument);
+    spawn_start(s, (const char *const[]){"sh", "-c", script, NULL}, NULL);
+    s->deadline_ms = DEADLINE_MS;
+    if (spawn_wait(s) != 0)
+        fail_msg("%s\n%s%s", script, SPAWN_OUT(s), SPAWN_ERR(s));
+    spawn_expect_no_process(s);
+}
+
+/* Two workers that the program starts, and two of trirun: the same numbers. */
+static void lightning_trains_an_autoencoder(void **state)
+{
+    char folder[256], script[512];
+    spawn s;
+    trirun_job j;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    run_in(folder, "lightning_autoencoder", "2", &s);
+    trirun_has(SPAWN_OUT(&s), "100 steps, train_loss 0.0");
+    snprintf(script, sizeof(script), "cd '%s' && exec '%s'", folder,
+             spawn_bin("lightning_autoencoder"));
+    TRIRUN_START(&j, "--standalone", "--nproc_per_node=2", "sh", "-c", script);
+    j.run.deadline_ms = DEADLINE_MS;
+    assert_int_equal(spawn_wait(&j.run), 0);
+    trirun_has(SPAWN_OUT(&j.run), SPAWN_OUT(&s));
+    trirun_end(&j, 0);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
+static void lightning_trains_mnist_and_goes_on(void **state)
+{
+    char folder[256], runs[300];
+    spawn s;
+
+    (void)state;
+    spawn_make_folder(folder, sizeof(folder));
+    run_in(folder, "lightning_mnist", "", &s);
+    assert_int_equal(strncmp(SPAWN_OUT(&s), "Training is starting\nTraining is ending\n", 40), 0);
+    trirun_has(SPAWN_OUT(&s), "test_acc 0.8");
+    spawn_free(&s);
+    run_in(folder, "lightning_mnist", "last", &s); /* which was complete */
+    trirun_has(SPAWN_OUT(&s), "test_acc 0.8");
+    snprintf(runs, sizeof(runs), "%s/runs", folder);
+    assert_int_equal(spawn_count_entries(runs), 1);
+    spawn_free(&s);
+    spawn_remove_folder(folder);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(getting_started_runs_its_three_demos),
     cmocka_unit_test(getting_started_loads_and_averages),
@@ -427,6 +483,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gradients_are_averaged_by_hand),
     cmocka_unit_test(every_call_of_c10d_gives_what_pytorchs_gives),
     cmocka_unit_test(datasets_are_loaded_by_workers_in_pytorchs_order),
+    cmocka_unit_test(lightning_trains_an_autoencoder),
+    cmocka_unit_test(lightning_trains_mnist_and_goes_on),
 };
 
 TEST_MAIN(tests)
