@@ -154,7 +154,7 @@ static void parse_options(int argc, char **argv)
         {"--weight-decay", "--wd", "(0.0001)", .number = &s->weight_decay},
         {"--print-freq", "-p", "batches from line to line (10)", .integer = &s->print_freq,
          .min = 1},
-        {"--resume", NULL, "continue from this checkpoint", .text = &s->resume},
+        {"--resume", NULL, "continue this run, or checkpoint", .text = &s->resume},
         {"--checkpoint-file", NULL, "folder to continue in, or start", .text = &s->checkpoints},
         {"--evaluate", "-e", "only evaluate", .flag = &s->evaluate},
         {"--pretrained", NULL, "weights of PyTorch's or HF's cache", .flag = &s->pretrained},

@@ -195,7 +195,8 @@ typedef struct tri_fit_options {
     const char *run_name;         /* the run folder's name; NULL = NAME-1, NAME-2, .. of the task */
     /* NULL: start a new run (a worker that its launcher has restarted: as "last"). "last": go on
      * from the newest whole checkpoint of the run folder, or start if there is none; "best": from
-     * the best one; else the folder of a checkpoint. A run that is resumed keeps its folder. */
+     * the best one; else the folder of a run (its newest) or of a checkpoint. A run that is resumed
+     * keeps its folder. */
     const char *ckpt_path;
     /* Resume although options differ from those that the run was started with. */
     bool resume_anyway;

@@ -70,8 +70,7 @@ static int64_t last_run(const tri_trainer *t, const char *root)
     return last;
 }
 
-/* The run that a checkpoint lies in: RUN/checkpoints or RUN/checkpoints/step-N. "" if it is none.
- */
+/* The run of a path: RUN, RUN/checkpoints or RUN/checkpoints/step-N. "" if it is of none. */
 static void run_above(const char *path, char *run_out, size_t bytes)
 {
     size_t n = strlen(path);
@@ -80,6 +79,8 @@ static void run_above(const char *path, char *run_out, size_t bytes)
         n = 0;
     memcpy(run_out, path, n);
     run_out[n] = '\0';
+    if (holds_run(run_out))
+        return;
     for (int level = 0; level < 2; level++) {
         char *slash;
 
@@ -305,7 +306,8 @@ static tri_status open_wanted(tri_trainer *t)
     if (!wants_run(t)) {
         run_above(path, run, sizeof(run));
         t->from->own = run[0] != '\0' && strcmp(run, t->run_dir) == 0;
-        return tri_checkpoint_open(path, &t->from->checkpoint);
+        snprintf(dir, sizeof(dir), "%.*s/checkpoints", (int)sizeof(run) - 1, path);
+        return tri_checkpoint_open(holds_run(path) ? dir : path, &t->from->checkpoint);
     }
     status = folder_of_run(t, dir, sizeof(dir));
     if (status != TRI_OK)

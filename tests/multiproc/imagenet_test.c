@@ -152,8 +152,7 @@ static void evaluation_is_the_same_for_all_workers_and_layouts(void **state)
             spawn_remove_folder(images);
             images = make_images(&s, "folders");
         }
-        START(&run, 1 + i % 2, SMALL, "-e", "--resume", scratch_path(&s, "run/checkpoints"),
-              images);
+        START(&run, 1 + i % 2, SMALL, "-e", "--resume", scratch_path(&s, "run"), images);
         expect_success(&run);
         assert_null(strstr(SPAWN_OUT(&run), "Epoch: "));
         evaluated = last_line(SPAWN_OUT(&run), " * Acc@1 ");
@@ -244,6 +243,68 @@ static void workers_that_are_replaced_go_on(void **state)
     assert_int_equal(trirun_count(SPAWN_OUT(&run), "=> start_epoch: 0,"), 1);
     trirun_has(SPAWN_OUT(&run), "=> saved checkpoint for epoch 29 at ");
     spawn_free(&run);
+    scratch_end(&s);
+}
+
+/* One worker on each of two nodes, whose checkpoints are on disks of their own: relative paths in
+ * the folders `cwds`. Returns what rank 0 printed, released with free. */
+static char *run_on_two_nodes(const char *const cwds[2], const char *images, const char *epochs)
+{
+    char scripts[2][512], ranks[2][24], port[32], *printed;
+    spawn nodes[2];
+
+    snprintf(port, sizeof(port), "--master-port=%d", spawn_free_port());
+    for (int i = 0; i < 2; i++) {
+        snprintf(ranks[i], sizeof(ranks[i]), "--node-rank=%d", i);
+        snprintf(scripts[i], sizeof(scripts[i]),
+                 "cd '%s' && exec '%s' --arch vit:32,16,16,1,2,4 --image-size 32 -b 4 --lr 0.01 "
+                 "--threads 1 --epochs %s --checkpoint-file run '%s'",
+                 cwds[i], spawn_bin("imagenet"), epochs, images);
+        spawn_start(&nodes[i],
+                    (const char *const[]){spawn_bin("trirun"), "--nnodes=2", "--nproc-per-node=1",
+                                          "--master-addr=127.0.0.1", port, ranks[i], "sh", "-c",
+                                          scripts[i], NULL},
+                    NULL);
+        nodes[i].deadline_ms = COMPUTING_MS;
+    }
+    for (int i = 0; i < 2; i++)
+        if (spawn_wait(&nodes[i]) != 0)
+            fail_msg("node %d: %s%s", i, SPAWN_OUT(&nodes[i]), SPAWN_ERR(&nodes[i]));
+    printed = strdup(SPAWN_OUT(&nodes[0]));
+    assert_non_null(printed);
+    for (int i = 0; i < 2; i++)
+        spawn_free(&nodes[i]);
+    return printed;
+}
+
+/* The node with the checkpoints comes back as the second one: the first has none, and gets the
+ * newest from it. */
+static void nodes_that_share_no_disk_go_on_from_the_newest(void **state)
+{
+    char cwds[2][128], *printed;
+    const char *images;
+    scratch s;
+    spawn run;
+
+    (void)state;
+    scratch_begin(&s);
+    images = make_images(&s, "tiny");
+    for (int i = 0; i < 2; i++) {
+        snprintf(cwds[i], sizeof(cwds[i]), "%s/%d", s.dir, i);
+        assert_int_equal(mkdir(cwds[i], 0777), 0);
+    }
+    printed = run_on_two_nodes((const char *const[]){cwds[0], cwds[1]}, images, "2");
+    trirun_has(printed, "=> no workers have checkpoints, starting from epoch 0\n");
+    free(printed);
+    assert_int_equal(scratch_count(scratch_path(&s, "0/run/checkpoints")), 2);
+    printed = run_on_two_nodes((const char *const[]){cwds[1], cwds[0]}, images, "3");
+    trirun_has(printed, "=> start_epoch: 2, best_acc1: ");
+    assert_null(strstr(printed, "Epoch: [1]"));
+    free(printed);
+    START(&run, 2, THREE_EPOCHS, "--checkpoint-file", scratch_path(&s, "whole"), images);
+    expect_success(&run);
+    spawn_free(&run);
+    expect_same_file(&s, "whole/" LAST_MODEL, "1/run/" LAST_MODEL);
     scratch_end(&s);
 }
 
@@ -395,6 +456,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(evaluation_is_the_same_for_all_workers_and_layouts),
     cmocka_unit_test(a_killed_job_goes_on_bit_for_bit),
     cmocka_unit_test(workers_that_are_replaced_go_on),
+    cmocka_unit_test(nodes_that_share_no_disk_go_on_from_the_newest),
     cmocka_unit_test(weights_come_from_files_and_caches),
     cmocka_unit_test(wrong_options_are_refused_in_one_line),
     cmocka_unit_test(folders_without_images_are_named),
