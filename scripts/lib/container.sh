@@ -69,25 +69,75 @@ container_hosts() {
     done
 }
 
-# container_pair NAME FLAGS...: trirun with the flags on both hosts; RANK among them is the host's number.
-container_pair() {
-    name=$1
-    shift
+# container_both NAME COMMAND FLAGS...: trirun with the flags and the command on both hosts; RANK among
+# the flags is the host's number. What they print is in $fresh_work/NAME.0 and .1.
+container_both() {
+    name=$1 command=$2
+    shift 2
     pids=
     for rank in 0 1; do
         flags=
         for flag; do flags="$flags $(echo "$flag" | sed "s/RANK/$rank/")"; done
-        container_podman exec "trireme-$$-$rank" timeout 120 trirun --nnodes=2 --nproc-per-node=2 $flags \
-            /examples/toy_ddp >"$fresh_work/$name.$rank" 2>&1 &
+        # shellcheck disable=SC2086 # words
+        container_podman exec "trireme-$$-$rank" timeout 240 trirun --nnodes=2 --nproc_per_node=2 $flags \
+            $command >"$fresh_work/$name.$rank" 2>&1 &
         pids="$pids $!"
     done
-    passed=yes
-    for pid in $pids; do wait "$pid" || passed=; done
+    both=yes
+    for pid in $pids; do wait "$pid" || both=; done
+    [ -n "$both" ] || tail -n 20 "$fresh_work/$name".? >&2
+    [ -n "$both" ]
+}
+
+# container_pair NAME FLAGS...: the toy on both hosts, each of which has two replicas.
+container_pair() {
+    container_name=$1
+    shift
+    container_both "$container_name" /examples/toy_ddp "$@" || return 1
     for rank in 0 1; do
-        [ "$(grep -c 'all replicas are equal' "$fresh_work/$name.$rank")" -eq 2 ] || passed=
-        [ -n "$passed" ] || tail -n 20 "$fresh_work/$name.$rank" >&2
+        [ "$(grep -c 'all replicas are equal' "$fresh_work/$container_name.$rank")" -eq 2 ] || return 1
     done
-    [ -n "$passed" ]
+}
+
+# The tutorials' lines, on a few images: one container, and two that meet in etcd, each with the same
+# images on a disk of its own; rank 0 prints.
+container_images() {
+    for host in $container_host_0 $container_host_1; do
+        for file in scripts/make_tiny_imagenet /usr/share/datasets/fashion-mnist; do
+            container_podman cp "$file" "$host:/tmp/" || return 1
+        done
+        container_podman exec "$host" sh -c 'mkdir /tmp/build && ln -s /examples /tmp/build/bin &&
+            TRI_BUILD=/tmp/build exec sh /tmp/make_tiny_imagenet --out tiny-imagenet-200 \
+                --data /tmp/fashion-mnist --classes 4 --train 32 --val 16 --test 0' || return 1
+    done
+}
+
+container_imagenet="/examples/imagenet --arch resnet18 --epochs 1 --batch-size 32 tiny-imagenet-200"
+
+container_imagenet_alone() {
+    # shellcheck disable=SC2086 # words
+    container_podman exec "$container_host_0" timeout 240 trirun --standalone --nnodes=1 --nproc_per_node=2 \
+        $container_imagenet >"$fresh_work/alone" 2>&1 &&
+        grep -q '^ \* Acc@1 ' "$fresh_work/alone" || {
+        tail -n 20 "$fresh_work/alone" >&2
+        return 1
+    }
+}
+
+container_imagenet_pair() {
+    container_both imagenet "$container_imagenet" \
+        --rdzv_backend=etcd --rdzv_endpoint=$container_address:2379 --rdzv_id=four &&
+        [ "$(cat "$fresh_work/imagenet".? | grep -c '^ \* Acc@1 ')" -eq 1 ]
+}
+
+container_classy() {
+    container_podman exec "$container_host_0" timeout 240 trirun --standalone --nnodes=1 --nproc_per_node=2 \
+        /examples/classy_train --device=cpu \
+        --config_file /workspace/classy_vision/configs/template_config.json >"$fresh_work/classy" 2>&1 &&
+        grep -q '^Training successful!$' "$fresh_work/classy" || {
+        tail -n 20 "$fresh_work/classy" >&2
+        return 1
+    }
 }
 
 container_with_etcd() {
@@ -113,4 +163,8 @@ fresh_container() {
     fresh_step "two containers as two hosts, c10d" container_pair c10d \
         --rdzv-backend=c10d --rdzv-endpoint=$container_address:29400 --rdzv-id=two
     fresh_step "two containers as two hosts, etcd" container_with_etcd
+    fresh_step "images in both" container_images
+    fresh_step "imagenet in one container" container_imagenet_alone
+    fresh_step "imagenet in two containers, etcd" container_imagenet_pair
+    fresh_step "classy_train in one container" container_classy
 }

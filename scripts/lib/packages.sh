@@ -20,7 +20,7 @@ packages_mpi="libopenmpi-dev openmpi-bin libmpich-dev mpich"
 # Engines as plug-ins: built and tested where these are.
 packages_plugins="$packages_mpi libgloo-dev"
 # Containers as hosts, without a daemon: podman with runc, in network namespaces.
-packages_container="podman runc iproute2 etcd-server"
+packages_container="podman runc iproute2 etcd-server dataset-fashion-mnist"
 packages_venv="python3 python3-venv"
 
 package_is_there() {
