@@ -311,10 +311,12 @@ static bool continues_view(const transform_set *set, const stage *s, const tri_t
 static void add_to_stages(transform_set *set, int k, const tri_field *in)
 {
     const tri_transform *t = &set->list[k];
-    stage *s = set->n_stages > 0 ? &set->stages[set->n_stages - 1] : NULL;
+    bool joins = set->n_stages > 0 && continues_view(set, &set->stages[set->n_stages - 1], t, in);
+    stage *s;
 
-    if (s == NULL || !continues_view(set, s, t, in)) {
-        s = &set->stages[set->n_stages++];
+    set->n_stages += !joins;
+    s = &set->stages[set->n_stages - 1];
+    if (!joins) {
         *s = (stage){.first = k, .field = t->field, .is_view = true};
         s->is_view = continues_view(set, s, t, in);
     }

@@ -17,7 +17,7 @@ static inline int image_file_pixel(int number, int row, int column, int c)
 
 static inline uint8_t *image_file_pixels(int number, int height, int width)
 {
-    uint8_t *pixels = malloc((size_t)(3 * height * width));
+    uint8_t *pixels = malloc((size_t)3 * (size_t)height * (size_t)width);
 
     assert_non_null(pixels);
     for (int k = 0; k < 3 * height * width; k++)
