@@ -88,8 +88,10 @@ static bool begins(const char *text, const char *with)
 tri_status trii_fit_strategy(const char *name, const char *call, trii_strategy *strategy_out)
 {
     const int n = (int)TRII_COUNT_OF(strategies);
-    const known_name *known = find(strategies, n, name != NULL ? name : "auto");
+    const known_name *known;
 
+    name = name != NULL ? name : "auto";
+    known = find(strategies, n, name);
     if (known != NULL) {
         *strategy_out = (trii_strategy)known->value;
         return TRI_OK;
@@ -106,8 +108,10 @@ tri_status trii_fit_strategy(const char *name, const char *call, trii_strategy *
 tri_status trii_fit_precision(const char *name, const char *call, trii_fit_numbers *precision_out)
 {
     const int n = (int)TRII_COUNT_OF(precisions);
-    const known_name *known = find(precisions, n, name != NULL ? name : "32-true");
+    const known_name *known;
 
+    name = name != NULL ? name : "32-true";
+    known = find(precisions, n, name);
     if (known != NULL) {
         *precision_out = (trii_fit_numbers)known->value;
         return TRI_OK;

@@ -22,8 +22,9 @@ static tri_status check_reserved(const tri_trainer *t)
         status = TRII_CHECK_RESERVED(tri_fit_data, t->data);
     if (status == TRI_OK)
         status = TRII_CHECK_RESERVED(tri_fit_options, opt);
-    if (status == TRI_OK)
-        status = trii_need(t->task, CALL, "task");
+    if (status != TRI_OK || opt == NULL) /* which it never is */
+        return status;
+    status = trii_need(t->task, CALL, "task");
     if (status == TRI_OK)
         status = trii_need(t->data, CALL, "data");
     if (status == TRI_OK && t->call == TRII_PREDICT)

@@ -114,7 +114,9 @@ static tri_status agree(tri_trainer *t, const shape *all, shape *whole_out)
                              "of rank %d",
                              r, (int)(first - all));
     }
-    *whole_out = *first; /* the set is not empty */
+    if (first == NULL)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "no rank has predicted anything");
+    *whole_out = *first;
     whole_out->size[0] = n;
     return TRI_OK;
 }
@@ -127,7 +129,7 @@ static tri_status gather(tri_trainer *t, const share *s, const shape *all, char 
     for (int r = 0; r < t->size && status == TRI_OK; r++) {
         size_t bytes = s->row_bytes * (size_t)all[r].size[0];
 
-        if (r == t->rank && bytes > 0)
+        if (r == t->rank && bytes > 0 && s->data != NULL)
             memcpy(data + at, s->data, bytes);
         if (t->size > 1 && bytes > 0)
             status = tri_broadcast(t->group, data + at, bytes, TRI_DTYPE_U8, r, NULL);
