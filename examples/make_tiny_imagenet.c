@@ -339,7 +339,7 @@ int main(int argc, char **argv)
     const part parts[] = {{"train", settings.train, 0},
                           {"val", settings.val, 0},
                           {"test", settings.test, settings.val}};
-    tri_dataset *set;
+    tri_dataset *set = NULL;
 
     if (settings.folders) {
         print_folders(parts);

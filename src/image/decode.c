@@ -99,6 +99,7 @@ tri_status trii_image_decode(const void *bytes, size_t n, const trii_image_windo
     return status;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
 tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_image_window *window,
                                      int channels, int64_t out_height, int64_t out_width,
                                      uint8_t *dst, trii_image_scratch *scratch, trii_image *image)

@@ -142,6 +142,7 @@ static void choose_kernels(trii_resizer *r, const trii_resize_kernels *kernels)
         r->row_kernels = &trii_resize_plain;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
 tri_status trii_resizer_begin(trii_resizer *r, const trii_resize_kernels *kernels, int64_t height,
                               int64_t width, int channels, const double *box, int64_t out_height,
                               int64_t out_width, uint8_t *dst, trii_image_scratch *scratch)
@@ -206,6 +207,7 @@ void trii_resizer_end(trii_resizer *r)
                                   r->row_bytes, r->dst + (size_t)y * r->row_bytes);
 }
 
+/* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
 tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *src, int64_t height,
                             int64_t width, size_t stride_bytes, int channels, const double *box,
                             int64_t out_height, int64_t out_width, uint8_t *dst,
@@ -229,6 +231,7 @@ tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *s
     return TRI_OK;
 }
 
+/* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
 tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, size_t stride_bytes,
                              int channels, const double *box, int64_t out_height, int64_t out_width,
                              uint8_t *dst, trii_image_scratch *scratch)
