@@ -11,8 +11,6 @@
  * one worker. Evaluation counts each image once. --checkpoint-file makes it elastic: a job that is
  * started again, or whose workers were replaced, continues from the newest checkpoint.
  */
-#include <math.h>
-
 #include <trireme/models.h>
 #include <trireme/trireme.h>
 
@@ -67,7 +65,7 @@ static double lr(double rate, int64_t step, int64_t total_steps, void *arg)
     int64_t epochs = settings.epochs - settings.start_epoch;
 
     (void)arg;
-    return rate * pow(0.1, (double)((settings.start_epoch + step * epochs / total_steps) / 30));
+    return tri_schedule_step(rate, 30, 0.1, settings.start_epoch + step * epochs / total_steps);
 }
 
 static tri_tensor *step_of(tri_trainer *t, const tri_batch *batch, lines *l, bool evaluating)
