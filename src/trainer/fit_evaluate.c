@@ -108,6 +108,8 @@ static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
     trii_free(modes);
     if (status == TRI_OK)
         status = trii_book_end(t, phase);
+    /* Now, with its record, and not if it fails: a checkpoint of the failure says so. */
+    t->validated_here |= status == TRI_OK && phase == TRII_PHASE_VAL;
     return status;
 }
 

@@ -120,7 +120,6 @@ static tri_status validate(tri_trainer *t)
 {
     tri_status status = trii_fit_evaluate(t, TRII_PHASE_VAL, -1);
 
-    t->validated_here = true;
     if (status != TRI_OK)
         return status;
     trii_fit_say_values(t, true);

@@ -1,4 +1,5 @@
-/* log_rules_test.c - what a step must not log, and who must not log at all. */
+/* log_rules_test.c - what a step must not log, and who must not log at all; what is logged later.
+ */
 #include "testing/fit_problem.h"
 
 typedef struct rules_arg {
@@ -160,9 +161,60 @@ static void predictions_log_nothing(void **state)
     scratch_end(&s);
 }
 
+/* --- what was not validated ------------------------------------------------ */
+
+static bool fails;
+
+static void failing_validation(tri_trainer *t, const tri_batch *batch, void *arg)
+{
+    tri_tensor *x = batch->fields[0];
+
+    (void)arg;
+    tri_trainer_log(t, "val_x", fails ? tri_matmul(x, x) : tri_mean(x, NULL, 0, false), NULL);
+}
+
+/* The checkpoint of a fit that failed while it validated: its values are still to come. */
+static void a_validation_that_failed_comes_when_resumed(void **state)
+{
+    rules_arg arg = {.fit = {.lr = 0.1}, .log = log_nothing};
+    tri_task task = rules_task;
+    fit_samples samples;
+    tri_fit_options options;
+    tri_fit_result result;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&samples, 10, 1);
+    task.validation_step = failing_validation;
+    options = fit_quiet(s.dir);
+    options.max_epochs = 1;
+    options.run_name = "run";
+    options.ckpt_path = "last";
+    options.checkpoint = &(tri_fit_checkpoint_options){.on_exception = true};
+    for (int run = 0; run < 2; run++) {
+        tri_status status;
+
+        fails = run == 0;
+        status = tri_fit(
+            &task,
+            &(tri_fit_data){.train = samples.dataset, .val = samples.dataset, .batch_size = 2},
+            &options, &arg, &result);
+        if (run == 0)
+            CHECK_FAILS(status, TRI_ERR_INVALID_ARG, "of \"val_x\"");
+        else
+            CHECK_OK(status);
+    }
+    assert_int_equal(result.steps, 5);
+    assert_true(isfinite(tri_fit_result_value(&result, "val_x")));
+    tri_dataset_destroy(samples.dataset);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_step_must_not_log_is_named),
     cmocka_unit_test(callbacks_at_the_end_must_not_log_either),
     cmocka_unit_test(predictions_log_nothing),
+    cmocka_unit_test(a_validation_that_failed_comes_when_resumed),
 };
 TEST_MAIN(tests)
