@@ -3,6 +3,8 @@
  */
 #include "base/utf8.h"
 
+#include <string.h>
+
 size_t trii_utf8_character(const char *text)
 {
     const unsigned char *at = (const unsigned char *)text;
@@ -18,6 +20,11 @@ size_t trii_utf8_character(const char *text)
         (at[0] == 0xf0 && at[1] < 0x90) || (at[0] == 0xf4 && at[1] > 0x8f))
         return 0;
     return n;
+}
+
+size_t trii_utf8_mark(const char *text, size_t bytes)
+{
+    return bytes >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0 ? 3 : 0;
 }
 
 void trii_utf8_repair(char *text)

@@ -105,11 +105,19 @@ static int find_column(const tri_csv *csv, const char *name)
     return -1;
 }
 
+/* A mark before the first name would be a part of it. */
+static const char *begin_of(const trii_mapping *old)
+{
+    const char *text = old->data;
+
+    return old->bytes > 0 ? text + trii_utf8_mark(text, old->bytes) : text;
+}
+
 /* Of the old file what is kept, a cell for each column; its header is passed over. */
 static tri_status copy_records(const trii_mapping *old, const tri_csv *csv, int64_t keep_steps,
                                trii_writer *writer)
 {
-    const char *at = old->data, *end = at + old->bytes;
+    const char *at = begin_of(old), *end = (const char *)old->data + old->bytes;
     const int column = find_column(csv, "step");
     trii_csv_record record;
     tri_status status = TRI_OK;
@@ -163,11 +171,11 @@ static tri_status add_column(tri_csv *csv, const char *name)
 
 static tri_status read_header(tri_csv *csv, const trii_mapping *old)
 {
-    const char *at = old->data;
+    const char *at = begin_of(old), *end = (const char *)old->data + old->bytes;
     trii_csv_record record;
     tri_status status = TRI_OK;
 
-    if (!trii_csv_next(&at, at + old->bytes, &record))
+    if (!trii_csv_next(&at, end, &record))
         return TRI_OK;
     while (record.start != NULL && status == TRI_OK) {
         trii_csv_record probe = record;

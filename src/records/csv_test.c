@@ -8,6 +8,8 @@
 #include "records/csv_read.h"
 #include "testing/scratch.h"
 
+#define MARK "\xef\xbb\xbf" /* of UTF-8 */
+
 #define WRITE(csv, ...)                                                                            \
     tri_csv_write(csv, (const tri_metric[]){__VA_ARGS__},                                          \
                   (int)(sizeof((const tri_metric[]){__VA_ARGS__}) / sizeof(tri_metric)))
@@ -88,6 +90,11 @@ static void a_resumed_table_keeps_what_lies_before_it(void **state)
     CHECK_OK(tri_csv_open(path, -1, &csv));
     tri_csv_close(csv);
     check_file(path, "");
+    scratch_file(&s, "m.csv", MARK "step,a\r\n1,5\r\n2,6\r\n", 22); /* saved by Excel */
+    CHECK_OK(tri_csv_open(path, 1, &csv));
+    CHECK_OK(WRITE(csv, {"step", 2}, {"a", 7}));
+    tri_csv_close(csv);
+    check_file(path, "step,a\n1,5\n2,7\n");
     CHECK_OK(tri_csv_open(scratch_path(&s, "none"), 2, &csv));
     tri_csv_close(csv);
     path = scratch_file(&s, "other", "a,b\n1,2\n", 8);

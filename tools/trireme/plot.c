@@ -243,6 +243,31 @@ static bool has_key(const plot_data *data, const char *key, size_t bytes)
     return false;
 }
 
+/* A text of the files or the command line, without what a terminal would obey. */
+static void say_key(const char *key, size_t bytes)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "%.*s", (int)(bytes < 200 ? bytes : 200), key);
+    plot_make_utf8(text);
+    fputs(text, stderr);
+}
+
+static void say_keys(const plot_data *data)
+{
+    fputs("there are", stderr);
+    for (int i = 0; i < data->n; i++) {
+        const plot_data before = {.series = data->series, .n = i}; /* each key once */
+        const char *key = data->series[i].key;
+
+        if (has_key(&before, key, strlen(key)))
+            continue;
+        fputs(i > 0 ? ", " : " ", stderr);
+        say_key(key, strlen(key));
+    }
+    fputc('\n', stderr);
+}
+
 /* Every listed key is in one of the files; else says which there are. */
 static bool keys_exist(const plot_data *data, const char *keys)
 {
@@ -250,20 +275,28 @@ static bool keys_exist(const plot_data *data, const char *keys)
         size_t bytes = strcspn(at, "+,");
 
         if (bytes > 0 && !has_key(data, at, bytes)) {
-            fprintf(stderr, "trireme plot: no key %.*s; there are", (int)bytes, at);
-            for (int i = 0; i < data->n; i++) {
-                const plot_data before = {.series = data->series, .n = i}; /* each key once */
-                const char *key = data->series[i].key;
-
-                if (!has_key(&before, key, strlen(key)))
-                    fprintf(stderr, "%s %s", i > 0 ? "," : "", key);
-            }
-            fputc('\n', stderr);
+            fputs("trireme plot: no key ", stderr);
+            say_key(at, bytes);
+            fputs("; ", stderr);
+            say_keys(data);
             return false;
         }
         at += bytes + (at[bytes] != '\0');
     }
     return true;
+}
+
+static int nothing_to_draw(const plot_data *data, const char *keys)
+{
+    bool any = false;
+
+    for (int i = 0; i < data->n; i++)
+        any |= data->series[i].n > 0;
+    if (keys != NULL || !any)
+        return fail("there is nothing to draw in these files");
+    fputs("trireme plot: no key is about loss or accuracy, so --keys must name some; ", stderr);
+    say_keys(data);
+    return COMMAND_FAILED;
 }
 
 static int draw_timeline(const arguments *args)
@@ -312,7 +345,7 @@ static int run(int argc, char **argv)
             : args.bars       ? one_panel(&data, panels)
                               : default_panels(&data, panels);
         if (n == 0)
-            result = fail("there is nothing to draw in these files");
+            result = nothing_to_draw(&data, args.keys);
         else if (args.bars)
             status = plot_bars(args.output, panels, n, args.title, args.y_label);
         else

@@ -7,6 +7,8 @@
 #include "testing/plot_calls.h"
 #include "testing/scratch.h"
 
+#define MARK "\xef\xbb\xbf" /* of UTF-8, which programs for Windows begin files with */
+
 static const double losses[] = {2, 1.5, 1.25, 1.125}; /* exact in f32 */
 
 static void write_json(const char *path)
@@ -64,6 +66,48 @@ static void check_same(const char *file, const char *svg, const char *wanted)
     assert_string_equal(have, want);
     free(have);
     free(want);
+}
+
+/* As spreadsheets and other languages write it: with a mark at the beginning, whole numbers beyond
+ * 64 bits. */
+static void texts_of_other_programs_are_read(void **state)
+{
+    const char json[] = MARK "{\"step\":0,\"loss\":2,\"id\":123456789012345678901234567890}\r\n"
+                             "{\"step\":1,\"loss\":1}\r\n";
+    const char csv[] = MARK "step,loss\r\n0,2\r\n1,1\r\n";
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    scratch_file(&s, "plain.csv", csv + 3, sizeof(csv) - 4);
+    scratch_file(&s, "m.csv", csv, sizeof(csv) - 1);
+    scratch_file(&s, "m.jsonl", json, sizeof(json) - 1);
+    assert_int_equal(plot(scratch_path(&s, "plain.csv"), "-o", scratch_path(&s, "1.svg"), NULL), 0);
+    check_same(scratch_path(&s, "m.csv"), scratch_path(&s, "2.svg"), scratch_path(&s, "1.svg"));
+    check_same(scratch_path(&s, "m.jsonl"), scratch_path(&s, "3.svg"), scratch_path(&s, "1.svg"));
+    scratch_end(&s);
+}
+
+/* Nothing is about loss or accuracy: which keys there are, in one line that no terminal obeys. */
+static void keys_that_are_there_are_named(void **state)
+{
+    tri_tensorboard *board;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    CHECK_OK(tri_tensorboard_open(scratch_path(&s, "board"), NULL, &board));
+    CHECK_OK(tri_tensorboard_scalar(board, "reward\n\x1b[31m", 0, 1));
+    CHECK_OK(tri_tensorboard_scalar(board, "speed", 0, 1));
+    CHECK_OK(tri_tensorboard_close(board));
+    assert_int_equal(plot(scratch_path(&s, "board"), "-o", scratch_path(&s, "1.svg"), NULL), 1);
+    assert_non_null(strstr(said,
+                           "no key is about loss or accuracy, so --keys must name some; there "
+                           "are reward??[31m, speed\n"));
+    assert_int_equal(
+        plot(scratch_path(&s, "board"), "-o", scratch_path(&s, "1.svg"), "--keys", "x\n", NULL), 1);
+    assert_non_null(strstr(said, "no key x?; there are reward??[31m, speed\n"));
+    scratch_end(&s);
 }
 
 static void one_run_is_one_picture_whatever_its_file(void **state)
@@ -200,6 +244,8 @@ static void event_files_have_steps_only(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_run_is_one_picture_whatever_its_file),
+    cmocka_unit_test(texts_of_other_programs_are_read),
+    cmocka_unit_test(keys_that_are_there_are_named),
     cmocka_unit_test(event_files_are_known_by_name_or_contents),
     cmocka_unit_test(tensors_of_one_number_are_scalars),
     cmocka_unit_test(damaged_files_are_named_with_the_place),

@@ -11,10 +11,12 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
+#include "base/utf8.h"
 #include "os/file.h"
 #include "os/folder.h"
 #include "tool_json.h"
 
+#define ANY_NUMBER JSON_DECODE_INT_AS_REAL /* one beyond 64 bits is no error then */
 #define MAX_VALUE 1e300
 #define MIN_VALUE 1e-300
 
@@ -133,11 +135,11 @@ static char *without_nan(const char *line, size_t bytes)
 
 static json_t *read_record(const char *line, size_t bytes)
 {
-    json_t *record = json_loadb(line, bytes, 0, NULL);
+    json_t *record = json_loadb(line, bytes, ANY_NUMBER, NULL);
     char *clean = record == NULL ? without_nan(line, bytes) : NULL;
 
     if (clean != NULL)
-        record = json_loads(clean, 0, NULL);
+        record = json_loads(clean, ANY_NUMBER, NULL);
     trii_free(clean);
     return record;
 }
@@ -151,10 +153,10 @@ static bool is_blank(const char *line, size_t bytes)
     return true;
 }
 
-static tri_status read_lines(const char *path, const trii_mapping *map, const char *x_key,
+static tri_status read_lines(const char *path, const char *text, size_t n, const char *x_key,
                              plot_data *data)
 {
-    const char *at = map->data, *end = at + map->bytes;
+    const char *at = text, *end = text + n;
 
     for (int line = 1; at < end; line++) {
         const char *newline = memchr(at, '\n', (size_t)(end - at));
@@ -191,15 +193,19 @@ static tri_status read_file(const char *path, const char *x_key, plot_data *data
 {
     trii_mapping map;
     tri_status status = trii_mapping_open(path, &map);
+    const char *text;
+    size_t mark;
 
     if (status != TRI_OK)
         return status;
+    text = map.data;
+    mark = map.bytes > 0 ? trii_utf8_mark(text, map.bytes) : 0;
     if (ends_with(path, ".csv"))
-        status = plot_read_table(path, map.data, map.bytes, x_key, data);
+        status = plot_read_table(path, text + mark, map.bytes - mark, x_key, data);
     else if (plot_has_events(path, map.data, map.bytes))
         status = plot_read_events(path, map.data, map.bytes, x_key, data);
     else
-        status = read_lines(path, &map, x_key, data);
+        status = read_lines(path, text + mark, map.bytes - mark, x_key, data);
     trii_mapping_close(&map);
     return status;
 }
