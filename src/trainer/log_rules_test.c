@@ -161,7 +161,31 @@ static void predictions_log_nothing(void **state)
     scratch_end(&s);
 }
 
-/* --- what was not validated ------------------------------------------------ */
+/* --- what is logged too seldom -------------------------------------------- */
+
+static void a_monitor_that_was_not_due_yet_is_explained(void **state)
+{
+    rules_arg arg = {.fit = {.lr = 0.1}, .log = log_nothing};
+    fit_samples train;
+    tri_fit_options options;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit_samples_make(&train, 12, 1);
+    options = fit_quiet(s.dir);
+    options.max_epochs = 2;
+    options.early_stopping = &(tri_fit_early_stopping_options){.monitor = "loss"};
+    CHECK_FAILS(tri_fit(&rules_task, &(tri_fit_data){.train = train.dataset, .batch_size = 4},
+                        &options, &arg, NULL),
+                TRI_ERR_INVALID_ARG,
+                "these were: none (there were 3 updates, and values of updates are logged every "
+                "50: log_every_n_steps, or log with on_epoch)");
+    tri_dataset_destroy(train.dataset);
+    scratch_end(&s);
+}
+
+/* --- what was not validated ----------------------------------------------- */
 
 static bool fails;
 
@@ -215,6 +239,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_step_must_not_log_is_named),
     cmocka_unit_test(callbacks_at_the_end_must_not_log_either),
     cmocka_unit_test(predictions_log_nothing),
+    cmocka_unit_test(a_monitor_that_was_not_due_yet_is_explained),
     cmocka_unit_test(a_validation_that_failed_comes_when_resumed),
 };
 TEST_MAIN(tests)

@@ -4,6 +4,7 @@
  * never stopped. Sums that lie in steps (tri_meter) are taken out of them when a checkpoint is
  * saved; a run that goes on and one that is resumed add to the same number.
  */
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +133,7 @@ tri_status trii_book_need(const tri_trainer *t, const char *name, const char *op
 {
     const trii_book *book = t->book;
     bool was_evaluated = t->val.dataset == NULL;
-    char names[256] = "";
+    char names[256] = "", seldom[160] = "";
     size_t used = 0;
 
     if (trii_book_count(book, name) > 0)
@@ -149,7 +150,12 @@ tri_status trii_book_need(const tri_trainer *t, const char *name, const char *op
     }
     if (!was_evaluated)
         return TRI_OK;
+    if (t->step < t->set.log_every)
+        snprintf(seldom, sizeof(seldom),
+                 " (there were %" PRId64 " updates, and values of updates are logged every %" PRId64
+                 ": log_every_n_steps, or log with on_epoch)",
+                 t->step, t->set.log_every);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "tri_fit: %s \"%.64s\": no value of this name was logged; these were: %s",
-                     option, name, used > 0 ? names : "none");
+                     "tri_fit: %s \"%.64s\": no value of this name was logged; these were: %s%s",
+                     option, name, used > 0 ? names : "none", seldom);
 }
