@@ -26,7 +26,7 @@ typedef struct best_one {
     double value;
 } best_one;
 
-/* Counters of a state: two saves of the same are one. */
+/* Counters of a state: two saves of the same are one, unless the monitor has a new value. */
 typedef struct moment {
     int64_t step, epoch, batch;
 } moment;
@@ -253,7 +253,8 @@ static bool put(const trii_policy *p, json_t *record)
          trii_json_put(record, "monitored", json_integer(p->monitored));
     json_decref(list);
     return ok && (p->opt.monitor == NULL ||
-                  trii_json_put(record, "monitor", json_string(p->opt.monitor)));
+                  (trii_json_put(record, "monitor", json_string(p->opt.monitor)) &&
+                   trii_json_put(record, "max", json_boolean(p->max))));
 }
 
 /* `alone`: the others have failed. */
@@ -266,7 +267,8 @@ static tri_status save(tri_trainer *t, bool alone)
     json_t *own;
     tri_status status;
 
-    if (p->saved.step == t->step && p->saved.epoch == t->epoch && p->saved.batch == t->batch)
+    if (p->saved.step == t->step && p->saved.epoch == t->epoch && p->saved.batch == t->batch &&
+        p->monitored == count)
         return TRI_OK;
     p->saved = (moment){t->step, t->epoch, t->batch};
     p->pending = false;
@@ -364,11 +366,12 @@ tri_status trii_policy_end(tri_trainer *t, tri_status status)
 
 /* --- there and back ------------------------------------------------------- */
 
-/* Best values of another monitor are no values of this one. */
+/* Best values of another monitor, or of another mode, are no values of this one. */
 void trii_policy_take(tri_trainer *t, const json_t *record, bool own)
 {
     const json_t *list = json_object_get(record, "best");
     const char *monitor = json_string_value(json_object_get(record, "monitor"));
+    const json_t *max = json_object_get(record, "max");
     trii_policy *p = t->policy;
 
     if (p == NULL)
@@ -377,7 +380,10 @@ void trii_policy_take(tri_trainer *t, const json_t *record, bool own)
         p->resumed_step = t->step;
         p->saved = (moment){t->step, t->epoch, t->batch};
     }
-    if (!own || p->opt.monitor == NULL || monitor == NULL || strcmp(monitor, p->opt.monitor) != 0)
+    if (p->opt.monitor != NULL) /* what was logged before was not logged at a save to come */
+        p->monitored = trii_book_count(t->book, p->opt.monitor);
+    if (!own || p->opt.monitor == NULL || monitor == NULL || strcmp(monitor, p->opt.monitor) != 0 ||
+        (max != NULL && json_is_true(max) != p->max))
         return;
     p->monitored = json_integer_value(json_object_get(record, "monitored"));
     for (size_t i = 0; i < json_array_size(list) && p->n_best < p->opt.save_top_k; i++) {

@@ -141,7 +141,9 @@ bool trii_early_put(const tri_trainer *t, json_t *record)
     if (t->early == NULL)
         return true;
     object = json_object();
-    ok = trii_json_put(object, "best", trii_json_double(t->early->best)) &&
+    ok = trii_json_put(object, "monitor", json_string(t->opt->early_stopping->monitor)) &&
+         trii_json_put(object, "max", json_boolean(t->early->max)) &&
+         trii_json_put(object, "best", trii_json_double(t->early->best)) &&
          trii_json_put(object, "wait", json_integer(t->early->wait)) &&
          trii_json_put(object, "seen", json_integer(t->early->seen));
     ok = ok && json_object_set(record, "early", object) == 0;
@@ -152,9 +154,21 @@ bool trii_early_put(const tri_trainer *t, json_t *record)
 void trii_early_take(tri_trainer *t, const json_t *record)
 {
     const json_t *object = json_object_get(record, "early");
+    const char *monitor = json_string_value(json_object_get(object, "monitor"));
+    bool max = json_is_true(json_object_get(object, "max"));
 
     if (t->early == NULL || object == NULL)
         return;
+    if (monitor != NULL &&
+        (strcmp(monitor, t->opt->early_stopping->monitor) != 0 || max != t->early->max)) {
+        trii_fit_say(t,
+                     "early_stopping monitors %s (%s), the run monitored %s (%s): its best value "
+                     "and its patience begin anew",
+                     t->opt->early_stopping->monitor, t->early->max ? "max" : "min", monitor,
+                     max ? "max" : "min");
+        t->early->seen = trii_book_count(t->book, t->opt->early_stopping->monitor);
+        return;
+    }
     t->early->best = trii_json_double_value(json_object_get(object, "best"));
     t->early->wait = json_integer_value(json_object_get(object, "wait"));
     t->early->seen = json_integer_value(json_object_get(object, "seen"));

@@ -1,7 +1,10 @@
 /*
  * fit_evaluate.c - validation and test: each rank sees its share, and values are of all.
  */
+#include <stdio.h>
+
 #include "base/alloc.h"
+#include "base/log.h"
 #include "trainer/log_book.h"
 #include "trainer/trainer_policy.h"
 
@@ -113,9 +116,27 @@ static tri_status evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
     return status;
 }
 
+/* Whatever has failed: a checkpoint of the failed fit is to have the parameters. */
+static tri_status swap_back(tri_trainer *t, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+    tri_status back;
+
+    if (status == TRI_OK)
+        return trii_average_swap(t);
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    (void)!tri_step_end_status(); /* what failed is not to run with the swap */
+    back = trii_average_swap(t);
+    if (back != TRI_OK)
+        TRII_LOG(TRII_LOG_WARN, "trainer", "%s", tri_last_error());
+    trii_err_set("%s", line);
+    return status;
+}
+
 tri_status trii_fit_evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
 {
     bool averages = t->average != NULL;
+    tri_status swapped = TRI_ERR_STATE; /* not */
     /* Running statistics follow each rank's own samples: those of rank 0 are saved, and so they are
      * the ones to evaluate with. */
     tri_status status = t->is_ddp ? tri_ddp_sync_buffers(t->model) : TRI_OK;
@@ -123,15 +144,16 @@ tri_status trii_fit_evaluate(tri_trainer *t, trii_phase phase, int64_t limit)
     trii_fit_screen_pause(t, phase == TRII_PHASE_SANITY ? "checking validation" : "evaluating");
     t->phase = phase;
     if (status == TRI_OK && averages)
-        status = trii_average_swap(t);
+        status = swapped = trii_average_swap(t);
     if (status == TRI_OK && phase != TRII_PHASE_TEST)
         status = trii_hooks(t, validation_begin);
     if (status == TRI_OK)
         status = evaluate(t, phase, limit);
+    t->validated_here |= status == TRI_OK && phase == TRII_PHASE_VAL; /* its values are there */
     if (status == TRI_OK && phase != TRII_PHASE_TEST)
         status = trii_hooks(t, validation_end);
-    if (status == TRI_OK && averages)
-        status = trii_average_swap(t);
+    if (swapped == TRI_OK)
+        status = swap_back(t, status);
     t->phase = TRII_PHASE_TRAIN;
     trii_fit_screen_go_on(t);
     return status;

@@ -137,12 +137,16 @@ static bool due_after_batch(const tri_trainer *t)
     return t->batch % interval == 0 && (t->epoch + 1) % t->set.check_every_epoch == 0;
 }
 
+/* There is no time to validate: the run does that when it is resumed. */
+static bool is_hurried(const tri_trainer *t)
+{
+    return t->reason == TRI_STOP_SIGNAL || t->reason == TRI_STOP_MAX_TIME;
+}
+
 /* Where an epoch ends, or is cut off by what leaves time to look at the result. */
 static bool due_after_epoch(const tri_trainer *t)
 {
     if (t->val.dataset == NULL || t->validated_here)
-        return false;
-    if (t->reason == TRI_STOP_SIGNAL || t->reason == TRI_STOP_MAX_TIME)
         return false;
     if (t->batch < t->train.n_batches)
         return true;
@@ -169,7 +173,7 @@ static tri_status next_batch(tri_trainer *t)
     if (status != TRI_OK)
         return status;
     trii_fit_screen_batch(t);
-    if (due_after_batch(t) && t->reason != TRI_STOP_SIGNAL)
+    if (due_after_batch(t) && !is_hurried(t))
         status = validate(t);
     return status == TRI_OK && t->step > steps ? trii_policy_step(t) : status;
 }
@@ -191,7 +195,7 @@ static tri_status finish_epoch(tri_trainer *t)
     bool whole = t->batch == t->train.n_batches;
     tri_status status = TRI_OK;
 
-    if (!whole && (t->reason == TRI_STOP_SIGNAL || t->reason == TRI_STOP_MAX_TIME))
+    if (is_hurried(t) && (!whole || due_after_epoch(t)))
         return TRI_OK; /* it goes on when the run is resumed */
     if (due_after_epoch(t))
         status = validate(t);
@@ -219,6 +223,12 @@ static tri_status run_epoch(tri_trainer *t)
         status = trii_book_begin(t, TRII_PHASE_TRAIN);
     if (status == TRI_OK)
         status = tri_loader_begin(t->train.loader, t->epoch, t->batch);
+    if (status == TRI_OK && t->validation_owed && due_after_batch(t)) {
+        status = validate(t);
+        if (status == TRI_OK) /* its value belongs to this update */
+            status = trii_policy_step(t);
+    }
+    t->validation_owed = false;
     while (status == TRI_OK && t->batch < t->train.n_batches && t->reason == TRI_STOP_NONE)
         status = next_batch(t);
     return status == TRI_OK ? finish_epoch(t) : status;
@@ -263,6 +273,7 @@ static tri_status train(tri_trainer *t)
     if (status == TRI_OK)
         status = trii_fit_screen_open(t);
     look_at_start(t);
+    t->validation_owed = t->resumed && t->batch > 0 && !t->validated_here;
     while (status == TRI_OK && goes_on(t))
         status = run_epoch(t);
     return status == TRI_OK ? trii_hooks(t, fit_end) : status;

@@ -349,8 +349,9 @@ tri_status trii_resume_finish(tri_trainer *t)
     tri_status status = TRI_OK;
 
     if (t->from != NULL && t->from->record != NULL) {
-        trii_policy_take(t, t->from->record, t->from->own);
         status = trii_record_apply(t, t->from->record);
+        if (status == TRI_OK)
+            trii_policy_take(t, t->from->record, t->from->own);
     }
     trii_resume_drop(t);
     return status;

@@ -146,11 +146,12 @@ static bool check(killed_fit fit, const reference *want)
     scratch_begin(&s);
     fit.root = s.dir;
     killed = killed_fit_run(&fit);
-    if (killed.how == 0 && killed.status == TRI_OK) {
+    if (killed.how == 0 && killed.status == TRI_OK && killed.result.reason != TRI_STOP_SIGNAL) {
         scratch_end(&s);
         return false;
     }
     fit.kill = (kill_plan){0};
+    fit.term_at = fit.fail_validation_at = 0;
     fit.ckpt_path = "last";
     resumed = killed_fit_run(&fit);
     if (resumed.how != 0 || resumed.status != TRI_OK)
@@ -238,6 +239,41 @@ static void two_workers_killed_after_any_batch(void **state)
     for (fit.kill.batch = 1; check(fit, &want); fit.kill.batch += 2)
         n++;
     assert_int_equal(n, 9);
+    reference_end(&want);
+}
+
+/* Also where a validation was due that the signal has put off. */
+static void stopped_by_a_signal_at_any_batch(void **state)
+{
+    (void)state;
+    for (int interval = 0; interval <= 4; interval += 4) {
+        killed_fit fit = base(NULL);
+        reference want;
+        int n = 0;
+
+        fit.val_check_interval = interval;
+        fit.checkpoint.async = interval == 0;
+        want = make_reference(fit);
+        for (fit.term_at = 1; check(fit, &want); fit.term_at++)
+            n++;
+        assert_int_equal(n, 17);
+        reference_end(&want);
+    }
+}
+
+/* The averages are in the parameters' place then, and go back before the state is saved. */
+static void failed_at_the_end_of_a_validation(void **state)
+{
+    killed_fit fit = base(NULL);
+    reference want;
+    int n = 0;
+
+    (void)state;
+    fit.checkpoint.on_exception = true;
+    want = make_reference(fit);
+    for (fit.fail_validation_at = 1; check(fit, &want); fit.fail_validation_at++)
+        n++;
+    assert_int_equal(n, 3);
     reference_end(&want);
 }
 
@@ -348,6 +384,106 @@ static void another_seed_or_batch_is_refused(void **state)
     scratch_end(&s);
 }
 
+static void other_data_are_refused(void **state)
+{
+    killed_fit fit, other;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.kill.batch = 5; /* the checkpoint is of batch 4 */
+    r = killed_fit_run(&fit);
+    assert_true(r.how != 0);
+    fit.kill.batch = 0;
+    fit.ckpt_path = "last";
+    other = fit;
+    other.samples = 17;
+    r = killed_fit_run(&other);
+    assert_int_equal(r.status, TRI_ERR_INVALID_ARG);
+    assert_non_null(strstr(r.line, "train_samples 17: the run was started with 43"));
+    other.resume_anyway = true; /* 3 batches an epoch: the first is over */
+    r = killed_fit_run(&other);
+    assert_int_equal(r.how, 0);
+    assert_int_equal(r.status, TRI_OK);
+    assert_int_equal(r.result.epochs, 3);
+    assert_int_equal(r.result.steps, 4 + 2 * 3);
+    scratch_end(&s);
+}
+
+static void fewer_batches_end_the_epoch(void **state)
+{
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.kill.batch = 5;
+    r = killed_fit_run(&fit);
+    assert_true(r.how != 0);
+    fit.kill.batch = 0;
+    fit.ckpt_path = "last";
+    fit.limit_train_batches = 3;
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.how, 0);
+    assert_int_equal(r.status, TRI_OK);
+    assert_int_equal(r.result.epochs, 3);
+    assert_int_equal(r.result.steps, 4 + 2 * 3);
+    scratch_end(&s);
+}
+
+/* max_steps ends the epoch at an update that was saved, and only then comes its value. */
+static void the_last_value_counts_for_the_best(void **state)
+{
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.val_check_interval = 0;
+    fit.max_steps = 4;
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    assert_true(r.result.best_value == tri_fit_result_value(&r.result, "val_loss"));
+    assert_string_equal(base_name(r.result.best_path), "step-000000000004");
+    fit.ckpt_path = "best";
+    fit.max_steps = 0;
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    assert_int_equal(r.result.epochs, 3);
+    scratch_end(&s);
+}
+
+/* The best of another name is no best of this one. */
+static void early_stopping_of_another_name_begins_again(void **state)
+{
+    tri_fit_early_stopping_options early = {.monitor = "least"};
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.max_epochs = 2;
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    early.mode = "max"; /* whatever val_loss was, it is no bound */
+    early.patience = TRI_SET(1);
+    fit.early = &early;
+    fit.ckpt_path = "last";
+    fit.max_epochs = 3;
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    assert_int_equal(r.result.reason, TRI_STOP_MAX_EPOCHS);
+    scratch_end(&s);
+}
+
 /* A run that is over says so, and changes nothing. */
 static void a_complete_run_has_nothing_to_train(void **state)
 {
@@ -427,9 +563,15 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(killed_in_any_batch_of_validation),
     cmocka_unit_test(killed_in_any_save),
     cmocka_unit_test(two_workers_killed_after_any_batch),
+    cmocka_unit_test(stopped_by_a_signal_at_any_batch),
+    cmocka_unit_test(failed_at_the_end_of_a_validation),
     cmocka_unit_test(accumulated_and_scaled_it_is_the_same),
     cmocka_unit_test(no_sample_is_lost_by_other_numbers_of_workers),
     cmocka_unit_test(another_seed_or_batch_is_refused),
+    cmocka_unit_test(other_data_are_refused),
+    cmocka_unit_test(fewer_batches_end_the_epoch),
+    cmocka_unit_test(the_last_value_counts_for_the_best),
+    cmocka_unit_test(early_stopping_of_another_name_begins_again),
     cmocka_unit_test(a_complete_run_has_nothing_to_train),
     cmocka_unit_test(weights_alone_cannot_be_resumed),
     cmocka_unit_test(what_stays_is_the_best_and_the_last),

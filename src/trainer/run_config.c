@@ -19,7 +19,7 @@ typedef struct pair {
     bool decides; /* which samples are seen, and when */
 } pair;
 
-enum { PAIRS = 16 };
+enum { PAIRS = 17 };
 
 static int list_pairs(const tri_trainer *t, pair *pairs)
 {
@@ -28,6 +28,8 @@ static int list_pairs(const tri_trainer *t, pair *pairs)
         {"batch_size", (double)t->data->batch_size, true},
         {"global_batch_size", (double)t->data->global_batch_size, true},
         {"accumulate_grad_batches", (double)t->set.accumulate, true},
+        {"train_samples", t->data->train != NULL ? (double)tri_dataset_length(t->data->train) : 0,
+         true},
         {"no_shuffle", t->data->no_shuffle, true},
         {"drop_last", t->data->loader.drop_last, true},
         {"overfit_batches", (double)opt->overfit_batches, true},

@@ -123,10 +123,11 @@ struct tri_trainer {
     double group_samples;       /* of this rank, of all batches of that update */
     int64_t batch_samples;      /* of the batch whose step runs */
     trii_phase phase;
-    bool in_step;        /* a function of the task runs: it may log */
-    bool validated_here; /* since the last update */
-    bool resumed;        /* from a checkpoint */
-    bool autocast;       /* precision is mixed: */
+    bool in_step;         /* a function of the task runs: it may log */
+    bool validated_here;  /* since the last update */
+    bool resumed;         /* from a checkpoint, */
+    bool validation_owed; /* before the validation that may be due at its batch */
+    bool autocast;        /* precision is mixed: */
     tri_dtype autocast_dtype;
 
     tri_stop_reason wish; /* of this rank: it votes for it when that counts */

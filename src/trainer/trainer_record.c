@@ -122,7 +122,7 @@ static void place(tri_trainer *t, int64_t batch, int64_t world, int64_t batch_si
 {
     int64_t seen = batch * world * batch_size;
 
-    t->batch = batch;
+    t->batch = batch < t->train.n_batches ? batch : t->train.n_batches; /* there may be fewer */
     if (world == t->size && batch_size == t->train.batch_size)
         return;
     t->batch = seen / (t->size * t->train.batch_size);

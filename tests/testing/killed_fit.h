@@ -33,11 +33,13 @@ typedef struct killed_fit {
     uint64_t seed;
     bool resume_anyway;
     kill_plan kill;
-    int64_t fail_at; /* a callback fails after so many batches; 0 = never */
-    int64_t term_at; /* SIGTERM comes after so many */
-    bool validate;   /* tri_validate instead */
+    int64_t fail_at;            /* a callback fails after so many batches; 0 = never */
+    int64_t fail_validation_at; /* and at the end of so many validations */
+    int64_t term_at;            /* SIGTERM comes after so many batches */
+    int64_t max_steps, limit_train_batches;
+    bool validate; /* tri_validate instead */
     /* of the process that runs it */
-    int64_t n_batches, n_validations;
+    int64_t n_batches, n_validations, n_validated;
     fit_samples *train;
 } killed_fit;
 
@@ -113,6 +115,17 @@ static inline tri_status killer_batch_end(tri_callback *self, tri_trainer *t,
     return TRI_OK;
 }
 
+static inline tri_status killer_validation_end(tri_callback *self, tri_trainer *t)
+{
+    killed_fit *f = ((killer *)self)->fit;
+
+    (void)t;
+    if (++f->n_validated == f->fail_validation_at)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "validation %lld fails",
+                         (long long)f->fail_validation_at);
+    return TRI_OK;
+}
+
 static inline tri_status killer_save(tri_callback *self, tri_trainer *t)
 {
     char text[32];
@@ -177,6 +190,7 @@ static inline void killed_fit_child(killed_fit *f, int out)
     static const tri_callback_class class = {.name = "killer",
                                              .batch_begin = killer_batch_begin,
                                              .batch_end = killer_batch_end,
+                                             .validation_end = killer_validation_end,
                                              .fit_end = killer_end,
                                              .state_save = killer_save,
                                              .state_load = killer_load};
@@ -198,6 +212,8 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.run_name = "run";
     options.devices = f->devices;
     options.max_epochs = f->max_epochs;
+    options.max_steps = f->max_steps;
+    options.limit_train_batches = f->limit_train_batches;
     options.seed = f->seed;
     options.log_every_n_steps = 2;
     options.callbacks = callbacks;
@@ -244,7 +260,7 @@ static inline killed_result killed_fit_run(const killed_fit *fit)
     if (pid == 0) {
         killed_fit own = *fit;
 
-        alarm(60);
+        alarm(20);
         close(out[0]);
         killed_fit_child(&own, out[1]);
     }
