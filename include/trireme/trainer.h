@@ -196,7 +196,8 @@ typedef struct tri_fit_options {
     /* NULL: start a new run (a worker that its launcher has restarted: as "last"). "last": go on
      * from the newest whole checkpoint of the run folder, or start if there is none; "best": from
      * the best one; else the folder of a run (its newest) or of a checkpoint. A run that is resumed
-     * keeps its folder. */
+     * keeps its folder, where hosts share no disk, too (it has the same name on each, and each gets
+     * the checkpoint). A safetensors file: a new run begins with its weights. */
     const char *ckpt_path;
     /* Resume although options differ from those that the run was started with. */
     bool resume_anyway;

@@ -32,7 +32,7 @@ static bool is_path(const tri_trainer *t, const char *name)
 static bool wants_last(const tri_trainer *t)
 {
     return is_path(t, "last") ||
-           (t->opt->ckpt_path == NULL && t->call == TRII_FIT && tri_restart_count() > 0);
+           (t->opt->ckpt_path == NULL && t->call == TRII_FIT && t->restarts > 0);
 }
 
 /* The newest run of the task, or that of run_name. */
@@ -108,12 +108,16 @@ static bool is_called(const char *dir, const char *name)
     return name == NULL || strcmp(slash != NULL ? slash + 1 : dir, name) == 0;
 }
 
-/* Of rank 0. */
-static tri_status choose(tri_trainer *t)
+static const char *root_of(const tri_trainer *t)
 {
-    const char *root = t->opt->default_root_dir != NULL ? t->opt->default_root_dir : "runs";
+    return t->opt->default_root_dir != NULL ? t->opt->default_root_dir : "runs";
+}
+
+/* Of rank 0. `number`: of the run that goes on; 0: there is none. */
+static tri_status choose(tri_trainer *t, int64_t number)
+{
+    const char *root = root_of(t);
     char prefix[TRI_FIT_PATH_BYTES];
-    int64_t number = 0;
     tri_status status = TRI_OK;
 
     if (t->opt->ckpt_path != NULL && !wants_run(t)) {
@@ -128,22 +132,37 @@ static tri_status choose(tri_trainer *t)
                              "%s: %s holds a run already: ckpt_path \"last\" continues it, another "
                              "run_name starts a new one",
                              CALL, t->run_dir);
-        status = trii_folder_create_above(t->run_dir);
-        return status == TRI_OK ? trii_folder_create(t->run_dir) : status;
     }
-    if (wants_run(t))
-        number = last_run(t, root);
     snprintf(prefix, sizeof(prefix), "%s/%s-", root, t->task->name);
-    if (number == 0)
+    if (t->opt->run_name == NULL && number == 0)
         status = tri_run_folder_create(prefix, &number);
-    if (status == TRI_OK)
+    if (t->opt->run_name == NULL)
         snprintf(t->run_dir, sizeof(t->run_dir), "%s/%s-%" PRId64, root, t->task->name, number);
+    if (status == TRI_OK) /* this host may be new to the run */
+        status = trii_folder_create_above(t->run_dir);
+    return status == TRI_OK ? trii_folder_create(t->run_dir) : status;
+}
+
+/* How often this job was started again, and which run it was in, on any host: where hosts share no
+ * disk, rank 0's may be one that was not there before. */
+static tri_status agree_on_run(tri_trainer *t, int64_t *number_out)
+{
+    double most[2] = {tri_restart_count(), 0};
+    tri_status status = trii_fit_max(t, &most[0], 1);
+
+    t->restarts = (int64_t)most[0];
+    if (status == TRI_OK && wants_run(t) && t->opt->run_name == NULL) {
+        most[1] = (double)last_run(t, root_of(t));
+        status = trii_fit_max(t, &most[1], 1);
+    }
+    *number_out = (int64_t)most[1];
     return status;
 }
 
 tri_status trii_resume_choose_folder(tri_trainer *t)
 {
-    tri_status status = TRI_OK;
+    int64_t number = 0;
+    tri_status status;
 
     if (t->call != TRII_FIT || t->opt->fast_dev_run > 0)
         return TRI_OK;
@@ -151,8 +170,9 @@ tri_status trii_resume_choose_folder(tri_trainer *t)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "%s: ckpt_path is empty: NULL starts a new run, \"last\" continues one",
                          CALL);
-    if (t->rank == 0)
-        status = choose(t);
+    status = agree_on_run(t, &number);
+    if (status == TRI_OK && t->rank == 0)
+        status = choose(t, number);
     return status == TRI_OK ? trii_fit_send_text(t, t->run_dir, sizeof(t->run_dir)) : status;
 }
 
@@ -248,7 +268,7 @@ static tri_status folder_of_run(tri_trainer *t, char *dir, size_t bytes)
 
     snprintf(run, sizeof(run), "%s", t->run_dir);
     if (run[0] == '\0' && t->rank == 0) {
-        const char *root = t->opt->default_root_dir != NULL ? t->opt->default_root_dir : "runs";
+        const char *root = root_of(t);
 
         if (t->opt->run_name != NULL)
             snprintf(run, sizeof(run), "%s/%s", root, t->opt->run_name);

@@ -136,6 +136,7 @@ struct tri_trainer {
     char why[128];
     int64_t started_ns, deadline_ns; /* deadline: INT64_MAX = none */
     double seconds_before;           /* trained before the run was resumed */
+    int64_t restarts;                /* of the launcher's job, on any rank */
 
     char run_dir[TRI_FIT_PATH_BYTES]; /* "" = no files */
     trii_state_list saves, loaded;    /* of callbacks: for the next checkpoint, of the last */
