@@ -17,8 +17,10 @@
 #include "base/err.h"
 #include "image/codec.h"
 
-/* A window is decoded with so many pixels around it: smooth chroma reads a neighbour's. */
-#define MARGIN 2
+/* A window is decoded with so many rows and columns around it: smooth chroma reads a neighbour's.
+ * Below nine columns, which may be two of chroma, libjpeg chooses again how it makes them wider. */
+#define MARGIN_ROWS 2
+#define MARGIN_COLUMNS 8
 /* A progressive file is read once for each of its scans; encoders make 10 or so. */
 #define MAX_SCANS 500
 
@@ -181,8 +183,8 @@ static bool can_cut(const struct jpeg_decompress_struct *c)
 static JDIMENSION cut(struct jpeg_decompress_struct *c, const trii_image_window *part)
 {
     JDIMENSION left = (JDIMENSION)part->left, width;
-    JDIMENSION from = left > MARGIN ? left - MARGIN : 0;
-    JDIMENSION end = left + (JDIMENSION)part->width + MARGIN;
+    JDIMENSION from = left > MARGIN_COLUMNS ? left - MARGIN_COLUMNS : 0;
+    JDIMENSION end = left + (JDIMENSION)part->width + MARGIN_COLUMNS;
 
     if (!can_cut(c))
         return left;
@@ -191,8 +193,8 @@ static JDIMENSION cut(struct jpeg_decompress_struct *c, const trii_image_window 
         jpeg_crop_scanline(c, &from, &width);
         left -= from;
     }
-    if (part->top > MARGIN)
-        (void)jpeg_skip_scanlines(c, (JDIMENSION)part->top - MARGIN);
+    if (part->top > MARGIN_ROWS)
+        (void)jpeg_skip_scanlines(c, (JDIMENSION)part->top - MARGIN_ROWS);
     return left;
 }
 
