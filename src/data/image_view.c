@@ -93,17 +93,18 @@ tri_status trii_view_decode(trii_view *v, trii_view_work *work)
                                 .left = left,
                                 .height = smaller(v->y1, v->top + v->height) - top,
                                 .width = smaller(v->x1, v->left + v->width) - left};
+    bool sees_nothing = window.height < 1 || window.width < 1; /* only the zeros around */
     tri_status status;
 
     if (v->file == NULL)
         return TRI_OK;
-    if (window.height < 1 || window.width < 1) /* only zeros are seen */
+    if (sees_nothing) /* damage is found all the same */
         window = (trii_image_window){.height = 1, .width = 1};
     status = trii_image_decode(v->file, v->file_bytes, &window, (int)v->channels, &work->decoded);
     if (status != TRI_OK)
         return status;
     show_pixels(v, work->decoded.pixels, window.height, window.width);
-    if (window.top != top || window.left != left)
+    if (sees_nothing)
         v->y1 = 0;
     v->top -= top;
     v->left -= left;
@@ -174,11 +175,15 @@ static tri_status resize_file(trii_view *v, int64_t height, int64_t width, unsig
 
 tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_view_work *work)
 {
-    tri_status status = TRI_OK;
     unsigned char *to;
+    tri_status status;
 
     if (height == v->height && width == v->width)
         return TRI_OK;
+    /* before there is memory: an image of one row would become one of thousands of millions */
+    status = trii_resize_check(v->height, v->width, (int)v->channels, height, width, NULL);
+    if (status != TRI_OK)
+        return status;
     if (v->file != NULL && !v->mirror && is_seen_whole(v)) {
         to = take_buffer(work, (size_t)(v->channels * height * width));
         return to != NULL ? resize_file(v, height, width, to, work) : TRI_ERR_NO_MEMORY;

@@ -65,6 +65,56 @@ static void a_crop_of_a_crop_shows_what_both_do(void **state)
     tri_dataset_destroy(set);
 }
 
+/* Crops may leave nothing of an image but the zeros around it, above, below and beside; then a
+ * larger part comes, which has the place of the image in it. */
+static void what_is_cut_off_a_file_stays_cut_off(void **state)
+{
+    static const int64_t away[][2] = {{-50, 0}, {50, 0}, {0, -50}, {0, 50}, {-50, -50}, {-11, -19}};
+    long live = trii_alloc_live();
+    uint8_t white[HEIGHT * WIDTH], y[120 * 120];
+    unsigned char *file = NULL;
+    size_t bytes = 0;
+
+    (void)state;
+    memset(white, 255, sizeof(white));
+    CHECK_OK(trii_png_encode(white, HEIGHT, WIDTH, 1, &file, &bytes));
+    for (size_t k = 0; k < TRII_COUNT_OF(away); k++) {
+        trii_view_work work = {.turn = 0};
+        trii_view view;
+
+        CHECK_OK(trii_view_open(file, bytes, 1, &view));
+        trii_view_crop(&view, away[k][0], away[k][1], HEIGHT, WIDTH);
+        trii_view_crop(&view, -55, -55, 120, 120);
+        CHECK_OK(trii_view_decode(&view, &work));
+        trii_view_copy(&view, y);
+        for (size_t i = 0; i < sizeof(y); i++)
+            assert_int_equal(y[i], 0);
+        trii_view_work_fini(&work);
+    }
+    trii_free(file);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+/* Refused before there is memory for it, and where a product of the sides would not fit either. */
+static void a_size_that_no_image_has_is_refused(void **state)
+{
+    static const uint8_t row[3] = {1, 2, 3};
+    static const int64_t sizes[][2] = {
+        {256, 2560000}, {INT64_C(1) << 24, INT64_C(1) << 39}, {INT64_C(1) << 40, 1}};
+    const tri_field field = {TRI_DTYPE_U8, 3, {1, 1, 3}};
+    long calls = trii_alloc_calls();
+
+    (void)state;
+    for (size_t k = 0; k < TRII_COUNT_OF(sizes); k++) {
+        trii_view view = trii_view_of(&field, row);
+        trii_view_work work = {.turn = 0};
+
+        CHECK_FAILS(trii_view_resize(&view, sizes[k][0], sizes[k][1], &work), TRI_ERR_INVALID_ARG,
+                    "resize: from 1 x 3 to ");
+    }
+    assert_int_equal(trii_alloc_calls(), calls);
+}
+
 /* Of every width that a loop of eights may meet, and no byte beyond. */
 static void rows_of_any_width_are_converted(void **state)
 {
@@ -260,6 +310,8 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crop_of_a_crop_shows_what_both_do),
+    cmocka_unit_test(what_is_cut_off_a_file_stays_cut_off),
+    cmocka_unit_test(a_size_that_no_image_has_is_refused),
     cmocka_unit_test(rows_of_any_width_are_converted),
     cmocka_unit_test(bytes_become_the_numbers_of_torchvision),
     cmocka_unit_test(bytes_become_the_same_numbers_without_vectors),
