@@ -249,7 +249,8 @@ static void the_classes_of_training_count_for_validation(void **state)
 /* Of tiny-imagenet: without the list there would be one class called images. */
 static void tiny_imagenet_s_validation_is_known(void **state)
 {
-    static const char list[] = "val_1.JPEG\tn02\t0\t32\t44\t62\r\n"
+    static const char list[] = "\xef\xbb\xbf" /* a program of Windows has rewritten it */
+                               "val_1.JPEG\tn02\t0\t32\t44\t62\r\n"
                                "val_0.JPEG\tn09\t52\t55\t57\t59\n"
                                "\n"
                                "val_2.JPEG\tn02\t4\t0\t60\t55";

@@ -12,10 +12,11 @@
 #include "os/file.h"
 
 #define MOST_BYTES ((size_t)1 << 30)
+#define BYTE_ORDER_MARK "\xef\xbb\xbf" /* which programs of Windows begin a text with */
 
 typedef struct list {
     const char *path;
-    char *text; /* owned; tabs and ends of lines become zeros as lines are read */
+    char *text; /* tabs and ends of lines become zeros as lines are read */
     char *next; /* the line that comes next; NULL: none */
     int64_t number;
 } list;
@@ -169,11 +170,13 @@ tri_status trii_image_files_listed(trii_image_files *files, const char *path, co
     if (status == TRI_OK) {
         l.text = text;
         l.text[bytes] = '\0'; /* there is room for one more */
-        l.next = l.text;
         trii_path_show(path, shown);
         status = strlen(l.text) == bytes
                      ? TRI_OK
                      : TRII_FAIL(TRI_ERR_FORMAT, "%s: has bytes of 0, which no text has", shown);
+        if (strncmp(l.text, BYTE_ORDER_MARK, strlen(BYTE_ORDER_MARK)) == 0)
+            l.text += strlen(BYTE_ORDER_MARK);
+        l.next = l.text;
     }
     if (status == TRI_OK && classes == NULL)
         status = find_classes(l, &files->classes);

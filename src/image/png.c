@@ -164,6 +164,7 @@ static void read_image(void *arg)
     if (r->info == NULL)
         leave(&r->e, TRII_FAIL(TRI_ERR_NO_MEMORY, "PNG image: out of memory"));
     png_set_read_fn(r->png, r, source_read);
+    png_set_user_limits(r->png, PNG_UINT_31_MAX, PNG_UINT_31_MAX); /* trii_decoding_begin has its */
     png_read_info(r->png, r->info);
     r->d->height = png_get_image_height(r->png, r->info);
     r->d->width = png_get_image_width(r->png, r->info);
