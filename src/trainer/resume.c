@@ -121,9 +121,22 @@ static tri_status choose(tri_trainer *t, int64_t number)
     tri_status status = TRI_OK;
 
     if (t->opt->ckpt_path != NULL && !wants_run(t)) {
+        if (!trii_path_exists(t->opt->ckpt_path))
+            return TRII_FAIL(TRI_ERR_NOT_FOUND,
+                             "%s: ckpt_path %.512s: there is no such folder or file", CALL,
+                             t->opt->ckpt_path);
         run_above(t->opt->ckpt_path, t->run_dir, sizeof(t->run_dir));
         if (t->run_dir[0] != '\0' && is_called(t->run_dir, t->opt->run_name))
             return TRI_OK;
+    }
+    if (is_path(t, "best") && (t->opt->run_name != NULL || last_run(t, root) == 0)) {
+        snprintf(t->run_dir, sizeof(t->run_dir), "%s/%s", root,
+                 t->opt->run_name != NULL ? t->opt->run_name : t->task->name);
+        if (!holds_run(t->run_dir))
+            return TRII_FAIL(TRI_ERR_NOT_FOUND,
+                             "%s: ckpt_path \"best\": no run to continue in %s%s: \"last\" starts "
+                             "one",
+                             CALL, t->run_dir, t->opt->run_name != NULL ? "" : "-1, -2, ..");
     }
     if (t->opt->run_name != NULL) {
         snprintf(t->run_dir, sizeof(t->run_dir), "%s/%s", root, t->opt->run_name);

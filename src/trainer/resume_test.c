@@ -484,6 +484,28 @@ static void early_stopping_of_another_name_begins_again(void **state)
     scratch_end(&s);
 }
 
+/* Nor is a folder made for a run that cannot begin. */
+static void what_is_not_there_is_named(void **state)
+{
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.ckpt_path = "best";
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_ERR_NOT_FOUND);
+    assert_non_null(strstr(r.line, "no run to continue"));
+    fit.ckpt_path = scratch_path(&s, "nowhere");
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_ERR_NOT_FOUND);
+    assert_non_null(strstr(r.line, "nowhere: there is no such"));
+    assert_int_equal(scratch_count(s.dir), 0);
+    scratch_end(&s);
+}
+
 /* A run that is over says so, and changes nothing. */
 static void a_complete_run_has_nothing_to_train(void **state)
 {
@@ -572,6 +594,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fewer_batches_end_the_epoch),
     cmocka_unit_test(the_last_value_counts_for_the_best),
     cmocka_unit_test(early_stopping_of_another_name_begins_again),
+    cmocka_unit_test(what_is_not_there_is_named),
     cmocka_unit_test(a_complete_run_has_nothing_to_train),
     cmocka_unit_test(weights_alone_cannot_be_resumed),
     cmocka_unit_test(what_stays_is_the_best_and_the_last),
