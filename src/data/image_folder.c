@@ -94,6 +94,8 @@ static tri_status look_at(image_folder *f, int64_t i, work *w, trii_look look, v
 
     if (status == TRI_OK)
         status = trii_file_load(w->path, MOST_FILE_BYTES, &w->file, &w->file_room, &bytes);
+    if (status == TRI_ERR_IO && trii_path_is_no_file(w->path)) /* a pipe with an image's name */
+        status = TRI_ERR_FORMAT;
     if (status == TRI_OK)
         status = trii_view_open(w->file, bytes, f->channels, &view);
     if (status == TRI_OK)

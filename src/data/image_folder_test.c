@@ -413,6 +413,34 @@ static void a_broken_file_is_named_with_its_reason(void **state)
     close_folder(set, &s, live);
 }
 
+/* Of a pipe nothing is awaited, and a run that skips broken files does not end at one either. */
+static void what_is_no_file_is_broken(void **state)
+{
+    static const char *const reasons[] = {"a/2.png: not a file", "a/3.png: Too many levels",
+                                          "b/4.png: not a file"};
+    static const int whole[][2] = {{1, 0}, {5, 1}, {5, 1}, {5, 1}, {5, 1}};
+    long live = trii_alloc_live();
+    tri_dataset *set;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    image_file(&s, "a/1.png", 1, 2, 2);
+    image_file(&s, "b/5.png", 5, 2, 2);
+    assert_int_equal(mkfifo(scratch_path(&s, "a/2.png"), 0666), 0);
+    assert_int_equal(symlink("3.png", scratch_path(&s, "a/3.png")), 0);
+    assert_int_equal(symlink("/dev/null", scratch_path(&s, "b/4.png")), 0);
+    CHECK_OK(tri_dataset_image_folder(s.dir, NULL, &set));
+    for (int k = 0; k < 3; k++)
+        expect_failure(set, k + 1, TRI_ERR_FORMAT, reasons[k]);
+    tri_dataset_destroy(set);
+    CHECK_OK(tri_dataset_image_folder(
+        s.dir, &(tri_dataset_image_folder_options){.skip_broken = true}, &set));
+    expect_samples(set, whole, 5);
+    assert_int_equal(tri_dataset_broken_count(set), 3);
+    close_folder(set, &s, live);
+}
+
 /* What fails in the system says nothing about a file: such a sample is never another one. */
 static void no_file_is_skipped_for_want_of_descriptors(void **state)
 {
@@ -507,6 +535,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_list_of_files_and_classes_is_checked),
     cmocka_unit_test(samples_are_pixels_and_a_number),
     cmocka_unit_test(a_broken_file_is_named_with_its_reason),
+    cmocka_unit_test(what_is_no_file_is_broken),
     cmocka_unit_test(no_file_is_skipped_for_want_of_descriptors),
     cmocka_unit_test(names_are_kept_in_few_bytes),
     cmocka_unit_test(every_allocation_may_fail),

@@ -496,6 +496,13 @@ bool trii_path_is_file(const char *path)
     return stat(path, &info) == 0 && S_ISREG(info.st_mode);
 }
 
+bool trii_path_is_no_file(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 ? !S_ISREG(info.st_mode) : errno == ELOOP;
+}
+
 /* The folder of a file that is not there, and what it will be called in it. */
 static bool find_place(const char *path, struct stat *folder_out, char name_out[PATH_MAX])
 {

@@ -61,6 +61,9 @@ bool trii_path_is_folder(const char *path); /* and no link to one */
 /* Whether it is a folder or a link to one. IO: that cannot be known. */
 tri_status trii_path_leads_to_folder(const char *path, bool *leads_out) TRI_MUST_CHECK;
 bool trii_path_is_file(const char *path); /* and no folder, device or pipe; links are followed */
+/* Whether it is one of those, or a link that leads round in a circle: no file to read, whenever it
+ * is tried; false where that cannot be known. */
+bool trii_path_is_no_file(const char *path);
 /* Whether writing to both is writing to one file, which need not be there yet; links are followed.
  * What is there and no file, such as /dev/null, is never the same. */
 bool trii_path_is_same_file(const char *a, const char *b);
