@@ -284,20 +284,19 @@ static int run_data(int argc, char **argv)
 const command command_data = {
     .name = "data",
     .summary = "decodes all images of a folder, and names those that are broken",
-    .help =
-        "usage: trireme data check DIR [--annotations FILE] [--threads N]\n"
-        "\n"
-        "Decodes every image of DIR, which is as for tri_dataset_image_folder: a folder for each\n"
-        "class, or tiny-imagenet's folder of validation. Prints each file that is broken, with\n"
-        "the reason, and how many images each class has. A run that meets such a file ends,\n"
-        "unless its data set has skip_broken.\n"
-        "\n"
-        "  --annotations FILE  the classes are in FILE: lines of file, tab, class\n"
-        "  --threads N         so many files at the same time; default: one for each core\n"
-        "\n"
-        "Exit status: 0 all images are whole, 1 some are broken or DIR cannot be read, 2 wrong\n"
-        "usage.\n"
-        "\n"
-        "  trireme data check tiny-imagenet-200/train\n",
+    .help = "usage: trireme data check DIR [--annotations FILE] [--threads N]\n"
+            "\n"
+            "Decodes every image of DIR, which is as for tri_dataset_image_folder:\n"
+            "a folder for each class, or tiny-imagenet's folder of validation. Prints\n"
+            "each file that is broken, with the reason, and how many images each class\n"
+            "has. A run that meets such a file ends, unless its data set has skip_broken.\n"
+            "\n"
+            "  --annotations FILE  the classes are in FILE: lines of file, tab, class\n"
+            "  --threads N         so many files at a time; default: one for each core\n"
+            "\n"
+            "Exit status: 0 all images are whole, 1 some are broken or DIR cannot be\n"
+            "read, 2 wrong usage.\n"
+            "\n"
+            "  trireme data check tiny-imagenet-200/train\n",
     .run = run_data,
 };
