@@ -91,6 +91,7 @@ static tri_status make_optimizer(tri_trainer *t)
     if (t->optimizer == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: optimizer() of the task returned NULL", CALL);
     status = tri_optimizer_status(t->optimizer);
+    t->lr = tri_optimizer_lr(t->optimizer);
     if (status == TRI_OK && t->set.precision == TRII_PRECISION_16)
         status = tri_grad_scaler_create(NULL, &t->scaler);
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", CALL);

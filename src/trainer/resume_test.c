@@ -484,6 +484,37 @@ static void early_stopping_of_another_name_begins_again(void **state)
     scratch_end(&s);
 }
 
+static void another_learning_rate_is_told(void **state)
+{
+    killed_fit fit;
+    killed_result r;
+    char *text;
+    size_t n;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.kill.batch = 9;
+    r = killed_fit_run(&fit);
+    assert_true(r.how != 0);
+    fit.kill.batch = 0;
+    fit.ckpt_path = "last";
+    fit.lr = 0.05;
+    fit.said = scratch_path(&s, "said");
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    text = scratch_read(fit.said, &n);
+    if (strstr(text, "resuming with lr 0.05, the run had 0.2") == NULL)
+        fail_msg("%s", text);
+    free(text);
+    text = records(&s); /* and it counts: half of the way down */
+    assert_non_null(strstr(text, "{\"step\":10,\"epoch\":2,"));
+    assert_non_null(strstr(text, "\"lr\":0.025}"));
+    free(text);
+    scratch_end(&s);
+}
+
 /* Nor is a folder made for a run that cannot begin. */
 static void what_is_not_there_is_named(void **state)
 {
@@ -594,6 +625,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(fewer_batches_end_the_epoch),
     cmocka_unit_test(the_last_value_counts_for_the_best),
     cmocka_unit_test(early_stopping_of_another_name_begins_again),
+    cmocka_unit_test(another_learning_rate_is_told),
     cmocka_unit_test(what_is_not_there_is_named),
     cmocka_unit_test(a_complete_run_has_nothing_to_train),
     cmocka_unit_test(weights_alone_cannot_be_resumed),

@@ -19,7 +19,7 @@ typedef struct pair {
     bool decides; /* which samples are seen, and when */
 } pair;
 
-enum { PAIRS = 17 };
+enum { PAIRS = 18 };
 
 static int list_pairs(const tri_trainer *t, pair *pairs)
 {
@@ -35,6 +35,7 @@ static int list_pairs(const tri_trainer *t, pair *pairs)
         {"overfit_batches", (double)opt->overfit_batches, true},
         {"limit_train_batches", (double)opt->limit_train_batches, false},
         {"limit_train_share", opt->limit_train_share, false},
+        {"lr", t->lr, false},
         {"precision", (double)t->set.precision, false},
         {"gradient_clip_val", opt->gradient_clip_val, false},
         {"gradient_clip_value_of_each", t->set.clip_value, false},

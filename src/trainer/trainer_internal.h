@@ -113,6 +113,7 @@ struct tri_trainer {
     tri_module *model;
     bool is_ddp;
     tri_optimizer *optimizer;
+    double lr;               /* that it was made with */
     tri_grad_scaler *scaler; /* NULL = none */
     trii_part train, val, test, predict;
 

@@ -31,6 +31,8 @@ typedef struct killed_fit {
     const char *ckpt_path, *precision;
     int64_t accumulate, val_check_interval;
     uint64_t seed;
+    double lr;        /* 0 = 0.2 */
+    const char *said; /* a file for what goes to stderr; NULL = none */
     bool resume_anyway;
     kill_plan kill;
     int64_t fail_at;            /* a callback fails after so many batches; 0 = never */
@@ -180,8 +182,9 @@ static inline tri_module *killer_model(void *arg)
 
 static inline tri_optimizer *killer_optimizer(tri_module *model, void *arg)
 {
-    (void)arg;
-    return tri_sgd(model, 0.2, &(tri_sgd_options){.momentum = 0.9});
+    const killed_fit *f = (const killed_fit *)arg;
+
+    return tri_sgd(model, f->lr > 0 ? f->lr : 0.2, &(tri_sgd_options){.momentum = 0.9});
 }
 
 /* In this process; it exits with what was found. */
@@ -226,6 +229,9 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.accumulate_grad_batches = f->accumulate;
     options.val_check_interval = f->val_check_interval;
     options.resume_anyway = f->resume_anyway;
+    options.no_progress = f->said == NULL;
+    if (f->said != NULL)
+        assert_non_null(freopen(f->said, "w", stderr));
     killed_syncs = f->kill.sync;
     full_syncs = f->kill.full_after;
     found.status = (f->validate ? tri_validate : tri_fit)(
