@@ -65,7 +65,9 @@ typedef struct tri_spawn_options {
  *         it (PEER_LOST), where this process serves them
  *   opt   NULL = defaults
  *
- * A worker's standard input is empty. If this process ends, the kernel kills its workers.
+ * A worker's standard input is empty. If this process ends, the kernel kills its workers. If it has
+ * called tri_stop_watch, and workers are copies, the signal that is recorded here reaches them as
+ * SIGUSR1.
  *
  * With TRI_SPAWN_ANEW each worker runs main() again, with the same arguments, up to the same call
  * of tri_spawn (the first, the second, and so on), where it runs fn and ends; earlier calls return

@@ -100,10 +100,13 @@ typedef struct tri_fit_data {
 
 /* When checkpoints are saved, in RUN_FOLDER/checkpoints, and which stay. */
 typedef struct tri_fit_checkpoint_options {
-    const char *monitor; /* the logged name whose best values are kept; NULL: the newest are */
-    const char *mode;    /* "min" or "max": what is best; NULL = "min" */
-    int save_top_k;      /* so many of the best, up to 64; 0 = 1 with a monitor; -1 = all */
-    int keep_last;       /* so many of the newest; 0 = 3; -1 = all */
+    /* The logged name whose best values are kept; NULL: the newest are. A save goes by the last
+     * value: with every_n_train_steps that of an earlier validation, unless val_check_interval is
+     * equal. */
+    const char *monitor;
+    const char *mode; /* "min" or "max": what is best; NULL = "min" */
+    int save_top_k;   /* so many of the best, up to 64; 0 = 1 with a monitor; -1 = all */
+    int keep_last;    /* so many of the newest; 0 = 3; -1 = all */
     int64_t every_n_train_steps;
     int64_t every_n_epochs; /* 0 = 1 if no other interval is given */
     double every_s;         /* seconds; looked at every log_every_n_steps updates */
@@ -257,7 +260,8 @@ TRI_API double tri_fit_result_value(const tri_fit_result *result, const char *na
  *   result_out       the same on all ranks but for best_path; NULL allowed
  *
  * From the first call on SIGTERM and SIGUSR1 are recorded (tri_stop_watch): the fit ends after the
- * update that all ranks agree on, saves, and returns TRI_OK. Progress, the summary and notes go to
+ * update that all ranks agree on, saves, and returns TRI_OK. Workers that `devices` has started are
+ * told by SIGUSR1, so it is enough to signal this process. Progress, the summary and notes go to
  * stderr, by rank 0. Blocks until the fit has ended.
  *
  * Errors: INVALID_ARG (an option, its value and what is allowed), UNSUPPORTED (what this version

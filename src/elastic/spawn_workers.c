@@ -28,10 +28,12 @@
 #include "os/loop.h"
 #include "os/secret.h"
 #include "os/signal.h"
+#include "os/stop_signal.h"
 #include "os/unix.h"
 #include "store/tcp_server.h"
 
 #define GRACE_MS 5000
+#define LOOK_MS 250 /* for a signal that tri_stop_watch records */
 #define MAX_WORKERS 4096
 /* "CALL RANK SIZE FD": by this a worker that runs the program again finds its call, and the socket
  * to its parent. */
@@ -75,6 +77,7 @@ typedef struct spawner {
     int64_t at_ns; /* when it was reported; INT64_MAX = never */
     bool by_exit;  /* as that of a word */
     char text[TRII_ERR_BYTES];
+    bool copies, told; /* workers have our handlers; they know that they are to stop */
 } spawner;
 
 static int n_calls; /* of tri_spawn in this process */
@@ -399,6 +402,18 @@ static tri_status start_again(worker *w, int fd, int nothing_fd, int call)
     return status;
 }
 
+/* Copies have the handlers that tri_stop_watch has installed here. They are told by SIGUSR1, which
+ * adds nothing where the whole process group had SIGTERM, of which a second one would end them. */
+static void pass_on_stop(spawner *s)
+{
+    int64_t at_ns, told_ms;
+
+    if (!s->copies || s->told || trii_stop_signal_seen(&at_ns, &told_ms) == 0)
+        return;
+    s->told = true;
+    signal_all(s, SIGUSR1);
+}
+
 /* With an empty standard input. */
 static tri_status start_anew(worker *w, int fd, int call)
 {
@@ -580,6 +595,7 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
         status = check_descriptors(nprocs);
     if (status != TRI_OK)
         return status;
+    s.copies = copy;
     s.grace_ms = (int64_t)grace_of(opt);
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");
     if (s.workers == NULL)
@@ -590,8 +606,10 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
     status = start_all(&s, copy, call, fn, arg);
     if (status == TRI_OK)
         status = open_store(&s);
-    while (status == TRI_OK && s.n_live > 0)
-        trii_loop_run_once(s.loop, TRII_NO_DEADLINE);
+    while (status == TRI_OK && s.n_live > 0) {
+        trii_loop_run_once(s.loop, trii_deadline_ms(LOOK_MS));
+        pass_on_stop(&s);
+    }
     if (status == TRI_OK && s.status != TRI_OK)
         status = TRII_FAIL(s.status, "%s", s.text);
     dispose(&s);

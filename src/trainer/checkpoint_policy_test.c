@@ -168,6 +168,35 @@ static void a_signal_saves_where_it_came(void **state)
     }
 }
 
+/* A user stops the process that called tri_fit, which is the one that is known. */
+static void a_signal_to_the_caller_reaches_its_workers(void **state)
+{
+    killed_fit fit;
+    killed_result whole, stopped, resumed;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.devices = 2;
+    whole = run_well(&fit);
+    scratch_end(&s);
+    scratch_begin(&s);
+    fit.root = s.dir;
+    fit.term_at = 2;
+    fit.to_parent = true;
+    stopped = run_well(&fit);
+    assert_int_equal(stopped.result.reason, TRI_STOP_SIGNAL);
+    assert_in_range(stopped.result.steps, 2, 3);
+    fit.term_at = 0;
+    fit.ckpt_path = "last";
+    resumed = run_well(&fit);
+    assert_int_equal(resumed.result.steps, whole.result.steps);
+    assert_true(tri_fit_result_value(&resumed.result, "val_loss") ==
+                tri_fit_result_value(&whole.result, "val_loss"));
+    scratch_end(&s);
+}
+
 /* A fit that fails keeps what it had, if that is wanted. */
 static void a_failure_may_be_saved(void **state)
 {
@@ -218,6 +247,25 @@ static void a_full_disk_ends_the_fit_and_loses_nothing(void **state)
     }
 }
 
+static void a_monitor_without_validation_is_told_why(void **state)
+{
+    static const tri_fit_early_stopping_options early = {.monitor = "val_loss"};
+    killed_fit fit;
+    killed_result r;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    fit.early = &early;
+    fit.no_val = true;
+    r = run(&fit);
+    assert_int_equal(r.status, TRI_ERR_INVALID_ARG);
+    assert_non_null(strstr(r.line, "no value of this name was logged; these were: "));
+    assert_non_null(strstr(r.line, " (the data have no val, so nothing is validated)"));
+    scratch_end(&s);
+}
+
 static void options_that_cannot_be_are_named(void **state)
 {
     static const struct {
@@ -253,8 +301,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_saved_can_be_started_from),
     cmocka_unit_test(averages_are_what_is_evaluated),
     cmocka_unit_test(a_signal_saves_where_it_came),
+    cmocka_unit_test(a_signal_to_the_caller_reaches_its_workers),
     cmocka_unit_test(a_failure_may_be_saved),
     cmocka_unit_test(a_full_disk_ends_the_fit_and_loses_nothing),
+    cmocka_unit_test(a_monitor_without_validation_is_told_why),
     cmocka_unit_test(options_that_cannot_be_are_named),
 };
 TEST_MAIN(tests)

@@ -259,6 +259,8 @@ static tri_status start_workers(workers *w, tri_fit_result *result)
 
     if (status == TRI_OK)
         status = check_copies(w);
+    if (status == TRI_OK && t->call == TRII_FIT)
+        status = tri_stop_watch(); /* tri_spawn passes on what is recorded here */
     if (status == TRI_OK)
         status = trii_pair_open(&w->back[0], &w->back[1]);
     if (status != TRI_OK)

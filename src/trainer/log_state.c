@@ -133,7 +133,7 @@ tri_status trii_book_need(const tri_trainer *t, const char *name, const char *op
 {
     const trii_book *book = t->book;
     bool was_evaluated = t->val.dataset == NULL;
-    char names[256] = "", seldom[160] = "";
+    char names[256] = "", why[160] = "";
     size_t used = 0;
 
     if (trii_book_count(book, name) > 0)
@@ -150,12 +150,14 @@ tri_status trii_book_need(const tri_trainer *t, const char *name, const char *op
     }
     if (!was_evaluated)
         return TRI_OK;
-    if (t->step < t->set.log_every)
-        snprintf(seldom, sizeof(seldom),
+    if (t->val.dataset == NULL && strncmp(name, "val", 3) == 0)
+        snprintf(why, sizeof(why), " (the data have no val, so nothing is validated)");
+    else if (t->step < t->set.log_every)
+        snprintf(why, sizeof(why),
                  " (there were %" PRId64 " updates, and values of updates are logged every %" PRId64
                  ": log_every_n_steps, or log with on_epoch)",
                  t->step, t->set.log_every);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "tri_fit: %s \"%.64s\": no value of this name was logged; these were: %s%s",
-                     option, name, used > 0 ? names : "none", seldom);
+                     option, name, used > 0 ? names : "none", why);
 }

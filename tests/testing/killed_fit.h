@@ -8,9 +8,13 @@
 #define TEST_KILLED_FIT_H
 
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 
+#include <trireme/launch.h>
+
 #include "base/err.h"
+#include "os/clock.h"
 #include "testing/fit_problem.h"
 
 /* Where a run kills its rank 0; 0 = not there. */
@@ -38,8 +42,10 @@ typedef struct killed_fit {
     int64_t fail_at;            /* a callback fails after so many batches; 0 = never */
     int64_t fail_validation_at; /* and at the end of so many validations */
     int64_t term_at;            /* SIGTERM comes after so many batches */
+    bool to_parent; /* to the process that has started rank 0, which waits until it hears of it */
     int64_t max_steps, limit_train_batches;
     bool validate; /* tri_validate instead */
+    bool no_val;   /* without a validation set */
     /* of the process that runs it */
     int64_t n_batches, n_validations, n_validated;
     fit_samples *train;
@@ -110,8 +116,14 @@ static inline tri_status killer_batch_end(tri_callback *self, tri_trainer *t,
     k->said++;
     if (++k->fit->n_batches == k->fit->kill.batch && tri_trainer_rank(t) == 0)
         (void)raise(SIGKILL);
-    if (k->fit->n_batches == k->fit->term_at)
+    if (k->fit->n_batches == k->fit->term_at && !k->fit->to_parent)
         (void)raise(SIGTERM);
+    if (k->fit->n_batches == k->fit->term_at && k->fit->to_parent && tri_trainer_rank(t) == 0) {
+        (void)kill(getppid(), SIGTERM);
+        for (int64_t end = trii_now_ns() + 20 * TRII_NS_PER_S;
+             tri_stop_signal() == 0 && trii_now_ns() < end;)
+            sched_yield();
+    }
     if (k->fit->n_batches == k->fit->fail_at)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "batch %lld fails", (long long)k->fit->fail_at);
     return TRI_OK;
@@ -234,10 +246,12 @@ static inline void killed_fit_child(killed_fit *f, int out)
         assert_non_null(freopen(f->said, "w", stderr));
     killed_syncs = f->kill.sync;
     full_syncs = f->kill.full_after;
-    found.status = (f->validate ? tri_validate : tri_fit)(
-        &task,
-        &(tri_fit_data){.train = train.dataset, .val = val.dataset, .batch_size = f->batch_size},
-        &options, f, &found.result);
+    found.status = (f->validate ? tri_validate
+                                : tri_fit)(&task,
+                                           &(tri_fit_data){.train = train.dataset,
+                                                           .val = f->no_val ? NULL : val.dataset,
+                                                           .batch_size = f->batch_size},
+                                           &options, f, &found.result);
     killed_syncs = 0;
     snprintf(found.line, sizeof(found.line), "%s", tri_last_error());
     found.hash = k.hash;
