@@ -164,7 +164,7 @@ static void parse_options(int argc, char **argv)
         {"--dist-backend", NULL, "gloo, nccl, mpi: no effect", "NAME", .text = &s->backend},
         {"--no-accel", NULL, "no effect: computes on CPUs", .flag = &s->no_accel},
         {"--gpu", .remedy = "there are no GPUs here: leave it out to compute on CPUs"},
-        {"--dummy", .remedy = "scripts/make_tiny_imagenet DIR makes images to try with"},
+        {"--dummy", .remedy = "scripts/make_tiny_imagenet --out DIR makes images to try with"},
         {"--world-size", .remedy = launcher},
         {"--rank", .remedy = launcher},
         {"--dist-url", .remedy = launcher},

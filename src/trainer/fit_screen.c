@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "os/clock.h"
 #include "trainer/log_book.h"
@@ -144,20 +145,37 @@ static double state_bytes(tri_trainer *t)
     return bytes;
 }
 
+static int widest(int width, const char *text)
+{
+    int own = (int)strlen(text);
+
+    return own > width ? own : width;
+}
+
 tri_status trii_fit_summary(tri_trainer *t)
 {
     tri_module *net = tri_module_unwrapped(t->model);
     int64_t trained = parameters_of(net, true), all = parameters_of(net, false);
+    int n = tri_module_child_count(net), digits = snprintf(NULL, 0, "%d", n > 0 ? n - 1 : 0);
+    int name_width = (int)strlen("Name"), type_width = (int)strlen("Type");
     char text[2][32];
 
     if (t->rank != 0 || t->opt->no_summary)
         return TRI_OK;
-    fprintf(stderr, "  | Name             | Type             | Params | Mode\n");
-    for (int i = 0; i < tri_module_child_count(net); i++) {
+    for (int i = 0; i < n; i++) {
         tri_module *child = tri_module_child(net, i);
 
-        fprintf(stderr, "%d | %-16s | %-16s | %6s | %s\n", i, tri_module_name(child),
-                tri_module_type(child), short_count(parameters_of(child, false), text[0]),
+        name_width = widest(name_width, tri_module_name(child));
+        type_width = widest(type_width, tri_module_type(child));
+    }
+    fprintf(stderr, "%*s | %-*s | %-*s | Params | Mode\n", digits, "", name_width, "Name",
+            type_width, "Type");
+    for (int i = 0; i < n; i++) {
+        tri_module *child = tri_module_child(net, i);
+
+        fprintf(stderr, "%*d | %-*s | %-*s | %6s | %s\n", digits, i, name_width,
+                tri_module_name(child), type_width, tri_module_type(child),
+                short_count(parameters_of(child, false), text[0]),
                 tri_module_is_training(child) ? "train" : "eval");
     }
     fprintf(stderr,

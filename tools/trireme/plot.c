@@ -48,8 +48,8 @@ static const char help[] =
     "  --y-label TEXT      what the bars are: seconds a batch, say\n"
     "\n"
     "examples:\n"
-    "  trireme plot runs/fashion/metrics.jsonl -o curves.svg\n"
-    "  trireme plot runs/fashion/tensorboard -o curves.png --keys loss\n"
+    "  trireme plot runs/fashion-1/metrics.jsonl -o curves.svg\n"
+    "  trireme plot runs/fashion-1 -o curves.png --keys loss\n"
     "  trireme plot a.jsonl b.csv -o both.png --keys loss+test_loss,lr\n"
     "  trireme plot --bars times.jsonl -o times.png --keys plain+pipelined\n"
     "  TRI_TRACE=step.json ./train && trireme plot --timeline step.json -o step.png\n";
