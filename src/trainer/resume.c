@@ -179,10 +179,6 @@ tri_status trii_resume_choose_folder(tri_trainer *t)
 
     if (t->call != TRII_FIT || t->opt->fast_dev_run > 0)
         return TRI_OK;
-    if (t->opt->ckpt_path != NULL && t->opt->ckpt_path[0] == '\0')
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: ckpt_path is empty: NULL starts a new run, \"last\" continues one",
-                         CALL);
     status = agree_on_run(t, &number);
     if (status == TRI_OK && t->rank == 0)
         status = choose(t, number);
