@@ -69,7 +69,7 @@ typedef struct tri_metric {
 /* Opens `path` and removes its contents; with keep_steps >= 0, for a run that resumes there, it
  * keeps the records of "step" <= keep_steps. An incomplete last line is dropped. Missing folders
  * above it are made. What is not a regular file (a pipe, /dev/stderr) is only written to.
- * Errors: INVALID_ARG, IO, NO_MEMORY. */
+ * Errors: INVALID_ARG, IO, NOT_FOUND (the folder was removed meanwhile), NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_metrics_open(const char *path, int64_t keep_steps,
                                                    tri_metrics **metrics_out);
 TRI_API void tri_metrics_close(tri_metrics *metrics); /* NULL allowed */
@@ -95,14 +95,15 @@ TRI_API TRI_MUST_CHECK tri_status tri_metrics_write(tri_metrics *metrics, const 
  * with a new column rewrites the file, under another name until it is whole. */
 typedef struct tri_csv tri_csv;
 
-/* As tri_metrics_open, but of a file, no pipe; the column that keep_steps is compared with is
- * "step". */
+/* As tri_metrics_open, but for a regular file only; keep_steps is compared with the column "step".
+ * Errors: also FORMAT (the file that is to be continued is no table). */
 TRI_API TRI_MUST_CHECK tri_status tri_csv_open(const char *path, int64_t keep_steps,
                                                tri_csv **csv_out);
 TRI_API void tri_csv_close(tri_csv *csv); /* NULL allowed */
 /* Writes one record, whole or not at all, whatever the locale. Keys are UTF-8 without control
  * characters; NaN and infinities are nan, inf and -inf. Errors: INVALID_ARG (a key is not as said,
- * or occurs twice), IO (names the file and the reason), NO_MEMORY. */
+ * or occurs twice), IO (names the file and the reason), NOT_FOUND (the file or its folder was
+ * removed, which shows when a column is new), NO_MEMORY. */
 TRI_API TRI_MUST_CHECK tri_status tri_csv_write(tri_csv *csv, const tri_metric *values, int n);
 
 /* --- TensorBoard ---------------------------------------------------------- */
@@ -135,8 +136,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_open(const char *folder,
 TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_scalar(tri_tensorboard *board, const char *tag,
                                                          int64_t step, double value);
 /* How n values are distributed, in PyTorch's default buckets: 0 and +-1e-12 x 1.1^k up to 1e20, of
- * which the empty ones at both ends are left out. dtype: f32, f64, i64, i32 or u8. NaN and
- * infinities are not counted. */
+ * which the empty ones at both ends are left out. Values beyond +-1e20 are counted in the buckets
+ * at the ends, NaN and infinities in none. dtype: f32, f64, i64, i32 or u8. */
 TRI_API TRI_MUST_CHECK tri_status tri_tensorboard_histogram(tri_tensorboard *board, const char *tag,
                                                             int64_t step, const void *values,
                                                             int64_t n, tri_dtype dtype);
