@@ -15,12 +15,6 @@ void trii_texts_fini(trii_texts *texts)
     *texts = (trii_texts){0};
 }
 
-void trii_texts_empty(trii_texts *texts)
-{
-    texts->used = 0;
-    texts->n = 0;
-}
-
 static tri_status grow(trii_texts *t, size_t more)
 {
     void *grown;

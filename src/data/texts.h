@@ -17,7 +17,6 @@ typedef struct trii_texts {
 void trii_texts_fini(trii_texts *texts);
 /* Errors: NO_MEMORY, UNSUPPORTED (more than 4 GB of texts). */
 tri_status trii_texts_add(trii_texts *texts, const char *text) TRI_MUST_CHECK;
-void trii_texts_empty(trii_texts *texts); /* keeps the memory */
 /* Gives back what it has too much of. */
 void trii_texts_trim(trii_texts *texts);
 static inline const char *trii_texts_get(const trii_texts *texts, int64_t i)
