@@ -54,7 +54,8 @@ typedef struct tri_trainer tri_trainer; /* one fit, validation, test or predicti
  * They report a failure by what they return: a module, optimizer or tensor that carries an error
  * ends the fit with it. */
 typedef struct tri_task {
-    /* Required: for messages and the run folder; letters, digits, '-', '_', '.'. */
+    /* Required: for messages and the run folder; 1 to 63 letters, digits, '-', '_' and '.', not
+     * beginning with '.'. */
     const char *name;
     /* Required: a new network, after tri_manual_seed(seed). The trainer owns it. */
     tri_module *(*model)(void *arg);
@@ -105,7 +106,7 @@ typedef struct tri_fit_checkpoint_options {
      * equal. */
     const char *monitor;
     const char *mode; /* "min" or "max": what is best; NULL = "min" */
-    int save_top_k;   /* so many of the best, up to 64; 0 = 1 with a monitor; -1 = all */
+    int save_top_k;   /* so many of the best, up to 64; 0 = 1 with a monitor; -1: all stay */
     int keep_last;    /* so many of the newest; 0 = 3; -1 = all */
     int64_t every_n_train_steps;
     int64_t every_n_epochs; /* 0 = 1 if no other interval is given */
@@ -141,7 +142,7 @@ typedef struct tri_fit_ema_options {
 
 typedef struct tri_callback tri_callback;
 
-/* Zero means the default. One of the first three limits is required. */
+/* Zero means the default. tri_fit requires one of the first three limits, or fast_dev_run. */
 typedef struct tri_fit_options {
     int64_t max_epochs;
     int64_t max_steps; /* updates */
@@ -202,7 +203,8 @@ typedef struct tri_fit_options {
      * keeps its folder, where hosts share no disk, too (it has the same name on each, and each gets
      * the checkpoint). A safetensors file: a new run begins with its weights. */
     const char *ckpt_path;
-    /* Resume although options differ from those that the run was started with. */
+    /* Resume although the seed, or an option that decides which samples are seen, differs from what
+     * the run was started with: otherwise an error. Other differences are only reported. */
     bool resume_anyway;
     const tri_fit_checkpoint_options *checkpoint; /* NULL = defaults; see also no_checkpoint */
     const tri_fit_early_stopping_options *early_stopping; /* NULL = none */
@@ -238,10 +240,10 @@ typedef struct tri_fit_result {
     char why[128];         /* for people: "max_epochs=4 reached" */
     int64_t epochs, steps; /* complete epochs and updates, those before a resume too */
     double seconds;        /* of training, validation included, those before a resume too */
-    char run_dir[TRI_FIT_PATH_BYTES];   /* "" if there is none */
-    char best_path[TRI_FIT_PATH_BYTES]; /* the best checkpoint, or the newest without a monitor; ""
-                                         */
-    double best_value;                  /* of the checkpoint's monitor; NaN if there is none */
+    char run_dir[TRI_FIT_PATH_BYTES]; /* "" if there is none */
+    /* the best checkpoint, or the newest without a monitor; "" if there is none */
+    char best_path[TRI_FIT_PATH_BYTES];
+    double best_value; /* of the checkpoint's monitor; NaN if there is none */
     int n_values;
     char names[TRI_FIT_MAX_VALUES][TRI_FIT_NAME_BYTES]; /* what was logged, and its last value: */
     double values[TRI_FIT_MAX_VALUES];                  /* over all ranks */
@@ -265,10 +267,12 @@ TRI_API double tri_fit_result_value(const tri_fit_result *result, const char *na
  * stderr, by rank 0. Blocks until the fit has ended.
  *
  * Errors: INVALID_ARG (an option, its value and what is allowed), UNSUPPORTED (what this version
- *   cannot do, and what to use now), STATE (workers cannot be started from this process, and why),
- *   NAN (detect_anomaly), what a function of the task or a callback failed with, IO, NO_MEMORY,
- *   those of the group. Mistakes in the arguments are found before anything is done. A rank that
- *   fails later tells the others, by failing the group (tri_group_abort), so that none waits.
+ *   cannot do, and what to use now), STATE (workers cannot be started from this process, and why;
+ *   run_name holds a run already), those of tri_checkpoint_open and tri_checkpoint_restore for
+ *   ckpt_path, NAN (detect_anomaly), what a function of the task or a callback failed with, IO,
+ *   NO_MEMORY, those of the group. Mistakes in the arguments are found before anything is
+ *   done. A rank that fails later tells the others, by failing the group (tri_group_abort), so that
+ *   none waits.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_fit(const tri_task *task, const tri_fit_data *data,
                                           const tri_fit_options *opt, void *arg,
