@@ -1,6 +1,7 @@
 /*
  * futex.c - see futex.h.
  */
+/* build: leaf */
 #include "os/futex.h"
 
 #include <errno.h>

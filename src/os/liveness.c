@@ -2,6 +2,7 @@
  * liveness.c - see liveness.h. The locks are fcntl's: they belong to the process, so a child that
  * inherits the descriptor does not keep them.
  */
+/* build: leaf */
 #include "os/liveness.h"
 
 #include <fcntl.h>

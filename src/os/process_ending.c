@@ -1,6 +1,7 @@
 /*
  * process_ending.c - whether a child is over, or on its way out, and what it has used (process.h).
  */
+/* build: leaf */
 #include "os/process.h"
 
 #include <signal.h>

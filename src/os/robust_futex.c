@@ -2,6 +2,7 @@
  * robust_futex.c - see robust_futex.h. The control thread gets a robust list of its own, in place
  * of the one that the C library keeps for robust mutexes: that thread locks none.
  */
+/* build: leaf */
 #include "os/robust_futex.h"
 
 #include <linux/futex.h>

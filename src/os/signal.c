@@ -1,6 +1,7 @@
 /*
  * signal.c - see signal.h.
  */
+/* build: leaf */
 #include "os/signal.h"
 
 #include <errno.h>

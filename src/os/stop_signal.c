@@ -1,6 +1,7 @@
 /*
  * stop_signal.c - see stop_signal.h.
  */
+/* build: leaf */
 #include "os/stop_signal.h"
 
 #include <errno.h>

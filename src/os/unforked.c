@@ -1,6 +1,7 @@
 /*
  * unforked.c - see unforked.h.
  */
+/* build: leaf */
 #include "os/unforked.h"
 
 #include <fcntl.h>

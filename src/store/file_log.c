@@ -2,6 +2,7 @@
  * file_log.c - see file_log.h. file_store.c gives it the bytes that it read, and gets the table
  * (kv.h) that they amount to; writes go the other way. tests/fuzz feeds it damaged files.
  */
+/* build: leaf */
 #include "store/file_log.h"
 
 #include <string.h>

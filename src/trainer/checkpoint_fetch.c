@@ -363,8 +363,9 @@ static tri_status take_round(fetch *f, tri_checkpoint **checkpoint_out)
         f->files = trii_alloc(1, sizeof(*f->files), CALL);
         f->chunk = trii_alloc(CHUNK, 1, CALL);
         status = agree(f, f->files != NULL && f->chunk != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
-        if (status == TRI_OK)
-            status = announce(f);
+        if (status != TRI_OK || f->files == NULL) /* one follows from the other */
+            return status;
+        status = announce(f);
         if (status == TRI_OK)
             status = choose_writers(f, lacks);
         if (status == TRI_OK)
