@@ -2,13 +2,13 @@
  * trainer_record.h - trainer.json, what a checkpoint has of a fit beside its tensors.
  *
  *     {"version":1, "epoch":2, "step":57, "batch":3, "batches_ever":43, "validated":false,
- *      "seconds":"12.5", "world":2, "batch_size":8, "config":{..},
- *      "best":[{"step":40,"value":"0.25"},..], "monitored":4, "monitor":"val_loss", "max":false,
- *      "early":{"monitor":"val_loss", "max":false, "best":"0.25", "wait":1, "seen":4},
+ *      "seconds":12.5, "world":2, "batch_size":8, "config":{..},
+ *      "best":[{"step":40,"value":0.25},..], "monitored":4, "monitor":"val_loss", "max":false,
+ *      "early":{"monitor":"val_loss", "max":false, "best":0.25, "wait":1, "seen":4},
  *      "values":[..], "sums":[[..of rank 0],[..of rank 1]], "callbacks":{"key":"text",..}}
  *
- * Counters are those after an update and all that follows it, as one record. Numbers with a
- * fraction are texts, which keep all bits, infinities and NaN.
+ * Counters are those after an update and all that follows it, as one record. Numbers
+ * keep all their bits; infinities and NaN are texts.
  */
 #ifndef TRII_TRAINER_RECORD_H
 #define TRII_TRAINER_RECORD_H
