@@ -7,12 +7,30 @@
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/err.h"
+#include "os/folder.h"
 
 struct trii_fit_files {
     tri_metrics *metrics;
     tri_csv *csv;           /* NULL = not wanted */
     tri_tensorboard *board; /* NULL = not wanted */
+    int lock;               /* of the run folder; -1 = its file system has none */
 };
+
+/* Two fits that write one run would mix their records. */
+static tri_status claim(const tri_trainer *t, int *lock_out)
+{
+    tri_status status = trii_folder_lock(t->run_dir, lock_out);
+
+    if (status == TRI_ERR_UNSUPPORTED)
+        return TRI_OK;
+    if (status == TRI_ERR_STATE)
+        return TRII_FAIL(status,
+                         "tri_fit: the run %s is under way in another process or thread: wait for "
+                         "its end, or give this one another run_name",
+                         t->run_dir);
+    return status;
+}
 
 static tri_status open_all(const tri_trainer *t, trii_fit_files *files)
 {
@@ -43,7 +61,10 @@ tri_status trii_fit_files_open(const tri_trainer *t, trii_fit_files **files_out)
     files = trii_alloc(1, sizeof(*files), "records");
     if (files == NULL)
         return TRI_ERR_NO_MEMORY;
-    status = open_all(t, files);
+    files->lock = -1;
+    status = claim(t, &files->lock);
+    if (status == TRI_OK)
+        status = open_all(t, files);
     if (status != TRI_OK)
         (void)!trii_fit_files_close(files);
     else
@@ -79,6 +100,7 @@ tri_status trii_fit_files_close(trii_fit_files *files)
     tri_metrics_close(files->metrics);
     tri_csv_close(files->csv);
     status = tri_tensorboard_close(files->board);
+    trii_folder_unlock(files->lock);
     trii_free(files);
     return status;
 }

@@ -354,6 +354,68 @@ static tri_tensor *nan_step(tri_trainer *t, const tri_batch *batch, void *arg)
     return ((fit_arg *)arg)->seen == 2 ? tri_log(tri_mul_scalar(loss, -1)) : loss;
 }
 
+/* Whether a second fit of the same run could begin while the first one was in its first batch. */
+typedef struct intruder {
+    logger base;
+    const char *dir;
+    tri_status status;
+    char why[512];
+} intruder;
+
+static tri_status intrude(tri_callback *self, tri_trainer *t, const tri_batch *batch)
+{
+    intruder *i = (intruder *)self;
+    logger second = {.stop_at = -1, .signal_at = -1}, *first = loud;
+
+    (void)batch;
+    if (tri_trainer_batch(t) > 0)
+        return TRI_OK;
+    i->status =
+        run(&second, i->dir,
+            &(tri_fit_options){.max_epochs = 1, .run_name = "one", .ckpt_path = "last", NO_SANITY},
+            NULL);
+    snprintf(i->why, sizeof(i->why), "%s", tri_last_error());
+    loud = first;
+    return TRI_OK;
+}
+
+static void two_fits_do_not_write_one_run(void **state)
+{
+    static const tri_callback_class class = {.name = "intruder", .batch_begin = intrude};
+    intruder i = {.base = {.stop_at = -1, .signal_at = -1}};
+    tri_callback *callbacks[] = {&i.base.base};
+    fit_samples train;
+    tri_fit_result result;
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    i.dir = s.dir;
+    i.base.base.cls = &class;
+    i.base.arg.lr = 0.1;
+    fit_samples_make(&train, 10, 1);
+    CHECK_OK(tri_fit(&fit_task, &(tri_fit_data){.train = train.dataset, .batch_size = 4},
+                     &(tri_fit_options){.max_epochs = 1,
+                                        .run_name = "one",
+                                        .default_root_dir = s.dir,
+                                        .no_progress = true,
+                                        .no_summary = true,
+                                        .callbacks = callbacks,
+                                        .n_callbacks = 1},
+                     &i.base.arg, &result));
+    assert_int_equal(i.status, TRI_ERR_STATE);
+    assert_non_null(strstr(i.why, "one is under way in another process or thread"));
+    /* and after its end it may go on */
+    i.base.n = 0;
+    CHECK_OK(
+        run(&i.base, s.dir,
+            &(tri_fit_options){.max_epochs = 2, .run_name = "one", .ckpt_path = "last", NO_SANITY},
+            &result));
+    assert_int_equal(result.epochs, 2);
+    tri_dataset_destroy(train.dataset);
+    scratch_end(&s);
+}
+
 static void an_anomaly_ends_the_fit_by_name(void **state)
 {
     tri_task task = fit_task;
@@ -447,6 +509,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_signal_ends_the_fit_and_leaves_a_checkpoint),
     cmocka_unit_test(each_hook_may_end_the_fit),
     cmocka_unit_test(a_fit_works_after_one_that_failed),
+    cmocka_unit_test(two_fits_do_not_write_one_run),
     cmocka_unit_test(an_anomaly_ends_the_fit_by_name),
     cmocka_unit_test(a_task_that_returns_nothing_is_named),
 };
