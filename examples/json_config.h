@@ -24,6 +24,8 @@ typedef struct config {
 } config;
 
 static inline _Noreturn void config_mistake(const config *c, const char *key, const char *format,
+                                            ...) TRI_PRINTF(3, 4);
+static inline _Noreturn void config_mistake(const config *c, const char *key, const char *format,
                                             ...)
 {
     va_list args;
@@ -46,6 +48,7 @@ static inline config config_read(const char *path)
     if (!json_is_object(c.object)) {
         fprintf(stderr, "%s: %s: line %d: %s\n", program_name, path, error.line,
                 c.object != NULL ? "is not an object" : error.text);
+        json_decref(c.object);
         exit(2);
     }
     return c;
