@@ -171,13 +171,13 @@ int main(int argc, char **argv)
         return 2;
     run_begin(&r);
     TRI_TRY(tri_checkpoint_writer_create(argv[1], &writer));
+    save(&r, writer); /* the copy is made, and the thread has its name */
+    TRI_TRY(tri_checkpoint_writer_wait(writer));
     id = find_writer();
     if (id == 0) {
         fprintf(stderr, "bench_saving: the writer has no thread of the name that it should have\n");
         return 1;
     }
-    save(&r, writer); /* the copy is made */
-    TRI_TRY(tri_checkpoint_writer_wait(writer));
     for (int i = 0; i < rounds; i++) {
         double begin = now_ms(), cpu_before = cpu_ms(id), during;
         int n = 0;
