@@ -243,6 +243,17 @@ static tri_status check_sanity(tri_trainer *t)
     return trii_fit_evaluate(t, TRII_PHASE_SANITY, t->set.sanity);
 }
 
+/* A warm-up that begins at 0 wastes an update, which nobody sees in the curves. */
+static void name_odd_rate(tri_trainer *t)
+{
+    double lr = tri_optimizer_lr(t->optimizer);
+
+    if (t->task->lr == NULL || t->step > 0 || lr == 0 || lr_of(lr, 0, t) != 0)
+        return;
+    trii_fit_say(t, "the learning rate of the first update is 0, so that it changes nothing: "
+                    "(step + 1) / n warms up from the first one on");
+}
+
 /* A run that is resumed may be complete already. */
 static void look_at_start(tri_trainer *t)
 {
@@ -266,6 +277,7 @@ static tri_status train(tri_trainer *t)
 {
     tri_status status = trii_fit_summary(t);
 
+    name_odd_rate(t);
     if (status == TRI_OK)
         status = trii_hooks(t, fit_begin);
     if (status == TRI_OK)

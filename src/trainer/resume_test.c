@@ -515,6 +515,54 @@ static void another_learning_rate_is_told(void **state)
     scratch_end(&s);
 }
 
+/* What a fit that has been killed, if `killed`, says when it begins (again) with these options. */
+static void expect_said(const killed_fit *given, bool killed, const char *line)
+{
+    killed_fit fit = *given;
+    killed_result r;
+    char *text;
+    size_t n;
+    scratch s;
+
+    scratch_begin(&s);
+    fit.root = s.dir;
+    if (killed) {
+        killed_fit first = base(s.dir);
+
+        first.kill.batch = 9;
+        r = killed_fit_run(&first);
+        assert_true(r.how != 0);
+        fit.ckpt_path = "last";
+    }
+    fit.said = scratch_path(&s, "said");
+    r = killed_fit_run(&fit);
+    assert_int_equal(r.status, TRI_OK);
+    text = scratch_read(fit.said, &n);
+    if (strstr(text, line) == NULL)
+        fail_msg("%s", text);
+    free(text);
+    scratch_end(&s);
+}
+
+/* As when a default is another one in a later version. */
+static void another_clipping_is_told(void **state)
+{
+    killed_fit fit = base(NULL);
+
+    (void)state;
+    fit.clip = 1;
+    expect_said(&fit, true, "resuming with gradient_clip_val 1, the run had 0\n");
+}
+
+static void a_first_rate_of_0_is_told(void **state)
+{
+    killed_fit fit = base(NULL);
+
+    (void)state;
+    fit.warm_up = true;
+    expect_said(&fit, false, "the learning rate of the first update is 0, so that it changes");
+}
+
 /* Nor is a folder made for a run that cannot begin. */
 static void what_is_not_there_is_named(void **state)
 {
@@ -626,6 +674,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_last_value_counts_for_the_best),
     cmocka_unit_test(early_stopping_of_another_name_begins_again),
     cmocka_unit_test(another_learning_rate_is_told),
+    cmocka_unit_test(another_clipping_is_told),
+    cmocka_unit_test(a_first_rate_of_0_is_told),
     cmocka_unit_test(what_is_not_there_is_named),
     cmocka_unit_test(a_complete_run_has_nothing_to_train),
     cmocka_unit_test(weights_alone_cannot_be_resumed),

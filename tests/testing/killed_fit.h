@@ -36,6 +36,8 @@ typedef struct killed_fit {
     int64_t accumulate, val_check_interval;
     uint64_t seed;
     double lr;        /* 0 = 0.2 */
+    double clip;      /* gradient_clip_val */
+    bool warm_up;     /* from a rate of 0 */
     const char *said; /* a file for what goes to stderr; NULL = none */
     bool resume_anyway;
     kill_plan kill;
@@ -199,6 +201,13 @@ static inline tri_optimizer *killer_optimizer(tri_module *model, void *arg)
     return tri_sgd(model, f->lr > 0 ? f->lr : 0.2, &(tri_sgd_options){.momentum = 0.9});
 }
 
+static inline double killed_warm_up(double lr, int64_t step, int64_t total, void *arg)
+{
+    (void)total;
+    (void)arg;
+    return step < 10 ? lr * (double)step / 10 : lr;
+}
+
 /* In this process; it exits with what was found. */
 static inline void killed_fit_child(killed_fit *f, int out)
 {
@@ -209,12 +218,12 @@ static inline void killed_fit_child(killed_fit *f, int out)
                                              .fit_end = killer_end,
                                              .state_save = killer_save,
                                              .state_load = killer_load};
-    static const tri_task task = {.name = "killed",
-                                  .model = killer_model,
-                                  .optimizer = killer_optimizer,
-                                  .training_step = killer_training_step,
-                                  .validation_step = killer_validation_step,
-                                  .lr = fit_lr};
+    tri_task task = {.name = "killed",
+                     .model = killer_model,
+                     .optimizer = killer_optimizer,
+                     .training_step = killer_training_step,
+                     .validation_step = killer_validation_step,
+                     .lr = fit_lr};
     killed_result found = {.status = TRI_OK};
     killer k = {.base = {.cls = &class}, .fit = f};
     tri_callback *callbacks[] = {&k.base};
@@ -241,6 +250,9 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.accumulate_grad_batches = f->accumulate;
     options.val_check_interval = f->val_check_interval;
     options.resume_anyway = f->resume_anyway;
+    options.gradient_clip_val = f->clip;
+    if (f->warm_up)
+        task.lr = killed_warm_up;
     options.no_progress = f->said == NULL;
     if (f->said != NULL)
         assert_non_null(freopen(f->said, "w", stderr));
