@@ -20,6 +20,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "checkpoint/format.h"
 #include "checkpoint/transfer.h"
 #include "os/clock.h"
 #include "os/file.h"
@@ -233,20 +234,10 @@ static tri_status choose_writers(fetch *f, bool lacks)
 
 /* --- the files ------------------------------------------------------------ */
 
-static char *join(const char *dir, const char *name)
-{
-    size_t room = strlen(dir) + strlen(name) + 2;
-    char *path = trii_alloc(room, 1, "path");
-
-    if (path != NULL)
-        snprintf(path, room, "%s/%s", dir, name);
-    return path;
-}
-
 /* Of the sender; zeros where the file is not what it was. */
 static tri_status open_file(const fetch *f, int index, trii_mapping *map)
 {
-    char *path = join(tri_checkpoint_path(f->own), trii_checkpoint_file(f->own, index));
+    char *path = trii_path_join(tri_checkpoint_path(f->own), trii_checkpoint_file(f->own, index));
     tri_status status = path != NULL ? trii_mapping_open(path, map) : TRI_ERR_NO_MEMORY;
 
     trii_free(path);
@@ -340,7 +331,7 @@ static tri_status open_copy(fetch *f, tri_checkpoint **checkpoint_out)
     tri_status status;
 
     snprintf(name, sizeof(name), "step-%012" PRId64, f->best.step);
-    dir = join(f->folder, name);
+    dir = trii_path_join(f->folder, name);
     status = dir != NULL ? tri_checkpoint_open(dir, checkpoint_out) : TRI_ERR_NO_MEMORY;
     trii_free(dir);
     if (status != TRI_OK || is_best(f, *checkpoint_out))
