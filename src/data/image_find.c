@@ -88,7 +88,7 @@ static tri_status check_known(const trii_image_files *files, const trii_texts *f
         return TRI_OK;
     trii_path_show(files->root, shown);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s: %" PRId64 " of its %" PRId64 " classes are none of the %" PRId64
+                     "%s: %" PRId64 " of its %" PRId64 " classes are not among the %" PRId64
                      " of the data set `classes`: %s",
                      shown, unknown.n, found_classes->n, files->classes.n, list_end(&unknown));
 }

@@ -239,7 +239,7 @@ static void the_classes_of_training_count_for_validation(void **state)
     image_file(&s, "val/dog/1.png", 6, 2, 2);
     image_file(&s, "val/eel/1.png", 6, 2, 2);
     CHECK_FAILS(tri_dataset_image_folder(scratch_path(&s, "val"), &opt, &val), TRI_ERR_INVALID_ARG,
-                "val: 2 of its 4 classes are none of the 3 of the data set `classes`: dog, eel");
+                "val: 2 of its 4 classes are not among the 3 of the data set `classes`: dog, eel");
     opt.classes = &(tri_dataset){.cls = &(tri_dataset_class){.name = "other"}};
     CHECK_FAILS(tri_dataset_image_folder(scratch_path(&s, "val"), &opt, &val), TRI_ERR_INVALID_ARG,
                 "is neither an image folder");
@@ -282,7 +282,7 @@ static void tiny_imagenet_s_validation_is_known(void **state)
     CHECK_FAILS(tri_dataset_image_folder(scratch_path(&s, "val"),
                                          &(tri_dataset_image_folder_options){.classes = train},
                                          &val),
-                TRI_ERR_INVALID_ARG, "val_annotations.txt, line 1: class n03 is none of the 3");
+                TRI_ERR_INVALID_ARG, "val_annotations.txt, line 1: class n03 is not among the 3");
     close_folder(train, &s, live);
 }
 

@@ -97,7 +97,7 @@ static tri_status unknown_class(const list *l, const char *class, int64_t n_clas
     trii_path_show(l->path, shown);
     trii_path_show(class, name);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                     "%s, line %" PRId64 ": class %s is none of the %" PRId64
+                     "%s, line %" PRId64 ": class %s is not among the %" PRId64
                      " of the data set `classes`",
                      shown, l->number, name, n_classes);
 }
