@@ -99,6 +99,11 @@ bool trii_cpu_has_amx_bf16(void)
     return (bf16_features() & HAS_AMX_BF16) != 0;
 }
 
+int trii_cpu_current(void)
+{
+    return sched_getcpu();
+}
+
 void trii_cpu_allowed(trii_cpu_set *set_out)
 {
     cpu_set_t set;

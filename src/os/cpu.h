@@ -28,6 +28,8 @@ typedef struct trii_cpu_set {
     uint64_t words[TRII_CPU_WORDS];
 } trii_cpu_set;
 
+/* The core that this thread is on, at this moment; -1: the system does not say. Takes a few ns. */
+int trii_cpu_current(void);
 /* The cores that this thread may run on. */
 void trii_cpu_allowed(trii_cpu_set *set_out);
 int trii_cpu_set_count(const trii_cpu_set *set);

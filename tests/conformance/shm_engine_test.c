@@ -3,6 +3,8 @@
  * processes, many works in flight, several threads of a rank, its memory, nothing that stays.
  */
 #include <dirent.h>
+#include <sched.h>
+#include <time.h>
 
 #include "conformance/calls.h"
 
@@ -48,6 +50,52 @@ static void ranks_of_one_host_get_shm(void **state)
 {
     (void)state;
     run_processes(3, NULL, takes_the_best, NULL, NULL, 30);
+}
+
+/* --- waiting -------------------------------------------------------------- */
+
+static const char *meets_on_one_core(rank_env *env)
+{
+    cpu_set_t one;
+    float x = 1;
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    CPU_ZERO(&one);
+    CPU_SET(*(const int *)env->arg, &one);
+    if (sched_setaffinity(0, sizeof(one), &one) != 0)
+        return RANK_FAIL(env, "rank %d cannot choose a core", env->rank);
+    for (int i = 0; i < 500; i++) {
+        RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_AVG, NULL));
+        if (env->rank == 0) {
+            RANK_TRY(env, tri_send(group, &x, 1, TRI_DTYPE_F32, 1, 0, NULL));
+            RANK_TRY(env, tri_recv(group, &x, 1, TRI_DTYPE_F32, 1, 0, NULL));
+        } else {
+            RANK_TRY(env, tri_recv(group, &x, 1, TRI_DTYPE_F32, 0, 0, NULL));
+            RANK_TRY(env, tri_send(group, &x, 1, TRI_DTYPE_F32, 0, 0, NULL));
+        }
+    }
+    tri_group_unref(group);
+    return NULL;
+}
+
+/* The group was made while there was a core for each rank, so it is not crowded. Were they to spin
+ * for all of their time, or until the system takes the core from them, it would be 2 ms or more for
+ * each of 1500 waits. */
+static void ranks_that_share_a_core_do_not_spin(void **state)
+{
+    cpu_set_t allowed;
+    int core = 0;
+    struct timespec used;
+
+    (void)state;
+    assert_int_equal(setenv("TRI_SPIN_US", "2000", 1), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    while (!CPU_ISSET(core, &allowed))
+        core++;
+    run_threads(2, &shm_options, meets_on_one_core, &core);
+    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
+    assert_true(used.tv_sec < 1);
 }
 
 /* --- many works, many threads --------------------------------------------- */
@@ -361,6 +409,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_processes_conform),
     cmocka_unit_test(four_processes_conform),
     cmocka_unit_test(ranks_of_one_host_get_shm),
+    cmocka_unit_test(ranks_that_share_a_core_do_not_spin),
     cmocka_unit_test(more_works_than_lanes_may_be_in_flight),
     cmocka_unit_test(nobody_returns_before_all_is_done),
     cmocka_unit_test(several_threads_of_a_rank_may_wait),

@@ -120,6 +120,7 @@ static tri_status make_block(shm_group *g, uint64_t *nonce_out)
     head->size = g->size;
     head->pid = trii_process_id();
     trii_cpu_allowed(&head->cpus);
+    atomic_store(&head->core, -1);
     head->quota = trii_cpu_quota_own();
     g->cma_probe = head->nonce;
     head->cma_probe_at = (uint64_t)(uintptr_t)&g->cma_probe;

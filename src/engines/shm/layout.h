@@ -38,7 +38,7 @@
 #define SHM_CELL_INLINE 80 /* fills two lines; 16 bytes of it lie in the first */
 #define SHM_ANSWERS 16
 #define SHM_RING_BYTES ((size_t)2 << 20) /* a piece that was read has left its reader's cache */
-#define SHM_MAGIC UINT64_C(0x54524953484d3034)
+#define SHM_MAGIC UINT64_C(0x54524953484d3035)
 
 typedef _Atomic uint64_t shm_u64;
 
@@ -123,6 +123,7 @@ typedef struct shm_head {
     TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE, ...; stored after the three below */
     int32_t status;                     /* SHM_FAILED: the tri_status */
     int32_t lost_rank;                  /* likewise, as in trii_fault */
+    atomic_int core;                    /* on which this rank last spun; -1: on none yet */
     char text[TRII_ERR_BYTES];
 
     TRII_ALIGNED(128) atomic_int wake;     /* futex of this rank's sleepers. Anybody */

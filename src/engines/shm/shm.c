@@ -6,10 +6,11 @@
  * operations as far as they can go now.
  *
  * Waiting. A rank that has nothing to do spins for about as long as a sleep would cost, then
- * sleeps on its own futex word. Where ranks share cores, that budget grows while spinning pays and
- * shrinks while it does not. A publisher fences, then checks for sleepers; a sleeper registers,
- * then checks once more for what was published. Sleeps are bounded, so that even a lost wake costs
- * no more than milliseconds.
+ * sleeps on its own futex word. Where ranks outnumber cores, that budget grows while spinning pays
+ * and shrinks while it does not; where they do not, a rank that finds a peer's last wait on its own
+ * core sleeps at once, since the peer may need the core to do what we wait for. A publisher fences,
+ * then checks for sleepers; a sleeper registers, then checks once more for what was published.
+ * Sleeps are bounded, so that even a lost wake costs no more than milliseconds.
  */
 /* build: hot */
 #include "engines/shm/shm.h"
@@ -17,6 +18,7 @@
 #include "base/ranks_text.h"
 #include "engines/shm/shm_group.h"
 #include "os/clock.h"
+#include "os/cpu.h"
 #include "os/process.h"
 #include "os/socket.h"
 
@@ -238,6 +240,25 @@ static void sleep_until_woken(shm_group *g, int64_t until_ns)
     atomic_fetch_sub(&head->sleeping, 1);
 }
 
+/* Whether a peer last waited on the core that we are on: there they can only take turns, until the
+ * system moves one of them. */
+static bool shares_core(shm_group *g)
+{
+    atomic_int *ours = &g->block->head.core;
+    int core = trii_cpu_current();
+
+    if (core < 0)
+        return false;
+    if (atomic_load_explicit(ours, memory_order_relaxed) != core)
+        atomic_store_explicit(ours, core, memory_order_relaxed);
+    for (int r = 0; r < g->size; r++) {
+        if (r != g->rank &&
+            atomic_load_explicit(&g->peers[r].block->head.core, memory_order_relaxed) == core)
+            return true;
+    }
+    return false;
+}
+
 /* Spins until something was done (true) or the budget is used up. Guard: lock. */
 static bool spin_once(shm_group *g)
 {
@@ -254,7 +275,7 @@ static bool spin_once(shm_group *g)
                 return false;
             now = trii_now_ns();
             end_ns = end_ns == 0 ? now + g->spin_ns : end_ns;
-            if (now >= end_ns)
+            if (now >= end_ns || (!g->crowded && shares_core(g)))
                 return false;
         }
         if (g->crowded) {
