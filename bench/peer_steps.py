@@ -61,6 +61,17 @@ def resnet18():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 1000))
 
 
+class Layers(nn.Module):
+    """The layers of a word language model."""
+
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(200, 200, 2)
+
+    def forward(self, x):
+        return self.lstm(x)[0].flatten(1)
+
+
 def fashion():
     return nn.Sequential(conv_bn(1, 16), nn.MaxPool2d(2), conv_bn(16, 32), Residual(32),
                          nn.MaxPool2d(2), conv_bn(32, 64), Residual(64), nn.AdaptiveMaxPool2d(1),
@@ -77,6 +88,10 @@ def task(name, batch, narrow, mode):
         classes, layout = False, torch.contiguous_format
         net = nn.Sequential(nn.Linear(10, 10), nn.ReLU(), nn.Linear(10, 5))
         x, y = torch.randn(batch or 20, 10), torch.randn(batch or 20, 5)
+    elif name == "lstm":
+        classes, layout = False, torch.contiguous_format
+        net = Layers()
+        x, y = torch.randn(35, batch or 20, 200), torch.randn(35, (batch or 20) * 200)
     elif name == "fashion":
         net = fashion().to(memory_format=layout)
         x, y = torch.randn(batch or 64, 1, 28, 28), torch.randint(10, (batch or 64,))

@@ -1,7 +1,8 @@
 /*
  * steps.c - time of a training step of one process, through the public API:
  *
- *     bench_steps MODEL [BATCH [STEPS [RUNS [bf16]]]]    MODEL: toy, fashion, resnet18, resnet18_64
+ *     bench_steps MODEL [BATCH [STEPS [RUNS [bf16]]]]
+ *         MODEL: toy, lstm (the layers of a word language model), fashion, resnet18, resnet18_64
  *
  * prints the median of RUNS runs of STEPS steps each, in microseconds a step. Inputs are copied in
  * again each step, as training does; losses are not read. BENCH_CPU=1 counts processor time instead
@@ -190,6 +191,12 @@ int main(int argc, char **argv)
         t.net = tri_nn_sequential(tri_nn_linear(10, 10, NULL), tri_nn_relu(),
                                   tri_nn_linear(10, 5, NULL));
         make_data(&t, (int64_t[]){batch > 0 ? batch : 20, 10}, 2, 5);
+    } else if (strcmp(name, "lstm") == 0) {
+        batch = batch > 0 ? batch : 20;
+        t.classes = false;
+        t.net = tri_nn_sequential(tri_nn_lstm(200, 200, &(tri_nn_lstm_options){.num_layers = 2}),
+                                  tri_nn_flatten(1));
+        make_data(&t, (int64_t[]){35, batch, 200}, 3, batch * 200);
     } else if (strcmp(name, "fashion") == 0) {
         t.net = fashion();
         make_data(&t, (int64_t[]){batch > 0 ? batch : 64, 1, 28, 28}, 4, 10);
@@ -199,7 +206,8 @@ int main(int argc, char **argv)
         t.net = resnet18();
         make_data(&t, (int64_t[]){batch > 0 ? batch : 16, 3, size, size}, 4, 1000);
     } else {
-        fprintf(stderr, "usage: %s toy|fashion|resnet18[_SIZE] [BATCH [STEPS [RUNS [bf16]]]]\n",
+        fprintf(stderr,
+                "usage: %s toy|lstm|fashion|resnet18[_SIZE] [BATCH [STEPS [RUNS [bf16]]]]\n",
                 argv[0]);
         return 2;
     }

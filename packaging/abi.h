@@ -782,6 +782,17 @@ typedef struct tri_embedding_options {
     uint64_t reserved[2];
 } tri_embedding_options;
 tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight, const tri_embedding_options *opt);
+typedef struct tri_lstm_options {
+    int num_layers;
+    bool no_bias;
+    bool batch_first;
+    bool bidirectional;
+    bool training;
+    double dropout;
+    tri_tensor *h0, *c0;
+    uint64_t reserved[2];
+} tri_lstm_options;
+void tri_lstm(tri_tensor *x, tri_tensor *const *weights, int n_weights, const tri_lstm_options *opt, tri_tensor **out);
 typedef struct tri_attention_options {
     tri_tensor *attn_mask;
     double dropout_p;
@@ -906,6 +917,13 @@ typedef struct tri_nn_multihead_attention_options {
     uint64_t reserved[4];
 } tri_nn_multihead_attention_options;
 tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads, const tri_nn_multihead_attention_options *opt);
+typedef struct tri_nn_lstm_options {
+    int num_layers;
+    bool no_bias, batch_first, bidirectional;
+    double dropout;
+    uint64_t reserved[4];
+} tri_nn_lstm_options;
+tri_module *tri_nn_lstm(int64_t input_size, int64_t hidden_size, const tri_nn_lstm_options *opt);
 tri_module *tri_nn_relu(void);
 tri_module *tri_nn_leaky_relu(double negative_slope);
 tri_module *tri_nn_gelu(tri_gelu_form form);

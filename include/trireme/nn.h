@@ -100,6 +100,21 @@ typedef struct tri_nn_multihead_attention_options {
 TRI_API tri_module *tri_nn_multihead_attention(int64_t embed_dim, int64_t num_heads,
                                                const tri_nn_multihead_attention_options *opt);
 
+/* Zero means the default. */
+typedef struct tri_nn_lstm_options {
+    int num_layers; /* default 1, at most 1024 */
+    bool no_bias, batch_first, bidirectional;
+    double dropout; /* between layers, in [0, 1]; in training only */
+    TRI_RESERVED(4);
+} tri_nn_lstm_options;
+/* torch.nn.LSTM, whose weights it has: "weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0",
+ * then those of "_l0_reverse", of "_l1", ..; all start uniform in +-1 / sqrt(hidden_size). Shapes
+ * and order of gates: tri_lstm. Inputs x, or x, h0 and c0; outputs y, or y, h_n and c_n
+ * (tri_forward_n). A state goes on to the next batch as its tri_tensor_clone, which has no
+ * gradient: torch's detach. */
+TRI_API tri_module *tri_nn_lstm(int64_t input_size, int64_t hidden_size,
+                                const tri_nn_lstm_options *opt);
+
 TRI_API tri_module *tri_nn_relu(void);
 TRI_API tri_module *tri_nn_leaky_relu(double negative_slope); /* torch's default is 0.01 */
 TRI_API tri_module *tri_nn_gelu(tri_gelu_form form);

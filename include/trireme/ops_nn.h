@@ -26,6 +26,31 @@ typedef struct tri_embedding_options {
 TRI_API tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight,
                                   const tri_embedding_options *opt);
 
+/* --- recurrence ----------------------------------------------------------- */
+
+/* Zero means the default. */
+typedef struct tri_lstm_options {
+    int num_layers;     /* on top of each other; default 1, at most 1024 */
+    bool no_bias;       /* weights has no biases */
+    bool batch_first;   /* x and y are [N, T, ..] */
+    bool bidirectional; /* D = 2, else 1: one part of y reads x from its end */
+    bool training;      /* dropout acts only then */
+    double dropout;     /* 0 <= p <= 1: elements between layers are dropped */
+    /* before the first time step, [num_layers D, N, H] each; both NULL: zeros */
+    tri_tensor *h0, *c0;
+    TRI_RESERVED(2);
+} tri_lstm_options;
+/* Long short-term memory, as torch.nn.LSTM: x [T, N, I], T >= 1, to out[3]: y [T, N, D H], the
+ * states h of the last layer, and h_n and c_n [num_layers D, N, H], the states after the last time
+ * step of each layer and direction. Without N in x ([T, I]) nothing has it.
+ *
+ * weights[n_weights]: for each layer, and in it for each direction, w_ih [4 H, I] (from the second
+ * layer on [4 H, D H]), w_hh [4 H, H], b_ih [4 H], b_hh [4 H]; their rows are those of the input,
+ * the forget, the cell and the output gate, in this order. opt: NULL allowed. On failure all three
+ * results are failed tensors. */
+TRI_API void tri_lstm(tri_tensor *x, tri_tensor *const *weights, int n_weights,
+                      const tri_lstm_options *opt, tri_tensor **out);
+
 /* --- attention ---------------------------------------------------------------
  *
  * scaled_dot_product_attention: softmax(q k^T scale + mask) v for q [B, H, T, D], k [B, Hk, S, D],

@@ -44,6 +44,7 @@
 #define tri_matmul(...) TRI_SITE_(tri_matmul(__VA_ARGS__))
 #define tri_linear(...) TRI_SITE_(tri_linear(__VA_ARGS__))
 #define tri_embedding(...) TRI_SITE_(tri_embedding(__VA_ARGS__))
+#define tri_lstm(...) TRI_SITE_(tri_lstm(__VA_ARGS__))
 #define tri_attention(...) TRI_SITE_(tri_attention(__VA_ARGS__))
 #define tri_layer_norm(...) TRI_SITE_(tri_layer_norm(__VA_ARGS__))
 #define tri_rms_norm(...) TRI_SITE_(tri_rms_norm(__VA_ARGS__))

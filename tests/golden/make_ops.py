@@ -75,6 +75,24 @@ def avg_pool_row(a):
     return F.avg_pool1d(a, 3, 2, 1, ceil_mode=True, count_include_pad=False)
 
 
+def lstm(layers=1, both=False, batch_first=False):
+    """y, h_n and c_n of torch.nn.LSTM; weights of what follows the first layer and direction are
+    multiples of its own."""
+    def run(x, w, u, b=None, c=None, h0=None, c0=None):
+        n = layers * (2 if both else 1)
+        own = [w, u] + ([b, c] if b is not None else [])
+        weights = [v * (1 + 0.25 * k) for k in range(n) for v in own]
+        if h0 is None:
+            h0 = c0 = x.new_zeros([n] + ([x.shape[1]] if x.dim() == 3 else []) + [u.shape[1]])
+        batched = x.dim() == 3
+        if not batched:
+            x, h0, c0 = x.unsqueeze(1), h0.unsqueeze(1), c0.unsqueeze(1)
+        out = torch.lstm(x, (h0, c0), weights, b is not None, layers, 0.0, False, both, batch_first)
+        return torch.cat([v.reshape(-1) for v in out])
+
+    return run
+
+
 CASES = [
     ("add", torch.add, [("n", (3, 4)), ("n", (3, 4))]),
     ("add_broadcast", torch.add, [("n", (2, 3, 4)), ("n", (3, 1))]),
@@ -145,6 +163,14 @@ CASES = [
     ("embedding", lambda a, b: F.embedding(b, a), [("n", (5, 4)), ("C", (3, 4))]),
     ("embedding_padding", lambda a, b: F.embedding(b, a, padding_idx=-2),
      [("n", (3, 4)), ("C", (9,))]),
+    ("lstm", lstm(), [("n", (4, 3, 5)), ("n", (8, 5)), ("n", (8, 2)), ("n", (8,)), ("n", (8,))]),
+    ("lstm_state",
+     lambda x, w, u, h0, c0: lstm(batch_first=True)(x, w, u, h0=h0, c0=c0),
+     [("n", (5, 3, 4)), ("n", (12, 4)), ("n", (12, 3)), ("n", (1, 5, 3)), ("n", (1, 5, 3))]),
+    ("lstm_deep", lstm(2, True),
+     [("n", (3, 2, 4)), ("n", (8, 4)), ("n", (8, 2)), ("n", (8,)), ("n", (8,))]),
+    ("lstm_lone", lstm(), [("n", (1, 3)), ("n", (4, 3)), ("n", (4, 1)), ("n", (4,)), ("n", (4,))]),
+    ("lstm_empty", lstm(), [("n", (2, 0, 3)), ("n", (4, 3)), ("n", (4, 1)), ("n", (4,)), ("n", (4,))]),
     ("embedding_empty", lambda a, b: F.embedding(b, a), [("n", (3, 4)), ("C", (0,))]),
     ("layer_norm", lambda a, w, b: F.layer_norm(a, (5,), w, b),
      [("n", (2, 3, 5)), ("n", (5,)), ("n", (5,))]),
@@ -399,7 +425,8 @@ CASES = [
 
 # PyTorch rounds to 16 bits in the middle of these, or adds up gradients in it: here one rounding of
 # its results in f32 is what counts.
-WIDE = {"bce_logits_weighted", "kl_div", "kl_div_sum", "kl_div_batchmean", "norm_three", "rsqrt", "pow"}
+WIDE = {"bce_logits_weighted", "kl_div", "kl_div_sum", "kl_div_batchmean", "norm_three", "rsqrt", "pow",
+        "lstm", "lstm_state", "lstm_deep", "lstm_lone", "lstm_empty"}
 
 
 def line(name, tensor):
@@ -412,7 +439,7 @@ def line(name, tensor):
 
 def is_activation(name, k):
     """Operand 0; weights, biases and statistics stay f32. Of other operations all operands."""
-    return k == 0 or (not name.startswith(("linear", "conv", "bn"))
+    return k == 0 or (not name.startswith(("linear", "conv", "bn", "lstm"))
                          and "_norm" not in name)
 
 
@@ -432,7 +459,7 @@ def arguments(name, inputs, narrow):
 
 
 SECOND = ("layer_norm", "rms_norm", "attention", "max_pool", "adaptive_max", "bn", "pow", "prod",
-          "bce", "kl_div")
+          "bce", "kl_div", "lstm")
 # The square of a root has none; PyTorch adds 1e-12 to factors here where it does not there.
 NO_SECOND = {"pow_half", "bce_loss_target"}
 

@@ -37,6 +37,17 @@ def initial_values(out):
     block(out, "double", "golden_normal37d", torch.empty(37, dtype=torch.float64).normal_(0.5, 2.0))
 
 
+def lstm(out):
+    """All weights of two layers in both directions, and what they make of a sequence."""
+    torch.manual_seed(5)
+    m = nn.LSTM(3, 2, 2, bidirectional=True, dtype=torch.float64)
+    block(out, "double", "golden_lstm_weights",
+          torch.cat([p.detach().flatten() for p in m.parameters()]))
+    x = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(4, 2, 3)
+    y, (h, c) = m(x)
+    block(out, "double", "golden_lstm_y", torch.cat([v.detach().flatten() for v in (y, h, c)]))
+
+
 SGD = [
     dict(),
     dict(weight_decay=0.1),
@@ -123,6 +134,7 @@ def main():
     out = ["/* nn_golden.h - values of PyTorch %s, written by nn_golden.py. */" % torch.__version__,
            "#ifndef NN_GOLDEN_H", "#define NN_GOLDEN_H", "", "#include <stdbool.h>", ""]
     initial_values(out)
+    lstm(out)
     sgd(out)
     schedules(out)
     out += ["", "#endif"]

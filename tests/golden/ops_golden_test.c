@@ -200,8 +200,9 @@ static void f32_gives_the_numbers_of_pytorch_to_its_precision(void **state)
     compare("ops.txt", TRI_DTYPE_F32, (nearness){.element = 3e-6});
 }
 
-/* A rounding to bf16 is at most 0.0039, and 0.0016 of the norm of many elements. */
-static const nearness near_in_bf16 = {.norm = 5e-3};
+/* A rounding to bf16 is at most 0.0039, and 0.0016 of the norm of many elements; two layers of an
+ * LSTM round several times. */
+static const nearness near_in_bf16 = {.norm = 6e-3};
 
 static void bf16_gives_the_numbers_of_pytorch_to_its_precision(void **state)
 {
@@ -305,7 +306,7 @@ static void compare_second(tri_dtype dtype, nearness near)
     }
     end_case(&r);
     fclose(g.file);
-    assert_int_equal(cases, 38);
+    assert_int_equal(cases, 43);
 }
 
 static void second_gradients_are_those_of_pytorch(void **state)

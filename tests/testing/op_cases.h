@@ -275,6 +275,41 @@ OP_CASE(randint, tri_gather_along(a, 0, tri_randint(0, 5, SHAPE(3, 3), 2, TRI_DT
 OP_CASE(bernoulli, tri_mul(a, tri_bernoulli(tri_full(SHAPE(5, 3), 2, 0.5, tri_tensor_dtype(a)))))
 OP_CASE(multinomial, tri_index_select(a, 0, tri_multinomial(b, 3, false)))
 
+/* y, h_n and c_n, one after the other. */
+static tri_tensor *op_lstm_all(tri_tensor *x, tri_tensor **weights, int n,
+                               const tri_lstm_options *opt)
+{
+    tri_tensor *out[3];
+
+    tri_lstm(x, weights, n, opt, out);
+    for (int i = 0; i < 3; i++)
+        out[i] = tri_flatten(out[i], 0);
+    return tri_concat(out, 3, 0);
+}
+
+static tri_tensor *op_lstm(tri_tensor **in)
+{
+    return op_lstm_all(in[0], in + 1, 4, NULL);
+}
+
+static tri_tensor *op_lstm_state(tri_tensor **in)
+{
+    return op_lstm_all(
+        in[0], in + 1, 2,
+        &(tri_lstm_options){.no_bias = true, .batch_first = true, .h0 = in[3], .c0 = in[4]});
+}
+
+/* Two layers in both directions; their weights are multiples of the first ones. */
+static tri_tensor *op_lstm_deep(tri_tensor **in)
+{
+    tri_tensor *weights[16];
+
+    for (int i = 0; i < 16; i++)
+        weights[i] = tri_mul_scalar(in[1 + i % 4], 1 + 0.25 * (i / 4));
+    return op_lstm_all(in[0], weights, 16,
+                       &(tri_lstm_options){.num_layers = 2, .bidirectional = true});
+}
+
 static tri_tensor *op_batch_norm(tri_tensor **in, bool training)
 {
     return tri_batch_norm(in[0], &(tri_batch_norm_args){.weight = in[1],
@@ -389,6 +424,30 @@ static const op_case op_cases[] = {
     {"embedding", op_embedding, {{'n', 2, {5, 4}}, {'C', 2, {3, 4}}}, false},
     {"embedding_padding", op_embedding_padding, {{'n', 2, {3, 4}}, {'C', 1, {9}}}, true},
     {"embedding_empty", op_embedding, {{'n', 2, {3, 4}}, {'C', 1, {0}}}, false},
+    {"lstm",
+     op_lstm,
+     {{'n', 3, {4, 3, 5}}, {'n', 2, {8, 5}}, {'n', 2, {8, 2}}, {'n', 1, {8}}, {'n', 1, {8}}},
+     false},
+    {"lstm_state",
+     op_lstm_state,
+     {{'n', 3, {5, 3, 4}},
+      {'n', 2, {12, 4}},
+      {'n', 2, {12, 3}},
+      {'n', 3, {1, 5, 3}},
+      {'n', 3, {1, 5, 3}}},
+     false},
+    {"lstm_deep",
+     op_lstm_deep,
+     {{'n', 3, {3, 2, 4}}, {'n', 2, {8, 4}}, {'n', 2, {8, 2}}, {'n', 1, {8}}, {'n', 1, {8}}},
+     false},
+    {"lstm_lone",
+     op_lstm,
+     {{'n', 2, {1, 3}}, {'n', 2, {4, 3}}, {'n', 2, {4, 1}}, {'n', 1, {4}}, {'n', 1, {4}}},
+     false},
+    {"lstm_empty",
+     op_lstm,
+     {{'n', 3, {2, 0, 3}}, {'n', 2, {4, 3}}, {'n', 2, {4, 1}}, {'n', 1, {4}}, {'n', 1, {4}}},
+     false},
     {"layer_norm", op_layer_norm, {{'n', 3, {2, 3, 5}}, {'n', 1, {5}}, {'n', 1, {5}}}, false},
     {"layer_norm_deep", op_layer_norm_deep, {{'n', 3, {2, 3, 5}}, {'n', 2, {3, 5}}}, false},
     {"layer_norm_bare", op_layer_norm, {{'n', 2, {3, 7}}}, false},
@@ -603,7 +662,8 @@ static inline bool op_case_is_activation(const op_case *op, int k)
 {
     return (op->in[k].kind | 0x20) != 'c' && (op->in[k].kind | 0x20) != 'm' &&
            (k == 0 || (strncmp(op->name, "linear", 6) != 0 && strncmp(op->name, "conv", 4) != 0 &&
-                       strncmp(op->name, "bn", 2) != 0 && strstr(op->name, "_norm") == NULL));
+                       strncmp(op->name, "lstm", 4) != 0 && strncmp(op->name, "bn", 2) != 0 &&
+                       strstr(op->name, "_norm") == NULL));
 }
 
 /* The operand as a persistent tensor of the floating-point dtype (targets: i64); NULL if the case

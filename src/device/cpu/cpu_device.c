@@ -40,6 +40,8 @@ static const trii_cpu_family *const families[] = {
     &trii_cpu_embedding_backward,
     &trii_cpu_row_norm,
     &trii_cpu_row_norm_backward,
+    &trii_cpu_lstm,
+    &trii_cpu_lstm_backward,
     &trii_cpu_attention,
     &trii_cpu_attention_backward,
     &trii_cpu_dropout_mask,

@@ -39,6 +39,7 @@ extern const trii_cpu_family trii_cpu_batch_norm, trii_cpu_batch_norm_stats,
     trii_cpu_batch_norm_backward;
 extern const trii_cpu_family trii_cpu_embedding, trii_cpu_embedding_backward;
 extern const trii_cpu_family trii_cpu_row_norm, trii_cpu_row_norm_backward;
+extern const trii_cpu_family trii_cpu_lstm, trii_cpu_lstm_backward;
 extern const trii_cpu_family trii_cpu_attention, trii_cpu_attention_backward;
 extern const trii_cpu_family trii_cpu_dropout_mask;
 extern const trii_cpu_family trii_cpu_flip, trii_cpu_slice_update;

@@ -183,7 +183,7 @@ static tri_status rec_concat_node(trii_step *step, const trii_vid *ids, int n, i
 }
 
 /* The tree: groups of FAN become one value each, until one is left. */
-static tri_status rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim, trii_vid *out)
+tri_status trii_rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim, trii_vid *out)
 {
     tri_status status = TRI_OK;
 
@@ -275,7 +275,7 @@ static tri_tensor *joined(const char *name, tri_tensor *const *xs, int n, int di
     if (status == TRI_OK)
         status = widen_mixed(step, ids, n);
     if (status == TRI_OK)
-        status = rec_concat(step, ids, n, dim, &out);
+        status = trii_rec_concat(step, ids, n, dim, &out);
     if (ids != few)
         trii_free(ids);
     if (status != TRI_OK)

@@ -83,6 +83,9 @@ tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor
 /* x's elements start .. start + n of one dimension. */
 tri_status trii_rec_narrow(trii_step *step, trii_vid x, int dim, int64_t start, int64_t n,
                            trii_vid *out) TRI_MUST_CHECK;
+/* The parts one after the other along dim; overwrites ids. */
+tri_status trii_rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim,
+                           trii_vid *out) TRI_MUST_CHECK;
 /* The attributes of the slice start:end:stride of one dimension, with all other dimensions
  * whole. */
 tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
