@@ -750,6 +750,7 @@ tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form);
 tri_tensor *tri_silu(tri_tensor *x);
 tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype);
 tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);
+tri_tensor *tri_dropout2d(tri_tensor *x, double p, bool training);
 tri_tensor *tri_pow(tri_tensor *base, tri_tensor *exponent);
 tri_tensor *tri_pow_scalar(tri_tensor *x, double exponent);
 tri_tensor *tri_clamp(tri_tensor *x, double min, double max);
@@ -782,6 +783,19 @@ typedef struct tri_embedding_options {
     uint64_t reserved[2];
 } tri_embedding_options;
 tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight, const tri_embedding_options *opt);
+typedef enum tri_bag_mode {
+    TRI_BAG_MEAN = 0,
+    TRI_BAG_SUM = 1,
+    TRI_BAG_AMAX = 2,
+} tri_bag_mode;
+typedef struct tri_embedding_bag_options {
+    tri_bag_mode mode;
+    tri_tensor *per_sample_weights;
+    bool include_last_offset;
+    tri_opt padding_idx;
+    uint64_t reserved[2];
+} tri_embedding_bag_options;
+tri_tensor *tri_embedding_bag(tri_tensor *indices, tri_tensor *weight, tri_tensor *offsets, const tri_embedding_bag_options *opt);
 typedef struct tri_lstm_options {
     int num_layers;
     bool no_bias;
@@ -910,6 +924,13 @@ typedef struct tri_nn_rms_norm_options {
 } tri_nn_rms_norm_options;
 tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim, const tri_nn_rms_norm_options *opt);
 tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim, const tri_embedding_options *opt);
+typedef struct tri_nn_embedding_bag_options {
+    tri_bag_mode mode;
+    bool include_last_offset;
+    tri_opt padding_idx;
+    uint64_t reserved[4];
+} tri_nn_embedding_bag_options;
+tri_module *tri_nn_embedding_bag(int64_t num_embeddings, int64_t embedding_dim, const tri_nn_embedding_bag_options *opt);
 typedef struct tri_nn_multihead_attention_options {
     double dropout;
     bool no_bias;
@@ -955,6 +976,7 @@ tri_module *tri_nn_adaptive_avg_pool1d(int l);
 tri_module *tri_nn_adaptive_max_pool1d(int l);
 tri_module *tri_nn_flatten(int start_dim);
 tri_module *tri_nn_dropout(double p);
+tri_module *tri_nn_dropout2d(double p);
 tri_module *tri_nn_identity(void);
 tri_module *tri_nn_sequential_of(int n, tri_module *const *own_modules);
 #define tri_nn_sequential(...)

@@ -83,6 +83,19 @@ TRI_API tri_module *tri_nn_rms_norm(const int64_t *shape, int ndim,
 TRI_API tri_module *tri_nn_embedding(int64_t num_embeddings, int64_t embedding_dim,
                                      const tri_embedding_options *opt);
 
+/* Zero means the default; the fields are those of tri_embedding_bag_options. */
+typedef struct tri_nn_embedding_bag_options {
+    tri_bag_mode mode; /* default: the mean */
+    bool include_last_offset;
+    tri_opt padding_idx; /* default: no row */
+    TRI_RESERVED(4);
+} tri_nn_embedding_bag_options;
+/* Inputs: indices i64 [B, n] or, with a second one, offsets i64 [B], [n]; a third one is the
+ * per_sample_weights (for [B, n] the second is NULL then). Output [B, dim]. "weight" as in
+ * tri_nn_embedding. */
+TRI_API tri_module *tri_nn_embedding_bag(int64_t num_embeddings, int64_t embedding_dim,
+                                         const tri_nn_embedding_bag_options *opt);
+
 typedef struct tri_nn_multihead_attention_options {
     double dropout; /* dropout of the attention weights, in [0, 1); in training only */
     bool no_bias;
@@ -154,6 +167,8 @@ TRI_API tri_module *tri_nn_adaptive_max_pool1d(int l);
 TRI_API tri_module *tri_nn_flatten(int start_dim);
 /* 0 <= p <= 1; acts only in training. */
 TRI_API tri_module *tri_nn_dropout(double p);
+/* The same for whole channels of x [N, C, ..], such as maps of images. */
+TRI_API tri_module *tri_nn_dropout2d(double p);
 TRI_API tri_module *tri_nn_identity(void);
 
 /* One after the other; children are named "0", "1", ... Owns the modules, even on failure. */

@@ -42,6 +42,8 @@ TRI_API tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype);
 /* With `training`: sets each element to 0 with probability p, 0 <= p <= 1, and multiplies the
  * others by 1/(1-p). Otherwise the identity. */
 TRI_API tri_tensor *tri_dropout(tri_tensor *x, double p, bool training);
+/* The same for whole channels of x [N, C, ..]: all elements of one are set to 0, or none. */
+TRI_API tri_tensor *tri_dropout2d(tri_tensor *x, double p, bool training);
 
 /* base and exponent broadcast; where base is negative the gradient of the exponent is NaN. */
 TRI_API tri_tensor *tri_pow(tri_tensor *base, tri_tensor *exponent);

@@ -26,6 +26,24 @@ typedef struct tri_embedding_options {
 TRI_API tri_tensor *tri_embedding(tri_tensor *indices, tri_tensor *weight,
                                   const tri_embedding_options *opt);
 
+/* The last one is torch's max. */
+typedef enum tri_bag_mode { TRI_BAG_MEAN, TRI_BAG_SUM, TRI_BAG_AMAX } tri_bag_mode;
+typedef struct tri_embedding_bag_options {
+    tri_bag_mode mode;
+    tri_tensor *per_sample_weights; /* factors of the rows, for sums only: of the indices' shape, of
+                                       the weight's dtype; NULL: 1 */
+    bool include_last_offset;       /* offsets has one more, at which the last bag ends */
+    tri_opt padding_idx; /* a whole number: that row is in no bag, and gets no gradient; default:
+                            no row */
+    TRI_RESERVED(2);
+} tri_embedding_bag_options;
+/* Rows of weight [V, D] as for tri_embedding, one result for each bag of them -> [B, D]; zeros for
+ * an empty one. indices i64 [B, n] with offsets NULL; or [n] with offsets i64 [B], where each bag
+ * begins: the first is 0 and none is less than the one before, else the run fails. Of equal maxima
+ * the first gets the gradient. opt: NULL allowed. */
+TRI_API tri_tensor *tri_embedding_bag(tri_tensor *indices, tri_tensor *weight, tri_tensor *offsets,
+                                      const tri_embedding_bag_options *opt);
+
 /* --- recurrence ----------------------------------------------------------- */
 
 /* Zero means the default. */

@@ -68,14 +68,34 @@ static tri_tensor *apply_dropout(const tri_module *self, const trii_simple_layer
     return tri_dropout(x, layer->p, self->training);
 }
 
+static tri_module *new_dropout(const tri_module_class *type, const char *name, double p,
+                               tri_tensor *(*apply)(const tri_module *self,
+                                                    const trii_simple_layer *layer, tri_tensor *x))
+{
+    if (!(p >= 0 && p <= 1))
+        return trii_module_failed(
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "%s(%g): p must be in [0, 1]", name, p));
+    return trii_simple_new(type, (trii_simple_layer){.apply = apply, .p = p});
+}
+
 tri_module *tri_nn_dropout(double p)
 {
     static const tri_module_class type = TRII_SIMPLE_CLASS("Dropout", dropout_repr);
 
-    if (!(p >= 0.0 && p <= 1.0))
-        return trii_module_failed(
-            TRII_FAIL(TRI_ERR_INVALID_ARG, "nn_dropout(%g): p must be in [0, 1]", p));
-    return trii_simple_new(&type, (trii_simple_layer){.apply = apply_dropout, .p = p});
+    return new_dropout(&type, "nn_dropout", p, apply_dropout);
+}
+
+static tri_tensor *apply_dropout2d(const tri_module *self, const trii_simple_layer *layer,
+                                   tri_tensor *x)
+{
+    return tri_dropout2d(x, layer->p, self->training);
+}
+
+tri_module *tri_nn_dropout2d(double p)
+{
+    static const tri_module_class type = TRII_SIMPLE_CLASS("Dropout2d", dropout_repr);
+
+    return new_dropout(&type, "nn_dropout2d", p, apply_dropout2d);
 }
 
 static int flatten_repr(tri_module *self, char *text, size_t bytes)

@@ -93,6 +93,17 @@ def lstm(layers=1, both=False, batch_first=False):
     return run
 
 
+def bags(mode, even=False, **options):
+    """The bags of op_bags in op_cases.h; even: indices are rows of them."""
+    def run(a, b, c=None):
+        n = b.numel()
+        last = n if "include_last_offset" in options else 2 * n // 3
+        offsets = None if even else torch.tensor([0, n // 3, n // 3, last])
+        return F.embedding_bag(b, a, offsets, mode=mode, per_sample_weights=c, **options)
+
+    return run
+
+
 CASES = [
     ("add", torch.add, [("n", (3, 4)), ("n", (3, 4))]),
     ("add_broadcast", torch.add, [("n", (2, 3, 4)), ("n", (3, 1))]),
@@ -128,6 +139,7 @@ CASES = [
     ("silu", lambda a: F.silu(a * 3), EW),
     ("cast", lambda a: a.float().double(), EW),
     ("dropout_off", lambda a: F.dropout(a, 0.25, False), EW),
+    ("dropout2d_off", lambda a: F.dropout2d(a, 0.25, False), [("n", (3, 4, 2))]),
     ("reshape", lambda a: a.reshape(4, -1), [("n", (2, 3, 4))]),
     ("flatten", lambda a: a.flatten(1), [("n", (2, 3, 2, 2))]),
     ("permute", lambda a: a.permute(2, 0, 1), [("n", (2, 3, 4))]),
@@ -163,6 +175,13 @@ CASES = [
     ("embedding", lambda a, b: F.embedding(b, a), [("n", (5, 4)), ("C", (3, 4))]),
     ("embedding_padding", lambda a, b: F.embedding(b, a, padding_idx=-2),
      [("n", (3, 4)), ("C", (9,))]),
+    ("bag_mean", bags("mean", padding_idx=-1), [("n", (3, 4)), ("C", (9,))]),
+    ("bag_sum", bags("sum", include_last_offset=True), [("n", (5, 4)), ("C", (5,)), ("n", (5,))]),
+    ("bag_max", bags("max", include_last_offset=True), [("n", (3, 4)), ("C", (5,))]),
+    ("bag_mean_even", bags("mean", True), [("n", (5, 4)), ("C", (3, 4))]),
+    ("bag_sum_even", bags("sum", True, padding_idx=0), [("n", (3, 4)), ("C", (3, 4)), ("n", (3, 4))]),
+    ("bag_max_even", bags("max", True, padding_idx=1), [("n", (3, 4)), ("C", (5, 3))]),
+    ("bag_empty", bags("mean", True), [("n", (3, 4)), ("C", (0, 3))]),
     ("lstm", lstm(), [("n", (4, 3, 5)), ("n", (8, 5)), ("n", (8, 2)), ("n", (8,)), ("n", (8,))]),
     ("lstm_state",
      lambda x, w, u, h0, c0: lstm(batch_first=True)(x, w, u, h0=h0, c0=c0),
@@ -426,7 +445,8 @@ CASES = [
 # PyTorch rounds to 16 bits in the middle of these, or adds up gradients in it: here one rounding of
 # its results in f32 is what counts.
 WIDE = {"bce_logits_weighted", "kl_div", "kl_div_sum", "kl_div_batchmean", "norm_three", "rsqrt", "pow",
-        "lstm", "lstm_state", "lstm_deep", "lstm_lone", "lstm_empty"}
+        "lstm", "lstm_state", "lstm_deep", "lstm_lone", "lstm_empty", "bag_mean", "bag_sum", "bag_max", "bag_mean_even", "bag_sum_even",
+        "bag_max_even", "bag_empty"}
 
 
 def line(name, tensor):

@@ -175,7 +175,7 @@ static void compare_all(const char *file, tri_dtype dtype, nearness near)
     }
     end_case(&r);
     fclose(g.file);
-    assert_int_equal(cases, OP_CASE_COUNT - 9); /* random numbers are our own */
+    assert_int_equal(cases, OP_CASE_COUNT - 10); /* random numbers are our own */
     assert_true(arrays > 2 * cases);
 }
 

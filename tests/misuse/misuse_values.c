@@ -144,6 +144,8 @@ static const struct {
     {"tri_split", "x", TRI_DTYPE_F32, 1, {2}},
     {"tri_unbind", "x", TRI_DTYPE_F32, 1, {1}},
     {"tri_embedding", "indices", TRI_DTYPE_I64, 1, {2}},
+    {"tri_embedding_bag", "indices", TRI_DTYPE_I64, 1, {2}},
+    {"tri_embedding_bag", "offsets", TRI_DTYPE_I64, 1, {2}},
     {"tri_attention", "q", TRI_DTYPE_F32, 4, {1, 2, 3, 2}},
     {"tri_attention", "k", TRI_DTYPE_F32, 4, {1, 2, 2, 2}},
     {"tri_attention", "v", TRI_DTYPE_F32, 4, {1, 2, 2, 2}},

@@ -275,6 +275,35 @@ OP_CASE(randint, tri_gather_along(a, 0, tri_randint(0, 5, SHAPE(3, 3), 2, TRI_DT
 OP_CASE(bernoulli, tri_mul(a, tri_bernoulli(tri_full(SHAPE(5, 3), 2, 0.5, tri_tensor_dtype(a)))))
 OP_CASE(multinomial, tri_index_select(a, 0, tri_multinomial(b, 3, false)))
 
+/* Four bags, or three that the last offset ends; the second is empty. */
+static tri_tensor *op_bags(tri_tensor **in, bool include_last, tri_embedding_bag_options opt)
+{
+    int64_t n = tri_tensor_numel(in[1]);
+    tri_tensor *begin[3] = {
+        tri_zeros(SHAPE(1), 1, TRI_DTYPE_I64),
+        tri_full(SHAPE(2), 1, (double)(n / 3), TRI_DTYPE_I64),
+        tri_full(SHAPE(1), 1, (double)(include_last ? n : 2 * n / 3), TRI_DTYPE_I64),
+    };
+
+    opt.include_last_offset = include_last;
+    return tri_embedding_bag(in[1], in[0], tri_concat(begin, 3, 0), &opt);
+}
+
+OP_CASE(bag_mean, op_bags(in, false, (tri_embedding_bag_options){.padding_idx = TRI_SET(-1)}))
+OP_CASE(bag_sum, op_bags(in, true,
+                         (tri_embedding_bag_options){.mode = TRI_BAG_SUM, .per_sample_weights = c}))
+OP_CASE(bag_max, op_bags(in, true, (tri_embedding_bag_options){.mode = TRI_BAG_AMAX}))
+OP_CASE(bag_mean_even, tri_embedding_bag(b, a, NULL, NULL))
+OP_CASE(bag_sum_even, tri_embedding_bag(b, a, NULL,
+                                        &(tri_embedding_bag_options){.mode = TRI_BAG_SUM,
+                                                                     .per_sample_weights = c,
+                                                                     .padding_idx = TRI_SET(0)}))
+OP_CASE(bag_max_even, tri_embedding_bag(b, a, NULL,
+                                        &(tri_embedding_bag_options){.mode = TRI_BAG_AMAX,
+                                                                     .padding_idx = TRI_SET(1)}))
+OP_CASE(dropout2d, tri_dropout2d(a, 0.25, true))
+OP_CASE(dropout2d_off, tri_dropout2d(a, 0.25, false))
+
 /* y, h_n and c_n, one after the other. */
 static tri_tensor *op_lstm_all(tri_tensor *x, tri_tensor **weights, int n,
                                const tri_lstm_options *opt)
@@ -389,6 +418,8 @@ static const op_case op_cases[] = {
     {"cast", op_cast, {{'n', 2, {3, 4}}}, true},
     {"dropout", op_dropout, {{'n', 2, {5, 7}}}, false},
     {"dropout_off", op_dropout_off, {{'n', 2, {3, 4}}}, false},
+    {"dropout2d", op_dropout2d, {{'n', 4, {3, 4, 2, 2}}}, false},
+    {"dropout2d_off", op_dropout2d_off, {{'n', 3, {3, 4, 2}}}, false},
     {"reshape", op_reshape, {{'n', 3, {2, 3, 4}}}, false},
     {"flatten", op_flatten, {{'n', 4, {2, 3, 2, 2}}}, false},
     {"permute", op_permute, {{'n', 3, {2, 3, 4}}}, false},
@@ -424,6 +455,16 @@ static const op_case op_cases[] = {
     {"embedding", op_embedding, {{'n', 2, {5, 4}}, {'C', 2, {3, 4}}}, false},
     {"embedding_padding", op_embedding_padding, {{'n', 2, {3, 4}}, {'C', 1, {9}}}, true},
     {"embedding_empty", op_embedding, {{'n', 2, {3, 4}}, {'C', 1, {0}}}, false},
+    {"bag_mean", op_bag_mean, {{'n', 2, {3, 4}}, {'C', 1, {9}}}, false},
+    {"bag_sum", op_bag_sum, {{'n', 2, {5, 4}}, {'C', 1, {5}}, {'n', 1, {5}}}, false},
+    {"bag_max", op_bag_max, {{'n', 2, {3, 4}}, {'C', 1, {5}}}, false},
+    {"bag_mean_even", op_bag_mean_even, {{'n', 2, {5, 4}}, {'C', 2, {3, 4}}}, false},
+    {"bag_sum_even",
+     op_bag_sum_even,
+     {{'n', 2, {3, 4}}, {'C', 2, {3, 4}}, {'n', 2, {3, 4}}},
+     false},
+    {"bag_max_even", op_bag_max_even, {{'n', 2, {3, 4}}, {'C', 2, {5, 3}}}, false},
+    {"bag_empty", op_bag_mean_even, {{'n', 2, {3, 4}}, {'C', 2, {0, 3}}}, false},
     {"lstm",
      op_lstm,
      {{'n', 3, {4, 3, 5}}, {'n', 2, {8, 5}}, {'n', 2, {8, 2}}, {'n', 1, {8}}, {'n', 1, {8}}},

@@ -163,8 +163,10 @@ const trii_graph_op trii_op_dropout_mask = {
     .reference = dropout_mask_reference,
 };
 
-static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *out)
+/* planes: an element of the mask is for all of a channel, x [N, C, ..]. */
+static tri_status dropout(trii_step *step, tri_tensor *x, double p, bool planes, trii_vid *out)
 {
+    trii_type type;
     trii_vid in = TRII_NO_VALUE, mask = TRII_NO_VALUE;
     trii_attrs attrs;
     tri_dtype dtype;
@@ -175,7 +177,12 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *ou
     status = trii_resolve(step, x, &in);
     if (status != TRI_OK)
         return status;
-    trii_fill_attrs(trii_type_of(step, in), p, &attrs);
+    type = *trii_type_of(step, in);
+    if (planes && type.ndim < 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "x has %d dimensions, not [N, C, ..]", type.ndim);
+    for (int d = 2; d < type.ndim && planes; d++)
+        type.shape[d] = 1;
+    trii_fill_attrs(&type, p, &attrs);
     dtype = (tri_dtype)attrs.i[0];
     if (trii_dtype_is_half(dtype)) /* 1 / (1 - p) itself must not be rounded */
         attrs.i[0] = TRI_DTYPE_F32;
@@ -187,18 +194,28 @@ static tri_status dropout(trii_step *step, tri_tensor *x, double p, trii_vid *ou
     return status;
 }
 
-tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
+static tri_tensor *dropped(const char *name, tri_tensor *x, double p, bool training, bool planes)
 {
     trii_step *step = trii_step_current();
     trii_vid out = TRII_NO_VALUE;
     tri_status status;
 
     if (x == NULL || step == NULL || !training || p == 0)
-        return trii_record(&trii_op_copy, &x, 1, NULL);
-    status = dropout(step, x, p, &out);
+        return trii_record_as(name, &trii_op_copy, &x, 1, NULL);
+    status = dropout(step, x, p, planes, &out);
     if (status != TRI_OK)
-        return trii_handle_refused(step, "dropout", &x, 1, status);
+        return trii_handle_refused(step, name, &x, 1, status);
     return trii_handle_recorded(step, out);
+}
+
+tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
+{
+    return dropped("dropout", x, p, training, false);
+}
+
+tri_tensor *tri_dropout2d(tri_tensor *x, double p, bool training)
+{
+    return dropped("dropout2d", x, p, training, true);
 }
 
 /* --- cast ----------------------------------------------------------------- */

@@ -110,6 +110,10 @@ TRII_OP(linear) /* in x [.., I] w [O, I] b? [O]; gradients by matmul, sum_to */
 TRII_OP(embedding)          /* in weight [V, D] indices (i64); i: padding index, -1 = none */
 TRII_OP(embedding_backward) /* in g indices; i: padding index, V */
 
+/* embedding_bag.c; see there */
+TRII_OP(bag_ids)    /* in indices offsets?; i: padding index, indices in a bag, 1 = the last offset is an end; i64 */
+TRII_OP(bag_argmax) /* in rows ids; i: bags; i64 */
+
 /* lstm.c; i: 1 = backwards in time; see there */
 TRII_OP(lstm_layer)          /* in gx W h0? c0?; out h, c, gates of all time steps */
 TRII_OP(lstm_layer_backward) /* in gh? gc? W gates c c0?; i: .., 1 = dh0 dc0; out dgx, and those */
