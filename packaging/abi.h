@@ -30,6 +30,8 @@ typedef enum tri_status {
 } tri_status;
 const char *tri_status_name(tri_status status);
 const char *tri_last_error(void);
+tri_status tri_status_fail(tri_status status, const char *format, ...);
+tri_status tri_status_fail_at(const char *file, int line, tri_status status, const char *format, ...);
 #define TRI_TRY(call)
 typedef enum tri_device_kind {
     TRI_DEVICE_CPU = 0,
@@ -293,6 +295,112 @@ tri_status tri_reducer_join(tri_reducer *reducer, tri_status (*update)(void *arg
 bool tri_reducer_is_used(const tri_reducer *reducer, int index);
 int64_t tri_reducer_sample_count(const tri_reducer *reducer);
 int tri_reducer_bucket_count(const tri_reducer *reducer);
+#define TRI_RPC_TIMEOUT_MS INT64_C(60000)
+#define TRI_RPC_MAX_NAME 127
+#define TRI_RPC_MAX_PARTS 1024
+#define TRI_RPC_MAX_REFS 256
+typedef struct tri_rpc tri_rpc;
+typedef struct tri_rpc_ref tri_rpc_ref;
+typedef struct tri_rpc_call tri_rpc_call;
+typedef struct tri_rpc_request tri_rpc_request;
+typedef enum tri_rpc_event_kind {
+    TRI_RPC_CAME = 0,
+    TRI_RPC_LEFT = 1,
+    TRI_RPC_LOST = 2,
+} tri_rpc_event_kind;
+typedef struct tri_rpc_event {
+    tri_rpc_event_kind kind;
+    const char *worker;
+    const char *text;
+    uint64_t reserved[4];
+} tri_rpc_event;
+typedef struct tri_rpc_options {
+    int threads;
+    int max_threads;
+    int64_t timeout_ms;
+    size_t window_bytes;
+    int window_calls;
+    size_t max_message;
+    bool open;
+    bool tcp_only;
+    void (*event)(tri_rpc *rpc, const tri_rpc_event *event, void *arg);
+    void *arg;
+    const struct tri_rpc_function *const *functions;
+    int n_functions;
+    uint64_t reserved[8];
+} tri_rpc_options;
+tri_status tri_rpc_init(const char *name, const tri_rpc_options *opt);
+tri_status tri_rpc_fini(void);
+tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size, const tri_rpc_options *opt, tri_rpc **rpc_out);
+tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
+tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);
+void tri_rpc_abort(tri_rpc *rpc, const char *why);
+void tri_rpc_destroy(tri_rpc *rpc);
+const char *tri_rpc_name(const tri_rpc *rpc);
+typedef struct tri_rpc_part {
+    const void *data;
+    size_t bytes;
+} tri_rpc_part;
+typedef struct tri_rpc_message {
+    const void *data;
+    size_t bytes;
+    const tri_rpc_part *parts;
+    tri_rpc_ref *const *refs;
+    int n_parts, n_refs;
+    void *owner;
+    uint64_t reserved[4];
+} tri_rpc_message;
+void tri_rpc_message_free(tri_rpc_message *message);
+void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes);
+void tri_rpc_free(tri_rpc *rpc, void *memory);
+#define TRI_RPC_INLINE 1u
+#define TRI_RPC_IDEMPOTENT 2u
+typedef struct tri_rpc_function {
+    const char *name;
+    size_t max_request;
+    size_t max_reply;
+    size_t max_part;
+    unsigned flags;
+    tri_status (*run)(tri_rpc_request *request, void *object);
+    uint64_t reserved[8];
+} tri_rpc_function;
+tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions, int n);
+typedef struct tri_rpc_object {
+    const char *name;
+    bool serial;
+    void (*release)(void *object);
+    uint64_t reserved[8];
+} tri_rpc_object;
+tri_status tri_rpc_own(tri_rpc *rpc, const char *name_or_null, const tri_rpc_object *type, void *object, tri_rpc_ref **ref_out);
+tri_status tri_rpc_find(tri_rpc *rpc, const char *name, tri_rpc_ref **ref_out);
+tri_rpc_ref *tri_rpc_ref_ref(tri_rpc_ref *ref);
+void tri_rpc_ref_unref(tri_rpc_ref *ref);
+void *tri_rpc_ref_object(const tri_rpc_ref *ref);
+const char *tri_rpc_ref_owner(const tri_rpc_ref *ref);
+tri_status tri_rpc_ref_status(const tri_rpc_ref *ref);
+typedef struct tri_rpc_call_options {
+    int64_t timeout_ms;
+    bool no_wait;
+    void (*done)(tri_rpc_call *call, void *arg);
+    void *arg;
+    uint64_t reserved[4];
+} tri_rpc_call_options;
+tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function, const tri_rpc_message *in, const tri_rpc_call_options *opt, tri_rpc_message *reply_out);
+tri_status tri_rpc_async(tri_rpc_ref *to, const tri_rpc_function *function, const tri_rpc_message *in, const tri_rpc_call_options *opt, tri_rpc_call **call_out);
+tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function, const tri_rpc_message *in, const tri_rpc_call_options *opt, tri_rpc_ref **ref_out);
+tri_status tri_rpc_call_wait(tri_rpc_call *call, int64_t timeout_ms);
+tri_status tri_rpc_call_test(tri_rpc_call *call);
+tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n, int64_t timeout_ms, int *which_out);
+void tri_rpc_call_cancel(tri_rpc_call *call);
+const char *tri_rpc_call_error(const tri_rpc_call *call);
+tri_status tri_rpc_call_take_reply(tri_rpc_call *call, tri_rpc_message *reply_out);
+void tri_rpc_call_destroy(tri_rpc_call *call);
+const tri_rpc_message *tri_rpc_request_message(tri_rpc_request *request);
+const char *tri_rpc_request_caller(const tri_rpc_request *request);
+int64_t tri_rpc_request_left_ms(const tri_rpc_request *request);
+bool tri_rpc_request_is_cancelled(const tri_rpc_request *request);
+tri_status tri_rpc_reply(tri_rpc_request *request, const tri_rpc_message *out);
+void tri_rpc_fail(tri_rpc_request *request, tri_status status);
 
 /* --- libtrireme.so.0 --- */
 typedef struct tri_scope {
@@ -668,7 +776,6 @@ typedef struct tri_function_class {
     uint64_t reserved[8];
 } tri_function_class;
 void tri_function_apply(const tri_function_class *type, const void *data, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
-tri_status tri_status_fail(tri_status status, const char *format, ...);
 tri_tensor *tri_zeros(const int64_t *shape, int ndim, tri_dtype dtype);
 tri_tensor *tri_ones(const int64_t *shape, int ndim, tri_dtype dtype);
 tri_tensor *tri_full(const int64_t *shape, int ndim, double value, tri_dtype dtype);

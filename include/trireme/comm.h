@@ -8,6 +8,7 @@
 #include <trireme/group.h>
 #include <trireme/launch.h>
 #include <trireme/reducer.h>
+#include <trireme/rpc.h>
 #include <trireme/status.h>
 #include <trireme/store.h>
 #include <trireme/types.h>

@@ -93,10 +93,6 @@ typedef struct tri_function_class {
 TRI_API void tri_function_apply(const tri_function_class *type, const void *data,
                                 tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
 
-/* Sets the error line of this thread and returns `status`, for functions that fail. A status that
- * is not an error becomes INVALID_ARG. */
-TRI_API tri_status tri_status_fail(tri_status status, const char *format, ...) TRI_PRINTF(2, 3);
-
 TRI_END_DECLS
 
 #endif

@@ -47,6 +47,16 @@ TRI_API const char *tri_status_name(tri_status status);
  * Borrowed: valid until the next failing call of this thread. */
 TRI_API const char *tri_last_error(void);
 
+/* Sets the error line of this thread and returns `status`, for the program's functions that the
+ * library calls, when they fail. A status that is not an error becomes INVALID_ARG. */
+TRI_API tri_status tri_status_fail(tri_status status, const char *format, ...) TRI_PRINTF(2, 3);
+/* The same with a place of the source, which ends the line: "... (file:line)". */
+TRI_API tri_status tri_status_fail_at(const char *file, int line, tri_status status,
+                                      const char *format, ...) TRI_PRINTF(4, 5);
+#ifndef TRI_NO_SITES
+#define tri_status_fail(...) tri_status_fail_at(__FILE__, __LINE__, __VA_ARGS__)
+#endif
+
 /* For programs, never for libraries: print the line, say where, exit 1. */
 #define TRI_TRY(call)                                                                              \
     do {                                                                                           \

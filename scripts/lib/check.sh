@@ -12,7 +12,7 @@ check_name=${0##*/}
 check_lib=$(dirname "$check_self")/lib
 
 # What comm.h may reach: the public headers of libtrireme-comm. All others are the training half's.
-comm_headers="comm.h export.h call_site.h status.h types.h device_queue.h store.h group.h launch.h reducer.h"
+comm_headers="comm.h export.h call_site.h status.h types.h device_queue.h store.h group.h launch.h reducer.h rpc.h"
 
 TRI_BUILD=$(cd "${TRI_BUILD:-build}" 2>/dev/null && pwd -P) || TRI_BUILD=build
 export TRI_BUILD

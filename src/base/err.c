@@ -61,6 +61,45 @@ tri_status trii_need_text(const char *text, const char *call, const char *name)
     return trii_need(text, call, name);
 }
 
+static TRII_PRINTF(4, 0) tri_status
+    fail(const char *file, int number, tri_status status, const char *format, va_list args)
+{
+    char line[TRII_ERR_BYTES] = "", place[80] = "";
+    const char *slash = file != NULL ? strrchr(file, '/') : NULL;
+
+    if (format != NULL)
+        vsnprintf(line, sizeof(line), format, args);
+    for (char *c = line; *c != '\0'; c++)
+        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* an error is one line */
+    if (line[0] == '\0')
+        snprintf(line, sizeof(line), "tri_status_fail: no reason is given");
+    if (file != NULL)
+        snprintf(place, sizeof(place), " (%.60s:%d)", slash != NULL ? slash + 1 : file, number);
+    trii_err_set("%.*s%s", (int)(sizeof(line) - 1 - strlen(place)), line, place);
+    return status < 0 ? status : TRI_ERR_INVALID_ARG;
+}
+
+tri_status(tri_status_fail)(tri_status status, const char *format, ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    status = fail(NULL, 0, status, format, args);
+    va_end(args);
+    return status;
+}
+
+tri_status tri_status_fail_at(const char *file, int line, tri_status status, const char *format,
+                              ...)
+{
+    va_list args;
+
+    va_start(args, format);
+    status = fail(file, line, status, format, args);
+    va_end(args);
+    return status;
+}
+
 const char *tri_last_error(void)
 {
     return err_line;

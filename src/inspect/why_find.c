@@ -289,6 +289,8 @@ tri_status trii_why_find(trii_why_job *job)
             status = trii_why_find_untold(job, r);
     }
     if (status == TRI_OK)
+        status = trii_why_find_calls(job);
+    if (status == TRI_OK)
         status = find_failures(job);
     for (int i = 0; i < job->n_findings; i++)
         trii_utf8_repair(job->findings[i].text); /* a long one is cut */

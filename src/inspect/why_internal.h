@@ -42,4 +42,9 @@ tri_status trii_why_find_in_groups(trii_why_job *job, int r);
  * that it has lost. */
 tri_status trii_why_find_untold(trii_why_job *job, int r);
 
+/* --- why_calls.c ---------------------------------------------------------- */
+
+/* Calls between workers that are waited for. */
+tri_status trii_why_find_calls(trii_why_job *job);
+
 #endif

@@ -24,6 +24,11 @@ void trii_shmem_close_fd(trii_shmem *shmem);
 /* Unmaps when the last user in this process has released it. Unmapped: nothing. */
 void trii_shmem_release(trii_shmem *shmem);
 
+/* Maps a file that a peer created for reading alone; fd stays the caller's. Errors: as of attach.
+ */
+tri_status trii_shmem_view(int fd, size_t bytes, const void **base_out) TRI_MUST_CHECK;
+void trii_shmem_unview(const void *base, size_t bytes); /* NULL allowed */
+
 /* Takes the memory of a range now, in large pages where the system gives them: a first touch
  * later would run at a tenth of the speed. Errors: NO_MEMORY. */
 tri_status trii_shmem_populate(void *start, size_t bytes) TRI_MUST_CHECK;

@@ -256,6 +256,42 @@ def etcd_answers():
         put("etcd_answers", name, json.dumps(answer, separators=(",", ":")).encode())
 
 
+def rpc_frames():
+    request, reply, cancel, where, freed, define, hold, held, drop, gone, leaving, joined, bye = range(1, 14)
+
+    def frame(kind, body=b"", refs=0, parts=0, data=0, flags=0, call=1, chain=7, obj=0, ns=-1, function=0):
+        return struct.pack("<IBBHQQQQqiIQ", 0x54525031, kind, flags, refs, len(body), call, chain, obj, ns,
+                           function, parts, data) + body
+
+    def ref(incarnation, obj, name):
+        return struct.pack("<QQ128s", incarnation, obj, name)
+
+    def part(size, at, arena=0):
+        return struct.pack("<QQII", size, at, arena, 0)
+
+    defined = frame(define, b"echo\0", data=5)
+    two_parts = part(8, 64) + part(3, 128)
+    put("rpc_frames", "call", defined + frame(request, bytes(24), data=24))
+    put("rpc_frames", "calls", defined + frame(define, b"keep\0", data=5, function=1)
+        + frame(request, bytes(8), data=8, call=2, function=1) + frame(where, call=2)
+        + frame(cancel, call=2) + frame(request, call=3))
+    put("rpc_frames", "parts", defined + frame(request, two_parts + bytes(16) + bytes(8) + bytes(56) + b"abc",
+                                               parts=2, data=16))
+    put("rpc_frames", "refs", defined + frame(request, ref(77, 5, b"third") + ref(1, 0, b"rogue"), refs=2))
+    put("rpc_frames", "holds", frame(hold, ref(99, 0, b"other"), refs=1, obj=2 ** 32 + 1)
+        + frame(drop, obj=2 ** 32 + 1, chain=2) + frame(gone, obj=99) + frame(held, call=4))
+    put("rpc_frames", "unknown", frame(define, b"nobody\0", data=7) + frame(request))
+    put("rpc_frames", "object", defined + frame(request, obj=2 ** 32 + 1))
+    put("rpc_frames", "find", frame(define, b"trireme.find\0", data=13) + frame(request, b"thing\0", data=6)
+        + frame(cancel))
+    put("rpc_frames", "end", frame(joined) + frame(leaving) + frame(freed) + frame(bye))
+    put("rpc_frames", "reply", frame(reply, call=2 ** 32))
+    put("rpc_frames", "arena", defined + frame(request, part(8, 0, 3) + bytes(8), parts=1))
+    put("rpc_frames", "large", defined + frame(request, bytes(3000), data=3000))
+    put("rpc_frames", "huge", defined + frame(request, bytes(8), data=8)[:8] + struct.pack("<Q", 2 ** 62)
+        + bytes(48))
+
+
 for make in (rendezvous, agent_frames, store_requests, store_file, handshake, tcp_frames, safetensors,
-             idx, images, events, csv, etcd_answers):
+             idx, images, events, csv, etcd_answers, rpc_frames):
     make()

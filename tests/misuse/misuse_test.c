@@ -61,6 +61,7 @@ static const char *const may_be_null[] = {"tri_module_find",
  * that of tri_module_load names the parts that n left out, and that of tri_status_fail is its
  * caller's. */
 static const char *const named_otherwise[] = {"tri_status_fail",
+                                              "tri_status_fail_at",
                                               "tri_module_fail",
                                               "tri_forward",
                                               "tri_dropout",
@@ -73,12 +74,16 @@ static const char *const named_otherwise[] = {"tri_status_fail",
                                               NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, no context was entered, no callback, no bucket outside of a hook, no trainer outside of a
- * fit, and no task; and tri_status_fail and tri_module_fail, which are for that. */
+ * shrink, this process is not a worker and handles no request, no context was entered, no callback,
+ * no bucket outside of a hook, no trainer outside of a fit, and no task; and tri_status_fail and
+ * tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_status_fail",
+                                          "tri_status_fail_at",
                                           "tri_module_fail",
                                           "tri_group_shrink",
+                                          "tri_rpc_fini",
+                                          "tri_rpc_reply",
                                           "tri_spawn",
                                           "tri_context_leave",
                                           "tri_module_simple",

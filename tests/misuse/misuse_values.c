@@ -307,6 +307,44 @@ static tri_status good_writer(tri_checkpoint_writer **writer_out)
     return tri_checkpoint_writer_create("written", writer_out);
 }
 
+static tri_status good_run(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return TRI_OK;
+}
+static const tri_rpc_function good_rpc_function = {.name = "good", .run = good_run};
+
+/* Alone, and impatient. */
+static tri_status good_worker(tri_rpc **rpc_out)
+{
+    static const tri_rpc_function *const functions[1] = {&good_rpc_function};
+    tri_store *store;
+    tri_status status = tri_store_hash(&store);
+
+    if (status == TRI_OK)
+        status =
+            tri_rpc_create(store, "worker", 0, 1, &(tri_rpc_options){.timeout_ms = 50}, rpc_out);
+    return status == TRI_OK ? tri_rpc_serve(*rpc_out, functions, 1) : status;
+}
+
+static tri_status good_ref(tri_rpc_ref **ref_out)
+{
+    tri_rpc *rpc;
+    tri_status status = good_worker(&rpc);
+
+    return status == TRI_OK ? tri_rpc_find(rpc, "worker", ref_out) : status;
+}
+
+static tri_status good_call(const char *function, tri_rpc_ref *ref, tri_rpc_call **call_out)
+{
+    tri_status status = tri_rpc_async(ref, &good_rpc_function, NULL, NULL, call_out);
+
+    return status == TRI_OK && is(function, "tri_rpc_call_take_reply")
+               ? tri_rpc_call_wait(*call_out, 0)
+               : status;
+}
+
 /* NULL where it cannot be made here, as after tri_finalize. */
 static void *good_object(const misuse_pick *p, int i)
 {
@@ -330,6 +368,9 @@ static void *good_object(const misuse_pick *p, int i)
         tri_ema *ema;
         tri_grad_scaler *scaler;
         tri_context *context;
+        tri_rpc *rpc;
+        tri_rpc_ref *ref;
+        tri_rpc_call *call;
     } made = {NULL};
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
@@ -377,6 +418,13 @@ static void *good_object(const misuse_pick *p, int i)
         status = good_scaler(p->row->name, &made.scaler);
     else if (strstr(type, "tri_context ") != NULL)
         status = tri_context_create(&made.context);
+    else if (strstr(type, "tri_rpc ") != NULL)
+        status = good_worker(&made.rpc);
+    else if (strstr(type, "tri_rpc_ref ") != NULL)
+        status = good_ref(&made.ref);
+    else if (strstr(type, "tri_rpc_call ") != NULL)
+        status = good_ref(&made.ref) != TRI_OK ? TRI_ERR_STATE
+                                               : good_call(p->row->name, made.ref, &made.call);
     else if (strstr(type, "tri_safetensors ") != NULL)
         status = tri_safetensors_open(good_file(), &made.file);
     else if (strstr(type, "tri_checkpoint ") != NULL)
@@ -389,6 +437,7 @@ static void *good_object(const misuse_pick *p, int i)
 static void *good_list(const misuse_pick *p, int i)
 {
     static const char *texts[2] = {"a", "b"};
+    static const tri_rpc_function *const functions[2] = {&good_rpc_function, &good_rpc_function};
     static char room[2][SCRATCH];
     static void *lists[16][2]; /* one for each parameter: a call may have several */
     void **objects = lists[i % 16];
@@ -396,6 +445,8 @@ static void *good_list(const misuse_pick *p, int i)
 
     if (is(type, "const char *const *"))
         return texts;
+    if (is(type, "const tri_rpc_function *const *"))
+        return (void *)(uintptr_t)functions;
     for (int k = 0; k < 2; k++)
         objects[k] = strstr(type, "void") != NULL ? (void *)room[k] : good_object(p, i);
     return objects;
@@ -470,6 +521,7 @@ static const char *good_text(const misuse_pick *p, int i)
         {"tri_checkpoint_restore_extra", "name", "ema"},
         {"tri_tensorboard_open", "folder", "another_board"},
         {"tri_tensorboard_image", "layout", "HW"},
+        {"tri_rpc_find", "name", "worker"},
     };
     const char *function = p->row->name, *name = p->row->parameters[i].name;
     tri_checkpoint *checkpoint;
@@ -559,23 +611,39 @@ static const void *good_struct(const char *type)
         .size = 8, .patch = 4, .width = 4, .depth = 1, .heads = 2, .classes = 3};
     static const tri_model_gpt2_options gpt2 = {
         .layers = 1, .width = 4, .heads = 2, .context = 4, .vocabulary = 5};
+    static const tri_rpc_object object = {.name = "good"};
+    static const tri_rpc_message message;
     static tri_transform transform;
     static tri_param_group group;
     const struct {
         const char *type;
         const void *value;
     } rows[] = {
-        {"const tri_safetensors_entry *", &entry}, {"const tri_metadata *", &metadata},
-        {"const tri_checkpoint_info *", &info},    {"const tri_field *", &field},
-        {"const tri_request *", &request},         {"const tri_metric *", &metric},
-        {"const tri_reducer_grad *", &grad},       {"const tri_state_source *", &source},
-        {"const tri_module_class *", &class},      {"const tri_store_tcp_options *", &serve},
-        {"const tri_param_group *", &group},       {"const tri_schedule_part *", &part},
-        {"const tri_function_class *", &function}, {"const tri_rng *", &random},
-        {"const tri_sample *", &sample},           {"const tri_transform *", &transform},
-        {"const tri_pool_options *", &pool},       {"const tri_model_vit_options *", &vit},
-        {"const tri_model_gpt2_options *", &gpt2}, {"const tri_state_entry *", &average},
-        {"const tri_hparam *", &hparam},           {"const tri_image *", &image},
+        {"const tri_safetensors_entry *", &entry},
+        {"const tri_metadata *", &metadata},
+        {"const tri_checkpoint_info *", &info},
+        {"const tri_field *", &field},
+        {"const tri_request *", &request},
+        {"const tri_metric *", &metric},
+        {"const tri_reducer_grad *", &grad},
+        {"const tri_state_source *", &source},
+        {"const tri_module_class *", &class},
+        {"const tri_store_tcp_options *", &serve},
+        {"const tri_param_group *", &group},
+        {"const tri_schedule_part *", &part},
+        {"const tri_function_class *", &function},
+        {"const tri_rng *", &random},
+        {"const tri_sample *", &sample},
+        {"const tri_transform *", &transform},
+        {"const tri_pool_options *", &pool},
+        {"const tri_model_vit_options *", &vit},
+        {"const tri_model_gpt2_options *", &gpt2},
+        {"const tri_state_entry *", &average},
+        {"const tri_hparam *", &hparam},
+        {"const tri_image *", &image},
+        {"const tri_rpc_message *", &message},
+        {"const tri_rpc_object *", &object},
+        {"const tri_rpc_function *", &good_rpc_function},
     };
 
     if (is(type, "const tri_param_group *"))
@@ -642,7 +710,8 @@ static void *good_pointer(const misuse_pick *p, int i)
         const char *first = strchr(type, '*');
 
         if (first[1] == '\0' && !is(type, "tri_batch *") && !is(type, "tri_sample *") &&
-            !is(type, "tri_image *") && strstr(type, "_stats *") == NULL) /* else an output */
+            !is(type, "tri_image *") && !is(type, "tri_rpc_message *") &&
+            strstr(type, "_stats *") == NULL) /* else an output */
             return good_object(p, i);
     }
     turn = (turn + 1) % 16; /* no two buffers of a call are the same */

@@ -35,23 +35,6 @@ tri_status trii_function_outside(const char *what)
                      running);
 }
 
-tri_status tri_status_fail(tri_status status, const char *format, ...)
-{
-    char line[TRII_ERR_BYTES] = "";
-    va_list args;
-
-    if (format != NULL) {
-        va_start(args, format);
-        vsnprintf(line, sizeof(line), format, args);
-        va_end(args);
-    }
-    for (char *c = line; *c != '\0'; c++)
-        *c = (unsigned char)*c < ' ' ? ' ' : *c; /* an error is one line */
-    if (line[0] == '\0')
-        snprintf(line, sizeof(line), "tri_status_fail: no reason is given");
-    return TRII_FAIL(status < 0 ? status : TRI_ERR_INVALID_ARG, "%s", line);
-}
-
 /* A user's function may return a status without setting the error line. */
 static void expect_reason(void)
 {

@@ -1,0 +1,289 @@
+/*
+ * rpc.h - calls between named workers: functions, objects and references, bytes and buffers.
+ *
+ *     static tri_status add(tri_rpc_request *request, void *object)
+ *     {
+ *         const double *x = tri_rpc_request_message(request)->data;
+ *         double sum = x[0] + x[1];
+ *
+ *         return tri_rpc_reply(request, &(tri_rpc_message){.data = &sum, .bytes = sizeof(sum)});
+ *     }
+ *     static const tri_rpc_function sum = {.name = "sum", .run = add};
+ *     static const tri_rpc_function *const functions[] = {&sum};
+ *
+ *     TRI_TRY(tri_rpc_init("ps", &(tri_rpc_options){.functions = functions, .n_functions = 1}));
+ *     TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));     // others: tri_rpc_find, tri_rpc_sync
+ *     TRI_TRY(tri_rpc_fini());
+ *
+ * A NULL tri_rpc is the process's own, which tri_rpc_init made. All functions may be called from
+ * any thread, and those that wait say so; in a handler that is TRI_RPC_INLINE they fail with STATE.
+ * A worker belongs to the process that made it: in a child of fork() every call fails with STATE.
+ * Buffers are memory of the host.
+ *
+ * A call is executed at most once. PEER_LOST says whether the request was sent; only functions that
+ * are TRI_RPC_IDEMPOTENT are sent again. Calls of one thread on one reference start in the order in
+ * which they were made; nothing else is ordered.
+ *
+ * Errors of a call: those of the handler, with its line, after the names of the function and the
+ * worker; NOT_FOUND (no such function there), INVALID_ARG (the message exceeds a limit), TIMEOUT,
+ * PEER_LOST, ABORTED (cancelled, or this worker has left), STATE (the other worker is leaving, has
+ * no thread left, or has released the object; called in a forked child or where it may not block).
+ */
+#ifndef TRIREME_RPC_H
+#define TRIREME_RPC_H
+
+#include <trireme/call_site.h>
+#include <trireme/status.h>
+#include <trireme/store.h>
+#include <trireme/types.h>
+
+TRI_BEGIN_DECLS
+
+#define TRI_RPC_TIMEOUT_MS INT64_C(60000)
+#define TRI_RPC_MAX_NAME 127 /* bytes of the name of a worker, an object or a function */
+#define TRI_RPC_MAX_PARTS 1024
+#define TRI_RPC_MAX_REFS 256
+
+typedef struct tri_rpc tri_rpc;                 /* a worker: tri_rpc_create/destroy */
+typedef struct tri_rpc_ref tri_rpc_ref;         /* a worker, or an object of one: shared */
+typedef struct tri_rpc_call tri_rpc_call;       /* a call under way: its caller's */
+typedef struct tri_rpc_request tri_rpc_request; /* the same at the callee, until it is answered */
+
+/* --- workers -------------------------------------------------------------- */
+
+typedef enum tri_rpc_event_kind {
+    TRI_RPC_CAME, /* a connection with the worker is there */
+    TRI_RPC_LEFT, /* it has left in order */
+    TRI_RPC_LOST  /* it has died, or cannot be reached any more */
+} tri_rpc_event_kind;
+
+/* What `event` of the options is told; borrowed during the call. */
+typedef struct tri_rpc_event {
+    tri_rpc_event_kind kind;
+    const char *worker; /* its name */
+    const char *text;   /* what has happened, one line */
+    TRI_RESERVED(4);
+} tri_rpc_event;
+
+/* Zero means default. */
+typedef struct tri_rpc_options {
+    int threads;         /* that handlers occupy at a time; 0 = TRI_NUM_THREADS, else the cores */
+    int max_threads;     /* with those that wait in a handler; 0 = 64 */
+    int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
+    size_t window_bytes; /* of requests that a peer may have unanswered here; 0 = 64 MiB */
+    int window_calls;    /* the same in calls; 0 = 1024 */
+    size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
+    bool open;           /* workers may come and go at any time; size says nothing */
+    bool tcp_only;       /* no shared memory, also within a host */
+    /* A worker came, left or was lost; NULL = nobody is told. Must not block, nor call what
+     * waits. */
+    void (*event)(tri_rpc *rpc, const tri_rpc_event *event, void *arg);
+    void *arg;
+    /* Served before anybody can call, as by tri_rpc_serve: a function that comes later may be
+     * missed by those who call at once. NULL = none */
+    const struct tri_rpc_function *const *functions;
+    int n_functions;
+    TRI_RESERVED(8);
+} tri_rpc_options;
+
+/**
+ * Makes this process a worker, and joins the world if that has not been done (tri_init).
+ *
+ *   name  unique in the job; letters, digits and -_:. ; NULL = "worker<rank>"
+ *
+ * Blocks until all workers of the world have come (with opt->open: for nobody), at most for the
+ * timeout; a TIMEOUT names the ranks that have not. Makes no collective of its own afterwards.
+ * Errors: INVALID_ARG, TIMEOUT, STATE (called twice; a living worker has the name), IO, those of
+ * tri_init.
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_init(const char *name, const tri_rpc_options *opt);
+/* tri_rpc_leave and tri_rpc_destroy of the process's own worker, and tri_finalize if tri_rpc_init
+ * has joined the world. Blocks as tri_rpc_leave does. */
+TRI_API tri_status tri_rpc_fini(void);
+/* The general form: each of `size` workers calls it with the same store, of which a clone is kept.
+ * Workers may be threads of one process. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *name, int rank,
+                                                 int size, const tri_rpc_options *opt,
+                                                 tri_rpc **rpc_out);
+/* Serves until all others have left, are lost, or are in this call too; with opt->open there must
+ * have been one. TIMEOUT names some of those that it still waits for; 0 = the worker's timeout. */
+TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
+/* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
+ * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which
+ * ends with ABORTED. Waits for nobody who is lost. The log names references that others hold. */
+TRI_API tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);
+/* Ends every call at once, here with ABORTED and at the peers with PEER_LOST. Never blocks. */
+TRI_API void tri_rpc_abort(tri_rpc *rpc, const char *why);
+/* Without tri_rpc_leave it aborts. Calls, references and messages may be released later. Not from a
+ * handler of this worker. NULL allowed. */
+TRI_API void tri_rpc_destroy(tri_rpc *rpc);
+/* Its name; "" without a worker. Borrowed. */
+TRI_API const char *tri_rpc_name(const tri_rpc *rpc);
+
+/* --- messages ------------------------------------------------------------- */
+
+typedef struct tri_rpc_part {
+    const void *data;
+    size_t bytes;
+} tri_rpc_part;
+
+/* Data are copied. Parts are for large buffers: within a host memory of tri_rpc_alloc is mapped by
+ * the receiver, who sees later changes, and other memory is copied once. Parts of a request are
+ * borrowed until the call has ended, those of a reply until tri_rpc_reply returns, unless they are
+ * memory of tri_rpc_alloc. In a message that was received all is borrowed: of a request until it is
+ * answered, of a reply until tri_rpc_message_free. */
+typedef struct tri_rpc_message {
+    const void *data; /* 16-byte aligned where it was received */
+    size_t bytes;
+    const tri_rpc_part *parts;
+    tri_rpc_ref *const *refs; /* the receiver holds its own */
+    int n_parts, n_refs;
+    void *owner; /* of a reply: what tri_rpc_message_free releases; a program leaves it NULL */
+    TRI_RESERVED(4);
+} tri_rpc_message;
+TRI_API void tri_rpc_message_free(tri_rpc_message *message); /* NULL and zeroed allowed */
+
+/* Memory that workers of this host map when this one first sends it to them, 64-byte aligned; NULL
+ * with the error line. */
+TRI_API void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes);
+/* It is reused after the last message that has it is released. NULL allowed. */
+TRI_API void tri_rpc_free(tri_rpc *rpc, void *memory);
+
+/* --- functions and objects ------------------------------------------------ */
+
+/* Never blocks: runs in the thread that receives, whatever that is, even while locks of the library
+ * are held. It calls nothing that waits, and takes no lock that somebody holds who does. */
+#define TRI_RPC_INLINE 1u
+/* May be sent again after the worker was lost, to it or to the next worker of its name. */
+#define TRI_RPC_IDEMPOTENT 2u
+
+/* `static const`, in the caller and the callee; the name is what travels. */
+typedef struct tri_rpc_function {
+    const char *name;   /* required: "ps.update" */
+    size_t max_request; /* bytes of data; 0 = 64 KiB */
+    size_t max_reply;   /* 0 = 64 KiB */
+    size_t max_part;    /* bytes of a part, of request or reply; 0 = it takes no parts */
+    unsigned flags;     /* TRI_RPC_INLINE, TRI_RPC_IDEMPOTENT */
+    /* Handles a request: TRI_OK (answered, or an empty reply is sent), a failure (tri_status_fail
+     * sets its line), INPROGRESS = it is kept and answered later. object: NULL where a worker
+     * was called. May block, unless inline; called from threads of the library, from several at
+     * once. NULL: this program only calls it. */
+    tri_status (*run)(tri_rpc_request *request, void *object);
+    TRI_RESERVED(8);
+} tri_rpc_function;
+
+/* From now on others may call these; the table is copied, the functions are borrowed until the
+ * worker is destroyed. STATE: another function has that name. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_serve(tri_rpc *rpc,
+                                                const tri_rpc_function *const *functions, int n);
+
+typedef struct tri_rpc_object {
+    const char *name; /* of its kind, for messages */
+    bool serial;      /* one request at a time; calls of a running one's own chain are let in */
+    void (*release)(void *object); /* nobody refers to it any more; NULL = nothing to do. From any
+                                      thread, must not block */
+    TRI_RESERVED(8);
+} tri_rpc_object;
+
+/* Makes an object that others can call, of class `type` (borrowed while it lives).
+ *   name_or_null  others find it as "worker/name", until the worker leaves
+ * STATE: the name is taken. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_own(tri_rpc *rpc, const char *name_or_null,
+                                              const tri_rpc_object *type, void *object,
+                                              tri_rpc_ref **ref_out);
+/* "ps": a worker; "ps/server": its object. Waits until it is there, at most for the worker's
+ * timeout. Calls on a reference that was found by name go to the next worker of that name, if the
+ * first one was lost. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_find(tri_rpc *rpc, const char *name,
+                                               tri_rpc_ref **ref_out);
+
+TRI_API tri_rpc_ref *tri_rpc_ref_ref(tri_rpc_ref *ref); /* NULL allowed */
+TRI_API void tri_rpc_ref_unref(tri_rpc_ref *ref);       /* NULL allowed; never blocks */
+/* What was given to tri_rpc_own; NULL: another worker's, or a worker. Borrowed. */
+TRI_API void *tri_rpc_ref_object(const tri_rpc_ref *ref);
+/* Name of the worker whose it is; "" while it is a promise (tri_rpc_remote). Borrowed. */
+TRI_API const char *tri_rpc_ref_owner(const tri_rpc_ref *ref);
+/* OK; INPROGRESS: a promise; else why it is of no use, with the line. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_ref_status(const tri_rpc_ref *ref);
+
+/* --- calling -------------------------------------------------------------- */
+
+/* Zero means default. */
+typedef struct tri_rpc_call_options {
+    int64_t timeout_ms; /* 0 = the worker's; never more than what is left of the call that this
+                           thread handles */
+    bool no_wait;       /* INPROGRESS, and no call, instead of waiting for credits */
+    /* The call has ended: from a thread that receives, or this one; as an inline handler. */
+    void (*done)(tri_rpc_call *call, void *arg);
+    void *arg;
+    TRI_RESERVED(4);
+} tri_rpc_call_options;
+
+/**
+ * Calls and waits for the reply.
+ *
+ *   in         NULL = an empty one
+ *   opt        NULL = defaults
+ *   reply_out  to be released with tri_rpc_message_free; NULL = what it has is dropped
+ */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function,
+                                               const tri_rpc_message *in,
+                                               const tri_rpc_call_options *opt,
+                                               tri_rpc_message *reply_out);
+/* Returns once the request is on its way, which waits only while the peer has too many unanswered
+ * ones, or for a connection to a worker that took another's place. call_out NULL: no reply is
+ * wanted, a failure is logged. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_async(tri_rpc_ref *to, const tri_rpc_function *function,
+                                                const tri_rpc_message *in,
+                                                const tri_rpc_call_options *opt,
+                                                tri_rpc_call **call_out);
+/* The reference that the reply will have as its first. It may be called and passed on at once:
+ * that starts when it is there, and fails as the call does. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
+                                                 const tri_rpc_message *in,
+                                                 const tri_rpc_call_options *opt,
+                                                 tri_rpc_ref **ref_out);
+/* Waits for the end and returns the call's status; TIMEOUT with timeout_ms over: it goes on.
+ * 0 = until its own deadline. One thread waits for a call at a time. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_wait(tri_rpc_call *call, int64_t timeout_ms);
+/* INPROGRESS until it has ended, then its status. Never blocks. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_test(tri_rpc_call *call);
+/* Waits until one of n calls has ended; NULL entries are passed over. *which_out is its index, the
+ * status is OK even if the call failed. TIMEOUT; 0 = without limit but the calls' deadlines. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n,
+                                                   int64_t timeout_ms, int *which_out);
+/* Ends it with ABORTED unless it has ended; the callee is told. Never blocks. */
+TRI_API void tri_rpc_call_cancel(tri_rpc_call *call);
+/* Why it failed; "" if it did not, or has not ended. Borrowed while the call lives. */
+TRI_API const char *tri_rpc_call_error(const tri_rpc_call *call);
+/* Moves the reply of a call that ended well to the caller; STATE: it has not, or it was taken. */
+TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_take_reply(tri_rpc_call *call,
+                                                          tri_rpc_message *reply_out);
+/* Releases the handle; a call under way goes on. A failure that nobody has read is logged. NULL
+ * allowed. */
+TRI_API void tri_rpc_call_destroy(tri_rpc_call *call);
+
+/* --- handling ------------------------------------------------------------- */
+
+/* What came with it; borrowed until it is answered. */
+TRI_API const tri_rpc_message *tri_rpc_request_message(tri_rpc_request *request);
+TRI_API const char *tri_rpc_request_caller(const tri_rpc_request *request); /* a worker's name */
+/* Until the caller gives up, in milliseconds; TRI_FOREVER: it will not. */
+TRI_API int64_t tri_rpc_request_left_ms(const tri_rpc_request *request);
+/* The caller has given up, has left or was lost: nobody will read the reply. */
+TRI_API bool tri_rpc_request_is_cancelled(const tri_rpc_request *request);
+/* Answers, once; ends the request, and what is borrowed from it, unless its handler still runs:
+ * then when that returns. out NULL = empty. Never blocks. OK also where nobody reads it.
+ * INVALID_ARG: it exceeds a limit of the function, and the request is not answered. */
+TRI_API tri_status tri_rpc_reply(tri_rpc_request *request, const tri_rpc_message *out);
+/* Answers with a failure (below 0) and this thread's error line. Never blocks. */
+TRI_API void tri_rpc_fail(tri_rpc_request *request, tri_status status);
+#ifndef TRI_NO_SITES
+#define tri_rpc_sync(...) TRI_SITE_SET_(tri_rpc_sync(__VA_ARGS__))
+#define tri_rpc_async(...) TRI_SITE_SET_(tri_rpc_async(__VA_ARGS__))
+#define tri_rpc_remote(...) TRI_SITE_SET_(tri_rpc_remote(__VA_ARGS__))
+#endif
+
+TRI_END_DECLS
+
+#endif

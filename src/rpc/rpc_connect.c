@@ -1,0 +1,235 @@
+/*
+ * rpc_connect.c - this side of a connection: who wants to send connects. Within a host over
+ * AF_UNIX, with a file of two rings that travels along; else over tcp, after the job key.
+ *
+ *   connector                  acceptor
+ *   [handshake of the job key, tcp only]
+ *   rpc_hello (file)       ->            proves with the acceptor's token that it reads the store
+ *                          <-  rpc_hello whose verdict is WELCOME, and frames may follow, or BUSY:
+ *                                        the acceptor itself connects, or has a connection already
+ *
+ * If two connect to each other at once, the connection of the lower incarnation stays.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/host.h"
+#include "os/process.h"
+#include "os/socket.h"
+#include "os/unix.h"
+#include "rpc/rpc_internal.h"
+
+void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello)
+{
+    memset(hello, 0, sizeof(*hello));
+    hello->magic = RPC_HELLO_MAGIC;
+    hello->joined = rpc->joined;
+    hello->from = rpc->incarnation;
+    hello->window_bytes = rpc->options.window_bytes;
+    hello->window_calls = rpc->options.window_calls;
+    hello->pid = trii_process_id();
+    trii_host_name(hello->host, sizeof(hello->host));
+    snprintf(hello->name, sizeof(hello->name), "%s", rpc->name);
+}
+
+void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello)
+{
+    peer->window_bytes = (size_t)hello->window_bytes;
+    peer->window_calls = hello->window_calls;
+    peer->joined = hello->joined != 0;
+    snprintf(peer->where, sizeof(peer->where), "host %.60s, pid %d", hello->host, hello->pid);
+}
+
+tri_status rpc_peer_watch(rpc_peer *peer)
+{
+    return trii_loop_watch(peer->rpc->loop, &peer->watch, peer->fd,
+                           TRII_READABLE | (peer->is_unix ? TRII_HANGUP : 0u), rpc_peer_ready);
+}
+
+/* --- one attempt ---------------------------------------------------------- */
+
+typedef struct attempt {
+    int fd;
+    bool is_unix;
+    trii_shmem shm;
+    rpc_hello answer;
+} attempt;
+
+static tri_status greet(const tri_rpc *rpc, const rpc_address *a, attempt *at, int64_t deadline_ns)
+{
+    rpc_hello hello;
+    tri_status status;
+
+    rpc_fill_hello(rpc, &hello);
+    hello.to = a->incarnation;
+    hello.has_rings = at->is_unix;
+    memcpy(hello.token, a->token, sizeof(hello.token));
+    status = at->is_unix ? trii_unix_send(at->fd, &hello, sizeof(hello), at->shm.fd, deadline_ns)
+                         : trii_socket_send_all(at->fd, &hello, sizeof(hello), deadline_ns);
+    if (status == TRI_OK)
+        status = at->is_unix
+                     ? trii_unix_recv(at->fd, &at->answer, sizeof(hello), NULL, deadline_ns)
+                     : trii_socket_recv_all(at->fd, &at->answer, sizeof(hello), deadline_ns);
+    if (status == TRI_END)
+        status = TRII_FAIL(TRI_ERR_PEER_LOST, "it closed the connection");
+    if (status == TRI_OK &&
+        (at->answer.magic != RPC_HELLO_MAGIC || at->answer.from != a->incarnation))
+        status = TRII_FAIL(TRI_ERR_FORMAT, "another program answers there");
+    return status;
+}
+
+static tri_status try_unix(const tri_rpc *rpc, const rpc_address *a, attempt *at,
+                           int64_t deadline_ns)
+{
+    char boot[40];
+    tri_status status;
+
+    trii_boot_id(boot);
+    if (rpc->options.tcp_only || strcmp(boot, a->boot) != 0)
+        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "it is on another host");
+    status = trii_unix_connect(a->unix_name, deadline_ns, &at->fd);
+    if (status != TRI_OK)
+        return status;
+    at->is_unix = true;
+    status = trii_shmem_create("trireme-rpc-rings", 2 * sizeof(rpc_ring), &at->shm);
+    if (status == TRI_OK)
+        status = greet(rpc, a, at, deadline_ns);
+    trii_shmem_close_fd(&at->shm);
+    return status;
+}
+
+static tri_status try_tcp(const tri_rpc *rpc, const rpc_address *a, attempt *at,
+                          int64_t deadline_ns)
+{
+    tri_status status;
+
+    at->is_unix = false;
+    status = trii_socket_connect(a->hosts, a->port, deadline_ns, false, &at->fd);
+    if (status == TRI_OK)
+        status = trii_handshake_connect(at->fd, &rpc->job_key, "rpc", deadline_ns);
+    if (status == TRI_OK)
+        status = greet(rpc, a, at, deadline_ns);
+    if (status == TRI_OK)
+        trii_socket_keep_alive(at->fd);
+    return status != TRI_OK ? TRII_FAIL_CTX(status, "%s port %d", a->hosts, a->port) : status;
+}
+
+static tri_status attempt_both(rpc_peer *peer, attempt *at, int64_t deadline_ns)
+{
+    tri_rpc *rpc = peer->rpc;
+    char record[640];
+    rpc_address a = {0};
+    tri_status status;
+
+    if (peer->record[0] != '\0') {
+        snprintf(record, sizeof(record), "%s", peer->record);
+        status = TRI_OK;
+    } else {
+        status = rpc_read_record(rpc, peer->name, false, deadline_ns, record);
+    }
+    if (status == TRI_OK)
+        status = rpc_parse_record(record, &a);
+    if (status == TRI_OK && a.incarnation != peer->incarnation)
+        status = TRII_FAIL(TRI_ERR_PEER_LOST, "it has been restarted");
+    if (status != TRI_OK)
+        return status;
+    status = try_unix(rpc, &a, at, deadline_ns);
+    if (status == TRI_ERR_UNSUPPORTED && at->fd < 0)
+        status = try_tcp(rpc, &a, at, deadline_ns);
+    return status;
+}
+
+static bool is_decided(void *arg)
+{
+    const rpc_peer *peer = arg;
+
+    return peer->state == RPC_PEER_UP || peer->state == RPC_PEER_LOST;
+}
+
+/* Locked: the state after somebody else's attempt. */
+static tri_status wait_decided(rpc_peer *peer, int64_t deadline_ns)
+{
+    while (!is_decided(peer)) {
+        if (!rpc_sleep(peer->rpc, &peer->rpc->changed, deadline_ns) && !is_decided(peer))
+            return TRII_FAIL(TRI_ERR_TIMEOUT, "%s: no connection in time", peer->name);
+    }
+    return peer->state == RPC_PEER_UP ? TRI_OK : TRII_FAIL(TRI_ERR_PEER_LOST, "%s", peer->why);
+}
+
+static void give_up(attempt *at)
+{
+    trii_socket_close(at->fd);
+    trii_shmem_release(&at->shm);
+}
+
+tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
+{
+    tri_rpc *rpc = peer->rpc;
+    attempt at = {.fd = -1, .shm = {.fd = -1}};
+    tri_status status;
+
+    rpc_lock(rpc);
+    if (peer->state != RPC_PEER_KNOWN) {
+        status = wait_decided(peer, deadline_ns);
+        rpc_unlock(rpc);
+        return status;
+    }
+    peer->state = RPC_PEER_CONNECTING;
+    rpc_peer_use(peer);
+    rpc_unlock(rpc);
+    status = attempt_both(peer, &at, deadline_ns);
+    rpc_lock(rpc);
+    if (status == TRI_OK && at.answer.verdict == RPC_WELCOME &&
+        peer->state == RPC_PEER_CONNECTING) {
+        rpc_peer_take(peer, at.fd, at.is_unix, &at.shm, true);
+        rpc_unlock(rpc);
+        status = rpc_peer_watch(peer);
+        rpc_lock(rpc);
+        if (status != TRI_OK)
+            rpc_peer_give_back(peer);
+        rpc_peer_meet(peer, &at.answer);
+        if (status == TRI_OK && peer->state == RPC_PEER_CONNECTING)
+            rpc_peer_up(peer);
+        else if (status == TRI_OK) /* it was lost meanwhile: the loop closes it */
+            status = TRII_FAIL(TRI_ERR_PEER_LOST, "%s", peer->why);
+    } else {
+        give_up(&at);
+        if (status == TRI_OK)
+            status = wait_decided(peer, deadline_ns); /* it connects to us, or was lost */
+    }
+    if (status != TRI_OK)
+        rpc_peer_lose(peer, false, "it cannot be reached: %s", tri_last_error());
+    rpc_peer_unuse(peer);
+    rpc_unlock(rpc);
+    return status;
+}
+
+/* --- later ---------------------------------------------------------------- */
+
+static void connect_main(void *arg)
+{
+    rpc_peer *peer = arg;
+    tri_rpc *rpc = peer->rpc;
+
+    if (rpc_connect(peer, trii_deadline_ms(rpc->options.timeout_ms)) != TRI_OK)
+        trii_err_set("%s", ""); /* the peer keeps it */
+    rpc_lock(rpc);
+    peer->is_promised = false;
+    rpc_peer_unuse(peer);
+    rpc_unlock(rpc);
+}
+
+void rpc_connect_later(rpc_peer *peer)
+{
+    if (peer->is_promised)
+        return;
+    peer->is_promised = true;
+    rpc_peer_use(peer);
+    if (rpc_start_job(peer->rpc, connect_main, peer) == TRI_OK)
+        return;
+    peer->is_promised = false;
+    rpc_peer_lose(peer, false, "%s", tri_last_error());
+    rpc_peer_unuse(peer);
+}

@@ -1,0 +1,129 @@
+/*
+ * rpc_executor.c - the threads that run handlers which may block. They start when a request finds
+ * none idle; a handler that waits lends its place, so that calls which come back are run.
+ */
+/* build: hot */
+#include <inttypes.h>
+
+#include "base/err.h"
+#include "base/log.h"
+#include "rpc/rpc_internal.h"
+
+static void executor_main(void *arg)
+{
+    tri_rpc *rpc = arg;
+
+    rpc_lock(rpc);
+    while (!rpc->stop) {
+        tri_rpc_request *request = rpc->queue;
+
+        if (request == NULL || rpc->n_active >= rpc->options.threads) {
+            rpc->n_idle++;
+            (void)rpc_sleep(rpc, &rpc->work, TRII_NO_DEADLINE);
+            rpc->n_idle--;
+            continue;
+        }
+        rpc->queue = request->next;
+        if (rpc->queue == NULL)
+            rpc->queue_end = &rpc->queue;
+        request->next = NULL;
+        request->queued = false;
+        rpc->n_active++;
+        rpc->up->run(request, false, true);
+        rpc->n_active--;
+    }
+    rpc_thread_ends(rpc, &rpc->n_threads);
+}
+
+/* Every thread waits in a handler, and what it waits for may be in the queue. */
+static void fail_queue(tri_rpc *rpc)
+{
+    char chain[300] = "", line[360];
+    size_t used = 0;
+
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
+        for (const tri_rpc_request *r = p->requests; r != NULL && used < sizeof(chain) - 80;
+             r = r->of_peer) {
+            if (r->running)
+                used += (size_t)snprintf(chain + used, sizeof(chain) - used, "%s%.40s <- %.30s",
+                                         used > 0 ? ", " : "", r->function->name, p->name);
+        }
+    }
+    snprintf(line, sizeof(line), "%d handlers wait (max_threads): %s", rpc->n_lent, chain);
+    while (rpc->queue != NULL) {
+        tri_rpc_request *request = rpc->queue;
+
+        rpc->queue = request->next;
+        request->next = NULL;
+        request->queued = false;
+        rpc->up->fail(request, TRI_ERR_STATE, line);
+    }
+    rpc->queue_end = &rpc->queue;
+}
+
+/* Somebody for the first of the queue. */
+static void staff(tri_rpc *rpc)
+{
+    trii_thread thread;
+
+    if (rpc->queue == NULL || rpc->n_active >= rpc->options.threads || rpc->stop)
+        return;
+    if (rpc->n_idle > 0) {
+        trii_cond_signal(&rpc->work);
+        return;
+    }
+    if (rpc->n_threads < rpc->options.max_threads) {
+        rpc_use(rpc);
+        rpc->n_threads++;
+        if (trii_thread_start(&thread, "tri-rpc", executor_main, rpc) == TRI_OK) {
+            trii_thread_detach(&thread);
+            return;
+        }
+        TRII_LOG(TRII_LOG_WARN, "rpc", "%s", tri_last_error());
+        rpc->n_threads--;
+        rpc_drop_use(rpc);
+    }
+    if (rpc->n_lent >= rpc->n_threads)
+        fail_queue(rpc);
+}
+
+void rpc_execute(tri_rpc_request *request)
+{
+    tri_rpc *rpc = request->rpc;
+
+    request->queued = true;
+    request->next = NULL;
+    *rpc->queue_end = request;
+    rpc->queue_end = &request->next;
+    staff(rpc);
+}
+
+void rpc_executor_lend(tri_rpc *rpc)
+{
+    rpc->n_active--;
+    rpc->n_lent++;
+    staff(rpc);
+}
+
+void rpc_executor_return(tri_rpc *rpc)
+{
+    rpc->n_active++;
+    rpc->n_lent--;
+}
+
+bool rpc_executor_remove(tri_rpc_request *request)
+{
+    tri_rpc *rpc = request->rpc;
+    tri_rpc_request **at = &rpc->queue;
+
+    while (*at != NULL && *at != request)
+        at = &(*at)->next;
+    if (*at == NULL)
+        return false;
+    *at = request->next;
+    if (*at == NULL)
+        rpc->queue_end = at;
+    request->next = NULL;
+    request->queued = false;
+    return true;
+}

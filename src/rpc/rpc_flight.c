@@ -1,0 +1,325 @@
+/*
+ * rpc_flight.c - calls on their way: what they wait for before they are sent, credits, replies, and
+ * what becomes of them when the callee is lost.
+ */
+/* build: hot */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "rpc/rpc_internal.h"
+
+static rpc_peer *target_of(tri_rpc_call *call)
+{
+    tri_rpc_ref *to = call->to;
+
+    if (to->peer != NULL)
+        return to->peer;
+    return rpc_peer_of(call->rpc, call->rpc->name, call->rpc->incarnation);
+}
+
+static bool has_credits(const rpc_peer *peer, size_t weight)
+{
+    return peer->used_calls < peer->window_calls &&
+           (peer->used_bytes + weight <= peer->window_bytes || peer->used_calls == 0);
+}
+
+bool rpc_would_starve(const tri_rpc_call *call)
+{
+    const rpc_peer *peer = call->to->peer;
+
+    return peer != NULL && peer->state == RPC_PEER_UP &&
+           (peer->starved != NULL || !has_credits(peer, call->packet.weight));
+}
+
+/* --- out ------------------------------------------------------------------ */
+
+static void end_flight(tri_rpc_call *call)
+{
+    rpc_peer *peer = call->peer;
+
+    call->in_flight = false;
+    call->rpc->in_flight--;
+    peer->used_calls--;
+    peer->used_bytes -= call->packet.weight;
+    call->peer = NULL;
+    rpc_changed(call->rpc);
+    rpc_peer_unuse(peer);
+}
+
+static void define(rpc_peer *peer, int number)
+{
+    unsigned char frame[sizeof(rpc_header) + RPC_NAME];
+
+    while (peer->n_defined <= number) {
+        const char *name = peer->rpc->used[peer->n_defined]->name;
+        const rpc_header h = {.magic = RPC_MAGIC,
+                              .kind = RPC_DEFINE,
+                              .bytes = strlen(name) + 1,
+                              .data_bytes = strlen(name) + 1,
+                              .function = peer->n_defined};
+
+        memcpy(frame, &h, sizeof(h));
+        memcpy(frame + sizeof(h), name, h.bytes);
+        rpc_send(peer, frame, sizeof(h) + h.bytes, 0);
+        peer->n_defined++;
+    }
+}
+
+static void transmit(tri_rpc_call *call, rpc_peer *peer)
+{
+    rpc_header h;
+    /* What waited before it goes has less. */
+    int64_t left = call->deadline_ns -
+                   (call->state == RPC_CALL_NEW && !call->again ? call->began_ns : trii_now_ns());
+
+    memcpy(&h, call->packet.frame, sizeof(h));
+    h.call = rpc_call_number(call);
+    h.object = call->to->local != NULL ? call->to->local->id : call->to->object;
+    h.ns = call->deadline_ns == TRII_NO_DEADLINE ? -1 : left > 0 ? left : 0;
+    memcpy(call->packet.frame, &h, sizeof(h));
+    define(peer, h.function);
+    call->peer = peer;
+    rpc_peer_use(peer);
+    peer->used_calls++;
+    peer->used_bytes += call->packet.weight;
+    call->in_flight = true;
+    call->rpc->in_flight++;
+    call->users++;
+    call->state = RPC_CALL_SENT;
+    rpc_record_state(call, RPC_RECORD_SENT);
+    if (call->waiter != NULL)
+        rpc_kick(call->rpc, call->waiter);
+    if (rpc_send_packet(peer, &call->packet, true) != TRI_OK) {
+        end_flight(call);
+        rpc_call_end(call, TRI_ERR_NO_MEMORY, "%s", tri_last_error());
+        rpc_call_unuse(call);
+    }
+}
+
+/* After the last one of the list. */
+static void starve(rpc_peer *peer, tri_rpc_call *call)
+{
+    call->state = RPC_CALL_STARVED;
+    rpc_record_state(call, RPC_RECORD_WAITS);
+    call->next = NULL;
+    call->users++;
+    *peer->starved_end = call;
+    peer->starved_end = &call->next;
+}
+
+static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
+{
+    call->state = RPC_CALL_DEFERRED;
+    call->rpc->n_deferred++;
+    call->next = NULL;
+    call->users++;
+    *promise->waiting_end = call;
+    promise->waiting_end = &call->next;
+    rpc_record_state(call, RPC_RECORD_WAITS);
+}
+
+static tri_rpc_ref *unresolved(tri_rpc_call *call)
+{
+    if (call->to->maker != NULL || call->to->revives)
+        return call->to;
+    for (int i = 0; i < call->packet.n_refs; i++) {
+        if (call->packet.refs[i]->maker != NULL)
+            return call->packet.refs[i];
+    }
+    return NULL;
+}
+
+void rpc_call_submit(tri_rpc_call *call)
+{
+    tri_rpc_ref *to = call->to, *promise = unresolved(call);
+    rpc_peer *peer;
+
+    if (promise != NULL) {
+        defer(promise, call);
+        return;
+    }
+    for (int i = -1; i < call->packet.n_refs; i++) {
+        tri_rpc_ref *ref = i < 0 ? to : call->packet.refs[i];
+
+        if (ref->status < 0) {
+            ref->told = true;
+            rpc_call_end(call, ref->status, "a reference that it needs has failed: %s",
+                         ref->error != NULL ? ref->error : "no memory");
+            return;
+        }
+    }
+    peer = target_of(call);
+    if (peer == NULL) {
+        rpc_call_end(call, TRI_ERR_NO_MEMORY, "%s", tri_last_error());
+    } else if (peer->state == RPC_PEER_LOST) {
+        if (to->name != NULL)
+            call->rpc->up->revive(to, call);
+        else
+            rpc_call_end(call, TRI_ERR_PEER_LOST, "before it was sent: %s", peer->why);
+    } else if (peer->leaving) {
+        rpc_call_end(call, TRI_ERR_STATE, "worker %s is leaving", peer->name);
+    } else if (peer->state != RPC_PEER_UP || peer->starved != NULL ||
+               !has_credits(peer, call->packet.weight)) {
+        starve(peer, call);
+        if (peer->state == RPC_PEER_KNOWN)
+            rpc_connect_later(peer);
+    } else {
+        transmit(call, peer);
+    }
+}
+
+void rpc_submit_waiting(tri_rpc_ref *ref)
+{
+    tri_rpc_call *call = ref->waiting, *next;
+
+    ref->waiting = NULL;
+    ref->waiting_end = &ref->waiting;
+    for (; call != NULL; call = next) {
+        next = call->next;
+        call->next = NULL;
+        if (call->state == RPC_CALL_DEFERRED) {
+            call->rpc->n_deferred--;
+            call->state = RPC_CALL_NEW;
+            call->again = true;
+            rpc_call_submit(call);
+            if (call->waiter != NULL)
+                rpc_kick(call->rpc, call->waiter);
+        }
+        rpc_call_unuse(call);
+    }
+}
+
+void rpc_pump(rpc_peer *peer)
+{
+    while (peer->state == RPC_PEER_UP && peer->starved != NULL &&
+           (peer->starved->state == RPC_CALL_OVER ||
+            has_credits(peer, peer->starved->packet.weight))) {
+        tri_rpc_call *call = peer->starved;
+
+        peer->starved = call->next;
+        if (peer->starved == NULL)
+            peer->starved_end = &peer->starved;
+        call->next = NULL;
+        if (call->state == RPC_CALL_STARVED)
+            transmit(call, peer);
+        rpc_call_unuse(call);
+    }
+}
+
+/* --- back ----------------------------------------------------------------- */
+
+void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+{
+    tri_rpc_call *call = rpc_call_at(peer->rpc, h->call);
+    rpc_limits limits;
+    tri_status status = (tri_status)h->function;
+    char text[RPC_ERROR];
+    size_t bytes = h->data_bytes < sizeof(text) - 1 ? (size_t)h->data_bytes : sizeof(text) - 1;
+
+    if (call == NULL || !call->in_flight || call->peer != peer) {
+        rpc_peer_lose(peer, false, "it answers a call that was not made");
+        return;
+    }
+    if (status < 0 && call->state != RPC_CALL_OVER) {
+        if (source->owned != NULL)
+            memcpy(text, source->owned, bytes);
+        else
+            rpc_source_copy(source, text, bytes);
+        text[bytes] = '\0';
+        rpc_call_end(call, status, "%s", text);
+    } else if (call->state != RPC_CALL_OVER) {
+        limits = rpc_limits_of(peer->rpc, call->function, true);
+        status = rpc_frame_check(h, &limits);
+        if (status == TRI_OK)
+            status = rpc_receive(peer, h, source, &limits, &call->reply);
+        if (status == TRI_ERR_FORMAT) {
+            rpc_peer_lose(peer, false, "%s", tri_last_error());
+            return;
+        }
+        call->has_parts = status == TRI_OK && call->reply.peer != NULL;
+        if (status == TRI_OK)
+            rpc_call_end(call, TRI_OK, " ");
+        else
+            rpc_call_end(call, status, "its reply: %s", tri_last_error());
+    }
+    if (h->n_parts > 0 && !call->has_parts && peer->in != NULL) /* nobody reads them */
+        rpc_send_kind(peer, RPC_FREED, h->call, 0, 0);
+    rpc_peer_use(peer);
+    end_flight(call);
+    rpc_call_unuse(call);
+    rpc_pump(peer);
+    rpc_peer_unuse(peer);
+}
+
+/* Whether its request was still here when the connection ended. */
+static bool was_not_sent(const rpc_peer *peer, uint64_t number)
+{
+    for (const rpc_unsent *out = peer->out_first; out != NULL; out = out->next) {
+        if (out->call == number && out->sent == 0)
+            return true;
+    }
+    return false;
+}
+
+void rpc_calls_lose(rpc_peer *peer)
+{
+    tri_rpc *rpc = peer->rpc;
+    tri_rpc_call *call;
+
+    while ((call = peer->starved) != NULL) {
+        peer->starved = call->next;
+        call->next = NULL;
+        if (call->state == RPC_CALL_STARVED) {
+            call->state = RPC_CALL_NEW;
+            call->again = true;
+            rpc_call_submit(call); /* finds the next worker, or fails */
+        }
+        rpc_call_unuse(call);
+    }
+    peer->starved_end = &peer->starved;
+    for (int i = 0; i < rpc->n_calls; i++) {
+        bool unsent, again;
+
+        call = rpc->calls[i];
+        if (!call->in_flight || call->peer != peer)
+            continue;
+        unsent = was_not_sent(peer, rpc_call_number(call));
+        again = call->state == RPC_CALL_SENT && call->to->name != NULL &&
+                rpc->state == RPC_STATE_ON &&
+                (unsent || (call->function->flags & TRI_RPC_IDEMPOTENT) != 0);
+        end_flight(call);
+        if (again) {
+            call->state = RPC_CALL_NEW;
+            call->again = true;
+            rpc->up->revive(call->to, call);
+        } else {
+            rpc_call_end(call, TRI_ERR_PEER_LOST, "%s: %s",
+                         unsent ? "before it was sent" : "perhaps executed", peer->why);
+        }
+        rpc_call_unuse(call);
+    }
+}
+
+int64_t rpc_calls_expire(tri_rpc *rpc)
+{
+    int64_t now = trii_now_ns(), next = TRII_NO_DEADLINE;
+
+    for (int i = 0; i < rpc->n_calls; i++) {
+        tri_rpc_call *call = rpc->calls[i];
+        int64_t look;
+
+        if (call->users == 0 || call->state == RPC_CALL_OVER || call->state == RPC_CALL_NEW)
+            continue;
+        look = rpc_call_look_ns(call);
+        if (now >= look && !call->asked) {
+            rpc_call_ask(call);
+            look = rpc_call_look_ns(call);
+        }
+        if (now >= look)
+            rpc_call_expire(call);
+        else
+            next = look < next ? look : next;
+    }
+    return next;
+}

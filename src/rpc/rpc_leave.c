@@ -1,0 +1,218 @@
+/*
+ * rpc_leave.c - tri_rpc_join, in which a worker serves until nobody needs it, and tri_rpc_leave.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "rpc/rpc_internal.h"
+
+#define BYE_MS 2000 /* for the others to take it */
+
+/* --- the end -------------------------------------------------------------- */
+
+void rpc_end_calls(tri_rpc *rpc, const char *why)
+{
+    for (int i = 0; i < rpc->n_calls; i++) {
+        tri_rpc_call *call = rpc->calls[i];
+
+        if (call->users > 0 && call->state != RPC_CALL_NEW)
+            rpc_call_end(call, TRI_ERR_ABORTED, "worker %s has left: %s", rpc->name, why);
+    }
+}
+
+void rpc_end_all(tri_rpc *rpc, const char *why)
+{
+    rpc_peer *p;
+
+    if (rpc->state == RPC_STATE_OFF)
+        return;
+    rpc->state = RPC_STATE_OFF;
+    snprintf(rpc->why, sizeof(rpc->why), "%s", why);
+    rpc_end_calls(rpc, why);
+    do {
+        p = rpc->peers;
+        while (p != NULL && p->state == RPC_PEER_LOST)
+            p = p->next;
+        if (p != NULL) {
+            rpc_peer_use(p);
+            rpc_peer_lose(p, false, "this worker has left");
+            rpc_peer_unuse(p);
+        }
+    } while (p != NULL);
+    for (int i = 0; i < rpc->n_objects; i++) {
+        rpc_object *object = rpc->objects[i];
+
+        if (object != NULL && object->name != NULL) {
+            trii_free(object->name);
+            object->name = NULL;
+            rpc_object_unuse(rpc, object);
+        }
+    }
+    rpc->stop = true;
+    trii_cond_broadcast(&rpc->work);
+    rpc_peers_changed(rpc);
+}
+
+/* --- join ----------------------------------------------------------------- */
+
+/* Locked: somebody whom we wait for; NULL: nobody. */
+static const char *waited_for(const tri_rpc *rpc)
+{
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
+        if (!p->mirror && p->incarnation != rpc->incarnation && p->state == RPC_PEER_UP &&
+            !p->joined)
+            return p->name;
+    }
+    return rpc->options.open && !rpc->has_met ? "anybody" : NULL;
+}
+
+/* Connects those of a closed set that we have not met: they are waited for, and those that cannot
+ * be reached are not. */
+static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
+{
+    for (int r = 0; r < rpc->size; r++) {
+        tri_rpc_ref *ref = NULL;
+
+        if (r != rpc->rank && rpc_look_up(rpc, rpc->names[r], false, deadline_ns, &ref) == TRI_OK)
+            tri_rpc_ref_unref(ref);
+    }
+}
+
+static void say(tri_rpc *rpc, int kind)
+{
+    for (rpc_peer *p = rpc->peers, *next; p != NULL; p = next) {
+        rpc_peer_use(p);
+        if (p->state == RPC_PEER_UP) {
+            p->said_bye = p->said_bye || kind == RPC_BYE;
+            rpc_send_kind(p, kind, 0, 0, 0);
+        }
+        next = p->next;
+        rpc_peer_unuse(p);
+    }
+}
+
+tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
+{
+    rpc_waiter w = {0};
+    const char *name;
+    char text[RPC_NAME];
+    int64_t deadline_ns;
+    tri_status status = rpc_resolve(&rpc, "rpc_join");
+
+    if (status == TRI_OK)
+        status = rpc_may_block("rpc_join");
+    if (status != TRI_OK)
+        return status;
+    timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
+    deadline_ns = trii_deadline_ms(timeout_ms);
+    rpc_lock(rpc);
+    if (rpc->joiner != NULL || rpc->state != RPC_STATE_ON)
+        status =
+            TRII_FAIL(TRI_ERR_STATE, "rpc_join: %s",
+                      rpc->joiner != NULL ? "another thread is in it" : "this worker has left");
+    if (status != TRI_OK) {
+        rpc_unlock(rpc);
+        return status;
+    }
+    rpc->joiner = &w;
+    rpc->joined = true;
+    say(rpc, RPC_JOINED);
+    rpc_unlock(rpc);
+    meet_rest(rpc, deadline_ns);
+    rpc_lock(rpc);
+    while ((name = waited_for(rpc)) != NULL && rpc->state == RPC_STATE_ON &&
+           trii_now_ns() < deadline_ns)
+        rpc_watch_all(rpc, &w, deadline_ns);
+    rpc->joiner = NULL;
+    snprintf(text, sizeof(text), "%s", name != NULL ? name : "");
+    if (rpc->state == RPC_STATE_OFF)
+        status = TRII_FAIL(TRI_ERR_ABORTED, "rpc_join: %s", rpc->why);
+    rpc_unlock(rpc);
+    if (status == TRI_OK && name != NULL)
+        status = TRII_FAIL(TRI_ERR_TIMEOUT,
+                           "rpc_join: %s has neither left nor joined within %" PRId64 " ms", text,
+                           timeout_ms);
+    return status;
+}
+
+/* --- leave ---------------------------------------------------------------- */
+
+/* Locked: what is unfinished, as a text; "" if nothing is. */
+static void unfinished(const tri_rpc *rpc, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < rpc->n_calls && used < size / 2; i++) {
+        const tri_rpc_call *call = rpc->calls[i];
+
+        if (call->users > 0 && call->state != RPC_CALL_OVER && call->state != RPC_CALL_NEW)
+            used += (size_t)snprintf(text + used, size - used, "%scall %.60s on %.60s",
+                                     used > 0 ? ", " : "", call->function->name, call->to->owner);
+    }
+    for (const rpc_peer *p = rpc->peers; p != NULL && used < size / 2; p = p->next) {
+        for (const tri_rpc_request *r = p->requests; r != NULL && used < size / 2; r = r->of_peer) {
+            if (r->function != NULL)
+                used += (size_t)snprintf(text + used, size - used, "%srequest %.60s of %.60s",
+                                         used > 0 ? ", " : "", r->function->name, p->name);
+        }
+    }
+}
+
+/* What lies in shared memory is read after we have gone; of tcp, the peer closes its end first. */
+static bool all_told(const tri_rpc *rpc)
+{
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
+        if (p->state == RPC_PEER_UP && (p->in == NULL || p->out_first != NULL))
+            return false;
+    }
+    return true;
+}
+
+tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
+{
+    char text[300];
+    int64_t deadline_ns, bye_ns;
+    tri_status status = rpc_resolve(&rpc, "rpc_leave");
+
+    if (status == TRI_OK)
+        status = rpc_may_block("rpc_leave");
+    if (status == TRI_OK && rpc_running != NULL && rpc_running->rpc == rpc)
+        status =
+            TRII_FAIL(TRI_ERR_STATE, "rpc_leave: called by a handler, which it would wait for");
+    if (status != TRI_OK)
+        return status;
+    timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
+    deadline_ns = trii_deadline_ms(timeout_ms);
+    rpc_lock(rpc);
+    if (rpc->state != RPC_STATE_ON) {
+        rpc_unlock(rpc);
+        return TRII_FAIL(TRI_ERR_STATE, "rpc_leave: worker %s has left already", rpc->name);
+    }
+    rpc->state = RPC_STATE_LEAVING;
+    say(rpc, RPC_LEAVING);
+    while (rpc->finds != NULL) {
+        tri_rpc_request *r = rpc->finds;
+
+        rpc->finds = r->next;
+        rpc_request_fail(r, TRI_ERR_STATE, "worker %s is leaving", rpc->name);
+    }
+    for (unfinished(rpc, text, sizeof(text));
+         text[0] != '\0' && rpc_sleep(rpc, &rpc->changed, deadline_ns);)
+        unfinished(rpc, text, sizeof(text));
+    if (text[0] != '\0')
+        status = TRII_FAIL(TRI_ERR_TIMEOUT, "rpc_leave: unfinished after %" PRId64 " ms: %s",
+                           timeout_ms, text);
+    rpc_end_calls(rpc, "it left without waiting");
+    rpc_log_holds(rpc);
+    say(rpc, RPC_BYE);
+    bye_ns = trii_deadline_ms(BYE_MS);
+    while (!all_told(rpc) && rpc_sleep(rpc, &rpc->changed, bye_ns))
+        ;
+    rpc_end_all(rpc, status == TRI_OK ? "it has left" : "it left without waiting");
+    rpc_unlock(rpc);
+    rpc_unpublish(rpc);
+    return status;
+}

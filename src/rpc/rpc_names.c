@@ -1,0 +1,260 @@
+/*
+ * rpc_names.c - where workers are, in a part of the store of their own:
+ *
+ *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
+ *                worker that has the name now, or "left"; only ever replaced by compare_set
+ *   rank/R       the name of rank R, once it can be called
+ *   net/R        which loopback interface rank R sees: if all see the same, they listen there
+ *
+ * A name whose worker does not answer any more is free: the next one takes it with an incarnation
+ * of its own.
+ */
+#include <inttypes.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/param.h"
+#include "os/host.h"
+#include "os/process.h"
+#include "os/socket.h"
+#include "os/unix.h"
+#include "rpc/rpc_internal.h"
+#include "store/exchange.h"
+
+#define PROBE_MS 2000 /* for a worker to be reached */
+#define MAX_HOSTS 8
+
+tri_status rpc_parse_record(const char *record, rpc_address *a)
+{
+    char token[2 * RPC_TOKEN + 1];
+    int got = sscanf(record, "v1 %" SCNx64 " %d %d %d %32s %39s %63s %63s %511s", &a->incarnation,
+                     &a->rank, &a->pid, &a->port, token, a->boot, a->unix_name, a->host, a->hosts);
+
+    if (got != 9 || strlen(token) != 2 * RPC_TOKEN || a->port < 0 || a->port > 65535)
+        return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" says of no worker where it is", record);
+    for (size_t i = 0; i < RPC_TOKEN; i++) {
+        unsigned byte = 0;
+
+        if (sscanf(token + 2 * i, "%2x", &byte) != 1)
+            return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" has no token", record);
+        a->token[i] = (unsigned char)byte;
+    }
+    return TRI_OK;
+}
+
+static tri_status write_record(const tri_rpc *rpc, const char *unix_name, const char *addresses,
+                               char record[640])
+{
+    char boot[40], host[64], token[2 * RPC_TOKEN + 1];
+    int n;
+
+    trii_boot_id(boot);
+    trii_host_name(host, sizeof(host));
+    for (size_t i = 0; i < RPC_TOKEN; i++)
+        snprintf(token + 2 * i, 3, "%02x", rpc->token[i]);
+    n = snprintf(record, 640, "v1 %" PRIx64 " %d %d %d %s %s %s %s %s", rpc->incarnation, rpc->rank,
+                 trii_process_id(), rpc->tcp_port, token, boot, unix_name, host, addresses);
+    return n < 640 ? TRI_OK : TRII_FAIL(TRI_ERR_IO, "this host has too long addresses");
+}
+
+/* Whether the worker of a record can still be reached. */
+static bool is_alive(const char *record)
+{
+    rpc_address a;
+    char boot[40];
+    int fd = -1;
+    tri_status status;
+
+    if (rpc_parse_record(record, &a) != TRI_OK)
+        return false;
+    trii_boot_id(boot);
+    if (strcmp(boot, a.boot) == 0) {
+        status = trii_unix_connect(a.unix_name, trii_deadline_ms(PROBE_MS), &fd);
+        trii_unix_close(fd);
+        if (status != TRI_ERR_UNSUPPORTED)
+            return status == TRI_OK || status == TRI_ERR_TIMEOUT;
+    }
+    if (a.port == 0)
+        return false;
+    status = trii_socket_connect(a.hosts, a.port, trii_deadline_ms(PROBE_MS), false, &fd);
+    trii_socket_close(fd);
+    return status == TRI_OK;
+}
+
+static tri_status take_name(tri_rpc *rpc)
+{
+    char *there = NULL, *expected;
+    rpc_address a;
+    tri_status status;
+
+    for (expected = NULL;;) {
+        status = tri_store_compare_set(rpc->store, rpc->key, expected != NULL ? expected : "",
+                                       expected != NULL ? strlen(expected) : 0, rpc->record,
+                                       strlen(rpc->record), (void **)&there, NULL);
+        tri_store_free(expected);
+        if (status != TRI_OK)
+            return status;
+        if (strcmp(there, rpc->record) == 0)
+            break;
+        if (there[0] != '\0' && strcmp(there, "left") != 0 && is_alive(there) &&
+            rpc_parse_record(there, &a) == TRI_OK) {
+            status = TRII_FAIL(TRI_ERR_STATE,
+                               "the name %s belongs to rank %d (host %s, pid %d), which lives: "
+                               "names are unique",
+                               rpc->name, a.rank, a.host, a.pid);
+            break;
+        }
+        expected = there;
+        there = NULL;
+    }
+    tri_store_free(there);
+    return status;
+}
+
+/* The addresses to publish, and where to listen: NULL = everywhere. */
+static tri_status choose_interface(tri_rpc *rpc, int64_t deadline_ns, const char **listen_out)
+{
+    char key[32], net[96];
+    bool same = true;
+    tri_status status;
+
+    *listen_out = NULL;
+    if (rpc->options.open)
+        return TRI_OK;
+    trii_socket_network_id(net);
+    snprintf(key, sizeof(key), "net/%d", rpc->rank);
+    status = tri_store_set(rpc->store, key, net, strlen(net));
+    for (int r = 0; r < rpc->size && status == TRI_OK; r++) {
+        const char *const keys[] = {key};
+        char *theirs = NULL;
+        int left_ms = trii_deadline_left_ms(deadline_ns);
+
+        snprintf(key, sizeof(key), "net/%d", r);
+        status = tri_store_wait(rpc->store, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
+        if (status == TRI_ERR_TIMEOUT)
+            return TRII_FAIL(status, "rank %d of %d has not come in time", r, rpc->size);
+        if (status == TRI_OK)
+            status = tri_store_get(rpc->store, key, 1, (void **)&theirs, NULL);
+        if (status == TRI_OK)
+            same = same && strcmp(theirs, net) == 0;
+        tri_store_free(theirs);
+    }
+    if (same)
+        *listen_out = "localhost";
+    return status;
+}
+
+tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns)
+{
+    char unix_name[TRII_UNIX_NAME] = "-", addresses[512] = "", record[640];
+    char hosts[MAX_HOSTS][TRII_ADDR_TEXT];
+    const char *listen_at = NULL;
+    size_t used = 0;
+    int n = 0;
+    tri_status status = choose_interface(rpc, deadline_ns, &listen_at);
+
+    if (status == TRI_OK)
+        status = trii_unix_listen(&rpc->unix_fd, unix_name);
+    if (status == TRI_OK)
+        status = trii_socket_listen(listen_at, 0, &rpc->tcp_fd, &rpc->tcp_port);
+    if (status != TRI_OK)
+        return status;
+    if (listen_at == NULL)
+        n = trii_socket_addresses(hosts, MAX_HOSTS);
+    for (int i = 0; i < n && used + TRII_ADDR_TEXT < sizeof(addresses); i++)
+        used += (size_t)snprintf(addresses + used, sizeof(addresses) - used, "%s%s",
+                                 i > 0 ? "," : "", hosts[i]);
+    if (n == 0)
+        snprintf(addresses, sizeof(addresses), "127.0.0.1");
+    status = write_record(rpc, unix_name, addresses, record);
+    if (status == TRI_OK) {
+        rpc->record = trii_strdup(record, "worker");
+        status = rpc->record != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    return status;
+}
+
+tri_status rpc_publish(tri_rpc *rpc)
+{
+    char key[32];
+    tri_status status = take_name(rpc);
+
+    snprintf(key, sizeof(key), "rank/%d", rpc->rank);
+    if (status == TRI_OK && !rpc->options.open)
+        status = tri_store_set(rpc->store, key, rpc->name, strlen(rpc->name));
+    return status;
+}
+
+void rpc_unpublish(tri_rpc *rpc)
+{
+    void *there = NULL;
+
+    if (rpc->record == NULL)
+        return;
+    trii_mutex_lock(&rpc->store_lock);
+    if (tri_store_compare_set(rpc->store, rpc->key, rpc->record, strlen(rpc->record), "left", 4,
+                              &there, NULL) == TRI_OK)
+        tri_store_free(there);
+    trii_mutex_unlock(&rpc->store_lock);
+}
+
+tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns)
+{
+    for (int r = 0; r < rpc->size; r++) {
+        char key[32], *name = NULL;
+        const char *const keys[] = {key};
+        int left_ms = trii_deadline_left_ms(deadline_ns);
+        tri_status status;
+
+        snprintf(key, sizeof(key), "rank/%d", r);
+        status = tri_store_wait(rpc->store, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
+        if (status == TRI_ERR_TIMEOUT)
+            return TRII_FAIL(status, "rank %d of %d has not come in time", r, rpc->size);
+        if (status == TRI_OK)
+            status = tri_store_get(rpc->store, key, 1, (void **)&name, NULL);
+        if (status != TRI_OK)
+            return status;
+        snprintf(rpc->names[r], RPC_NAME, "%s", name);
+        tri_store_free(name);
+    }
+    return TRI_OK;
+}
+
+tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
+                           char record_out[640])
+{
+    char key[RPC_NAME + 8], *value = NULL;
+    const char *const keys[] = {key};
+    tri_store *own = NULL;
+    bool there = false;
+    tri_status status;
+
+    snprintf(key, sizeof(key), "worker/%s", name);
+    trii_mutex_lock(&rpc->store_lock);
+    status = tri_store_check(rpc->store, keys, 1, &there);
+    if (status == TRI_OK && there)
+        status = tri_store_get(rpc->store, key, 0, (void **)&value, NULL);
+    trii_mutex_unlock(&rpc->store_lock);
+    if (status == TRI_OK && !there && wait) { /* a connection of its own: others need the store */
+        int left_ms = trii_deadline_left_ms(deadline_ns);
+
+        status = tri_store_clone(rpc->store, &own);
+        if (status == TRI_OK)
+            status = tri_store_wait(own, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
+        if (status == TRI_OK)
+            status = tri_store_get(own, key, 0, (void **)&value, NULL);
+        tri_store_unref(own);
+        if (status == TRI_ERR_TIMEOUT)
+            return TRII_FAIL(status, "no worker %s has come", name);
+    }
+    if (status != TRI_OK)
+        return status;
+    if (value == NULL)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "there is no worker %s", name);
+    if (strcmp(value, "left") == 0)
+        status = TRII_FAIL(TRI_ERR_NOT_FOUND, "worker %s has left", name);
+    snprintf(record_out, 640, "%s", value);
+    tri_store_free(value);
+    return status;
+}

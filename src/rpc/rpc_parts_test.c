@@ -1,0 +1,294 @@
+/*
+ * rpc_parts_test.c - large buffers: one copy from the heap, none from tri_rpc_alloc; what is
+ * released when; windows.
+ */
+#include "rpc/rpc_internal.h"
+#include "testing/rpc_workers.h"
+
+#define MIB ((size_t)1 << 20)
+
+static const tri_rpc_options by_tcp = {.tcp_only = true};
+
+static float *weights; /* of w1, in its arena */
+static size_t n_weights;
+static const void *last_part; /* where the callee saw it */
+
+/* Adds 1 to what it gets, into its own arena. */
+static tri_status run_update(tri_rpc_request *request, void *object)
+{
+    const tri_rpc_message *in = tri_rpc_request_message(request);
+    tri_rpc_part now = {weights, n_weights * sizeof(float)};
+
+    (void)object;
+    if (in->n_parts != 1 || in->parts[0].bytes != now.bytes)
+        return tri_status_fail(TRI_ERR_INVALID_ARG, "%zu bytes of gradients instead of %zu",
+                               in->n_parts == 1 ? in->parts[0].bytes : 0, now.bytes);
+    last_part = in->parts[0].data;
+    for (size_t i = 0; i < n_weights; i++)
+        weights[i] = ((const float *)in->parts[0].data)[i] + 1;
+    return tri_rpc_reply(request, &(tri_rpc_message){.parts = &now, .n_parts = 1});
+}
+static const tri_rpc_function update = {.name = "update", .max_part = 512 * MIB, .run = run_update};
+
+static tri_status run_echo(tri_rpc_request *request, void *object)
+{
+    const tri_rpc_message *in = tri_rpc_request_message(request);
+
+    (void)object;
+    return tri_rpc_reply(request, &(tri_rpc_message){.parts = in->parts, .n_parts = in->n_parts});
+}
+static const tri_rpc_function echo = {.name = "echo", .max_part = 64 * MIB, .run = run_echo};
+
+static void parts_of_every_size_come_as_they_were(void **state)
+{
+    static const size_t sizes[] = {0, 1, 4096, 4097, 65536, 3 * MIB + 5};
+    unsigned char *data = malloc(4 * MIB);
+
+    (void)state;
+    assert_non_null(data);
+    for (size_t i = 0; i < 4 * MIB; i++)
+        data[i] = (unsigned char)(i * 2654435761u >> 24);
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_ref *to;
+        workers w;
+
+        workers_begin(&w, 2, t == 0 ? NULL : &by_tcp);
+        worker_serve(&w, 1, &echo);
+        to = worker_find(&w, 0, "w1");
+        for (int round = 0; round < 3; round++) {
+            tri_rpc_part parts[TRII_COUNT_OF(sizes)];
+            tri_rpc_message reply;
+
+            for (size_t i = 0; i < TRII_COUNT_OF(sizes); i++)
+                parts[i] = (tri_rpc_part){data + i, sizes[i]};
+            CHECK_OK(tri_rpc_sync(
+                to, &echo, &(tri_rpc_message){.parts = parts, .n_parts = (int)TRII_COUNT_OF(sizes)},
+                NULL, &reply));
+            assert_int_equal(reply.n_parts, TRII_COUNT_OF(sizes));
+            for (size_t i = 0; i < TRII_COUNT_OF(sizes); i++) {
+                assert_int_equal(reply.parts[i].bytes, sizes[i]);
+                assert_memory_equal(reply.parts[i].data, parts[i].data, sizes[i]);
+            }
+            tri_rpc_message_free(&reply);
+        }
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+    free(data);
+}
+
+static void memory_of_rpc_alloc_is_mapped_and_not_copied(void **state)
+{
+    tri_rpc_message reply;
+    tri_rpc_part part;
+    tri_rpc_ref *to;
+    workers w;
+    float *grads;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &update);
+    n_weights = 100000;
+    weights = tri_rpc_alloc(w.rpc[1], n_weights * sizeof(float));
+    grads = tri_rpc_alloc(w.rpc[0], n_weights * sizeof(float));
+    assert_non_null(weights);
+    assert_non_null(grads);
+    assert_int_equal((uintptr_t)grads % 64, 0);
+    to = worker_find(&w, 0, "w1");
+    part = (tri_rpc_part){grads, n_weights * sizeof(float)};
+    for (int step = 0; step < 5; step++) {
+        for (size_t i = 0; i < n_weights; i++)
+            grads[i] = (float)step;
+        CHECK_OK(tri_rpc_sync(to, &update, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL,
+                              &reply));
+        assert_ptr_not_equal(last_part, grads); /* the callee's own mapping */
+        assert_true(((const float *)reply.parts[0].data)[n_weights - 1] == (float)step + 1);
+        weights[7] = 1234; /* the owner's changes are seen */
+        assert_true(((const float *)reply.parts[0].data)[7] == 1234);
+        tri_rpc_message_free(&reply);
+    }
+    CHECK_FAILS(tri_rpc_sync(to, &update, NULL, NULL, NULL), TRI_ERR_INVALID_ARG,
+                "0 bytes of gradients instead of 400000 (rpc_parts_test.c:");
+    tri_rpc_free(w.rpc[0], grads);
+    tri_rpc_free(w.rpc[1], weights);
+    tri_rpc_free(w.rpc[1], NULL);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
+static void as_many_parts_as_there_may_be_come_too(void **state)
+{
+    tri_rpc_part parts[TRI_RPC_MAX_PARTS];
+    unsigned char data[TRI_RPC_MAX_PARTS];
+
+    (void)state;
+    for (int i = 0; i < TRI_RPC_MAX_PARTS; i++) {
+        data[i] = (unsigned char)(i * 7);
+        parts[i] = (tri_rpc_part){&data[i], i % 5 == 0 ? 0 : 1};
+    }
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_message reply;
+        tri_rpc_ref *to;
+        workers w;
+
+        workers_begin(&w, 2, t == 0 ? NULL : &by_tcp);
+        worker_serve(&w, 1, &echo);
+        to = worker_find(&w, 0, "w1");
+        CHECK_OK(tri_rpc_sync(to, &echo,
+                              &(tri_rpc_message){.parts = parts, .n_parts = TRI_RPC_MAX_PARTS},
+                              NULL, &reply));
+        for (int i = 0; i < TRI_RPC_MAX_PARTS; i++) {
+            assert_int_equal(reply.parts[i].bytes, parts[i].bytes);
+            assert_memory_equal(reply.parts[i].data, &data[i], parts[i].bytes);
+        }
+        tri_rpc_message_free(&reply);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
+/* Bytes of the first arena that are in use. */
+static size_t bytes_of(tri_rpc *rpc, size_t bytes)
+{
+    void *p = tri_rpc_alloc(rpc, bytes);
+    size_t at;
+
+    assert_non_null(p);
+    at = (size_t)((unsigned char *)p - rpc_arena_base(rpc, 1));
+    tri_rpc_free(rpc, p);
+    return at;
+}
+
+static void what_was_staged_is_reused(void **state)
+{
+    unsigned char *data = calloc(1, MIB);
+    const tri_rpc_part part = {data, MIB};
+    tri_rpc_message held[4];
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    assert_non_null(data);
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &echo);
+    to = worker_find(&w, 0, "w1");
+    for (int i = 0; i < 300; i++)
+        CHECK_OK(
+            tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
+    assert_int_equal(bytes_of(w.rpc[0], 64), 0); /* every request's was given back */
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL,
+                              &held[i]));
+    assert_int_equal(w.rpc[1]->n_arenas, 1);
+    for (int i = 0; i < 4; i++) {
+        assert_int_equal(*(const unsigned char *)held[i].parts[0].data, 0);
+        tri_rpc_message_free(&held[i]);
+    }
+    CHECK_OK(tri_rpc_sync(to, &echo, NULL, NULL, NULL)); /* what was freed is known there now */
+    assert_int_equal(bytes_of(w.rpc[1], 64), 0);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    free(data);
+}
+
+/* --- windows -------------------------------------------------------------- */
+
+static atomic_int release_all, n_held;
+
+static tri_status run_hold(tri_rpc_request *request, void *object)
+{
+    (void)object;
+    atomic_fetch_add(&n_held, 1);
+    while (atomic_load(&release_all) == 0 && !tri_rpc_request_is_cancelled(request))
+        trii_thread_yield();
+    return TRI_OK;
+}
+static const tri_rpc_function hold = {.name = "hold", .max_part = 8 * MIB, .run = run_hold};
+
+static void a_sleeping_callee_gets_no_more_than_its_window(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        const tri_rpc_options o = {.threads = 1, .window_calls = 100, .tcp_only = t == 1};
+        const tri_rpc_call_options no_wait = {.no_wait = true};
+        const tri_rpc_call_options soon = {.timeout_ms = 50};
+        static tri_rpc_call *calls[10000];
+        int n = 0, refused = 0;
+        tri_rpc_ref *to;
+        workers w;
+
+        atomic_store(&release_all, 0);
+        workers_begin(&w, 2, &o);
+        worker_serve(&w, 1, &hold);
+        to = worker_find(&w, 0, "w1");
+        for (int i = 0; i < 10000; i++) {
+            tri_status status = tri_rpc_async(to, &hold, NULL, &no_wait, &calls[n]);
+
+            if (status == TRI_OK)
+                n++;
+            else if (status == TRI_INPROGRESS)
+                refused++;
+        }
+        assert_int_equal(n, 100);
+        assert_int_equal(refused, 9900);
+        CHECK_FAILS(tri_rpc_sync(to, &hold, NULL, &soon, NULL), TRI_ERR_TIMEOUT,
+                    "not sent within 50 ms: too many calls are unanswered there");
+        atomic_store(&release_all, 1);
+        for (int i = 0; i < n; i++) {
+            CHECK_OK(tri_rpc_call_wait(calls[i], 0));
+            tri_rpc_call_destroy(calls[i]);
+        }
+        CHECK_OK(tri_rpc_sync(to, &hold, NULL, NULL, NULL));
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
+static void bytes_count_as_calls_do_and_one_large_message_always_goes(void **state)
+{
+    const tri_rpc_options o = {.threads = 1, .window_bytes = 2 * MIB};
+    const tri_rpc_call_options no_wait = {.no_wait = true};
+    unsigned char *data = calloc(1, 8 * MIB);
+    tri_rpc_call *calls[8];
+    tri_rpc_part part = {data, 3 * MIB / 4};
+    const tri_rpc_message in = {.parts = &part, .n_parts = 1};
+    tri_status status = TRI_OK;
+    tri_rpc_ref *to;
+    workers w;
+    int n = 0;
+
+    (void)state;
+    assert_non_null(data);
+    workers_begin(&w, 2, &o);
+    worker_serve(&w, 1, &hold);
+    to = worker_find(&w, 0, "w1");
+    while (n < 8 && status == TRI_OK) {
+        status = tri_rpc_async(to, &hold, &in, &no_wait, &calls[n]);
+        n += status == TRI_OK;
+    }
+    assert_int_equal(n, 2);
+    assert_int_equal(status, TRI_INPROGRESS);
+    atomic_store(&release_all, 1);
+    for (int i = 0; i < n; i++) {
+        CHECK_OK(tri_rpc_call_wait(calls[i], 0));
+        tri_rpc_call_destroy(calls[i]);
+    }
+    part.bytes = 8 * MIB;
+    CHECK_OK(tri_rpc_sync(to, &hold, &in, NULL, NULL));
+    part.bytes = 8 * MIB + 1;
+    CHECK_FAILS(tri_rpc_sync(to, &hold, &in, NULL, NULL), TRI_ERR_INVALID_ARG, "max_part");
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    free(data);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(parts_of_every_size_come_as_they_were),
+    cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
+    cmocka_unit_test(as_many_parts_as_there_may_be_come_too),
+    cmocka_unit_test(what_was_staged_is_reused),
+    cmocka_unit_test(a_sleeping_callee_gets_no_more_than_its_window),
+    cmocka_unit_test(bytes_count_as_calls_do_and_one_large_message_always_goes),
+};
+
+TEST_MAIN(tests)

@@ -1,0 +1,89 @@
+/*
+ * rpc_record.c - see rpc_record.h. Without TRI_RUN_DIR nothing is recorded.
+ */
+/* build: hot leaf */
+#include "rpc/rpc_record.h"
+
+#include <string.h>
+
+#include "base/log.h"
+#include "base/param.h"
+#include "os/process.h"
+#include "rpc/rpc_internal.h"
+
+void rpc_record_open(tri_rpc *rpc)
+{
+    const char *folder = trii_param_text(TRII_PARAM_RUN_DIR);
+    char path[512];
+    void *base = NULL;
+    rpc_record_file *file;
+
+    rpc->record_fd = -1;
+    if (folder == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/rpc-%.100s.rec", folder, rpc->name);
+    if (trii_shmem_map_file(path, sizeof(*file), &rpc->record_fd, &base) != TRI_OK) {
+        TRII_LOG(TRII_LOG_WARN, "rpc", "calls are not recorded: %s", tri_last_error());
+        return;
+    }
+    file = base;
+    file->pid = trii_process_id();
+    file->rank = rpc->rank;
+    snprintf(file->name, sizeof(file->name), "%.63s", rpc->name);
+    memcpy(file->magic, RPC_RECORD_MAGIC, sizeof(RPC_RECORD_MAGIC));
+    rpc->record_file = file;
+}
+
+void rpc_record_close(tri_rpc *rpc)
+{
+    if (rpc->record_file != NULL)
+        trii_shmem_unmap_file(rpc->record_fd, rpc->record_file, sizeof(*rpc->record_file));
+    rpc->record_file = NULL;
+}
+
+void rpc_record_call(tri_rpc_call *call)
+{
+    rpc_record_file *file = call->rpc->record_file;
+    const char *slash;
+    rpc_record *r = NULL;
+
+    call->record = -1;
+    if (TRII_LIKELY(file == NULL))
+        return;
+    for (int i = 0; i < RPC_RECORDS && r == NULL; i++) {
+        int at = (call->rpc->next_record + i) % RPC_RECORDS;
+
+        if (atomic_load_explicit(&file->records[at].chain, memory_order_relaxed) == 0) {
+            r = &file->records[at];
+            call->record = at;
+            call->rpc->next_record = at + 1;
+        }
+    }
+    if (r == NULL) {
+        atomic_fetch_add(&file->unlisted, 1);
+        return;
+    }
+    r->began_ns = call->began_ns;
+    r->line = call->site.file != NULL ? call->site.line : 0;
+    slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
+    snprintf(r->file, sizeof(r->file), "%s",
+             slash != NULL             ? slash + 1
+             : call->site.file != NULL ? call->site.file
+                                       : "");
+    snprintf(r->function, sizeof(r->function), "%s", call->function->name);
+    snprintf(r->to, sizeof(r->to), "%s", call->to->name != NULL ? call->to->name : call->to->owner);
+    atomic_store(&r->state, RPC_RECORD_WAITS);
+    atomic_store_explicit(&r->chain, call->chain, memory_order_release);
+}
+
+void rpc_record_state(tri_rpc_call *call, int state)
+{
+    rpc_record_file *file = call->rpc->record_file;
+
+    if (TRII_LIKELY(file == NULL) || call->record < 0)
+        return;
+    if (state != 0)
+        atomic_store(&file->records[call->record].state, state);
+    else
+        atomic_store(&file->records[call->record].chain, 0);
+}

@@ -1,0 +1,644 @@
+/*
+ * rpc_request.c - requests at the callee: taken in, handed to a thread, answered.
+ */
+/* build: hot */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/grow.h"
+#include "base/option.h"
+#include "base/param.h"
+#include "rpc/rpc_internal.h"
+
+#define IDLE_REQUESTS 256
+#define BUILT_IN "trireme."              /* what names of our functions begin with */
+#define UNKNOWN_BYTES ((size_t)16 << 10) /* of a frame whose function is not known */
+
+/* --- functions ------------------------------------------------------------ */
+
+static const tri_rpc_function *served(const tri_rpc *rpc, const char *name)
+{
+    for (int i = 0; i < rpc->n_served; i++) {
+        if (strcmp(rpc->served[i]->name, name) == 0)
+            return rpc->served[i];
+    }
+    return NULL;
+}
+
+void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+{
+    char name[RPC_NAME + 1] = "";
+    tri_status status = TRI_OK;
+
+    if (h->function != peer->n_known || peer->n_known >= RPC_MAX_FUNCTIONS || h->n_refs > 0 ||
+        h->data_bytes == 0 || h->data_bytes > RPC_NAME || h->bytes != h->data_bytes) {
+        rpc_peer_lose(peer, false, "it defines a function wrongly");
+        return;
+    }
+    rpc_source_copy(source, name, (size_t)h->bytes);
+    status = trii_array_grow(&peer->known, &peer->known_room, peer->n_known, 16,
+                             sizeof(*peer->known), "functions");
+    if (status == TRI_OK)
+        status = trii_array_grow(&peer->known_names, &peer->known_names_room, peer->n_known, 16,
+                                 sizeof(char *), "functions");
+    if (status == TRI_OK) {
+        peer->known_names[peer->n_known] = trii_strdup(name, "function");
+        status = peer->known_names[peer->n_known] != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    if (status != TRI_OK) {
+        rpc_peer_lose(peer, false, "no memory for what it sends");
+        return;
+    }
+    peer->known[peer->n_known] = served(peer->rpc, name);
+    peer->n_known++;
+}
+
+tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions, int n)
+{
+    tri_status status = rpc_resolve(&rpc, "rpc_serve");
+
+    if (status == TRI_OK && n > 0)
+        status = trii_need(functions, "rpc_serve", "functions");
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        status = trii_need(functions[i], "rpc_serve", "functions[i]");
+        if (status == TRI_OK)
+            status = TRII_CHECK_RESERVED(tri_rpc_function, functions[i]);
+        if (status == TRI_OK)
+            status = rpc_check_name(functions[i]->name, "rpc_serve");
+        if (status == TRI_OK && functions[i]->run == NULL)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "rpc_serve: %s has no run", functions[i]->name);
+    }
+    if (status != TRI_OK)
+        return status;
+    rpc_lock(rpc);
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        const tri_rpc_function *there = served(rpc, functions[i]->name);
+
+        if (there == functions[i])
+            continue;
+        if (there != NULL) {
+            status = TRII_FAIL(TRI_ERR_STATE, "rpc_serve: %s is another function already",
+                               functions[i]->name);
+            break;
+        }
+        status = trii_array_grow(&rpc->served, &rpc->served_room, rpc->n_served, 16,
+                                 sizeof(*rpc->served), "functions");
+        if (status == TRI_OK)
+            rpc->served[rpc->n_served++] = functions[i];
+    }
+    for (rpc_peer *p = rpc->peers; p != NULL && status == TRI_OK; p = p->next) {
+        for (int i = 0; i < p->n_known; i++) {
+            if (p->known[i] == NULL)
+                p->known[i] = served(rpc, p->known_names[i]);
+        }
+    }
+    rpc_unlock(rpc);
+    return status;
+}
+
+/* "; there are a, b, c": the three names that are most like it. */
+static void name_nearest(const tri_rpc *rpc, const char *name, char *text, size_t size)
+{
+    int best[3];
+    size_t used = 0;
+    int n = 0;
+
+    text[0] = '\0';
+    for (; n < 3; n++) {
+        int nearest = -1, least = INT32_MAX;
+
+        for (int i = 0; i < rpc->n_served; i++) {
+            int d = trii_name_distance(name, strlen(name), rpc->served[i]->name);
+            bool taken = false;
+
+            for (int k = 0; k < n; k++)
+                taken = taken || best[k] == i;
+            if (!taken && d < least &&
+                strncmp(rpc->served[i]->name, BUILT_IN, strlen(BUILT_IN)) != 0) {
+                least = d;
+                nearest = i;
+            }
+        }
+        if (nearest < 0)
+            break;
+        best[n] = nearest;
+        used += (size_t)snprintf(text + used, size - used, "%s%.60s",
+                                 n == 0 ? "; there are " : ", ", rpc->served[nearest]->name);
+    }
+    if (n == 0)
+        snprintf(text, size, "; it serves none (tri_rpc_serve)");
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+static tri_rpc_request *take_request(rpc_peer *peer, const rpc_header *h)
+{
+    tri_rpc *rpc = peer->rpc;
+    tri_rpc_request *r = rpc->idle_requests;
+
+    if (r != NULL) {
+        rpc->idle_requests = r->next;
+        rpc->n_idle_requests--;
+    } else {
+        r = trii_alloc_aligned(64, sizeof(*r), "request");
+        if (r == NULL)
+            return NULL;
+        memset(r, 0, sizeof(*r));
+        r->rpc = rpc;
+    }
+    r->next = NULL;
+    r->peer = peer;
+    rpc_peer_use(peer);
+    r->function = NULL;
+    r->object = NULL;
+    r->call = h->call;
+    r->chain = h->chain;
+    r->came_ns = trii_now_ns();
+    r->deadline_ns =
+        h->ns < 0 || h->ns > TRII_NO_DEADLINE / 2 ? TRII_NO_DEADLINE : r->came_ns + h->ns;
+    r->started_ns = 0;
+    r->running = r->answered = r->in_object = r->queued = false;
+    atomic_store(&r->cancelled, false);
+    r->of_peer = peer->requests;
+    if (r->of_peer != NULL)
+        r->of_peer->of_peer_at = &r->of_peer;
+    r->of_peer_at = &peer->requests;
+    peer->requests = r;
+    rpc->n_requests++;
+    return r;
+}
+
+static void free_request(tri_rpc_request *r)
+{
+    tri_rpc *rpc = r->rpc;
+
+    rpc_received_fini(&r->in);
+    if (r->object != NULL)
+        rpc_object_unuse(rpc, r->object);
+    rpc_peer_unuse(r->peer);
+    r->peer = NULL;
+    if (rpc->n_idle_requests >= IDLE_REQUESTS) {
+        trii_free(r);
+        return;
+    }
+    r->next = rpc->idle_requests;
+    rpc->idle_requests = r;
+    rpc->n_idle_requests++;
+}
+
+/* It has been answered: nobody else finds it. */
+static void retire(tri_rpc_request *r)
+{
+    *r->of_peer_at = r->of_peer;
+    if (r->of_peer != NULL)
+        r->of_peer->of_peer_at = r->of_peer_at;
+    r->answered = true;
+    r->peer->in_calls--;
+    r->peer->in_bytes -= r->weight;
+    r->rpc->n_requests--;
+    rpc_changed(r->rpc);
+    if (!r->running)
+        free_request(r);
+}
+
+static void send_status(tri_rpc_request *r, tri_status status, const char *line)
+{
+    unsigned char frame[sizeof(rpc_header) + RPC_ERROR];
+    size_t bytes = strlen(line);
+    rpc_header h = {
+        .magic = RPC_MAGIC, .kind = RPC_REPLY, .call = r->call, .function = (int)status};
+
+    h.bytes = h.data_bytes = bytes < RPC_ERROR ? bytes : RPC_ERROR;
+    memcpy(frame, &h, sizeof(h));
+    memcpy(frame + sizeof(h), line, h.bytes);
+    rpc_send(r->peer, frame, sizeof(h) + h.bytes, 0);
+}
+
+void rpc_request_fail(tri_rpc_request *r, tri_status status, const char *format, ...)
+{
+    char line[RPC_ERROR];
+    va_list args;
+
+    va_start(args, format);
+    vsnprintf(line, sizeof(line), format, args);
+    va_end(args);
+    send_status(r, status, line);
+    retire(r);
+}
+
+/* The same with a line as it is. */
+void rpc_request_fail_line(tri_rpc_request *r, tri_status status, const char *line)
+{
+    send_status(r, status, line);
+    retire(r);
+}
+
+/* What the function of a frame allows; false: it is skipped, and its receiver says why. */
+bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h)
+{
+    const tri_rpc_call *call;
+    rpc_limits limits;
+
+    if (h->kind == RPC_REQUEST) {
+        const tri_rpc_function *function =
+            h->function >= 0 && h->function < peer->n_known ? peer->known[h->function] : NULL;
+
+        if (function == NULL)
+            return h->bytes <= UNKNOWN_BYTES;
+        limits = rpc_limits_of(peer->rpc, function, false);
+    } else {
+        call = rpc_call_at(peer->rpc, h->call);
+        if (call == NULL || call->peer != peer)
+            return h->bytes <= UNKNOWN_BYTES;
+        limits = rpc_limits_of(peer->rpc, call->function, true);
+    }
+    return rpc_frame_check(h, &limits) == TRI_OK;
+}
+
+/* --- in ------------------------------------------------------------------- */
+
+static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *source)
+{
+    rpc_peer *peer = r->peer;
+    tri_rpc *rpc = peer->rpc;
+    char nearest[240];
+    rpc_limits limits;
+    tri_status status;
+
+    r->function = peer->known[h->function];
+    if (r->function == NULL) {
+        name_nearest(rpc, peer->known_names[h->function], nearest, sizeof(nearest));
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "no function %s on worker %s%s",
+                         peer->known_names[h->function], rpc->name, nearest);
+    }
+    limits = rpc_limits_of(rpc, r->function, false);
+    status = rpc_frame_check(h, &limits);
+    if (status == TRI_OK)
+        status = rpc_receive(peer, h, source, &limits, &r->in);
+    if (status != TRI_OK)
+        return status;
+    r->weight = sizeof(*h) + r->in.message.bytes;
+    for (int i = 0; i < r->in.message.n_parts; i++)
+        r->weight += r->in.message.parts[i].bytes;
+    peer->in_bytes += r->weight;
+    if (peer->in_calls > 1 && peer->in_bytes > rpc->options.window_bytes)
+        return TRII_FAIL(TRI_ERR_FORMAT, "it sends more than the window of %zu bytes",
+                         rpc->options.window_bytes);
+    if (h->object == 0)
+        return TRI_OK;
+    r->object = rpc_object_at(rpc, h->object);
+    if (r->object == NULL)
+        return TRII_FAIL(TRI_ERR_STATE, "the object has been released on worker %s", rpc->name);
+    r->object->users++;
+    return TRI_OK;
+}
+
+void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
+                    tri_rpc_request **run_out)
+{
+    tri_rpc *rpc = peer->rpc;
+    tri_rpc_request *r;
+    tri_status status;
+
+    if (h->function < 0 || h->function >= peer->n_known ||
+        peer->in_calls >= rpc->options.window_calls) {
+        rpc_peer_lose(peer, false,
+                      h->function < 0 || h->function >= peer->n_known
+                          ? "it calls a function that it has not defined"
+                          : "it has more calls unanswered than its window");
+        return;
+    }
+    r = take_request(peer, h);
+    if (r == NULL) {
+        rpc_peer_lose(peer, false, "no memory for its requests");
+        return;
+    }
+    r->weight = 0;
+    r->in.message = (tri_rpc_message){0};
+    peer->in_calls++;
+    if (rpc->state != RPC_STATE_ON) {
+        rpc_request_fail(r, TRI_ERR_STATE, "worker %s is leaving", rpc->name);
+        return;
+    }
+    status = take_in(r, h, source);
+    if (status == TRI_ERR_FORMAT) {
+        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        retire(r);
+        return;
+    }
+    if (status != TRI_OK)
+        rpc_request_fail(r, status, "%s", tri_last_error());
+    else
+        *run_out = rpc_dispatch(r);
+}
+
+static rpc_waiter *waiter_of(const tri_rpc *rpc, uint64_t chain)
+{
+    rpc_waiter *w = rpc->waiters;
+
+    while (w != NULL && (w->chain != chain || w->busy))
+        w = w->next;
+    return w;
+}
+
+tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
+{
+    tri_rpc *rpc = r->rpc;
+    rpc_object *object = r->object;
+    rpc_waiter *w;
+
+    if (object != NULL && object->type->serial) {
+        if (object->depth > 0 && object->chain != r->chain) {
+            r->next = NULL;
+            *object->queue_end = r;
+            object->queue_end = &r->next;
+            return NULL;
+        }
+        object->depth++;
+        object->chain = r->chain;
+        r->in_object = true;
+    }
+    if ((r->function->flags & TRI_RPC_INLINE) != 0)
+        return r;
+    w = waiter_of(rpc, r->chain);
+    if (w != NULL) {
+        tri_rpc_request **at = &w->inbox;
+
+        while (*at != NULL)
+            at = &(*at)->next;
+        r->next = NULL;
+        *at = r;
+        rpc_kick(rpc, w);
+    } else {
+        rpc_execute(r);
+    }
+    return NULL;
+}
+
+/* The next of its queue; it goes through the executor, as this thread has its own to do. */
+static void leave_object(tri_rpc_request *r)
+{
+    rpc_object *object = r->object;
+    tri_rpc_request *next = object->queue;
+
+    r->in_object = false;
+    if (--object->depth > 0 || next == NULL)
+        return;
+    object->queue = next->next;
+    if (object->queue == NULL)
+        object->queue_end = &object->queue;
+    object->depth = 1;
+    object->chain = next->chain;
+    next->in_object = true;
+    rpc_execute(next);
+}
+
+/* Why it is not worth running any more. */
+static const char *is_void(const tri_rpc_request *r, bool inlined)
+{
+    if (inlined) /* it has just come */
+        return NULL;
+    if (atomic_load(&r->cancelled))
+        return "it was cancelled before it was started";
+    if (r->deadline_ns != TRII_NO_DEADLINE && trii_now_ns() >= r->deadline_ns)
+        return "its deadline passed before it was started";
+    return r->rpc->state == RPC_STATE_OFF ? "the worker has left" : NULL;
+}
+
+void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
+{
+    tri_rpc *rpc = r->rpc;
+    rpc_run run = {rpc_running, rpc, r, inlined, occupies};
+    const char *why = is_void(r, inlined);
+    unsigned lines;
+    tri_status status;
+
+    r->running = true;
+    if (why == NULL) {
+        r->started_ns = inlined ? r->came_ns : trii_now_ns();
+        lines = trii_err_lines();
+        rpc_unlock(rpc);
+        rpc_running = &run;
+        status = r->function->run(r, r->object != NULL ? r->object->object : NULL);
+        rpc_running = run.outer;
+        rpc_lock(rpc);
+        if (!r->answered && status < 0)
+            send_status(r, status,
+                        trii_err_lines() != lines ? tri_last_error() : "the handler says no more");
+        else if (!r->answered && status == TRI_OK)
+            send_status(r, TRI_OK, "");
+        else if (!r->answered && status != TRI_INPROGRESS)
+            send_status(r, TRI_ERR_INTERNAL,
+                        "the handler returned neither OK, INPROGRESS nor a failure");
+    } else {
+        status = TRI_ERR_ABORTED;
+        send_status(r, status, why);
+    }
+    r->running = false;
+    if (r->in_object)
+        leave_object(r);
+    if (r->answered)
+        free_request(r);
+    else if (status != TRI_INPROGRESS)
+        retire(r);
+}
+
+void rpc_on_cancel(rpc_peer *peer, uint64_t call)
+{
+    tri_rpc_request *r = peer->requests, **at;
+
+    while (r != NULL && r->call != call)
+        r = r->of_peer;
+    if (r == NULL)
+        return;
+    atomic_store(&r->cancelled, true);
+    if (r->rpc->up->forget_find(r)) {
+        rpc_request_fail(r, TRI_ERR_ABORTED, "nobody waits for it any more");
+        return;
+    }
+    if (r->running || r->started_ns != 0)
+        return;
+    if (r->queued && rpc_executor_remove(r)) {
+        r->running = true; /* so that it stays while its object is left */
+        if (r->in_object)
+            leave_object(r);
+        r->running = false;
+        rpc_request_fail(r, TRI_ERR_ABORTED, "it was cancelled before it was started");
+        return;
+    }
+    if (r->object == NULL || r->in_object)
+        return; /* in the inbox of a waiter, who drops it */
+    for (at = &r->object->queue; *at != NULL && *at != r; at = &(*at)->next)
+        ;
+    if (*at == NULL)
+        return;
+    *at = r->next;
+    if (*at == NULL)
+        r->object->queue_end = at;
+    rpc_request_fail(r, TRI_ERR_ABORTED, "it was cancelled before it was started");
+}
+
+void rpc_on_where(rpc_peer *peer, const rpc_header *h)
+{
+    const tri_rpc_request *r = peer->requests;
+    tri_rpc_call *call;
+    rpc_header answer = *h;
+
+    if (h->chain == 1) {
+        call = rpc_call_at(peer->rpc, h->call);
+        if (call != NULL && call->in_flight && call->peer == peer)
+            call->ran_ns = h->ns;
+        return;
+    }
+    while (r != NULL && r->call != h->call)
+        r = r->of_peer;
+    if (r == NULL)
+        return;
+    answer.bytes = answer.data_bytes = 0;
+    answer.n_refs = 0;
+    answer.chain = 1;
+    answer.ns = r->started_ns != 0 ? trii_now_ns() - r->started_ns : 0;
+    rpc_send(peer, &answer, sizeof(answer), 0);
+}
+
+void rpc_requests_lose(rpc_peer *peer)
+{
+    tri_rpc_request *r = peer->requests, *next;
+
+    for (; r != NULL; r = next) {
+        next = r->of_peer;
+        atomic_store(&r->cancelled, true);
+        if (r->queued && rpc_executor_remove(r)) {
+            r->running = true;
+            if (r->in_object)
+                leave_object(r);
+            r->running = false;
+            retire(r);
+        }
+    }
+    for (tri_rpc_request **at = &peer->rpc->finds; *at != NULL;) {
+        r = *at;
+        if (r->peer == peer) {
+            *at = r->next;
+            retire(r);
+        } else {
+            at = &r->next;
+        }
+    }
+}
+
+/* --- answers -------------------------------------------------------------- */
+
+tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
+{
+    tri_rpc *rpc;
+    rpc_kept *kept = NULL;
+    rpc_limits limits;
+    rpc_header h = {.kind = RPC_REPLY};
+    tri_status status = TRII_CHECK_RESERVED(tri_rpc_message, out);
+
+    if (status == TRI_OK)
+        status = trii_need(r, "rpc_reply", "request");
+    if (status != TRI_OK)
+        return status;
+    if (r->answered)
+        return TRII_FAIL(TRI_ERR_STATE, "rpc_reply: %s has been answered", r->function->name);
+    rpc = r->rpc;
+    h.call = r->call;
+    limits = rpc_limits_of(rpc, r->function, true);
+    status = rpc_pack(rpc, out, &h, &limits, "rpc_reply", &r->packet);
+    if (status != TRI_OK)
+        return status;
+    if (r->packet.n_blocks > 0) {
+        kept = trii_alloc(1, sizeof(*kept), "reply");
+        status = kept != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    rpc_use(rpc);
+    rpc_lock(rpc);
+    for (int i = 0; i < r->packet.n_refs && status == TRI_OK; i++) {
+        if (r->packet.refs[i]->maker != NULL)
+            status = TRII_FAIL(TRI_ERR_STATE,
+                               "rpc_reply: reference %d is still a promise; wait for it", i);
+    }
+    if (status == TRI_OK)
+        status = rpc_send_packet(r->peer, &r->packet, false);
+    if (status == TRI_OK && kept != NULL && r->peer->state == RPC_PEER_UP &&
+        r->peer->out_ring != NULL) {
+        *kept = (rpc_kept){r->peer->kept, r->call, r->packet.blocks, r->packet.n_blocks};
+        r->peer->kept = kept;
+        kept = NULL;
+        r->packet.blocks = NULL;
+        r->packet.n_blocks = 0;
+    }
+    rpc_packet_fini(rpc, &r->packet);
+    if (status == TRI_OK)
+        retire(r);
+    rpc_unlock(rpc);
+    rpc_unuse(rpc);
+    trii_free(kept);
+    return status;
+}
+
+void tri_rpc_fail(tri_rpc_request *r, tri_status status)
+{
+    char line[RPC_ERROR];
+    tri_rpc *rpc;
+
+    if (r == NULL || r->answered)
+        return;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    rpc = r->rpc;
+    rpc_use(rpc);
+    rpc_lock(rpc);
+    send_status(r, status < 0 ? status : TRI_ERR_INTERNAL, line);
+    retire(r);
+    rpc_unlock(rpc);
+    rpc_unuse(rpc);
+}
+
+void rpc_answer_with(tri_rpc_request *r, tri_rpc_ref *ref)
+{
+    unsigned char frame[sizeof(rpc_header) + sizeof(rpc_wire_ref)];
+    const rpc_header h = {.magic = RPC_MAGIC,
+                          .kind = RPC_REPLY,
+                          .call = r->call,
+                          .n_refs = 1,
+                          .bytes = sizeof(rpc_wire_ref)};
+    rpc_wire_ref wire = {0};
+
+    rpc_ref_write(r->peer, ref, &wire);
+    memcpy(frame, &h, sizeof(h));
+    memcpy(frame + sizeof(h), &wire, sizeof(wire));
+    rpc_send(r->peer, frame, sizeof(frame), 0);
+    retire(r);
+}
+
+const tri_rpc_message *tri_rpc_request_message(tri_rpc_request *r)
+{
+    static const tri_rpc_message empty = {0};
+
+    return r != NULL ? &r->in.message : &empty;
+}
+
+const char *tri_rpc_request_caller(const tri_rpc_request *r)
+{
+    return r != NULL ? r->peer->name : "";
+}
+
+int64_t tri_rpc_request_left_ms(const tri_rpc_request *r)
+{
+    int64_t left;
+
+    if (r == NULL || r->deadline_ns == TRII_NO_DEADLINE)
+        return TRI_FOREVER;
+    left = r->deadline_ns - trii_now_ns();
+    return left > 0 ? (left + TRII_NS_PER_MS - 1) / TRII_NS_PER_MS : 0;
+}
+
+bool tri_rpc_request_is_cancelled(const tri_rpc_request *r)
+{
+    return r != NULL && atomic_load(&((tri_rpc_request *)(uintptr_t)r)->cancelled);
+}

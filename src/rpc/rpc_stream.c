@@ -1,0 +1,148 @@
+/*
+ * rpc_stream.c - frames over tcp. Small ones are taken out of a buffer, the body of a large one is
+ * received where it will stay, after its limits have been looked at.
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "os/socket.h"
+#include "rpc/rpc_internal.h"
+
+#define BUFFER_BYTES ((size_t)64 << 10)
+#define LARGE_BYTES ((size_t)16 << 10) /* bodies that are not buffered */
+#define AT_ONCE 64                     /* receives; then other connections have their turn */
+
+void rpc_stream_flush(rpc_peer *peer)
+{
+    tri_status status = TRI_OK;
+
+    while (peer->out_first != NULL && status == TRI_OK) {
+        rpc_unsent *out = peer->out_first;
+        size_t sent = 0;
+
+        status = trii_socket_send(
+            peer->fd, &(trii_span){out->data + out->sent, out->bytes - out->sent}, 1, &sent);
+        out->sent += status == TRI_OK ? sent : 0;
+        if (out->sent < out->bytes)
+            continue;
+        peer->out_first = out->next;
+        trii_free(out);
+    }
+    if (peer->out_first == NULL) {
+        peer->out_end = &peer->out_first;
+        atomic_store(&peer->backlog, false);
+    }
+    if (status != TRI_OK && status != TRI_INPROGRESS) {
+        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        return;
+    }
+    if (peer->wants_writable != (peer->out_first != NULL)) {
+        peer->wants_writable = peer->out_first != NULL;
+        trii_loop_change(&peer->watch, TRII_READABLE | (peer->wants_writable ? TRII_WRITABLE : 0u));
+    }
+}
+
+static tri_status begin_large(rpc_peer *peer, const rpc_header *h)
+{
+    size_t there = peer->buffered - sizeof(*h);
+
+    peer->large = *h;
+    peer->large_body = NULL;
+    if (peer->rpc->up->is_wanted(peer, h)) {
+        peer->large_body = trii_alloc_aligned(64, (size_t)h->bytes, "message");
+        if (peer->large_body == NULL)
+            return TRI_ERR_NO_MEMORY;
+        memcpy(peer->large_body, peer->buffer + sizeof(*h), there);
+    }
+    peer->large_got = there;
+    peer->buffered = 0;
+    peer->in_large = true;
+    return TRI_OK;
+}
+
+static void end_large(rpc_peer *peer)
+{
+    rpc_source source = {.owned = peer->large_body};
+
+    peer->large_body = NULL;
+    peer->in_large = false;
+    rpc_take_frame(peer, &peer->large, &source);
+}
+
+/* Frames that the buffer has whole. */
+static tri_status take_buffered(rpc_peer *peer)
+{
+    static const rpc_limits any = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
+    size_t at = 0;
+    tri_status status = TRI_OK;
+
+    while (peer->state == RPC_PEER_UP && peer->buffered - at >= sizeof(rpc_header)) {
+        rpc_header h;
+        rpc_source source = {.first = peer->buffer + at + sizeof(h), .n_first = SIZE_MAX};
+
+        memcpy(&h, peer->buffer + at, sizeof(h));
+        status = rpc_frame_check(&h, &any);
+        if (status != TRI_OK)
+            return status;
+        if (h.bytes > LARGE_BYTES) {
+            memmove(peer->buffer, peer->buffer + at, peer->buffered - at);
+            peer->buffered -= at;
+            at = 0;
+            if (peer->buffered < sizeof(h) + h.bytes)
+                return begin_large(peer, &h);
+            source.first = peer->buffer + sizeof(h);
+        }
+        if (peer->buffered - at < sizeof(h) + h.bytes)
+            break;
+        at += sizeof(h) + h.bytes;
+        rpc_take_frame(peer, &h, &source);
+    }
+    memmove(peer->buffer, peer->buffer + at, peer->buffered - at);
+    peer->buffered -= at;
+    return TRI_OK;
+}
+
+static tri_status receive_some(rpc_peer *peer)
+{
+    size_t got = 0, left;
+    tri_status status;
+
+    if (!peer->in_large) {
+        status = trii_socket_recv(peer->fd, peer->buffer + peer->buffered,
+                                  BUFFER_BYTES - peer->buffered, &got);
+        peer->buffered += got;
+        return status == TRI_OK ? take_buffered(peer) : status;
+    }
+    left = (size_t)peer->large.bytes - peer->large_got;
+    if (peer->large_body != NULL)
+        status = trii_socket_recv(peer->fd, peer->large_body + peer->large_got, left, &got);
+    else
+        status = trii_socket_recv(peer->fd, peer->buffer, left < BUFFER_BYTES ? left : BUFFER_BYTES,
+                                  &got);
+    peer->large_got += got;
+    if (status == TRI_OK && peer->large_got == peer->large.bytes)
+        end_large(peer);
+    return status;
+}
+
+void rpc_stream_read(rpc_peer *peer)
+{
+    tri_status status = TRI_OK;
+
+    if (peer->buffer == NULL) {
+        peer->buffer = trii_alloc(1, BUFFER_BYTES, "worker");
+        if (peer->buffer == NULL) {
+            rpc_peer_lose(peer, false, "no memory for what it sends");
+            return;
+        }
+    }
+    for (int i = 0; i < AT_ONCE && status == TRI_OK && peer->state == RPC_PEER_UP; i++)
+        status = receive_some(peer);
+    if (peer->state != RPC_PEER_UP || status == TRI_OK || status == TRI_INPROGRESS)
+        return;
+    if (status == TRI_END)
+        rpc_peer_lose(peer, false, "it closed the connection without leaving");
+    else
+        rpc_peer_lose(peer, false, "%s", tri_last_error());
+}
