@@ -67,7 +67,8 @@ typedef struct tri_rpc_event {
 
 /* Zero means default. */
 typedef struct tri_rpc_options {
-    int threads;         /* that handlers occupy at a time; 0 = TRI_NUM_THREADS, else the cores */
+    int threads;         /* that handlers occupy at a time; 0 = TRI_RPC_THREADS, else
+                            TRI_NUM_THREADS, else the cores */
     int max_threads;     /* with those that wait in a handler; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
     size_t window_bytes; /* of requests that a peer may have unanswered here; 0 = 64 MiB */

@@ -29,8 +29,9 @@ static const struct {
     [TRII_PARAM_CHECK_CALLS] = {0, 1},     [TRII_PARAM_CPU_DEVICES] = {1, 1000},
     [TRII_PARAM_EAGER] = {0, 1},           [TRII_PARAM_HEARTBEAT_MS] = {0, INT64_MAX / 1000000000},
     [TRII_PARAM_NOTE_MS] = {1, INT32_MAX}, [TRII_PARAM_NUM_THREADS] = {1, 1024},
-    [TRII_PARAM_SHM_CMA] = {0, 2},         [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
-    [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
+    [TRII_PARAM_RPC_THREADS] = {1, 1024},  [TRII_PARAM_SHM_CMA] = {0, 2},
+    [TRII_PARAM_SPIN_US] = {0, 1000000},   [TRII_PARAM_STOP_GRACE] = {0, INT64_MAX / 1000000},
+    [TRII_PARAM_TIMEOUT_MS] = {-1, INT64_MAX / 1000000},
 };
 
 /* What begins with TRI_ and is none of the library's: tests, benchmarks and ./run read them. */
@@ -76,6 +77,9 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
     [TRII_PARAM_PLUGIN_PATH] =
         {"TRI_PLUGIN_PATH", "",
          "folders with engines as plug-ins, before those beside the library"},
+    [TRII_PARAM_RPC_THREADS] = {"TRI_RPC_THREADS", "",
+                                "handlers of calls between workers that run at a time "
+                                "(default: TRI_NUM_THREADS, else allowed cores)"},
     [TRII_PARAM_STOP_GRACE] = {"TRI_STOP_GRACE_MS", "", "from SIGTERM to SIGKILL (set by trirun)"},
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
     [TRII_PARAM_SHM_CMA] = {"TRI_SHM_CMA", "1",

@@ -19,19 +19,20 @@
  *
  *   body: references, parts, data (16-byte aligned), parts that lie in the frame (64-byte aligned)
  *
- *   kind      from                 meaning
- *   REQUEST   caller               runs a function
- *   REPLY     callee               ends a call; of a failure the data are the line
- *   CANCEL    caller               nobody waits for the call any more
- *   WHERE     caller               asks what became of a call; the callee answers with the same
- *   FREED     caller               the parts of the call's reply are not used any more
- *   DEFINE    caller               the number of a function; the data are its name
- *   HOLD      a holder             the worker (body: rpc_wire_ref) will hold the object, too
- *   HELD      owner                it does; to the one who said so
- *   DROP      a holder             gives up holds
- *   GONE      anybody              a worker was lost: who knows it by hearsay only forgets its
- * holds LEAVING   anybody              takes no further requests JOINED    anybody              is
- * in tri_rpc_join BYE       anybody              the last frame
+ *   kind      from         meaning
+ *   REQUEST   caller       runs a function
+ *   REPLY     callee       ends a call; of a failure the data are the line
+ *   CANCEL    caller       nobody waits for the call any more
+ *   WHERE     caller       asks what became of a call; the callee answers with the same
+ *   FREED     caller       the parts of the call's reply are not used any more
+ *   DEFINE    caller       the number of a function; the data are its name
+ *   HOLD      a holder     the worker (body: rpc_wire_ref) will hold the object, too
+ *   HELD      owner        it does; to the one who said so
+ *   DROP      a holder     gives up holds
+ *   GONE      anybody      a worker was lost: who knows it by hearsay only forgets its holds
+ *   LEAVING   anybody      takes no further requests
+ *   JOINED    anybody      is in tri_rpc_join
+ *   BYE       anybody      the last frame
  */
 #ifndef TRII_RPC_FRAME_H
 #define TRII_RPC_FRAME_H

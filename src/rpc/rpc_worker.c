@@ -96,6 +96,8 @@ static tri_status fill_options(tri_rpc *rpc, const tri_rpc_options *opt)
     trii_cpu_allowed(&cores);
     threads = trii_cpu_set_count(&cores);
     status = trii_param_i64(TRII_PARAM_NUM_THREADS, threads, &threads);
+    if (status == TRI_OK)
+        status = trii_param_i64(TRII_PARAM_RPC_THREADS, threads, &threads);
     if (status != TRI_OK)
         return status;
     if (o->threads < 0 || o->max_threads < 0 || o->window_calls < 0 || o->timeout_ms < TRI_FOREVER)
