@@ -77,6 +77,13 @@ static void forget_unreachable(trii_peers *p, const char *token)
     }
 }
 
+/* How long an agent may be silent that was never reached in this round. Both count rounds, and the
+ * first to judge ends a round for both: so the one that is to give up first must judge first. */
+static int64_t unreached_ms(const trii_peers *p, int rank)
+{
+    return p->round.group_rank < rank ? p->silence_ms * 3 / 2 : p->silence_ms;
+}
+
 /* There was no connection in this round. */
 static void judge_unreachable(trii_peers *p, int rank)
 {
@@ -183,7 +190,8 @@ static void judge(trii_peers *p, int rank, int64_t now)
         report_lost(p, rank, "is gone: its agent ended");
     else if (state->reached && silent_ms > p->silence_ms)
         judge_silence(p, rank);
-    else if (!state->reached && (silent_ms > p->silence_ms || state->dialed == TRII_PEER_NO_AGENT))
+    else if (!state->reached &&
+             (silent_ms > unreached_ms(p, rank) || state->dialed == TRII_PEER_NO_AGENT))
         judge_unreachable(p, rank);
     else if (!state->dialing && now >= state->retry_ns &&
              (state->n_links == 0 || (state->n_links < 3 && silent_ms > p->silence_ms / 2)))

@@ -416,6 +416,39 @@ static void a_peer_that_is_never_reached_is_refused_at_last(void **state)
     end(&p);
 }
 
+static void higher_next_later(pair *p)
+{
+    p->round++;
+    next_round(p, 0);
+    run_for(p, TRII_PEER_HEARTBEAT_MS);
+    next_round(p, 1);
+}
+
+/* Each judgement ends a round for both: if the lower rank were first, it would be the one whose
+ * count of rounds is full first, and both would end. */
+static void of_two_that_do_not_reach_each_other_the_higher_judges_first(void **state)
+{
+    int listener, fd, port;
+    pair p;
+
+    (void)state;
+    begin(&p, NULL, NULL);
+    listener = full_queue_listen(&port);
+    CHECK_OK(trii_socket_connect("127.0.0.1", port, trii_deadline_ms(SOON_MS), false, &fd));
+    p.agents[0].port = p.agents[1].port = port;
+    for (int i = 1; i <= 2; i++) {
+        higher_next_later(&p);
+        run_until(&p, &p.told[1].lost, i);
+        assert_int_equal(p.told[0].lost, 0);
+    }
+    higher_next_later(&p);
+    run_until(&p, &p.told[1].incompatible, 1);
+    assert_int_equal(p.told[0].lost + p.told[0].incompatible, 0);
+    trii_socket_close(fd);
+    trii_socket_close(listener);
+    end(&p);
+}
+
 /* --- silence -------------------------------------------------------------- */
 
 /* As while it waits for a disk: it is heard for as long as that takes. */
@@ -425,7 +458,7 @@ static void an_agent_whose_loop_stands_still_is_not_lost(void **state)
 
     (void)state;
     begin_with(&p, true, NULL, NULL);
-    both_next(&p);
+    higher_next_later(&p);
     run_until(&p, &p.told[0].warning, 1);
     assert_int_equal(p.told[0].lost + p.told[0].incompatible, 0);
     assert_non_null(strstr(p.told[0].why, "host host1 (pid 71) is alive, but its agent has been "
@@ -737,6 +770,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(strangers_keep_nobody_out),
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
     cmocka_unit_test(a_peer_that_is_never_reached_is_refused_at_last),
+    cmocka_unit_test(of_two_that_do_not_reach_each_other_the_higher_judges_first),
     cmocka_unit_test(an_agent_whose_loop_stands_still_is_not_lost),
     cmocka_unit_test(a_loop_that_stood_still_for_a_moment_is_nothing),
     cmocka_unit_test(progress_that_comes_round_again_is_none),
