@@ -108,7 +108,7 @@ static void hosts_that_do_not_reach_each_other_do_not_start_again_for_ever(void 
     trirun_has(SPAWN_ERR(&a[1].job.run), ") cannot reach its agent: ");
     host_agent_forget(&a[0]);
     (void)host_agent_runs(&a[0], 1);
-    n = trirun_count(SPAWN_ERR(&a[1].job.run), "restarting");
+    n = trirun_count(SPAWN_ERR(&a[1].job.run), "restarting with 2 hosts");
     print_message("          %d attempts\n", n);
     assert_in_range(n, 1, 8);
     trirun_end(&a[1].job, 0);
