@@ -4,11 +4,14 @@
  */
 #include <dirent.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <time.h>
 
 #include "conformance/calls.h"
 
 #include "base/alloc.h"
+#include "os/clock.h"
+#include "os/thread.h"
 
 static const tri_group_options shm_options = {.engine = "shm", .timeout_ms = 40000};
 
@@ -96,6 +99,74 @@ static void ranks_that_share_a_core_do_not_spin(void **state)
     run_threads(2, &shm_options, meets_on_one_core, &core);
     assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used), 0);
     assert_true(used.tv_sec < 1);
+}
+
+enum { LATE_ROUNDS = 100 };
+static atomic_int rounds_of_rank_0;
+
+/* Rank 0 waits when this returns, or will have to. */
+static void be_late(int round)
+{
+    int64_t end;
+
+    while (atomic_load(&rounds_of_rank_0) < round)
+        trii_thread_yield();
+    end = trii_now_ns() + 200000;
+    while (trii_now_ns() < end)
+        ;
+}
+
+/* Rank 1 moves to the other core, and is late in every round, so that it never waits there. */
+static const char *moves_and_is_late(rank_env *env)
+{
+    const int *cores = env->arg;
+    struct rusage before, after;
+    float x = 1;
+    tri_group *group = NULL;
+
+    RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
+    for (int i = -LATE_ROUNDS; i < LATE_ROUNDS; i++) {
+        if (i == -LATE_ROUNDS || i == 0) {
+            cpu_set_t one;
+
+            CPU_ZERO(&one);
+            CPU_SET(cores[i == 0 ? env->rank : 0], &one);
+            if (sched_setaffinity(0, sizeof(one), &one) != 0)
+                return RANK_FAIL(env, "rank %d cannot choose a core", env->rank);
+            RANK_TRY(env, tri_barrier(group, NULL));
+            (void)getrusage(RUSAGE_THREAD, &before);
+        }
+        if (env->rank == 0)
+            atomic_fetch_add(&rounds_of_rank_0, 1);
+        else
+            be_late(i + LATE_ROUNDS + 1);
+        RANK_TRY(env, tri_all_reduce(group, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_AVG, NULL));
+    }
+    (void)getrusage(RUSAGE_THREAD, &after);
+    tri_group_unref(group);
+    if (cores[0] != cores[1] && after.ru_nvcsw - before.ru_nvcsw > LATE_ROUNDS / 5)
+        return RANK_FAIL(env, "rank %d slept %ld times", env->rank,
+                         after.ru_nvcsw - before.ru_nvcsw);
+    return NULL;
+}
+
+/* That it moved is known from its first wake. */
+static void a_rank_on_another_core_is_spun_for_again(void **state)
+{
+    cpu_set_t allowed;
+    int cores[2] = {-1, -1};
+
+    (void)state;
+    assert_int_equal(setenv("TRI_SPIN_US", "1000000", 1), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof(allowed), &allowed), 0);
+    for (int core = CPU_SETSIZE - 1; core >= 0; core--) {
+        if (CPU_ISSET(core, &allowed)) {
+            cores[1] = cores[0];
+            cores[0] = core;
+        }
+    }
+    cores[1] = cores[1] < 0 ? cores[0] : cores[1]; /* there is one only */
+    run_threads(2, &shm_options, moves_and_is_late, cores);
 }
 
 /* --- many works, many threads --------------------------------------------- */
@@ -410,6 +481,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(four_processes_conform),
     cmocka_unit_test(ranks_of_one_host_get_shm),
     cmocka_unit_test(ranks_that_share_a_core_do_not_spin),
+    cmocka_unit_test(a_rank_on_another_core_is_spun_for_again),
     cmocka_unit_test(more_works_than_lanes_may_be_in_flight),
     cmocka_unit_test(nobody_returns_before_all_is_done),
     cmocka_unit_test(several_threads_of_a_rank_may_wait),

@@ -123,7 +123,7 @@ typedef struct shm_head {
     TRII_ALIGNED(128) atomic_int state; /* SHM_ACTIVE, ...; stored after the three below */
     int32_t status;                     /* SHM_FAILED: the tri_status */
     int32_t lost_rank;                  /* likewise, as in trii_fault */
-    atomic_int core;                    /* on which this rank last spun; -1: on none yet */
+    atomic_int core;                    /* on which this rank last spun or woke others; -1: none */
     char text[TRII_ERR_BYTES];
 
     TRII_ALIGNED(128) atomic_int wake;     /* futex of this rank's sleepers. Anybody */

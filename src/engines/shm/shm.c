@@ -18,7 +18,6 @@
 #include "base/ranks_text.h"
 #include "engines/shm/shm_group.h"
 #include "os/clock.h"
-#include "os/cpu.h"
 #include "os/process.h"
 #include "os/socket.h"
 
@@ -240,18 +239,13 @@ static void sleep_until_woken(shm_group *g, int64_t until_ns)
     atomic_fetch_sub(&head->sleeping, 1);
 }
 
-/* Whether a peer last waited on the core that we are on: there they can only take turns, until the
- * system moves one of them. */
+/* Whether a peer last waited, or woke somebody, on the core that we are on: there they can only
+ * take turns, until the system moves one of them. */
 static bool shares_core(shm_group *g)
 {
-    atomic_int *ours = &g->block->head.core;
-    int core = trii_cpu_current();
+    int core = shm_say_core(g);
 
-    if (core < 0)
-        return false;
-    if (atomic_load_explicit(ours, memory_order_relaxed) != core)
-        atomic_store_explicit(ours, core, memory_order_relaxed);
-    for (int r = 0; r < g->size; r++) {
+    for (int r = 0; r < g->size && core >= 0; r++) {
         if (r != g->rank &&
             atomic_load_explicit(&g->peers[r].block->head.core, memory_order_relaxed) == core)
             return true;

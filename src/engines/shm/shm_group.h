@@ -9,6 +9,7 @@
 #include "engines/shm/layout.h"
 #include "group/engine.h"
 #include "group/group_limits.h"
+#include "os/cpu.h"
 #include "os/futex.h"
 #include "os/loop.h"
 #include "os/shmem.h"
@@ -222,6 +223,17 @@ void shm_describe_last(const shm_group *g, int rank, char *text, size_t size);
 void shm_wake_rank(shm_group *g, int rank);
 /* Wakes the threads that sleep. */
 void shm_wake_all(shm_group *g);
+/* Tells the peers on which core we are, and returns it; -1: unknown. Guard: lock. */
+static inline int shm_say_core(shm_group *g)
+{
+    atomic_int *said = &g->block->head.core;
+    int core = trii_cpu_current();
+
+    if (atomic_load_explicit(said, memory_order_relaxed) != core)
+        atomic_store_explicit(said, core, memory_order_relaxed);
+    return core;
+}
+
 /* Makes sleepers see what we published since the last time. Guard: lock. */
 static inline void shm_wake_peers(shm_group *g)
 {
@@ -230,8 +242,10 @@ static inline void shm_wake_peers(shm_group *g)
     g->must_wake = false;
     atomic_thread_fence(memory_order_seq_cst);
     if (TRII_UNLIKELY(
-            atomic_load_explicit(&g->peers[0].block->head.sleepers, memory_order_relaxed) != 0))
+            atomic_load_explicit(&g->peers[0].block->head.sleepers, memory_order_relaxed) != 0)) {
+        (void)shm_say_core(g); /* so that nobody sleeps again for where we were before */
         shm_wake_all(g);
+    }
 }
 
 /* Fails the group with a cause that we found, unless it has failed before. The thread that holds
