@@ -1,0 +1,277 @@
+/*
+ * remote_internal.h - what the files of this room share: frames, served modules, remote modules.
+ *
+ * Two roles. An *owner* serves a module (or a function): `trii_served`. A *caller* has a remote
+ * module: `trii_remote`, the data of a tri_module whose forward records a host operation.
+ *
+ * The served module is a named object of rpc.h. OPEN on it gives the caller a *session*, an object
+ * that only this caller refers to: rpc drops the hold of a caller that is lost, and with the
+ * session go the graphs and accounts of it. All other messages go to the session, so a new
+ * incarnation of the owner is noticed by the failure of the old session.
+ *
+ * All handlers are inline: they queue the request, in the order of arrival, and the thread of the
+ * served module takes it: PREPARE, COMMIT, DROP and RELEASE first, then BACKWARD, then FORWARD and
+ * TYPES. So nothing of a served module runs twice at a time, and no two threads write its buffers,
+ * parameters or accounts: what is below `trii_served.lock` apart, its fields belong to its thread.
+ *
+ * Frames. The data of a message is one of the structs below, then `n_types` trii_remote_type, then
+ * (FORWARD) the function's data; its parts are the tensors in this order, plain. Workers of one job
+ * have one byte order (rpc.h); sizes are checked before anything is used.
+ *
+ *     OPEN      trii_remote_open      -> trii_remote_opened, and the session as reference 0
+ *     TYPES     trii_remote_forward   -> trii_remote_results + the types of the results
+ *     FORWARD   the same, with parts  -> the same, with parts
+ *     BACKWARD  trii_remote_backward, types and parts of the seeds that are there
+ *                                     -> trii_remote_results: of the inputs' gradients, where
+ *                                        `present` says which are there
+ *     RELEASE   trii_remote_release   -> nothing
+ *     PREPARE, COMMIT, DROP  trii_remote_update -> nothing
+ */
+#ifndef TRII_REMOTE_INTERNAL_H
+#define TRII_REMOTE_INTERNAL_H
+
+#include <trireme/context.h>
+#include <trireme/remote.h>
+
+#include "graph/step.h"
+#include "os/thread.h"
+
+#define TRII_REMOTE_MAGIC 0x52454d31u /* "REM1" */
+#define TRII_REMOTE_NAME (TRI_RPC_MAX_NAME + 1)
+#define TRII_REMOTE_LEVELS 6 /* of calls within calls */
+
+/* --- what travels --------------------------------------------------------- */
+
+typedef enum trii_remote_kind {
+    TRII_REMOTE_OPEN,
+    TRII_REMOTE_TYPES,
+    TRII_REMOTE_FORWARD,
+    TRII_REMOTE_BACKWARD,
+    TRII_REMOTE_RELEASE,
+    TRII_REMOTE_PREPARE,
+    TRII_REMOTE_COMMIT,
+    TRII_REMOTE_DROP,
+} trii_remote_kind;
+#define TRII_REMOTE_KINDS (TRII_REMOTE_DROP + 1)
+
+/* Whose gradients: of a trainer, the caller of the outermost forward. optimizer 0: the module is in
+ * no remote optimizer of the trainer, and gradients of parameters are not computed. */
+typedef struct trii_remote_key {
+    char trainer[TRII_REMOTE_NAME]; /* its worker's name */
+    uint64_t incarnation;           /* of the trainer's worker: random */
+    uint64_t optimizer; /* number of the remote optimizer within the trainer, from 1 on */
+    int64_t step;       /* of that optimizer, from 1 on; it rises with each
+                           tri_remote_optimizer_step, also with one that fails */
+} trii_remote_key;
+
+/* The place of a backward in the sum of its account, whatever arrives first: as one process adds.
+ * Direct ones (n_nested 0) come first: `seq` counts from 0 without a gap; those of one `pass` are
+ * added up in the order of seq, and then the sums of the passes in theirs. Nested ones follow in
+ * lexicographic order of pass, module, seq, nested. */
+typedef struct trii_remote_order {
+    uint32_t module; /* which of the optimizer's modules the trainer called */
+    uint32_t seq;    /* the number of that module's backward in this step, in recorded order */
+    uint32_t pass;   /* the number of the trainer's backward pass in this step, from 0 on */
+    uint32_t n_nested;
+    uint32_t nested[TRII_REMOTE_LEVELS]; /* and of the backward within each backward */
+} trii_remote_order;
+
+/* Calls within calls, outermost first: served modules by their number in the job, so that one that
+ * calls itself is refused instead of waiting for itself. */
+typedef struct trii_remote_path {
+    uint64_t served[TRII_REMOTE_LEVELS];
+    uint32_t n, reserved;
+} trii_remote_path;
+
+typedef struct trii_remote_type {
+    int32_t dtype, ndim;
+    int64_t shape[TRI_MAX_DIMS];
+} trii_remote_type;
+
+typedef struct trii_remote_open {
+    uint32_t magic, kind;
+    uint64_t incarnation; /* of the caller's worker */
+} trii_remote_open;
+
+typedef struct trii_remote_opened {
+    uint32_t magic;
+    uint32_t is_function, has_optimizer, reserved;
+    uint64_t served;   /* the number in trii_remote_path */
+    int64_t last_step; /* the last step of this caller that was committed; 0 = none */
+} trii_remote_opened;
+
+#define TRII_REMOTE_NO_GRAD 1u
+#define TRII_REMOTE_TRAINING 2u
+typedef struct trii_remote_forward {
+    uint32_t magic, kind;
+    uint64_t call;            /* its number in the session, not 0 */
+    uint32_t flags, autocast; /* a tri_dtype; 0 = none */
+    uint32_t n_types, n_results;
+    uint64_t requires_grad; /* bit i: input i */
+    uint32_t data_bytes, reserved;
+    trii_remote_path path;
+    trii_remote_key key;
+} trii_remote_forward;
+
+typedef struct trii_remote_backward {
+    uint32_t magic, kind;
+    uint64_t call;    /* of the forward */
+    uint64_t present; /* bit o: a seed of result o is here */
+    uint64_t wanted;  /* bit i: the gradient of input i is wanted */
+    uint32_t n_types, reserved;
+    trii_remote_key key;
+    trii_remote_order order;
+} trii_remote_backward;
+
+typedef struct trii_remote_results {
+    uint32_t magic, n_types;
+    uint64_t requires_grad; /* bit o: result o */
+    uint64_t present;       /* bit i: the gradient of input i */
+} trii_remote_results;
+
+typedef struct trii_remote_release {
+    uint32_t magic, kind;
+    uint64_t call; /* its graph is dropped, if it is there */
+} trii_remote_release;
+
+typedef struct trii_remote_update {
+    uint32_t magic, kind;
+    trii_remote_key key;
+    uint64_t n_backwards; /* PREPARE: so many direct backwards of this step have been recorded */
+} trii_remote_update;
+
+/* In the order of trii_remote_kind; trii_remote_functions[kind]. */
+extern const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS];
+
+/* --- at the owner: served.c and others ------------------------------------ */
+
+typedef struct trii_served trii_served;
+typedef struct trii_accounts trii_accounts; /* account.h */
+
+/* One caller of a served module. */
+typedef struct trii_session {
+    struct trii_session *next;
+    trii_served *served;
+    char caller[TRII_REMOTE_NAME];
+    uint64_t incarnation;
+    int n_graphs;
+    bool lost; /* under the lock: nobody refers to it any more */
+} trii_session;
+
+/* A forward that waits for its backward. */
+typedef struct trii_remote_graph {
+    struct trii_remote_graph *next;
+    trii_session *session;
+    uint64_t call;
+    tri_context *context; /* with its step, which has run */
+    tri_tensor *in[TRI_REMOTE_TENSORS];
+    tri_tensor *out[TRI_REMOTE_TENSORS]; /* step tensors */
+    int n_in, n_out;
+    uint64_t requires_grad; /* bit i: input i */
+} trii_remote_graph;
+
+/* A request in the queue. */
+typedef struct trii_remote_job {
+    struct trii_remote_job *next;
+    tri_rpc_request *request;
+    trii_session *session;
+    trii_remote_kind kind;
+} trii_remote_job;
+
+struct trii_served {
+    trii_served *next; /* of this process */
+    tri_rpc *rpc;      /* as it was given: NULL = the process's own */
+    tri_rpc_ref *self;
+    char name[TRII_REMOTE_NAME];
+    uint64_t number;                     /* of trii_remote_path */
+    tri_module *module;                  /* NULL: a function */
+    const tri_remote_function *function; /* NULL: a module */
+    void *object;
+    tri_optimizer *optimizer; /* NULL = none */
+    tri_remote_versions versions;
+    int max_graphs;
+    trii_thread thread;
+
+    trii_mutex lock;
+    trii_cond work;
+    trii_remote_job *queue[3], **queue_end[3]; /* by priority */
+    bool stop;
+
+    /* of its thread */
+    trii_session *sessions;
+    trii_remote_graph *graphs;
+    tri_tensor **params; /* those of the module that require a gradient; references are held */
+    int n_params;
+    trii_accounts *accounts; /* NULL without an optimizer */
+};
+
+/* The session of a trainer whose gradients come through another worker; NULL = it has none, and its
+ * gradients are not kept. */
+trii_session *trii_session_of(const trii_served *served, const trii_remote_key *key);
+
+/* account.c, called by the thread of the served module, in no context of its own:
+ *
+ *   trii_accounts_create(served, &accounts), trii_accounts_destroy(accounts)
+ *   trii_account_add(accounts, key, order, step, grads)
+ *       while the backward's step is recorded: records what adds grads[n_params] (NO_VALUE: the
+ *       backward does not reach it) to the account, or keeps them for later, by values that are
+ *       bound to tensors of the account. *added_out is for:
+ *   trii_account_added(accounts, added, status)
+ *       after the step has run, or failed: then nothing of it is in the account
+ *   trii_account_prepare(accounts, update), trii_account_commit, trii_account_drop
+ *   trii_accounts_forget(accounts, trainer, incarnation)
+ *       the trainer's session is lost: all of its accounts go
+ *   trii_accounts_last_step(accounts, trainer, incarnation, optimizer)
+ */
+
+/* --- at the caller: remote_module.c and others ---------------------------- */
+
+/* What a remote optimizer and its modules share: how their backwards are numbered. Owned by the
+ * optimizer and its modules, counted. The thread of the trainer alone uses it. */
+typedef struct trii_remote_steps {
+    atomic_int refs;
+    uint64_t optimizer; /* trii_remote_key.optimizer: trii_remote_number() */
+    int64_t step;       /* of the key, from 1 on; tri_remote_optimizer_step raises it */
+    uint32_t pass;
+    uint64_t generation; /* of the step and the walk in which `pass` was counted */
+    uint32_t walk;
+} trii_remote_steps;
+trii_remote_steps *trii_remote_steps_create(void); /* NULL: no memory */
+void trii_remote_steps_unref(trii_remote_steps *steps);
+/* A step has ended, well or badly: the next one begins. */
+void trii_remote_steps_next(trii_remote_steps *steps);
+
+typedef struct trii_remote_answer trii_remote_answer; /* types of results, by those of inputs */
+
+/* A remote module, or a remote function of one worker. Counted: by its tri_module, and by the
+ * operations that its forwards have recorded. */
+typedef struct trii_remote {
+    atomic_int refs;
+    tri_rpc *rpc;
+    char name[2 * TRII_REMOTE_NAME]; /* "worker/name" */
+    int64_t timeout_ms;
+    const tri_remote_function *function; /* NULL: a module */
+
+    trii_remote_steps *steps; /* NULL: in no remote optimizer */
+    uint32_t index;           /* trii_remote_order.module */
+    int64_t counted_step;     /* the step in which `seq` counts */
+    uint32_t seq;             /* backwards recorded in it: PREPARE's n_backwards */
+
+    trii_mutex lock;      /* of what follows */
+    tri_rpc_ref *found;   /* by name: the served module; NULL = not yet */
+    tri_rpc_ref *session; /* of the incarnation that served last; NULL = none */
+    trii_remote_opened opened;
+    uint64_t last_call;
+    trii_remote_answer *answers;
+} trii_remote;
+
+/* Of a module made by tri_remote_module; NULL: it is another one, or has failed (error line). */
+trii_remote *trii_remote_of(tri_module *module);
+/* The session, opened if there is none or the last one is gone: a reference. Blocks. */
+tri_status trii_remote_session(trii_remote *remote, tri_rpc_ref **session_out) TRI_MUST_CHECK;
+/* The random number of this worker's start (trii_remote_key.incarnation), and its name. */
+void trii_remote_self(tri_rpc *rpc, char name[TRII_REMOTE_NAME], uint64_t *incarnation_out);
+/* How many backwards of the current step its module has recorded. */
+uint32_t trii_remote_backwards(const trii_remote *remote);
+
+#endif
