@@ -16,6 +16,7 @@
 #include <trireme/optim.h>
 #include <trireme/parallel.h>
 #include <trireme/records.h>
+#include <trireme/remote.h>
 #include <trireme/sync_batch_norm.h>
 #include <trireme/tensor.h>
 #include <trireme/trainer.h>

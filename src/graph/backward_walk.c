@@ -52,6 +52,16 @@ bool trii_step_creates_graph(const trii_step *step)
     return step->recorder->create_graph;
 }
 
+bool trii_step_keeps_graph(const trii_step *step)
+{
+    return step->recorder->keep_graph;
+}
+
+uint32_t trii_step_walk(const trii_step *step)
+{
+    return step->recorder->walks;
+}
+
 /* --- beginning ------------------------------------------------------------ */
 
 /* "the loss" of a call that takes one, else its number. */
@@ -347,7 +357,7 @@ static tri_status node_backward(trii_backward *b, int32_t n)
         any_in = any_in || needs[i];
         grad_in[i] = TRII_NO_VALUE;
     }
-    if (!any_in && !(any_out && node->host != NULL && n_in == 0))
+    if (!any_in && !(any_out && trii_node_leads_elsewhere(node)))
         return TRI_OK;
     status = node->region > 0 && node->region != b->region ? trii_region_copy(b, n) : TRI_OK;
     if (status == TRI_OK)
@@ -370,6 +380,7 @@ tri_status trii_backward_walk(trii_backward *b)
 {
     tri_status status = TRI_OK;
 
+    trii_recorder_of(b->step)->keep_graph = b->keep_graph;
     for (int32_t n = b->last_node; n >= 0 && status == TRI_OK; n--)
         status = node_backward(b, n);
     return status;

@@ -291,6 +291,32 @@ void tri_rng_state_set(const tri_rng *state)
                        TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_rng_state_set: the state is NULL"));
 }
 
+trii_random_place trii_random_take(trii_step *step, uint32_t n)
+{
+    const trii_random_place place = {.first = step->random_count, .seeded = step->n_seeded};
+
+    step->random_count += n;
+    return place;
+}
+
+tri_rng trii_random_from(const trii_step *step, const trii_random_place *place)
+{
+    return place->seeded < step->n_seeded ? step->seeded[place->seeded] : step->random;
+}
+
+void trii_random_continue(trii_step *step, const tri_rng *state, uint32_t first)
+{
+    step->random = *state;
+    step->random_count = first;
+}
+
+trii_modes trii_step_modes(const trii_step *step)
+{
+    const trii_recorder *r = step->recorder;
+
+    return (trii_modes){.no_grad = r->no_grad > 0, .autocast = trii_autocast_to(&r->autocast)};
+}
+
 /* The counter has room for 16 bits of the stream; the rest goes into the key. */
 trii_random trii_step_random(const trii_step *step, const trii_node *node)
 {

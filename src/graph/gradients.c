@@ -63,7 +63,7 @@ static void mark_leads(const request *q, int32_t *leads)
         const trii_node *node = value->node >= 0 ? &s->nodes[value->node] : NULL;
 
         /* values from another rank, which waits for their gradients */
-        leads[v] = node != NULL && node->host != NULL && node->n_in == 0 && node->requires_grad;
+        leads[v] = node != NULL && trii_node_leads_elsewhere(node) && node->requires_grad;
         for (int i = 0; i < q->m && leads[v] == 0; i++)
             leads[v] = belongs(q, i, v);
         for (int k = 0; node != NULL && k < node->n_in && leads[v] == 0; k++) {

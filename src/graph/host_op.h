@@ -54,6 +54,9 @@ typedef struct trii_host_kind {
      * its results have no gradients. */
     tri_status (*grad)(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                        const bool *needs, trii_vid *grad_in);
+    /* What its results depend on is elsewhere, too: `grad` is called even if no operand needs a
+     * gradient. */
+    bool grad_elsewhere;
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;
     /* For operations that the step owns (trii_host_op_new, whose memory is freed by the step) or
@@ -116,6 +119,11 @@ void trii_hosts_abort(const trii_step *step, const trii_segment *segment, const 
 
 /* For the files of the recorder. */
 extern const trii_graph_op trii_op_host;
+/* A gradient that flows into it goes on somewhere else, whether its operands need one or not. */
+static inline bool trii_node_leads_elsewhere(const trii_node *node)
+{
+    return node->host != NULL && (node->n_in == 0 || node->host->kind->grad_elsewhere);
+}
 static inline bool trii_node_has_gradient(const trii_node *node)
 {
     return node->host != NULL ? node->host->kind->grad != NULL : node->op->grad != NULL;

@@ -241,6 +241,10 @@ typedef struct trii_grad_hook {
 
 /* Whether the gradients being recorded must be differentiable again. */
 bool trii_step_creates_graph(const trii_step *step);
+/* Whether they may be recorded a second time after a run, from the same values. */
+bool trii_step_keeps_graph(const trii_step *step);
+/* The number of the backward pass that is being recorded. */
+uint32_t trii_step_walk(const trii_step *step);
 /* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has
  * none (then nothing changes). From now on the tensor has no gradient: the next tri_backward starts
  * a new one. */
@@ -304,6 +308,25 @@ tri_status trii_step_run_and_keep(trii_step *step) TRI_MUST_CHECK;
 /* Frees this thread's own context (its step must have ended), leaves those that it has entered, as
  * when a thread exits, and frees what the default executor keeps. */
 void trii_step_release(void);
+
+/* Modes of the context that what is recorded here and runs elsewhere needs there. */
+typedef struct trii_modes {
+    bool no_grad;
+    tri_dtype autocast; /* NONE = none */
+} trii_modes;
+trii_modes trii_step_modes(const trii_step *step);
+
+/* Random numbers that are drawn elsewhere for this step: the numbers `first` and following of its
+ * random operations are theirs, so that they get the bits that they would get here. */
+typedef struct trii_random_place {
+    uint32_t first;
+    int32_t seeded;
+} trii_random_place;
+trii_random_place trii_random_take(trii_step *step, uint32_t n);
+/* Once the step runs: from what state. */
+tri_rng trii_random_from(const trii_step *step, const trii_random_place *place);
+/* And there, before anything is recorded: its next random operation is number `first`. */
+void trii_random_continue(trii_step *step, const tri_rng *state, uint32_t first);
 
 /* For the random numbers of the current context. */
 void trii_random_stream_set(uint64_t stream);

@@ -34,6 +34,7 @@
 #include <trireme/remote.h>
 
 #include "graph/step.h"
+#include "graph/type.h"
 #include "os/thread.h"
 
 #define TRII_REMOTE_MAGIC 0x52454d31u /* "REM1" */
@@ -104,13 +105,15 @@ typedef struct trii_remote_opened {
 #define TRII_REMOTE_TRAINING 2u
 typedef struct trii_remote_forward {
     uint32_t magic, kind;
-    uint64_t call;            /* its number in the session, not 0 */
+    uint64_t call;            /* its number in the session, not 0; TYPES: 0 */
     uint32_t flags, autocast; /* a tri_dtype; 0 = none */
-    uint32_t n_types, n_results;
+    uint32_t n_types;         /* inputs; dtype NONE: absent, without a part */
+    uint32_t n_results;
     uint64_t requires_grad; /* bit i: input i */
-    uint32_t data_bytes, reserved;
+    uint32_t data_bytes, random_first;
+    uint64_t random_seed, random_stream; /* the caller's tri_rng, */
+    int64_t random_step;                 /* and where its step's random numbers go on */
     trii_remote_path path;
-    trii_remote_key key;
 } trii_remote_forward;
 
 typedef struct trii_remote_backward {
@@ -118,20 +121,26 @@ typedef struct trii_remote_backward {
     uint64_t call;    /* of the forward */
     uint64_t present; /* bit o: a seed of result o is here */
     uint64_t wanted;  /* bit i: the gradient of input i is wanted */
-    uint32_t n_types, reserved;
+    uint32_t n_types, flags;
     trii_remote_key key;
     trii_remote_order order;
 } trii_remote_backward;
 
+#define TRII_REMOTE_KEEP 1u /* another backward of this call may follow */
+
 typedef struct trii_remote_results {
     uint32_t magic, n_types;
     uint64_t requires_grad; /* bit o: result o */
-    uint64_t present;       /* bit i: the gradient of input i */
+    uint64_t present;       /* BACKWARD: bit i: the gradient of input i */
+    uint32_t n_random;      /* TYPES: random operations of the forward */
+    uint32_t reserved;
 } trii_remote_results;
 
+#define TRII_REMOTE_RELEASED 64
 typedef struct trii_remote_release {
     uint32_t magic, kind;
-    uint64_t call; /* its graph is dropped, if it is there */
+    uint64_t n;
+    uint64_t call[TRII_REMOTE_RELEASED]; /* [n]: their graphs are dropped, where they are there */
 } trii_remote_release;
 
 typedef struct trii_remote_update {
@@ -140,21 +149,31 @@ typedef struct trii_remote_update {
     uint64_t n_backwards; /* PREPARE: so many direct backwards of this step have been recorded */
 } trii_remote_update;
 
-/* In the order of trii_remote_kind; trii_remote_functions[kind]. */
+/* remote_frames.c */
+tri_status trii_remote_refuse(const char *what) TRI_MUST_CHECK; /* FORMAT: a damaged message */
+void trii_remote_type_put(trii_remote_type *to, const trii_type *type);
+/* INVALID_ARG: no such type can be. */
+tri_status trii_remote_type_get(const trii_remote_type *from, trii_type *type_out) TRI_MUST_CHECK;
+/* The types that follow `head` bytes of the data. The parts from `first_part` on must be theirs,
+ * one for each that is not absent, unless that is -1. */
+tri_status trii_remote_types_get(const tri_rpc_message *message, size_t head, uint32_t n,
+                                 int first_part, trii_type *types_out) TRI_MUST_CHECK;
+
+/* In the order of trii_remote_kind; served.c. */
 extern const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS];
 
-/* --- at the owner: served.c and others ------------------------------------ */
+/* --- at the owner: served.c, served_run.c --------------------------------- */
 
 typedef struct trii_served trii_served;
 typedef struct trii_accounts trii_accounts; /* account.h */
 
 /* One caller of a served module. */
 typedef struct trii_session {
-    struct trii_session *next;
-    trii_served *served;
+    struct trii_session *next; /* under the lock */
+    trii_served *served;       /* a reference */
     char caller[TRII_REMOTE_NAME];
     uint64_t incarnation;
-    int n_graphs;
+    atomic_int n_graphs;
     bool lost; /* under the lock: nobody refers to it any more */
 } trii_session;
 
@@ -164,10 +183,11 @@ typedef struct trii_remote_graph {
     trii_session *session;
     uint64_t call;
     tri_context *context; /* with its step, which has run */
-    tri_tensor *in[TRI_REMOTE_TENSORS];
-    tri_tensor *out[TRI_REMOTE_TENSORS]; /* step tensors */
+    tri_tensor *in[TRI_REMOTE_TENSORS];  /* owned; NULL = absent */
+    tri_tensor *out[TRI_REMOTE_TENSORS]; /* step tensors, or operands of these */
     int n_in, n_out;
-    uint64_t requires_grad; /* bit i: input i */
+    uint64_t requires_grad, out_requires_grad; /* bits of inputs and results */
+    trii_remote_path path;
 } trii_remote_graph;
 
 /* A request in the queue. */
@@ -178,10 +198,12 @@ typedef struct trii_remote_job {
     trii_remote_kind kind;
 } trii_remote_job;
 
+#define TRII_REMOTE_PRIORITIES 3
+
 struct trii_served {
     trii_served *next; /* of this process */
+    atomic_int refs;   /* the table's, the worker's object, the thread's, one for each session */
     tri_rpc *rpc;      /* as it was given: NULL = the process's own */
-    tri_rpc_ref *self;
     char name[TRII_REMOTE_NAME];
     uint64_t number;                     /* of trii_remote_path */
     tri_module *module;                  /* NULL: a function */
@@ -190,39 +212,43 @@ struct trii_served {
     tri_optimizer *optimizer; /* NULL = none */
     tri_remote_versions versions;
     int max_graphs;
-    trii_thread thread;
 
     trii_mutex lock;
-    trii_cond work;
-    trii_remote_job *queue[3], **queue_end[3]; /* by priority */
-    bool stop;
+    trii_cond work, ended;
+    trii_remote_job *queue[TRII_REMOTE_PRIORITIES], **queue_end[TRII_REMOTE_PRIORITIES];
+    trii_session *sessions;
+    bool any_lost; /* some of them */
+    bool stop, has_ended;
+    bool is_claimed; /* somebody joins the thread, or it is detached */
+    trii_thread thread;
 
     /* of its thread */
-    trii_session *sessions;
-    trii_remote_graph *graphs;
-    tri_tensor **params; /* those of the module that require a gradient; references are held */
+    trii_remote_graph *graphs, *idle; /* idle: with a context, for the next forward */
+    tri_tensor **params; /* of the module, those that require a gradient; references are held */
     int n_params;
     trii_accounts *accounts; /* NULL without an optimizer */
 };
 
-/* The session of a trainer whose gradients come through another worker; NULL = it has none, and its
- * gradients are not kept. */
-trii_session *trii_session_of(const trii_served *served, const trii_remote_key *key);
+/* What the thread of a served module does now, for remote modules that it calls; NULL in other
+ * threads. */
+typedef struct trii_remote_running {
+    const trii_remote_key *key; /* of the backward that runs; NULL: a forward */
+    const trii_remote_order *order;
+    uint32_t n_backwards; /* that it has recorded */
+    const trii_remote_path *path;
+    tri_rpc_request *request;
+} trii_remote_running;
+trii_remote_running *trii_remote_now(void);
+void trii_remote_now_set(trii_remote_running *running);
 
-/* account.c, called by the thread of the served module, in no context of its own:
- *
- *   trii_accounts_create(served, &accounts), trii_accounts_destroy(accounts)
- *   trii_account_add(accounts, key, order, step, grads)
- *       while the backward's step is recorded: records what adds grads[n_params] (NO_VALUE: the
- *       backward does not reach it) to the account, or keeps them for later, by values that are
- *       bound to tensors of the account. *added_out is for:
- *   trii_account_added(accounts, added, status)
- *       after the step has run, or failed: then nothing of it is in the account
- *   trii_account_prepare(accounts, update), trii_account_commit, trii_account_drop
- *   trii_accounts_forget(accounts, trainer, incarnation)
- *       the trainer's session is lost: all of its accounts go
- *   trii_accounts_last_step(accounts, trainer, incarnation, optimizer)
- */
+tri_status trii_remote_function_check(const tri_remote_function *function,
+                                      const char *call) TRI_MUST_CHECK;
+
+/* served_run.c: does one job and answers its request; on the thread of the served module. */
+void trii_served_run(trii_served *served, trii_remote_job *job);
+void trii_served_drop_graphs(trii_served *served, const trii_session *session); /* NULL = of all */
+/* All that the thread has; the last call. */
+void trii_served_drop_all(trii_served *served);
 
 /* --- at the caller: remote_module.c and others ---------------------------- */
 
@@ -241,11 +267,19 @@ void trii_remote_steps_unref(trii_remote_steps *steps);
 /* A step has ended, well or badly: the next one begins. */
 void trii_remote_steps_next(trii_remote_steps *steps);
 
-typedef struct trii_remote_answer trii_remote_answer; /* types of results, by those of inputs */
+/* Types of results, by those of inputs and the modes. */
+typedef struct trii_remote_answer {
+    struct trii_remote_answer *next;
+    trii_type in[TRI_REMOTE_TENSORS], out[TRI_REMOTE_TENSORS];
+    int n_in, n_out;
+    uint64_t requires_grad, out_requires_grad;
+    uint32_t flags, autocast, n_random;
+} trii_remote_answer;
 
 /* A remote module, or a remote function of one worker. Counted: by its tri_module, and by the
  * operations that its forwards have recorded. */
 typedef struct trii_remote {
+    struct trii_remote *next; /* functions: of the process's table */
     atomic_int refs;
     tri_rpc *rpc;
     char name[2 * TRII_REMOTE_NAME]; /* "worker/name" */
@@ -262,16 +296,38 @@ typedef struct trii_remote {
     tri_rpc_ref *session; /* of the incarnation that served last; NULL = none */
     trii_remote_opened opened;
     uint64_t last_call;
-    trii_remote_answer *answers;
+    trii_remote_answer *answers; /* until the session changes */
+    trii_remote_release released; /* not sent yet */
 } trii_remote;
 
 /* Of a module made by tri_remote_module; NULL: it is another one, or has failed (error line). */
 trii_remote *trii_remote_of(tri_module *module);
+void trii_remote_unref(trii_remote *remote);
 /* The session, opened if there is none or the last one is gone: a reference. Blocks. */
 tri_status trii_remote_session(trii_remote *remote, tri_rpc_ref **session_out) TRI_MUST_CHECK;
-/* The random number of this worker's start (trii_remote_key.incarnation), and its name. */
+/* The owner does not serve it any more: the next forward opens another session. */
+void trii_remote_forget(trii_remote *remote, const tri_rpc_ref *session);
+tri_status trii_remote_create(tri_rpc *rpc, const char *name, int64_t timeout_ms,
+                              trii_remote **remote_out) TRI_MUST_CHECK;
+tri_status trii_remote_check_counts(const trii_remote *remote, int n_in, int n_out) TRI_MUST_CHECK;
+/* Of a forward: values of its inputs (NO_VALUE = absent), and what of it decides the types of its
+ * results. */
+tri_status trii_remote_describe(trii_step *step, tri_tensor *const *in, int n_in, int n_out,
+                                trii_vid *ids, trii_remote_answer *answer_out) TRI_MUST_CHECK;
+/* The random number of this process (trii_remote_key.incarnation), and the worker's name. */
 void trii_remote_self(tri_rpc *rpc, char name[TRII_REMOTE_NAME], uint64_t *incarnation_out);
+/* A random number, not 0. */
+uint64_t trii_remote_number(void);
 /* How many backwards of the current step its module has recorded. */
 uint32_t trii_remote_backwards(const trii_remote *remote);
+
+/* remote_call.c: records a forward on values; in[i] NO_VALUE = absent. */
+tri_status trii_remote_record(trii_remote *remote, trii_step *step, const trii_vid *in, int n_in,
+                              const void *data, const trii_remote_answer *answer,
+                              trii_vid *out) TRI_MUST_CHECK;
+/* The caller's timeout, and at most what is left of the call that this thread handles. */
+int64_t trii_remote_timeout_ms(const trii_remote *remote);
+/* Calls that hold graphs at the owner and got no backward: told now, or with the next ones. */
+void trii_remote_release_later(trii_remote *remote, tri_rpc_ref *session, uint64_t call);
 
 #endif
