@@ -155,6 +155,8 @@ static tri_status close_key(trii_recorder *r)
 
         if (tensor != NULL && TRII_UNLIKELY(is_stale(value, tensor)))
             return trii_refuse_stale(tensor);
+        if (tensor == NULL && TRII_UNLIKELY(trii_kept_is_lost(value)))
+            return trii_refuse_stale(value->leaf);
         *w++ = (uint64_t)type->dtype | (uint64_t)type->ndim << 8 |
                (uint64_t)placement(tensor) << 16 | (uint64_t)(uint32_t)type->device << 32;
         *w++ = (uint64_t)(uintptr_t)trii_value_layout(value);

@@ -286,6 +286,34 @@ tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status stat
  * step uses the tensor, pending nodes run first; values that are already recorded keep the old
  * contents, on the old device. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
+/* keep_read.c: steps that wait, while other contexts write what they have read. */
+/* The step's value of the tensor, if it has read it and has not written it, keeps the contents of
+ * now: a reference to their memory. Whoever writes the tensor then has to renew it first; if it
+ * does not, the step's next run that reads the value fails (STATE). Nothing happens to a tensor
+ * over memory with a fixed place. Under hold.c's lock, which it takes. */
+void trii_step_keep_read(trii_step *step, const tri_tensor *tensor);
+/* What the step has read of the tensor, or written to it by earlier runs, is what the tensor has
+ * now, whoever wrote that. */
+void trii_step_read_again(trii_step *step, const tri_tensor *tensor);
+/* Whether some step keeps its contents. */
+bool trii_tensor_is_kept(const tri_tensor *tensor);
+/* Contents that a tensor had: see below. */
+typedef struct trii_renewed {
+    trii_storage *storage; /* a reference is held; NULL: nothing was done */
+    const trii_layout *layout;
+} trii_renewed;
+/* Before a step writes a tensor that is kept: the step reads the old contents, and will write into
+ * new memory. Nobody else may use the tensor until trii_tensor_renew_end, which takes the old ones
+ * back if the run has failed. */
+tri_status trii_tensor_renew(trii_step *step, tri_tensor *tensor,
+                             trii_renewed *old_out) TRI_MUST_CHECK;
+void trii_tensor_renew_end(tri_tensor *tensor, trii_renewed *old, bool written);
+/* For close_key: contents that the value keeps have been written over. */
+static inline bool trii_kept_is_lost(const trii_value *value)
+{
+    return value->leaf != NULL && value->leaf->storage == value->storage &&
+           value->leaf->version != value->version;
+}
 /* During a run, for a tensor that the segment reads: whether no other context's run reads it. Call
  * it under trii_step_lock, which keeps new runs from beginning: an executor may then change the
  * tensor's layout. */

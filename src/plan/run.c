@@ -184,8 +184,9 @@ static bool may_adopt(const trii_plan *plan, trii_step *step, const trii_segment
 {
     for (int32_t k = 0; k < plan->n_adoptions; k++) {
         const trii_value *value = &step->values[segment->inputs[plan->adoptions[k].input]];
+        const tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
 
-        if (!trii_step_holds_alone(step, value->leaf != NULL ? value->leaf : value->bound))
+        if (!trii_step_holds_alone(step, tensor) || trii_tensor_is_kept(tensor))
             return false;
     }
     return true;

@@ -89,6 +89,11 @@ tri_status trii_storage_create_on(tri_device device, size_t bytes, trii_storage 
     return TRI_OK;
 }
 
+bool trii_storage_is_movable(const trii_storage *storage)
+{
+    return storage->ops == &heap || storage->ops == &of_device;
+}
+
 /* --- memory of the user's ------------------------------------------------- */
 
 typedef struct wrapped {

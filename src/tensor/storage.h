@@ -8,6 +8,7 @@
 #define TRII_STORAGE_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 
 #include <trireme/device.h>
 #include <trireme/status.h>
@@ -55,5 +56,8 @@ tri_status trii_storage_wrap(void *data, size_t bytes, trii_storage **storage_ou
 void trii_storage_on_release(trii_storage *storage, void (*release)(void *arg), void *arg);
 trii_storage *trii_storage_ref(trii_storage *storage);
 void trii_storage_unref(trii_storage *storage); /* NULL allowed */
+/* Whether it is from trii_storage_create_on: memory that nobody knows by its address, so that
+ * contents may lie in other such memory as well. */
+bool trii_storage_is_movable(const trii_storage *storage);
 
 #endif
