@@ -38,7 +38,7 @@ static tri_device device_of(const trii_step *step, trii_vid value)
 
 /* The sum of the squares of n gradients (some of which may be NO_VALUE), in their order; NO_VALUE
  * if there are none. The sum goes from device to device, so its bits are those of one device. */
-static tri_status total_of(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
+tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n, trii_vid *total_out)
 {
     trii_attrs attrs;
     int at = 0;
@@ -82,7 +82,7 @@ static tri_status factors_of(trii_step *step, const trii_vid *grads, int n, doub
     static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
     bool there[2] = {false, false};
     trii_vid total;
-    tri_status status = total_of(step, grads, n, &total);
+    tri_status status = trii_optim_square_sum(step, grads, n, &total);
 
     for (int i = 0; i < n; i++) {
         if (grads[i] != TRII_NO_VALUE)
@@ -328,7 +328,7 @@ static tri_status inverse_of(const tri_optimizer *o, trii_step *step, trii_vid s
                              trii_optim_clip *clip, trii_vid *found_out)
 {
     trii_vid in[2] = {TRII_NO_VALUE, scale}, found;
-    tri_status status = total_of(step, o->grads, o->n_params, &in[0]);
+    tri_status status = trii_optim_square_sum(step, o->grads, o->n_params, &in[0]);
 
     if (status == TRI_OK && in[0] != TRII_NO_VALUE)
         status = trii_record_to(step, in[0], TRI_CPU(0), &in[0]);
@@ -385,6 +385,69 @@ tri_status trii_optimizer_unscale(tri_optimizer *o, trii_step *step, trii_vid sc
     o->clip_generation = step->generation;
     o->clips[o->n_clips++] = clip;
     return TRI_OK;
+}
+
+/* --- of an optimizer, with gradients elsewhere ---------------------------- */
+
+static tri_status record_square_sum(tri_optimizer *o, trii_step *step, trii_vid *total_out)
+{
+    tri_status status = clip_is_current(o, step);
+
+    if (status == TRI_OK)
+        status = gradients_to_clip(o, step, true);
+    return status == TRI_OK ? trii_optim_square_sum(step, o->grads, o->n_params, total_out)
+                            : status;
+}
+
+tri_status trii_optimizer_square_sum(tri_optimizer *o, trii_step *step, double *squares_out)
+{
+    trii_vid total = TRII_NO_VALUE;
+    tri_status status;
+
+    *squares_out = 0;
+    tri_no_grad_begin();
+    status = record_square_sum(o, step, &total);
+    tri_no_grad_end();
+    if (status != TRI_OK || total == TRII_NO_VALUE)
+        return status;
+    return tri_item_status(trii_handle_recorded(step, total), squares_out);
+}
+
+static tri_status add_factor(tri_optimizer *o, trii_step *step, double factor)
+{
+    static const tri_dtype dtypes[2] = {TRI_DTYPE_F32, TRI_DTYPE_F64};
+    trii_optim_clip clip = no_clip;
+    tri_status status = clip_is_current(o, step);
+
+    if (status == TRI_OK && o->n_clips > TRII_CLIPS)
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d clips before a step",
+                           o->ops->name, TRII_CLIPS);
+    if (status == TRI_OK)
+        status = gradients_to_clip(o, step, false);
+    for (int d = 0; d < 2 && status == TRI_OK; d++) {
+        const trii_type type = {.dtype = dtypes[d]};
+        trii_attrs attrs;
+
+        trii_fill_attrs(&type, factor, &attrs);
+        status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &clip.factor[d]);
+        if (status == TRI_OK)
+            step->values[clip.factor[d]].keep = true;
+    }
+    if (status != TRI_OK)
+        return status;
+    o->clip_generation = step->generation;
+    o->clips[o->n_clips++] = clip;
+    return TRI_OK;
+}
+
+tri_status trii_optimizer_scale_next(tri_optimizer *o, trii_step *step, double factor)
+{
+    tri_status status;
+
+    tri_no_grad_begin();
+    status = add_factor(o, step, factor);
+    tri_no_grad_end();
+    return status;
 }
 
 /* --- of a list ------------------------------------------------------------ */

@@ -389,15 +389,41 @@ static tri_status begin_batch(recording *r, const likeness *like)
     return find_skip(r, like->device);
 }
 
+/* The gradient that parameter i is updated with; NO_VALUE: it has none. */
+static tri_status take_gradient(const recording *r, int i, trii_vid *grad_out)
+{
+    const trii_given *given = r->o->given;
+
+    if (TRII_LIKELY(given == NULL))
+        return trii_grad_consume(r->step, r->o->params[i].tensor, grad_out);
+    *grad_out = TRII_NO_VALUE;
+    return given->grads[i] != NULL ? trii_resolve(r->step, given->grads[i], grad_out) : TRI_OK;
+}
+
+/* What the caller of trii_optimizer_step_given multiplies gradients by. */
+static tri_status take_factor(const recording *r, likeness *like)
+{
+    tri_tensor *factor = r->o->given->factor[like->dtype == TRI_DTYPE_F64];
+    tri_status status;
+
+    if (factor == NULL)
+        return TRI_OK;
+    status = trii_resolve(r->step, factor, &like->scale);
+    return status == TRI_OK ? trii_record_to(r->step, like->scale, like->device, &like->scale)
+                            : status;
+}
+
 static tri_status record_update(recording *r, int i, int64_t updates)
 {
     trii_optim_param *param = &r->o->params[i];
     trii_vid grad = TRII_NO_VALUE;
     likeness like = {param->group,         updates, TRII_NO_VALUE, 0.0, param->tensor->dtype,
                      param->tensor->device};
-    tri_status status = trii_grad_consume(r->step, param->tensor, &grad);
+    tri_status status = take_gradient(r, i, &grad);
 
-    if (status == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
+    if (status == TRI_OK && TRII_UNLIKELY(r->o->given != NULL))
+        status = take_factor(r, &like);
+    else if (status == TRI_OK && TRII_UNLIKELY(r->o->n_clips > 0))
         status = trii_optimizer_clipped(r->o, r->step, param, &grad, &like.scale, &like.limit);
     if (status == TRI_OK && grad != TRII_NO_VALUE && r->batch.n > 0 &&
         (!is_like(&like, &r->like) || trii_update_is_full(&r->batch)))
@@ -446,7 +472,7 @@ static tri_status record_updates(tri_optimizer *o, trii_step *step)
         if (status != TRI_OK)
             return TRII_FAIL_CTX(status, "update of %s", o->params[i].name);
     }
-    if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK)
+    if (TRII_UNLIKELY(!r.any) && step->failed == TRI_OK && o->given == NULL)
         warn_of_no_gradient(o);
     return flush(&r, o->n_params);
 }
@@ -482,7 +508,7 @@ static tri_status follow(const tri_optimizer *o)
 
 static tri_status update(tri_optimizer *o, trii_step *step)
 {
-    tri_status status = trii_optimizer_finish_unused(o, step);
+    tri_status status = o->given == NULL ? trii_optimizer_finish_unused(o, step) : TRI_OK;
 
     if (status == TRI_OK)
         status = follow(o);
@@ -504,7 +530,7 @@ static tri_status update(tri_optimizer *o, trii_step *step)
     return status;
 }
 
-tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
+static tri_status step_with(tri_optimizer *o, tri_tensor *found, const trii_given *given)
 {
     trii_step *step;
     tri_status status = tri_optimizer_status(o);
@@ -517,13 +543,25 @@ tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
     o->found = found;
+    o->given = given;
     status = update(o, step);
     o->found = NULL;
+    o->given = NULL;
     o->n_clips = 0;
     if (status == TRI_OK)
         return TRI_OK;
     trii_step_fail(step, status); /* what was recorded must not run when the step ends */
     return trii_step_run(step);
+}
+
+tri_status trii_optimizer_step_unless(tri_optimizer *o, tri_tensor *found)
+{
+    return step_with(o, found, NULL);
+}
+
+tri_status trii_optimizer_step_given(tri_optimizer *o, const trii_given *given)
+{
+    return step_with(o, NULL, given);
 }
 
 tri_status(tri_optimizer_step)(tri_optimizer *o)

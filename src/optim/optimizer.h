@@ -50,6 +50,13 @@ typedef struct trii_optimizer_ops {
                     double *f_out);
 } trii_optimizer_ops;
 
+/* Gradients that are not those of the parameters' own. */
+typedef struct trii_given {
+    tri_tensor *const *grads; /* [n_params]; NULL = it has none */
+    /* Scalars on the cpu, f32 and f64, that gradients are multiplied by; NULL = 1 */
+    tri_tensor *factor[2];
+} trii_given;
+
 struct tri_optimizer {
     const trii_optimizer_ops *ops;
     uint64_t number; /* of no other optimizer, not even of a later one at this address */
@@ -64,6 +71,7 @@ struct tri_optimizer {
     trii_optim_clip clips[TRII_CLIPS + 1]; /* one more than clips: the scaler's */
     int n_clips;
     tri_tensor *found;        /* during a step: the scaler's flag, see trii_optimizer_step_unless */
+    const trii_given *given;  /* during a step: see trii_optimizer_step_given */
     trii_vid *grads;          /* [n_params] clip.c's */
     uint64_t clip_generation; /* of the step in which they were recorded */
     tri_status status;        /* of its making */
@@ -111,6 +119,24 @@ tri_status trii_optimizer_unscale(tri_optimizer *optimizer, trii_step *step, tri
 /* tri_optimizer_step, except that nothing is updated or counted if the tensor (an f32 scalar on the
  * cpu) holds anything but 0 then. NULL: always updates. */
 tri_status trii_optimizer_step_unless(tri_optimizer *optimizer, tri_tensor *found) TRI_MUST_CHECK;
+
+/* clip.c, for clips by the norm of gradients of which some are elsewhere. The sum of the squares of
+ * all gradients as the next update would read them; runs what was recorded. */
+tri_status trii_optimizer_square_sum(tri_optimizer *optimizer, trii_step *step,
+                                     double *squares_out) TRI_MUST_CHECK;
+/* The next update multiplies them by this factor, as its last clip. */
+tri_status trii_optimizer_scale_next(tri_optimizer *optimizer, trii_step *step,
+                                     double factor) TRI_MUST_CHECK;
+
+/* tri_optimizer_step with these gradients. Given ones have no hooks, and the parameters' own stay as
+ * they are. */
+tri_status trii_optimizer_step_given(tri_optimizer *optimizer,
+                                     const trii_given *given) TRI_MUST_CHECK;
+
+/* clip.c: the sum of the squares of n gradients (some of which may be NO_VALUE), an f64 scalar;
+ * NO_VALUE if there are none. */
+tri_status trii_optim_square_sum(trii_step *step, const trii_vid *grads, int n,
+                                 trii_vid *total_out) TRI_MUST_CHECK;
 
 /* Updates of many tensors that one node records, with equal numbers. Starts with n = 0. */
 typedef struct trii_update_batch {
