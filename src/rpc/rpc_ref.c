@@ -346,12 +346,27 @@ void rpc_ref_write(rpc_peer *to, tri_rpc_ref *ref, rpc_wire_ref *wire)
     wire->object = ref->local != NULL ? ref->local->id : ref->object;
     wire->incarnation = ref->peer != NULL ? ref->peer->incarnation : rpc->incarnation;
     snprintf(wire->name, sizeof(wire->name), "%s", ref->peer != NULL ? ref->peer->name : rpc->name);
-    if (wire->object == 0 || wire->incarnation == to->incarnation)
+    if (wire->object == 0 || (wire->incarnation == to->incarnation && ref->local == NULL))
         return;
     if (ref->local != NULL)
         count_hold(to, ref->local->id, 1);
     else
         introduce(to, ref);
+}
+
+/* A reference to an own object came from ourselves: the hold that it had on its way goes. It was
+ * written to the other end of the connection. */
+static void arrive(const rpc_peer *from, const rpc_object *object)
+{
+    for (rpc_peer *peer = from->rpc->peers; peer != NULL; peer = peer->next) {
+        if (peer == from || peer->incarnation != from->rpc->incarnation ||
+            peer->mirror == from->mirror || peer->state == RPC_PEER_LOST)
+            continue;
+        rpc_peer_use(peer);
+        count_hold(peer, object->id, -1);
+        rpc_peer_unuse(peer);
+        return;
+    }
 }
 
 tri_rpc_ref *rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire)
@@ -368,6 +383,8 @@ tri_rpc_ref *rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire)
             ref->status = TRI_ERR_STATE;
             ref->error = trii_strdup("the object has been released", "error line");
         }
+        if (object != NULL && from->incarnation == rpc->incarnation)
+            arrive(from, object);
         return ref;
     }
     if (wire->incarnation != from->incarnation) {

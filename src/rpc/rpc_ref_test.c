@@ -344,6 +344,37 @@ static void what_a_lost_worker_held_is_released(void **state)
     workers_destroy(&w);
 }
 
+/* Nobody but the message refers to it while it is on its way. */
+static void an_object_goes_to_its_own_worker(void **state)
+{
+    workers w;
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_ref *self;
+
+        begin(&w, 2, t == 0 ? NULL : &by_tcp);
+        self = worker_find(&w, 1, "w1");
+        for (int i = 0; i < 500; i++) {
+            tri_rpc_message reply;
+            tri_rpc_call *call;
+
+            CHECK_OK(tri_rpc_async(self, &make, NULL, NULL, &call));
+            while (tri_rpc_call_test(call) == TRI_INPROGRESS)
+                trii_thread_yield();
+            CHECK_OK(tri_rpc_call_take_reply(call, &reply));
+            tri_rpc_call_destroy(call);
+            CHECK_OK(tri_rpc_sync(reply.refs[0], &touch, NULL, NULL, NULL));
+            assert_int_equal(atomic_load(&released), i);
+            tri_rpc_message_free(&reply);
+            worker_wait_for(&released, i + 1);
+        }
+        assert_int_equal(n_holds(w.rpc[1]), 0);
+        tri_rpc_ref_unref(self);
+        workers_end(&w);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_object_lives_until_nobody_holds_it),
     cmocka_unit_test(a_reference_is_passed_on_while_its_giver_drops_it),
@@ -352,6 +383,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_promise_that_fails_fails_what_waits_for_it),
     cmocka_unit_test(a_name_is_waited_for_and_found),
     cmocka_unit_test(what_a_lost_worker_held_is_released),
+    cmocka_unit_test(an_object_goes_to_its_own_worker),
 };
 
 TEST_MAIN(tests)
