@@ -161,6 +161,9 @@ typedef struct tri_remote_optimizer tri_remote_optimizer;
 /* Zero means default. */
 typedef struct tri_remote_optimizer_options {
     int64_t timeout_ms; /* of a step's questions to an owner; 0 = the worker's */
+    /* If the 2-norm of all gradients of a step together, here and at the owners, is above it, they
+     * are scaled as by tri_clip_grad_norm; INFINITY only measures; 0 = not clipped */
+    double max_norm;
     TRI_RESERVED(8);
 } tri_remote_optimizer_options;
 
@@ -183,15 +186,26 @@ TRI_API tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null
  * Runs what was recorded, and then updates at all owners and here, or nowhere: each owner is asked
  * first whether it has all gradients of this step, and then told to update.
  *
- * Blocks for two round trips to the owners, which are asked at the same time. Errors: those of the
- * run; NAN (TRI_CHECK=nan: a gradient is not finite); PEER_LOST, TIMEOUT, STATE (an owner has
- * released the gradients). If one is lost between the question and the update, the line names
- * those that have updated; in all other cases of failure nobody has, all gradients of this step
- * are dropped, and it may be repeated.
+ * Blocks for two round trips to the owners, which are asked at the same time. The own optimizer
+ * updates between the two. Errors: those of the run and of tri_optimizer_step; PEER_LOST, TIMEOUT;
+ * STATE (an owner has released the gradients).
+ *
+ * If it fails nobody has updated, all gradients of the step are dropped, and it may be repeated: the
+ * same batch again. Only if an owner is lost after it has agreed to update, others may have: the
+ * line names them, and they leave out the repetition, so that in the end all have updated once (by
+ * gradients that those of the repetition have found with the new parameters of the others).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_optimizer_step(tri_remote_optimizer *optimizer);
 /* Drops gradients that were not consumed, here and at the owners. */
 TRI_API void tri_remote_optimizer_zero_grad(tri_remote_optimizer *optimizer);
+/* The learning rate of all groups here, at once, and at the owners, with their next update. Of
+ * several trainers of one owner the last one counts. Fails the optimizer if it is negative, infinite
+ * or NaN. */
+TRI_API void tri_remote_optimizer_set_lr(tri_remote_optimizer *optimizer, double lr);
+/* What was set; before that the rate of the own optimizer; NaN if there is none. */
+TRI_API double tri_remote_optimizer_lr(const tri_remote_optimizer *optimizer);
+/* The norm over all gradients of the last step, before clipping; NaN without max_norm. */
+TRI_API double tri_remote_optimizer_norm(const tri_remote_optimizer *optimizer);
 /* Leaves `own` and the modules as they are. NULL allowed. */
 TRI_API void tri_remote_optimizer_destroy(tri_remote_optimizer *optimizer);
 

@@ -1,0 +1,47 @@
+/*
+ * remote_optimizer_internal.h - what remote_optimizer.c and remote_optimizer_ask.c share.
+ */
+#ifndef TRII_REMOTE_OPTIMIZER_INTERNAL_H
+#define TRII_REMOTE_OPTIMIZER_INTERNAL_H
+
+#include "optim/optimizer.h"
+#include "parallel/rpc/account.h"
+
+#define TRII_REMOTE_LINE 400
+
+/* A listed module, whose owner is asked. */
+typedef struct trii_remote_owner {
+    trii_remote *remote; /* a reference */
+    tri_rpc_ref *session;
+    tri_rpc_call *call;
+    tri_status status; /* of the last question; INPROGRESS: not asked */
+    char line[TRII_REMOTE_LINE];
+    trii_remote_updated reply;
+} trii_remote_owner;
+
+struct tri_remote_optimizer {
+    tri_optimizer *own; /* borrowed; NULL */
+    bool own_done;      /* it has stepped in an earlier attempt at this step */
+    trii_remote_owner *owners;
+    int n;
+    trii_remote_steps *steps;
+    tri_remote_optimizer_options options;
+    bool has_lr;
+    double lr, norm;
+    trii_account_request *request; /* room for a message */
+    trii_account_member *members;  /* [n][size of options.average] of all its ranks; NULL */
+    int rank, size;                /* in it; 0 and 1 without */
+    tri_status status;             /* of its making */
+    char *why;
+};
+
+/* What the owners are asked, all at the same time; waits for their answers. factor: of COMMIT. OK,
+ * or the first failure, with its line. */
+tri_status trii_remote_ask(tri_remote_optimizer *optimizer, trii_remote_kind kind,
+                           double factor) TRI_MUST_CHECK;
+/* Tells those that are there to drop the step; waits for nothing. Keeps the error line. */
+void trii_remote_tell_drop(tri_remote_optimizer *optimizer);
+/* The key of the step, and of the trainer. */
+void trii_remote_key_now(const tri_remote_optimizer *optimizer, trii_remote_key *key_out);
+
+#endif
