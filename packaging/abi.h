@@ -1422,6 +1422,46 @@ tri_status tri_tensorboard_hparams(tri_tensorboard *board, const char *run_name,
 tri_status tri_tensorboard_flush(tri_tensorboard *board);
 tri_status tri_tensorboard_close(tri_tensorboard *board);
 tri_status tri_run_folder_create(const char *prefix, int64_t *number_out);
+#define TRI_REMOTE_TENSORS 16
+typedef enum tri_remote_versions {
+    TRI_REMOTE_COPY = 0,
+    TRI_REMOTE_STALE = 1,
+    TRI_REMOTE_REFUSE = 2,
+} tri_remote_versions;
+typedef struct tri_remote_serve_options {
+    tri_remote_versions versions;
+    int max_graphs;
+    uint64_t reserved[8];
+} tri_remote_serve_options;
+tri_status tri_remote_serve(tri_rpc *rpc, const char *name, tri_module *module, tri_optimizer *optimizer, const tri_remote_serve_options *opt);
+tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name);
+typedef struct tri_remote_function {
+    const char *name;
+    size_t size;
+    tri_status (*shape)(const tri_function_call *call, tri_function_array *out);
+    void (*record)(const void *data, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out, void *object);
+    uint64_t reserved[8];
+} tri_remote_function;
+tri_status tri_remote_serve_function(tri_rpc *rpc, const tri_remote_function *function, void *object, const tri_remote_serve_options *opt);
+typedef struct tri_remote_module_options {
+    int64_t timeout_ms;
+    uint64_t reserved[8];
+} tri_remote_module_options;
+tri_module *tri_remote_module(tri_rpc *rpc, const char *name, const tri_remote_module_options *opt);
+void tri_remote_apply(tri_rpc *rpc, const char *worker, const tri_remote_function *function, const void *data, tri_tensor *const *in, int n_in, tri_tensor **out, int n_out);
+typedef struct tri_remote_optimizer tri_remote_optimizer;
+typedef struct tri_remote_optimizer_options {
+    int64_t timeout_ms;
+    double max_norm;
+    uint64_t reserved[8];
+} tri_remote_optimizer_options;
+tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null, tri_module *const *remotes, int n, const tri_remote_optimizer_options *opt);
+tri_status tri_remote_optimizer_step(tri_remote_optimizer *optimizer);
+void tri_remote_optimizer_zero_grad(tri_remote_optimizer *optimizer);
+void tri_remote_optimizer_set_lr(tri_remote_optimizer *optimizer, double lr);
+double tri_remote_optimizer_lr(const tri_remote_optimizer *optimizer);
+double tri_remote_optimizer_norm(const tri_remote_optimizer *optimizer);
+void tri_remote_optimizer_destroy(tri_remote_optimizer *optimizer);
 typedef struct tri_nn_sync_batch_norm_options {
     tri_opt eps, momentum;
     bool cumulative, no_affine, no_track_running_stats;

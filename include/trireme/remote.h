@@ -116,10 +116,10 @@ TRI_API TRI_MUST_CHECK tri_status tri_remote_serve_function(tri_rpc *rpc,
 /* --- at the caller -------------------------------------------------------- */
 
 /* Zero means default. */
-typedef struct tri_remote_options {
+typedef struct tri_remote_module_options {
     int64_t timeout_ms; /* of each forward and backward; 0 = the worker's; TRI_FOREVER = none */
     TRI_RESERVED(8);
-} tri_remote_options;
+} tri_remote_module_options;
 
 /**
  * A module whose forward runs at its owner: 0 to TRI_REMOTE_TENSORS inputs, 1 to
@@ -137,7 +137,7 @@ typedef struct tri_remote_options {
  * fails the run.
  */
 TRI_API tri_module *tri_remote_module(tri_rpc *rpc, const char *name,
-                                      const tri_remote_options *opt);
+                                      const tri_remote_module_options *opt);
 
 /**
  * Records a function that runs on another worker, with `n_in` inputs (0 to TRI_REMOTE_TENSORS) and
@@ -190,17 +190,17 @@ TRI_API tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null
  * updates between the two. Errors: those of the run and of tri_optimizer_step; PEER_LOST, TIMEOUT;
  * STATE (an owner has released the gradients).
  *
- * If it fails nobody has updated, all gradients of the step are dropped, and it may be repeated: the
- * same batch again. Only if an owner is lost after it has agreed to update, others may have: the
- * line names them, and they leave out the repetition, so that in the end all have updated once (by
- * gradients that those of the repetition have found with the new parameters of the others).
+ * If it fails nobody has updated, all gradients of the step are dropped, and it may be repeated:
+ * the same batch again. Only if an owner is lost after it has agreed to update, others may have:
+ * the line names them, and they leave out the repetition, so that in the end all have updated once
+ * (by gradients that those of the repetition have found with the new parameters of the others).
  */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_optimizer_step(tri_remote_optimizer *optimizer);
 /* Drops gradients that were not consumed, here and at the owners. */
 TRI_API void tri_remote_optimizer_zero_grad(tri_remote_optimizer *optimizer);
 /* The learning rate of all groups here, at once, and at the owners, with their next update. Of
- * several trainers of one owner the last one counts. Fails the optimizer if it is negative, infinite
- * or NaN. */
+ * several trainers of one owner the last one counts. Fails the optimizer if it is negative,
+ * infinite or NaN. */
 TRI_API void tri_remote_optimizer_set_lr(tri_remote_optimizer *optimizer, double lr);
 /* What was set; before that the rate of the own optimizer; NaN if there is none. */
 TRI_API double tri_remote_optimizer_lr(const tri_remote_optimizer *optimizer);

@@ -38,6 +38,9 @@ typedef struct trii_host_kind {
     /* Required. As poll, but blocks until it is over, for at most `for_ns`; INT64_MAX: until the
      * group's deadline. */
     tri_status (*wait)(trii_host_op *op, int64_t for_ns);
+    /* Its wait also ends, with INPROGRESS, as soon as any other operation under way whose kind says
+     * this has ended: so waiting for one is as good as polling them all. */
+    bool wait_any;
     /* start and wait in one, for an operation that is waited for at once while nothing else
      * communicates. NULL: start and wait are called. */
     tri_status (*run)(trii_host_op *op, const trii_host_buffers *buffers);

@@ -159,8 +159,7 @@ static void a_step_may_read_what_is_there_now(void **state)
 static void a_tensor_over_memory_of_the_program_is_written_in_place(void **state)
 {
     static float memory[N] = {7};
-    tri_tensor *tensor =
-        tri_tensor_wrap((int64_t[]){N}, 1, TRI_DTYPE_F32, memory, NULL, NULL);
+    tri_tensor *tensor = tri_tensor_wrap((int64_t[]){N}, 1, TRI_DTYPE_F32, memory, NULL, NULL);
     reader r;
     float first;
 

@@ -288,12 +288,12 @@ tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status stat
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
 /* keep_read.c: steps that wait, while other contexts write what they have read. */
 /* The step's value of the tensor, if it has read it and has not written it, keeps the contents of
- * now: a reference to their memory. Whoever writes the tensor then has to renew it first; if it
- * does not, the step's next run that reads the value fails (STATE). Nothing happens to a tensor
+ * now: a reference to their memory. A context that writes the tensor then has to renew it first; if
+ * it does not, the step's next run that reads the value fails (STATE). Nothing happens to a tensor
  * over memory with a fixed place. Under hold.c's lock, which it takes. */
 void trii_step_keep_read(trii_step *step, const tri_tensor *tensor);
 /* What the step has read of the tensor, or written to it by earlier runs, is what the tensor has
- * now, whoever wrote that. */
+ * now, whichever context wrote that. */
 void trii_step_read_again(trii_step *step, const tri_tensor *tensor);
 /* Whether some step keeps its contents. */
 bool trii_tensor_is_kept(const tri_tensor *tensor);

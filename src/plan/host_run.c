@@ -143,15 +143,18 @@ static tri_status wait_for_queues(const trii_plan *plan)
     return trii_queues_wait(plan, plan->hosts[h].start);
 }
 
-/* Whether waiting for it progresses everything that is under way: it all belongs to its group. */
+/* Whether waiting for it progresses everything that is under way: it all belongs to its group, or
+ * its wait ends when any of them has. */
 static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
 {
+    bool any = host->op->kind->wait_any;
+
     for (int32_t h = 0; h < plan->n_hosts; h++) {
         const trii_plan_host *other = &plan->hosts[h];
+        bool runs = other->state == TRII_HOST_RUNNING && other != host;
 
-        if (other->state == TRII_HOST_ARMED ||
-            (other->state == TRII_HOST_RUNNING && other != host &&
-             other->op->group != host->op->group))
+        if (any ? runs && !other->op->kind->wait_any
+                : other->state == TRII_HOST_ARMED || (runs && other->op->group != host->op->group))
             return false;
     }
     return true;
@@ -172,7 +175,7 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
             if (status == TRI_OK && host->state == TRII_HOST_ARMED && obstacle(plan, host) == NULL)
                 status = wait_for_queues(plan);
         } else {
-            bool all = first == host && moves_all(plan, host);
+            bool all = (first == host || first->op->kind->wait_any) && moves_all(plan, first);
             int64_t alone_ns = plan->n_queues == 1 ? INT64_MAX : QUEUES_SLICE_NS;
 
             status = finish_op(first, step, segment,

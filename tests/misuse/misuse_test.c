@@ -74,9 +74,9 @@ static const char *const named_otherwise[] = {"tri_status_fail",
                                               NULL};
 
 /* They fail here with sensible arguments too: there is a world already, a group of one cannot
- * shrink, this process is not a worker and handles no request, no context was entered, no callback,
- * no bucket outside of a hook, no trainer outside of a fit, and no task; and tri_status_fail and
- * tri_module_fail, which are for that. */
+ * shrink, this process is not a worker, handles no request and serves no module, no context was
+ * entered, no callback, no bucket outside of a hook, no trainer outside of a fit, and no task; and
+ * tri_status_fail and tri_module_fail, which are for that. */
 static const char *const cannot_work[] = {"tri_init",
                                           "tri_status_fail",
                                           "tri_status_fail_at",
@@ -84,6 +84,8 @@ static const char *const cannot_work[] = {"tri_init",
                                           "tri_group_shrink",
                                           "tri_rpc_fini",
                                           "tri_rpc_reply",
+                                          "tri_remote_withdraw",
+                                          "tri_remote_optimizer_step",
                                           "tri_spawn",
                                           "tri_context_leave",
                                           "tri_module_simple",

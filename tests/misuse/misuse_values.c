@@ -216,6 +216,13 @@ static tri_dataset *good_dataset(void)
 
 static tri_module *good_module(const char *function)
 {
+    static int made;
+    char name[32];
+
+    if (is(function, "tri_remote_optimizer_of")) {
+        snprintf(name, sizeof(name), "worker/net%d", made++ % 1000);
+        return tri_remote_module(NULL, name, NULL);
+    }
     if (strncmp(function, "tri_model_resnet_", 17) == 0)
         return tri_model_resnet_of_width(18, 1, 2);
     if (is(function, "tri_ddp_sync_buffers") || is(function, "tri_ddp_verify") ||
@@ -381,6 +388,11 @@ static void *good_object(const misuse_pick *p, int i)
         return good_module(p->row->name);
     if (strstr(type, "tri_optimizer") != NULL)
         return tri_sgd(tri_nn_linear(3, 2, NULL), 0.1, NULL);
+    if (strstr(type, "tri_remote_optimizer ") != NULL) {
+        tri_module *const remote = tri_remote_module(NULL, "worker/net", NULL);
+
+        return tri_remote_optimizer_of(NULL, &remote, 1, NULL);
+    }
     if (strstr(type, "tri_dataset") != NULL)
         return good_dataset();
     if (strstr(type, "tri_store ") != NULL)
@@ -522,6 +534,8 @@ static const char *good_text(const misuse_pick *p, int i)
         {"tri_tensorboard_open", "folder", "another_board"},
         {"tri_tensorboard_image", "layout", "HW"},
         {"tri_rpc_find", "name", "worker"},
+        {"tri_remote_module", "name", "worker/net"},
+        {"tri_remote_apply", "worker", "worker"},
     };
     const char *function = p->row->name, *name = p->row->parameters[i].name;
     tri_checkpoint *checkpoint;
@@ -572,6 +586,16 @@ static tri_status good_function_shape(const tri_function_call *call, tri_functio
     return TRI_OK;
 }
 
+static void good_record(const void *data, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out, void *object)
+{
+    (void)data;
+    (void)n_in;
+    (void)object;
+    for (int o = 0; o < n_out; o++)
+        out[o] = in[0];
+}
+
 static tri_status good_function(const tri_function_call *call)
 {
     for (int o = 0; o < call->n_out; o++)
@@ -601,6 +625,8 @@ static const void *good_struct(const char *type)
     static const tri_schedule_part part = {.steps = 1};
     static const tri_function_class function = {
         .name = "same", .size = 8, .shape = good_function_shape, .forward = good_function};
+    static const tri_remote_function remote_function = {
+        .name = "good", .size = 8, .shape = good_function_shape, .record = good_record};
     static const tri_rng random = {.step = 1};
     static const tri_sample sample = {
         .n_fields = 1, .fields = {{TRI_DTYPE_F32, 1, {3}}}, .data = {(void *)(uintptr_t)values}};
@@ -644,6 +670,7 @@ static const void *good_struct(const char *type)
         {"const tri_rpc_message *", &message},
         {"const tri_rpc_object *", &object},
         {"const tri_rpc_function *", &good_rpc_function},
+        {"const tri_remote_function *", &remote_function},
     };
 
     if (is(type, "const tri_param_group *"))

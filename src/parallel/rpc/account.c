@@ -3,8 +3,7 @@
  * account_sum.c's, and updates account_update.c's.
  *
  * An entry stays when its account is gone, since it has the number of the trainer's last step;
- * beyond MAX_TRAINERS of them the one that was used longest ago goes. Tensors of sums are used
- * again, by whichever account needs some next.
+ * beyond MAX_TRAINERS of them the one that was used longest ago goes.
  */
 #include <string.h>
 

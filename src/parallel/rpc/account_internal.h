@@ -29,10 +29,10 @@ typedef struct trii_account {
     uint64_t incarnation, optimizer, used;
     int64_t last; /* number of its last step that was committed; 0 = none */
 
-    int64_t step;              /* the key's; 0 = no account is open */
-    trii_sums *pass, *total;   /* of the backward pass `pass_now`, and of those before; NULL = none */
-    uint32_t n_direct;         /* direct backwards that are in them: 0 to n_direct - 1 */
-    uint32_t pass_now;         /* of the last of these */
+    int64_t step;            /* the key's; 0 = no account is open */
+    trii_sums *pass, *total; /* of the backward pass `pass_now`, and of those before; NULL = none */
+    uint32_t n_direct;       /* direct backwards that are in them: 0 to n_direct - 1 */
+    uint32_t pass_now;       /* of the last of these */
     trii_late *late;
     bool prepared, merged; /* merged: it is a part of another one */
     bool has_lr;
@@ -52,11 +52,11 @@ struct trii_accounts {
     uint64_t clock;
     trii_sums *idle;
     int n_idle;
-    trii_vid *vids;         /* [n] */
-    int *place;             /* [optimizer->n_params]: which of params it is; -1 = none */
-    tri_tensor **given;     /* [optimizer->n_params] */
-    trii_renewed *renewed;  /* likewise */
-    tri_tensor *factor[2];  /* scalars, f32 and f64 */
+    trii_vid *vids;        /* [n] */
+    int *place;            /* [optimizer->n_params]: which of params it is; -1 = none */
+    tri_tensor **given;    /* [optimizer->n_params] */
+    trii_renewed *renewed; /* likewise */
+    tri_tensor *factor[2]; /* scalars, f32 and f64 */
 };
 
 /* account.c */
@@ -69,18 +69,18 @@ void trii_account_close(trii_accounts *accounts, trii_account *account);
 /* Drops what it has, and keeps the error line. */
 void trii_account_ruin(trii_accounts *accounts, trii_account *account, tri_status status);
 
-/* account_sum.c */
+/* account_memory.c */
+trii_sums *trii_sums_take(trii_accounts *accounts);                 /* empty; NULL: no memory */
 void trii_sums_give_back(trii_accounts *accounts, trii_sums *sums); /* NULL allowed */
-void trii_sums_free_idle(trii_accounts *accounts);
+tri_status trii_accounts_make_room(trii_accounts *accounts) TRI_MUST_CHECK;
+void trii_accounts_drop_room(trii_accounts *accounts);
+
+/* account_sum.c */
 /* All that has come becomes `total`, in the order of the backwards: in the accounts' context. */
 tri_status trii_account_finish(trii_accounts *accounts, trii_account *account) TRI_MUST_CHECK;
 /* The weighted sum of n accounts becomes the total of the first one; the others are closed, but for
  * their numbers. Each is finished. */
 tri_status trii_accounts_merge(trii_accounts *accounts, trii_account *const *members,
                                const double *weights, int n) TRI_MUST_CHECK;
-
-/* account_update.c */
-tri_status trii_accounts_make_room(trii_accounts *accounts) TRI_MUST_CHECK;
-void trii_accounts_drop_room(trii_accounts *accounts);
 
 #endif

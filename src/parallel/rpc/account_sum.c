@@ -14,64 +14,7 @@
 #include "graph/ops/table.h"
 #include "parallel/rpc/account_internal.h"
 
-#define MAX_IDLE 4 /* sums that are kept for later */
-
 /* --- sums ----------------------------------------------------------------- */
-
-static void sums_free(trii_sums *s, int n)
-{
-    for (int i = 0; s->tensor != NULL && i < n; i++)
-        tri_tensor_unref(s->tensor[i]);
-    trii_free(s->tensor);
-    trii_free(s->has);
-    trii_free(s);
-}
-
-void trii_sums_give_back(trii_accounts *a, trii_sums *s)
-{
-    if (s == NULL)
-        return;
-    if (a->n_idle == MAX_IDLE) {
-        sums_free(s, a->n);
-        return;
-    }
-    memset(s->has, 0, (size_t)a->n * sizeof(*s->has));
-    s->next = a->idle;
-    a->idle = s;
-    a->n_idle++;
-}
-
-void trii_sums_free_idle(trii_accounts *a)
-{
-    while (a->idle != NULL) {
-        trii_sums *s = a->idle;
-
-        a->idle = s->next;
-        sums_free(s, a->n);
-    }
-    a->n_idle = 0;
-}
-
-static trii_sums *sums_take(trii_accounts *a)
-{
-    trii_sums *s = a->idle;
-
-    if (s != NULL) {
-        a->idle = s->next;
-        a->n_idle--;
-        s->next = NULL;
-        return s;
-    }
-    s = trii_alloc(1, sizeof(*s), "sums of gradients");
-    if (s == NULL)
-        return NULL;
-    s->tensor = trii_alloc((size_t)a->n, sizeof(tri_tensor *), "sums of gradients");
-    s->has = trii_alloc((size_t)a->n, sizeof(*s->has), "sums of gradients");
-    if (s->tensor != NULL && s->has != NULL)
-        return s;
-    sums_free(s, a->n);
-    return NULL;
-}
 
 /* The tensor in which the sum of parameter i is, on its device. */
 static tri_status prepare(const trii_accounts *a, trii_sums *s, int i)
@@ -117,9 +60,10 @@ static tri_status put(const trii_accounts *a, trii_step *step, trii_sums *s, int
     return status;
 }
 
-/* Adds sums to others, or takes their place. They are gone afterwards; what was recorded still reads
- * their tensors before anybody writes these. */
-static tri_status absorb(trii_accounts *a, trii_step *step, trii_sums **into_io, trii_sums **from_io)
+/* Adds sums to others, or takes their place. They are gone afterwards; what was recorded still
+ * reads their tensors before anybody writes these. */
+static tri_status absorb(trii_accounts *a, trii_step *step, trii_sums **into_io,
+                         trii_sums **from_io)
 {
     trii_sums *from = *from_io;
     tri_status status = TRI_OK;
@@ -201,7 +145,7 @@ static tri_status keep(trii_accounts *a, trii_account *account, const trii_remot
     late = trii_alloc(1, sizeof(*late), "a gradient that is early");
     if (late == NULL)
         return TRI_ERR_NO_MEMORY;
-    late->sums = sums_take(a);
+    late->sums = trii_sums_take(a);
     if (late->sums == NULL) {
         trii_free(late);
         return TRI_ERR_NO_MEMORY;
@@ -221,7 +165,7 @@ static tri_status add_next(trii_accounts *a, trii_account *account, uint32_t pas
     if (account->pass != NULL && pass != account->pass_now)
         status = absorb(a, step, &account->total, &account->pass);
     if (status == TRI_OK && account->pass == NULL)
-        account->pass = sums_take(a);
+        account->pass = trii_sums_take(a);
     if (status == TRI_OK && account->pass == NULL)
         status = TRI_ERR_NO_MEMORY;
     if (status != TRI_OK)
@@ -359,7 +303,8 @@ static tri_status tree(const merger *m, int first, int n, trii_vid *value_out)
         return weighted(m, first, value_out);
     while (half * 2 < n)
         half *= 2;
-    status = tree(m, first, half, &left); // NOLINT(misc-no-recursion): as deep as the logarithm of n
+    status =
+        tree(m, first, half, &left); // NOLINT(misc-no-recursion): as deep as the logarithm of n
     if (status == TRI_OK)
         status = tree(m, first + half, n - half, &right); // NOLINT(misc-no-recursion)
     if (status != TRI_OK)
@@ -374,7 +319,7 @@ tri_status trii_accounts_merge(trii_accounts *a, trii_account *const *members,
                                const double *weights, int n)
 {
     merger m = {.step = trii_step_current(), .members = members, .weights = weights};
-    trii_sums *sum = m.step != NULL ? sums_take(a) : NULL;
+    trii_sums *sum = m.step != NULL ? trii_sums_take(a) : NULL;
     tri_status status = sum != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
     tri_no_grad_begin();

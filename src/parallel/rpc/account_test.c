@@ -153,9 +153,8 @@ static tri_status add_with(owner *o, const trii_remote_key *key, const trii_remo
 
 static trii_remote_key key_of(const char *trainer, int64_t number, int attempt)
 {
-    trii_remote_key key = {.incarnation = 7,
-                           .optimizer = 1,
-                           .step = number * TRII_ACCOUNT_FIRST + attempt};
+    trii_remote_key key = {
+        .incarnation = 7, .optimizer = 1, .step = number * TRII_ACCOUNT_FIRST + attempt};
 
     snprintf(key.trainer, sizeof(key.trainer), "%s", trainer);
     return key;
@@ -706,9 +705,9 @@ static tri_status send(owner *o, trii_remote_kind kind, long_request *r, trii_re
 {
     r->request.head.magic = TRII_REMOTE_MAGIC;
     r->request.head.kind = kind;
-    return trii_account_update(
-        o->accounts, &r->request.head,
-        sizeof(r->request) + r->request.n_members * sizeof(r->members[0]), reply);
+    return trii_account_update(o->accounts, &r->request.head,
+                               sizeof(r->request) + r->request.n_members * sizeof(r->members[0]),
+                               reply);
 }
 
 static void the_rate_and_a_factor_come_with_the_update(void **state)
@@ -810,8 +809,8 @@ static void damaged_requests_are_refused(void **state)
     for (size_t bytes = 0; bytes < sizeof(r.request) + sizeof(r.members[0]); bytes++) {
         if (bytes == sizeof(r.request.head) || bytes == sizeof(r.request))
             continue;
-        CHECK_FAILS(trii_account_update(o.accounts, &r.request.head, bytes, &reply),
-                    TRI_ERR_FORMAT, "damaged");
+        CHECK_FAILS(trii_account_update(o.accounts, &r.request.head, bytes, &reply), TRI_ERR_FORMAT,
+                    "damaged");
     }
     r.request.n_members = 1;
     CHECK_FAILS(trii_account_update(o.accounts, &r.request.head, sizeof(r.request), &reply),

@@ -13,47 +13,6 @@
 #include "base/err.h"
 #include "parallel/rpc/account_internal.h"
 
-/* --- memory --------------------------------------------------------------- */
-
-static int place_of(const trii_accounts *a, const tri_tensor *param)
-{
-    for (int i = 0; i < a->n; i++) {
-        if (a->params[i] == param)
-            return i;
-    }
-    return -1;
-}
-
-tri_status trii_accounts_make_room(trii_accounts *a)
-{
-    size_t n = (size_t)a->optimizer->n_params;
-    tri_status status = TRI_OK;
-
-    a->vids = trii_alloc((size_t)a->n, sizeof(*a->vids), "accounts of gradients");
-    a->place = trii_alloc(n, sizeof(*a->place), "accounts of gradients");
-    a->given = trii_alloc(n, sizeof(tri_tensor *), "accounts of gradients");
-    a->renewed = trii_alloc(n, sizeof(*a->renewed), "accounts of gradients");
-    if (a->vids == NULL || a->place == NULL || a->given == NULL || a->renewed == NULL)
-        return TRI_ERR_NO_MEMORY;
-    for (size_t i = 0; i < n; i++)
-        a->place[i] = place_of(a, a->optimizer->params[i].tensor);
-    for (int k = 0; k < 2 && status == TRI_OK; k++)
-        status = trii_tensor_create(k == 0 ? TRI_DTYPE_F32 : TRI_DTYPE_F64, NULL, 0, TRI_CPU(0),
-                                    &a->factor[k]);
-    return status;
-}
-
-void trii_accounts_drop_room(trii_accounts *a)
-{
-    trii_sums_free_idle(a);
-    for (int k = 0; k < 2; k++)
-        tri_tensor_unref(a->factor[k]);
-    trii_free(a->vids);
-    trii_free(a->place);
-    trii_free(a->given);
-    trii_free(a->renewed);
-}
-
 /* --- messages ------------------------------------------------------------- */
 
 /* A request, and the accounts that it names. */
@@ -93,8 +52,8 @@ static tri_status read_update(const trii_remote_update *head, size_t bytes, upda
     if (u->request.n_members == 0)
         return TRI_OK;
     u->n = (int)u->request.n_members;
-    u->members = (const trii_account_member *)(const void *)((const char *)head +
-                                                             sizeof(u->request));
+    u->members =
+        (const trii_account_member *)(const void *)((const char *)head + sizeof(u->request));
     for (int i = 0; i < u->n; i++) {
         if (!is_ended(&u->members[i].key) || !isfinite(u->members[i].weight))
             return damaged();
@@ -127,11 +86,11 @@ static tri_status complete(trii_accounts *a, const trii_account_member *member,
         return TRII_FAIL(account->status, "%s",
                          account->why != NULL ? account->why : "out of memory");
     if (account->n_direct != member->n_backwards)
-        return TRII_FAIL(TRI_ERR_STATE,
-                         "gradients of %u of %llu backwards of %s are here (a worker in between was "
-                         "lost, or they were released)",
-                         account->n_direct, (unsigned long long)member->n_backwards,
-                         member->key.trainer);
+        return TRII_FAIL(
+            TRI_ERR_STATE,
+            "gradients of %u of %llu backwards of %s are here (a worker in between was "
+            "lost, or they were released)",
+            account->n_direct, (unsigned long long)member->n_backwards, member->key.trainer);
     *account_out = account;
     return TRI_OK;
 }

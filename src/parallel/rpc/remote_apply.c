@@ -65,8 +65,8 @@ static tri_status find(tri_rpc *rpc, const char *worker, const tri_remote_functi
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the names of worker and function are too long");
     trii_mutex_lock(&table_lock);
     remote = table;
-    while (remote != NULL && (remote->rpc != rpc || remote->function != function ||
-                              strcmp(remote->name, name) != 0))
+    while (remote != NULL &&
+           (remote->rpc != rpc || remote->function != function || strcmp(remote->name, name) != 0))
         remote = remote->next;
     if (remote == NULL)
         status = make(rpc, name, function, &remote);
@@ -101,8 +101,8 @@ static tri_status take_type(const char *name, int o, const tri_function_array *a
     for (int d = 0; d < array->ndim && status == TRI_OK; d++)
         wire.shape[d] = array->shape[d];
     if (status != TRI_OK || trii_remote_type_get(&wire, type) != TRI_OK)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "shape of %s has set no type for result %d that can be",
-                         name, o);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "shape of %s has set no type for result %d that can be", name, o);
     type->device = device;
     return TRI_OK;
 }
@@ -179,5 +179,6 @@ void(tri_remote_apply)(tri_rpc *rpc, const char *worker, const tri_remote_functi
     if (status != TRI_OK)
         status = TRII_FAIL_CTX(status, "tri_remote_apply");
     for (int o = 0; o < n_out; o++)
-        out[o] = status == TRI_OK ? trii_handle_recorded(step, ids[o]) : trii_forward_failed(status);
+        out[o] =
+            status == TRI_OK ? trii_handle_recorded(step, ids[o]) : trii_forward_failed(status);
 }

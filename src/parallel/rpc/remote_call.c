@@ -1,7 +1,7 @@
 /*
  * remote_call.c - forwards and backwards of remote modules as operations of the caller's step
- * (graph/host_op.h): start sends the request with the operands as its parts, poll and wait are those
- * of the call, and the reply is copied to the results.
+ * (graph/host_op.h): start sends the request with the operands as its parts, poll and wait are
+ * those of the call, and the reply is copied to the results.
  *
  * A gradient records the second operation, which reads the gradients of those results that the loss
  * reaches. A forward whose backward is never sent has its graph at the owner released when the
@@ -20,8 +20,9 @@ typedef struct remote_op {
     trii_host_op op; /* first */
     trii_remote *remote;
     tri_rpc_ref *session;
-    const trii_step *step; /* whose operation it is */
-    tri_rpc_call *call;    /* sent, and not over */
+    const trii_step *step;        /* whose operation it is */
+    tri_rpc_call *call;           /* sent, and not over: */
+    struct remote_op *next, **at; /* in the list of those */
     trii_site site;
     bool is_backward, is_over, is_sent, is_aborted;
     bool wants_graph; /* a result requires a gradient */
@@ -51,39 +52,30 @@ typedef struct remote_op {
 
 static const trii_host_kind forward_kind, backward_kind;
 
+/* Those of this thread that have been sent and are not over: a wait for one ends with any. */
+static _Thread_local remote_op *under_way;
+
 /* --- sending -------------------------------------------------------------- */
-
-int64_t trii_remote_timeout_ms(const trii_remote *remote)
-{
-    const trii_remote_running *running = trii_remote_now();
-    int64_t left = running != NULL ? tri_rpc_request_left_ms(running->request) : TRI_FOREVER;
-
-    if (left == TRI_FOREVER)
-        return remote->timeout_ms;
-    left = left > 0 ? left : 1;
-    return remote->timeout_ms <= 0 || left < remote->timeout_ms ? left : remote->timeout_ms;
-}
 
 /* The head of the message; the types follow, then `data_bytes`. */
 static size_t put_forward(const remote_op *r, unsigned char *to)
 {
     const tri_rng from = trii_random_from(r->step, &r->random);
-    const trii_remote_forward head = {.magic = TRII_REMOTE_MAGIC,
-                                      .kind = TRII_REMOTE_FORWARD,
-                                      .call = r->number,
-                                      .flags = r->flags,
-                                      .autocast = r->autocast,
-                                      .n_types = (uint32_t)r->n_in,
-                                      .n_results = (uint32_t)r->n_out,
-                                      .requires_grad = r->requires_grad,
-                                      .data_bytes = r->remote->function != NULL
-                                                        ? (uint32_t)r->remote->function->size
-                                                        : 0,
-                                      .random_first = r->random.first,
-                                      .random_seed = from.seed,
-                                      .random_stream = from.stream,
-                                      .random_step = from.step,
-                                      .path = r->path};
+    const trii_remote_forward head = {
+        .magic = TRII_REMOTE_MAGIC,
+        .kind = TRII_REMOTE_FORWARD,
+        .call = r->number,
+        .flags = r->flags,
+        .autocast = r->autocast,
+        .n_types = (uint32_t)r->n_in,
+        .n_results = (uint32_t)r->n_out,
+        .requires_grad = r->requires_grad,
+        .data_bytes = r->remote->function != NULL ? (uint32_t)r->remote->function->size : 0,
+        .random_first = r->random.first,
+        .random_seed = from.seed,
+        .random_stream = from.stream,
+        .random_step = from.step,
+        .path = r->path};
 
     memcpy(to, &head, sizeof(head));
     return sizeof(head);
@@ -121,13 +113,21 @@ static tri_status send_message(remote_op *r, const void *data, size_t bytes, boo
     }
     if (r->site.file != NULL)
         tri_site_set(r->site.file, r->site.line);
-    status = (tri_rpc_async)(
-        r->session,
-        trii_remote_functions[r->is_backward ? TRII_REMOTE_BACKWARD : TRII_REMOTE_FORWARD],
-        &(tri_rpc_message){.data = data, .bytes = bytes, .parts = parts, .n_parts = n}, &options,
-        &r->call);
-    r->is_sent = status == TRI_OK;
-    return status;
+    status = (tri_rpc_async)(r->session,
+                             trii_remote_functions[r->is_backward ? TRII_REMOTE_BACKWARD
+                                                                  : TRII_REMOTE_FORWARD],
+                             &(tri_rpc_message){
+                                 .data = data, .bytes = bytes, .parts = parts, .n_parts = n},
+                             &options, &r->call);
+    if (status != TRI_OK)
+        return status;
+    r->is_sent = true;
+    r->at = &under_way;
+    r->next = under_way;
+    if (r->next != NULL)
+        r->next->at = &r->next;
+    under_way = r;
+    return TRI_OK;
 }
 
 /* INPROGRESS: the owner has too many calls of this worker unanswered. */
@@ -185,8 +185,7 @@ static tri_status check_results(const remote_op *r, const tri_rpc_message *m,
             return TRII_FAIL(TRI_ERR_MISMATCH,
                              "result %d is %s, and was %s when the owner was asked: the types of "
                              "a module's results may depend on those of its inputs alone",
-                             o, trii_type_text(&types[n], have),
-                             trii_type_text(&r->out[o], want));
+                             o, trii_type_text(&types[n], have), trii_type_text(&r->out[o], want));
         n++;
     }
     return status == TRI_OK && n != head->n_types ? trii_remote_refuse("too many results") : status;
@@ -233,6 +232,15 @@ static tri_status take_results(remote_op *r, const tri_rpc_message *m)
     return status;
 }
 
+static void end_call(remote_op *r)
+{
+    *r->at = r->next;
+    if (r->next != NULL)
+        r->next->at = r->at;
+    tri_rpc_call_destroy(r->call);
+    r->call = NULL;
+}
+
 static tri_status ended(remote_op *r, tri_status status)
 {
     tri_rpc_message reply;
@@ -247,8 +255,7 @@ static tri_status ended(remote_op *r, tri_status status)
         if (status == TRI_ERR_NOT_FOUND)
             trii_remote_forget(r->remote, r->session);
     }
-    tri_rpc_call_destroy(r->call);
-    r->call = NULL;
+    end_call(r);
     r->is_over = true;
     return status;
 }
@@ -293,19 +300,36 @@ static tri_status poll(trii_host_op *op)
 }
 
 #define WATCH_MS 50 /* between two looks whether the caller of a nested call has gone */
+#define WAIT_CALLS 64
+
+/* Until one of all that are under way is over; false: none is, within `ms` (0 = no limit). */
+static bool wait_any(const remote_op *r, int64_t ms)
+{
+    tri_rpc_call *calls[WAIT_CALLS] = {r->call};
+    int n = 1, which;
+
+    for (const remote_op *other = under_way; other != NULL && n < WAIT_CALLS; other = other->next) {
+        if (other != r && other->remote->rpc == r->remote->rpc)
+            calls[n++] = other->call;
+    }
+    return tri_rpc_wait_any(calls, n, ms, &which) == TRI_OK;
+}
 
 static tri_status wait_call(remote_op *r, int64_t for_ns)
 {
     const trii_remote_running *running = trii_remote_now();
     int64_t ms = for_ns == INT64_MAX ? 0 : (for_ns + 999999) / 1000000;
-    int which;
 
-    if (running != NULL && (ms == 0 || ms > WATCH_MS))
-        ms = WATCH_MS;
-    if (tri_rpc_wait_any(&r->call, 1, ms, &which) == TRI_OK)
+    if (running == NULL) {
+        (void)wait_any(r, ms);
         return tri_rpc_call_test(r->call);
-    if (running != NULL && tri_rpc_request_is_cancelled(running->request))
-        tri_rpc_call_cancel(r->call);
+    }
+    while (!wait_any(r, ms == 0 || ms > WATCH_MS ? WATCH_MS : ms)) {
+        if (tri_rpc_request_is_cancelled(running->request))
+            tri_rpc_call_cancel(r->call);
+        if (ms > 0)
+            break;
+    }
     return tri_rpc_call_test(r->call);
 }
 
@@ -318,14 +342,15 @@ static tri_status wait_for(trii_host_op *op, int64_t for_ns)
         return TRI_OK;
     if (!r->is_sent && r->is_aborted)
         return refuse_aborted(r);
-    if (!r->is_sent)
-        status = send_call(r, true);
-    if (status != TRI_OK)
+    if (!r->is_sent) /* what is under way may give the owner room for it */
+        status = send_call(r, under_way == NULL);
+    if (status == TRI_INPROGRESS) {
+        (void)wait_any(under_way, 1);
         return status;
-    do
+    }
+    if (status == TRI_OK)
         status = wait_call(r, for_ns);
-    while (status == TRI_INPROGRESS && for_ns == INT64_MAX);
-    return status == TRI_INPROGRESS ? status : ended(r, status);
+    return status == TRI_INPROGRESS || !r->is_sent ? status : ended(r, status);
 }
 
 static void abort_call(trii_host_op *op, const char *why)
@@ -345,8 +370,7 @@ static void release(trii_host_op *op)
     if (r->call != NULL) {
         tri_rpc_call_cancel(r->call);
         (void)!tri_rpc_call_test(r->call); /* nobody wants to know how it ended */
-        tri_rpc_call_destroy(r->call);
-        r->call = NULL;
+        end_call(r);
     }
     if (r->has_graph)
         trii_remote_release_later(r->remote, r->session, r->number);
@@ -480,6 +504,7 @@ static tri_status forward_grad(trii_step *step, const trii_node *node, const tri
                                                 .start = start,                                    \
                                                 .poll = poll,                                      \
                                                 .wait = wait_for,                                  \
+                                                .wait_any = true,                                  \
                                                 .abort = abort_call,                               \
                                                 .grad = (gradient_),                               \
                                                 .grad_elsewhere = true,                            \

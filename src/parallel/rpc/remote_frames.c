@@ -1,6 +1,6 @@
 /*
- * remote_frames.c - types as they travel (remote_internal.h has the frames), checked before anything
- * is made of them.
+ * remote_frames.c - types as they travel (remote_internal.h has the frames), checked before
+ * anything is made of them.
  */
 #include "base/dtype.h"
 #include "base/err.h"
@@ -44,8 +44,7 @@ tri_status trii_remote_types_get(const tri_rpc_message *m, size_t head, uint32_t
 {
     int part = first_part;
 
-    if (n > TRI_REMOTE_TENSORS || m->bytes < head ||
-        m->bytes - head < n * sizeof(trii_remote_type))
+    if (n > TRI_REMOTE_TENSORS || m->bytes < head || m->bytes - head < n * sizeof(trii_remote_type))
         return trii_remote_refuse("it ends within its types");
     for (uint32_t i = 0; i < n; i++) {
         trii_remote_type type;

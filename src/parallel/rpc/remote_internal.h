@@ -182,7 +182,7 @@ typedef struct trii_remote_graph {
     struct trii_remote_graph *next;
     trii_session *session;
     uint64_t call;
-    tri_context *context; /* with its step, which has run */
+    tri_context *context;                /* with its step, which has run */
     tri_tensor *in[TRI_REMOTE_TENSORS];  /* owned; NULL = absent */
     tri_tensor *out[TRI_REMOTE_TENSORS]; /* step tensors, or operands of these */
     int n_in, n_out;
@@ -296,7 +296,7 @@ typedef struct trii_remote {
     tri_rpc_ref *session; /* of the incarnation that served last; NULL = none */
     trii_remote_opened opened;
     uint64_t last_call;
-    trii_remote_answer *answers; /* until the session changes */
+    trii_remote_answer *answers;  /* until the session changes */
     trii_remote_release released; /* not sent yet */
 } trii_remote;
 

@@ -412,7 +412,8 @@ static void compare_many(const pair *p, tri_tensor *const *x, const bool *used)
 
 static void some_of_the_results_are_used(void **state)
 {
-    static const bool used[3][3] = {{true, false, true}, {true, false, false}, {false, false, true}};
+    static const bool used[3][3] = {
+        {true, false, true}, {true, false, false}, {false, false, true}};
     tri_tensor *x[2];
     pair p;
 

@@ -2,9 +2,10 @@
  * remote_optimizer.c - the optimizer of a trainer whose parameters are at several owners.
  *
  * A step runs what was recorded, without any update. Then every owner is asked whether it has all
- * gradients (PREPARE), the own optimizer updates, which is the last that can refuse, and every owner
- * is told to update (COMMIT). The own one comes before COMMIT and not beside it, so that nobody has
- * updated if it fails. What is left is an owner that is lost between its answer and COMMIT.
+ * gradients (PREPARE), the own optimizer updates, which is the last that can refuse, and every
+ * owner is told to update (COMMIT). The own one comes before COMMIT and not beside it, so that
+ * nobody has updated if it fails. What is left is an owner that is lost between its answer and
+ * COMMIT.
  *
  * A step that failed keeps its number, and is repeated under it with the next attempt
  * (account.h): owners that have updated, and the own optimizer, leave the repetition out.
@@ -228,8 +229,8 @@ static tri_status update_own(tri_remote_optimizer *o)
 
 static size_t append(char *text, size_t used, size_t room, const char *name)
 {
-    int n = used < room ? snprintf(text + used, room - used, "%s%s", used > 0 ? ", " : "", name)
-                        : 0;
+    int n =
+        used < room ? snprintf(text + used, room - used, "%s%s", used > 0 ? ", " : "", name) : 0;
 
     return used + (n > 0 ? (size_t)n : 0);
 }
@@ -247,11 +248,12 @@ static tri_status in_part(const tri_remote_optimizer *o, tri_status status)
         if (o->owners[i].status == TRI_OK)
             used = append(updated, used, sizeof(updated), o->owners[i].remote->name);
     }
-    return TRII_FAIL(status,
-                     "an owner was lost after all had agreed to update, so that only %s %s known to "
-                     "have (repeat the step: those leave it out): %s",
-                     used > 0 ? updated : "nobody",
-                     used > 0 && strstr(updated, ", ") != NULL ? "are" : "is", line);
+    return TRII_FAIL(
+        status,
+        "an owner was lost after all had agreed to update, so that only %s %s known to "
+        "have (repeat the step: those leave it out): %s",
+        used > 0 ? updated : "nobody", used > 0 && strstr(updated, ", ") != NULL ? "are" : "is",
+        line);
 }
 
 static tri_status update_all(tri_remote_optimizer *o, trii_step *step, bool *partly_out)

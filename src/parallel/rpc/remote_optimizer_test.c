@@ -1,6 +1,6 @@
 /*
- * remote_optimizer_test.c - steps whose parameters are at several workers, against one process; what
- * fails, and what is left of it. Workers are threads; those that die are in
+ * remote_optimizer_test.c - steps whose parameters are at several workers, against one process;
+ * what fails, and what is left of it. Workers are threads; those that die are in
  * remote_optimizer_death_test.c.
  */
 #include <math.h>
@@ -454,7 +454,7 @@ static void bad_arguments_come_out_of_the_step(void **state)
         {twice, 0, {0}, "0 remote modules"},
         {NULL, 1, {0}, "at NULL"},
         {twice, 2, {0}, "remotes[1] is w1/first, as remotes[0]"},
-        {plain, 1, {0}, "is no remote module"},
+        {plain, 1, {0}, "is not a remote module"},
         {f.part, 1, {0}, "w1/first is in another remote optimizer"},
         {twice, 1, {.max_norm = -1}, "max_norm -1"},
     };
@@ -487,7 +487,8 @@ static void bad_arguments_come_out_of_the_step(void **state)
 
 /* --- failures ------------------------------------------------------------- */
 
-/* A forward, a backward or an owner that fails: nobody has updated, and the step may be repeated. */
+/* A forward, a backward or an owner that fails: nobody has updated, and the step may be repeated.
+ */
 static void a_step_that_fails_changes_nothing_and_may_be_repeated(void **state)
 {
     fixture f;

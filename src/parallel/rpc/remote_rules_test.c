@@ -224,7 +224,8 @@ static void what_is_not_served_is_refused(void **state)
     CHECK_FAILS(tri_remote_serve(r.w.rpc[1], "again", net, NULL, NULL), TRI_ERR_STATE,
                 "served already, as net");
     remote = tri_remote_module(r.w.rpc[0], "w1/thing", NULL);
-    CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_NOT_FOUND, "no remote module");
+    CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_NOT_FOUND,
+                "not a remote module");
     tri_module_destroy(remote);
     remote = tri_remote_module(r.w.rpc[0], "w1", NULL);
     CHECK_FAILS(tri_module_status(remote), TRI_ERR_INVALID_ARG, "ps/table");
@@ -237,7 +238,8 @@ static void what_is_not_served_is_refused(void **state)
     (void)tri_forward(remote, x);
     CHECK_FAILS(tri_run(), TRI_ERR_NOT_FOUND, "not served any more");
     tri_step_end();
-    CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_NOT_FOUND, "not served any more");
+    CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_NOT_FOUND,
+                "not served any more");
     tri_step_end();
     tri_module_destroy(remote);
     tri_tensor_unref(x);
@@ -390,7 +392,7 @@ static void a_call_ends_at_its_deadline(void **state)
     x = input(1);
     CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
     remote =
-        tri_remote_module(r.w.rpc[0], "w1/net", &(tri_remote_options){.timeout_ms = 100});
+        tri_remote_module(r.w.rpc[0], "w1/net", &(tri_remote_module_options){.timeout_ms = 100});
     (void)tri_forward(remote, x);
     CHECK_FAILS(tri_run(), TRI_ERR_TIMEOUT, "remote.forward on w1");
     tri_step_end();

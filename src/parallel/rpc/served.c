@@ -14,7 +14,6 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "nn/module.h"
-#include "os/random.h"
 #include "parallel/rpc/account.h"
 
 #define MAX_GRAPHS 256
@@ -23,29 +22,6 @@
 /* All that this process serves, so that a request for an object of another kind is refused. */
 static trii_mutex table_lock = TRII_MUTEX_INITIALIZER;
 static trii_served *table;
-
-static _Thread_local trii_remote_running *now;
-
-trii_remote_running *trii_remote_now(void)
-{
-    return now;
-}
-
-void trii_remote_now_set(trii_remote_running *running)
-{
-    now = running;
-}
-
-uint64_t trii_remote_number(void)
-{
-    static atomic_uint_fast64_t counter;
-    uint64_t n = 0;
-
-    if (!trii_random_bytes(&n, sizeof(n)))
-        n = (uint64_t)(uintptr_t)&n << 20;
-    n ^= atomic_fetch_add(&counter, 1) << 1;
-    return n | 1;
-}
 
 /* --- life ----------------------------------------------------------------- */
 
@@ -234,10 +210,9 @@ static tri_status open_session(trii_served *s, tri_rpc_request *request)
         session_released(session);
         return status;
     }
-    status = tri_rpc_reply(request, &(tri_rpc_message){.data = &opened,
-                                                       .bytes = sizeof(opened),
-                                                       .refs = &ref,
-                                                       .n_refs = 1});
+    status = tri_rpc_reply(
+        request,
+        &(tri_rpc_message){.data = &opened, .bytes = sizeof(opened), .refs = &ref, .n_refs = 1});
     tri_rpc_ref_unref(ref);
     return status;
 }
@@ -248,7 +223,7 @@ static tri_status run_open(tri_rpc_request *request, void *object)
     tri_status status;
 
     if (s == NULL)
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "it is no remote module, or is not served any more");
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "it is not a remote module, or is not served any more");
     status = open_session(s, request);
     served_unref(s);
     return status;
@@ -258,9 +233,9 @@ static tri_status run_open(tri_rpc_request *request, void *object)
 
 static int priority_of(trii_remote_kind kind)
 {
-    return kind == TRII_REMOTE_BACKWARD                                ? 1
+    return kind == TRII_REMOTE_BACKWARD                               ? 1
            : kind == TRII_REMOTE_FORWARD || kind == TRII_REMOTE_TYPES ? 2
-                                                                       : 0;
+                                                                      : 0;
 }
 
 /* The module that has this session: a reference; or NULL. */
@@ -358,10 +333,8 @@ HANDLER(drop, TRII_REMOTE_DROP)
 
 #define ANY_PART (SIZE_MAX / 2) /* the worker's max_message limits it */
 #define FUNCTION(name_, part_, flags_)                                                             \
-    static const tri_rpc_function name_##_function = {.name = "remote." #name_,                    \
-                                                      .max_part = (part_),                         \
-                                                      .flags = (flags_),                           \
-                                                      .run = run_##name_}
+    static const tri_rpc_function name_##_function = {                                             \
+        .name = "remote." #name_, .max_part = (part_), .flags = (flags_), .run = run_##name_}
 
 FUNCTION(open, 0, 0);
 FUNCTION(types, 0, TRI_RPC_INLINE);
@@ -373,10 +346,10 @@ FUNCTION(commit, 0, TRI_RPC_INLINE);
 FUNCTION(drop, 0, TRI_RPC_INLINE);
 
 const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS] = {
-    [TRII_REMOTE_OPEN] = &open_function,         [TRII_REMOTE_TYPES] = &types_function,
-    [TRII_REMOTE_FORWARD] = &forward_function,   [TRII_REMOTE_BACKWARD] = &backward_function,
-    [TRII_REMOTE_RELEASE] = &release_function,   [TRII_REMOTE_PREPARE] = &prepare_function,
-    [TRII_REMOTE_COMMIT] = &commit_function,     [TRII_REMOTE_DROP] = &drop_function,
+    [TRII_REMOTE_OPEN] = &open_function,       [TRII_REMOTE_TYPES] = &types_function,
+    [TRII_REMOTE_FORWARD] = &forward_function, [TRII_REMOTE_BACKWARD] = &backward_function,
+    [TRII_REMOTE_RELEASE] = &release_function, [TRII_REMOTE_PREPARE] = &prepare_function,
+    [TRII_REMOTE_COMMIT] = &commit_function,   [TRII_REMOTE_DROP] = &drop_function,
 };
 
 /* --- the thread ----------------------------------------------------------- */
@@ -399,8 +372,7 @@ static trii_remote_job *take_job(trii_served *s)
 
 static void refuse_job(const trii_remote_job *job)
 {
-    tri_rpc_fail(job->request,
-                 not_served());
+    tri_rpc_fail(job->request, not_served());
 }
 
 /* One thing to do; false: it ends. Locked, but not while it does it. */
@@ -460,15 +432,15 @@ static void served_main(void *arg)
 
 /* --- serving -------------------------------------------------------------- */
 
-static tri_status check_module(const trii_served *s, const char *call)
+static tri_status check_module(const trii_served *s)
 {
     const tri_module *wrapper = trii_module_wrapper(s->module, NULL);
 
     if (wrapper != NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%s: the module has a %s inside, whose gradients are averaged by "
+                         "the module has a %s inside, whose gradients are averaged by "
                          "tri_backward alone: serve the network without it",
-                         call, wrapper->type->name);
+                         wrapper->type->name);
     return trii_module_flatten(s->module);
 }
 
@@ -507,16 +479,16 @@ static tri_status list_params(trii_served *s)
 
 static tri_status set_up(trii_served *s, const char *call)
 {
-    tri_status status = s->module != NULL ? check_module(s, call) : TRI_OK;
+    tri_status status = s->module != NULL ? check_module(s) : TRI_OK;
 
     if (status == TRI_OK)
         status = list_params(s);
     if (status == TRI_OK && s->optimizer != NULL)
-        status = trii_accounts_create(s->params, s->n_params, s->optimizer, s->versions,
-                                      &s->accounts);
+        status =
+            trii_accounts_create(s->params, s->n_params, s->optimizer, s->versions, &s->accounts);
     if (status == TRI_OK)
         status = tri_rpc_serve(s->rpc, trii_remote_functions, TRII_REMOTE_KINDS);
-    return status;
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
 }
 
 static tri_status start(trii_served *s, const char *call)
@@ -543,10 +515,12 @@ static tri_status start(trii_served *s, const char *call)
     }
     served_ref(s); /* the object's */
     status = tri_rpc_own(s->rpc, s->name, &served_type, s, &self);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         tri_rpc_ref_unref(self); /* its name keeps it */
-    else
-        served_released(s);
+        return TRI_OK;
+    }
+    status = TRII_FAIL_CTX(status, "%s", call);
+    served_released(s);
     return status;
 }
 

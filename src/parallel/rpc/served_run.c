@@ -156,9 +156,8 @@ static tri_status read_forward(forward *f)
         return trii_remote_refuse("forward");
     status = trii_remote_types_get(m, sizeof(*h), h->n_types, f->dry ? -1 : 0, f->in);
     types = sizeof(*h) + h->n_types * sizeof(trii_remote_type);
-    if (status == TRI_OK &&
-        (m->bytes - types != h->data_bytes ||
-         h->data_bytes != (f->s->function != NULL ? f->s->function->size : 0)))
+    if (status == TRI_OK && (m->bytes - types != h->data_bytes ||
+                             h->data_bytes != (f->s->function != NULL ? f->s->function->size : 0)))
         status = trii_remote_refuse("it has data of another function, or of another version of it");
     if (status == TRI_OK && h->autocast != TRI_DTYPE_NONE && h->autocast != TRI_DTYPE_BF16 &&
         h->autocast != TRI_DTYPE_F16)
@@ -319,14 +318,14 @@ static tri_status answer_forward(const forward *f, tri_rpc_request *request)
         parts[o].data = tri_data(g->out[o]);
         if (parts[o].data == NULL)
             return tri_tensor_status(g->out[o]) != TRI_OK ? tri_tensor_status(g->out[o])
-                                                           : TRI_ERR_STATE;
+                                                          : TRI_ERR_STATE;
     }
-    return tri_rpc_reply(request, &(tri_rpc_message){.data = &answer,
-                                                     .bytes = sizeof(answer.head) +
-                                                              (size_t)g->n_out *
-                                                                  sizeof(trii_remote_type),
-                                                     .parts = parts,
-                                                     .n_parts = f->dry ? 0 : g->n_out});
+    return tri_rpc_reply(request,
+                         &(tri_rpc_message){.data = &answer,
+                                            .bytes = sizeof(answer.head) +
+                                                     (size_t)g->n_out * sizeof(trii_remote_type),
+                                            .parts = parts,
+                                            .n_parts = f->dry ? 0 : g->n_out});
 }
 
 static tri_status do_forward(forward *f, const trii_remote_job *job)
@@ -515,12 +514,11 @@ static tri_status answer_backward(backward *b, tri_rpc_request *request)
         n++;
     }
     answer.head.n_types = (uint32_t)n;
-    return tri_rpc_reply(
-        request, &(tri_rpc_message){.data = &answer,
-                                    .bytes = sizeof(answer.head) +
-                                             (size_t)n * sizeof(trii_remote_type),
-                                    .parts = parts,
-                                    .n_parts = n});
+    return tri_rpc_reply(request, &(tri_rpc_message){.data = &answer,
+                                                     .bytes = sizeof(answer.head) +
+                                                              (size_t)n * sizeof(trii_remote_type),
+                                                     .parts = parts,
+                                                     .n_parts = n});
 }
 
 static tri_status do_backward(backward *b, const trii_remote_job *job)
@@ -628,8 +626,8 @@ static tri_status run_update(trii_served *s, const trii_remote_job *job)
         return TRII_FAIL(TRI_ERR_STATE, "%s is served without an optimizer", s->name);
     status = trii_account_update(s->accounts, m->data, m->bytes, &updated);
     return status == TRI_OK
-               ? tri_rpc_reply(job->request, &(tri_rpc_message){.data = &updated,
-                                                                .bytes = sizeof(updated)})
+               ? tri_rpc_reply(job->request,
+                               &(tri_rpc_message){.data = &updated, .bytes = sizeof(updated)})
                : status;
 }
 
