@@ -86,32 +86,6 @@ static void show_pixels(trii_view *v, const unsigned char *pixels, int64_t heigh
     v->x1 = width;
 }
 
-tri_status trii_view_decode(trii_view *v, trii_view_work *work)
-{
-    int64_t top = larger(v->y0, v->top), left = larger(v->x0, v->left);
-    trii_image_window window = {.top = top,
-                                .left = left,
-                                .height = smaller(v->y1, v->top + v->height) - top,
-                                .width = smaller(v->x1, v->left + v->width) - left};
-    bool sees_nothing = window.height < 1 || window.width < 1; /* only the zeros around */
-    tri_status status;
-
-    if (v->file == NULL)
-        return TRI_OK;
-    if (sees_nothing) /* damage is found all the same */
-        window = (trii_image_window){.height = 1, .width = 1};
-    status = trii_image_decode(v->file, v->file_bytes, &window, (int)v->channels, &work->decoded);
-    if (status != TRI_OK)
-        return status;
-    show_pixels(v, work->decoded.pixels, window.height, window.width);
-    if (sees_nothing)
-        v->y1 = 0;
-    v->top -= top;
-    v->left -= left;
-    v->file = NULL;
-    return TRI_OK;
-}
-
 /* Memory for this many bytes, which is not that of the call before. */
 static unsigned char *take_buffer(trii_view_work *work, size_t bytes)
 {
@@ -126,6 +100,57 @@ static unsigned char *take_buffer(trii_view_work *work, size_t bytes)
         work->buffers[k].room = bytes;
     }
     return work->buffers[k].bytes;
+}
+
+/* A part of the resized image, straight from the file: its pixels are never all in memory. */
+static tri_status decode_resized(trii_view *v, const trii_image_window *part, trii_view_work *work)
+{
+    const trii_resizing resizing = {v->window, v->resized_height, v->resized_width, *part};
+    unsigned char *to = take_buffer(work, (size_t)(v->channels * part->height * part->width));
+    tri_status status = to != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+
+    if (status == TRI_OK)
+        status = trii_image_decode_resized(v->file, v->file_bytes, &resizing, (int)v->channels, to,
+                                           &work->scratch, &work->decoded);
+    if (status == TRI_OK)
+        show_pixels(v, to, part->height, part->width);
+    return status;
+}
+
+static tri_status decode_part(trii_view *v, const trii_image_window *part, trii_view_work *work)
+{
+    tri_status status =
+        trii_image_decode(v->file, v->file_bytes, part, (int)v->channels, &work->decoded);
+
+    if (status == TRI_OK)
+        show_pixels(v, work->decoded.pixels, part->height, part->width);
+    return status;
+}
+
+tri_status trii_view_decode(trii_view *v, trii_view_work *work)
+{
+    int64_t top = larger(v->y0, v->top), left = larger(v->x0, v->left);
+    trii_image_window window = {.top = top,
+                                .left = left,
+                                .height = smaller(v->y1, v->top + v->height) - top,
+                                .width = smaller(v->x1, v->left + v->width) - left};
+    bool sees_nothing = window.height < 1 || window.width < 1; /* only the zeros around */
+    tri_status status;
+
+    if (v->file == NULL)
+        return TRI_OK;
+    if (sees_nothing) /* damage is found all the same */
+        window = (trii_image_window){.height = 1, .width = 1};
+    status =
+        v->resized_height > 0 ? decode_resized(v, &window, work) : decode_part(v, &window, work);
+    if (status != TRI_OK)
+        return status;
+    if (sees_nothing)
+        v->y1 = 0;
+    v->top -= top;
+    v->left -= left;
+    v->file = NULL;
+    return TRI_OK;
 }
 
 static bool is_seen_whole(const trii_view *v)
@@ -148,29 +173,12 @@ static tri_status cut_out(trii_view *v, trii_view_work *work)
     return TRI_OK;
 }
 
-/* What a resize has made is all that there is. */
-static void show_resized(trii_view *v, const unsigned char *pixels, int64_t height, int64_t width)
+/* What a resize makes is all that there is. */
+static void show_resized(trii_view *v, int64_t height, int64_t width)
 {
-    show_pixels(v, pixels, height, width);
-    v->top = v->left = 0;
-    v->height = height;
-    v->width = width;
-}
-
-/* Straight from the file: its pixels are never all in memory. */
-static tri_status resize_file(trii_view *v, int64_t height, int64_t width, unsigned char *to,
-                              trii_view_work *work)
-{
-    const trii_image_window window = {v->top, v->left, v->height, v->width};
-    tri_status status =
-        trii_image_decode_resized(v->file, v->file_bytes, &window, (int)v->channels, height, width,
-                                  to, &work->scratch, &work->decoded);
-
-    if (status != TRI_OK)
-        return status;
-    v->file = NULL;
-    show_resized(v, to, height, width);
-    return TRI_OK;
+    v->top = v->left = v->y0 = v->x0 = 0;
+    v->height = v->y1 = height;
+    v->width = v->x1 = width;
 }
 
 tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_view_work *work)
@@ -184,9 +192,12 @@ tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_vi
     status = trii_resize_check(v->height, v->width, (int)v->channels, height, width, NULL);
     if (status != TRI_OK)
         return status;
-    if (v->file != NULL && !v->mirror && is_seen_whole(v)) {
-        to = take_buffer(work, (size_t)(v->channels * height * width));
-        return to != NULL ? resize_file(v, height, width, to, work) : TRI_ERR_NO_MEMORY;
+    if (v->file != NULL && v->resized_height == 0 && !v->mirror && is_seen_whole(v)) {
+        v->window = (trii_image_window){v->top, v->left, v->height, v->width};
+        v->resized_height = height;
+        v->resized_width = width;
+        show_resized(v, height, width);
+        return TRI_OK;
     }
     status = trii_view_decode(v, work);
     if (status == TRI_OK && (v->mirror || !is_seen_whole(v)))
@@ -207,7 +218,8 @@ tri_status trii_view_resize(trii_view *v, int64_t height, int64_t width, trii_vi
         *v = trii_view_of(&(tri_field){TRI_DTYPE_U8, 3, {v->channels, height, width}}, to);
         return TRI_OK;
     }
-    show_resized(v, to, height, width);
+    show_pixels(v, to, height, width);
+    show_resized(v, height, width);
     return TRI_OK;
 }
 

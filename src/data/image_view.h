@@ -1,7 +1,7 @@
 /*
  * image_view.h - a part of an image, mirrored or not, that no pixel has been copied for: crops and
  * mirrors move the view, and what is seen is written once, at the end. The image may be a file, of
- * which only the part that is seen is decoded.
+ * which only the part that is seen is decoded, and resized.
  */
 #ifndef TRII_IMAGE_VIEW_H
 #define TRII_IMAGE_VIEW_H
@@ -26,6 +26,8 @@ void trii_view_work_fini(trii_view_work *work);
 typedef struct trii_view {
     const void *file; /* NULL, or its bytes, of which no pixel is decoded yet */
     size_t file_bytes;
+    trii_image_window window;              /* of the file: it is shown with the size below */
+    int64_t resized_height, resized_width; /* 0 = it is not resized */
     const unsigned char *pixels;
     size_t plane, row, step; /* bytes from one channel, row, column to the next */
     size_t size;             /* bytes of an element */
@@ -44,7 +46,8 @@ tri_status trii_view_open(const void *file, size_t bytes, int channels,
                           trii_view *view_out) TRI_MUST_CHECK;
 /* From now on it shows height x width from (top, left) of what it shows, with zeros around. */
 void trii_view_crop(trii_view *view, int64_t top, int64_t left, int64_t height, int64_t width);
-/* From now on it shows what it shows with this size: bilinear, as trii_image_resize. Of bytes.
+/* From now on it shows what it shows with this size: bilinear, as trii_image_resize. Of bytes. What
+ * is in a file is resized when it is decoded, so that a crop comes first.
  * Errors: INVALID_ARG, NO_MEMORY, those of decoding. */
 tri_status trii_view_resize(trii_view *view, int64_t height, int64_t width,
                             trii_view_work *work) TRI_MUST_CHECK;

@@ -4,6 +4,7 @@
 #include "base/alloc.h"
 #include "os/cpu.h"
 #include "testing/check.h"
+#include "testing/scratch.h"
 
 enum { CHANNELS = 2, HEIGHT = 11, WIDTH = 19, SAMPLES = 24 };
 
@@ -92,6 +93,73 @@ static void what_is_cut_off_a_file_stays_cut_off(void **state)
         trii_view_work_fini(&work);
     }
     trii_free(file);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+/* The same moves of both: sizes, crops that may lie outside, a mirror. */
+static void move_both(trii_view views[2], trii_view_work works[2], uint64_t *draws)
+{
+    int64_t r[4];
+
+    for (int i = 0; i < 4; i++)
+        r[i] = (int64_t)(scratch_random(draws) % 10);
+    for (int k = 0; k < 2 && r[0] % 2 == 0; k++) /* within the image */
+        trii_view_crop(&views[k], r[0], r[1], 10 + r[2], 10 + r[3]);
+    for (int moves = 0; moves < 4; moves++) {
+        int kind = moves == 0 ? 1 : (int)(scratch_random(draws) % 4);
+
+        for (int i = 0; i < 4; i++)
+            r[i] = (int64_t)(scratch_random(draws) % 30);
+        for (int k = 0; k < 2; k++) {
+            if (kind == 0)
+                views[k].mirror = !views[k].mirror;
+            else if (kind == 1)
+                CHECK_OK(trii_view_resize(&views[k], 1 + r[0], 1 + r[1], &works[k]));
+            else
+                trii_view_crop(&views[k], r[2] - 8, r[3] - 8, 1 + r[0], 1 + r[1]);
+        }
+    }
+}
+
+/* What is resized when it is decoded, and what was decoded before. */
+static void a_file_shows_what_its_pixels_show(void **state)
+{
+    enum { SIDE = 31, N = 3 * SIDE * (SIDE + 6) };
+    const tri_field field = {TRI_DTYPE_U8, 3, {3, SIDE, SIDE + 6}};
+    long live = trii_alloc_live();
+    uint64_t draws = 5;
+    uint8_t together[N], planes[N];
+
+    (void)state;
+    for (int i = 0; i < N; i++)
+        together[i] = (uint8_t)scratch_random(&draws);
+    for (int i = 0; i < 400; i++) {
+        unsigned char *file = NULL;
+        trii_view_work works[2] = {{.turn = 0}, {.turn = 0}};
+        trii_image whole = {0};
+        trii_view views[2];
+        uint8_t shown[2][3 * 64 * 64];
+        size_t bytes = 0;
+
+        CHECK_OK(i % 2 == 0 ? trii_png_encode(together, SIDE, SIDE + 6, 3, &file, &bytes)
+                            : trii_jpeg_encode(together, SIDE, SIDE + 6, 3, 80, &file, &bytes));
+        CHECK_OK(trii_image_decode(file, bytes, NULL, 3, &whole));
+        for (int k = 0; k < N; k++)
+            planes[k % 3 * N / 3 + k / 3] = whole.pixels[k];
+        CHECK_OK(trii_view_open(file, bytes, 3, &views[0]));
+        views[1] = trii_view_of(&field, planes);
+        move_both(views, works, &draws);
+        assert_int_equal(views[0].height, views[1].height);
+        assert_int_equal(views[0].width, views[1].width);
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(trii_view_decode(&views[k], &works[k]));
+            trii_view_copy(&views[k], shown[k]);
+            trii_view_work_fini(&works[k]);
+        }
+        assert_memory_equal(shown[0], shown[1], (size_t)(3 * views[0].height * views[0].width));
+        trii_image_clear(&whole);
+        trii_free(file);
+    }
     assert_int_equal(trii_alloc_live(), live);
 }
 
@@ -311,6 +379,7 @@ static void draws_depend_on_seed_epoch_and_index_alone(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_crop_of_a_crop_shows_what_both_do),
     cmocka_unit_test(what_is_cut_off_a_file_stays_cut_off),
+    cmocka_unit_test(a_file_shows_what_its_pixels_show),
     cmocka_unit_test(a_size_that_no_image_has_is_refused),
     cmocka_unit_test(rows_of_any_width_are_converted),
     cmocka_unit_test(bytes_become_the_numbers_of_torchvision),

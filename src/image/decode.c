@@ -99,29 +99,40 @@ tri_status trii_image_decode(const void *bytes, size_t n, const trii_image_windo
     return status;
 }
 
-/* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
-tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_image_window *window,
-                                     int channels, int64_t out_height, int64_t out_width,
-                                     uint8_t *dst, trii_image_scratch *scratch, trii_image *image)
+/* What a resizer of a window needs, in pixels of the whole image. */
+static trii_image_window needed(const trii_resizer *r, const trii_image_window *window)
 {
-    const format *it = format_of(bytes, n);
-    trii_resizer resizer;
-    trii_decoding d = {
-        .bytes = bytes, .n = n, .window = window, .channels = channels, .resizer = &resizer};
-    tri_status status;
+    return (trii_image_window){.top = window->top + r->y.begin,
+                               .left = window->left + r->x.begin,
+                               .height = r->y.end - r->y.begin,
+                               .width = r->x.end - r->x.begin};
+}
 
-    if (it == NULL || it->decode != trii_jpeg_decode) {
-        status = trii_image_decode(bytes, n, window, channels, image);
-        return status != TRI_OK
-                   ? status
-                   : trii_image_resize(image->pixels, image->height, image->width,
-                                       (size_t)image->width * (size_t)channels, channels, NULL,
-                                       out_height, out_width, dst, scratch);
-    }
-    status = trii_resizer_begin(&resizer, NULL, window->height, window->width, channels, NULL,
-                                out_height, out_width, dst, scratch);
-    if (status == TRI_OK)
+tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_resizing *resizing,
+                                     int channels, uint8_t *dst, trii_image_scratch *scratch,
+                                     trii_image *image)
+{
+    const trii_image_window *from = &resizing->window;
+    const format *it = format_of(bytes, n);
+    trii_image_window need;
+    trii_resizer resizer;
+    tri_status status =
+        trii_resizer_begin(&resizer, NULL, from->height, from->width, channels, NULL,
+                           resizing->height, resizing->width, &resizing->part, dst, scratch);
+
+    if (status != TRI_OK)
+        return status;
+    need = needed(&resizer, from);
+    if (it != NULL && it->decode == trii_jpeg_decode) {
+        trii_decoding d = {
+            .bytes = bytes, .n = n, .window = &need, .channels = channels, .resizer = &resizer};
+
         status = trii_jpeg_decode(&d);
+    } else {
+        status = trii_image_decode(bytes, n, &need, channels, image);
+        if (status == TRI_OK)
+            trii_resizer_put_all(&resizer, image->pixels, (size_t)image->width * (size_t)channels);
+    }
     if (status == TRI_OK)
         trii_resizer_end(&resizer);
     return status;

@@ -82,8 +82,8 @@ typedef struct reader {
     struct jpeg_progress_mgr progress;
     trii_decoding *d;
     trii_pixel_kind kind;
-    JSAMPARRAY row;       /* one, of the decoder's own width, */
-    JSAMPARRAY converted; /* and one of the part's; both have room after them */
+    JSAMPARRAY rows;      /* two in turn, of the decoder's own width, */
+    JSAMPARRAY converted; /* and two of the part's; all have room after them */
 } reader;
 
 static void source_nothing(j_decompress_ptr c)
@@ -208,8 +208,8 @@ static void place(reader *r, const uint8_t *src, bool same, int64_t row)
         return;
     }
     if (!same) {
-        trii_pixels_convert(src, r->kind, d->part.width, r->converted[0], d->channels);
-        src = r->converted[0];
+        trii_pixels_convert(src, r->kind, d->part.width, r->converted[row % 2], d->channels);
+        src = r->converted[row % 2];
     }
     trii_resizer_put(d->resizer, src);
 }
@@ -224,17 +224,16 @@ static void read_rows(reader *r)
     const trii_image_window *part = &r->d->part;
     JDIMENSION samples = (JDIMENSION)c->output_components, left = cut(c, part);
     bool same = (int)samples == r->d->channels;
-    JSAMPROW line;
 
-    r->row = c->mem->alloc_sarray((j_common_ptr)c, JPOOL_IMAGE,
-                                  NOT_ALIGNED + c->output_width * samples + TRII_ROW_OVERREAD, 1);
-    line = r->row[0] + NOT_ALIGNED;
+    r->rows = c->mem->alloc_sarray((j_common_ptr)c, JPOOL_IMAGE,
+                                   NOT_ALIGNED + c->output_width * samples + TRII_ROW_OVERREAD, 2);
     if (!same)
         r->converted =
             c->mem->alloc_sarray((j_common_ptr)c, JPOOL_IMAGE,
-                                 (JDIMENSION)(part->width * r->d->channels) + TRII_ROW_OVERREAD, 1);
+                                 (JDIMENSION)(part->width * r->d->channels) + TRII_ROW_OVERREAD, 2);
     while ((int64_t)c->output_scanline < part->top + part->height) {
         int64_t row = (int64_t)c->output_scanline - part->top;
+        JSAMPROW line = r->rows[row & 1] + NOT_ALIGNED;
 
         if (jpeg_read_scanlines(c, &line, 1) != 1)
             ERREXIT(c, JERR_INPUT_EOF);

@@ -65,11 +65,18 @@ tri_status trii_image_resize(const uint8_t *src, int64_t height, int64_t width, 
                              int channels, const double *box, int64_t out_height, int64_t out_width,
                              uint8_t *dst, trii_image_scratch *scratch) TRI_MUST_CHECK;
 
-/* trii_image_decode of a window and trii_image_resize of that, with the same bits; a JPEG's pixels
- * are resized row by row as they are decoded. image: memory for other files. Errors: as those. */
-tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_image_window *window,
-                                     int channels, int64_t out_height, int64_t out_width,
-                                     uint8_t *dst, trii_image_scratch *scratch,
+/* A part of what a window of an image becomes by a resize. */
+typedef struct trii_resizing {
+    trii_image_window window;
+    int64_t height, width; /* of all of the result */
+    trii_image_window part;
+} trii_resizing;
+
+/* trii_image_decode of a window, trii_image_resize of that and a cut of the result, with the same
+ * bits, in dst without gaps; what the part does not need is left out, and a JPEG's pixels are
+ * resized row by row as they are decoded. image: memory for other files. Errors: as those. */
+tri_status trii_image_decode_resized(const void *bytes, size_t n, const trii_resizing *resizing,
+                                     int channels, uint8_t *dst, trii_image_scratch *scratch,
                                      trii_image *image) TRI_MUST_CHECK;
 
 /* pixels [height, width, channels] to dst [channels, height, width]: (x / 255 - mean[c]) / std[c],

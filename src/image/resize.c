@@ -27,7 +27,7 @@ void trii_image_scratch_clear(trii_image_scratch *scratch)
 
 static double ratio_of(const trii_axis *a)
 {
-    return (double)(a->last - a->first) / (double)a->n;
+    return (double)(a->last - a->first) / (double)a->all;
 }
 
 static void count_taps(trii_axis *a)
@@ -39,22 +39,48 @@ static void count_taps(trii_axis *a)
 
 static bool is_same(const trii_axis *a)
 {
-    return a->size == a->n && a->first == 0 && a->last == (float)a->size;
+    return a->size == a->all && a->first == 0 && a->last == (float)a->size;
 }
 
-/* The order of operations is Pillow's: it decides the last bits of a weight. */
+/* The pixels that make a result, begin .. end - 1; returns where its middle is. The order of
+ * operations, here and below, is Pillow's: it decides the last bits of a weight. */
+static double span(const trii_axis *a, int64_t result, int64_t *begin_out, int64_t *end_out)
+{
+    double ratio = ratio_of(a), support = fmax(ratio, 1.0);
+    double centre = (double)a->first + ((double)result + 0.5) * ratio;
+    int64_t begin = (int64_t)(centre - support + 0.5);
+    int64_t end = (int64_t)(centre + support + 0.5);
+
+    *begin_out = begin < 0 ? 0 : begin;
+    *end_out = end > a->size ? a->size : end;
+    return centre;
+}
+
+static trii_axis axis_of(int64_t size, float first, float last, int64_t all, int64_t from,
+                         int64_t n)
+{
+    trii_axis a = {.size = size, .first = first, .last = last, .all = all, .from = from, .n = n};
+    int64_t other;
+
+    count_taps(&a);
+    a.begin = from;
+    a.end = from + n;
+    if (!is_same(&a)) {
+        (void)span(&a, from, &a.begin, &other);
+        (void)span(&a, from + n - 1, &other, &a.end);
+    }
+    return a;
+}
+
 static void weigh(const trii_axis *a, double *exact)
 {
-    double ratio = ratio_of(a), support = fmax(ratio, 1.0), inverse = 1.0 / support;
+    double inverse = 1.0 / fmax(ratio_of(a), 1.0);
     int32_t *weights = a->weights;
 
     for (int64_t i = 0; i < a->n; i++, weights += a->room) {
-        double centre = (double)a->first + ((double)i + 0.5) * ratio, sum = 0;
-        int64_t begin = (int64_t)(centre - support + 0.5);
-        int64_t end = (int64_t)(centre + support + 0.5);
+        int64_t begin, end;
+        double centre = span(a, a->from + i, &begin, &end), sum = 0;
 
-        begin = begin < 0 ? 0 : begin;
-        end = end > a->size ? a->size : end;
         for (int64_t k = 0; k < end - begin; k++) {
             double away = fabs(((double)(k + begin) - centre + 0.5) * inverse);
 
@@ -66,7 +92,7 @@ static void weigh(const trii_axis *a, double *exact)
 
             weights[k] = (int32_t)(0.5 + (sum != 0 ? weight / sum : weight) * (1 << TRII_TAP_BITS));
         }
-        a->taps[i] = (trii_taps){.begin = (int32_t)begin, .n = (int32_t)(end - begin)};
+        a->taps[i] = (trii_taps){.begin = (int32_t)(begin - a->begin), .n = (int32_t)(end - begin)};
     }
 }
 
@@ -95,6 +121,12 @@ tri_status trii_resize_check(int64_t height, int64_t width, int channels, int64_
     return TRI_OK;
 }
 
+/* Bytes of the pixels that are needed of a row. */
+static size_t row_of(const trii_resizer *r)
+{
+    return (size_t)(r->x.end - r->x.begin) * (size_t)r->channels;
+}
+
 /* Where the parts of the memory begin, one after the other; returns the bytes of all. */
 static size_t lay_out(trii_resizer *r, char *memory)
 {
@@ -110,10 +142,10 @@ static size_t lay_out(trii_resizer *r, char *memory)
         at += (size_t)(axes[i]->n * axes[i]->room) * sizeof(int32_t);
     }
     r->last = (uint8_t *)memory + at;
-    at += (size_t)r->x.size * (size_t)r->channels + TRII_ROW_OVERREAD;
+    at += row_of(r) + TRII_ROW_OVERREAD;
     r->rows = (uint8_t *)memory + at;
     if (!is_same(&r->y))
-        at += (size_t)r->y.size * r->row_bytes;
+        at += (size_t)(r->y.end - r->y.begin) * r->row_bytes;
     return at;
 }
 
@@ -145,25 +177,24 @@ static void choose_kernels(trii_resizer *r, const trii_resize_kernels *kernels)
 /* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
 tri_status trii_resizer_begin(trii_resizer *r, const trii_resize_kernels *kernels, int64_t height,
                               int64_t width, int channels, const double *box, int64_t out_height,
-                              int64_t out_width, uint8_t *dst, trii_image_scratch *scratch)
+                              int64_t out_width, const trii_image_window *part, uint8_t *dst,
+                              trii_image_scratch *scratch)
 {
+    const trii_image_window all = {.height = out_height, .width = out_width};
+    const double whole[4] = {0, 0, (double)width, (double)height};
     tri_status status = trii_resize_check(height, width, channels, out_height, out_width, box);
 
     if (status != TRI_OK)
         return status;
-    *r = (trii_resizer){.x = {.size = width, .n = out_width, .last = (float)width},
-                        .y = {.size = height, .n = out_height, .last = (float)height},
-                        .channels = channels,
-                        .row_bytes = (size_t)out_width * (size_t)channels,
-                        .end = height};
-    if (box != NULL) {
-        r->x.first = (float)box[0];
-        r->x.last = (float)box[2];
-        r->y.first = (float)box[1];
-        r->y.last = (float)box[3];
-    }
-    count_taps(&r->x);
-    count_taps(&r->y);
+    if (box == NULL)
+        box = whole;
+    if (part == NULL)
+        part = &all;
+    *r = (trii_resizer){
+        .x = axis_of(width, (float)box[0], (float)box[2], out_width, part->left, part->width),
+        .y = axis_of(height, (float)box[1], (float)box[3], out_height, part->top, part->height),
+        .channels = channels,
+        .row_bytes = (size_t)part->width * (size_t)channels};
     choose_kernels(r, kernels);
     status = get_room(r, scratch);
     if (status != TRI_OK)
@@ -174,37 +205,67 @@ tri_status trii_resizer_begin(trii_resizer *r, const trii_resize_kernels *kernel
         if (r->row_kernels->prepare != NULL)
             r->row_kernels->prepare(r->x.weights, (size_t)(r->x.n * r->x.room));
     }
-    if (is_same(&r->y)) {
+    if (is_same(&r->y))
         r->rows = dst;
-    } else {
+    else
         weigh(&r->y, r->exact);
-        r->begin = r->y.taps[0].begin;
-        r->end = r->y.taps[out_height - 1].begin + r->y.taps[out_height - 1].n;
-    }
     return TRI_OK;
+}
+
+static void put_two(trii_resizer *r, const uint8_t *a, const uint8_t *b, uint8_t *to_a,
+                    uint8_t *to_b)
+{
+    const uint8_t *const src[2] = {a, b};
+    uint8_t *const dst[2] = {to_a, to_b};
+
+    r->row_kernels->rows(src, r->channels, r->x.taps, r->x.weights, r->x.room, r->x.n, dst);
 }
 
 void trii_resizer_put(trii_resizer *r, const uint8_t *row)
 {
-    int64_t y = r->next++;
-    uint8_t *to = r->rows + (size_t)(y - r->begin) * r->row_bytes;
+    uint8_t *to = r->rows + (size_t)r->next++ * r->row_bytes;
 
-    if (y < r->begin || y >= r->end)
-        return;
-    if (is_same(&r->x))
+    if (is_same(&r->x)) {
         memcpy(to, row, r->row_bytes);
-    else
-        r->row_kernels->row(row, r->channels, r->x.taps, r->x.weights, r->x.room, r->x.n, to);
+    } else if (r->held == NULL) {
+        r->held = row;
+    } else {
+        put_two(r, r->held, row, to - r->row_bytes, to);
+        r->held = NULL;
+    }
+}
+
+/* A row that has no second one. */
+static void put_held(trii_resizer *r)
+{
+    uint8_t *to = r->rows + (size_t)(r->next - 1) * r->row_bytes;
+
+    if (r->held != NULL)
+        put_two(r, r->held, r->held, to, to);
+    r->held = NULL;
+}
+
+void trii_resizer_put_all(trii_resizer *r, const uint8_t *rows, size_t stride_bytes)
+{
+    for (int64_t left = r->y.end - r->y.begin; left > 0; left--, rows += stride_bytes) {
+        if ((size_t)(left - 1) * stride_bytes >= TRII_ROW_OVERREAD) {
+            trii_resizer_put(r, rows);
+            continue;
+        }
+        put_held(r); /* there is memory for one row */
+        trii_resizer_put(r, memcpy(r->last, rows, row_of(r)));
+    }
 }
 
 void trii_resizer_end(trii_resizer *r)
 {
+    put_held(r);
     if (is_same(&r->y))
         return;
     for (int64_t y = 0; y < r->y.n; y++)
-        r->column_kernels->column(r->rows + (size_t)(r->y.taps[y].begin - r->begin) * r->row_bytes,
-                                  r->row_bytes, r->y.taps[y].n, r->y.weights + y * r->y.room,
-                                  r->row_bytes, r->dst + (size_t)y * r->row_bytes);
+        r->column_kernels->column(r->rows + (size_t)r->y.taps[y].begin * r->row_bytes, r->row_bytes,
+                                  r->y.taps[y].n, r->y.weights + y * r->y.room, r->row_bytes,
+                                  r->dst + (size_t)y * r->row_bytes);
 }
 
 /* NOLINTNEXTLINE(readability-function-size): a picture, a part of it and a size are many numbers */
@@ -215,18 +276,13 @@ tri_status trii_resize_with(const trii_resize_kernels *kernels, const uint8_t *s
 {
     trii_resizer r;
     tri_status status = trii_resizer_begin(&r, kernels, height, width, channels, box, out_height,
-                                           out_width, dst, scratch);
+                                           out_width, NULL, dst, scratch);
 
     if (status != TRI_OK)
         return status;
-    for (int64_t y = 0; y < height; y++) {
-        const uint8_t *row = src + (size_t)y * stride_bytes;
-
-        /* What follows the last rows may not be the caller's. */
-        if ((size_t)(height - 1 - y) * stride_bytes < TRII_ROW_OVERREAD)
-            row = memcpy(r.last, row, (size_t)width * (size_t)channels);
-        trii_resizer_put(&r, row);
-    }
+    trii_resizer_put_all(
+        &r, src + (size_t)r.y.begin * stride_bytes + (size_t)r.x.begin * (size_t)channels,
+        stride_bytes);
     trii_resizer_end(&r);
     return TRI_OK;
 }

@@ -32,15 +32,7 @@ static void split(int32_t *weights, size_t n)
     }
 }
 
-AVX2 static TRII_INLINE __m128i narrowed(__m128i low, __m128i high)
-{
-    __m128i sum = _mm_add_epi32(_mm_slli_epi32(high, LOW_BITS), low);
-
-    sum = _mm_add_epi32(sum, _mm_set1_epi32(1 << (TRII_TAP_BITS - 1)));
-    return _mm_srai_epi32(sum, TRII_TAP_BITS);
-}
-
-AVX2 static TRII_INLINE __m256i narrowed_256(__m256i low, __m256i high)
+AVX2 static TRII_INLINE __m256i narrowed(__m256i low, __m256i high)
 {
     __m256i sum = _mm256_add_epi32(_mm256_slli_epi32(high, LOW_BITS), low);
 
@@ -48,41 +40,75 @@ AVX2 static TRII_INLINE __m256i narrowed_256(__m256i low, __m256i high)
     return _mm256_srai_epi32(sum, TRII_TAP_BITS);
 }
 
-/* Four pixels at a time: the first two in the lower half of a vector, the others in the upper. */
-AVX2 static void row_3(const uint8_t *src, int channels, const trii_taps *taps,
-                       const int32_t *weights, int64_t stride, int64_t n, uint8_t *dst)
+/* Bytes 6i .. 6i + 5, two pixels, as pairs of one channel. */
+#define PIXELS_OF(i)                                                                               \
+    6 * (i), -1, 6 * (i) + 3, -1, 6 * (i) + 1, -1, 6 * (i) + 4, -1, 6 * (i) + 2, -1, 6 * (i) + 5,  \
+        -1, -1, -1, -1, -1
+
+/* One result of two rows, a half of the vector each: red, green, blue and 0, of 32 bits. */
+AVX2 static TRII_INLINE __m256i result_of(const uint8_t *a, const uint8_t *b, int32_t n,
+                                          const int32_t *weights)
 {
-    const __m256i spread =
-        _mm256_setr_epi8(0, -1, 3, -1, 1, -1, 4, -1, 2, -1, 5, -1, -1, -1, -1, -1, /* */
-                         6, -1, 9, -1, 7, -1, 10, -1, 8, -1, 11, -1, -1, -1, -1, -1);
-    const __m256i first_low = _mm256_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1);
-    const __m256i first_high = _mm256_setr_epi32(2, 2, 2, 2, 3, 3, 3, 3);
+    const __m256i first = _mm256_setr_epi8(PIXELS_OF(0), PIXELS_OF(0));
+    const __m256i second = _mm256_setr_epi8(PIXELS_OF(1), PIXELS_OF(1));
+    __m256i low = _mm256_setzero_si256(), high = low;
+
+    for (int32_t k = 0; k < n; k += 4, weights += 4) {
+        __m128i of_a = _mm_loadu_si128((const __m128i *)(const void *)(a + (ptrdiff_t)k * 3));
+        __m128i of_b = _mm_loadu_si128((const __m128i *)(const void *)(b + (ptrdiff_t)k * 3));
+        __m256i four = _mm256_inserti128_si256(_mm256_castsi128_si256(of_a), of_b, 1);
+        __m256i x = _mm256_shuffle_epi8(four, first), y = _mm256_shuffle_epi8(four, second);
+
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(x, _mm256_set1_epi32(weights[0])));
+        low = _mm256_add_epi32(low, _mm256_madd_epi16(y, _mm256_set1_epi32(weights[1])));
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(x, _mm256_set1_epi32(weights[2])));
+        high = _mm256_add_epi32(high, _mm256_madd_epi16(y, _mm256_set1_epi32(weights[3])));
+    }
+    return narrowed(low, high);
+}
+
+/* The same for four results: 12 bytes of each row, and four of no use. */
+AVX2 static TRII_INLINE __m256i four_results(const uint8_t *a, const uint8_t *b,
+                                             const trii_taps *taps, const int32_t *weights,
+                                             int64_t stride)
+{
+    const __m256i close =
+        _mm256_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1, /* */
+                         0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
+    __m256i r[4];
+
+    for (int i = 0; i < 4; i++)
+        r[i] = result_of(a + (ptrdiff_t)taps[i].begin * 3, b + (ptrdiff_t)taps[i].begin * 3,
+                         taps[i].n, weights + i * stride);
+    return _mm256_shuffle_epi8(
+        _mm256_packus_epi16(_mm256_packs_epi32(r[0], r[1]), _mm256_packs_epi32(r[2], r[3])), close);
+}
+
+/* Two rows, or one given twice. */
+AVX2 static void rows_3(const uint8_t *const src[2], int channels, const trii_taps *taps,
+                        const int32_t *weights, int64_t stride, int64_t n, uint8_t *const dst[2])
+{
+    uint8_t *to[2] = {dst[0], dst[1]};
+    int64_t i = 0;
 
     (void)channels;
-    for (int64_t i = 0; i < n; i++, weights += stride, dst += 3) {
-        const uint8_t *at = src + (ptrdiff_t)taps[i].begin * 3;
-        __m256i low = _mm256_setzero_si256(), high = low;
-        __m128i result;
+    for (; i + 6 <= n; i += 4, weights += 4 * stride, to[0] += 12, to[1] += 12) {
+        __m256i four = four_results(src[0], src[1], taps + i, weights, stride);
+
+        _mm_storeu_si128((__m128i *)(void *)to[0], _mm256_castsi256_si128(four));
+        _mm_storeu_si128((__m128i *)(void *)to[1], _mm256_extracti128_si256(four, 1));
+    }
+    for (; i < n; i++, weights += stride, to[0] += 3, to[1] += 3) {
+        __m256i one = result_of(src[0] + (ptrdiff_t)taps[i].begin * 3,
+                                src[1] + (ptrdiff_t)taps[i].begin * 3, taps[i].n, weights);
         int32_t pixel;
 
-        for (int32_t k = 0; k < taps[i].n; k += 4) {
-            __m256i x = _mm256_broadcastsi128_si256(
-                _mm_loadu_si128((const __m128i *)(const void *)(at + (ptrdiff_t)k * 3)));
-            __m256i w = _mm256_broadcastsi128_si256(
-                _mm_loadu_si128((const __m128i *)(const void *)(weights + k)));
-
-            x = _mm256_shuffle_epi8(x, spread);
-            low = _mm256_add_epi32(low,
-                                   _mm256_madd_epi16(x, _mm256_permutevar8x32_epi32(w, first_low)));
-            high = _mm256_add_epi32(
-                high, _mm256_madd_epi16(x, _mm256_permutevar8x32_epi32(w, first_high)));
-        }
-        result = narrowed(
-            _mm_add_epi32(_mm256_castsi256_si128(low), _mm256_extracti128_si256(low, 1)),
-            _mm_add_epi32(_mm256_castsi256_si128(high), _mm256_extracti128_si256(high, 1)));
-        result = _mm_packs_epi32(result, result);
-        pixel = _mm_cvtsi128_si32(_mm_packus_epi16(result, result));
-        memcpy(dst, &pixel, i + 1 < n ? 4 : 3); /* the fourth byte is the next pixel's */
+        one = _mm256_packs_epi32(one, one);
+        one = _mm256_packus_epi16(one, one);
+        pixel = _mm_cvtsi128_si32(_mm256_castsi256_si128(one));
+        memcpy(to[0], &pixel, 3);
+        pixel = _mm_cvtsi128_si32(_mm256_extracti128_si256(one, 1));
+        memcpy(to[1], &pixel, 3);
     }
 }
 
@@ -108,7 +134,7 @@ AVX2 static TRII_INLINE void column_16(const uint8_t *src, size_t stride_bytes, 
             high[h] = _mm256_add_epi32(high[h], _mm256_madd_epi16(pairs[h], high_w));
         }
     }
-    bytes = _mm256_packs_epi32(narrowed_256(low[0], high[0]), narrowed_256(low[1], high[1]));
+    bytes = _mm256_packs_epi32(narrowed(low[0], high[0]), narrowed(low[1], high[1]));
     bytes = _mm256_permute4x64_epi64(_mm256_packus_epi16(bytes, bytes), 8);
     _mm_storeu_si128((__m128i *)(void *)(dst + i), _mm256_castsi256_si128(bytes));
 }
@@ -129,7 +155,7 @@ AVX2 static void column(const uint8_t *src, size_t stride_bytes, int32_t n, cons
 }
 
 const trii_resize_kernels trii_resize_avx2 = {
-    .prepare = split, .row = row_3, .column = column, .channels = 3};
+    .prepare = split, .rows = rows_3, .column = column, .channels = 3};
 #else
 const trii_resize_kernels trii_resize_avx2;
 #endif

@@ -10,8 +10,8 @@ static uint8_t rounded(int32_t sum)
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-static void row(const uint8_t *src, int channels, const trii_taps *taps, const int32_t *weights,
-                int64_t stride, int64_t n, uint8_t *dst)
+static void one_row(const uint8_t *src, int channels, const trii_taps *taps, const int32_t *weights,
+                    int64_t stride, int64_t n, uint8_t *dst)
 {
     for (int64_t i = 0; i < n; i++, weights += stride, dst += channels) {
         for (int c = 0; c < channels; c++) {
@@ -23,6 +23,14 @@ static void row(const uint8_t *src, int channels, const trii_taps *taps, const i
             dst[c] = rounded(sum);
         }
     }
+}
+
+static void rows(const uint8_t *const src[2], int channels, const trii_taps *taps,
+                 const int32_t *weights, int64_t stride, int64_t n, uint8_t *const dst[2])
+{
+    one_row(src[0], channels, taps, weights, stride, n, dst[0]);
+    if (dst[1] != dst[0])
+        one_row(src[1], channels, taps, weights, stride, n, dst[1]);
 }
 
 static void column(const uint8_t *src, size_t stride_bytes, int32_t n, const int32_t *weights,
@@ -37,4 +45,4 @@ static void column(const uint8_t *src, size_t stride_bytes, int32_t n, const int
     }
 }
 
-const trii_resize_kernels trii_resize_plain = {.row = row, .column = column};
+const trii_resize_kernels trii_resize_plain = {.rows = rows, .column = column};

@@ -198,7 +198,21 @@ static void every_box_is_resized_to_pillows_pixels(void **state)
     fclose(file);
 }
 
-/* Resized while it is decoded, or afterwards. */
+/* A part of a size, or all of it. */
+static trii_image_window draw_part(uint64_t *draws, int height, int width, bool all)
+{
+    trii_image_window p = {.height = height, .width = width};
+
+    if (all)
+        return p;
+    p.top = (int64_t)(scratch_random(draws) % (uint64_t)height);
+    p.left = (int64_t)(scratch_random(draws) % (uint64_t)width);
+    p.height = 1 + (int64_t)(scratch_random(draws) % (uint64_t)(height - p.top));
+    p.width = 1 + (int64_t)(scratch_random(draws) % (uint64_t)(width - p.left));
+    return p;
+}
+
+/* Resized while it is decoded and only where it is wanted, or all of it afterwards. */
 static void check_one_pass(const line *l, int channels, uint64_t *draws)
 {
     trii_image part = {0}, memory = {0};
@@ -206,27 +220,31 @@ static void check_one_pass(const line *l, int channels, uint64_t *draws)
     size_t bytes;
     unsigned char *data = contents(l->file, &bytes);
 
-    for (int i = 0; i < 20; i++) {
+    for (int i = 0; i < 40; i++) {
         trii_image_window w = draw_window(draws, l);
-        int height = i == 0 ? (int)w.height : 1 + (int)(scratch_random(draws) % 70);
-        int width = i < 2 ? (int)w.width : 1 + (int)(scratch_random(draws) % 70);
+        int height = i % 8 == 0 ? (int)w.height : 1 + (int)(scratch_random(draws) % 70);
+        int width = i % 8 < 2 ? (int)w.width : 1 + (int)(scratch_random(draws) % 70);
+        trii_resizing r = {w, height, width, draw_part(draws, height, width, i < 20)};
         size_t n = (size_t)(height * width * channels);
-        uint8_t *dst = malloc(n), *wanted = malloc(n);
+        size_t row = (size_t)r.part.width * (size_t)channels;
+        uint8_t *dst = malloc((size_t)r.part.height * row), *wanted = malloc(n);
 
         assert_true(dst != NULL && wanted != NULL);
         CHECK_OK(trii_image_decode(data, bytes, &w, channels, &part));
         CHECK_OK(trii_image_resize(part.pixels, w.height, w.width, (size_t)(w.width * channels),
                                    channels, NULL, height, width, wanted, &room));
-        CHECK_OK(trii_image_decode_resized(data, bytes, &w, channels, height, width, dst, &room,
-                                           &memory));
-        if (memcmp(dst, wanted, n) != 0)
-            fail_msg("%s: %d x %d to %d x %d in %d channels differs", l->file, (int)w.height,
-                     (int)w.width, height, width, channels);
+        CHECK_OK(trii_image_decode_resized(data, bytes, &r, channels, dst, &room, &memory));
+        for (int64_t y = 0; y < r.part.height; y++)
+            if (memcmp(dst + (size_t)y * row,
+                       wanted + ((r.part.top + y) * width + r.part.left) * channels, row) != 0)
+                fail_msg("%s: %d x %d to %d x %d in %d channels differs", l->file, (int)w.height,
+                         (int)w.width, height, width, channels);
         free(dst);
         free(wanted);
     }
-    assert_true(trii_image_decode_resized(data, bytes / 2, &(trii_image_window){.width = 1},
-                                          channels, 1, 1, data, &room, &memory) != TRI_OK);
+    assert_true(trii_image_decode_resized(data, bytes / 2,
+                                          &(trii_resizing){{0, 0, 1, 1}, 1, 1, {0, 0, 1, 1}},
+                                          channels, data, &room, &memory) != TRI_OK);
     trii_image_clear(&part);
     trii_image_clear(&memory);
     trii_image_scratch_clear(&room);
