@@ -164,7 +164,8 @@ typedef struct tri_dataset_image_folder_options {
     const tri_dataset *classes;
     int channels; /* 0 = 3: red, green, blue; 1: grey */
     /* a broken file (damaged, gone, no JPEG or PNG) is no error: the next whole file takes its
-     * place, image and label, in every epoch, and it is named once in the log */
+     * place, image and label, in every epoch, and it is named once in the log; that of a
+     * tri_dataset_subset is of the subset */
     bool skip_broken;
     /* a file with lines of FILE TAB CLASS (more columns are not read); files are below dir. NULL:
      * dir/val_annotations.txt, if it lies beside the folder dir/images, as in tiny-imagenet */

@@ -34,6 +34,7 @@ typedef struct image_folder {
     trii_image_files files;
     int channels;
     bool skip_broken;
+    int64_t first, end; /* of the samples that the data set made of it has */
     trii_mutex mutex;
     work *idle; /* guarded: memory that nobody uses */
     uint64_t
@@ -132,21 +133,22 @@ tri_status trii_image_folder_look(tri_dataset *folder, int64_t index, trii_look 
     image_folder *f = (image_folder *)folder;
     work *w = take_work(f);
     tri_status status = TRI_ERR_NO_MEMORY;
-    int64_t i = index;
+    int64_t i = index, left = f->end - f->first;
 
     if (w == NULL)
         return status;
-    do {
+    for (;; i = i + 1 < f->end ? i + 1 : f->first) {
         status = look_at(f, i, w, look, arg);
         if (status == TRI_OK || !f->skip_broken || !is_broken(status))
             break;
         note_broken(f, i);
-        i = i + 1 < f->base.length ? i + 1 : 0;
-    } while (i != index);
+        if (--left <= 0)
+            break;
+    }
     give_work(f, w);
     if (status == TRI_OK)
         *label_out = f->files.labels[i];
-    else if (i == index && f->skip_broken && is_broken(status))
+    else if (left <= 0)
         return TRII_FAIL_CTX(status, "no file is whole (skip_broken), the last one is");
     return status;
 }
@@ -210,6 +212,18 @@ tri_dataset *trii_image_folder_below(tri_dataset *dataset, int64_t *index_inout)
         dataset = derived->parent;
     }
     return dataset->cls == &folder_class ? dataset : NULL;
+}
+
+void trii_image_folder_narrow(tri_dataset *dataset, int64_t first, int64_t count)
+{
+    trii_derived *derived;
+
+    for (; (derived = trii_derived_of(dataset)) != NULL; dataset = derived->parent)
+        first += derived->first;
+    if (dataset->cls == &folder_class) {
+        ((image_folder *)dataset)->first = first;
+        ((image_folder *)dataset)->end = first + count;
+    }
 }
 
 /* The folder that a data set is made of, in whatever way. */
@@ -288,7 +302,7 @@ static tri_status open_folder(image_folder *f, const char *dir,
         return TRII_FAIL_CTX(status, "dataset_image_folder");
     f->channels = opt->channels == 1 ? 1 : 3;
     f->skip_broken = opt->skip_broken;
-    f->base.length = f->files.names.n;
+    f->base.length = f->end = f->files.names.n;
     f->base.n_fields = 2;
     f->base.fields[0] = (tri_field){TRI_DTYPE_U8, 3, {f->channels, -1, -1}};
     f->base.fields[1] = (tri_field){TRI_DTYPE_I64, 0, {0}};

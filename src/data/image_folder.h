@@ -11,6 +11,10 @@
 /* The folder whose sample it is, with its index there; NULL: the sample is made in another way. */
 tri_dataset *trii_image_folder_below(tri_dataset *dataset, int64_t *index_inout);
 
+/* The data set becomes a part of another one that has only these of its samples: if it is made of a
+ * folder, whole files are taken of these alone in place of broken ones. */
+void trii_image_folder_narrow(tri_dataset *dataset, int64_t first, int64_t count);
+
 /* Decodes of a view what it needs, and uses it. */
 typedef tri_status (*trii_look)(void *arg, trii_view *view, trii_view_work *work);
 /* Calls `look` for the image of a sample; a file that is broken is an error that names it or, with

@@ -414,6 +414,41 @@ static void a_broken_file_is_named_with_its_reason(void **state)
 }
 
 /* Of a pipe nothing is awaited, and a run that skips broken files does not end at one either. */
+/* Numbers 3 and 4 are training's, and 1, 2 and 5 are none of its. */
+static void a_subset_takes_its_own_files_for_broken_ones(void **state)
+{
+    static const int whole[][2] = {{3, 0}, {4, 1}, {3, 0}};
+    const tri_transform same = tri_transform_random_horizontal_flip(0);
+    long live = trii_alloc_live();
+    tri_dataset *set;
+    scratch s;
+
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        scratch_begin(&s);
+        image_file(&s, "a/1.png", 1, 2, 2);
+        image_file(&s, "a/2.png", 2, 2, 2);
+        image_file(&s, "a/3.png", 3, 2, 2);
+        image_file(&s, "b/4.png", 4, 2, 2);
+        scratch_file(&s, "b/4x.png", "no image", 8);
+        image_file(&s, "b/5.png", 5, 2, 2);
+        CHECK_OK(tri_dataset_image_folder(
+            s.dir, &(tri_dataset_image_folder_options){.skip_broken = true}, &set));
+        if (k > 0)
+            CHECK_OK(tri_dataset_subset(set, 1, 5, &set));
+        if (k > 1) /* below and above a subset */
+            CHECK_OK(tri_dataset_transform(set, &same, 1, &set));
+        CHECK_OK(tri_dataset_subset(set, k > 0 ? 1 : 2, 3, &set));
+        if (k > 2)
+            CHECK_OK(tri_dataset_transform(set, &same, 1, &set));
+        expect_samples(set, whole, 3);
+        scratch_file(&s, "a/3.png", "x", 1);
+        scratch_file(&s, "b/4.png", "x", 1);
+        expect_failure(set, 1, TRI_ERR_FORMAT, "no file is whole (skip_broken), the last one is");
+        close_folder(set, &s, live);
+    }
+}
+
 static void what_is_no_file_is_broken(void **state)
 {
     static const char *const reasons[] = {"a/2.png: not a file", "a/3.png: Too many levels",
@@ -535,6 +570,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_list_of_files_and_classes_is_checked),
     cmocka_unit_test(samples_are_pixels_and_a_number),
     cmocka_unit_test(a_broken_file_is_named_with_its_reason),
+    cmocka_unit_test(a_subset_takes_its_own_files_for_broken_ones),
     cmocka_unit_test(what_is_no_file_is_broken),
     cmocka_unit_test(no_file_is_skipped_for_want_of_descriptors),
     cmocka_unit_test(names_are_kept_in_few_bytes),
