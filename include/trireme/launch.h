@@ -66,8 +66,9 @@ typedef struct tri_spawn_options {
  *   opt   NULL = defaults
  *
  * A worker's standard input is empty. If this process ends, the kernel kills its workers. If it has
- * called tri_stop_watch, and workers are copies, the signal that is recorded here reaches them as
- * SIGUSR1.
+ * called tri_stop_watch, a signal that is recorded here is passed on to those workers that handle
+ * SIGUSR1, as the copies do and others once they have called tri_stop_watch; tri_stop_signal() is
+ * the same there as here.
  *
  * With TRI_SPAWN_ANEW each worker runs main() again, with the same arguments, up to the same call
  * of tri_spawn (the first, the second, and so on), where it runs fn and ends; earlier calls return
@@ -84,16 +85,17 @@ TRI_API TRI_MUST_CHECK tri_status tri_spawn(tri_status (*fn)(int rank, void *arg
                                             int nprocs, const tri_spawn_options *opt);
 
 /**
- * From now on SIGTERM does not end this process but is recorded, as is SIGUSR1, which announces
- * that the machine will be taken away. A second SIGTERM ends the process. May be called again.
- * Errors: IO.
+ * From now on SIGTERM and SIGINT (Ctrl-C) do not end this process but are recorded, as is SIGUSR1,
+ * which announces that the machine will be taken away. A second SIGTERM, or a second SIGINT, ends
+ * the process. Where SIGINT is ignored, as in the background jobs of a script, it stays so. May be
+ * called again. Errors: IO.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_stop_watch(void);
 /* The signal that asked this process to end; 0 = none so far. Any thread; costs one load. */
 TRI_API int tri_stop_signal(void);
 /* Milliseconds until the launcher kills this process, never negative: the time that came with
- * SIGUSR1, or else trirun's --shutdown-timeout, which runs from SIGTERM on. TRI_FOREVER if this
- * process was not asked to end, or not by a certain time. */
+ * SIGUSR1, or else trirun's --shutdown-timeout, which runs from the other signals on. TRI_FOREVER
+ * if this process was not asked to end, or not by a certain time. */
 TRI_API int64_t tri_stop_left_ms(void);
 
 TRI_END_DECLS

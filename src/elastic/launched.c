@@ -57,7 +57,7 @@ int64_t tri_stop_left_ms(void)
 
     if (number == 0)
         return TRI_FOREVER;
-    if (number == SIGTERM && told_ms < 0 &&
+    if (number != SIGUSR1 && told_ms < 0 &&
         trii_param_i64(TRII_PARAM_STOP_GRACE, -1, &told_ms) != TRI_OK)
         told_ms = -1;
     if (told_ms < 0)

@@ -33,7 +33,7 @@
 #include "store/tcp_server.h"
 
 #define GRACE_MS 5000
-#define LOOK_MS 250 /* for a signal that tri_stop_watch records */
+#define ASK_MS 250 /* whether a worker handles signals by now */
 #define MAX_WORKERS 4096
 /* "CALL RANK SIZE FD": by this a worker that runs the program again finds its call, and the socket
  * to its parent. */
@@ -62,13 +62,15 @@ typedef struct worker {
     bool live;
     bool ended_itself; /* was ending, or had ended, when the first failure was seen */
     bool said;         /* its word has come */
+    bool told;         /* that it is to stop */
     word last;
 } worker;
 
 typedef struct spawner {
     trii_loop *loop;
     trii_tcp_server *store;
-    trii_timer grace;
+    trii_timer grace, ask;
+    trii_watch stop; /* a signal that tri_stop_watch records */
     int64_t grace_ms;
     worker *workers;
     int n, n_live;
@@ -77,7 +79,6 @@ typedef struct spawner {
     int64_t at_ns; /* when it was reported; INT64_MAX = never */
     bool by_exit;  /* as that of a word */
     char text[TRII_ERR_BYTES];
-    bool copies, told; /* workers have our handlers; they know that they are to stop */
 } spawner;
 
 static int n_calls; /* of tri_spawn in this process */
@@ -252,11 +253,13 @@ static bool said_failure(const worker *w)
 }
 
 /* How likely this worker is the cause: 2 it was killed by a signal, 1 it failed by itself, 0 it
- * reports that a peer is gone. */
+ * reports that a peer is gone, or has ended the group. */
 static int blame_of(const worker *w, const trii_process_exit *how)
 {
+    bool of_peer = w->last.status == TRI_ERR_PEER_LOST || w->last.status == TRI_ERR_ABORTED;
+
     if (said_failure(w))
-        return w->last.status == TRI_ERR_PEER_LOST && !w->last.by_exit ? 0 : 1;
+        return of_peer && !w->last.by_exit ? 0 : 1;
     return how->signal != 0 ? 2 : 1;
 }
 
@@ -307,6 +310,13 @@ static void stop_others(spawner *s)
     trii_loop_timer(s->loop, &s->grace, trii_deadline_ms(s->grace_ms), grace_over);
 }
 
+/* What a worker reports after one that only lost a peer, which it may have been: it ended the group
+ * first and then had to clear up. */
+static bool explains(const spawner *s, const worker *w, const trii_process_exit *how)
+{
+    return s->blame == 0 && said_failure(w) && !w->last.by_exit && blame_of(w, how) > 0;
+}
+
 /* Of two workers that failed by themselves the earlier one is the cause. But a worker may call
  * exit() because it lost a peer, which may be one that ended without a word. */
 static bool is_likelier(const spawner *s, const worker *w, const trii_process_exit *how)
@@ -327,7 +337,7 @@ static void note_failure(spawner *s, worker *w, const trii_process_exit *how)
     hear(w);
     if (how->signal == 0 && (how->code == 0 || (w->said && w->last.status == TRI_OK)))
         return;
-    if (is_first || (w->ended_itself && is_likelier(s, w, how)))
+    if (is_first || explains(s, w, how) || (w->ended_itself && is_likelier(s, w, how)))
         keep_failure(s, w, how);
     if (is_first)
         stop_others(s);
@@ -402,18 +412,6 @@ static tri_status start_again(worker *w, int fd, int nothing_fd, int call)
     return status;
 }
 
-/* Copies have the handlers that tri_stop_watch has installed here. They are told by SIGUSR1, which
- * adds nothing where the whole process group had SIGTERM, of which a second one would end them. */
-static void pass_on_stop(spawner *s)
-{
-    int64_t at_ns, told_ms;
-
-    if (!s->copies || s->told || trii_stop_signal_seen(&at_ns, &told_ms) == 0)
-        return;
-    s->told = true;
-    signal_all(s, SIGUSR1);
-}
-
 /* With an empty standard input. */
 static tri_status start_anew(worker *w, int fd, int call)
 {
@@ -450,6 +448,50 @@ static tri_status start(spawner *s, worker *w, bool copy, int call, int *copy_fd
     return TRI_OK;
 }
 
+static void ask_again(trii_timer *timer);
+
+/* The workers lead groups of their own, which a terminal and a signal to ours do not reach. Copies
+ * have the handlers that are installed here; others install theirs in their own time, or never. */
+static void pass_on_stop(spawner *s)
+{
+    bool all = true;
+
+    for (int i = 0; i < s->n; i++) {
+        worker *w = &s->workers[i];
+
+        if (w->live && !w->told)
+            all &= w->told = trii_stop_signal_pass_on(w->process.pid);
+    }
+    if (!all)
+        trii_loop_timer(s->loop, &s->ask, trii_deadline_ms(ASK_MS), ask_again);
+}
+
+static void ask_again(trii_timer *timer)
+{
+    pass_on_stop(TRII_CONTAINER(timer, spawner, ask));
+}
+
+static void stop_seen(trii_watch *watch, unsigned events)
+{
+    (void)events;
+    trii_loop_unwatch(watch);
+    pass_on_stop(TRII_CONTAINER(watch, spawner, stop));
+}
+
+static tri_status watch_stop(spawner *s)
+{
+    int64_t at_ns, told_ms;
+    int fd = -1;
+    tri_status status = trii_stop_signal_descriptor(&fd);
+
+    if (status != TRI_OK)
+        return status;
+    if (trii_stop_signal_seen(&at_ns, &told_ms) == 0)
+        return trii_loop_watch(s->loop, &s->stop, fd, TRII_READABLE, stop_seen);
+    pass_on_stop(s);
+    return TRI_OK;
+}
+
 /* Serves the store, and sends its address to all workers. */
 static tri_status open_store(spawner *s)
 {
@@ -473,7 +515,7 @@ static tri_status open_store(spawner *s)
             trii_unix_send(w->fd, &port, sizeof(port), -1, trii_deadline_ms(1000)) != TRI_OK)
             port = 0;
     }
-    return status;
+    return status == TRI_OK ? watch_stop(s) : status;
 }
 
 static void dispose(spawner *s)
@@ -489,8 +531,11 @@ static void dispose(spawner *s)
         }
         trii_fd_close(w->fd);
     }
-    if (s->loop != NULL)
+    if (s->loop != NULL) {
         trii_loop_timer_stop(s->loop, &s->grace);
+        trii_loop_timer_stop(s->loop, &s->ask);
+        trii_loop_unwatch(&s->stop);
+    }
     trii_tcp_server_destroy(s->store);
     trii_loop_destroy(s->loop);
     trii_free(s->workers);
@@ -595,7 +640,6 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
         status = check_descriptors(nprocs);
     if (status != TRI_OK)
         return status;
-    s.copies = copy;
     s.grace_ms = (int64_t)grace_of(opt);
     s.workers = trii_alloc((size_t)nprocs, sizeof(*s.workers), "workers");
     if (s.workers == NULL)
@@ -606,10 +650,8 @@ tri_status tri_spawn(tri_status (*fn)(int rank, void *arg), void *arg, int nproc
     status = start_all(&s, copy, call, fn, arg);
     if (status == TRI_OK)
         status = open_store(&s);
-    while (status == TRI_OK && s.n_live > 0) {
-        trii_loop_run_once(s.loop, trii_deadline_ms(LOOK_MS));
-        pass_on_stop(&s);
-    }
+    while (status == TRI_OK && s.n_live > 0)
+        trii_loop_run_once(s.loop, TRII_NO_DEADLINE);
     if (status == TRI_OK && s.status != TRI_OK)
         status = TRII_FAIL(s.status, "%s", s.text);
     dispose(&s);

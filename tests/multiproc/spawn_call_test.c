@@ -3,6 +3,7 @@
  * program is also the worker: with an argument it runs that scene.
  */
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -87,6 +88,24 @@ static tri_status waits(int rank, void *arg)
     return TRI_OK;
 }
 
+/* What it is told by its parent is not the first signal that it gets itself. */
+static tri_status stops(int rank, void *arg)
+{
+    tri_status status = tri_stop_watch();
+    int told;
+
+    (void)arg;
+    if (status != TRI_OK)
+        return status;
+    printf("rank %d ready\n", rank);
+    fflush(stdout);
+    while ((told = tri_stop_signal()) == 0)
+        sched_yield();
+    raise(SIGTERM);
+    printf("rank %d told %d\n", rank, told);
+    return TRI_OK;
+}
+
 static tri_status fails_at_once(int rank, void *arg)
 {
     (void)arg;
@@ -135,7 +154,25 @@ static int spawn_scene(const char *name)
     }
     if (strcmp(name, "waits") == 0)
         return show(tri_spawn(waits, NULL, 2, NULL));
+    if (strncmp(name, "stops", 5) == 0)
+        return tri_stop_watch() == TRI_OK
+                   ? show(tri_spawn(stops, NULL, 2, strcmp(name, "stops") == 0 ? NULL : &fresh))
+                   : 9;
     return 9;
+}
+
+/* The second one of a kind ends the process. */
+static int twice_scene(int number)
+{
+    if (tri_stop_watch() != TRI_OK)
+        return 9;
+    raise(number);
+    raise(number == SIGINT ? SIGTERM : SIGINT);
+    raise(SIGUSR1);
+    printf("noted %d\n", tri_stop_signal());
+    fflush(stdout);
+    raise(number);
+    return 8;
 }
 
 static int stop_scene(void)
@@ -262,6 +299,29 @@ static void workers_die_with_their_parent(void **state)
     spawn_free(&s);
 }
 
+static void a_signal_reaches_workers_under_its_own_name(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGINT, SIGUSR1};
+
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        char line[40];
+        spawn s;
+
+        start_scene(&s, i < 3 ? "stops" : "stops, and begins anew");
+        spawn_expect(&s, "rank 0 ready");
+        spawn_expect(&s, "rank 1 ready");
+        spawn_signal(&s, numbers[i % 3]);
+        assert_int_equal(spawn_wait(&s), 0);
+        for (int rank = 0; rank < 2; rank++) {
+            snprintf(line, sizeof(line), "rank %d told %d\n", rank, numbers[i % 3]);
+            assert_has(SPAWN_OUT(&s), line);
+        }
+        spawn_expect_no_process(&s);
+        spawn_free(&s);
+    }
+}
+
 static tri_status never(int rank, void *arg)
 {
     (void)rank;
@@ -292,6 +352,24 @@ static void a_worker_learns_who_started_it_and_how_long_it_has(void **state)
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_OUT(&j.trirun), "signal 15 left in time\n");
     trirun_end(&j, 0);
+}
+
+static void the_second_signal_of_a_kind_ends_a_process(void **state)
+{
+    static const int numbers[] = {SIGTERM, SIGINT};
+    static const char *const names[] = {"SIGTERM twice", "SIGINT twice"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        char line[40];
+        spawn s;
+
+        start_scene(&s, names[i]);
+        assert_int_equal(spawn_wait(&s), -numbers[i]);
+        snprintf(line, sizeof(line), "noted %d\n", numbers[i]);
+        assert_string_equal(SPAWN_OUT(&s), line);
+        spawn_free(&s);
+    }
 }
 
 static void launchers_are_told_apart(void **state)
@@ -466,6 +544,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(without_a_grace_the_others_are_killed_at_once),
     cmocka_unit_test(the_cause_is_told_and_not_who_was_faster),
     cmocka_unit_test(workers_die_with_their_parent),
+    cmocka_unit_test(a_signal_reaches_workers_under_its_own_name),
     cmocka_unit_test(wrong_calls_are_refused),
     cmocka_unit_test(a_status_alone_is_told_in_words),
     cmocka_unit_test(a_cause_is_told_also_while_it_is_still_leaving),
@@ -474,13 +553,15 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_that_ends_before_it_joined_is_not_waited_for),
     cmocka_unit_test(ignored_ends_of_children_are_seen_all_the_same),
     cmocka_unit_test(a_worker_learns_who_started_it_and_how_long_it_has),
+    cmocka_unit_test(the_second_signal_of_a_kind_ends_a_process),
     cmocka_unit_test(launchers_are_told_apart),
 };
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"sum",         "twice",    "fails", "crashes",
-                                         "dies slowly", "no grace", "waits"};
+    static const char *const scenes[] = {"sum",     "twice",       "fails",
+                                         "crashes", "dies slowly", "no grace",
+                                         "waits",   "stops",       "stops, and begins anew"};
 
     for (size_t i = 0; argc > 1 && i < sizeof(scenes) / sizeof(scenes[0]); i++) {
         if (strcmp(argv[1], scenes[i]) == 0)
@@ -488,5 +569,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1 && strcmp(argv[1], "stop") == 0)
         return stop_scene();
+    if (argc > 1 && strstr(argv[1], " twice") != NULL)
+        return twice_scene(argv[1][3] == 'T' ? SIGTERM : SIGINT);
     return test_main(argc, argv, tests, sizeof(tests) / sizeof(tests[0]));
 }
