@@ -38,7 +38,8 @@ static const char help[] =
     "a file that a program writes with TRI_TRACE=TRACE.json in its environment.\n"
     "\n"
     "  -o, --output FILE   the picture; its ending says which kind\n"
-    "  --keys LIST         panels separated by commas, keys of one panel by +\n"
+    "  --keys LIST         panels separated by commas, keys of one panel by +; where a\n"
+    "                      key has such a character itself, the longest key is meant\n"
     "  --x KEY             what runs along the x axis (default: step); records\n"
     "                      without it are left out, in bars, too\n"
     "  --bars              bars in place of curves\n"
@@ -194,6 +195,22 @@ static int one_panel(const plot_data *data, plot_panel *panel)
     return panel->n > 0;
 }
 
+/* Bytes of the key that a list begins with: a key of the files may have + and commas itself, and of
+ * several that fit the longest is meant. */
+static size_t first_key(const plot_data *data, const char *list)
+{
+    size_t best = 0;
+
+    for (int i = 0; i < data->n; i++) {
+        size_t n = strlen(data->series[i].key);
+
+        if (n > best && strncmp(data->series[i].key, list, n) == 0 &&
+            (list[n] == '\0' || list[n] == '+' || list[n] == ','))
+            best = n;
+    }
+    return best > 0 ? best : strcspn(list, "+,");
+}
+
 /* Of one key of a list: of all files. */
 static void add_key(plot_panel *panel, const plot_data *data, const char *key, size_t bytes)
 {
@@ -208,8 +225,8 @@ static int chosen_panels(const plot_data *data, const char *keys, plot_panel *pa
     int n = 0;
 
     for (const char *at = keys; *at != '\0';) {
-        size_t bytes = strcspn(at, ",");
         plot_panel *panel = &panels[n];
+        bool more = true;
 
         if (n == PLOT_MAX_PANELS) {
             fprintf(stderr, "trireme plot: %s is left out: a picture has at most %d panels\n", at,
@@ -217,13 +234,17 @@ static int chosen_panels(const plot_data *data, const char *keys, plot_panel *pa
             break;
         }
         *panel = (plot_panel){0};
-        snprintf(panel->title, sizeof(panel->title), "%.*s", (int)strcspn(at, "+,"), at);
+        snprintf(panel->title, sizeof(panel->title), "%.*s", (int)first_key(data, at), at);
         plot_make_utf8(panel->title);
-        for (const char *key = at; key < at + bytes; key += strcspn(key, "+,") + 1)
-            add_key(panel, data, key, strcspn(key, "+,"));
+        while (more) {
+            size_t bytes = first_key(data, at);
+
+            add_key(panel, data, at, bytes);
+            more = at[bytes] == '+';
+            at += bytes + (at[bytes] != '\0');
+        }
         if (panel->n > 0)
             n++;
-        at += bytes + (at[bytes] == ',');
     }
     return n;
 }
@@ -272,7 +293,7 @@ static void say_keys(const plot_data *data)
 static bool keys_exist(const plot_data *data, const char *keys)
 {
     for (const char *at = keys; *at != '\0';) {
-        size_t bytes = strcspn(at, "+,");
+        size_t bytes = first_key(data, at);
 
         if (bytes > 0 && !has_key(data, at, bytes)) {
             fputs("trireme plot: no key ", stderr);

@@ -110,6 +110,61 @@ static void keys_that_are_there_are_named(void **state)
     scratch_end(&s);
 }
 
+/* The curves of a picture, without texts; release with free. */
+static char *curves_of(const char *svg)
+{
+    const char *mark = "stroke-width:2;";
+    size_t n;
+    char *text = scratch_read(svg, &n), *to = text;
+
+    for (char *at = text; (at = strstr(at, mark)) != NULL;) {
+        size_t length = strcspn(at, "\n");
+
+        memmove(to, at, length);
+        to += length;
+        at += length;
+    }
+    *to = '\0';
+    return text;
+}
+
+/* As they are in a list of keys: the longest one counts. */
+static void keys_may_have_the_characters_of_a_list(void **state)
+{
+    static const char odd[] = "{\"step\": 1, \"f1, macro\": 2, \"a+b\": 5, \"a\": 7, \"b\": 8}\n"
+                              "{\"step\": 2, \"f1, macro\": 3, \"a+b\": 4, \"a\": 9, \"b\": 6}\n";
+    static const char even[] = "{\"step\": 1, \"f1\": 2, \"ab\": 5, \"a\": 7, \"b\": 8}\n"
+                               "{\"step\": 2, \"f1\": 3, \"ab\": 4, \"a\": 9, \"b\": 6}\n";
+    static const char *const lists[][2] = {{"f1, macro", "f1"},
+                                           {"a+b,f1, macro+a", "ab,f1+a"},
+                                           {"b+a,a+b+b", "b+a,ab+b"},
+                                           {"f1, macro+a+b,b", "f1+ab,b"}};
+    char *curves[2];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    scratch_file(&s, "odd.jsonl", odd, sizeof(odd) - 1);
+    scratch_file(&s, "even.jsonl", even, sizeof(even) - 1);
+    for (int i = 0; i < 4; i++) {
+        for (int k = 0; k < 2; k++) {
+            assert_int_equal(plot(scratch_path(&s, k == 0 ? "odd.jsonl" : "even.jsonl"), "-o",
+                                  scratch_path(&s, "keys.svg"), "--keys", lists[i][k], NULL),
+                             0);
+            curves[k] = curves_of(scratch_path(&s, "keys.svg"));
+        }
+        assert_true(strlen(curves[0]) > 100);
+        assert_string_equal(curves[0], curves[1]);
+        free(curves[0]);
+        free(curves[1]);
+    }
+    assert_int_equal(plot(scratch_path(&s, "odd.jsonl"), "-o", scratch_path(&s, "1.svg"), "--keys",
+                          "a+bb", NULL),
+                     1);
+    assert_non_null(strstr(said, "no key bb; there are"));
+    scratch_end(&s);
+}
+
 static void one_run_is_one_picture_whatever_its_file(void **state)
 {
     scratch s;
@@ -246,6 +301,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_run_is_one_picture_whatever_its_file),
     cmocka_unit_test(texts_of_other_programs_are_read),
     cmocka_unit_test(keys_that_are_there_are_named),
+    cmocka_unit_test(keys_may_have_the_characters_of_a_list),
     cmocka_unit_test(event_files_are_known_by_name_or_contents),
     cmocka_unit_test(tensors_of_one_number_are_scalars),
     cmocka_unit_test(damaged_files_are_named_with_the_place),
