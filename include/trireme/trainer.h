@@ -228,7 +228,7 @@ typedef enum tri_stop_reason {
     TRI_STOP_MAX_TIME,
     TRI_STOP_EARLY,   /* early_stopping */
     TRI_STOP_REQUEST, /* tri_trainer_stop */
-    TRI_STOP_SIGNAL   /* SIGTERM, SIGUSR1 (tri_stop_watch) */
+    TRI_STOP_SIGNAL   /* SIGTERM, SIGINT, SIGUSR1 (tri_stop_watch) */
 } tri_stop_reason;
 
 #define TRI_FIT_MAX_VALUES 64
@@ -261,9 +261,10 @@ TRI_API double tri_fit_result_value(const tri_fit_result *result, const char *na
  *   arg              passed to the functions of the task
  *   result_out       the same on all ranks but for best_path; NULL allowed
  *
- * From the first call on SIGTERM and SIGUSR1 are recorded (tri_stop_watch): the fit ends after the
- * update that all ranks agree on, saves, and returns TRI_OK. Workers that `devices` has started are
- * told by SIGUSR1, so it is enough to signal this process. Progress, the summary and notes go to
+ * From the first call on SIGTERM, SIGINT (Ctrl-C) and SIGUSR1 are recorded (tri_stop_watch): the
+ * fit ends after the update that all ranks agree on, saves, and returns TRI_OK; a second SIGTERM or
+ * SIGINT ends the process. Workers that `devices` has started are told, so it is enough to signal
+ * this process. Progress, the summary and notes go to
  * stderr, by rank 0. Blocks until the fit has ended.
  *
  * Errors: INVALID_ARG (an option, its value and what is allowed), UNSUPPORTED (what this version

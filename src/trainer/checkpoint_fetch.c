@@ -9,13 +9,12 @@
  * verified by the checksums in it, and after damage all begin again: what is damaged on the
  * sender's disk has no identity then.
  */
+#include "trainer/checkpoint_fetch.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <trireme/checkpoint.h>
-#include <trireme/group.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
@@ -53,6 +52,7 @@ typedef struct fetch {
     tri_group *group;
     int rank, size;
     const char *folder;
+    int64_t step;        /* which one; -1: the newest */
     tri_checkpoint *own; /* NULL: none that is whole */
     char *dir; /* where the best one is on this rank; NULL: in a folder that is to be found */
     identity best;
@@ -130,9 +130,22 @@ static bool is_best(const fetch *f, const tri_checkpoint *checkpoint) /* NULL: n
     return is_same(&id, &f->best);
 }
 
+static tri_status open_step(const fetch *f, int64_t step, tri_checkpoint **checkpoint_out)
+{
+    char name[64], *dir;
+    tri_status status;
+
+    snprintf(name, sizeof(name), "step-%012" PRId64, step);
+    dir = trii_path_join(f->folder, name);
+    status = dir != NULL ? tri_checkpoint_open(dir, checkpoint_out) : TRI_ERR_NO_MEMORY;
+    trii_free(dir);
+    return status;
+}
+
 static identity look(fetch *f)
 {
-    tri_status status = tri_checkpoint_open(f->folder, &f->own);
+    tri_status status =
+        f->step < 0 ? tri_checkpoint_open(f->folder, &f->own) : open_step(f, f->step, &f->own);
 
     return status == TRI_OK ? identify(f->own) : (identity){.status = status};
 }
@@ -327,18 +340,14 @@ static tri_status send_files(fetch *f)
 /* The copy in this rank's folder, which this or another rank has written. */
 static tri_status open_copy(fetch *f, tri_checkpoint **checkpoint_out)
 {
-    char name[64], *dir;
-    tri_status status;
+    tri_status status = open_step(f, f->best.step, checkpoint_out);
 
-    snprintf(name, sizeof(name), "step-%012" PRId64, f->best.step);
-    dir = trii_path_join(f->folder, name);
-    status = dir != NULL ? tri_checkpoint_open(dir, checkpoint_out) : TRI_ERR_NO_MEMORY;
-    trii_free(dir);
     if (status != TRI_OK || is_best(f, *checkpoint_out))
         return status;
     tri_checkpoint_close(*checkpoint_out);
     *checkpoint_out = NULL;
-    return TRII_FAIL(TRI_ERR_STATE, "%s/%s: another process has replaced it", f->folder, name);
+    return TRII_FAIL(TRI_ERR_STATE, "%s/step-%012" PRId64 ": another process has replaced it",
+                     f->folder, f->best.step);
 }
 
 static tri_status take_round(fetch *f, tri_checkpoint **checkpoint_out)
@@ -393,11 +402,11 @@ static void clean(fetch *f)
     trii_err_set("%s", why);
 }
 
-tri_status tri_checkpoint_fetch(tri_group *group, const char *folder,
-                                tri_checkpoint **checkpoint_out)
+tri_status trii_checkpoint_fetch_step(tri_group *group, const char *folder, int64_t step,
+                                      tri_checkpoint **checkpoint_out)
 {
     bool alone = group == NULL && !tri_is_initialized();
-    fetch f = {.group = group, .folder = folder, .size = 1};
+    fetch f = {.group = group, .folder = folder, .step = step, .size = 1};
     tri_status status = trii_need_text(folder, CALL, "folder");
 
     if (status == TRI_OK)
@@ -418,4 +427,10 @@ tri_status tri_checkpoint_fetch(tri_group *group, const char *folder,
         clean(&f);
     }
     return status;
+}
+
+tri_status tri_checkpoint_fetch(tri_group *group, const char *folder,
+                                tri_checkpoint **checkpoint_out)
+{
+    return trii_checkpoint_fetch_step(group, folder, -1, checkpoint_out);
 }

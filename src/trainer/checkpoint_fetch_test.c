@@ -10,6 +10,7 @@
 #include "base/alloc.h"
 #include "testing/scratch.h"
 #include "testing/ranks.h"
+#include "trainer/checkpoint_fetch.h"
 
 static _Thread_local bool disk_is_full; /* of this rank */
 
@@ -47,6 +48,7 @@ typedef struct plan {
     char folder[RANKS][160];
     bool full[RANKS];
     tri_status status;
+    int64_t wanted;   /* the step that is asked for; 0: the newest one */
     int64_t step;     /* of what all have then */
     const char *line; /* of the failure */
 } plan;
@@ -109,7 +111,9 @@ static const char *fetch(rank_env *env)
 
     RANK_TRY(env, tri_group_create(env->store, env->rank, env->size, env->options, &group));
     disk_is_full = p->full[env->rank];
-    status = tri_checkpoint_fetch(group, p->folder[env->rank], &checkpoint);
+    status = p->wanted > 0
+                 ? trii_checkpoint_fetch_step(group, p->folder[env->rank], p->wanted, &checkpoint)
+                 : tri_checkpoint_fetch(group, p->folder[env->rank], &checkpoint);
     if (status != p->status || (status != TRI_OK && strstr(tri_last_error(), p->line) == NULL))
         return RANK_FAIL(env, "rank %d: %s: %s", env->rank, tri_status_name(status),
                          tri_last_error());
@@ -164,6 +168,33 @@ static void hosts_get_what_they_lack(void **state)
     p.step = 3;
     run(&p);
     assert_int_equal(scratch_count(p.folder[1]), 3);
+    scratch_end(&s);
+}
+
+/* The best one, say. */
+static void an_older_one_comes_by_its_step(void **state)
+{
+    scratch s;
+    plan p;
+
+    (void)state;
+    plan_begin(&p, &s);
+    save(p.folder[0], 5);
+    save(p.folder[0], 7);
+    p.step = 7;
+    run(&p);
+    assert_int_equal(scratch_count(p.folder[1]), 1);
+    p.wanted = p.step = 5;
+    run(&p);
+    assert_int_equal(scratch_count(p.folder[1]), 2);
+    p.wanted = 6;
+    p.status = TRI_ERR_NOT_FOUND;
+    p.line = "no checkpoint found in ";
+    run(&p);
+    p.wanted = 0;
+    p.step = 7;
+    p.status = TRI_OK;
+    run(&p);
     scratch_end(&s);
 }
 
@@ -298,6 +329,7 @@ static void one_process_alone_opens_its_own(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(no_rank_has_one),
     cmocka_unit_test(hosts_get_what_they_lack),
+    cmocka_unit_test(an_older_one_comes_by_its_step),
     cmocka_unit_test(hosts_that_went_apart_meet),
     cmocka_unit_test(a_damaged_copy_is_replaced_by_a_whole_one),
     cmocka_unit_test(a_copy_that_rots_is_not_taken),

@@ -187,6 +187,7 @@ static void a_signal_to_the_caller_reaches_its_workers(void **state)
     fit.to_parent = true;
     stopped = run_well(&fit);
     assert_int_equal(stopped.result.reason, TRI_STOP_SIGNAL);
+    assert_string_equal(stopped.result.why, "SIGTERM");
     assert_in_range(stopped.result.steps, 2, 3);
     fit.term_at = 0;
     fit.ckpt_path = "last";
@@ -243,6 +244,78 @@ static void a_full_disk_ends_the_fit_and_loses_nothing(void **state)
         fit.ckpt_path = "last";
         r = run_well(&fit);
         assert_int_equal(r.result.steps, 15);
+        scratch_end(&s);
+    }
+}
+
+/* What a fit says that is to end with this status. */
+static void expect_said(killed_fit fit, scratch *s, tri_status status, const char *line, bool is)
+{
+    killed_result r;
+    char *text;
+    size_t n;
+
+    fit.said = scratch_path(s, "said");
+    r = run(&fit);
+    if (r.status != status)
+        fail_msg("%s: %s", tri_status_name(r.status), r.line);
+    text = scratch_read(fit.said, &n);
+    if ((strstr(text, line) != NULL) != is)
+        fail_msg("%s", text);
+    free(text);
+}
+
+static void sums_of_ranks_that_failed_are_missed(void **state)
+{
+    (void)state;
+    for (int devices = 1; devices <= 2; devices++) {
+        killed_fit fit;
+        scratch s;
+
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.devices = devices;
+        fit.batch_size = 8 / devices;
+        fit.checkpoint.on_exception = true;
+        fit.fail_at = 7;
+        assert_int_equal(run(&fit).status, TRI_ERR_NOT_FOUND);
+        fit.fail_at = 0;
+        fit.ckpt_path = "last";
+        expect_said(fit, &s, TRI_OK, "this epoch logs is of the batches from 2 on", devices == 2);
+        scratch_end(&s);
+    }
+}
+
+/* Said when it is suspected, at the first batch, and refused when it is certain. */
+static void a_monitor_that_nothing_has_is_doubted_at_once(void **state)
+{
+    static const struct {
+        const char *monitor;
+        bool no_val, is_doubted;
+        int64_t sanity;
+    } cases[] = {
+        {"val_los", false, true, 2},     {"trian", true, true, 0},
+        {"val_los", false, false, 0},    {"val_loss", false, false, 2},
+        {"train_epoch", true, false, 0}, {"loss", false, false, 2},
+        {"train_step", false, false, 2},
+    };
+    static tri_fit_early_stopping_options early;
+
+    (void)state;
+    for (size_t i = 0; i < 2 * TRII_COUNT_OF(cases); i++) {
+        bool good = i / 2 > 2;
+        killed_fit fit;
+        scratch s;
+
+        scratch_begin(&s);
+        fit = base(s.dir);
+        fit.no_val = cases[i / 2].no_val;
+        fit.sanity = cases[i / 2].sanity;
+        early.monitor = cases[i / 2].monitor;
+        fit.early = i % 2 == 0 ? &early : NULL;
+        fit.checkpoint.monitor = i % 2 == 0 ? NULL : early.monitor;
+        expect_said(fit, &s, good ? TRI_OK : TRI_ERR_INVALID_ARG, " has not been logged, but ",
+                    cases[i / 2].is_doubted);
         scratch_end(&s);
     }
 }
@@ -304,6 +377,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_signal_to_the_caller_reaches_its_workers),
     cmocka_unit_test(a_failure_may_be_saved),
     cmocka_unit_test(a_full_disk_ends_the_fit_and_loses_nothing),
+    cmocka_unit_test(a_monitor_that_nothing_has_is_doubted_at_once),
+    cmocka_unit_test(sums_of_ranks_that_failed_are_missed),
     cmocka_unit_test(a_monitor_without_validation_is_told_why),
     cmocka_unit_test(options_that_cannot_be_are_named),
 };

@@ -168,6 +168,9 @@ static tri_status next_batch(tri_trainer *t)
     status = trii_batch_hooks(t, batch_begin, &batch);
     if (status == TRI_OK)
         status = train_batch(t, &batch);
+    if (TRII_UNLIKELY(t->first_batch) && status == TRI_OK)
+        trii_book_doubt(t);
+    t->first_batch = false;
     if (status == TRI_OK)
         status = trii_batch_hooks(t, batch_end, &batch);
     if (status != TRI_OK)
@@ -285,6 +288,7 @@ static tri_status train(tri_trainer *t)
     if (status == TRI_OK)
         status = trii_fit_screen_open(t);
     look_at_start(t);
+    t->first_batch = true;
     t->validation_owed = t->resumed && t->batch > 0 && !t->validated_here;
     while (status == TRI_OK && goes_on(t))
         status = run_epoch(t);

@@ -185,12 +185,14 @@ static TRII_NOINLINE void log_in_full(tri_trainer *t, const char *name, tri_tens
     for (int epoch = 0; epoch < 2; epoch++) {
         log_entry *e;
 
-        if (!(epoch == 0 ? on_step && book->due : on_epoch))
+        if (!(epoch == 0 ? on_step && (book->due || book->naming) : on_epoch))
             continue;
         name_in_phase(t, name, on_step && on_epoch ? (epoch == 0 ? "_step" : "_epoch") : "", full);
         if (opt->local)
             snprintf(full + strlen(full), sizeof(full) - strlen(full), "/rank%d", t->rank);
         e = log_entry_of(book, full, (log_kind){epoch == 1, evaluates}, reduce);
+        if (epoch == 0 && !book->due && e != NULL) /* it has its name, and that is all */
+            continue;
         if (e == NULL || !may_add(book, e, reduce))
             return;
         e->local = opt->local;
@@ -209,7 +211,7 @@ static void log_value(tri_trainer *t, const char *name, tri_tensor *tensor, doub
     opt = opt != NULL ? opt : &defaults;
     on_step = !evaluates && trii_option(opt->on_step, 1) != 0;
     on_epoch = evaluates || trii_option(opt->on_epoch, 0) != 0;
-    if (TRII_LIKELY(!on_epoch && !(on_step && t->book->due)))
+    if (TRII_LIKELY(!on_epoch && !(on_step && (t->book->due || t->book->naming))))
         return;
     log_in_full(t, name, tensor, number, opt, on_step, on_epoch);
 }
@@ -279,6 +281,7 @@ void trii_book_batch(tri_trainer *t, bool due)
 {
     t->book->batch++;
     t->book->due = due;
+    t->book->naming = t->first_batch && t->phase == TRII_PHASE_TRAIN;
 }
 
 tri_status trii_book_take(tri_trainer *t)

@@ -51,5 +51,8 @@ tri_status trii_book_add_sums(trii_book *book, const struct json_t *sums, bool o
  * the first validation is still to come. */
 tri_status trii_book_need(const tri_trainer *t, const char *name,
                           const char *option) TRI_MUST_CHECK;
+/* After the first batch: says which monitors neither it nor a validation has logged. That is no
+ * error yet, since a step need not log all of its values in every batch. */
+void trii_book_doubt(tri_trainer *t);
 
 #endif

@@ -31,6 +31,7 @@ struct trii_book {
     log_entry *entries;    /* [TRI_FIT_MAX_VALUES] */
     int n;
     bool due;
+    bool naming;   /* of this batch the names of values are noted that are not due, too */
     int64_t batch; /* steps that there were, ever: the first is 1 */
     bool any_pending;
     tri_status status; /* of the first call that failed, */

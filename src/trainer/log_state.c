@@ -129,26 +129,32 @@ tri_status trii_book_add_sums(trii_book *book, const json_t *sums, bool own)
     return TRI_OK;
 }
 
-tri_status trii_book_need(const tri_trainer *t, const char *name, const char *option)
+/* Names of values, of those that were agreed on or of all; whether there are any of evaluation. */
+static bool list_names(const trii_book *book, bool agreed, char *text, size_t bytes)
 {
-    const trii_book *book = t->book;
-    bool was_evaluated = t->val.dataset == NULL;
-    char names[256] = "", why[160] = "";
+    bool any = false;
     size_t used = 0;
 
-    if (trii_book_count(book, name) > 0)
-        return TRI_OK;
+    text[0] = '\0';
     for (int i = 0; i < book->n; i++) {
         const log_entry *e = &book->entries[i];
 
-        if (e->n_agreed == 0)
+        if (agreed && e->n_agreed == 0)
             continue;
-        was_evaluated |= e->of_evaluation;
-        if (used < sizeof(names))
-            used += (size_t)snprintf(names + used, sizeof(names) - used, "%s%s",
-                                     used > 0 ? ", " : "", e->name);
+        any |= e->of_evaluation;
+        if (used < bytes)
+            used +=
+                (size_t)snprintf(text + used, bytes - used, "%s%s", used > 0 ? ", " : "", e->name);
     }
-    if (!was_evaluated)
+    return any;
+}
+
+tri_status trii_book_need(const tri_trainer *t, const char *name, const char *option)
+{
+    char names[256], why[160] = "";
+    bool was_evaluated = list_names(t->book, true, names, sizeof(names));
+
+    if (trii_book_count(t->book, name) > 0 || !(was_evaluated || t->val.dataset == NULL))
         return TRI_OK;
     if (t->val.dataset == NULL && strncmp(name, "val", 3) == 0)
         snprintf(why, sizeof(why), " (the data have no val, so nothing is validated)");
@@ -159,5 +165,31 @@ tri_status trii_book_need(const tri_trainer *t, const char *name, const char *op
                  t->step, t->set.log_every);
     return TRII_FAIL(TRI_ERR_INVALID_ARG,
                      "tri_fit: %s \"%.64s\": no value of this name was logged; these were: %s%s",
-                     option, name, used > 0 ? names : "none", why);
+                     option, name, names[0] != '\0' ? names : "none", why);
+}
+
+static void doubt(tri_trainer *t, const char *name, const char *option)
+{
+    char names[256];
+    bool was_evaluated = list_names(t->book, false, names, sizeof(names));
+
+    for (int i = 0; i < t->book->n; i++)
+        if (strcmp(t->book->entries[i].name, name) == 0)
+            return;
+    if (was_evaluated || t->val.dataset == NULL)
+        trii_fit_say(t,
+                     "%s \"%.64s\" has not been logged, but %s: if it is not by the end of the "
+                     "epoch, the fit fails there",
+                     option, name, names);
+}
+
+void trii_book_doubt(tri_trainer *t)
+{
+    const tri_fit_early_stopping_options *early = t->opt->early_stopping;
+    const tri_fit_checkpoint_options *checkpoint = t->opt->checkpoint;
+
+    if (t->early != NULL && !early->not_strict)
+        doubt(t, early->monitor, "early_stopping->monitor");
+    if (t->policy != NULL && checkpoint != NULL && checkpoint->monitor != NULL)
+        doubt(t, checkpoint->monitor, "checkpoint->monitor");
 }

@@ -13,6 +13,7 @@
 #include "checkpoint/json.h"
 #include "os/file.h"
 #include "os/folder.h"
+#include "trainer/checkpoint_fetch.h"
 #include "trainer/trainer_policy.h"
 #include "trainer/trainer_record.h"
 
@@ -290,23 +291,27 @@ static tri_status folder_of_run(tri_trainer *t, char *dir, size_t bytes)
     return status;
 }
 
-/* The same on all ranks; what a host lacks it gets. */
-static tri_status open_newest(tri_trainer *t, const char *dir)
+/* The same on all ranks; what a host lacks it gets. step -1: the newest one. */
+static tri_status open_step(tri_trainer *t, const char *dir, int64_t step)
 {
+    char path[TRI_FIT_PATH_BYTES + 64];
+
     t->from->own = true;
-    if (t->size == 1)
+    if (t->size > 1)
+        return trii_checkpoint_fetch_step(t->group, dir, step, &t->from->checkpoint);
+    if (step < 0)
         return tri_checkpoint_open(dir, &t->from->checkpoint);
-    return tri_checkpoint_fetch(t->group, dir, &t->from->checkpoint);
+    snprintf(path, sizeof(path), "%s/step-%012" PRId64, dir, step);
+    return tri_checkpoint_open(path, &t->from->checkpoint);
 }
 
 /* The newest one knows. */
 static tri_status open_best(tri_trainer *t, const char *dir)
 {
-    char path[TRI_FIT_PATH_BYTES + 64];
     const char *text = NULL;
     json_t *record = NULL;
     int64_t step = -1;
-    tri_status status = open_newest(t, dir);
+    tri_status status = open_step(t, dir, -1);
 
     if (status == TRI_OK)
         text = tri_checkpoint_text(t->from->checkpoint, "trainer");
@@ -322,8 +327,7 @@ static tri_status open_best(tri_trainer *t, const char *dir)
     }
     tri_checkpoint_close(t->from->checkpoint);
     t->from->checkpoint = NULL;
-    snprintf(path, sizeof(path), "%s/step-%012" PRId64, dir, step);
-    return tri_checkpoint_open(path, &t->from->checkpoint);
+    return open_step(t, dir, step);
 }
 
 static tri_status open_wanted(tri_trainer *t)
@@ -341,7 +345,7 @@ static tri_status open_wanted(tri_trainer *t)
     status = folder_of_run(t, dir, sizeof(dir));
     if (status != TRI_OK)
         return status;
-    return wants_last(t) ? open_newest(t, dir) : open_best(t, dir);
+    return wants_last(t) ? open_step(t, dir, -1) : open_best(t, dir);
 }
 
 tri_status trii_resume_load(tri_trainer *t)

@@ -124,6 +124,7 @@ struct tri_trainer {
     double group_samples;       /* of this rank, of all batches of that update */
     int64_t batch_samples;      /* of the batch whose step runs */
     trii_phase phase;
+    bool first_batch;     /* no batch of training has run here */
     bool in_step;         /* a function of the task runs: it may log */
     bool validated_here;  /* since the last update */
     bool resumed;         /* from a checkpoint, */

@@ -18,7 +18,7 @@
 /* --- making it ------------------------------------------------------------ */
 
 /* Sums of all ranks, as rank 0 wants them: a list of lists. They are only there within an epoch. */
-static tri_status gather_sums(tri_trainer *t, bool alone, json_t *all)
+static tri_status gather_sums(tri_trainer *t, json_t *all)
 {
     json_t *mine = trii_book_sums(t->book);
     char *text = mine != NULL ? trii_json_text(mine) : NULL;
@@ -29,7 +29,7 @@ static tri_status gather_sums(tri_trainer *t, bool alone, json_t *all)
 
     if (text == NULL || bytes == NULL)
         status = TRII_FAIL(TRI_ERR_NO_MEMORY, "sums of an epoch: out of memory");
-    else if (t->size == 1 || alone)
+    else if (t->size == 1)
         status = json_array_append(all, mine) == 0 ? TRI_OK : TRI_ERR_NO_MEMORY;
     else
         status = tri_gather_object(t->group, text, strlen(text) + 1, 0, &texts, bytes);
@@ -87,8 +87,9 @@ tri_status trii_record_make(tri_trainer *t, bool alone, json_t *policy, char **t
     *text_out = NULL;
     if (root == NULL || sums == NULL)
         status = TRII_FAIL(TRI_ERR_NO_MEMORY, "trainer.json: out of memory");
-    if (status == TRI_OK && t->batch > 0)
-        status = gather_sums(t, alone, sums);
+    /* Of several ranks that have failed there are none: those of one would count for all. */
+    if (status == TRI_OK && t->batch > 0 && !(alone && t->size > 1))
+        status = gather_sums(t, sums);
     if (status == TRI_OK && t->rank == 0)
         status = trii_state_collect(t);
     if (status == TRI_OK && t->rank == 0) {
@@ -169,6 +170,11 @@ static tri_status apply_sums(tri_trainer *t, const json_t *record)
 
     if (!get(record, "batch", &batch) || batch != t->batch)
         return TRI_OK;
+    if (n == 0 && batch > 0)
+        trii_fit_say(t,
+                     "the checkpoint is of ranks that failed, and has no sums of theirs: what this "
+                     "epoch logs is of the batches from %" PRId64 " on",
+                     batch);
     if (n == t->size)
         return trii_book_add_sums(t->book, json_array_get(all, (size_t)t->rank), true);
     for (int r = 0; r < n && t->rank == 0 && status == TRI_OK; r++)

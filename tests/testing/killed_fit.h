@@ -8,6 +8,7 @@
 #define TEST_KILLED_FIT_H
 
 #include <errno.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 
@@ -23,6 +24,8 @@ typedef struct kill_plan {
     int64_t validation; /* in so many a batch of validation of this process */
     int64_t sync;       /* when so many files were to be synced */
     int64_t full_after; /* instead, the disk is full after so many */
+    int64_t after_ns;   /* by then, wherever it is */
+    int64_t term_sync;  /* instead, SIGTERM comes when so many were to be synced */
 } kill_plan;
 
 typedef struct killed_fit {
@@ -44,10 +47,15 @@ typedef struct killed_fit {
     int64_t fail_at;            /* a callback fails after so many batches; 0 = never */
     int64_t fail_validation_at; /* and at the end of so many validations */
     int64_t term_at;            /* SIGTERM comes after so many batches */
+    bool term_twice;            /* and again */
+    int64_t nan_at;             /* the loss is NaN in so many a batch of rank 1 */
+    bool detect_anomaly;
+    bool as_user;   /* whom the rights of files concern */
     bool to_parent; /* to the process that has started rank 0, which waits until it hears of it */
     int64_t max_steps, limit_train_batches;
-    bool validate; /* tri_validate instead */
-    bool no_val;   /* without a validation set */
+    bool validate;  /* tri_validate instead */
+    bool no_val;    /* without a validation set */
+    int64_t sanity; /* num_sanity_val_steps */
     /* of the process that runs it */
     int64_t n_batches, n_validations, n_validated;
     fit_samples *train;
@@ -63,6 +71,7 @@ typedef struct killed_result {
 
 static int64_t killed_syncs; /* until the process is killed; 0 = never */
 static int64_t full_syncs;   /* until the disk is full; 0 = never, -1 = it is */
+static int64_t term_syncs;   /* until SIGTERM comes; 0 = never */
 
 /* In place of libc's. */
 int fsync(int fd)
@@ -70,6 +79,8 @@ int fsync(int fd)
     (void)fd;
     if (killed_syncs > 0 && --killed_syncs == 0)
         (void)raise(SIGKILL);
+    if (term_syncs > 0 && --term_syncs == 0)
+        (void)kill(getpid(), SIGTERM);
     if (full_syncs > 0 && --full_syncs == 0)
         full_syncs = -1;
     errno = ENOSPC;
@@ -119,6 +130,8 @@ static inline tri_status killer_batch_end(tri_callback *self, tri_trainer *t,
     if (++k->fit->n_batches == k->fit->kill.batch && tri_trainer_rank(t) == 0)
         (void)raise(SIGKILL);
     if (k->fit->n_batches == k->fit->term_at && !k->fit->to_parent)
+        (void)raise(SIGTERM);
+    if (k->fit->n_batches == k->fit->term_at && k->fit->term_twice)
         (void)raise(SIGTERM);
     if (k->fit->n_batches == k->fit->term_at && k->fit->to_parent && tri_trainer_rank(t) == 0) {
         (void)kill(getppid(), SIGTERM);
@@ -176,11 +189,13 @@ static inline void killer_validation_step(tri_trainer *t, const tri_batch *batch
 static inline tri_tensor *killer_training_step(tri_trainer *t, const tri_batch *batch, void *arg)
 {
     const tri_trainer_log_options both = {.on_step = TRI_SET(1), .on_epoch = TRI_SET(1)};
+    const killed_fit *f = (const killed_fit *)arg;
     tri_tensor *logits =
         tri_forward(tri_trainer_model(t), tri_dropout(batch->fields[0], 0.1, true));
     tri_tensor *loss = tri_cross_entropy(logits, batch->fields[1], NULL);
 
-    (void)arg;
+    if (f->nan_at == f->n_batches + 1 && tri_trainer_rank(t) == 1)
+        loss = tri_mul_scalar(loss, (double)NAN);
     tri_trainer_log(t, "train", loss, &both);
     tri_trainer_log(
         t, "least", loss,
@@ -251,6 +266,8 @@ static inline void killed_fit_child(killed_fit *f, int out)
     options.val_check_interval = f->val_check_interval;
     options.resume_anyway = f->resume_anyway;
     options.gradient_clip_val = f->clip;
+    options.detect_anomaly = f->detect_anomaly;
+    options.num_sanity_val_steps = TRI_SET((double)f->sanity);
     if (f->warm_up)
         task.lr = killed_warm_up;
     options.no_progress = f->said == NULL;
@@ -258,13 +275,16 @@ static inline void killed_fit_child(killed_fit *f, int out)
         assert_non_null(freopen(f->said, "w", stderr));
     killed_syncs = f->kill.sync;
     full_syncs = f->kill.full_after;
+    term_syncs = f->kill.term_sync;
+    if (f->as_user && geteuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+        _exit(3);
     found.status = (f->validate ? tri_validate
                                 : tri_fit)(&task,
                                            &(tri_fit_data){.train = train.dataset,
                                                            .val = f->no_val ? NULL : val.dataset,
                                                            .batch_size = f->batch_size},
                                            &options, f, &found.result);
-    killed_syncs = 0;
+    killed_syncs = term_syncs = 0;
     snprintf(found.line, sizeof(found.line), "%s", tri_last_error());
     found.hash = k.hash;
     for (size_t at = 0; at < sizeof(found);) {
@@ -297,6 +317,13 @@ static inline killed_result killed_fit_run(const killed_fit *fit)
         killed_fit_child(&own, out[1]);
     }
     close(out[1]);
+    if (fit->kill.after_ns > 0) {
+        const struct timespec t = {fit->kill.after_ns / TRII_NS_PER_S,
+                                   fit->kill.after_ns % TRII_NS_PER_S};
+
+        if (ppoll(&(struct pollfd){.fd = out[0], .events = POLLIN}, 1, &t, NULL) == 0)
+            (void)kill(pid, SIGKILL);
+    }
     for (ssize_t n = 1; n > 0 && at<sizeof(found); at += n> 0 ? (size_t)n : 0)
         n = read(out[0], (char *)&found + at, sizeof(found) - at);
     close(out[0]);
