@@ -134,6 +134,22 @@ static bool crosses_ranks(const trii_backward *b)
     return false;
 }
 
+/* Whether gradients of the outputs go on at other workers. */
+static bool leads_elsewhere(const trii_backward *b)
+{
+    for (int32_t n = b->last_node; n >= 0; n--) {
+        const trii_node *node = &b->step->nodes[n];
+
+        if (node->host == NULL || !node->host->kind->grad_elsewhere)
+            continue;
+        for (int o = 0; o < node->n_out; o++) {
+            if (b->grads[node->first_out + o] == TRII_REACHED)
+                return true;
+        }
+    }
+    return false;
+}
+
 /* The hooks of what the outputs depend on. Each may run the step before anything is recorded. */
 static tri_status meet_hooks(trii_backward *b)
 {
@@ -173,6 +189,10 @@ static tri_status weight_of(trii_backward *b, trii_vid *weight)
             return status;
     }
     b->under.crosses_ranks = b->counted && crosses_ranks(b);
+    if (leads_elsewhere(b)) { /* to parameters of others, which it is not for the hook to weight */
+        trii_samples_go_elsewhere(b->step, b->last_node, b->grads, b->scratch, b->under.count);
+        return TRI_OK;
+    }
     if (!b->one_hook || hook == NULL || hook->seed == NULL || dtype == TRI_DTYPE_NONE)
         return TRI_OK;
     return hook->seed(hook, b->step, dtype, &b->under, weight);

@@ -58,7 +58,8 @@ typedef struct trii_host_kind {
     tri_status (*grad)(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                        const bool *needs, trii_vid *grad_in);
     /* What its results depend on is elsewhere, too: `grad` is called even if no operand needs a
-     * gradient. */
+     * gradient, and the gradients that go there are those of this rank's loss, as if it were alone:
+     * no hook weights them. */
     bool grad_elsewhere;
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;

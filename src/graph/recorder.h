@@ -130,6 +130,8 @@ typedef struct tri_context {
     int32_t n_regions, cap_regions;
     int32_t n_copied; /* regions that the pending segment has copies of */
 
+    int64_t samples_elsewhere; /* samples.c */
+
     int no_grad; /* depth of tri_no_grad_begin */
     trii_autocast autocast;
     int deferred;      /* eager mode is put off: inside tri_backward */
@@ -341,6 +343,10 @@ void trii_regions_end_step(trii_recorder *recorder);
 
 /* samples.c: the samples under a loss (or several) whose last node this is; reached[v] ==
  * TRII_NO_VALUE: it depends on value v, for all values; scratch: as many numbers. */
+/* The samples of a loss whose gradients go on at other workers are added to what trii_samples_take
+ * gives; known: their number, -1 = it is to be found. */
+void trii_samples_go_elsewhere(trii_step *step, int32_t last_node, const int32_t *reached,
+                               int32_t *scratch, int64_t known);
 tri_status trii_samples_under(trii_step *step, int32_t last_node, const int32_t *reached,
                               int32_t *scratch, trii_samples *samples_out) TRI_MUST_CHECK;
 

@@ -123,6 +123,35 @@ static int64_t look(const trii_step *s, int32_t last_node, const int32_t *reache
     return found;
 }
 
+/* -1 = there is no mean, and so no node. */
+static int64_t count(const trii_step *s, int32_t last_node, const int32_t *reached,
+                     int32_t *scratch, int32_t *node_out)
+{
+    int64_t found = look(s, last_node, reached, NULL, node_out);
+
+    if (found >= 0)
+        return found;
+    mark_data(s, last_node, scratch);
+    return look(s, last_node, reached, scratch, node_out);
+}
+
+void trii_samples_go_elsewhere(trii_step *s, int32_t last_node, const int32_t *reached,
+                               int32_t *scratch, int64_t known)
+{
+    int32_t node;
+    int64_t found = known >= 0 ? known : count(s, last_node, reached, scratch, &node);
+
+    s->recorder->samples_elsewhere += found >= 0 ? found : 1;
+}
+
+int64_t trii_samples_take(trii_step *s)
+{
+    int64_t samples = s->recorder->samples_elsewhere;
+
+    s->recorder->samples_elsewhere = 0;
+    return samples;
+}
+
 tri_status trii_samples_under(trii_step *s, int32_t last_node, const int32_t *reached,
                               int32_t *scratch, trii_samples *samples_out)
 {
@@ -130,11 +159,7 @@ tri_status trii_samples_under(trii_step *s, int32_t last_node, const int32_t *re
     int32_t node = -1;
     tri_status status = TRI_OK;
 
-    under.count = look(s, last_node, reached, NULL, &node);
-    if (under.count < 0) {
-        mark_data(s, last_node, scratch);
-        under.count = look(s, last_node, reached, scratch, &node);
-    }
+    under.count = count(s, last_node, reached, scratch, &node);
     if (under.count < 0)
         under.count = 1;
     else if (s->nodes[node].op->divisor != NULL) {

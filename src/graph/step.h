@@ -239,6 +239,9 @@ typedef struct trii_grad_hook {
     void (*failed)(struct trii_grad_hook *hook, const trii_step *step, const char *why);
 } trii_grad_hook;
 
+/* The samples of all backward passes since the last call whose gradients went on at other workers
+ * (trii_host_kind.grad_elsewhere). */
+int64_t trii_samples_take(trii_step *step);
 /* Whether the gradients being recorded must be differentiable again. */
 bool trii_step_creates_graph(const trii_step *step);
 /* Whether they may be recorded a second time after a run, from the same values. */
