@@ -1453,7 +1453,9 @@ typedef struct tri_remote_optimizer tri_remote_optimizer;
 typedef struct tri_remote_optimizer_options {
     int64_t timeout_ms;
     double max_norm;
-    uint64_t reserved[8];
+    bool average;
+    tri_group *group;
+    uint64_t reserved[6];
 } tri_remote_optimizer_options;
 tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null, tri_module *const *remotes, int n, const tri_remote_optimizer_options *opt);
 tri_status tri_remote_optimizer_step(tri_remote_optimizer *optimizer);

@@ -41,6 +41,7 @@
 #define TRIREME_REMOTE_H
 
 #include <trireme/function.h>
+#include <trireme/group.h>
 #include <trireme/optim.h>
 #include <trireme/rpc.h>
 
@@ -164,7 +165,12 @@ typedef struct tri_remote_optimizer_options {
     /* If the 2-norm of all gradients of a step together, here and at the owners, is above it, they
      * are scaled as by tri_clip_grad_norm; INFINITY only measures; 0 = not clipped */
     double max_norm;
-    TRI_RESERVED(8);
+    /* All ranks of `group` (NULL = the world), at most 256, step together, and each owner makes one
+     * update of their gradients: the mean over the samples of all of them, as tri_ddp does with
+     * parameters here. false: each trainer's update is its own */
+    bool average;
+    tri_group *group; /* borrowed */
+    TRI_RESERVED(6);
 } tri_remote_optimizer_options;
 
 /**
@@ -194,6 +200,9 @@ TRI_API tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null
  * the same batch again. Only if an owner is lost after it has agreed to update, others may have:
  * the line names them, and they leave out the repetition, so that in the end all have updated once
  * (by gradients that those of the repetition have found with the new parameters of the others).
+ *
+ * With options.average it is a collective of the group; if the step of one rank fails, so do those
+ * of all others, whose lines name it.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_optimizer_step(tri_remote_optimizer *optimizer);
 /* Drops gradients that were not consumed, here and at the owners. */

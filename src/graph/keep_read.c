@@ -52,7 +52,8 @@ void trii_step_read_again(trii_step *step, const tri_tensor *tensor)
     trii_vid id = trii_known_value(step, tensor);
     trii_value *value = id != TRII_NO_VALUE ? &step->values[id] : NULL;
 
-    if (value != NULL && value->state == TRII_VALUE_READY && trii_value_tensor(value) == tensor)
+    if (value != NULL && value->state == TRII_VALUE_READY && value->storage == NULL &&
+        (value->leaf == tensor || value->bound == tensor))
         value->version = tensor->version;
 }
 

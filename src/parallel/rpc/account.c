@@ -112,6 +112,8 @@ static void evict(trii_accounts *a)
         if (oldest == NULL || (*at)->used < (*oldest)->used)
             oldest = at;
     }
+    if (oldest == NULL)
+        return;
     out = *oldest;
     *oldest = out->next;
     a->n_accounts--;

@@ -121,7 +121,7 @@ static tri_status finish_all(trii_accounts *a, const update *u, trii_remote_upda
 {
     trii_account *members[TRII_ACCOUNT_MEMBERS];
     double weights[TRII_ACCOUNT_MEMBERS];
-    tri_status status = TRI_OK;
+    tri_status status = u->n > 0 ? TRI_OK : damaged();
 
     for (int i = 0; i < u->n && status == TRI_OK; i++) {
         status = complete(a, &u->members[i], &members[i]);
@@ -136,13 +136,13 @@ static tri_status finish_all(trii_accounts *a, const update *u, trii_remote_upda
         if (status != TRI_OK)
             trii_account_ruin(a, members[i], status);
     }
-    if (status == TRI_OK && (u->n > 1 || weights[0] != 1))
+    if (status == TRI_OK && (u->n > 1 || u->members[0].weight != 1))
         status = trii_accounts_merge(a, members, weights, u->n);
     if (status == TRI_OK && (u->request.flags & TRII_ACCOUNT_NORM) != 0)
         status = measure(a, members[0], &reply->squares);
     for (int i = 0; i < u->n && status == TRI_OK; i++)
         members[i]->prepared = true;
-    if (status == TRI_OK) {
+    if (status == TRI_OK && u->n > 0) {
         members[0]->has_lr = (u->request.flags & TRII_ACCOUNT_LR) != 0;
         members[0]->lr = u->request.lr;
     }

@@ -108,7 +108,7 @@ static tri_status set_up(tri_remote_optimizer *o, tri_module *const *remotes, in
         remote->index = (uint32_t)i;
         remote->counted_step = 0;
     }
-    return status;
+    return status == TRI_OK ? trii_remote_group_join(o) : status;
 }
 
 tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null,
@@ -142,10 +142,10 @@ void tri_remote_optimizer_destroy(tri_remote_optimizer *o)
         }
         trii_remote_unref(remote);
     }
+    trii_remote_group_leave(o);
     trii_remote_steps_unref(o->steps);
     trii_free(o->owners);
     trii_free(o->request);
-    trii_free(o->members);
     trii_free(o->why);
     trii_free(o);
 }
@@ -192,8 +192,20 @@ static tri_status run_recorded(tri_remote_optimizer *o, trii_step *step)
     return trii_step_run(step);
 }
 
+/* Whether all owners have all gradients; the squares of these. */
+static tri_status prepare(tri_remote_optimizer *o, double *squares_out)
+{
+    tri_status status = o->rank == 0 ? trii_remote_ask(o, TRII_REMOTE_PREPARE, 1) : TRI_OK;
+
+    *squares_out = 0;
+    for (int i = 0; i < o->n && status == TRI_OK && o->rank == 0; i++)
+        *squares_out += o->owners[i].reply.squares;
+    return trii_remote_agree(o, status, squares_out);
+}
+
 /* The factor that brings the norm over all gradients, ours and theirs, to max_norm. */
-static tri_status find_factor(tri_remote_optimizer *o, trii_step *step, double *factor_out)
+static tri_status find_factor(tri_remote_optimizer *o, trii_step *step, double theirs,
+                              double *factor_out)
 {
     double squares = 0;
     tri_status status = TRI_OK;
@@ -203,8 +215,7 @@ static tri_status find_factor(tri_remote_optimizer *o, trii_step *step, double *
         return TRI_OK;
     if (o->own != NULL)
         status = trii_optimizer_square_sum(o->own, step, &squares);
-    for (int i = 0; i < o->n; i++)
-        squares += o->owners[i].reply.squares;
+    squares += theirs;
     o->norm = sqrt(squares);
     *factor_out = o->options.max_norm / (o->norm + 1e-6);
     if (*factor_out > 1)
@@ -256,23 +267,25 @@ static tri_status in_part(const tri_remote_optimizer *o, tri_status status)
         line);
 }
 
-static tri_status update_all(tri_remote_optimizer *o, trii_step *step, bool *partly_out)
+static tri_status update_all(tri_remote_optimizer *o, trii_step *step)
 {
-    double factor;
-    tri_status status = trii_remote_ask(o, TRII_REMOTE_PREPARE, 1);
+    double squares, factor;
+    tri_status status = prepare(o, &squares);
 
-    if (status == TRI_OK)
-        status = find_factor(o, step, &factor);
-    if (status == TRI_OK)
-        status = update_own(o);
+    if (status == TRI_OK) {
+        status = find_factor(o, step, squares, &factor);
+        if (status == TRI_OK)
+            status = update_own(o);
+        o->own_done = status == TRI_OK;
+        status = trii_remote_agree(o, status, NULL);
+    }
     if (status != TRI_OK)
         return status;
-    o->own_done = true;
-    status = trii_remote_ask(o, TRII_REMOTE_COMMIT, factor);
-    if (status == TRI_OK)
-        return TRI_OK;
-    *partly_out = true;
-    return in_part(o, status);
+    if (o->rank == 0)
+        status = trii_remote_ask(o, TRII_REMOTE_COMMIT, factor);
+    if (status != TRI_OK)
+        status = in_part(o, status);
+    return trii_remote_agree(o, status, NULL);
 }
 
 /* The step is over, or will be repeated. */
@@ -297,13 +310,14 @@ static void give_up(tri_remote_optimizer *o)
     trii_err_set("%s", line);
 }
 
-static tri_status step_with(tri_remote_optimizer *o, trii_step *step)
+/* status: whether there is one to be made. */
+static tri_status step_with(tri_remote_optimizer *o, trii_step *step, tri_status status)
 {
-    bool partly = false;
-    tri_status status = run_recorded(o, step);
-
     if (status == TRI_OK)
-        status = update_all(o, step, &partly);
+        status = run_recorded(o, step);
+    status = trii_remote_agree_first(o, status, step != NULL ? trii_samples_take(step) : 0);
+    if (status == TRI_OK)
+        status = update_all(o, step);
     if (status != TRI_OK)
         give_up(o);
     go_on(o, status == TRI_OK);
@@ -312,22 +326,27 @@ static tri_status step_with(tri_remote_optimizer *o, trii_step *step)
 
 tri_status(tri_remote_optimizer_step)(tri_remote_optimizer *o)
 {
-    trii_step *step;
+    trii_step *step = NULL;
     tri_status status = status_of(o);
 
     if (status == TRI_OK) {
         step = trii_step_current();
-        status = step != NULL ? step_with(o, step) : TRI_ERR_NO_MEMORY;
+        status = step != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
+    if (status == TRI_OK || (o != NULL && o->members != NULL))
+        status = step_with(o, step, status);
     return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_remote_optimizer_step");
 }
 
 void tri_remote_optimizer_zero_grad(tri_remote_optimizer *o)
 {
+    trii_step *step = trii_step_current();
     bool any = false;
 
     if (status_of(o) != TRI_OK)
         return;
+    if (step != NULL)
+        (void)trii_samples_take(step);
     for (int i = 0; i < o->n; i++)
         any = any || trii_remote_backwards(o->owners[i].remote) > 0;
     if (any) {

@@ -27,7 +27,7 @@ static size_t fill(tri_remote_optimizer *o, trii_remote_kind kind, int i, double
     trii_remote_key_now(o, &r->head.key);
     r->flags =
         (o->has_lr ? TRII_ACCOUNT_LR : 0) | (o->options.max_norm > 0 ? TRII_ACCOUNT_NORM : 0);
-    if (o->members == NULL || (kind == TRII_REMOTE_DROP && o->rank > 0))
+    if (o->members == NULL || kind == TRII_REMOTE_DROP)
         return sizeof(*r);
     r->n_members = (uint32_t)o->size;
     for (int rank = 0; rank < o->size; rank++)

@@ -29,8 +29,9 @@ struct tri_remote_optimizer {
     bool has_lr;
     double lr, norm;
     trii_account_request *request; /* room for a message */
-    trii_account_member *members;  /* [n][size of options.average] of all its ranks; NULL */
-    int rank, size;                /* in it; 0 and 1 without */
+    trii_account_member *members;  /* [size][n], with options.average: what each rank has added */
+    char *standings;               /* remote_optimizer_group.c's */
+    int rank, size;                /* in the group; 0 and 1 without */
     tri_status status;             /* of its making */
     char *why;
 };
@@ -43,5 +44,16 @@ tri_status trii_remote_ask(tri_remote_optimizer *optimizer, trii_remote_kind kin
 void trii_remote_tell_drop(tri_remote_optimizer *optimizer);
 /* The key of the step, and of the trainer. */
 void trii_remote_key_now(const tri_remote_optimizer *optimizer, trii_remote_key *key_out);
+
+/* remote_optimizer_group.c, for options.average; without it they do nothing. */
+tri_status trii_remote_group_join(tri_remote_optimizer *optimizer) TRI_MUST_CHECK;
+void trii_remote_group_leave(tri_remote_optimizer *optimizer);
+/* Fails if `status` is a failure on one of the ranks: here that with its own line, elsewhere with
+ * that of the first such rank. squares: rank 0's counts. */
+tri_status trii_remote_agree(tri_remote_optimizer *optimizer, tri_status status,
+                             double *squares_io) TRI_MUST_CHECK;
+/* The same after the run; then the members of all ranks are known. samples: of this one. */
+tri_status trii_remote_agree_first(tri_remote_optimizer *optimizer, tri_status status,
+                                   int64_t samples) TRI_MUST_CHECK;
 
 #endif
