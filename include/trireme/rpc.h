@@ -106,7 +106,8 @@ TRI_API tri_status tri_rpc_fini(void);
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *name, int rank,
                                                  int size, const tri_rpc_options *opt,
                                                  tri_rpc **rpc_out);
-/* Serves until all others have left, are lost, or are in this call too; with opt->open there must
+/* Waits for this worker's own calls, then serves until all others have left, are lost, or are in
+ * this call too; with opt->open others are those that it has a connection with, of which there must
  * have been one. TIMEOUT names some of those that it still waits for; 0 = the worker's timeout. */
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are

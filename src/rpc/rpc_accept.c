@@ -69,6 +69,12 @@ static rpc_peer *admit(rpc_pending *p)
     rpc_peer *peer;
 
     peer = self ? rpc_peer_mirror(rpc) : rpc_peer_of(rpc, p->hello.name, p->hello.from);
+    if (peer != NULL && peer->state == RPC_PEER_UP && (int32_t)(p->hello.ended - peer->ended) > 0) {
+        rpc_peer_use(peer);
+        rpc_peer_lose(peer, false, "it has connected again");
+        rpc_peer_unuse(peer);
+        peer = rpc_peer_of(rpc, p->hello.name, p->hello.from);
+    }
     if (peer == NULL)
         return NULL;
     rpc_peer_use(peer);
@@ -114,7 +120,9 @@ static void take_hello(rpc_pending *p)
 
     h->name[RPC_NAME - 1] = h->host[sizeof(h->host) - 1] = '\0';
     rpc_lock(rpc);
-    if (right && rpc->state != RPC_STATE_OFF && rpc_check_name(h->name, "hello") == TRI_OK)
+    if (right && h->probes != 0)
+        (void)answer(p, RPC_HERE);
+    else if (right && rpc->state != RPC_STATE_OFF && rpc_check_name(h->name, "hello") == TRI_OK)
         admitted = admit(p) != NULL;
     end_pending(p, !admitted);
     rpc_unlock(rpc);

@@ -214,6 +214,7 @@ tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_function *function,
     rpc_lock(rpc);
     call->handle = true;
     call->users++;
+    rpc->n_open++;
     rpc_record_call(call);
     rpc_call_submit(call);
     (void)wait_over(call, rpc_call_is_over, TRII_NO_DEADLINE);
@@ -256,6 +257,7 @@ static tri_status start(const rpc_plan *plan, tri_rpc_call **call_out, tri_rpc_r
         promise->maker = call;
         call->users++;
     }
+    rpc->n_open++;
     rpc_record_call(call);
     rpc_call_submit(call);
     if (may_wait && !is_not_starved(call))

@@ -63,6 +63,8 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
     if (call->state == RPC_CALL_DEFERRED)
         rpc->n_deferred--;
     call->state = RPC_CALL_OVER;
+    if (--rpc->n_open == 0 && rpc->joiner != NULL && !rpc->joined)
+        rpc_kick(rpc, rpc->joiner);
     rpc_record_state(call, 0);
     call->status = status;
     if (status < 0) {

@@ -6,9 +6,12 @@
  *   [handshake of the job key, tcp only]
  *   rpc_hello (file)       ->            proves with the acceptor's token that it reads the store
  *                          <-  rpc_hello whose verdict is WELCOME, and frames may follow, or BUSY:
- *                                        the acceptor itself connects, or has a connection already
+ *                                        the acceptor itself connects, or has a connection already;
+ *                                        HERE to one that only asks whether its worker lives
  *
- * If two connect to each other at once, the connection of the lower incarnation stays.
+ * If two connect to each other at once, the connection of the lower incarnation stays. One that has
+ * lost its connection connects again, whether or not the other has noticed: `ended` tells the two
+ * cases apart.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -26,6 +29,7 @@ void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello)
     memset(hello, 0, sizeof(*hello));
     hello->magic = RPC_HELLO_MAGIC;
     hello->joined = rpc->joined;
+    hello->ended = rpc->n_ended;
     hello->from = rpc->incarnation;
     hello->window_bytes = rpc->options.window_bytes;
     hello->window_calls = rpc->options.window_calls;
@@ -39,6 +43,7 @@ void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello)
     peer->window_bytes = (size_t)hello->window_bytes;
     peer->window_calls = hello->window_calls;
     peer->joined = hello->joined != 0;
+    peer->ended = hello->ended;
     snprintf(peer->where, sizeof(peer->where), "host %.60s, pid %d", hello->host, hello->pid);
 }
 
@@ -52,7 +57,7 @@ tri_status rpc_peer_watch(rpc_peer *peer)
 
 typedef struct attempt {
     int fd;
-    bool is_unix;
+    bool is_unix, probes;
     trii_shmem shm;
     rpc_hello answer;
 } attempt;
@@ -65,6 +70,7 @@ static tri_status greet(const tri_rpc *rpc, const rpc_address *a, attempt *at, i
     rpc_fill_hello(rpc, &hello);
     hello.to = a->incarnation;
     hello.has_rings = at->is_unix;
+    hello.probes = at->probes;
     memcpy(hello.token, a->token, sizeof(hello.token));
     status = at->is_unix ? trii_unix_send(at->fd, &hello, sizeof(hello), at->shm.fd, deadline_ns)
                          : trii_socket_send_all(at->fd, &hello, sizeof(hello), deadline_ns);
@@ -114,6 +120,17 @@ static tri_status try_tcp(const tri_rpc *rpc, const rpc_address *a, attempt *at,
     if (status == TRI_OK)
         trii_socket_keep_alive(at->fd);
     return status != TRI_OK ? TRII_FAIL_CTX(status, "%s port %d", a->hosts, a->port) : status;
+}
+
+/* Its port may be another's by now; one that is stopped does not answer. */
+bool rpc_probe(tri_rpc *rpc, const rpc_address *a, int64_t deadline_ns)
+{
+    attempt at = {.fd = -1, .probes = true, .shm = {.fd = -1}};
+    tri_status status = try_tcp(rpc, a, &at, deadline_ns);
+    bool answers = at.fd >= 0;
+
+    trii_socket_close(at.fd);
+    return status == TRI_OK || (answers && status == TRI_ERR_TIMEOUT);
 }
 
 static tri_status attempt_both(rpc_peer *peer, attempt *at, int64_t deadline_ns)

@@ -12,6 +12,7 @@
 #define PAUSE_MS                                                                                   \
     10 /* between two looks at a name whose worker does not answer; twice as long each time */
 #define PAUSE_MAX_MS 200
+#define STORE_MS 1000 /* of one wait in the store; then it is seen that this worker has left */
 
 /* --- objects by name ------------------------------------------------------ */
 
@@ -149,6 +150,7 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     char record[640];
     rpc_address a;
     rpc_peer *peer;
+    int64_t slice_ns;
     tri_status status;
 
     rpc_lock(rpc);
@@ -160,7 +162,9 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
         return TRI_OK;
     }
     rpc_unlock(rpc);
-    status = rpc_read_record(rpc, name, wait, deadline_ns, record);
+    slice_ns = trii_deadline_ms(STORE_MS);
+    status =
+        rpc_read_record(rpc, name, wait, slice_ns < deadline_ns ? slice_ns : deadline_ns, record);
     if (status == TRI_OK)
         status = rpc_parse_record(record, &a);
     if (status != TRI_OK)
@@ -185,6 +189,17 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     return TRI_OK;
 }
 
+static tri_status check_on(tri_rpc *rpc)
+{
+    tri_status status = TRI_OK;
+
+    rpc_lock(rpc);
+    if (rpc->state == RPC_STATE_OFF)
+        status = TRII_FAIL(TRI_ERR_ABORTED, "worker %s has left: %s", rpc->name, rpc->why);
+    rpc_unlock(rpc);
+    return status;
+}
+
 static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
                                   rpc_peer **peer_out)
 {
@@ -192,7 +207,11 @@ static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int
     tri_status status;
 
     for (;;) {
-        status = look_once(rpc, name, wait, deadline_ns, peer_out);
+        status = check_on(rpc);
+        if (status == TRI_OK)
+            status = look_once(rpc, name, wait, deadline_ns, peer_out);
+        if (wait && status == TRI_ERR_TIMEOUT && trii_now_ns() < deadline_ns)
+            continue; /* it has looked for STORE_MS */
         if (!wait || (status != TRI_ERR_NOT_FOUND && status != TRI_ERR_PEER_LOST &&
                       status != TRI_ERR_UNSUPPORTED))
             return status;
@@ -258,7 +277,10 @@ tri_status rpc_look_up(tri_rpc *rpc, const char *name, bool wait, int64_t deadli
     if (status == TRI_OK) {
         trii_free(ref->name);
         ref->name = trii_strdup(name, "reference");
+        status = ref->name != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
+    if (status != TRI_OK && ref != NULL)
+        rpc_ref_unuse(ref);
     rpc_peer_unuse(peer);
     rpc_unlock(rpc);
     if (status == TRI_OK)

@@ -79,6 +79,12 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
     h.ns = call->deadline_ns == TRII_NO_DEADLINE ? -1 : left > 0 ? left : 0;
     memcpy(call->packet.frame, &h, sizeof(h));
     define(peer, h.function);
+    if (peer->state == RPC_PEER_LOST) { /* over that */
+        call->state = RPC_CALL_NEW;
+        call->again = true;
+        rpc_call_submit(call);
+        return;
+    }
     call->peer = peer;
     rpc_peer_use(peer);
     peer->used_calls++;

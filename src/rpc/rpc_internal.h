@@ -35,6 +35,7 @@
 typedef struct rpc_peer rpc_peer;
 typedef struct rpc_block rpc_block;
 typedef struct rpc_waiter rpc_waiter;
+typedef struct rpc_address rpc_address;
 
 /* --- objects and what came ------------------------------------------------ */
 
@@ -90,6 +91,7 @@ struct tri_rpc_ref {
     bool told;           /* somebody has seen the error */
     bool revives;        /* a job looks for the next worker of the name */
     tri_rpc_call *waiting, **waiting_end; /* calls that wait for either */
+    tri_rpc_request *replies;             /* the same */
 };
 
 /* What a peer holds of this worker. The count may pass through 0 and below: a DROP may overtake a
@@ -140,6 +142,7 @@ struct rpc_peer {
     rpc_peer_state state;
     bool mirror; /* the other end of a connection with ourselves */
     bool leaving, left, joined, said_bye;
+    uint32_t ended; /* of its hello */
     int users;
     char why[RPC_TEXT]; /* it is lost */
 
@@ -185,7 +188,8 @@ struct rpc_peer {
         size_t bytes;
     } views[RPC_MAX_ARENAS];
     rpc_hold *holds;
-    bool is_held; /* by itself, for them */
+    bool is_held;       /* by itself, for them */
+    bool is_introduced; /* others hear of its end from us */
     rpc_kept *kept;
 };
 
@@ -237,8 +241,10 @@ struct tri_rpc_request {
     int64_t deadline_ns, came_ns, started_ns; /* 0 = it waits */
     size_t weight;
     bool running, answered, in_object, queued;
+    bool postponed; /* its reply waits for a promise */
     atomic_bool cancelled;
     rpc_packet packet;
+    rpc_kept *kept; /* for parts of the reply, until it goes */
     rpc_received in;
 };
 
@@ -283,6 +289,7 @@ typedef struct rpc_upcalls {
     void (*lose_refs)(rpc_peer *peer);
     void (*pump)(rpc_peer *peer);          /* it has credits again */
     void (*connect_later)(rpc_peer *peer); /* by a thread of its own */
+    bool (*probe)(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);
     void (*stream_read)(rpc_peer *peer);
     void (*stream_flush)(rpc_peer *peer);
     bool (*is_wanted)(rpc_peer *peer, const rpc_header *h); /* within its function's limits */
@@ -291,6 +298,7 @@ typedef struct rpc_upcalls {
     bool (*forget_find)(tri_rpc_request *request);
     void (*call_unuse)(tri_rpc_call *call);
     void (*submit_waiting)(tri_rpc_ref *ref);
+    void (*submit_replies)(tri_rpc_ref *promise);
     void (*revive)(tri_rpc_ref *ref, tri_rpc_call *call);
     void (*free)(tri_rpc *rpc); /* not locked: nobody uses it any more */
 } rpc_upcalls;
@@ -301,12 +309,14 @@ struct tri_rpc {
     atomic_int users; /* the handle, executor threads, calls, references, jobs */
     int state;
     bool joined;
-    bool has_met; /* another worker, once */
+    bool has_met;     /* another worker, once */
+    uint32_t n_ended; /* connections */
     int fork_level;
     char name[RPC_NAME];
     uint64_t incarnation;
     unsigned char token[RPC_TOKEN];
     int rank, size;
+    int64_t meeting;         /* where its ranks meet; 0 = open, or not yet */
     tri_rpc_options options; /* defaults filled in */
     char (*names)[RPC_NAME]; /* [size] of all, unless it is open */
     char key[RPC_NAME + 8];  /* ours in the store */
@@ -339,6 +349,7 @@ struct tri_rpc {
     tri_rpc_request *idle_requests;
     int n_idle_requests;
     int in_flight, n_requests, n_deferred;
+    int n_open; /* calls that were made and have not ended */
     uint64_t next_chain;
     rpc_waiter *waiters;
     trii_cond changed; /* of peers' states, ends of calls and requests, while somebody waits */
@@ -350,7 +361,7 @@ struct tri_rpc {
     tri_rpc_request *queue, **queue_end;
     trii_cond work;
     int n_threads, n_idle, n_active, n_lent;
-    bool stop;
+    bool stop, empties_queue;
 
     struct rpc_intro *intros; /* references that owners have been told of, and have not confirmed */
     uint64_t n_intros;
@@ -409,19 +420,32 @@ tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MU
 tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
 tri_status rpc_publish(tri_rpc *rpc) TRI_MUST_CHECK;
 void rpc_unpublish(tri_rpc *rpc);
+/* The names of all of a closed set, once each can be called. */
 tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
 /* The record of the worker of that name. wait: until it is there. NOT_FOUND. */
 tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
                            char record_out[640]) TRI_MUST_CHECK;
 
-typedef struct rpc_address {
+struct rpc_address {
     uint64_t incarnation;
     int pid, rank, port;
     char host[64], boot[40], unix_name[64];
     unsigned char token[RPC_TOKEN];
     char hosts[512]; /* separated by commas */
-} rpc_address;
+};
 tri_status rpc_parse_record(const char *record, rpc_address *address_out) TRI_MUST_CHECK;
+
+/* --- rpc_meet.c: a closed set comes together ------------------------------ */
+
+#define RPC_MEET_NET "net"
+#define RPC_MEET_NAME "name"
+tri_status rpc_meet_begin(tri_rpc *rpc) TRI_MUST_CHECK;
+/* Blocks: says this rank's word of a kind and waits for those of all, words[size], each to be freed
+ * by tri_store_free. TIMEOUT names who is missing, STATE who has failed. */
+tri_status rpc_meet(tri_rpc *rpc, const char *kind, const char *word, int64_t deadline_ns,
+                    char **words) TRI_MUST_CHECK;
+/* This rank will not come: the others hear the error line, which stays. */
+void rpc_meet_fail(tri_rpc *rpc, tri_status why);
 
 /* --- rpc_connect.c, rpc_accept.c ------------------------------------------ */
 
@@ -435,10 +459,12 @@ typedef struct rpc_hello {
     int32_t pid;
     int32_t has_rings;
     int32_t verdict; /* of the answer */
+    uint32_t ended;  /* connections that the sender has had */
+    uint32_t probes; /* it only wants to know who is there */
     char host[64];
     char name[RPC_NAME];
 } rpc_hello;
-enum { RPC_WELCOME, RPC_BUSY };
+enum { RPC_WELCOME, RPC_BUSY, RPC_HERE };
 #define RPC_HELLO_MAGIC 0x54525048u
 
 void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello_out);
@@ -446,6 +472,8 @@ void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello_out);
 void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello);
 /* Blocks until the peer is UP. Not locked. PEER_LOST, TIMEOUT. */
 tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns) TRI_MUST_CHECK;
+/* Whether the worker of that address still is there, by tcp. */
+bool rpc_probe(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);
 /* Locked; by a thread of its own. */
 void rpc_connect_later(rpc_peer *peer);
 /* Without the lock: the loop watches it from now on. */
@@ -603,6 +631,9 @@ void rpc_watch_all(tri_rpc *rpc, rpc_waiter *waiter, int64_t deadline_ns);
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);
 void rpc_request_fail_line(tri_rpc_request *request, tri_status status, const char *line);
+/* The frame alone; then it has been answered, and nobody finds it any more. */
+void rpc_request_status(tri_rpc_request *request, tri_status status, const char *line);
+void rpc_request_retire(tri_rpc_request *request);
 bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h);
 void rpc_on_cancel(rpc_peer *peer, uint64_t call);
 void rpc_on_where(rpc_peer *peer, const rpc_header *h);
@@ -612,9 +643,14 @@ void rpc_requests_lose(rpc_peer *peer); /* the peer was lost */
 void rpc_run_request(tri_rpc_request *request, bool inlined, bool occupies);
 void rpc_request_fail(tri_rpc_request *request, tri_status status, const char *format, ...)
     TRII_PRINTF(3, 4);
-void rpc_answer_with(tri_rpc_request *request, tri_rpc_ref *ref);
 /* Locked: where it runs. NULL, or it is to be run at once. */
 tri_rpc_request *rpc_dispatch(tri_rpc_request *request);
+
+/* --- rpc_reply.c; locked -------------------------------------------------- */
+
+void rpc_answer_with(tri_rpc_request *request, tri_rpc_ref *ref);
+/* Those that have waited for the promise. */
+void rpc_submit_replies(tri_rpc_ref *promise);
 
 /* --- rpc_executor.c; locked ----------------------------------------------- */
 

@@ -55,6 +55,38 @@ void rpc_end_all(tri_rpc *rpc, const char *why)
     rpc_peers_changed(rpc);
 }
 
+/* --- what is unfinished --------------------------------------------------- */
+
+/* Locked: own calls, as a text; "" if there are none. Returns its length. */
+static size_t name_calls(const tri_rpc *rpc, char *text, size_t size)
+{
+    size_t used = 0;
+
+    text[0] = '\0';
+    for (int i = 0; i < rpc->n_calls && used < size / 2; i++) {
+        const tri_rpc_call *call = rpc->calls[i];
+
+        if (call->users > 0 && call->state != RPC_CALL_OVER && call->state != RPC_CALL_NEW)
+            used += (size_t)snprintf(text + used, size - used, "%scall %.60s on %.60s",
+                                     used > 0 ? ", " : "", call->function->name, call->to->owner);
+    }
+    return used;
+}
+
+/* And requests of others. */
+static void unfinished(const tri_rpc *rpc, char *text, size_t size)
+{
+    size_t used = name_calls(rpc, text, size);
+
+    for (const rpc_peer *p = rpc->peers; p != NULL && used < size / 2; p = p->next) {
+        for (const tri_rpc_request *r = p->requests; r != NULL && used < size / 2; r = r->of_peer) {
+            if (r->function != NULL)
+                used += (size_t)snprintf(text + used, size - used, "%srequest %.60s of %.60s",
+                                         used > 0 ? ", " : "", r->function->name, p->name);
+        }
+    }
+}
+
 /* --- join ----------------------------------------------------------------- */
 
 /* Locked: somebody whom we wait for; NULL: nobody. */
@@ -93,6 +125,22 @@ static void say(tri_rpc *rpc, int kind)
     }
 }
 
+/* Locked: a worker that says it is in tri_rpc_join has no call of its own under way, but for those
+ * that others ask it to make. So nobody leaves whom such a call still needs. */
+static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns,
+                                int64_t timeout_ms)
+{
+    char text[300];
+
+    while (rpc->n_open > 0 && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns)
+        rpc_watch_all(rpc, w, deadline_ns);
+    if (rpc->n_open == 0 || rpc->state != RPC_STATE_ON)
+        return TRI_OK;
+    (void)name_calls(rpc, text, sizeof(text));
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "rpc_join: unfinished after %" PRId64 " ms: %s", timeout_ms,
+                     text);
+}
+
 tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 {
     rpc_waiter w = {0};
@@ -108,15 +156,20 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
     deadline_ns = trii_deadline_ms(timeout_ms);
     rpc_lock(rpc);
-    if (rpc->joiner != NULL || rpc->state != RPC_STATE_ON)
+    if (rpc->joiner != NULL || rpc->state != RPC_STATE_ON) {
         status =
             TRII_FAIL(TRI_ERR_STATE, "rpc_join: %s",
                       rpc->joiner != NULL ? "another thread is in it" : "this worker has left");
-    if (status != TRI_OK) {
         rpc_unlock(rpc);
         return status;
     }
     rpc->joiner = &w;
+    status = end_own_calls(rpc, &w, deadline_ns, timeout_ms);
+    if (status != TRI_OK) {
+        rpc->joiner = NULL;
+        rpc_unlock(rpc);
+        return status;
+    }
     rpc->joined = true;
     say(rpc, RPC_JOINED);
     rpc_unlock(rpc);
@@ -138,28 +191,6 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 }
 
 /* --- leave ---------------------------------------------------------------- */
-
-/* Locked: what is unfinished, as a text; "" if nothing is. */
-static void unfinished(const tri_rpc *rpc, char *text, size_t size)
-{
-    size_t used = 0;
-
-    text[0] = '\0';
-    for (int i = 0; i < rpc->n_calls && used < size / 2; i++) {
-        const tri_rpc_call *call = rpc->calls[i];
-
-        if (call->users > 0 && call->state != RPC_CALL_OVER && call->state != RPC_CALL_NEW)
-            used += (size_t)snprintf(text + used, size - used, "%scall %.60s on %.60s",
-                                     used > 0 ? ", " : "", call->function->name, call->to->owner);
-    }
-    for (const rpc_peer *p = rpc->peers; p != NULL && used < size / 2; p = p->next) {
-        for (const tri_rpc_request *r = p->requests; r != NULL && used < size / 2; r = r->of_peer) {
-            if (r->function != NULL)
-                used += (size_t)snprintf(text + used, size - used, "%srequest %.60s of %.60s",
-                                         used > 0 ? ", " : "", r->function->name, p->name);
-        }
-    }
-}
 
 /* What lies in shared memory is read after we have gone; of tcp, the peer closes its end first. */
 static bool all_told(const tri_rpc *rpc)

@@ -283,6 +283,8 @@ tri_status rpc_send_packet(rpc_peer *peer, rpc_packet *packet, bool is_request)
 {
     rpc_header h;
 
+    if (peer->state == RPC_PEER_LOST)
+        return TRI_OK; /* nobody is told that it holds something */
     for (int i = 0; i < packet->n_refs; i++) {
         rpc_wire_ref wire = {0};
 

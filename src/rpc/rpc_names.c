@@ -3,8 +3,8 @@
  *
  *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
- *   rank/R       the name of rank R, once it can be called
- *   net/R        which loopback interface rank R sees: if all see the same, they listen there
+ *   meet/..      where a closed set comes together (rpc_meet.c): its names, and which loopback
+ *                interface each rank sees: if all see the same, they listen there
  *
  * A name whose worker does not answer any more is free: the next one takes it with an incarnation
  * of its own.
@@ -20,7 +20,6 @@
 #include "os/socket.h"
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
-#include "store/exchange.h"
 
 #define PROBE_MS 2000 /* for a worker to be reached */
 #define MAX_HOSTS 8
@@ -59,7 +58,7 @@ static tri_status write_record(const tri_rpc *rpc, const char *unix_name, const 
 }
 
 /* Whether the worker of a record can still be reached. */
-static bool is_alive(const char *record)
+static bool is_alive(tri_rpc *rpc, const char *record)
 {
     rpc_address a;
     char boot[40];
@@ -77,12 +76,10 @@ static bool is_alive(const char *record)
     }
     if (a.port == 0)
         return false;
-    status = trii_socket_connect(a.hosts, a.port, trii_deadline_ms(PROBE_MS), false, &fd);
-    trii_socket_close(fd);
-    return status == TRI_OK;
+    return rpc->up->probe(rpc, &a, trii_deadline_ms(PROBE_MS));
 }
 
-static tri_status take_name(tri_rpc *rpc)
+tri_status rpc_publish(tri_rpc *rpc)
 {
     char *there = NULL, *expected;
     rpc_address a;
@@ -97,7 +94,7 @@ static tri_status take_name(tri_rpc *rpc)
             return status;
         if (strcmp(there, rpc->record) == 0)
             break;
-        if (there[0] != '\0' && strcmp(there, "left") != 0 && is_alive(there) &&
+        if (there[0] != '\0' && strcmp(there, "left") != 0 && is_alive(rpc, there) &&
             rpc_parse_record(there, &a) == TRI_OK) {
             status = TRII_FAIL(TRI_ERR_STATE,
                                "the name %s belongs to rank %d (host %s, pid %d), which lives: "
@@ -112,37 +109,44 @@ static tri_status take_name(tri_rpc *rpc)
     return status;
 }
 
-/* The addresses to publish, and where to listen: NULL = everywhere. */
+/* Words of all ranks, as of rpc_meet. NULL: no memory. */
+static char **take_words(const tri_rpc *rpc)
+{
+    return trii_alloc((size_t)rpc->size, sizeof(char *), "names");
+}
+
+static void free_words(const tri_rpc *rpc, char **words)
+{
+    for (int r = 0; r < rpc->size; r++)
+        tri_store_free(words[r]);
+    trii_free(words);
+}
+
+/* Where to listen: NULL = everywhere. */
 static tri_status choose_interface(tri_rpc *rpc, int64_t deadline_ns, const char **listen_out)
 {
-    char key[32], net[96];
+    char net[96], **words;
     bool same = true;
     tri_status status;
 
     *listen_out = NULL;
     if (rpc->options.open)
         return TRI_OK;
+    words = take_words(rpc);
+    if (words == NULL)
+        return TRI_ERR_NO_MEMORY;
     trii_socket_network_id(net);
-    snprintf(key, sizeof(key), "net/%d", rpc->rank);
-    status = tri_store_set(rpc->store, key, net, strlen(net));
-    for (int r = 0; r < rpc->size && status == TRI_OK; r++) {
-        const char *const keys[] = {key};
-        char *theirs = NULL;
-        int left_ms = trii_deadline_left_ms(deadline_ns);
-
-        snprintf(key, sizeof(key), "net/%d", r);
-        status = tri_store_wait(rpc->store, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
-        if (status == TRI_ERR_TIMEOUT)
-            return TRII_FAIL(status, "rank %d of %d has not come in time", r, rpc->size);
-        if (status == TRI_OK)
-            status = tri_store_get(rpc->store, key, 1, (void **)&theirs, NULL);
-        if (status == TRI_OK)
-            same = same && strcmp(theirs, net) == 0;
-        tri_store_free(theirs);
+    status = rpc_meet(rpc, RPC_MEET_NET, net, deadline_ns, words);
+    if (status != TRI_OK) {
+        trii_free(words);
+        return status;
     }
+    for (int r = 0; r < rpc->size; r++)
+        same = same && strcmp(words[r], net) == 0;
+    free_words(rpc, words);
     if (same)
         *listen_out = "localhost";
-    return status;
+    return TRI_OK;
 }
 
 tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns)
@@ -175,17 +179,6 @@ tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns)
     return status;
 }
 
-tri_status rpc_publish(tri_rpc *rpc)
-{
-    char key[32];
-    tri_status status = take_name(rpc);
-
-    snprintf(key, sizeof(key), "rank/%d", rpc->rank);
-    if (status == TRI_OK && !rpc->options.open)
-        status = tri_store_set(rpc->store, key, rpc->name, strlen(rpc->name));
-    return status;
-}
-
 void rpc_unpublish(tri_rpc *rpc)
 {
     void *there = NULL;
@@ -201,23 +194,18 @@ void rpc_unpublish(tri_rpc *rpc)
 
 tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns)
 {
-    for (int r = 0; r < rpc->size; r++) {
-        char key[32], *name = NULL;
-        const char *const keys[] = {key};
-        int left_ms = trii_deadline_left_ms(deadline_ns);
-        tri_status status;
+    char **words = take_words(rpc);
+    tri_status status = words != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
-        snprintf(key, sizeof(key), "rank/%d", r);
-        status = tri_store_wait(rpc->store, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
-        if (status == TRI_ERR_TIMEOUT)
-            return TRII_FAIL(status, "rank %d of %d has not come in time", r, rpc->size);
-        if (status == TRI_OK)
-            status = tri_store_get(rpc->store, key, 1, (void **)&name, NULL);
-        if (status != TRI_OK)
-            return status;
-        snprintf(rpc->names[r], RPC_NAME, "%s", name);
-        tri_store_free(name);
+    if (status == TRI_OK)
+        status = rpc_meet(rpc, RPC_MEET_NAME, rpc->name, deadline_ns, words);
+    if (status != TRI_OK) {
+        trii_free(words);
+        return status;
     }
+    for (int r = 0; r < rpc->size; r++)
+        snprintf(rpc->names[r], RPC_NAME, "%s", words[r]);
+    free_words(rpc, words);
     return TRI_OK;
 }
 

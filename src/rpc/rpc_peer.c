@@ -528,6 +528,7 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
              peer->where, peer->where[0] != '\0' ? ")" : "", what);
     snprintf(peer->why, sizeof(peer->why), "%s", text);
     peer->state = RPC_PEER_LOST;
+    rpc->n_ended += was_up;
     left = left || peer->said_bye;
     peer->left = left;
     rpc_peer_use(peer);
@@ -546,7 +547,7 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
         trii_free(kept->blocks);
         trii_free(kept);
     }
-    if (!left && rpc->state != RPC_STATE_OFF && !peer->mirror)
+    if ((!left || peer->is_introduced) && rpc->state != RPC_STATE_OFF && !peer->mirror)
         say_gone(peer);
     if (was_up && !peer->mirror) {
         TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", text);

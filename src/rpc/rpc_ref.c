@@ -7,8 +7,8 @@
  *
  * A gives C a reference to an object of B: A tells B (HOLD), which counts it for C, and keeps its
  * own hold until B has said so (HELD). C may call at once, and its DROP may come before A's HOLD:
- * the count passes below 0 then. C may be unknown to B; if C dies before B has a connection with
- * it, those that have one tell B (GONE).
+ * the count passes below 0 then. C may be unknown to B; if C ends before B has a connection with
+ * it, A tells B (GONE); if A ends first, B connects to C, to hear of its end itself.
  */
 #include <inttypes.h>
 #include <string.h>
@@ -169,6 +169,7 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
         call->read = true;
     }
     promise->rpc->up->submit_waiting(promise);
+    promise->rpc->up->submit_replies(promise);
     rpc_ref_unuse(promise);
     call->rpc->up->call_unuse(call);
 }
@@ -323,8 +324,11 @@ static void introduce(rpc_peer *to, tri_rpc_ref *ref)
                     .n_refs = 1,
                     .bytes = sizeof(wire),
                     .object = ref->object};
-    rpc_intro *intro = trii_alloc(1, sizeof(*intro), "reference");
+    rpc_intro *intro;
 
+    if (ref->peer->state == RPC_PEER_LOST)
+        return; /* it would never answer */
+    intro = trii_alloc(1, sizeof(*intro), "reference");
     if (intro != NULL) {
         intro->number = ++rpc->n_intros;
         intro->ref = ref;
@@ -333,6 +337,7 @@ static void introduce(rpc_peer *to, tri_rpc_ref *ref)
         rpc->intros = intro;
         h.call = intro->number;
     } /* else it is held as long as we hold it */
+    to->is_introduced = true;
     snprintf(wire.name, sizeof(wire.name), "%s", to->name);
     memcpy(frame, &h, sizeof(h));
     memcpy(frame + sizeof(h), &wire, sizeof(wire));
@@ -456,6 +461,13 @@ void rpc_refs_lose(rpc_peer *peer)
         *at = intro->next;
         rpc_ref_unuse(intro->ref);
         trii_free(intro);
+    }
+    for (rpc_peer *p = peer->rpc->peers; p != NULL && peer->rpc->state == RPC_STATE_ON;) {
+        bool orphaned = p->state == RPC_PEER_KNOWN && p->holds != NULL && !p->is_promised;
+
+        if (orphaned)
+            peer->rpc->up->connect_later(p); /* may lose it, and others */
+        p = orphaned ? peer->rpc->peers : p->next;
     }
 }
 

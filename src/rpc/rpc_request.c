@@ -160,7 +160,7 @@ static tri_rpc_request *take_request(rpc_peer *peer, const rpc_header *h)
     r->deadline_ns =
         h->ns < 0 || h->ns > TRII_NO_DEADLINE / 2 ? TRII_NO_DEADLINE : r->came_ns + h->ns;
     r->started_ns = 0;
-    r->running = r->answered = r->in_object = r->queued = false;
+    r->running = r->answered = r->postponed = r->in_object = r->queued = false;
     atomic_store(&r->cancelled, false);
     r->of_peer = peer->requests;
     if (r->of_peer != NULL)
@@ -189,9 +189,28 @@ static void free_request(tri_rpc_request *r)
     rpc->n_idle_requests++;
 }
 
-/* It has been answered: nobody else finds it. */
-static void retire(tri_rpc_request *r)
+/* The next of its queue; it goes through the executor, as this thread has its own to do. */
+static void leave_object(tri_rpc_request *r)
 {
+    rpc_object *object = r->object;
+    tri_rpc_request *next = object->queue;
+
+    r->in_object = false;
+    if (--object->depth > 0 || next == NULL)
+        return;
+    object->queue = next->next;
+    if (object->queue == NULL)
+        object->queue_end = &object->queue;
+    object->depth = 1;
+    object->chain = next->chain;
+    next->in_object = true;
+    rpc_execute(next);
+}
+
+void rpc_request_retire(tri_rpc_request *r)
+{
+    if (r->in_object && !r->running)
+        leave_object(r);
     *r->of_peer_at = r->of_peer;
     if (r->of_peer != NULL)
         r->of_peer->of_peer_at = r->of_peer_at;
@@ -204,7 +223,7 @@ static void retire(tri_rpc_request *r)
         free_request(r);
 }
 
-static void send_status(tri_rpc_request *r, tri_status status, const char *line)
+void rpc_request_status(tri_rpc_request *r, tri_status status, const char *line)
 {
     unsigned char frame[sizeof(rpc_header) + RPC_ERROR];
     size_t bytes = strlen(line);
@@ -225,15 +244,15 @@ void rpc_request_fail(tri_rpc_request *r, tri_status status, const char *format,
     va_start(args, format);
     vsnprintf(line, sizeof(line), format, args);
     va_end(args);
-    send_status(r, status, line);
-    retire(r);
+    rpc_request_status(r, status, line);
+    rpc_request_retire(r);
 }
 
 /* The same with a line as it is. */
 void rpc_request_fail_line(tri_rpc_request *r, tri_status status, const char *line)
 {
-    send_status(r, status, line);
-    retire(r);
+    rpc_request_status(r, status, line);
+    rpc_request_retire(r);
 }
 
 /* What the function of a frame allows; false: it is skipped, and its receiver says why. */
@@ -326,7 +345,7 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     status = take_in(r, h, source);
     if (status == TRI_ERR_FORMAT) {
         rpc_peer_lose(peer, false, "%s", tri_last_error());
-        retire(r);
+        rpc_request_retire(r);
         return;
     }
     if (status != TRI_OK)
@@ -378,24 +397,6 @@ tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
     return NULL;
 }
 
-/* The next of its queue; it goes through the executor, as this thread has its own to do. */
-static void leave_object(tri_rpc_request *r)
-{
-    rpc_object *object = r->object;
-    tri_rpc_request *next = object->queue;
-
-    r->in_object = false;
-    if (--object->depth > 0 || next == NULL)
-        return;
-    object->queue = next->next;
-    if (object->queue == NULL)
-        object->queue_end = &object->queue;
-    object->depth = 1;
-    object->chain = next->chain;
-    next->in_object = true;
-    rpc_execute(next);
-}
-
 /* Why it is not worth running any more. */
 static const char *is_void(const tri_rpc_request *r, bool inlined)
 {
@@ -425,17 +426,20 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
         status = r->function->run(r, r->object != NULL ? r->object->object : NULL);
         rpc_running = run.outer;
         rpc_lock(rpc);
+        if (r->postponed)
+            status = TRI_INPROGRESS; /* it has its reply */
         if (!r->answered && status < 0)
-            send_status(r, status,
-                        trii_err_lines() != lines ? tri_last_error() : "the handler says no more");
+            rpc_request_status(r, status,
+                               trii_err_lines() != lines ? tri_last_error()
+                                                         : "the handler says no more");
         else if (!r->answered && status == TRI_OK)
-            send_status(r, TRI_OK, "");
+            rpc_request_status(r, TRI_OK, "");
         else if (!r->answered && status != TRI_INPROGRESS)
-            send_status(r, TRI_ERR_INTERNAL,
-                        "the handler returned neither OK, INPROGRESS nor a failure");
+            rpc_request_status(r, TRI_ERR_INTERNAL,
+                               "the handler returned neither OK, INPROGRESS nor a failure");
     } else {
         status = TRI_ERR_ABORTED;
-        send_status(r, status, why);
+        rpc_request_status(r, status, why);
     }
     r->running = false;
     if (r->in_object)
@@ -443,7 +447,7 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
     if (r->answered)
         free_request(r);
     else if (status != TRI_INPROGRESS)
-        retire(r);
+        rpc_request_retire(r);
 }
 
 void rpc_on_cancel(rpc_peer *peer, uint64_t call)
@@ -516,105 +520,21 @@ void rpc_requests_lose(rpc_peer *peer)
             if (r->in_object)
                 leave_object(r);
             r->running = false;
-            retire(r);
+            rpc_request_retire(r);
         }
     }
     for (tri_rpc_request **at = &peer->rpc->finds; *at != NULL;) {
         r = *at;
         if (r->peer == peer) {
             *at = r->next;
-            retire(r);
+            rpc_request_retire(r);
         } else {
             at = &r->next;
         }
     }
 }
 
-/* --- answers -------------------------------------------------------------- */
-
-tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
-{
-    tri_rpc *rpc;
-    rpc_kept *kept = NULL;
-    rpc_limits limits;
-    rpc_header h = {.kind = RPC_REPLY};
-    tri_status status = TRII_CHECK_RESERVED(tri_rpc_message, out);
-
-    if (status == TRI_OK)
-        status = trii_need(r, "rpc_reply", "request");
-    if (status != TRI_OK)
-        return status;
-    if (r->answered)
-        return TRII_FAIL(TRI_ERR_STATE, "rpc_reply: %s has been answered", r->function->name);
-    rpc = r->rpc;
-    h.call = r->call;
-    limits = rpc_limits_of(rpc, r->function, true);
-    status = rpc_pack(rpc, out, &h, &limits, "rpc_reply", &r->packet);
-    if (status != TRI_OK)
-        return status;
-    if (r->packet.n_blocks > 0) {
-        kept = trii_alloc(1, sizeof(*kept), "reply");
-        status = kept != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-    }
-    rpc_use(rpc);
-    rpc_lock(rpc);
-    for (int i = 0; i < r->packet.n_refs && status == TRI_OK; i++) {
-        if (r->packet.refs[i]->maker != NULL)
-            status = TRII_FAIL(TRI_ERR_STATE,
-                               "rpc_reply: reference %d is still a promise; wait for it", i);
-    }
-    if (status == TRI_OK)
-        status = rpc_send_packet(r->peer, &r->packet, false);
-    if (status == TRI_OK && kept != NULL && r->peer->state == RPC_PEER_UP &&
-        r->peer->out_ring != NULL) {
-        *kept = (rpc_kept){r->peer->kept, r->call, r->packet.blocks, r->packet.n_blocks};
-        r->peer->kept = kept;
-        kept = NULL;
-        r->packet.blocks = NULL;
-        r->packet.n_blocks = 0;
-    }
-    rpc_packet_fini(rpc, &r->packet);
-    if (status == TRI_OK)
-        retire(r);
-    rpc_unlock(rpc);
-    rpc_unuse(rpc);
-    trii_free(kept);
-    return status;
-}
-
-void tri_rpc_fail(tri_rpc_request *r, tri_status status)
-{
-    char line[RPC_ERROR];
-    tri_rpc *rpc;
-
-    if (r == NULL || r->answered)
-        return;
-    snprintf(line, sizeof(line), "%s", tri_last_error());
-    rpc = r->rpc;
-    rpc_use(rpc);
-    rpc_lock(rpc);
-    send_status(r, status < 0 ? status : TRI_ERR_INTERNAL, line);
-    retire(r);
-    rpc_unlock(rpc);
-    rpc_unuse(rpc);
-}
-
-void rpc_answer_with(tri_rpc_request *r, tri_rpc_ref *ref)
-{
-    unsigned char frame[sizeof(rpc_header) + sizeof(rpc_wire_ref)];
-    const rpc_header h = {.magic = RPC_MAGIC,
-                          .kind = RPC_REPLY,
-                          .call = r->call,
-                          .n_refs = 1,
-                          .bytes = sizeof(rpc_wire_ref)};
-    rpc_wire_ref wire = {0};
-
-    rpc_ref_write(r->peer, ref, &wire);
-    memcpy(frame, &h, sizeof(h));
-    memcpy(frame + sizeof(h), &wire, sizeof(wire));
-    rpc_send(r->peer, frame, sizeof(frame), 0);
-    retire(r);
-}
+/* --- what a handler asks -------------------------------------------------- */
 
 const tri_rpc_message *tri_rpc_request_message(tri_rpc_request *r)
 {

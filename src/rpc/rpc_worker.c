@@ -38,6 +38,7 @@ static const rpc_upcalls upcalls = {
     .lose_refs = rpc_refs_lose,
     .pump = rpc_pump,
     .connect_later = rpc_connect_later,
+    .probe = rpc_probe,
     .stream_read = rpc_stream_read,
     .stream_flush = rpc_stream_flush,
     .is_wanted = rpc_is_wanted,
@@ -46,6 +47,7 @@ static const rpc_upcalls upcalls = {
     .forget_find = rpc_forget_find,
     .call_unuse = rpc_call_unuse,
     .submit_waiting = rpc_submit_waiting,
+    .submit_replies = rpc_submit_replies,
     .revive = rpc_revive,
     .free = free_all,
 };
@@ -191,7 +193,10 @@ tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size
     if (status != TRI_OK)
         return TRII_FAIL_CTX(status, "rpc_create: worker %s", name);
     deadline_ns = trii_deadline_ms(rpc->options.timeout_ms);
-    status = rpc_open_ports(rpc, deadline_ns);
+    if (!open)
+        status = rpc_meet_begin(rpc);
+    if (status == TRI_OK)
+        status = rpc_open_ports(rpc, deadline_ns);
     if (status == TRI_OK)
         status = rpc_listen(rpc);
     if (status == TRI_OK)
@@ -205,6 +210,7 @@ tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size
     if (status == TRI_OK && !open)
         status = rpc_meet_all(rpc, deadline_ns);
     if (status != TRI_OK) {
+        rpc_meet_fail(rpc, status);
         (void)TRII_FAIL_CTX(status, "rpc_create: worker %s", name);
         rpc_unpublish(rpc);
         tri_rpc_destroy(rpc);
