@@ -4,6 +4,7 @@
  */
 #include "rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
+#include "testing/scratch.h"
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
 static const tri_rpc_options *const transports[] = {NULL, &by_tcp};
@@ -394,21 +395,39 @@ static void two_that_connect_to_each_other_at_once_have_one_connection(void **st
 
 static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **state)
 {
+    const char *log, *first;
+    char *text;
+    size_t bytes;
+    scratch s;
     workers w;
     tri_rpc_ref *to;
     tri_rpc_call *call;
 
     (void)state;
-    setenv("TRI_LOG", "error", 1);
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&s);
+    log = scratch_path(&s, "log");
+    assert_non_null(freopen(log, "w", stderr));
     begin(&w, 2, NULL);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_async(to, &refuse, NULL, NULL, NULL));
     CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &call));
     tri_rpc_call_destroy(call); /* goes on */
+    CHECK_OK(tri_rpc_async(to, &refuse, NULL, NULL, &call));
+    while (tri_rpc_call_error(call)[0] == '\0')
+        trii_thread_yield();
+    tri_rpc_call_destroy(call); /* unread */
     worker_wait_for(&n_started, 1);
     atomic_store(&release_all, 1);
     tri_rpc_ref_unref(to);
     workers_end(&w);
+    fflush(stderr);
+    text = scratch_read(log, &bytes);
+    first = strstr(text, "nobody has looked at a call that failed: NAN: refuse on w1");
+    assert_non_null(first);
+    assert_non_null(strstr(first + 1, "nobody has looked at a call that failed: NAN: refuse"));
+    free(text);
+    scratch_end(&s);
 }
 
 static void wrong_arguments_are_refused(void **state)

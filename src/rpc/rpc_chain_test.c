@@ -250,6 +250,37 @@ static tri_status run_forever(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function forever = {.name = "forever", .run = run_forever};
 
+static void requests_that_come_at_once_have_a_thread_each(void **state)
+{
+    const tri_rpc_options two = {.threads = 2};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, &two);
+    worker_serve(&w, 1, &forever);
+    worker_serve(&w, 1, &note);
+    to = worker_find(&w, 0, "w1");
+    for (int round = 0; round < 200; round++) {
+        const int i = 0;
+        tri_rpc_call *calls[2];
+
+        atomic_store(&n_seen, 0); /* a thread that is idle */
+        CHECK_OK(tri_rpc_sync(to, &note, &(tri_rpc_message){.data = &i, .bytes = sizeof(i)}, NULL,
+                              NULL));
+        atomic_store(&n_ran, 0);
+        for (int k = 0; k < 2; k++)
+            CHECK_OK(tri_rpc_async(to, &forever, NULL, NULL, &calls[k]));
+        worker_wait_for(&n_ran, 2);
+        for (int k = 0; k < 2; k++) {
+            tri_rpc_call_cancel(calls[k]);
+            tri_rpc_call_destroy(calls[k]);
+        }
+    }
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 /* Calls `forever` with the longest deadline; the line of its failure is its reply. */
 static tri_status run_nest(tri_rpc_request *request, void *object)
 {
@@ -321,6 +352,47 @@ static void handlers_that_wait_at_the_cap_are_an_error_that_names_them(void **st
     tri_rpc_ref_unref(to);
     tri_rpc_ref_unref(nested_to);
     for (int i = 0; i < 3; i++)
+        tri_rpc_abort(w.rpc[i], "enough");
+    workers_destroy(&w);
+}
+
+/* What the cap refuses does not keep the object that it was for. */
+static void a_serial_object_is_free_after_a_request_that_the_cap_refused(void **state)
+{
+    const tri_rpc_options one = {.threads = 1, .max_threads = 1};
+    const tri_rpc_call_options o = {.timeout_ms = 20000};
+    atomic_int released = 0;
+    tri_rpc_call *call;
+    tri_rpc_ref *own, *to, *to_object;
+    tri_status status;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 3, &one);
+    worker_serve(&w, 1, &nest);
+    worker_serve(&w, 1, &slow);
+    worker_serve(&w, 2, &forever);
+    CHECK_OK(tri_rpc_own(w.rpc[1], "queue", &serial_kind, &released, &own));
+    to = worker_find(&w, 0, "w1");
+    to_object = worker_find(&w, 0, "w1/queue");
+    nested_to = worker_find(&w, 1, "w2");
+    CHECK_OK(tri_rpc_async(to, &nest, NULL, &o, &call));
+    do /* until the only thread waits */
+        status = tri_rpc_sync(to_object, &slow, NULL, &o, NULL);
+    while (status == TRI_OK);
+    assert_int_equal(status, TRI_ERR_STATE);
+    tri_rpc_call_cancel(call);
+    tri_rpc_call_destroy(call);
+    tri_rpc_abort(w.rpc[2], "enough"); /* so that the thread comes back */
+    do
+        status = tri_rpc_sync(to_object, &slow, NULL, &o, NULL);
+    while (status == TRI_ERR_STATE);
+    assert_int_equal(status, TRI_OK);
+    tri_rpc_ref_unref(to);
+    tri_rpc_ref_unref(to_object);
+    tri_rpc_ref_unref(nested_to);
+    tri_rpc_ref_unref(own);
+    for (int i = 0; i < 2; i++)
         tri_rpc_abort(w.rpc[i], "enough");
     workers_destroy(&w);
 }
@@ -404,16 +476,62 @@ static void a_request_is_kept_and_answered_by_another(void **state)
     workers_end(&w);
 }
 
+/* Kept, and never answered: unless the data say that it fails. */
+static tri_status run_never(tri_rpc_request *request, void *object)
+{
+    (void)object;
+    if (tri_rpc_request_message(request)->bytes > 0) {
+        (void)tri_status_fail(TRI_ERR_NAN, "it was kept, and failed");
+        tri_rpc_fail(request, TRI_ERR_NAN);
+        tri_rpc_fail(request, TRI_ERR_IO); /* once */
+    } else {
+        kept[0] = request;
+    }
+    return TRI_INPROGRESS;
+}
+static const tri_rpc_function never = {.name = "never", .run = run_never};
+
+static void a_request_that_is_never_answered_ends_at_its_deadline(void **state)
+{
+    for (int t = 0; t < 2; t++) {
+        const tri_rpc_options o = {.tcp_only = t == 1};
+        const tri_rpc_call_options soon = {.timeout_ms = 60};
+        tri_rpc_ref *to;
+        workers w;
+
+        (void)state;
+        workers_begin(&w, 2, &o);
+        worker_serve(&w, 1, &never);
+        to = worker_find(&w, 0, "w1");
+        CHECK_FAILS(
+            tri_rpc_sync(to, &never, &(tri_rpc_message){.data = "f", .bytes = 1}, NULL, NULL),
+            TRI_ERR_NAN, "never on w1");
+        assert_non_null(strstr(tri_last_error(), "it was kept, and failed (rpc_chain_test.c:"));
+        CHECK_FAILS(tri_rpc_sync(to, &never, NULL, &soon, NULL), TRI_ERR_TIMEOUT, "never on w1");
+        while (!tri_rpc_request_is_cancelled(kept[0])) /* it is told */
+            trii_thread_yield();
+        CHECK_FAILS(tri_rpc_leave(w.rpc[1], 50), TRI_ERR_TIMEOUT,
+                    "unfinished after 50 ms: request never of w0");
+        CHECK_OK(tri_rpc_reply(kept[0], NULL)); /* nobody reads it */
+        tri_rpc_ref_unref(to);
+        CHECK_OK(tri_rpc_leave(w.rpc[0], 20000));
+        workers_destroy(&w);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_recursion_of_a_hundred_calls_needs_one_thread),
     cmocka_unit_test(a_worker_with_one_thread_recurses_into_itself),
     cmocka_unit_test(a_serial_object_has_one_request_at_a_time),
     cmocka_unit_test(a_serial_object_lets_its_own_chain_in_again),
     cmocka_unit_test(calls_of_a_thread_start_in_their_order),
+    cmocka_unit_test(requests_that_come_at_once_have_a_thread_each),
     cmocka_unit_test(a_nested_call_has_at_most_what_is_left),
     cmocka_unit_test(handlers_that_wait_at_the_cap_are_an_error_that_names_them),
+    cmocka_unit_test(a_serial_object_is_free_after_a_request_that_the_cap_refused),
     cmocka_unit_test(an_inline_handler_that_would_wait_fails),
     cmocka_unit_test(a_request_is_kept_and_answered_by_another),
+    cmocka_unit_test(a_request_that_is_never_answered_ends_at_its_deadline),
 };
 
 TEST_MAIN(tests)

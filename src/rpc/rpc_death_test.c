@@ -5,26 +5,11 @@
 #include "base/alloc.h"
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
-#include "testing/scratch.h"
+#include "testing/rpc_children.h"
 
-/* --- children ------------------------------------------------------------- */
+/* --- functions ------------------------------------------------------------ */
 
-typedef struct child {
-    int pid;
-    int go[2]; /* it begins when it reads a byte */
-} child;
-
-static scratch folder;
-static char store_path[192];
-
-static tri_status run_hang(tri_rpc_request *request, void *object)
-{
-    (void)object;
-    while (!tri_rpc_request_is_cancelled(request))
-        trii_thread_yield();
-    return TRI_OK;
-}
-static const tri_rpc_function hang = {.name = "hang", .run = run_hang};
+static const tri_rpc_function hang = {.name = "hang", .run = child_hang};
 
 static tri_status run_die(tri_rpc_request *request, void *object)
 {
@@ -34,16 +19,13 @@ static tri_status run_die(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function die = {.name = "die", .run = run_die};
 
-static int incarnation; /* of a child */
-static bool child_joins = true;
-
 /* Its number; the first one never answers. */
 static tri_status run_second(tri_rpc_request *request, void *object)
 {
-    if (incarnation == 1)
-        return run_hang(request, object);
+    if (child_number == 1)
+        return child_hang(request, object);
     return tri_rpc_reply(request,
-                         &(tri_rpc_message){.data = &incarnation, .bytes = sizeof(incarnation)});
+                         &(tri_rpc_message){.data = &child_number, .bytes = sizeof(child_number)});
 }
 static const tri_rpc_function second = {
     .name = "second", .flags = TRI_RPC_IDEMPOTENT, .run = run_second};
@@ -52,92 +34,27 @@ static tri_status run_number(tri_rpc_request *request, void *object)
 {
     (void)object;
     return tri_rpc_reply(request,
-                         &(tri_rpc_message){.data = &incarnation, .bytes = sizeof(incarnation)});
+                         &(tri_rpc_message){.data = &child_number, .bytes = sizeof(child_number)});
 }
 static const tri_rpc_function number = {
     .name = "number", .flags = TRI_RPC_INLINE, .run = run_number};
 
 static const tri_rpc_function *const all[] = {&hang, &die, &second, &number};
 
-static tri_rpc *open_worker(const char *name, const tri_rpc_options *more)
-{
-    tri_rpc_options o = more != NULL ? *more : (tri_rpc_options){0};
-    tri_store *store = NULL;
-    tri_rpc *rpc = NULL;
-
-    o.open = true;
-    o.threads = 1;
-    o.timeout_ms = 20000;
-    o.functions = all;
-    o.n_functions = (int)TRII_COUNT_OF(all);
-    TRI_TRY(tri_store_file(store_path, NULL, &store));
-    TRI_TRY(tri_rpc_create(store, name, 0, 0, &o, &rpc));
-    tri_store_unref(store);
-    return rpc;
-}
-
-static void child_main(const child *c, const char *name, const tri_rpc_options *opt)
-{
-    char byte;
-    tri_rpc *rpc;
-
-    close(c->go[1]);
-    if (read(c->go[0], &byte, 1) != 1)
-        _exit(0);
-    rpc = open_worker(name, opt);
-    while (!child_joins)
-        pause();
-    if (tri_rpc_join(rpc, TRI_FOREVER) != TRI_OK || tri_rpc_leave(rpc, 0) != TRI_OK)
-        fprintf(stderr, "%s: %s\n", name, tri_last_error());
-    tri_rpc_destroy(rpc);
-    _exit(0);
-}
-
 /* n children of that name, of which the first has begun. */
 static void begin_in(child *children, int n, const char *name, const tri_rpc_options *opt)
 {
-    snprintf(store_path, sizeof(store_path), "%s", scratch_path(&folder, "store"));
-    setenv("TRI_LOG", "error", 1);
-    for (int i = 0; i < n; i++) {
-        incarnation = i + 1;
-        assert_int_equal(pipe(children[i].go), 0);
-        children[i].pid = fork();
-        assert_true(children[i].pid >= 0);
-        if (children[i].pid == 0)
-            child_main(&children[i], name, opt);
-        close(children[i].go[0]);
-    }
-    incarnation = 0;
-    assert_int_equal(write(children[0].go[1], "x", 1), 1);
+    child_functions = all;
+    child_n_functions = (int)TRII_COUNT_OF(all);
+    for (int i = 0; i < n; i++)
+        child_fork(&children[i], name, i + 1, opt);
+    child_go(&children[0]);
 }
 
 static void begin(child *children, int n, const char *name, const tri_rpc_options *opt)
 {
-    scratch_begin(&folder);
+    scratch_begin(&child_folder);
     begin_in(children, n, name, opt);
-}
-
-static void stop_child(const child *c)
-{
-    assert_int_equal(kill(c->pid, SIGSTOP), 0);
-    assert_int_equal(waitpid(c->pid, NULL, WUNTRACED), c->pid);
-}
-
-static void kill_child(child *c)
-{
-    assert_int_equal(kill(c->pid, SIGKILL), 0);
-    assert_int_equal(waitpid(c->pid, NULL, 0), c->pid);
-    c->pid = 0;
-}
-
-static void end(child *children, int n)
-{
-    for (int i = 0; i < n; i++) {
-        close(children[i].go[1]);
-        if (children[i].pid != 0)
-            assert_int_equal(waitpid(children[i].pid, NULL, 0), children[i].pid);
-    }
-    scratch_end(&folder);
 }
 
 static int number_of(tri_rpc_ref *ps, const tri_rpc_function *function)
@@ -173,7 +90,7 @@ static void a_killed_worker_ends_every_call_to_it_at_once(void **state)
             CHECK_OK(tri_rpc_async(ps, &hang, NULL, &forever, &calls[i]));
         assert_int_equal(number_of(ps, &number), 1);
         killed = trii_now_ns();
-        kill_child(&c);
+        child_kill(&c);
         for (int i = 0; i < 3; i++) {
             CHECK_FAILS(tri_rpc_call_wait(calls[i], 0), TRI_ERR_PEER_LOST, "hang on ps (host ");
             assert_non_null(strstr(tri_last_error(), "perhaps executed"));
@@ -185,7 +102,7 @@ static void a_killed_worker_ends_every_call_to_it_at_once(void **state)
         tri_rpc_ref_unref(ps);
         CHECK_OK(tri_rpc_leave(rpc, 0));
         tri_rpc_destroy(rpc);
-        end(&c, 1);
+        children_end(&c, 1);
     }
 }
 
@@ -203,7 +120,7 @@ static void a_worker_that_exits_in_a_handler_is_a_lost_one(void **state)
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static void the_next_worker_of_a_name_gets_its_calls(void **state)
@@ -223,8 +140,8 @@ static void the_next_worker_of_a_name_gets_its_calls(void **state)
         CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
         CHECK_OK(tri_rpc_async(ps, &second, NULL, NULL, &call)); /* idempotent, and hangs */
         assert_int_equal(number_of(ps, &number), 1);
-        kill_child(&c[0]);
-        assert_int_equal(write(c[1].go[1], "x", 1), 1);
+        child_kill(&c[0]);
+        child_go(&c[1]);
         CHECK_OK(tri_rpc_call_wait(call, 0)); /* sent again */
         CHECK_OK(tri_rpc_call_take_reply(call, &reply));
         memcpy(&n, reply.data, sizeof(n));
@@ -235,7 +152,44 @@ static void the_next_worker_of_a_name_gets_its_calls(void **state)
         tri_rpc_ref_unref(ps);
         CHECK_OK(tri_rpc_leave(rpc, 0));
         tri_rpc_destroy(rpc);
-        end(c, 2);
+        children_end(c, 2);
+    }
+}
+
+/* Left in order, and back under its name. */
+static void a_worker_that_left_comes_back(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        const tri_rpc_options o = {.tcp_only = t == 1};
+        tri_rpc *rpc, *taker = NULL;
+        tri_store *store;
+        tri_rpc_ref *ps;
+        child c[2];
+
+        child_joins = false;
+        begin(c, 2, "ps", &o);
+        rpc = open_worker("trainer", &o);
+        CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
+        assert_int_equal(number_of(ps, &number), 1);
+        /* somebody who may not have the name leaves no trace */
+        CHECK_OK(tri_store_file(child_store, NULL, &store));
+        CHECK_FAILS(tri_rpc_create(store, "ps", 0, 0, &(tri_rpc_options){.open = true}, &taker),
+                    TRI_ERR_STATE, "the name ps belongs to rank 0");
+        tri_store_unref(store);
+        assert_int_equal(number_of(ps, &number), 1);
+        assert_int_equal(kill(c[0].pid, SIGUSR1), 0);
+        assert_int_equal(waitpid(c[0].pid, NULL, 0), c[0].pid);
+        c[0].pid = 0;
+        CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, NULL, NULL), TRI_ERR_PEER_LOST, "has left");
+        child_go(&c[1]);
+        assert_int_equal(number_of(ps, &second), 2); /* idempotent: waits for it */
+        assert_int_equal(number_of(ps, &number), 2);
+        tri_rpc_ref_unref(ps);
+        child_kill(&c[1]);
+        CHECK_OK(tri_rpc_leave(rpc, 0));
+        tri_rpc_destroy(rpc);
+        children_end(c, 2);
     }
 }
 
@@ -251,17 +205,17 @@ static void a_worker_that_is_stopped_costs_no_more_than_the_deadline(void **stat
     rpc = open_worker("trainer", NULL);
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
     assert_int_equal(number_of(ps, &number), 1);
-    stop_child(&c);
+    child_stop(&c);
     CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, &soon, NULL), TRI_ERR_TIMEOUT,
                 "no reply within 150 ms");
     kill(c.pid, SIGCONT);
     assert_int_equal(number_of(ps, &number), 1);
-    stop_child(&c);
+    child_stop(&c);
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0)); /* does not wait for it */
     tri_rpc_destroy(rpc);
-    kill_child(&c);
-    end(&c, 1);
+    child_kill(&c);
+    children_end(&c, 1);
 }
 
 /* --- join, leave ---------------------------------------------------------- */
@@ -294,7 +248,7 @@ static void a_join_does_not_wait_for_the_dead(void **state)
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
     CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
                 "ps has neither left nor joined within 50 ms");
-    kill_child(&c);
+    child_kill(&c);
     CHECK_OK(tri_rpc_join(rpc, 20000));
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 20000));
@@ -303,7 +257,7 @@ static void a_join_does_not_wait_for_the_dead(void **state)
     assert_int_equal(atomic_load(&e.n[TRI_RPC_CAME]), 1);
     assert_int_equal(atomic_load(&e.n[TRI_RPC_LEFT]), 0);
     assert_int_equal(atomic_load(&e.n[TRI_RPC_LOST]), 1);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static void a_worker_that_leaves_is_not_lost_and_is_not_called(void **state)
@@ -327,7 +281,7 @@ static void a_worker_that_leaves_is_not_lost_and_is_not_called(void **state)
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static void leaving_while_calls_run_names_them_and_ends_them(void **state)
@@ -348,8 +302,8 @@ static void leaving_while_calls_run_names_them_and_ends_them(void **state)
     CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, NULL, NULL), TRI_ERR_ABORTED, "has left");
     tri_rpc_ref_unref(ps);
     tri_rpc_destroy(rpc);
-    kill_child(&c);
-    end(&c, 1);
+    child_kill(&c);
+    children_end(&c, 1);
 }
 
 static void a_leave_does_not_wait_for_a_call_of_a_worker_that_dies(void **state)
@@ -371,7 +325,7 @@ static void a_leave_does_not_wait_for_a_call_of_a_worker_that_dies(void **state)
     tri_rpc_call_destroy(call);
     tri_rpc_ref_unref(ps);
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static void a_job_key_is_proved_before_anything_is_parsed(void **state)
@@ -386,9 +340,9 @@ static void a_job_key_is_proved_before_anything_is_parsed(void **state)
     int fd;
 
     (void)state;
-    scratch_begin(&folder);
+    scratch_begin(&child_folder);
     setenv("TRI_JOB_KEY_FILE",
-           scratch_file(&folder, "key", "a secret of more than 32 bytes, 123", 35), 1);
+           scratch_file(&child_folder, "key", "a secret of more than 32 bytes, 123", 35), 1);
     assert_int_equal(chmod(getenv("TRI_JOB_KEY_FILE"), 0600), 0);
     begin_in(&c, 1, "ps", &o);
     rpc = open_worker("trainer", &o);
@@ -411,7 +365,7 @@ static void a_job_key_is_proved_before_anything_is_parsed(void **state)
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static void a_worker_that_never_comes_is_named(void **state)
@@ -452,7 +406,7 @@ static void a_forked_child_is_refused(void **state)
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 /* --- strangers ------------------------------------------------------------ */
@@ -501,13 +455,14 @@ static void random_bytes_on_its_port_harm_nobody(void **state)
     tri_rpc_ref_unref(ps);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
-    end(&c, 1);
+    children_end(&c, 1);
 }
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_killed_worker_ends_every_call_to_it_at_once),
     cmocka_unit_test(a_worker_that_exits_in_a_handler_is_a_lost_one),
     cmocka_unit_test(the_next_worker_of_a_name_gets_its_calls),
+    cmocka_unit_test(a_worker_that_left_comes_back),
     cmocka_unit_test(a_worker_that_is_stopped_costs_no_more_than_the_deadline),
     cmocka_unit_test(a_join_does_not_wait_for_the_dead),
     cmocka_unit_test(a_worker_that_leaves_is_not_lost_and_is_not_called),

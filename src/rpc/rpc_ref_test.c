@@ -81,6 +81,27 @@ static tri_status run_slow_make(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function slow_make = {.name = "slow_make", .run = run_slow_make};
 
+static tri_rpc_ref *maker_of_promise; /* "w1", as w2 calls it */
+static const tri_rpc_function refuse;
+
+/* Replies with a promise: of slow_make, or with data of what fails. */
+static tri_status run_promise(tri_rpc_request *request, void *object)
+{
+    bool fails = tri_rpc_request_message(request)->bytes > 0;
+    tri_rpc_ref *ref = NULL;
+    tri_status status =
+        tri_rpc_remote(maker_of_promise, fails ? &refuse : &slow_make, NULL, NULL, &ref);
+
+    (void)object;
+    if (status == TRI_OK)
+        status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
+    if (status == TRI_OK && tri_rpc_reply(request, NULL) != TRI_ERR_STATE)
+        status = tri_status_fail(TRI_ERR_INTERNAL, "it was answered twice");
+    tri_rpc_ref_unref(ref);
+    return status;
+}
+static const tri_rpc_function promise_of = {.name = "promise_of", .run = run_promise};
+
 static tri_status run_refuse(tri_rpc_request *request, void *object)
 {
     (void)request;
@@ -89,8 +110,8 @@ static tri_status run_refuse(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function refuse = {.name = "refuse", .run = run_refuse};
 
-static const tri_rpc_function *const all[] = {&touch, &make,      &pass,  &take,
-                                              &keep,  &slow_make, &refuse};
+static const tri_rpc_function *const all[] = {&touch, &make,      &pass,   &take,
+                                              &keep,  &slow_make, &refuse, &promise_of};
 
 static void begin(workers *w, int n, const tri_rpc_options *opt)
 {
@@ -261,6 +282,36 @@ static void a_promise_is_called_and_passed_on_before_it_is_there(void **state)
     }
 }
 
+static void a_reply_with_a_promise_goes_when_it_is_there(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_ref *to_third, *object;
+        tri_rpc_message reply;
+        workers w;
+
+        begin(&w, 3, t == 0 ? NULL : &by_tcp);
+        to_third = worker_find(&w, 0, "w2");
+        maker_of_promise = worker_find(&w, 2, "w1");
+        for (int i = 0; i < 3; i++) {
+            CHECK_OK(tri_rpc_sync(to_third, &promise_of, NULL, NULL, &reply));
+            assert_int_equal(reply.n_refs, 1);
+            object = tri_rpc_ref_ref(reply.refs[0]);
+            tri_rpc_message_free(&reply);
+            assert_string_equal(tri_rpc_ref_owner(object), "w1");
+            CHECK_OK(tri_rpc_sync(object, &touch, NULL, NULL, NULL));
+            tri_rpc_ref_unref(object);
+            worker_wait_for(&released, i + 1);
+        }
+        CHECK_FAILS(tri_rpc_sync(to_third, &promise_of, &(tri_rpc_message){.data = "f", .bytes = 1},
+                                 NULL, NULL),
+                    TRI_ERR_NAN, "nothing is made today");
+        tri_rpc_ref_unref(maker_of_promise);
+        tri_rpc_ref_unref(to_third);
+        workers_end(&w);
+    }
+}
+
 static void a_promise_that_fails_fails_what_waits_for_it(void **state)
 {
     tri_rpc_ref *to, *promise, *dropped, *none;
@@ -380,6 +431,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_reference_is_passed_on_while_its_giver_drops_it),
     cmocka_unit_test(nothing_is_held_after_many_were_passed_on),
     cmocka_unit_test(a_promise_is_called_and_passed_on_before_it_is_there),
+    cmocka_unit_test(a_reply_with_a_promise_goes_when_it_is_there),
     cmocka_unit_test(a_promise_that_fails_fails_what_waits_for_it),
     cmocka_unit_test(a_name_is_waited_for_and_found),
     cmocka_unit_test(what_a_lost_worker_held_is_released),

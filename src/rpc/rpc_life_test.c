@@ -1,0 +1,455 @@
+/*
+ * rpc_life_test.c - workers that are threads come together, join, leave and come again; names that
+ * are taken, workers that do not come, and calls at the wrong time.
+ */
+#include "rpc/rpc_internal.h"
+#include "testing/rpc_workers.h"
+
+#define PATIENT_MS 20000
+
+/* --- threads that make a worker ------------------------------------------- */
+
+typedef struct maker {
+    tri_store *store;
+    const char *name;
+    int rank, size;
+    int64_t timeout_ms;
+    tri_rpc *rpc;
+    tri_status status;
+    char error[512];
+    trii_thread thread;
+} maker;
+
+static void maker_main(void *arg)
+{
+    maker *m = arg;
+    const tri_rpc_options o = {.timeout_ms = m->timeout_ms};
+
+    m->status = tri_rpc_create(m->store, m->name, m->rank, m->size, &o, &m->rpc);
+    if (m->status != TRI_OK)
+        snprintf(m->error, sizeof(m->error), "%s", tri_last_error());
+}
+
+static void make(maker *m, int n)
+{
+    for (int i = 0; i < n; i++)
+        CHECK_OK(trii_thread_start(&m[i].thread, "maker", maker_main, &m[i]));
+    for (int i = 0; i < n; i++)
+        trii_thread_join(&m[i].thread);
+}
+
+/* --- coming --------------------------------------------------------------- */
+
+static void a_rank_that_has_not_come_is_named(void **state)
+{
+    maker m[2] = {{.name = "w0", .rank = 0, .size = 4, .timeout_ms = 100},
+                  {.name = "w2", .rank = 2, .size = 4, .timeout_ms = 100}};
+    tri_store *store;
+    long live = trii_alloc_live();
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    m[0].store = m[1].store = store;
+    make(m, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(m[i].status, TRI_ERR_TIMEOUT);
+        if (strstr(m[i].error, "ranks 1, 3 of 4 have not come in time") == NULL)
+            fail_msg("%s", m[i].error);
+    }
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
+static void a_name_that_two_have_is_heard_of_by_all_at_once(void **state)
+{
+    maker m[3] = {{.name = "same", .rank = 0, .size = 3, .timeout_ms = PATIENT_MS},
+                  {.name = "same", .rank = 1, .size = 3, .timeout_ms = PATIENT_MS},
+                  {.name = "other", .rank = 2, .size = 3, .timeout_ms = PATIENT_MS}};
+    int64_t began = trii_now_ns();
+    tri_store *store;
+    int n_takers = 0;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    for (int i = 0; i < 3; i++)
+        m[i].store = store;
+    make(m, 3);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(m[i].status, TRI_ERR_STATE);
+        if (strstr(m[i].error, "the name same belongs to rank ") == NULL)
+            fail_msg("%s", m[i].error);
+        n_takers +=
+            strstr(m[i].error, "rank 0: ") != NULL || strstr(m[i].error, "rank 1: ") != NULL;
+    }
+    assert_int_equal(n_takers, 2); /* who hear it of the third */
+    assert_true(trii_now_ns() - began < PATIENT_MS / 2 * TRII_NS_PER_MS);
+    /* and the next time it is forgotten */
+    m[1].name = "right";
+    make(m, 3);
+    for (int i = 0; i < 3; i++) {
+        if (m[i].status != TRI_OK)
+            fail_msg("%s", m[i].error);
+        tri_rpc_destroy(m[i].rpc);
+    }
+    tri_store_unref(store);
+}
+
+/* The worker of the record is gone, and its port has been given to another one. */
+static void a_name_is_free_though_its_port_is_anothers(void **state)
+{
+    const tri_rpc_options open = {.open = true, .tcp_only = true};
+    char record[640], moved[700], *port;
+    tri_store *store;
+    tri_rpc *first, *other, *next;
+    rpc_address a, b;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &first));
+    CHECK_OK(tri_rpc_create(store, "other", 0, 0, &open, &other));
+    CHECK_OK(rpc_read_record(other, "other", false, 0, record));
+    CHECK_OK(rpc_parse_record(record, &b));
+    CHECK_OK(rpc_read_record(other, "ps", false, 0, record));
+    CHECK_OK(rpc_parse_record(record, &a));
+    assert_true(rpc_probe(other, &a, trii_deadline_ms(PATIENT_MS)));
+    tri_rpc_destroy(first); /* killed, as it were: its record stays */
+    assert_false(rpc_probe(other, &a, trii_deadline_ms(PATIENT_MS)));
+    a.port = b.port;
+    assert_false(rpc_probe(other, &a, trii_deadline_ms(PATIENT_MS)));
+    port = record;
+    for (int i = 0; i < 4; i++)
+        port = strchr(port, ' ') + 1;
+    snprintf(moved, sizeof(moved), "%.*s%d%s", (int)(port - record), record, b.port,
+             strchr(port, ' '));
+    CHECK_OK(tri_store_set(store, "rpc/worker/ps", moved, strlen(moved)));
+    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &next));
+    tri_rpc_destroy(next);
+    tri_rpc_destroy(other);
+    tri_store_unref(store);
+}
+
+static void a_second_life_waits_for_the_others_again(void **state)
+{
+    maker m[2] = {{.name = "w0", .rank = 0, .size = 2, .timeout_ms = PATIENT_MS},
+                  {.name = "w1", .rank = 1, .size = 2, .timeout_ms = PATIENT_MS}};
+    tri_store *store;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    m[0].store = m[1].store = store;
+    for (int life = 0; life < 3; life++) {
+        make(m, 2);
+        for (int i = 0; i < 2; i++) {
+            if (m[i].status != TRI_OK)
+                fail_msg("life %d: %s", life, m[i].error);
+            CHECK_OK(tri_rpc_leave(m[i].rpc, PATIENT_MS));
+            tri_rpc_destroy(m[i].rpc);
+        }
+        if (life == 1)
+            continue;
+        m[0].timeout_ms = 50; /* alone: what the last life has left does not count */
+        make(m, 1);
+        assert_int_equal(m[0].status, TRI_ERR_TIMEOUT);
+        assert_non_null(strstr(m[0].error, "rank 1 of 2 has not come in time"));
+        m[0].timeout_ms = PATIENT_MS;
+    }
+    tri_store_unref(store);
+}
+
+static void finding_ends_with_the_worker(void **state)
+{
+    tri_rpc_ref *ref = NULL;
+    workers w;
+
+    (void)state;
+    for (int how = 0; how < 2; how++) {
+        const tri_rpc_options patient = {.timeout_ms = TRI_FOREVER};
+
+        workers_begin(&w, 1, &patient);
+        tri_rpc_abort(w.rpc[0], "enough");
+        CHECK_FAILS(tri_rpc_find(w.rpc[0], how == 0 ? "nobody" : "nobody/at", &ref),
+                    TRI_ERR_ABORTED, "enough");
+        workers_destroy(&w);
+    }
+}
+
+typedef struct finder {
+    tri_rpc *rpc;
+    atomic_int began;
+    tri_status status;
+    trii_thread thread;
+} finder;
+
+static void finder_main(void *arg)
+{
+    finder *f = arg;
+    tri_rpc_ref *ref = NULL;
+
+    atomic_store(&f->began, 1);
+    f->status = tri_rpc_find(f->rpc, "nobody", &ref);
+}
+
+static void a_search_under_way_ends_with_the_worker(void **state)
+{
+    const tri_rpc_options patient = {.timeout_ms = TRI_FOREVER};
+    finder f = {0};
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 1, &patient);
+    f.rpc = w.rpc[0];
+    CHECK_OK(trii_thread_start(&f.thread, "finder", finder_main, &f));
+    worker_wait_for(&f.began, 1);
+    tri_rpc_abort(w.rpc[0], "enough");
+    trii_thread_join(&f.thread);
+    assert_int_equal(f.status, TRI_ERR_ABORTED);
+    workers_destroy(&w);
+}
+
+static void a_join_in_which_nobody_comes_ends_in_time(void **state)
+{
+    const tri_rpc_options o = {.open = true};
+    tri_store *store;
+    tri_rpc *rpc;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &o, &rpc));
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
+                "rpc_join: anybody has neither left nor joined within 50 ms");
+    CHECK_OK(tri_rpc_leave(rpc, 0)); /* nobody to wait for */
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_STATE, "this worker has left");
+    tri_rpc_destroy(rpc);
+    tri_store_unref(store);
+}
+
+/* --- going ---------------------------------------------------------------- */
+
+static tri_rpc_ref *to_last; /* as w1 calls it */
+
+static tri_status run_ping(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return TRI_OK;
+}
+static const tri_rpc_function ping = {.name = "ping", .run = run_ping};
+
+/* Calls the last worker, once all others could have left. */
+static tri_status run_late(tri_rpc_request *request, void *object)
+{
+    int64_t until = trii_now_ns() + 100 * TRII_NS_PER_MS;
+
+    (void)request;
+    (void)object;
+    while (trii_now_ns() < until)
+        trii_thread_yield();
+    return tri_rpc_sync(to_last, &ping, NULL, NULL, NULL);
+}
+static const tri_rpc_function late = {.name = "late", .run = run_late};
+
+typedef struct leaver {
+    tri_rpc *rpc;
+    tri_status status;
+    char error[512];
+    trii_thread thread;
+} leaver;
+
+static void leaver_main(void *arg)
+{
+    leaver *l = arg;
+
+    l->status = tri_rpc_join(l->rpc, PATIENT_MS);
+    if (l->status == TRI_OK)
+        l->status = tri_rpc_leave(l->rpc, PATIENT_MS);
+    if (l->status != TRI_OK)
+        snprintf(l->error, sizeof(l->error), "%s", tri_last_error());
+}
+
+static void nobody_leaves_whom_a_call_under_way_still_needs(void **state)
+{
+    leaver l[3] = {{0}};
+    tri_rpc_ref *to_second;
+    tri_rpc_call *call;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 3, NULL);
+    worker_serve(&w, 1, &late);
+    worker_serve(&w, 2, &ping);
+    to_second = worker_find(&w, 0, "w1");
+    to_last = worker_find(&w, 1, "w2");
+    CHECK_OK(tri_rpc_async(to_second, &late, NULL, NULL, &call));
+    for (int i = 0; i < 3; i++) {
+        l[i].rpc = w.rpc[i];
+        CHECK_OK(trii_thread_start(&l[i].thread, "leaver", leaver_main, &l[i]));
+    }
+    for (int i = 0; i < 3; i++) {
+        trii_thread_join(&l[i].thread);
+        if (l[i].status != TRI_OK)
+            fail_msg("w%d: %s", i, l[i].error);
+    }
+    CHECK_OK(tri_rpc_call_wait(call, 0));
+    tri_rpc_call_destroy(call);
+    tri_rpc_ref_unref(to_second);
+    tri_rpc_ref_unref(to_last);
+    workers_destroy(&w);
+}
+
+static void a_join_names_the_calls_that_it_waits_for(void **state)
+{
+    tri_rpc_ref *to;
+    tri_rpc_call *call;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    to_last = worker_find(&w, 1, "w0");
+    worker_serve(&w, 1, &late);
+    worker_serve(&w, 0, &ping);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_async(to, &late, NULL, NULL, &call));
+    CHECK_FAILS(tri_rpc_join(w.rpc[0], 20), TRI_ERR_TIMEOUT,
+                "rpc_join: unfinished after 20 ms: call late on w1");
+    CHECK_OK(tri_rpc_call_wait(call, 0));
+    tri_rpc_call_destroy(call);
+    tri_rpc_ref_unref(to);
+    tri_rpc_ref_unref(to_last);
+    workers_end(&w);
+}
+
+static atomic_int n_inside, may_end;
+
+static tri_status run_stay(tri_rpc_request *request, void *object)
+{
+    int answer = 42;
+
+    (void)object;
+    atomic_fetch_add(&n_inside, 1);
+    while (atomic_load(&may_end) == 0)
+        trii_thread_yield();
+    return tri_rpc_reply(request, &(tri_rpc_message){.data = &answer, .bytes = sizeof(answer)});
+}
+static const tri_rpc_function stay = {.name = "stay", .run = run_stay};
+
+static void go_away_main(void *arg)
+{
+    leaver *l = arg;
+
+    l->status = tri_rpc_leave(l->rpc, PATIENT_MS);
+}
+
+static void a_worker_that_leaves_ends_what_runs_and_takes_nothing_new(void **state)
+{
+    for (int t = 0; t < 2; t++) {
+        const tri_rpc_options o = {.tcp_only = t == 1};
+        leaver l = {0};
+        tri_rpc_message reply;
+        tri_rpc_ref *to;
+        tri_rpc_call *call;
+        tri_status status;
+        workers w;
+
+        (void)state;
+        atomic_store(&may_end, 0);
+        atomic_store(&n_inside, 0);
+        workers_begin(&w, 2, &o);
+        worker_serve(&w, 1, &stay);
+        worker_serve(&w, 1, &ping);
+        to = worker_find(&w, 0, "w1");
+        CHECK_OK(tri_rpc_async(to, &stay, NULL, NULL, &call));
+        worker_wait_for(&n_inside, 1);
+        l.rpc = w.rpc[1];
+        CHECK_OK(trii_thread_start(&l.thread, "leaver", go_away_main, &l));
+        do /* until it has heard of that */
+            status = tri_rpc_sync(to, &ping, NULL, NULL, NULL);
+        while (status == TRI_OK);
+        assert_int_equal(status, TRI_ERR_STATE);
+        assert_non_null(strstr(tri_last_error(), "worker w1 is leaving"));
+        assert_int_equal(tri_rpc_call_test(call), TRI_INPROGRESS);
+        atomic_store(&may_end, 1);
+        CHECK_OK(tri_rpc_call_wait(call, 0));
+        CHECK_OK(tri_rpc_call_take_reply(call, &reply));
+        assert_int_equal(*(const int *)reply.data, 42);
+        tri_rpc_message_free(&reply);
+        trii_thread_join(&l.thread);
+        assert_int_equal(l.status, TRI_OK);
+        do /* until its goodbye has come */
+            status = tri_rpc_sync(to, &ping, NULL, NULL, NULL);
+        while (status == TRI_ERR_STATE);
+        assert_int_equal(status, TRI_ERR_PEER_LOST);
+        assert_non_null(strstr(tri_last_error(), "has left"));
+        tri_rpc_call_destroy(call);
+        tri_rpc_ref_unref(to);
+        CHECK_OK(tri_rpc_leave(w.rpc[0], 0));
+        workers_destroy(&w);
+    }
+}
+
+/* --- at the wrong time ---------------------------------------------------- */
+
+static void what_has_no_worker_says_so(void **state)
+{
+    const tri_rpc_function *function = &ping;
+    tri_rpc_ref *ref = NULL;
+    tri_rpc_object type = {.name = "x"};
+
+    (void)state;
+    CHECK_FAILS(tri_rpc_find(NULL, "ps", &ref), TRI_ERR_STATE, "this process is not a worker");
+    CHECK_FAILS(tri_rpc_serve(NULL, &function, 1), TRI_ERR_STATE, "this process is not a worker");
+    CHECK_FAILS(tri_rpc_own(NULL, "x", &type, NULL, &ref), TRI_ERR_STATE, "is not a worker");
+    CHECK_FAILS(tri_rpc_join(NULL, 0), TRI_ERR_STATE, "this process is not a worker");
+    CHECK_FAILS(tri_rpc_leave(NULL, 0), TRI_ERR_STATE, "this process is not a worker");
+    CHECK_FAILS(tri_rpc_fini(), TRI_ERR_STATE, "this process is not a worker");
+    assert_null(tri_rpc_alloc(NULL, 8));
+    assert_string_equal(tri_rpc_name(NULL), "");
+    tri_rpc_abort(NULL, "nothing");
+    tri_rpc_destroy(NULL);
+    tri_rpc_free(NULL, NULL);
+}
+
+static void after_the_end_all_fail_and_nothing_hangs(void **state)
+{
+    const tri_rpc_function *function = &ping;
+    tri_rpc_object type = {.name = "x"};
+    tri_rpc_ref *to, *ref = NULL;
+    tri_rpc_call *call = NULL;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &ping);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_sync(to, &ping, NULL, NULL, NULL));
+    CHECK_OK(tri_rpc_leave(w.rpc[0], 0));
+    CHECK_FAILS(tri_rpc_sync(to, &ping, NULL, NULL, NULL), TRI_ERR_ABORTED, "worker w0 has left");
+    CHECK_FAILS(tri_rpc_async(to, &ping, NULL, NULL, &call), TRI_ERR_ABORTED, "has left");
+    CHECK_FAILS(tri_rpc_remote(to, &ping, NULL, NULL, &ref), TRI_ERR_ABORTED, "has left");
+    CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1", &ref), TRI_ERR_ABORTED, "has left");
+    CHECK_FAILS(tri_rpc_own(w.rpc[0], "x", &type, NULL, &ref), TRI_ERR_STATE, "is leaving");
+    CHECK_OK(tri_rpc_serve(w.rpc[0], &function, 1));
+    tri_rpc_destroy(w.rpc[0]);
+    w.rpc[0] = NULL;
+    /* what outlives it is released later, and is of no use */
+    CHECK_FAILS(tri_rpc_sync(to, &ping, NULL, NULL, NULL), TRI_ERR_ABORTED, "has left");
+    tri_rpc_ref_unref(to);
+    CHECK_OK(tri_rpc_leave(w.rpc[1], 0));
+    workers_destroy(&w);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_rank_that_has_not_come_is_named),
+    cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
+    cmocka_unit_test(a_name_is_free_though_its_port_is_anothers),
+    cmocka_unit_test(a_second_life_waits_for_the_others_again),
+    cmocka_unit_test(finding_ends_with_the_worker),
+    cmocka_unit_test(a_search_under_way_ends_with_the_worker),
+    cmocka_unit_test(a_join_in_which_nobody_comes_ends_in_time),
+    cmocka_unit_test(nobody_leaves_whom_a_call_under_way_still_needs),
+    cmocka_unit_test(a_join_names_the_calls_that_it_waits_for),
+    cmocka_unit_test(a_worker_that_leaves_ends_what_runs_and_takes_nothing_new),
+    cmocka_unit_test(what_has_no_worker_says_so),
+    cmocka_unit_test(after_the_end_all_fail_and_nothing_hangs),
+};
+
+TEST_MAIN(tests)
