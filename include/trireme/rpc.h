@@ -15,8 +15,9 @@
  *     TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));     // others: tri_rpc_find, tri_rpc_sync
  *     TRI_TRY(tri_rpc_fini());
  *
- * A NULL tri_rpc is the process's own, which tri_rpc_init made. All functions may be called from
- * any thread, and those that wait say so; in a handler that is TRI_RPC_INLINE they fail with STATE.
+ * A NULL tri_rpc is the process's own, which tri_rpc_init made; in a handler, the worker that it
+ * runs for. All functions may be called from any thread, and those that wait say so; in a handler
+ * that is TRI_RPC_INLINE they fail with STATE.
  * A worker belongs to the process that made it: in a child of fork() every call fails with STATE.
  * Buffers are memory of the host.
  *

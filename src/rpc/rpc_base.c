@@ -254,6 +254,8 @@ tri_status rpc_check_process(const tri_rpc *rpc, const char *call)
 
 tri_status rpc_resolve(tri_rpc **rpc_io, const char *call)
 {
+    if (*rpc_io == NULL && rpc_running != NULL) /* others call before tri_rpc_init has returned */
+        *rpc_io = rpc_running->rpc;
     if (*rpc_io == NULL)
         *rpc_io = atomic_load(&rpc_own);
     if (*rpc_io == NULL)

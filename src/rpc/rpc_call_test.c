@@ -59,6 +59,14 @@ static tri_status run_hang(tri_rpc_request *request, void *object)
     return TRI_OK;
 }
 
+static tri_status run_own_name(tri_rpc_request *request, void *object)
+{
+    const char *name = tri_rpc_name(NULL);
+
+    (void)object;
+    return tri_rpc_reply(request, &(tri_rpc_message){.data = name, .bytes = strlen(name) + 1});
+}
+
 static const tri_rpc_function sum = {.name = "sum", .run = run_sum};
 static const tri_rpc_function inline_sum = {
     .name = "inline_sum", .flags = TRI_RPC_INLINE, .run = run_sum};
@@ -67,7 +75,9 @@ static const tri_rpc_function echo = {
 static const tri_rpc_function refuse = {.name = "refuse", .run = run_refuse};
 static const tri_rpc_function hang = {.name = "hang", .run = run_hang};
 
-static const tri_rpc_function *const all[] = {&sum, &inline_sum, &echo, &refuse, &hang};
+static const tri_rpc_function own_name = {.name = "own_name", .run = run_own_name};
+
+static const tri_rpc_function *const all[] = {&sum, &inline_sum, &echo, &refuse, &hang, &own_name};
 
 static void begin(workers *w, int n, const tri_rpc_options *opt)
 {
@@ -112,6 +122,26 @@ static void a_call_runs_at_the_other_worker_and_its_reply_comes_back(void **stat
         tri_rpc_ref_unref(to);
         workers_end(&w);
     }
+}
+
+/* A handler may run before the process's own worker is known as that. */
+static void in_a_handler_null_is_the_worker_that_it_runs_for(void **state)
+{
+    workers w;
+    tri_rpc_ref *to;
+    tri_rpc_message reply;
+
+    (void)state;
+    begin(&w, 2, NULL);
+    assert_string_equal(tri_rpc_name(NULL), "");
+    for (int i = 0; i < 2; i++) {
+        to = worker_find(&w, 0, i == 0 ? "w0" : "w1");
+        CHECK_OK(tri_rpc_sync(to, &own_name, NULL, NULL, &reply));
+        assert_string_equal((const char *)reply.data, i == 0 ? "w0" : "w1");
+        tri_rpc_message_free(&reply);
+        tri_rpc_ref_unref(to);
+    }
+    workers_end(&w);
 }
 
 static void messages_of_every_size_come_as_they_were(void **state)
@@ -461,6 +491,7 @@ static void wrong_arguments_are_refused(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_runs_at_the_other_worker_and_its_reply_comes_back),
+    cmocka_unit_test(in_a_handler_null_is_the_worker_that_it_runs_for),
     cmocka_unit_test(messages_of_every_size_come_as_they_were),
     cmocka_unit_test(a_failure_comes_with_its_line_and_both_sites),
     cmocka_unit_test(what_does_not_fit_is_refused_by_the_caller),
