@@ -1,0 +1,168 @@
+/*
+ * rpc_tutorials_test.c - those of examples/tutorials/ whose workers call each other: alone, under
+ * trirun, and with a worker less.
+ * ctest: timeout=150
+ */
+#include <signal.h>
+#include <stdlib.h>
+
+#include "testing/check.h"
+#include "testing/spawn.h"
+#include "testing/trirun_job.h"
+
+enum { DEADLINE_MS = 120000 };
+
+static void expect_success(spawn *s)
+{
+    s->deadline_ms = DEADLINE_MS;
+    if (spawn_wait(s) != 0)
+        fail_msg("status %d\n%s%s", s->status, SPAWN_OUT(s), SPAWN_ERR(s));
+    spawn_expect_no_process(s);
+}
+
+/* The number after the text's last occurrence. */
+static double last_number(const char *out, const char *text)
+{
+    const char *at = NULL;
+
+    for (const char *next = out; (next = strstr(next, text)) != NULL; next++)
+        at = next;
+    if (at == NULL)
+        fail_msg("no \"%s\" in:\n%s", text, out);
+    return strtod(at + strlen(text), NULL);
+}
+
+/* However its three processes are started, and whichever observer asks first, the agent sees and
+ * decides the same. */
+static void an_agent_learns_from_observers(void **state)
+{
+    char first[4096];
+    trirun_job j;
+    spawn s;
+
+    (void)state;
+    spawn_start(
+        &s, (const char *const[]){spawn_bin("rpc_rl"), "--world-size=3", "--episodes", "60", NULL},
+        NULL);
+    expect_success(&s);
+    assert_int_equal(trirun_count(SPAWN_OUT(&s), "\tLast reward: "), 6);
+    trirun_has(SPAWN_OUT(&s), "Episode 60\t");
+    /* of the worse of two; a policy that learns nothing stays at 10 to 20 */
+    assert_true(last_number(SPAWN_OUT(&s), "Average reward: ") > 30);
+    snprintf(first, sizeof(first), "%s", SPAWN_OUT(&s));
+    spawn_free(&s);
+    TRIRUN_START(&j, "--standalone", "--nproc_per_node=3", spawn_bin("rpc_rl"), "--episodes=60");
+    expect_success(&j.run);
+    assert_string_equal(SPAWN_OUT(&j.run), first);
+    trirun_end(&j, 0);
+}
+
+/* Together or alone, the same decisions. */
+static void an_agent_decides_for_two_observers_together(void **state)
+{
+    char half[1024];
+    const char *second;
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, (const char *const[]){spawn_bin("rpc_batch"), "rl", "3", "2", NULL}, NULL);
+    expect_success(&s);
+    second = strstr(SPAWN_OUT(&s) + 1, "Episode 0\tLast reward: ");
+    assert_non_null(second);
+    snprintf(half, sizeof(half), "%.*s", (int)(second - SPAWN_OUT(&s)), SPAWN_OUT(&s));
+    assert_int_equal(strncmp(second, half, strlen(half)), 0);
+    assert_int_equal(trirun_count(half, "Average reward: "), 2);
+    assert_int_equal(strncmp(second + strlen(half), "3, ", 3), 0);
+    spawn_free(&s);
+}
+
+static void a_server_updates_once_for_all_trainers(void **state)
+{
+    trirun_job j;
+    const char *out;
+
+    (void)state;
+    TRIRUN_START(&j, "--standalone", "--nproc_per_node=3", spawn_bin("rpc_batch"), "ps", "2", "3",
+                 "4");
+    expect_success(&j.run);
+    out = SPAWN_OUT(&j.run);
+    assert_int_equal(trirun_count(out, " PS got 0/2 updates\n"), 3);
+    assert_int_equal(trirun_count(out, " PS got 1/2 updates\n"), 3);
+    assert_int_equal(trirun_count(out, " PS updated model\n"), 3);
+    assert_int_equal(trirun_count(out, " trainer1 processing one batch\n"), 3);
+    assert_int_equal(trirun_count(out, " trainer2 reporting grads\n"), 3);
+    assert_int_equal(trirun_count(out, " trainer2 got updated model\n"), 3);
+    assert_int_equal(trirun_count(out, " Start training\n"), 1);
+    assert_int_equal(trirun_count(out, " Finish training\n"), 1);
+    assert_int_equal(trirun_count(out, "\n"), 9 * 3 + 2);
+    trirun_end(&j, 0);
+}
+
+/* Started by hand, as a launcher may end all of them: trainers are killed one after the other, and
+ * the server waits for those that are left. */
+static void a_server_goes_on_without_its_trainers(void **state)
+{
+    enum { WORLD = 4 };
+    char rank[WORLD][16], port[32];
+    spawn s[WORLD];
+
+    (void)state;
+    snprintf(port, sizeof(port), "MASTER_PORT=%d", spawn_free_port());
+    for (int r = 0; r < WORLD; r++) {
+        const char *const argv[] = {spawn_bin("rpc_batch"), "ps", "3", "4096", "1", NULL};
+        const char *const env[] = {rank[r], "WORLD_SIZE=4",      "MASTER_ADDR=127.0.0.1",
+                                   port,    "TRI_NUM_THREADS=1", NULL};
+
+        snprintf(rank[r], sizeof(rank[r]), "RANK=%d", r);
+        spawn_start(&s[r], argv, env);
+    }
+    spawn_expect(&s[2], "trainer2 got updated model\n");
+    spawn_signal(&s[2], SIGKILL);
+    spawn_expect(&s[0], " trainer2 (host ");
+    spawn_expect(&s[0], " PS got 1/2 updates\n");
+    spawn_signal(&s[1], SIGKILL);
+    spawn_expect(&s[0], " PS got 0/1 updates\n");
+    spawn_signal(&s[3], SIGKILL);
+    if (spawn_wait(&s[0]) != 0)
+        fail_msg("status %d\n%s%s", s[0].status, SPAWN_OUT(&s[0]), SPAWN_ERR(&s[0]));
+    trirun_has(SPAWN_OUT(&s[0]), " Finish training\n");
+    trirun_has(SPAWN_OUT(&s[0]), " 3 of 3 trainers were lost\n");
+    for (int r = 0; r < WORLD; r++)
+        spawn_free(&s[r]);
+}
+
+/* The help, and what is not understood. */
+static void rpc_tutorials_say_how_they_are_called(void **state)
+{
+    static const char *const cases[][4] = {{"rpc_rl", "--world-size=1"}, {"rpc_rl", "--episodes"},
+                                           {"rpc_rl", "fast"},           {"rpc_batch", "both"},
+                                           {"rpc_batch", "ps", "0"},     {"rpc_batch", "rl", "2x"}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        const char *program = spawn_bin(cases[i][0]);
+        spawn s;
+
+        spawn_start(&s, (const char *const[]){program, "--help", NULL}, NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        assert_string_equal(SPAWN_ERR(&s), "");
+        trirun_has(SPAWN_OUT(&s), "usage: ");
+        spawn_free(&s);
+        spawn_start(&s, (const char *const[]){program, cases[i][1], cases[i][2], NULL}, NULL);
+        if (spawn_wait(&s) != 2)
+            fail_msg("%s %s: %d: %s", program, cases[i][1], s.status, SPAWN_ERR(&s));
+        assert_string_equal(SPAWN_OUT(&s), "");
+        trirun_has(SPAWN_ERR(&s), "usage: ");
+        spawn_free(&s);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(an_agent_learns_from_observers),
+    cmocka_unit_test(an_agent_decides_for_two_observers_together),
+    cmocka_unit_test(a_server_updates_once_for_all_trainers),
+    cmocka_unit_test(a_server_goes_on_without_its_trainers),
+    cmocka_unit_test(rpc_tutorials_say_how_they_are_called),
+};
+
+TEST_MAIN(tests)
