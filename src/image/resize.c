@@ -221,6 +221,16 @@ static void put_two(trii_resizer *r, const uint8_t *a, const uint8_t *b, uint8_t
     r->row_kernels->rows(src, r->channels, r->x.taps, r->x.weights, r->x.room, r->x.n, dst);
 }
 
+/* A row that has no second one. */
+static void put_held(trii_resizer *r)
+{
+    uint8_t *to = r->rows + (size_t)(r->next - 1) * r->row_bytes;
+
+    if (r->held != NULL)
+        put_two(r, r->held, r->held, to, to);
+    r->held = NULL;
+}
+
 void trii_resizer_put(trii_resizer *r, const uint8_t *row)
 {
     uint8_t *to = r->rows + (size_t)r->next++ * r->row_bytes;
@@ -233,16 +243,8 @@ void trii_resizer_put(trii_resizer *r, const uint8_t *row)
         put_two(r, r->held, row, to - r->row_bytes, to);
         r->held = NULL;
     }
-}
-
-/* A row that has no second one. */
-static void put_held(trii_resizer *r)
-{
-    uint8_t *to = r->rows + (size_t)(r->next - 1) * r->row_bytes;
-
-    if (r->held != NULL)
-        put_two(r, r->held, r->held, to, to);
-    r->held = NULL;
+    if (r->next == r->y.end - r->y.begin) /* its memory may go with its decoder */
+        put_held(r);
 }
 
 void trii_resizer_put_all(trii_resizer *r, const uint8_t *rows, size_t stride_bytes)
@@ -259,7 +261,6 @@ void trii_resizer_put_all(trii_resizer *r, const uint8_t *rows, size_t stride_by
 
 void trii_resizer_end(trii_resizer *r)
 {
-    put_held(r);
     if (is_same(&r->y))
         return;
     for (int64_t y = 0; y < r->y.n; y++)

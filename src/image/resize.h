@@ -63,7 +63,8 @@ tri_status trii_resizer_begin(trii_resizer *r, const trii_resize_kernels *kernel
                               int64_t width, int channels, const double *box, int64_t out_height,
                               int64_t out_width, const trii_image_window *part, uint8_t *dst,
                               trii_image_scratch *scratch) TRI_MUST_CHECK;
-/* The next row, of which TRII_ROW_OVERREAD bytes more can be read; it stays until the next call. */
+/* The next row, of which TRII_ROW_OVERREAD bytes more can be read; it stays until the call after
+ * it, the last one only during its own. */
 void trii_resizer_put(trii_resizer *r, const uint8_t *row);
 /* All rows, `stride_bytes` apart; nothing is read after the last pixel. */
 void trii_resizer_put_all(trii_resizer *r, const uint8_t *rows, size_t stride_bytes);
