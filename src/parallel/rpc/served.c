@@ -155,10 +155,24 @@ static trii_session *session_at(const trii_served *s, const void *object)
     return session;
 }
 
+/* A caller has a session for each of its remote modules. */
+static bool is_last_of_caller(trii_served *s, const trii_session *session)
+{
+    const trii_session *other;
+
+    trii_mutex_lock(&s->lock);
+    other = s->sessions;
+    while (other != NULL && (other->incarnation != session->incarnation ||
+                             strcmp(other->caller, session->caller) != 0))
+        other = other->next;
+    trii_mutex_unlock(&s->lock);
+    return other == NULL;
+}
+
 static void session_end(trii_served *s, trii_session *session)
 {
     trii_served_drop_graphs(s, session);
-    if (s->accounts != NULL)
+    if (s->accounts != NULL && is_last_of_caller(s, session))
         trii_accounts_forget(s->accounts, session->caller, session->incarnation);
     trii_free(session);
     served_unref(s);

@@ -195,18 +195,19 @@ static tri_status make_inputs(const forward *f)
     int part = 0;
 
     for (uint32_t i = 0; i < f->head.n_types; i++) {
-        g->in[g->n_in] = NULL;
-        if (f->in[i].dtype != TRI_DTYPE_NONE) {
-            tri_status status;
+        tri_tensor *input = NULL;
+        tri_status status = TRI_OK;
 
-            g->in[g->n_in] = make_input(f, (int)i, part++);
-            status = tri_tensor_status(g->in[g->n_in]);
-            if (status != TRI_OK)
-                return status;
-            if ((f->head.requires_grad >> i & 1) != 0 && trii_dtype_is_float(f->in[i].dtype))
-                tri_requires_grad(g->in[g->n_in], true);
+        if (f->in[i].dtype != TRI_DTYPE_NONE) {
+            input = make_input(f, (int)i, part++);
+            status = tri_tensor_status(input);
         }
-        g->n_in++;
+        g->in[g->n_in++] = input; /* a failed one, too, is the graph's to release */
+        if (status != TRI_OK)
+            return status;
+        if (input != NULL && (f->head.requires_grad >> i & 1) != 0 &&
+            trii_dtype_is_float(f->in[i].dtype))
+            tri_requires_grad(input, true);
     }
     return TRI_OK;
 }
