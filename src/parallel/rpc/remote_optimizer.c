@@ -129,10 +129,22 @@ tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null,
     return o;
 }
 
+/* Some owner has gradients of this step, or will. */
+static bool has_backwards(const tri_remote_optimizer *o)
+{
+    bool any = false;
+
+    for (int i = 0; i < o->n && o->status == TRI_OK; i++)
+        any = any || trii_remote_backwards(o->owners[i].remote) > 0;
+    return any;
+}
+
 void tri_remote_optimizer_destroy(tri_remote_optimizer *o)
 {
     if (o == NULL || o == &out_of_memory)
         return;
+    if (has_backwards(o))
+        trii_remote_tell_drop(o);
     for (int i = 0; i < o->n; i++) {
         trii_remote *remote = o->owners[i].remote;
 
@@ -261,8 +273,8 @@ static tri_status in_part(const tri_remote_optimizer *o, tri_status status)
     }
     return TRII_FAIL(
         status,
-        "an owner was lost after all had agreed to update, so that only %s %s known to "
-        "have (repeat the step: those leave it out): %s",
+        "all owners had agreed to update, but only %s %s known to have (repeat the step: those "
+        "leave it out): %s",
         used > 0 ? updated : "nobody", used > 0 && strstr(updated, ", ") != NULL ? "are" : "is",
         line);
 }
@@ -341,15 +353,12 @@ tri_status(tri_remote_optimizer_step)(tri_remote_optimizer *o)
 void tri_remote_optimizer_zero_grad(tri_remote_optimizer *o)
 {
     trii_step *step = trii_step_current();
-    bool any = false;
 
     if (status_of(o) != TRI_OK)
         return;
     if (step != NULL)
         (void)trii_samples_take(step);
-    for (int i = 0; i < o->n; i++)
-        any = any || trii_remote_backwards(o->owners[i].remote) > 0;
-    if (any) {
+    if (has_backwards(o)) {
         trii_remote_tell_drop(o);
         go_on(o, false);
     }

@@ -164,6 +164,33 @@ static void expect_equal(model *a, model *b)
     tri_step_end();
 }
 
+/* What worker i serves by this name. */
+static trii_served *served_at(fixture *f, int i, const char *name)
+{
+    tri_rpc_ref *ref = worker_find(&f->r.w, i, name);
+    trii_served *served = tri_rpc_ref_object(ref);
+
+    tri_rpc_ref_unref(ref);
+    return served;
+}
+
+static void wait_for_sessions(fixture *f, int i, const char *name, int expected)
+{
+    trii_served *served = served_at(f, i, name);
+    int64_t deadline = trii_deadline_ms(20000);
+    int n = -1;
+
+    while (n != expected && trii_now_ns() < deadline) {
+        n = 0;
+        trii_mutex_lock(&served->lock);
+        for (const trii_session *s = served->sessions; s != NULL; s = s->next)
+            n++;
+        trii_mutex_unlock(&served->lock);
+        trii_thread_yield();
+    }
+    assert_int_equal(n, expected);
+}
+
 /* --- one trainer ---------------------------------------------------------- */
 
 static void a_step_has_the_bits_of_one_process(void **state)
@@ -581,7 +608,23 @@ static void an_owner_that_leaves_is_named(void **state)
     workers_destroy(&f.r.w);
 }
 
-/* Wherever memory is out: in the end each step has been applied once. */
+static void copy_model(model *from, model *to)
+{
+    for (int i = 0; i < 3; i++) {
+        remote_copy_state(from->part[i], to->part[i]);
+        for (int64_t k = 0; k < tri_optimizer_state_count(from->opt[i]); k++) {
+            size_t bytes;
+            char *data = remote_bytes(tri_optimizer_state(from->opt[i], k).tensor, &bytes);
+
+            CHECK_OK(tri_tensor_copy_in(tri_optimizer_state(to->opt[i], k).tensor, data, bytes));
+            free(data);
+        }
+    }
+    tri_step_end();
+}
+
+/* Wherever memory is out, here or at an owner: nobody has updated, or the line says that some
+ * have, and in the end all have done so once. */
 static void without_memory_a_step_is_whole_or_repeated(void **state)
 {
     fixture f;
@@ -592,23 +635,92 @@ static void without_memory_a_step_is_whole_or_repeated(void **state)
     (void)state;
     begin(&f, MOMENTUM);
     model_begin(&here, MOMENTUM);
-    for (long n = 1; failed || n < 200; n += TEST_SANITIZED ? 37 : 11) {
+    for (long n = 1; failed || n < 300; n += TEST_SANITIZED ? 7 : 1) {
+        int64_t updates;
         tri_status status;
+        bool partly;
 
+        if (n % 10 < 2)
+            trii_step_release(); /* plans are made again */
         tri_backward(loss_of(f.part, f.x, f.y, 1));
         trii_alloc_fail_at(n);
         status = tri_remote_optimizer_step(f.opt);
         trii_alloc_fail_at(0);
-        tri_step_end();
         failed = status != TRI_OK;
         failures += failed;
+        partly = failed && strstr(tri_last_error(), "all owners had agreed") != NULL;
+        tri_step_end();
+        if (failed && !partly)
+            expect_equal(&f.m, &here);
         while (status != TRI_OK)
             status = step(&f);
         step_here(&here, f.x, f.y, 1, 1);
+        for (int i = 0; i < 3; i++) { /* how often the first parameter has been updated */
+            tri_optimizer *there = f.m.opt[i];
+            int64_t last = tri_optimizer_state_count(there) - 1;
+            int64_t counts[2][4];
+
+            updates = tri_tensor_numel(tri_optimizer_state(there, last).tensor);
+            CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(there, last).tensor, counts[0],
+                                         (size_t)updates * sizeof(int64_t)));
+            CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(here.opt[i], last).tensor, counts[1],
+                                         (size_t)updates * sizeof(int64_t)));
+            assert_memory_equal(counts[0], counts[1], (size_t)updates * sizeof(int64_t));
+        }
+        tri_step_end();
+        if (partly)
+            copy_model(&f.m, &here);
         expect_equal(&f.m, &here);
     }
-    assert_true(failures > 2);
+    assert_true(failures > (TEST_SANITIZED ? 3 : 20));
     model_end(&here);
+    end(&f);
+}
+
+/* A module of the same name that goes does not take the gradients along. */
+static void gradients_stay_while_another_module_of_the_name_goes(void **state)
+{
+    tri_module *other;
+    fixture f;
+    model here;
+
+    (void)state;
+    begin(&f, MOMENTUM);
+    model_begin(&here, MOMENTUM);
+    for (int s = 0; s < 3; s++) {
+        other = tri_remote_module(f.r.w.rpc[0], "w1/first", NULL);
+        tri_backward(loss_of(f.part, f.x, f.y, 1));
+        (void)tri_keep(tri_forward(other, f.x));
+        CHECK_OK(tri_run());
+        tri_step_end();
+        tri_module_destroy(other);
+        wait_for_sessions(&f, 1, "w1/first", 1);
+        CHECK_OK(tri_remote_optimizer_step(f.opt));
+        tri_step_end();
+        step_here(&here, f.x, f.y, 1, 1);
+    }
+    expect_equal(&f.m, &here);
+    model_end(&here);
+    end(&f);
+}
+
+/* Without a step, gradients do not outlive their optimizer. */
+static void gradients_go_with_their_optimizer(void **state)
+{
+    const trii_account *account;
+    fixture f;
+
+    (void)state;
+    begin(&f, MOMENTUM);
+    tri_backward(loss_of(f.part, f.x, f.y, 1));
+    CHECK_OK(tri_run());
+    tri_step_end();
+    account = served_at(&f, 1, "w1/first")->accounts->first; /* its thread waits */
+    assert_non_null(account->pass);
+    tri_remote_optimizer_destroy(f.opt);
+    f.opt = tri_remote_optimizer_of(f.m.opt[1], (tri_module *[]){f.part[0], f.part[2]}, 2, NULL);
+    CHECK_OK(step(&f)); /* after which it has done what came before */
+    assert_null(account->pass);
     end(&f);
 }
 
@@ -739,6 +851,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_module_that_is_withdrawn_fails_the_step),
         cmocka_unit_test(an_owner_that_leaves_is_named),
         cmocka_unit_test(without_memory_a_step_is_whole_or_repeated),
+        cmocka_unit_test(gradients_stay_while_another_module_of_the_name_goes),
+        cmocka_unit_test(gradients_go_with_their_optimizer),
         cmocka_unit_test(trainers_race_on_one_owner),
         cmocka_unit_test(an_update_does_not_disturb_another_trainers_step),
     };
