@@ -46,6 +46,22 @@ void trii_futex_wait_many(atomic_int *const *words, const int *expected, int n, 
     trii_futex_wait(words[0], expected[0], until_ns);
 }
 
+bool trii_futex_has_wait_many(void)
+{
+#ifdef SYS_futex_waitv
+    static atomic_int known; /* 1 = it can, 2 = it cannot */
+
+    /* No words at all: the system that knows the call says that this is wrong. */
+    if (atomic_load_explicit(&known, memory_order_relaxed) == 0)
+        atomic_store_explicit(
+            &known, syscall(SYS_futex_waitv, NULL, 0, 0, NULL, 0) < 0 && errno == EINVAL ? 1 : 2,
+            memory_order_relaxed);
+    return atomic_load_explicit(&known, memory_order_relaxed) == 1;
+#else
+    return false;
+#endif
+}
+
 void trii_futex_wake_all(atomic_int *word)
 {
     (void)syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

@@ -16,6 +16,8 @@ void trii_futex_wait(atomic_int *word, int expected, int64_t until_ns);
  * first. */
 #define TRII_FUTEX_MANY 128
 void trii_futex_wait_many(atomic_int *const *words, const int *expected, int n, int64_t until_ns);
+/* Whether the system can. */
+bool trii_futex_has_wait_many(void);
 /* Wakes everybody who sleeps on word. The word may be gone already: then nothing happens. */
 void trii_futex_wake_all(atomic_int *word);
 

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "os/socket.h"
 #include "os/unix.h"
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 
 #define MAX_PENDING 256
@@ -245,12 +246,14 @@ static void set_timer(tri_rpc *rpc, int64_t at_ns)
 static void timer_fired(trii_timer *timer)
 {
     tri_rpc *rpc = TRII_CONTAINER(timer, tri_rpc, timer);
-    int64_t next, now = trii_now_ns();
+    int64_t next, trim, there, now = trii_now_ns();
 
     rpc_use(rpc);
     rpc_lock(rpc);
+    trim = rpc_arenas_trim(rpc, now); /* first: it unlocks */
     atomic_store(&rpc->timer_ns, TRII_NO_DEADLINE);
     next = rpc_calls_expire(rpc);
+    next = trim < next ? trim : next;
     if (rpc_take_over_left(rpc) && now + RPC_LEFT_NS < next)
         next = now + RPC_LEFT_NS;
     for (rpc_pending *p = rpc->pending, *after; p != NULL; p = after) {
@@ -260,10 +263,10 @@ static void timer_fired(trii_timer *timer)
         else
             next = p->deadline_ns < next ? p->deadline_ns : next;
     }
-    if (next != TRII_NO_DEADLINE) {
-        atomic_store(&rpc->timer_ns, next);
-        set_timer(rpc, next);
-    }
+    there = atomic_load(&rpc->timer_ns); /* another thread may have armed it meanwhile */
+    while (next < there && !atomic_compare_exchange_weak(&rpc->timer_ns, &there, next))
+        ;
+    set_timer(rpc, atomic_load(&rpc->timer_ns));
     rpc_unlock(rpc);
     rpc_unuse(rpc);
 }

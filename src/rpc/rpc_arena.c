@@ -1,7 +1,8 @@
 /*
  * rpc_arena.c - memory that the workers of a host map: files of this worker, which others map
  * read-only when a part of them is first sent. First fit; a file costs nothing before it is
- * touched, and what was touched stays for the next, unless it is larger than a window.
+ * touched, and what was touched stays for the next, unless it is larger than a window and was not
+ * used again for a second: to take such memory again costs more than to copy it.
  *
  * A block has its owner (tri_rpc_alloc, or the packet that it was taken for) and one user for each
  * message on its way that has a part of it.
@@ -11,12 +12,14 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 
 #define ARENA_BYTES ((size_t)64 << 20)
 #define ALIGN ((size_t)64)
 #define PAGE ((size_t)4096)
 #define LARGE_BYTES ((size_t)2 << 20)
+#define IDLE_NS TRII_NS_PER_S
 
 struct rpc_block {
     struct rpc_arena *arena;
@@ -30,6 +33,7 @@ typedef struct rpc_arena {
     uint32_t number;
     trii_shmem shm;
     size_t populated; /* bytes from the start, in large pages where the system has them */
+    int64_t trim_ns;  /* when free blocks larger than a window give their memory back; 0 = never */
     rpc_block *blocks;
 } rpc_arena;
 
@@ -140,20 +144,73 @@ void rpc_block_use(rpc_block *block)
     block->users++;
 }
 
-void rpc_block_unuse(tri_rpc *rpc, rpc_block *block)
+static void free_block(rpc_block *block)
 {
-    char *base = block->arena->shm.base;
-
-    if (--block->users > 0)
-        return;
-    if (block->bytes > rpc->options.window_bytes &&
-        trii_shmem_drop(base + block->offset, block->bytes) &&
-        block->arena->populated > block->offset)
-        block->arena->populated = block->offset;
+    block->users = 0;
     if (block->next != NULL && block->next->users == 0)
         join_next(block);
     if (block->prev != NULL && block->prev->users == 0)
         join_next(block->prev);
+}
+
+void rpc_block_unuse(tri_rpc *rpc, rpc_block *block)
+{
+    if (--block->users > 0)
+        return;
+    if (block->bytes > rpc->options.window_bytes) {
+        block->arena->trim_ns = trii_coarse_ns() + IDLE_NS;
+        rpc_arm(rpc, block->arena->trim_ns);
+    }
+    free_block(block);
+}
+
+/* Without the lock meanwhile, as the system takes its time: the block is used then. */
+static void give_back(tri_rpc *rpc, rpc_block *block)
+{
+    rpc_arena *arena = block->arena;
+    size_t from = rpc_round(block->offset, PAGE);
+    size_t to = (block->offset + block->bytes) / PAGE * PAGE;
+
+    block->users = 1;
+    trii_mutex_unlock(&rpc->lock);
+    (void)trii_shmem_drop((char *)arena->shm.base + from, to - from);
+    trii_mutex_lock(&rpc->lock);
+    arena->populated = arena->populated < from ? arena->populated : from;
+    free_block(block);
+}
+
+static rpc_block *find_idle(const tri_rpc *rpc, const rpc_arena *arena, size_t from)
+{
+    rpc_block *b = arena->blocks;
+
+    while (b != NULL && (b->offset < from || b->users > 0 || b->bytes <= rpc->options.window_bytes))
+        b = b->next;
+    return b;
+}
+
+int64_t rpc_arenas_trim(tri_rpc *rpc, int64_t now_ns)
+{
+    int64_t next = TRII_NO_DEADLINE;
+
+    for (int i = 1; i <= rpc->n_arenas; i++) {
+        rpc_arena *arena = rpc->arenas[i];
+        size_t from = 0;
+        rpc_block *b;
+
+        if (arena->trim_ns == 0 || now_ns < arena->trim_ns)
+            continue;
+        arena->trim_ns = 0;
+        while ((b = find_idle(rpc, arena, from)) != NULL) {
+            from = b->offset + b->bytes;
+            give_back(rpc, b);
+        }
+    }
+    for (int i = 1; i <= rpc->n_arenas; i++) {
+        int64_t at = rpc->arenas[i]->trim_ns;
+
+        next = at != 0 && at < next ? at : next;
+    }
+    return next;
 }
 
 rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes)

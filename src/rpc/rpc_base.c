@@ -220,9 +220,13 @@ tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg)
 
 void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter)
 {
+    int was = atomic_exchange(&waiter->kicked, 1);
+
     (void)rpc;
-    if (atomic_exchange(&waiter->kicked, 1) == 2)
+    if (was == 2)
         trii_futex_wake_all(&waiter->kicked);
+    else if (was == 3)
+        trii_wakeup_signal(waiter->peer->poke_fd);
     if (waiter->peer != NULL && waiter->peer->in != NULL &&
         atomic_load(&waiter->peer->in->sleep) == RPC_BY_FUTEX &&
         atomic_exchange(&waiter->peer->in->sleep, RPC_LOOKS) == RPC_BY_FUTEX)

@@ -120,6 +120,9 @@ tri_status rpc_call_make(const rpc_plan *plan, tri_rpc_call **call_out)
     if (status == TRI_OK) {
         call->to = plan->to;
         call->to->users++;
+        call->packet.to = plan->in != NULL && plan->in->n_parts > 0 ? call->to->peer : NULL;
+        if (call->packet.to != NULL)
+            rpc_peer_use(call->packet.to);
         call->chain = outer != NULL && outer->rpc == rpc ? outer->chain : new_chain(rpc);
     }
     rpc_unlock(rpc);
@@ -138,12 +141,16 @@ tri_status rpc_call_make(const rpc_plan *plan, tri_rpc_call **call_out)
     h.chain = call->chain;
     limits = rpc_limits_of(rpc, plan->function, false);
     status = rpc_pack(rpc, plan->in, &h, &limits, plan->function->name, &call->packet);
-    if (status != TRI_OK) {
+    if (status != TRI_OK || call->packet.to != NULL) {
         rpc_lock(rpc);
-        rpc_call_unuse(call);
+        if (call->packet.to != NULL)
+            rpc_peer_unuse(call->packet.to);
+        if (status != TRI_OK)
+            rpc_call_unuse(call);
         rpc_unlock(rpc);
-        return status;
     }
+    if (status != TRI_OK)
+        return status;
     *call_out = call;
     return TRI_OK;
 }

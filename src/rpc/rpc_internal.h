@@ -5,10 +5,10 @@
  * (rpc_unlock runs what has been put aside for that). It comes after the loop's lock: under it no
  * function of os/loop.h is called, except from the loop's own callbacks.
  *
- * A ring is read by the control thread when it is woken, or by a thread that waits for a call,
- * which reads the ring of the worker that it waits for; `reading` of a peer is taken by one at a
- * time. A peer without a reader has its `in->sleep` set, so that the control thread is woken,
- * unless the thread in tri_rpc_join looks at its ring (`is_watched`).
+ * A ring, or the socket of tcp, is read by the control thread when it is woken, or by a thread that
+ * waits for a call, which reads that of the worker that it waits for; `reading` of a peer is taken
+ * by one at a time. A ring without a reader has its `in->sleep` set, so that the control thread is
+ * woken, or the thread in tri_rpc_join if that looks after it (`is_watched`).
  */
 #ifndef TRII_RPC_INTERNAL_H
 #define TRII_RPC_INTERNAL_H
@@ -23,6 +23,7 @@
 #include "os/unforked.h"
 #include "rpc/rpc_record.h"
 #include "rpc/rpc_ring.h"
+#include "rpc/rpc_spin.h"
 #include "store/handshake.h"
 
 #define RPC_MAX_DEFERRED 65536 /* calls that wait for a promise, in a worker */
@@ -70,6 +71,7 @@ typedef struct rpc_packet {
     size_t weight; /* with the bytes of parts that lie elsewhere: what it takes of the window */
     tri_rpc_ref **refs; /* owned, each a user; NULL = none */
     rpc_block **blocks; /* owned, each a user; NULL = none */
+    rpc_peer *to;       /* while it is packed: who is woken before it is sent; NULL = nobody */
     int n_refs, n_blocks;
     TRII_ALIGNED(64) unsigned char room[320];
 } rpc_packet;
@@ -127,11 +129,6 @@ typedef struct rpc_kept {
     int n;
 } rpc_kept;
 
-typedef struct rpc_spin {
-    _Atomic int32_t ns;
-    atomic_uint waits;
-} rpc_spin;
-
 struct rpc_peer {
     rpc_peer *next;
     tri_rpc *rpc;
@@ -155,13 +152,16 @@ struct rpc_peer {
     bool hung;        /* the connection has ended: the control thread reads the rest */
     rpc_unsent *out_first, **out_end;
     atomic_bool backlog; /* out_first != NULL */
-    bool wants_writable; /* told the loop */
     bool reading;        /* somebody reads; nobody else does */
     bool is_watched;     /* by the thread in tri_rpc_join */
+    bool is_polled;      /* tcp: by a thread that waits, and not by the loop */
+    int poke_fd;         /* tcp: wakes that thread; -1 = there has been none */
+    unsigned events;     /* tcp: what the loop tells of */
     int is_left; /* by a waiter that will be back soon: ticks of the timer before it takes over */
     bool unread; /* came while somebody else read */
     trii_shmem shm;          /* of both rings */
     rpc_ring *in, *out_ring; /* NULL: tcp */
+    uint64_t head_seen, tail_seen;
     rpc_spin spin;
 
     unsigned char *buffer; /* tcp: what came and is not a frame yet */
@@ -264,7 +264,7 @@ struct rpc_waiter {
     uint64_t chain;
     bool busy; /* runs what came of its chain */
     bool reads;
-    atomic_int kicked; /* 0, 1 = look again, 2 = it sleeps on this */
+    atomic_int kicked; /* 0, 1 = look again, 2 = it sleeps on this, 3 = it polls */
     tri_rpc_request *inbox;
 };
 
@@ -292,6 +292,7 @@ typedef struct rpc_upcalls {
     bool (*probe)(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);
     void (*stream_read)(rpc_peer *peer);
     void (*stream_flush)(rpc_peer *peer);
+    void (*stream_release)(rpc_peer *peer);
     bool (*is_wanted)(rpc_peer *peer, const rpc_header *h); /* within its function's limits */
     void (*run)(tri_rpc_request *request, bool inlined, bool occupies);
     void (*fail)(tri_rpc_request *request, tri_status status, const char *line);
@@ -355,8 +356,9 @@ struct tri_rpc {
     trii_cond changed; /* of peers' states, ends of calls and requests, while somebody waits */
     int n_changed_waiters;
     rpc_waiter *joiner; /* the thread in tri_rpc_join */
+    rpc_spin joiner_spin;
+    bool joiner_sleeps; /* on the bells of the peers that it watches */
     int n_jobs;
-    int64_t last_wake_ns;
 
     tri_rpc_request *queue, **queue_end;
     trii_cond work;
@@ -511,8 +513,13 @@ bool rpc_take_over_left(tri_rpc *rpc);
 /* One frame that is no longer in a ring; frees what is owned. May unlock. */
 void rpc_take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source);
 bool rpc_peer_is_active(rpc_peer *peer); /* also unlocked */
+/* Wakes a reader of its ring that sleeps in a thread of the program: a frame will be there in some
+ * microseconds. */
+void rpc_wake_early(rpc_peer *peer);
 /* Sends the file of an arena unless it has it. */
 void rpc_send_arena(rpc_peer *peer, uint32_t arena);
+/* Takes in what its socket has beside the rings: files of arenas. */
+void rpc_take_records(rpc_peer *peer);
 /* The kernel's word of the connection: the loop's callback. */
 void rpc_peer_ready(trii_watch *watch, unsigned events);
 /* Closes the descriptor; from the loop, or not locked. */
@@ -522,6 +529,10 @@ void rpc_peer_close(rpc_peer *peer);
 
 void rpc_stream_read(rpc_peer *peer);
 void rpc_stream_flush(rpc_peer *peer);
+/* A thread that waits polls the socket from now on, or the loop does again. False: it could not be
+ * woken. */
+bool rpc_stream_claim(rpc_peer *peer);
+void rpc_stream_release(rpc_peer *peer);
 
 /* --- rpc_message.c -------------------------------------------------------- */
 
@@ -537,23 +548,6 @@ tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                        const rpc_limits *limits, rpc_received *received_out) TRI_MUST_CHECK;
 void rpc_received_fini(rpc_received *received); /* locked */
 rpc_limits rpc_limits_of(const tri_rpc *rpc, const tri_rpc_function *function, bool reply);
-
-/* --- rpc_arena.c; locked -------------------------------------------------- */
-
-rpc_block *rpc_block_take(tri_rpc *rpc, size_t bytes, void **data_out); /* NULL: no memory */
-/* Memory of a large block that nobody has touched, for trii_shmem_populate without the lock: bytes.
- */
-size_t rpc_block_claim(rpc_block *block, void **start_out);
-rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes); /* NULL: not in an arena */
-void rpc_block_use(rpc_block *block);
-void rpc_block_unuse(tri_rpc *rpc, rpc_block *block);
-void rpc_block_place(const rpc_block *block, const void *data, uint32_t *arena_out,
-                     uint64_t *at_out);
-uint32_t rpc_block_arena(const rpc_block *block);
-int rpc_arena_fd(const tri_rpc *rpc, uint32_t arena, size_t *bytes_out);
-/* Where it is mapped here. */
-unsigned char *rpc_arena_base(const tri_rpc *rpc, uint32_t arena);
-void rpc_arenas_fini(tri_rpc *rpc);
 
 /* --- rpc_call_end.c, rpc_call.c ------------------------------------------- */
 
@@ -622,7 +616,13 @@ bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *ar
               rpc_waiter *waiter, int64_t deadline_ns);
 /* STATE where this thread must not block. */
 tri_status rpc_may_block(const char *call) TRI_MUST_CHECK;
-/* tri_rpc_join's thread: looks at all rings while it pays. Locked; returns when kicked. */
+/* Sleeps until it is kicked. Not locked. */
+void rpc_sleep_on(rpc_waiter *waiter, int64_t deadline_ns);
+
+/* --- rpc_watch.c ---------------------------------------------------------- */
+
+/* tri_rpc_join's thread: reads all rings, asleep where nothing comes. Locked, and unlocked
+ * meanwhile; returns when kicked, or at the deadline. */
 void rpc_watch_all(tri_rpc *rpc, rpc_waiter *waiter, int64_t deadline_ns);
 
 /* --- rpc_request.c -------------------------------------------------------- */

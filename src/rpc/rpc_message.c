@@ -11,7 +11,11 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/option.h"
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
+
+#define EARLY_BYTES ((size_t)32 << 10) /* copies that take as long as a wake-up */
+#define LAST_BYTES ((size_t)256 << 10)
 
 rpc_limits rpc_limits_of(const tri_rpc *rpc, const tri_rpc_function *function, bool reply)
 {
@@ -61,6 +65,20 @@ static tri_status check(const tri_rpc *rpc, const tri_rpc_message *m, const rpc_
     return TRI_OK;
 }
 
+/* A receiver that sleeps is woken so early that it is there when the copy is. */
+static void copy_in(rpc_peer *to, void *dst, const void *src, size_t bytes)
+{
+    size_t before = bytes > LAST_BYTES ? bytes - LAST_BYTES : 0;
+
+    memcpy(dst, src, before);
+    if (to != NULL && bytes >= EARLY_BYTES) {
+        trii_mutex_lock(&to->rpc->lock);
+        rpc_wake_early(to);
+        trii_mutex_unlock(&to->rpc->lock);
+    }
+    memcpy((char *)dst + before, (const char *)src + before, bytes - before);
+}
+
 /* Where a part lies until it goes. */
 static tri_status place_part(tri_rpc *rpc, const void *data, size_t bytes, rpc_packet *packet,
                              rpc_wire_part *part)
@@ -84,7 +102,7 @@ static tri_status place_part(tri_rpc *rpc, const void *data, size_t bytes, rpc_p
     if (fresh > 0 && trii_shmem_populate(start, fresh) != TRI_OK)
         return TRI_ERR_NO_MEMORY;
     if (copy != NULL)
-        memcpy(copy, data, bytes);
+        copy_in(packet->to, copy, data, bytes);
     rpc_block_place(block, copy != NULL ? copy : data, &part->arena, &part->at);
     return TRI_OK;
 }
@@ -312,9 +330,13 @@ tri_status rpc_send_packet(rpc_peer *peer, rpc_packet *packet, bool is_request)
 
 static size_t view_bytes(void *arg, uint32_t arena)
 {
-    const rpc_peer *peer = arg;
+    rpc_peer *peer = arg;
 
-    return arena < RPC_MAX_ARENAS ? peer->views[arena].bytes : 0;
+    if (arena >= RPC_MAX_ARENAS)
+        return 0;
+    if (peer->views[arena].bytes == 0 && peer->is_unix)
+        rpc_take_records(peer); /* its file has been sent before the frame */
+    return peer->views[arena].bytes;
 }
 
 static tri_status fill_lists(rpc_peer *peer, const rpc_header *h, rpc_received *r)

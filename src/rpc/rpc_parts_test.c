@@ -2,8 +2,10 @@
  * rpc_parts_test.c - large buffers: one copy from the heap, none from tri_rpc_alloc; what is
  * released when; windows.
  */
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
+#include "testing/scratch.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -191,6 +193,49 @@ static void what_was_staged_is_reused(void **state)
     free(data);
 }
 
+static size_t memory_of(tri_rpc *rpc)
+{
+    struct stat info;
+    size_t bytes;
+
+    assert_int_equal(fstat(rpc_arena_fd(rpc, 1, &bytes), &info), 0);
+    return (size_t)info.st_blocks * 512;
+}
+
+static void memory_larger_than_a_window_is_kept_while_it_is_used(void **state)
+{
+    const tri_rpc_options o = {.window_bytes = MIB};
+    const size_t bytes = 8 * MIB;
+    unsigned char *data = calloc(1, bytes);
+    const tri_rpc_part part = {data, bytes};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    assert_non_null(data);
+    workers_begin(&w, 2, &o);
+    worker_serve(&w, 1, &echo);
+    to = worker_find(&w, 0, "w1");
+    for (int i = 0; i < 3; i++) {
+        CHECK_OK(
+            tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
+        rpc_lock(w.rpc[0]);
+        (void)rpc_arenas_trim(w.rpc[0], trii_now_ns());
+        rpc_unlock(w.rpc[0]);
+        assert_true(memory_of(w.rpc[0]) >= bytes);
+    }
+    rpc_lock(w.rpc[0]);
+    assert_int_equal(rpc_arenas_trim(w.rpc[0], trii_now_ns() + 2 * TRII_NS_PER_S),
+                     TRII_NO_DEADLINE);
+    rpc_unlock(w.rpc[0]);
+    assert_true(memory_of(w.rpc[0]) < MIB);
+    CHECK_OK(tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
+    assert_true(memory_of(w.rpc[0]) >= bytes);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    free(data);
+}
+
 /* --- windows -------------------------------------------------------------- */
 
 static atomic_int release_all, n_held;
@@ -287,6 +332,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
     cmocka_unit_test(as_many_parts_as_there_may_be_come_too),
     cmocka_unit_test(what_was_staged_is_reused),
+    cmocka_unit_test(memory_larger_than_a_window_is_kept_while_it_is_used),
     cmocka_unit_test(a_sleeping_callee_gets_no_more_than_its_window),
     cmocka_unit_test(bytes_count_as_calls_do_and_one_large_message_always_goes),
 };

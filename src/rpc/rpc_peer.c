@@ -16,6 +16,7 @@
 #include "os/futex.h"
 #include "os/socket.h"
 #include "os/unix.h"
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 
 enum { RECORD_WAKE = 1, RECORD_ARENA };
@@ -26,7 +27,6 @@ typedef struct record {
 } record;
 
 #define FRAMES_AT_ONCE 256 /* then the thread that reads looks up */
-#define BUSY_NS 200000     /* wake-ups that follow each other sooner are traffic */
 #define SOCKET_MS 10000    /* for a record: its socket has room for hundreds */
 
 /* --- life ----------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static rpc_peer *add_peer(tri_rpc *rpc, const char *name, uint64_t incarnation)
     snprintf(peer->name, sizeof(peer->name), "%s", name);
     peer->rpc = rpc;
     peer->incarnation = incarnation;
-    peer->fd = -1;
+    peer->fd = peer->poke_fd = -1;
     peer->closed = true;
     peer->shm.fd = -1;
     peer->out_end = &peer->out_first;
@@ -114,6 +114,7 @@ void rpc_peer_unuse(rpc_peer *peer)
         trii_free(peer->known_names[i]);
     trii_free(peer->known_names);
     trii_free(peer->known);
+    trii_socket_close(peer->poke_fd);
     trii_free(peer->large_body);
     trii_free(peer->buffer);
     trii_free(peer);
@@ -139,21 +140,41 @@ static void append_out(rpc_peer *peer, const void *frame, size_t bytes, size_t s
 
 /* --- out ------------------------------------------------------------------ */
 
-/* Its reader, if that sleeps. */
-static void wake(rpc_peer *peer)
+/* A reader that slept so does not any more. */
+static void wake_reader(rpc_peer *peer, int how)
 {
     const record r = {.kind = RECORD_WAKE};
     const trii_span span = {&r, sizeof(r)};
     size_t sent;
-    int how;
 
-    if (atomic_load(&peer->out_ring->sleep) == RPC_LOOKS)
-        return;
-    how = atomic_exchange(&peer->out_ring->sleep, RPC_LOOKS);
-    if (how == RPC_BY_FUTEX)
+    if (how == RPC_BY_FUTEX) {
         trii_futex_wake_all(&peer->out_ring->sleep);
-    else if (how == RPC_BY_SOCKET && trii_socket_send(peer->fd, &span, 1, &sent) != TRI_OK)
+    } else if (how == RPC_BY_BELL) {
+        atomic_fetch_add(&peer->out_ring->bell, 1);
+        trii_futex_wake_all(&peer->out_ring->bell);
+    } else if (how == RPC_BY_SOCKET && trii_socket_send(peer->fd, &span, 1, &sent) != TRI_OK) {
         return; /* full of what wakes it as well, or broken */
+    }
+}
+
+/* Its reader, if that sleeps. */
+static void wake(rpc_peer *peer)
+{
+    if (atomic_load(&peer->out_ring->sleep) != RPC_LOOKS)
+        wake_reader(peer, atomic_exchange(&peer->out_ring->sleep, RPC_LOOKS));
+}
+
+void rpc_wake_early(rpc_peer *peer)
+{
+    rpc_ring *ring = peer->out_ring;
+    int how = ring != NULL && peer->state == RPC_PEER_UP ? atomic_load(&ring->sleep) : RPC_LOOKS;
+
+    if ((how != RPC_BY_FUTEX && how != RPC_BY_BELL) ||
+        rpc_ring_shares_core(peer->in, peer->out_ring))
+        return;
+    atomic_store(&ring->coming, 1);
+    if (atomic_compare_exchange_strong(&ring->sleep, &how, RPC_LOOKS))
+        wake_reader(peer, how);
 }
 
 static void flush_ring(rpc_peer *peer)
@@ -162,7 +183,8 @@ static void flush_ring(rpc_peer *peer)
 
     for (int tries = 0; peer->out_first != NULL && tries < 2; tries++) {
         while (peer->out_first != NULL &&
-               rpc_ring_write(peer->out_ring, peer->out_first->data, peer->out_first->bytes)) {
+               rpc_ring_write(peer->out_ring, &peer->tail_seen, peer->out_first->data,
+                              peer->out_first->bytes)) {
             rpc_unsent *out = peer->out_first;
 
             wrote = true;
@@ -200,7 +222,8 @@ void rpc_send(rpc_peer *peer, const void *frame, size_t bytes, uint64_t request)
     if (peer->state == RPC_PEER_LOST)
         return;
     if (peer->state == RPC_PEER_UP && peer->out_first == NULL) {
-        if (peer->out_ring != NULL && rpc_ring_write(peer->out_ring, frame, bytes)) {
+        if (peer->out_ring != NULL &&
+            rpc_ring_write(peer->out_ring, &peer->tail_seen, frame, bytes)) {
             wake(peer);
             return;
         }
@@ -269,6 +292,12 @@ static bool take_record(rpc_peer *peer)
     return true;
 }
 
+void rpc_take_records(rpc_peer *peer)
+{
+    while (peer->state == RPC_PEER_UP && take_record(peer))
+        ;
+}
+
 static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                        tri_rpc_request **run_out)
 {
@@ -278,10 +307,6 @@ static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     if (rpc_frame_check(h, &any) != TRI_OK) {
         rpc_peer_lose(peer, false, "%s", tri_last_error());
         return;
-    }
-    if (h->n_parts > 0 && peer->is_unix) { /* of an arena that is new */
-        while (peer->state == RPC_PEER_UP && take_record(peer))
-            ;
     }
     switch (h->kind) {
     case RPC_REQUEST:
@@ -359,7 +384,7 @@ void rpc_read(rpc_peer *peer)
         tri_rpc_request *run = NULL;
         rpc_header h;
         rpc_source source;
-        tri_status status = rpc_ring_look(peer->in, &h, &source);
+        tri_status status = rpc_ring_look(peer->in, &peer->head_seen, &h, &source);
 
         if (status == TRI_INPROGRESS)
             break;
@@ -390,7 +415,7 @@ static bool is_taken_over(rpc_peer *peer)
     tri_rpc *rpc = peer->rpc;
 
     peer->reading = false;
-    if (peer->in == NULL || peer->state != RPC_PEER_UP || peer->hung)
+    if (peer->state != RPC_PEER_UP || peer->hung)
         return true;
     for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
         if (w->peer == peer && !w->busy && !w->reads) {
@@ -398,7 +423,16 @@ static bool is_taken_over(rpc_peer *peer)
             return true;
         }
     }
-    return peer->is_watched;
+    if (!peer->is_watched)
+        return false;
+    if (rpc->joiner_sleeps) {
+        atomic_store(&peer->in->sleep, RPC_BY_BELL);
+        if (rpc_peer_is_active(peer) && atomic_exchange(&peer->in->sleep, RPC_LOOKS) != RPC_LOOKS) {
+            atomic_fetch_add(&peer->in->bell, 1);
+            trii_futex_wake_all(&peer->in->bell);
+        }
+    }
+    return true;
 }
 
 void rpc_leave_ring(rpc_peer *peer)
@@ -441,6 +475,10 @@ void rpc_stop_reading(rpc_peer *peer)
     if (is_taken_over(peer))
         return;
     peer->is_left = 0;
+    if (peer->in == NULL) {
+        rpc->up->stream_release(peer);
+        return;
+    }
     atomic_store(&peer->in->sleep, RPC_BY_SOCKET);
     if (!rpc_peer_is_active(peer) || atomic_exchange(&peer->in->sleep, RPC_LOOKS) == RPC_LOOKS)
         return;
@@ -462,6 +500,7 @@ void rpc_peer_take(rpc_peer *peer, int fd, bool is_unix, const trii_shmem *shm, 
         peer->in = connects ? rings + 1 : rings;
     }
     peer->closed = false;
+    peer->events = TRII_READABLE;
     rpc_peer_use(peer); /* until it is closed */
 }
 
@@ -565,23 +604,20 @@ void rpc_peer_ready(trii_watch *watch, unsigned events)
 {
     rpc_peer *peer = TRII_CONTAINER(watch, rpc_peer, watch);
     tri_rpc *rpc = peer->rpc;
-    int64_t now;
 
     rpc_use(rpc);
     rpc_lock(rpc);
     rpc_peer_use(peer);
-    now = trii_now_ns();
-    if (rpc->joiner != NULL && now - rpc->last_wake_ns < BUSY_NS)
-        rpc_kick(rpc, rpc->joiner); /* it pays to look at the rings */
-    rpc->last_wake_ns = now;
     if (peer->is_unix) {
-        if (peer->state == RPC_PEER_UP && !peer->reading) { /* what it was woken for, first */
+        if (rpc->joiner != NULL && !trii_futex_has_wait_many())
+            rpc_kick(rpc, rpc->joiner);                       /* it has no bells to sleep on */
+        (void)rpc_ring_shares_core(peer->in, peer->out_ring); /* tells where we are */
+        if (peer->state == RPC_PEER_UP && !peer->reading) {   /* what it was woken for, first */
             peer->reading = true;
             rpc_read(peer);
             peer->reading = false;
         }
-        while (peer->state == RPC_PEER_UP && take_record(peer))
-            ;
+        rpc_take_records(peer);
         if ((events & TRII_HANGUP) != 0 && !peer->hung) {
             peer->hung = true; /* the thread that reads gives it up */
             for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {

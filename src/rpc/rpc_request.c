@@ -150,7 +150,7 @@ static tri_rpc_request *take_request(rpc_peer *peer, const rpc_header *h)
         r->rpc = rpc;
     }
     r->next = NULL;
-    r->peer = peer;
+    r->peer = r->packet.to = peer;
     rpc_peer_use(peer);
     r->function = NULL;
     r->object = NULL;

@@ -1,7 +1,9 @@
 /*
  * rpc_stream.c - frames over tcp. Small ones are taken out of a buffer, the body of a large one is
- * received where it will stay, after its limits have been looked at.
+ * received where it will stay, after its limits have been looked at. A thread that waits polls the
+ * socket itself; meanwhile the loop is not told of what comes, or each reply would wake both.
  */
+/* build: hot */
 #include <string.h>
 
 #include "base/alloc.h"
@@ -12,6 +14,32 @@
 #define BUFFER_BYTES ((size_t)64 << 10)
 #define LARGE_BYTES ((size_t)16 << 10) /* bodies that are not buffered */
 #define AT_ONCE 64                     /* receives; then other connections have their turn */
+
+static void tell_loop(rpc_peer *peer)
+{
+    unsigned events =
+        (peer->is_polled ? 0u : TRII_READABLE) | (peer->out_first != NULL ? TRII_WRITABLE : 0u);
+
+    if (peer->events == events)
+        return;
+    peer->events = events;
+    trii_loop_change(&peer->watch, events);
+}
+
+bool rpc_stream_claim(rpc_peer *peer)
+{
+    if (peer->poke_fd < 0 && trii_wakeup_create(&peer->poke_fd) != TRI_OK)
+        return false;
+    peer->is_polled = true;
+    tell_loop(peer);
+    return true;
+}
+
+void rpc_stream_release(rpc_peer *peer)
+{
+    peer->is_polled = false;
+    tell_loop(peer);
+}
 
 void rpc_stream_flush(rpc_peer *peer)
 {
@@ -37,10 +65,7 @@ void rpc_stream_flush(rpc_peer *peer)
         rpc_peer_lose(peer, false, "%s", tri_last_error());
         return;
     }
-    if (peer->wants_writable != (peer->out_first != NULL)) {
-        peer->wants_writable = peer->out_first != NULL;
-        trii_loop_change(&peer->watch, TRII_READABLE | (peer->wants_writable ? TRII_WRITABLE : 0u));
-    }
+    tell_loop(peer);
 }
 
 static tri_status begin_large(rpc_peer *peer, const rpc_header *h)
@@ -109,10 +134,12 @@ static tri_status receive_some(rpc_peer *peer)
     tri_status status;
 
     if (!peer->in_large) {
-        status = trii_socket_recv(peer->fd, peer->buffer + peer->buffered,
-                                  BUFFER_BYTES - peer->buffered, &got);
+        left = BUFFER_BYTES - peer->buffered;
+        status = trii_socket_recv(peer->fd, peer->buffer + peer->buffered, left, &got);
         peer->buffered += got;
-        return status == TRI_OK ? take_buffered(peer) : status;
+        if (status == TRI_OK)
+            status = take_buffered(peer);
+        return status == TRI_OK && got < left && !peer->in_large ? TRI_INPROGRESS : status;
     }
     left = (size_t)peer->large.bytes - peer->large_got;
     if (peer->large_body != NULL)

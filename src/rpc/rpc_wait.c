@@ -1,86 +1,81 @@
 /*
- * rpc_wait.c - threads that wait: they read the ring of the worker that they wait for, run what
- * comes back in their own chain of calls, and lend their place of the executor meanwhile.
- *
- * How long a waiter looks at a ring before it sleeps is learnt for each peer: a look that was in
- * vain halves it, one that paid doubles it, and now and then the whole of TRI_SPIN_US is tried. So
- * two workers that share a core sleep, and two that have one each do not.
+ * rpc_wait.c - threads that wait for calls: they read the ring, or the socket, of the worker that
+ * they wait for, run what comes back in their own chain of calls, and lend their place of the
+ * executor meanwhile. How long they look before they sleep: rpc_spin.h.
  */
 /* build: hot */
 #include "base/err.h"
-#include "base/param.h"
 #include "os/futex.h"
+#include "os/socket.h"
+#include "os/unix.h"
 #include "rpc/rpc_internal.h"
 
-#define SPIN_US 50
-#define SPIN_START_NS 20000
-#define SPIN_LEAST_NS 3000 /* a reply of somebody who looks, too, comes sooner */
-#define TRY_EVERY 16       /* waits, of which one looks as long as it may */
-#define CLOCK_EVERY 16     /* looks between two of the clock */
+#define COMING_NS 200000 /* a sender copies at most so long after it has woken us */
 
-static trii_once spin_once = TRII_ONCE_INITIALIZER;
-static int32_t spin_max_ns;
-
-static void find_spin(void)
+static bool is_kicked(rpc_waiter *w)
 {
-    int64_t us = SPIN_US;
-
-    if (trii_param_i64(TRII_PARAM_SPIN_US, us, &us) != TRI_OK)
-        us = SPIN_US;
-    spin_max_ns = (int32_t)(us < 1000000 ? us : 1000000) * 1000;
+    return atomic_load(&w->kicked) == 1;
 }
 
-static int32_t spin_budget(rpc_spin *spin)
+/* Not locked, as the one below: returns when there is something, a kick, or the deadline. */
+static void look_at_ring(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
 {
-    unsigned n = atomic_fetch_add_explicit(&spin->waits, 1, memory_order_relaxed);
-    int32_t ns = atomic_load_explicit(&spin->ns, memory_order_relaxed);
+    int32_t budget = rpc_spin_budget(&peer->spin);
+    int64_t began = 0;
+    bool shares = false;
 
-    if (n == 0) {
-        trii_once_run(&spin_once, find_spin);
-        ns = SPIN_START_NS;
-        atomic_store_explicit(&spin->ns, ns, memory_order_relaxed);
-    }
-    if (n % TRY_EVERY == TRY_EVERY - 1)
-        ns = spin_max_ns;
-    return ns < spin_max_ns ? ns : spin_max_ns;
-}
-
-static void spin_learn(rpc_spin *spin, bool paid)
-{
-    int32_t ns = atomic_load_explicit(&spin->ns, memory_order_relaxed);
-
-    ns = paid ? 2 * ns : ns / 2;
-    ns = ns > SPIN_LEAST_NS ? ns : SPIN_LEAST_NS;
-    atomic_store_explicit(&spin->ns, ns < spin_max_ns ? ns : spin_max_ns, memory_order_relaxed);
-}
-
-/* Not locked: returns when there is something in the ring, a kick, or the deadline. */
-static void look(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
-{
-    int32_t budget = spin_budget(&peer->spin);
-    int64_t until = 0;
-
-    for (int i = 0; budget > 0; i++) {
-        if (rpc_peer_is_active(peer) || atomic_load(&w->kicked) == 1) {
-            spin_learn(&peer->spin, true);
+    for (int i = 1; budget > 0; i++) {
+        if (rpc_peer_is_active(peer) || is_kicked(w)) {
+            rpc_spin_paid(&peer->spin);
             return;
         }
         TRII_PAUSE();
-        if (i % CLOCK_EVERY != CLOCK_EVERY - 1)
+        if (i % RPC_CLOCK_EVERY != 0)
             continue;
-        if (until == 0)
-            until = trii_now_ns() + budget;
-        else if (trii_now_ns() >= until)
+        if (began == 0) {
+            began = trii_now_ns();
+            shares = rpc_ring_shares_core(peer->in, peer->out_ring);
+            if (atomic_exchange(&peer->in->coming, 0) != 0)
+                budget = COMING_NS;
+        } else if (trii_now_ns() >= began + budget) {
+            break;
+        }
+        if (shares)
             break;
     }
-    spin_learn(&peer->spin, false);
+    began = began != 0 ? began : trii_now_ns();
     atomic_store(&peer->in->sleep, RPC_BY_FUTEX);
-    if (!rpc_peer_is_active(peer) && atomic_load(&w->kicked) != 1)
+    if (!rpc_peer_is_active(peer) && !is_kicked(w))
         trii_futex_wait(&peer->in->sleep, RPC_BY_FUTEX, deadline_ns);
-    atomic_store(&peer->in->sleep, RPC_LOOKS);
+    rpc_ring_stay_awake(peer->in);
+    if (!shares)
+        rpc_spin_slept(&peer->spin, trii_now_ns() - began);
 }
 
-static void sleep_on(rpc_waiter *w, int64_t deadline_ns)
+static void look_at_socket(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
+{
+    const int fds[2] = {peer->fd, peer->poke_fd};
+    const unsigned events[2] = {TRII_READABLE, TRII_READABLE};
+    unsigned ready[2];
+    int32_t budget = rpc_spin_budget(&peer->spin);
+    int64_t began = trii_now_ns();
+    unsigned char byte;
+    int awake = 0;
+
+    while (budget > 0) {
+        if (trii_unix_peek(fds[0], &byte, 1) != 0 || is_kicked(w)) {
+            rpc_spin_paid(&peer->spin);
+            return;
+        }
+        if (trii_now_ns() >= began + budget)
+            break;
+    }
+    if (atomic_compare_exchange_strong(&w->kicked, &awake, 3))
+        (void)trii_socket_poll(fds, events, ready, 2, deadline_ns);
+    rpc_spin_slept(&peer->spin, trii_now_ns() - began);
+}
+
+void rpc_sleep_on(rpc_waiter *w, int64_t deadline_ns)
 {
     int awake = 0;
 
@@ -130,16 +125,62 @@ static void run_inbox(rpc_waiter *w)
     w->busy = false;
 }
 
+/* Locked, and unlocked meanwhile. */
+static void look(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
+{
+    tri_rpc *rpc = peer->rpc;
+
+    if (peer->in != NULL) {
+        rpc_ring_stay_awake(peer->in);
+        if (rpc_peer_is_active(peer))
+            return;
+        rpc_unlock(rpc);
+        look_at_ring(peer, w, deadline_ns);
+        rpc_lock(rpc);
+    } else {
+        rpc_unlock(rpc);
+        look_at_socket(peer, w, deadline_ns);
+        rpc_lock(rpc);
+        if (atomic_exchange(&w->kicked, 0) == 1) /* what it was kicked for is looked at below */
+            trii_wakeup_clear(peer->poke_fd);
+    }
+}
+
+static bool may_read(rpc_peer *peer)
+{
+    if (peer == NULL || peer->state != RPC_PEER_UP || peer->reading || peer->hung)
+        return false;
+    peer->reading = true;
+    if (peer->in != NULL || rpc_stream_claim(peer))
+        return true;
+    peer->reading = false;
+    return false;
+}
+
+/* Locked, and unlocked meanwhile: waits for something of the peer, and takes it in. */
+static void read_one(rpc_peer *peer, rpc_waiter *w, bool (*is_over)(void *arg), void *arg,
+                     int64_t deadline_ns)
+{
+    look(peer, w, deadline_ns);
+    rpc_read(peer);
+    w->reads = true; /* so that it does not hand over to us */
+    if (is_over(arg))
+        rpc_leave_ring(peer);
+    else if (w->inbox != NULL)
+        rpc_stop_reading(peer);
+    else
+        peer->reading = false;
+    w->reads = false;
+}
+
 bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *arg, rpc_waiter *w,
               int64_t deadline_ns)
 {
-    bool over = is_over(arg), reads;
+    bool over = is_over(arg);
     int rounds = 0;
 
     if (over)
         return true;
-    if (peer != NULL && peer->in == NULL)
-        peer = NULL;
     w->peer = peer;
     if (peer != NULL)
         rpc_peer_use(peer);
@@ -151,31 +192,12 @@ bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *ar
         } else {
             if (rounds++ > 0 && trii_now_ns() >= deadline_ns)
                 break;
-            reads = peer != NULL && peer->state == RPC_PEER_UP && !peer->reading && !peer->hung;
-            if (reads) {
-                peer->reading = true;
-                atomic_store(&peer->in->sleep, RPC_LOOKS);
-            }
-            if (reads && !rpc_peer_is_active(peer)) {
+            if (may_read(peer)) {
+                read_one(peer, w, is_over, arg, deadline_ns);
+            } else {
                 rpc_unlock(rpc);
-                look(peer, w, deadline_ns);
+                rpc_sleep_on(w, deadline_ns);
                 rpc_lock(rpc);
-            } else if (!reads) {
-                rpc_unlock(rpc);
-                sleep_on(w, deadline_ns);
-                rpc_lock(rpc);
-            }
-            if (reads) {
-                rpc_read(peer);
-                over = is_over(arg);
-                w->reads = true; /* so that it does not hand over to us */
-                if (over)
-                    rpc_leave_ring(peer);
-                else if (w->inbox != NULL)
-                    rpc_stop_reading(peer);
-                else
-                    peer->reading = false;
-                w->reads = false;
             }
         }
         over = is_over(arg);
@@ -199,93 +221,4 @@ tri_status rpc_may_block(const char *call)
                      "%s: an inline handler, a `done` or an event must not wait: it would hold up "
                      "the thread that receives",
                      call);
-}
-
-/* --- join ----------------------------------------------------------------- */
-
-#define WATCHED 64 /* peers whose rings are looked at; others wake the control thread */
-
-static int collect(tri_rpc *rpc, rpc_peer **peers)
-{
-    int n = 0;
-
-    for (rpc_peer *p = rpc->peers; p != NULL && n < WATCHED; p = p->next) {
-        if (p->in == NULL || p->state != RPC_PEER_UP || p->hung)
-            continue;
-        rpc_peer_use(p);
-        p->is_watched = true;
-        if (!p->reading)
-            atomic_store(&p->in->sleep, RPC_LOOKS);
-        peers[n++] = p;
-    }
-    return n;
-}
-
-static bool read_if_active(rpc_peer *p)
-{
-    bool paid = false;
-
-    if (!rpc_peer_is_active(p))
-        return false;
-    rpc_lock(p->rpc);
-    if (!p->reading && p->state == RPC_PEER_UP && !p->hung) {
-        p->reading = true;
-        rpc_read(p);
-        p->reading = false;
-        paid = true;
-    }
-    rpc_unlock(p->rpc);
-    return paid;
-}
-
-/* Looks at all rings for as long as something comes. */
-static void look_at_all(tri_rpc *rpc, rpc_waiter *w)
-{
-    static rpc_spin spin;
-    rpc_peer *peers[WATCHED];
-    int32_t budget = spin_budget(&spin);
-    int64_t until = trii_now_ns() + budget;
-    bool paid = false;
-    int n = budget > 0 ? collect(rpc, peers) : 0;
-
-    if (n == 0)
-        return;
-    rpc_unlock(rpc);
-    for (int i = 1; atomic_load(&w->kicked) != 1; i++) {
-        bool found = false;
-
-        for (int k = 0; k < n; k++)
-            found = read_if_active(peers[k]) || found;
-        if (found) {
-            paid = true;
-            until = trii_now_ns() + budget;
-        } else if (i % CLOCK_EVERY == 0 && trii_now_ns() >= until) {
-            break;
-        }
-        TRII_PAUSE();
-    }
-    spin_learn(&spin, paid);
-    rpc_lock(rpc);
-    for (int k = 0; k < n; k++) {
-        rpc_peer *p = peers[k];
-
-        p->is_watched = false;
-        if (!p->reading) {
-            p->reading = true;
-            rpc_stop_reading(p);
-        }
-        rpc_peer_unuse(p);
-    }
-    rpc->last_wake_ns = 0;
-}
-
-void rpc_watch_all(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns)
-{
-    if (rpc->last_wake_ns != 0)
-        look_at_all(rpc, w);
-    if (atomic_exchange(&w->kicked, 0) == 1)
-        return;
-    rpc_unlock(rpc);
-    sleep_on(w, deadline_ns);
-    rpc_lock(rpc);
 }

@@ -15,6 +15,7 @@
 #include "os/forked.h"
 #include "os/random.h"
 #include "os/socket.h"
+#include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 
 #define DESTROY_MS 1000 /* for the library's threads to end */
@@ -41,6 +42,7 @@ static const rpc_upcalls upcalls = {
     .probe = rpc_probe,
     .stream_read = rpc_stream_read,
     .stream_flush = rpc_stream_flush,
+    .stream_release = rpc_stream_release,
     .is_wanted = rpc_is_wanted,
     .run = rpc_run_request,
     .fail = rpc_request_fail_line,

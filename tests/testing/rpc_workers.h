@@ -5,6 +5,7 @@
 #ifndef TEST_RPC_WORKERS_H
 #define TEST_RPC_WORKERS_H
 
+#include <sched.h>
 #include <stdatomic.h>
 
 #include <trireme/rpc.h>
@@ -120,6 +121,25 @@ static inline void workers_end(workers *w)
             fail_msg("w%d leaves: %s", i, leaves[i].error);
     }
     workers_destroy(w);
+}
+
+/* This thread, and those that it starts, share one core until workers_use_cores. */
+static inline void workers_use_one_core(cpu_set_t *before_out)
+{
+    cpu_set_t one;
+    int core = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(*before_out), before_out), 0);
+    while (!CPU_ISSET(core, before_out))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+}
+
+static inline void workers_use_cores(const cpu_set_t *cores)
+{
+    assert_int_equal(sched_setaffinity(0, sizeof(*cores), cores), 0);
 }
 
 /* What a test waits for in the memory of another thread. */
