@@ -84,11 +84,8 @@ static tri_rpc_ref *ps;
 
 static void begin(const char *name, const char *store_path, bool tcp)
 {
-    const tri_rpc_options o = {.open = true,
-                               .tcp_only = tcp,
-                               .window_bytes = (size_t)4 << 30,
-                               .functions = functions,
-                               .n_functions = 4};
+    const tri_rpc_options o = {
+        .open = true, .tcp_only = tcp, .functions = functions, .n_functions = 4};
     tri_store *store = NULL;
 
     TRI_TRY(tri_store_file(store_path, NULL, &store));
