@@ -36,7 +36,7 @@ static int64_t n_batches = 6, width = 64;
 /* The tutorial's rpc_timeout=0: a round takes as long as the slowest trainer. */
 static const tri_rpc_call_options patient = {.timeout_ms = TRI_FOREVER};
 
-static void timed_log(const char *format, ...)
+static void TRI_PRINTF(1, 2) timed_log(const char *format, ...)
 {
     const time_t now = time(NULL);
     char text[256];
