@@ -1,6 +1,7 @@
 /*
  * hierarchy_layout.c - where the ranks of a group are, and what follows from that: see hierarchy.h.
  */
+/* build: leaf */
 #include <assert.h>
 #include <string.h>
 

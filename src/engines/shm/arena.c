@@ -4,6 +4,7 @@
  * Inside an extent, allocation is first-fit. All ranks allocate alike, but nothing depends on it:
  * an arrival says where its buffers are.
  */
+/* build: leaf */
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>

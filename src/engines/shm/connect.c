@@ -5,6 +5,7 @@
  * nonces through the mappings. From then on the control thread watches the peers' sockets, which
  * close when they die, and their processes, as a forked child may keep a socket open.
  */
+/* build: leaf */
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>

@@ -16,6 +16,7 @@
  * A peer that connects is unidentified until its hello has come. Such connections are read side by
  * side, each for a limited time, so that no number of them keeps a rank out.
  */
+/* build: leaf */
 #include <assert.h>
 #include <string.h>
 

@@ -23,6 +23,7 @@
  * In place is safe: slice r of dst is overwritten by what rank r made of our part r, so that part
  * has been sent. The one-phase sum waits until everything has been sent.
  */
+/* build: leaf */
 #include "engines/tcp/tcp.h"
 
 #include <string.h>
