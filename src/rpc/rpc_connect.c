@@ -28,8 +28,7 @@ void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello)
 {
     memset(hello, 0, sizeof(*hello));
     hello->magic = RPC_HELLO_MAGIC;
-    hello->joined = rpc->joined;
-    hello->ended = rpc->n_ended;
+    hello->ended = atomic_load(&rpc->n_ended);
     hello->from = rpc->incarnation;
     hello->window_bytes = rpc->options.window_bytes;
     hello->window_calls = rpc->options.window_calls;
@@ -42,7 +41,6 @@ void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello)
 {
     peer->window_bytes = (size_t)hello->window_bytes;
     peer->window_calls = hello->window_calls;
-    peer->joined = hello->joined != 0;
     peer->ended = hello->ended;
     snprintf(peer->where, sizeof(peer->where), "host %.60s, pid %d", hello->host, hello->pid);
 }

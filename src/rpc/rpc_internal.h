@@ -310,8 +310,8 @@ struct tri_rpc {
     atomic_int users; /* the handle, executor threads, calls, references, jobs */
     int state;
     bool joined;
-    bool has_met;     /* another worker, once */
-    uint32_t n_ended; /* connections */
+    bool has_met;        /* another worker, once */
+    atomic_uint n_ended; /* connections */
     int fork_level;
     char name[RPC_NAME];
     uint64_t incarnation;
@@ -453,7 +453,7 @@ void rpc_meet_fail(tri_rpc *rpc, tri_status why);
 
 typedef struct rpc_hello {
     uint32_t magic;
-    uint32_t joined;
+    uint32_t zero;
     uint64_t from, to;              /* incarnations */
     unsigned char token[RPC_TOKEN]; /* of the receiver */
     uint64_t window_bytes;

@@ -260,12 +260,14 @@ static void a_sleeping_callee_gets_no_more_than_its_window(void **state)
         static tri_rpc_call *calls[10000];
         int n = 0, refused = 0;
         tri_rpc_ref *to;
+        long live;
         workers w;
 
         atomic_store(&release_all, 0);
         workers_begin(&w, 2, &o);
         worker_serve(&w, 1, &hold);
         to = worker_find(&w, 0, "w1");
+        live = trii_alloc_live();
         for (int i = 0; i < 10000; i++) {
             tri_status status = tri_rpc_async(to, &hold, NULL, &no_wait, &calls[n]);
 
@@ -276,6 +278,7 @@ static void a_sleeping_callee_gets_no_more_than_its_window(void **state)
         }
         assert_int_equal(n, 100);
         assert_int_equal(refused, 9900);
+        assert_true(trii_alloc_live() < live + 600); /* of both sides */
         CHECK_FAILS(tri_rpc_sync(to, &hold, NULL, &soon, NULL), TRI_ERR_TIMEOUT,
                     "not sent within 50 ms: too many calls are unanswered there");
         atomic_store(&release_all, 1);

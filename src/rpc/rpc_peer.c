@@ -526,6 +526,8 @@ void rpc_peer_up(rpc_peer *peer)
     if (!peer->mirror)
         rpc_tell(rpc, TRI_RPC_CAME, peer->name, text);
     rpc_flush(peer);
+    if (rpc->joined) /* while it was being connected, it may be */
+        rpc_send_kind(peer, RPC_JOINED, 0, 0, 0);
     if (peer->in != NULL) {
         peer->reading = true;
         rpc_stop_reading(peer);
@@ -567,7 +569,7 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
              peer->where, peer->where[0] != '\0' ? ")" : "", what);
     snprintf(peer->why, sizeof(peer->why), "%s", text);
     peer->state = RPC_PEER_LOST;
-    rpc->n_ended += was_up;
+    (void)atomic_fetch_add(&rpc->n_ended, was_up ? 1u : 0u);
     left = left || peer->said_bye;
     peer->left = left;
     rpc_peer_use(peer);
