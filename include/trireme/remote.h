@@ -181,7 +181,8 @@ typedef struct tri_remote_optimizer_options {
  *   remotes      from tri_remote_module, all of one worker's tri_rpc; borrowed likewise. A module
  *                that others call for this trainer, at their owners, gets gradients if it is listed
  *
- * Gradients are kept for listed modules only, from forwards that are recorded after this call.
+ * Gradients are kept for listed modules only, from forwards that are recorded after this call. A
+ * tri_grad_scaler does not reach the owners: autocast to TRI_DTYPE_BF16 needs none.
  * Never NULL; a failed one carries its error to its steps: INVALID_ARG (NULL, not a remote module,
  * one twice, or in another remote optimizer).
  */
