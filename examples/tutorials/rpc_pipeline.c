@@ -1,0 +1,319 @@
+/*
+ * rpc_pipeline.c - PyTorch's tutorial "Distributed Pipeline Parallelism Using RPC": ResNet-50 in
+ * two shards on two workers, and a master that cuts batches into pieces, so that both compute at
+ * the same time.
+ *
+ *     python main.py                     becomes
+ *     build/bin/rpc_pipeline
+ *
+ * It trains three batches with each size of pieces, 1, 2, 4 and 8 images, which the original calls
+ * "number of splits", and so says the line that is printed. Launchers start the processes too:
+ *
+ *     trirun --nproc_per_node=3 build/bin/rpc_pipeline
+ *     torchrun --no-python --nproc_per_node=3 build/bin/rpc_pipeline
+ *     mpirun -np 3 build/bin/rpc_pipeline
+ *
+ * There is no schedule to write: all is recorded, and what does not wait for another worker's
+ * result runs. Forwards of a shard run in the order in which they were recorded; backwards go
+ * before them.
+ *
+ * Other sizes: --batch_size=N --image_size=N --width=N (channels of the first layer) --batches=N
+ * --split_size=N (this one alone) --f64. With --one_process the same training runs in this
+ * process, without RPC. --verbose prints the seconds and the loss of each batch, and --save=FOLDER
+ * leaves the trained shards there.
+ */
+#include <string.h>
+#include <time.h>
+
+#include <trireme/models.h>
+#include <trireme/remote.h>
+#include <trireme/trireme.h>
+
+enum { WORLD_SIZE = 3, SHARDS = 2, CLASSES = 1000, MAX_PIECES = 256 };
+static const double learning_rate = 0.05;
+
+static struct settings {
+    double batch_size, image_size, width, batches, split_size;
+    double f64, one_process, verbose; /* 0 or 1 */
+    const char *save;
+} args = {120, 128, 64, 3, 0, 0, 0, 0, NULL};
+
+static double now(void)
+{
+    struct timespec t;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* --- the two shards of ResNet-50 ------------------------------------------ */
+
+/* Bottleneck blocks; the first one has the stride, and brings `in` channels to 4 * planes. */
+static tri_module *make_layer(int64_t in, int64_t planes, int blocks, int stride)
+{
+    tri_module *layer[6];
+
+    for (int i = 0; i < blocks; i++)
+        layer[i] =
+            tri_model_resnet_block(true, i == 0 ? in : 4 * planes, planes, i == 0 ? stride : 1);
+    return tri_nn_sequential_of(blocks, layer);
+}
+
+/* Images [N, 3, H, W] -> [N, 8 width, H / 8, W / 8]. */
+static tri_module *resnet_shard1(int64_t width)
+{
+    const tri_nn_conv2d_options conv = {.stride = 2, .padding = 3, .no_bias = true};
+    const tri_nn_pool2d_options pool = {.stride = 2, .padding = 1};
+
+    return tri_nn_sequential(tri_nn_conv2d(3, width, 7, &conv), tri_nn_batch_norm2d(width, NULL),
+                             tri_nn_relu(), tri_nn_max_pool2d(3, &pool),
+                             make_layer(width, width, 3, 1),
+                             make_layer(4 * width, 2 * width, 4, 2));
+}
+
+/* -> logits [N, CLASSES]. */
+static tri_module *resnet_shard2(int64_t width)
+{
+    return tri_nn_sequential(make_layer(8 * width, 4 * width, 6, 2),
+                             make_layer(16 * width, 8 * width, 3, 2),
+                             tri_nn_adaptive_avg_pool2d(1, 1), tri_nn_flatten(1),
+                             tri_nn_linear(32 * width, CLASSES, NULL));
+}
+
+/* Shard 0 or 1, with the same weights wherever it is made. */
+static tri_module *shard_create(int i)
+{
+    tri_module *shard;
+
+    tri_manual_seed((uint64_t)i);
+    shard = (i == 0 ? resnet_shard1 : resnet_shard2)((int64_t)args.width);
+    for (int64_t k = 0; k < tri_module_state_count(shard); k++) {
+        tri_tensor *weight = tri_module_state(shard, k).tensor;
+
+        if (tri_tensor_ndim(weight) == 4) /* of a convolution */
+            TRI_TRY(tri_init_kaiming_normal(weight, 0, TRI_FAN_OUT));
+    }
+    if (args.verbose > 0)
+        printf("shard %d has %lld parameters\n", i + 1,
+               (long long)tri_module_parameter_count(shard));
+    return shard;
+}
+
+static void shard_save(tri_module *shard, int i)
+{
+    char path[4096];
+
+    if (args.save == NULL)
+        return;
+    snprintf(path, sizeof(path), "%s/shard%d.safetensors", args.save, i + 1);
+    TRI_TRY(tri_save(shard, path));
+}
+
+static void run_shard(int i)
+{
+    tri_module *shard = shard_create(i);
+    tri_optimizer *opt = tri_sgd(shard, learning_rate, NULL);
+
+    TRI_TRY(tri_remote_serve(NULL, "shard", shard, opt, NULL)); /* "worker1/shard" */
+    TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));
+    shard_save(shard, i);
+    TRI_TRY(tri_rpc_fini());
+    tri_optimizer_destroy(opt);
+    tri_module_destroy(shard);
+}
+
+/* --- the master ----------------------------------------------------------- */
+
+/* The model: each piece of the batch through one shard, and then through the other. All of it is
+ * only recorded. */
+static tri_tensor *dist_resnet50(tri_module *const *shard, tri_tensor *xs, int64_t split_size)
+{
+    const int64_t size = tri_tensor_size(xs, 0);
+    tri_tensor *out[MAX_PIECES];
+    int n = 0;
+
+    for (int64_t at = 0; at < size; at += split_size) {
+        tri_tensor *x = tri_narrow(xs, 0, at, split_size < size - at ? split_size : size - at);
+
+        out[n++] = tri_forward(shard[1], tri_forward(shard[0], x));
+    }
+    return tri_concat(out, n, 0);
+}
+
+/* Runs what was recorded, and updates both shards. */
+typedef tri_status update_fn(void *optimizer);
+
+static void train(tri_module *const *shard, int64_t split_size, update_fn *update, void *optimizer)
+{
+    const int64_t n = (int64_t)args.batch_size, size = (int64_t)args.image_size;
+    const tri_dtype dtype = tri_default_dtype();
+    tri_tensor *wanted;
+
+    tri_manual_seed(2);
+    wanted = tri_tensor_clone(tri_randint(0, CLASSES, TRI_SHAPE(n), TRI_DTYPE_I64));
+    for (int i = 0; i < (int)args.batches; i++) {
+        const double begin = now();
+        tri_tensor *inputs = tri_randn(TRI_SHAPE(n, 3, size, size), dtype);
+        tri_tensor *labels = tri_cast(tri_one_hot(wanted, CLASSES), dtype), *loss;
+
+        printf("Processing batch %d\n", i);
+        loss = tri_mse_loss(dist_resnet50(shard, inputs, split_size), labels, NULL);
+        tri_backward(loss);
+        TRI_TRY(update(optimizer));
+        if (args.verbose > 0)
+            printf("split size %lld, %.6f s, loss %.17g\n", (long long)split_size, now() - begin,
+                   tri_item(loss));
+        tri_step_end();
+    }
+    tri_tensor_unref(wanted);
+}
+
+static tri_status update_remote(void *optimizer)
+{
+    return tri_remote_optimizer_step(optimizer);
+}
+
+static void run_master(int64_t split_size)
+{
+    const tri_remote_module_options patient = {.timeout_ms =
+                                                   300000}; /* as the original's rpc_timeout */
+    tri_module *shard[SHARDS] = {tri_remote_module(NULL, "worker1/shard", &patient),
+                                 tri_remote_module(NULL, "worker2/shard", &patient)};
+    tri_remote_optimizer *opt = tri_remote_optimizer_of(NULL, shard, SHARDS, NULL);
+
+    train(shard, split_size, update_remote, opt);
+    tri_remote_optimizer_destroy(opt);
+    for (int i = 0; i < SHARDS; i++)
+        tri_module_destroy(shard[i]);
+}
+
+/* --- the same in one process ---------------------------------------------- */
+
+static tri_status update_both(void *optimizer)
+{
+    return tri_optimizer_step(optimizer);
+}
+
+static void run_one_process(int64_t split_size)
+{
+    tri_module *shard[SHARDS] = {shard_create(0), shard_create(1)};
+    const tri_param_group groups[SHARDS] = {{.model = shard[0]}, {.model = shard[1]}};
+    tri_optimizer *opt = tri_sgd_of(groups, SHARDS, learning_rate, NULL);
+
+    train(shard, split_size, update_both, opt);
+    tri_optimizer_destroy(opt);
+    for (int i = 0; i < SHARDS; i++) {
+        shard_save(shard[i], i);
+        tri_module_destroy(shard[i]);
+    }
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+static tri_status run_worker(int rank, void *arg)
+{
+    static const char *const names[WORLD_SIZE] = {"master", "worker1", "worker2"};
+
+    TRI_TRY(tri_rpc_init(names[rank], NULL));
+    if (rank > 0) {
+        run_shard(rank - 1);
+        return TRI_OK;
+    }
+    run_master(*(const int64_t *)arg);
+    TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));
+    TRI_TRY(tri_rpc_fini());
+    return TRI_OK;
+}
+
+/* If a launcher has started the workers, this is one of them; else tri_spawn starts them, for each
+ * size of pieces. */
+static void join_launched(void)
+{
+    if (args.one_process > 0 || strcmp(tri_launcher(), "none") == 0)
+        return;
+    TRI_TRY(tri_init(NULL));
+    if (tri_world_size() != WORLD_SIZE)
+        TRI_TRY(tri_status_fail(TRI_ERR_INVALID_ARG, "%d processes; it takes %d", tri_world_size(),
+                                WORLD_SIZE));
+}
+
+/* Trains with pieces of this size, and prints how long it took. */
+static void run_split(int64_t split_size)
+{
+    const bool alone = !tri_is_initialized();
+    const double begin = now();
+
+    if (args.one_process > 0)
+        run_one_process(split_size);
+    else if (alone)
+        TRI_TRY(tri_spawn(run_worker, &split_size, WORLD_SIZE, NULL));
+    else
+        TRI_TRY(run_worker(tri_rank(), &split_size));
+    if (alone || tri_rank() == 0)
+        printf("number of splits = %lld, execution time = %g\n", (long long)split_size,
+               now() - begin);
+}
+
+/* "--name=X"; "--name" is "--name=1". */
+static void parse(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        double *value, least;
+    } options[] = {{"--batch_size", &args.batch_size, 1},
+                   {"--image_size", &args.image_size, 1},
+                   {"--width", &args.width, 1},
+                   {"--batches", &args.batches, 1},
+                   {"--split_size", &args.split_size, 1},
+                   {"--f64", &args.f64, 0},
+                   {"--one_process", &args.one_process, 0},
+                   {"--verbose", &args.verbose, 0}};
+    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    bool right = !help;
+
+    for (int i = 1; i < argc && right; i++) {
+        const size_t n = strcspn(argv[i], "=");
+        const char *value = argv[i][n] == '=' ? &argv[i][n + 1] : "1";
+        char *end;
+        int k = 0;
+
+        if (strncmp(argv[i], "--save=", 7) == 0) {
+            args.save = value;
+            continue;
+        }
+        while (k < 8 && (strlen(options[k].name) != n || strncmp(argv[i], options[k].name, n) != 0))
+            k++;
+        right = k < 8;
+        if (right) {
+            *options[k].value = strtod(value, &end);
+            right = *value != '\0' && *end == '\0' && *options[k].value >= options[k].least &&
+                    *options[k].value <= INT32_MAX;
+        }
+    }
+    right = right && args.batch_size / (args.split_size > 0 ? args.split_size : 1) <= MAX_PIECES;
+    if (right)
+        return;
+    fprintf(help ? stdout : stderr,
+            "usage: rpc_pipeline [--batch_size=N] [--image_size=N] [--width=N] [--batches=N]\n"
+            "    [--split_size=N] [--f64] [--one_process] [--verbose] [--save=FOLDER]\n"
+            "at most %d pieces of a batch\n",
+            MAX_PIECES);
+    exit(help ? 0 : 2);
+}
+
+int main(int argc, char **argv)
+{
+    static const int64_t split_sizes[] = {1, 2, 4, 8};
+
+    parse(argc, argv);
+    tri_set_default_dtype(args.f64 > 0 ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
+    join_launched();
+    if (args.split_size > 0)
+        run_split((int64_t)args.split_size);
+    else
+        for (int i = 0; i < 4; i++)
+            run_split(split_sizes[i]);
+    if (tri_is_initialized())
+        tri_finalize();
+    return 0;
+}
