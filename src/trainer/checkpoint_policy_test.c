@@ -104,6 +104,28 @@ static void what_was_saved_can_be_started_from(void **state)
     scratch_end(&s);
 }
 
+/* Whatever number is to stay: who resumes from it may want to do so again. */
+static void what_was_started_from_stays(void **state)
+{
+    killed_fit fit;
+    char folder[512];
+    scratch s;
+
+    (void)state;
+    scratch_begin(&s);
+    fit = base(s.dir);
+    run_well(&fit);
+    snprintf(folder, sizeof(folder), "%s/run/checkpoints/step-000000000010", s.dir);
+    fit.ckpt_path = folder;
+    fit.max_epochs = 5;
+    fit.checkpoint.keep_last = 1;
+    run_well(&fit);
+    assert_true(has(&s, "run/checkpoints/step-000000000010"));
+    assert_true(has(&s, "run/checkpoints/step-000000000025"));
+    assert_int_equal(scratch_count(scratch_path(&s, "run/checkpoints")), 2);
+    scratch_end(&s);
+}
+
 /* What validation saw in the fit is what it sees of the checkpoint: the averages. */
 static void averages_are_what_is_evaluated(void **state)
 {
@@ -372,6 +394,7 @@ static void options_that_cannot_be_are_named(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(saves_come_when_they_are_due),
     cmocka_unit_test(what_was_saved_can_be_started_from),
+    cmocka_unit_test(what_was_started_from_stays),
     cmocka_unit_test(averages_are_what_is_evaluated),
     cmocka_unit_test(a_signal_saves_where_it_came),
     cmocka_unit_test(a_signal_to_the_caller_reaches_its_workers),
