@@ -173,7 +173,8 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     peer = rpc_peer_of(rpc, name, a.incarnation);
     if (peer != NULL) {
         rpc_peer_use(peer);
-        snprintf(peer->record, sizeof(peer->record), "%s", record);
+        if (peer->state == RPC_PEER_KNOWN) /* else a thread that connects reads it */
+            snprintf(peer->record, sizeof(peer->record), "%s", record);
     }
     rpc_unlock(rpc);
     if (peer == NULL)

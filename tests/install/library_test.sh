@@ -10,7 +10,7 @@ LC_ALL=C
 export LC_ALL
 lib=$(dirname "$TRI_TEST_BIN")/lib
 limit=400000
-rpc_limit=90000
+rpc_limit=95000
 work=$(mktemp -d "${TMPDIR:-/tmp}/trireme-library.XXXXXX")
 trap 'rm -rf "$work"' EXIT
 
