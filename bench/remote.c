@@ -20,7 +20,7 @@
 
 #define FEATURES 512
 #define BATCH 32
-#define STEPS 2000
+#define STEPS 1000
 
 static tri_rpc *rpc;
 
@@ -45,12 +45,22 @@ static double median(double *times, int n)
     return times[n / 2];
 }
 
+static tri_status run_nothing(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return TRI_OK;
+}
+static const tri_rpc_function nothing = {.name = "nothing", .run = run_nothing};
+
 static void begin(const char *name, const char *path)
 {
+    static const tri_rpc_function *const functions[] = {&nothing};
+    const tri_rpc_options options = {.open = true, .functions = functions, .n_functions = 1};
     tri_store *store = NULL;
 
     TRI_TRY(tri_store_file(path, NULL, &store));
-    TRI_TRY(tri_rpc_create(store, name, 0, 0, &(tri_rpc_options){.open = true}, &rpc));
+    TRI_TRY(tri_rpc_create(store, name, 0, 0, &options, &rpc));
     tri_store_unref(store);
 }
 
@@ -64,21 +74,11 @@ static tri_module *make_layer(bool trained)
 
 /* --- the owner ------------------------------------------------------------ */
 
-static tri_status run_nothing(tri_rpc_request *request, void *object)
-{
-    (void)request;
-    (void)object;
-    return TRI_OK;
-}
-static const tri_rpc_function nothing = {.name = "nothing", .run = run_nothing};
-
 static void serve(void)
 {
-    const tri_rpc_function *const functions[] = {&nothing};
     tri_module *trained = make_layer(true), *frozen = make_layer(false);
     tri_optimizer *sgd = tri_sgd(trained, 0.0, NULL);
 
-    TRI_TRY(tri_rpc_serve(rpc, functions, 1));
     TRI_TRY(tri_remote_serve(rpc, "trained", trained, sgd, NULL));
     TRI_TRY(tri_remote_serve(rpc, "frozen", frozen, NULL, NULL));
     TRI_TRY(tri_rpc_join(rpc, TRI_FOREVER));

@@ -13,8 +13,8 @@
  *
  *     // a trainer:
  *     tri_module *table = tri_remote_module(NULL, "ps/table", NULL);
- *     tri_remote_optimizer *opt = tri_remote_optimizer_of(tri_sgd(net, 0.05, NULL), &table, 1,
- * NULL);
+ *     tri_optimizer *own = tri_sgd(net, 0.05, NULL);
+ *     tri_remote_optimizer *opt = tri_remote_optimizer_of(own, &table, 1, NULL);
  *
  *     tri_backward(tri_cross_entropy(tri_forward(net, tri_forward(table, x)), target, NULL));
  *     TRI_TRY(tri_remote_optimizer_step(opt));

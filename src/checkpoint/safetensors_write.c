@@ -19,9 +19,6 @@
 #error "safetensors files are little-endian; this needs a conversion on other machines"
 #endif
 
-#define PART ((size_t)256 << 10)
-#define LARGE ((uint64_t)32 << 20) /* a file that is not to fill the page cache */
-
 /* The file's name of a type, and its place in the order of a file, as in the Python package. */
 static const struct {
     const char *name;
@@ -159,17 +156,10 @@ static tri_status dump_header(const json_t *header, char **bytes_out, size_t *n_
     return TRI_OK;
 }
 
-/* In parts that a processor's cache holds, so that they come from memory once. */
-static tri_status put(trii_writer *writer, trii_checksum *sum, const char *data, size_t bytes)
+static tri_status put(trii_writer *writer, trii_checksum *sum, const void *data, size_t bytes)
 {
-    tri_status status = TRI_OK;
-
-    for (size_t n; bytes > 0 && status == TRI_OK; data += n, bytes -= n) {
-        n = bytes < PART ? bytes : PART;
-        trii_checksum_add(sum, data, n);
-        status = trii_writer_put(writer, data, n);
-    }
-    return status;
+    trii_checksum_add(sum, data, bytes);
+    return trii_writer_put(writer, data, bytes);
 }
 
 static tri_status write_file(const char *path, const char *header, size_t header_bytes,
@@ -178,16 +168,12 @@ static tri_status write_file(const char *path, const char *header, size_t header
 {
     trii_writer writer;
     trii_checksum sum;
-    uint64_t bytes = 0;
+    uint64_t bytes;
     tri_status status = trii_checksum_init(&sum);
 
     if (status != TRI_OK)
         return status;
-    for (int64_t i = 0; i < n; i++)
-        bytes += sorted[i]->bytes;
     status = trii_writer_open(path, &writer);
-    if (status == TRI_OK && bytes >= LARGE)
-        status = trii_writer_pass_cache(&writer);
     if (status == TRI_OK)
         status = put(&writer, &sum, header, header_bytes);
     for (int64_t i = 0; i < n && status == TRI_OK; i++)

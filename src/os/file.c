@@ -19,11 +19,6 @@
 #include "os/descriptor.h"
 #include "os/folder.h"
 
-/* What is written at once past the page cache: a multiple of any disk's block, and from memory that
- * begins with one. Small enough for a processor's cache. */
-#define PIECE ((size_t)4 << 20)
-#define PIECE_ALIGNMENT 4096
-
 static tri_status fail_path(const char *what, const char *path)
 {
     tri_status status = errno == ENOENT ? TRI_ERR_NOT_FOUND : TRI_ERR_IO;
@@ -349,60 +344,9 @@ tri_status trii_writer_open(const char *path, trii_writer *writer_out)
     return status;
 }
 
-/* Whether what is written to it passes by the page cache from now on. */
-static bool set_direct(int fd, bool direct)
-{
-    int flags = fcntl(fd, F_GETFL);
-
-    return flags >= 0 && fcntl(fd, F_SETFL, direct ? flags | O_DIRECT : flags & ~O_DIRECT) == 0 &&
-           direct;
-}
-
-tri_status trii_writer_pass_cache(trii_writer *writer)
-{
-    if (!set_direct(writer->fd, true))
-        return TRI_OK;
-    writer->piece = trii_alloc_aligned(PIECE_ALIGNMENT, PIECE, "piece of a file");
-    if (writer->piece != NULL)
-        return TRI_OK;
-    (void)set_direct(writer->fd, false);
-    return TRI_ERR_NO_MEMORY;
-}
-
-/* A piece that is not whole is of no size that a disk takes; and where one is refused (a disk of
- * larger blocks) the page cache takes it. */
-static tri_status write_piece(trii_writer *w)
-{
-    size_t bytes = w->in_piece, written = 0;
-    tri_status status = TRI_ERR_IO;
-
-    w->in_piece = 0;
-    if (bytes == PIECE)
-        status = write_some(w->fd, w->path, w->piece, bytes, &written);
-    if (status == TRI_OK)
-        return TRI_OK;
-    (void)set_direct(w->fd, false);
-    return write_all(w->fd, w->path, w->piece + written, bytes - written);
-}
-
-static tri_status put_into_piece(trii_writer *w, const char *data, size_t bytes)
-{
-    tri_status status = TRI_OK;
-
-    for (size_t n; bytes > 0 && status == TRI_OK; data += n, bytes -= n) {
-        n = PIECE - w->in_piece < bytes ? PIECE - w->in_piece : bytes;
-        memcpy(w->piece + w->in_piece, data, n);
-        w->in_piece += n;
-        if (w->in_piece == PIECE)
-            status = write_piece(w);
-    }
-    return status;
-}
-
 tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes)
 {
-    tri_status status = writer->piece != NULL ? put_into_piece(writer, data, bytes)
-                                              : write_all(writer->fd, writer->path, data, bytes);
+    tri_status status = write_all(writer->fd, writer->path, data, bytes);
 
     if (status == TRI_OK)
         writer->bytes += bytes;
@@ -411,7 +355,6 @@ tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes)
 
 static void writer_release(trii_writer *writer)
 {
-    trii_free(writer->piece);
     trii_free(writer->temporary);
     trii_free(writer->path);
     *writer = (trii_writer){.fd = -1};
@@ -442,9 +385,7 @@ static tri_status writer_end(trii_writer *writer, bool sync)
     int fd = writer->fd;
     struct stat old;
 
-    if (writer->piece != NULL)
-        status = write_piece(writer);
-    if (status == TRI_OK && sync && fsync(fd) != 0)
+    if (sync && fsync(fd) != 0)
         status = fail_path("sync", writer->path);
     writer->fd = -1;
     if (close(fd) != 0 && status == TRI_OK)

@@ -32,9 +32,7 @@ tri_status trii_file_load(const char *path, size_t most, void **own_memory_inout
 typedef struct trii_writer {
     char *path, *temporary;
     int fd;
-    uint64_t bytes; /* put so far */
-    char *piece;    /* NULL, or what is yet to be written, past the page cache: */
-    size_t in_piece;
+    uint64_t bytes; /* written so far */
 } trii_writer;
 
 /* A name that is a link stays one: the file that it leads to is replaced, or made where its folder
@@ -42,10 +40,6 @@ typedef struct trii_writer {
  * as this process may give them. Errors: NO_MEMORY, IO (also what is there and no file, or our own
  * output), NOT_FOUND. After a failure nothing is left. */
 tri_status trii_writer_open(const char *path, trii_writer *writer_out) TRI_MUST_CHECK;
-/* Before the first put: it is written past the page cache, where the file system can. For large
- * files that are not read soon: a copy of them there takes processor time, and the place of what
- * is read. Errors: NO_MEMORY. */
-tri_status trii_writer_pass_cache(trii_writer *writer) TRI_MUST_CHECK;
 tri_status trii_writer_put(trii_writer *writer, const void *data, size_t bytes) TRI_MUST_CHECK;
 /* Syncs, renames, syncs the folder. The writer is closed, also on failure; then the temporary
  * file is gone and an older file of that name as it was. */

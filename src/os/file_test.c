@@ -10,8 +10,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/alloc.h"
-#include "base/compiler.h"
 #include "os/secret.h"
 #include "testing/check.h"
 #include "testing/scratch.h"
@@ -55,64 +53,6 @@ static void a_link_is_followed_to_the_file_that_it_names(void **state)
     assert_true(S_ISLNK(info.st_mode));
     expect_text(scratch_path(&s, "target"), "new");
     assert_int_equal(scratch_count(s.dir), 3);
-    scratch_end(&s);
-}
-
-/* Past the page cache or not: sizes about those of the pieces, put in parts of any size. */
-static tri_status write_large(const char *path, const char *bytes, size_t n, size_t part)
-{
-    trii_writer writer;
-    tri_status status = trii_writer_open(path, &writer);
-
-    if (status == TRI_OK)
-        status = trii_writer_pass_cache(&writer);
-    for (size_t at = 0; at < n && status == TRI_OK; at += part)
-        status = trii_writer_put(&writer, bytes + at, n - at < part ? n - at : part);
-    if (status == TRI_OK && writer.bytes != n)
-        status = TRI_ERR_INTERNAL;
-    if (status == TRI_OK)
-        return trii_writer_commit(&writer);
-    trii_writer_abort(&writer);
-    return status;
-}
-
-static void a_large_file_has_what_was_put(void **state)
-{
-    enum { PIECE = 4 << 20 };
-    static const size_t sizes[] = {0, 1, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE, 3 * PIECE - 4095};
-    static char bytes[3 * PIECE];
-    uint64_t draws = 3;
-    long live = trii_alloc_live();
-    scratch s;
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(bytes); i += 7)
-        bytes[i] = (char)scratch_random(&draws);
-    scratch_begin(&s);
-    for (size_t i = 0; i < TRII_COUNT_OF(sizes); i++) {
-        for (int k = 0; k < 2; k++) {
-            const char *path = scratch_path(&s, "file");
-            char *seen;
-            size_t n;
-
-            CHECK_OK(write_large(path, bytes, sizes[i], k == 0 ? sizeof(bytes) : 1234567));
-            seen = scratch_read(path, &n);
-            assert_int_equal(n, sizes[i]);
-            assert_memory_equal(seen, bytes, n);
-            free(seen);
-        }
-    }
-    /* no room after the first piece */
-    assert_int_equal(unlink(scratch_path(&s, "file")), 0);
-    signal(SIGXFSZ, SIG_IGN);
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){PIECE + 5, RLIM_INFINITY}), 0);
-    CHECK_FAILS(write_large(scratch_path(&s, "file"), bytes, sizeof(bytes), 1 << 20), TRI_ERR_IO,
-                "File too large");
-    CHECK_FAILS(write_large(scratch_path(&s, "file"), bytes, PIECE + 6, 1 << 20), TRI_ERR_IO,
-                "File too large");
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &(struct rlimit){RLIM_INFINITY, RLIM_INFINITY}), 0);
-    assert_int_equal(scratch_count(s.dir), 0);
-    assert_int_equal(trii_alloc_live(), live);
     scratch_end(&s);
 }
 
@@ -349,7 +289,6 @@ static void a_fifo_is_refused_and_not_waited_for(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_link_is_followed_to_the_file_that_it_names),
-    cmocka_unit_test(a_large_file_has_what_was_put),
     cmocka_unit_test(what_is_no_file_is_never_replaced),
     cmocka_unit_test(a_replaced_file_leaves_its_rights),
     cmocka_unit_test(a_group_that_cannot_be_kept_gets_the_rights_of_others),
