@@ -244,6 +244,11 @@ void trii_remote_now_set(trii_remote_running *running);
 tri_status trii_remote_function_check(const tri_remote_function *function,
                                       const char *call) TRI_MUST_CHECK;
 
+/* served_input.c. Reads the part where it lies, until its request is answered. */
+tri_tensor *trii_remote_wrap(const trii_type *type, const tri_rpc_part *part);
+/* Zeros that take no memory until somebody looks at them: what a caller asks about may be large. */
+tri_tensor *trii_remote_untouched(const trii_type *type);
+
 /* served_run.c: does one job and answers its request; on the thread of the served module. */
 void trii_served_run(trii_served *served, trii_remote_job *job);
 void trii_served_drop_graphs(trii_served *served, const trii_session *session); /* NULL = of all */

@@ -168,24 +168,17 @@ static tri_status read_forward(forward *f)
     return TRI_OK;
 }
 
-/* Reads the part where it lies, until the request is answered. */
-static tri_tensor *wrap_part(const trii_type *type, const tri_rpc_part *part)
-{
-    if (part->bytes == 0)
-        return tri_tensor_create(type->shape, type->ndim, type->dtype);
-    return tri_tensor_wrap(type->shape, type->ndim, type->dtype, (void *)(uintptr_t)part->data,
-                           NULL, NULL);
-}
-
 /* A graph keeps its inputs. */
 static tri_tensor *make_input(const forward *f, int i, int part)
 {
     const trii_type *type = &f->in[i];
 
-    if (f->dry || f->message->parts[part].bytes == 0)
+    if (trii_type_bytes(type) == 0)
         return tri_tensor_create(type->shape, type->ndim, type->dtype);
+    if (f->dry)
+        return trii_remote_untouched(type);
     if ((f->head.flags & TRII_REMOTE_NO_GRAD) != 0)
-        return wrap_part(type, &f->message->parts[part]);
+        return trii_remote_wrap(type, &f->message->parts[part]);
     return tri_tensor_from(type->shape, type->ndim, type->dtype, f->message->parts[part].data);
 }
 
@@ -416,7 +409,7 @@ static tri_status make_seeds(backward *b)
             b->types[b->n].dtype != step->values[id].type.dtype ||
             !trii_type_same_shape(&b->types[b->n], &step->values[id].type))
             return trii_remote_refuse("a seed of another type than its result");
-        seed = wrap_part(&b->types[b->n], &b->message->parts[b->n]);
+        seed = trii_remote_wrap(&b->types[b->n], &b->message->parts[b->n]);
         b->seeds[b->n] = seed;
         b->outputs[b->n++] = b->g->out[o];
         status = tri_tensor_status(seed);
