@@ -389,7 +389,8 @@ static trii_vid composed(layer *l, trii_vid gx, trii_vid gh, trii_vid gc, trii_v
 static tri_status layer_grad(trii_step *step, const trii_node *node, const trii_vid *g,
                              const bool *needs, trii_vid *grad_in)
 {
-    trii_vid gx = trii_node_in(step, node, 0), first = node->first_out, da, state[2];
+    trii_vid gx = trii_node_in(step, node, 0), first = node->first_out, da;
+    trii_vid state[2] = {TRII_NO_VALUE, TRII_NO_VALUE};
     const bool wants_state = needs[2] || needs[3], wants_weight = needs[1];
     const bool wants[2] = {needs[2], needs[3]};
     layer l = {.c = {.step = step, .status = TRI_OK},
