@@ -18,7 +18,8 @@
  * A NULL tri_rpc is the process's own, which tri_rpc_init made; in a handler, the worker that it
  * runs for. All functions may be called from any thread, and those that wait say so; in a handler
  * that is TRI_RPC_INLINE they fail with STATE.
- * A worker belongs to the process that made it: in a child of fork() every call fails with STATE.
+ * A worker belongs to the process that made it: in a child of fork() every call fails with STATE,
+ * and what releases something does nothing.
  * Buffers are memory of the host.
  *
  * A call is executed at most once. PEER_LOST says whether the request was sent; only functions that
@@ -100,7 +101,7 @@ typedef struct tri_rpc_options {
  */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_init(const char *name, const tri_rpc_options *opt);
 /* tri_rpc_leave and tri_rpc_destroy of the process's own worker, and tri_finalize if tri_rpc_init
- * has joined the world. Blocks as tri_rpc_leave does. */
+ * has joined the world. Blocks as tri_rpc_leave does. STATE in a handler. */
 TRI_API tri_status tri_rpc_fini(void);
 /* The general form: each of `size` workers calls it with the same store, of which a clone is kept.
  * Workers may be threads of one process. */
@@ -117,8 +118,8 @@ TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 TRI_API tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);
 /* Ends every call at once, here with ABORTED and at the peers with PEER_LOST. Never blocks. */
 TRI_API void tri_rpc_abort(tri_rpc *rpc, const char *why);
-/* Without tri_rpc_leave it aborts. Calls, references and messages may be released later. Not from a
- * handler of this worker. NULL allowed. */
+/* Without tri_rpc_leave it aborts. Calls, references and messages may be released later, and kept
+ * requests answered. Not from a handler of this worker. NULL allowed. */
 TRI_API void tri_rpc_destroy(tri_rpc *rpc);
 /* Its name; "" without a worker. Borrowed. */
 TRI_API const char *tri_rpc_name(const tri_rpc *rpc);

@@ -247,10 +247,14 @@ void rpc_arm(tri_rpc *rpc, int64_t at_ns)
 
 /* --- whose it is ---------------------------------------------------------- */
 
+bool rpc_is_parents(const tri_rpc *rpc)
+{
+    return rpc->fork_level != atomic_load_explicit(&trii_fork_level, memory_order_relaxed);
+}
+
 tri_status rpc_check_process(const tri_rpc *rpc, const char *call)
 {
-    if (TRII_LIKELY(rpc->fork_level ==
-                    atomic_load_explicit(&trii_fork_level, memory_order_relaxed)))
+    if (TRII_LIKELY(!rpc_is_parents(rpc)))
         return TRI_OK;
     return TRII_FAIL(TRI_ERR_STATE, "%s: worker %s belongs to the process that forked this one",
                      call, rpc->name);

@@ -299,6 +299,8 @@ tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
 
     if (status == TRI_OK)
         status = trii_need(ref_out, "rpc_remote", "ref_out");
+    if (status == TRI_OK)
+        status = rpc_check_process(to->rpc, "rpc_remote");
     if (status != TRI_OK)
         return status;
     rpc = to->rpc;
@@ -355,6 +357,8 @@ tri_status tri_rpc_call_test(tri_rpc_call *call)
 {
     tri_status status = trii_need(call, "rpc_call_test", "call");
 
+    if (status == TRI_OK)
+        status = rpc_check_process(call->rpc, "rpc_call_test");
     if (status != TRI_OK)
         return status;
     rpc_lock(call->rpc);
@@ -439,6 +443,8 @@ tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n, int64_t timeout_m
         first = first != NULL ? first : calls[i];
     if (status == TRI_OK && first == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "rpc_wait_any: there is no call among %d", n);
+    if (status == TRI_OK)
+        status = rpc_check_process(first->rpc, "rpc_wait_any");
     if (status != TRI_OK)
         return status;
     rpc = first->rpc;
@@ -466,7 +472,7 @@ tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n, int64_t timeout_m
 
 void tri_rpc_call_cancel(tri_rpc_call *call)
 {
-    if (call == NULL)
+    if (call == NULL || rpc_is_parents(call->rpc))
         return;
     rpc_lock(call->rpc);
     if (call->in_flight && call->state != RPC_CALL_OVER)
@@ -479,7 +485,7 @@ const char *tri_rpc_call_error(const tri_rpc_call *call)
 {
     const char *text = "";
 
-    if (call == NULL)
+    if (call == NULL || rpc_is_parents(call->rpc))
         return text;
     rpc_lock(call->rpc);
     if (call->state == RPC_CALL_OVER && call->status < 0)
@@ -494,6 +500,8 @@ tri_status tri_rpc_call_take_reply(tri_rpc_call *call, tri_rpc_message *reply_ou
 
     if (status == TRI_OK)
         status = trii_need(reply_out, "rpc_call_take_reply", "reply_out");
+    if (status == TRI_OK)
+        status = rpc_check_process(call->rpc, "rpc_call_take_reply");
     if (status != TRI_OK)
         return status;
     rpc_lock(call->rpc);
@@ -512,7 +520,7 @@ void tri_rpc_call_destroy(tri_rpc_call *call)
 {
     tri_rpc *rpc;
 
-    if (call == NULL)
+    if (call == NULL || rpc_is_parents(call->rpc))
         return;
     rpc = call->rpc;
     rpc_use(rpc);
@@ -534,6 +542,8 @@ void tri_rpc_message_free(tri_rpc_message *message)
         return;
     call = message->owner;
     rpc = call->rpc;
+    if (rpc_is_parents(rpc))
+        return;
     rpc_use(rpc);
     rpc_lock(rpc);
     rpc_reply_release(call);

@@ -113,7 +113,18 @@ void rpc_execute(tri_rpc_request *request)
     request->next = NULL;
     *rpc->queue_end = request;
     rpc->queue_end = &request->next;
-    staff(rpc);
+    if (rpc->stop && !rpc->empties_queue)
+        fail_queue(rpc, TRI_ERR_ABORTED, "the worker has left");
+    else
+        staff(rpc);
+}
+
+void rpc_executor_stop(tri_rpc *rpc)
+{
+    rpc->stop = true;
+    trii_cond_broadcast(&rpc->work);
+    if (!rpc->empties_queue)
+        fail_queue(rpc, TRI_ERR_ABORTED, "the worker has left");
 }
 
 void rpc_executor_lend(tri_rpc *rpc)

@@ -364,6 +364,7 @@ struct tri_rpc {
     trii_cond work;
     int n_threads, n_idle, n_active, n_lent;
     bool stop, empties_queue;
+    bool has_requests; /* after its end: they use it until they are answered */
 
     struct rpc_intro *intros; /* references that owners have been told of, and have not confirmed */
     uint64_t n_intros;
@@ -391,6 +392,9 @@ void rpc_end_all(tri_rpc *rpc, const char *why);
 /* NULL becomes the process's own. STATE: there is none, or a parent's. */
 tri_status rpc_resolve(tri_rpc **rpc_io, const char *call) TRI_MUST_CHECK;
 tri_status rpc_check_process(const tri_rpc *rpc, const char *call) TRI_MUST_CHECK;
+/* In a forked child: its lock may be held by a thread that is not there, and what is sent goes out
+ * in the parent's name. */
+bool rpc_is_parents(const tri_rpc *rpc);
 void rpc_use(tri_rpc *rpc);
 void rpc_unuse(tri_rpc *rpc); /* without the lock */
 void rpc_lock(tri_rpc *rpc);
@@ -655,6 +659,8 @@ void rpc_submit_replies(tri_rpc_ref *promise);
 /* --- rpc_executor.c; locked ----------------------------------------------- */
 
 void rpc_execute(tri_rpc_request *request);
+/* What is queued, or comes later, is not run. */
+void rpc_executor_stop(tri_rpc *rpc);
 void rpc_executor_lend(tri_rpc *rpc);
 void rpc_executor_return(tri_rpc *rpc);
 bool rpc_executor_remove(tri_rpc_request *request);

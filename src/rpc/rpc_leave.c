@@ -50,8 +50,11 @@ void rpc_end_all(tri_rpc *rpc, const char *why)
             rpc_object_unuse(rpc, object);
         }
     }
-    rpc->stop = true;
-    trii_cond_broadcast(&rpc->work);
+    rpc_executor_stop(rpc);
+    if (rpc->n_requests > 0) { /* kept, or still running */
+        rpc->has_requests = true;
+        rpc_use(rpc);
+    }
     rpc_peers_changed(rpc);
 }
 

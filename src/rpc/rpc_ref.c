@@ -176,8 +176,8 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
 
 tri_rpc_ref *tri_rpc_ref_ref(tri_rpc_ref *ref)
 {
-    if (ref == NULL)
-        return NULL;
+    if (ref == NULL || rpc_is_parents(ref->rpc))
+        return ref;
     rpc_lock(ref->rpc);
     ref->users++;
     rpc_unlock(ref->rpc);
@@ -188,7 +188,7 @@ void tri_rpc_ref_unref(tri_rpc_ref *ref)
 {
     tri_rpc *rpc;
 
-    if (ref == NULL)
+    if (ref == NULL || rpc_is_parents(ref->rpc))
         return;
     rpc = ref->rpc;
     rpc_use(rpc);
@@ -202,7 +202,7 @@ void *tri_rpc_ref_object(const tri_rpc_ref *ref)
 {
     void *object;
 
-    if (ref == NULL)
+    if (ref == NULL || rpc_is_parents(ref->rpc))
         return NULL;
     rpc_lock(ref->rpc);
     object = ref->local != NULL ? ref->local->object : NULL;
@@ -214,7 +214,7 @@ const char *tri_rpc_ref_owner(const tri_rpc_ref *ref)
 {
     const char *name = "";
 
-    if (ref == NULL)
+    if (ref == NULL || rpc_is_parents(ref->rpc))
         return name;
     rpc_lock(ref->rpc);
     if (ref->maker == NULL && ref->status == TRI_OK)
@@ -233,6 +233,8 @@ tri_status tri_rpc_ref_status(const tri_rpc_ref *ref)
 {
     tri_status status = trii_need(ref, "rpc_ref_status", "ref");
 
+    if (status == TRI_OK)
+        status = rpc_check_process(ref->rpc, "rpc_ref_status");
     if (status != TRI_OK)
         return status;
     rpc_lock(ref->rpc);

@@ -77,6 +77,8 @@ tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
 
     if (status == TRI_OK)
         status = trii_need(r, "rpc_reply", "request");
+    if (status == TRI_OK)
+        status = rpc_check_process(r->rpc, "rpc_reply");
     if (status != TRI_OK)
         return status;
     if (r->answered || r->postponed)
@@ -107,7 +109,7 @@ void tri_rpc_fail(tri_rpc_request *r, tri_status status)
     char line[RPC_ERROR];
     tri_rpc *rpc;
 
-    if (r == NULL || r->answered || r->postponed)
+    if (r == NULL || rpc_is_parents(r->rpc) || r->answered || r->postponed)
         return;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     rpc = r->rpc;

@@ -217,7 +217,10 @@ void rpc_request_retire(tri_rpc_request *r)
     r->answered = true;
     r->peer->in_calls--;
     r->peer->in_bytes -= r->weight;
-    r->rpc->n_requests--;
+    if (--r->rpc->n_requests == 0 && r->rpc->has_requests) {
+        r->rpc->has_requests = false;
+        rpc_drop_use(r->rpc); /* who answers has one of its own */
+    }
     rpc_changed(r->rpc);
     if (!r->running)
         free_request(r);

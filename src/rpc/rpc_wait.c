@@ -84,14 +84,31 @@ void rpc_sleep_on(rpc_waiter *w, int64_t deadline_ns)
     atomic_store(&w->kicked, 0);
 }
 
+/* Of the worker whose handler this thread runs, which may be another one of this process: then
+ * `rpc` is unlocked meanwhile. */
+static void change_place(tri_rpc *rpc, void (*change)(tri_rpc *rpc))
+{
+    tri_rpc *other = rpc_running != NULL && rpc_running->occupies ? rpc_running->rpc : NULL;
+
+    if (other == NULL || other == rpc) {
+        if (other != NULL)
+            change(rpc);
+        return;
+    }
+    rpc_unlock(rpc);
+    rpc_lock(other);
+    change(other);
+    rpc_unlock(other);
+    rpc_lock(rpc);
+}
+
 static void enter(tri_rpc *rpc, rpc_waiter *w)
 {
-    w->chain = rpc_running != NULL && rpc_running->request != NULL ? rpc_running->request->chain
-                                                                   : w->chain;
+    if (rpc_running != NULL && rpc_running->request != NULL && rpc_running->rpc == rpc)
+        w->chain = rpc_running->request->chain;
     w->next = rpc->waiters;
     rpc->waiters = w;
-    if (rpc_running != NULL && rpc_running->occupies)
-        rpc_executor_lend(rpc);
+    change_place(rpc, rpc_executor_lend);
 }
 
 static void leave(tri_rpc *rpc, rpc_waiter *w)
@@ -108,8 +125,7 @@ static void leave(tri_rpc *rpc, rpc_waiter *w)
         request->next = NULL;
         rpc_execute(request);
     }
-    if (rpc_running != NULL && rpc_running->occupies)
-        rpc_executor_return(rpc);
+    change_place(rpc, rpc_executor_return);
 }
 
 static void run_inbox(rpc_waiter *w)
@@ -185,6 +201,7 @@ bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *ar
     if (peer != NULL)
         rpc_peer_use(peer);
     enter(rpc, w);
+    over = is_over(arg); /* it may have unlocked */
     while (!over) {
         atomic_store(&w->kicked, 0);
         if (w->inbox != NULL) {

@@ -333,6 +333,8 @@ tri_status tri_rpc_fini(void)
     tri_rpc *rpc;
     tri_status status;
 
+    if (rpc_running != NULL) /* the one that it would wait for may have the mutex */
+        return TRII_FAIL(TRI_ERR_STATE, "rpc_fini: called by a handler, which it would wait for");
     trii_mutex_lock(&own.mutex);
     rpc = atomic_load(&rpc_own);
     status = rpc != NULL ? tri_rpc_leave(rpc, 0)
