@@ -43,6 +43,7 @@ void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode)
     r->autocast = mode->autocast;
     r->region = mode->region;
     r->create_graph = false;
+    r->for_inputs = false;
     r->walking = false;
     r->deferred--;
 }
@@ -54,7 +55,12 @@ bool trii_step_creates_graph(const trii_step *step)
 
 bool trii_step_keeps_graph(const trii_step *step)
 {
-    return step->recorder->keep_graph;
+    return step->recorder->keep_graph || step->recorder->eager;
+}
+
+bool trii_step_walks_for_inputs(const trii_step *step)
+{
+    return step->recorder->for_inputs;
 }
 
 uint32_t trii_step_walk(const trii_step *step)

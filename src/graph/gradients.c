@@ -155,6 +155,7 @@ static tri_status run(request *q, trii_step *step, const trii_roots *roots)
 
     if (status != TRI_OK)
         return status;
+    r->for_inputs = true;
     status = record(q, step, roots);
     if (status != TRI_OK)
         trii_backward_forget(step);

@@ -139,6 +139,7 @@ typedef struct tri_context {
     uint32_t walks;    /* number of the walk, from 1 on */
     bool create_graph; /* the walk records differentiable gradients */
     bool keep_graph;   /* and another walk may follow after a run */
+    bool for_inputs;   /* it is that of tri_gradients */
     bool active;       /* something was recorded since the last step ended */
     bool breaks;       /* TRI_BREAK=1 */
     bool eager;        /* TRI_EAGER=1 */

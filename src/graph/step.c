@@ -294,6 +294,11 @@ tri_status trii_step_eager(trii_step *step)
     return trii_step_catch_up(step);
 }
 
+void trii_step_only_record(trii_step *step)
+{
+    trii_recorder_of(step)->deferred++;
+}
+
 tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
 {
     trii_value *value = &step->values[id];

@@ -244,8 +244,11 @@ typedef struct trii_grad_hook {
 int64_t trii_samples_take(trii_step *step);
 /* Whether the gradients being recorded must be differentiable again. */
 bool trii_step_creates_graph(const trii_step *step);
-/* Whether they may be recorded a second time after a run, from the same values. */
+/* Whether they may be recorded a second time after a run, from the same values; always under
+ * TRI_EAGER=1, whose runs nobody asked for. */
 bool trii_step_keeps_graph(const trii_step *step);
+/* Whether they are those of tri_gradients, which changes no tensor's gradient. */
+bool trii_step_walks_for_inputs(const trii_step *step);
 /* The number of the backward pass that is being recorded. */
 uint32_t trii_step_walk(const trii_step *step);
 /* The value of the gradient that the optimizer shall use; NO_VALUE in *grad_out if the tensor has
@@ -289,6 +292,9 @@ tri_status trii_node_failed(const trii_step *step, int32_t node, tri_status stat
  * step uses the tensor, pending nodes run first; values that are already recorded keep the old
  * contents, on the old device. */
 tri_status trii_tensor_send(tri_tensor *tensor, tri_device device) TRI_MUST_CHECK;
+/* Nothing of the current context's step runs any more, not under TRI_EAGER=1 either, unless it is
+ * asked for. */
+void trii_step_only_record(trii_step *step);
 /* keep_read.c: steps that wait, while other contexts write what they have read. */
 /* The step's value of the tensor, if it has read it and has not written it, keeps the contents of
  * now: a reference to their memory. A context that writes the tensor then has to renew it first; if

@@ -27,6 +27,7 @@ typedef struct remote_op {
     bool is_backward, is_over, is_sent, is_aborted;
     bool wants_graph; /* a result requires a gradient */
     bool has_graph;   /* the owner keeps one, as far as is known here */
+    int n_backwards;  /* forward: those that are recorded and not sent */
     uint64_t number;
     trii_type in[TRI_REMOTE_TENSORS];  /* forward: inputs; backward: seeds */
     trii_type out[TRI_REMOTE_TENSORS]; /* results; gradients of the wanted inputs */
@@ -81,6 +82,12 @@ static size_t put_forward(const remote_op *r, unsigned char *to)
     return sizeof(head);
 }
 
+/* The owner shall drop the graph: of the backwards recorded before a run the last one says so. */
+static bool ends_graph(const remote_op *r)
+{
+    return r->forward->n_backwards == 1 && !r->keeps;
+}
+
 static size_t put_backward(const remote_op *r, unsigned char *to)
 {
     const trii_remote_backward head = {.magic = TRII_REMOTE_MAGIC,
@@ -89,7 +96,7 @@ static size_t put_backward(const remote_op *r, unsigned char *to)
                                        .present = r->present,
                                        .wanted = r->wanted,
                                        .n_types = (uint32_t)r->n_in,
-                                       .flags = r->keeps ? TRII_REMOTE_KEEP : 0,
+                                       .flags = ends_graph(r) ? 0 : TRII_REMOTE_KEEP,
                                        .key = r->key,
                                        .order = r->order};
 
@@ -159,8 +166,10 @@ static tri_status send_call(remote_op *r, bool may_wait)
     if (status != TRI_OK)
         return status;
     r->has_graph = r->wants_graph;
-    if (r->is_backward && !r->keeps)
+    if (r->is_backward && ends_graph(r))
         r->forward->has_graph = false; /* whatever becomes of it, the owner drops it */
+    if (r->is_backward)
+        r->forward->n_backwards--;
     return TRI_OK;
 }
 
@@ -396,8 +405,8 @@ static tri_status number_backward(remote_op *r, const trii_step *step)
         r->order.nested[r->order.n_nested++] = running->n_backwards++;
         return TRI_OK;
     }
-    if (steps == NULL)
-        return TRI_OK;
+    if (steps == NULL || trii_step_walks_for_inputs(step))
+        return TRI_OK; /* no parameter's gradient changes */
     if (remote->counted_step != steps->step) {
         remote->counted_step = steps->step;
         remote->seq = 0;
@@ -489,6 +498,8 @@ static tri_status forward_grad(trii_step *step, const trii_node *node, const tri
     status = number_backward(r, step);
     if (status == TRI_OK)
         status = trii_record_host(step, &r->op, &call, out);
+    if (status == TRI_OK)
+        forward->n_backwards++;
     for (int i = 0, operand = 0; i < forward->n_in && operand < n_in && status == TRI_OK; i++) {
         if (forward->in[i].dtype == TRI_DTYPE_NONE)
             continue;

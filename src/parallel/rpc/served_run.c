@@ -263,6 +263,8 @@ static tri_status record_forward(forward *f)
 
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
+    if (f->dry)
+        trii_step_only_record(step); /* the context goes with it */
     continue_random(f, step);
     if (modes.no_grad)
         tri_no_grad_begin();
