@@ -15,9 +15,9 @@
  *     TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));     // others: tri_rpc_find, tri_rpc_sync
  *     TRI_TRY(tri_rpc_fini());
  *
- * A NULL tri_rpc is the process's own, which tri_rpc_init made; in a handler, the worker that it
- * runs for. All functions may be called from any thread, and those that wait say so; in a handler
- * that is TRI_RPC_INLINE they fail with STATE.
+ * A NULL tri_rpc is the process's own, which tri_rpc_init made; in a handler, the worker that the
+ * handler runs for. All functions may be called from any thread, and those that wait say so; in a
+ * handler that is TRI_RPC_INLINE they fail with STATE.
  * A worker belongs to the process that made it: in a child of fork() every call fails with STATE,
  * and what releases something does nothing.
  * Buffers are memory of the host.
@@ -69,21 +69,21 @@ typedef struct tri_rpc_event {
 
 /* Zero means default. */
 typedef struct tri_rpc_options {
-    int threads;         /* that handlers occupy at a time; 0 = TRI_RPC_THREADS, else
+    int threads;         /* of handlers that run at a time; 0 = TRI_RPC_THREADS, else
                             TRI_NUM_THREADS, else the cores */
-    int max_threads;     /* with those that wait in a handler; 0 = 64 */
+    int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
     size_t window_bytes; /* of requests that a peer may have unanswered here; 0 = 64 MiB */
     int window_calls;    /* the same in calls; 0 = 1024 */
     size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
-    bool open;           /* workers may come and go at any time; size says nothing */
+    bool open;           /* workers may come and go at any time; size is ignored */
     bool tcp_only;       /* no shared memory, also within a host */
-    /* A worker came, left or was lost; NULL = nobody is told. Must not block, nor call what
-     * waits. */
+    /* Called when a worker has come, has left or was lost; NULL = not wanted. Must not block, nor
+     * call a function that waits. */
     void (*event)(tri_rpc *rpc, const tri_rpc_event *event, void *arg);
     void *arg;
-    /* Served before anybody can call, as by tri_rpc_serve: a function that comes later may be
-     * missed by those who call at once. NULL = none */
+    /* Served, as by tri_rpc_serve, before any worker can call; one that is added later may be
+     * called too early. NULL = none */
     const struct tri_rpc_function *const *functions;
     int n_functions;
     TRI_RESERVED(8);
@@ -94,14 +94,16 @@ typedef struct tri_rpc_options {
  *
  *   name  unique in the job; letters, digits and -_:. ; NULL = "worker<rank>"
  *
- * Blocks until all workers of the world have come (with opt->open: for nobody), at most for the
- * timeout; a TIMEOUT names the ranks that have not. Makes no collective of its own afterwards.
+ * Blocks until all workers of the world have come, at most for the timeout; a TIMEOUT names the
+ * ranks that have not. With opt->open it waits for no other worker. Makes no collective of its own
+ * afterwards.
  * Errors: INVALID_ARG, TIMEOUT, STATE (called twice; a living worker has the name), IO, those of
  * tri_init.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_init(const char *name, const tri_rpc_options *opt);
 /* tri_rpc_leave and tri_rpc_destroy of the process's own worker, and tri_finalize if tri_rpc_init
- * has joined the world. Blocks as tri_rpc_leave does. STATE in a handler. */
+ * has joined the world. Blocks as tri_rpc_leave does, whose status it returns: the worker is gone
+ * all the same, unless a handler has called this (STATE). */
 TRI_API tri_status tri_rpc_fini(void);
 /* The general form: each of `size` workers calls it with the same store, of which a clone is kept.
  * Workers may be threads of one process. */
@@ -114,7 +116,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *n
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
  * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which
- * ends with ABORTED. Waits for nobody who is lost. The log names references that others hold. */
+ * ends with ABORTED. Lost workers are not waited for. The log names references that others hold.
+ * STATE: it has left before, or a handler of this worker calls this. */
 TRI_API tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);
 /* Ends every call at once, here with ABORTED and at the peers with PEER_LOST. Never blocks. */
 TRI_API void tri_rpc_abort(tri_rpc *rpc, const char *why);
@@ -131,11 +134,11 @@ typedef struct tri_rpc_part {
     size_t bytes;
 } tri_rpc_part;
 
-/* Data are copied. Parts are for large buffers: within a host memory of tri_rpc_alloc is mapped by
- * the receiver, who sees later changes, and other memory is copied once. Parts of a request are
+/* Data are copied. Parts are for large buffers: within a host the receiver maps memory of
+ * tri_rpc_alloc, and sees later changes; other memory is copied once. Parts of a request are
  * borrowed until the call has ended, those of a reply until tri_rpc_reply returns, unless they are
- * memory of tri_rpc_alloc. In a message that was received all is borrowed: of a request until it is
- * answered, of a reply until tri_rpc_message_free. */
+ * memory of tri_rpc_alloc. What was received is borrowed: with a request until that is answered,
+ * with a reply until tri_rpc_message_free. */
 typedef struct tri_rpc_message {
     const void *data; /* 16-byte aligned where it was received */
     size_t bytes;
@@ -147,16 +150,16 @@ typedef struct tri_rpc_message {
 } tri_rpc_message;
 TRI_API void tri_rpc_message_free(tri_rpc_message *message); /* NULL and zeroed allowed */
 
-/* Memory that workers of this host map when this one first sends it to them, 64-byte aligned; NULL
- * with the error line. */
+/* Memory that workers of this host map when this one first sends it to them, 64-byte aligned, until
+ * tri_rpc_free or the worker's end. NULL: it failed, with the error line. */
 TRI_API void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes);
-/* It is reused after the last message that has it is released. NULL allowed. */
+/* Never blocks: the memory is reused once no message has it any more. NULL allowed. */
 TRI_API void tri_rpc_free(tri_rpc *rpc, void *memory);
 
 /* --- functions and objects ------------------------------------------------ */
 
 /* Never blocks: runs in the thread that receives, whatever that is, even while locks of the library
- * are held. It calls nothing that waits, and takes no lock that somebody holds who does. */
+ * are held. It calls nothing that waits, and takes no lock under which another thread waits. */
 #define TRI_RPC_INLINE 1u
 /* May be sent again after the worker was lost, to it or to the next worker of its name. */
 #define TRI_RPC_IDEMPOTENT 2u
@@ -183,15 +186,15 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_serve(tri_rpc *rpc,
 
 typedef struct tri_rpc_object {
     const char *name; /* of its kind, for messages */
-    bool serial;      /* one request at a time; calls of a running one's own chain are let in */
-    void (*release)(void *object); /* nobody refers to it any more; NULL = nothing to do. From any
-                                      thread, must not block */
+    bool serial;      /* one request at a time, but for calls that the running one leads to */
+    void (*release)(void *object); /* called after the last reference is gone, by any thread; must
+                                      not block. NULL = nothing to do */
     TRI_RESERVED(8);
 } tri_rpc_object;
 
 /* Makes an object that others can call, of class `type` (borrowed while it lives).
  *   name_or_null  others find it as "worker/name", until the worker leaves
- * STATE: the name is taken. */
+ * Never blocks. INVALID_ARG: it is not a name. STATE: the name is taken, or the worker leaves. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_own(tri_rpc *rpc, const char *name_or_null,
                                               const tri_rpc_object *type, void *object,
                                               tri_rpc_ref **ref_out);
@@ -205,7 +208,8 @@ TRI_API tri_rpc_ref *tri_rpc_ref_ref(tri_rpc_ref *ref); /* NULL allowed */
 TRI_API void tri_rpc_ref_unref(tri_rpc_ref *ref);       /* NULL allowed; never blocks */
 /* What was given to tri_rpc_own; NULL: another worker's, or a worker. Borrowed. */
 TRI_API void *tri_rpc_ref_object(const tri_rpc_ref *ref);
-/* Name of the worker whose it is; "" while it is a promise (tri_rpc_remote). Borrowed. */
+/* The name of the worker that owns it; "" while it is a promise (tri_rpc_remote), and if that has
+ * failed. Borrowed. */
 TRI_API const char *tri_rpc_ref_owner(const tri_rpc_ref *ref);
 /* OK; INPROGRESS: a promise; else why it is of no use, with the line. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_ref_status(const tri_rpc_ref *ref);
@@ -216,8 +220,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_ref_status(const tri_rpc_ref *ref);
 typedef struct tri_rpc_call_options {
     int64_t timeout_ms; /* 0 = the worker's; never more than what is left of the call that this
                            thread handles */
-    bool no_wait;       /* INPROGRESS, and no call, instead of waiting for credits */
-    /* The call has ended: from a thread that receives, or this one; as an inline handler. */
+    bool no_wait;       /* where it would wait for a busy peer: INPROGRESS, and no call */
+    /* Called when the call has ended, by the thread that receives or the one that calls; under the
+     * rules of TRI_RPC_INLINE. NULL = not wanted */
     void (*done)(tri_rpc_call *call, void *arg);
     void *arg;
     TRI_RESERVED(4);
@@ -236,24 +241,27 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_sync(tri_rpc_ref *to, const tri_rpc_fu
                                                tri_rpc_message *reply_out);
 /* Returns once the request is on its way, which waits only while the peer has too many unanswered
  * ones, or for a connection to a worker that took another's place. call_out NULL: no reply is
- * wanted, a failure is logged. */
+ * wanted; a failure is logged, unless opt->done hears of it. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_async(tri_rpc_ref *to, const tri_rpc_function *function,
                                                 const tri_rpc_message *in,
                                                 const tri_rpc_call_options *opt,
                                                 tri_rpc_call **call_out);
-/* The reference that the reply will have as its first. It may be called and passed on at once:
- * that starts when it is there, and fails as the call does. */
+/* As tri_rpc_async, with a promise instead of a call: the first reference of the reply, as soon as
+ * that is there. It may be called and passed on at once; such calls start then, or fail as this one
+ * does. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
                                                  const tri_rpc_message *in,
                                                  const tri_rpc_call_options *opt,
                                                  tri_rpc_ref **ref_out);
 /* Waits for the end and returns the call's status; TIMEOUT with timeout_ms over: it goes on.
- * 0 = until its own deadline. One thread waits for a call at a time. */
+ * 0 = until its own deadline. One thread waits for a call at a time; a second one gets STATE. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_wait(tri_rpc_call *call, int64_t timeout_ms);
 /* INPROGRESS until it has ended, then its status. Never blocks. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_call_test(tri_rpc_call *call);
-/* Waits until one of n calls has ended; NULL entries are passed over. *which_out is its index, the
- * status is OK even if the call failed. TIMEOUT; 0 = without limit but the calls' deadlines. */
+/* Waits until one of n calls of one worker has ended; NULL entries are passed over, but not all may
+ * be NULL (INVALID_ARG). *which_out is its index, the status is OK even if the call failed.
+ * TIMEOUT; 0 = without limit but the calls' deadlines. STATE: another thread waits for one of them.
+ */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n,
                                                    int64_t timeout_ms, int *which_out);
 /* Ends it with ABORTED unless it has ended; the callee is told. Never blocks. */
@@ -276,11 +284,11 @@ TRI_API const char *tri_rpc_request_caller(const tri_rpc_request *request); /* a
 TRI_API int64_t tri_rpc_request_left_ms(const tri_rpc_request *request);
 /* The caller has given up, has left or was lost: nobody will read the reply. */
 TRI_API bool tri_rpc_request_is_cancelled(const tri_rpc_request *request);
-/* Answers, once; ends the request, and what is borrowed from it, unless its handler still runs:
- * then when that returns. out NULL = empty. Never blocks. OK also where nobody reads it.
- * INVALID_ARG: it exceeds a limit of the function, and the request is not answered. */
+/* Answers, once, from any thread. The request ends, with what is borrowed from it: at once, or when
+ * its handler returns. out NULL = empty. Never blocks. OK also if its caller is gone. INVALID_ARG
+ * (a limit of the function is exceeded) and NO_MEMORY: it is not answered yet. */
 TRI_API tri_status tri_rpc_reply(tri_rpc_request *request, const tri_rpc_message *out);
-/* Answers with a failure (below 0) and this thread's error line. Never blocks. */
+/* Answers, as tri_rpc_reply, with a failure (below 0) and this thread's error line. */
 TRI_API void tri_rpc_fail(tri_rpc_request *request, tri_status status);
 #ifndef TRI_NO_SITES
 #define tri_rpc_sync(...) TRI_SITE_SET_(tri_rpc_sync(__VA_ARGS__))
