@@ -5,7 +5,6 @@
 /* build: hot */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "rpc/rpc_internal.h"
 
@@ -230,8 +229,10 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
     if (status < 0 && call->state != RPC_CALL_OVER) {
         if (source->owned != NULL)
             memcpy(text, source->owned, bytes);
-        else
+        else if (source->first != NULL)
             rpc_source_copy(source, text, bytes);
+        else
+            bytes = 0; /* too long: it was skipped */
         text[bytes] = '\0';
         rpc_call_end(call, status, "%s", text);
     } else if (call->state != RPC_CALL_OVER) {

@@ -6,6 +6,7 @@
  * goes.
  */
 /* build: hot */
+#include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
@@ -400,6 +401,10 @@ tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     r->message = (tri_rpc_message){0};
     r->peer = NULL;
     r->body = r->lists = NULL;
+    if (source->owned == NULL && source->first == NULL && h->bytes > 0)
+        return TRII_FAIL(TRI_ERR_NOT_FOUND,
+                         "its %" PRIu64 " bytes came before the function was served: call again",
+                         h->bytes);
     if (source->owned != NULL) {
         r->body = source->owned;
         source->owned = NULL;
