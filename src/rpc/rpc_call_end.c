@@ -126,7 +126,7 @@ void rpc_call_expire(tri_rpc_call *call)
                          : "there is no connection");
     else if (call->ran_ns > 0)
         rpc_call_end(call, TRI_ERR_TIMEOUT,
-                     "no reply within %" PRId64 " ms; it runs there since %" PRId64 " ms", ms,
+                     "no reply within %" PRId64 " ms; it has run there for %" PRId64 " ms", ms,
                      call->ran_ns / TRII_NS_PER_MS);
     else
         rpc_call_end(call, TRI_ERR_TIMEOUT, "no reply within %" PRId64 " ms%s", ms,

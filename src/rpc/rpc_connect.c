@@ -1,6 +1,7 @@
 /*
- * rpc_connect.c - this side of a connection: who wants to send connects. Within a host over
- * AF_UNIX, with a file of two rings that travels along; else over tcp, after the job key.
+ * rpc_connect.c - this side of a connection, which the worker that has something to send makes.
+ * Within a host over AF_UNIX, with a file of two rings that travels along; else over tcp, after the
+ * job key.
  *
  *   connector                  acceptor
  *   [handshake of the job key, tcp only]
@@ -13,10 +14,8 @@
  * lost its connection connects again, whether or not the other has noticed: `ended` tells the two
  * cases apart.
  */
-#include <inttypes.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "os/host.h"
 #include "os/process.h"

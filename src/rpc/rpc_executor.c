@@ -3,7 +3,6 @@
  * none idle; a handler that waits lends its place, so that calls which come back are run.
  */
 /* build: hot */
-#include <inttypes.h>
 
 #include "base/err.h"
 #include "base/log.h"

@@ -243,7 +243,7 @@ static tri_status look_for_object(tri_rpc *rpc, rpc_peer *peer, const char *obje
         return TRI_ERR_NO_MEMORY;
     status = (tri_rpc_sync)(worker, &rpc_find_function, &in, &o, &reply);
     if (status == TRI_OK && reply.n_refs != 1)
-        status = TRII_FAIL(TRI_ERR_FORMAT, "worker %s answers strangely", peer->name);
+        status = TRII_FAIL(TRI_ERR_FORMAT, "worker %s answers without a reference", peer->name);
     if (status == TRI_OK) {
         rpc_lock(rpc);
         *ref_out = reply.refs[0];

@@ -62,7 +62,7 @@ tri_status rpc_frame_check_body(const rpc_header *h, const void *body, const rpc
         const char *ref = bytes + i * sizeof(rpc_wire_ref);
 
         if (memchr(ref + offsetof(rpc_wire_ref, name), '\0', RPC_NAME) == NULL)
-            return TRII_FAIL(TRI_ERR_FORMAT, "a reference names nobody");
+            return TRII_FAIL(TRI_ERR_FORMAT, "the name in a reference does not end");
     }
     for (uint32_t i = 0; i < h->n_parts; i++) {
         bool is_data = i == 0 && (h->flags & RPC_DATA_IS_PART) != 0;

@@ -29,7 +29,8 @@
  *   HOLD      a holder     the worker (body: rpc_wire_ref) will hold the object, too
  *   HELD      owner        it does; to the one who said so
  *   DROP      a holder     gives up holds
- *   GONE      anybody      a worker was lost: who knows it by hearsay only forgets its holds
+ *   GONE      anybody      a worker was lost: one that never had a connection with it forgets its
+ *                          holds
  *   LEAVING   anybody      takes no further requests
  *   JOINED    anybody      is in tri_rpc_join
  *   BYE       anybody      the last frame

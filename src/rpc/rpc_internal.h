@@ -384,11 +384,6 @@ extern _Thread_local rpc_run *rpc_running;
 /* The process's own; NULL. */
 extern _Atomic(tri_rpc *) rpc_own;
 void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter); /* locked; it looks again */
-
-/* Locked: every call ends with ABORTED. */
-void rpc_end_calls(tri_rpc *rpc, const char *why);
-/* Locked: and every peer is lost. */
-void rpc_end_all(tri_rpc *rpc, const char *why);
 /* NULL becomes the process's own. STATE: there is none, or a parent's. */
 tri_status rpc_resolve(tri_rpc **rpc_io, const char *call) TRI_MUST_CHECK;
 tri_status rpc_check_process(const tri_rpc *rpc, const char *call) TRI_MUST_CHECK;
@@ -478,7 +473,7 @@ void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello_out);
 void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello);
 /* Blocks until the peer is UP. Not locked. PEER_LOST, TIMEOUT. */
 tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns) TRI_MUST_CHECK;
-/* Whether the worker of that address still is there, by tcp. */
+/* Whether the worker of that address is still there, by tcp. */
 bool rpc_probe(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);
 /* Locked; by a thread of its own. */
 void rpc_connect_later(rpc_peer *peer);
@@ -520,7 +515,7 @@ bool rpc_peer_is_active(rpc_peer *peer); /* also unlocked */
 /* Wakes a reader of its ring that sleeps in a thread of the program: a frame will be there in some
  * microseconds. */
 void rpc_wake_early(rpc_peer *peer);
-/* Sends the file of an arena unless it has it. */
+/* Sends the file of an arena, unless the peer has it. */
 void rpc_send_arena(rpc_peer *peer, uint32_t arena);
 /* Takes in what its socket has beside the rings: files of arenas. */
 void rpc_take_records(rpc_peer *peer);
@@ -567,6 +562,8 @@ bool rpc_call_is_over(void *call);
 /* When somebody looks at it: 20 ms before its deadline the callee is asked where it is. */
 int64_t rpc_call_look_ns(const tri_rpc_call *call);
 void rpc_call_ask(tri_rpc_call *call);
+/* The reply's parts are not read any more. */
+void rpc_reply_release(tri_rpc_call *call);
 
 typedef struct rpc_plan { /* of a call */
     tri_rpc_ref *to;
@@ -590,9 +587,7 @@ void rpc_calls_lose(rpc_peer *peer);
 void rpc_pump(rpc_peer *peer);
 /* The control thread: calls whose deadline has passed; when the next one does. */
 int64_t rpc_calls_expire(tri_rpc *rpc);
-/* The reply's parts are not read any more. */
-void rpc_reply_release(tri_rpc_call *call);
-/* The rest of a list of calls. */
+/* Calls that have waited in the reference. */
 void rpc_submit_waiting(tri_rpc_ref *ref);
 
 /* --- rpc_find.c ----------------------------------------------------------- */
@@ -664,6 +659,13 @@ void rpc_executor_stop(tri_rpc *rpc);
 void rpc_executor_lend(tri_rpc *rpc);
 void rpc_executor_return(tri_rpc *rpc);
 bool rpc_executor_remove(tri_rpc_request *request);
+
+/* --- rpc_leave.c; locked -------------------------------------------------- */
+
+/* Every call ends with ABORTED. */
+void rpc_end_calls(tri_rpc *rpc, const char *why);
+/* And every peer is lost. */
+void rpc_end_all(tri_rpc *rpc, const char *why);
 
 /* --- rpc_ref.c; locked ---------------------------------------------------- */
 

@@ -14,7 +14,6 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "base/param.h"
 #include "os/host.h"
 #include "os/process.h"
 #include "os/socket.h"
@@ -31,7 +30,7 @@ tri_status rpc_parse_record(const char *record, rpc_address *a)
                      &a->rank, &a->pid, &a->port, token, a->boot, a->unix_name, a->host, a->hosts);
 
     if (got != 9 || strlen(token) != 2 * RPC_TOKEN || a->port < 0 || a->port > 65535)
-        return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" says of no worker where it is", record);
+        return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" is not the address of a worker", record);
     for (size_t i = 0; i < RPC_TOKEN; i++) {
         unsigned byte = 0;
 

@@ -6,7 +6,6 @@
  * the frame finds it in the socket.
  */
 /* build: hot */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -118,6 +117,28 @@ void rpc_peer_unuse(rpc_peer *peer)
     trii_free(peer->large_body);
     trii_free(peer->buffer);
     trii_free(peer);
+}
+
+/* The first of a list: the peer reads the parts of that reply no more. */
+static void drop_kept(rpc_peer *peer, rpc_kept **at)
+{
+    rpc_kept *kept = *at;
+
+    *at = kept->next;
+    for (int i = 0; i < kept->n; i++)
+        rpc_block_unuse(peer->rpc, kept->blocks[i]);
+    trii_free(kept->blocks);
+    trii_free(kept);
+}
+
+static void take_freed(rpc_peer *peer, uint64_t call)
+{
+    rpc_kept **at = &peer->kept;
+
+    while (*at != NULL && (*at)->call != call)
+        at = &(*at)->next;
+    if (*at != NULL)
+        drop_kept(peer, at);
 }
 
 static void append_out(rpc_peer *peer, const void *frame, size_t bytes, size_t sent,
@@ -322,18 +343,7 @@ static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
         up->where(peer, h);
         break;
     case RPC_FREED:
-        for (rpc_kept **at = &peer->kept; *at != NULL; at = &(*at)->next) {
-            rpc_kept *kept = *at;
-
-            if (kept->call != h->call)
-                continue;
-            *at = kept->next;
-            for (int i = 0; i < kept->n; i++)
-                rpc_block_unuse(peer->rpc, kept->blocks[i]);
-            trii_free(kept->blocks);
-            trii_free(kept);
-            break;
-        }
+        take_freed(peer, h->call);
         break;
     case RPC_DEFINE:
         up->define(peer, h, source);
@@ -579,15 +589,8 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
     drop_out(peer);
     rpc->up->lose_requests(peer);
     rpc->up->lose_refs(peer);
-    while (peer->kept != NULL) {
-        rpc_kept *kept = peer->kept;
-
-        peer->kept = kept->next;
-        for (int i = 0; i < kept->n; i++)
-            rpc_block_unuse(rpc, kept->blocks[i]);
-        trii_free(kept->blocks);
-        trii_free(kept);
-    }
+    while (peer->kept != NULL)
+        drop_kept(peer, &peer->kept);
     if ((!left || peer->is_introduced) && rpc->state != RPC_STATE_OFF && !peer->mirror)
         say_gone(peer);
     if (was_up && !peer->mirror) {

@@ -2,7 +2,6 @@
  * rpc_request.c - requests at the callee: taken in, handed to a thread, answered.
  */
 /* build: hot */
-#include <inttypes.h>
 #include <stdarg.h>
 #include <string.h>
 
@@ -400,6 +399,18 @@ tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
     return NULL;
 }
 
+/* Takes it out of the executor's queue, and out of its object. False: it was not there. */
+static bool take_back(tri_rpc_request *r)
+{
+    if (!r->queued || !rpc_executor_remove(r))
+        return false;
+    r->running = true; /* so that it stays while its object is left */
+    if (r->in_object)
+        leave_object(r);
+    r->running = false;
+    return true;
+}
+
 /* Why it is not worth running any more. */
 static const char *is_void(const tri_rpc_request *r, bool inlined)
 {
@@ -433,8 +444,9 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
             status = TRI_INPROGRESS; /* it has its reply */
         if (!r->answered && status < 0)
             rpc_request_status(r, status,
-                               trii_err_lines() != lines ? tri_last_error()
-                                                         : "the handler says no more");
+                               trii_err_lines() != lines
+                                   ? tri_last_error()
+                                   : "its handler failed without an error line (tri_status_fail)");
         else if (!r->answered && status == TRI_OK)
             rpc_request_status(r, TRI_OK, "");
         else if (!r->answered && status != TRI_INPROGRESS)
@@ -468,16 +480,12 @@ void rpc_on_cancel(rpc_peer *peer, uint64_t call)
     }
     if (r->running || r->started_ns != 0)
         return;
-    if (r->queued && rpc_executor_remove(r)) {
-        r->running = true; /* so that it stays while its object is left */
-        if (r->in_object)
-            leave_object(r);
-        r->running = false;
+    if (take_back(r)) {
         rpc_request_fail(r, TRI_ERR_ABORTED, "it was cancelled before it was started");
         return;
     }
     if (r->object == NULL || r->in_object)
-        return; /* in the inbox of a waiter, who drops it */
+        return; /* in the inbox of a waiter, which drops it */
     for (at = &r->object->queue; *at != NULL && *at != r; at = &(*at)->next)
         ;
     if (*at == NULL)
@@ -518,13 +526,8 @@ void rpc_requests_lose(rpc_peer *peer)
     for (; r != NULL; r = next) {
         next = r->of_peer;
         atomic_store(&r->cancelled, true);
-        if (r->queued && rpc_executor_remove(r)) {
-            r->running = true;
-            if (r->in_object)
-                leave_object(r);
-            r->running = false;
+        if (take_back(r))
             rpc_request_retire(r);
-        }
     }
     for (tri_rpc_request **at = &peer->rpc->finds; *at != NULL;) {
         r = *at;

@@ -4,7 +4,6 @@
  * no hand-over.
  */
 /* build: hot */
-#include "base/err.h"
 #include "os/futex.h"
 #include "rpc/rpc_internal.h"
 

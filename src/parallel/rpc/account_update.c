@@ -9,7 +9,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "parallel/rpc/account_internal.h"
 

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
 #include "nn/module.h"

@@ -3,7 +3,6 @@
  */
 #include <string.h>
 
-#include "base/alloc.h"
 #include "base/err.h"
 #include "parallel/rpc/remote_optimizer_internal.h"
 
