@@ -230,13 +230,13 @@ static tri_status take_results(remote_op *r, const tri_rpc_message *m)
     status = check_results(r, m, &head);
     for (int o = 0; o < r->n_out && status == TRI_OK; o++) {
         size_t bytes = trii_type_bytes(&r->out[o]);
+        bool is_here = !r->is_backward || (head.present >> o & 1) != 0;
 
-        if (bytes == 0)
-            continue;
-        if (r->is_backward && (head.present >> o & 1) == 0)
+        if (bytes > 0 && is_here)
+            memcpy(r->results[o], m->parts[n].data, bytes);
+        else if (bytes > 0)
             memset(r->results[o], 0, bytes);
-        else
-            memcpy(r->results[o], m->parts[n++].data, bytes);
+        n += is_here; /* a part without bytes is one, too */
     }
     return status;
 }

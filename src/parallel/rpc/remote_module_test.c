@@ -433,6 +433,55 @@ static void some_of_the_results_are_used(void **state)
     pair_end(&p);
 }
 
+/* out[i]: in[i] times itself. */
+static void squares_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                            int n_out)
+{
+    (void)self;
+    assert_int_equal(n_in, n_out);
+    for (int i = 0; i < n_out; i++)
+        out[i] = tri_square(in[i]);
+}
+static const tri_module_class squares_class = {.name = "Squares", .forward = squares_forward};
+
+static tri_module *make_squares(void)
+{
+    return tri_module_create(&squares_class);
+}
+
+static void results_lie_beside_some_without_elements(void **state)
+{
+    tri_tensor *x[4], *y[2][4], *grads[2][4];
+    pair p;
+
+    (void)state;
+    pair_begin(&p, NULL, make_squares);
+    for (int i = 0; i < 4; i++) {
+        x[i] = i % 2 == 0 ? tri_tensor_create((int64_t[]){0, 6}, 2, TRI_DTYPE_F32)
+                          : remote_tensor((int64_t[]){4, 6}, 2, TRI_DTYPE_F32, i);
+        tri_requires_grad(x[i], true);
+    }
+    for (int k = 0; k < 2; k++) {
+        tri_tensor *loss = tri_full(NULL, 0, 0, TRI_DTYPE_F32);
+
+        tri_forward_n(k == 0 ? p.here : p.remote, x, 4, y[k], 4);
+        for (int i = 0; i < 4; i++)
+            loss = tri_add(loss, tri_sum(tri_square(tri_keep(y[k][i])), NULL, 0, false));
+        CHECK_OK(tri_gradients(&loss, 1, x, 4, NULL, grads[k]));
+        for (int i = 0; i < 4; i++)
+            (void)tri_keep(grads[k][i]);
+    }
+    CHECK_OK(tri_run());
+    for (int i = 0; i < 4; i++) {
+        remote_expect_equal(y[0][i], y[1][i]);
+        remote_expect_equal(grads[0][i], grads[1][i]);
+    }
+    tri_step_end();
+    for (int i = 0; i < 4; i++)
+        tri_tensor_unref(x[i]);
+    pair_end(&p);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_linear_layer_has_the_bits_of_one_process),
     cmocka_unit_test(all_floating_point_types_and_sizes_travel),
@@ -444,6 +493,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(random_numbers_and_running_statistics_are_those_of_one_process),
     cmocka_unit_test(autocast_travels),
     cmocka_unit_test(some_of_the_results_are_used),
+    cmocka_unit_test(results_lie_beside_some_without_elements),
 };
 
 TEST_MAIN(tests)
