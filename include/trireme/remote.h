@@ -88,7 +88,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_remote_serve(tri_rpc *rpc, const char *nam
                                                    const tri_remote_serve_options *opt);
 /* Ends the service, of a module or a function: waits for the call that runs, and fails the others
  * with NOT_FOUND. Open graphs and gradients are dropped; the name stays taken until the worker
- * leaves. NOT_FOUND: nothing of this name is served. */
+ * leaves. Errors: NOT_FOUND (nothing of this name is served), STATE (called by the module or
+ * function itself, or by one that it waits for). */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name);
 
 /* An operation of your own that runs on another worker. `static const`, in the caller and the

@@ -156,6 +156,39 @@ static void a_module_that_calls_itself_through_another_worker_is_refused(void **
     remote_end(&r);
 }
 
+/* A module that ends its own service. */
+static tri_rpc *own_rpc;
+
+static tri_tensor *withdraw_forward(tri_module *self, tri_tensor *x)
+{
+    (void)self;
+    CHECK_FAILS(tri_remote_withdraw(own_rpc, "net"), TRI_ERR_STATE, "net waits for this call");
+    return tri_tanh(x);
+}
+
+static void a_module_does_not_withdraw_itself(void **state)
+{
+    tri_module *net, *remote;
+    tri_tensor *x;
+    remote_workers r;
+
+    (void)state;
+    remote_begin(&r, 2, NULL);
+    own_rpc = r.w.rpc[1];
+    net = tri_module_simple("Withdraw", 0, withdraw_forward);
+    CHECK_OK(tri_remote_serve(own_rpc, "net", net, NULL, NULL));
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    x = input(4);
+    CHECK_OK(tri_tensor_status(tri_forward(remote, x)));
+    CHECK_OK(tri_run());
+    tri_step_end();
+    tri_tensor_unref(x);
+    tri_module_destroy(remote);
+    CHECK_OK(tri_remote_withdraw(own_rpc, "net"));
+    tri_module_destroy(net);
+    remote_end(&r);
+}
+
 /* --- failures ------------------------------------------------------------- */
 
 static void an_error_of_the_owner_comes_with_its_line(void **state)
@@ -620,6 +653,7 @@ static void several_callers_share_a_module(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(modules_on_three_workers_have_the_bits_of_one_process),
     cmocka_unit_test(a_module_that_calls_itself_through_another_worker_is_refused),
+    cmocka_unit_test(a_module_does_not_withdraw_itself),
     cmocka_unit_test(an_error_of_the_owner_comes_with_its_line),
     cmocka_unit_test(what_is_not_served_is_refused),
     cmocka_unit_test(an_owner_keeps_only_so_many_graphs),

@@ -619,6 +619,18 @@ tri_status tri_remote_serve_function(tri_rpc *rpc, const tri_remote_function *fu
     return status == TRI_OK ? serve(&like, function->name, opt, "remote_serve_function") : status;
 }
 
+/* What this thread runs is a call of it, or one that it waits for. */
+static bool waits_for_us(const trii_served *s)
+{
+    const trii_remote_running *running = trii_remote_now();
+
+    for (uint32_t i = 0; running != NULL && i < running->path->n; i++) {
+        if (running->path->served[i] == s->number)
+            return true;
+    }
+    return false;
+}
+
 tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
 {
     trii_served *s;
@@ -635,6 +647,10 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
     trii_mutex_unlock(&table_lock);
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "remote_withdraw: nothing is served as %s", name);
+    if (waits_for_us(s)) {
+        served_unref(s);
+        return TRII_FAIL(TRI_ERR_STATE, "remote_withdraw: %s waits for this call", name);
+    }
     served_stop(s);
     if (claim_thread(s))
         trii_thread_join(&s->thread);
