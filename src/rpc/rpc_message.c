@@ -71,6 +71,8 @@ static void copy_in(rpc_peer *to, void *dst, const void *src, size_t bytes)
 {
     size_t before = bytes > LAST_BYTES ? bytes - LAST_BYTES : 0;
 
+    if (bytes == 0)
+        return; /* src may be NULL */
     memcpy(dst, src, before);
     if (to != NULL && bytes >= EARLY_BYTES) {
         trii_mutex_lock(&to->rpc->lock);

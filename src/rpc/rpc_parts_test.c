@@ -161,6 +161,31 @@ static size_t bytes_of(tri_rpc *rpc, size_t bytes)
     return at;
 }
 
+/* More than lie in the frame, and of no memory at all. */
+static void as_many_empty_parts_come_too(void **state)
+{
+    static const tri_rpc_part parts[TRI_RPC_MAX_PARTS];
+    const tri_rpc_message in = {.parts = parts, .n_parts = TRI_RPC_MAX_PARTS};
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_message reply;
+        tri_rpc_ref *to;
+        workers w;
+
+        workers_begin(&w, 2, t == 0 ? NULL : &by_tcp);
+        worker_serve(&w, 1, &echo);
+        to = worker_find(&w, 0, "w1");
+        CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, &reply));
+        assert_int_equal(reply.n_parts, TRI_RPC_MAX_PARTS);
+        for (int i = 0; i < reply.n_parts; i++)
+            assert_int_equal(reply.parts[i].bytes, 0);
+        tri_rpc_message_free(&reply);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
 static void what_was_staged_is_reused(void **state)
 {
     unsigned char *data = calloc(1, MIB);
@@ -334,6 +359,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(parts_of_every_size_come_as_they_were),
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
     cmocka_unit_test(as_many_parts_as_there_may_be_come_too),
+    cmocka_unit_test(as_many_empty_parts_come_too),
     cmocka_unit_test(what_was_staged_is_reused),
     cmocka_unit_test(memory_larger_than_a_window_is_kept_while_it_is_used),
     cmocka_unit_test(a_sleeping_callee_gets_no_more_than_its_window),
