@@ -17,6 +17,7 @@
 #include "base/compiler.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/nan_words.h"
 #include "base/option.h"
 #include "base/param.h"
 #include "elastic/spawned.h"
@@ -253,10 +254,11 @@ static bool said_failure(const worker *w)
 }
 
 /* How likely this worker is the cause: 2 it was killed by a signal, 1 it failed by itself, 0 it
- * reports that a peer is gone, or has ended the group. */
+ * reports that a peer is gone, has ended the group or has sent a NaN. */
 static int blame_of(const worker *w, const trii_process_exit *how)
 {
-    bool of_peer = w->last.status == TRI_ERR_PEER_LOST || w->last.status == TRI_ERR_ABORTED;
+    bool of_peer = w->last.status == TRI_ERR_PEER_LOST || w->last.status == TRI_ERR_ABORTED ||
+                   strstr(w->last.text, TRII_NAN_RECEIVED) != NULL;
 
     if (said_failure(w))
         return of_peer && !w->last.by_exit ? 0 : 1;
