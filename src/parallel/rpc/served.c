@@ -126,7 +126,6 @@ static void session_released(void *object)
 {
     trii_session *session = object;
     trii_served *s = session->served;
-
     bool ended;
 
     trii_mutex_lock(&s->lock);
@@ -416,7 +415,6 @@ static bool work(trii_served *s)
 static void end_service(trii_served *s)
 {
     trii_session *lost;
-    bool last;
 
     trii_mutex_lock(&s->lock);
     while ((lost = take_lost(s)) != NULL) {
@@ -425,10 +423,8 @@ static void end_service(trii_served *s)
     }
     s->has_ended = true;
     trii_cond_broadcast(&s->ended);
-    last = atomic_fetch_sub(&s->refs, 1) == 1;
     trii_mutex_unlock(&s->lock);
-    if (last)
-        served_free(s);
+    served_unref(s); /* unlocked: the last user destroys the lock */
 }
 
 static void served_main(void *arg)
