@@ -52,6 +52,7 @@ static void expect_in_order(const char *out, const char *const *texts)
 static void two_trainers_train_the_network_of_a_server(void **state)
 {
     const char *out;
+    double first = 0, last = INFINITY, accuracy = 0;
     spawn s;
 
     (void)state;
@@ -76,10 +77,14 @@ static void two_trainers_train_the_network_of_a_server(void **state)
         snprintf(lines[4], sizeof(lines[4]), "Rank %d training batch 15 loss ", rank);
         expect_in_order(out, (const char *const[]){lines[0], lines[1], lines[2], lines[3], lines[4],
                                                    "Training complete!\n", NULL});
-        assert_true(fabs(number_after(out, lines[2], 0) - log(10)) < 0.5); /* it knows nothing */
-        assert_true(number_after(out, lines[4], 0) < 2.1);
-        assert_true(number_after(out, "\nAccuracy ", rank - 1) > 0.25);
+        first = fmax(first, number_after(out, lines[2], 0));
+        last = fmin(last, number_after(out, lines[4], 0));
+        accuracy = fmax(accuracy, number_after(out, "\nAccuracy ", rank - 1));
     }
+    /* Nobody waits for the other: what one has learned before the other is done is chance. */
+    assert_true(fabs(first - log(10)) < 0.5); /* it knows nothing */
+    assert_true(last < 2.1);
+    assert_true(accuracy > 0.25);
     spawn_free(&s);
 }
 
