@@ -509,6 +509,107 @@ static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **st
     scratch_end(&s);
 }
 
+static tri_status run_reply_and_fail(tri_rpc_request *request, void *object)
+{
+    (void)object;
+    CHECK_OK(tri_rpc_reply(request, NULL));
+    return tri_status_fail(TRI_ERR_NAN, "too late");
+}
+static const tri_rpc_function reply_and_fail = {.name = "two-faced", .run = run_reply_and_fail};
+
+static void a_failure_after_the_reply_is_logged(void **state)
+{
+    const char *log;
+    char *text;
+    size_t bytes;
+    scratch s;
+    workers w;
+    tri_rpc_ref *to;
+
+    (void)state;
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&s);
+    log = scratch_path(&s, "log");
+    assert_non_null(freopen(log, "w", stderr));
+    begin(&w, 2, NULL);
+    worker_serve(&w, 1, &reply_and_fail);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_sync(to, &reply_and_fail, NULL, NULL, NULL));
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    fflush(stderr);
+    text = scratch_read(log, &bytes);
+    assert_non_null(strstr(text, "two-faced has replied to w0, and then failed: NAN: too late"));
+    free(text);
+    scratch_end(&s);
+}
+
+static void an_object_that_does_not_come_is_named_with_those_like_it(void **state)
+{
+    static const tri_rpc_object thing = {.name = "thing"};
+
+    (void)state;
+    FOR_EACH_TRANSPORT(opt)
+    {
+        tri_rpc_options o = opt != NULL ? *opt : (tri_rpc_options){0};
+        tri_rpc_ref *lin, *sun, *found = NULL;
+        workers w;
+
+        o.timeout_ms = 1000;
+        workers_begin(&w, 2, &o);
+        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
+                    "it has none with a name");
+        CHECK_OK(tri_rpc_own(w.rpc[1], "lin", &thing, NULL, &lin));
+        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
+                    "no object line on worker w1 (waited 0.9");
+        assert_non_null(strstr(tri_last_error(), "; there is lin"));
+        CHECK_OK(tri_rpc_own(w.rpc[1], "sun", &thing, NULL, &sun));
+        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
+                    "; there are lin, sun");
+        tri_rpc_ref_unref(lin);
+        tri_rpc_ref_unref(sun);
+        workers_end(&w);
+    }
+}
+
+static tri_rpc_ref *self_of_leaving;
+
+/* Calls its own worker once that is leaving. */
+static tri_status run_call_self(tri_rpc_request *request, void *object)
+{
+    tri_rpc *rpc = request->rpc;
+    bool leaves;
+
+    (void)object;
+    atomic_fetch_add(&n_started, 1);
+    do {
+        rpc_lock(rpc);
+        leaves = rpc->state == RPC_STATE_LEAVING;
+        rpc_unlock(rpc);
+    } while (!leaves);
+    return tri_rpc_sync(self_of_leaving, &echo, NULL, NULL, NULL);
+}
+static const tri_rpc_function call_self = {.name = "call_self", .run = run_call_self};
+
+static void a_worker_that_leaves_may_call_itself(void **state)
+{
+    tri_rpc_call *call;
+    workers w;
+
+    (void)state;
+    begin(&w, 1, NULL);
+    worker_serve(&w, 0, &call_self);
+    self_of_leaving = worker_find(&w, 0, "w0");
+    n_started = 0;
+    CHECK_OK(tri_rpc_async(self_of_leaving, &call_self, NULL, NULL, &call));
+    worker_wait_for(&n_started, 1);
+    CHECK_OK(tri_rpc_leave(w.rpc[0], 0));
+    CHECK_OK(tri_rpc_call_wait(call, 0));
+    tri_rpc_call_destroy(call);
+    tri_rpc_ref_unref(self_of_leaving);
+    workers_destroy(&w);
+}
+
 static void wrong_arguments_are_refused(void **state)
 {
     static const tri_rpc_function nameless = {.name = NULL};
@@ -618,6 +719,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_worker_calls_itself),
     cmocka_unit_test(two_that_connect_to_each_other_at_once_have_one_connection),
     cmocka_unit_test(a_call_without_a_reader_of_its_failure_is_logged_and_freed),
+    cmocka_unit_test(a_failure_after_the_reply_is_logged),
+    cmocka_unit_test(an_object_that_does_not_come_is_named_with_those_like_it),
+    cmocka_unit_test(a_worker_that_leaves_may_call_itself),
     cmocka_unit_test(wrong_arguments_are_refused),
     cmocka_unit_test(a_failure_whose_line_is_too_long_comes_without_it),
     cmocka_unit_test(a_function_that_is_served_amid_its_request_is_not_run),

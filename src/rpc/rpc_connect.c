@@ -152,6 +152,8 @@ static tri_status attempt_both(rpc_peer *peer, attempt *at, int64_t deadline_ns)
     status = try_unix(rpc, &a, at, deadline_ns);
     if (status == TRI_ERR_UNSUPPORTED && at->fd < 0)
         status = try_tcp(rpc, &a, at, deadline_ns);
+    if (status == TRI_ERR_PEER_LOST && at->fd < 0) /* nobody listens at its addresses */
+        status = TRII_FAIL(status, "its process has ended (host %s, pid %d)", a.host, a.pid);
     return status;
 }
 

@@ -99,6 +99,7 @@ static void a_killed_worker_ends_every_call_to_it_at_once(void **state)
         printf("known after %.1f ms\n", (double)(trii_now_ns() - killed) / 1e6);
         CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, NULL, NULL), TRI_ERR_PEER_LOST,
                     "before it was sent");
+        assert_non_null(strstr(tri_last_error(), "its process has ended (host "));
         tri_rpc_ref_unref(ps);
         CHECK_OK(tri_rpc_leave(rpc, 0));
         tri_rpc_destroy(rpc);
@@ -237,7 +238,7 @@ static void a_join_does_not_wait_for_the_dead(void **state)
 {
     events e = {{0}};
     const tri_rpc_options o = {.event = note_event, .arg = &e};
-    tri_rpc_ref *ps;
+    tri_rpc_ref *ps, *self;
     tri_rpc *rpc;
     child c;
 
@@ -246,6 +247,8 @@ static void a_join_does_not_wait_for_the_dead(void **state)
     begin(&c, 1, "ps", NULL);
     rpc = open_worker("trainer", &o);
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
+    CHECK_OK(tri_rpc_find(rpc, "trainer", &self)); /* which is told to nobody */
+    tri_rpc_ref_unref(self);
     CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
                 "ps has neither left nor joined within 50 ms");
     child_kill(&c);

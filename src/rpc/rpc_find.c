@@ -12,32 +12,48 @@
 #define PAUSE_MS                                                                                   \
     10 /* between two looks at a name whose worker does not answer; twice as long each time */
 #define PAUSE_MAX_MS 200
-#define STORE_MS 1000 /* of one wait in the store; then it is seen that this worker has left */
+#define NEAREST_MS 100 /* of the wait for an object, to ask at its end which others there are */
+#define STORE_MS 1000  /* of one wait in the store; then it is seen that this worker has left */
 
 /* --- objects by name ------------------------------------------------------ */
 
-/* Asked by tri_rpc_find: "name" of an object; kept until there is one. */
+/* NULL: it has none, or there is no object. */
+static const char *object_at(const tri_rpc *rpc, int i)
+{
+    return rpc->objects[i] != NULL ? rpc->objects[i]->name : NULL;
+}
+
+/* Asked by tri_rpc_find: "name" of an object; kept until there is one. After "name" and '?' the
+ * answer comes at once: without a reference, the names that are most like it. */
 static tri_status run_find(tri_rpc_request *request, void *unused)
 {
     tri_rpc *rpc = request->rpc;
     const tri_rpc_message *in = tri_rpc_request_message(request);
     const char *name = in->data;
+    bool at_once = in->bytes > 1 && name[in->bytes - 1] == '?';
+    size_t bytes = at_once ? in->bytes - 1 : in->bytes;
+    char nearest[RPC_NEAREST];
     tri_rpc_ref *ref = NULL;
     rpc_object *object;
     tri_status status;
 
     (void)unused;
-    if (in->bytes == 0 || in->bytes > RPC_NAME || name[in->bytes - 1] != '\0')
+    if (bytes == 0 || bytes > RPC_NAME || name[bytes - 1] != '\0')
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "the name of an object is damaged");
     rpc_lock(rpc);
     object = rpc_object_named(rpc, name);
     if (object != NULL) {
         ref = rpc_ref_make(rpc, NULL, object, object->id);
+    } else if (at_once) {
+        (void)rpc_name_nearest(rpc, rpc->n_objects, object_at, name, nearest, sizeof(nearest));
     } else {
         request->next = rpc->finds;
         rpc->finds = request;
     }
     rpc_unlock(rpc);
+    if (object == NULL && at_once)
+        return tri_rpc_reply(request,
+                             &(tri_rpc_message){.data = nearest, .bytes = strlen(nearest) + 1});
     if (object == NULL)
         return TRI_INPROGRESS;
     if (ref == NULL)
@@ -48,7 +64,7 @@ static tri_status run_find(tri_rpc_request *request, void *unused)
 }
 
 const tri_rpc_function rpc_find_function = {
-    .name = "trireme.find", .max_request = RPC_NAME, .flags = TRI_RPC_INLINE, .run = run_find};
+    .name = "trireme.find", .max_request = RPC_NAME + 1, .flags = TRI_RPC_INLINE, .run = run_find};
 
 static void answer_finds(tri_rpc *rpc, rpc_object *object)
 {
@@ -224,13 +240,49 @@ static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int
     }
 }
 
-static tri_status look_for_object(tri_rpc *rpc, rpc_peer *peer, const char *object,
-                                  int64_t deadline_ns, tri_rpc_ref **ref_out)
+static int64_t left_ms(int64_t deadline_ns)
 {
     int64_t left = deadline_ns == TRII_NO_DEADLINE
                        ? TRI_FOREVER
                        : (deadline_ns - trii_now_ns()) / TRII_NS_PER_MS + 1;
-    const tri_rpc_call_options o = {.timeout_ms = left > 0 || left == TRI_FOREVER ? left : 1};
+
+    return left > 0 || left == TRI_FOREVER ? left : 1;
+}
+
+/* The object has not come: which ones there are, unless it is there now. */
+static tri_status ask_nearest(tri_rpc_ref *worker, const char *object, int64_t began_ns,
+                              int64_t deadline_ns, tri_rpc_message *reply)
+{
+    const tri_rpc_call_options o = {.timeout_ms = left_ms(deadline_ns)};
+    const char *names;
+    char text[RPC_NAME + 2];
+    size_t bytes = (size_t)snprintf(text, sizeof(text), "%s", object) + 1;
+    double waited = (double)(trii_now_ns() - began_ns) / 1e9;
+
+    text[bytes] = '?';
+    if ((tri_rpc_sync)(worker, &rpc_find_function,
+                       &(tri_rpc_message){.data = text, .bytes = bytes + 1}, &o, reply) != TRI_OK)
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "no object %s on worker %s (waited %.3g s)", object,
+                         worker->owner, waited);
+    if (reply->n_refs > 0)
+        return TRI_OK;
+    names = reply->data;
+    if (reply->bytes == 0 || names[reply->bytes - 1] != '\0')
+        return TRII_FAIL(TRI_ERR_FORMAT, "worker %s answers strangely", worker->owner);
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "no object %s on worker %s (waited %.3g s); %s%s", object,
+                     worker->owner, waited,
+                     names[0] == '\0'             ? "it has none with a name"
+                     : strchr(names, ',') != NULL ? "there are "
+                                                  : "there is ",
+                     names);
+}
+
+static tri_status look_for_object(tri_rpc *rpc, rpc_peer *peer, const char *object,
+                                  int64_t deadline_ns, tri_rpc_ref **ref_out)
+{
+    int64_t began_ns = trii_now_ns(), left = left_ms(deadline_ns);
+    int64_t reserve = left / 10 < NEAREST_MS ? left / 10 : NEAREST_MS;
+    const tri_rpc_call_options o = {.timeout_ms = left == TRI_FOREVER ? left : left - reserve};
     const tri_rpc_message in = {.data = object, .bytes = strlen(object) + 1};
     tri_rpc_message reply = {0};
     tri_rpc_ref *worker;
@@ -242,6 +294,8 @@ static tri_status look_for_object(tri_rpc *rpc, rpc_peer *peer, const char *obje
     if (worker == NULL)
         return TRI_ERR_NO_MEMORY;
     status = (tri_rpc_sync)(worker, &rpc_find_function, &in, &o, &reply);
+    if (status == TRI_ERR_TIMEOUT)
+        status = ask_nearest(worker, object, began_ns, deadline_ns, &reply);
     if (status == TRI_OK && reply.n_refs != 1)
         status = TRII_FAIL(TRI_ERR_FORMAT, "worker %s answers without a reference", peer->name);
     if (status == TRI_OK) {

@@ -626,6 +626,12 @@ void rpc_watch_all(tri_rpc *rpc, rpc_waiter *waiter, int64_t deadline_ns);
 
 /* --- rpc_request.c -------------------------------------------------------- */
 
+#define RPC_NEAREST 240
+/* Locked: "a, b, c", up to three of n_names that are most like `name`, and how many they are.
+ * name_at: NULL = none. */
+int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
+                     const char *name, char *text, size_t size);
+
 /* All locked. *run_out: one to be run at once by rpc_run_request; NULL = none. */
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);

@@ -361,7 +361,7 @@ static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
         up->gone(peer, h);
         break;
     case RPC_LEAVING:
-        peer->leaving = true;
+        peer->leaving = peer->incarnation != peer->rpc->incarnation; /* it may call itself */
         break;
     case RPC_JOINED:
         peer->joined = true;
@@ -533,7 +533,7 @@ void rpc_peer_up(rpc_peer *peer)
              peer->in != NULL ? "shared memory" : "tcp");
     TRII_LOG(TRII_LOG_DEBUG, "rpc", "%s", text);
     rpc->has_met = rpc->has_met || peer->incarnation != rpc->incarnation;
-    if (!peer->mirror)
+    if (!peer->mirror && peer->incarnation != rpc->incarnation)
         rpc_tell(rpc, TRI_RPC_CAME, peer->name, text);
     rpc_flush(peer);
     if (rpc->joined) /* while it was being connected, it may be */
@@ -595,7 +595,8 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
         say_gone(peer);
     if (was_up && !peer->mirror) {
         TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", text);
-        rpc_tell(rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, text);
+        if (peer->incarnation != rpc->incarnation)
+            rpc_tell(rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, text);
     }
     for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
         if (w->peer == peer)

@@ -8,6 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
+#include "base/log.h"
 #include "base/option.h"
 #include "base/param.h"
 #include "rpc/rpc_internal.h"
@@ -98,8 +99,8 @@ tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions,
     return status;
 }
 
-/* "; there are a, b, c": the three names that are most like it. */
-static void name_nearest(const tri_rpc *rpc, const char *name, char *text, size_t size)
+int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
+                     const char *name, char *text, size_t size)
 {
     int best[3];
     size_t used = 0;
@@ -109,14 +110,14 @@ static void name_nearest(const tri_rpc *rpc, const char *name, char *text, size_
     for (; n < 3; n++) {
         int nearest = -1, least = INT32_MAX;
 
-        for (int i = 0; i < rpc->n_served; i++) {
-            int d = trii_name_distance(name, strlen(name), rpc->served[i]->name);
+        for (int i = 0; i < n_names; i++) {
+            const char *other = name_at(rpc, i);
+            int d = other != NULL ? trii_name_distance(name, strlen(name), other) : INT32_MAX;
             bool taken = false;
 
             for (int k = 0; k < n; k++)
                 taken = taken || best[k] == i;
-            if (!taken && d < least &&
-                strncmp(rpc->served[i]->name, BUILT_IN, strlen(BUILT_IN)) != 0) {
+            if (!taken && d < least) {
                 least = d;
                 nearest = i;
             }
@@ -124,11 +125,18 @@ static void name_nearest(const tri_rpc *rpc, const char *name, char *text, size_
         if (nearest < 0)
             break;
         best[n] = nearest;
-        used += (size_t)snprintf(text + used, size - used, "%s%.60s",
-                                 n == 0 ? "; there are " : ", ", rpc->served[nearest]->name);
+        used += (size_t)snprintf(text + used, size - used, "%s%.60s", n == 0 ? "" : ", ",
+                                 name_at(rpc, nearest));
     }
-    if (n == 0)
-        snprintf(text, size, "; it serves none (tri_rpc_serve)");
+    return n;
+}
+
+/* NULL: it is one of ours. */
+static const char *function_at(const tri_rpc *rpc, int i)
+{
+    const char *name = rpc->served[i]->name;
+
+    return strncmp(name, BUILT_IN, strlen(BUILT_IN)) != 0 ? name : NULL;
 }
 
 /* --- life ----------------------------------------------------------------- */
@@ -285,15 +293,18 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
 {
     rpc_peer *peer = r->peer;
     tri_rpc *rpc = peer->rpc;
-    char nearest[240];
+    char nearest[RPC_NEAREST];
     rpc_limits limits;
     tri_status status;
+    int n;
 
     r->function = peer->known[h->function];
     if (r->function == NULL) {
-        name_nearest(rpc, peer->known_names[h->function], nearest, sizeof(nearest));
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "no function %s on worker %s%s",
-                         peer->known_names[h->function], rpc->name, nearest);
+        n = rpc_name_nearest(rpc, rpc->n_served, function_at, peer->known_names[h->function],
+                             nearest, sizeof(nearest));
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "no function %s on worker %s; %s%s",
+                         peer->known_names[h->function], rpc->name,
+                         n > 0 ? "there are " : "it serves none (tri_rpc_serve)", nearest);
     }
     limits = rpc_limits_of(rpc, r->function, false);
     status = rpc_frame_check(h, &limits);
@@ -340,7 +351,7 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     r->weight = 0;
     r->in.message = (tri_rpc_message){0};
     peer->in_calls++;
-    if (rpc->state != RPC_STATE_ON) {
+    if (rpc->state != RPC_STATE_ON && !peer->mirror) {
         rpc_request_fail(r, TRI_ERR_STATE, "worker %s is leaving", rpc->name);
         return;
     }
@@ -440,6 +451,10 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
         status = r->function->run(r, r->object != NULL ? r->object->object : NULL);
         rpc_running = run.outer;
         rpc_lock(rpc);
+        if (status < 0 && (r->answered || r->postponed))
+            TRII_LOG(TRII_LOG_WARN, "rpc", "%s has replied to %s, and then failed: %s: %s",
+                     r->function->name, r->peer->name, tri_status_name(status),
+                     trii_err_lines() != lines ? tri_last_error() : "the handler says no more");
         if (r->postponed)
             status = TRI_INPROGRESS; /* it has its reply */
         if (!r->answered && status < 0)
