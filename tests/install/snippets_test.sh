@@ -164,7 +164,7 @@ echo "$printed_before" >"$work/out"
 printed "^\[20, 5\] on cpu:0$" "^Outside: input size \[30, 5\] output_size \[30, 2\]$" "^  (module): Sequential("
 quietly env TRI_CPU_DEVICES=2 "$work/FROM_TUTORIALS"
 printed "^\[20, 5\] on cpu:1$" "^Let's use 2 devices!$"
-check docs/RPC.md 4 3
+check docs/RPC.md 4 4
 cp "$work/RPC.out" "$work/out"
 printed "^2 squared is 4$" "^counted to 2 on owner$" "^their sum is 524288$" "^the weight is -0.2$"
 for program in "$work"/RPC-*[0-9]; do
@@ -172,7 +172,7 @@ for program in "$work"/RPC-*[0-9]; do
     cat "$work/out" >>"$work/RPC.out"
 done
 cp "$work/RPC.out" "$work/out"
-printed "^worker1 says 42$" "^400 updates: 1.00 -2.00 3.00$" "^rank 1: loss 0.0" "^rank 2: loss 0.0"
+printed "^worker1 says 42$" "^400 updates: 1.00 -2.00 3.00$" "^30 gradients$" "^rank 1: loss 0.0" "^rank 2: loss 0.0"
 check examples/README.md 0 0
 for name in ARCHITECTURE DEVICES STYLE TORCHRUN; do
     check docs/$name.md 0 0 internal
