@@ -131,7 +131,7 @@ int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(con
     return n;
 }
 
-/* NULL: it is one of ours. */
+/* NULL: the library itself serves it. */
 static const char *function_at(const tri_rpc *rpc, int i)
 {
     const char *name = rpc->served[i]->name;
