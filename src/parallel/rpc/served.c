@@ -27,6 +27,8 @@ static trii_served *table;
 
 static void served_free(trii_served *s)
 {
+    trii_mutex_lock(&s->lock); /* its thread may be about to unlock it, see end_service */
+    trii_mutex_unlock(&s->lock);
     trii_mutex_fini(&s->lock);
     trii_cond_fini(&s->work);
     trii_cond_fini(&s->ended);
@@ -415,6 +417,7 @@ static bool work(trii_served *s)
 static void end_service(trii_served *s)
 {
     trii_session *lost;
+    bool last;
 
     trii_mutex_lock(&s->lock);
     while ((lost = take_lost(s)) != NULL) {
@@ -423,8 +426,10 @@ static void end_service(trii_served *s)
     }
     s->has_ended = true;
     trii_cond_broadcast(&s->ended);
+    last = atomic_fetch_sub(&s->refs, 1) == 1; /* locked: tri_remote_withdraw leaves nothing */
     trii_mutex_unlock(&s->lock);
-    served_unref(s); /* unlocked: the last user destroys the lock */
+    if (last)
+        served_free(s);
 }
 
 static void served_main(void *arg)
