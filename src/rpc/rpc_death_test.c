@@ -230,7 +230,7 @@ static void note_event(tri_rpc *rpc, const tri_rpc_event *event, void *arg)
     events *e = arg;
 
     (void)rpc;
-    if (strcmp(event->worker, "ps") == 0 && event->text[0] != '\0')
+    if (event->text[0] != '\0')
         atomic_fetch_add(&e->n[event->kind], 1);
 }
 
