@@ -134,6 +134,26 @@ static void a_handler_does_not_end_its_own_worker(void **state)
     CHECK_OK(tri_rpc_fini());
 }
 
+/* --- a connection that breaks --------------------------------------------- */
+
+static void a_request_that_the_system_refuses_was_not_sent(void **state)
+{
+    const tri_rpc_options by_tcp = {.tcp_only = true};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    begin(&w, &by_tcp);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_sync(to, &ping, NULL, NULL, NULL)); /* defines it */
+    rpc_lock(w.rpc[0]); /* as if the peer had closed, and nobody had read that yet */
+    worker_stop_sending(to->peer->fd);
+    rpc_unlock(w.rpc[0]);
+    CHECK_OK(tri_rpc_sync(to, &ping, NULL, NULL, NULL));
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 /* --- two workers of a process --------------------------------------------- */
 
 static tri_rpc_ref *back; /* to w1, of w0 */
@@ -216,6 +236,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_waits_for_a_serial_object_ends_with_the_worker),
     cmocka_unit_test(a_handler_does_not_end_its_own_worker),
     cmocka_unit_test(a_handler_that_waits_for_another_worker_lends_its_own_place),
+    cmocka_unit_test(a_request_that_the_system_refuses_was_not_sent),
     cmocka_unit_test(a_forked_child_harms_no_call_of_its_parent),
 };
 

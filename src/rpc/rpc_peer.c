@@ -253,6 +253,7 @@ void rpc_send(rpc_peer *peer, const void *frame, size_t bytes, uint64_t request)
             if (status == TRI_OK && sent == bytes)
                 return;
             if (status != TRI_OK && status != TRI_INPROGRESS) {
+                append_out(peer, frame, bytes, sent, request); /* so that it counts as unsent */
                 rpc_peer_lose(peer, false, "%s", tri_last_error());
                 return;
             }

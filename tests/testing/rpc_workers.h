@@ -7,6 +7,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/socket.h>
 
 #include <trireme/rpc.h>
 
@@ -103,6 +104,12 @@ static inline void workers_destroy(workers *w)
         tri_rpc_destroy(w->rpc[i]);
     tri_store_unref(w->store);
     assert_int_equal(trii_alloc_live(), w->blocks);
+}
+
+/* What is sent from now on is refused, as if the other end had closed. */
+static inline void worker_stop_sending(int fd)
+{
+    assert_int_equal(shutdown(fd, SHUT_WR), 0);
 }
 
 /* All leave at once, and nothing is left. */
