@@ -239,7 +239,7 @@ static inline double run_agent(int64_t n_episodes, bool batch)
     static agent self;
     struct timespec began, ended;
 
-    clock_gettime(CLOCK_MONOTONIC, &began);
+    timespec_get(&began, TIME_UTC);
     tri_manual_seed(SEED);
     agent_begin(&self, batch);
     for (int64_t i_episode = 0; i_episode < n_episodes; i_episode++) {
@@ -249,7 +249,7 @@ static inline double run_agent(int64_t n_episodes, bool batch)
                last_reward, self.running_reward);
     }
     agent_end(&self);
-    clock_gettime(CLOCK_MONOTONIC, &ended);
+    timespec_get(&ended, TIME_UTC);
     return (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) * 1e-9;
 }
 
