@@ -99,9 +99,11 @@ works "$work/manual/fit" trained
 # So does the one of examples/README.md, for each tutorial's file alone.
 for tutorial in "$prefix"/share/doc/trireme/examples/tutorials/*.c; do
     name=$(basename "$tutorial" .c)
+    package=trireme
+    ! grep -q '<trireme/models.h>' "$tutorial" || package=trireme-models
     # shellcheck disable=SC2046
-    $cc -std=c11 $warnings $sanitize "$tutorial" $(pkg-config --cflags --libs trireme) \
-        -Wl,-rpath,"$(pkg-config --variable=libdir trireme)" -o "$work/$name"
+    $cc -std=c11 $warnings $sanitize "$tutorial" $(pkg-config --cflags --libs $package) \
+        -Wl,-rpath,"$(pkg-config --variable=libdir trireme)" -lm -o "$work/$name"
 done
 works "$work/elastic_ddp" "Finished running basic DDP example on rank 0."
 
