@@ -38,7 +38,7 @@ static int64_t to_prime(int64_t size, int ndim, bool classes)
                                          {0, 1, 3, 5, 11, 13, 17, 19, 23, 29}};
 
     (void)classes;
-    return primes[ndim <= 2 ? 0 : ndim - 2][size];
+    return primes[ndim <= 2 ? 0 : ndim - 2][size < 10 ? size : 9];
 }
 
 /* 2^22 elements; a sanitizer needs no more than a few of its shares. */
