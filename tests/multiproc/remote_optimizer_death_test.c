@@ -390,11 +390,11 @@ static void a_trainers_gradients_die_with_it(void **state)
     other = tri_remote_module(r.w.rpc[1], "w1/part", NULL);
     of = tri_remote_optimizer_of(NULL, &other, 1, NULL);
     CHECK_OK(tri_remote_optimizer_step(of));
+    for (const trii_account *a = served->accounts->first; a != NULL; a = a->next)
+        assert_true(a->pass == NULL && a->total == NULL && a->step == 0);
     tri_step_end();
     tri_remote_optimizer_destroy(of);
     tri_module_destroy(other);
-    for (const trii_account *a = served->accounts->first; a != NULL; a = a->next)
-        assert_true(a->pass == NULL && a->total == NULL && a->step == 0);
     tri_rpc_ref_unref(ref);
     CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "part"));
     tri_optimizer_destroy(opt);
