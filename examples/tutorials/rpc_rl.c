@@ -62,7 +62,8 @@ static tri_status read_observation(const agent *self, tri_rpc_request *request, 
     tri_status status = read_request(request, o, sizeof(*o));
 
     if (status == TRI_OK && (o->id < 0 || o->id >= self->n))
-        status = tri_status_fail(TRI_ERR_INVALID_ARG, "there is no observer %d", o->id);
+        status = tri_status_fail(TRI_ERR_INVALID_ARG, "observer %d is out of range (%d of them)",
+                                 o->id, self->n);
     return status;
 }
 

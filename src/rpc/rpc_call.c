@@ -442,7 +442,7 @@ tri_status tri_rpc_wait_any(tri_rpc_call *const *calls, int n, int64_t timeout_m
     for (int i = 0; i < n && status == TRI_OK; i++)
         first = first != NULL ? first : calls[i];
     if (status == TRI_OK && first == NULL)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "rpc_wait_any: there is no call among %d", n);
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "rpc_wait_any: nothing to wait for (%d calls)", n);
     if (status == TRI_OK)
         status = rpc_check_process(first->rpc, "rpc_wait_any");
     if (status != TRI_OK)

@@ -123,7 +123,7 @@ void rpc_call_expire(tri_rpc_call *call)
         rpc_call_end(call, TRI_ERR_TIMEOUT, "not sent within %" PRId64 " ms: %s", ms,
                      peer != NULL && peer->state == RPC_PEER_UP
                          ? "too many calls are unanswered there (window_calls, window_bytes)"
-                         : "there is no connection");
+                         : "its worker is not connected");
     else if (call->ran_ns > 0)
         rpc_call_end(call, TRI_ERR_TIMEOUT,
                      "no reply within %" PRId64 " ms; it has run there for %" PRId64 " ms", ms,

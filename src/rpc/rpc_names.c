@@ -238,7 +238,7 @@ tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t de
     if (status != TRI_OK)
         return status;
     if (value == NULL)
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "there is no worker %s", name);
+        return TRII_FAIL(TRI_ERR_NOT_FOUND, "no worker has the name %s", name);
     if (strcmp(value, "left") == 0)
         status = TRII_FAIL(TRI_ERR_NOT_FOUND, "worker %s has left", name);
     snprintf(record_out, 640, "%s", value);

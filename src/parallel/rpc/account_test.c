@@ -512,11 +512,11 @@ static void a_backward_that_fails_is_why_the_step_is_refused(void **state)
     (void)state;
     owner_begin(&o);
     CHECK_OK(add(&o, &key, 0, 0));
-    trii_account_spoil(o.accounts, &key, tri_status_fail(TRI_ERR_NAN, "7 is no number today"));
-    assert_non_null(strstr(tri_last_error(), "7 is no number today"));
+    trii_account_spoil(o.accounts, &key, tri_status_fail(TRI_ERR_NAN, "a NaN for this test"));
+    assert_non_null(strstr(tri_last_error(), "a NaN for this test"));
     assert_false(trii_account_wants(o.accounts, &key));
     CHECK_OK(add(&o, &key, 1, 0));
-    CHECK_FAILS(prepare(&o, &key, 2), TRI_ERR_NAN, "7 is no number today");
+    CHECK_FAILS(prepare(&o, &key, 2), TRI_ERR_NAN, "a NaN for this test");
     owner_end(&o);
 }
 
