@@ -642,7 +642,7 @@ void rpc_peer_ready(trii_watch *watch, unsigned events)
             rpc_read(peer);
         while (peer->hung && peer->state == RPC_PEER_UP && rpc_ring_has(peer->in));
         if (peer->hung)
-            rpc_peer_lose(peer, false, "its process has ended");
+            rpc_peer_lose(peer, false, "its process has ended, or it gave this connection up");
         rpc_stop_reading(peer);
     }
     if (peer->state == RPC_PEER_LOST && !peer->closed) {

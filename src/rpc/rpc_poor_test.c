@@ -104,6 +104,23 @@ static tri_status talk(scene *s)
     return status;
 }
 
+/*
+ * The same workers go on. A worker that gave up a connection for want of memory may have done so
+ * after its last reply: then the other end sees it only now, once for each pair of workers.
+ */
+static void talk_again(scene *s, int n)
+{
+    tri_status status = TRI_ERR_PEER_LOST;
+
+    for (int pair = 0; pair <= 3 && status == TRI_ERR_PEER_LOST; pair++) {
+        tri_rpc_ref_unref(s->object);
+        s->object = NULL;
+        status = talk(s);
+    }
+    if (status != TRI_OK)
+        fail_msg("after allocation %d: %s", n, tri_last_error());
+}
+
 static void end(scene *s)
 {
     tri_rpc_ref_unref(s->object);
@@ -165,11 +182,8 @@ static void torture(bool tcp, bool at_start)
         if (status != TRI_OK && status != TRI_ERR_NO_MEMORY && status != TRI_ERR_PEER_LOST &&
             status != TRI_ERR_ABORTED)
             fail_msg("allocation %d: %s: %s", n, tri_status_name(status), tri_last_error());
-        if (!at_start) { /* the same workers go on */
-            tri_rpc_ref_unref(s.object);
-            s.object = NULL;
-            CHECK_OK(talk(&s));
-        }
+        if (!at_start)
+            talk_again(&s, n);
         end(&s);
         check_live(live, n);
         assert_int_equal(atomic_load(&released), atomic_load(&made));
