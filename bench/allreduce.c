@@ -12,56 +12,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/comm.h>
 
-#define MAX_SAMPLES 2000
-
-typedef struct bench_case {
-    const char *name;
-    size_t bytes;
-    int samples;
-} bench_case;
-
-static const bench_case cases[] = {
-    {"4 B", 4, 1000},
-    {"1 KiB", (size_t)1 << 10, 2000},
-    {"16 KiB", (size_t)16 << 10, 2000},
-    {"64 KiB", (size_t)64 << 10, 1000},
-    {"256 KiB", (size_t)256 << 10, 400},
-    {"1 MiB", (size_t)1 << 20, 200},
-    {"4 MiB", (size_t)4 << 20, 60},
-    {"16 MiB", (size_t)16 << 20, 20},
-    {"64 MiB", (size_t)64 << 20, 8},
-    {"256 MiB", (size_t)256 << 20, 5},
-};
-
-static double now_us(void)
-{
-    static time_t base;
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    if (base == 0)
-        base = t.tv_sec; /* small numbers keep their nanoseconds */
-    return (double)(t.tv_sec - base) * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
+#include "allreduce_cases.h"
+#include "timing.h"
 
 /* Prints the slower rank's median. */
 static void report(const char *name, double *samples, int n)
 {
     double mine[3], worst[3];
 
-    qsort(samples, (size_t)n, sizeof(*samples), by_size);
-    mine[0] = samples[n / 2];
+    mine[0] = median(samples, n); /* sorts */
     mine[1] = samples[n / 4];
     mine[2] = samples[3 * n / 4];
     TRI_TRY(tri_all_reduce(NULL, mine, worst, 3, TRI_DTYPE_F64, TRI_REDOP_MAX, NULL));

@@ -15,7 +15,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "timing.h"
 
 typedef enum operation {
     ALL_REDUCE,
@@ -58,21 +59,6 @@ static const struct {
     {"64 MiB", (size_t)64 << 20},
 };
 
-static double loop_now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int loop_by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static void loop_fill(float *x, size_t n, float value)
 {
     for (size_t i = 0; i < n; i++)
@@ -106,9 +92,9 @@ static double loop_once(const library *lib, operation op, size_t n, int round)
     if ((op == BROADCAST || op == SEND_RECV) && lib->rank > 0)
         loop_fill(lib->dst, n, -1);
     lib->barrier();
-    start = loop_now_us();
+    start = now_us();
     lib->call(op, lib->src, lib->dst, n);
-    took = loop_now_us() - start;
+    took = now_us() - start;
     loop_check(lib, op, n, round);
     return op == SEND_RECV ? took / 2 : took;
 }
@@ -119,26 +105,25 @@ static void loop_case(const library *lib, operation op, size_t size)
     static double samples[MOST];
     int parted = op == ALL_GATHER || op == REDUCE_SCATTER || op == ALL_TO_ALL;
     size_t n = loop_sizes[size].bytes / sizeof(float) / (parted ? (size_t)lib->size : 1);
-    double total = 0, median;
+    double total = 0, took;
     int count;
 
     if (n == 0)
         n = 1; /* 4 B between several ranks: an element each */
     for (int i = 0; i < WARM; i++) {
-        double start = loop_now_us();
+        double start = now_us();
 
         loop_once(lib, op, n, i);
-        total = loop_now_us() - start; /* rewriting included */
+        total = now_us() - start; /* rewriting included */
     }
     count = (int)(3e5 / lib->worst(total)); /* 0.3 s; the same on all ranks */
     count = count > MOST ? MOST : count < LEAST ? LEAST : count;
     for (int i = 0; i < count; i++)
         samples[i] = loop_once(lib, op, n, i);
-    qsort(samples, (size_t)count, sizeof(*samples), loop_by_size);
-    median = lib->worst(lib->rank > 1 && op == SEND_RECV ? 0 : samples[count / 2]);
+    took = lib->worst(lib->rank > 1 && op == SEND_RECV ? 0 : median(samples, count));
     if (lib->rank == 0) {
         printf("%s %d ranks %s %s\t%.4f\n", operation_names[op], lib->size, lib->memory,
-               loop_sizes[size].name, median);
+               loop_sizes[size].name, took);
         fflush(stdout);
     }
 }

@@ -69,21 +69,20 @@ static void dtypes(void)
     TRI_TRY(x != NULL ? TRI_OK : TRI_ERR_NO_MEMORY);
     for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
         size_t n = BYTES / tri_dtype_size(types[t]);
-        double samples[ROUNDS];
+        double samples[ROUNDS], took;
 
         for (int i = -2; i < ROUNDS; i++) {
             double start;
 
             barrier();
-            start = loop_now_us();
+            start = now_us();
             TRI_TRY(tri_all_reduce(NULL, x, x, n, types[t], TRI_REDOP_SUM, NULL));
             if (i >= 0)
-                samples[i] = loop_now_us() - start;
+                samples[i] = now_us() - start;
         }
-        qsort(samples, ROUNDS, sizeof(*samples), loop_by_size);
-        samples[0] = worst(samples[ROUNDS / 2]);
+        took = worst(median(samples, ROUNDS));
         if (tri_rank() == 0)
-            printf("%s\t%.3f\n", tri_dtype_name(types[t]), (double)n / samples[0]);
+            printf("%s\t%.3f\n", tri_dtype_name(types[t]), (double)n / took);
     }
     tri_group_free(NULL, x);
 }

@@ -19,16 +19,18 @@
  * has passed. When gradients are there says a hook that sends nothing.
  *
  * MODEL is resnet18 (3 x 224 x 224, SGD with momentum) or gpt (6 layers of width 384 with 6 heads,
- * a context of 256, AdamW); BATCH is that of each worker. Times are of the slowest rank.
+ * a context of 256, AdamW); BATCH is that of each worker. Times are of the slowest rank; with
+ * BENCH_CPU=1 processor time, for busy machines.
  */
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/models.h>
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define CLASSES 1000
 #define IMAGE 224
@@ -51,36 +53,12 @@ typedef struct replica {
     tri_optimizer *opt;
 } replica;
 
-/* With BENCH_CPU=1 processor time of this worker, for busy machines. */
-static double now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(getenv("BENCH_CPU") != NULL ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
-                        &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
 static double worst(double mine)
 {
     double all;
 
     TRI_TRY(tri_all_reduce(NULL, &mine, &all, 1, TRI_DTYPE_F64, TRI_REDOP_MAX, NULL));
     return all;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-/* Sorts them. */
-static double median(double *samples, int n)
-{
-    qsort(samples, (size_t)n, sizeof(*samples), ascending);
-    return samples[n / 2];
 }
 
 /* --- training ------------------------------------------------------------- */
@@ -161,10 +139,10 @@ static double steps_ms(const task *t, const replica *r, int n)
     double begin;
 
     TRI_TRY(tri_barrier(NULL, NULL));
-    begin = now_ms();
+    begin = cost_us();
     for (int i = 0; i < n; i++)
         step(t, r);
-    return (now_ms() - begin) / n;
+    return (cost_us() - begin) / 1e3 / n;
 }
 
 static void warm_up(const task *t, const replica *r)
@@ -208,7 +186,7 @@ static void sync_batch_norm(const task *t, int rounds, int steps)
 
 /* --- the overlap ---------------------------------------------------------- */
 
-/* When buckets were ready, in milliseconds from the begin of the step. */
+/* When buckets were ready, in milliseconds from `begin`, which is in microseconds. */
 typedef struct moments {
     double begin, at[MOST_BUCKETS][MOST_ROUNDS];
     int round, n_buckets;
@@ -221,7 +199,7 @@ static tri_status note_moment(void *state, tri_bucket *bucket, int stage, tri_wo
 
     (void)work_out;
     if (stage == 0 && bucket->index < MOST_BUCKETS) {
-        m->at[bucket->index][m->round] = now_ms() - m->begin;
+        m->at[bucket->index][m->round] = (cost_us() - m->begin) / 1e3;
         m->n_buckets = bucket->n_buckets;
     }
     return TRI_OK;
@@ -238,9 +216,9 @@ static double find_moments(const task *t, int rounds, double *ready, int n)
     warm_up(t, &r);
     for (m.round = 0; m.round < rounds; m.round++) {
         TRI_TRY(tri_barrier(NULL, NULL));
-        m.begin = now_ms();
+        m.begin = cost_us();
         step(t, &r);
-        whole[m.round] = now_ms() - m.begin;
+        whole[m.round] = (cost_us() - m.begin) / 1e3;
     }
     TRI_TRY(m.n_buckets == n ? TRI_OK : TRI_ERR_STATE);
     step_ms = worst(median(whole, rounds));
@@ -257,7 +235,7 @@ static double sums_ms(float *const *data, const tri_ddp_bucket_stats *buckets, i
     double begin;
 
     TRI_TRY(tri_barrier(NULL, NULL));
-    begin = now_ms();
+    begin = cost_us();
     for (int b = 0; b < n; b++)
         TRI_TRY(tri_all_reduce(NULL, data[b], data[b], buckets[b].bytes / sizeof(float),
                                TRI_DTYPE_F32, TRI_REDOP_SUM, &works[b]));
@@ -265,7 +243,7 @@ static double sums_ms(float *const *data, const tri_ddp_bucket_stats *buckets, i
         TRI_TRY(tri_work_wait(works[b], 0));
         tri_work_destroy(works[b]);
     }
-    return now_ms() - begin;
+    return (cost_us() - begin) / 1e3;
 }
 
 static void overlap(const task *t, int rounds, int steps)

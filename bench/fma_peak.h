@@ -7,7 +7,8 @@
 
 #include <stdlib.h>
 #include <threads.h>
-#include <time.h>
+
+#include "timing.h"
 
 #define PEAK_SUMS 12 /* independent ones: an instruction's latency times two a cycle, and more */
 #define PEAK_TURNS 4000000
@@ -71,11 +72,6 @@ static int peak_run(void *result)
     return 0;
 }
 
-static clockid_t bench_clock(void)
-{
-    return getenv("BENCH_CPU") != NULL ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
-}
-
 /* The best of a few tries. */
 static double fma_peak_flops(int threads)
 {
@@ -86,19 +82,15 @@ static double fma_peak_flops(int threads)
         thrd_t other[PEAK_THREADS];
         peak_result results[PEAK_THREADS];
         int started = 1;
-        struct timespec begin, end;
-        double seconds, flops;
+        double seconds, flops, begin = cost_us();
 
-        clock_gettime(bench_clock(), &begin);
         while (started < threads &&
                thrd_create(&other[started], peak_run, &results[started]) == thrd_success)
             started++;
         (void)peak_run(&results[0]);
         for (int t = 1; t < started; t++)
             (void)thrd_join(other[t], NULL);
-        clock_gettime(bench_clock(), &end);
-        seconds =
-            (double)(end.tv_sec - begin.tv_sec) + (double)(end.tv_nsec - begin.tv_nsec) * 1e-9;
+        seconds = (cost_us() - begin) / 1e6;
         flops = 2.0 * PEAK_SUMS * PEAK_TURNS * (double)results[0].lanes * (double)started / seconds;
         if (flops > best && results[0].sum > 0) /* or the loop would be left out */
             best = flops;

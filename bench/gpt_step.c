@@ -16,12 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/models.h>
 #include <trireme/trireme.h>
 
 #include "fma_peak.h"
+#include "timing.h"
 
 #define WIDTH 384
 #define CONTEXT 256
@@ -35,14 +35,6 @@ typedef struct task {
     tri_tensor *x, *y;
     int64_t tokens[BATCH * CONTEXT + 1];
 } task;
-
-static double now(void)
-{
-    struct timespec t;
-
-    clock_gettime(bench_clock(), &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 static void step(task *t)
 {
@@ -59,13 +51,6 @@ static void step(task *t)
     tri_backward(tri_cross_entropy(logits, tri_flatten(t->y, 0), NULL));
     TRI_TRY(tri_optimizer_step(t->opt));
     TRI_TRY(tri_step_end_status());
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
 }
 
 static int number(int argc, char **argv, int i, int fallback)
@@ -94,7 +79,7 @@ int main(int argc, char **argv)
     static task t;
     int steps = number(argc, argv, 1, 2), runs = number(argc, argv, 2, 3);
     int layers = number(argc, argv, 3, 6);
-    double *rates = malloc((size_t)runs * sizeof(double)), first = 0, peak;
+    double *rates = malloc((size_t)runs * sizeof(double)), first = 0, peak, rate;
     uint32_t state = 1;
 
     if (rates == NULL || runs < 1 || steps < 1)
@@ -115,21 +100,20 @@ int main(int argc, char **argv)
         t.tokens[i] = state >> 24;
     }
     for (int i = 0; i < 3; i++) {
-        double begin = now();
+        double begin = cost_us();
 
         step(&t);
-        first += i == 0 ? now() - begin : i == 1 ? begin - now() : 0;
+        first += i == 0 ? cost_us() - begin : i == 1 ? begin - cost_us() : 0;
     }
     for (int r = 0; r < runs; r++) {
-        double begin = now();
+        double begin = cost_us();
 
         for (int i = 0; i < steps; i++)
             step(&t);
-        rates[r] = (double)(steps * BATCH * CONTEXT) / (now() - begin);
+        rates[r] = (double)(steps * BATCH * CONTEXT) * 1e6 / (cost_us() - begin);
     }
-    qsort(rates, (size_t)runs, sizeof(double), ascending);
-    printf("%.1f %.3f %.3f\n", rates[runs / 2], rates[runs / 2] * flops_per_token(layers) / peak,
-           first);
+    rate = median(rates, runs);
+    printf("%.1f %.3f %.3f\n", rate, rate * flops_per_token(layers) / peak, first / 1e6);
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.net);
     tri_tensor_unref(t.x);

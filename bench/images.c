@@ -1,10 +1,12 @@
 /*
  * images.c - how fast pictures are loaded for training. Run by bench/images.sh.
  *
- *     bench_images make DIR N            writes N photographs, as far as noise can be one: JPEG
- * files of 500 x 375 pixels and 36 to 65 KB, into DIR/a and DIR/b, which are there bench_images
- * train DIR THREADS     images a second: a random part, resized to 224 x 224, bench_images val DIR
- * THREADS       mirrored, normalised; or 256, the middle 224 x 224
+ *     bench_images make DIR N           writes N photographs, as far as noise can be one: JPEG
+ *                                       files of 500 x 375 pixels and 36 to 65 KB, into the folders
+ *                                       DIR/a and DIR/b, which must exist
+ *     bench_images train DIR THREADS    images a second: a random part, resized to 224 x 224,
+ *                                       mirrored, normalised
+ *     bench_images val DIR THREADS      images a second: resized to 256, the middle 224 x 224
  *
  * THREADS: of the loader; 0: the caller's alone. BENCH_CPU=1 counts processor time.
  */
@@ -12,24 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define HEIGHT 375
 #define WIDTH 500
 #define VALUES (HEIGHT * WIDTH * 3)
 #define BATCH 32
 #define SECONDS 3.0
-
-static double now(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(getenv("BENCH_CPU") != NULL ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
-                        &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
 
 /* --- photographs ---------------------------------------------------------- */
 
@@ -100,15 +94,15 @@ static double load(const char *dir, bool train, int n_threads)
     tri_batch batch;
     tri_status status = TRI_OK;
     int64_t images = 0;
-    double began = 0;
+    double began = 0, seconds;
 
     TRI_TRY(tri_dataset_image_folder(dir, NULL, &set));
     TRI_TRY(tri_dataset_transform(set, train ? random : middle, 4, &set));
     TRI_TRY(tri_sampler_random(tri_dataset_length(set), NULL, &order));
     TRI_TRY(tri_loader_create(set, order, BATCH, &options, &loader));
-    for (int64_t epoch = 0; epoch < 2 || now() - began < SECONDS; epoch++) {
+    for (int64_t epoch = 0; epoch < 2 || (cost_us() - began) / 1e6 < SECONDS; epoch++) {
         if (epoch == 1) { /* the first one is for warming up */
-            began = now();
+            began = cost_us();
             images = 0;
         }
         TRI_TRY(tri_loader_begin(loader, epoch, 0));
@@ -116,11 +110,11 @@ static double load(const char *dir, bool train, int n_threads)
             images += batch.size;
         TRI_TRY(status);
     }
-    began = now() - began;
+    seconds = (cost_us() - began) / 1e6;
     tri_loader_destroy(loader);
     tri_sampler_destroy(order);
     tri_dataset_destroy(set);
-    return (double)images / began;
+    return (double)images / seconds;
 }
 
 int main(int argc, char **argv)

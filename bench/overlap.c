@@ -12,17 +12,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
+
+#include "timing.h"
 
 enum { MOST_ROUNDS = 101, COMPUTED = 4096 };
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
 
 static double worst(double mine)
 {
@@ -30,19 +23,6 @@ static double worst(double mine)
 
     TRI_TRY(tri_all_reduce(NULL, &mine, &all, 1, TRI_DTYPE_F64, TRI_REDOP_MAX, NULL));
     return all;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *samples, int n)
-{
-    qsort(samples, (size_t)n, sizeof(*samples), by_size);
-    return samples[n / 2];
 }
 
 /* Arithmetic in the nearest cache, as a step of a network is for the most part. */

@@ -14,8 +14,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "timing.h"
 
 enum { MOST = 301 };
 
@@ -32,21 +33,6 @@ static const struct {
              {"256 KiB", (size_t)256 << 10}, {"1 MiB", (size_t)1 << 20},
              {"4 MiB", (size_t)4 << 20},     {"16 MiB", (size_t)16 << 20},
              {"64 MiB", (size_t)64 << 20},   {"256 MiB", (size_t)256 << 20}};
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static void meet(_Atomic uint64_t *count, uint64_t number)
 {
@@ -107,8 +93,7 @@ int main(int argc, char **argv)
             if (i >= 0)
                 samples[i] = took;
         }
-        qsort(samples, (size_t)rounds, sizeof(*samples), by_size);
-        m->took[rank] = samples[rounds / 2];
+        m->took[rank] = median(samples, rounds);
         meet(&m->other, ++number);
         meet(&m->arrived[0], number);
         if (rank == 0)

@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "timing.h"
 
 enum { ROUNDS = 500, SAMPLES = 1001 };
 
@@ -19,21 +20,6 @@ typedef struct line {
     _Alignas(128) _Atomic uint64_t seq;
     uint64_t value;
 } line;
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 int main(void)
 {
@@ -67,7 +53,6 @@ int main(void)
     if (rank == 1)
         _exit(sum == 0);
     wait(NULL);
-    qsort(samples, SAMPLES, sizeof(*samples), by_size);
-    printf("bare line exchange\t%.4f\n", samples[SAMPLES / 2]);
+    printf("bare line exchange\t%.4f\n", median(samples, SAMPLES));
     return 0;
 }

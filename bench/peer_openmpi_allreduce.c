@@ -8,40 +8,15 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#define MAX_SAMPLES 2000
-
-typedef struct bench_case {
-    const char *name;
-    size_t bytes;
-    int samples;
-} bench_case;
-
-static const bench_case cases[] = {
-    {"4 B", 4, 1000},
-    {"1 KiB", (size_t)1 << 10, 2000},
-    {"16 KiB", (size_t)16 << 10, 2000},
-    {"64 KiB", (size_t)64 << 10, 1000},
-    {"256 KiB", (size_t)256 << 10, 400},
-    {"1 MiB", (size_t)1 << 20, 200},
-    {"4 MiB", (size_t)4 << 20, 60},
-    {"16 MiB", (size_t)16 << 20, 20},
-    {"64 MiB", (size_t)64 << 20, 8},
-    {"256 MiB", (size_t)256 << 20, 5},
-};
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
+#include "allreduce_cases.h"
+#include "timing.h"
 
 static void one_case(const bench_case *c, float *x, int rank)
 {
     enum { ROW = 500 };
     size_t n = c->bytes / sizeof(float);
     static double samples[MAX_SAMPLES];
-    double median, worst;
+    double mine, worst;
 
     for (int s = -2; s < c->samples; s++) {
         int row = c->bytes <= 64 ? ROW : 1;
@@ -59,9 +34,8 @@ static void one_case(const bench_case *c, float *x, int rank)
         if (s >= 0)
             samples[s] = (MPI_Wtime() - start) / row * 1e6;
     }
-    qsort(samples, (size_t)c->samples, sizeof(*samples), by_size);
-    median = samples[c->samples / 2];
-    MPI_Reduce(&median, &worst, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    mine = median(samples, c->samples);
+    MPI_Reduce(&mine, &worst, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
     if (rank == 0) {
         printf("shm 2 ranks arena %s\t%.4f\n", c->name, worst);
         fflush(stdout);

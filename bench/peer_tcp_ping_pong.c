@@ -10,25 +10,11 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "timing.h"
+
 #define ROUNDS 10000
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
 
 static void bind_to(int core)
 {
@@ -75,7 +61,6 @@ int main(void)
     }
     close(fd);
     (void)waitpid(child, NULL, 0);
-    qsort(times, ROUNDS, sizeof(times[0]), by_size);
-    printf("%.2f\n", times[ROUNDS / 2]);
+    printf("%.2f\n", median(times, ROUNDS));
     return 0;
 }

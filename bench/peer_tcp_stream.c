@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
+
+#include "timing.h"
 
 static void check(int ok, const char *what)
 {
@@ -26,21 +27,6 @@ static void check(int ok, const char *what)
         return;
     perror(what);
     exit(1);
-}
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
 }
 
 static int meet(int rank, const char *host, const char *port)
@@ -123,9 +109,8 @@ int main(int argc, char **argv)
             if (round >= 0)
                 samples[round] = now_us() - start;
         }
-        qsort(samples, ROUNDS, sizeof(*samples), by_size);
         if (rank == 0)
-            printf("%zu\t%.1f\n", bytes, samples[ROUNDS / 2]);
+            printf("%zu\t%.1f\n", bytes, median(samples, ROUNDS));
         free(out);
         free(in);
     }

@@ -9,34 +9,14 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <trireme/group.h>
 #include <trireme/ops.h>
 
+#include "timing.h"
+
 #define STEPS 400
 #define OPS 200
-
-static double now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, int n)
-{
-    qsort(times, (size_t)n, sizeof(*times), by_size);
-    return times[n / 2];
-}
 
 static tri_tensor *zeros(int ndim, int64_t a, int64_t b, int64_t c, int64_t d)
 {
@@ -91,14 +71,14 @@ static void time_case(const bench_case *c, double *record_out, double *all_out)
 
     for (int s = 0; s < STEPS; s++) {
         tri_tensor *h = *c->start;
-        double begin = now_ns();
+        double begin = now_us();
 
         for (int i = 0; i < OPS; i++)
             h = c->record(h);
-        record[s] = (now_ns() - begin) / OPS;
+        record[s] = (now_us() - begin) * 1e3 / OPS;
         TRI_TRY(tri_tensor_status(h));
         tri_step_end();
-        all[s] = (now_ns() - begin) / OPS;
+        all[s] = (now_us() - begin) * 1e3 / OPS;
     }
     *record_out = median(record, STEPS);
     *all_out = median(all, STEPS);
@@ -120,9 +100,9 @@ static double time_backward(void)
         for (int i = 0; i < OPS / 2; i++)
             h = tri_relu(tri_linear(h, w, b));
         loss = tri_sum(h, NULL, 0, false);
-        begin = now_ns();
+        begin = now_us();
         tri_backward(loss);
-        times[s] = (now_ns() - begin) / OPS;
+        times[s] = (now_us() - begin) * 1e3 / OPS;
         TRI_TRY(tri_step_end_status());
     }
     tri_tensor_unref(w);
@@ -135,11 +115,11 @@ static double time_backward(void)
 static double time_barrier(tri_group *group)
 {
     enum { CALLS = 20000 };
-    double begin = now_ns();
+    double begin = now_us();
 
     for (int i = 0; i < CALLS; i++)
         TRI_TRY(tri_barrier(group, NULL));
-    return (now_ns() - begin) / CALLS;
+    return (now_us() - begin) * 1e3 / CALLS;
 }
 
 /* What a flight record adds: the median difference of neighbouring rounds. folder: its own. */

@@ -14,36 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define FEATURES 512
 #define BATCH 32
 #define STEPS 1000
 
 static tri_rpc *rpc;
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, int n)
-{
-    qsort(times, (size_t)n, sizeof(*times), by_size);
-    return times[n / 2];
-}
 
 static tri_status run_nothing(tri_rpc_request *request, void *object)
 {

@@ -15,33 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/rpc.h>
 
+#include "timing.h"
+
 #define WINDOW 64
 #define PART ((size_t)1 << 30)
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *times, int n)
-{
-    qsort(times, (size_t)n, sizeof(*times), by_size);
-    return times[n / 2];
-}
 
 /* --- functions ------------------------------------------------------------ */
 

@@ -13,38 +13,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/checkpoint.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
+#include "timing.h"
+
 #define WIDTH 2048
 #define LAYERS 10
 #define BATCH 16
 #define MOST 64
-
-static double now_ms(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec / 1e6;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
-static double median(double *values, int n)
-{
-    qsort(values, (size_t)n, sizeof(*values), by_size);
-    return values[n / 2];
-}
 
 /* The first words of a file of a thread of this process; false: there is no such thread. */
 static bool read_task(long id, const char *file, char *words, int n)
@@ -141,7 +121,7 @@ static void run_begin(run *r)
 /* While `writer` is busy, or so many steps; how many it were is in *n_io. */
 static double time_steps(run *r, tri_checkpoint_writer *writer, int *n_io)
 {
-    double begin = now_ms();
+    double begin = now_us();
     int n = 0;
 
     while (writer != NULL ? n == 0 || tri_checkpoint_writer_is_busy(writer) : n < *n_io) {
@@ -149,7 +129,7 @@ static double time_steps(run *r, tri_checkpoint_writer *writer, int *n_io)
         n++;
     }
     *n_io = n;
-    return now_ms() - begin;
+    return (now_us() - begin) / 1e3;
 }
 
 static void save(run *r, tri_checkpoint_writer *writer)
@@ -179,15 +159,15 @@ int main(int argc, char **argv)
         return 1;
     }
     for (int i = 0; i < rounds; i++) {
-        double begin = now_ms(), cpu_before = cpu_ms(id), during;
+        double begin = now_us(), cpu_before = cpu_ms(id), during;
         int n = 0;
 
         memcpy(r.copy, r.state, r.bytes);
         __asm__ volatile("" ::: "memory");
-        copies[i] = now_ms() - begin;
-        begin = now_ms();
+        copies[i] = (now_us() - begin) / 1e3;
+        begin = now_us();
         save(&r, writer);
-        saves[i] = now_ms() - begin;
+        saves[i] = (now_us() - begin) / 1e3;
         during = time_steps(&r, writer, &n);
         cpu[i] = cpu_ms(id) - cpu_before;
         TRI_TRY(tri_checkpoint_writer_wait(writer));

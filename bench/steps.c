@@ -11,9 +11,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/optim.h>
+
+#include "timing.h"
 
 static tri_module *conv(int64_t in, int64_t out, int kernel, int stride)
 {
@@ -123,21 +124,6 @@ static void step(task *t)
     tri_step_end();
 }
 
-static double now_us(void)
-{
-    struct timespec t;
-
-    clock_gettime(getenv("BENCH_CPU") != NULL ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
-}
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Numbers without a pattern; any will do. */
 static uint32_t random_word(void)
 {
@@ -217,14 +203,13 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++)
         step(&t);
     for (int r = 0; r < runs; r++) {
-        double begin = now_us();
+        double begin = cost_us();
 
         for (int i = 0; i < steps; i++)
             step(&t);
-        times[r] = (now_us() - begin) / steps;
+        times[r] = (cost_us() - begin) / steps;
     }
-    qsort(times, (size_t)runs, sizeof(double), ascending);
-    printf("%.3f\n", times[runs / 2]);
+    printf("%.3f\n", median(times, runs));
     tri_optimizer_destroy(t.opt);
     tri_module_destroy(t.net);
     tri_tensor_unref(t.x);

@@ -6,7 +6,8 @@
  *
  * prints the shortest of STEPS steps in milliseconds and the most memory, in MiB, that a process
  * has had (of several ranks the most). MODEL is resnet18, resnet50 or mlp:A,B,..; BATCH is that of
- * all workers together; images are 3 x SIZE x SIZE, rows of an mlp have SIZE numbers. Strategies:
+ * all workers together; images are 3 x SIZE x SIZE, rows of an mlp have SIZE numbers. BENCH_CPU=1
+ * counts processor time. Strategies:
  *
  *     one            one process, one device of all its threads
  *     recompute      the same; each residual block is computed again for backward
@@ -22,10 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <trireme/models.h>
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define CLASSES 1000
 
@@ -36,16 +38,6 @@ typedef struct task {
     tri_optimizer *opt;
     tri_tensor *x, *y;
 } task;
-
-/* With BENCH_CPU=1 processor time, for busy machines. */
-static double now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(getenv("BENCH_CPU") != NULL ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC,
-                        &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
 
 static bool is(const task *t, const char *strategy)
 {
@@ -128,7 +120,7 @@ static void make_data(task *t, bool images)
 
 static double step(const task *t)
 {
-    double begin = now_ms();
+    double begin = cost_us();
     int64_t n = t->batch / t->pieces;
 
     for (int64_t p = 0; p < t->pieces; p++) {
@@ -143,7 +135,7 @@ static double step(const task *t)
     }
     TRI_TRY(tri_optimizer_step(t->opt));
     TRI_TRY(tri_step_end_status());
-    return now_ms() - begin;
+    return (cost_us() - begin) / 1e3;
 }
 
 static double peak_mib(void)

@@ -4,29 +4,15 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define BATCH 20
 #define WARM_UP 2000
 #define ROUNDS 41
 #define STEPS 1000 /* a round */
-
-static double now_us(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 static void train(tri_module *model, tri_optimizer *opt, tri_tensor *x, tri_tensor *y, int steps)
 {
@@ -75,9 +61,8 @@ int main(void)
         rounds[r] = (now_us() - start) / STEPS;
     }
     TRI_TRY(tri_ddp_verify(model, true));
-    qsort(rounds, ROUNDS, sizeof(rounds[0]), by_value);
     if (tri_rank() == 0)
-        printf("%.3f\n", rounds[ROUNDS / 2]);
+        printf("%.3f\n", median(rounds, ROUNDS));
 
     tri_optimizer_destroy(opt);
     tri_module_destroy(model);

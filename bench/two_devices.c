@@ -5,29 +5,15 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <trireme/trireme.h>
+
+#include "timing.h"
 
 #define WIDTH 512
 #define BATCH 256
 #define ROUNDS 9
 #define STEPS 6 /* a round */
-
-static double now_ms(void)
-{
-    struct timespec t;
-
-    (void)clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return x < y ? -1 : x > y;
-}
 
 typedef struct half {
     tri_module *net;
@@ -52,19 +38,19 @@ static half make_half(tri_device device)
 
 static double round_of(const half *a, const half *b)
 {
-    double begin = now_ms();
+    double begin = now_us();
 
     for (int i = 0; i < STEPS; i++) {
         tri_backward(tri_mean(tri_square(tri_forward(a->net, a->x)), NULL, 0, false));
         tri_backward(tri_mean(tri_square(tri_forward(b->net, b->x)), NULL, 0, false));
         TRI_TRY(tri_step_end_status());
     }
-    return (now_ms() - begin) / STEPS;
+    return (now_us() - begin) / 1e3 / STEPS;
 }
 
 int main(void)
 {
-    double one[ROUNDS], two[ROUNDS];
+    double one[ROUNDS], two[ROUNDS], one_ms, two_ms;
     half a, b, c;
 
     TRI_TRY(tri_cpu_devices_set(2));
@@ -75,9 +61,9 @@ int main(void)
         one[i < 0 ? 0 : i] = round_of(&a, &b);
         two[i < 0 ? 0 : i] = round_of(&a, &c);
     }
-    qsort(one, ROUNDS, sizeof(one[0]), by_value);
-    qsort(two, ROUNDS, sizeof(two[0]), by_value);
-    printf("one device\tms\t%.3f\ntwo devices\tms\t%.3f\nratio\ttimes\t%.3f\n", one[ROUNDS / 2],
-           two[ROUNDS / 2], one[ROUNDS / 2] / two[ROUNDS / 2]);
+    one_ms = median(one, ROUNDS);
+    two_ms = median(two, ROUNDS);
+    printf("one device\tms\t%.3f\ntwo devices\tms\t%.3f\nratio\ttimes\t%.3f\n", one_ms, two_ms,
+           one_ms / two_ms);
     return 0;
 }
