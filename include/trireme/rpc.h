@@ -54,7 +54,7 @@ typedef struct tri_rpc_request tri_rpc_request; /* the same at the callee, until
 /* --- workers -------------------------------------------------------------- */
 
 typedef enum tri_rpc_event_kind {
-    TRI_RPC_CAME, /* a connection with the worker is there */
+    TRI_RPC_CAME, /* a connection with the worker is there; told once, before the other two */
     TRI_RPC_LEFT, /* it has left in order */
     TRI_RPC_LOST  /* it has died, or cannot be reached any more */
 } tri_rpc_event_kind;
@@ -78,8 +78,8 @@ typedef struct tri_rpc_options {
     size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
     bool open;           /* workers may come and go at any time; size is ignored */
     bool tcp_only;       /* no shared memory, also within a host */
-    /* Called when a worker has come, has left or was lost; NULL = not wanted. Must not block, nor
-     * call a function that waits. */
+    /* Called when a worker has come, has left or was lost, perhaps before tri_rpc_init has
+     * returned; NULL = not wanted. Must not block, nor call a function that waits. */
     void (*event)(tri_rpc *rpc, const tri_rpc_event *event, void *arg);
     void *arg;
     /* Served, as by tri_rpc_serve, before any worker can call; one that is added later may be
@@ -95,8 +95,8 @@ typedef struct tri_rpc_options {
  *   name  unique in the job; letters, digits and -_:. ; NULL = "worker<rank>"
  *
  * Blocks until all workers of the world have come, at most for the timeout; a TIMEOUT names the
- * ranks that have not. With opt->open it waits for no other worker. Makes no collective of its own
- * afterwards.
+ * ranks that have not. Each is connected then, so that its end is known from then on. With
+ * opt->open it waits for no other worker. Makes no collective of its own afterwards.
  * Errors: INVALID_ARG, TIMEOUT, STATE (called twice; a living worker has the name), IO, those of
  * tri_init.
  */

@@ -11,6 +11,7 @@
 #include "os/unix.h"
 #include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 #define MAX_PENDING 256
 #define HELLO_MS 5000
@@ -98,6 +99,7 @@ static rpc_peer *admit(rpc_pending *p)
         goto err_unuse;
     }
     rpc_peer_meet(peer, &p->hello);
+    rpc_peer_is_early(peer);
     rpc_peer_up(peer);
     rpc_peer_unuse(peer);
     return peer;

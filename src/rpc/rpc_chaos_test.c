@@ -4,6 +4,7 @@
  */
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
 

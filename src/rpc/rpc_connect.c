@@ -17,11 +17,16 @@
 #include <string.h>
 
 #include "base/err.h"
+#include "base/log.h"
 #include "os/host.h"
 #include "os/process.h"
 #include "os/socket.h"
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
+
+#define MEMBER_MS 1000 /* for one of a closed set to answer while tri_rpc_create waits */
+#define OTHERS_MS 50   /* for those to connect whose part that is; then this side does */
 
 void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello)
 {
@@ -130,6 +135,26 @@ bool rpc_probe(tri_rpc *rpc, const rpc_address *a, int64_t deadline_ns)
     return status == TRI_OK || (answers && status == TRI_ERR_TIMEOUT);
 }
 
+/* Nobody listens at its addresses. */
+static tri_status name_refusal(tri_rpc *rpc, const rpc_peer *peer, const rpc_address *a,
+                               int64_t deadline_ns)
+{
+    char boot[40], now[640];
+
+    /* its record may be an old one */
+    if (peer->record[0] != '\0' &&
+        rpc_read_record(rpc, peer->name, false, deadline_ns, now) == TRI_ERR_NOT_FOUND)
+        return TRI_ERR_NOT_FOUND;
+    trii_boot_id(boot);
+    if (strcmp(boot, a->boot) == 0)
+        return TRII_FAIL(TRI_ERR_PEER_LOST, "its process has ended (host %s, pid %d)", a->host,
+                         a->pid);
+    return TRII_FAIL(TRI_ERR_PEER_LOST,
+                     "%s port %d: connection refused: its process (host %s, pid %d) has ended, or "
+                     "a firewall refuses",
+                     a->hosts, a->port, a->host, a->pid);
+}
+
 static tri_status attempt_both(rpc_peer *peer, attempt *at, int64_t deadline_ns)
 {
     tri_rpc *rpc = peer->rpc;
@@ -152,8 +177,8 @@ static tri_status attempt_both(rpc_peer *peer, attempt *at, int64_t deadline_ns)
     status = try_unix(rpc, &a, at, deadline_ns);
     if (status == TRI_ERR_UNSUPPORTED && at->fd < 0)
         status = try_tcp(rpc, &a, at, deadline_ns);
-    if (status == TRI_ERR_PEER_LOST && at->fd < 0) /* nobody listens at its addresses */
-        status = TRII_FAIL(status, "its process has ended (host %s, pid %d)", a.host, a.pid);
+    if (status == TRI_ERR_PEER_LOST && at->fd < 0)
+        status = name_refusal(rpc, peer, &a, deadline_ns);
     return status;
 }
 
@@ -178,6 +203,23 @@ static void give_up(attempt *at)
 {
     trii_socket_close(at->fd);
     trii_shmem_release(&at->shm);
+}
+
+/* Locked. That a member of a closed set has gone before it was met is news, too; those who count
+ * workers count it twice. */
+static void lose_unmet(rpc_peer *peer, tri_status why)
+{
+    bool is_news = peer->is_member && peer->state != RPC_PEER_LOST;
+    bool left = why == TRI_ERR_NOT_FOUND;
+    char text[RPC_NAME + 16];
+
+    rpc_peer_lose(peer, left, "it cannot be reached: %s", tri_last_error());
+    if (!is_news || (why != TRI_ERR_PEER_LOST && !left))
+        return;
+    TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", peer->why);
+    snprintf(text, sizeof(text), "%s has come", peer->name);
+    rpc_tell(peer->rpc, TRI_RPC_CAME, peer->name, text);
+    rpc_tell(peer->rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, peer->why);
 }
 
 tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
@@ -216,10 +258,117 @@ tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
             status = wait_decided(peer, deadline_ns); /* it connects to us, or was lost */
     }
     if (status != TRI_OK)
-        rpc_peer_lose(peer, false, "it cannot be reached: %s", tri_last_error());
+        lose_unmet(peer, status);
     rpc_peer_unuse(peer);
     rpc_unlock(rpc);
     return status;
+}
+
+/* --- all of a closed set -------------------------------------------------- */
+
+void rpc_peer_is_early(rpc_peer *peer)
+{
+    if (peer->rpc->size > 0 && !peer->rpc->has_met_all && !peer->is_early) {
+        peer->is_early = true;
+        peer->rpc->n_met++;
+        rpc_peer_use(peer);
+    }
+}
+
+void rpc_end_meeting(tri_rpc *rpc)
+{
+    rpc_lock(rpc);
+    rpc->has_met_all = true;
+    for (rpc_peer *p = rpc->peers, *next; p != NULL; p = next) {
+        next = p->next;
+        if (p->is_early) {
+            p->is_early = false;
+            rpc_peer_unuse(p);
+        }
+    }
+    rpc_unlock(rpc);
+}
+
+/* Used; NULL: it has come by itself, or is gone already; or there is no memory. */
+static rpc_peer *add_member(tri_rpc *rpc, const char *name, const char *record)
+{
+    rpc_peer *peer = NULL;
+    rpc_address a;
+
+    if (rpc_parse_record(record, &a) != TRI_OK)
+        return NULL;
+    rpc_lock(rpc);
+    for (peer = rpc->peers; peer != NULL && peer->incarnation != a.incarnation;)
+        peer = peer->next;
+    if (peer == NULL) {
+        peer = rpc_peer_of(rpc, name, a.incarnation);
+        if (peer != NULL) {
+            peer->is_member = true;
+            snprintf(peer->record, sizeof(peer->record), "%s", record);
+            rpc_peer_use(peer);
+            rpc->n_met++;
+        }
+    } else {
+        peer = NULL;
+    }
+    rpc_unlock(rpc);
+    return peer;
+}
+
+/* One that does not answer may be stopped: it is waited for, but not here. */
+static void connect_member(tri_rpc *rpc, const char *name, const char *record, int64_t deadline_ns)
+{
+    int64_t soon_ns = trii_deadline_ms(MEMBER_MS);
+    rpc_peer *peer = add_member(rpc, name, record), *again;
+
+    if (peer == NULL)
+        return;
+    if (rpc_connect(peer, soon_ns < deadline_ns ? soon_ns : deadline_ns) == TRI_ERR_TIMEOUT) {
+        rpc_lock(rpc);
+        again = rpc_peer_of(rpc, name, peer->incarnation);
+        if (again != NULL && again->state == RPC_PEER_KNOWN) {
+            again->is_member = true;
+            snprintf(again->record, sizeof(again->record), "%s", record);
+            rpc_peer_use(again);
+            rpc_connect_later(again);
+            rpc_peer_unuse(again);
+        }
+        rpc_unlock(rpc);
+    }
+    rpc_lock(rpc);
+    rpc_peer_unuse(peer);
+    rpc_unlock(rpc);
+}
+
+/* Of two members, one connects: if both did, one of the two connections would be for nothing. */
+static bool is_ours(const tri_rpc *rpc, int rank)
+{
+    int distance = (rank - rpc->rank + rpc->size) % rpc->size;
+
+    return 2 * distance < rpc->size || (2 * distance == rpc->size && rpc->rank < rank);
+}
+
+void rpc_connect_all(tri_rpc *rpc, char *const *records, int64_t deadline_ns)
+{
+    int64_t soon_ns;
+
+    for (int k = 1; k < rpc->size; k++) { /* not all with the same at once */
+        int r = (rpc->rank + k) % rpc->size;
+
+        if (is_ours(rpc, r))
+            connect_member(rpc, rpc->names[r], records[r], deadline_ns);
+    }
+    soon_ns = trii_deadline_ms(OTHERS_MS);
+    soon_ns = soon_ns < deadline_ns ? soon_ns : deadline_ns;
+    rpc_lock(rpc);
+    while (rpc->n_met < rpc->size - 1 && rpc_sleep(rpc, &rpc->changed, soon_ns))
+        ;
+    rpc_unlock(rpc);
+    for (int r = 0; r < rpc->size; r++) { /* those that are late, or have ended */
+        if (r != rpc->rank && !is_ours(rpc, r))
+            connect_member(rpc, rpc->names[r], records[r], deadline_ns);
+    }
+    trii_err_set("%s", "");
 }
 
 /* --- later ---------------------------------------------------------------- */

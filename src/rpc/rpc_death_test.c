@@ -5,6 +5,7 @@
 #include "base/alloc.h"
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/rpc_children.h"
 
 /* --- functions ------------------------------------------------------------ */

@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 #define PAUSE_MS                                                                                   \
     10 /* between two looks at a name whose worker does not answer; twice as long each time */

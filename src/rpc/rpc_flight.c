@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 static rpc_peer *target_of(tri_rpc_call *call)
 {

@@ -149,6 +149,8 @@ struct rpc_peer {
     trii_unforked unforked;
     bool closed;      /* fd is, or there was none */
     bool is_promised; /* a job connects it */
+    bool is_member;   /* of a closed set, and not met yet */
+    bool is_early;    /* used until the closed set has met */
     bool hung;        /* the connection has ended: the control thread reads the rest */
     rpc_unsent *out_first, **out_end;
     atomic_bool backlog; /* out_first != NULL */
@@ -311,6 +313,8 @@ struct tri_rpc {
     int state;
     bool joined;
     bool has_met;        /* another worker, once */
+    bool has_met_all;    /* a closed set has met, or will not */
+    int n_met;           /* of it, until then */
     atomic_uint n_ended; /* connections */
     int fork_level;
     char name[RPC_NAME];
@@ -414,73 +418,6 @@ void rpc_thread_ends(tri_rpc *rpc, int *count);
 tri_status rpc_check_name(const char *name, const char *call) TRI_MUST_CHECK;
 /* Locked: a thread of its own for something that happens now and then. */
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MUST_CHECK;
-
-/* --- rpc_names.c: the store ----------------------------------------------- */
-
-/* Ports, and the record that tells of them. */
-tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
-tri_status rpc_publish(tri_rpc *rpc) TRI_MUST_CHECK;
-void rpc_unpublish(tri_rpc *rpc);
-/* The names of all of a closed set, once each can be called. */
-tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
-/* The record of the worker of that name. wait: until it is there. NOT_FOUND. */
-tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
-                           char record_out[640]) TRI_MUST_CHECK;
-
-struct rpc_address {
-    uint64_t incarnation;
-    int pid, rank, port;
-    char host[64], boot[40], unix_name[64];
-    unsigned char token[RPC_TOKEN];
-    char hosts[512]; /* separated by commas */
-};
-tri_status rpc_parse_record(const char *record, rpc_address *address_out) TRI_MUST_CHECK;
-
-/* --- rpc_meet.c: a closed set comes together ------------------------------ */
-
-#define RPC_MEET_NET "net"
-#define RPC_MEET_NAME "name"
-tri_status rpc_meet_begin(tri_rpc *rpc) TRI_MUST_CHECK;
-/* Blocks: says this rank's word of a kind and waits for those of all, words[size], each to be freed
- * by tri_store_free. TIMEOUT names who is missing, STATE who has failed. */
-tri_status rpc_meet(tri_rpc *rpc, const char *kind, const char *word, int64_t deadline_ns,
-                    char **words) TRI_MUST_CHECK;
-/* This rank will not come: the others hear the error line, which stays. */
-void rpc_meet_fail(tri_rpc *rpc, tri_status why);
-
-/* --- rpc_connect.c, rpc_accept.c ------------------------------------------ */
-
-typedef struct rpc_hello {
-    uint32_t magic;
-    uint32_t zero;
-    uint64_t from, to;              /* incarnations */
-    unsigned char token[RPC_TOKEN]; /* of the receiver */
-    uint64_t window_bytes;
-    int32_t window_calls;
-    int32_t pid;
-    int32_t has_rings;
-    int32_t verdict; /* of the answer */
-    uint32_t ended;  /* connections that the sender has had */
-    uint32_t probes; /* it only wants to know who is there */
-    char host[64];
-    char name[RPC_NAME];
-} rpc_hello;
-enum { RPC_WELCOME, RPC_BUSY, RPC_HERE };
-#define RPC_HELLO_MAGIC 0x54525048u
-
-void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello_out);
-/* Locked: what a hello says of the peer. */
-void rpc_peer_meet(rpc_peer *peer, const rpc_hello *hello);
-/* Blocks until the peer is UP. Not locked. PEER_LOST, TIMEOUT. */
-tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns) TRI_MUST_CHECK;
-/* Whether the worker of that address is still there, by tcp. */
-bool rpc_probe(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);
-/* Locked; by a thread of its own. */
-void rpc_connect_later(rpc_peer *peer);
-/* Without the lock: the loop watches it from now on. */
-tri_status rpc_peer_watch(rpc_peer *peer) TRI_MUST_CHECK;
-tri_status rpc_listen(tri_rpc *rpc) TRI_MUST_CHECK;
-void rpc_unlisten(tri_rpc *rpc);
 
 /* --- rpc_peer.c: frames in and out; all locked ---------------------------- */
 

@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 #define BYE_MS 2000 /* for the others to take it */
 

@@ -3,6 +3,7 @@
  * are taken, workers that do not come, and calls at the wrong time.
  */
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 
 #define PATIENT_MS 20000

@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/ranks_text.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "store/exchange.h"
 
 #define KEY 48

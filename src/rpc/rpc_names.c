@@ -3,8 +3,8 @@
  *
  *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
- *   meet/..      where a closed set comes together (rpc_meet.c): its names, and which loopback
- *                interface each rank sees: if all see the same, they listen there
+ *   meet/..      where a closed set comes together (rpc_meet.c): which loopback interface each rank
+ *                sees (if all see the same, they listen there), then "NAME RECORD" of each
  *
  * A name whose worker does not answer any more is free: the next one takes it with an incarnation
  * of its own.
@@ -19,6 +19,7 @@
 #include "os/socket.h"
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 #define PROBE_MS 2000 /* for a worker to be reached */
 #define MAX_HOSTS 8
@@ -114,11 +115,11 @@ static char **take_words(const tri_rpc *rpc)
     return trii_alloc((size_t)rpc->size, sizeof(char *), "names");
 }
 
-static void free_words(const tri_rpc *rpc, char **words)
+void rpc_free_records(const tri_rpc *rpc, char **records)
 {
     for (int r = 0; r < rpc->size; r++)
-        tri_store_free(words[r]);
-    trii_free(words);
+        tri_store_free(records[r]);
+    trii_free(records);
 }
 
 /* Where to listen: NULL = everywhere. */
@@ -142,7 +143,7 @@ static tri_status choose_interface(tri_rpc *rpc, int64_t deadline_ns, const char
     }
     for (int r = 0; r < rpc->size; r++)
         same = same && strcmp(words[r], net) == 0;
-    free_words(rpc, words);
+    rpc_free_records(rpc, words);
     if (same)
         *listen_out = "localhost";
     return TRI_OK;
@@ -191,20 +192,26 @@ void rpc_unpublish(tri_rpc *rpc)
     trii_mutex_unlock(&rpc->store_lock);
 }
 
-tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns)
+tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out)
 {
-    char **words = take_words(rpc);
+    char **words = take_words(rpc), word[RPC_NAME + 640];
     tri_status status = words != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 
+    snprintf(word, sizeof(word), "%s %s", rpc->name, rpc->record);
     if (status == TRI_OK)
-        status = rpc_meet(rpc, RPC_MEET_NAME, rpc->name, deadline_ns, words);
+        status = rpc_meet(rpc, RPC_MEET_NAME, word, deadline_ns, words);
     if (status != TRI_OK) {
         trii_free(words);
         return status;
     }
-    for (int r = 0; r < rpc->size; r++)
-        snprintf(rpc->names[r], RPC_NAME, "%s", words[r]);
-    free_words(rpc, words);
+    for (int r = 0; r < rpc->size; r++) {
+        char *record = strchr(words[r], ' ');
+
+        record = record != NULL ? record + 1 : strchr(words[r], '\0');
+        (void)sscanf(words[r], "%127s", rpc->names[r]);
+        memmove(words[r], record, strlen(record) + 1);
+    }
+    *records_out = words;
     return TRI_OK;
 }
 

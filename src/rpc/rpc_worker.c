@@ -17,6 +17,7 @@
 #include "os/socket.h"
 #include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 
 #define DESTROY_MS 1000 /* for the library's threads to end */
 
@@ -178,6 +179,7 @@ tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size
 {
     bool open = opt != NULL && opt->open;
     int64_t deadline_ns;
+    char **records = NULL;
     tri_rpc *rpc = NULL;
     tri_status status = trii_need(store, "rpc_create", "store");
 
@@ -210,7 +212,12 @@ tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size
     if (status == TRI_OK)
         rpc_record_open(rpc);
     if (status == TRI_OK && !open)
-        status = rpc_meet_all(rpc, deadline_ns);
+        status = rpc_meet_all(rpc, deadline_ns, &records);
+    if (status == TRI_OK && !open) {
+        rpc_connect_all(rpc, records, deadline_ns);
+        rpc_free_records(rpc, records);
+    }
+    rpc_end_meeting(rpc);
     if (status != TRI_OK) {
         rpc_meet_fail(rpc, status);
         (void)TRII_FAIL_CTX(status, "rpc_create: worker %s", name);

@@ -12,6 +12,7 @@
 #include "os/socket.h"
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 
 #define MIB ((size_t)1 << 20)

@@ -6,6 +6,7 @@
 #include "fuzz/fuzz.h"
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/check.h"
 
 /* --- the check of a frame ------------------------------------------------- */

@@ -1,0 +1,194 @@
+/*
+ * rpc_member_test.c - a closed set knows all of its members from the beginning: one that ends
+ * before anybody has called it, one that has ended before it could be connected, one that does not
+ * answer.
+ */
+#include "os/host.h"
+#include "os/socket.h"
+#include "rpc/rpc_internal.h"
+#include "testing/rpc_workers.h"
+#include "testing/scratch.h"
+
+static atomic_int n_came, n_left, n_lost;
+static _Atomic int64_t told_ns;
+static char told_text[512];
+
+static void on_event(tri_rpc *rpc, const tri_rpc_event *event, void *arg)
+{
+    (void)rpc;
+    (void)arg;
+    if (event->kind == TRI_RPC_CAME) {
+        atomic_fetch_add(&n_came, 1);
+        return;
+    }
+    atomic_store(&told_ns, trii_now_ns());
+    snprintf(told_text, sizeof(told_text), "%s", event->text);
+    atomic_fetch_add(event->kind == TRI_RPC_LEFT ? &n_left : &n_lost, 1);
+}
+
+static const tri_rpc_options watched = {.event = on_event, .timeout_ms = 20000};
+
+static void forget(void)
+{
+    atomic_store(&n_came, 0);
+    atomic_store(&n_left, 0);
+    atomic_store(&n_lost, 0);
+}
+
+/* --- a process ------------------------------------------------------------ */
+
+static void member_main(const char *path)
+{
+    const tri_rpc_options o = {.timeout_ms = 20000};
+    tri_store *store;
+    tri_rpc *rpc;
+
+    TRI_TRY(tri_store_file(path, NULL, &store));
+    TRI_TRY(tri_rpc_create(store, "w1", 1, 2, &o, &rpc));
+    for (;;)
+        pause();
+}
+
+static void the_end_of_one_that_nobody_called_is_told(void **state)
+{
+    int64_t killed_ns;
+    tri_store *store;
+    scratch folder;
+    tri_rpc *rpc;
+    int pid;
+
+    (void)state;
+    scratch_begin(&folder);
+    pid = fork();
+    if (pid == 0)
+        member_main(scratch_path(&folder, "store"));
+    forget();
+    CHECK_OK(tri_store_file(scratch_path(&folder, "store"), NULL, &store));
+    CHECK_OK(tri_rpc_create(store, "w0", 0, 2, &watched, &rpc));
+    assert_int_equal(atomic_load(&n_came), 1); /* when it returns */
+    killed_ns = trii_now_ns();
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    worker_wait_for(&n_lost, 1);
+    printf("known after %.1f ms\n", (double)(atomic_load(&told_ns) - killed_ns) / 1e6);
+    assert_non_null(strstr(told_text, "its process has ended"));
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+    CHECK_OK(tri_rpc_join(rpc, 20000)); /* waits for nobody */
+    assert_int_equal(atomic_load(&n_lost), 1);
+    CHECK_OK(tri_rpc_leave(rpc, 0));
+    tri_rpc_destroy(rpc);
+    tri_store_unref(store);
+    scratch_end(&folder);
+}
+
+/* --- one that has come, and is not there ---------------------------------- */
+
+/* Rank 1 of two, "ghost", has come to the first meeting: with a port, and no socket. */
+static void leave_words(tri_store *store, int port, const char *boot)
+{
+    char net[96], word[700];
+
+    trii_socket_network_id(net);
+    CHECK_OK(tri_store_set(store, "rpc/meet/1/net/1", net, strlen(net)));
+    snprintf(word, sizeof(word),
+             "ghost v1 77 1 4711 %d 000102030405060708090a0b0c0d0e0f %s nobody hostb 127.0.0.1",
+             port, boot);
+    CHECK_OK(tri_store_set(store, "rpc/meet/1/name/1", word, strlen(word)));
+    CHECK_OK(tri_store_set(store, "rpc/worker/ghost", word + 6, strlen(word + 6)));
+}
+
+static int free_port(void)
+{
+    int fd, port;
+
+    CHECK_OK(trii_socket_listen("localhost", 0, &fd, &port));
+    trii_socket_close(fd);
+    return port;
+}
+
+static void one_that_ended_before_it_was_met_is_told_once(void **state)
+{
+    (void)state;
+    for (int is_here = 0; is_here < 2; is_here++) {
+        char boot[40] = "another-boot";
+        tri_store *store;
+        tri_rpc_ref *ref;
+        tri_rpc *rpc;
+
+        if (is_here)
+            trii_boot_id(boot);
+        forget();
+        CHECK_OK(tri_store_hash(&store));
+        leave_words(store, free_port(), boot);
+        CHECK_OK(tri_rpc_create(store, "w0", 0, 2, &watched, &rpc));
+        worker_wait_for(&n_lost, 1);
+        if (strstr(told_text, is_here ? "its process has ended (host hostb, pid 4711)"
+                                      : "connection refused: its process (host hostb, pid 4711) "
+                                        "has ended, or a firewall refuses") == NULL)
+            fail_msg("%s", told_text);
+        CHECK_FAILS(rpc_look_up(rpc, "ghost", false, trii_deadline_ms(20000), &ref),
+                    TRI_ERR_PEER_LOST, "ended");
+        CHECK_OK(tri_rpc_join(rpc, 20000));
+        assert_int_equal(atomic_load(&n_lost), 1);
+        assert_int_equal(atomic_load(&n_came), 1); /* for those that count */
+        assert_int_equal(atomic_load(&n_left), 0);
+        CHECK_OK(tri_rpc_leave(rpc, 0));
+        tri_rpc_destroy(rpc);
+        tri_store_unref(store);
+    }
+}
+
+static void one_that_left_before_it_was_met_is_told_so(void **state)
+{
+    tri_store *store;
+    tri_rpc *rpc;
+
+    (void)state;
+    forget();
+    CHECK_OK(tri_store_hash(&store));
+    leave_words(store, free_port(), "another-boot");
+    CHECK_OK(tri_store_set(store, "rpc/worker/ghost", "left", 4));
+    CHECK_OK(tri_rpc_create(store, "w0", 0, 2, &watched, &rpc));
+    worker_wait_for(&n_left, 1);
+    assert_non_null(strstr(told_text, "worker ghost has left"));
+    assert_int_equal(atomic_load(&n_lost), 0);
+    CHECK_OK(tri_rpc_leave(rpc, 0));
+    tri_rpc_destroy(rpc);
+    tri_store_unref(store);
+}
+
+/* It is stopped, say: it is waited for, but not in tri_rpc_create. */
+static void one_that_does_not_answer_holds_up_nobody(void **state)
+{
+    int listener, port, first, second;
+    int64_t began = trii_now_ns();
+    tri_store *store;
+    tri_rpc *rpc;
+
+    (void)state;
+    forget();
+    CHECK_OK(trii_socket_listen("localhost", 0, &listener, &port));
+    CHECK_OK(tri_store_hash(&store));
+    leave_words(store, port, "another-boot");
+    CHECK_OK(tri_rpc_create(store, "w0", 0, 2, &watched, &rpc));
+    assert_true(trii_now_ns() - began < 10 * TRII_NS_PER_S);
+    assert_int_equal(atomic_load(&n_lost), 0); /* nobody knows */
+    CHECK_OK(trii_socket_accept(listener, &first));
+    while (trii_socket_accept(listener, &second) != TRI_OK)
+        CHECK_OK(trii_socket_wait(listener, TRII_READABLE, trii_deadline_ms(20000)));
+    trii_socket_close(listener);
+    trii_socket_close(first);
+    trii_socket_close(second); /* now it has ended */
+    worker_wait_for(&n_lost, 1);
+    CHECK_OK(tri_rpc_leave(rpc, 0));
+    tri_rpc_destroy(rpc);
+    tri_store_unref(store);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_end_of_one_that_nobody_called_is_told),
+    cmocka_unit_test(one_that_ended_before_it_was_met_is_told_once),
+    cmocka_unit_test(one_that_left_before_it_was_met_is_told_so),
+    cmocka_unit_test(one_that_does_not_answer_holds_up_nobody),
+};
+
+TEST_MAIN(tests)
