@@ -314,8 +314,9 @@ static void a_deadline_ends_the_call_and_tells_where_it_was(void **state)
         CHECK_FAILS_WITHIN(
             ms, tri_rpc_sync(to, &hang, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
             TRI_ERR_TIMEOUT, " ms; it has run there for ");
+        check_sum(to, &sum); /* after it, on the only thread */
         started = atomic_load(&n_started);
-        CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &call)); /* keeps the only thread */
+        CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &call)); /* keeps that thread */
         worker_wait_for(&n_started, started + 1);
         CHECK_FAILS_WITHIN(
             ms, tri_rpc_sync(to, &hang, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
@@ -474,6 +475,7 @@ static void two_that_connect_to_each_other_at_once_have_one_connection(void **st
 
 static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **state)
 {
+    const tri_rpc_options two = {.threads = 2}; /* `hang` has one */
     const char *log, *first;
     char *text;
     size_t bytes;
@@ -487,7 +489,7 @@ static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **st
     scratch_begin(&s);
     log = scratch_path(&s, "log");
     assert_non_null(freopen(log, "w", stderr));
-    begin(&w, 2, NULL);
+    begin(&w, 2, &two);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_async(to, &refuse, NULL, NULL, NULL));
     CHECK_OK(tri_rpc_async(to, &hang, NULL, NULL, &call));
@@ -544,6 +546,36 @@ static void a_failure_after_the_reply_is_logged(void **state)
     scratch_end(&s);
 }
 
+/* By its line: it waited for nearly all of the time, and then asked for the names. */
+static bool waited_for_line(int64_t ms)
+{
+    static const char before[] = "no object line on worker w1 (waited ";
+    const char *text = strstr(tri_last_error(), before);
+    double waited_ms = text != NULL ? strtod(text + strlen(before), NULL) * 1e3 : 0;
+
+    return waited_ms >= 0.8 * (double)ms && waited_ms <= (double)ms &&
+           strstr(text, "; there is lin") != NULL;
+}
+
+/* By a worker whose patience that is. */
+static tri_status find_for(int64_t ms, const workers *w, const tri_rpc_options *opt)
+{
+    tri_rpc_options o = opt != NULL ? *opt : (tri_rpc_options){0};
+    tri_rpc_ref *found = NULL;
+    tri_rpc *seeker;
+    tri_status status;
+    char text[512];
+
+    o.open = true;
+    o.timeout_ms = ms;
+    CHECK_OK(tri_rpc_create(w->store, "seeker", 0, 0, &o, &seeker));
+    status = tri_rpc_find(seeker, "w1/line", &found);
+    snprintf(text, sizeof(text), "%s", tri_last_error());
+    CHECK_OK(tri_rpc_leave(seeker, 20000));
+    tri_rpc_destroy(seeker);
+    return tri_status_fail(status, "%s", text);
+}
+
 static void an_object_that_does_not_come_is_named_with_those_like_it(void **state)
 {
     static const tri_rpc_object thing = {.name = "thing"};
@@ -551,21 +583,22 @@ static void an_object_that_does_not_come_is_named_with_those_like_it(void **stat
     (void)state;
     FOR_EACH_TRANSPORT(opt)
     {
-        tri_rpc_options o = opt != NULL ? *opt : (tri_rpc_options){0};
-        tri_rpc_ref *lin, *sun, *found = NULL;
+        tri_rpc_ref *lin, *sun;
         workers w;
+        int64_t ms;
 
-        o.timeout_ms = 1000;
-        workers_begin(&w, 2, &o);
-        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
-                    "it has none with a name");
+        workers_begin(&w, 2, opt);
+        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "it has none with a name");
         CHECK_OK(tri_rpc_own(w.rpc[1], "lin", &thing, NULL, &lin));
-        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
-                    "no object line on worker w1 (waited 0.9");
-        assert_non_null(strstr(tri_last_error(), "; there is lin"));
+        ms = 50;
+        do {
+            ms *= 2;
+            CHECK_FAILS(find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "rpc_find: w1/line");
+        } while (!waited_for_line(ms) && ms < 4000);
+        if (!waited_for_line(ms))
+            fail_msg("%s", tri_last_error());
         CHECK_OK(tri_rpc_own(w.rpc[1], "sun", &thing, NULL, &sun));
-        CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/line", &found), TRI_ERR_TIMEOUT,
-                    "; there are lin, sun");
+        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "; there are lin, sun");
         tri_rpc_ref_unref(lin);
         tri_rpc_ref_unref(sun);
         workers_end(&w);

@@ -204,7 +204,7 @@ static void a_forked_child_harms_no_call_of_its_parent(void **state)
     rpc_lock(w.rpc[1]); /* another thread may be anywhere */
     pid = fork();
     if (pid == 0) {
-        alarm(5);
+        alarm(60);
         tri_rpc_ref_unref(to);
         tri_rpc_call_cancel(call);
         if (tri_rpc_call_test(call) != TRI_ERR_STATE ||

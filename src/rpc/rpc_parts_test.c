@@ -227,6 +227,25 @@ static size_t memory_of(tri_rpc *rpc)
     return (size_t)info.st_blocks * 512;
 }
 
+/* The call leaves w0 as much memory: of one that took half a second nothing is known, as that may
+ * be given back after one. */
+static void check_kept(workers *w, tri_rpc_ref *to, const tri_rpc_part *part)
+{
+    int64_t began_ns;
+    bool kept;
+
+    do {
+        began_ns = trii_now_ns();
+        CHECK_OK(
+            tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = part, .n_parts = 1}, NULL, NULL));
+        rpc_lock(w->rpc[0]);
+        (void)rpc_arenas_trim(w->rpc[0], trii_now_ns());
+        rpc_unlock(w->rpc[0]);
+        kept = memory_of(w->rpc[0]) >= part->bytes;
+    } while (trii_now_ns() - began_ns > TRII_NS_PER_S / 2);
+    assert_true(kept);
+}
+
 static void memory_larger_than_a_window_is_kept_while_it_is_used(void **state)
 {
     const tri_rpc_options o = {.window_bytes = MIB};
@@ -241,21 +260,14 @@ static void memory_larger_than_a_window_is_kept_while_it_is_used(void **state)
     workers_begin(&w, 2, &o);
     worker_serve(&w, 1, &echo);
     to = worker_find(&w, 0, "w1");
-    for (int i = 0; i < 3; i++) {
-        CHECK_OK(
-            tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
-        rpc_lock(w.rpc[0]);
-        (void)rpc_arenas_trim(w.rpc[0], trii_now_ns());
-        rpc_unlock(w.rpc[0]);
-        assert_true(memory_of(w.rpc[0]) >= bytes);
-    }
+    for (int i = 0; i < 3; i++)
+        check_kept(&w, to, &part);
     rpc_lock(w.rpc[0]);
     assert_int_equal(rpc_arenas_trim(w.rpc[0], trii_now_ns() + 2 * TRII_NS_PER_S),
                      TRII_NO_DEADLINE);
     rpc_unlock(w.rpc[0]);
     assert_true(memory_of(w.rpc[0]) < MIB);
-    CHECK_OK(tri_rpc_sync(to, &echo, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
-    assert_true(memory_of(w.rpc[0]) >= bytes);
+    check_kept(&w, to, &part);
     tri_rpc_ref_unref(to);
     workers_end(&w);
     free(data);

@@ -71,11 +71,13 @@ static tri_status run_keep(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function keep = {.name = "keep", .run = run_keep};
 
+static atomic_int n_makers_held; /* 1: slow_make waits for 0 */
+
 static tri_status run_slow_make(tri_rpc_request *request, void *object)
 {
     int64_t until = trii_now_ns() + 30 * TRII_NS_PER_MS;
 
-    while (trii_now_ns() < until)
+    while (trii_now_ns() < until || atomic_load(&n_makers_held) > 0)
         trii_thread_yield();
     return run_make(request, object);
 }
@@ -260,6 +262,7 @@ static void a_promise_is_called_and_passed_on_before_it_is_there(void **state)
         begin(&w, 3, t == 0 ? NULL : &by_tcp);
         to_owner = worker_find(&w, 0, "w1");
         to_third = worker_find(&w, 0, "w2");
+        atomic_store(&n_makers_held, 1);
         CHECK_OK(tri_rpc_remote(to_owner, &slow_make, NULL, NULL, &promise));
         assert_int_equal(tri_rpc_ref_status(promise), TRI_INPROGRESS);
         assert_string_equal(tri_rpc_ref_owner(promise), "");
@@ -267,6 +270,7 @@ static void a_promise_is_called_and_passed_on_before_it_is_there(void **state)
         CHECK_OK(tri_rpc_async(to_third, &pass, &(tri_rpc_message){.refs = &promise, .n_refs = 1},
                                NULL, &passed));
         assert_int_equal(tri_rpc_call_test(touched), TRI_INPROGRESS);
+        atomic_store(&n_makers_held, 0);
         CHECK_OK(tri_rpc_call_wait(passed, 0));
         CHECK_OK(tri_rpc_call_wait(touched, 0));
         CHECK_OK(tri_rpc_ref_status(promise));
@@ -343,14 +347,18 @@ static void a_promise_that_fails_fails_what_waits_for_it(void **state)
 
 static void a_name_is_waited_for_and_found(void **state)
 {
-    const tri_rpc_options quick = {.timeout_ms = 100};
+    const tri_rpc_options quick = {.open = true, .timeout_ms = 100};
     tri_rpc_ref *own, *to, *none = NULL;
+    tri_rpc *seeker;
     workers w;
 
     (void)state;
-    begin(&w, 2, &quick);
-    CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1/later", &none), TRI_ERR_TIMEOUT, "rpc_find: w1/later");
-    CHECK_FAILS(tri_rpc_find(w.rpc[0], "nobody", &none), TRI_ERR_TIMEOUT, "no worker nobody");
+    begin(&w, 2, NULL);
+    CHECK_OK(tri_rpc_create(w.store, "seeker", 0, 0, &quick, &seeker));
+    CHECK_FAILS(tri_rpc_find(seeker, "w1/later", &none), TRI_ERR_TIMEOUT, "rpc_find: w1/later");
+    CHECK_FAILS(tri_rpc_find(seeker, "nobody", &none), TRI_ERR_TIMEOUT, "no worker nobody");
+    CHECK_OK(tri_rpc_leave(seeker, 20000));
+    tri_rpc_destroy(seeker);
     CHECK_OK(tri_rpc_own(w.rpc[1], "later", &counted, &released, &own));
     CHECK_FAILS(tri_rpc_own(w.rpc[1], "later", &counted, &released, &none), TRI_ERR_STATE,
                 "w1 has an object later already");

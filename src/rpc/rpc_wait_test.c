@@ -41,12 +41,12 @@ static tri_status run_back(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function back = {.name = "back", .run = run_back};
 
-static tri_rpc_request *kept;
+static _Atomic(tri_rpc_request *) kept;
 
 static tri_status run_keep(tri_rpc_request *request, void *object)
 {
     (void)object;
-    kept = request;
+    atomic_store(&kept, request);
     return TRI_INPROGRESS;
 }
 static const tri_rpc_function keep = {.name = "keep", .flags = TRI_RPC_INLINE, .run = run_keep};
@@ -253,7 +253,7 @@ static void over_tcp_the_thread_that_waits_reads_and_can_be_woken(void **state)
     trii_thread_join(&t.thread);
     assert_int_equal(t.status, TRI_ERR_ABORTED);
     tri_rpc_call_destroy(t.call);
-    CHECK_OK(tri_rpc_reply(kept, NULL));
+    CHECK_OK(tri_rpc_reply(atomic_load(&kept), NULL));
     while (is_polled(peer, &events) && trii_now_ns() < deadline)
         trii_thread_yield(); /* while calls are in flight it is left for some ms */
     assert_int_equal(events, TRII_READABLE);
