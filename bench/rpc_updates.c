@@ -1,8 +1,8 @@
 /*
  * rpc_updates.c - updates a second of a parameter server that waits for all of its trainers, adds
  * their gradients, makes one step of SGD with momentum and answers all with the weights, as
- * examples/tutorials/rpc_batch.c; the gradients are made in advance. bench/rpc.sh starts a server
- * and its trainers; the server prints the updates a second.
+ * examples/tutorials/rpc_batch_ps.c; the gradients are made in advance. bench/rpc.sh starts a
+ * server and its trainers; the server prints the updates a second.
  *
  *     bench_rpc_updates serve STORE TRAINERS FLOATS UPDATES      STORE is a file
  *     bench_rpc_updates train STORE INDEX FLOATS UPDATES

@@ -195,13 +195,11 @@ int main(int argc, char **argv)
 
     options_parse(argc, argv, "usage: classy_train --device cpu --config_file FILE", options);
     if (strcmp(device, "cpu") != 0 || file == NULL ||
-        (backend != NULL && strcmp(backend, "none") != 0 && strcmp(backend, "ddp") != 0)) {
-        fprintf(stderr, "classy_train: %s\n",
-                file == NULL                 ? "--config_file is missing"
-                : strcmp(device, "cpu") != 0 ? "--device: there is only cpu here"
-                                             : "--distributed_backend: must be none or ddp");
-        return 2;
-    }
+        (backend != NULL && strcmp(backend, "none") != 0 && strcmp(backend, "ddp") != 0))
+        options_refuse("%s", file == NULL ? "--config_file is missing"
+                             : strcmp(device, "cpu") != 0
+                                 ? "--device: there is only cpu here"
+                                 : "--distributed_backend: must be none or ddp");
     job_read(&j, file);
     TRI_TRY(tri_init(NULL));
     data.train = dataset_read(&j.root, "train", &data.batch_size, &no_shuffle);

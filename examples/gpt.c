@@ -35,12 +35,6 @@ static struct settings {
               .temperature = 0.8,
               .text = "/usr/share/common-licenses/GPL-3"};
 
-static _Noreturn void refuse(const char *what, const char *why)
-{
-    fprintf(stderr, "gpt: %s: %s\n", what, why);
-    exit(2);
-}
-
 /* --- the text ------------------------------------------------------------- */
 
 typedef struct text {
@@ -58,15 +52,15 @@ static text text_read(const char *path)
     int c;
 
     if (file == NULL)
-        refuse(path, "cannot be read (choose another with --text)");
+        options_refuse("%s: cannot be read (choose another with --text)", path);
     while ((c = getc(file)) != EOF) {
         seen[c] = true;
         t.n++;
     }
     if (ferror(file)) /* fopen succeeds on a folder */
-        refuse(path, strerror(errno));
+        options_refuse("%s: %s", path, strerror(errno));
     if (t.n <= settings.context)
-        refuse(path, "is not longer than --context");
+        options_refuse("%s: is not longer than --context", path);
     for (int i = 0; i < 256; i++) {
         token[i] = t.vocabulary;
         if (seen[i])
@@ -74,7 +68,7 @@ static text text_read(const char *path)
     }
     t.tokens = malloc((size_t)t.n * sizeof(int64_t));
     if (t.tokens == NULL)
-        refuse(path, "no memory");
+        options_refuse("%s: no memory", path);
     rewind(file);
     for (int64_t i = 0; i < t.n && (c = getc(file)) != EOF; i++)
         t.tokens[i] = token[c];
@@ -190,7 +184,7 @@ static void write_text(run *r)
     float *logits = malloc(bytes);
 
     if (window == NULL || logits == NULL)
-        refuse("--context", "no memory");
+        options_refuse("--context: no memory");
     tri_module_train(r->net, false);
     window[0] = r->text.tokens[0];
     for (int64_t i = 0; i < settings.letters; i++) {
@@ -249,14 +243,14 @@ static void parse_options(int argc, char **argv)
 
     options_parse(argc, argv, usage, options);
     if (settings.width % settings.heads != 0)
-        refuse("--width", "must be a multiple of --heads");
+        options_refuse("--width: must be a multiple of --heads");
 }
 
 /* This worker's share of a batch. */
 static void take_part(run *r)
 {
     if (settings.batch < tri_world_size())
-        refuse("--batch-size", "is smaller than the number of workers");
+        options_refuse("--batch-size: is smaller than the number of workers");
     r->first = settings.batch * tri_rank() / tri_world_size();
     r->part = settings.batch * (tri_rank() + 1) / tri_world_size() - r->first;
 }
@@ -284,7 +278,7 @@ int main(int argc, char **argv)
     r.y = tri_tensor_create(TRI_SHAPE(r.part, settings.context), TRI_DTYPE_I64);
     r.x_rows = malloc((size_t)(r.part * settings.context) * sizeof(int64_t));
     if (r.x_rows == NULL)
-        refuse("--batch-size", "no memory");
+        options_refuse("--batch-size: no memory");
 
     train(&r);
     if (tri_rank() == 0)

@@ -125,12 +125,6 @@ static tri_dataset *open_folder(const char *name, tri_dataset *train, tri_transf
 
 /* --- the command line ----------------------------------------------------- */
 
-static _Noreturn void refuse(const char *name, const char *value, const char *why)
-{
-    fprintf(stderr, "imagenet: %s %s: %s\n", name, value, why);
-    exit(2);
-}
-
 static void parse_options(int argc, char **argv)
 {
     static const char usage[] = "usage: imagenet [options] DIR\n\nTrains a network on a folder of "
@@ -173,21 +167,21 @@ static void parse_options(int argc, char **argv)
 
     options_parse(argc, argv, usage, options);
     if (s->dir == NULL)
-        refuse("DIR", "is missing", "the folder of the images comes last");
+        options_refuse("DIR is missing: the folder of the images comes last");
     if (s->start_epoch >= s->epochs)
-        refuse("--start-epoch", "is not below --epochs", "nothing would be trained");
+        options_refuse("--start-epoch is not below --epochs: nothing would be trained");
     if (s->backend != NULL && strcmp(s->backend, "gloo") != 0 && strcmp(s->backend, "nccl") != 0 &&
         strcmp(s->backend, "mpi") != 0)
-        refuse("--dist-backend", s->backend, "must be gloo, nccl or mpi");
+        options_refuse("--dist-backend %s: must be gloo, nccl or mpi", s->backend);
     if (s->weights == NULL && s->resume != NULL &&
         pretrained_ends_with(s->resume, ".safetensors")) {
         s->weights = s->resume; /* no run that could go on */
         s->resume = NULL;
     }
     if (s->weights != NULL && pretrained_is_pickle(s->weights))
-        refuse("--weights", s->weights, PRETRAINED_CONVERT);
+        options_refuse("--weights %s: " PRETRAINED_CONVERT, s->weights);
     if (s->resume != NULL && pretrained_is_pickle(s->resume))
-        refuse("--resume", s->resume, PRETRAINED_CONVERT);
+        options_refuse("--resume %s: " PRETRAINED_CONVERT, s->resume);
     if (s->pretrained && s->weights == NULL)
         s->weights = pretrained(s->arch);
     if (s->threads > 0)

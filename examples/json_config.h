@@ -30,13 +30,14 @@ static inline _Noreturn void config_mistake(const config *c, const char *key, co
 {
     va_list args;
 
+    mistake_begin();
     fprintf(stderr, "%s: %s: %s%s%s: ", program_name, c->path, c->where,
             c->where[0] != '\0' && key[0] != '\0' ? "." : "", key);
     va_start(args, format);
     vfprintf(stderr, format, args);
     va_end(args);
     fputc('\n', stderr);
-    exit(2);
+    mistake_end();
 }
 
 static inline config config_read(const char *path)
@@ -46,10 +47,10 @@ static inline config config_read(const char *path)
 
     c.object = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
     if (!json_is_object(c.object)) {
-        fprintf(stderr, "%s: %s: line %d: %s\n", program_name, path, error.line,
-                c.object != NULL ? "is not an object" : error.text);
+        const char *why = c.object != NULL ? "is not an object" : error.text;
+
         json_decref(c.object);
-        exit(2);
+        options_refuse("%s: line %d: %s", path, error.line, why);
     }
     return c;
 }
@@ -226,13 +227,14 @@ static inline const char *config_check_name(const config *c, const char *const *
     if (*k != NULL)
         return name;
     near = config_nearest(name, known);
+    mistake_begin();
     fprintf(stderr, "%s: %s: %s.name \"%s\": is not known here%s%s%s: it may be", program_name,
             c->path, c->where, name, near != NULL ? " (did you mean " : "",
             near != NULL ? near : "", near != NULL ? "?)" : "");
     for (k = known; *k != NULL; k++)
         fprintf(stderr, "%s %s", k != known ? "," : "", *k);
     fputc('\n', stderr);
-    exit(2);
+    mistake_end();
 }
 #define CONFIG_NAME(c, ...) config_check_name(c, (const char *const[]){__VA_ARGS__, NULL})
 

@@ -458,14 +458,11 @@ static void parse(int argc, char **argv)
     };
 
     options_parse(argc, argv, usage, options);
-    if (settings.split > 0 && count_pieces(settings.split) > MAX_SPLITS) {
-        fprintf(stderr,
-                "model_parallel: --split-size %lld cuts a batch of %lld into %lld pieces; at most "
-                "%d are possible\n",
-                (long long)settings.split, (long long)settings.batch,
-                (long long)count_pieces(settings.split), MAX_SPLITS);
-        exit(2);
-    }
+    if (settings.split > 0 && count_pieces(settings.split) > MAX_SPLITS)
+        options_refuse(
+            "--split-size %lld cuts a batch of %lld into %lld pieces; at most %d are possible",
+            (long long)settings.split, (long long)settings.batch,
+            (long long)count_pieces(settings.split), MAX_SPLITS);
     /* --output can be written: not to be found out after minutes of training. What an earlier run
      * has left there stays until the end of this one. */
     TRI_TRY(tri_metrics_open(settings.output, INT64_MAX, &metrics));

@@ -57,9 +57,8 @@ static const char usage_text[] =
 
 static _Noreturn void usage(const char *wrong, const char *value)
 {
-    fprintf(stderr, "parity: %s%s%s (--help says more)\n", wrong, value != NULL ? " " : "",
-            value != NULL ? value : "");
-    exit(2);
+    options_refuse("%s%s%s (--help says more)", wrong, value != NULL ? " " : "",
+                   value != NULL ? value : "");
 }
 
 /* A number of at least `least`, whole or not. */
@@ -163,7 +162,9 @@ static arguments parse(int argc, char **argv)
         size_t o = 0;
 
         if (strcmp(argv[i], "--help") == 0) {
-            printf("%s", usage_text);
+            if (!others_met() || tri_rank() == 0)
+                printf("%s", usage_text);
+            tri_finalize();
             exit(0);
         }
         if (strcmp(argv[i], "--version") == 0) {

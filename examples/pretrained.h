@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "command_line.h"
+
 enum { PRETRAINED_PATH = 4096 };
 
 #define PRETRAINED_CONVERT                                                                         \
@@ -102,16 +104,12 @@ static inline const char *pretrained(const char *arch)
         if (pretrained_is_there(path))
             return path;
         snprintf(path, sizeof(path), "%s/%s.pth", torch, files[i]);
-        if (pretrained_is_there(path)) {
-            fprintf(stderr, "--pretrained: %s " PRETRAINED_CONVERT "\n", path);
-            exit(2);
-        }
+        if (pretrained_is_there(path))
+            options_refuse("--pretrained: %s " PRETRAINED_CONVERT, path);
     }
-    fprintf(stderr,
-            "--pretrained: no weights of %s: looked for %s/%s*.safetensors (TORCH_HOME) and "
-            "%s/models--timm--%s.tv_in1k (HF_HOME); --weights FILE takes any file\n",
-            arch, torch, arch, hub, arch);
-    exit(2);
+    options_refuse("--pretrained: no weights of %s: looked for %s/%s*.safetensors (TORCH_HOME) and "
+                   "%s/models--timm--%s.tv_in1k (HF_HOME); --weights FILE takes any file",
+                   arch, torch, arch, hub, arch);
 }
 
 #endif

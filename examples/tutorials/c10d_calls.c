@@ -11,6 +11,8 @@
 
 #include <trireme/comm.h>
 
+#include "../command_line.h"
+
 enum { MAX_RANKS = 8 };
 
 #define I64 TRI_DTYPE_I64 /* a tensor is an array: a pointer, how many elements, their type */
@@ -290,25 +292,16 @@ static void stores(void)
     tri_store_unref(own);
 }
 
-/* It takes no arguments. */
 static void parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-
-    if (argc == 1)
-        return;
-    fprintf(help ? stdout : stderr, "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to %d)\n",
-            MAX_RANKS);
-    exit(help ? 0 : 2);
+    options_none(argc, argv, "usage: trirun --nproc_per_node=N c10d_calls  (N: 2 to 8)");
 }
 
 static void check_size(void)
 {
     if (size >= 2 && size <= MAX_RANKS)
         return;
-    fprintf(stderr, "c10d_calls: start 2 to %d of it: trirun --nproc_per_node=2 c10d_calls\n",
-            MAX_RANKS);
-    exit(2);
+    options_refuse("start 2 to %d of it: trirun --nproc_per_node=2 c10d_calls", MAX_RANKS);
 }
 
 int main(int argc, char **argv)

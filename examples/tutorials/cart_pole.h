@@ -1,6 +1,6 @@
 /*
  * cart_pole.h - a pole on a cart, and a policy that learns to balance it: what rpc_rl.c and
- * rpc_batch.c have in common.
+ * rpc_batch_rl.c have in common.
  *
  * The environment is Gym's CartPole-v1 (Barto, Sutton and Anderson 1983), the policy that of
  * PyTorch's examples of reinforcement learning. Theirs keep the graph of every decision until the

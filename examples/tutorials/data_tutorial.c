@@ -11,6 +11,7 @@
 
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "../fashion_mnist.h"
 
 static const char *const labels_map[10] = {"T-Shirt", "Trouser", "Pullover", "Dress", "Coat",
@@ -243,15 +244,14 @@ static void samplers(void)
     }
 }
 
-/* The folder; NULL = the usual one. */
 static const char *parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    const char *folder = NULL;
+    const option options[] = {
+        {"FOLDER", .help = "with MNIST's four files (Fashion-MNIST)", .text = &folder}};
 
-    if (argc <= 2 && (argc == 1 || argv[1][0] != '-'))
-        return argv[1];
-    fprintf(help ? stdout : stderr, "usage: data_tutorial [FOLDER]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: data_tutorial [FOLDER]", options);
+    return folder;
 }
 
 int main(int argc, char **argv)

@@ -18,6 +18,8 @@
 
 #include <trireme/comm.h>
 
+#include "../command_line.h"
+
 /* --- point to point ------------------------------------------------------- */
 
 /* Blocking: both return when the number was handed over. */
@@ -127,15 +129,13 @@ static tri_status init_process(int rank, void *arg)
     return TRI_OK;
 }
 
-/* The URL; NULL = where tri_spawn says. */
 static const char *parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    const char *url = NULL;
+    const option options[] = {{"URL", .help = "where the processes find each other", .text = &url}};
 
-    if (argc <= 2 && (argc == 1 || argv[1][0] != '-'))
-        return argv[1];
-    fprintf(help ? stdout : stderr, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: dist_tuto [file:///PATH | tcp://HOST:PORT]", options);
+    return url;
 }
 
 int main(int argc, char **argv)

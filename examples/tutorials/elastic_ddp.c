@@ -26,9 +26,10 @@
  * The program also starts without trirun: under srun, mpirun or torchrun (--no-python), and by
  * itself, as one rank.
  */
-#include <string.h>
 
 #include <trireme/trireme.h>
+
+#include "../command_line.h"
 
 typedef struct toy_model {
     tri_module *net1, *relu, *net2;
@@ -78,15 +79,12 @@ static void demo_basic(void)
     printf("Finished running basic DDP example on rank %d.\n", rank);
 }
 
-/* It takes no arguments but --local-rank, which trirun-launch gives. */
 static void parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    int64_t local_rank; /* which torch.distributed.launch hands out, and tri_init knows */
+    const option options[] = {{"--local-rank", .integer = &local_rank}};
 
-    if (argc == 1 || strncmp(argv[1], "--local-rank", 12) == 0)
-        return;
-    fprintf(help ? stdout : stderr, "usage: [trirun --nproc_per_node=N] elastic_ddp\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: [trirun --nproc_per_node=N] elastic_ddp", options);
 }
 
 int main(int argc, char **argv)

@@ -7,9 +7,10 @@
  *
  * The tutorial's GPUs are cpu devices here, shares of the cores: TRI_CPU_DEVICES=N, else four.
  */
-#include <string.h>
 
 #include <trireme/trireme.h>
+
+#include "../command_line.h"
 
 /* The tutorial sets MASTER_ADDR and MASTER_PORT here, and passes on rank and world_size: tri_spawn
  * has put all four into the environment. */
@@ -170,15 +171,9 @@ static void run_demo(tri_status (*demo_fn)(int rank, void *arg), int world_size)
     TRI_TRY(tri_spawn(demo_fn, NULL, world_size, NULL)); /* returns when all have ended */
 }
 
-/* It takes no arguments. */
 static void parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-
-    if (argc == 1)
-        return;
-    fprintf(help ? stdout : stderr, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp\n");
-    exit(help ? 0 : 2);
+    options_none(argc, argv, "usage: [TRI_CPU_DEVICES=N] getting_started_ddp");
 }
 
 int main(int argc, char **argv)

@@ -11,11 +11,10 @@
  * becomes build/bin/lightning_autoencoder 2, which starts the second process by itself. Under
  * trirun (or torchrun, srun) the launcher starts them: then call it without an argument.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "../fashion_mnist.h"
 
 enum { PIXELS = 28 * 28 };
@@ -66,17 +65,14 @@ static tri_tensor *training_step(tri_trainer *t, const tri_batch *batch, void *a
     return loss;
 }
 
-/* How many devices; 0: as many as the launcher started, or one. */
 static int parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    char *end = NULL;
-    long devices = argc > 1 ? strtol(argv[1], &end, 10) : 0;
+    int64_t devices = 0;
+    const option options[] = {
+        {"DEVICES", .help = "workers, 0 to 64 (one)", .integer = &devices, .max = 64}};
 
-    if (!help && argc <= 2 && (end == NULL || *end == '\0') && devices >= 0 && devices <= 64)
-        return (int)devices;
-    fprintf(help ? stdout : stderr, "usage: lightning_autoencoder [DEVICES]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: lightning_autoencoder [DEVICES]", options);
+    return (int)devices;
 }
 
 int main(int argc, char **argv)

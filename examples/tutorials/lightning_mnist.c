@@ -12,11 +12,10 @@
  *
  * Call it as lightning_mnist [last|FOLDER]: with an argument it resumes.
  */
-#include <stdlib.h>
-#include <string.h>
 
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "../fashion_mnist.h"
 
 static tri_module *model(void *arg)
@@ -82,15 +81,14 @@ static tri_status print_end(tri_callback *self, tri_trainer *t)
     return TRI_OK;
 }
 
-/* Where to resume from, or NULL. */
 static const char *parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    const char *checkpoint = NULL;
+    const option options[] = {
+        {"FOLDER", .help = "continue this run; last: the newest", .text = &checkpoint}};
 
-    if (argc <= 2 && (argc == 1 || argv[1][0] != '-'))
-        return argv[1];
-    fprintf(help ? stdout : stderr, "usage: lightning_mnist [last|FOLDER]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: lightning_mnist [last|FOLDER]", options);
+    return checkpoint;
 }
 
 int main(int argc, char **argv)

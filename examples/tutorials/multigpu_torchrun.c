@@ -19,9 +19,10 @@
  *     python single_gpu.py 50 10         becomes  build/bin/multigpu_torchrun 50 10
  *     python multigpu.py 50 10           becomes  build/bin/multigpu_torchrun 50 10 --spawn 2
  */
-#include <string.h>
 
 #include <trireme/trireme.h>
+
+#include "../command_line.h"
 
 /* --- what is trained ------------------------------------------------------ */
 
@@ -152,73 +153,27 @@ static tri_status train_worker(int rank, void *arg)
 
 /* --- the command line ----------------------------------------------------- */
 
-static _Noreturn void usage(int status)
-{
-    fputs("usage: multigpu_torchrun TOTAL_EPOCHS SAVE_EVERY [--batch_size N] [--spawn N]\n\n"
-          "  TOTAL_EPOCHS  epochs to train the model\n"
-          "  SAVE_EVERY    epochs from one snapshot to the next\n"
-          "  --batch_size  samples of a step on each device (default: 32)\n"
-          "  --spawn       start so many processes, without trirun\n",
-          status == 0 ? stdout : stderr);
-    exit(status);
-}
-
-static int64_t positive(const char *name, const char *text)
-{
-    char *end;
-    long long n = strtoll(text, &end, 10);
-
-    if (n < 1 || n > INT32_MAX || *end != '\0') {
-        fprintf(stderr, "multigpu_torchrun: %s is %s: must be a whole number from 1 to %d\n", name,
-                *text != '\0' ? text : "missing", (int)INT32_MAX);
-        exit(2);
-    }
-    return n;
-}
-
-/* "--name N" or "--name=N" at *argv, of which the last word is left there. */
-static bool take(char ***argv, const char *name, int64_t *n_out)
-{
-    const size_t length = strlen(name);
-    const char *text = **argv;
-
-    if (strncmp(text, name, length) != 0 || (text[length] != '=' && text[length] != '\0'))
-        return false;
-    if (text[length] == '=')
-        text += length + 1;
-    else
-        text = (*argv)[1] != NULL ? *++*argv : "";
-    *n_out = positive(name, text);
-    return true;
-}
-
-/* In any order, as argparse. */
-static settings parse(char **argv)
+static settings parse(int argc, char **argv)
 {
     settings s = {.batch_size = 32};
+    const option options[] = {{"TOTAL_EPOCHS", .help = "epochs to train the model",
+                               .integer = &s.total_epochs, .min = 1, .required = true},
+                              {"SAVE_EVERY", .help = "epochs from one snapshot to the next",
+                               .integer = &s.save_every, .min = 1, .required = true},
+                              {"--batch_size", NULL, "samples of a step on each device (32)",
+                               .integer = &s.batch_size, .min = 1},
+                              {"--spawn", NULL, "start so many processes, without trirun",
+                               .integer = &s.spawn, .min = 1}};
 
-    while (*++argv != NULL) {
-        if (strcmp(*argv, "--help") == 0 || strcmp(*argv, "-h") == 0)
-            usage(0);
-        if (take(&argv, "--batch_size", &s.batch_size) || take(&argv, "--spawn", &s.spawn))
-            continue;
-        if (s.total_epochs == 0)
-            s.total_epochs = positive("TOTAL_EPOCHS", *argv);
-        else if (s.save_every == 0)
-            s.save_every = positive("SAVE_EVERY", *argv);
-        else
-            usage(2);
-    }
-    if (s.save_every == 0)
-        usage(2);
+    options_parse(argc, argv, "usage: multigpu_torchrun TOTAL_EPOCHS SAVE_EVERY [options]",
+                  options);
     return s;
 }
 
 int main(int argc, char **argv)
 {
-    settings s = parse(argv);
+    settings s = parse(argc, argv);
 
-    (void)argc;
     if (s.spawn > 0)
         TRI_TRY(tri_spawn(train_worker, &s, (int)s.spawn, NULL)); /* ranks 0 to N - 1 */
     else

@@ -25,6 +25,8 @@
 #include <trireme/remote.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
+
 enum {
     NUM_EMBEDDINGS = 100,
     EMBEDDING_DIM = 16,
@@ -218,16 +220,9 @@ static tri_status run_worker(int rank, void *arg)
 
 static void parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    char *end = NULL;
+    static const option options[] = {{"EPOCHS", .help = "(100)", .integer = &n_epochs, .min = 1}};
 
-    if (argc == 1)
-        return;
-    n_epochs = strtoll(argv[1], &end, 10);
-    if (argc == 2 && *argv[1] != '\0' && *end == '\0' && n_epochs > 0 && n_epochs <= INT32_MAX)
-        return;
-    fprintf(help ? stdout : stderr, "usage: rpc_ddp [EPOCHS]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: rpc_ddp [EPOCHS]", options);
 }
 
 /* Starts the workers, unless a launcher has done so: then this is one of them. */

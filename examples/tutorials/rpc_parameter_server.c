@@ -32,6 +32,7 @@
 #include <trireme/remote.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "../fashion_mnist.h"
 
 enum { BATCH_SIZE = 32 };
@@ -209,46 +210,20 @@ static tri_status run(int rank, void *arg)
     return TRI_OK;
 }
 
-/* "--name=VALUE" */
 static void parse(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int64_t *number, least;
-        const char **text;
-    } options[] = {{"--world_size", &world_size, 2, NULL},
-                   {"--rank", &rank_here, 0, NULL},
-                   {"--master_port", &master_port, 1, NULL},
-                   {"--batches", &n_batches, 1, NULL},
-                   {"--test_samples", &n_test_samples, 1, NULL},
-                   {"--master_addr", NULL, 0, &master_addr},
-                   {"--data", NULL, 0, &folder}};
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    bool right = !help;
+    static const option options[] = {
+        {"--world_size", NULL, "a server and its trainers (4)", .integer = &world_size, .min = 2},
+        {"--rank", NULL, "of this process; 0 is the server", .integer = &rank_here},
+        {"--master_addr", NULL, "where they meet (localhost)", "HOST", .text = &master_addr},
+        {"--master_port", NULL, "(29500)", .integer = &master_port, .min = 1, .max = 65535},
+        {"--data", NULL, "MNIST's four files (Fashion-MNIST)", .text = &folder},
+        {"--batches", NULL, "after which training ends", .integer = &n_batches, .min = 1},
+        {"--test_samples", NULL, "for the accuracy (all)", .integer = &n_test_samples, .min = 1}};
 
-    for (int i = 1; i < argc && right; i++) {
-        const size_t n = strcspn(argv[i], "=");
-        const char *value = argv[i][n] == '=' ? &argv[i][n + 1] : "";
-        char *end;
-        int k = 0;
-
-        while (k < 7 && (strlen(options[k].name) != n || strncmp(argv[i], options[k].name, n) != 0))
-            k++;
-        right = k < 7 && *value != '\0';
-        if (right && options[k].text != NULL) {
-            *options[k].text = value;
-        } else if (right) {
-            *options[k].number = strtoll(value, &end, 10);
-            right = *end == '\0' && *options[k].number >= options[k].least &&
-                    *options[k].number <= INT32_MAX;
-        }
-    }
-    if (right && rank_here < world_size)
-        return;
-    fprintf(help ? stdout : stderr,
-            "usage: rpc_parameter_server [--world_size=N] [--rank=N] [--master_addr=HOST]\n"
-            "    [--master_port=PORT] [--data=FOLDER] [--batches=N] [--test_samples=N]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: rpc_parameter_server [options]", options);
+    if (rank_here >= world_size)
+        options_refuse("--rank must be below --world_size");
 }
 
 /* Starts all workers, unless a launcher, or somebody by hand, starts each: then this is one. */

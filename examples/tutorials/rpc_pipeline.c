@@ -29,14 +29,16 @@
 #include <trireme/remote.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
+
 enum { WORLD_SIZE = 3, SHARDS = 2, CLASSES = 1000, MAX_PIECES = 256 };
 static const double learning_rate = 0.05;
 
 static struct settings {
-    double batch_size, image_size, width, batches, split_size;
-    double f64, one_process, verbose; /* 0 or 1 */
+    int64_t batch_size, image_size, width, batches, split_size;
+    bool f64, one_process, verbose;
     const char *save;
-} args = {120, 128, 64, 3, 0, 0, 0, 0, NULL};
+} args = {.batch_size = 120, .image_size = 128, .width = 64, .batches = 3};
 
 static double now(void)
 {
@@ -86,14 +88,14 @@ static tri_module *shard_create(int i)
     tri_module *shard;
 
     tri_manual_seed((uint64_t)i);
-    shard = (i == 0 ? resnet_shard1 : resnet_shard2)((int64_t)args.width);
+    shard = (i == 0 ? resnet_shard1 : resnet_shard2)(args.width);
     for (int64_t k = 0; k < tri_module_state_count(shard); k++) {
         tri_tensor *weight = tri_module_state(shard, k).tensor;
 
         if (tri_tensor_ndim(weight) == 4) /* of a convolution */
             TRI_TRY(tri_init_kaiming_normal(weight, 0, TRI_FAN_OUT));
     }
-    if (args.verbose > 0)
+    if (args.verbose)
         printf("shard %d has %lld parameters\n", i + 1,
                (long long)tri_module_parameter_count(shard));
     return shard;
@@ -145,7 +147,7 @@ typedef tri_status update_fn(void *optimizer);
 
 static void train(tri_module *const *shard, int64_t split_size, update_fn *update, void *optimizer)
 {
-    const int64_t n = (int64_t)args.batch_size, size = (int64_t)args.image_size;
+    const int64_t n = args.batch_size, size = args.image_size;
     const tri_dtype dtype = tri_default_dtype();
     tri_tensor *wanted;
 
@@ -160,7 +162,7 @@ static void train(tri_module *const *shard, int64_t split_size, update_fn *updat
         loss = tri_mse_loss(dist_resnet50(shard, inputs, split_size), labels, NULL);
         tri_backward(loss);
         TRI_TRY(update(optimizer));
-        if (args.verbose > 0)
+        if (args.verbose)
             printf("split size %lld, %.6f s, loss %.17g\n", (long long)split_size, now() - begin,
                    tri_item(loss));
         tri_step_end();
@@ -229,7 +231,7 @@ static tri_status run_worker(int rank, void *arg)
  * size of pieces. */
 static void join_launched(void)
 {
-    if (args.one_process > 0 || strcmp(tri_launcher(), "none") == 0)
+    if (args.one_process || strcmp(tri_launcher(), "none") == 0)
         return;
     TRI_TRY(tri_init(NULL));
     if (tri_world_size() != WORLD_SIZE)
@@ -243,7 +245,7 @@ static void run_split(int64_t split_size)
     const bool alone = !tri_is_initialized();
     const double begin = now();
 
-    if (args.one_process > 0)
+    if (args.one_process)
         run_one_process(split_size);
     else if (alone)
         TRI_TRY(tri_spawn(run_worker, &split_size, WORLD_SIZE, NULL));
@@ -254,51 +256,23 @@ static void run_split(int64_t split_size)
                now() - begin);
 }
 
-/* "--name=X"; "--name" is "--name=1". */
 static void parse(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        double *value, least;
-    } options[] = {{"--batch_size", &args.batch_size, 1},
-                   {"--image_size", &args.image_size, 1},
-                   {"--width", &args.width, 1},
-                   {"--batches", &args.batches, 1},
-                   {"--split_size", &args.split_size, 1},
-                   {"--f64", &args.f64, 0},
-                   {"--one_process", &args.one_process, 0},
-                   {"--verbose", &args.verbose, 0}};
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    bool right = !help;
+    static const option options[] = {
+        {"--batch_size", NULL, "(120)", .integer = &args.batch_size, .min = 1},
+        {"--image_size", NULL, "(128)", .integer = &args.image_size, .min = 1},
+        {"--width", NULL, "channels of the first layer (64)", .integer = &args.width, .min = 1},
+        {"--batches", NULL, "(3)", .integer = &args.batches, .min = 1},
+        {"--split_size", NULL, "images of a piece (1, 2, 4, 8)", .integer = &args.split_size,
+         .min = 1},
+        {"--f64", NULL, "computes in double precision", .flag = &args.f64},
+        {"--one_process", NULL, "without RPC", .flag = &args.one_process},
+        {"--verbose", NULL, "seconds and loss of each batch", .flag = &args.verbose},
+        {"--save", NULL, "folder for the trained shards", .text = &args.save}};
 
-    for (int i = 1; i < argc && right; i++) {
-        const size_t n = strcspn(argv[i], "=");
-        const char *value = argv[i][n] == '=' ? &argv[i][n + 1] : "1";
-        char *end;
-        int k = 0;
-
-        if (strncmp(argv[i], "--save=", 7) == 0) {
-            args.save = value;
-            continue;
-        }
-        while (k < 8 && (strlen(options[k].name) != n || strncmp(argv[i], options[k].name, n) != 0))
-            k++;
-        right = k < 8;
-        if (right) {
-            *options[k].value = strtod(value, &end);
-            right = *value != '\0' && *end == '\0' && *options[k].value >= options[k].least &&
-                    *options[k].value <= INT32_MAX;
-        }
-    }
-    right = right && args.batch_size / (args.split_size > 0 ? args.split_size : 1) <= MAX_PIECES;
-    if (right)
-        return;
-    fprintf(help ? stdout : stderr,
-            "usage: rpc_pipeline [--batch_size=N] [--image_size=N] [--width=N] [--batches=N]\n"
-            "    [--split_size=N] [--f64] [--one_process] [--verbose] [--save=FOLDER]\n"
-            "at most %d pieces of a batch\n",
-            MAX_PIECES);
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: rpc_pipeline [options]", options);
+    if (args.batch_size / (args.split_size > 0 ? args.split_size : 1) > MAX_PIECES)
+        options_refuse("--batch_size: at most %d pieces of --split_size", MAX_PIECES);
 }
 
 int main(int argc, char **argv)
@@ -306,10 +280,10 @@ int main(int argc, char **argv)
     static const int64_t split_sizes[] = {1, 2, 4, 8};
 
     parse(argc, argv);
-    tri_set_default_dtype(args.f64 > 0 ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
+    tri_set_default_dtype(args.f64 ? TRI_DTYPE_F64 : TRI_DTYPE_F32);
     join_launched();
     if (args.split_size > 0)
-        run_split((int64_t)args.split_size);
+        run_split(args.split_size);
     else
         for (int i = 0; i < 4; i++)
             run_split(split_sizes[i]);

@@ -20,15 +20,17 @@
 #include <trireme/rpc.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "cart_pole.h"
 
 enum { TOTAL_EPISODE_STEP = 5000, MAX_OBSERVERS = 32 };
 
 typedef struct settings {
-    double world_size, gamma, seed, log_interval, episodes;
+    int64_t world_size, seed, log_interval, episodes;
+    double gamma;
 } settings;
 
-static settings args = {2, 0.99, 543, 10, 0};
+static settings args = {.world_size = 2, .gamma = 0.99, .seed = 543, .log_interval = 10};
 
 /* What came with a request must be of the size that its function takes. */
 static tri_status read_request(tri_rpc_request *request, void *to, size_t bytes)
@@ -237,17 +239,17 @@ static void run_agent(void)
 
     tri_manual_seed((uint64_t)args.seed);
     agent_begin(&self);
-    for (int i_episode = 1;; i_episode++) {
+    for (int64_t i_episode = 1;; i_episode++) {
         double last_reward;
 
         agent_run_episode(&self, TOTAL_EPISODE_STEP / self.n);
         last_reward = agent_finish_episode(&self);
-        if (i_episode % (int)args.log_interval == 0)
-            printf("Episode %d\tLast reward: %.2f\tAverage reward: %.2f\n", i_episode, last_reward,
-                   self.running_reward);
+        if (i_episode % args.log_interval == 0)
+            printf("Episode %lld\tLast reward: %.2f\tAverage reward: %.2f\n", (long long)i_episode,
+                   last_reward, self.running_reward);
         if (self.running_reward > reward_threshold)
             printf("Solved! Running reward is now %.13f!\n", self.running_reward);
-        if (self.running_reward > reward_threshold || i_episode == (int)args.episodes)
+        if (self.running_reward > reward_threshold || i_episode == args.episodes)
             break;
     }
     for (int i = 0; i < self.n; i++) {
@@ -285,41 +287,19 @@ static tri_status run_worker(int rank, void *arg)
     return TRI_OK;
 }
 
-/* "--name=N" or "--name N". */
 static void parse(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        double *value, least;
-    } options[] = {{"--world-size", &args.world_size, 2},
-                   {"--gamma", &args.gamma, 0},
-                   {"--seed", &args.seed, 0},
-                   {"--log-interval", &args.log_interval, 1},
-                   {"--episodes", &args.episodes, 1}};
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    bool right = !help;
+    static const option options[] = {
+        {"--world-size", NULL, "an agent and its observers (2)", .integer = &args.world_size,
+         .min = 2, .max = MAX_OBSERVERS + 1},
+        {"--gamma", NULL, "what a later reward counts (0.99)", .number = &args.gamma},
+        {"--seed", NULL, "(543)", .integer = &args.seed},
+        {"--log-interval", NULL, "episodes from line to line (10)", .integer = &args.log_interval,
+         .min = 1},
+        {"--episodes", NULL, "at most; else until it is solved", .integer = &args.episodes,
+         .min = 1}};
 
-    for (int i = 1; i < argc && right; i++) {
-        const size_t n = strcspn(argv[i], "=");
-        int k = 0;
-
-        while (k < 5 && (strlen(options[k].name) != n || strncmp(argv[i], options[k].name, n) != 0))
-            k++;
-        right = k < 5;
-        if (right) {
-            const char *text = argv[i][n] == '=' ? &argv[i][n + 1] : i + 1 < argc ? argv[++i] : "";
-            char *end;
-
-            *options[k].value = strtod(text, &end);
-            right = *text != '\0' && *end == '\0' && *options[k].value >= options[k].least &&
-                    *options[k].value <= INT32_MAX;
-        }
-    }
-    if (right)
-        return;
-    fprintf(help ? stdout : stderr, "usage: rpc_rl [--world-size N] [--gamma X] [--seed N] "
-                                    "[--log-interval N] [--episodes N]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: rpc_rl [options]", options);
 }
 
 /* Starts the workers, unless a launcher has done so: then this is one of them. */

@@ -21,6 +21,8 @@
 #include <trireme/remote.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
+
 enum { BATCH = 5, NTOKEN = 7, NINP = 2, NHID = 3, NINDICES = 6, NLAYERS = 4 };
 enum { EPOCHS = 10, BATCHES = 5 };
 
@@ -217,32 +219,21 @@ static bool has_launcher(void)
     return strcmp(tri_launcher(), "none") != 0;
 }
 
-static void parse(char **argv)
+static void parse(int argc, char **argv)
 {
-    while (*++argv != NULL) {
-        const bool help = strcmp(*argv, "--help") == 0;
-        char empty[] = "", *end = empty;
+    static const option options[] = {
+        {"--verbose", NULL, "parameters, and the loss of each batch", .flag = &args.verbose},
+        {"--one-process", NULL, "without RPC", .flag = &args.one_process},
+        {"--dropout", NULL, "(0.5)", "P", .number = &args.dropout, .max = 1}};
 
-        if (strcmp(*argv, "--verbose") == 0)
-            args.verbose = true;
-        else if (strcmp(*argv, "--one-process") == 0)
-            args.one_process = true;
-        else if (strncmp(*argv, "--dropout=", 10) == 0)
-            args.dropout = strtod(*argv + 10, &end);
-        else
-            end = *argv;
-        if (!help && *end == '\0' && args.dropout >= 0 && args.dropout < 1)
-            continue;
-        fprintf(help ? stdout : stderr,
-                "usage: rpc_rnn [--verbose] [--one-process] [--dropout=P]\n");
-        exit(help ? 0 : 2);
-    }
+    options_parse(argc, argv, "usage: rpc_rnn [options]", options);
+    if (args.dropout >= 1)
+        options_refuse("--dropout must be below 1: nothing would be left");
 }
 
 int main(int argc, char **argv)
 {
-    (void)argc;
-    parse(argv);
+    parse(argc, argv);
     if (args.one_process)
         run_one_process();
     else if (has_launcher())

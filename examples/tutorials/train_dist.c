@@ -8,10 +8,10 @@
  *
  * FOLDER holds MNIST's four files; the default is Fashion-MNIST. EPOCHS is 10, SAMPLES all.
  */
-#include <string.h>
 
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "../fashion_mnist.h"
 
 enum { WORLD_SIZE = 2 };
@@ -194,29 +194,14 @@ static tri_status run(int rank, void *arg)
     return TRI_OK;
 }
 
-/* -1: the text is not a number from `least` to 2147483647. */
-static int64_t number(const char *text, int64_t least)
-{
-    char *end;
-    const int64_t n = strtoll(text, &end, 10);
-
-    return *text != '\0' && *end == '\0' && n >= least && n <= INT32_MAX ? n : -1;
-}
-
 static void parse(int argc, char **argv)
 {
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
+    static const option options[] = {
+        {"EPOCHS", .help = "(10)", .integer = &n_epochs, .min = 1},
+        {"SAMPLES", .help = "(all)", .integer = &n_samples, .min = WORLD_SIZE},
+        {"FOLDER", .help = "with MNIST's four files (Fashion-MNIST)", .text = &folder}};
 
-    if (argc > 1)
-        n_epochs = number(argv[1], 1);
-    if (argc > 2)
-        n_samples = number(argv[2], WORLD_SIZE); /* one at least for each */
-    if (argc > 3)
-        folder = argv[3];
-    if (n_epochs >= 0 && n_samples >= 0 && argc <= 4)
-        return;
-    fprintf(help ? stdout : stderr, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]\n");
-    exit(help ? 0 : 2);
+    options_parse(argc, argv, "usage: train_dist [EPOCHS [SAMPLES [FOLDER]]]", options);
 }
 
 int main(int argc, char **argv)

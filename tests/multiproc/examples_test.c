@@ -5,6 +5,7 @@
 #include "testing/check.h"
 #include "testing/scratch.h"
 #include "testing/spawn.h"
+#include "testing/trirun_job.h"
 
 static const char *const examples[] = {
     "toy_ddp", "plain_mlp", "plain_ddp", "custom_function", "data_parallel", "model_parallel",
@@ -75,6 +76,52 @@ static void values_follow_the_name_or_an_equals_sign(void **state)
     spawn_free(&s);
 }
 
+/* By rank 0, whichever worker finds it first: the launcher does not end it for what the others
+ * find. */
+static void a_mistake_is_said_once_by_the_workers_of_a_job(void **state)
+{
+    static const struct {
+        const char *program, *argument, *line;
+    } cases[] = {
+        {"toy_ddp", "--steps", "toy_ddp: unknown option --steps (--help lists the options)\n"},
+        {"parity", "--loss=l1", "parity: missing option --model (--help says more)\n"},
+        {"imagenet", "-e", "imagenet: DIR is missing: the folder of the images comes last\n"},
+        {"multigpu_torchrun", "50",
+         "multigpu_torchrun: SAVE_EVERY is missing (--help lists the options)\n"},
+        {"rpc_rl", "--gamma=x",
+         "rpc_rl: --gamma x: must be a number from 0 to 2147483647 (--help lists the options)\n"},
+    };
+    trirun_job j;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        TRIRUN_START(&j, "--standalone", "--nproc_per_node=4", spawn_bin(cases[i].program),
+                     cases[i].argument);
+        assert_int_equal(spawn_wait(&j.run), 1);
+        if (trirun_count(SPAWN_ERR(&j.run), cases[i].line) != 1)
+            fail_msg("%s %s: %s", cases[i].program, cases[i].argument, SPAWN_ERR(&j.run));
+        trirun_has(SPAWN_ERR(&j.run), "rank 0 (pid ");
+        trirun_end(&j, 1);
+    }
+    TRIRUN_START(&j, "--standalone", "--nproc_per_node=4", spawn_bin("toy_ddp"), "--help");
+    assert_int_equal(spawn_wait(&j.run), 0);
+    assert_int_equal(trirun_count(SPAWN_OUT(&j.run), "usage: "), 1);
+    trirun_end(&j, 0);
+}
+
+/* A worker that alone has a wrong command line is not silent. */
+static void a_mistake_of_one_worker_is_said_by_it(void **state)
+{
+    static const char *const env[] = {"RANK=1", "WORLD_SIZE=2", NULL};
+    spawn s;
+
+    (void)state;
+    spawn_start(&s, (const char *const[]){spawn_bin("toy_ddp"), "5", NULL}, env);
+    assert_int_equal(spawn_wait(&s), 2);
+    trirun_has(SPAWN_ERR(&s), "toy_ddp: 5: one argument too many");
+    spawn_free(&s);
+}
+
 static void a_full_output_is_an_error(void **state)
 {
     static const char *const cases[][2] = {
@@ -128,6 +175,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(help_is_printed_and_nothing_else_happens),
     cmocka_unit_test(unknown_options_are_named),
     cmocka_unit_test(values_follow_the_name_or_an_equals_sign),
+    cmocka_unit_test(a_mistake_is_said_once_by_the_workers_of_a_job),
+    cmocka_unit_test(a_mistake_of_one_worker_is_said_by_it),
     cmocka_unit_test(a_full_output_is_an_error),
     cmocka_unit_test(missing_data_say_where_to_get_them),
 };

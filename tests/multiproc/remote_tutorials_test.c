@@ -253,15 +253,15 @@ static void trainers_share_a_table_and_average_the_rest(void **state)
 
 static void remote_tutorials_say_how_they_are_called(void **state)
 {
-    static const char *const cases[][2] = {
-        {"rpc_ddp", "x"},
-        {"rpc_ddp", "0"},
-        {"rpc_pipeline", "--width=0"},
-        {"rpc_pipeline", "--batch_size=600"},
-        {"rpc_pipeline", "600"},
-        {"rpc_parameter_server", "--world_size=1"},
-        {"rpc_parameter_server", "--rank=4"},
-        {"rpc_parameter_server", "--batches"},
+    static const char *const cases[][3] = {
+        {"rpc_ddp", "x", "EPOCHS x: must be a whole number from 1 to 2147483647 (--help"},
+        {"rpc_ddp", "0", "EPOCHS 0: must be"},
+        {"rpc_pipeline", "--width=0", "--width 0: must be"},
+        {"rpc_pipeline", "--batch_size=600", "--batch_size: at most 256 pieces"},
+        {"rpc_pipeline", "600", "600: one argument too many"},
+        {"rpc_parameter_server", "--world_size=1", "--world_size 1: must be"},
+        {"rpc_parameter_server", "--rank=4", "--rank must be below --world_size"},
+        {"rpc_parameter_server", "--batches", "--batches needs a value"},
     };
 
     (void)state;
@@ -278,7 +278,7 @@ static void remote_tutorials_say_how_they_are_called(void **state)
         if (spawn_wait(&s) != 2)
             fail_msg("%s %s: %d: %s", program, cases[i][1], s.status, SPAWN_ERR(&s));
         assert_string_equal(SPAWN_OUT(&s), "");
-        trirun_has(SPAWN_ERR(&s), "usage: ");
+        trirun_has(SPAWN_ERR(&s), cases[i][2]);
         spawn_free(&s);
     }
 }

@@ -110,7 +110,10 @@ static void two_workers_train_as_one_process(void **state)
 
 static void the_program_says_how_it_is_called(void **state)
 {
-    static const char *const mistakes[] = {"5", "--dropout=1", "--dropout=x"};
+    static const char *const mistakes[][2] = {
+        {"5", "rpc_rnn: 5: one argument too many"},
+        {"--dropout=1", "rpc_rnn: --dropout must be below 1"},
+        {"--dropout=x", "rpc_rnn: --dropout x: must be a number from 0 to 1"}};
     spawn s;
 
     (void)state;
@@ -119,9 +122,9 @@ static void the_program_says_how_it_is_called(void **state)
     trirun_has(SPAWN_OUT(&s), "usage: rpc_rnn ");
     spawn_free(&s);
     for (size_t i = 0; i < sizeof(mistakes) / sizeof(mistakes[0]); i++) {
-        spawn_start(&s, (const char *const[]){spawn_bin("rpc_rnn"), mistakes[i], NULL}, NULL);
+        spawn_start(&s, (const char *const[]){spawn_bin("rpc_rnn"), mistakes[i][0], NULL}, NULL);
         assert_int_equal(spawn_wait(&s), 2);
-        trirun_has(SPAWN_ERR(&s), "usage: rpc_rnn ");
+        trirun_has(SPAWN_ERR(&s), mistakes[i][1]);
         spawn_free(&s);
     }
     /* One worker cannot be both. */

@@ -1,19 +1,34 @@
 /*
- * rpc_batch_rl.h - the second part of rpc_batch.c: an agent that decides for all of its observers
- * together, once the last of them has asked, or for each of them alone.
+ * rpc_batch_rl.c - PyTorch's tutorial "Implementing Batch RPC Processing Using Asynchronous
+ * Executions", its second part: an agent that decides for all of its observers together, once the
+ * last of them has asked.
+ *
+ *     python reinforce.py                becomes  build/bin/rpc_batch_rl
+ *
+ * The agent plays ten episodes so, and then ten in which it decides for each observer alone: the
+ * last line has the number of processes and both times. It does that with two processes and again
+ * with three, unless an argument says how many:
+ *
+ *     build/bin/rpc_batch_rl [WORLD_SIZE [EPISODES]]
+ *
+ * Where a launcher starts the processes it decides how many there are:
+ *
+ *     trirun --nproc_per_node=3 build/bin/rpc_batch_rl
+ *     torchrun --no-python --nproc_per_node=3 build/bin/rpc_batch_rl
+ *     mpirun -np 3 build/bin/rpc_batch_rl
  */
-#ifndef EXAMPLES_RPC_BATCH_RL_H
-#define EXAMPLES_RPC_BATCH_RL_H
-
 #include <string.h>
 #include <time.h>
 
 #include <trireme/rpc.h>
 #include <trireme/trireme.h>
 
+#include "../command_line.h"
 #include "cart_pole.h"
 
 enum { NUM_STEPS = MAX_STEPS, MAX_OBSERVERS = 32, SEED = 543 };
+
+static int64_t world_size, n_episodes = 10;
 
 /* --- the agent ------------------------------------------------------------ */
 
@@ -34,8 +49,7 @@ typedef struct observation {
     float state[4];
 } observation;
 
-static inline tri_status read_observation(const agent *self, tri_rpc_request *request,
-                                          observation *o)
+static tri_status read_observation(const agent *self, tri_rpc_request *request, observation *o)
 {
     const tri_rpc_message *in = tri_rpc_request_message(request);
 
@@ -47,7 +61,7 @@ static inline tri_status read_observation(const agent *self, tri_rpc_request *re
     return TRI_OK;
 }
 
-static inline tri_status reply_action(const agent *self, int id, tri_rpc_request *request)
+static tri_status reply_action(const agent *self, int id, tri_rpc_request *request)
 {
     const trajectory *t = self->trajectories[id];
 
@@ -55,7 +69,7 @@ static inline tri_status reply_action(const agent *self, int id, tri_rpc_request
         request, &(tri_rpc_message){.data = &t->actions[t->n - 1], .bytes = sizeof(t->actions[0])});
 }
 
-static inline tri_status agent_select_action(tri_rpc_request *request, void *object)
+static tri_status agent_select_action(tri_rpc_request *request, void *object)
 {
     agent *self = object;
     observation o;
@@ -68,7 +82,7 @@ static inline tri_status agent_select_action(tri_rpc_request *request, void *obj
 }
 
 /* Only the last one of a round computes; no thread waits for it. */
-static inline tri_status agent_select_action_batch(tri_rpc_request *request, void *object)
+static tri_status agent_select_action_batch(tri_rpc_request *request, void *object)
 {
     agent *self = object;
     observation o;
@@ -107,7 +121,7 @@ typedef struct episode {
 } episode;
 
 /* NUM_STEPS steps: where the pole falls, the next one stands up at once. */
-static inline tri_status observer_run_episode(tri_rpc_request *request, void *object)
+static tri_status observer_run_episode(tri_rpc_request *request, void *object)
 {
     observer *self = object;
     const tri_rpc_message *in = tri_rpc_request_message(request);
@@ -144,7 +158,7 @@ static const tri_rpc_function run_episode = {.name = "Observer.run_episode",
 static const tri_rpc_object observer_class = {.name = "Observer", .release = free};
 
 /* Makes an observer here, and hands out the only reference to it. Data: whether to batch. */
-static inline tri_status observer_new(tri_rpc_request *request, void *object)
+static tri_status observer_new(tri_rpc_request *request, void *object)
 {
     const tri_rpc_message *in = tri_rpc_request_message(request);
     observer *self = calloc(1, sizeof(*self));
@@ -157,7 +171,7 @@ static inline tri_status observer_new(tri_rpc_request *request, void *object)
         return tri_status_fail(TRI_ERR_INVALID_ARG, "an observer cannot be made");
     }
     self->id = tri_rank() - 1;
-    self->env.random = (uint64_t)(SEED + tri_rank());
+    self->env.random = SEED + (uint64_t)tri_rank();
     self->select_action = *(const bool *)in->data ? &select_action_batch : &select_action;
     status = tri_rpc_own(NULL, NULL, &observer_class, self, &ref);
     if (status != TRI_OK) {
@@ -172,7 +186,7 @@ static const tri_rpc_function new_observer = {.name = "Observer", .run = observe
 
 /* --- episodes ------------------------------------------------------------- */
 
-static inline void agent_begin(agent *self, bool batch)
+static void agent_begin(agent *self, bool batch)
 {
     const tri_rpc_message message = {.data = &batch, .bytes = sizeof(batch)};
 
@@ -188,7 +202,7 @@ static inline void agent_begin(agent *self, bool batch)
         self->trajectories[i] = calloc(1, sizeof(*self->trajectories[i]));
         if (self->trajectories[i] == NULL)
             exit(1);
-        self->trajectories[i]->random = (uint64_t)(SEED * 1000 + i);
+        self->trajectories[i]->random = SEED * UINT64_C(1000) + (uint64_t)i;
         snprintf(name, sizeof(name), "observer%d", i + 1);
         TRI_TRY(tri_rpc_find(NULL, name, &worker));
         TRI_TRY(tri_rpc_remote(worker, &new_observer, &message, NULL, &self->observers[i]));
@@ -197,7 +211,7 @@ static inline void agent_begin(agent *self, bool batch)
 }
 
 /* Returns the mean of the rewards. */
-static inline double agent_run_episode(agent *self)
+static double agent_run_episode(agent *self)
 {
     const tri_rpc_message message = {.refs = &self->self, .n_refs = 1};
     tri_rpc_call *calls[MAX_OBSERVERS];
@@ -223,7 +237,7 @@ static inline double agent_run_episode(agent *self)
     return reward;
 }
 
-static inline void agent_end(const agent *self)
+static void agent_end(const agent *self)
 {
     for (int i = 0; i < self->n; i++) {
         tri_rpc_ref_unref(self->observers[i]);
@@ -234,7 +248,7 @@ static inline void agent_end(const agent *self)
 }
 
 /* All episodes; returns how long they took, in seconds. */
-static inline double run_agent(int64_t n_episodes, bool batch)
+static double run_agent(bool batch)
 {
     static agent self;
     struct timespec began, ended;
@@ -253,14 +267,14 @@ static inline double run_agent(int64_t n_episodes, bool batch)
     return (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) * 1e-9;
 }
 
-static inline tri_status run_agent_or_observer(int rank, void *arg)
+static tri_status run_agent_or_observer(int rank, void *arg)
 {
     static const tri_rpc_function *const of_agent[] = {&select_action, &select_action_batch};
     static const tri_rpc_function *const of_observer[] = {&new_observer, &run_episode};
-    const int64_t n_episodes = *(const int64_t *)arg;
     char name[32];
 
     (void)rank;
+    (void)arg;
     TRI_TRY(tri_init(NULL)); /* the names depend on the rank */
     if (tri_world_size() < 2 || tri_world_size() > MAX_OBSERVERS + 1)
         return tri_status_fail(TRI_ERR_INVALID_ARG, "an agent and 1 to %d observers are needed",
@@ -269,8 +283,8 @@ static inline tri_status run_agent_or_observer(int rank, void *arg)
         double batched, unbatched;
 
         TRI_TRY(tri_rpc_init("agent", &(tri_rpc_options){.functions = of_agent, .n_functions = 2}));
-        batched = run_agent(n_episodes, true);
-        unbatched = run_agent(n_episodes, false);
+        batched = run_agent(true);
+        unbatched = run_agent(false);
         printf("%d, %g, %g\n", tri_world_size(), batched, unbatched);
     } else {
         snprintf(name, sizeof(name), "observer%d", tri_rank());
@@ -282,4 +296,30 @@ static inline tri_status run_agent_or_observer(int rank, void *arg)
     return TRI_OK;
 }
 
-#endif
+static void parse(int argc, char **argv)
+{
+    static const option options[] = {
+        {"WORLD_SIZE", .help = "without a launcher (2, then 3)", .integer = &world_size, .min = 2,
+         .max = MAX_OBSERVERS + 1},
+        {"EPISODES", .help = "(10)", .integer = &n_episodes, .min = 1}};
+
+    options_parse(argc, argv, "usage: rpc_batch_rl [WORLD_SIZE [EPISODES]]", options);
+}
+
+/* Starts the workers, unless a launcher has done so: then this is one of them. */
+static void start(void)
+{
+    if (strcmp(tri_launcher(), "none") != 0) {
+        TRI_TRY(run_agent_or_observer(0, NULL));
+        return;
+    }
+    for (int64_t n = world_size > 0 ? world_size : 2; n <= (world_size > 0 ? world_size : 3); n++)
+        TRI_TRY(tri_spawn(run_agent_or_observer, NULL, (int)n, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    parse(argc, argv);
+    start();
+    return 0;
+}

@@ -1,22 +1,20 @@
 /*
- * rpc_batch.c - PyTorch's tutorial "Implementing Batch RPC Processing Using Asynchronous
- * Executions": a function that keeps its request, and answers many of them at a time.
+ * rpc_batch_ps.c - PyTorch's tutorial "Implementing Batch RPC Processing Using Asynchronous
+ * Executions", its first part: a function that keeps its request, and answers many of them at a
+ * time.
  *
- *     python parameter_server.py         becomes  build/bin/rpc_batch ps
- *     python reinforce.py                becomes  build/bin/rpc_batch rl
+ *     python parameter_server.py         becomes  build/bin/rpc_batch_ps
  *
- * The first is a parameter server that waits for the gradients of all trainers (five), updates its
- * ResNet-50 once and returns it to all of them; the second an agent that decides for all observers
- * together, and again for each of them alone: the last line has both times. Smaller ones:
+ * A parameter server waits for the gradients of all trainers (five), updates its ResNet-50 once and
+ * returns it to all of them. A smaller one:
  *
- *     build/bin/rpc_batch ps [TRAINERS [BATCHES [WIDTH]]]    (5, 6, 64 channels at the front)
- *     build/bin/rpc_batch rl [WORLD_SIZE [EPISODES]]         (2 and 3, 10)
+ *     build/bin/rpc_batch_ps [TRAINERS [BATCHES [WIDTH]]]    (5, 6, 64 channels at the front)
  *
- * Where a launcher starts the processes it decides how many trainers or observers there are:
+ * Where a launcher starts the processes it decides how many trainers there are:
  *
- *     trirun --nproc_per_node=6 build/bin/rpc_batch ps
- *     torchrun --no-python --nproc_per_node=6 build/bin/rpc_batch ps
- *     mpirun -np 6 build/bin/rpc_batch ps
+ *     trirun --nproc_per_node=6 build/bin/rpc_batch_ps
+ *     torchrun --no-python --nproc_per_node=6 build/bin/rpc_batch_ps
+ *     mpirun -np 6 build/bin/rpc_batch_ps
  */
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -27,11 +25,11 @@
 #include <trireme/rpc.h>
 #include <trireme/trireme.h>
 
-#include "rpc_batch_rl.h"
+#include "../command_line.h"
 
 enum { MAX_TRAINERS = 64, BATCH = 20, CLASSES = 30, SIDE = 64, MAX_PARAMETERS = 512 };
 
-static int64_t n_batches = 6, width = 64;
+static int64_t n_trainers = 5, n_batches = 6, width = 64;
 
 /* The tutorial's rpc_timeout=0: a round takes as long as the slowest trainer. */
 static const tri_rpc_call_options patient = {.timeout_ms = TRI_FOREVER};
@@ -272,7 +270,7 @@ static const tri_rpc_function trainer = {.name = "run_trainer", .run = run_train
 
 /* --- all of them ---------------------------------------------------------- */
 
-static void run_ps(server *s, int n_trainers)
+static void run_ps(server *s, int n)
 {
     tri_rpc_call *calls[MAX_TRAINERS];
     tri_rpc_ref *self;
@@ -282,7 +280,7 @@ static void run_ps(server *s, int n_trainers)
     server_create(s);
     TRI_TRY(tri_rpc_own(NULL, NULL, &server_class, s, &self));
     atomic_store(&s->self, self);
-    for (int i = 0; i < n_trainers; i++) {
+    for (int i = 0; i < n; i++) {
         char name[32];
         tri_rpc_ref *to;
 
@@ -292,7 +290,7 @@ static void run_ps(server *s, int n_trainers)
                               &patient, &calls[i]));
         tri_rpc_ref_unref(to);
     }
-    for (int i = 0; i < n_trainers; i++) {
+    for (int i = 0; i < n; i++) {
         const tri_status status = tri_rpc_call_wait(calls[i], 0);
 
         if (status != TRI_ERR_PEER_LOST) /* the others train on */
@@ -301,8 +299,8 @@ static void run_ps(server *s, int n_trainers)
         tri_rpc_call_destroy(calls[i]);
     }
     timed_log("Finish training");
-    if (n_done < n_trainers)
-        timed_log("%d of %d trainers were lost", n_trainers - n_done, n_trainers);
+    if (n_done < n)
+        timed_log("%d of %d trainers were lost", n - n_done, n);
     tri_rpc_free(NULL, s->weights);
     free(s->grads);
     free(s->momenta);
@@ -340,62 +338,30 @@ static tri_status run_ps_or_trainer(int rank, void *arg)
     return TRI_OK;
 }
 
-/* -1: the text is not a number from `least` to `most`. */
-static int64_t number(const char *text, int64_t least, int64_t most)
+static void parse(int argc, char **argv)
 {
-    char *end;
-    const int64_t n = strtoll(text, &end, 10);
+    static const option options[] = {
+        {"TRAINERS", .help = "without a launcher (5)", .integer = &n_trainers, .min = 1,
+         .max = MAX_TRAINERS},
+        {"BATCHES", .help = "of each trainer (6)", .integer = &n_batches, .min = 1},
+        {"WIDTH", .help = "channels at the front of the network (64)", .integer = &width, .min = 1,
+         .max = 4096}};
 
-    return *text != '\0' && *end == '\0' && n >= least && n <= most ? n : -1;
-}
-
-typedef struct command {
-    bool rl;
-    int64_t first, last; /* sizes of the worlds that are started, without a launcher */
-    int64_t n_episodes;
-} command;
-
-static command parse(int argc, char **argv)
-{
-    const bool help = argc > 1 && strcmp(argv[1], "--help") == 0;
-    command c = {.rl = argc > 1 && strcmp(argv[1], "rl") == 0, .first = 6, .last = 6};
-    bool right = c.rl || (argc > 1 && strcmp(argv[1], "ps") == 0);
-    int64_t n[3] = {c.rl ? 0 : 5, c.rl ? 10 : 6, 64};
-
-    right = right && argc <= (c.rl ? 4 : 5);
-    for (int i = 2; i < argc && right; i++) {
-        n[i - 2] = number(argv[i], i == 2 && c.rl ? 2 : 1, i == 2 ? MAX_OBSERVERS : 4096);
-        right = n[i - 2] > 0;
-    }
-    if (!right) {
-        fprintf(help ? stdout : stderr, "usage: rpc_batch ps [TRAINERS [BATCHES [WIDTH]]]\n"
-                                        "       rpc_batch rl [WORLD_SIZE [EPISODES]]\n");
-        exit(help ? 0 : 2);
-    }
-    n_batches = n[1];
-    width = n[2];
-    c.n_episodes = n[1];
-    c.first = !c.rl ? n[0] + 1 : n[0] > 0 ? n[0] : 2;
-    c.last = !c.rl ? n[0] + 1 : n[0] > 0 ? n[0] : 3;
-    return c;
+    options_parse(argc, argv, "usage: rpc_batch_ps [TRAINERS [BATCHES [WIDTH]]]", options);
 }
 
 /* Starts the workers, unless a launcher has done so: then this is one of them. */
-static void start(tri_status (*run)(int rank, void *arg), command c)
+static tri_status start(void)
 {
-    if (strcmp(tri_launcher(), "none") != 0)
-        c.first = c.last;
-    for (int64_t world_size = c.first; world_size <= c.last; world_size++)
-        TRI_TRY(strcmp(tri_launcher(), "none") != 0
-                    ? run(0, &c.n_episodes)
-                    : tri_spawn(run, &c.n_episodes, (int)world_size, NULL));
+    return strcmp(tri_launcher(), "none") == 0
+               ? tri_spawn(run_ps_or_trainer, NULL, (int)n_trainers + 1, NULL)
+               : run_ps_or_trainer(0, NULL);
 }
 
 int main(int argc, char **argv)
 {
-    command c = parse(argc, argv);
-
+    parse(argc, argv);
     find_midnight();
-    start(c.rl ? run_agent_or_observer : run_ps_or_trainer, c);
+    TRI_TRY(start());
     return 0;
 }
