@@ -56,6 +56,11 @@ function(tri_read_test_header source)
     if(header MATCHES "timeout=([0-9]+)")
         set(timeout ${CMAKE_MATCH_1})
     endif()
+    set(cost 0)
+    if(header MATCHES "start=first")
+        set(cost 1000)
+    endif()
+    set(cost ${cost} PARENT_SCOPE)
     if(TRI_SANITIZE)
         math(EXPR timeout "${timeout} * 5")
     endif()
@@ -71,7 +76,7 @@ function(tri_add_test_script source)
         return()
     endif()
     add_test(NAME ${name} COMMAND ${source})
-    set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} LABELS "${labels}"
+    set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout} COST ${cost} LABELS "${labels}"
         ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_SANITIZE=${TRI_SANITIZE};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 
@@ -169,10 +174,11 @@ function(tri_register_cases source entry variables)
         set(at_once 3)
         set_tests_properties(${entry} PROPERTIES PROCESSORS 2)
     endif()
-    # The file ends what takes too long itself; this is for when it does not. What has the most cases
-    # starts first, so that it does not run alone in the end.
+    # The file ends what takes too long itself; this is for when it does not. What says start=first, and
+    # then what has the most cases, starts first, so that it does not run alone in the end.
     math(EXPR whole_timeout "${timeout} * ${n_cases} + 60")
-    set_tests_properties(${entry} PROPERTIES TIMEOUT ${whole_timeout} COST ${n_cases} LABELS "${labels}"
+    math(EXPR cost "${cost} + ${n_cases}")
+    set_tests_properties(${entry} PROPERTIES TIMEOUT ${whole_timeout} COST ${cost} LABELS "${labels}"
         ENVIRONMENT "TRI_TEST_BIN=${CMAKE_BINARY_DIR}/bin;TRI_TEST_SOURCE=${CMAKE_SOURCE_DIR};TRI_TEST_DEADLINE=${timeout};TRI_TEST_AT_ONCE=${at_once};TRI_TEST_RESULTS=${CMAKE_BINARY_DIR}/test/results/${entry};${variables};${TRI_TEST_ENVIRONMENT}")
 endfunction()
 

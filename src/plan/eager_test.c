@@ -5,6 +5,7 @@
  * In f64 the plan runs the same reference kernels: the same bits are demanded. In f32 the kernels
  * add in another order; a random graph of 20 operations amplifies that to less than 1e-3 of the
  * largest element, an operation alone to 1e-4.
+ * ctest: start=first
  */
 #include <math.h>
 

@@ -1,5 +1,7 @@
 /* plans_test.c - plans belong to the process: contexts and threads find each other's, and what was
- * used last stays. */
+ * used last stays.
+ * ctest: start=first
+ */
 #include <trireme/context.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>

@@ -2,7 +2,7 @@
  * views_ops_test.c - every operation on views: its operands lie in other tensors, its result
  * becomes a part of one, and its gradient arrives as a part of one. Against the reference kernels.
  */
-/* ctest: also=TRI_ISA=avx2 */
+/* ctest: start=first also=TRI_ISA=avx2 */
 #include <math.h>
 
 #include "base/compiler.h"

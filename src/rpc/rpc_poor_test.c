@@ -1,7 +1,7 @@
 /*
  * rpc_poor_test.c - no memory: whichever allocation fails, calls end with NO_MEMORY or with the
  * loss of the connection, nobody waits for ever, nothing is left, and the next attempt works.
- * ctest: timeout=120
+ * ctest: start=first timeout=120
  */
 #include "base/alloc.h"
 #include "rpc/rpc_internal.h"

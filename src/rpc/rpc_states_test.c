@@ -1,6 +1,7 @@
 /*
  * rpc_states_test.c - a worker is killed in each state that a call, a reply or a reference passed
  * on can be in: nobody waits for it, and nothing is held for it.
+ * ctest: start=first
  */
 #include "base/alloc.h"
 #include "rpc/rpc_internal.h"

@@ -1,6 +1,6 @@
 /* disturbed_fit_test.c - fits to which something happens at a moment that nobody has chosen, or
  * that may not write: what they say, and that they go on as if nothing had been. */
-/* ctest: program=own timeout=120 */
+/* ctest: start=first program=own timeout=120 */
 #include <inttypes.h>
 
 #include "testing/killed_fit.h"

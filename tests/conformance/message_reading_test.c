@@ -2,6 +2,7 @@
  * message_reading_test.c - large messages in shared memory: read where they lie with their sender,
  * in its heap or in memory of the group, or sent piece by piece where the system does not let ranks
  * read each other's memory.
+ * ctest: start=first
  */
 #include "testing/check.h"
 #include "testing/ranks.h"

@@ -2,7 +2,7 @@
  * tcp_torn_test.c - the tcp engine where sockets move a byte at a time, nothing, or are
  * interrupted: all collectives and messages are what they are elsewhere.
  */
-/* ctest: program=own */
+/* ctest: start=first program=own */
 #include "conformance/calls.h"
 #include "testing/torn_io.h"
 

@@ -1,6 +1,7 @@
 /*
  * fuzz_rpc_test.c - frames between workers take anything: the check of one, and a worker that
  * lives.
+ * ctest: start=first
  */
 #include "base/alloc.h"
 #include "fuzz/fuzz.h"

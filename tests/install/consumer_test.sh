@@ -1,7 +1,7 @@
 #!/bin/sh
 # consumer_test.sh - what `cmake --install` puts down is all that a stranger's project needs: C and
 # C++17, by pkg-config and by find_package, shared and static, after the tree was moved.
-# ctest: labels=full timeout=300
+# ctest: start=first labels=full timeout=300
 set -eu
 LC_ALL=C
 export LC_ALL

@@ -1,6 +1,6 @@
 #!/bin/sh
 # gdb_test.sh - a debugger shows tensors, and stops in the call that failed.
-# ctest: labels=full timeout=120
+# ctest: start=first labels=full timeout=120
 set -eu
 LC_ALL=C ASAN_OPTIONS=detect_leaks=0 # it cannot look for leaks beside a debugger
 export LC_ALL ASAN_OPTIONS

@@ -1,7 +1,7 @@
 #!/bin/sh
 # plain_numbers_test.sh - a number whose default is not 0 takes TRI_SET(x) wherever C and C++ allow a value,
 # without a warning, and does not compile without it, so that no computed 0 is taken for a default.
-# ctest: timeout=120
+# ctest: start=first timeout=120
 set -eu
 LC_ALL=C
 export LC_ALL

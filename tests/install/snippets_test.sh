@@ -5,7 +5,7 @@
 #
 # A block with a main is a program. The others of a section are one function, in their order; one
 # that begins with "static" or "typedef" stands before it, and one of an #include alone at the top.
-# ctest: timeout=180
+# ctest: start=first timeout=180
 set -eu
 LC_ALL=C
 export LC_ALL

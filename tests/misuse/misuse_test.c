@@ -3,7 +3,7 @@
  * failed handle with a line that says why; no crash, no hang, nothing on stdout. Every function of
  * the headers is called with one bad argument after the other (make_calls.awk), in processes of
  * their own, so that a crash is one failure that names its call.
- * ctest: labels=quick timeout=120 tsan=every_function_on_a_second_thread
+ * ctest: start=first labels=quick timeout=120 tsan=every_function_on_a_second_thread
  */
 #include <ctype.h>
 #include <fcntl.h>

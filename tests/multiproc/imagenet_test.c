@@ -2,7 +2,7 @@
  * imagenet_test.c - examples/imagenet.c on a made folder of images: what it prints, that it goes on
  * after whatever ends it, and what it refuses.
  */
-/* ctest: timeout=240 */
+/* ctest: start=first timeout=240 */
 #include "testing/scratch.h"
 #include "testing/spawn.h"
 #include "testing/trirun_job.h"

@@ -1,6 +1,7 @@
 /*
  * remote_tutorials_test.c - those of examples/tutorials/ whose models lie in several workers:
- * alone, under trirun, and with no more than the variables that launchers set. ctest: timeout=150
+ * alone, under trirun, and with no more than the variables that launchers set.
+ * ctest: start=first timeout=150
  */
 #include <math.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * rpc_tutorials_test.c - those of examples/tutorials/ whose workers call each other: alone, under
  * trirun, and with a worker less.
- * ctest: timeout=150
+ * ctest: start=first timeout=150
  */
 #include <signal.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /*
  * tutorials_test.c - the programs of examples/tutorials/ run as their heads say, and print what the
  * tutorials print.
- * ctest: timeout=150
+ * ctest: start=first timeout=150
  */
 #include <stdlib.h>
 #include <sys/inotify.h>

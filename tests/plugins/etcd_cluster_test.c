@@ -2,7 +2,7 @@
  * etcd_cluster_test.c - the back end's own promises: one wins a swap, writes happen once although
  * answers are lost, leases end with who held them, servers come and go, users and certificates.
  */
-/* ctest: labels=quick timeout=60 */
+/* ctest: start=first labels=quick timeout=60 */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

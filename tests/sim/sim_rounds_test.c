@@ -2,7 +2,7 @@
  * sim_rounds_test.c - a hundred agents and more in virtual time: however they come, die, leave, are
  * cut off and come back, those that live end in one round, each with a rank of its own.
  */
-/* ctest: labels=full timeout=120 */
+/* ctest: start=first labels=full timeout=120 */
 #include "launch/rendezvous/rdzv_pickle.h"
 #include "sim_agents.h"
 

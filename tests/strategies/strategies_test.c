@@ -3,7 +3,7 @@
  * DDP on 1, 2, 4, 6 and 8 ranks (threads) and none, DataParallel, a network on two devices,
  * accumulation with and without no_sync, recomputation, clipping, SGD and AdamW, uneven shares.
  */
-/* ctest: timeout=120 */
+/* ctest: start=first timeout=120 */
 #include "every_pair.h"
 #include "strategies.h"
 

@@ -1,6 +1,7 @@
 /*
  * flash_test.c - attention against the reference kernels: lengths around the size of a tile, every
  * kind of mask, shared heads, dropout, bf16, several threads.
+ * ctest: start=first
  */
 #include "testing/device_models.h"
 

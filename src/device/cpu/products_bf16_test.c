@@ -2,7 +2,7 @@
  * products_bf16_test.c - products of bf16 against sums in double: every order of the operands, rows
  * apart, a right side in f32, sizes around those of tiles, many products, any number of threads.
  */
-/* ctest: also=TRI_ISA=avx2 */
+/* ctest: start=first also=TRI_ISA=avx2 */
 #include "device/cpu/products_bf16.h"
 
 #include <math.h>

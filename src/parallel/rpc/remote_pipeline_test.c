@@ -1,6 +1,7 @@
 /*
  * remote_pipeline_test.c - models in parts on several workers: micro-batches, owners that are late,
  * replies in any order, tri_ddp beside them, and functions instead of modules.
+ * ctest: start=first
  */
 #include "parallel/rpc/remote_internal.h"
 #include "testing/remote_workers.h"

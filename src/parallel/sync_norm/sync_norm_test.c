@@ -1,6 +1,6 @@
 /* sync_norm_test.c - batch norm by the batches of all ranks trains as one process does with the
  * whole batch. */
-/* ctest: also=TRI_CHECK=order */
+/* ctest: start=first also=TRI_CHECK=order */
 #include <math.h>
 
 #include <trireme/trireme.h>
