@@ -89,6 +89,12 @@ typedef struct trii_socket_health {
     int64_t last_data_ms;  /* since anything came */
 } trii_socket_health;
 bool trii_socket_health_get(int fd, trii_socket_health *health_out); /* false: no such facts */
+/* Whether the peer's host has fallen silent, by looks at a connection now and then: silence_ns
+ * without an acknowledgement, 0 = never. *unacked_since_ns: of the connection, 0 at first. */
+bool trii_socket_is_silent(const trii_socket_health *health, int64_t now_ns, int64_t silence_ns,
+                           int64_t *unacked_since_ns);
+/* The default of TRI_HEARTBEAT_MS: twice an outage of ten seconds, and a pause. */
+#define TRII_SILENCE_MS 21000
 /* Whether both ends are addresses of this host. */
 bool trii_socket_is_local(int fd);
 

@@ -24,7 +24,7 @@ tri_status rpc_frame_check(const rpc_header *h, const rpc_limits *limits)
     bool apart = (h->flags & RPC_DATA_IS_PART) != 0;
     rpc_shape shape;
 
-    if (h->magic != RPC_MAGIC || h->kind < RPC_REQUEST || h->kind > RPC_BYE ||
+    if (h->magic != RPC_MAGIC || h->kind < RPC_REQUEST || h->kind > RPC_ALIVE ||
         (h->flags & ~RPC_DATA_IS_PART) != 0)
         return TRII_FAIL(TRI_ERR_FORMAT, "what came is not a frame");
     if (h->n_refs > TRI_RPC_MAX_REFS || h->n_parts > TRI_RPC_MAX_PARTS + 1u ||

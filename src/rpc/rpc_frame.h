@@ -34,6 +34,7 @@
  *   LEAVING   anybody      takes no further requests
  *   JOINED    anybody      is in tri_rpc_join
  *   BYE       anybody      the last frame
+ *   ALIVE     anybody      nothing: that its host answers is what counts
  */
 #ifndef TRII_RPC_FRAME_H
 #define TRII_RPC_FRAME_H
@@ -60,7 +61,8 @@ enum {
     RPC_GONE,
     RPC_LEAVING,
     RPC_JOINED,
-    RPC_BYE
+    RPC_BYE,
+    RPC_ALIVE
 };
 
 enum { RPC_DATA_IS_PART = 1 };

@@ -145,6 +145,8 @@ struct rpc_peer {
 
     int fd;
     bool is_unix;
+    bool is_remote; /* on another host */
+    int64_t unacked_since_ns;
     trii_watch watch;
     trii_unforked unforked;
     bool closed;      /* fd is, or there was none */
@@ -334,6 +336,7 @@ struct tri_rpc {
     trii_watch unix_watch, tcp_watch, kick_watch;
     int unix_fd, tcp_fd, tcp_port, kick_fd;
     trii_timer timer;
+    int64_t silence_ns;       /* of a host that is lost; 0 = never */
     _Atomic int64_t timer_ns; /* when it fires */
     struct rpc_pending *pending;
     int n_pending;
@@ -469,6 +472,15 @@ void rpc_stream_flush(rpc_peer *peer);
  * woken. */
 bool rpc_stream_claim(rpc_peer *peer);
 void rpc_stream_release(rpc_peer *peer);
+
+/* --- rpc_heartbeat.c; locked ---------------------------------------------- */
+
+/* TRI_HEARTBEAT_MS. */
+tri_status rpc_heartbeat_init(tri_rpc *rpc) TRI_MUST_CHECK;
+/* It may be on another host, and is looked at from now on. */
+void rpc_heartbeat_begin(rpc_peer *peer);
+/* The timer: loses those whose hosts are silent. When it looks next. */
+int64_t rpc_heartbeat(tri_rpc *rpc, int64_t now_ns);
 
 /* --- rpc_message.c -------------------------------------------------------- */
 

@@ -97,23 +97,13 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
 static const char *waited_for(const tri_rpc *rpc)
 {
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
-        if (!p->mirror && p->incarnation != rpc->incarnation && p->state == RPC_PEER_UP &&
-            !p->joined)
+        bool is_unmet = p->is_member && p->state < RPC_PEER_UP; /* it has not answered yet */
+
+        if (!p->mirror && p->incarnation != rpc->incarnation && !p->joined &&
+            (p->state == RPC_PEER_UP || is_unmet))
             return p->name;
     }
     return rpc->options.open && !rpc->has_met ? "anybody" : NULL;
-}
-
-/* Connects those of a closed set that we have not met: they are waited for, and those that cannot
- * be reached are not. */
-static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
-{
-    for (int r = 0; r < rpc->size; r++) {
-        tri_rpc_ref *ref = NULL;
-
-        if (r != rpc->rank && rpc_look_up(rpc, rpc->names[r], false, deadline_ns, &ref) == TRI_OK)
-            tri_rpc_ref_unref(ref);
-    }
 }
 
 static void say(tri_rpc *rpc, int kind)
@@ -176,9 +166,6 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     }
     rpc->joined = true;
     say(rpc, RPC_JOINED);
-    rpc_unlock(rpc);
-    meet_rest(rpc, deadline_ns);
-    rpc_lock(rpc);
     while ((name = waited_for(rpc)) != NULL && rpc->state == RPC_STATE_ON &&
            trii_now_ns() < deadline_ns)
         rpc_watch_all(rpc, &w, deadline_ns);

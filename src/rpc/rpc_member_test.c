@@ -172,13 +172,15 @@ static void one_that_does_not_answer_holds_up_nobody(void **state)
     CHECK_OK(tri_rpc_create(store, "w0", 0, 2, &watched, &rpc));
     assert_true(trii_now_ns() - began < 10 * TRII_NS_PER_S);
     assert_int_equal(atomic_load(&n_lost), 0); /* nobody knows */
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT, "ghost has neither left nor joined");
     CHECK_OK(trii_socket_accept(listener, &first));
     while (trii_socket_accept(listener, &second) != TRI_OK)
         CHECK_OK(trii_socket_wait(listener, TRII_READABLE, trii_deadline_ms(20000)));
     trii_socket_close(listener);
     trii_socket_close(first);
     trii_socket_close(second); /* now it has ended */
-    worker_wait_for(&n_lost, 1);
+    CHECK_OK(tri_rpc_join(rpc, 20000));
+    assert_int_equal(atomic_load(&n_lost), 1);
     CHECK_OK(tri_rpc_leave(rpc, 0));
     tri_rpc_destroy(rpc);
     tri_store_unref(store);

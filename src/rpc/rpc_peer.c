@@ -368,6 +368,8 @@ static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
         peer->joined = true;
         rpc_peers_changed(peer->rpc);
         break;
+    case RPC_ALIVE:
+        break;
     default:
         rpc_peer_lose(peer, true, "it has left");
     }

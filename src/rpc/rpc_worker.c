@@ -146,6 +146,8 @@ static tri_status make(tri_store *store, const char *name, int rank, int size,
     trii_fork_level_watch();
     rpc->fork_level = atomic_load(&trii_fork_level);
     status = fill_options(rpc, opt);
+    if (status == TRI_OK)
+        status = rpc_heartbeat_init(rpc);
     rpc->size = rpc->options.open ? 0 : size;
     if (status == TRI_OK && (!trii_random_bytes(&rpc->incarnation, sizeof(rpc->incarnation)) ||
                              !trii_random_bytes(rpc->token, sizeof(rpc->token))))

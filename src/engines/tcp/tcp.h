@@ -45,7 +45,6 @@ extern const trii_engine trii_engine_tcp;
 #define TCP_UNEXPECTED TRII_KEPT_MOST /* bytes of unexpected messages kept, per connection */
 /* No more than this is read from a connection that the peer has closed. */
 #define TCP_TAIL ((size_t)64 << 20)
-#define TCP_SILENCE_MS 21000    /* of a lost host: twice an outage of ten seconds, and a pause */
 #define TCP_GRACE_MS 40         /* for pending calls to complete after a failure elsewhere */
 #define TCP_READ ((size_t)4096) /* headers and small payloads come with one read */
 
@@ -298,10 +297,6 @@ void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t s
 
 /* Begins to watch for hosts that fall silent, if there are others. The group must be complete. */
 tri_status tcp_heartbeat_start(tcp_group *g) TRI_MUST_CHECK;
-/* Whether the host with this health has been silent for too long. *unacked_since_ns, 0 at first, is
- * kept from check to check: since when data have been unacknowledged. */
-bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int64_t silence_ns,
-                             int64_t *unacked_since_ns);
 /* What is known of the peer, also after a failure. Guard: mutex. */
 trii_loss tcp_heartbeat_loss(tcp_conn *c);
 

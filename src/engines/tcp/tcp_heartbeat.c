@@ -3,14 +3,9 @@
  * power.
  *
  * A connection to another host carries a heartbeat now and then when it has nothing else to carry.
- * The peer's system acknowledges it, whatever the peer's process does: if it does not for
- * TRI_HEARTBEAT_MS, the host is lost. A process that is stopped, or computes, is not lost: its host
- * answers. That no frames come from it any more is in the line of the call that waits for it.
- *
- * Networks recover by themselves: a switch or a bond that fails over, or a virtual machine that is
- * moved, drops everything for seconds. Then the system sends again after pauses that double, so the
- * first bytes after an outage may come when it has lasted twice as long. Only silence is waited out
- * like that: a connection that the other host resets is lost at once.
+ * If it is not acknowledged for TRI_HEARTBEAT_MS, the host is lost (os/silence.c). A process that
+ * is stopped, or computes, is not lost: its host answers. That no frames come from it any more is
+ * in the line of the call that waits for it.
  *
  * The same timer reads what peers have announced (TCP_FRAME_WAITS) to a rank that makes no call: it
  * may be the one that made another call than they wait in.
@@ -21,33 +16,12 @@
 #include "os/clock.h"
 #include "os/socket.h"
 
-#define TICKS 8             /* in a silence: checks and heartbeats */
-#define PROBES_UNANSWERED 2 /* of a full peer: after 0.2 and 0.4 s more */
-
-bool tcp_heartbeat_is_silent(const trii_socket_health *health, int64_t now, int64_t silence_ns,
-                             int64_t *unacked_since_ns)
-{
-    int64_t acked_ns = now - health->last_ack_ms * TRII_NS_PER_MS;
-
-    if (!health->owed) {
-        *unacked_since_ns = 0;
-        return false;
-    }
-    if (*unacked_since_ns == 0)
-        *unacked_since_ns = now;
-    if (*unacked_since_ns < acked_ns)
-        *unacked_since_ns = acked_ns;
-    /* The probes whether a full peer has room again are ever further apart: their age says nothing,
-     * but each is answered at once. */
-    if (health->full && health->unanswered_probes < PROBES_UNANSWERED)
-        return false;
-    return silence_ns > 0 && now - *unacked_since_ns >= silence_ns;
-}
+#define TICKS 8 /* in a silence: checks and heartbeats */
 
 /* No longer than by default, for those who wait for a rank that makes no call. */
 static int64_t next_look(const tcp_group *g)
 {
-    const int64_t longest = TCP_SILENCE_MS * TRII_NS_PER_MS;
+    const int64_t longest = TRII_SILENCE_MS * TRII_NS_PER_MS;
     bool often = g->silence_ns > 0 && g->silence_ns < longest;
 
     return trii_now_ns() + (often ? g->silence_ns : longest) / TICKS;
@@ -69,7 +43,7 @@ static void look_at_peers(tcp_group *g)
             continue;
         c->heartbeat_due = g->silence_ns > 0 && !health.owed;
         c->want_out = c->want_out || c->heartbeat_due;
-        if (!tcp_heartbeat_is_silent(&health, now, g->silence_ns, &c->unacked_since_ns))
+        if (!trii_socket_is_silent(&health, now, g->silence_ns, &c->unacked_since_ns))
             continue;
         atomic_store(&g->fault->lost_rank, tcp_name(g, r) + 1);
         tcp_fail(g, TRI_ERR_PEER_LOST,
@@ -93,8 +67,8 @@ static void on_heartbeat(trii_timer *timer)
 
 tri_status tcp_heartbeat_start(tcp_group *g)
 {
-    int64_t ms = TCP_SILENCE_MS;
-    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, TCP_SILENCE_MS, &ms);
+    int64_t ms = TRII_SILENCE_MS;
+    tri_status status = trii_param_i64(TRII_PARAM_HEARTBEAT_MS, TRII_SILENCE_MS, &ms);
 
     if (status != TRI_OK)
         return status;
@@ -122,8 +96,8 @@ trii_loss tcp_heartbeat_loss(tcp_conn *c)
     if (c->has_left || c->is_lost)
         return c->has_left ? TRII_LOSS_ENDED : TRII_LOSS_CUT;
     return !c->ended && c->remote && trii_socket_health_get(c->fd, &health) &&
-                   tcp_heartbeat_is_silent(&health, trii_now_ns(), c->group->silence_ns,
-                                           &c->unacked_since_ns)
+                   trii_socket_is_silent(&health, trii_now_ns(), c->group->silence_ns,
+                                         &c->unacked_since_ns)
                ? TRII_LOSS_CUT
                : TRII_LOSS_NONE;
 }

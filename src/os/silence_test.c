@@ -1,10 +1,10 @@
 /*
- * tcp_heartbeat_test.c - when a host is silent, from what its system says about a connection.
+ * silence_test.c - when a host is silent, from what its system says about a connection.
  */
 #include "testing/check.h"
 
-#include "engines/tcp/tcp.h"
 #include "os/clock.h"
+#include "os/socket.h"
 
 #define MS TRII_NS_PER_MS
 #define SILENCE (1000 * MS)
@@ -17,7 +17,7 @@ static int64_t look(trii_socket_health health, int64_t from, int64_t to, int64_t
 
     for (int64_t now = from; now <= to; now += 100) {
         health.last_ack_ms = now < acks_end ? 10 : now - acks_end;
-        if (tcp_heartbeat_is_silent(&health, now * MS, SILENCE, &unacked_ns))
+        if (trii_socket_is_silent(&health, now * MS, SILENCE, &unacked_ns))
             return now;
     }
     return -1;
@@ -34,7 +34,7 @@ static void a_host_that_acknowledges_nothing_is_silent(void **state)
     assert_int_equal(look(owed, 5000, 9000, 99999), -1);
     unacked_ns = 0;
     for (int64_t now = 5000; now < 99999999; now = now * 3 / 2)
-        assert_false(tcp_heartbeat_is_silent(&owed, now * MS, 0, &unacked_ns)); /* 0: for ever */
+        assert_false(trii_socket_is_silent(&owed, now * MS, 0, &unacked_ns)); /* 0: for ever */
 }
 
 static void a_host_that_owes_nothing_may_be_quiet(void **state)
@@ -45,12 +45,12 @@ static void a_host_that_owes_nothing_may_be_quiet(void **state)
     (void)state;
     assert_int_equal(look((trii_socket_health){0}, 5000, 9000, 0), -1);
     /* time before the last acknowledgement does not count */
-    assert_false(tcp_heartbeat_is_silent(&health, 6000 * MS, SILENCE, &unacked_ns));
+    assert_false(trii_socket_is_silent(&health, 6000 * MS, SILENCE, &unacked_ns));
     health.owed = false;
-    assert_false(tcp_heartbeat_is_silent(&health, 6500 * MS, SILENCE, &unacked_ns));
+    assert_false(trii_socket_is_silent(&health, 6500 * MS, SILENCE, &unacked_ns));
     health.owed = true;
-    assert_false(tcp_heartbeat_is_silent(&health, 7100 * MS, SILENCE, &unacked_ns));
-    assert_true(tcp_heartbeat_is_silent(&health, 8100 * MS, SILENCE, &unacked_ns));
+    assert_false(trii_socket_is_silent(&health, 7100 * MS, SILENCE, &unacked_ns));
+    assert_true(trii_socket_is_silent(&health, 8100 * MS, SILENCE, &unacked_ns));
 }
 
 /* A stopped process, or one that computes: its buffers are full, but its host answers. */
@@ -76,7 +76,7 @@ static bool outlives(int64_t outage_ms, int64_t rto_ms)
         answer_ms += pause;
     for (int64_t ms = 1; ms < answer_ms; ms += 100) {
         health.last_ack_ms = ms;
-        if (tcp_heartbeat_is_silent(&health, (5000 + ms) * MS, TCP_SILENCE_MS * MS, &unacked_ns))
+        if (trii_socket_is_silent(&health, (5000 + ms) * MS, TRII_SILENCE_MS * MS, &unacked_ns))
             return false;
     }
     return true;
