@@ -2,7 +2,6 @@
  * rpc_call_test.c - calls between workers that are threads: replies, failures, limits, deadlines,
  * cancellation, order, over shared memory and over tcp.
  */
-#include "os/socket.h"
 #include "rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
@@ -100,54 +99,6 @@ static void check_sum(tri_rpc_ref *to, const tri_rpc_function *function)
     assert_true(*(const double *)reply.data == 42);
     tri_rpc_message_free(&reply);
     assert_null(reply.owner);
-}
-
-/* --- frames that no worker sends ------------------------------------------ */
-
-#define TOO_LONG ((size_t)100 << 10) /* for a function that says nothing of its limits */
-
-static _Atomic(tri_rpc_request *) kept;
-
-static tri_status run_keep(tri_rpc_request *request, void *object)
-{
-    (void)object;
-    atomic_store(&kept, request);
-    return TRI_INPROGRESS;
-}
-static const tri_rpc_function keep = {.name = "keep", .run = run_keep};
-
-/* Ran, though its data never came. */
-static tri_status run_late(tri_rpc_request *request, void *object)
-{
-    (void)request;
-    (void)object;
-    return tri_status_fail(TRI_ERR_INTERNAL, "it was run");
-}
-static const tri_rpc_function late = {.name = "late", .max_request = 2 * TOO_LONG, .run = run_late};
-
-/* A call of w0 that w1 keeps. */
-static tri_rpc_request *begin_kept(workers *w, tri_rpc_ref **to_out, tri_rpc_call **call_out)
-{
-    atomic_store(&kept, NULL);
-    begin(w, 2, &by_tcp);
-    worker_serve(w, 1, &keep);
-    *to_out = worker_find(w, 0, "w1");
-    CHECK_OK(tri_rpc_async(*to_out, &keep, NULL, NULL, call_out));
-    while (atomic_load(&kept) == NULL)
-        trii_thread_yield();
-    return atomic_load(&kept);
-}
-
-/* A frame with a body of zeros. */
-static unsigned char *frame_of(rpc_header h, size_t body)
-{
-    unsigned char *frame = calloc(1, sizeof(h) + body);
-
-    assert_non_null(frame);
-    h.magic = RPC_MAGIC;
-    h.bytes = h.data_bytes = body;
-    memcpy(frame, &h, sizeof(h));
-    return frame;
 }
 
 /* --- cases ---------------------------------------------------------------- */
@@ -672,72 +623,6 @@ static void wrong_arguments_are_refused(void **state)
     workers_end(&w);
 }
 
-static void a_failure_whose_line_is_too_long_comes_without_it(void **state)
-{
-    tri_rpc_request *request;
-    tri_rpc_call *call;
-    tri_rpc_ref *to;
-    unsigned char *frame;
-    workers w;
-
-    (void)state;
-    request = begin_kept(&w, &to, &call);
-    frame = frame_of(
-        (rpc_header){.kind = RPC_REPLY, .call = request->call, .function = TRI_ERR_NAN}, TOO_LONG);
-    rpc_lock(w.rpc[1]);
-    rpc_send(request->peer, frame, sizeof(rpc_header) + TOO_LONG, 0);
-    rpc_request_retire(request);
-    rpc_unlock(w.rpc[1]);
-    assert_int_equal(tri_rpc_call_wait(call, 0), TRI_ERR_NAN);
-    tri_rpc_call_destroy(call);
-    check_sum(to, &sum);
-    tri_rpc_ref_unref(to);
-    free(frame);
-    workers_end(&w);
-}
-
-/* The first half of its request was skipped, since nobody served it then. */
-static void a_function_that_is_served_amid_its_request_is_not_run(void **state)
-{
-    const size_t half = 64 << 10;
-    tri_rpc_request *request;
-    rpc_peer *peer;
-    tri_rpc_call *call;
-    tri_rpc_ref *to;
-    unsigned char *frame;
-    bool is_skipped = false;
-    workers w;
-
-    (void)state;
-    request = begin_kept(&w, &to, &call);
-    CHECK_FAILS(tri_rpc_sync(to, &late, NULL, NULL, NULL), TRI_ERR_NOT_FOUND, "no function late");
-    frame = frame_of(
-        (rpc_header){
-            .kind = RPC_REQUEST, .call = request->call, .ns = -1, .function = w.rpc[0]->n_used - 1},
-        TOO_LONG);
-    peer = request->peer;
-    CHECK_OK(trii_socket_send_all(to->peer->fd, frame, half, TRII_NO_DEADLINE));
-    while (!is_skipped) {
-        rpc_lock(w.rpc[1]);
-        is_skipped = peer->in_large;
-        rpc_unlock(w.rpc[1]);
-        trii_thread_yield();
-    }
-    worker_serve(&w, 1, &late);
-    CHECK_OK(trii_socket_send_all(to->peer->fd, frame + half, sizeof(rpc_header) + TOO_LONG - half,
-                                  TRII_NO_DEADLINE));
-    assert_int_equal(tri_rpc_call_wait(call, 0), TRI_ERR_NOT_FOUND);
-    assert_non_null(strstr(tri_rpc_call_error(call), "before the function was served"));
-    tri_rpc_call_destroy(call);
-    rpc_lock(w.rpc[1]);
-    rpc_request_retire(request); /* its call has had its answer */
-    rpc_unlock(w.rpc[1]);
-    check_sum(to, &sum);
-    tri_rpc_ref_unref(to);
-    free(frame);
-    workers_end(&w);
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_runs_at_the_other_worker_and_its_reply_comes_back),
     cmocka_unit_test(in_a_handler_null_is_the_worker_that_it_runs_for),
@@ -756,8 +641,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_object_that_does_not_come_is_named_with_those_like_it),
     cmocka_unit_test(a_worker_that_leaves_may_call_itself),
     cmocka_unit_test(wrong_arguments_are_refused),
-    cmocka_unit_test(a_failure_whose_line_is_too_long_comes_without_it),
-    cmocka_unit_test(a_function_that_is_served_amid_its_request_is_not_run),
 };
 
 TEST_MAIN(tests)
