@@ -41,26 +41,38 @@ static tri_status tell(trii_why_job *job, const rpc_record_file *file, rpc_recor
     return TRI_OK;
 }
 
+/* Of a file that its writer still changes; its texts end. False: it is no record. */
+static bool read_record(const trii_why_job *job, const char *name, rpc_record_file *copy)
+{
+    char path[1024];
+    trii_mapping mapping = {0};
+    bool is_record;
+
+    snprintf(path, sizeof(path), "%s/%s", job->folder, name);
+    if (trii_mapping_open(path, &mapping) != TRI_OK)
+        return false;
+    is_record = mapping.bytes == sizeof(*copy);
+    if (is_record)
+        memcpy((void *)copy, mapping.data, sizeof(*copy));
+    trii_mapping_close(&mapping);
+    is_record = is_record && memcmp(copy->magic, RPC_RECORD_MAGIC, sizeof(copy->magic)) == 0;
+    if (is_record)
+        end_text(copy->name, sizeof(copy->name));
+    return is_record;
+}
+
 static tri_status look_into(trii_why_job *job, const char *name)
 {
     char path[1024];
-    static rpc_record_file copy; /* of a file that its writer still changes */
-    trii_mapping mapping = {0};
+    static rpc_record_file copy;
     int pid = 0;
     trii_liveness liveness;
-    tri_status status;
+    tri_status status = TRI_OK;
 
     snprintf(path, sizeof(path), "%s/%s", job->folder, name);
     liveness = trii_liveness_look(path, &pid);
-    if (liveness == TRII_LIVENESS_GONE || trii_mapping_open(path, &mapping) != TRI_OK)
+    if (liveness == TRII_LIVENESS_GONE || !read_record(job, name, &copy))
         return TRI_OK;
-    if (mapping.bytes == sizeof(copy))
-        memcpy((void *)&copy, mapping.data, sizeof(copy));
-    status = mapping.bytes == sizeof(copy) ? TRI_OK : TRI_END;
-    trii_mapping_close(&mapping);
-    if (status != TRI_OK || memcmp(copy.magic, RPC_RECORD_MAGIC, sizeof(copy.magic)) != 0)
-        return TRI_OK;
-    end_text(copy.name, sizeof(copy.name));
     for (int i = 0; i < RPC_RECORDS && status == TRI_OK; i++) {
         if (copy.records[i].chain != 0)
             status =
@@ -69,21 +81,62 @@ static tri_status look_into(trii_why_job *job, const char *name)
     return status;
 }
 
+/* Names of record files; the caller frees them. */
+static int list_records(const trii_why_job *job, char ***names_out, int *n_out)
+{
+    int n = 0;
+
+    if (trii_folder_list(job->folder, MAX_FILES, names_out, n_out) != TRI_OK)
+        return -1;
+    for (int i = 0; i < *n_out; i++) {
+        char *name = (*names_out)[i];
+        size_t length = strlen(name);
+
+        if (length > 8 && strncmp(name, "rpc-", 4) == 0 && strcmp(name + length - 4, ".rec") == 0) {
+            (*names_out)[i] = (*names_out)[n];
+            (*names_out)[n++] = name;
+        }
+    }
+    return n;
+}
+
 tri_status trii_why_find_calls(trii_why_job *job)
 {
     char **names = NULL;
-    int n = 0;
+    int n = 0, n_records = list_records(job, &names, &n);
     tri_status status = TRI_OK;
 
-    if (trii_folder_list(job->folder, MAX_FILES, &names, &n) != TRI_OK)
-        return TRI_OK;
-    for (int i = 0; i < n && status == TRI_OK; i++) {
-        size_t length = strlen(names[i]);
-
-        if (length > 8 && strncmp(names[i], "rpc-", 4) == 0 &&
-            strcmp(names[i] + length - 4, ".rec") == 0)
-            status = look_into(job, names[i]);
-    }
+    for (int i = 0; i < n_records && status == TRI_OK; i++)
+        status = look_into(job, names[i]);
     trii_folder_free_names(names, n);
     return status;
+}
+
+bool trii_why_append_worker(const trii_why_job *job, int pid, char *text, size_t size)
+{
+    static rpc_record_file copy;
+    char **names = NULL;
+    rpc_record *last = NULL;
+    int n = 0, n_records = list_records(job, &names, &n);
+    bool found = false;
+
+    for (int i = 0; i < n_records && !found; i++)
+        found = read_record(job, names[i], &copy) && copy.pid == pid;
+    trii_folder_free_names(names, n);
+    if (!found)
+        return false;
+    for (int i = 0; i < RPC_RECORDS; i++) {
+        rpc_record *r = &copy.records[i];
+
+        if (r->chain != 0 && (last == NULL || r->began_ns > last->began_ns))
+            last = r;
+    }
+    trii_why_append(text, size, " in its own code, as worker %s of RPC", copy.name);
+    if (last != NULL) {
+        end_text(last->function, sizeof(last->function));
+        end_text(last->to, sizeof(last->to));
+        trii_why_append(text, size, ", with a call of %s on %s under way", last->function,
+                        last->to);
+    }
+    return true;
 }

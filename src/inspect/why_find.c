@@ -143,14 +143,16 @@ static tri_status find_stop(trii_why_job *job)
 }
 
 /* " in all_reduce ..." or " in its own code after ...": where a rank was. */
-static void append_where(const trii_record_file *log, char *text, size_t size)
+static void append_where(const trii_why_job *job, int r, char *text, size_t size)
 {
+    const trii_record_file *log = job->ranks[r].log;
     const trii_record *in = trii_why_last(log, true);
     const trii_record *last = in != NULL ? in : trii_why_last(log, false);
     char call[256];
 
     if (last == NULL) {
-        trii_why_append(text, size, " before its first call");
+        if (!trii_why_append_worker(job, job->ranks[r].pid, text, size))
+            trii_why_append(text, size, " before its first call");
         return;
     }
     trii_why_describe(log, last, call, sizeof(call));
@@ -176,7 +178,7 @@ static tri_status find_lost(trii_why_job *job, int r)
     trii_why_append(f->text, sizeof(f->text), "rank %d (pid %d) %s", r, rank->pid,
                     dead ? "is dead: it was killed, crashed or exited"
                          : "is stopped (a signal or a debugger)");
-    append_where(rank->log, f->text, sizeof(f->text));
+    append_where(job, r, f->text, sizeof(f->text));
     return TRI_OK;
 }
 
@@ -197,7 +199,7 @@ static tri_status find_cause(trii_why_job *job)
                     job->cause, rank->pid, job->cause_words,
                     trii_why_named(job, job->cause) >= 0 ? " on this host" : "");
     if (rank->log != NULL && trii_why_has_joined(rank->log))
-        append_where(rank->log, f->text, sizeof(f->text));
+        append_where(job, job->cause, f->text, sizeof(f->text));
     else
         trii_why_append(f->text, sizeof(f->text), " not in the job yet: it had not joined");
     return TRI_OK;

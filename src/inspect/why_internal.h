@@ -46,5 +46,7 @@ tri_status trii_why_find_untold(trii_why_job *job, int r);
 
 /* Calls between workers that are waited for. */
 tri_status trii_why_find_calls(trii_why_job *job);
+/* " in its own code, as worker .." of a process that is one; false: it is not. */
+bool trii_why_append_worker(const trii_why_job *job, int pid, char *text, size_t size);
 
 #endif

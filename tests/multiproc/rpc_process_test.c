@@ -206,6 +206,28 @@ static void why_names_who_waits_for_which_call_of_whom(void **state)
     trirun_end(&j, 1); /* of a job that was stopped */
 }
 
+/* Its ranks have made no call of a group. */
+static void why_tells_a_dead_worker_from_one_that_never_called(void **state)
+{
+    const char *const args[] = {"--nproc-per-node", "2", self, "scene", "die", NULL};
+    const char *const why[] = {spawn_bin("trireme"), "why", NULL};
+    char home[300];
+    const char *const env[] = {home, NULL};
+    trirun_job j;
+    spawn s;
+
+    (void)state;
+    find_self();
+    trirun_start(&j, args);
+    snprintf(home, sizeof(home), "XDG_RUNTIME_DIR=%s", j.home);
+    assert_int_equal(spawn_wait(&j.run), 1);
+    spawn_start(&s, why, env);
+    (void)spawn_wait(&s);
+    trirun_has(SPAWN_OUT(&s), "in its own code, as worker ps of RPC");
+    spawn_free(&s);
+    trirun_end(&j, 1);
+}
+
 /* Started by hand: trirun would end the other one before it has said what it knows. */
 static void a_worker_that_is_killed_is_named_to_its_callers(void **state)
 {
@@ -238,6 +260,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(workers_of_trirun_are_called_by_their_ranks),
     cmocka_unit_test(workers_of_tri_spawn_are_called_by_their_ranks),
     cmocka_unit_test(why_names_who_waits_for_which_call_of_whom),
+    cmocka_unit_test(why_tells_a_dead_worker_from_one_that_never_called),
     cmocka_unit_test(a_worker_that_is_killed_is_named_to_its_callers),
 };
 

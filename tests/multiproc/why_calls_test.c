@@ -51,6 +51,7 @@ static void a_call_that_takes_long_is_told_with_its_line(void **state)
     const tri_rpc_options one = {.threads = 1, .window_calls = 1};
     tri_rpc_call *call;
     char text[TRII_WHY_TEXT] = "";
+    trii_why_job job = {0};
     tri_rpc_ref *to;
     scratch s;
     workers w;
@@ -72,6 +73,11 @@ static void a_call_that_takes_long_is_told_with_its_line(void **state)
     assert_non_null(strstr(text, "waits for hang of w1 for 10."));
     assert_non_null(strstr(text, ", called at why_calls_test.c:"));
     assert_int_equal(strtol(strrchr(text, ':') + 1, NULL, 10), line);
+    snprintf(job.folder, sizeof(job.folder), "%s", s.dir);
+    text[0] = '\0';
+    assert_true(trii_why_append_worker(&job, getpid(), text, sizeof(text)));
+    assert_non_null(strstr(text, " in its own code, as worker w"));
+    assert_false(trii_why_append_worker(&job, 1, text, sizeof(text)));
     tri_rpc_call_cancel(call);
     assert_int_equal(tri_rpc_call_wait(call, 0), TRI_ERR_ABORTED);
     tri_rpc_call_destroy(call);
