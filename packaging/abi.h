@@ -355,6 +355,7 @@ void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes);
 void tri_rpc_free(tri_rpc *rpc, void *memory);
 #define TRI_RPC_INLINE 1u
 #define TRI_RPC_IDEMPOTENT 2u
+struct tri_rpc_object;
 typedef struct tri_rpc_function {
     const char *name;
     size_t max_request;
@@ -362,7 +363,8 @@ typedef struct tri_rpc_function {
     size_t max_part;
     unsigned flags;
     tri_status (*run)(tri_rpc_request *request, void *object);
-    uint64_t reserved[8];
+    const struct tri_rpc_object *of;
+    uint64_t reserved[7];
 } tri_rpc_function;
 tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions, int n);
 typedef struct tri_rpc_object {

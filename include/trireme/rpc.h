@@ -164,6 +164,8 @@ TRI_API void tri_rpc_free(tri_rpc *rpc, void *memory);
 /* May be sent again after the worker was lost, to it or to the next worker of its name. */
 #define TRI_RPC_IDEMPOTENT 2u
 
+struct tri_rpc_object;
+
 /* `static const`, in the caller and the callee; the name is what travels. */
 typedef struct tri_rpc_function {
     const char *name;   /* required: "ps.update" */
@@ -176,7 +178,10 @@ typedef struct tri_rpc_function {
      * was called. May block, unless inline; called from threads of the library, from several at
      * once. NULL: this program only calls it. */
     tri_status (*run)(tri_rpc_request *request, void *object);
-    TRI_RESERVED(8);
+    /* It is for objects of this kind only (the same, or one of the same name): called on anything
+     * else it fails with INVALID_ARG, before run. NULL = for all */
+    const struct tri_rpc_object *of;
+    TRI_RESERVED(7);
 } tri_rpc_function;
 
 /* From now on others may call these; the table is copied, the functions are borrowed until the

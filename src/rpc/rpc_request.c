@@ -289,6 +289,28 @@ bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h)
 
 /* --- in ------------------------------------------------------------------- */
 
+static const char *kind_name(const tri_rpc_object *kind)
+{
+    return kind->name != NULL ? kind->name : "(without a name)";
+}
+
+/* on: NULL = a worker. Two files of a program may have a kind each, of one name. */
+static tri_status check_kind(const tri_rpc_function *function, const tri_rpc_object *on)
+{
+    const tri_rpc_object *of = function->of;
+
+    if (TRII_LIKELY(of == NULL || of == on) ||
+        (on != NULL && of->name != NULL && on->name != NULL && strcmp(of->name, on->name) == 0))
+        return TRI_OK;
+    if (on == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "it is for objects of the kind \"%.60s\", not for a worker",
+                         kind_name(of));
+    return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                     "it is for objects of the kind \"%.60s\", not for one of the kind \"%.60s\"",
+                     kind_name(of), kind_name(on));
+}
+
 static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *source)
 {
     rpc_peer *peer = r->peer;
@@ -320,12 +342,12 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
         return TRII_FAIL(TRI_ERR_FORMAT, "it sends more than the window of %zu bytes",
                          rpc->options.window_bytes);
     if (h->object == 0)
-        return TRI_OK;
+        return check_kind(r->function, NULL);
     r->object = rpc_object_at(rpc, h->object);
     if (r->object == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "the object has been released on worker %s", rpc->name);
     r->object->users++;
-    return TRI_OK;
+    return check_kind(r->function, r->object->type);
 }
 
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
