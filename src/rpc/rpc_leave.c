@@ -106,6 +106,27 @@ static const char *waited_for(const tri_rpc *rpc)
     return rpc->options.open && !rpc->has_met ? "anybody" : NULL;
 }
 
+static void meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)
+{
+    tri_rpc_ref *ref = NULL;
+
+    if (strcmp(name, rpc->name) != 0 && rpc_look_up(rpc, name, false, deadline_ns, &ref) == TRI_OK)
+        tri_rpc_ref_unref(ref);
+}
+
+/* Connects those of an open set who have come by now and whom we have not met: they are waited for,
+ * and those that cannot be reached are not. Not locked. */
+static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
+{
+    int64_t n = rpc_count_members(rpc);
+    char name[RPC_NAME];
+
+    for (int64_t i = 1; i <= n && trii_now_ns() < deadline_ns; i++) {
+        if (rpc_read_member(rpc, i, name))
+            meet(rpc, name, deadline_ns);
+    }
+}
+
 static void say(tri_rpc *rpc, int kind)
 {
     for (rpc_peer *p = rpc->peers, *next; p != NULL; p = next) {
@@ -133,6 +154,24 @@ static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns
     (void)name_calls(rpc, text, sizeof(text));
     return TRII_FAIL(TRI_ERR_TIMEOUT, "rpc_join: unfinished after %" PRId64 " ms: %s", timeout_ms,
                      text);
+}
+
+/* Locked: who has neither left nor joined when it is over; NULL: nobody. */
+static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns)
+{
+    bool again;
+
+    do {
+        if (rpc->options.open) { /* and again: some may have come meanwhile */
+            rpc_unlock(rpc);
+            meet_rest(rpc, deadline_ns);
+            rpc_lock(rpc);
+        }
+        again = rpc->options.open && waited_for(rpc) != NULL;
+        while (waited_for(rpc) != NULL && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns)
+            rpc_watch_all(rpc, w, deadline_ns);
+    } while (again && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns);
+    return waited_for(rpc);
 }
 
 tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
@@ -166,9 +205,7 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     }
     rpc->joined = true;
     say(rpc, RPC_JOINED);
-    while ((name = waited_for(rpc)) != NULL && rpc->state == RPC_STATE_ON &&
-           trii_now_ns() < deadline_ns)
-        rpc_watch_all(rpc, &w, deadline_ns);
+    name = wait_for_others(rpc, &w, deadline_ns);
     rpc->joiner = NULL;
     snprintf(text, sizeof(text), "%s", name != NULL ? name : "");
     if (rpc->state == RPC_STATE_OFF)
@@ -236,5 +273,6 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
     rpc_end_all(rpc, status == TRI_OK ? "it has left" : "it left without waiting");
     rpc_unlock(rpc);
     rpc_unpublish(rpc);
+    rpc_meet_end(rpc);
     return status;
 }

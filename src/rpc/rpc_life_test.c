@@ -101,6 +101,69 @@ static void a_name_that_two_have_is_heard_of_by_all_at_once(void **state)
     tri_store_unref(store);
 }
 
+/* As often as they start, no key more is left of it. */
+static void a_meeting_leaves_nothing_in_the_store(void **state)
+{
+    maker m[2] = {{.name = "w0", .rank = 0, .size = 2, .timeout_ms = PATIENT_MS},
+                  {.name = "w1", .rank = 1, .size = 2, .timeout_ms = PATIENT_MS}};
+    int64_t n_keys[3];
+    tri_store *store;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    m[0].store = m[1].store = store;
+    for (int i = 0; i < 3; i++) {
+        make(m, 2);
+        for (int k = 0; k < 2; k++) {
+            if (m[k].status != TRI_OK)
+                fail_msg("%s", m[k].error);
+        }
+        for (int k = 0; k < 2; k++) {
+            CHECK_OK(tri_rpc_leave(m[k].rpc, 0));
+            tri_rpc_destroy(m[k].rpc);
+        }
+        CHECK_OK(tri_store_num_keys(store, &n_keys[i]));
+        assert_int_equal(n_keys[i], 4); /* a count and the name of each */
+    }
+    tri_store_unref(store);
+}
+
+/* By mistake: the second one is told, the first one goes on, and all start again afterwards. */
+static void a_rank_that_is_started_twice_is_told(void **state)
+{
+    maker again = {.rank = 0, .size = 2, .timeout_ms = 100};
+    maker next[2] = {{.name = "w0", .rank = 0, .size = 2, .timeout_ms = PATIENT_MS},
+                     {.name = "w1", .rank = 1, .size = 2, .timeout_ms = PATIENT_MS}};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    again.store = w.store;
+    again.name = "w0";
+    make(&again, 1);
+    assert_int_equal(again.status, TRI_ERR_TIMEOUT);
+    if (strstr(again.error, "rank 1 of 2 has not come in time") == NULL)
+        fail_msg("%s", again.error);
+    again.name = "other";
+    make(&again, 1);
+    assert_int_equal(again.status, TRI_ERR_TIMEOUT);
+    to = worker_find(&w, 1, "w0");
+    assert_string_equal(tri_rpc_ref_owner(to), "w0");
+    CHECK_OK(tri_rpc_ref_status(to));
+    tri_rpc_ref_unref(to);
+    for (int i = 0; i < 2; i++)
+        CHECK_OK(tri_rpc_leave(w.rpc[i], 0));
+    next[0].store = next[1].store = w.store;
+    make(next, 2);
+    for (int i = 0; i < 2; i++) {
+        if (next[i].status != TRI_OK)
+            fail_msg("%s", next[i].error);
+        tri_rpc_destroy(next[i].rpc);
+    }
+    workers_destroy(&w);
+}
+
 /* The worker of the record is gone, and its port has been given to another one. */
 static void a_name_is_free_though_its_port_is_anothers(void **state)
 {
@@ -442,9 +505,95 @@ static void after_the_end_all_fail_and_nothing_hangs(void **state)
     workers_destroy(&w);
 }
 
+typedef struct joiner {
+    tri_rpc *rpc;
+    tri_status status;
+    char error[512];
+    trii_thread thread;
+} joiner;
+
+static atomic_int n_left_join;
+
+static void join_main(void *arg)
+{
+    joiner *j = arg;
+
+    j->status = tri_rpc_join(j->rpc, PATIENT_MS);
+    if (j->status != TRI_OK)
+        snprintf(j->error, sizeof(j->error), "%s", tri_last_error());
+    atomic_fetch_add(&n_left_join, 1);
+}
+
+static bool is_connected(tri_rpc *rpc, const char *name)
+{
+    const rpc_peer *peer;
+    bool is_up;
+
+    rpc_lock(rpc);
+    peer = rpc_peer_named(rpc, name);
+    is_up = peer != NULL && peer->state == RPC_PEER_UP;
+    rpc_unlock(rpc);
+    return is_up;
+}
+
+static void wait_until_both_know(tri_rpc *const *servers, const char *name)
+{
+    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
+
+    while (!is_connected(servers[0], name) || !is_connected(servers[1], name)) {
+        if (trii_now_ns() > deadline)
+            fail_msg("%d have left without having met %s", atomic_load(&n_left_join), name);
+        trii_thread_yield();
+    }
+    assert_int_equal(atomic_load(&n_left_join), 0);
+}
+
+/* Two servers know each other only; a client of neither is there, and one more comes. */
+static void servers_of_an_open_set_wait_for_a_client_that_has_not_called(void **state)
+{
+    static const char *const names[] = {"s0", "s1", "client", "dead"};
+    const tri_rpc_options o = {.open = true};
+    joiner j[2] = {{0}};
+    tri_rpc *rpc[5];
+    tri_rpc_ref *to;
+    tri_store *store;
+
+    (void)state;
+    atomic_store(&n_left_join, 0);
+    CHECK_OK(tri_store_hash(&store));
+    for (int i = 0; i < 4; i++)
+        CHECK_OK(tri_rpc_create(store, names[i], i, 4, &o, &rpc[i]));
+    CHECK_OK(tri_rpc_find(rpc[0], "s1", &to));
+    tri_rpc_ref_unref(to);
+    tri_rpc_destroy(rpc[3]); /* its name is in the store */
+    for (int i = 0; i < 2; i++) {
+        j[i].rpc = rpc[i];
+        CHECK_OK(trii_thread_start(&j[i].thread, "joiner", join_main, &j[i]));
+    }
+    wait_until_both_know(rpc, "client");
+    CHECK_OK(tri_rpc_find(rpc[2], "s0", &to));
+    CHECK_OK(tri_rpc_ref_status(to));
+    tri_rpc_ref_unref(to);
+    CHECK_OK(tri_rpc_create(store, "late", 4, 4, &o, &rpc[4]));
+    CHECK_OK(tri_rpc_leave(rpc[2], 0));
+    wait_until_both_know(rpc, "late");
+    CHECK_OK(tri_rpc_leave(rpc[4], 0));
+    for (int i = 0; i < 2; i++) {
+        trii_thread_join(&j[i].thread);
+        if (j[i].status != TRI_OK)
+            fail_msg("%s", j[i].error);
+    }
+    for (int i = 0; i < 5; i++)
+        tri_rpc_destroy(i != 3 ? rpc[i] : NULL);
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(servers_of_an_open_set_wait_for_a_client_that_has_not_called),
     cmocka_unit_test(a_rank_that_has_not_come_is_named),
     cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
+    cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),
+    cmocka_unit_test(a_rank_that_is_started_twice_is_told),
     cmocka_unit_test(a_name_is_free_though_its_port_is_anothers),
     cmocka_unit_test(a_second_life_waits_for_the_others_again),
     cmocka_unit_test(finding_ends_with_the_worker),

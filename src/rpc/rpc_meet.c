@@ -5,6 +5,7 @@
  *   meet/N/KIND/R  rank R's word of a kind in meeting N, or "!..", why it is not there
  *   meet/N/over    a rank has waited for its whole timeout: ranks that come later, or again, take
  * the next number
+ *   meet/N/left    how many have left, and so have read all; the last one removes what is above
  *
  * Without numbers a second tri_rpc_init would read what the first one has left.
  */
@@ -97,6 +98,34 @@ tri_status rpc_meet(tri_rpc *rpc, const char *kind, const char *word, int64_t de
     trii_free(text);
     trii_free(keys);
     return status;
+}
+
+void rpc_meet_end(tri_rpc *rpc)
+{
+    static const char *const kinds[] = {RPC_MEET_NET, RPC_MEET_NAME};
+    char left[KEY], (*text)[KEY];
+    trii_store_call *calls;
+    int64_t n_left = 0;
+    int n = 0;
+
+    if (!rpc->has_read_all)
+        return;
+    snprintf(left, sizeof(left), "meet/%" PRId64 "/left", rpc->meeting);
+    if (tri_store_add(rpc->store, left, 1, &n_left) != TRI_OK || n_left < rpc->size)
+        return;
+    calls = trii_alloc(2 * (size_t)rpc->size + 1, sizeof(*calls), "names");
+    text = trii_alloc(2 * (size_t)rpc->size, sizeof(*text), "names");
+    if (calls != NULL && text != NULL) {
+        for (int i = 0; i < 2 * rpc->size; i++) {
+            make_key(rpc, kinds[i % 2], i / 2, text[i]);
+            calls[n++] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = text[i]};
+        }
+        calls[n++] = (trii_store_call){.kind = TRII_STORE_DELETE, .key = left};
+        if (trii_store_calls(rpc->store, calls, n) == TRI_OK)
+            trii_store_calls_free(calls, n);
+    }
+    trii_free(calls);
+    trii_free(text);
 }
 
 void rpc_meet_fail(tri_rpc *rpc, tri_status why)

@@ -13,6 +13,9 @@
 tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
 tri_status rpc_publish(tri_rpc *rpc) TRI_MUST_CHECK;
 void rpc_unpublish(tri_rpc *rpc);
+/* Of an open set: how many names there have ever been; one of them, from 1, if it is there. */
+int64_t rpc_count_members(tri_rpc *rpc);
+bool rpc_read_member(tri_rpc *rpc, int64_t number, char name_out[RPC_NAME]);
 /* Blocks: the names of all of a closed set, and their records. */
 tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out) TRI_MUST_CHECK;
 void rpc_free_records(const tri_rpc *rpc, char **records);
@@ -38,6 +41,8 @@ tri_status rpc_meet_begin(tri_rpc *rpc) TRI_MUST_CHECK;
  * by tri_store_free. TIMEOUT names who is missing, STATE who has failed. */
 tri_status rpc_meet(tri_rpc *rpc, const char *kind, const char *word, int64_t deadline_ns,
                     char **words) TRI_MUST_CHECK;
+/* It leaves, and reads nothing more; the last of them removes what they have said. */
+void rpc_meet_end(tri_rpc *rpc);
 /* This rank will not come: the others hear the error line, which stays. */
 void rpc_meet_fail(tri_rpc *rpc, tri_status why);
 

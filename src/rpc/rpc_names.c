@@ -3,6 +3,7 @@
  *
  *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
+ *   member/N     the name of the Nth worker of an open set, once for each name; member/count: N
  *   meet/..      where a closed set comes together (rpc_meet.c): which loopback interface each rank
  *                sees (if all see the same, they listen there), then "NAME RECORD" of each
  *
@@ -79,9 +80,49 @@ static bool is_alive(tri_rpc *rpc, const char *record)
     return rpc->up->probe(rpc, &a, trii_deadline_ms(PROBE_MS));
 }
 
+/* The first of its name in an open set, which has no other list of who may be there. */
+static tri_status add_member(tri_rpc *rpc)
+{
+    char key[32];
+    int64_t n = 0;
+    tri_status status = tri_store_add(rpc->store, "member/count", 1, &n);
+
+    snprintf(key, sizeof(key), "member/%" PRId64, n);
+    return status == TRI_OK ? tri_store_set(rpc->store, key, rpc->name, strlen(rpc->name)) : status;
+}
+
+int64_t rpc_count_members(tri_rpc *rpc)
+{
+    int64_t n = 0;
+    tri_status status;
+
+    trii_mutex_lock(&rpc->store_lock);
+    status = tri_store_add(rpc->store, "member/count", 0, &n);
+    trii_mutex_unlock(&rpc->store_lock);
+    return status == TRI_OK ? n : 0;
+}
+
+bool rpc_read_member(tri_rpc *rpc, int64_t number, char name_out[RPC_NAME])
+{
+    char key[32], *name = NULL;
+    const char *const keys[] = {key};
+    bool there = false;
+
+    snprintf(key, sizeof(key), "member/%" PRId64, number);
+    trii_mutex_lock(&rpc->store_lock);
+    if (tri_store_check(rpc->store, keys, 1, &there) == TRI_OK && there &&
+        tri_store_get(rpc->store, key, 0, (void **)&name, NULL) == TRI_OK)
+        snprintf(name_out, RPC_NAME, "%s", name);
+    trii_mutex_unlock(&rpc->store_lock);
+    there = name != NULL;
+    tri_store_free(name);
+    return there;
+}
+
 tri_status rpc_publish(tri_rpc *rpc)
 {
     char *there = NULL, *expected;
+    bool is_first = false;
     rpc_address a;
     tri_status status;
 
@@ -89,6 +130,7 @@ tri_status rpc_publish(tri_rpc *rpc)
         status = tri_store_compare_set(rpc->store, rpc->key, expected != NULL ? expected : "",
                                        expected != NULL ? strlen(expected) : 0, rpc->record,
                                        strlen(rpc->record), (void **)&there, NULL);
+        is_first = expected == NULL;
         tri_store_free(expected);
         if (status != TRI_OK)
             return status;
@@ -106,7 +148,7 @@ tri_status rpc_publish(tri_rpc *rpc)
         there = NULL;
     }
     tri_store_free(there);
-    return status;
+    return status == TRI_OK && is_first && rpc->options.open ? add_member(rpc) : status;
 }
 
 /* Words of all ranks, as of rpc_meet. NULL: no memory. */
@@ -212,6 +254,7 @@ tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out)
         memmove(words[r], record, strlen(record) + 1);
     }
     *records_out = words;
+    rpc->has_read_all = true;
     return TRI_OK;
 }
 
