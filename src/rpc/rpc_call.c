@@ -67,7 +67,7 @@ static tri_status take_call(tri_rpc *rpc, tri_rpc_call **call_out)
     call->state = RPC_CALL_NEW;
     call->in_flight = call->handle = call->taken = call->read = call->asked = call->has_parts =
         false;
-    call->again = false;
+    call->again = call->keeps = call->piped = call->went_back = false;
     call->status = TRI_INPROGRESS;
     call->users = 1;
     call->waiter = NULL;

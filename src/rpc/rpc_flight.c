@@ -32,6 +32,15 @@ bool rpc_would_starve(const tri_rpc_call *call)
            (peer->starved != NULL || !has_credits(peer, call->packet.weight));
 }
 
+/* Nothing more comes of a call that was sent where its target is made. */
+static void unpipe(tri_rpc_ref *ref)
+{
+    if (--ref->n_piped > 0 || !ref->drains)
+        return;
+    ref->drains = false;
+    rpc_submit_waiting(ref);
+}
+
 /* --- out ------------------------------------------------------------------ */
 
 static void end_flight(tri_rpc_call *call)
@@ -45,6 +54,10 @@ static void end_flight(tri_rpc_call *call)
     call->peer = NULL;
     rpc_changed(call->rpc);
     rpc_peer_unuse(peer);
+    if (call->piped) {
+        call->piped = false;
+        unpipe(call->to);
+    }
 }
 
 static void define(rpc_peer *peer, int number)
@@ -76,10 +89,17 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
     memcpy(&h, call->packet.frame, sizeof(h));
     h.call = rpc_call_number(call);
     h.object = call->to->local != NULL ? call->to->local->id : call->to->object;
+    call->piped = call->to->maker != NULL;
+    call->keeps = call->promise != NULL;
+    h.flags &= (uint8_t) ~(RPC_OF_PROMISE | RPC_KEEPS);
+    h.flags |= (uint8_t)((call->piped ? RPC_OF_PROMISE : 0) | (call->keeps ? RPC_KEEPS : 0));
+    if (call->piped)
+        h.object = rpc_call_number(call->to->maker);
     h.ns = call->deadline_ns == TRII_NO_DEADLINE ? -1 : left > 0 ? left : 0;
     memcpy(call->packet.frame, &h, sizeof(h));
     define(peer, h.function);
     if (peer->state == RPC_PEER_LOST) { /* over that */
+        call->piped = false;
         call->state = RPC_CALL_NEW;
         call->again = true;
         rpc_call_submit(call);
@@ -90,6 +110,7 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
     peer->used_calls++;
     peer->used_bytes += call->packet.weight;
     call->in_flight = true;
+    call->to->n_piped += call->piped ? 1 : 0;
     call->rpc->in_flight++;
     call->users++;
     call->state = RPC_CALL_SENT;
@@ -100,7 +121,10 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
         end_flight(call);
         rpc_call_end(call, TRI_ERR_NO_MEMORY, "%s", tri_last_error());
         rpc_call_unuse(call);
+        return;
     }
+    if (call->promise != NULL && call->promise->waiting != NULL && call->state == RPC_CALL_SENT)
+        rpc_submit_waiting(call->promise);
 }
 
 /* After the last one of the list. */
@@ -116,24 +140,57 @@ static void starve(rpc_peer *peer, tri_rpc_call *call)
 
 static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
 {
+    tri_rpc_call **at = promise->waiting_end;
+
+    if (call->went_back) { /* it was called before those */
+        for (at = &promise->waiting; *at != NULL && (*at)->went_back;)
+            at = &(*at)->next;
+    }
     call->state = RPC_CALL_DEFERRED;
     call->rpc->n_deferred++;
-    call->next = NULL;
+    call->next = *at;
     call->users++;
-    *promise->waiting_end = call;
-    promise->waiting_end = &call->next;
+    *at = call;
+    if (call->next == NULL)
+        promise->waiting_end = &call->next;
     rpc_record_state(call, RPC_RECORD_WAITS);
+}
+
+/* The worker that makes the call's target, where it may wait for that; NULL: it waits here. Half of
+ * the window is left to what the maker may need to end. Inline functions wait here, since the
+ * thread that ends the maker there cannot run them. */
+static rpc_peer *pipe_of(const tri_rpc_call *call)
+{
+    const tri_rpc_call *maker = call->to->maker;
+    rpc_peer *peer = maker->state == RPC_CALL_SENT ? maker->peer : NULL;
+
+    if (peer == NULL || !maker->keeps || (call->function->flags & TRI_RPC_INLINE) != 0 ||
+        (call->to->waiting != NULL && !call->went_back) || peer->state != RPC_PEER_UP ||
+        peer->leaving || peer->starved != NULL || peer->used_calls >= peer->window_calls / 2 ||
+        peer->used_bytes + call->packet.weight > peer->window_bytes / 2)
+        return NULL;
+    return peer;
 }
 
 static tri_rpc_ref *unresolved(tri_rpc_call *call)
 {
-    if (call->to->maker != NULL || call->to->revives)
-        return call->to;
+    tri_rpc_ref *to = call->to;
+
+    if (to->revives || (to->drains && !call->went_back) ||
+        (to->maker != NULL && pipe_of(call) == NULL))
+        return to;
     for (int i = 0; i < call->packet.n_refs; i++) {
         if (call->packet.refs[i]->maker != NULL)
             return call->packet.refs[i];
     }
     return NULL;
+}
+
+void rpc_call_fail(tri_rpc_call *call, tri_rpc_ref *failed)
+{
+    failed->told = true;
+    rpc_call_end(call, failed->status, "a reference that it needs has failed: %s",
+                 failed->error != NULL ? failed->error : "no memory");
 }
 
 void rpc_call_submit(tri_rpc_call *call)
@@ -149,13 +206,11 @@ void rpc_call_submit(tri_rpc_call *call)
         tri_rpc_ref *ref = i < 0 ? to : call->packet.refs[i];
 
         if (ref->status < 0) {
-            ref->told = true;
-            rpc_call_end(call, ref->status, "a reference that it needs has failed: %s",
-                         ref->error != NULL ? ref->error : "no memory");
+            rpc_call_fail(call, ref);
             return;
         }
     }
-    peer = target_of(call);
+    peer = to->maker != NULL ? pipe_of(call) : target_of(call);
     if (peer == NULL) {
         rpc_call_end(call, TRI_ERR_NO_MEMORY, "%s", tri_last_error());
     } else if (peer->state == RPC_PEER_LOST) {
@@ -215,6 +270,28 @@ void rpc_pump(rpc_peer *peer)
 
 /* --- back ----------------------------------------------------------------- */
 
+/* It was not run: its target is another worker's. It goes there, before what was called later. */
+static void on_back(rpc_peer *peer, tri_rpc_call *call)
+{
+    tri_rpc_ref *to = call->to, *promise = call->promise;
+
+    call->piped = false;
+    end_flight(call);
+    if (promise != NULL && promise->n_piped > 0) /* they come back, too */
+        promise->drains = true;
+    if (call->keeps)
+        rpc_send_kind(peer, RPC_FREED, rpc_call_number(call), 0, 1);
+    call->keeps = false;
+    if (call->state == RPC_CALL_SENT) {
+        call->state = RPC_CALL_NEW;
+        call->again = call->went_back = true;
+        rpc_call_submit(call);
+    }
+    unpipe(to);
+    rpc_call_unuse(call);
+    rpc_pump(peer);
+}
+
 void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
 {
     tri_rpc_call *call = rpc_call_at(peer->rpc, h->call);
@@ -227,6 +304,21 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
         rpc_peer_lose(peer, false, "it answers a call that was not made");
         return;
     }
+    if ((h->flags & RPC_OF_PROMISE) != 0) {
+        const tri_rpc_call *maker = call->to->maker;
+
+        if (!call->piped ||
+            (maker != NULL && maker->peer == peer)) { /* else it is answered first */
+            rpc_peer_lose(peer, false, "it sends back what it should run");
+            return;
+        }
+        rpc_peer_use(peer);
+        on_back(peer, call);
+        rpc_peer_unuse(peer);
+        return;
+    }
+    call->users++;
+    rpc_peer_use(peer);
     if (status < 0 && call->state != RPC_CALL_OVER) {
         if (source->owned != NULL)
             memcpy(text, source->owned, bytes);
@@ -243,6 +335,8 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
             status = rpc_receive(peer, h, source, &limits, &call->reply);
         if (status == TRI_ERR_FORMAT) {
             rpc_peer_lose(peer, false, "%s", tri_last_error());
+            rpc_call_unuse(call);
+            rpc_peer_unuse(peer);
             return;
         }
         call->has_parts = status == TRI_OK && call->reply.peer != NULL;
@@ -253,8 +347,13 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
     }
     if (h->n_parts > 0 && !call->has_parts && peer->in != NULL) /* nobody reads them */
         rpc_send_kind(peer, RPC_FREED, h->call, 0, 0);
-    rpc_peer_use(peer);
-    end_flight(call);
+    if (call->keeps) /* no call names it from now on */
+        rpc_send_kind(peer, RPC_FREED, h->call, 0, 1);
+    call->keeps = false;
+    if (call->in_flight) { /* else the peer was lost over what was sent since */
+        end_flight(call);
+        rpc_call_unuse(call);
+    }
     rpc_call_unuse(call);
     rpc_pump(peer);
     rpc_peer_unuse(peer);
@@ -287,20 +386,24 @@ void rpc_calls_lose(rpc_peer *peer)
     }
     peer->starved_end = &peer->starved;
     for (int i = 0; i < rpc->n_calls; i++) {
-        bool unsent, again;
+        bool unsent, again, waits;
 
         call = rpc->calls[i];
         if (!call->in_flight || call->peer != peer)
             continue;
         unsent = was_not_sent(peer, rpc_call_number(call));
-        again = call->state == RPC_CALL_SENT && call->to->name != NULL &&
+        waits = call->piped && call->to->maker != NULL; /* which may be sent again, too */
+        again = call->state == RPC_CALL_SENT && (call->to->name != NULL || waits) &&
                 rpc->state == RPC_STATE_ON &&
                 (unsent || (call->function->flags & TRI_RPC_IDEMPOTENT) != 0);
         end_flight(call);
         if (again) {
             call->state = RPC_CALL_NEW;
             call->again = true;
-            rpc->up->revive(call->to, call);
+            if (waits)
+                rpc_call_submit(call);
+            else
+                rpc->up->revive(call->to, call);
         } else {
             rpc_call_end(call, TRI_ERR_PEER_LOST, "%s: %s",
                          unsent ? "before it was sent" : "perhaps executed", peer->why);

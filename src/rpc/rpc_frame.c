@@ -25,7 +25,9 @@ tri_status rpc_frame_check(const rpc_header *h, const rpc_limits *limits)
     rpc_shape shape;
 
     if (h->magic != RPC_MAGIC || h->kind < RPC_REQUEST || h->kind > RPC_ALIVE ||
-        (h->flags & ~RPC_DATA_IS_PART) != 0)
+        (h->flags & ~(RPC_DATA_IS_PART | RPC_OF_PROMISE | RPC_KEEPS)) != 0 ||
+        ((h->flags & RPC_OF_PROMISE) != 0 && h->kind > RPC_REPLY) ||
+        ((h->flags & RPC_KEEPS) != 0 && h->kind != RPC_REQUEST))
         return TRII_FAIL(TRI_ERR_FORMAT, "what came is not a frame");
     if (h->n_refs > TRI_RPC_MAX_REFS || h->n_parts > TRI_RPC_MAX_PARTS + 1u ||
         (apart && (h->n_parts == 0 || h->data_bytes != 0)) || h->data_bytes > h->bytes)

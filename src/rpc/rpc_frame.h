@@ -7,6 +7,9 @@
  *        0    4  magic "TRP1"
  *        4    1  kind
  *        5    1  flags: 1 the data are the first part
+ *                  2 request: the object is the first reference of the reply of the sender's
+ *                    call with that number; reply: that is another worker's, so send it there
+ *                  4 request: its sender will say FREED when it names it so no more
  *        6    2  references
  *        8    8  bytes of the body
  *       16    8  number of the call, the sender's (request, cancel) or the receiver's
@@ -24,7 +27,8 @@
  *   REPLY     callee       ends a call; of a failure the data are the line
  *   CANCEL    caller       nobody waits for the call any more
  *   WHERE     caller       asks what became of a call; the callee answers with the same
- *   FREED     caller       the parts of the call's reply are not used any more
+ *   FREED     caller       the parts of the call's reply are not used any more; chain 1: it is not
+ *                          named as a target any more
  *   DEFINE    caller       the number of a function; the data are its name
  *   HOLD      a holder     the worker (body: rpc_wire_ref) will hold the object, too
  *   HELD      owner        it does; to the one who said so
@@ -65,7 +69,7 @@ enum {
     RPC_ALIVE
 };
 
-enum { RPC_DATA_IS_PART = 1 };
+enum { RPC_DATA_IS_PART = 1, RPC_OF_PROMISE = 2, RPC_KEEPS = 4 };
 
 typedef struct rpc_header {
     uint32_t magic;

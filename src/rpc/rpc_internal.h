@@ -207,6 +207,8 @@ int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(con
 /* All locked. *run_out: one to be run at once by rpc_run_request; NULL = none. */
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);
+/* INVALID_ARG: its function is not for its object. */
+tri_status rpc_check_kind(const tri_rpc_request *request) TRI_MUST_CHECK;
 void rpc_request_fail_line(tri_rpc_request *request, tri_status status, const char *line);
 /* The frame alone; then it has been answered, and nobody finds it any more. */
 void rpc_request_status(tri_rpc_request *request, tri_status status, const char *line);

@@ -367,7 +367,39 @@ static void bytes_count_as_calls_do_and_one_large_message_always_goes(void **sta
     free(data);
 }
 
+/* What is held of one peer is bounded, and it is told which of its replies it is. */
+static void replies_that_are_not_released_are_bounded(void **state)
+{
+    const tri_rpc_options by_calls = {.window_calls = 20}, by_bytes = {.window_bytes = MIB};
+    static unsigned char data[MIB / 8];
+    const tri_rpc_part part = {data, sizeof(data)};
+    const tri_rpc_message in = {.parts = &part, .n_parts = 1};
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_message held[20], more;
+        int most = t == 0 ? 20 : 16; /* 2 MiB: a few of any size are allowed */
+        tri_rpc_ref *to;
+        workers w;
+
+        workers_begin(&w, 2, t == 0 ? &by_calls : &by_bytes);
+        worker_serve(&w, 1, &echo);
+        to = worker_find(&w, 0, "w1");
+        for (int i = 0; i < most; i++)
+            CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, &held[i]));
+        CHECK_FAILS(tri_rpc_sync(to, &echo, &in, NULL, &more), TRI_ERR_STATE,
+                    "that it has not released");
+        tri_rpc_message_free(&held[0]);
+        CHECK_OK(tri_rpc_sync(to, &echo, &in, NULL, &held[0]));
+        for (int i = 0; i < most; i++)
+            tri_rpc_message_free(&held[i]);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(replies_that_are_not_released_are_bounded),
     cmocka_unit_test(parts_of_every_size_come_as_they_were),
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
     cmocka_unit_test(as_many_parts_as_there_may_be_come_too),

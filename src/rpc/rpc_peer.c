@@ -125,6 +125,8 @@ static void drop_kept(rpc_peer *peer, rpc_kept **at)
     rpc_kept *kept = *at;
 
     *at = kept->next;
+    peer->n_kept--;
+    peer->kept_bytes -= kept->bytes;
     for (int i = 0; i < kept->n; i++)
         rpc_block_unuse(peer->rpc, kept->blocks[i]);
     trii_free(kept->blocks);
@@ -344,7 +346,10 @@ static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
         up->where(peer, h);
         break;
     case RPC_FREED:
-        take_freed(peer, h->call);
+        if (h->chain == 1)
+            up->promise_freed(peer, h->call);
+        else
+            take_freed(peer, h->call);
         break;
     case RPC_DEFINE:
         up->define(peer, h, source);

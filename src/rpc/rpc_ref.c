@@ -140,6 +140,52 @@ void rpc_ref_unuse(tri_rpc_ref *ref)
     rpc_drop_use(rpc);
 }
 
+/* Whether what was called on the promise, where it was made, is run there. */
+static bool is_made_there(const tri_rpc_ref *promise, const rpc_peer *where)
+{
+    uint64_t owner = promise->peer != NULL ? promise->peer->incarnation : promise->rpc->incarnation;
+
+    return where != NULL && where->incarnation == owner;
+}
+
+/* What was called on it, on its way: it fails as the promise does. */
+static void fail_piped(tri_rpc_ref *promise)
+{
+    tri_rpc *rpc = promise->rpc;
+
+    for (int i = 0; i < rpc->n_calls; i++) {
+        tri_rpc_call *call = rpc->calls[i];
+
+        if (call->users == 0 || !call->piped || call->to != promise || call->state != RPC_CALL_SENT)
+            continue;
+        call->users++; /* its peer may be lost over that */
+        rpc_send_kind(call->peer, RPC_CANCEL, (uint64_t)call->generation << 32 | call->slot, 0, 0);
+        rpc->up->call_fail(call, promise);
+        rpc->up->call_unuse(call);
+    }
+}
+
+/* What fails with a promise makes others fail: a chain of any length takes no more of the stack. */
+static void go_on(tri_rpc *rpc)
+{
+    tri_rpc_ref *promise;
+
+    if (rpc->resolves)
+        return;
+    rpc->resolves = true;
+    while ((promise = rpc->resolved) != NULL) {
+        rpc->resolved = promise->next;
+        if (rpc->resolved == NULL)
+            rpc->resolved_end = &rpc->resolved;
+        if (promise->status < 0 && promise->n_piped > 0)
+            fail_piped(promise);
+        rpc->up->submit_waiting(promise);
+        rpc->up->submit_replies(promise);
+        rpc_ref_unuse(promise);
+    }
+    rpc->resolves = false;
+}
+
 void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
 {
     const tri_rpc_ref *there = call->status == TRI_OK && call->reply.message.n_refs > 0
@@ -168,10 +214,13 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
                                      "error line");
         call->read = true;
     }
-    promise->rpc->up->submit_waiting(promise);
-    promise->rpc->up->submit_replies(promise);
-    rpc_ref_unuse(promise);
+    if (promise->n_piped > 0 && there != NULL)
+        promise->drains = promise->drains || !is_made_there(promise, call->peer);
     call->rpc->up->call_unuse(call);
+    promise->next = NULL;
+    *promise->rpc->resolved_end = promise;
+    promise->rpc->resolved_end = &promise->next;
+    go_on(promise->rpc);
 }
 
 tri_rpc_ref *tri_rpc_ref_ref(tri_rpc_ref *ref)

@@ -9,6 +9,42 @@
 #include "base/option.h"
 #include "rpc/rpc_internal.h"
 
+#define KEPT_ALWAYS 16
+
+/* The peer reads parts in our memory, until it says that it does not. A few of any size are always
+ * allowed: who works with one reply while the next comes must not depend on the window. */
+static bool has_too_many(const rpc_peer *peer, size_t bytes)
+{
+    const tri_rpc_options *o = &peer->rpc->options;
+
+    return peer->n_kept >= o->window_calls ||
+           (peer->n_kept >= KEPT_ALWAYS && peer->kept_bytes + bytes > o->window_bytes);
+}
+
+static void refuse(tri_rpc_request *r)
+{
+    char line[RPC_NAME + 160];
+
+    snprintf(line, sizeof(line),
+             "%s has %d replies with %zu bytes that it has not released (window_calls, "
+             "window_bytes)",
+             r->peer->name, r->peer->n_kept, r->peer->kept_bytes);
+    rpc_request_status(r, TRI_ERR_STATE, line);
+    rpc_packet_fini(r->rpc, &r->packet);
+    trii_free(r->kept);
+    r->kept = NULL;
+    rpc_request_retire(r);
+}
+
+/* Calls of it may be on their way, or come. */
+static void keep_result(tri_rpc_request *r, const tri_rpc_ref *ref)
+{
+    r->outcome = ref->peer == NULL ? RPC_OUTCOME_HERE : RPC_OUTCOME_ELSEWHERE;
+    r->made = ref->local;
+    if (r->made != NULL)
+        r->made->users++;
+}
+
 /* Locked. It goes, or waits for a promise; or fails as that did. */
 static tri_status go(tri_rpc_request *r)
 {
@@ -37,10 +73,19 @@ static tri_status go(tri_rpc_request *r)
             return TRI_OK;
         }
     }
+    if (r->kept != NULL && r->peer->out_ring != NULL && has_too_many(r->peer, packet->weight)) {
+        refuse(r);
+        return TRI_OK;
+    }
     status = rpc_send_packet(r->peer, packet, false);
+    if (status == TRI_OK && r->keeps && packet->n_refs > 0)
+        keep_result(r, packet->refs[0]);
     if (status == TRI_OK && r->kept != NULL && r->peer->state == RPC_PEER_UP &&
         r->peer->out_ring != NULL) {
-        *r->kept = (rpc_kept){r->peer->kept, r->call, packet->blocks, packet->n_blocks};
+        *r->kept =
+            (rpc_kept){r->peer->kept, r->call, packet->blocks, packet->n_blocks, packet->weight};
+        r->peer->n_kept++;
+        r->peer->kept_bytes += packet->weight;
         r->peer->kept = r->kept;
         r->kept = NULL;
         packet->blocks = NULL;

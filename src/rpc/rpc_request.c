@@ -168,6 +168,10 @@ static tri_rpc_request *take_request(rpc_peer *peer, const rpc_header *h)
         h->ns < 0 || h->ns > TRII_NO_DEADLINE / 2 ? TRII_NO_DEADLINE : r->came_ns + h->ns;
     r->started_ns = 0;
     r->running = r->answered = r->postponed = r->in_object = r->queued = false;
+    r->keeps = (h->flags & RPC_KEEPS) != 0;
+    r->outcome = RPC_OUTCOME_FAILED;
+    r->made = NULL;
+    r->promised = r->waits_for = NULL;
     atomic_store(&r->cancelled, false);
     r->of_peer = peer->requests;
     if (r->of_peer != NULL)
@@ -229,6 +233,8 @@ void rpc_request_retire(tri_rpc_request *r)
         rpc_drop_use(r->rpc); /* who answers has one of its own */
     }
     rpc_changed(r->rpc);
+    if (r->keeps)
+        r->rpc->up->promise_end(r);
     if (!r->running)
         free_request(r);
 }
@@ -294,10 +300,10 @@ static const char *kind_name(const tri_rpc_object *kind)
     return kind->name != NULL ? kind->name : "(without a name)";
 }
 
-/* on: NULL = a worker. Two files of a program may have a kind each, of one name. */
-static tri_status check_kind(const tri_rpc_function *function, const tri_rpc_object *on)
+/* Two files of a program may have a kind each, of one name. */
+tri_status rpc_check_kind(const tri_rpc_request *r)
 {
-    const tri_rpc_object *of = function->of;
+    const tri_rpc_object *of = r->function->of, *on = r->object != NULL ? r->object->type : NULL;
 
     if (TRII_LIKELY(of == NULL || of == on) ||
         (on != NULL && of->name != NULL && on->name != NULL && strcmp(of->name, on->name) == 0))
@@ -341,13 +347,15 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
     if (peer->in_calls > 1 && peer->in_bytes > rpc->options.window_bytes)
         return TRII_FAIL(TRI_ERR_FORMAT, "it sends more than the window of %zu bytes",
                          rpc->options.window_bytes);
+    if ((h->flags & RPC_OF_PROMISE) != 0)
+        return TRI_OK;
     if (h->object == 0)
-        return check_kind(r->function, NULL);
+        return rpc_check_kind(r);
     r->object = rpc_object_at(rpc, h->object);
     if (r->object == NULL)
         return TRII_FAIL(TRI_ERR_STATE, "the object has been released on worker %s", rpc->name);
     r->object->users++;
-    return check_kind(r->function, r->object->type);
+    return rpc_check_kind(r);
 }
 
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
@@ -363,6 +371,10 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                       h->function < 0 || h->function >= peer->n_known
                           ? "it calls a function that it has not defined"
                           : "it has more calls unanswered than its window");
+        return;
+    }
+    if ((h->flags & RPC_KEEPS) != 0 && peer->n_results >= rpc->options.window_calls) {
+        rpc_peer_lose(peer, false, "it has more results kept than its window of calls");
         return;
     }
     r = take_request(peer, h);
@@ -385,6 +397,8 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     }
     if (status != TRI_OK)
         rpc_request_fail(r, status, "%s", tri_last_error());
+    else if ((h->flags & RPC_OF_PROMISE) != 0)
+        rpc->up->promise_wait(r, h->object);
     else
         *run_out = rpc_dispatch(r);
 }
@@ -511,7 +525,7 @@ void rpc_on_cancel(rpc_peer *peer, uint64_t call)
     if (r == NULL)
         return;
     atomic_store(&r->cancelled, true);
-    if (r->rpc->up->forget_find(r)) {
+    if (r->rpc->up->forget_find(r) || r->rpc->up->promise_forget(r)) {
         rpc_request_fail(r, TRI_ERR_ABORTED, "nobody waits for it any more");
         return;
     }
@@ -560,7 +574,8 @@ void rpc_requests_lose(rpc_peer *peer)
 {
     tri_rpc_request *r = peer->requests, *next;
 
-    for (; r != NULL; r = next) {
+    peer->rpc->up->promises_lose(peer);
+    for (; r != NULL; r = next) { /* what waits for it is younger, and has been passed */
         next = r->of_peer;
         atomic_store(&r->cancelled, true);
         if (take_back(r))

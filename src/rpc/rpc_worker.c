@@ -48,7 +48,13 @@ static const rpc_upcalls upcalls = {
     .run = rpc_run_request,
     .fail = rpc_request_fail_line,
     .forget_find = rpc_forget_find,
+    .promise_wait = rpc_promise_wait,
+    .promise_end = rpc_promise_end,
+    .promise_forget = rpc_promise_forget,
+    .promise_freed = rpc_promise_freed,
+    .promises_lose = rpc_promises_lose,
     .call_unuse = rpc_call_unuse,
+    .call_fail = rpc_call_fail,
     .submit_waiting = rpc_submit_waiting,
     .submit_replies = rpc_submit_replies,
     .revive = rpc_revive,
@@ -138,6 +144,8 @@ static tri_status make(tri_store *store, const char *name, int rank, int size,
     rpc->unix_fd = rpc->tcp_fd = rpc->kick_fd = -1;
     rpc->queue_end = &rpc->queue;
     rpc->after_calls_end = &rpc->after_calls;
+    rpc->startable_end = &rpc->startable;
+    rpc->resolved_end = &rpc->resolved;
     rpc->timer_ns = TRII_NO_DEADLINE;
     rpc->rank = rank;
     rpc->size = size;
