@@ -73,7 +73,8 @@ typedef struct tri_rpc_options {
                             TRI_NUM_THREADS, else the cores */
     int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
-    size_t window_bytes; /* of requests that a peer may have unanswered here; 0 = 64 MiB */
+    size_t window_bytes; /* of requests that a peer may have unanswered here, and of parts of
+                            replies that it may not have released; 0 = 64 MiB */
     int window_calls;    /* the same in calls; 0 = 1024 */
     size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
     bool open;           /* workers may come and go at any time; size is ignored */
@@ -111,8 +112,9 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *n
                                                  int size, const tri_rpc_options *opt,
                                                  tri_rpc **rpc_out);
 /* Waits for this worker's own calls, then serves until all others have left, are lost, or are in
- * this call too; with opt->open others are those that it has a connection with, of which there must
- * have been one. TIMEOUT names some of those that it still waits for; 0 = the worker's timeout. */
+ * this call too; with opt->open others are those that have come by then, of whom there must have
+ * been one: a worker that comes later is not waited for. TIMEOUT names some of those that it still
+ * waits for; 0 = the worker's timeout. */
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
  * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which
@@ -253,7 +255,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_async(tri_rpc_ref *to, const tri_rpc_f
                                                 tri_rpc_call **call_out);
 /* As tri_rpc_async, with a promise instead of a call: the first reference of the reply, as soon as
  * that is there. It may be called and passed on at once; such calls start then, or fail as this one
- * does. */
+ * does. They are sent at once, and wait for it at the callee, at most half of its window; calls of
+ * inline functions, or with other promises as arguments, and all that come after them wait here. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
                                                  const tri_rpc_message *in,
                                                  const tri_rpc_call_options *opt,
