@@ -211,6 +211,8 @@ tri_status trii_record_host(trii_step *step, trii_host_op *op, const trii_host_c
         status = trii_host_repeat(step, &host, &first);
     else
         status = append_checked(step, call, &host, after, n_out, &first);
+    if (op->kind->stays != NULL)
+        trii_recorder_of(step)->any_stays = true;
     if (TRII_UNLIKELY(status == TRI_OK && step->failed != TRI_OK))
         abort_at_once(step, op);
     return status == TRI_OK ? send_results(step, call, first, n_out, out_ids) : status;
@@ -261,6 +263,48 @@ void trii_hosts_release(trii_recorder *r)
         r->owned_hosts = op->next_owned;
         if (op->kind->release != NULL)
             op->kind->release(op);
+    }
+}
+
+static bool reads_elsewhere(const trii_node *reader, const trii_node *maker)
+{
+    return reader->host != NULL && reader->host->kind->stays == maker->host->kind->stays;
+}
+
+/* Marks the values that may stay where they are made. */
+static void find_staying(trii_step *step, const trii_segment *segment)
+{
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        const trii_node *node = &step->nodes[n];
+        bool may = node->host != NULL && node->host->kind->stays != NULL;
+
+        for (int o = 0; o < node->n_out; o++)
+            step->values[node->first_out + o].stays = may;
+        for (int i = 0; i < node->n_in; i++) {
+            trii_vid in = step->in_ids[node->first_in + i];
+
+            if (in != TRII_NO_VALUE && step->values[in].node >= segment->first_node &&
+                step->values[in].stays &&
+                !reads_elsewhere(node, &step->nodes[step->values[in].node]))
+                step->values[in].stays = false;
+        }
+    }
+    for (int32_t o = 0; o < segment->n_outputs; o++)
+        step->values[segment->outputs[o]].stays = false;
+}
+
+void trii_hosts_stay(trii_step *step, const trii_segment *segment)
+{
+    find_staying(step, segment);
+    for (int32_t n = segment->first_node; n < segment->end_node; n++) {
+        const trii_node *node = &step->nodes[n];
+        uint64_t results = 0;
+
+        if (node->host == NULL || node->host->kind->stays == NULL)
+            continue;
+        for (int o = 0; o < node->n_out; o++)
+            results |= (uint64_t)step->values[node->first_out + o].stays << o;
+        node->host->kind->stays(node->host, results);
     }
 }
 

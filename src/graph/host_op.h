@@ -63,6 +63,12 @@ typedef struct trii_host_kind {
     bool grad_elsewhere;
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;
+    /* Its results may stay elsewhere. Called once before a start: bit k of `results` = result k is
+     * read by operations whose kinds have the same function alone, all of this segment, or by
+     * nobody. What its buffer has is then left open, here and where those read it: they agree by
+     * themselves on how they pass it on. Not called where every value is looked at (TRI_CHECK=nan,
+     * TRI_EAGER=1). NULL: all results are written. */
+    void (*stays)(trii_host_op *op, uint64_t results);
     /* For operations that the step owns (trii_host_op_new, whose memory is freed by the step) or
      * has been given (trii_host_op_give): the step has ended, in any thread. NULL: nothing to
      * do. */
@@ -116,6 +122,9 @@ void trii_host_op_give(trii_step *step, trii_host_op *op);
 
 /* Before a start: compares ranks under TRI_CHECK=order. For executors. */
 tri_status trii_host_check(const trii_step *step, int32_t node) TRI_MUST_CHECK;
+
+/* Calls stays() of the segment's host operations that have it. */
+void trii_hosts_stay(trii_step *step, const trii_segment *segment);
 
 /* Calls abort() of all host operations of the segment. `why` must not be the error line itself,
  * which they may overwrite. */

@@ -92,6 +92,7 @@ typedef struct tri_context {
     trii_block *blocks; /* memory of this step, in the order of recording */
     int32_t n_blocks, cap_blocks, made_blocks;
     trii_host_op *owned_hosts; /* released when the step ends */
+    bool any_stays;            /* the pending segment has host operations with `stays` */
     tri_tensor **found;        /* backward.c: tensors of one hook, and their gradients */
     trii_vid *found_grads;
     int32_t cap_found, cap_found_grads;

@@ -215,6 +215,7 @@ static void segment_begin(trii_recorder *r)
     r->n_outputs = 0;
     r->n_ordinal = 0;
     r->n_copied = 0;
+    r->any_stays = false;
     r->segment++;
 }
 
@@ -313,6 +314,8 @@ static tri_status run_segment(trii_recorder *r, bool ending)
     segment.hash = hash_key(r->key, r->n_key);
     if (status == TRI_OK && r->check)
         status = trii_nan_before(s, &segment);
+    if (status == TRI_OK && TRII_UNLIKELY(r->any_stays) && !r->check && !r->eager)
+        trii_hosts_stay(s, &segment);
     if (status == TRI_OK)
         status = executor->run(s, &segment);
     if (status == TRI_OK && r->check)

@@ -34,6 +34,7 @@ typedef struct trii_value {
     bool keep;        /* must be readable after the run */
     bool used;        /* some node reads it */
     bool is_float;    /* its node requires a gradient */
+    bool stays;       /* host_op.c: nothing but operations that may leave it elsewhere read it */
     bool torn;        /* bound: a failed run had begun to write into the tensor */
     tri_tensor *leaf; /* leaf: the persistent tensor it reads; a reference is held */
     /* the tensor in which the result must be left; a reference is held; else NULL */
