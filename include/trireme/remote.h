@@ -26,6 +26,9 @@
  * have. The gradient begins where the loss is: on the caller. What the loss does not reach is
  * released at the owner when the step ends.
  *
+ * What only other remote modules and functions read, as between the stages of a pipeline, goes
+ * directly from owner to owner, and so do gradients. What this worker reads too is sent to both.
+ *
  * Gradients of parameters stay at their owner, in an account of the trainer's step, until the
  * trainer's tri_remote_optimizer_step: an owner's tensors show none (tri_grad). Forwards of one
  * served module run one at a time, those of one caller in the order of recording, so that running

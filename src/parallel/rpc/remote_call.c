@@ -12,54 +12,17 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "base/site.h"
-#include "graph/host_op.h"
-#include "parallel/rpc/remote_internal.h"
-
-typedef struct remote_op {
-    trii_host_op op; /* first */
-    trii_remote *remote;
-    tri_rpc_ref *session;
-    const trii_step *step;        /* whose operation it is */
-    tri_rpc_call *call;           /* sent, and not over: */
-    struct remote_op *next, **at; /* in the list of those */
-    trii_site site;
-    bool is_backward, is_over, is_sent, is_aborted;
-    bool wants_graph; /* a result requires a gradient */
-    bool has_graph;   /* the owner keeps one, as far as is known here */
-    int n_backwards;  /* forward: those that are recorded and not sent */
-    uint64_t number;
-    trii_type in[TRI_REMOTE_TENSORS];  /* forward: inputs; backward: seeds */
-    trii_type out[TRI_REMOTE_TENSORS]; /* results; gradients of the wanted inputs */
-    int n_in, n_out;
-    const void *parts[TRI_REMOTE_TENSORS]; /* while it runs */
-    void *results[TRI_REMOTE_TENSORS];
-
-    /* forward */
-    uint32_t flags, autocast, n_random;
-    uint64_t requires_grad;
-    trii_random_place random;
-    trii_remote_path path;
-
-    /* backward */
-    struct remote_op *forward;
-    uint64_t present, wanted;
-    bool keeps;
-    trii_remote_key key;
-    trii_remote_order order;
-
-    unsigned char data[]; /* a function's */
-} remote_op;
+#include "parallel/rpc/remote_op.h"
 
 static const trii_host_kind forward_kind, backward_kind;
 
 /* Those of this thread that have been sent and are not over: a wait for one ends with any. */
-static _Thread_local remote_op *under_way;
+static _Thread_local trii_remote_op *under_way;
 
 /* --- sending -------------------------------------------------------------- */
 
 /* The head of the message; the types follow, then `data_bytes`. */
-static size_t put_forward(const remote_op *r, unsigned char *to)
+static size_t put_forward(const trii_remote_op *r, unsigned char *to)
 {
     const tri_rng from = trii_random_from(r->step, &r->random);
     const trii_remote_forward head = {
@@ -71,6 +34,9 @@ static size_t put_forward(const remote_op *r, unsigned char *to)
         .n_types = (uint32_t)r->n_in,
         .n_results = (uint32_t)r->n_out,
         .requires_grad = r->requires_grad,
+        .elsewhere = trii_remote_elsewhere(r),
+        .unsent = r->unsent,
+        .stay = r->stay,
         .data_bytes = r->remote->function != NULL ? (uint32_t)r->remote->function->size : 0,
         .random_first = r->random.first,
         .random_seed = from.seed,
@@ -82,19 +48,26 @@ static size_t put_forward(const remote_op *r, unsigned char *to)
     return sizeof(head);
 }
 
-/* The owner shall drop the graph: of the backwards recorded before a run the last one says so. */
-static bool ends_graph(const remote_op *r)
+/* The owner shall drop the graph: of the backwards recorded before a run the last one says so. Not
+ * while results that would go with it may still be fetched. */
+static bool ends_graph(const trii_remote_op *r)
 {
-    return r->forward->n_backwards == 1 && !r->keeps;
+    const trii_remote_op *forward = r->forward;
+
+    return forward->n_backwards == 1 && !r->keeps && (forward->left == 0 || forward->n_open == 0);
 }
 
-static size_t put_backward(const remote_op *r, unsigned char *to)
+static size_t put_backward(const trii_remote_op *r, unsigned char *to)
 {
     const trii_remote_backward head = {.magic = TRII_REMOTE_MAGIC,
                                        .kind = TRII_REMOTE_BACKWARD,
                                        .call = r->number,
                                        .present = r->present,
                                        .wanted = r->wanted,
+                                       .elsewhere = trii_remote_elsewhere(r),
+                                       .unsent = trii_remote_as_sent(r, r->unsent),
+                                       .stay = trii_remote_as_sent(r, r->stay),
+                                       .number = r->stay_number,
                                        .n_types = (uint32_t)r->n_in,
                                        .flags = ends_graph(r) ? 0 : TRII_REMOTE_KEEP,
                                        .key = r->key,
@@ -104,28 +77,31 @@ static size_t put_backward(const remote_op *r, unsigned char *to)
     return sizeof(head);
 }
 
-static tri_status send_message(remote_op *r, const void *data, size_t bytes, bool may_wait)
+/* m: data and references; the parts are those of the operands. */
+static tri_status send_message(trii_remote_op *r, const tri_rpc_message *m, bool may_wait)
 {
     const tri_rpc_call_options options = {.timeout_ms = trii_remote_timeout_ms(r->remote),
                                           .no_wait = !may_wait};
     tri_rpc_part parts[TRI_REMOTE_TENSORS];
-    int n = 0;
+    tri_rpc_message whole = *m;
+    int n = 0, operand = 0;
     tri_status status;
 
     for (int i = 0; i < r->n_in; i++) {
-        if (r->in[i].dtype != TRI_DTYPE_NONE) {
-            parts[n] = (tri_rpc_part){r->parts[n], trii_type_bytes(&r->in[i])};
-            n++;
-        }
+        if (r->in[i].dtype == TRI_DTYPE_NONE)
+            continue;
+        if (!trii_remote_is_elsewhere(r, i))
+            parts[n++] = (tri_rpc_part){r->parts[operand], trii_type_bytes(&r->in[i])};
+        operand++;
     }
+    whole.parts = parts;
+    whole.n_parts = n;
     if (r->site.file != NULL)
         tri_site_set(r->site.file, r->site.line);
     status = (tri_rpc_async)(r->session,
                              trii_remote_functions[r->is_backward ? TRII_REMOTE_BACKWARD
                                                                   : TRII_REMOTE_FORWARD],
-                             &(tri_rpc_message){
-                                 .data = data, .bytes = bytes, .parts = parts, .n_parts = n},
-                             &options, &r->call);
+                             &whole, &options, &r->call);
     if (status != TRI_OK)
         return status;
     r->is_sent = true;
@@ -138,14 +114,17 @@ static tri_status send_message(remote_op *r, const void *data, size_t bytes, boo
 }
 
 /* INPROGRESS: the owner has too many calls of this worker unanswered. */
-static tri_status send_call(remote_op *r, bool may_wait)
+static tri_status send_call(trii_remote_op *r, bool may_wait)
 {
     size_t data_bytes =
         !r->is_backward && r->remote->function != NULL ? r->remote->function->size : 0;
-    unsigned char small[sizeof(trii_remote_forward) + sizeof(trii_remote_backward) +
-                        TRI_REMOTE_TENSORS * sizeof(trii_remote_type)];
+    unsigned char
+        small[sizeof(trii_remote_forward) + sizeof(trii_remote_backward) +
+              TRI_REMOTE_TENSORS * (sizeof(trii_remote_type) + sizeof(trii_remote_source))];
     unsigned char *message = small;
+    tri_rpc_ref *refs[TRI_REMOTE_TENSORS];
     size_t used;
+    int n_refs = 0;
     tri_status status;
 
     if (data_bytes > 0)
@@ -159,15 +138,23 @@ static tri_status send_call(remote_op *r, bool may_wait)
         trii_remote_type_put(&type, &r->in[i]);
         memcpy(message + used, &type, sizeof(type));
     }
+    used += trii_remote_put_sources(r, message + used, refs, &n_refs);
     memcpy(message + used, r->data, data_bytes);
-    status = send_message(r, message, used + data_bytes, may_wait);
+    status = send_message(
+        r,
+        &(tri_rpc_message){
+            .data = message, .bytes = used + data_bytes, .refs = refs, .n_refs = n_refs},
+        may_wait);
     if (message != small)
         trii_free(message);
     if (status != TRI_OK)
         return status;
     r->has_graph = r->wants_graph;
-    if (r->is_backward && ends_graph(r))
-        r->forward->has_graph = false; /* whatever becomes of it, the owner drops it */
+    r->left = r->stay;
+    if (r->is_backward && ends_graph(r)) { /* whatever becomes of it, the owner drops it */
+        r->forward->has_graph = false;
+        r->forward->left = 0;
+    }
     if (r->is_backward)
         r->forward->n_backwards--;
     return TRI_OK;
@@ -175,17 +162,17 @@ static tri_status send_call(remote_op *r, bool may_wait)
 
 /* --- the reply ------------------------------------------------------------ */
 
-static tri_status check_results(const remote_op *r, const tri_rpc_message *m,
+static tri_status check_results(const trii_remote_op *r, const tri_rpc_message *m,
                                 const trii_remote_results *head)
 {
     trii_type types[TRI_REMOTE_TENSORS];
-    tri_status status = trii_remote_types_get(m, sizeof(*head), head->n_types, 0, types);
+    tri_status status = trii_remote_types_get(m, sizeof(*head), head->n_types, 0, 0, types);
     uint32_t n = 0;
 
     for (int o = 0; o < r->n_out && status == TRI_OK; o++) {
         char want[TRII_TYPE_TEXT], have[TRII_TYPE_TEXT];
 
-        if (r->is_backward && (head->present >> o & 1) == 0)
+        if ((r->unsent >> o & 1) != 0 || (r->is_backward && (head->present >> o & 1) == 0))
             continue;
         if (n >= head->n_types)
             return trii_remote_refuse("fewer results than were wanted");
@@ -201,7 +188,7 @@ static tri_status check_results(const remote_op *r, const tri_rpc_message *m,
 }
 
 /* Bits of `present` are those of inputs, of which the wanted ones have results here. */
-static uint64_t of_wanted(const remote_op *r, uint64_t present)
+static uint64_t of_wanted(const trii_remote_op *r, uint64_t present)
 {
     uint64_t bits = 0;
     int o = 0;
@@ -213,7 +200,7 @@ static uint64_t of_wanted(const remote_op *r, uint64_t present)
     return bits;
 }
 
-static tri_status take_results(remote_op *r, const tri_rpc_message *m)
+static tri_status take_results(trii_remote_op *r, const tri_rpc_message *m)
 {
     trii_remote_results head;
     tri_status status;
@@ -227,11 +214,14 @@ static tri_status take_results(remote_op *r, const tri_rpc_message *m)
     if (r->is_backward && r->wanted == 0)
         return TRI_OK; /* a token */
     head.present = of_wanted(r, head.present);
+    r->reached = head.present;
     status = check_results(r, m, &head);
     for (int o = 0; o < r->n_out && status == TRI_OK; o++) {
         size_t bytes = trii_type_bytes(&r->out[o]);
         bool is_here = !r->is_backward || (head.present >> o & 1) != 0;
 
+        if ((r->unsent >> o & 1) != 0)
+            continue;
         if (bytes > 0 && is_here)
             memcpy(r->results[o], m->parts[n].data, bytes);
         else if (bytes > 0)
@@ -241,7 +231,7 @@ static tri_status take_results(remote_op *r, const tri_rpc_message *m)
     return status;
 }
 
-static void end_call(remote_op *r)
+static void end_call(trii_remote_op *r)
 {
     *r->at = r->next;
     if (r->next != NULL)
@@ -250,7 +240,7 @@ static void end_call(remote_op *r)
     r->call = NULL;
 }
 
-static tri_status ended(remote_op *r, tri_status status)
+static tri_status ended(trii_remote_op *r, tri_status status)
 {
     tri_rpc_message reply;
 
@@ -259,7 +249,9 @@ static tri_status ended(remote_op *r, tri_status status)
     if (status == TRI_OK) {
         status = take_results(r, &reply);
         tri_rpc_message_free(&reply);
+        trii_remote_end_reading(r);
     } else {
+        r->left = status == TRI_ERR_TIMEOUT || status == TRI_ERR_ABORTED ? r->left : 0;
         r->has_graph = r->has_graph && (status == TRI_ERR_TIMEOUT || status == TRI_ERR_ABORTED);
         if (status == TRI_ERR_NOT_FOUND)
             trii_remote_forget(r->remote, r->session);
@@ -271,14 +263,14 @@ static tri_status ended(remote_op *r, tri_status status)
 
 /* --- while it runs -------------------------------------------------------- */
 
-static tri_status refuse_aborted(const remote_op *r)
+static tri_status refuse_aborted(const trii_remote_op *r)
 {
     return TRII_FAIL(TRI_ERR_ABORTED, "%s: the step has failed", r->remote->name);
 }
 
 static tri_status start(trii_host_op *op, const trii_host_buffers *b)
 {
-    remote_op *r = (remote_op *)op;
+    trii_remote_op *r = (trii_remote_op *)op;
     int n = 0;
     tri_status status;
 
@@ -294,7 +286,7 @@ static tri_status start(trii_host_op *op, const trii_host_buffers *b)
 
 static tri_status poll(trii_host_op *op)
 {
-    remote_op *r = (remote_op *)op;
+    trii_remote_op *r = (trii_remote_op *)op;
     tri_status status = TRI_OK;
 
     if (r->is_over)
@@ -312,19 +304,20 @@ static tri_status poll(trii_host_op *op)
 #define WAIT_CALLS 64
 
 /* Until one of all that are under way is over; false: none is, within `ms` (0 = no limit). */
-static bool wait_any(const remote_op *r, int64_t ms)
+static bool wait_any(const trii_remote_op *r, int64_t ms)
 {
     tri_rpc_call *calls[WAIT_CALLS] = {r->call};
     int n = 1, which;
 
-    for (const remote_op *other = under_way; other != NULL && n < WAIT_CALLS; other = other->next) {
+    for (const trii_remote_op *other = under_way; other != NULL && n < WAIT_CALLS;
+         other = other->next) {
         if (other != r && other->remote->rpc == r->remote->rpc)
             calls[n++] = other->call;
     }
     return tri_rpc_wait_any(calls, n, ms, &which) == TRI_OK;
 }
 
-static tri_status wait_call(remote_op *r, int64_t for_ns)
+static tri_status wait_call(trii_remote_op *r, int64_t for_ns)
 {
     const trii_remote_running *running = trii_remote_now();
     int64_t ms = for_ns == INT64_MAX ? 0 : (for_ns + 999999) / 1000000;
@@ -344,7 +337,7 @@ static tri_status wait_call(remote_op *r, int64_t for_ns)
 
 static tri_status wait_for(trii_host_op *op, int64_t for_ns)
 {
-    remote_op *r = (remote_op *)op;
+    trii_remote_op *r = (trii_remote_op *)op;
     tri_status status = TRI_OK;
 
     if (r->is_over)
@@ -364,7 +357,7 @@ static tri_status wait_for(trii_host_op *op, int64_t for_ns)
 
 static void abort_call(trii_host_op *op, const char *why)
 {
-    remote_op *r = (remote_op *)op;
+    trii_remote_op *r = (trii_remote_op *)op;
 
     (void)why;
     r->is_aborted = true;
@@ -374,15 +367,15 @@ static void abort_call(trii_host_op *op, const char *why)
 
 static void release(trii_host_op *op)
 {
-    remote_op *r = (remote_op *)op;
+    trii_remote_op *r = (trii_remote_op *)op;
 
     if (r->call != NULL) {
         tri_rpc_call_cancel(r->call);
         (void)!tri_rpc_call_test(r->call); /* nobody wants to know how it ended */
         end_call(r);
     }
-    if (r->has_graph)
-        trii_remote_release_later(r->remote, r->session, r->number);
+    if (r->has_graph || r->left != 0)
+        trii_remote_release_later(r->remote, r->session, r->stay_number);
     tri_rpc_ref_unref(r->session);
     trii_remote_unref(r->remote);
 }
@@ -390,7 +383,7 @@ static void release(trii_host_op *op)
 /* --- gradients ------------------------------------------------------------ */
 
 /* Whose backward this is, and which: of the call that this thread handles, else of the trainer. */
-static tri_status number_backward(remote_op *r, const trii_step *step)
+static tri_status number_backward(trii_remote_op *r, const trii_step *step)
 {
     trii_remote_running *running = trii_remote_now();
     trii_remote *remote = r->remote;
@@ -425,17 +418,22 @@ static tri_status number_backward(remote_op *r, const trii_step *step)
 }
 
 static tri_status op_new(trii_step *step, const trii_host_kind *kind, trii_remote *remote,
-                         tri_rpc_ref *session, size_t data_bytes, remote_op **op_out)
+                         tri_rpc_ref *session, uint64_t session_number, size_t data_bytes,
+                         trii_remote_op **op_out)
 {
     trii_host_op *op = NULL;
-    tri_status status = trii_host_op_new(step, kind, sizeof(remote_op) + data_bytes, &op);
-    remote_op *r = (remote_op *)op;
+    tri_status status = trii_host_op_new(step, kind, sizeof(trii_remote_op) + data_bytes, &op);
+    trii_remote_op *r = (trii_remote_op *)op;
 
     if (status != TRI_OK)
         return status;
     atomic_fetch_add(&remote->refs, 1);
     r->remote = remote;
     r->session = tri_rpc_ref_ref(session);
+    r->session_number = session_number;
+    trii_mutex_lock(&remote->lock);
+    r->stay_number = ++remote->last_call;
+    trii_mutex_unlock(&remote->lock);
     r->step = step;
     r->site = trii_site_last();
     r->is_backward = kind == &backward_kind;
@@ -446,8 +444,9 @@ static tri_status op_new(trii_step *step, const trii_host_kind *kind, trii_remot
 }
 
 /* The gradients of inputs that are wanted, as results; a token where there are none. */
-static int list_gradients(const trii_step *step, const trii_node *node, const remote_op *forward,
-                          const bool *needs, remote_op *r, trii_host_result *out)
+static int list_gradients(const trii_step *step, const trii_node *node,
+                          const trii_remote_op *forward, const bool *needs, trii_remote_op *r,
+                          trii_host_result *out)
 {
     int n = 0, operand = 0;
 
@@ -473,14 +472,15 @@ static int list_gradients(const trii_step *step, const trii_node *node, const re
 static tri_status forward_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                                const bool *needs, trii_vid *grad_in)
 {
-    remote_op *forward = (remote_op *)node->host, *r = NULL;
+    trii_remote_op *forward = (trii_remote_op *)node->host, *r = NULL;
     trii_host_result results[TRI_REMOTE_TENSORS];
     trii_vid seeds[TRI_REMOTE_TENSORS], out[TRI_REMOTE_TENSORS], after = node->first_out;
     trii_host_call call = {.in = seeds, .after = &after, .n_after = 1, .out = results};
     int n_in = node->n_in, n = 0;
     tri_status status;
 
-    status = op_new(step, &backward_kind, forward->remote, forward->session, 0, &r);
+    status = op_new(step, &backward_kind, forward->remote, forward->session,
+                    forward->session_number, 0, &r);
     if (status != TRI_OK)
         return status;
     r->forward = forward;
@@ -491,6 +491,7 @@ static tri_status forward_grad(trii_step *step, const trii_node *node, const tri
             continue;
         r->present |= (uint64_t)1 << o;
         r->in[r->n_in] = step->values[grad_out[o]].type;
+        trii_remote_note_maker(r, step, r->n_in, grad_out[o]);
         seeds[r->n_in++] = grad_out[o];
     }
     call.n_in = r->n_in;
@@ -519,6 +520,7 @@ static tri_status forward_grad(trii_step *step, const trii_node *node, const tri
                                                 .abort = abort_call,                               \
                                                 .grad = (gradient_),                               \
                                                 .grad_elsewhere = true,                            \
+                                                .stays = trii_remote_stays,                        \
                                                 .release = release}
 KIND(forward, forward_grad);
 KIND(backward, NULL);
@@ -534,18 +536,17 @@ tri_status trii_remote_record(trii_remote *remote, trii_step *step, const trii_v
     trii_vid operands[TRI_REMOTE_TENSORS];
     trii_host_call call = {.in = operands, .out = results, .n_out = answer->n_out};
     tri_rpc_ref *session = NULL;
-    remote_op *r = NULL;
-    tri_status status = trii_remote_session(remote, &session);
+    uint64_t session_number;
+    trii_remote_op *r = NULL;
+    tri_status status = trii_remote_session(remote, &session, &session_number);
 
     if (status != TRI_OK)
         return status;
-    status = op_new(step, &forward_kind, remote, session, data_bytes, &r);
+    status = op_new(step, &forward_kind, remote, session, session_number, data_bytes, &r);
     tri_rpc_ref_unref(session);
     if (status != TRI_OK)
         return status;
-    trii_mutex_lock(&remote->lock);
-    r->number = ++remote->last_call;
-    trii_mutex_unlock(&remote->lock);
+    r->number = r->stay_number;
     r->flags = answer->flags | (answer->out_requires_grad == 0 ? TRII_REMOTE_NO_GRAD : 0);
     r->autocast = answer->autocast;
     r->requires_grad = answer->requires_grad;
@@ -557,8 +558,10 @@ tri_status trii_remote_record(trii_remote *remote, trii_step *step, const trii_v
     r->n_out = answer->n_out;
     for (int i = 0; i < n_in; i++) {
         r->in[i] = answer->in[i];
-        if (in[i] != TRII_NO_VALUE)
-            operands[call.n_in++] = in[i];
+        if (in[i] == TRII_NO_VALUE)
+            continue;
+        trii_remote_note_maker(r, step, i, in[i]);
+        operands[call.n_in++] = in[i];
     }
     for (int o = 0; o < answer->n_out; o++) {
         r->out[o] = answer->out[o];

@@ -2,6 +2,8 @@
  * remote_frames.c - types as they travel (remote_internal.h has the frames), checked before
  * anything is made of them.
  */
+#include <string.h>
+
 #include "base/dtype.h"
 #include "base/err.h"
 #include "parallel/rpc/remote_internal.h"
@@ -40,7 +42,7 @@ tri_status trii_remote_type_get(const trii_remote_type *from, trii_type *type_ou
 }
 
 tri_status trii_remote_types_get(const tri_rpc_message *m, size_t head, uint32_t n, int first_part,
-                                 trii_type *types_out)
+                                 uint64_t elsewhere, trii_type *types_out)
 {
     int part = first_part;
 
@@ -54,7 +56,7 @@ tri_status trii_remote_types_get(const tri_rpc_message *m, size_t head, uint32_t
         status = trii_remote_type_get(&type, &types_out[i]);
         if (status != TRI_OK)
             return status;
-        if (first_part < 0 || types_out[i].dtype == TRI_DTYPE_NONE)
+        if (first_part < 0 || types_out[i].dtype == TRI_DTYPE_NONE || (elsewhere >> i & 1) != 0)
             continue;
         if (part >= m->n_parts || m->parts[part].bytes != trii_type_bytes(&types_out[i]))
             return trii_remote_refuse("a tensor of another size than its type");
@@ -62,5 +64,37 @@ tri_status trii_remote_types_get(const tri_rpc_message *m, size_t head, uint32_t
     }
     if (first_part >= 0 && part != m->n_parts)
         return trii_remote_refuse("more tensors than types");
+    return TRI_OK;
+}
+
+int trii_remote_count(uint64_t bits)
+{
+    int n = 0;
+
+    for (; bits != 0; bits &= bits - 1)
+        n++;
+    return n;
+}
+
+tri_status trii_remote_sources_get(const tri_rpc_message *m, size_t head, uint32_t n,
+                                   uint64_t elsewhere, const trii_type *types,
+                                   trii_remote_source *sources_out)
+{
+    size_t n_sources = (size_t)trii_remote_count(elsewhere);
+    const char *from = (const char *)m->data + head;
+
+    if (elsewhere >> n != 0 || m->bytes < head ||
+        m->bytes - head < n_sources * sizeof(trii_remote_source))
+        return trii_remote_refuse("it ends within its sources");
+    for (uint32_t i = 0; i < n; i++) {
+        trii_remote_source *source = &sources_out[i];
+
+        if ((elsewhere >> i & 1) == 0)
+            continue;
+        memcpy(source, from, sizeof(*source));
+        from += sizeof(*source);
+        if (source->magic != TRII_REMOTE_MAGIC || types[i].dtype == TRI_DTYPE_NONE)
+            return trii_remote_refuse("a source");
+    }
     return TRI_OK;
 }

@@ -26,6 +26,11 @@
  *                                        `present` says which are there
  *     RELEASE   trii_remote_release   -> nothing
  *     PREPARE, COMMIT, DROP  trii_remote_update -> nothing
+ *     FETCH     trii_remote_source    -> trii_remote_results + the type, with its part
+ *
+ * Results that only other remote calls of the step read stay at their owner (served_stay.c), and
+ * the caller never sees them: it sends a trii_remote_source in place of the part, and the owner
+ * that gets it fetches the contents from the other one. The sources follow the types.
  */
 #ifndef TRII_REMOTE_INTERNAL_H
 #define TRII_REMOTE_INTERNAL_H
@@ -52,8 +57,10 @@ typedef enum trii_remote_kind {
     TRII_REMOTE_PREPARE,
     TRII_REMOTE_COMMIT,
     TRII_REMOTE_DROP,
+    TRII_REMOTE_FETCH,       /* copied by the thread that receives the request */
+    TRII_REMOTE_FETCH_LARGE, /* by a thread that nobody waits for */
 } trii_remote_kind;
-#define TRII_REMOTE_KINDS (TRII_REMOTE_DROP + 1)
+#define TRII_REMOTE_KINDS (TRII_REMOTE_FETCH_LARGE + 1)
 
 /* Whose gradients: of a trainer, the caller of the outermost forward. optimizer 0: the module is in
  * no remote optimizer of the trainer, and gradients of parameters are not computed. */
@@ -98,6 +105,7 @@ typedef struct trii_remote_opened {
     uint32_t magic;
     uint32_t is_function, has_optimizer, reserved;
     uint64_t served;   /* the number in trii_remote_path */
+    uint64_t session;  /* the number in trii_remote_source */
     int64_t last_step; /* the last step of this caller that was committed; 0 = none */
 } trii_remote_opened;
 
@@ -110,6 +118,8 @@ typedef struct trii_remote_forward {
     uint32_t n_types;         /* inputs; dtype NONE: absent, without a part */
     uint32_t n_results;
     uint64_t requires_grad; /* bit i: input i */
+    uint64_t elsewhere;     /* bit i: input i is fetched from its source */
+    uint64_t unsent, stay;  /* bit o: result o is not sent; and stays for others, under `call` */
     uint32_t data_bytes, random_first;
     uint64_t random_seed, random_stream; /* the caller's tri_rng, */
     int64_t random_step;                 /* and where its step's random numbers go on */
@@ -118,9 +128,12 @@ typedef struct trii_remote_forward {
 
 typedef struct trii_remote_backward {
     uint32_t magic, kind;
-    uint64_t call;    /* of the forward */
-    uint64_t present; /* bit o: a seed of result o is here */
-    uint64_t wanted;  /* bit i: the gradient of input i is wanted */
+    uint64_t call;         /* of the forward */
+    uint64_t present;      /* bit o: a seed of result o is here */
+    uint64_t wanted;       /* bit i: the gradient of input i is wanted */
+    uint64_t elsewhere;    /* bit k: the k-th of the seeds that are here is fetched */
+    uint64_t unsent, stay; /* bit i: as of a forward, of the gradient of input i */
+    uint64_t number;       /* under which they stay; not 0 */
     uint32_t n_types, flags;
     trii_remote_key key;
     trii_remote_order order;
@@ -136,11 +149,20 @@ typedef struct trii_remote_results {
     uint32_t reserved;
 } trii_remote_results;
 
+#define TRII_REMOTE_ZEROS 1u    /* it is a gradient that was not reached: nothing is fetched */
+#define TRII_REMOTE_LAST 2u     /* nobody else reads it: it need not stay any longer */
+#define TRII_REMOTE_WITH_REF 4u /* the next reference of the message is to its module */
+typedef struct trii_remote_source {
+    uint32_t magic, flags;
+    uint64_t session, number; /* of the caller there, and its number for the call that made it */
+    uint32_t result, reserved;
+} trii_remote_source;
+
 #define TRII_REMOTE_RELEASED 64
 typedef struct trii_remote_release {
     uint32_t magic, kind;
     uint64_t n;
-    uint64_t call[TRII_REMOTE_RELEASED]; /* [n]: their graphs are dropped, where they are there */
+    uint64_t call[TRII_REMOTE_RELEASED]; /* [n]: their graphs, and what stays, are dropped */
 } trii_remote_release;
 
 typedef struct trii_remote_update {
@@ -155,9 +177,16 @@ void trii_remote_type_put(trii_remote_type *to, const trii_type *type);
 /* INVALID_ARG: no such type can be. */
 tri_status trii_remote_type_get(const trii_remote_type *from, trii_type *type_out) TRI_MUST_CHECK;
 /* The types that follow `head` bytes of the data. The parts from `first_part` on must be theirs,
- * one for each that is not absent, unless that is -1. */
+ * one for each that is neither absent nor elsewhere (bits), unless that is -1. */
 tri_status trii_remote_types_get(const tri_rpc_message *message, size_t head, uint32_t n,
-                                 int first_part, trii_type *types_out) TRI_MUST_CHECK;
+                                 int first_part, uint64_t elsewhere,
+                                 trii_type *types_out) TRI_MUST_CHECK;
+/* The sources that follow `head` bytes, one for each type that is elsewhere: there must be room for
+ * them. sources_out[i] is that of type i. */
+tri_status trii_remote_sources_get(const tri_rpc_message *message, size_t head, uint32_t n,
+                                   uint64_t elsewhere, const trii_type *types,
+                                   trii_remote_source *sources_out) TRI_MUST_CHECK;
+int trii_remote_count(uint64_t bits);
 
 /* In the order of trii_remote_kind; served.c. */
 extern const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS];
@@ -167,10 +196,20 @@ extern const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS];
 typedef struct trii_served trii_served;
 typedef struct trii_accounts trii_accounts; /* account.h */
 
+/* Where results stay of another session of a caller. */
+typedef struct trii_remote_place {
+    struct trii_remote_place *next;
+    uint64_t session;
+    tri_rpc_ref *ref; /* to the served module: nobody but its caller refers to a session, or
+                         sessions of two owners would keep each other */
+} trii_remote_place;
+
 /* One caller of a served module. */
 typedef struct trii_session {
     struct trii_session *next; /* under the lock */
     trii_served *served;       /* a reference */
+    uint64_t number;           /* random */
+    trii_remote_place *places; /* of the thread; references are held */
     char caller[TRII_REMOTE_NAME];
     uint64_t incarnation;
     atomic_int n_graphs;
@@ -198,6 +237,14 @@ typedef struct trii_remote_job {
     trii_remote_kind kind;
 } trii_remote_job;
 
+/* A result that waits for other owners. */
+typedef struct trii_stay {
+    struct trii_stay *next;
+    uint64_t session, number;
+    uint32_t result;
+    tri_tensor *tensor; /* on the host; a reference */
+} trii_stay;
+
 #define TRII_REMOTE_PRIORITIES 3
 
 struct trii_served {
@@ -217,7 +264,9 @@ struct trii_served {
     trii_cond work, ended;
     trii_remote_job *queue[TRII_REMOTE_PRIORITIES], **queue_end[TRII_REMOTE_PRIORITIES];
     trii_session *sessions;
-    bool any_lost; /* some of them */
+    trii_stay *stays;
+    uint64_t n_read; /* how often others have read one of them */
+    bool any_lost;   /* some of them */
     bool stop, has_ended;
     bool is_claimed; /* somebody joins the thread, or it is detached */
     trii_thread thread;
@@ -249,8 +298,34 @@ tri_tensor *trii_remote_wrap(const trii_type *type, const tri_rpc_part *part);
 /* Zeros that take no memory until somebody looks at them: what a caller asks about may be large. */
 tri_tensor *trii_remote_untouched(const trii_type *type);
 
+/* served_stay.c. Records that the value, of the current step, stays in a tensor of its own:
+ * *tensor_out, a reference. */
+tri_status trii_stay_record(trii_step *step, trii_vid value,
+                            tri_tensor **tensor_out) TRI_MUST_CHECK;
+/* After the run: from now on others find those that are not NULL, by their index. */
+tri_status trii_stays_add(trii_served *served, uint64_t session, uint64_t number,
+                          tri_tensor *const stay[TRI_REMOTE_TENSORS]) TRI_MUST_CHECK;
+void trii_stays_unref(tri_tensor *stay[TRI_REMOTE_TENSORS]);
+/* Those of a number; 0 = of all numbers, of all sessions. */
+void trii_stays_drop(trii_served *served, uint64_t session, uint64_t number);
+/* Notes where the sources' results are, by the references that came with them. */
+tri_status trii_places_add(trii_session *session, const tri_rpc_message *message,
+                           const trii_remote_source *sources, uint32_t n,
+                           uint64_t elsewhere) TRI_MUST_CHECK;
+void trii_places_drop(trii_session *session);
+/* An operand of this type, from where it stays; a failed tensor if it has gone. Blocks, at most as
+ * long as the request has time. Of another module of this worker nothing is copied. */
+tri_tensor *trii_stay_read(const trii_session *session, tri_rpc_request *request,
+                           const trii_remote_source *source, const trii_type *type);
+extern const tri_rpc_function trii_remote_fetch, trii_remote_fetch_large;
+
+/* served_table.c. A reference; NULL: it is none. */
+trii_served *trii_served_find(const void *object);
+void trii_served_unref(trii_served *served);
+
 /* served_run.c: does one job and answers its request; on the thread of the served module. */
 void trii_served_run(trii_served *served, trii_remote_job *job);
+/* served_graphs.c */
 void trii_served_drop_graphs(trii_served *served, const trii_session *session); /* NULL = of all */
 /* All that the thread has; the last call. */
 void trii_served_drop_all(trii_served *served);
@@ -281,6 +356,8 @@ typedef struct trii_remote_answer {
     uint32_t flags, autocast, n_random;
 } trii_remote_answer;
 
+#define TRII_REMOTE_KNOWN 8
+
 /* A remote module, or a remote function of one worker. Counted: by its tri_module, and by the
  * operations that its forwards have recorded. */
 typedef struct trii_remote {
@@ -301,15 +378,19 @@ typedef struct trii_remote {
     tri_rpc_ref *session; /* of the incarnation that served last; NULL = none */
     trii_remote_opened opened;
     uint64_t last_call;
-    trii_remote_answer *answers;  /* until the session changes */
-    trii_remote_release released; /* not sent yet */
+    trii_remote_answer *answers;       /* until the session changes, as */
+    uint64_t known[TRII_REMOTE_KNOWN]; /* sessions of whose modules its owner has references, */
+    uint32_t n_known;                  /* the last ones of so many */
+    trii_remote_release released;      /* not sent yet */
 } trii_remote;
 
 /* Of a module made by tri_remote_module; NULL: it is another one, or has failed (error line). */
 trii_remote *trii_remote_of(tri_module *module);
 void trii_remote_unref(trii_remote *remote);
-/* The session, opened if there is none or the last one is gone: a reference. Blocks. */
-tri_status trii_remote_session(trii_remote *remote, tri_rpc_ref **session_out) TRI_MUST_CHECK;
+/* The session, opened if there is none or the last one is gone: a reference. Blocks. number_out:
+ * that of trii_remote_source; NULL allowed. */
+tri_status trii_remote_session(trii_remote *remote, tri_rpc_ref **session_out,
+                               uint64_t *number_out) TRI_MUST_CHECK;
 /* The owner does not serve it any more: the next forward opens another session. */
 void trii_remote_forget(trii_remote *remote, const tri_rpc_ref *session);
 tri_status trii_remote_create(tri_rpc *rpc, const char *name, int64_t timeout_ms,

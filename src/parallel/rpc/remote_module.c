@@ -38,7 +38,7 @@ static tri_status read_answer(trii_remote_answer *a, const tri_rpc_message *m)
     memcpy(&head, m->data, sizeof(head));
     if (head.magic != TRII_REMOTE_MAGIC || head.n_types != (uint32_t)a->n_out)
         return trii_remote_refuse("types");
-    status = trii_remote_types_get(m, sizeof(head), head.n_types, -1, a->out);
+    status = trii_remote_types_get(m, sizeof(head), head.n_types, -1, 0, a->out);
     for (int o = 0; o < a->n_out && status == TRI_OK; o++) {
         if (a->out[o].dtype == TRI_DTYPE_NONE)
             status = trii_remote_refuse("a result without a type");
@@ -60,7 +60,7 @@ static tri_status ask(trii_remote *r, trii_remote_answer *a)
     } question;
     tri_rpc_ref *session = NULL;
     tri_rpc_message reply;
-    tri_status status = trii_remote_session(r, &session);
+    tri_status status = trii_remote_session(r, &session, NULL);
 
     if (status != TRI_OK)
         return status;
@@ -95,7 +95,7 @@ static tri_status find_answer(trii_remote *r, trii_remote_answer *a)
 {
     trii_remote_answer *there, *copy;
     tri_rpc_ref *session = NULL;
-    tri_status status = trii_remote_session(r, &session); /* forgets answers of another one */
+    tri_status status = trii_remote_session(r, &session, NULL); /* forgets answers of another one */
 
     tri_rpc_ref_unref(session);
     if (status != TRI_OK)

@@ -41,7 +41,7 @@ static tri_status find_session(const trii_remote_owner *owner, tri_rpc_ref **ses
     tri_status status = TRI_OK;
 
     if (trii_remote_backwards(remote) == 0)
-        return trii_remote_session(remote, session_out);
+        return trii_remote_session(remote, session_out, NULL);
     trii_mutex_lock(&remote->lock);
     if (remote->session == NULL)
         status = TRII_FAIL(TRI_ERR_PEER_LOST, "the owner of the gradients was lost");

@@ -541,7 +541,7 @@ static void damaged_requests_are_refused(void **state)
     net = linear_with(1);
     CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
     remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
-    CHECK_OK(trii_remote_session(trii_remote_of(remote), &session));
+    CHECK_OK(trii_remote_session(trii_remote_of(remote), &session, NULL));
     for (uint64_t n = 1; n < 400; n++) {
         trii_remote_kind kind = kinds[n % TRII_COUNT_OF(kinds)];
         size_t bytes = make_request(kind, n, &q);

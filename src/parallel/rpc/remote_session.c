@@ -175,6 +175,7 @@ static tri_status open_session(trii_remote *r)
     r->session = NULL;
     r->released.n = 0;
     forget_answers(r);
+    memset(r->known, 0, sizeof(r->known));
     if (r->found == NULL)
         status = tri_rpc_find(r->rpc, r->name, &r->found);
     if (status != TRI_OK)
@@ -190,7 +191,7 @@ static tri_status open_session(trii_remote *r)
     return status;
 }
 
-tri_status trii_remote_session(trii_remote *r, tri_rpc_ref **session_out)
+tri_status trii_remote_session(trii_remote *r, tri_rpc_ref **session_out, uint64_t *number_out)
 {
     tri_status status = TRI_OK;
 
@@ -201,6 +202,8 @@ tri_status trii_remote_session(trii_remote *r, tri_rpc_ref **session_out)
         send_released(r, false);
     if (status == TRI_OK)
         *session_out = tri_rpc_ref_ref(r->session);
+    if (number_out != NULL)
+        *number_out = r->opened.session;
     trii_mutex_unlock(&r->lock);
     return status;
 }

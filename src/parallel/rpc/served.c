@@ -15,64 +15,12 @@
 #include "base/option.h"
 #include "nn/module.h"
 #include "parallel/rpc/account.h"
+#include "parallel/rpc/served_run.h"
 
 #define MAX_GRAPHS 256
 #define MAX_DATA ((size_t)32 << 10)
 
-/* All that this process serves, so that a request for an object of another kind is refused. */
-static trii_mutex table_lock = TRII_MUTEX_INITIALIZER;
-static trii_served *table;
-
 /* --- life ----------------------------------------------------------------- */
-
-static void served_free(trii_served *s)
-{
-    trii_mutex_lock(&s->lock); /* its thread may be about to unlock it, see end_service */
-    trii_mutex_unlock(&s->lock);
-    trii_mutex_fini(&s->lock);
-    trii_cond_fini(&s->work);
-    trii_cond_fini(&s->ended);
-    trii_free(s);
-}
-
-static void served_unref(trii_served *s)
-{
-    if (atomic_fetch_sub(&s->refs, 1) == 1)
-        served_free(s);
-}
-
-static trii_served *served_ref(trii_served *s)
-{
-    atomic_fetch_add(&s->refs, 1);
-    return s;
-}
-
-static void leave_table(trii_served *s)
-{
-    trii_served **at = &table;
-
-    trii_mutex_lock(&table_lock);
-    while (*at != NULL && *at != s)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = s->next;
-    trii_mutex_unlock(&table_lock);
-}
-
-/* A reference, or NULL. */
-static trii_served *served_find(const void *object)
-{
-    trii_served *s;
-
-    trii_mutex_lock(&table_lock);
-    s = table;
-    while (s != NULL && s != object)
-        s = s->next;
-    if (s != NULL)
-        served_ref(s);
-    trii_mutex_unlock(&table_lock);
-    return s;
-}
 
 static void served_stop(trii_served *s)
 {
@@ -102,11 +50,17 @@ static void served_released(void *object)
     served_stop(s);
     if (claim_thread(s))
         trii_thread_detach(&s->thread);
-    served_unref(s);
+    trii_served_unref(s);
 }
 static const tri_rpc_object served_type = {.name = "remote module", .release = served_released};
 
 /* --- sessions ------------------------------------------------------------- */
+
+static void session_free(trii_session *session)
+{
+    trii_places_drop(session);
+    trii_free(session);
+}
 
 /* Takes out one that is lost. Locked. */
 static trii_session *take_lost(trii_served *s)
@@ -140,21 +94,11 @@ static void session_released(void *object)
     trii_mutex_unlock(&s->lock);
     if (!ended)
         return;
-    trii_free(session);
-    served_unref(s);
+    session_free(session);
+    trii_served_unref(s);
 }
 static const tri_rpc_object session_type = {.name = "session of a remote module",
                                             .release = session_released};
-
-/* Of one of this module's; NULL = it is not. Locked. */
-static trii_session *session_at(const trii_served *s, const void *object)
-{
-    trii_session *session = s->sessions;
-
-    while (session != NULL && session != object)
-        session = session->next;
-    return session;
-}
 
 /* A caller has a session for each of its remote modules. */
 static bool is_last_of_caller(trii_served *s, const trii_session *session)
@@ -173,10 +117,11 @@ static bool is_last_of_caller(trii_served *s, const trii_session *session)
 static void session_end(trii_served *s, trii_session *session)
 {
     trii_served_drop_graphs(s, session);
+    trii_stays_drop(s, session->number, 0);
     if (s->accounts != NULL && is_last_of_caller(s, session))
         trii_accounts_forget(s->accounts, session->caller, session->incarnation);
-    trii_free(session);
-    served_unref(s);
+    session_free(session);
+    trii_served_unref(s);
 }
 
 static tri_status not_served(void)
@@ -205,7 +150,8 @@ static tri_status open_session(trii_served *s, tri_rpc_request *request)
     session = trii_alloc(1, sizeof(*session), "session");
     if (session == NULL)
         return TRI_ERR_NO_MEMORY;
-    session->served = served_ref(s);
+    session->served = trii_served_ref(s);
+    session->number = opened.session = trii_remote_number();
     session->incarnation = open.incarnation;
     snprintf(session->caller, sizeof(session->caller), "%s", tri_rpc_request_caller(request));
     trii_mutex_lock(&s->lock);
@@ -217,7 +163,7 @@ static tri_status open_session(trii_served *s, tri_rpc_request *request)
     trii_mutex_unlock(&s->lock);
     if (stop) {
         trii_free(session);
-        served_unref(s);
+        trii_served_unref(s);
         return not_served();
     }
     status = tri_rpc_own(s->rpc, NULL, &session_type, session, &ref);
@@ -234,13 +180,13 @@ static tri_status open_session(trii_served *s, tri_rpc_request *request)
 
 static tri_status run_open(tri_rpc_request *request, void *object)
 {
-    trii_served *s = served_find(object);
+    trii_served *s = trii_served_find(object);
     tri_status status;
 
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "it is not a remote module, or is not served any more");
     status = open_session(s, request);
-    served_unref(s);
+    trii_served_unref(s);
     return status;
 }
 
@@ -251,26 +197,6 @@ static int priority_of(trii_remote_kind kind)
     return kind == TRII_REMOTE_BACKWARD                               ? 1
            : kind == TRII_REMOTE_FORWARD || kind == TRII_REMOTE_TYPES ? 2
                                                                       : 0;
-}
-
-/* The module that has this session: a reference; or NULL. */
-static trii_served *served_of_session(const void *object)
-{
-    trii_served *s;
-    bool found = false;
-
-    trii_mutex_lock(&table_lock);
-    for (s = table; s != NULL; s = s->next) {
-        trii_mutex_lock(&s->lock);
-        found = session_at(s, object) != NULL;
-        trii_mutex_unlock(&s->lock);
-        if (found)
-            break;
-    }
-    if (s != NULL)
-        served_ref(s);
-    trii_mutex_unlock(&table_lock);
-    return s;
 }
 
 /* Before it is queued: a call that waits for itself would never be looked at. */
@@ -298,7 +224,7 @@ static tri_status check_path(const trii_served *s, tri_rpc_request *request)
 
 static tri_status enqueue(tri_rpc_request *request, void *object, trii_remote_kind kind)
 {
-    trii_served *s = served_of_session(object);
+    trii_served *s = trii_served_of_session(object);
     trii_remote_job *job;
     int p = priority_of(kind);
     tri_status status;
@@ -311,7 +237,7 @@ static tri_status enqueue(tri_rpc_request *request, void *object, trii_remote_ki
     status = p == 2 ? check_path(s, request) : TRI_OK;
     job = status == TRI_OK ? trii_alloc(1, sizeof(*job), "request") : NULL;
     if (job == NULL) {
-        served_unref(s);
+        trii_served_unref(s);
         return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     }
     *job = (trii_remote_job){NULL, request, object, kind};
@@ -323,7 +249,7 @@ static tri_status enqueue(tri_rpc_request *request, void *object, trii_remote_ki
         trii_cond_signal(&s->work);
     }
     trii_mutex_unlock(&s->lock);
-    served_unref(s);
+    trii_served_unref(s);
     if (!stop)
         return TRI_INPROGRESS;
     trii_free(job);
@@ -365,6 +291,7 @@ const tri_rpc_function *const trii_remote_functions[TRII_REMOTE_KINDS] = {
     [TRII_REMOTE_FORWARD] = &forward_function, [TRII_REMOTE_BACKWARD] = &backward_function,
     [TRII_REMOTE_RELEASE] = &release_function, [TRII_REMOTE_PREPARE] = &prepare_function,
     [TRII_REMOTE_COMMIT] = &commit_function,   [TRII_REMOTE_DROP] = &drop_function,
+    [TRII_REMOTE_FETCH] = &trii_remote_fetch,  [TRII_REMOTE_FETCH_LARGE] = &trii_remote_fetch_large,
 };
 
 /* --- the thread ----------------------------------------------------------- */
@@ -421,15 +348,17 @@ static void end_service(trii_served *s)
 
     trii_mutex_lock(&s->lock);
     while ((lost = take_lost(s)) != NULL) {
-        trii_free(lost);
+        trii_mutex_unlock(&s->lock); /* what it refers to may be this service */
+        session_free(lost);
         (void)atomic_fetch_sub(&s->refs, 1); /* never the last one: the thread has its own */
+        trii_mutex_lock(&s->lock);
     }
     s->has_ended = true;
     trii_cond_broadcast(&s->ended);
     last = atomic_fetch_sub(&s->refs, 1) == 1; /* locked: tri_remote_withdraw leaves nothing */
     trii_mutex_unlock(&s->lock);
     if (last)
-        served_free(s);
+        trii_served_free(s);
 }
 
 static void served_main(void *arg)
@@ -441,7 +370,7 @@ static void served_main(void *arg)
         ;
     trii_mutex_unlock(&s->lock);
     trii_served_drop_all(s);
-    leave_table(s);
+    trii_served_leave(s);
     end_service(s);
 }
 
@@ -457,20 +386,6 @@ static tri_status check_module(const trii_served *s)
                          "tri_backward alone: serve the network without it",
                          wrapper->type->name);
     return trii_module_flatten(s->module);
-}
-
-/* Locked. */
-static tri_status check_free(const trii_served *s, const char *call)
-{
-    for (const trii_served *other = table; other != NULL; other = other->next) {
-        if (s->module != NULL && other->module == s->module)
-            return TRII_FAIL(TRI_ERR_STATE, "%s: the module is served already, as %s", call,
-                             other->name);
-        if (s->optimizer != NULL && other->optimizer == s->optimizer)
-            return TRII_FAIL(TRI_ERR_STATE, "%s: the optimizer is that of %s already", call,
-                             other->name);
-    }
-    return TRI_OK;
 }
 
 static tri_status list_params(trii_served *s)
@@ -509,26 +424,13 @@ static tri_status set_up(trii_served *s, const char *call)
 static tri_status start(trii_served *s, const char *call)
 {
     tri_rpc_ref *self = NULL;
-    tri_status status;
+    tri_status status = trii_served_start(s, call, served_main);
 
-    trii_mutex_lock(&table_lock);
-    status = check_free(s, call);
-    if (status == TRI_OK) {
-        served_ref(s);
-        status = trii_thread_start(&s->thread, "tri-remote", served_main, s);
-        if (status == TRI_OK) {
-            s->next = table;
-            table = s;
-        } else {
-            served_unref(s);
-        }
-    }
-    trii_mutex_unlock(&table_lock);
     if (status != TRI_OK) {
         trii_served_drop_all(s);
         return status;
     }
-    served_ref(s); /* the object's */
+    trii_served_ref(s); /* the object's */
     status = tri_rpc_own(s->rpc, s->name, &served_type, s, &self);
     if (status == TRI_OK) {
         tri_rpc_ref_unref(self); /* its name keeps it */
@@ -575,7 +477,7 @@ static tri_status serve(const trii_served *like, const char *name,
         status = start(s, call);
     else
         trii_served_drop_all(s);
-    served_unref(s);
+    trii_served_unref(s);
     return status;
 }
 
@@ -639,17 +541,11 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
 
     if (status != TRI_OK)
         return status;
-    trii_mutex_lock(&table_lock);
-    s = table;
-    while (s != NULL && (s->rpc != rpc || strcmp(s->name, name) != 0))
-        s = s->next;
-    if (s != NULL)
-        served_ref(s);
-    trii_mutex_unlock(&table_lock);
+    s = trii_served_named(rpc, name);
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "remote_withdraw: nothing is served as %s", name);
     if (waits_for_us(s)) {
-        served_unref(s);
+        trii_served_unref(s);
         return TRII_FAIL(TRI_ERR_STATE, "remote_withdraw: %s waits for this call", name);
     }
     served_stop(s);
@@ -659,6 +555,6 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
     while (!s->has_ended)
         trii_cond_wait(&s->ended, &s->lock);
     trii_mutex_unlock(&s->lock);
-    served_unref(s);
+    trii_served_unref(s);
     return TRI_OK;
 }
