@@ -64,7 +64,7 @@ static inline tri_module *build(const kind *k, tri_module **part)
 
     trii_mutex_lock(&drawing);
     tri_manual_seed(SEED);
-    tri_set_default_dtype(TRI_DTYPE_F64);
+    tri_set_default_dtype(k->f32 ? TRI_DTYPE_F32 : TRI_DTYPE_F64);
     if (part != NULL)
         k->parts(part);
     else
@@ -81,10 +81,15 @@ static inline tri_optimizer *optimizer_of(const composition *c, tri_module *mode
     return tri_sgd(model, 0.1, &(tri_sgd_options){.momentum = 0.9});
 }
 
-static inline tri_status update(const composition *c, tri_optimizer *opt)
+static inline void clip(const composition *c, tri_optimizer *opt)
 {
     if (c->update == SGD_CLIP || c->update == ADAMW_CLIP)
         (void)tri_clip_grad_norm(opt, CLIP);
+}
+
+static inline tri_status update(const composition *c, tri_optimizer *opt)
+{
+    clip(c, opt);
     return tri_optimizer_step(opt);
 }
 
@@ -246,11 +251,12 @@ typedef struct job {
                              __LINE__, #call, tri_status_name(job_status_), tri_last_error());     \
     } while (0)
 
+/* The first input goes to the device. */
 static inline void move_in(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out, int n_out,
                            void *arg)
 {
-    (void)self, (void)n_in, (void)out, (void)n_out, (void)arg;
-    in[0] = tri_to(in[0], TRI_CPU(1));
+    (void)self, (void)n_in, (void)out, (void)n_out;
+    in[0] = tri_to(in[0], *(const tri_device *)arg);
 }
 
 static inline void move_back(tri_module *self, tri_tensor **in, int n_in, tri_tensor **out,
@@ -260,16 +266,25 @@ static inline void move_back(tri_module *self, tri_tensor **in, int n_in, tri_te
     out[0] = tri_to(out[0], TRI_CPU(0));
 }
 
-/* The second half of the network on the second device. */
-static inline tri_status cut(const kind *k, tri_module *net)
+static const tri_device devices[MAX_DEVICES] = {TRI_CPU(0), TRI_CPU(1), TRI_CPU(2)};
+
+static inline tri_status put_on(tri_module *part, int device)
 {
-    tri_module *second = tri_module_submodule(net, k->blocks[1]);
-    tri_status st = tri_module_to(second, TRI_CPU(1));
+    tri_status st = tri_module_to(part, devices[device]);
+
+    return st != TRI_OK ? st
+                        : tri_module_add_forward_pre_hook(
+                              part, move_in, (void *)(uintptr_t)&devices[device], NULL);
+}
+
+/* The second half of the network on the second device, and of that what comes last on the third if
+ * there is one. */
+static inline tri_status cut(const kind *k, const composition *c, tri_module *net)
+{
+    tri_status st = put_on(tri_module_submodule(net, k->blocks[1]), 1);
 
     for (size_t i = 0; i < TRII_COUNT_OF(k->rest) && st == TRI_OK && k->rest[i] != NULL; i++)
-        st = tri_module_to(tri_module_submodule(net, k->rest[i]), TRI_CPU(1));
-    if (st == TRI_OK)
-        st = tri_module_add_forward_pre_hook(second, move_in, NULL, NULL);
+        st = put_on(tri_module_submodule(net, k->rest[i]), devices_of(c) - 1);
     if (st == TRI_OK && k->back != NULL)
         st = tri_module_add_forward_hook(tri_module_submodule(net, k->back), move_back, NULL, NULL);
     return st;
@@ -291,14 +306,15 @@ static inline tri_module *averaged(const composition *c, tri_group *group, tri_m
     return tri_ddp(net, &(tri_ddp_options){.group = group,
                                            .first_bucket_bytes = c->small_buckets ? 256 : 0,
                                            .bucket_cap_bytes = c->small_buckets ? 600 : 0,
-                                           .hook = c->hook ? sum_hook : NULL});
+                                           .no_buffer_sync = c->own_buffers,
+                                           .hook = c->hook,
+                                           .hook_state = c->hook_state});
 }
 
 static inline tri_module *on_devices(tri_module *net, int n)
 {
-    static const tri_device ids[MAX_DEVICES] = {TRI_CPU(0), TRI_CPU(1), TRI_CPU(2)};
-
-    return tri_data_parallel(net, &(tri_data_parallel_options){.device_ids = ids, .n_devices = n});
+    return tri_data_parallel(net,
+                             &(tri_data_parallel_options){.device_ids = devices, .n_devices = n});
 }
 
 /* Of a model in parts: one of them on two devices, or each of two models in a group of its own. */
@@ -341,8 +357,8 @@ static inline tri_status compose(const job *j, tri_group *group, tri_module **mo
         st = TRI_ERR_INTERNAL;
     for (int b = 0; b < 2 && c->recompute; b++)
         tri_module_set_recompute(tri_module_submodule(model, j->k->blocks[b]), true);
-    if (st == TRI_OK && c->place == CUT)
-        st = cut(j->k, model);
+    if (st == TRI_OK && (c->place == CUT || c->place == CUT_IN_3))
+        st = cut(j->k, c, model);
     if (c->place == REPLICAS_2 || c->place == REPLICAS_3)
         model = on_devices(model, devices_of(c));
     *model_out = averaged(c, group, model);
@@ -371,21 +387,44 @@ typedef struct trainer {
     const job *j;
     tri_module *model;
     tri_optimizer *opt;
+    tri_grad_scaler *scaler; /* NULL = none */
     int rank;
+    /* Called between the last backward and the update; NULL: nothing is. */
+    tri_status (*between)(const struct trainer *t);
 } trainer;
+
+static inline tri_tensor *loss_of(const trainer *t, rows r)
+{
+    tri_tensor *loss;
+
+    if (t->j->c.autocast == TRI_DTYPE_NONE)
+        return loss_of_all(t->j->k, t->model, &r, 1);
+    tri_autocast_begin(t->j->c.autocast);
+    loss = loss_of_all(t->j->k, t->model, &r, 1);
+    tri_autocast_end();
+    return loss;
+}
 
 static inline tri_tensor *loss_of_nothing(void *arg)
 {
-    const trainer *t = arg;
+    return loss_of(arg, (rows){0, 0});
+}
 
-    return loss_of_all(t->j->k, t->model, &(rows){0, 0}, 1);
+static inline tri_status update_by(const trainer *t)
+{
+    tri_status st;
+
+    if (t->scaler == NULL)
+        return update(&t->j->c, t->opt);
+    tri_grad_scaler_unscale(t->scaler, t->opt);
+    clip(&t->j->c, t->opt);
+    st = tri_grad_scaler_step(t->scaler, t->opt);
+    return st == TRI_OK ? tri_grad_scaler_update(t->scaler) : st;
 }
 
 static inline tri_status update_joined(void *arg)
 {
-    const trainer *t = arg;
-
-    return update(&t->j->c, t->opt);
+    return update_by(arg);
 }
 
 /* One update. */
@@ -394,7 +433,7 @@ static inline tri_status train_step(const trainer *t, double *loss_out)
     const composition *c = &t->j->c;
     int batches = batches_of(c), share = share_of(t->j->k, c, t->rank);
     tri_tensor *sum = NULL;
-    tri_status st;
+    tri_status st = TRI_OK;
 
     for (int b = 0; b < batches; b++) {
         rows r = rows_of(t->j->k, c, t->rank, b);
@@ -403,13 +442,18 @@ static inline tri_status train_step(const trainer *t, double *loss_out)
 
         if (local)
             set_local(c, t->model, true);
-        loss = tri_mul_scalar(loss_of_all(t->j->k, t->model, &r, 1), 1.0 / batches);
-        tri_backward(loss);
+        loss = tri_mul_scalar(loss_of(t, r), 1.0 / batches);
+        tri_backward(t->scaler != NULL ? tri_grad_scaler_scale(t->scaler, loss) : loss);
         if (local)
             set_local(c, t->model, false);
         sum = sum != NULL ? tri_add(sum, loss) : loss;
     }
-    st = update(c, t->opt);
+    if (t->scaler != NULL) /* else the loss is kept as what the backward pass begins with */
+        sum = tri_keep(sum);
+    if (t->between != NULL)
+        st = t->between(t);
+    if (st == TRI_OK)
+        st = update_by(t);
     *loss_out = share > 0 ? tri_item(sum) * share : 0;
     return st == TRI_OK ? tri_step_end_status() : st;
 }

@@ -177,7 +177,7 @@ static void another_model_is_named(void **state)
 
 static void another_strategy_is_named(void **state)
 {
-    const composition hook = {.ranks = 2, .hook = true},
+    const composition hook = {.ranks = 2, .hook = sum_hook},
                       small = {.ranks = 2, .small_buckets = true};
     unlike u = {
         .k = {&mlp, &mlp},

@@ -35,6 +35,8 @@ typedef struct kind {
     bool random, statistics; /* dropout, batch norm: compared with parts one after the other */
     bool never_empty;        /* no rank is without samples */
     bool shared;             /* batch norm of all ranks, compared with each batch whole */
+    bool f32;                /* it is in f32, else in f64 */
+    bool ignored;            /* tokens: some targets do not count */
 } kind;
 
 static inline void mlp_parts(tri_module **part)
@@ -121,7 +123,8 @@ typedef enum placement {
     CUT,
     ONE_LAYER,  /* in DataParallel; this and what follows only of what comes in parts */
     TWO_GROUPS, /* the first part in one model of tri_ddp, the others in another */
-    N_PLACEMENTS
+    N_PLACEMENTS,
+    CUT_IN_3 = N_PLACEMENTS /* the second half on two devices; not one of every pair */
 } placement;
 typedef enum gathering { ONE_BATCH, TWO_BATCHES, NO_SYNC, N_GATHERINGS } gathering;
 typedef enum updating { SGD, SGD_CLIP, ADAMW, ADAMW_CLIP, N_UPDATINGS } updating;
@@ -131,8 +134,12 @@ typedef struct composition {
     placement place;
     gathering gather;
     updating update;
-    bool recompute, uneven, small_buckets, hook;
-    bool join; /* the data of some ranks are used up before those of others */
+    bool recompute, uneven, small_buckets;
+    bool join;            /* the data of some ranks are used up before those of others */
+    bool own_buffers;     /* no_buffer_sync */
+    tri_bucket_hook hook; /* of tri_ddp; NULL = none */
+    void *hook_state;
+    tri_dtype autocast; /* 0 = none */
 } composition;
 
 static inline void composition_text(const kind *k, const composition *c, char *text, size_t bytes)
@@ -142,14 +149,15 @@ static inline void composition_text(const kind *k, const composition *c, char *t
                                          "DataParallel on 3",
                                          "a half on each of 2 devices",
                                          "one layer in DataParallel",
-                                         "two models of tri_ddp"};
+                                         "two models of tri_ddp",
+                                         "on 3 devices"};
     static const char *const gathers[] = {"one batch", "two batches", "two batches, no_sync"};
     static const char *const updates[] = {"SGD", "SGD clipped", "AdamW", "AdamW clipped"};
 
     snprintf(text, bytes, "%s, %d ranks (0: no DDP), %s, %s, %s%s%s%s%s%s", k->name, c->ranks,
              places[c->place], gathers[c->gather], updates[c->update],
              c->recompute ? ", recomputed" : "", c->uneven ? ", uneven shares" : "",
-             c->small_buckets ? ", small buckets" : "", c->hook ? ", a hook" : "",
+             c->small_buckets ? ", small buckets" : "", c->hook != NULL ? ", a hook" : "",
              c->join ? ", join" : "");
 }
 
@@ -170,7 +178,10 @@ static inline int batches_of(const composition *c)
 
 static inline int devices_of(const composition *c)
 {
-    return c->place == REPLICAS_2 || c->place == CUT ? 2 : c->place == REPLICAS_3 ? 3 : 1;
+    static const int devices[CUT_IN_3 + 1] = {
+        [REPLICAS_2] = 2, [REPLICAS_3] = 3, [CUT] = 2, [CUT_IN_3] = 3};
+
+    return devices[c->place] > 0 ? devices[c->place] : 1;
 }
 
 /* Samples of a rank: an even number. Uneven: the first takes what the second would have, but for
@@ -229,6 +240,17 @@ static inline double number_at(int i)
     return (double)((x ^ x >> 13) >> 8) / (double)(1 << 23) - 1.0;
 }
 
+static inline tri_tensor *floats_of(const kind *k, int n, int width, const double *data)
+{
+    float small[ROWS * WIDTH];
+
+    if (!k->f32)
+        return tri_tensor_from(TRI_SHAPE(n, width), TRI_DTYPE_F64, data);
+    for (int i = 0; i < n * width; i++)
+        small[i] = (float)data[i];
+    return tri_tensor_from(TRI_SHAPE(n, width), TRI_DTYPE_F32, small);
+}
+
 static inline tri_tensor *input_of(const kind *k, rows r)
 {
     int64_t tokens[ROWS * TOKENS];
@@ -241,7 +263,7 @@ static inline tri_tensor *input_of(const kind *k, rows r)
     }
     for (int i = 0; i < r.n * WIDTH; i++)
         data[i] = number_at(r.first * WIDTH + i);
-    return tri_tensor_from(TRI_SHAPE(r.n, WIDTH), TRI_DTYPE_F64, data);
+    return floats_of(k, r.n, WIDTH, data);
 }
 
 static inline tri_tensor *target_of(const kind *k, rows r)
@@ -251,12 +273,14 @@ static inline tri_tensor *target_of(const kind *k, rows r)
 
     if (k->tokens) {
         for (int i = 0; i < r.n * TOKENS; i++)
-            tokens[i] = (r.first * TOKENS + i) * 3 % VOCABULARY;
+            tokens[i] = k->ignored && (r.first * TOKENS + i) % 7 < 2
+                            ? -100
+                            : (r.first * TOKENS + i) * 3 % VOCABULARY;
         return tri_tensor_from(TRI_SHAPE(r.n * TOKENS), TRI_DTYPE_I64, tokens);
     }
     for (int i = 0; i < r.n * OUT; i++)
         data[i] = number_at(100000 + r.first * OUT + i);
-    return tri_tensor_from(TRI_SHAPE(r.n, OUT), TRI_DTYPE_F64, data);
+    return floats_of(k, r.n, OUT, data);
 }
 
 /* The mean over all rows of `n` parts, as one batch. */

@@ -42,15 +42,16 @@ static const char *ranks_main(rank_env *env)
     RANK_TRY(env, tri_cpu_devices_set(MAX_DEVICES));
     p.levels[0] = placements;
     while (failure == NULL && pairs_next(&p, 700, level)) {
-        w->j = (job){.k = k,
-                     .c = composition_that_goes(k, (composition){.ranks = RANKS,
-                                                                 .place = (placement)level[0],
-                                                                 .gather = (gathering)level[1],
-                                                                 .update = (updating)level[2],
-                                                                 .recompute = level[3],
-                                                                 .uneven = level[4],
-                                                                 .small_buckets = level[5],
-                                                                 .hook = level[6]})};
+        w->j =
+            (job){.k = k,
+                  .c = composition_that_goes(k, (composition){.ranks = RANKS,
+                                                              .place = (placement)level[0],
+                                                              .gather = (gathering)level[1],
+                                                              .update = (updating)level[2],
+                                                              .recompute = level[3],
+                                                              .uneven = level[4],
+                                                              .small_buckets = level[5],
+                                                              .hook = level[6] ? sum_hook : NULL})};
         composition_text(k, &w->j.c, w->j.name, sizeof(w->j.name));
         failure = train_rank(env, group, &w->j);
         if (failure == NULL)

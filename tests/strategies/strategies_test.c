@@ -74,7 +74,7 @@ static composition composition_of(const kind *k, const int *level)
                                                            .recompute = level[4],
                                                            .uneven = level[5],
                                                            .small_buckets = level[6],
-                                                           .hook = level[7],
+                                                           .hook = level[7] ? sum_hook : NULL,
                                                            .join = level[8]});
 
     if (c.ranks == 0 || c.place == TWO_GROUPS || k->statistics) /* of one model, by empty batches */

@@ -77,31 +77,44 @@ static inline void rank_thread(void *arg)
     env->failure = env->main(env);
 }
 
-/* Runs `main` as `size` threads over one in-process store; fails the test with the first
- * failure. */
-static inline void run_threads(int size, const tri_group_options *options,
-                               const char *(*main)(rank_env *env), void *arg)
+/* Runs `main` as `size` threads over one in-process store. False: `failure` is the first one. */
+static inline bool ranks_run(int size, const tri_group_options *options,
+                             const char *(*main)(rank_env *env), void *arg,
+                             char failure[RANKS_TEXT])
 {
     rank_env *envs = calloc(RANKS_MAX, sizeof(*envs));
     trii_thread threads[RANKS_MAX];
     tri_store *store = NULL;
-    char failure[RANKS_TEXT] = "";
+    int n = 0;
 
-    CHECK_OK(tri_store_hash(&store));
-    for (int r = 0; r < size; r++) {
-        envs[r] = (rank_env){
-            .rank = r, .size = size, .store = store, .options = options, .arg = arg, .main = main};
-        CHECK_OK(trii_thread_start(&threads[r], "rank", rank_thread, &envs[r]));
+    failure[0] = '\0';
+    if (envs == NULL || tri_store_hash(&store) != TRI_OK)
+        snprintf(failure, RANKS_TEXT, "no store: %s", tri_last_error());
+    for (; failure[0] == '\0' && n < size; n++) {
+        envs[n] = (rank_env){
+            .rank = n, .size = size, .store = store, .options = options, .arg = arg, .main = main};
+        if (trii_thread_start(&threads[n], "rank", rank_thread, &envs[n]) != TRI_OK) {
+            snprintf(failure, RANKS_TEXT, "no thread for rank %d: %s", n, tri_last_error());
+            break;
+        }
     }
-    for (int r = 0; r < size; r++)
+    for (int r = 0; r < n; r++) {
         trii_thread_join(&threads[r]);
-    for (int r = 0; r < size; r++) {
         if (envs[r].failure != NULL && failure[0] == '\0')
-            snprintf(failure, sizeof(failure), "%s", envs[r].failure);
+            snprintf(failure, RANKS_TEXT, "%s", envs[r].failure);
     }
     tri_store_unref(store);
     free(envs);
-    if (failure[0] != '\0')
+    return failure[0] == '\0';
+}
+
+/* The same; fails the test with the first failure. */
+static inline void run_threads(int size, const tri_group_options *options,
+                               const char *(*main)(rank_env *env), void *arg)
+{
+    char failure[RANKS_TEXT];
+
+    if (!ranks_run(size, options, main, arg, failure))
         fail_msg("%s", failure);
 }
 
