@@ -215,6 +215,11 @@ function(tri_add_tests)
             LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
         target_link_libraries(failing_calls PRIVATE trireme_flags)
     endif()
+    # What ./run bits holds against the same program of another revision.
+    add_executable(bits ${CMAKE_SOURCE_DIR}/tests/bits/bits.c)
+    set_target_properties(bits PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/test)
+    target_link_libraries(bits PRIVATE trireme_flags test_support trireme_testing PkgConfig::CMOCKA)
+    target_include_directories(bits PRIVATE ${CMAKE_SOURCE_DIR}/tests)
     # Those of plug-ins are added where the plug-in is.
     list(FILTER tests EXCLUDE REGEX "/tests/plugins/")
     tri_add_plugin_tests()

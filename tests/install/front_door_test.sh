@@ -24,7 +24,7 @@ has() {
 }
 
 ls >"$work/before"
-for verb in train test fresh bench lint format docs; do
+for verb in train test fresh bench bits lint format docs; do
     for option in --help -h; do
         ./run "$verb" "$option" >"$work/said" 2>&1 </dev/null || fail "./run $verb $option: $(cat "$work/said")"
         [ "$(head -n 1 "$work/said")" = "usage: ./run $verb [ARGS]" ] || fail "$verb: $(cat "$work/said")"
