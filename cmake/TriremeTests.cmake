@@ -237,7 +237,9 @@ function(tri_add_tests)
     add_custom_command(OUTPUT ${calls} DEPENDS ${make_calls} ${headers}
         COMMAND awk -f ${make_calls} ${headers} >${calls})
     set_source_files_properties(${calls} PROPERTIES COMPILE_OPTIONS -w)
-    target_sources(tests_misuse PRIVATE ${calls} ${CMAKE_SOURCE_DIR}/tests/misuse/misuse_values.c)
+    file(GLOB values CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/misuse/*.c)
+    list(FILTER values EXCLUDE REGEX "_test\\.c$")
+    target_sources(tests_misuse PRIVATE ${calls} ${values})
     # What is tested from outside, by a script of POSIX sh: tests/DIR/x_test.sh, one entry each.
     file(GLOB scripts CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/*/*_test.sh)
     foreach(script IN LISTS scripts)
