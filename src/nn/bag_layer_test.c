@@ -3,12 +3,7 @@
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
-
-static void refused_with(tri_module *layer, const char *line)
-{
-    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
-    tri_module_destroy(layer);
-}
+#include "testing/layer_calls.h"
 
 /* Rows 0 to 3 of the weight are 1, 10, 100 and 1000. */
 static double bag(tri_module *layer, tri_tensor *offsets, tri_tensor *factors, int64_t number)
@@ -89,10 +84,10 @@ static void bags_say_what_they_refuse(void **state)
     tri_tensor *x2 = tri_reshape(x, TRI_SHAPE(3, 1));
 
     (void)state;
-    refused_with(tri_nn_embedding_bag(0, 3, NULL), "num_embeddings must be at least 1");
-    refused_with(tri_nn_embedding_bag(4, 3, &(tri_nn_embedding_bag_options){.mode = 7}),
-                 "mode 7: mean, sum and max are allowed");
-    refused_with(
+    layer_refused(tri_nn_embedding_bag(0, 3, NULL), "num_embeddings must be at least 1");
+    layer_refused(tri_nn_embedding_bag(4, 3, &(tri_nn_embedding_bag_options){.mode = 7}),
+                  "mode 7: mean, sum and max are allowed");
+    layer_refused(
         tri_nn_embedding_bag(4, 3, &(tri_nn_embedding_bag_options){.padding_idx = TRI_SET(4)}),
         "padding_idx 4 is out of range (4 rows)");
     y = tri_forward(layer, x);
@@ -136,7 +131,7 @@ static void dropout2d_drops_whole_channels(void **state)
     assert_memory_equal(got, values, sizeof(got));
     CHECK_FAILS(tri_tensor_status(tri_dropout2d(tri_flatten(x, 0), 0.5, true)), TRI_ERR_INVALID_ARG,
                 "x has 1 dimensions, not [N, C, ..]");
-    refused_with(tri_nn_dropout2d(-0.5), "p must be in [0, 1]");
+    layer_refused(tri_nn_dropout2d(-0.5), "p must be in [0, 1]");
     tri_step_end();
     tri_module_destroy(layer);
     tri_tensor_unref(x);

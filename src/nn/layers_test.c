@@ -5,6 +5,7 @@
 
 #include "base/compiler.h"
 #include "testing/check.h"
+#include "testing/layer_calls.h"
 
 static void check_shape(tri_tensor *x, const int64_t *shape, int ndim)
 {
@@ -12,26 +13,6 @@ static void check_shape(tri_tensor *x, const int64_t *shape, int ndim)
     assert_int_equal(tri_tensor_ndim(x), ndim);
     for (int d = 0; d < ndim; d++)
         assert_int_equal(tri_tensor_size(x, d), shape[d]);
-}
-
-static void refused_with(tri_module *layer, const char *line)
-{
-    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
-    tri_module_destroy(layer);
-}
-
-/* f32, 0.5, 1, 1.5, ... */
-static tri_tensor *numbers(const int64_t *shape, int ndim)
-{
-    float values[256];
-    int64_t n = 1;
-
-    for (int d = 0; d < ndim; d++)
-        n *= shape[d];
-    assert_true(n <= 256);
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (float)((i * 7) % 11) * 0.5f + 0.5f;
-    return tri_tensor_from(shape, ndim, TRI_DTYPE_F32, values);
 }
 
 /* The values of two step tensors have the same bits. */
@@ -57,7 +38,7 @@ static void a_convolution_may_differ_in_height_and_width(void **state)
         2, 4, 0,
         &(tri_nn_conv2d_options){
             .kernel_hw = {3, 1}, .stride_hw = {2, 1}, .padding_hw = {1, 0}, .dilation_hw = {1, 2}});
-    tri_tensor *x = numbers(TRI_SHAPE(1, 2, 7, 5)), *weight = tri_module_find(conv, "weight");
+    tri_tensor *x = layer_input(TRI_SHAPE(1, 2, 7, 5)), *weight = tri_module_find(conv, "weight");
     tri_tensor *y = tri_forward(conv, x);
 
     (void)state;
@@ -77,7 +58,7 @@ static void a_convolution_may_differ_in_height_and_width(void **state)
 static void pools_may_differ_in_height_and_width(void **state)
 {
     tri_module *pool = tri_nn_max_pool2d(0, &(tri_nn_pool2d_options){.kernel_hw = {3, 2}});
-    tri_tensor *x = numbers(TRI_SHAPE(1, 2, 6, 8));
+    tri_tensor *x = layer_input(TRI_SHAPE(1, 2, 6, 8));
 
     (void)state;
     check_shape(tri_forward(pool, x), TRI_SHAPE(1, 2, 2, 4));
@@ -98,7 +79,7 @@ static void pools_of_rows(void **state)
 {
     const tri_nn_pool1d_options options = {
         .stride = 2, .padding = 1, .ceil_mode = true, .exclude_padding = true};
-    tri_tensor *x = numbers(TRI_SHAPE(2, 3, 8)), *one = numbers(TRI_SHAPE(3, 8));
+    tri_tensor *x = layer_input(TRI_SHAPE(2, 3, 8)), *one = layer_input(TRI_SHAPE(3, 8));
     tri_module *pools[4] = {tri_nn_max_pool1d(3, NULL), tri_nn_avg_pool1d(3, &options),
                             tri_nn_adaptive_avg_pool1d(5), tri_nn_adaptive_max_pool1d(1)};
     static const int64_t lengths[4] = {2, 5, 5, 1};
@@ -124,16 +105,17 @@ static void pools_of_rows(void **state)
 static void an_option_is_said_once(void **state)
 {
     (void)state;
-    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.kernel_hw = {3, 1}}),
-                 "nn_conv2d(1, 1, kernel 3): kernel is 3, and kernel_hw {3, 1}: give only one");
-    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.stride = 2, .stride_hw = {2, 2}}),
-                 "stride is 2, and stride_hw {2, 2}");
-    refused_with(tri_nn_conv2d(1, 1, 0, &(tri_nn_conv2d_options){.kernel_hw = {3, 0}}),
-                 "kernel 0: it must be at least 1");
-    refused_with(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.groups = -1}),
-                 "groups -1: groups must be at least 1");
-    refused_with(tri_nn_max_pool2d(2, &(tri_nn_pool2d_options){.padding_hw = {0, 2}}),
-                 "padding 2 of a kernel of 2: at most half");
+    layer_refused(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.kernel_hw = {3, 1}}),
+                  "nn_conv2d(1, 1, kernel 3): kernel is 3, and kernel_hw {3, 1}: give only one");
+    layer_refused(
+        tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.stride = 2, .stride_hw = {2, 2}}),
+        "stride is 2, and stride_hw {2, 2}");
+    layer_refused(tri_nn_conv2d(1, 1, 0, &(tri_nn_conv2d_options){.kernel_hw = {3, 0}}),
+                  "kernel 0: it must be at least 1");
+    layer_refused(tri_nn_conv2d(1, 1, 3, &(tri_nn_conv2d_options){.groups = -1}),
+                  "groups -1: groups must be at least 1");
+    layer_refused(tri_nn_max_pool2d(2, &(tri_nn_pool2d_options){.padding_hw = {0, 2}}),
+                  "padding 2 of a kernel of 2: at most half");
 }
 
 static void a_linear_layer_may_lack_its_bias(void **state)
@@ -154,7 +136,7 @@ static void batch_norm_may_lack_its_parts(void **state)
         2, &(tri_nn_batch_norm2d_options){
                .no_affine = true, .no_track_running_stats = true, .eps = TRI_SET(0.5)});
     tri_module *plain = tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.no_affine = true});
-    tri_tensor *x = numbers(TRI_SHAPE(3, 2, 2, 2));
+    tri_tensor *x = layer_input(TRI_SHAPE(3, 2, 2, 2));
 
     (void)state;
     assert_int_equal(tri_module_state_count(bare), 0);
@@ -170,18 +152,18 @@ static void batch_norm_may_lack_its_parts(void **state)
     tri_module_destroy(bare);
     tri_module_destroy(plain);
     tri_tensor_unref(x);
-    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = TRI_SET(-1)}),
-                 "eps -1");
-    refused_with(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(1.5)}),
-                 "momentum 1.5");
-    refused_with(
+    layer_refused(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = TRI_SET(-1)}),
+                  "eps -1");
+    layer_refused(tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.momentum = TRI_SET(1.5)}),
+                  "momentum 1.5");
+    layer_refused(
         tri_nn_batch_norm2d(2, &(tri_nn_batch_norm2d_options){.eps = TRI_SET((double)NAN)}), "nan");
 }
 
 static void batch_norm_of_rows_is_that_of_images(void **state)
 {
     tri_module *rows = tri_nn_batch_norm1d(2, NULL), *images = tri_nn_batch_norm2d(2, NULL);
-    tri_tensor *x = numbers(TRI_SHAPE(4, 2, 3));
+    tri_tensor *x = layer_input(TRI_SHAPE(4, 2, 3));
 
     (void)state;
     for (int training = 1; training >= 0; training--) {
@@ -209,7 +191,7 @@ static void batch_norm_of_rows_is_that_of_images(void **state)
     tri_module_destroy(rows);
     tri_module_destroy(images);
     tri_tensor_unref(x);
-    refused_with(tri_nn_batch_norm1d(0, NULL), "nn_batch_norm1d(0): channels must be at least 1");
+    layer_refused(tri_nn_batch_norm1d(0, NULL), "nn_batch_norm1d(0): channels must be at least 1");
 }
 
 /* The first running mean is momentum times the batch's. */
@@ -243,7 +225,7 @@ static void norms_of_rows_are_their_operations(void **state)
     tri_module *half =
         tri_nn_layer_norm(TRI_SHAPE(3), &(tri_nn_layer_norm_options){.no_bias = true});
     tri_module *rms = tri_nn_rms_norm(TRI_SHAPE(3), NULL);
-    tri_tensor *x = numbers(TRI_SHAPE(2, 4, 3));
+    tri_tensor *x = layer_input(TRI_SHAPE(2, 4, 3));
 
     (void)state;
     check_shape(tri_module_find(layer, "bias"), TRI_SHAPE(4, 3));
@@ -261,11 +243,11 @@ static void norms_of_rows_are_their_operations(void **state)
     tri_module_destroy(half);
     tri_module_destroy(rms);
     tri_tensor_unref(x);
-    refused_with(tri_nn_layer_norm(NULL, 1, NULL), "nn_layer_norm: shape is NULL");
-    refused_with(tri_nn_layer_norm(NULL, 0, NULL), "a row of 0 dimensions");
-    refused_with(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "shape[1] is 0: must be at least 1");
-    refused_with(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = TRI_SET(-1)}),
-                 "eps -1");
+    layer_refused(tri_nn_layer_norm(NULL, 1, NULL), "nn_layer_norm: shape is NULL");
+    layer_refused(tri_nn_layer_norm(NULL, 0, NULL), "a row of 0 dimensions");
+    layer_refused(tri_nn_rms_norm(TRI_SHAPE(3, 0), NULL), "shape[1] is 0: must be at least 1");
+    layer_refused(tri_nn_rms_norm(TRI_SHAPE(3), &(tri_nn_rms_norm_options){.eps = TRI_SET(-1)}),
+                  "eps -1");
 }
 
 static void an_embedding_gives_rows(void **state)
@@ -286,10 +268,10 @@ static void an_embedding_gives_rows(void **state)
     tri_step_end();
     tri_module_destroy(layer);
     tri_tensor_unref(at);
-    refused_with(tri_nn_embedding(0, 3, NULL), "nn_embedding(0, 3): num_embeddings must be");
-    refused_with(tri_nn_embedding(3, 0, NULL), "embedding_dim must be at least 1");
-    refused_with(tri_nn_embedding(3, 2, &(tri_embedding_options){.padding_idx = TRI_SET(3)}),
-                 "padding_idx 3 is out of range (3 rows)");
+    layer_refused(tri_nn_embedding(0, 3, NULL), "nn_embedding(0, 3): num_embeddings must be");
+    layer_refused(tri_nn_embedding(3, 0, NULL), "embedding_dim must be at least 1");
+    layer_refused(tri_nn_embedding(3, 2, &(tri_embedding_options){.padding_idx = TRI_SET(3)}),
+                  "padding_idx 3 is out of range (3 rows)");
 }
 
 /* [T, C] rows of x [1, T, C] against each other by hand: softmax(q k' / sqrt(C)) v, one head. */
@@ -321,7 +303,7 @@ static void check_close(tri_tensor *a, tri_tensor *b)
 static void attention_takes_one_input_or_three(void **state)
 {
     tri_module *layer = tri_nn_multihead_attention(4, 1, NULL);
-    tri_tensor *x = numbers(TRI_SHAPE(1, 3, 4)), *key = numbers(TRI_SHAPE(1, 5, 4));
+    tri_tensor *x = layer_input(TRI_SHAPE(1, 3, 4)), *key = layer_input(TRI_SHAPE(1, 5, 4));
     tri_tensor *y;
 
     (void)state;
@@ -348,7 +330,7 @@ static void causal_attention_looks_back_only(void **state)
 {
     tri_module *layer = tri_nn_multihead_attention(
         4, 2, &(tri_nn_multihead_attention_options){.is_causal = true, .no_bias = true});
-    tri_tensor *x = numbers(TRI_SHAPE(2, 5, 4));
+    tri_tensor *x = layer_input(TRI_SHAPE(2, 5, 4));
     tri_tensor *whole = tri_forward(layer, x);
 
     (void)state;
@@ -357,10 +339,10 @@ static void causal_attention_looks_back_only(void **state)
     tri_step_end();
     tri_module_destroy(layer);
     tri_tensor_unref(x);
-    refused_with(tri_nn_multihead_attention(0, 1, NULL), "both must be at least 1");
-    refused_with(tri_nn_multihead_attention(6, 4, NULL),
-                 "embed_dim must be a multiple of num_heads");
-    refused_with(
+    layer_refused(tri_nn_multihead_attention(0, 1, NULL), "both must be at least 1");
+    layer_refused(tri_nn_multihead_attention(6, 4, NULL),
+                  "embed_dim must be a multiple of num_heads");
+    layer_refused(
         tri_nn_multihead_attention(4, 2, &(tri_nn_multihead_attention_options){.dropout = 1}),
         "dropout must be in [0, 1)");
 }
@@ -369,7 +351,7 @@ static void layers_without_parameters_are_their_operations(void **state)
 {
     tri_module *layers[] = {tri_nn_flatten(0), tri_nn_flatten(2), tri_nn_softmax(1),
                             tri_nn_log_softmax(-1), tri_nn_leaky_relu(0.25)};
-    tri_tensor *x = numbers(TRI_SHAPE(2, 3, 2, 2));
+    tri_tensor *x = layer_input(TRI_SHAPE(2, 3, 2, 2));
     tri_tensor *wanted[] = {tri_flatten(x, 0), tri_flatten(x, 2), tri_softmax(x, 1),
                             tri_log_softmax(x, -1), tri_leaky_relu(x, 0.25)};
 

@@ -5,29 +5,10 @@
 #include <trireme/trireme.h>
 
 #include "testing/check.h"
+#include "testing/layer_calls.h"
 #include "testing/nn_golden.h"
 
 #define WEIGHTS 16
-
-static void refused_with(tri_module *layer, const char *line)
-{
-    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
-    tri_module_destroy(layer);
-}
-
-/* f32, 0.5, 4, 2, ... */
-static tri_tensor *numbers(const int64_t *shape, int ndim)
-{
-    float values[256];
-    int64_t n = 1;
-
-    for (int d = 0; d < ndim; d++)
-        n *= shape[d];
-    assert_true(n <= 256);
-    for (int64_t i = 0; i < n; i++)
-        values[i] = (float)((i * 7) % 11) * 0.5f + 0.5f;
-    return tri_tensor_from(shape, ndim, TRI_DTYPE_F32, values);
-}
 
 static double difference(tri_tensor *a, tri_tensor *b)
 {
@@ -90,7 +71,7 @@ static void states_go_on(void **state)
 {
     tri_module *layer =
         tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.num_layers = 2, .batch_first = true});
-    tri_tensor *x = numbers(TRI_SHAPE(2, 5, 3)), *whole[3], *first[3], *rest[3];
+    tri_tensor *x = layer_input(TRI_SHAPE(2, 5, 3)), *whole[3], *first[3], *rest[3];
 
     (void)state;
     tri_forward_n(layer, &x, 1, whole, 3);
@@ -112,7 +93,7 @@ static void states_go_on(void **state)
 static void a_sequence_may_lack_the_batch(void **state)
 {
     tri_module *layer = tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.bidirectional = true});
-    tri_tensor *x = numbers(TRI_SHAPE(4, 1, 3)), *one[3], *out[3];
+    tri_tensor *x = layer_input(TRI_SHAPE(4, 1, 3)), *one[3], *out[3];
     tri_tensor *alone = tri_select(x, 1, 0);
 
     (void)state;
@@ -137,7 +118,7 @@ static void a_sequence_may_lack_the_batch(void **state)
 static void dropout_acts_between_layers_in_training(void **state)
 {
     tri_module *layer = tri_nn_lstm(3, 4, &(tri_nn_lstm_options){.num_layers = 2, .dropout = 0.5});
-    tri_tensor *x = numbers(TRI_SHAPE(3, 2, 3)), *w[8], *y, *by_hand[3];
+    tri_tensor *x = layer_input(TRI_SHAPE(3, 2, 3)), *w[8], *y, *by_hand[3];
 
     (void)state;
     for (int i = 0; i < 8; i++)
@@ -162,14 +143,14 @@ static void dropout_acts_between_layers_in_training(void **state)
 static void an_lstm_says_what_it_refuses(void **state)
 {
     tri_module *layer = tri_nn_lstm(3, 2, NULL);
-    tri_tensor *x = numbers(TRI_SHAPE(4, 2, 3)), *h = numbers(TRI_SHAPE(1, 3, 2)), *out[3];
+    tri_tensor *x = layer_input(TRI_SHAPE(4, 2, 3)), *h = layer_input(TRI_SHAPE(1, 3, 2)), *out[3];
 
     (void)state;
-    refused_with(tri_nn_lstm(3, 0, NULL), "both must be at least 1");
-    refused_with(tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.num_layers = -1}),
-                 "num_layers must be in [1, 1024]");
-    refused_with(tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.dropout = 1.5}),
-                 "dropout must be in [0, 1]");
+    layer_refused(tri_nn_lstm(3, 0, NULL), "both must be at least 1");
+    layer_refused(tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.num_layers = -1}),
+                  "num_layers must be in [1, 1024]");
+    layer_refused(tri_nn_lstm(3, 2, &(tri_nn_lstm_options){.dropout = 1.5}),
+                  "dropout must be in [0, 1]");
     tri_forward_n(layer, (tri_tensor *[]){x, h}, 2, out, 1);
     CHECK_FAILS(tri_tensor_status(out[0]), TRI_ERR_INVALID_ARG, "not 2 inputs to 1 outputs");
     tri_forward_n(layer, (tri_tensor *[]){x, h, h}, 3, out, 3);
@@ -195,7 +176,7 @@ static void refused(tri_tensor *x, tri_tensor *const *w, int n, tri_lstm_options
 static void operands_of_an_lstm_must_fit(void **state)
 {
     tri_module *layer = tri_nn_lstm(3, 2, NULL);
-    tri_tensor *x = numbers(TRI_SHAPE(4, 2, 3)), *h = numbers(TRI_SHAPE(1, 3, 2)), *w[4];
+    tri_tensor *x = layer_input(TRI_SHAPE(4, 2, 3)), *h = layer_input(TRI_SHAPE(1, 3, 2)), *w[4];
     const tri_lstm_options plain = {0};
 
     (void)state;

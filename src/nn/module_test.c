@@ -7,6 +7,7 @@
 #include "base/alloc.h"
 #include "graph/step.h"
 #include "testing/check.h"
+#include "testing/layer_calls.h"
 #include "testing/nn_golden.h"
 
 /* --- initial values ------------------------------------------------------- */
@@ -176,28 +177,22 @@ static void a_failed_child_fails_its_parents(void **state)
     tri_tensor_unref(y);
 }
 
-static void refused_with(tri_module *layer, const char *line)
-{
-    CHECK_FAILS(tri_module_status(layer), TRI_ERR_INVALID_ARG, line);
-    tri_module_destroy(layer);
-}
-
 static void refused_layers_say_why(void **state)
 {
     (void)state;
-    refused_with(tri_nn_linear(-1, 5, NULL), "nn_linear(-1, 5): in_features must be at least 1");
-    refused_with(tri_nn_linear(3, 0, NULL), "nn_linear(3, 0): out_features must be at least 1");
-    refused_with(tri_nn_batch_norm2d(0, NULL), "nn_batch_norm2d(0): channels must be at least 1");
-    refused_with(tri_nn_conv2d(3, 0, 3, NULL), "channels must be at least 1");
-    refused_with(tri_nn_conv2d(3, 4, 0, NULL), "kernel 0: it must be at least 1");
-    refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.groups = 3}),
-                 "groups 3: groups must divide both");
-    refused_with(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.stride = -1}),
-                 "stride -1: it must be at least 1");
-    refused_with(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d(kernel 0): kernel 0: it must");
-    refused_with(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
-    refused_with(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
-    refused_with(tri_nn_dropout(1.5), "p must be in [0, 1]");
+    layer_refused(tri_nn_linear(-1, 5, NULL), "nn_linear(-1, 5): in_features must be at least 1");
+    layer_refused(tri_nn_linear(3, 0, NULL), "nn_linear(3, 0): out_features must be at least 1");
+    layer_refused(tri_nn_batch_norm2d(0, NULL), "nn_batch_norm2d(0): channels must be at least 1");
+    layer_refused(tri_nn_conv2d(3, 0, 3, NULL), "channels must be at least 1");
+    layer_refused(tri_nn_conv2d(3, 4, 0, NULL), "kernel 0: it must be at least 1");
+    layer_refused(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.groups = 3}),
+                  "groups 3: groups must divide both");
+    layer_refused(tri_nn_conv2d(3, 4, 3, &(tri_nn_conv2d_options){.stride = -1}),
+                  "stride -1: it must be at least 1");
+    layer_refused(tri_nn_max_pool2d(0, NULL), "nn_max_pool2d(kernel 0): kernel 0: it must");
+    layer_refused(tri_nn_avg_pool2d(2, &(tri_nn_pool2d_options){.padding = 2}), "at most half");
+    layer_refused(tri_nn_adaptive_avg_pool2d(0, 1), "nn_adaptive_avg_pool2d(0, 1): the output");
+    layer_refused(tri_nn_dropout(1.5), "p must be in [0, 1]");
 }
 
 /* Layers take one input to one output, and say so on every output. */
