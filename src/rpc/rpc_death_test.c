@@ -7,6 +7,7 @@
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
 #include "testing/rpc_children.h"
+#include "testing/socket_end.h"
 
 /* --- functions ------------------------------------------------------------ */
 
@@ -102,8 +103,7 @@ static void a_killed_worker_ends_every_call_to_it_at_once(void **state)
                     "before it was sent");
         assert_non_null(strstr(tri_last_error(), "its process has ended (host "));
         tri_rpc_ref_unref(ps);
-        CHECK_OK(tri_rpc_leave(rpc, 0));
-        tri_rpc_destroy(rpc);
+        leave_worker(rpc);
         children_end(&c, 1);
     }
 }
@@ -120,8 +120,7 @@ static void a_worker_that_exits_in_a_handler_is_a_lost_one(void **state)
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
     CHECK_FAILS(tri_rpc_sync(ps, &die, NULL, NULL, NULL), TRI_ERR_PEER_LOST, "die on ps");
     tri_rpc_ref_unref(ps);
-    CHECK_OK(tri_rpc_leave(rpc, 0));
-    tri_rpc_destroy(rpc);
+    leave_worker(rpc);
     children_end(&c, 1);
 }
 
@@ -152,8 +151,7 @@ static void the_next_worker_of_a_name_gets_its_calls(void **state)
         tri_rpc_call_destroy(call);
         assert_int_equal(number_of(ps, &number), 2);
         tri_rpc_ref_unref(ps);
-        CHECK_OK(tri_rpc_leave(rpc, 0));
-        tri_rpc_destroy(rpc);
+        leave_worker(rpc);
         children_end(c, 2);
     }
 }
@@ -189,8 +187,7 @@ static void a_worker_that_left_comes_back(void **state)
         assert_int_equal(number_of(ps, &number), 2);
         tri_rpc_ref_unref(ps);
         child_kill(&c[1]);
-        CHECK_OK(tri_rpc_leave(rpc, 0));
-        tri_rpc_destroy(rpc);
+        leave_worker(rpc);
         children_end(c, 2);
     }
 }
@@ -281,8 +278,7 @@ static void a_worker_that_leaves_is_not_lost_and_is_not_called(void **state)
     c.pid = 0;
     CHECK_FAILS(tri_rpc_sync(ps, &number, NULL, NULL, NULL), TRI_ERR_PEER_LOST, "has left");
     tri_rpc_ref_unref(ps);
-    CHECK_OK(tri_rpc_leave(rpc, 0));
-    tri_rpc_destroy(rpc); /* it has been told by then, on the control thread */
+    leave_worker(rpc); /* it has been told by then, on the control thread */
     assert_int_equal(atomic_load(&e.n[TRI_RPC_LEFT]), 1);
     assert_int_equal(atomic_load(&e.n[TRI_RPC_LOST]), 0);
     children_end(&c, 1);
@@ -367,8 +363,7 @@ static void a_job_key_is_proved_before_anything_is_parsed(void **state)
     trii_socket_close(fd);
     assert_int_equal(number_of(ps, &number), 1);
     tri_rpc_ref_unref(ps);
-    CHECK_OK(tri_rpc_leave(rpc, 0));
-    tri_rpc_destroy(rpc);
+    leave_worker(rpc);
     children_end(&c, 1);
 }
 
@@ -408,8 +403,7 @@ static void a_forked_child_is_refused(void **state)
     assert_int_equal(WEXITSTATUS(how), 7);
     assert_int_equal(number_of(ps, &number), 1);
     tri_rpc_ref_unref(ps);
-    CHECK_OK(tri_rpc_leave(rpc, 0));
-    tri_rpc_destroy(rpc);
+    leave_worker(rpc);
     children_end(&c, 1);
 }
 
@@ -433,7 +427,6 @@ static void random_bytes_on_its_port_harm_nobody(void **state)
     CHECK_OK(rpc_parse_record(record, &a));
     for (int i = 0; i < 50; i++) {
         int64_t deadline = trii_deadline_ms(20000);
-        size_t got;
         tri_status status;
         int fd;
 
@@ -447,18 +440,11 @@ static void random_bytes_on_its_port_harm_nobody(void **state)
         CHECK_OK(trii_socket_connect("127.0.0.1", a.port, deadline, false, &fd));
         status = trii_socket_send_all(fd, bytes, sizeof(bytes), deadline);
         assert_true(status == TRI_OK || status == TRI_ERR_PEER_LOST);
-        do {
-            status = trii_socket_wait(fd, TRII_READABLE, deadline);
-            if (status == TRI_OK)
-                status = trii_socket_recv(fd, bytes, sizeof(bytes), &got);
-        } while (status == TRI_OK || status == TRI_INPROGRESS);
-        assert_true(status == TRI_END || status == TRI_ERR_PEER_LOST);
-        trii_socket_close(fd);
+        socket_expect_end(fd);
     }
     assert_int_equal(number_of(ps, &number), 1);
     tri_rpc_ref_unref(ps);
-    CHECK_OK(tri_rpc_leave(rpc, 0));
-    tri_rpc_destroy(rpc);
+    leave_worker(rpc);
     children_end(&c, 1);
 }
 

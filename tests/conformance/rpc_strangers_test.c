@@ -14,6 +14,7 @@
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
+#include "testing/socket_end.h"
 
 #define MIB ((size_t)1 << 20)
 #define NOBODY 65534
@@ -76,22 +77,6 @@ static int connect_to(void)
 
     CHECK_OK(trii_socket_connect("127.0.0.1", address.port, trii_deadline_ms(20000), false, &fd));
     return fd;
-}
-
-/* Until it is closed there. */
-static void expect_end(int fd)
-{
-    char bytes[512];
-    size_t got;
-    tri_status status;
-
-    do {
-        status = trii_socket_wait(fd, TRII_READABLE, trii_deadline_ms(20000));
-        if (status == TRI_OK)
-            status = trii_socket_recv(fd, bytes, sizeof(bytes), &got);
-    } while (status == TRI_OK || status == TRI_INPROGRESS);
-    assert_true(status == TRI_END || status == TRI_ERR_PEER_LOST);
-    trii_socket_close(fd);
 }
 
 /* A right hello over the socket of the host. OK: it is answered. */
@@ -170,7 +155,7 @@ static void a_wrong_token_or_another_incarnation_is_not_let_in(void **state)
             assert_int_equal(answer.verdict, RPC_WELCOME);
             trii_socket_shutdown(fd);
         }
-        expect_end(fd);
+        socket_expect_end(fd);
     }
     end();
 }
@@ -187,7 +172,7 @@ static void connections_that_say_nothing_are_few(void **state)
     for (int i = 0; i < N; i++)
         fd[i] = connect_to();
     for (int i = 256; i < N; i++)
-        expect_end(fd[i]);
+        socket_expect_end(fd[i]);
     rpc_lock(victim);
     assert_true(victim->n_pending <= 256);
     rpc_unlock(victim);
@@ -244,7 +229,7 @@ static void what_is_announced_costs_no_memory(void **state)
         status = trii_socket_send_all(fd, address.token, sizeof(address.token), deadline);
         assert_true(status == TRI_OK || status == TRI_ERR_PEER_LOST);
         trii_socket_shutdown(fd);
-        expect_end(fd);
+        socket_expect_end(fd);
         if (trii_alloc_largest() > 256 << 10)
             fail_msg("%llu bytes are announced, and taken", (unsigned long long)sizes[i / 2]);
     }

@@ -9,6 +9,7 @@
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
 #include "testing/check.h"
+#include "testing/socket_end.h"
 
 /* --- the check of a frame ------------------------------------------------- */
 
@@ -93,9 +94,7 @@ static void run_worker(const uint8_t *data, size_t bytes)
 {
     int64_t deadline = trii_deadline_ms(20000);
     rpc_hello hello, answer;
-    char replies[4096];
     tri_status status;
-    size_t got;
     int fd;
 
     rpc_fill_hello(victim, &hello);
@@ -115,13 +114,7 @@ static void run_worker(const uint8_t *data, size_t bytes)
     status = trii_socket_send_all(fd, data, bytes, deadline);
     assert_true(status == TRI_OK || status == TRI_ERR_PEER_LOST);
     trii_socket_shutdown(fd);
-    do {
-        status = trii_socket_wait(fd, TRII_READABLE, deadline);
-        if (status == TRI_OK)
-            status = trii_socket_recv(fd, replies, sizeof(replies), &got);
-    } while (status == TRI_OK || status == TRI_INPROGRESS);
-    assert_true(status == TRI_END || status == TRI_ERR_PEER_LOST);
-    trii_socket_close(fd);
+    socket_expect_end(fd);
     if (bytes % 16 == 0)
         CHECK_OK(tri_rpc_sync(to_victim, &echo, NULL, NULL, NULL));
 }

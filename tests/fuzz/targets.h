@@ -31,6 +31,7 @@
 #include "store/tcp_server.h"
 #include "store/wire.h"
 #include "testing/check.h"
+#include "testing/socket_end.h"
 
 static void quiet(void)
 {
@@ -134,9 +135,7 @@ static void begin_server(void)
 static void run_server(const uint8_t *data, size_t bytes)
 {
     int64_t deadline = trii_deadline_ms(20000);
-    char replies[4096];
     tri_status status;
-    size_t got;
     int fd;
 
     CHECK_OK(
@@ -144,13 +143,7 @@ static void run_server(const uint8_t *data, size_t bytes)
     status = trii_socket_send_all(fd, data, bytes, deadline);
     assert_true(status == TRI_OK || status == TRI_ERR_PEER_LOST);
     trii_socket_shutdown(fd);
-    do {
-        status = trii_socket_wait(fd, TRII_READABLE, deadline);
-        if (status == TRI_OK)
-            status = trii_socket_recv(fd, replies, sizeof(replies), &got);
-    } while (status == TRI_OK || status == TRI_INPROGRESS);
-    assert_true(status == TRI_END || status == TRI_ERR_PEER_LOST);
-    trii_socket_close(fd);
+    socket_expect_end(fd);
     if (bytes % 16 == 0)
         CHECK_OK(tri_store_add(live_client, "honest", 1, NULL));
 }

@@ -6,6 +6,7 @@
 
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/run_dir.h"
 #include "testing/spawn.h"
 
 #include "base/alloc.h"
@@ -15,23 +16,6 @@
 #include "os/liveness.h"
 
 enum { GROUP_BYTES = 80, RECORDS_AT = 640 + GROUP_BYTES * TRII_RECORD_GROUPS };
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    spawn_make_folder(folder, sizeof(folder));
-    return setenv("TRI_RUN_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unsetenv("TRI_RUN_DIR");
-    spawn_remove_folder(folder);
-    return 0;
-}
 
 /* The whole file of a rank; the caller frees it. */
 static unsigned char *read_record(int rank, size_t *bytes_out)

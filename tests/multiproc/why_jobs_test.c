@@ -7,35 +7,10 @@
 #include "group/watch/flight_recorder.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/run_dir.h"
 #include "testing/spawn.h"
 
 #define TEXT_BYTES 8192
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    spawn_make_folder(folder, sizeof(folder));
-    return setenv("TRI_RUN_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unsetenv("TRI_RUN_DIR");
-    spawn_remove_folder(folder);
-    return 0;
-}
-
-static int lines_of(const char *text)
-{
-    int n = 0;
-
-    for (; *text != '\0'; text++)
-        n += *text == '\n';
-    return n;
-}
 
 /* --- what is no record ---------------------------------------------------- */
 

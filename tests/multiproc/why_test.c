@@ -6,28 +6,12 @@
 #include "group/watch/flight_recorder.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
+#include "testing/run_dir.h"
 #include "testing/spawn.h"
 
 #define TEXT_BYTES 8192
 /* A case starts the tool again and again: on a machine that is busy each start takes long. */
 #define PATIENCE_S 50
-
-static char folder[256];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    spawn_make_folder(folder, sizeof(folder));
-    return setenv("TRI_RUN_DIR", folder, 1);
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    unsetenv("TRI_RUN_DIR");
-    spawn_remove_folder(folder);
-    return 0;
-}
 
 /* What the tool prints of the job; "" if it failed. */
 static void why(const char *option, char *text)
@@ -47,15 +31,6 @@ static void why_until(const char *part, char *text)
     do
         why(NULL, text);
     while (strstr(text, part) == NULL);
-}
-
-static int lines_of(const char *text)
-{
-    int n = 0;
-
-    for (; *text != '\0'; text++)
-        n += *text == '\n';
-    return n;
 }
 
 #define RANK_SAYS(env, text, part)                                                                 \

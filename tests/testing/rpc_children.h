@@ -42,6 +42,12 @@ static inline tri_rpc *open_worker(const char *name, const tri_rpc_options *more
     return rpc;
 }
 
+static inline void leave_worker(tri_rpc *rpc)
+{
+    CHECK_OK(tri_rpc_leave(rpc, 0));
+    tri_rpc_destroy(rpc);
+}
+
 static inline void child_quit(int number)
 {
     (void)number;
