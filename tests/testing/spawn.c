@@ -24,7 +24,8 @@
 
 extern char **environ;
 
-enum { MAX_ENVIRONMENT = 1000, PAUSE_MS = 5 };
+/* What a case may take is as many times as long there: cmake/TriremeTests.cmake. */
+enum { MAX_ENVIRONMENT = 1000, PAUSE_MS = 5, PATIENCE = TEST_SANITIZED ? 5 : 1 };
 
 static long long now_ms(void)
 {
@@ -32,6 +33,11 @@ static long long now_ms(void)
 
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * 1000LL + t.tv_nsec / 1000000;
+}
+
+static long long deadline_of(const spawn *s)
+{
+    return now_ms() + (long long)PATIENCE * s->deadline_ms;
 }
 
 /* --- starting ------------------------------------------------------------- */
@@ -177,7 +183,7 @@ static void give_up(spawn *s, const char *waited_for)
     print_whole(err);
     if (s->ended && s->fd[0] < 0 && s->fd[1] < 0)
         fail_msg("ended with status %d without a word of %s", s->status, waited_for);
-    fail_msg("waited %d ms for %s, which did not come", s->deadline_ms, waited_for);
+    fail_msg("waited %d ms for %s, which did not come", PATIENCE * s->deadline_ms, waited_for);
 }
 
 void spawn_poll(spawn *s, int timeout_ms)
@@ -187,7 +193,7 @@ void spawn_poll(spawn *s, int timeout_ms)
 
 void spawn_expect(spawn *s, const char *text)
 {
-    long long deadline = now_ms() + s->deadline_ms;
+    long long deadline = deadline_of(s);
 
     while (strstr(s->text[0], text) == NULL && strstr(s->text[1], text) == NULL) {
         if (now_ms() > deadline || (s->ended && s->fd[0] < 0 && s->fd[1] < 0))
@@ -206,7 +212,7 @@ void spawn_read(spawn *s, int ms)
 
 int spawn_wait(spawn *s)
 {
-    long long deadline = now_ms() + s->deadline_ms;
+    long long deadline = deadline_of(s);
 
     while (!s->ended || s->fd[0] >= 0 || s->fd[1] >= 0) {
         if (now_ms() > deadline)
@@ -310,7 +316,7 @@ static void expect_no_group(const spawn *s, long long deadline)
 
 void spawn_expect_no_process(const spawn *s)
 {
-    long long deadline = now_ms() + s->deadline_ms;
+    long long deadline = deadline_of(s);
     char list[1000];
 
     while (list_marked(s, list, sizeof(list)) > 0) {

@@ -22,7 +22,8 @@ typedef struct spawn {
     bool ended;
     int status;      /* once ended: exit code, or minus the signal */
     bool guarded;    /* trirun has started its guard, so it leaves nothing even if killed */
-    int deadline_ms; /* of each wait; SPAWN_DEADLINE_MS until it is set after the start */
+    int deadline_ms; /* of each wait; SPAWN_DEADLINE_MS until it is set after the start. Five times
+                      * as long under a sanitizer */
 } spawn;
 
 #define SPAWN_OUT(s) ((s)->text[0])
