@@ -5,12 +5,12 @@
  *
  *     python parameter_server.py         becomes  build/bin/rpc_batch_ps
  *
- * A parameter server waits for the gradients of all trainers (five), updates its ResNet-50 once and
- * returns it to all of them. A smaller one:
+ * A parameter server waits for the gradients of all five trainers, updates its ResNet-50 once, and
+ * returns it to all of them. To try it with less:
  *
  *     build/bin/rpc_batch_ps [TRAINERS [BATCHES [WIDTH]]]    (5, 6, 64 channels at the front)
  *
- * Where a launcher starts the processes it decides how many trainers there are:
+ * A launcher that starts the processes decides how many trainers there are:
  *
  *     trirun --nproc_per_node=6 build/bin/rpc_batch_ps
  *     torchrun --no-python --nproc_per_node=6 build/bin/rpc_batch_ps

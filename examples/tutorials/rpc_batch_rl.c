@@ -5,13 +5,13 @@
  *
  *     python reinforce.py                becomes  build/bin/rpc_batch_rl
  *
- * The agent plays ten episodes so, and then ten in which it decides for each observer alone: the
- * last line has the number of processes and both times. It does that with two processes and again
- * with three, unless an argument says how many:
+ * The agent plays ten episodes like that, and then ten in which it decides for each observer alone.
+ * The last line has the number of processes and both times. All of it is done with two processes,
+ * and again with three, unless an argument says how many:
  *
  *     build/bin/rpc_batch_rl [WORLD_SIZE [EPISODES]]
  *
- * Where a launcher starts the processes it decides how many there are:
+ * A launcher that starts the processes decides how many there are:
  *
  *     trirun --nproc_per_node=3 build/bin/rpc_batch_rl
  *     torchrun --no-python --nproc_per_node=3 build/bin/rpc_batch_rl

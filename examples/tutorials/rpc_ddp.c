@@ -1,13 +1,13 @@
 /*
  * rpc_ddp.c - PyTorch's tutorial "Combining Distributed DataParallel with Distributed RPC
- * Framework": a model of which one part is too large for every process to have it, and the other
- * is averaged over all that train it.
+ * Framework": a model in two parts. One is too large for each process to have a copy of it; the
+ * other is replicated, and averaged over all that train it.
  *
  *     python main.py                     becomes
  *     build/bin/rpc_ddp
  *
  * which starts four processes: two trainers, a master that tells them when to train, and a
- * parameter server, "ps", that has a table of embeddings. So do
+ * parameter server, "ps", that has a table of embeddings. The same by launchers:
  *
  *     trirun --nproc_per_node=4 build/bin/rpc_ddp
  *     torchrun --no-python --nproc_per_node=4 build/bin/rpc_ddp
@@ -18,7 +18,7 @@
  * the table go to ps, from each trainer by itself. PyTorch's program needs a second rendezvous for
  * DDP; here DDP's group is a part of the world that RPC has met in.
  *
- * An argument is the number of epochs, 100 unless it says otherwise.
+ * The argument is the number of epochs (100).
  */
 #include <string.h>
 

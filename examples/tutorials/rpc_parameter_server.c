@@ -18,14 +18,14 @@
  *     torchrun --no-python --nproc_per_node=4 build/bin/rpc_parameter_server
  *     mpirun -np 4 build/bin/rpc_parameter_server
  *
- * --data=FOLDER holds MNIST's four files; the default is Fashion-MNIST. --batches=N ends training
- * after so many, --test_samples=N measures the accuracy with the first so many images.
+ * --data=FOLDER is where MNIST's four files are; the default is Fashion-MNIST. --batches=N ends
+ * training after N batches, --test_samples=N measures the accuracy on the first N images.
  *
- * Each trainer sends images to the server and gets back what its network says of them; the
- * gradients stay at the server, in an account of each trainer, until that one says that its step is
- * over. With more than one trainer PyTorch's program fails as soon as one updates the network
- * between the forward and the backward of another; here backward sees the parameters that its
- * forward has seen.
+ * Each trainer sends images to the server and gets back what its network says of them. The
+ * gradients stay at the server, in an account for each trainer, until the trainer says that its
+ * step is over. With more than one trainer PyTorch's program fails as soon as one updates the
+ * network between the forward and the backward of another; here backward sees the parameters that
+ * its forward has seen.
  */
 #include <string.h>
 

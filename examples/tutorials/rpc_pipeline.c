@@ -6,16 +6,16 @@
  *     python main.py                     becomes
  *     build/bin/rpc_pipeline
  *
- * It trains three batches with each size of pieces, 1, 2, 4 and 8 images, which the original calls
- * "number of splits", and so says the line that is printed. Launchers start the processes too:
+ * It trains three batches with pieces of 1, 2, 4 and 8 images. (The original calls that the "number
+ * of splits", and so does the line that is printed.) Launchers start the processes, too:
  *
  *     trirun --nproc_per_node=3 build/bin/rpc_pipeline
  *     torchrun --no-python --nproc_per_node=3 build/bin/rpc_pipeline
  *     mpirun -np 3 build/bin/rpc_pipeline
  *
- * There is no schedule to write: all is recorded, and what does not wait for another worker's
- * result runs. Forwards of a shard run in the order in which they were recorded; backwards go
- * before them.
+ * There is no schedule to write: everything is recorded, and whatever does not wait for another
+ * worker's result runs. The forwards of a shard run in the order in which they were recorded, and
+ * backwards take precedence over them.
  *
  * Other sizes: --batch_size=N --image_size=N --width=N (channels of the first layer) --batches=N
  * --split_size=N (this one alone) --f64. With --one_process the same training runs in this

@@ -6,9 +6,9 @@
  *     python main.py                     becomes  build/bin/rpc_rl
  *     python main.py --world-size=4      becomes  build/bin/rpc_rl --world-size=4
  *
- * of which the agent is one. --gamma, --seed and --log-interval are the example's, too, and
- * --episodes ends it before the task is solved. Where a launcher starts the processes it decides
- * how many there are:
+ * The world size counts the agent, too. --gamma, --seed and --log-interval are the original's;
+ * --episodes ends the training before the task is solved. A launcher that starts the processes
+ * decides how many there are:
  *
  *     trirun --nproc_per_node=4 build/bin/rpc_rl
  *     torchrun --no-python --nproc_per_node=4 build/bin/rpc_rl

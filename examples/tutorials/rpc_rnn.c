@@ -11,10 +11,10 @@
  *     torchrun --no-python --nproc_per_node=2 build/bin/rpc_rnn
  *     mpirun -np 2 build/bin/rpc_rnn
  *
- * What the original does not have, to look inside: --verbose prints how many parameters are where,
- * and the loss of each batch; --one-process has all of the network in one process, without RPC.
- * With --dropout=0 both give the same losses. (Else random numbers differ: each worker draws its
- * own.)
+ * Options for a look inside, which the original does not have: --verbose prints how many parameters
+ * each worker has, and the loss of each batch; --one-process keeps the whole network in one
+ * process, without RPC. With --dropout=0 the losses are the same either way. (Otherwise random
+ * numbers differ, since each worker draws its own.)
  */
 #include <string.h>
 

@@ -269,7 +269,9 @@ static tri_status ask_nearest(tri_rpc_ref *worker, const char *object, int64_t b
         return TRI_OK;
     names = reply->data;
     if (reply->bytes == 0 || names[reply->bytes - 1] != '\0')
-        return TRII_FAIL(TRI_ERR_FORMAT, "worker %s answers strangely", worker->owner);
+        return TRII_FAIL(TRI_ERR_FORMAT,
+                         "worker %s sends damaged names: does it run another build of the library?",
+                         worker->owner);
     return TRII_FAIL(TRI_ERR_TIMEOUT, "no object %s on worker %s (waited %.3g s); %s%s", object,
                      worker->owner, waited,
                      names[0] == '\0'             ? "it has none with a name"

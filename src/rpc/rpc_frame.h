@@ -24,21 +24,21 @@
  *
  *   kind      from         meaning
  *   REQUEST   caller       runs a function
- *   REPLY     callee       ends a call; of a failure the data are the line
+ *   REPLY     callee       ends a call; of a failed one the data are the error line
  *   CANCEL    caller       nobody waits for the call any more
  *   WHERE     caller       asks what became of a call; the callee answers with the same
- *   FREED     caller       the parts of the call's reply are not used any more; chain 1: it is not
- *                          named as a target any more
+ *   FREED     caller       has done with the parts of the call's reply; chain 1: will not name the
+ *                          call as a target any more
  *   DEFINE    caller       the number of a function; the data are its name
  *   HOLD      a holder     the worker (body: rpc_wire_ref) will hold the object, too
- *   HELD      owner        it does; to the one who said so
+ *   HELD      owner        the answer: it counts that hold
  *   DROP      a holder     gives up holds
  *   GONE      anybody      a worker was lost: one that never had a connection with it forgets its
  *                          holds
  *   LEAVING   anybody      takes no further requests
  *   JOINED    anybody      is in tri_rpc_join
  *   BYE       anybody      the last frame
- *   ALIVE     anybody      nothing: that its host answers is what counts
+ *   ALIVE     anybody      nothing: it makes the other host's system answer
  */
 #ifndef TRII_RPC_FRAME_H
 #define TRII_RPC_FRAME_H

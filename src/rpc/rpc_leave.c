@@ -93,7 +93,7 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
 
 /* --- join ----------------------------------------------------------------- */
 
-/* Locked: somebody whom we wait for; NULL: nobody. */
+/* Locked: the name of a worker that has to leave or join first; NULL: there is none. */
 static const char *waited_for(const tri_rpc *rpc)
 {
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
@@ -140,8 +140,8 @@ static void say(tri_rpc *rpc, int kind)
     }
 }
 
-/* Locked: a worker that says it is in tri_rpc_join has no call of its own under way, but for those
- * that others ask it to make. So nobody leaves whom such a call still needs. */
+/* Locked. A worker says that it is in tri_rpc_join only when its own calls have ended, except those
+ * that it makes for others: a callee that left before would fail them. */
 static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns,
                                 int64_t timeout_ms)
 {
@@ -156,7 +156,7 @@ static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns
                      text);
 }
 
-/* Locked: who has neither left nor joined when it is over; NULL: nobody. */
+/* Locked: a worker that has neither left nor joined by then; NULL: there is none. */
 static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns)
 {
     bool again;

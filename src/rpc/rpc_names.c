@@ -55,7 +55,11 @@ static tri_status write_record(const tri_rpc *rpc, const char *unix_name, const 
         snprintf(token + 2 * i, 3, "%02x", rpc->token[i]);
     n = snprintf(record, 640, "v1 %" PRIx64 " %d %d %d %s %s %s %s %s", rpc->incarnation, rpc->rank,
                  trii_process_id(), rpc->tcp_port, token, boot, unix_name, host, addresses);
-    return n < 640 ? TRI_OK : TRII_FAIL(TRI_ERR_IO, "this host has too long addresses");
+    if (n < 640)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_IO,
+                     "%s: its name and addresses take %d bytes of 639: shorten the host's name",
+                     host, n);
 }
 
 /* Whether the worker of a record can still be reached. */

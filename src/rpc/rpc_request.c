@@ -230,7 +230,7 @@ void rpc_request_retire(tri_rpc_request *r)
     r->peer->in_bytes -= r->weight;
     if (--r->rpc->n_requests == 0 && r->rpc->has_requests) {
         r->rpc->has_requests = false;
-        rpc_drop_use(r->rpc); /* who answers has one of its own */
+        rpc_drop_use(r->rpc); /* the thread that answers has a use of its own */
     }
     rpc_changed(r->rpc);
     if (r->keeps)

@@ -9,8 +9,8 @@
 
 #define SPIN_US 50
 #define START_NS 20000
-#define LEAST_NS 3000 /* a reply of somebody who looks, too, comes sooner */
-#define TRY_EVERY 16  /* waits, of which one looks as long as it may */
+#define LEAST_NS 3000 /* the reply of a worker that is spinning, too, comes sooner */
+#define TRY_EVERY 16  /* one wait of so many spins as long as it may */
 
 static trii_once once = TRII_ONCE_INITIALIZER;
 static int32_t most_ns; /* TRI_SPIN_US */

@@ -378,6 +378,8 @@ void trii_served_run(trii_served *s, trii_remote_job *job)
     if (status == TRI_OK)
         return;
     if (trii_err_lines() == lines)
-        trii_err_set("no memory, or no reason");
+        trii_err_set(
+            "it failed without a line: memory is short, or a function has returned a failure "
+            "without tri_status_fail");
     tri_rpc_fail(job->request, status);
 }
