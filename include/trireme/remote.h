@@ -170,10 +170,10 @@ typedef struct tri_remote_optimizer_options {
     /* If the 2-norm of all gradients of a step together, here and at the owners, is above it, they
      * are scaled as by tri_clip_grad_norm; INFINITY only measures; 0 = not clipped */
     double max_norm;
-    /* All ranks of `group` (NULL = the world: then no rank may sit in tri_rpc_join), at most
-     * 256, step together, and each owner makes one
+    /* All ranks of `group` (NULL = the world), at most 256, step together, and each owner makes one
      * update of their gradients: the mean over the samples of all of them, as tri_ddp does with
-     * parameters here. false: each trainer's update is its own */
+     * parameters here. The step fails with STATE, and the group with it, if one of its ranks is in
+     * tri_rpc_join. false: each trainer's update is its own */
     bool average;
     tri_group *group; /* borrowed */
     TRI_RESERVED(6);

@@ -12,6 +12,9 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "parallel/rpc/remote_optimizer_internal.h"
+#include "rpc/rpc_standing.h"
+
+#define LOOK_MS 250 /* at the other ranks, while they are waited for */
 
 /* What a rank says in an exchange; its members follow. */
 typedef struct standing {
@@ -63,6 +66,54 @@ void trii_remote_group_leave(tri_remote_optimizer *o)
     trii_free(o->standings);
 }
 
+/* STATE: ranks of the group are workers that take no steps. */
+static tri_status check_members(const tri_remote_optimizer *o)
+{
+    char name[TRI_RPC_MAX_NAME + 1], text[300] = "";
+    size_t used = 0;
+
+    for (int rank = 0; rank < o->size; rank++) {
+        int of_world =
+            o->options.group != NULL ? tri_group_world_rank(o->options.group, rank) : rank;
+
+        if (rank != o->rank && used < sizeof(text) / 2 &&
+            trii_rpc_is_in_join(o->owners[0].remote->rpc, of_world, name))
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%d (%s)",
+                                     used > 0 ? ", " : "", rank, name);
+    }
+    if (used == 0)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE,
+                     "average: these ranks of the group are in tri_rpc_join and take no step: %s; "
+                     "give the options a group of the trainers alone (tri_group_new)",
+                     text);
+}
+
+/* Waits for all ranks, but not for one that will not come: the group is of no use then. */
+static tri_status gather(const tri_remote_optimizer *o)
+{
+    tri_work *work = NULL;
+    int n_looks = 0;
+    tri_status status, members = TRI_OK;
+
+    status = (tri_all_gather)(o->options.group, standing_of(o, o->size), o->standings, bytes_of(o),
+                              TRI_DTYPE_U8, &work);
+    if (status != TRI_OK)
+        return status;
+    while ((status = tri_work_wait(work, LOOK_MS)) == TRI_ERR_TIMEOUT && n_looks < 2) {
+        members = check_members(o);
+        n_looks = members != TRI_OK ? n_looks + 1 : 0; /* it may have come just before it joined */
+    }
+    if (status == TRI_ERR_TIMEOUT) {
+        tri_group_abort(o->options.group, tri_last_error());
+        status = tri_work_wait(work, 0);
+    }
+    if (status != TRI_OK) /* or another rank has found it first */
+        members = check_members(o);
+    tri_work_destroy(work);
+    return members != TRI_OK ? members : status;
+}
+
 static tri_status exchange(tri_remote_optimizer *o, tri_status own)
 {
     standing *mine = standing_of(o, o->size);
@@ -70,8 +121,7 @@ static tri_status exchange(tri_remote_optimizer *o, tri_status own)
 
     mine->status = own;
     snprintf(mine->line, sizeof(mine->line), "%s", own != TRI_OK ? tri_last_error() : "");
-    status =
-        (tri_all_gather)(o->options.group, mine, o->standings, bytes_of(o), TRI_DTYPE_U8, NULL);
+    status = gather(o);
     if (own != TRI_OK)
         return TRII_FAIL(own, "%s", mine->line);
     for (int rank = 0; rank < o->size && status == TRI_OK; rank++) {

@@ -194,6 +194,62 @@ static void a_trainer_that_fails_fails_the_step_of_all(void **state)
         CHECK_NEAR(there.out[i], here.out[i], 1e-13);
 }
 
+/* Rank 2 is the owner's, and waits in tri_rpc_join. */
+static tri_status train_or_serve(rank *r)
+{
+    const problem *p = r->arg;
+    tri_rpc *rpc = p->r.w.rpc[r->index];
+    tri_module *table;
+    tri_remote_optimizer *opt;
+    tri_tensor *x;
+    tri_status status;
+
+    if (r->index == 2)
+        return tri_rpc_join(rpc, TRI_FOREVER);
+    table = tri_remote_module(rpc, "w2/table", NULL);
+    opt = tri_remote_optimizer_of(
+        NULL, &table, 1, &(tri_remote_optimizer_options){.average = true, .group = r->group});
+    x = rows_of(x_data, IN, 0, 2);
+    tri_backward(tri_sum(tri_forward(table, x), NULL, 0, false));
+    status = tri_remote_optimizer_step(opt);
+    snprintf(r->line, sizeof(r->line), "%s", tri_last_error());
+    tri_step_end();
+    tri_remote_optimizer_destroy(opt);
+    tri_module_destroy(table);
+    tri_tensor_unref(x);
+    CHECK_OK(tri_rpc_join(rpc, TRI_FOREVER));
+    trii_err_set("%s", r->line);
+    return status;
+}
+
+static void a_server_among_the_trainers_is_named_at_once(void **state)
+{
+    int64_t began_ns = trii_now_ns();
+    problem p = {.bad_rank = -1};
+    rank ranks[3];
+
+    (void)state;
+    make_data();
+    remote_begin(&p.r, 3, NULL);
+    p.table = make_layer(IN, 4, 1);
+    p.sgd = tri_sgd(p.table, 0.1, NULL);
+    CHECK_OK(tri_remote_serve(p.r.w.rpc[2], "table", p.table, p.sgd, NULL));
+    run_ranks(ranks, 3, train_or_serve, &p);
+    CHECK_OK(ranks[2].status);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(ranks[i].status, TRI_ERR_STATE);
+        if (strstr(ranks[i].line, "average: these ranks of the group are in tri_rpc_join") ==
+                NULL ||
+            strstr(ranks[i].line, "2 (w2)") == NULL)
+            fail_msg("%s", ranks[i].line);
+    }
+    assert_true(trii_now_ns() - began_ns < 10 * TRII_NS_PER_S);
+    CHECK_OK(tri_remote_withdraw(p.r.w.rpc[2], "table"));
+    tri_optimizer_destroy(p.sgd);
+    tri_module_destroy(p.table);
+    remote_end(&p.r);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +257,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_norm_is_that_of_the_averages),
         cmocka_unit_test(updates_of_single_trainers_are_of_their_own_losses),
         cmocka_unit_test(a_trainer_that_fails_fails_the_step_of_all),
+        cmocka_unit_test(a_server_among_the_trainers_is_named_at_once),
     };
 
     return test_main(argc, argv, tests, TRII_COUNT_OF(tests));
