@@ -1,5 +1,6 @@
 /*
- * rpc_kind_test.c - functions that are for one kind of object are not run on anything else.
+ * rpc_kind_test.c - functions that are for one kind of object are not run on anything else; lists
+ * of functions.
  */
 #include "rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
@@ -77,8 +78,33 @@ static void a_function_runs_on_its_kind_of_object_only(void **state)
     workers_end(&w);
 }
 
+/* Of a list of which one is refused, none is served. */
+static void a_list_is_served_as_a_whole(void **state)
+{
+    static const tri_rpc_function first = {.name = "first", .run = run_count};
+    static const tri_rpc_function other_count = {.name = "counter.count", .run = run_count};
+    const tri_rpc_function *const list[] = {&first, &other_count};
+    const tri_rpc_function *const twice[] = {&first, &count, &first};
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &count);
+    CHECK_FAILS(tri_rpc_serve(w.rpc[1], list, 2), TRI_ERR_STATE,
+                "counter.count is another function already");
+    for (int i = 0; i < 2; i++) {
+        tri_rpc_ref *to = worker_find(&w, 0, "w1");
+
+        CHECK_FAILS(tri_rpc_sync(to, &first, NULL, NULL, NULL), TRI_ERR_NOT_FOUND, "first");
+        tri_rpc_ref_unref(to);
+    }
+    CHECK_OK(tri_rpc_serve(w.rpc[1], twice, 3));
+    workers_end(&w);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_function_runs_on_its_kind_of_object_only),
+    cmocka_unit_test(a_list_is_served_as_a_whole),
 };
 
 TEST_MAIN(tests)

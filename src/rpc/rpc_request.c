@@ -59,6 +59,7 @@ void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source)
 tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions, int n)
 {
     tri_status status = rpc_resolve(&rpc, "rpc_serve");
+    int n_before;
 
     if (status == TRI_OK && n > 0)
         status = trii_need(functions, "rpc_serve", "functions");
@@ -74,6 +75,7 @@ tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions,
     if (status != TRI_OK)
         return status;
     rpc_lock(rpc);
+    n_before = rpc->n_served;
     for (int i = 0; i < n && status == TRI_OK; i++) {
         const tri_rpc_function *there = served(rpc, functions[i]->name);
 
@@ -89,6 +91,8 @@ tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions,
         if (status == TRI_OK)
             rpc->served[rpc->n_served++] = functions[i];
     }
+    if (status != TRI_OK)
+        rpc->n_served = n_before; /* all, or none */
     for (rpc_peer *p = rpc->peers; p != NULL && status == TRI_OK; p = p->next) {
         for (int i = 0; i < p->n_known; i++) {
             if (p->known[i] == NULL)
