@@ -20,3 +20,27 @@ bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME 
     rpc_unlock(rpc);
     return joined;
 }
+
+tri_rpc *trii_rpc_resolved(tri_rpc *rpc)
+{
+    return rpc_resolve(&rpc, "rpc") == TRI_OK ? rpc : NULL;
+}
+
+bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *type, void *object,
+                        bool (*is_over)(const void *object), void **old_out)
+{
+    rpc_object *o;
+    bool found;
+
+    if (rpc_resolve(&rpc, "rpc_own") != TRI_OK)
+        return false;
+    rpc_lock(rpc);
+    o = rpc_object_named(rpc, name);
+    found = o != NULL && o->type == type && rpc->state == RPC_STATE_ON && is_over(o->object);
+    if (found) {
+        *old_out = o->object;
+        o->object = object;
+    }
+    rpc_unlock(rpc);
+    return found;
+}

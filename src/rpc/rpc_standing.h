@@ -1,12 +1,19 @@
 /*
- * rpc_standing.h - what a worker knows of the others, for rooms that stand on this one.
+ * rpc_standing.h - what rooms that stand on this one need of a worker beyond rpc.h.
  */
 #ifndef TRII_RPC_STANDING_H
 #define TRII_RPC_STANDING_H
 
 #include <trireme/rpc.h>
 
+/* The worker that NULL stands for here; NULL: there is none, or it belongs to a parent. */
+tri_rpc *trii_rpc_resolved(tri_rpc *rpc);
 /* Whether the worker of a rank of a closed set has said that it is in tri_rpc_join; its name. */
 bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME + 1]);
+/* A named object of that type whose service is over becomes another one, references to it
+ * included; *old_out is what it was, to be released by the caller. False: there is none, or
+ * `is_over` says no, which is called with a lock. */
+bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *type, void *object,
+                        bool (*is_over)(const void *object), void **old_out);
 
 #endif

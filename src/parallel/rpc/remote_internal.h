@@ -250,7 +250,8 @@ typedef struct trii_stay {
 struct trii_served {
     trii_served *next; /* of this process */
     atomic_int refs;   /* the table's, the worker's object, the thread's, one for each session */
-    tri_rpc *rpc;      /* as it was given: NULL = the process's own */
+    tri_rpc *rpc;
+    atomic_bool is_withdrawn; /* its name may be given to another one */
     char name[TRII_REMOTE_NAME];
     uint64_t number;                     /* of trii_remote_path */
     tri_module *module;                  /* NULL: a function */

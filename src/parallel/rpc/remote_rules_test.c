@@ -281,6 +281,58 @@ static void what_is_not_served_is_refused(void **state)
     remote_end(&r);
 }
 
+/* A worker is the same by its handle and, in a handler of it, by NULL. */
+static tri_module *to_serve;
+
+static tri_status run_serve(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return tri_remote_serve(NULL, "net", to_serve, NULL, NULL);
+}
+
+static void a_withdrawn_name_may_be_served_again(void **state)
+{
+    static const tri_rpc_function serve = {.name = "serve", .run = run_serve};
+    tri_module *nets[3], *remote;
+    tri_rpc_ref *owner;
+    tri_tensor *x;
+    remote_workers r;
+
+    (void)state;
+    remote_begin(&r, 2, NULL);
+    worker_serve(&r.w, 1, &serve);
+    owner = worker_find(&r.w, 0, "w1");
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    x = input(1);
+    for (int i = 0; i < 3; i++) {
+        tri_tensor *y, *here;
+
+        to_serve = nets[i] = linear_with(i + 1);
+        CHECK_OK(tri_rpc_sync(owner, &serve, NULL, NULL, NULL));
+        CHECK_FAILS(tri_remote_serve(r.w.rpc[1], "net", nets[0], NULL, NULL), TRI_ERR_STATE, "net");
+        if (i > 0) { /* the forward's session was with the last one */
+            (void)tri_forward(remote, x);
+            CHECK_FAILS(tri_run(), TRI_ERR_NOT_FOUND, "not served any more");
+            tri_step_end();
+        }
+        y = tri_tensor_clone(tri_forward(remote, x));
+        CHECK_OK(tri_run());
+        CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
+        here = tri_tensor_clone(tri_forward(nets[i], x));
+        remote_expect_equal(y, here);
+        tri_step_end();
+        tri_tensor_unref(y);
+        tri_tensor_unref(here);
+    }
+    tri_module_destroy(remote);
+    tri_tensor_unref(x);
+    tri_rpc_ref_unref(owner);
+    for (int i = 0; i < 3; i++)
+        tri_module_destroy(nets[i]);
+    remote_end(&r);
+}
+
 static void an_owner_keeps_only_so_many_graphs(void **state)
 {
     tri_module *net, *remote;
@@ -671,6 +723,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_module_does_not_withdraw_itself),
     cmocka_unit_test(an_error_of_the_owner_comes_with_its_line),
     cmocka_unit_test(what_is_not_served_is_refused),
+    cmocka_unit_test(a_withdrawn_name_may_be_served_again),
     cmocka_unit_test(an_owner_keeps_only_so_many_graphs),
     cmocka_unit_test(the_death_of_an_owner_ends_what_waits_for_it),
     cmocka_unit_test(a_call_ends_at_its_deadline),

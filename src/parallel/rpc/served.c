@@ -16,6 +16,7 @@
 #include "nn/module.h"
 #include "parallel/rpc/account.h"
 #include "parallel/rpc/served_run.h"
+#include "rpc/rpc_standing.h"
 
 #define MAX_GRAPHS 256
 #define MAX_DATA ((size_t)32 << 10)
@@ -421,9 +422,15 @@ static tri_status set_up(trii_served *s, const char *call)
     return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
 }
 
+static bool is_withdrawn(const void *object)
+{
+    return atomic_load(&((const trii_served *)object)->is_withdrawn);
+}
+
 static tri_status start(trii_served *s, const char *call)
 {
     tri_rpc_ref *self = NULL;
+    void *old = NULL;
     tri_status status = trii_served_start(s, call, served_main);
 
     if (status != TRI_OK) {
@@ -434,6 +441,11 @@ static tri_status start(trii_served *s, const char *call)
     status = tri_rpc_own(s->rpc, s->name, &served_type, s, &self);
     if (status == TRI_OK) {
         tri_rpc_ref_unref(self); /* its name keeps it */
+        return TRI_OK;
+    }
+    if (status == TRI_ERR_STATE &&
+        trii_rpc_own_again(s->rpc, s->name, &served_type, s, is_withdrawn, &old)) {
+        served_released(old);
         return TRI_OK;
     }
     status = TRII_FAIL_CTX(status, "%s", call);
@@ -462,6 +474,7 @@ static tri_status serve(const trii_served *like, const char *name,
     if (s == NULL)
         return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     *s = *like;
+    s->rpc = trii_rpc_resolved(like->rpc);
     atomic_store(&s->refs, 1);
     snprintf(s->name, sizeof(s->name), "%s", name);
     s->number = trii_remote_number();
@@ -541,7 +554,7 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
 
     if (status != TRI_OK)
         return status;
-    s = trii_served_named(rpc, name);
+    s = trii_served_named(trii_rpc_resolved(rpc), name);
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "remote_withdraw: nothing is served as %s", name);
     if (waits_for_us(s)) {
@@ -555,6 +568,7 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
     while (!s->has_ended)
         trii_cond_wait(&s->ended, &s->lock);
     trii_mutex_unlock(&s->lock);
+    atomic_store(&s->is_withdrawn, true);
     trii_served_unref(s);
     return TRI_OK;
 }
