@@ -28,6 +28,8 @@
  *
  * What only other remote modules and functions read, as between the stages of a pipeline, goes
  * directly from owner to owner, and so do gradients. What this worker reads too is sent to both.
+ * Operands lie where they came, often in memory of another worker, so a served module or function
+ * does not write them: tri_tensor_copy_in refuses that (INVALID_ARG), and tri_data is for reading.
  *
  * Gradients of parameters stay at their owner, in an account of the trainer's step, until the
  * trainer's tri_remote_optimizer_step: an owner's tensors show none (tri_grad). Forwards of one

@@ -113,6 +113,9 @@ static tri_status copy_in(tri_tensor *tensor, const void *data, size_t bytes)
             is_gradient(step, tensor) ? ": run the step (tri_run), then ask tri_grad again" : "");
     if (tensor->status != TRI_OK && !trii_tensor_is_lost(tensor))
         return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
+    if (TRII_UNLIKELY(tensor->read_only))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "an operand of a remote call is not written: others may read it");
     if (bytes != trii_tensor_bytes(tensor))
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes are given, the tensor has %zu", bytes,
                          trii_tensor_bytes(tensor));

@@ -37,6 +37,7 @@ struct tri_tensor {
     char *name;                /* owned; given by the user, for messages; may be NULL */
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
+    bool read_only;   /* the memory is another's: tri_tensor_copy_in refuses */
     bool requires_grad;
     bool is_grad;      /* it is the gradient of another tensor */
     bool is_parameter; /* a module has registered it as one */

@@ -135,8 +135,9 @@ static tri_tensor *loss_of(tri_tensor *y)
     return tri_mean(tri_square(y), NULL, 0, false);
 }
 
-static void compare_chains(int second, tri_module *(*make)(int seed, int width), int width,
-                           int side)
+/* reads: of each owner's results by the other one, in a step. */
+static void compare_reads(int second, tri_module *(*make)(int seed, int width), int width, int side,
+                          int reads)
 {
     pair p;
 
@@ -151,10 +152,16 @@ static void compare_chains(int second, tri_module *(*make)(int seed, int width),
         remote_expect_equal(y, ry);
         remote_expect_equal(tri_grad(p.x), tri_grad(p.rx));
         tri_step_end();
-        assert_int_equal(reads_of(p.served[0]), step);
-        assert_int_equal(reads_of(p.served[1]), step);
+        assert_int_equal(reads_of(p.served[0]), step * reads);
+        assert_int_equal(reads_of(p.served[1]), step * reads);
     }
     pair_end(&p, second);
+}
+
+static void compare_chains(int second, tri_module *(*make)(int seed, int width), int width,
+                           int side)
+{
+    compare_reads(second, make, width, side, 1);
 }
 
 static void a_chain_of_owners_passes_results_and_gradients_on(void **state)
@@ -167,6 +174,34 @@ static void large_results_are_passed_on(void **state)
 {
     (void)state;
     compare_chains(2, layer, 300, 1); /* more than is copied by who receives */
+}
+
+static tri_module *pointwise(int seed, int width)
+{
+    (void)seed;
+    (void)width;
+    return tri_nn_tanh();
+}
+
+static void very_large_results_are_passed_on(void **state)
+{
+    (void)state;
+    compare_chains(2, pointwise, (1 << 22) / 100 + 1, 1);
+}
+
+/* Every value comes to the caller then. */
+static void modes_that_look_at_every_value_pass_nothing_on(void **state)
+{
+    static const char *const modes[][2] = {{"TRI_CHECK", "nan"}, {"TRI_EAGER", "1"}};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        trii_step_release();
+        assert_int_equal(setenv(modes[i][0], modes[i][1], 1), 0);
+        compare_reads(2, layer, WIDTH, 1, 0);
+        trii_step_release();
+        assert_int_equal(unsetenv(modes[i][0]), 0);
+    }
 }
 
 /* What kernels note of sizes stays for the life of the process. */
@@ -281,6 +316,47 @@ static void first_record(const void *data, tri_tensor *const *in, int n_in, tri_
 
 static const tri_remote_function first = {
     .name = "first", .shape = first_shape, .record = first_record};
+
+static void overwrite_record(const void *data, tri_tensor *const *in, int n_in, tri_tensor **out,
+                             int n_out, void *object)
+{
+    static const float ones[4 * WIDTH] = {1};
+
+    (void)data;
+    (void)n_in;
+    (void)n_out;
+    CHECK_FAILS(tri_tensor_copy_in(in[0], ones, sizeof(ones)), TRI_ERR_INVALID_ARG,
+                "an operand of a remote call is not written");
+    out[0] = tri_tanh(in[0]);
+    ++*(int *)object;
+}
+
+static const tri_remote_function overwrite = {
+    .name = "overwrite", .shape = first_shape, .record = overwrite_record};
+
+/* The first lies in the request, the second in the memory of the module that made it. */
+static void operands_are_not_overwritten(void **state)
+{
+    tri_tensor *in, *out, *expected;
+    int n_calls = 0;
+    pair p;
+
+    (void)state;
+    pair_begin(&p, 2, WIDTH);
+    CHECK_OK(tri_remote_serve_function(p.r.w.rpc[1], &overwrite, &n_calls, NULL));
+    for (int made_there = 0; made_there < 2; made_there++) {
+        in = made_there != 0 ? tri_forward(p.remote[0], p.rx) : p.rx;
+        expected = tri_keep(tri_tanh(made_there != 0 ? tri_forward(p.here[0], p.x) : p.x));
+        tri_remote_apply(p.r.w.rpc[0], "w1", &overwrite, NULL, &in, 1, &out, 1);
+        tri_backward(loss_of(tri_keep(out)));
+        CHECK_OK(tri_run());
+        remote_expect_equal(out, expected);
+        tri_step_end();
+    }
+    assert_int_equal(n_calls, 2);
+    CHECK_OK(tri_remote_withdraw(p.r.w.rpc[1], "overwrite"));
+    pair_end(&p, 2);
+}
 
 /* It has no gradient of its own, and its backward may come after that of the layer. */
 static void a_reader_without_gradients_keeps_the_result(void **state)
@@ -506,11 +582,14 @@ static void what_a_dead_caller_left_is_dropped(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_chain_of_owners_passes_results_and_gradients_on),
     cmocka_unit_test(large_results_are_passed_on),
+    cmocka_unit_test(very_large_results_are_passed_on),
+    cmocka_unit_test(modes_that_look_at_every_value_pass_nothing_on),
     cmocka_unit_test(layouts_of_kernels_change_no_bits),
     cmocka_unit_test(modules_of_one_owner_pass_results_on),
     cmocka_unit_test(what_the_caller_reads_is_fetched),
     cmocka_unit_test(a_result_with_two_readers_stays_for_both),
     cmocka_unit_test(without_gradients_results_are_passed_on),
+    cmocka_unit_test(operands_are_not_overwritten),
     cmocka_unit_test(a_reader_without_gradients_keeps_the_result),
     cmocka_unit_test(gradients_that_are_not_reached_are_zeros),
     cmocka_unit_test(sources_are_checked),

@@ -51,6 +51,67 @@ static void a_step_that_fails_changes_nothing_and_may_be_repeated(void **state)
     owners_end(&f);
 }
 
+static tri_status same_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    out[0].data = NULL;
+    return TRI_OK;
+}
+
+static void record_nothing(const void *data, tri_tensor *const *in, int n_in, tri_tensor **out,
+                           int n_out, void *object)
+{
+    (void)data;
+    (void)in;
+    (void)n_in;
+    (void)out;
+    (void)n_out;
+    (void)object;
+}
+
+static const tri_remote_function fails = {
+    .name = "fails", .shape = same_shape, .record = record_nothing};
+
+/* Its backwards are missing, unless the trainer says that it knows. */
+static void a_run_that_fails_fails_the_next_step(void **state)
+{
+    remote_owners f;
+    model here;
+    uint64_t before;
+
+    (void)state;
+    owners_begin(&f, MOMENTUM);
+    model_begin(&here, MOMENTUM);
+    CHECK_OK(tri_remote_serve_function(f.r.w.rpc[2], &fails, NULL, NULL));
+    CHECK_OK(owners_step(&f));
+    model_step(&here, f.x, f.y, 1, 1);
+    before = model_hash(&f.m);
+    for (int clears = 0; clears < 2; clears++) {
+        tri_tensor *in = f.x, *out;
+
+        tri_remote_apply(f.r.w.rpc[0], "w2", &fails, NULL, &in, 1, &out, 1);
+        tri_backward(model_loss(f.part, out, f.y, 1));
+        CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "fails has not set result 0");
+        tri_step_end();
+        if (clears != 0)
+            tri_remote_optimizer_zero_grad(f.opt);
+        tri_backward(model_loss(f.part, f.x, f.y, 1));
+        if (clears == 0) {
+            CHECK_FAILS(tri_remote_optimizer_step(f.opt), TRI_ERR_STATE, "gradients of 0 of 2");
+            tri_step_end();
+            assert_true(model_hash(&f.m) == before);
+        } else {
+            CHECK_OK(tri_remote_optimizer_step(f.opt));
+            tri_step_end();
+        }
+    }
+    model_step(&here, f.x, f.y, 1, 1);
+    model_expect_equal(&f.m, &here);
+    CHECK_OK(tri_remote_withdraw(f.r.w.rpc[2], "fails"));
+    model_end(&here);
+    owners_end(&f);
+}
+
 static void a_module_that_is_withdrawn_fails_the_step(void **state)
 {
     remote_owners f;
@@ -216,6 +277,7 @@ static void gradients_go_with_their_optimizer(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_that_fails_changes_nothing_and_may_be_repeated),
+    cmocka_unit_test(a_run_that_fails_fails_the_next_step),
     cmocka_unit_test(a_module_that_is_withdrawn_fails_the_step),
     cmocka_unit_test(an_owner_that_leaves_is_named),
     cmocka_unit_test(without_memory_a_step_is_whole_or_repeated),

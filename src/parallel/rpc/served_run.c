@@ -94,6 +94,8 @@ static tri_status make_inputs(const forward *f)
         g->in[g->n_in++] = input; /* a failed one, too, is the graph's to release */
         if (status != TRI_OK)
             return status;
+        if (input != NULL)
+            input->read_only = true; /* of a request, or of what another owner has made */
         if (input != NULL && (f->head.requires_grad >> i & 1) != 0 &&
             trii_dtype_is_float(f->in[i].dtype))
             tri_requires_grad(input, true);
