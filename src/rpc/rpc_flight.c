@@ -165,8 +165,8 @@ static rpc_peer *pipe_of(const tri_rpc_call *call)
     rpc_peer *peer = maker->state == RPC_CALL_SENT ? maker->peer : NULL;
 
     if (peer == NULL || !maker->keeps || (call->function->flags & TRI_RPC_INLINE) != 0 ||
-        (call->to->waiting != NULL && !call->went_back) || peer->state != RPC_PEER_UP ||
-        peer->leaving || peer->starved != NULL || peer->used_calls >= peer->window_calls / 2 ||
+        call->to->waiting != NULL || peer->state != RPC_PEER_UP || peer->leaving ||
+        peer->starved != NULL || peer->used_calls >= peer->window_calls / 2 ||
         peer->used_bytes + call->packet.weight > peer->window_bytes / 2)
         return NULL;
     return peer;
@@ -176,8 +176,7 @@ static tri_rpc_ref *unresolved(tri_rpc_call *call)
 {
     tri_rpc_ref *to = call->to;
 
-    if (to->revives || (to->drains && !call->went_back) ||
-        (to->maker != NULL && pipe_of(call) == NULL))
+    if (to->revives || to->drains || (to->maker != NULL && pipe_of(call) == NULL))
         return to;
     for (int i = 0; i < call->packet.n_refs; i++) {
         if (call->packet.refs[i]->maker != NULL)
@@ -270,7 +269,8 @@ void rpc_pump(rpc_peer *peer)
 
 /* --- back ----------------------------------------------------------------- */
 
-/* It was not run: its target is another worker's. It goes there, before what was called later. */
+/* It was not run: its target is another worker's. It goes there when all others have come back,
+ * which may be moved on meanwhile, and before what was called later. */
 static void on_back(rpc_peer *peer, tri_rpc_call *call)
 {
     tri_rpc_ref *to = call->to, *promise = call->promise;

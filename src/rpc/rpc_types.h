@@ -93,7 +93,7 @@ struct tri_rpc_ref {
     bool told;           /* somebody has seen the error */
     bool revives;        /* a job looks for the next worker of the name */
     int n_piped;         /* calls on their way to the maker's callee */
-    bool drains;         /* those come back, and go before others do */
+    bool drains;         /* those come back, and go on together, before others do */
     tri_rpc_ref *next;   /* of those resolved */
     tri_rpc_call *waiting, **waiting_end; /* calls that wait for either */
     tri_rpc_request *replies;             /* the same */
