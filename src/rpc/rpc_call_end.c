@@ -33,15 +33,19 @@ bool rpc_call_is_over(void *call)
 
 static void name_call(const tri_rpc_call *call, char *text, size_t size)
 {
-    const rpc_peer *peer = call->peer != NULL ? call->peer : call->to->peer;
+    const tri_rpc_ref *to = call->to;
+    const rpc_peer *peer;
 
+    while (to->maker != NULL)
+        to = to->maker->to;
+    peer = call->peer != NULL ? call->peer : to->peer;
     if (peer != NULL)
         snprintf(text, size, "%s on %s%s%s%s", call->function->name, peer->name,
                  peer->where[0] != '\0' ? " (" : "", peer->where,
                  peer->where[0] != '\0' ? ")" : "");
     else
         snprintf(text, size, "%s on %s", call->function->name,
-                 call->to->name != NULL ? call->to->name : call->rpc->name);
+                 to->name != NULL ? to->name : to->owner);
 }
 
 /* --- ends ----------------------------------------------------------------- */

@@ -305,11 +305,14 @@ static void what_waits_for_a_promise_is_cancelled_or_fails_with_it(void **state)
     wait_for_requests(w.rpc[1], 4);
     tri_rpc_call_cancel(cancelled);
     wait_for_requests(w.rpc[1], 3);
-    CHECK_FAILS(tri_rpc_call_wait(cancelled, 0), TRI_ERR_ABORTED, "was cancelled");
+    CHECK_FAILS(tri_rpc_call_wait(cancelled, 0), TRI_ERR_ABORTED, "note on w1");
     worker_wait_for(&n_held, 1);
     (void)tri_status_fail(TRI_ERR_NAN, "no books today");
     tri_rpc_fail(held[0], TRI_ERR_NAN);
     CHECK_FAILS(tri_rpc_call_wait(call, 0), TRI_ERR_NAN, "no books today");
+    tri_rpc_call_destroy(call);
+    call = call_note(second, &note, 3);
+    CHECK_FAILS(tri_rpc_call_wait(call, 0), TRI_ERR_NAN, "note on w1: NAN: a reference that it");
     CHECK_FAILS(tri_rpc_ref_status(second), TRI_ERR_NAN, "no books today");
     wait_for_requests(w.rpc[1], 0);
     wait_for_no_results(w.rpc[1]);

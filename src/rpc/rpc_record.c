@@ -41,6 +41,21 @@ void rpc_record_close(tri_rpc *rpc)
     rpc->record_file = NULL;
 }
 
+/* What the reference was found by, else a worker: that which it was sent to, or, as long as it
+ * waits for a promise, the one that makes it. */
+static void record_callee(const tri_rpc_call *call, rpc_record *r)
+{
+    const tri_rpc_ref *to = call->to;
+
+    while (to->maker != NULL && to->name == NULL)
+        to = to->maker->to;
+    snprintf(r->to, sizeof(r->to), "%s",
+             call->to->name != NULL ? call->to->name
+             : call->peer != NULL   ? call->peer->name
+             : to->name != NULL     ? to->name
+                                    : to->owner);
+}
+
 void rpc_record_call(tri_rpc_call *call)
 {
     rpc_record_file *file = call->rpc->record_file;
@@ -71,7 +86,7 @@ void rpc_record_call(tri_rpc_call *call)
              : call->site.file != NULL ? call->site.file
                                        : "");
     snprintf(r->function, sizeof(r->function), "%s", call->function->name);
-    snprintf(r->to, sizeof(r->to), "%s", call->to->name != NULL ? call->to->name : call->to->owner);
+    record_callee(call, r);
     atomic_store(&r->state, RPC_RECORD_WAITS);
     atomic_store_explicit(&r->chain, call->chain, memory_order_release);
 }
@@ -82,8 +97,10 @@ void rpc_record_state(tri_rpc_call *call, int state)
 
     if (TRII_LIKELY(file == NULL) || call->record < 0)
         return;
-    if (state != 0)
+    if (state != 0) {
+        record_callee(call, &file->records[call->record]);
         atomic_store(&file->records[call->record].state, state);
-    else
+    } else {
         atomic_store(&file->records[call->record].chain, 0);
+    }
 }

@@ -207,6 +207,10 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
         if (promise->local != NULL)
             promise->local->users++;
     } else {
+        const rpc_peer *made_by = call->peer != NULL ? call->peer : call->to->peer;
+
+        if (made_by != NULL) /* for the lines of what is called on it */
+            snprintf(promise->owner, sizeof(promise->owner), "%s", made_by->name);
         promise->status = call->status < 0 ? call->status : TRI_ERR_FORMAT;
         promise->error = trii_strdup(call->status >= 0     ? "its reply had no reference"
                                      : call->error != NULL ? call->error
