@@ -2,6 +2,8 @@
  * rpc_life_test.c - workers that are threads come together, join, leave and come again; names that
  * are taken, workers that do not come, and calls at the wrong time.
  */
+#include "os/socket.h"
+#include "os/unix.h"
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
@@ -195,6 +197,43 @@ static void a_name_is_free_though_its_port_is_anothers(void **state)
     CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &next));
     tri_rpc_destroy(next);
     tri_rpc_destroy(other);
+    tri_store_unref(store);
+}
+
+/* It takes no connection any more, and closes when somebody comes. */
+static void die_when_asked(void *arg)
+{
+    int *listener = arg;
+
+    if (trii_socket_wait(*listener, TRII_READABLE, trii_deadline_ms(PATIENT_MS)) == TRI_OK)
+        trii_unix_close(*listener);
+}
+
+static void a_name_is_free_whose_process_is_ending(void **state)
+{
+    const tri_rpc_options open = {.open = true};
+    char record[640], name[TRII_UNIX_NAME], dying[900], *at;
+    int listener;
+    trii_thread thread;
+    rpc_address a;
+    tri_store *store;
+    tri_rpc *first, *next;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &first));
+    CHECK_OK(rpc_read_record(first, "ps", false, 0, record));
+    CHECK_OK(rpc_parse_record(record, &a));
+    CHECK_OK(trii_unix_listen(&listener, name));
+    at = strstr(record, a.unix_name);
+    snprintf(dying, sizeof(dying), "%.*s%s%s", (int)(at - record), record, name,
+             at + strlen(a.unix_name));
+    tri_rpc_destroy(first);
+    CHECK_OK(tri_store_set(store, "rpc/worker/ps", dying, strlen(dying)));
+    CHECK_OK(trii_thread_start(&thread, "dies", die_when_asked, &listener));
+    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &open, &next));
+    trii_thread_join(&thread);
+    tri_rpc_destroy(next);
     tri_store_unref(store);
 }
 
@@ -595,6 +634,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),
     cmocka_unit_test(a_rank_that_is_started_twice_is_told),
     cmocka_unit_test(a_name_is_free_though_its_port_is_anothers),
+    cmocka_unit_test(a_name_is_free_whose_process_is_ending),
     cmocka_unit_test(a_second_life_waits_for_the_others_again),
     cmocka_unit_test(finding_ends_with_the_worker),
     cmocka_unit_test(a_search_under_way_ends_with_the_worker),

@@ -23,6 +23,7 @@
 #include "rpc/rpc_meeting.h"
 
 #define PROBE_MS 2000 /* for a worker to be reached */
+#define DYING_MS 100  /* a process that ends listens as long as it has not closed that */
 #define MAX_HOSTS 8
 
 tri_status rpc_parse_record(const char *record, rpc_address *a)
@@ -66,7 +67,7 @@ static tri_status write_record(const tri_rpc *rpc, const char *unix_name, const 
 static bool is_alive(tri_rpc *rpc, const char *record)
 {
     rpc_address a;
-    char boot[40];
+    char boot[40], byte;
     int fd = -1;
     tri_status status;
 
@@ -75,6 +76,10 @@ static bool is_alive(tri_rpc *rpc, const char *record)
     trii_boot_id(boot);
     if (strcmp(boot, a.boot) == 0) {
         status = trii_unix_connect(a.unix_name, trii_deadline_ms(PROBE_MS), &fd);
+        if (status == TRI_OK &&
+            trii_socket_wait(fd, TRII_READABLE, trii_deadline_ms(DYING_MS)) == TRI_OK &&
+            trii_unix_peek(fd, &byte, 1) < 0)
+            status = TRI_ERR_PEER_LOST;
         trii_unix_close(fd);
         if (status != TRI_ERR_UNSUPPORTED)
             return status == TRI_OK || status == TRI_ERR_TIMEOUT;
