@@ -40,7 +40,9 @@
  * and get its error (ABORTED) at once. This is so even where all ranks make the same mistake, since
  * no rank can know that. A forward whose failed result the program looks at and drops is no failed
  * step: a rank that skips such a batch makes one pass fewer than its peers, which wait for it
- * (tri_group_abort tells them).
+ * (tri_group_abort tells them). Parameters, gradients and counts stay as they were on every rank (a
+ * gradient that the run had begun to write is lost: see tri_grad), and so do buffers, unless rank
+ * 0's had arrived, with which a forward begins.
  *
  * To continue after a failure, make a new group (tri_group_shrink, which all ranks may join) and a
  * new model with tri_ddp, which gives all ranks the parameters and buffers of rank 0. It does not

@@ -251,6 +251,98 @@ static void unfreezing_before_an_update_keeps_gradients(void **state)
     check_with((plan){.step = unfrozen_before_update, .frozen = true});
 }
 
+/* What tri_grad has of the part is asked for, which runs what was recorded. */
+static void read_gradients(trainer *t, tri_module *part)
+{
+    for (int64_t i = 0; i < tri_module_state_count(part) && t->status == TRI_OK; i++) {
+        tri_tensor *grad = tri_grad(tri_module_state(part, i).tensor);
+        double sum;
+
+        t->status = grad != NULL ? tri_item_status(tri_sum(grad, NULL, 0, false), &sum)
+                                 : TRII_FAIL(TRI_ERR_INTERNAL, "no gradient");
+    }
+}
+
+static void read_before_update(trainer *t)
+{
+    tri_backward(loss_of_both(t));
+    read_gradients(t, t->parts->head[1]);
+    read_gradients(t, t->parts->body);
+    update(t);
+}
+
+static void gradients_may_be_read_before_the_update(void **state)
+{
+    (void)state;
+    check(read_before_update);
+}
+
+static void second_after_the_first_has_run(trainer *t)
+{
+    tri_backward(loss_by(t, 0));
+    read_gradients(t, t->parts->body);
+    tri_backward(loss_of_both(t));
+    read_gradients(t, t->parts->head[0]);
+    tri_backward(loss_by(t, 1));
+    update(t);
+}
+
+static void a_backward_adds_to_what_has_run(void **state)
+{
+    (void)state;
+    check(second_after_the_first_has_run);
+}
+
+static void second_in_another_step(trainer *t)
+{
+    tri_backward(loss_by(t, 1));
+    t->status = tri_step_end_status();
+    tri_backward(loss_by(t, 0));
+    if (t->status == TRI_OK)
+        t->status = tri_step_end_status();
+    update(t);
+}
+
+static void a_backward_adds_to_an_earlier_steps(void **state)
+{
+    (void)state;
+    check(second_in_another_step);
+}
+
+/* By an optimizer that nobody had during the passes. */
+static void updated_by_a_later_optimizer(trainer *t)
+{
+    tri_optimizer *opt;
+
+    tri_backward(loss_by(t, 0));
+    tri_backward(loss_of_both(t));
+    opt = tri_sgd(t->model, 0.25, NULL);
+    if (t->status == TRI_OK)
+        t->status = tri_optimizer_step(opt);
+    tri_optimizer_destroy(opt);
+}
+
+static void an_optimizer_may_come_after_the_passes(void **state)
+{
+    (void)state;
+    check(updated_by_a_later_optimizer);
+}
+
+/* The body is frozen after its gradient was recorded, before that runs. */
+static void frozen_before_it_runs(trainer *t)
+{
+    tri_backward(loss_of_both(t));
+    tri_module_requires_grad(t->parts->body, false);
+    update(t);
+    tri_module_requires_grad(t->parts->body, true);
+}
+
+static void a_part_may_be_frozen_before_its_average_runs(void **state)
+{
+    (void)state;
+    check(frozen_before_it_runs);
+}
+
 /* --- passes without samples ----------------------------------------------- */
 
 static tri_tensor *ignored_loss(trainer *t)
@@ -341,6 +433,25 @@ static void a_pass_may_be_thrown_away_before_it_has_run(void **state)
 {
     (void)state;
     check(thrown_away_before_it_runs);
+}
+
+/* Nothing is left to update with, neither in the step of the backward nor in the next. */
+static void thrown_away_before_an_update(trainer *t)
+{
+    tri_backward(tri_mul_scalar(loss_of_both(t), 100));
+    tri_optimizer_zero_grad(t->opt);
+    update(t);
+    if (t->status == TRI_OK)
+        t->status = tri_step_end_status();
+    update(t);
+    tri_backward(loss_by(t, 1));
+    update(t);
+}
+
+static void an_update_uses_nothing_that_was_thrown_away(void **state)
+{
+    (void)state;
+    check(thrown_away_before_an_update);
 }
 
 /* Those of the body, of the first loss. */
@@ -491,11 +602,17 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_part_may_be_frozen_while_gradients_add_up),
     cmocka_unit_test(a_head_may_add_up_in_no_sync_after_the_other_was_averaged),
     cmocka_unit_test(unfreezing_before_an_update_keeps_gradients),
+    cmocka_unit_test(gradients_may_be_read_before_the_update),
+    cmocka_unit_test(a_backward_adds_to_what_has_run),
+    cmocka_unit_test(a_backward_adds_to_an_earlier_steps),
+    cmocka_unit_test(an_optimizer_may_come_after_the_passes),
+    cmocka_unit_test(a_part_may_be_frozen_before_its_average_runs),
     cmocka_unit_test(a_loss_whose_targets_are_all_ignored_keeps_the_average),
     cmocka_unit_test(an_empty_batch_on_all_ranks_keeps_the_average),
     cmocka_unit_test(passes_without_samples_may_come_in_any_order),
     cmocka_unit_test(passes_without_samples_may_reach_other_tensors),
     cmocka_unit_test(a_pass_may_be_thrown_away_before_it_has_run),
+    cmocka_unit_test(an_update_uses_nothing_that_was_thrown_away),
     cmocka_unit_test(gradients_of_a_part_may_be_thrown_away),
     cmocka_unit_test(what_a_thrown_away_pass_left_unused_has_no_gradient),
     cmocka_unit_test(a_pass_waits_for_the_buckets_of_one_that_was_thrown_away),
