@@ -1,6 +1,8 @@
 /*
  * messages_test.c - receives from any rank, and batches: each engine with ranks as threads.
  */
+#include <sched.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "testing/message_ranks.h"
@@ -148,6 +150,32 @@ static const char *exchange_in_a_batch(rank_env *env)
     RANK_FAILS(env, tri_group_batch_end(g, NULL), TRI_ERR_STATE, "no batch");
     tri_group_unref(g);
     return NULL;
+}
+
+static atomic_int computes;
+
+static void compute_main(void *arg)
+{
+    (void)arg;
+    while (atomic_load(&computes) != 0)
+        ;
+}
+
+/* This thread, and those that it starts, share a core with one that computes until it is told that
+ * nothing `computes`: each turn that they give up takes milliseconds. */
+static void share_a_core(trii_thread *thread)
+{
+    cpu_set_t cores, one;
+    int core = 0;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(cores), &cores), 0);
+    while (!CPU_ISSET(core, &cores))
+        core++;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof(one), &one), 0);
+    atomic_store(&computes, 1);
+    CHECK_OK(trii_thread_start(thread, "compute", compute_main, NULL));
 }
 
 /* When everybody else has left, a receive from any rank cannot come true. */
@@ -356,6 +384,18 @@ static void hierarchy_receive_from_nobody_fails(void **state)
     run_hosts("a,b,b", 3, nobody_left);
 }
 
+/* Where the ranks of a host take turns, and are never in time to sleep. */
+static void hierarchy_receive_from_nobody_fails_on_a_busy_core(void **state)
+{
+    trii_thread thread;
+
+    (void)state;
+    share_a_core(&thread);
+    run_hosts("a,a,b", 3, nobody_left);
+    atomic_store(&computes, 0);
+    trii_thread_join(&thread);
+}
+
 /* Everybody receives from anybody what everybody sends, one after the other, small and large. */
 static const char *all_from_anybody(rank_env *env)
 {
@@ -415,6 +455,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(hierarchy_gives_a_message_to_the_oldest_receive),
     cmocka_unit_test(hierarchy_batches),
     cmocka_unit_test(hierarchy_receive_from_nobody_fails),
+    cmocka_unit_test(hierarchy_receive_from_nobody_fails_on_a_busy_core),
     cmocka_unit_test(all_receive_from_any_rank),
     cmocka_unit_test(shm_receives_from_any_rank),
     cmocka_unit_test(tcp_receives_from_any_rank),

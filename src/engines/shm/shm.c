@@ -24,7 +24,7 @@
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
 #define WATCHED 8 /* death marks that a sleeper waits for too; the control threads see all */
-#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers by tri_work_test */
+#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers by who never sleeps */
 #define SPINS_PER_LOOK 32             /* between two readings of the clock */
 #define YIELDS_PER_LOOK 4
 
@@ -347,6 +347,16 @@ static tri_status shm_run(void *self, trii_op *op)
     return TRI_OK;
 }
 
+/* Whether peers have died or left. Guard: lock. */
+static void check_now_and_then(shm_group *g)
+{
+    if (trii_now_ns() - g->checked_ns < CHECK_NS)
+        return;
+    if (!shm_check_peers(g))
+        check_left_peers(g);
+    g->checked_ns = trii_now_ns();
+}
+
 static void shm_progress(void *self, trii_op *op, int64_t until_ns)
 {
     shm_group *g = self;
@@ -355,11 +365,8 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
     if (until_ns == 0) {
         if (trii_fault_status(g->fault) == TRI_OK && !advance_all(g))
             (void)shm_pair_poll_all(g);
-        if (trii_op_status(op) == TRI_INPROGRESS && trii_now_ns() - g->checked_ns >= CHECK_NS) {
-            if (!shm_check_peers(g))
-                check_left_peers(g);
-            g->checked_ns = trii_now_ns();
-        }
+        if (trii_op_status(op) == TRI_INPROGRESS)
+            check_now_and_then(g);
     }
     while (until_ns != 0 && trii_op_status(op) == TRI_INPROGRESS &&
            trii_fault_status(g->fault) == TRI_OK) {
@@ -367,8 +374,11 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
         shm_wake_peers(g);
         if (trii_op_status(op) != TRI_INPROGRESS || trii_fault_status(g->fault) != TRI_OK)
             break;
-        if (trii_now_ns() >= until_ns)
+        if (trii_now_ns() >=
+            until_ns) { /* it may come again as long as it takes, and never sleep */
+            check_now_and_then(g);
             break;
+        }
         sleep_until_woken(g, until_ns);
     }
     publish_progress(g);
