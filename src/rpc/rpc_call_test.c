@@ -556,6 +556,22 @@ static void an_object_that_does_not_come_is_named_with_those_like_it(void **stat
     }
 }
 
+/* Whenever it passes, also while the worker was looked for. */
+static void a_deadline_of_the_past_is_no_patience(void **state)
+{
+    tri_rpc_ref *to, *found = NULL;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    to = worker_find(&w, 0, "w1"); /* is connected */
+    for (int64_t us = 0; us <= 4000; us += 100)
+        CHECK_FAILS(rpc_look_up(w.rpc[0], "w1/line", false, trii_now_ns() - us * 1000, &found),
+                    TRI_ERR_TIMEOUT, "w1");
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 static tri_rpc_ref *self_of_leaving;
 
 /* Calls its own worker once that is leaving. */
@@ -639,6 +655,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_without_a_reader_of_its_failure_is_logged_and_freed),
     cmocka_unit_test(a_failure_after_the_reply_is_logged),
     cmocka_unit_test(an_object_that_does_not_come_is_named_with_those_like_it),
+    cmocka_unit_test(a_deadline_of_the_past_is_no_patience),
     cmocka_unit_test(a_worker_that_leaves_may_call_itself),
     cmocka_unit_test(wrong_arguments_are_refused),
 };

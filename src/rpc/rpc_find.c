@@ -241,13 +241,14 @@ static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int
     }
 }
 
+/* At least 1, also of a deadline that has passed. */
 static int64_t left_ms(int64_t deadline_ns)
 {
-    int64_t left = deadline_ns == TRII_NO_DEADLINE
-                       ? TRI_FOREVER
-                       : (deadline_ns - trii_now_ns()) / TRII_NS_PER_MS + 1;
+    int64_t left_ns = deadline_ns - trii_now_ns();
 
-    return left > 0 || left == TRI_FOREVER ? left : 1;
+    if (deadline_ns == TRII_NO_DEADLINE)
+        return TRI_FOREVER;
+    return left_ns > 0 ? left_ns / TRII_NS_PER_MS + 1 : 1;
 }
 
 /* The object has not come: which ones there are, unless it is there now. */
