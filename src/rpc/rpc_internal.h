@@ -47,6 +47,9 @@ tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MU
 
 rpc_peer *rpc_peer_of(tri_rpc *rpc, const char *name, uint64_t incarnation); /* NULL: no memory */
 rpc_peer *rpc_peer_mirror(tri_rpc *rpc);
+/* As `from` says. Errors: FORMAT (no name, or there are too many of them), NO_MEMORY. */
+tri_status rpc_peer_told(rpc_peer *from, const rpc_wire_ref *wire,
+                         rpc_peer **peer_out) TRI_MUST_CHECK;
 /* The one that is up, or is still to be tried; NULL. */
 rpc_peer *rpc_peer_named(tri_rpc *rpc, const char *name);
 void rpc_peer_use(rpc_peer *peer);
@@ -84,6 +87,13 @@ void rpc_take_records(rpc_peer *peer);
 void rpc_peer_ready(trii_watch *watch, unsigned events);
 /* Closes the descriptor; from the loop, or not locked. */
 void rpc_peer_close(rpc_peer *peer);
+
+/* --- rpc_unsent.c; locked ------------------------------------------------- */
+
+/* NO_MEMORY, or PEER_LOST: it is there, and the peer is to be given up. */
+tri_status rpc_unsent_add(rpc_peer *peer, const void *frame, size_t bytes, size_t sent,
+                          uint64_t request) TRI_MUST_CHECK;
+void rpc_unsent_drop(rpc_peer *peer); /* the first, which is there */
 
 /* --- rpc_stream.c: tcp; locked -------------------------------------------- */
 
@@ -264,8 +274,9 @@ tri_rpc_ref *rpc_ref_make(tri_rpc *rpc, rpc_peer *peer, rpc_object *local, uint6
 void rpc_ref_unuse(tri_rpc_ref *ref);
 /* As it goes to `to`: counts what the owner must know. */
 void rpc_ref_write(rpc_peer *to, tri_rpc_ref *ref, rpc_wire_ref *wire_out);
-/* As it came; NULL: no memory. */
-tri_rpc_ref *rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire);
+/* As it came. Errors: FORMAT, NO_MEMORY. */
+tri_status rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire,
+                        tri_rpc_ref **ref_out) TRI_MUST_CHECK;
 void rpc_on_hold(rpc_peer *peer, const rpc_header *h, rpc_source *source);
 void rpc_on_held(rpc_peer *peer, const rpc_header *h);
 void rpc_on_drop(rpc_peer *peer, const rpc_header *h);

@@ -385,11 +385,12 @@ static tri_status fill_lists(rpc_peer *peer, const rpc_header *h, rpc_received *
     r->message.refs = refs;
     for (int i = 0; i < h->n_refs; i++) {
         rpc_wire_ref wire;
+        tri_status status;
 
         memcpy(&wire, body + (size_t)i * sizeof(wire), sizeof(wire));
-        refs[i] = rpc_ref_read(peer, &wire);
-        if (refs[i] == NULL)
-            return TRI_ERR_NO_MEMORY;
+        status = rpc_ref_read(peer, &wire, &refs[i]);
+        if (status != TRI_OK)
+            return status;
         r->message.n_refs = i + 1;
     }
     return TRI_OK;

@@ -69,6 +69,27 @@ rpc_peer *rpc_peer_of(tri_rpc *rpc, const char *name, uint64_t incarnation)
     return add_peer(rpc, name, incarnation);
 }
 
+tri_status rpc_peer_told(rpc_peer *from, const rpc_wire_ref *wire, rpc_peer **peer_out)
+{
+    tri_rpc *rpc = from->rpc;
+    rpc_peer *peer = from;
+    int n = 0;
+
+    if (wire->incarnation != from->incarnation) {
+        for (peer = rpc->peers; peer != NULL; peer = peer->next) {
+            if (peer->incarnation == wire->incarnation && peer->state != RPC_PEER_LOST)
+                break;
+            n += peer->state == RPC_PEER_KNOWN ? 1 : 0;
+        }
+    }
+    if (peer == NULL && rpc_check_name(wire->name, "a reference") != TRI_OK)
+        return TRII_FAIL(TRI_ERR_FORMAT, "it tells of a worker that has no name");
+    if (peer == NULL && n >= RPC_MAX_INTRODUCED + rpc->size)
+        return TRII_FAIL(TRI_ERR_FORMAT, "it tells of one more worker, and %d have not come", n);
+    *peer_out = peer != NULL ? peer : add_peer(rpc, wire->name, wire->incarnation);
+    return *peer_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+}
+
 rpc_peer *rpc_peer_named(tri_rpc *rpc, const char *name)
 {
     rpc_peer *peer = rpc->peers;
@@ -84,18 +105,6 @@ void rpc_peer_use(rpc_peer *peer)
     peer->users++;
 }
 
-static void drop_out(rpc_peer *peer)
-{
-    while (peer->out_first != NULL) {
-        rpc_unsent *out = peer->out_first;
-
-        peer->out_first = out->next;
-        trii_free(out);
-    }
-    peer->out_end = &peer->out_first;
-    atomic_store(&peer->backlog, false);
-}
-
 void rpc_peer_unuse(rpc_peer *peer)
 {
     rpc_peer **at = &peer->rpc->peers;
@@ -105,7 +114,8 @@ void rpc_peer_unuse(rpc_peer *peer)
     while (*at != peer)
         at = &(*at)->next;
     *at = peer->next;
-    drop_out(peer);
+    while (peer->out_first != NULL)
+        rpc_unsent_drop(peer);
     trii_shmem_release(&peer->shm);
     for (int i = 0; i < RPC_MAX_ARENAS; i++)
         trii_shmem_unview(peer->views[i].base, peer->views[i].bytes);
@@ -146,19 +156,8 @@ static void take_freed(rpc_peer *peer, uint64_t call)
 static void append_out(rpc_peer *peer, const void *frame, size_t bytes, size_t sent,
                        uint64_t request)
 {
-    rpc_unsent *out = trii_alloc(1, sizeof(*out) + bytes, "frame");
-
-    if (out == NULL) {
-        rpc_peer_lose(peer, false, "no memory for what it should get");
-        return;
-    }
-    memcpy(out->data, frame, bytes);
-    out->bytes = bytes;
-    out->sent = sent;
-    out->call = request;
-    *peer->out_end = out;
-    peer->out_end = &out->next;
-    atomic_store(&peer->backlog, true);
+    if (rpc_unsent_add(peer, frame, bytes, sent, request) != TRI_OK)
+        rpc_peer_lose(peer, false, "%s", tri_last_error());
 }
 
 /* --- out ------------------------------------------------------------------ */
@@ -208,18 +207,11 @@ static void flush_ring(rpc_peer *peer)
         while (peer->out_first != NULL &&
                rpc_ring_write(peer->out_ring, &peer->tail_seen, peer->out_first->data,
                               peer->out_first->bytes)) {
-            rpc_unsent *out = peer->out_first;
-
             wrote = true;
-            peer->out_first = out->next;
-            trii_free(out);
+            rpc_unsent_drop(peer);
         }
         if (peer->out_first != NULL)
             atomic_store(&peer->out_ring->starved, 1);
-    }
-    if (peer->out_first == NULL) {
-        peer->out_end = &peer->out_first;
-        atomic_store(&peer->backlog, false);
     }
     if (wrote)
         wake(peer);
@@ -594,7 +586,8 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
     if (peer->fd >= 0)
         trii_unix_shutdown(peer->fd); /* its hang-up is what the loop closes it for */
     rpc->up->lose_calls(peer);
-    drop_out(peer);
+    while (peer->out_first != NULL)
+        rpc_unsent_drop(peer);
     rpc->up->lose_requests(peer);
     rpc->up->lose_refs(peer);
     while (peer->kept != NULL)

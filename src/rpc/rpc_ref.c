@@ -331,6 +331,7 @@ static void count_hold(rpc_peer *peer, uint64_t id, int64_t change)
         }
         hold->id = id;
         *at = hold;
+        peer->n_void_holds++;
         if (!peer->is_held) {
             peer->is_held = true;
             rpc_peer_use(peer);
@@ -340,20 +341,26 @@ static void count_hold(rpc_peer *peer, uint64_t id, int64_t change)
     if (hold->count > 0 && hold->object == NULL && object != NULL) {
         hold->object = object;
         object->users++;
+        peer->n_void_holds--;
     }
     if (hold->count > 0 && hold->object != NULL)
         return;
     object = hold->object;
     hold->object = NULL;
+    peer->n_void_holds += object != NULL ? 1 : 0;
     if (hold->count >= 0) {
         for (at = &peer->holds; *at != hold;)
             at = &(*at)->next;
         *at = hold->next;
         trii_free(hold);
+        peer->n_void_holds--;
     }
     if (object != NULL)
         rpc_object_unuse(peer->rpc, object);
     stop_holding(peer);
+    if (peer->n_void_holds > RPC_MAX_VOID_HOLDS)
+        rpc_peer_lose(peer, false, "it drops references to %d objects that it does not hold",
+                      peer->n_void_holds);
 }
 
 static void drop_holds(rpc_peer *peer)
@@ -429,58 +436,60 @@ static void arrive(const rpc_peer *from, const rpc_object *object)
     }
 }
 
-tri_rpc_ref *rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire)
+/* Of one of our own. */
+static tri_rpc_ref *read_own(const rpc_peer *from, const rpc_wire_ref *wire)
 {
     tri_rpc *rpc = from->rpc;
-    rpc_object *object;
-    rpc_peer *owner = from;
-    tri_rpc_ref *ref;
+    rpc_object *object = wire->object != 0 ? rpc_object_at(rpc, wire->object) : NULL;
+    tri_rpc_ref *ref = rpc_ref_make(rpc, NULL, object, object != NULL ? object->id : 0);
 
-    if (wire->incarnation == rpc->incarnation) {
-        object = wire->object != 0 ? rpc_object_at(rpc, wire->object) : NULL;
-        ref = rpc_ref_make(rpc, NULL, object, object != NULL ? object->id : 0);
-        if (ref != NULL && object == NULL && wire->object != 0) {
-            ref->status = TRI_ERR_STATE;
-            ref->error = trii_strdup("the object has been released", "error line");
-        }
-        if (object != NULL && from->incarnation == rpc->incarnation)
-            arrive(from, object);
-        return ref;
+    if (ref != NULL && object == NULL && wire->object != 0) {
+        ref->status = TRI_ERR_STATE;
+        ref->error = trii_strdup("the object has been released", "error line");
     }
-    if (wire->incarnation != from->incarnation) {
-        owner = rpc_peer_of(rpc, wire->name, wire->incarnation);
-        if (owner == NULL)
-            return NULL;
-    }
-    ref = rpc_ref_make(rpc, owner, NULL, wire->object);
-    if (ref == NULL)
-        return NULL;
-    ref->holds = wire->object != 0 ? 1 : 0;
-    if (wire->object == 0)
-        ref->name = trii_strdup(wire->name, "worker");
+    if (object != NULL && from->incarnation == rpc->incarnation)
+        arrive(from, object);
     return ref;
 }
 
-/* The worker that the frame speaks of. */
-static rpc_peer *named_in(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+tri_status rpc_ref_read(rpc_peer *from, const rpc_wire_ref *wire, tri_rpc_ref **ref_out)
 {
-    rpc_wire_ref wire;
+    rpc_peer *owner;
+    tri_status status;
 
-    if (h->n_refs != 1 || h->bytes < sizeof(wire))
-        return NULL;
-    rpc_source_copy(source, &wire, sizeof(wire));
-    wire.name[RPC_NAME - 1] = '\0';
-    if (wire.incarnation == peer->rpc->incarnation)
-        return NULL;
-    return rpc_peer_of(peer->rpc, wire.name, wire.incarnation);
+    if (wire->incarnation == from->rpc->incarnation) {
+        *ref_out = read_own(from, wire);
+        return *ref_out != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    status = rpc_peer_told(from, wire, &owner);
+    if (status != TRI_OK)
+        return status;
+    *ref_out = rpc_ref_make(from->rpc, owner, NULL, wire->object);
+    if (*ref_out == NULL)
+        return TRI_ERR_NO_MEMORY;
+    (*ref_out)->holds = wire->object != 0 ? 1 : 0;
+    if (wire->object == 0)
+        (*ref_out)->name = trii_strdup(owner->name, "worker");
+    return TRI_OK;
 }
 
 void rpc_on_hold(rpc_peer *peer, const rpc_header *h, rpc_source *source)
 {
-    rpc_peer *holder = named_in(peer, h, source);
+    rpc_wire_ref wire;
+    rpc_peer *holder;
 
-    if (holder == NULL) {
+    if (h->n_refs != 1 || h->bytes < sizeof(wire)) {
         rpc_peer_lose(peer, false, "it introduces nobody");
+        return;
+    }
+    rpc_source_copy(source, &wire, sizeof(wire));
+    wire.name[RPC_NAME - 1] = '\0';
+    if (wire.incarnation == peer->rpc->incarnation || rpc_object_at(peer->rpc, h->object) == NULL) {
+        rpc_peer_lose(peer, false, "it introduces nobody, or to nothing");
+        return;
+    }
+    if (rpc_peer_told(peer, &wire, &holder) != TRI_OK) {
+        rpc_peer_lose(peer, false, "%s", tri_last_error());
         return;
     }
     rpc_peer_use(holder);

@@ -39,6 +39,10 @@ void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source)
         return;
     }
     rpc_source_copy(source, name, (size_t)h->bytes);
+    if (rpc_check_name(name, "a function") != TRI_OK) {
+        rpc_peer_lose(peer, false, "it defines a function without a name");
+        return;
+    }
     status = trii_array_grow(&peer->known, &peer->known_room, peer->n_known, 16,
                              sizeof(*peer->known), "functions");
     if (status == TRI_OK)
@@ -370,11 +374,11 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     tri_status status;
 
     if (h->function < 0 || h->function >= peer->n_known ||
-        peer->in_calls >= rpc->options.window_calls) {
+        peer->in_calls + peer->n_unread >= rpc->options.window_calls) {
         rpc_peer_lose(peer, false,
                       h->function < 0 || h->function >= peer->n_known
                           ? "it calls a function that it has not defined"
-                          : "it has more calls unanswered than its window");
+                          : "it has more calls unanswered, or answers unread, than its window");
         return;
     }
     if ((h->flags & RPC_KEEPS) != 0 && peer->n_results >= rpc->options.window_calls) {

@@ -52,14 +52,8 @@ void rpc_stream_flush(rpc_peer *peer)
         status = trii_socket_send(
             peer->fd, &(trii_span){out->data + out->sent, out->bytes - out->sent}, 1, &sent);
         out->sent += status == TRI_OK ? sent : 0;
-        if (out->sent < out->bytes)
-            continue;
-        peer->out_first = out->next;
-        trii_free(out);
-    }
-    if (peer->out_first == NULL) {
-        peer->out_end = &peer->out_first;
-        atomic_store(&peer->backlog, false);
+        if (out->sent == out->bytes)
+            rpc_unsent_drop(peer);
     }
     if (status != TRI_OK && status != TRI_INPROGRESS) {
         rpc_peer_lose(peer, false, "%s", tri_last_error());

@@ -29,6 +29,8 @@
 #define RPC_MAX_DEFERRED 65536 /* calls that wait for a promise, in a worker */
 #define RPC_MAX_FUNCTIONS 4096 /* that a peer may define */
 #define RPC_MAX_ARENAS 256
+#define RPC_MAX_VOID_HOLDS 8192 /* of a peer: drops that have overtaken the holds */
+#define RPC_MAX_INTRODUCED 1024 /* peers that others have told of, and that never came */
 #define RPC_TOKEN 16
 #define RPC_TEXT 512
 #define RPC_ERROR 1024 /* of a call's line */
@@ -121,6 +123,7 @@ typedef struct rpc_unsent {
     struct rpc_unsent *next;
     size_t bytes, sent;
     uint64_t call; /* of a request; 0 = none */
+    int kind;
     unsigned char data[];
 } rpc_unsent;
 
@@ -173,6 +176,8 @@ struct rpc_peer {
     bool is_early;    /* used until the closed set has met */
     bool hung;        /* the connection has ended: the control thread reads the rest */
     rpc_unsent *out_first, **out_end;
+    int n_unread;        /* answers among them */
+    size_t unread_bytes; /* of what is neither request nor answer */
     atomic_bool backlog; /* out_first != NULL */
     bool reading;        /* somebody reads; nobody else does */
     bool is_watched;     /* by the thread in tri_rpc_join */
@@ -210,6 +215,7 @@ struct rpc_peer {
         size_t bytes;
     } views[RPC_MAX_ARENAS];
     rpc_hold *holds;
+    int n_void_holds;   /* without an object */
     bool is_held;       /* by itself, for them */
     bool is_introduced; /* others hear of its end from us */
     rpc_kept *kept;
