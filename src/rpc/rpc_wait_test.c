@@ -42,10 +42,20 @@ static tri_status run_back(tri_rpc_request *request, void *object)
 static const tri_rpc_function back = {.name = "back", .run = run_back};
 
 static _Atomic(tri_rpc_request *) kept;
+static atomic_int_fast64_t kept_cpu_ns; /* of its thread, by then */
+
+static int64_t cpu_ns(clockid_t clock)
+{
+    struct timespec t;
+
+    assert_int_equal(clock_gettime(clock, &t), 0);
+    return t.tv_sec * TRII_NS_PER_S + t.tv_nsec;
+}
 
 static tri_status run_keep(tri_rpc_request *request, void *object)
 {
     (void)object;
+    atomic_store(&kept_cpu_ns, cpu_ns(CLOCK_THREAD_CPUTIME_ID));
     atomic_store(&kept, request);
     return TRI_INPROGRESS;
 }
@@ -87,13 +97,30 @@ typedef struct pair {
     tri_rpc_ref *to;
     trii_thread joiner;
     tri_status joined;
-    bool joins;
+    bool joins, on_last_core;
+    clockid_t joiner_cpu;
 } pair;
+
+static void use_last_core(void)
+{
+    cpu_set_t all_cores, last;
+    int core = CPU_SETSIZE - 1;
+
+    assert_int_equal(sched_getaffinity(0, sizeof(all_cores), &all_cores), 0);
+    while (!CPU_ISSET(core, &all_cores))
+        core--;
+    CPU_ZERO(&last);
+    CPU_SET(core, &last);
+    assert_int_equal(sched_setaffinity(0, sizeof(last), &last), 0);
+}
 
 static void join_main(void *arg)
 {
     pair *p = arg;
 
+    if (p->on_last_core)
+        use_last_core();
+    assert_int_equal(pthread_getcpuclockid(pthread_self(), &p->joiner_cpu), 0);
     p->joined = tri_rpc_join(p->w.rpc[1], TRI_FOREVER);
 }
 
@@ -347,6 +374,48 @@ static void workers_that_share_a_core_do_not_look(void **state)
     pair_end(&p);
 }
 
+static bool joiner_sleeps(tri_rpc *rpc)
+{
+    bool sleeps;
+
+    rpc_lock(rpc);
+    sleeps = rpc->joiner_sleeps;
+    rpc_unlock(rpc);
+    return sleeps;
+}
+
+/* With one core for all of its threads it would look for up to a second, as it has learnt. */
+static void while_another_thread_answers_a_joiner_leaves_it_the_core(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    tri_rpc_call *call = NULL;
+    cpu_set_t allowed;
+    pair p = {.on_last_core = true};
+
+    (void)state;
+    pair_begin(&p, NULL, true);
+    workers_use_one_core(&allowed); /* where there are two, another one than the joiner */
+    for (int i = 0; i < 100; i++)
+        check_twice(p.to, &inline_twice, i);
+    atomic_store(&kept, NULL);
+    CHECK_OK(tri_rpc_async(p.to, &keep, NULL, NULL, &call));
+    while ((atomic_load(&kept) == NULL || !joiner_sleeps(p.w.rpc[1])) && trii_now_ns() < deadline)
+        trii_thread_yield();
+    assert_true(joiner_sleeps(p.w.rpc[1]));
+    assert_true(cpu_ns(p.joiner_cpu) - atomic_load(&kept_cpu_ns) < 200 * TRII_NS_PER_MS);
+    CHECK_OK(tri_rpc_reply(atomic_load(&kept), NULL));
+    CHECK_OK(tri_rpc_call_wait(call, 20000));
+    tri_rpc_call_destroy(call);
+    workers_use_cores(&allowed);
+    pair_end(&p);
+}
+
+static int set_long_spin(void **state)
+{
+    (void)state;
+    return setenv("TRI_SPIN_US", "1000000", 1);
+}
+
 static int set_spin(void **state)
 {
     (void)state;
@@ -355,6 +424,7 @@ static int set_spin(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(workers_that_share_a_core_do_not_look, set_spin),
+    cmocka_unit_test_setup(while_another_thread_answers_a_joiner_leaves_it_the_core, set_long_spin),
     cmocka_unit_test(a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time),
     cmocka_unit_test(threads_of_handlers_read_beside_it),
     cmocka_unit_test(a_sleeping_reader_is_woken_for_large_parts_too),

@@ -4,6 +4,7 @@
  * no hand-over.
  */
 /* build: hot */
+#include "os/cpu.h"
 #include "os/futex.h"
 #include "rpc/rpc_internal.h"
 
@@ -13,13 +14,18 @@
 typedef struct watched {
     rpc_peer *peers[WATCHED];
     int n;
-    bool coming; /* one of them has said so */
+    bool coming;   /* one of them has said so */
+    bool one_core; /* this process has no other */
 } watched;
 
 static void collect(tri_rpc *rpc, watched *all)
 {
+    trii_cpu_set cores;
+
     all->n = 0;
     all->coming = false;
+    trii_cpu_allowed(&cores);
+    all->one_core = trii_cpu_set_count(&cores) == 1;
     for (rpc_peer *p = rpc->peers; p != NULL && all->n < WATCHED; p = p->next) {
         if (p->in == NULL || p->state != RPC_PEER_UP || p->hung)
             continue;
@@ -83,6 +89,19 @@ static bool shares_core(const watched *all)
     return shares;
 }
 
+/* Not locked: a thread here that answers needs our core. */
+static bool holds_up(tri_rpc *rpc, const watched *all)
+{
+    bool holds;
+
+    if (!all->one_core)
+        return false;
+    rpc_lock(rpc);
+    holds = rpc->n_requests > 0;
+    rpc_unlock(rpc);
+    return holds;
+}
+
 /* Not locked. Reads for as long as something comes; when the last of it did, or the look began. */
 static int64_t look(tri_rpc *rpc, rpc_waiter *w, watched *all, int64_t deadline_ns)
 {
@@ -102,6 +121,8 @@ static int64_t look(tri_rpc *rpc, rpc_waiter *w, watched *all, int64_t deadline_
         TRII_PAUSE();
         if (until == 0) { /* it is over only now, perhaps after a handler of milliseconds */
             began = trii_now_ns();
+            if (holds_up(rpc, all))
+                break; /* and what is coming is still to come */
             until = began + (all->coming ? COMING_NS : shares_core(all) ? 0 : budget);
             all->coming = false;
         } else if (i % RPC_CLOCK_EVERY == 0 && trii_now_ns() >= until) {
