@@ -270,7 +270,8 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
     bye_ns = trii_deadline_ms(BYE_MS);
     while (!all_told(rpc) && rpc_sleep(rpc, &rpc->changed, bye_ns))
         ;
-    rpc_end_all(rpc, status == TRI_OK ? "it has left" : "it left without waiting");
+    rpc_end_all(rpc,
+                status == TRI_OK ? "by tri_rpc_leave or tri_rpc_fini" : "it left without waiting");
     rpc_unlock(rpc);
     rpc_unpublish(rpc);
     rpc_meet_end(rpc);

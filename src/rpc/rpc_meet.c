@@ -62,8 +62,8 @@ static tri_status name_missing(tri_rpc *rpc, const char *const *keys)
     if (n > 0)
         (void)trii_ranks_text(missing, n, text, sizeof(text));
     trii_free(calls);
-    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s of %d %s not come in time", text, rpc->size,
-                     n == 1 ? "has" : "have");
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "%s of %d %s not come in time (tri_rpc_init)", text,
+                     rpc->size, n == 1 ? "has" : "have");
 }
 
 tri_status rpc_meet(tri_rpc *rpc, const char *kind, const char *word, int64_t deadline_ns,
