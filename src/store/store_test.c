@@ -456,15 +456,20 @@ static void short_timeouts_and_empty_values_take_no_longer(void **state)
 
     (void)state;
     for (size_t i = 0; i < N_KINDS; i++) {
-        int64_t start = trii_now_ns();
+        int64_t least_ns = INT64_MAX;
 
         CHECK_OK(open_kind(i, &f));
         for (int k = 0; k < 20; k++) {
+            int64_t start = trii_now_ns(), took_ns;
+
             CHECK_FAILS(tri_store_wait(f.store, &key, 1, 2), TRI_ERR_TIMEOUT, "missing");
             CHECK_OK(tri_store_set(f.store, "empty", "", 0));
             check_value(f.store, "empty", "", 0);
+            took_ns = trii_now_ns() - start;
+            least_ns = took_ns < least_ns ? took_ns : least_ns;
         }
-        assert_true(trii_now_ns() - start < 3 * TRII_NS_PER_S);
+        /* each would take longer; of some, a busy machine or disk is the cause */
+        assert_true(least_ns < 150 * TRII_NS_PER_MS);
         close_kind(&f);
     }
 }
