@@ -177,10 +177,10 @@ static void a_hang_is_ended_and_says_who_hangs(void **state)
     launcher_job j;
 
     (void)state;
-    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=0.3", "sh", "-c",
+    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=1.5", "sh", "-c",
            "[ $RANK = 1 ] && exit 0; exec sleep 1000");
     assert_int_equal(spawn_wait(&j.trirun), 1);
-    assert_has(SPAWN_ERR(&j.trirun), "the job hangs: for 0.3 s");
+    assert_has(SPAWN_ERR(&j.trirun), "the job hangs: for 1.5 s");
     assert_has(SPAWN_ERR(&j.trirun), "rank 1 left with status 0");
     assert_has(SPAWN_ERR(&j.trirun), "rank 0 (pid ");
     assert_has(SPAWN_ERR(&j.trirun), ") is sleeping");
@@ -195,9 +195,9 @@ static void a_job_that_ends_does_not_hang(void **state)
 
     (void)state;
     for (int i = 0; i < 2; i++) {
-        TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=0.3", "sh", "-c",
+        TRIRUN(&j, "--nproc-per-node=2", "--max-restarts=1", "--hang-timeout=1.5", "sh", "-c",
                ("[ $TORCHELASTIC_RESTART_COUNT = 1 ] && exit 0; trap '' TERM\n"
-                "[ $RANK = 1 ] && echo $0 >&2 && exit 1; for i in 1 2 3; do sleep 0.3; done"),
+                "[ $RANK = 1 ] && echo $0 >&2 && exit 1; for i in 1 2 3 4 5; do sleep 0.4; done"),
                words[i]);
         assert_int_equal(spawn_wait(&j.trirun), 0);
         assert_has_not(SPAWN_ERR(&j.trirun), "the job hangs");
@@ -235,15 +235,22 @@ static void our_own_warnings_are_no_sign_of_life(void **state)
     }
 }
 
-/* What a worker of the test below runs: rank 1 never makes the call. */
+/* What a worker of the test below runs: rank 1 never makes the call, and prints until the other one
+ * has. */
 static int call_alone(void)
 {
     float x = 1;
 
     if (tri_init(NULL) != TRI_OK)
         return 9;
-    if (tri_rank() == 1)
+    if (tri_rank() == 1) {
+        while (trii_rank_calls(getenv("TRI_RUN_DIR"), 0) < 1) {
+            puts("rank 0 has begun no call");
+            fflush(stdout);
+            trii_sleep_until(trii_deadline_ms(20));
+        }
         pause();
+    }
     return tri_all_reduce(NULL, &x, &x, 1, TRI_DTYPE_F32, TRI_REDOP_SUM, NULL) != TRI_OK;
 }
 
@@ -299,8 +306,7 @@ static void a_hang_in_a_collective_names_the_call(void **state)
 
     (void)state;
     assert_true(readlink("/proc/self/exe", self, sizeof(self) - 1) > 0);
-    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=0.5", "--shutdown-timeout=1", self,
-           "--worker");
+    TRIRUN(&j, "--nproc-per-node=2", "--hang-timeout=2", "--shutdown-timeout=1", self, "--worker");
     assert_int_equal(spawn_wait(&j.trirun), 1);
     assert_has(SPAWN_ERR(&j.trirun), "the job hangs");
     assert_has(SPAWN_ERR(&j.trirun), "launcher_report_test.c:");
@@ -312,7 +318,7 @@ static void a_hang_in_a_collective_names_the_call(void **state)
     seconds = strtod(strstr(text, waited) + strlen(waited), &rest);
     assert_true(seconds > 0.2 && seconds < took + 0.1);
     assert_has(rest, ", for rank 1, which had called nothing yet");
-    assert_has(text, "\ntrirun ended the job: for 0.5 s no rank began a call and none printed "
+    assert_has(text, "\ntrirun ended the job: for 2 s no rank began a call and none printed "
                      "(--hang-timeout)\n");
     assert_has_not(text, "killed");
     trirun_end(&j, 1);
