@@ -193,7 +193,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_serve(tri_rpc *rpc,
 
 typedef struct tri_rpc_object {
     const char *name; /* of its kind, for messages */
-    bool serial;      /* one request at a time, but for calls that the running one leads to */
+    bool serial;      /* one request at a time, but for what it leads to while it waits for that */
     void (*release)(void *object); /* called after the last reference is gone, by any thread; must
                                       not block. NULL = nothing to do */
     TRI_RESERVED(8);

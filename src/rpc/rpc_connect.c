@@ -25,7 +25,7 @@
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
 
-#define MEMBER_MS 1000 /* for one of a closed set to answer while tri_rpc_create waits */
+#define MEMBER_MS 1000 /* for one to answer while tri_rpc_create or tri_rpc_join waits */
 #define OTHERS_MS 50   /* for those to connect whose part that is; then this side does */
 
 void rpc_fill_hello(const tri_rpc *rpc, rpc_hello *hello)
@@ -316,26 +316,41 @@ static rpc_peer *add_member(tri_rpc *rpc, const char *name, const char *record)
     return peer;
 }
 
-/* One that does not answer may be stopped: it is waited for, but not here. */
-static void connect_member(tri_rpc *rpc, const char *name, const char *record, int64_t deadline_ns)
+int64_t rpc_member_deadline(int64_t deadline_ns)
 {
     int64_t soon_ns = trii_deadline_ms(MEMBER_MS);
-    rpc_peer *peer = add_member(rpc, name, record), *again;
+
+    return soon_ns < deadline_ns ? soon_ns : deadline_ns;
+}
+
+void rpc_meet_later(tri_rpc *rpc, const char *name, const char *record)
+{
+    rpc_address a;
+    rpc_peer *peer;
+
+    if (rpc_parse_record(record, &a) != TRI_OK)
+        return;
+    rpc_lock(rpc);
+    peer = rpc_peer_of(rpc, name, a.incarnation);
+    if (peer != NULL && peer->state < RPC_PEER_UP)
+        peer->is_member = true;
+    if (peer != NULL && peer->state == RPC_PEER_KNOWN) {
+        snprintf(peer->record, sizeof(peer->record), "%s", record);
+        rpc_peer_use(peer);
+        rpc_connect_later(peer);
+        rpc_peer_unuse(peer);
+    }
+    rpc_unlock(rpc);
+}
+
+static void connect_member(tri_rpc *rpc, const char *name, const char *record, int64_t deadline_ns)
+{
+    rpc_peer *peer = add_member(rpc, name, record);
 
     if (peer == NULL)
         return;
-    if (rpc_connect(peer, soon_ns < deadline_ns ? soon_ns : deadline_ns) == TRI_ERR_TIMEOUT) {
-        rpc_lock(rpc);
-        again = rpc_peer_of(rpc, name, peer->incarnation);
-        if (again != NULL && again->state == RPC_PEER_KNOWN) {
-            again->is_member = true;
-            snprintf(again->record, sizeof(again->record), "%s", record);
-            rpc_peer_use(again);
-            rpc_connect_later(again);
-            rpc_peer_unuse(again);
-        }
-        rpc_unlock(rpc);
-    }
+    if (rpc_connect(peer, rpc_member_deadline(deadline_ns)) == TRI_ERR_TIMEOUT)
+        rpc_meet_later(rpc, name, record);
     rpc_lock(rpc);
     rpc_peer_unuse(peer);
     rpc_unlock(rpc);

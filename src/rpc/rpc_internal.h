@@ -232,6 +232,10 @@ void rpc_requests_lose(rpc_peer *peer); /* the peer was lost */
 void rpc_run_request(tri_rpc_request *request, bool inlined, bool occupies);
 void rpc_request_fail(tri_rpc_request *request, tri_status status, const char *format, ...)
     TRII_PRINTF(3, 4);
+/* Locked: its thread waits for what its handler has called, or does not any more. */
+void rpc_request_waits(tri_rpc_request *request, bool waits);
+/* Locked: the thread that it was given to does not wait any more. */
+void rpc_request_hand_back(tri_rpc_request *request);
 /* Locked: where it runs. NULL, or it is to be run at once. */
 tri_rpc_request *rpc_dispatch(tri_rpc_request *request);
 

@@ -108,10 +108,29 @@ static const char *waited_for(const tri_rpc *rpc)
 
 static void meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)
 {
+    int64_t soon_ns = rpc_member_deadline(deadline_ns);
     tri_rpc_ref *ref = NULL;
+    char record[640];
+    tri_status status;
 
-    if (strcmp(name, rpc->name) != 0 && rpc_look_up(rpc, name, false, deadline_ns, &ref) == TRI_OK)
+    if (strcmp(name, rpc->name) == 0)
+        return;
+    status = rpc_look_up(rpc, name, false, soon_ns, &ref);
+    if (status == TRI_OK)
         tri_rpc_ref_unref(ref);
+    else if (status == TRI_ERR_TIMEOUT &&
+             rpc_read_record(rpc, name, false, deadline_ns, record) == TRI_OK)
+        rpc_meet_later(rpc, name, record);
+}
+
+static bool is_on(tri_rpc *rpc)
+{
+    bool on;
+
+    rpc_lock(rpc);
+    on = rpc->state == RPC_STATE_ON;
+    rpc_unlock(rpc);
+    return on;
 }
 
 /* Connects those of an open set who have come by now and whom we have not met: they are waited for,
@@ -121,7 +140,7 @@ static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
     int64_t n = rpc_count_members(rpc);
     char name[RPC_NAME];
 
-    for (int64_t i = 1; i <= n && trii_now_ns() < deadline_ns; i++) {
+    for (int64_t i = 1; i <= n && trii_now_ns() < deadline_ns && is_on(rpc); i++) {
         if (rpc_read_member(rpc, i, name))
             meet(rpc, name, deadline_ns);
     }

@@ -78,6 +78,11 @@ void rpc_connect_later(rpc_peer *peer);
 /* Blocks, not locked: each of a closed set is connected, or lost; one that does not answer is left
  * to a thread. */
 void rpc_connect_all(tri_rpc *rpc, char *const *records, int64_t deadline_ns);
+/* Until when one of them is waited for at once. */
+int64_t rpc_member_deadline(int64_t deadline_ns);
+/* Not locked. It has not answered until then, and may be stopped: a thread connects it when it goes
+ * on, and tri_rpc_join waits for it. */
+void rpc_meet_later(tri_rpc *rpc, const char *name, const char *record);
 /* Locked: it has come before, and is not forgotten until then. */
 void rpc_peer_is_early(rpc_peer *peer);
 void rpc_end_meeting(tri_rpc *rpc); /* not locked */

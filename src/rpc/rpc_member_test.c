@@ -186,11 +186,55 @@ static void one_that_does_not_answer_holds_up_nobody(void **state)
     tri_store_unref(store);
 }
 
+static void abort_main(void *arg)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    tri_rpc *rpc = arg;
+    bool waits = false;
+
+    while (!waits && trii_now_ns() < deadline) {
+        rpc_lock(rpc);
+        waits = rpc->joined;
+        rpc_unlock(rpc);
+        trii_thread_yield();
+    }
+    tri_rpc_abort(rpc, "enough");
+}
+
+/* A stopped worker that it has not met may hold tri_rpc_join, but not tri_rpc_abort. */
+static void the_join_of_an_open_set_ends_with_its_worker(void **state)
+{
+    const tri_rpc_options open = {.open = true, .timeout_ms = 20000};
+    int listener, port;
+    trii_thread thread;
+    int64_t began;
+    tri_store *store;
+    tri_rpc *rpc;
+
+    (void)state;
+    CHECK_OK(trii_socket_listen("localhost", 0, &listener, &port));
+    CHECK_OK(tri_store_hash(&store));
+    leave_words(store, port, "another-boot");
+    CHECK_OK(tri_store_set(store, "rpc/member/count", "1", 1));
+    CHECK_OK(tri_store_set(store, "rpc/member/1", "ghost", 5));
+    CHECK_OK(tri_rpc_create(store, "w0", 0, 1, &open, &rpc));
+    began = trii_now_ns();
+    CHECK_FAILS(tri_rpc_join(rpc, 1200), TRI_ERR_TIMEOUT, "ghost has neither left nor joined");
+    CHECK_OK(trii_thread_start(&thread, "abort", abort_main, rpc));
+    CHECK_FAILS(tri_rpc_join(rpc, TRI_FOREVER), TRI_ERR_ABORTED, "enough");
+    assert_true(trii_now_ns() - began < 15 * TRII_NS_PER_S);
+    trii_thread_join(&thread);
+    tri_rpc_destroy(rpc);
+    trii_socket_close(listener);
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_end_of_one_that_nobody_called_is_told),
     cmocka_unit_test(one_that_ended_before_it_was_met_is_told_once),
     cmocka_unit_test(one_that_left_before_it_was_met_is_told_so),
     cmocka_unit_test(one_that_does_not_answer_holds_up_nobody),
+    cmocka_unit_test(the_join_of_an_open_set_ends_with_its_worker),
 };
 
 TEST_MAIN(tests)

@@ -289,6 +289,55 @@ static void a_chain_of_promises_moves_to_the_third_worker(void **state)
     workers_end(&w);
 }
 
+/* The first is kept until there is a second. */
+static tri_rpc_request *alone;
+static tri_status run_pair(tri_rpc_request *request, void *object)
+{
+    tri_rpc_request *other = alone;
+
+    (void)object;
+    alone = other == NULL ? request : NULL;
+    return other == NULL ? TRI_INPROGRESS : tri_rpc_reply(other, NULL);
+}
+static const tri_rpc_function make_pair = {.name = "pair", .run = run_pair, .of = &book_type};
+
+/* Those that have moved go first, and that is all: they need not end before others go. */
+static void what_has_moved_holds_nothing_up(void **state)
+{
+    tri_rpc_ref *to, *first, *second, *made;
+    tri_rpc_call *calls[2];
+    book b = {.n = 0};
+    workers w;
+
+    (void)state;
+    begin(&w, 3, NULL);
+    for (int i = 1; i < 3; i++)
+        worker_serve(&w, i, &make_pair);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_own(w.rpc[2], "book", &book_type, &b, &b.self));
+    made = worker_find(&w, 1, "w2/book");
+    tri_rpc_ref_unref(worker_find(&w, 0, "w2"));
+    CHECK_OK(tri_rpc_remote(to, &make, NULL, NULL, &first));
+    CHECK_OK(tri_rpc_remote(first, &make, NULL, NULL, &second));
+    CHECK_OK(tri_rpc_async(second, &make_pair, NULL, NULL, &calls[0]));
+    wait_for_requests(w.rpc[1], 3);
+    worker_wait_for(&n_held, 1);
+    answer(0, made);
+    worker_wait_for(&n_held, 2);
+    wait_for_requests(w.rpc[2], 2); /* both have moved */
+    CHECK_OK(tri_rpc_async(second, &make_pair, NULL, NULL, &calls[1]));
+    wait_for_requests(w.rpc[2], 3);
+    answer(1, b.self);
+    for (int i = 0; i < 2; i++)
+        end_call(calls[i]);
+    tri_rpc_ref_unref(made);
+    tri_rpc_ref_unref(b.self);
+    tri_rpc_ref_unref(first);
+    tri_rpc_ref_unref(second);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 static void what_waits_for_a_promise_is_cancelled_or_fails_with_it(void **state)
 {
     tri_rpc_ref *to, *first, *second;
@@ -523,6 +572,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(calls_before_and_after_start_in_order),
     cmocka_unit_test(what_a_third_worker_owns_is_called_there_in_order),
     cmocka_unit_test(a_chain_of_promises_moves_to_the_third_worker),
+    cmocka_unit_test(what_has_moved_holds_nothing_up),
     cmocka_unit_test(what_waits_for_a_promise_is_cancelled_or_fails_with_it),
     cmocka_unit_test(what_waits_leaves_room_for_other_calls),
     cmocka_unit_test(a_lost_caller_leaves_nothing_behind),

@@ -208,22 +208,94 @@ static void free_request(tri_rpc_request *r)
     rpc->n_idle_requests++;
 }
 
-/* The next of its queue; it goes through the executor, as this thread has its own to do. */
+static rpc_waiter *waiter_of(const tri_rpc *rpc, uint64_t chain)
+{
+    rpc_waiter *w = rpc->waiters;
+
+    while (w != NULL && (w->chain != chain || w->busy))
+        w = w->next;
+    return w;
+}
+
+/* By the thread that waits in its chain, or another one. */
+static void hand_over(tri_rpc_request *r)
+{
+    rpc_waiter *w = waiter_of(r->rpc, r->chain);
+    tri_rpc_request **at;
+
+    if (w == NULL) {
+        rpc_execute(r);
+        return;
+    }
+    for (at = &w->inbox; *at != NULL; at = &(*at)->next)
+        ;
+    r->next = NULL;
+    *at = r;
+    rpc_kick(r->rpc, w);
+}
+
+/* What the running request of a serial object leads to runs while that waits for it: two calls that
+ * one handler makes without waiting in between are one after the other, like all others. */
+static bool may_enter(const rpc_object *object, const tri_rpc_request *r)
+{
+    return object->depth == 0 || (object->chain == r->chain && object->n_waiting == object->depth);
+}
+
+static void enter_object(tri_rpc_request *r)
+{
+    r->object->depth++;
+    r->object->chain = r->chain;
+    r->in_object = true;
+}
+
+/* The first of its queue that may; never by this thread, which has its own to do. */
+static void let_in(rpc_object *object)
+{
+    tri_rpc_request **at = &object->queue, *r;
+
+    while (*at != NULL && !may_enter(object, *at))
+        at = &(*at)->next;
+    r = *at;
+    if (r == NULL)
+        return;
+    *at = r->next;
+    if (*at == NULL)
+        object->queue_end = at;
+    enter_object(r);
+    hand_over(r);
+}
+
 static void leave_object(tri_rpc_request *r)
 {
-    rpc_object *object = r->object;
-    tri_rpc_request *next = object->queue;
-
     r->in_object = false;
-    if (--object->depth > 0 || next == NULL)
+    r->object->depth--;
+    let_in(r->object);
+}
+
+void rpc_request_waits(tri_rpc_request *r, bool waits)
+{
+    if (!r->in_object)
         return;
-    object->queue = next->next;
+    r->object->n_waiting += waits ? 1 : -1;
+    if (waits)
+        let_in(r->object);
+}
+
+void rpc_request_hand_back(tri_rpc_request *r)
+{
+    rpc_object *object = r->object;
+
+    if (!r->in_object) {
+        rpc_execute(r);
+        return;
+    }
+    r->in_object = false;
+    object->depth--;
+    r->next = object->queue;
     if (object->queue == NULL)
-        object->queue_end = &object->queue;
-    object->depth = 1;
-    object->chain = next->chain;
-    next->in_object = true;
-    rpc_execute(next);
+        object->queue_end = &r->next;
+    object->queue = r;
+    let_in(object);
 }
 
 void rpc_request_retire(tri_rpc_request *r)
@@ -411,46 +483,22 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
         *run_out = rpc_dispatch(r);
 }
 
-static rpc_waiter *waiter_of(const tri_rpc *rpc, uint64_t chain)
-{
-    rpc_waiter *w = rpc->waiters;
-
-    while (w != NULL && (w->chain != chain || w->busy))
-        w = w->next;
-    return w;
-}
-
 tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
 {
-    tri_rpc *rpc = r->rpc;
     rpc_object *object = r->object;
-    rpc_waiter *w;
 
     if (object != NULL && object->type->serial) {
-        if (object->depth > 0 && object->chain != r->chain) {
+        if (!may_enter(object, r)) {
             r->next = NULL;
             *object->queue_end = r;
             object->queue_end = &r->next;
             return NULL;
         }
-        object->depth++;
-        object->chain = r->chain;
-        r->in_object = true;
+        enter_object(r);
     }
-    if ((r->function->flags & TRI_RPC_INLINE) != 0)
+    if ((r->function->flags & TRI_RPC_INLINE) != 0 && (!r->in_object || object->depth == 1))
         return r;
-    w = waiter_of(rpc, r->chain);
-    if (w != NULL) {
-        tri_rpc_request **at = &w->inbox;
-
-        while (*at != NULL)
-            at = &(*at)->next;
-        r->next = NULL;
-        *at = r;
-        rpc_kick(rpc, w);
-    } else {
-        rpc_execute(r);
-    }
+    hand_over(r);
     return NULL;
 }
 

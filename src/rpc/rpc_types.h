@@ -50,7 +50,8 @@ typedef struct rpc_object {
     char *name;             /* NULL = none */
     long users;             /* references here, holds of peers, requests, its name */
     uint64_t chain;         /* of the request that runs, if it is serial */
-    int depth;              /* so many of that chain run */
+    int depth;              /* so many of that chain run, */
+    int n_waiting;          /* of which so many wait for what they have called */
     tri_rpc_request *queue; /* of other chains */
     tri_rpc_request **queue_end;
 } rpc_object;

@@ -84,21 +84,31 @@ void rpc_sleep_on(rpc_waiter *w, int64_t deadline_ns)
     atomic_store(&w->kicked, 0);
 }
 
-/* Of the worker whose handler this thread runs, which may be another one of this process: then
- * `rpc` is unlocked meanwhile. */
-static void change_place(tri_rpc *rpc, void (*change)(tri_rpc *rpc))
+static void change(const rpc_run *run, bool waits)
 {
-    tri_rpc *other = rpc_running != NULL && rpc_running->occupies ? rpc_running->rpc : NULL;
+    if (run->occupies && waits)
+        rpc_executor_lend(run->rpc);
+    else if (run->occupies)
+        rpc_executor_return(run->rpc);
+    rpc_request_waits(run->request, waits);
+}
 
-    if (other == NULL || other == rpc) {
-        if (other != NULL)
-            change(rpc);
+/* The handler that this thread runs waits, or does not any more. Its worker may be another one of
+ * this process: then `rpc` is unlocked meanwhile. */
+static void change_place(tri_rpc *rpc, bool waits)
+{
+    const rpc_run *run = rpc_running;
+
+    if (run == NULL || run->request == NULL || (!run->occupies && !run->request->in_object))
+        return;
+    if (run->rpc == rpc) {
+        change(run, waits);
         return;
     }
     rpc_unlock(rpc);
-    rpc_lock(other);
-    change(other);
-    rpc_unlock(other);
+    rpc_lock(run->rpc);
+    change(run, waits);
+    rpc_unlock(run->rpc);
     rpc_lock(rpc);
 }
 
@@ -108,7 +118,7 @@ static void enter(tri_rpc *rpc, rpc_waiter *w)
         w->chain = rpc_running->request->chain;
     w->next = rpc->waiters;
     rpc->waiters = w;
-    change_place(rpc, rpc_executor_lend);
+    change_place(rpc, true);
 }
 
 static void leave(tri_rpc *rpc, rpc_waiter *w)
@@ -118,14 +128,14 @@ static void leave(tri_rpc *rpc, rpc_waiter *w)
     while (*at != w)
         at = &(*at)->next;
     *at = w->next;
+    change_place(rpc, false);
     while (w->inbox != NULL) { /* came too late for us */
         tri_rpc_request *request = w->inbox;
 
         w->inbox = request->next;
         request->next = NULL;
-        rpc_execute(request);
+        rpc_request_hand_back(request);
     }
-    change_place(rpc, rpc_executor_return);
 }
 
 static void run_inbox(rpc_waiter *w)

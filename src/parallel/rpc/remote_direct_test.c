@@ -408,6 +408,34 @@ static void gradients_that_are_not_reached_are_zeros(void **state)
     pair_end(&p, 2);
 }
 
+/* A reply that lies in the memory of its maker takes of the window until it is released, and inputs
+ * stay until their backward. */
+static void more_inputs_than_a_window_wait_for_their_backward(void **state)
+{
+    const tri_rpc_options narrow = {.window_bytes = 256 << 10};
+    tri_tensor *x, *y, *sum = NULL;
+    remote_workers r;
+
+    (void)state;
+    remote_begin(&r, 3, &narrow);
+    x = rows(50, 400, 1);
+    for (int i = 1; i < 3; i++)
+        CHECK_OK(tri_remote_serve_function(r.w.rpc[i], &first, NULL, NULL));
+    for (int i = 0; i < 20; i++) {
+        tri_remote_apply(r.w.rpc[0], "w1", &first, NULL, &x, 1, &y, 1);
+        tri_remote_apply(r.w.rpc[0], "w2", &first, NULL, &y, 1, &y, 1);
+        y = loss_of(y);
+        sum = sum != NULL ? tri_add(sum, y) : y;
+    }
+    tri_backward(sum);
+    CHECK_OK(tri_run());
+    tri_step_end();
+    tri_tensor_unref(x);
+    for (int i = 1; i < 3; i++)
+        CHECK_OK(tri_remote_withdraw(r.w.rpc[i], "first"));
+    remote_end(&r);
+}
+
 /* --- frames --------------------------------------------------------------- */
 
 typedef struct request {
@@ -592,6 +620,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(operands_are_not_overwritten),
     cmocka_unit_test(a_reader_without_gradients_keeps_the_result),
     cmocka_unit_test(gradients_that_are_not_reached_are_zeros),
+    cmocka_unit_test(more_inputs_than_a_window_wait_for_their_backward),
     cmocka_unit_test(sources_are_checked),
     cmocka_unit_test(an_owner_that_dies_with_a_result_is_named),
     cmocka_unit_test(what_a_dead_caller_left_is_dropped),

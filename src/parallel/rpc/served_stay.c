@@ -233,10 +233,16 @@ void trii_places_drop(trii_session *session)
     }
 }
 
+/* Replies that lie in the memory of other workers, which allow so many of any size at least. A
+ * pipeline keeps the inputs of all its micro-batches until their backwards. */
+#define HELD 8
+static atomic_int n_held;
+
 static void release_message(void *arg)
 {
     tri_rpc_message_free(arg);
     trii_free(arg);
+    atomic_fetch_sub(&n_held, 1);
 }
 
 static void release_tensor(void *arg)
@@ -358,8 +364,13 @@ tri_tensor *trii_stay_read(const trii_session *session, tri_rpc_request *request
     if (reply == NULL)
         return trii_tensor_failed(TRI_ERR_NO_MEMORY);
     status = fetch(from, request, source, type, reply);
-    if (status == TRI_OK)
+    if (status != TRI_OK) {
+        trii_free(reply);
+        return trii_tensor_failed(status);
+    }
+    if (atomic_fetch_add(&n_held, 1) < HELD)
         return wrap(type, reply->parts[0].data, release_message, reply);
-    trii_free(reply);
-    return trii_tensor_failed(status);
+    tensor = tri_tensor_from(type->shape, type->ndim, type->dtype, reply->parts[0].data);
+    release_message(reply);
+    return tensor;
 }
