@@ -344,6 +344,8 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
             rpc_call_end(call, TRI_OK, " ");
         else
             rpc_call_end(call, status, "its reply: %s", tri_last_error());
+    } else if (status >= 0) {
+        rpc_receive_nothing(peer, h, source);
     }
     if (h->n_parts > 0 && !call->has_parts && peer->in != NULL) /* nobody reads them */
         rpc_send_kind(peer, RPC_FREED, h->call, 0, 0);

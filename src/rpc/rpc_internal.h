@@ -125,6 +125,8 @@ tri_status rpc_send_packet(rpc_peer *peer, rpc_packet *packet, bool is_request) 
 /* Locked: takes a body in. */
 tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                        const rpc_limits *limits, rpc_received *received_out) TRI_MUST_CHECK;
+/* Locked: nobody wants it. Lets go of the references in it, which its sender has counted. */
+void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source);
 void rpc_received_fini(rpc_received *received); /* locked */
 rpc_limits rpc_limits_of(const tri_rpc *rpc, const tri_rpc_function *function, bool reply);
 
@@ -217,7 +219,7 @@ int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(con
 /* All locked. *run_out: one to be run at once by rpc_run_request; NULL = none. */
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);
-/* INVALID_ARG: its function is not for its object. */
+/* INVALID_ARG: its function is not for its object. NOT_FOUND: it has none. */
 tri_status rpc_check_kind(const tri_rpc_request *request) TRI_MUST_CHECK;
 void rpc_request_fail_line(tri_rpc_request *request, tri_status status, const char *line);
 /* The frame alone; then it has been answered, and nobody finds it any more. */

@@ -432,6 +432,33 @@ tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     return status;
 }
 
+void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+{
+    size_t bytes = h->n_refs * sizeof(rpc_wire_ref);
+    rpc_wire_ref *wires;
+
+    if (h->n_refs == 0 || h->bytes < bytes || (source->owned == NULL && source->first == NULL))
+        return;
+    wires = trii_alloc(1, bytes, "message");
+    if (wires == NULL)
+        return;
+    if (source->owned != NULL)
+        memcpy(wires, source->owned, bytes);
+    else
+        rpc_source_copy(source, wires, bytes);
+    for (int i = 0; i < h->n_refs; i++) {
+        tri_rpc_ref *ref;
+
+        wires[i].name[RPC_NAME - 1] = '\0';
+        if (rpc_ref_read(peer, &wires[i], &ref) == TRI_OK) {
+            trii_free(ref->error); /* nobody asks */
+            ref->error = NULL;
+            rpc_ref_unuse(ref);
+        }
+    }
+    trii_free(wires);
+}
+
 void rpc_received_fini(rpc_received *r)
 {
     for (int i = 0; i < r->message.n_refs; i++)

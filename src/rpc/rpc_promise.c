@@ -53,11 +53,13 @@ static void set_target(tri_rpc_request *r, rpc_outcome outcome, rpc_object *obje
 static void start(tri_rpc_request *r)
 {
     tri_rpc_request *now;
+    tri_status status;
 
     switch (r->target) {
     case RPC_OUTCOME_HERE:
-        if (rpc_check_kind(r) != TRI_OK) {
-            rpc_request_fail(r, TRI_ERR_INVALID_ARG, "%s", tri_last_error());
+        status = rpc_check_kind(r);
+        if (status != TRI_OK) {
+            rpc_request_fail(r, status, "%s", tri_last_error());
             break;
         }
         now = rpc_dispatch(r);

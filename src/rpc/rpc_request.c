@@ -380,11 +380,25 @@ static const char *kind_name(const tri_rpc_object *kind)
     return kind->name != NULL ? kind->name : "(without a name)";
 }
 
+static tri_status not_served(const tri_rpc_request *r)
+{
+    const char *name = r->peer->known_names[r->function_number];
+    const tri_rpc *rpc = r->rpc;
+    char nearest[RPC_NEAREST];
+    int n = rpc_name_nearest(rpc, rpc->n_served, function_at, name, nearest, sizeof(nearest));
+
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "no function %s on worker %s; %s%s", name, rpc->name,
+                     n > 0 ? "there are " : "it serves none (tri_rpc_serve)", nearest);
+}
+
 /* Two files of a program may have a kind each, of one name. */
 tri_status rpc_check_kind(const tri_rpc_request *r)
 {
-    const tri_rpc_object *of = r->function->of, *on = r->object != NULL ? r->object->type : NULL;
+    const tri_rpc_object *of, *on = r->object != NULL ? r->object->type : NULL;
 
+    if (r->function == NULL)
+        return not_served(r);
+    of = r->function->of;
     if (TRII_LIKELY(of == NULL || of == on) ||
         (on != NULL && of->name != NULL && on->name != NULL && strcmp(of->name, on->name) == 0))
         return TRI_OK;
@@ -401,23 +415,23 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
 {
     rpc_peer *peer = r->peer;
     tri_rpc *rpc = peer->rpc;
-    char nearest[RPC_NEAREST];
     rpc_limits limits;
     tri_status status;
-    int n;
 
     r->function = peer->known[h->function];
+    r->function_number = h->function;
     if (r->function == NULL) {
-        n = rpc_name_nearest(rpc, rpc->n_served, function_at, peer->known_names[h->function],
-                             nearest, sizeof(nearest));
-        return TRII_FAIL(TRI_ERR_NOT_FOUND, "no function %s on worker %s; %s%s",
-                         peer->known_names[h->function], rpc->name,
-                         n > 0 ? "there are " : "it serves none (tri_rpc_serve)", nearest);
+        rpc_receive_nothing(peer, h, source);
+        if ((h->flags & RPC_OF_PROMISE) != 0)
+            return TRI_OK; /* perhaps it goes on to who does serve it */
+        return not_served(r);
     }
     limits = rpc_limits_of(rpc, r->function, false);
     status = rpc_frame_check(h, &limits);
     if (status == TRI_OK)
         status = rpc_receive(peer, h, source, &limits, &r->in);
+    else
+        rpc_receive_nothing(peer, h, source);
     if (status != TRI_OK)
         return status;
     r->weight = sizeof(*h) + r->in.message.bytes;
@@ -466,6 +480,7 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     r->in.message = (tri_rpc_message){0};
     peer->in_calls++;
     if (rpc->state != RPC_STATE_ON && !peer->mirror) {
+        rpc_receive_nothing(peer, h, source);
         rpc_request_fail(r, TRI_ERR_STATE, "worker %s is leaving", rpc->name);
         return;
     }

@@ -270,9 +270,10 @@ struct tri_rpc_request {
     tri_rpc_request *next;                  /* of one queue */
     tri_rpc_request *of_peer, **of_peer_at; /* the next unanswered of the peer; its link to this */
     tri_rpc *rpc;
-    rpc_peer *peer; /* used */
-    const tri_rpc_function *function;
-    rpc_object *object; /* used; NULL = the worker */
+    rpc_peer *peer;                   /* used */
+    const tri_rpc_function *function; /* NULL: it is not served here, */
+    int function_number;              /* and this is its number at the peer */
+    rpc_object *object;               /* used; NULL = the worker */
     uint64_t call, chain;
     int64_t deadline_ns, came_ns, started_ns; /* 0 = it waits */
     size_t weight;
