@@ -449,7 +449,10 @@ static tri_status start(trii_served *s, const char *call)
         return TRI_OK;
     }
     status = TRII_FAIL_CTX(status, "%s", call);
-    served_released(s);
+    served_stop(s); /* until it has ended, a withdrawal of the name might find it */
+    if (claim_thread(s))
+        trii_thread_join(&s->thread);
+    trii_served_unref(s);
     return status;
 }
 
