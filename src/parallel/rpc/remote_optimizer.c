@@ -338,6 +338,7 @@ static tri_status step_with(tri_remote_optimizer *o, trii_step *step, tri_status
 
 tri_status(tri_remote_optimizer_step)(tri_remote_optimizer *o)
 {
+    const trii_site site = trii_site_last(); /* what runs leaves others */
     trii_step *step = NULL;
     tri_status status = status_of(o);
 
@@ -347,6 +348,7 @@ tri_status(tri_remote_optimizer_step)(tri_remote_optimizer *o)
     }
     if (status == TRI_OK || (o != NULL && o->members != NULL))
         status = step_with(o, step, status);
+    tri_site_set(site.file, site.line);
     return status == TRI_OK ? TRI_OK : trii_contents_fail(status, "tri_remote_optimizer_step");
 }
 

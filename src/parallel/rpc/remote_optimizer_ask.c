@@ -117,9 +117,18 @@ tri_status trii_remote_ask(tri_remote_optimizer *o, trii_remote_kind kind, doubl
                      o->owners[failed].line);
 }
 
+/* A later attempt says the same, should this one not arrive; and an owner without an optimizer has
+ * refused the step itself. */
+static void forget(tri_rpc_call *call, void *unused)
+{
+    (void)call;
+    (void)unused;
+}
+
 void trii_remote_tell_drop(tri_remote_optimizer *o)
 {
-    const tri_rpc_call_options options = {.no_wait = true, .timeout_ms = o->options.timeout_ms};
+    const tri_rpc_call_options options = {
+        .no_wait = true, .timeout_ms = o->options.timeout_ms, .done = forget};
     char line[TRII_ERR_BYTES];
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
@@ -134,7 +143,6 @@ void trii_remote_tell_drop(tri_remote_optimizer *o)
         trii_mutex_unlock(&remote->lock);
         if (session == NULL)
             continue;
-        /* a later attempt says the same, should this one not arrive */
         (void)!(tri_rpc_async)(session, trii_remote_functions[TRII_REMOTE_DROP],
                                &(tri_rpc_message){.data = o->request, .bytes = bytes}, &options,
                                NULL);

@@ -3,6 +3,7 @@
  * Workers are threads; those that die are in remote_optimizer_death_test.c.
  */
 #include "testing/remote_owners.h"
+#include "testing/scratch.h"
 
 /* A forward, a backward or an owner that fails: nobody has updated, and the step may be repeated.
  */
@@ -86,11 +87,18 @@ static void a_run_that_fails_fails_the_next_step(void **state)
     CHECK_OK(owners_step(&f));
     model_step(&here, f.x, f.y, 1, 1);
     before = model_hash(&f.m);
-    for (int clears = 0; clears < 2; clears++) {
+    for (int clears = 0; clears < 3; clears++) {
         tri_tensor *in = f.x, *out;
+        char site[32];
 
         tri_remote_apply(f.r.w.rpc[0], "w2", &fails, NULL, &in, 1, &out, 1);
         tri_backward(model_loss(f.part, out, f.y, 1));
+        if (clears == 2) { /* in the step, whose line is named */
+            snprintf(site, sizeof(site), "_failure_test.c:%d: ", __LINE__ + 1);
+            CHECK_FAILS(tri_remote_optimizer_step(f.opt), TRI_ERR_INVALID_ARG, site);
+            tri_step_end();
+            break;
+        }
         CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "fails has not set result 0");
         tri_step_end();
         if (clears != 0)
@@ -255,6 +263,42 @@ static void gradients_stay_while_another_module_of_the_name_goes(void **state)
     owners_end(&f);
 }
 
+/* It has refused the step: that it refuses to drop it, too, is no news. */
+static void an_owner_without_an_optimizer_is_told_of_once(void **state)
+{
+    const char *log;
+    tri_module *frozen, *remote;
+    tri_remote_optimizer *opt;
+    remote_owners f;
+    scratch s;
+    char *text;
+    size_t bytes;
+
+    (void)state;
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&s);
+    log = scratch_path(&s, "log");
+    assert_non_null(freopen(log, "w", stderr));
+    owners_begin(&f, SGD);
+    frozen = tri_nn_linear(6, 2, NULL);
+    CHECK_OK(tri_remote_serve(f.r.w.rpc[1], "frozen", frozen, NULL, NULL));
+    remote = tri_remote_module(f.r.w.rpc[0], "w1/frozen", NULL);
+    opt = tri_remote_optimizer_of(NULL, &remote, 1, NULL);
+    (void)tri_keep(tri_forward(remote, f.x));
+    CHECK_FAILS(tri_remote_optimizer_step(opt), TRI_ERR_STATE, "served without an optimizer");
+    tri_step_end();
+    tri_remote_optimizer_destroy(opt);
+    tri_module_destroy(remote);
+    CHECK_OK(tri_remote_withdraw(f.r.w.rpc[1], "frozen"));
+    tri_module_destroy(frozen);
+    owners_end(&f);
+    fflush(stderr);
+    text = scratch_read(log, &bytes);
+    assert_string_equal(text, "");
+    free(text);
+    scratch_end(&s);
+}
+
 /* Without a step, gradients do not outlive their optimizer. */
 static void gradients_go_with_their_optimizer(void **state)
 {
@@ -282,6 +326,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_owner_that_leaves_is_named),
     cmocka_unit_test(without_memory_a_step_is_whole_or_repeated),
     cmocka_unit_test(gradients_stay_while_another_module_of_the_name_goes),
+    cmocka_unit_test(an_owner_without_an_optimizer_is_told_of_once),
     cmocka_unit_test(gradients_go_with_their_optimizer),
 };
 
