@@ -12,6 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 
@@ -213,16 +214,18 @@ int64_t rpc_arenas_trim(tri_rpc *rpc, int64_t now_ns)
     return next;
 }
 
-rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes)
+rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes, bool *ours_out)
 {
     uintptr_t at = (uintptr_t)data;
 
+    *ours_out = false;
     for (int i = 1; i <= rpc->n_arenas; i++) {
         const rpc_arena *arena = rpc->arenas[i];
         uintptr_t base = (uintptr_t)arena->shm.base;
 
         if (at < base || at >= base + arena->shm.bytes)
             continue;
+        *ours_out = true;
         for (rpc_block *b = arena->blocks; b != NULL; b = b->next) {
             if (at - base >= b->offset && at - base - b->offset < b->bytes)
                 return b->users > 0 && bytes <= b->bytes - (at - base - b->offset) ? b : NULL;
@@ -297,15 +300,20 @@ void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes)
 void tri_rpc_free(tri_rpc *rpc, void *memory)
 {
     rpc_block *block;
+    bool ours;
 
     if (memory == NULL || rpc_resolve(&rpc, "rpc_free") != TRI_OK)
         return;
     rpc_lock(rpc);
-    block = rpc_block_of(rpc, memory, 0);
+    block = rpc_block_of(rpc, memory, 0, &ours);
     if (block != NULL && block->public &&
         (char *)block->arena->shm.base + block->offset == (char *)memory) {
         block->public = false;
         rpc_block_unuse(rpc, block);
+    } else {
+        TRII_LOG(TRII_LOG_WARN, "rpc", "rpc_free: %p %s", memory,
+                 ours ? "is not the start of an allocation, or has been freed"
+                      : "is not of tri_rpc_alloc of this worker");
     }
     rpc_unlock(rpc);
 }

@@ -10,7 +10,8 @@ rpc_block *rpc_block_take(tri_rpc *rpc, size_t bytes, void **data_out); /* NULL:
 /* Memory of a large block that nobody has touched, for trii_shmem_populate without the lock: bytes.
  */
 size_t rpc_block_claim(rpc_block *block, void **start_out);
-rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes); /* NULL: not in an arena */
+/* NULL: no block has all of it, though one of our arenas may have the start (*ours_out). */
+rpc_block *rpc_block_of(tri_rpc *rpc, const void *data, size_t bytes, bool *ours_out);
 void rpc_block_use(rpc_block *block);
 void rpc_block_unuse(tri_rpc *rpc, rpc_block *block);
 void rpc_block_place(const rpc_block *block, const void *data, uint32_t *arena_out,

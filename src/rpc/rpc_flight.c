@@ -354,6 +354,7 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
     call->keeps = false;
     if (call->in_flight) { /* else the peer was lost over what was sent since */
         end_flight(call);
+        rpc_packet_fini(peer->rpc, &call->packet); /* the reply may be kept for long */
         rpc_call_unuse(call);
     }
     rpc_call_unuse(call);

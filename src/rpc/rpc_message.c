@@ -89,16 +89,22 @@ static tri_status place_part(tri_rpc *rpc, const void *data, size_t bytes, rpc_p
     rpc_block *block;
     void *copy = NULL, *start = NULL;
     size_t fresh = 0;
+    bool ours;
 
     trii_mutex_lock(&rpc->lock);
-    block = rpc_block_of(rpc, data, bytes);
+    block = rpc_block_of(rpc, data, bytes, &ours);
     if (block != NULL)
         rpc_block_use(block);
-    else
+    else if (!ours)
         block = rpc_block_take(rpc, bytes, &copy);
     if (block != NULL && copy != NULL)
         fresh = rpc_block_claim(block, &start);
     trii_mutex_unlock(&rpc->lock);
+    if (block == NULL && ours)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%zu bytes at %p: memory of tri_rpc_alloc that has been freed, or is "
+                         "shorter",
+                         bytes, data);
     if (block == NULL)
         return TRI_ERR_NO_MEMORY;
     packet->blocks[packet->n_blocks++] = block;

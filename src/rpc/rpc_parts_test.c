@@ -41,6 +41,15 @@ static tri_status run_echo(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function echo = {.name = "echo", .max_part = 64 * MIB, .run = run_echo};
 
+static tri_status run_swallow(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return TRI_OK;
+}
+static const tri_rpc_function swallow = {
+    .name = "swallow", .max_part = 64 * MIB, .run = run_swallow};
+
 static void parts_of_every_size_come_as_they_were(void **state)
 {
     static const size_t sizes[] = {0, 1, 4096, 4097, 65536, 3 * MIB + 5};
@@ -398,7 +407,84 @@ static void replies_that_are_not_released_are_bounded(void **state)
     }
 }
 
+/* A reply that is kept does not keep what was sent for it. */
+static void a_request_is_freed_with_its_reply(void **state)
+{
+    tri_rpc_message replies[80];
+    unsigned char *data = calloc(1, MIB);
+    const tri_rpc_part part = {data, MIB};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    assert_non_null(data);
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &swallow);
+    to = worker_find(&w, 0, "w1");
+    for (size_t i = 0; i < TRII_COUNT_OF(replies); i++)
+        CHECK_OK(tri_rpc_sync(to, &swallow, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL,
+                              &replies[i]));
+    rpc_lock(w.rpc[0]);
+    assert_int_equal(w.rpc[0]->n_arenas, 1); /* which is of 64 MiB */
+    rpc_unlock(w.rpc[0]);
+    for (size_t i = 0; i < TRII_COUNT_OF(replies); i++)
+        tri_rpc_message_free(&replies[i]);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    free(data);
+}
+
+static void memory_that_is_not_allocated_is_refused(void **state)
+{
+    const char *log, *line;
+    char *text;
+    size_t bytes;
+    scratch s;
+    tri_rpc_ref *to;
+    tri_rpc_part part;
+    unsigned char *memory, other;
+    workers w;
+
+    (void)state;
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&s);
+    log = scratch_path(&s, "log");
+    assert_non_null(freopen(log, "w", stderr));
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &swallow);
+    to = worker_find(&w, 0, "w1");
+    memory = tri_rpc_alloc(w.rpc[0], MIB);
+    assert_non_null(memory);
+    part = (tri_rpc_part){memory + 4096, MIB};
+    CHECK_FAILS(
+        tri_rpc_sync(to, &swallow, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL),
+        TRI_ERR_INVALID_ARG, "memory of tri_rpc_alloc that has been freed, or is shorter");
+    tri_rpc_free(w.rpc[0], memory + 64);
+    tri_rpc_free(w.rpc[0], &other);
+    part = (tri_rpc_part){memory, MIB};
+    CHECK_OK(
+        tri_rpc_sync(to, &swallow, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL));
+    tri_rpc_free(w.rpc[0], memory);
+    CHECK_FAILS(
+        tri_rpc_sync(to, &swallow, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL),
+        TRI_ERR_INVALID_ARG, "memory of tri_rpc_alloc that has been freed, or is shorter");
+    tri_rpc_free(w.rpc[0], memory);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    fflush(stderr);
+    text = scratch_read(log, &bytes);
+    line = strstr(text, "is not the start of an allocation, or has been freed");
+    assert_non_null(line);
+    line = strstr(line, "is not of tri_rpc_alloc of this worker");
+    assert_non_null(line);
+    assert_non_null(strstr(line, "is not the start of an allocation, or has been freed"));
+    free(text);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_request_is_freed_with_its_reply),
+    cmocka_unit_test(memory_that_is_not_allocated_is_refused),
     cmocka_unit_test(replies_that_are_not_released_are_bounded),
     cmocka_unit_test(parts_of_every_size_come_as_they_were),
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),
