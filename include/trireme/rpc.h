@@ -26,6 +26,10 @@
  * are TRI_RPC_IDEMPOTENT are sent again. Calls of one thread on one reference start in the order in
  * which they were made; nothing else is ordered.
  *
+ * While a thread waits for a call it runs requests of its own chain: what the callee calls in
+ * return. So hold no lock that such a handler takes. The deadline is looked at again only when the
+ * handler has returned; tri_rpc_request_left_ms tells it how long that is.
+ *
  * Errors of a call: those of the handler, with its line, after the names of the function and the
  * worker; NOT_FOUND (no such function there), INVALID_ARG (the message exceeds a limit), TIMEOUT,
  * PEER_LOST, ABORTED (cancelled, or this worker has left), STATE (the other worker is leaving, has
@@ -69,8 +73,8 @@ typedef struct tri_rpc_event {
 
 /* Zero means default. */
 typedef struct tri_rpc_options {
-    int threads;         /* of handlers that run at a time; 0 = TRI_RPC_THREADS, else
-                            TRI_NUM_THREADS, else the cores */
+    int threads;         /* of handlers that run at a time, not counting those that wait for calls;
+                            started when needed; 0 = TRI_RPC_THREADS, else the cores, at least 16 */
     int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
     size_t window_bytes; /* of requests that a peer may have unanswered here, and of parts of
@@ -114,7 +118,7 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *n
 /* Waits for this worker's own calls, then serves until all others have left, are lost, or are in
  * this call too; with opt->open others are those that have come by then, of whom there must have
  * been one: a worker that comes later is not waited for. TIMEOUT names some of those that it still
- * waits for; 0 = the worker's timeout. */
+ * waits for; 0 = the worker's timeout. STATE: a handler of this worker calls this. */
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
  * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which
@@ -155,7 +159,8 @@ TRI_API void tri_rpc_message_free(tri_rpc_message *message); /* NULL and zeroed 
 /* Memory that workers of this host map when this one first sends it to them, 64-byte aligned, until
  * tri_rpc_free or the worker's end. NULL: it failed, with the error line. */
 TRI_API void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes);
-/* Never blocks: the memory is reused once no message has it any more. NULL allowed. */
+/* Never blocks: the memory is reused once no message has it any more. What is not from
+ * tri_rpc_alloc, or has been freed, is logged. NULL allowed. */
 TRI_API void tri_rpc_free(tri_rpc *rpc, void *memory);
 
 /* --- functions and objects ------------------------------------------------ */
@@ -206,8 +211,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_own(tri_rpc *rpc, const char *name_or_
                                               const tri_rpc_object *type, void *object,
                                               tri_rpc_ref **ref_out);
 /* "ps": a worker; "ps/server": its object. Waits until it is there, at most for the worker's
- * timeout. Calls on a reference that was found by name go to the next worker of that name, if the
- * first one was lost. */
+ * timeout. NOT_FOUND: all of a closed set have come, and none has that name. Calls on a reference
+ * that was found by name go to the next worker of that name, if the first one was lost. */
 TRI_API TRI_MUST_CHECK tri_status tri_rpc_find(tri_rpc *rpc, const char *name,
                                                tri_rpc_ref **ref_out);
 

@@ -134,6 +134,55 @@ static void a_handler_does_not_end_its_own_worker(void **state)
     CHECK_OK(tri_rpc_fini());
 }
 
+static void say_something_else(tri_rpc_call *call, void *arg)
+{
+    (void)call;
+    (void)arg;
+    (void)tri_status_fail(TRI_ERR_IO, "a line of something else");
+}
+
+/* What ends then has lines of its own. */
+static void a_worker_that_leaves_too_early_says_what_was_unfinished(void **state)
+{
+    const tri_rpc_call_options o = {.done = say_something_else};
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    begin(&w, NULL);
+    to = worker_find(&w, 0, "w1");
+    CHECK_OK(tri_rpc_async(to, &keep, NULL, &o, NULL));
+    worker_wait_for(&n_kept, 1);
+    CHECK_FAILS(tri_rpc_leave(w.rpc[0], 10), TRI_ERR_TIMEOUT,
+                "rpc_leave: unfinished after 10 ms: call keep on w1");
+    CHECK_OK(tri_rpc_reply(kept, NULL));
+    tri_rpc_ref_unref(to);
+    workers_destroy(&w);
+}
+
+static tri_status run_join(tri_rpc_request *request, void *object)
+{
+    (void)object;
+    return tri_rpc_join(request->rpc, 10);
+}
+static const tri_rpc_function join = {.name = "join", .run = run_join};
+
+/* The main thread is in it, or will be. */
+static void a_handler_does_not_join(void **state)
+{
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    begin(&w, NULL);
+    worker_serve(&w, 1, &join);
+    to = worker_find(&w, 0, "w1");
+    CHECK_FAILS(tri_rpc_sync(to, &join, NULL, NULL, NULL), TRI_ERR_STATE,
+                "rpc_join: called by a handler");
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 /* --- a connection that breaks --------------------------------------------- */
 
 static void a_request_that_the_system_refuses_was_not_sent(void **state)
@@ -232,6 +281,8 @@ static void a_forked_child_harms_no_call_of_its_parent(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_worker_that_leaves_too_early_says_what_was_unfinished),
+    cmocka_unit_test(a_handler_does_not_join),
     cmocka_unit_test(a_kept_request_outlives_its_worker),
     cmocka_unit_test(what_waits_for_a_serial_object_ends_with_the_worker),
     cmocka_unit_test(a_handler_does_not_end_its_own_worker),

@@ -218,18 +218,50 @@ static tri_status check_on(tri_rpc *rpc)
     return status;
 }
 
+static const char *member_at(const tri_rpc *rpc, int i)
+{
+    return rpc->names[i];
+}
+
+/* Nobody of another name comes to a closed set that has met. */
+static bool is_closed_to(tri_rpc *rpc, const char *name)
+{
+    bool closed;
+
+    rpc_lock(rpc);
+    closed = rpc->size > 0 && rpc->has_met_all;
+    rpc_unlock(rpc);
+    for (int i = 0; i < rpc->size && closed; i++)
+        closed = strcmp(rpc->names[i], name) != 0;
+    return closed;
+}
+
+static tri_status no_member(const tri_rpc *rpc, const char *name)
+{
+    char nearest[RPC_NEAREST];
+
+    (void)rpc_name_nearest(rpc, rpc->size, member_at, name, nearest, sizeof(nearest));
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "no worker %s among %d; most like it: %s%s", name,
+                     rpc->size, nearest,
+                     rpc->size == 1 ? " (was it started without a launcher?)" : "");
+}
+
 static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
                                   rpc_peer **peer_out)
 {
     int64_t pause_ms = PAUSE_MS, next;
+    bool closed = wait && is_closed_to(rpc, name);
     tri_status status;
 
+    wait = wait && !closed;
     for (;;) {
         status = check_on(rpc);
         if (status == TRI_OK)
             status = look_once(rpc, name, wait, deadline_ns, peer_out);
         if (wait && status == TRI_ERR_TIMEOUT && trii_now_ns() < deadline_ns)
             continue; /* it has looked for STORE_MS */
+        if (closed && status == TRI_ERR_NOT_FOUND)
+            return no_member(rpc, name);
         if (!wait || (status != TRI_ERR_NOT_FOUND && status != TRI_ERR_PEER_LOST &&
                       status != TRI_ERR_UNSUPPORTED))
             return status;

@@ -193,6 +193,13 @@ static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline
     return waited_for(rpc);
 }
 
+static tri_status not_by_handler(const tri_rpc *rpc, const char *call)
+{
+    if (rpc_running == NULL || rpc_running->rpc != rpc)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_STATE, "%s: called by a handler, which it would wait for", call);
+}
+
 tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 {
     rpc_waiter w = {0};
@@ -203,6 +210,8 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 
     if (status == TRI_OK)
         status = rpc_may_block("rpc_join");
+    if (status == TRI_OK)
+        status = not_by_handler(rpc, "rpc_join");
     if (status != TRI_OK)
         return status;
     timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
@@ -257,9 +266,8 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
 
     if (status == TRI_OK)
         status = rpc_may_block("rpc_leave");
-    if (status == TRI_OK && rpc_running != NULL && rpc_running->rpc == rpc)
-        status =
-            TRII_FAIL(TRI_ERR_STATE, "rpc_leave: called by a handler, which it would wait for");
+    if (status == TRI_OK)
+        status = not_by_handler(rpc, "rpc_leave");
     if (status != TRI_OK)
         return status;
     timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
@@ -281,8 +289,7 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
          text[0] != '\0' && rpc_sleep(rpc, &rpc->changed, deadline_ns);)
         unfinished(rpc, text, sizeof(text));
     if (text[0] != '\0')
-        status = TRII_FAIL(TRI_ERR_TIMEOUT, "rpc_leave: unfinished after %" PRId64 " ms: %s",
-                           timeout_ms, text);
+        status = TRI_ERR_TIMEOUT;
     rpc_end_calls(rpc, "it left without waiting");
     rpc_log_holds(rpc);
     say(rpc, RPC_BYE);
@@ -294,5 +301,8 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
     rpc_unlock(rpc);
     rpc_unpublish(rpc);
     rpc_meet_end(rpc);
-    return status;
+    /* last: `done` and `event`, and what could not be sent, have had lines of their own */
+    return status == TRI_OK ? TRI_OK
+                            : TRII_FAIL(status, "rpc_leave: unfinished after %" PRId64 " ms: %s",
+                                        timeout_ms, text);
 }

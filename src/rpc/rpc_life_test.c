@@ -300,7 +300,7 @@ static void finder_main(void *arg)
 
 static void a_search_under_way_ends_with_the_worker(void **state)
 {
-    const tri_rpc_options patient = {.timeout_ms = TRI_FOREVER};
+    const tri_rpc_options patient = {.open = true, .timeout_ms = TRI_FOREVER};
     finder f = {0};
     workers w;
 
@@ -313,6 +313,46 @@ static void a_search_under_way_ends_with_the_worker(void **state)
     trii_thread_join(&f.thread);
     assert_int_equal(f.status, TRI_ERR_ABORTED);
     workers_destroy(&w);
+}
+
+/* All names are known: nobody waits for one that is misspelt. */
+static void a_closed_set_has_no_other_names(void **state)
+{
+    const tri_rpc_options patient = {.timeout_ms = 20000};
+    const tri_rpc_options open = {.open = true};
+    tri_rpc_ref *ref = NULL;
+    tri_rpc *late;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, &patient);
+    CHECK_FAILS(tri_rpc_find(w.rpc[0], "ww1", &ref), TRI_ERR_NOT_FOUND,
+                "rpc_find: ww1: no worker ww1 among 2; most like it: w1, w0");
+    CHECK_FAILS(tri_rpc_find(w.rpc[1], "ps/server", &ref), TRI_ERR_NOT_FOUND, "no worker ps");
+    CHECK_OK(tri_rpc_create(w.store, "late", 0, 0, &open, &late)); /* it is there all the same */
+    CHECK_OK(tri_rpc_find(w.rpc[0], "late", &ref));
+    tri_rpc_ref_unref(ref);
+    CHECK_OK(tri_rpc_leave(late, 20000));
+    tri_rpc_destroy(late);
+    workers_end(&w);
+    workers_begin(&w, 1, &patient);
+    CHECK_FAILS(tri_rpc_find(w.rpc[0], "w1", &ref), TRI_ERR_NOT_FOUND,
+                "w0 (was it started without a launcher?)");
+    workers_end(&w);
+}
+
+/* Handlers may wait for each other by other means than calls. */
+static void by_default_several_handlers_run(void **state)
+{
+    workers w;
+
+    (void)state;
+    setenv("TRI_NUM_THREADS", "1", 1); /* as trirun may say of computing */
+    workers_begin(&w, 1, NULL);
+    unsetenv("TRI_NUM_THREADS");
+    assert_true(w.rpc[0]->options.threads >= 16);
+    assert_int_equal(w.rpc[0]->n_threads, 0);
+    workers_end(&w);
 }
 
 static void a_join_in_which_nobody_comes_ends_in_time(void **state)
@@ -638,6 +678,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_life_waits_for_the_others_again),
     cmocka_unit_test(finding_ends_with_the_worker),
     cmocka_unit_test(a_search_under_way_ends_with_the_worker),
+    cmocka_unit_test(a_closed_set_has_no_other_names),
+    cmocka_unit_test(by_default_several_handlers_run),
     cmocka_unit_test(a_join_in_which_nobody_comes_ends_in_time),
     cmocka_unit_test(nobody_leaves_whom_a_call_under_way_still_needs),
     cmocka_unit_test(a_join_names_the_calls_that_it_waits_for),

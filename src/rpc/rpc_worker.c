@@ -20,6 +20,7 @@
 #include "rpc/rpc_meeting.h"
 
 #define DESTROY_MS 1000 /* for the library's threads to end */
+#define MIN_THREADS 16  /* handlers may wait for something else than calls, for each other even */
 
 static void free_all(tri_rpc *rpc);
 
@@ -106,9 +107,8 @@ static tri_status fill_options(tri_rpc *rpc, const tri_rpc_options *opt)
         *o = *opt;
     trii_cpu_allowed(&cores);
     threads = trii_cpu_set_count(&cores);
-    status = trii_param_i64(TRII_PARAM_NUM_THREADS, threads, &threads);
-    if (status == TRI_OK)
-        status = trii_param_i64(TRII_PARAM_RPC_THREADS, threads, &threads);
+    threads = threads > MIN_THREADS ? threads : MIN_THREADS;
+    status = trii_param_i64(TRII_PARAM_RPC_THREADS, threads, &threads);
     if (status != TRI_OK)
         return status;
     if (o->threads < 0 || o->max_threads < 0 || o->window_calls < 0 || o->timeout_ms < TRI_FOREVER)
@@ -347,6 +347,7 @@ tri_status tri_rpc_init(const char *name, const tri_rpc_options *opt)
 
 tri_status tri_rpc_fini(void)
 {
+    char line[TRII_ERR_BYTES];
     tri_rpc *rpc;
     tri_status status;
 
@@ -356,11 +357,14 @@ tri_status tri_rpc_fini(void)
     rpc = atomic_load(&rpc_own);
     status = rpc != NULL ? tri_rpc_leave(rpc, 0)
                          : TRII_FAIL(TRI_ERR_STATE, "rpc_fini: this process is not a worker");
+    snprintf(line, sizeof(line), "%s", tri_last_error());
     if (rpc != NULL && rpc_check_process(rpc, "rpc_fini") == TRI_OK) {
         atomic_store(&rpc_own, NULL);
         tri_rpc_destroy(rpc);
         if (own.has_joined)
             tri_finalize();
+        if (status != TRI_OK)
+            trii_err_set("%s", line);
     }
     trii_mutex_unlock(&own.mutex);
     return status;
