@@ -9,6 +9,7 @@
  * first bytes after an outage may come when it has lasted twice as long. Only silence is waited out
  * like that: a connection that the other host resets is lost at once.
  */
+/* build: leaf */
 #include "os/clock.h"
 #include "os/socket.h"
 

@@ -9,6 +9,7 @@
  *
  * Without numbers a second tri_rpc_init would read what the first one has left.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <string.h>
 

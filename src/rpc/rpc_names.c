@@ -10,6 +10,7 @@
  * A name whose worker does not answer any more is free: the next one takes it with an incarnation
  * of its own.
  */
+/* build: leaf */
 #include <inttypes.h>
 #include <string.h>
 

@@ -3,6 +3,7 @@
  * replies that it has to send, and what it waits for. Below tcp_server.c and tcp_requests.c, which
  * both use it.
  */
+/* build: leaf */
 #include "store/tcp_server_internal.h"
 
 void trii_server_account(trii_connection *c)

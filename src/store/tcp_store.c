@@ -2,6 +2,7 @@
  * tcp_store.c - tri_store_tcp: a client of a TCP store (ours or PyTorch's), and the process's
  * server if it hosts one. Protocol: wire.h.
  */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"
