@@ -1,7 +1,7 @@
 /*
  * message_flood_test.c - a flood of messages so small that hundreds of thousands fill what a rank
  * keeps. Its threads are those of message_order_test.c, where the messages are larger.
- * ctest: tsan=no
+ * ctest: tsan=no timeout=120
  */
 #include "testing/flood.h"
 
