@@ -2,7 +2,6 @@
  * rpc_executor.c - the threads that run handlers which may block. They start when a request finds
  * none idle; a handler that waits lends its place, so that calls which come back are run.
  */
-/* build: hot */
 
 #include "base/err.h"
 #include "base/log.h"

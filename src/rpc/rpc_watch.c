@@ -3,7 +3,6 @@
  * workers of its host, which costs their senders less than the control thread's socket, and itself
  * no hand-over.
  */
-/* build: hot */
 #include "os/cpu.h"
 #include "os/futex.h"
 #include "rpc/rpc_internal.h"
