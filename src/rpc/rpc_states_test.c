@@ -41,30 +41,28 @@ static const tri_rpc_function reply_and_die = {
 /* OK while this child has a call on its way. */
 static tri_status run_calls(tri_rpc_request *request, void *object)
 {
+    tri_rpc *rpc = request->rpc; /* open_worker may not have returned */
     bool calls;
 
-    (void)request;
     (void)object;
-    rpc_lock(child_rpc);
-    calls = child_rpc->in_flight > 0;
-    rpc_unlock(child_rpc);
+    rpc_lock(rpc);
+    calls = rpc->in_flight > 0;
+    rpc_unlock(rpc);
     return calls ? TRI_OK : TRI_ERR_STATE;
 }
 static const tri_rpc_function calls = {.name = "calls", .flags = TRI_RPC_INLINE, .run = run_calls};
 
-static tri_rpc *trainer_rpc;
-
 /* OK once a call waits for credits. */
 static tri_status run_starves(tri_rpc_request *request, void *object)
 {
+    tri_rpc *rpc = request->rpc;
     bool starves = false;
 
-    (void)request;
     (void)object;
-    rpc_lock(trainer_rpc);
-    for (const rpc_peer *p = trainer_rpc->peers; p != NULL; p = p->next)
+    rpc_lock(rpc);
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next)
         starves = starves || p->starved != NULL;
-    rpc_unlock(trainer_rpc);
+    rpc_unlock(rpc);
     return starves ? TRI_OK : TRI_ERR_STATE;
 }
 static const tri_rpc_function starves = {.name = "starves", .run = run_starves};
@@ -79,7 +77,7 @@ static const tri_rpc_object plain = {.name = "plain", .release = nothing};
 static tri_status run_make(tri_rpc_request *request, void *object)
 {
     tri_rpc_ref *ref = NULL;
-    tri_status status = tri_rpc_own(child_rpc, NULL, &plain, &child_number, &ref);
+    tri_status status = tri_rpc_own(request->rpc, NULL, &plain, &child_number, &ref);
 
     (void)object;
     if (status == TRI_OK)
@@ -113,7 +111,7 @@ static tri_status run_give(tri_rpc_request *request, void *object)
 {
     const tri_rpc_message *in = tri_rpc_request_message(request);
     tri_rpc_ref *c = NULL;
-    tri_status status = tri_rpc_find(child_rpc, "c", &c);
+    tri_status status = tri_rpc_find(request->rpc, "c", &c);
 
     (void)object;
     if (status == TRI_OK)
@@ -185,7 +183,7 @@ static void a_call_that_waits_for_credits_was_not_sent(void **state)
             tri_rpc_destroy(third);
             _exit(0);
         }
-        rpc = trainer_rpc = open_worker("trainer", &o);
+        rpc = open_worker("trainer", &o);
         ps = find(rpc, "ps");
         CHECK_OK(tri_rpc_async(ps, &hang, NULL, &forever, &call));
         CHECK_FAILS(tri_rpc_sync(ps, &hang, NULL, &forever, NULL), TRI_ERR_PEER_LOST,

@@ -172,7 +172,7 @@ static void wait_until_asleep(const pair *p)
 
 static void a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time(void **state)
 {
-    pair p;
+    pair p = {0};
 
     (void)state;
     pair_begin(&p, NULL, true);
@@ -188,7 +188,7 @@ static void a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time(void **stat
 /* The thread in join sleeps while a handler's thread reads the same ring for its own call. */
 static void threads_of_handlers_read_beside_it(void **state)
 {
-    pair p;
+    pair p = {0};
 
     (void)state;
     pair_begin(&p, NULL, true);
@@ -207,7 +207,7 @@ static void a_sleeping_reader_is_woken_for_large_parts_too(void **state)
     (void)state;
     assert_non_null(data);
     for (int joins = 0; joins < 2; joins++) {
-        pair p;
+        pair p = {0};
 
         pair_begin(&p, NULL, joins == 1);
         for (int i = 0; i < 30; i++) {
@@ -261,7 +261,7 @@ static void over_tcp_the_thread_that_waits_reads_and_can_be_woken(void **state)
     waiting t = {0};
     unsigned events;
     rpc_peer *peer;
-    pair p;
+    pair p = {0};
 
     (void)state;
     pair_begin(&p, &by_tcp, false);
@@ -311,7 +311,7 @@ static void threads_that_wait_for_one_worker_hand_over_to_each_other(void **stat
     (void)state;
     for (int t = 0; t < 4; t++) {
         many threads[5];
-        pair p;
+        pair p = {0};
 
         pair_begin(&p, t % 2 == 0 ? NULL : &by_tcp, t >= 2);
         for (int i = 0; i < 5; i++) {
@@ -357,7 +357,7 @@ static void workers_that_share_a_core_do_not_look(void **state)
 {
     struct timespec before, after;
     cpu_set_t allowed;
-    pair p;
+    pair p = {0};
 
     (void)state;
     workers_use_one_core(&allowed);
