@@ -85,7 +85,7 @@ static const trii_param_info params[TRII_PARAM_COUNT] = {
          "folders with engines as plug-ins, before those beside the library"},
     [TRII_PARAM_RPC_THREADS] = {"TRI_RPC_THREADS", "",
                                 "handlers of calls between workers that run at a time "
-                                "(default: allowed cores, at least 16)"},
+                                "(default: TRI_NUM_THREADS, else allowed cores)"},
     [TRII_PARAM_STOP_GRACE] = {"TRI_STOP_GRACE_MS", "", "from SIGTERM to SIGKILL (set by trirun)"},
     [TRII_PARAM_RUN_DIR] = {"TRI_RUN_DIR", "", "folder of the running job (set by trirun)"},
     [TRII_PARAM_SHM_CMA] = {"TRI_SHM_CMA", "1",

@@ -341,20 +341,6 @@ static void a_closed_set_has_no_other_names(void **state)
     workers_end(&w);
 }
 
-/* Handlers may wait for each other by other means than calls. */
-static void by_default_several_handlers_run(void **state)
-{
-    workers w;
-
-    (void)state;
-    setenv("TRI_NUM_THREADS", "1", 1); /* as trirun may say of computing */
-    workers_begin(&w, 1, NULL);
-    unsetenv("TRI_NUM_THREADS");
-    assert_true(w.rpc[0]->options.threads >= 16);
-    assert_int_equal(w.rpc[0]->n_threads, 0);
-    workers_end(&w);
-}
-
 static void a_join_in_which_nobody_comes_ends_in_time(void **state)
 {
     const tri_rpc_options o = {.open = true};
@@ -679,7 +665,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(finding_ends_with_the_worker),
     cmocka_unit_test(a_search_under_way_ends_with_the_worker),
     cmocka_unit_test(a_closed_set_has_no_other_names),
-    cmocka_unit_test(by_default_several_handlers_run),
     cmocka_unit_test(a_join_in_which_nobody_comes_ends_in_time),
     cmocka_unit_test(nobody_leaves_whom_a_call_under_way_still_needs),
     cmocka_unit_test(a_join_names_the_calls_that_it_waits_for),

@@ -20,7 +20,6 @@
 #include "rpc/rpc_meeting.h"
 
 #define DESTROY_MS 1000 /* for the library's threads to end */
-#define MIN_THREADS 16  /* handlers may wait for something else than calls, for each other even */
 
 static void free_all(tri_rpc *rpc);
 
@@ -107,8 +106,9 @@ static tri_status fill_options(tri_rpc *rpc, const tri_rpc_options *opt)
         *o = *opt;
     trii_cpu_allowed(&cores);
     threads = trii_cpu_set_count(&cores);
-    threads = threads > MIN_THREADS ? threads : MIN_THREADS;
-    status = trii_param_i64(TRII_PARAM_RPC_THREADS, threads, &threads);
+    status = trii_param_i64(TRII_PARAM_NUM_THREADS, threads, &threads);
+    if (status == TRI_OK)
+        status = trii_param_i64(TRII_PARAM_RPC_THREADS, threads, &threads);
     if (status != TRI_OK)
         return status;
     if (o->threads < 0 || o->max_threads < 0 || o->window_calls < 0 || o->timeout_ms < TRI_FOREVER)
