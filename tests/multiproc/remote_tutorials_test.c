@@ -59,7 +59,7 @@ static void two_trainers_train_the_network_of_a_server(void **state)
     (void)state;
     spawn_start(&s,
                 (const char *const[]){spawn_bin("rpc_parameter_server"), "--world_size=3",
-                                      "--batches=16", "--test_samples=96", NULL},
+                                      "--batches=24", "--test_samples=96", NULL},
                 NULL);
     expect_success(&s);
     out = SPAWN_OUT(&s);
