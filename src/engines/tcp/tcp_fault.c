@@ -87,7 +87,7 @@ static trii_collective frame_call(const tcp_frame *frame, int rank, char file[FI
                             .count = (size_t)frame->count,
                             .seq = frame->seq};
 
-    if (trii_kind_in(call.kind, TRII_KINDS_COLLECTIVE))
+    if (frame->kind < TRII_KIND_COUNT && trii_kind_in(call.kind, TRII_KINDS_COLLECTIVE))
         call.seq = (frame->seq & ~(uint64_t)UINT32_MAX) | frame->part;
     memcpy(file, frame->file, sizeof(frame->file));
     file[FILE_TEXT - 1] = '\0';
