@@ -186,7 +186,8 @@ int main(int argc, char **argv)
         {"--skip_tensorboard", NULL, "no event file", .flag = &skip_tensorboard},
         {"--show_progress", NULL, "a bar", .flag = &show_progress},
         {"--visdom_server", .remedy = "leave it out: the curves are in TensorBoard's format"},
-        {"--pretrained_checkpoint_path", .remedy = "there is no fine tuning here: see imagenet.c"},
+        {"--pretrained_checkpoint_path",
+         .remedy = "this program does not fine-tune: imagenet.c does"},
     };
     job j = {.base.cls = &hooks};
     tri_callback *callbacks[] = {&j.base};

@@ -24,7 +24,7 @@
 #define SLEEP_NS (50 * TRII_NS_PER_MS)
 #define SPIN_MIN_NS 1000
 #define WATCHED 8 /* death marks that a sleeper waits for too; the control threads see all */
-#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers by who never sleeps */
+#define CHECK_NS (TRII_NS_PER_MS / 2) /* between two checks of all peers without a sleep */
 #define SPINS_PER_LOOK 32             /* between two readings of the clock */
 #define YIELDS_PER_LOOK 4
 
@@ -374,9 +374,8 @@ static void shm_progress(void *self, trii_op *op, int64_t until_ns)
         shm_wake_peers(g);
         if (trii_op_status(op) != TRI_INPROGRESS || trii_fault_status(g->fault) != TRI_OK)
             break;
-        if (trii_now_ns() >=
-            until_ns) { /* it may come again as long as it takes, and never sleep */
-            check_now_and_then(g);
+        if (trii_now_ns() >= until_ns) {
+            check_now_and_then(g); /* the caller may come back for ever, and never sleep here */
             break;
         }
         sleep_until_woken(g, until_ns);
