@@ -14,6 +14,7 @@
 #include "os/socket.h"
 
 #define MAX_LINKS 256
+#define HEAR_MAX 64 /* reads of a connection in a row: far more than an agent ever says */
 /* At least, and at most, for the connection; and for the proofs of the key after it, which take
  * another two round trips. */
 #define CONNECT_MIN_MS 1000
@@ -323,24 +324,30 @@ void trii_peer_link_enter_round(trii_peer_link *l)
         hear(l);
 }
 
-static void link_ready(trii_watch *watch, unsigned events)
+/* What has come over it, some bytes at a time. False: nothing is left for now, or it is gone. */
+static bool read_link(trii_peer_link *l)
 {
-    trii_peer_link *l = TRII_CONTAINER(watch, trii_peer_link, watch);
     trii_peers *p = l->peers;
     trii_peer_state *state = state_of(l);
     char data[TRII_PEER_READ_BYTES];
     size_t got;
     tri_status status =
-        l->muted ? TRI_INPROGRESS : trii_socket_recv(watch->fd, data, sizeof(data), &got);
+        l->muted ? TRI_INPROGRESS : trii_socket_recv(l->watch.fd, data, sizeof(data), &got);
 
-    (void)events;
     if (status == TRI_INPROGRESS)
-        return;
+        return false;
     if (status == TRI_OK && handle_bytes(l, data, got))
-        return;
+        return true;
     trii_peer_link_drop(l, l->rank >= 0);
     if (state != NULL)
         judge_soon(p);
+    return false;
+}
+
+static void link_ready(trii_watch *watch, unsigned events)
+{
+    (void)events;
+    (void)read_link(TRII_CONTAINER(watch, trii_peer_link, watch));
 }
 
 /* --- links that come ------------------------------------------------------ */
@@ -384,18 +391,39 @@ static void add_link(trii_peers *p, int fd, int rank)
     trii_peer_link_enter_round(l);
 }
 
-void trii_peer_links_accept(trii_watch *watch, unsigned events)
+/* False: none waits. */
+static bool accept_link(trii_peers *p)
 {
-    trii_peers *p = TRII_CONTAINER(watch, trii_peers, listener);
     int fd;
-    tri_status status = trii_socket_accept(watch->fd, &fd);
+    tri_status status = trii_socket_accept(p->listener.fd, &fd);
 
-    (void)events;
     if (status == TRI_OK) {
         add_link(p, fd, -1);
     } else if (status != TRI_INPROGRESS && !drop_unidentified(p)) {
         p->accept_paused = true; /* it stays ready: the loop would spin */
-        trii_loop_change(watch, 0);
+        trii_loop_change(&p->listener, 0);
+    }
+    return status == TRI_OK;
+}
+
+void trii_peer_links_accept(trii_watch *watch, unsigned events)
+{
+    (void)events;
+    (void)accept_link(TRII_CONTAINER(watch, trii_peers, listener));
+}
+
+/* All that was sent to us and that the loop has not come to yet. Bounded, since strangers may send
+ * for ever. */
+static void hear_all(trii_peers *p)
+{
+    trii_peer_link *next;
+
+    for (int i = 0; i < MAX_LINKS && accept_link(p);)
+        i++;
+    for (trii_peer_link *l = p->links; l != NULL; l = next) {
+        next = l->next;
+        for (int i = 0; i < HEAR_MAX && read_link(l);)
+            i++;
     }
 }
 
@@ -476,6 +504,8 @@ static void dial_main(void *arg)
         snprintf(state->why, sizeof(state->why), "%s", fd < 0 ? tri_last_error() : "");
         if (fd >= 0)
             add_link(p, fd, d->rank);
+        if (result == TRII_PEER_NO_AGENT)
+            hear_all(p); /* it may have told us why it ended */
         judge_soon(p);
     }
     trii_loop_unlock(p->loop);
