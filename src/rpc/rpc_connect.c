@@ -411,6 +411,6 @@ void rpc_connect_later(rpc_peer *peer)
     if (rpc_start_job(peer->rpc, connect_main, peer) == TRI_OK)
         return;
     peer->is_promised = false;
-    rpc_peer_lose(peer, false, "%s", tri_last_error());
+    rpc_peer_lose_by_error(peer);
     rpc_peer_unuse(peer);
 }

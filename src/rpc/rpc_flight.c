@@ -334,7 +334,7 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
         if (status == TRI_OK)
             status = rpc_receive(peer, h, source, &limits, &call->reply);
         if (status == TRI_ERR_FORMAT) {
-            rpc_peer_lose(peer, false, "%s", tri_last_error());
+            rpc_peer_lose_by_error(peer);
             rpc_call_unuse(call);
             rpc_peer_unuse(peer);
             return;

@@ -43,7 +43,7 @@ tri_status rpc_check_name(const char *name, const char *call) TRI_MUST_CHECK;
 /* Locked: a thread of its own for something that happens now and then. */
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MUST_CHECK;
 
-/* --- rpc_peer.c: frames in and out; all locked ---------------------------- */
+/* --- rpc_peer_life.c; locked ---------------------------------------------- */
 
 rpc_peer *rpc_peer_of(tri_rpc *rpc, const char *name, uint64_t incarnation); /* NULL: no memory */
 rpc_peer *rpc_peer_mirror(tri_rpc *rpc);
@@ -54,11 +54,13 @@ tri_status rpc_peer_told(rpc_peer *from, const rpc_wire_ref *wire,
 rpc_peer *rpc_peer_named(tri_rpc *rpc, const char *name);
 void rpc_peer_use(rpc_peer *peer);
 void rpc_peer_unuse(rpc_peer *peer);
-/* A connection becomes the peer's, with its rings; then it is watched, and up. */
-void rpc_peer_take(rpc_peer *peer, int fd, bool is_unix, const trii_shmem *shm, bool connects);
-void rpc_peer_give_back(rpc_peer *peer); /* it cannot be watched */
-void rpc_peer_up(rpc_peer *peer);
 void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...) TRII_PRINTF(3, 4);
+void rpc_peer_lose_by_error(rpc_peer *peer); /* the error line says why */
+/* The first of a list: the peer reads the parts of that reply no more. */
+void rpc_kept_drop(rpc_peer *peer, rpc_kept **at);
+
+/* --- rpc_peer.c: frames in and out; all locked ---------------------------- */
+
 /* request: its call's number, or 0. Never blocks. */
 void rpc_send(rpc_peer *peer, const void *frame, size_t bytes, uint64_t request);
 void rpc_send_kind(rpc_peer *peer, int kind, uint64_t call, uint64_t object, uint64_t chain);
@@ -79,14 +81,28 @@ bool rpc_peer_is_active(rpc_peer *peer); /* also unlocked */
 /* Wakes a reader of its ring that sleeps in a thread of the program: a frame will be there in some
  * microseconds. */
 void rpc_wake_early(rpc_peer *peer);
+
+/* --- rpc_beside.c; locked ------------------------------------------------- */
+
+/* A reader that slept so does not any more. */
+void rpc_wake_by(rpc_peer *peer, int how);
 /* Sends the file of an arena, unless the peer has it. */
 void rpc_send_arena(rpc_peer *peer, uint32_t arena);
 /* Takes in what its socket has beside the rings: files of arenas. */
 void rpc_take_records(rpc_peer *peer);
+
+/* --- rpc_link.c; locked --------------------------------------------------- */
+
+/* A connection becomes the peer's, with its rings; then it is watched, and up. */
+void rpc_peer_take(rpc_peer *peer, int fd, bool is_unix, const trii_shmem *shm, bool connects);
+void rpc_peer_give_back(rpc_peer *peer); /* it cannot be watched */
+void rpc_peer_up(rpc_peer *peer);
 /* The kernel's word of the connection: the loop's callback. */
 void rpc_peer_ready(trii_watch *watch, unsigned events);
 /* Closes the descriptor; from the loop, or not locked. */
 void rpc_peer_close(rpc_peer *peer);
+/* Others that know it hear that it is lost. */
+void rpc_say_gone(rpc_peer *lost);
 
 /* --- rpc_unsent.c; locked ------------------------------------------------- */
 

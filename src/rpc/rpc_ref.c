@@ -489,7 +489,7 @@ void rpc_on_hold(rpc_peer *peer, const rpc_header *h, rpc_source *source)
         return;
     }
     if (rpc_peer_told(peer, &wire, &holder) != TRI_OK) {
-        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        rpc_peer_lose_by_error(peer);
         return;
     }
     rpc_peer_use(holder);

@@ -486,7 +486,7 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
     }
     status = take_in(r, h, source);
     if (status == TRI_ERR_FORMAT) {
-        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        rpc_peer_lose_by_error(peer);
         rpc_request_retire(r);
         return;
     }

@@ -56,7 +56,7 @@ void rpc_stream_flush(rpc_peer *peer)
             rpc_unsent_drop(peer);
     }
     if (status != TRI_OK && status != TRI_INPROGRESS) {
-        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        rpc_peer_lose_by_error(peer);
         return;
     }
     tell_loop(peer);
@@ -165,5 +165,5 @@ void rpc_stream_read(rpc_peer *peer)
     if (status == TRI_END)
         rpc_peer_lose(peer, false, "it closed the connection without leaving");
     else
-        rpc_peer_lose(peer, false, "%s", tri_last_error());
+        rpc_peer_lose_by_error(peer);
 }

@@ -329,6 +329,7 @@ typedef struct rpc_upcalls {
     void (*lose_calls)(rpc_peer *peer);
     void (*lose_requests)(rpc_peer *peer);
     void (*lose_refs)(rpc_peer *peer);
+    void (*say_gone)(rpc_peer *peer);      /* to all others */
     void (*pump)(rpc_peer *peer);          /* it has credits again */
     void (*connect_later)(rpc_peer *peer); /* by a thread of its own */
     bool (*probe)(tri_rpc *rpc, const rpc_address *address, int64_t deadline_ns);

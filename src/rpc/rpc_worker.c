@@ -38,6 +38,7 @@ static const rpc_upcalls upcalls = {
     .lose_calls = rpc_calls_lose,
     .lose_requests = rpc_requests_lose,
     .lose_refs = rpc_refs_lose,
+    .say_gone = rpc_say_gone,
     .pump = rpc_pump,
     .connect_later = rpc_connect_later,
     .probe = rpc_probe,
