@@ -300,7 +300,6 @@ static tri_status poll(trii_host_op *op)
     return status == TRI_INPROGRESS || !r->is_sent ? status : ended(r, status);
 }
 
-#define WATCH_MS 50 /* between two looks whether the caller of a nested call has gone */
 #define WAIT_CALLS 64
 
 /* Until one of all that are under way is over; false: none is, within `ms` (0 = no limit). */
@@ -326,7 +325,7 @@ static tri_status wait_call(trii_remote_op *r, int64_t for_ns)
         (void)wait_any(r, ms);
         return tri_rpc_call_test(r->call);
     }
-    while (!wait_any(r, ms == 0 || ms > WATCH_MS ? WATCH_MS : ms)) {
+    while (!wait_any(r, ms == 0 || ms > TRII_REMOTE_WATCH_MS ? TRII_REMOTE_WATCH_MS : ms)) {
         if (tri_rpc_request_is_cancelled(running->request))
             tri_rpc_call_cancel(r->call);
         if (ms > 0)

@@ -45,6 +45,8 @@
 #define TRII_REMOTE_MAGIC 0x52454d31u /* "REM1" */
 #define TRII_REMOTE_NAME (TRI_RPC_MAX_NAME + 1)
 #define TRII_REMOTE_LEVELS 6 /* of calls within calls */
+/* A call within a call looks so often whether the caller of the outer one has gone. */
+#define TRII_REMOTE_WATCH_MS 50
 
 /* --- what travels --------------------------------------------------------- */
 

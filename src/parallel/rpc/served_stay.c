@@ -184,8 +184,6 @@ const tri_rpc_function trii_remote_fetch_large = {
 
 /* --- what stays elsewhere ------------------------------------------------- */
 
-#define WATCH_MS 50 /* between two looks whether the caller has gone */
-
 static tri_rpc_ref *place_of(const trii_session *session, const trii_remote_source *source)
 {
     const trii_remote_place *place = session->places;
@@ -309,7 +307,7 @@ static tri_status call_and_wait(tri_rpc_ref *to, const tri_rpc_function *functio
 
     if (status != TRI_OK)
         return status;
-    while (tri_rpc_wait_any(&call, 1, WATCH_MS, &which) != TRI_OK) {
+    while (tri_rpc_wait_any(&call, 1, TRII_REMOTE_WATCH_MS, &which) != TRI_OK) {
         if (tri_rpc_request_is_cancelled(request))
             tri_rpc_call_cancel(call);
     }
