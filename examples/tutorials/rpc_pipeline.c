@@ -177,10 +177,8 @@ static tri_status update_remote(void *optimizer)
 
 static void run_master(int64_t split_size)
 {
-    const tri_remote_module_options patient = {.timeout_ms =
-                                                   300000}; /* as the original's rpc_timeout */
-    tri_module *shard[SHARDS] = {tri_remote_module(NULL, "worker1/shard", &patient),
-                                 tri_remote_module(NULL, "worker2/shard", &patient)};
+    tri_module *shard[SHARDS] = {tri_remote_module(NULL, "worker1/shard", NULL),
+                                 tri_remote_module(NULL, "worker2/shard", NULL)};
     tri_remote_optimizer *opt = tri_remote_optimizer_of(NULL, shard, SHARDS, NULL);
 
     train(shard, split_size, update_remote, opt);
@@ -215,8 +213,10 @@ static void run_one_process(int64_t split_size)
 static tri_status run_worker(int rank, void *arg)
 {
     static const char *const names[WORLD_SIZE] = {"master", "worker1", "worker2"};
+    /* the original's rpc_timeout: the master also waits so long until the shards are made */
+    const tri_rpc_options options = {.timeout_ms = 300000};
 
-    TRI_TRY(tri_rpc_init(names[rank], NULL));
+    TRI_TRY(tri_rpc_init(names[rank], &options));
     if (rank > 0) {
         run_shard(rank - 1);
         return TRI_OK;
