@@ -1,6 +1,6 @@
 /*
- * cart_pole.h - a pole on a cart, and a policy that learns to balance it: what rpc_rl.c and
- * rpc_batch_rl.c have in common.
+ * cart_pole.h - a pole on a cart, a policy that learns to balance it, and the processes of both:
+ * what rpc_rl.c and rpc_batch_rl.c have in common.
  *
  * The environment is Gym's CartPole-v1 (Barto, Sutton and Anderson 1983), the policy that of
  * PyTorch's examples of reinforcement learning. Theirs keep the graph of every decision until the
@@ -12,11 +12,14 @@
 
 #include <math.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include <trireme/rpc.h>
 #include <trireme/trireme.h>
 
-enum { MAX_STEPS = 500, HIDDEN = 128 };
+enum { MAX_STEPS = 500, HIDDEN = 128, MAX_OBSERVERS = 32 };
 
 /* Uniform in [0, 1); splitmix64, so that a seed gives the same numbers everywhere. */
 static inline double random_unit(uint64_t *state)
@@ -173,6 +176,49 @@ static inline void policy_learn(const policy *p, trajectory *const *t, int n)
     tri_backward(loss);
     TRI_TRY(tri_optimizer_step(p->optimizer));
     tri_step_end();
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+/* Gives the object, which came from malloc, away: the caller has the only reference to it. */
+static inline tri_status reply_object(tri_rpc_request *request, const tri_rpc_object *cls,
+                                      void *object)
+{
+    tri_rpc_ref *ref = NULL;
+    tri_status status = tri_rpc_own(NULL, NULL, cls, object, &ref);
+
+    if (status != TRI_OK) {
+        free(object);
+        return status;
+    }
+    status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
+    tri_rpc_ref_unref(ref); /* the caller holds it, until it says that it does not */
+    return status;
+}
+
+/* Rank 0 is the worker "agent", the others are "observer1" and so on, who passively wait for
+ * instructions. */
+static inline tri_status run_agent_or_observer(const tri_rpc_options *of_agent,
+                                               void (*run_agent)(void),
+                                               const tri_rpc_options *of_observer)
+{
+    TRI_TRY(tri_init(NULL)); /* the names depend on the rank */
+    if (tri_world_size() < 2 || tri_world_size() > MAX_OBSERVERS + 1)
+        return tri_status_fail(TRI_ERR_INVALID_ARG, "an agent and 1 to %d observers are needed",
+                               MAX_OBSERVERS);
+    if (tri_rank() == 0) {
+        TRI_TRY(tri_rpc_init("agent", of_agent));
+        run_agent();
+    } else {
+        char name[32];
+
+        snprintf(name, sizeof(name), "observer%d", tri_rank());
+        TRI_TRY(tri_rpc_init(name, of_observer));
+    }
+    TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER));
+    TRI_TRY(tri_rpc_fini());
+    tri_finalize();
+    return TRI_OK;
 }
 
 #endif

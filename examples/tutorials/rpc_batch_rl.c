@@ -26,7 +26,7 @@
 #include "../command_line.h"
 #include "cart_pole.h"
 
-enum { NUM_STEPS = MAX_STEPS, MAX_OBSERVERS = 32, SEED = 543 };
+enum { NUM_STEPS = MAX_STEPS, SEED = 543 };
 
 static int64_t world_size, n_episodes = 10;
 
@@ -162,8 +162,6 @@ static tri_status observer_new(tri_rpc_request *request, void *object)
 {
     const tri_rpc_message *in = tri_rpc_request_message(request);
     observer *self = calloc(1, sizeof(*self));
-    tri_rpc_ref *ref = NULL;
-    tri_status status;
 
     (void)object;
     if (self == NULL || in->bytes != sizeof(bool)) {
@@ -173,14 +171,7 @@ static tri_status observer_new(tri_rpc_request *request, void *object)
     self->id = tri_rank() - 1;
     self->env.random = SEED + (uint64_t)tri_rank();
     self->select_action = *(const bool *)in->data ? &select_action_batch : &select_action;
-    status = tri_rpc_own(NULL, NULL, &observer_class, self, &ref);
-    if (status != TRI_OK) {
-        free(self);
-        return status;
-    }
-    status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
-    tri_rpc_ref_unref(ref); /* the agent holds it now */
-    return status;
+    return reply_object(request, &observer_class, self);
 }
 static const tri_rpc_function new_observer = {.name = "Observer", .run = observer_new};
 
@@ -248,7 +239,7 @@ static void agent_end(const agent *self)
 }
 
 /* All episodes; returns how long they took, in seconds. */
-static double run_agent(bool batch)
+static double run_episodes(bool batch)
 {
     static agent self;
     struct timespec began, ended;
@@ -267,33 +258,25 @@ static double run_agent(bool batch)
     return (double)(ended.tv_sec - began.tv_sec) + (double)(ended.tv_nsec - began.tv_nsec) * 1e-9;
 }
 
-static tri_status run_agent_or_observer(int rank, void *arg)
+static void run_agent(void)
+{
+    const double batched = run_episodes(true), unbatched = run_episodes(false);
+
+    printf("%d, %g, %g\n", tri_world_size(), batched, unbatched);
+}
+
+/* --- processes ------------------------------------------------------------ */
+
+static tri_status run_worker(int rank, void *arg)
 {
     static const tri_rpc_function *const of_agent[] = {&select_action, &select_action_batch};
     static const tri_rpc_function *const of_observer[] = {&new_observer, &run_episode};
-    char name[32];
 
     (void)rank;
     (void)arg;
-    TRI_TRY(tri_init(NULL)); /* the names depend on the rank */
-    if (tri_world_size() < 2 || tri_world_size() > MAX_OBSERVERS + 1)
-        return tri_status_fail(TRI_ERR_INVALID_ARG, "an agent and 1 to %d observers are needed",
-                               MAX_OBSERVERS);
-    if (tri_rank() == 0) {
-        double batched, unbatched;
-
-        TRI_TRY(tri_rpc_init("agent", &(tri_rpc_options){.functions = of_agent, .n_functions = 2}));
-        batched = run_agent(true);
-        unbatched = run_agent(false);
-        printf("%d, %g, %g\n", tri_world_size(), batched, unbatched);
-    } else {
-        snprintf(name, sizeof(name), "observer%d", tri_rank());
-        TRI_TRY(tri_rpc_init(name, &(tri_rpc_options){.functions = of_observer, .n_functions = 2}));
-    }
-    TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER)); /* observers passively wait for instructions */
-    TRI_TRY(tri_rpc_fini());
-    tri_finalize();
-    return TRI_OK;
+    return run_agent_or_observer(&(tri_rpc_options){.functions = of_agent, .n_functions = 2},
+                                 run_agent,
+                                 &(tri_rpc_options){.functions = of_observer, .n_functions = 2});
 }
 
 static void parse(int argc, char **argv)
@@ -310,11 +293,11 @@ static void parse(int argc, char **argv)
 static void start(void)
 {
     if (strcmp(tri_launcher(), "none") != 0) {
-        TRI_TRY(run_agent_or_observer(0, NULL));
+        TRI_TRY(run_worker(0, NULL));
         return;
     }
     for (int64_t n = world_size > 0 ? world_size : 2; n <= (world_size > 0 ? world_size : 3); n++)
-        TRI_TRY(tri_spawn(run_agent_or_observer, NULL, (int)n, NULL));
+        TRI_TRY(tri_spawn(run_worker, NULL, (int)n, NULL));
 }
 
 int main(int argc, char **argv)

@@ -23,7 +23,7 @@
 #include "../command_line.h"
 #include "cart_pole.h"
 
-enum { TOTAL_EPISODE_STEP = 5000, MAX_OBSERVERS = 32 };
+enum { TOTAL_EPISODE_STEP = 5000 };
 
 typedef struct settings {
     int64_t world_size, seed, log_interval, episodes;
@@ -146,22 +146,13 @@ static const tri_rpc_object observer_class = {.name = "Observer", .release = fre
 static tri_status observer_new(tri_rpc_request *request, void *object)
 {
     observer *self = calloc(1, sizeof(*self));
-    tri_rpc_ref *ref = NULL;
-    tri_status status;
 
     (void)object;
     if (self == NULL)
         return tri_status_fail(TRI_ERR_NO_MEMORY, "an observer");
     self->id = tri_rank() - 1;
     self->env.random = (uint64_t)args.seed + (uint64_t)tri_rank();
-    status = tri_rpc_own(NULL, NULL, &observer_class, self, &ref);
-    if (status != TRI_OK) {
-        free(self);
-        return status;
-    }
-    status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
-    tri_rpc_ref_unref(ref); /* the agent holds it, until it says that it does not */
-    return status;
+    return reply_object(request, &observer_class, self);
 }
 static const tri_rpc_function new_observer = {.name = "Observer", .run = observer_new};
 
@@ -266,25 +257,12 @@ static tri_status run_worker(int rank, void *arg)
 {
     static const tri_rpc_function *const of_agent[] = {&select_action, &report_reward};
     static const tri_rpc_function *const of_observer[] = {&new_observer, &run_episode};
-    char name[32];
 
     (void)rank;
     (void)arg;
-    TRI_TRY(tri_init(NULL)); /* the names depend on the rank */
-    if (tri_world_size() < 2 || tri_world_size() > MAX_OBSERVERS + 1)
-        return tri_status_fail(TRI_ERR_INVALID_ARG, "an agent and 1 to %d observers are needed",
-                               MAX_OBSERVERS);
-    if (tri_rank() == 0) {
-        TRI_TRY(tri_rpc_init("agent", &(tri_rpc_options){.functions = of_agent, .n_functions = 2}));
-        run_agent();
-    } else {
-        snprintf(name, sizeof(name), "observer%d", tri_rank());
-        TRI_TRY(tri_rpc_init(name, &(tri_rpc_options){.functions = of_observer, .n_functions = 2}));
-    }
-    TRI_TRY(tri_rpc_join(NULL, TRI_FOREVER)); /* observers passively wait for instructions */
-    TRI_TRY(tri_rpc_fini());
-    tri_finalize();
-    return TRI_OK;
+    return run_agent_or_observer(&(tri_rpc_options){.functions = of_agent, .n_functions = 2},
+                                 run_agent,
+                                 &(tri_rpc_options){.functions = of_observer, .n_functions = 2});
 }
 
 static void parse(int argc, char **argv)
