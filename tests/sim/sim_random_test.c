@@ -5,6 +5,9 @@
 /* ctest: labels=full timeout=120 */
 #include "sim_agents.h"
 
+/* What they say to each other grows with the square of how many they are. */
+#define AGENTS (TEST_SANITIZED ? 20 : 40)
+
 /* What happens to one of the agents next. */
 static void disturb(sim_job *job)
 {
@@ -40,11 +43,11 @@ static uint64_t random_minute(uint64_t seed, bool led)
     sim_job job;
     uint64_t trace;
 
-    sim_job_begin(&job, seed, 40, 2, 40);
+    sim_job_begin(&job, seed, AGENTS, 2, AGENTS);
     job.conf = "last_call_timeout=5,join_timeout=300";
     job.peers = seed % 2 == 0;
     job.led = led;
-    sim_start_within(&job, 0, 40, 3000);
+    sim_start_within(&job, 0, AGENTS, 3000);
     for (int64_t until = sim_now() + 60 * TRII_NS_PER_S; sim_now() < until;) {
         sim_run_ms(&job, 500 + (int64_t)sim_random(2000));
         disturb(&job);
@@ -57,7 +60,7 @@ static uint64_t random_minute(uint64_t seed, bool led)
             sim_start_within(&job, i, i + 1, 1000);
     }
     sim_run_ms(&job, 3000);
-    sim_await_round(&job, 40, 120000);
+    sim_await_round(&job, AGENTS, 120000);
     sim_run_ms(&job, 5000);
     assert_true(sim_is_one_round(&job));
     trace = job.trace;
