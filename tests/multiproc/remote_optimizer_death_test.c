@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "graph/ops/table.h"
 #include "parallel/rpc/account_internal.h"
-#include "testing/remote_workers.h"
+#include "testing/remote_served.h"
 #include "testing/scratch.h"
 
 #define ROWS 4
@@ -358,11 +358,8 @@ static void a_trainers_gradients_die_with_it(void **state)
     tri_module *part, *remote, *other;
     tri_optimizer *opt;
     tri_remote_optimizer *of;
-    tri_rpc_ref *ref;
     trii_served *served;
     tri_tensor *x;
-    int64_t deadline = trii_deadline_ms(20000);
-    bool open = true;
 
     (void)state;
     remote_begin(&r, 2, NULL);
@@ -370,24 +367,17 @@ static void a_trainers_gradients_die_with_it(void **state)
     opt = make_optimizer(part);
     x = remote_tensor((int64_t[]){ROWS, 6}, 2, TRI_DTYPE_F32, 1);
     CHECK_OK(tri_remote_serve(r.w.rpc[1], "part", part, opt, NULL));
-    ref = worker_find(&r.w, 1, "w1/part");
-    served = tri_rpc_ref_object(ref);
+    served = served_as(&r, 1, "part");
     remote = tri_remote_module(r.w.rpc[0], "w1/part", NULL);
     of = tri_remote_optimizer_of(NULL, &remote, 1, NULL);
     tri_backward(tri_mean(tri_forward(remote, x), NULL, 0, false));
     CHECK_OK(tri_run());
     assert_non_null(served->accounts->first->pass); /* its thread does nothing now */
     tri_rpc_abort(r.w.rpc[0], "killed");
-    while (open && trii_now_ns() < deadline) {
-        trii_mutex_lock(&served->lock);
-        open = served->sessions != NULL;
-        trii_mutex_unlock(&served->lock);
-        trii_thread_yield();
-    }
+    served_await(served, served_sessions, 0);
     tri_step_end();
     tri_remote_optimizer_destroy(of);
     tri_module_destroy(remote);
-    assert_false(open);
     /* what the module's thread does after that is seen once it has answered somebody */
     other = tri_remote_module(r.w.rpc[1], "w1/part", NULL);
     of = tri_remote_optimizer_of(NULL, &other, 1, NULL);
@@ -397,15 +387,12 @@ static void a_trainers_gradients_die_with_it(void **state)
     tri_step_end();
     tri_remote_optimizer_destroy(of);
     tri_module_destroy(other);
-    tri_rpc_ref_unref(ref);
     CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "part"));
     tri_optimizer_destroy(opt);
     tri_module_destroy(part);
     tri_tensor_unref(x);
-    trii_step_release();
     tri_rpc_abort(r.w.rpc[1], "end");
-    r.w.blocks = r.blocks;
-    workers_destroy(&r.w);
+    remote_end_without_leaving(&r);
 }
 
 int main(int argc, char **argv)

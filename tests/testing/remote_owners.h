@@ -1,6 +1,6 @@
 /*
  * remote_owners.h - a trainer and two workers that own the first and the last part of its model,
- * as threads; and the same model in one process. Tests only.
+ * as threads; and the same model in one process, whose bits it must have. Tests only.
  */
 #ifndef TEST_REMOTE_OWNERS_H
 #define TEST_REMOTE_OWNERS_H
@@ -8,7 +8,7 @@
 #include "base/err.h"
 #include "parallel/rpc/account_internal.h"
 #include "parallel/rpc/remote_optimizer_internal.h"
-#include "testing/remote_workers.h"
+#include "testing/remote_served.h"
 
 enum { OWNERS = 2, ROWS = 4 };
 
@@ -111,6 +111,7 @@ typedef struct remote_owners {
     tri_module *part[3]; /* as the trainer has them */
     tri_remote_optimizer *opt;
     tri_tensor *x, *y;
+    model here; /* the same in one process, between owners_begin_with_here and owners_end_equal */
 } remote_owners;
 
 static inline void owners_begin_with(remote_owners *f, rule r,
@@ -137,7 +138,8 @@ static inline void owners_begin(remote_owners *f, rule r)
     owners_begin_with(f, r, NULL, NULL);
 }
 
-static inline void owners_end(remote_owners *f)
+/* All but the workers. */
+static inline void owners_release(remote_owners *f)
 {
     tri_step_end();
     tri_remote_optimizer_destroy(f->opt);
@@ -148,6 +150,11 @@ static inline void owners_end(remote_owners *f)
     tri_tensor_unref(f->x);
     tri_tensor_unref(f->y);
     model_end(&f->m);
+}
+
+static inline void owners_end(remote_owners *f)
+{
+    owners_release(f);
     remote_end(&f->r);
 }
 
@@ -169,31 +176,30 @@ static inline tri_status owners_step(remote_owners *f)
     return status;
 }
 
-/* What worker i serves by this name. */
-static inline trii_served *served_at(remote_owners *f, int i, const char *name)
-{
-    tri_rpc_ref *ref = worker_find(&f->r.w, i, name);
-    trii_served *served = tri_rpc_ref_object(ref);
+/* --- beside one process --------------------------------------------------- */
 
-    tri_rpc_ref_unref(ref);
-    return served;
+static inline void owners_begin_with_here(remote_owners *f, rule r)
+{
+    owners_begin(f, r);
+    model_begin(&f->here, r);
 }
 
-static inline void wait_for_sessions(remote_owners *f, int i, const char *name, int expected)
+static inline void owners_here_step(remote_owners *f)
 {
-    trii_served *served = served_at(f, i, name);
-    int64_t deadline = trii_deadline_ms(20000);
-    int n = -1;
+    model_step(&f->here, f->x, f->y, 1, 1);
+}
 
-    while (n != expected && trii_now_ns() < deadline) {
-        n = 0;
-        trii_mutex_lock(&served->lock);
-        for (const trii_session *s = served->sessions; s != NULL; s = s->next)
-            n++;
-        trii_mutex_unlock(&served->lock);
-        trii_thread_yield();
-    }
-    assert_int_equal(n, expected);
+static inline void owners_step_both(remote_owners *f)
+{
+    CHECK_OK(owners_step(f));
+    owners_here_step(f);
+}
+
+static inline void owners_end_equal(remote_owners *f)
+{
+    model_expect_equal(&f->m, &f->here);
+    model_end(&f->here);
+    owners_end(f);
 }
 
 #endif

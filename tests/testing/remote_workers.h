@@ -15,6 +15,12 @@ static inline double remote_spread(int64_t i, int seed)
     return (double)((i * 37 + seed * 101) % 199 - 99) / 97;
 }
 
+/* A loss whose gradient is no constant. */
+static inline tri_tensor *remote_loss(tri_tensor *y)
+{
+    return tri_mean(tri_square(y), NULL, 0, false);
+}
+
 /* Any of the floating-point types. */
 static inline tri_tensor *remote_tensor(const int64_t *shape, int ndim, tri_dtype dtype, int seed)
 {
@@ -96,6 +102,14 @@ static inline void remote_end(remote_workers *r)
     trii_step_release();
     r->w.blocks = r->blocks;
     workers_end(&r->w);
+}
+
+/* The same where a worker has been aborted, for which the others would wait. */
+static inline void remote_end_without_leaving(remote_workers *r)
+{
+    trii_step_release();
+    r->w.blocks = r->blocks;
+    workers_destroy(&r->w);
 }
 
 #endif

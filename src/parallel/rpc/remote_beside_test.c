@@ -160,7 +160,7 @@ static tri_status train_rank(rank *r)
         for (int i = 0; i < 3 * FIT_IN; i++)
             data[i / FIT_IN][i % FIT_IN] = (float)remote_spread(i + step, r->index);
         x = tri_tensor_from((int64_t[]){3, FIT_IN}, 2, TRI_DTYPE_F32, data);
-        tri_backward(tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false));
+        tri_backward(remote_loss(tri_forward(net, x)));
         tri_tensor_unref(x);
         TRY(tri_optimizer_step(opt));
         TRY(tri_step_end_status());

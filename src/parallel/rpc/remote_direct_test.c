@@ -1,8 +1,7 @@
 /*
  * remote_direct_test.c - results that only other remote calls read go from owner to owner.
  */
-#include "parallel/rpc/remote_internal.h"
-#include "testing/remote_workers.h"
+#include "testing/remote_served.h"
 
 #define WIDTH 6
 
@@ -25,48 +24,6 @@ static tri_module *image_layer(int seed, int width)
     tri_manual_seed((uint64_t)seed);
     return tri_nn_sequential(tri_nn_conv2d(width, width, 3, &(tri_nn_conv2d_options){.padding = 1}),
                              tri_nn_batch_norm2d(width, NULL), tri_nn_relu());
-}
-
-static trii_served *served_as(const remote_workers *r, int i, const char *name)
-{
-    char path[64];
-    tri_rpc_ref *ref = NULL;
-    trii_served *served;
-
-    snprintf(path, sizeof(path), "w%d/%s", i, name);
-    CHECK_OK(tri_rpc_find(r->w.rpc[i], path, &ref));
-    served = tri_rpc_ref_object(ref);
-    tri_rpc_ref_unref(ref);
-    return served;
-}
-
-static uint64_t reads_of(trii_served *s)
-{
-    uint64_t n;
-
-    trii_mutex_lock(&s->lock);
-    n = s->n_read;
-    trii_mutex_unlock(&s->lock);
-    return n;
-}
-
-static bool has_stays(trii_served *s)
-{
-    bool has;
-
-    trii_mutex_lock(&s->lock);
-    has = s->stays != NULL;
-    trii_mutex_unlock(&s->lock);
-    return has;
-}
-
-static void wait_until_empty(trii_served *s)
-{
-    int64_t deadline = trii_deadline_ms(20000);
-
-    while (has_stays(s) && trii_now_ns() < deadline)
-        trii_thread_yield();
-    assert_false(has_stays(s));
 }
 
 /* More than remote_tensor makes. */
@@ -116,7 +73,7 @@ static void pair_end(pair *p, int second)
 {
     tri_step_end();
     for (int i = 0; i < 2; i++)
-        wait_until_empty(p->served[i]);
+        served_await(p->served[i], served_stays, 0);
     for (int i = 0; i < 2; i++)
         tri_module_destroy(p->remote[i]);
     tri_tensor_unref(p->x);
@@ -130,11 +87,6 @@ static void pair_end(pair *p, int second)
     remote_end(&p->r);
 }
 
-static tri_tensor *loss_of(tri_tensor *y)
-{
-    return tri_mean(tri_square(y), NULL, 0, false);
-}
-
 /* reads: of each owner's results by the other one, in a step. */
 static void compare_reads(int second, tri_module *(*make)(int seed, int width), int width, int side,
                           int reads)
@@ -146,14 +98,14 @@ static void compare_reads(int second, tri_module *(*make)(int seed, int width), 
         tri_tensor *y = tri_keep(tri_forward(p.here[1], tri_forward(p.here[0], p.x)));
         tri_tensor *ry = tri_keep(tri_forward(p.remote[1], tri_forward(p.remote[0], p.rx)));
 
-        tri_backward(loss_of(y));
-        tri_backward(loss_of(ry));
+        tri_backward(remote_loss(y));
+        tri_backward(remote_loss(ry));
         CHECK_OK(tri_run());
         remote_expect_equal(y, ry);
         remote_expect_equal(tri_grad(p.x), tri_grad(p.rx));
         tri_step_end();
-        assert_int_equal(reads_of(p.served[0]), step * reads);
-        assert_int_equal(reads_of(p.served[1]), step * reads);
+        assert_int_equal(served_count(p.served[0], served_reads), step * reads);
+        assert_int_equal(served_count(p.served[1], served_reads), step * reads);
     }
     pair_end(&p, second);
 }
@@ -213,7 +165,7 @@ static void run_alone(tri_module *(*make)(int seed, int width), int width, int s
     for (int n = 1; n <= 2; n++) {
         tri_tensor *y = tri_forward(layers[0], x);
 
-        tri_backward(loss_of(n == 2 ? tri_forward(layers[1], y) : y));
+        tri_backward(remote_loss(n == 2 ? tri_forward(layers[1], y) : y));
         CHECK_OK(tri_run());
         tri_step_end();
     }
@@ -245,13 +197,13 @@ static void what_the_caller_reads_is_fetched(void **state)
     pair_begin(&p, 2, WIDTH);
     y = tri_keep(tri_forward(p.here[0], p.x));
     ry = tri_keep(tri_forward(p.remote[0], p.rx));
-    tri_backward(loss_of(tri_forward(p.here[1], y)));
-    tri_backward(loss_of(tri_forward(p.remote[1], ry)));
+    tri_backward(remote_loss(tri_forward(p.here[1], y)));
+    tri_backward(remote_loss(tri_forward(p.remote[1], ry)));
     CHECK_OK(tri_run());
     remote_expect_equal(y, ry);
     remote_expect_equal(tri_grad(p.x), tri_grad(p.rx));
-    assert_int_equal(reads_of(p.served[0]), 0);
-    assert_int_equal(reads_of(p.served[1]), 1);
+    assert_int_equal(served_count(p.served[0], served_reads), 0);
+    assert_int_equal(served_count(p.served[1], served_reads), 1);
     pair_end(&p, 2);
 }
 
@@ -264,12 +216,12 @@ static void a_result_with_two_readers_stays_for_both(void **state)
     pair_begin(&p, 2, WIDTH);
     y = tri_forward(p.here[0], p.x);
     ry = tri_forward(p.remote[0], p.rx);
-    tri_backward(loss_of(tri_add(tri_forward(p.here[1], y), tri_forward(p.here[0], y))));
-    tri_backward(loss_of(tri_add(tri_forward(p.remote[1], ry), tri_forward(p.remote[0], ry))));
+    tri_backward(remote_loss(tri_add(tri_forward(p.here[1], y), tri_forward(p.here[0], y))));
+    tri_backward(remote_loss(tri_add(tri_forward(p.remote[1], ry), tri_forward(p.remote[0], ry))));
     CHECK_OK(tri_run());
     remote_expect_equal(tri_grad(p.x), tri_grad(p.rx));
-    assert_int_equal(reads_of(p.served[0]), 2);
-    assert_int_equal(reads_of(p.served[1]), 0);
+    assert_int_equal(served_count(p.served[0], served_reads), 2);
+    assert_int_equal(served_count(p.served[1], served_reads), 0);
     pair_end(&p, 2);
 }
 
@@ -288,8 +240,8 @@ static void without_gradients_results_are_passed_on(void **state)
     tri_no_grad_end();
     CHECK_OK(tri_run());
     remote_expect_equal(y, ry);
-    assert_int_equal(reads_of(p.served[0]), 1);
-    assert_false(has_stays(p.served[0]));
+    assert_int_equal(served_count(p.served[0], served_reads), 1);
+    assert_int_equal(served_count(p.served[0], served_stays), 0);
     pair_end(&p, 2);
 }
 
@@ -348,7 +300,7 @@ static void operands_are_not_overwritten(void **state)
         in = made_there != 0 ? tri_forward(p.remote[0], p.rx) : p.rx;
         expected = tri_keep(tri_tanh(made_there != 0 ? tri_forward(p.here[0], p.x) : p.x));
         tri_remote_apply(p.r.w.rpc[0], "w1", &overwrite, NULL, &in, 1, &out, 1);
-        tri_backward(loss_of(tri_keep(out)));
+        tri_backward(remote_loss(tri_keep(out)));
         CHECK_OK(tri_run());
         remote_expect_equal(out, expected);
         tri_step_end();
@@ -369,7 +321,7 @@ static void a_reader_without_gradients_keeps_the_result(void **state)
     CHECK_OK(tri_remote_serve_function(p.r.w.rpc[2], &first, NULL, NULL));
     for (int step = 0; step < 20; step++) {
         ry = tri_forward(p.remote[0], p.rx);
-        loss = loss_of(tri_forward(p.remote[1], ry));
+        loss = remote_loss(tri_forward(p.remote[1], ry));
         grad = NULL;
         CHECK_OK(tri_gradients(&loss, 1, &p.rx, 1, NULL, &grad));
         tri_no_grad_begin(); /* what it reads is complete after the backward of the layer */
@@ -398,11 +350,11 @@ static void gradients_that_are_not_reached_are_zeros(void **state)
     in[1] = tri_forward(p.remote[0], p.rx);
     tri_remote_apply(p.r.w.rpc[0], "w2", &first, NULL, in, 2, &ry, 1);
     y = tri_tanh(tri_forward(p.here[1], p.x));
-    tri_backward(loss_of(y));
-    tri_backward(loss_of(ry));
+    tri_backward(remote_loss(y));
+    tri_backward(remote_loss(ry));
     CHECK_OK(tri_run());
     remote_expect_equal(tri_grad(p.x), tri_grad(p.rx));
-    assert_int_equal(reads_of(p.served[0]), 1);
+    assert_int_equal(served_count(p.served[0], served_reads), 1);
     tri_step_end();
     CHECK_OK(tri_remote_withdraw(p.r.w.rpc[2], "first"));
     pair_end(&p, 2);
@@ -424,7 +376,7 @@ static void more_inputs_than_a_window_wait_for_their_backward(void **state)
     for (int i = 0; i < 20; i++) {
         tri_remote_apply(r.w.rpc[0], "w1", &first, NULL, &x, 1, &y, 1);
         tri_remote_apply(r.w.rpc[0], "w2", &first, NULL, &y, 1, &y, 1);
-        y = loss_of(y);
+        y = remote_loss(y);
         sum = sum != NULL ? tri_add(sum, y) : y;
     }
     tri_backward(sum);
@@ -499,7 +451,7 @@ static void sources_are_checked(void **state)
     trii_remote_type_put(&q.type, &type);
     CHECK_OK(send_forward(session[0], &q, NULL, &n_parts));
     assert_int_equal(n_parts, 0);
-    assert_true(has_stays(p.served[0]));
+    assert_int_equal(served_count(p.served[0], served_stays), 1);
 
     q.source = (trii_remote_source){.magic = TRII_REMOTE_MAGIC, .session = number, .number = 1};
     CHECK_FAILS(fetch(found, &q.source, sizeof(q.source) - 1), TRI_ERR_FORMAT, "fetch");
@@ -560,9 +512,7 @@ static void an_owner_that_dies_with_a_result_is_named(void **state)
     status = tri_remote_withdraw(r.w.rpc[1], "a"); /* it ends with its worker, or has */
     assert_true(status == TRI_OK || status == TRI_ERR_NOT_FOUND);
     tri_module_destroy(net);
-    trii_step_release();
-    r.w.blocks = r.blocks;
-    workers_destroy(&r.w);
+    remote_end_without_leaving(&r);
 }
 
 static void what_a_dead_caller_left_is_dropped(void **state)
@@ -590,10 +540,10 @@ static void what_a_dead_caller_left_is_dropped(void **state)
     }
     tri_no_grad_end();
     CHECK_OK(tri_run());
-    assert_int_equal(reads_of(served), 2);
-    assert_true(has_stays(served)); /* neither reader is the last one */
+    assert_int_equal(served_count(served, served_reads), 2);
+    assert_int_equal(served_count(served, served_stays), 1); /* neither reader is the last one */
     tri_rpc_abort(r.w.rpc[0], "killed");
-    wait_until_empty(served);
+    served_await(served, served_stays, 0);
     tri_step_end();
     tri_module_destroy(remote);
     tri_tensor_unref(x);
@@ -602,9 +552,7 @@ static void what_a_dead_caller_left_is_dropped(void **state)
     tri_module_destroy(net);
     for (int i = 1; i < 3; i++)
         tri_rpc_abort(r.w.rpc[i], "end");
-    trii_step_release();
-    r.w.blocks = r.blocks;
-    workers_destroy(&r.w);
+    remote_end_without_leaving(&r);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -3,8 +3,7 @@
  */
 #include <math.h>
 
-#include "parallel/rpc/remote_internal.h"
-#include "testing/remote_workers.h"
+#include "testing/remote_served.h"
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
 
@@ -35,35 +34,10 @@ static void pair_end(pair *p)
     remote_end(&p->r);
 }
 
-/* The owner's side of worker 1's "net". */
-static trii_served *served_of(const remote_workers *r)
-{
-    tri_rpc_ref *ref = NULL;
-    trii_served *served;
-
-    CHECK_OK(tri_rpc_find(r->w.rpc[1], "w1/net", &ref));
-    served = tri_rpc_ref_object(ref);
-    tri_rpc_ref_unref(ref);
-    assert_non_null(served);
-    return served;
-}
-
 /* The owner keeps so many graphs, now or soon. */
-static void expect_graphs(const remote_workers *r, int expected)
+static void expect_graphs(pair *p, int expected)
 {
-    trii_served *s = served_of(r);
-    int64_t deadline = trii_deadline_ms(20000);
-    int n = -1;
-
-    while (n != expected && trii_now_ns() < deadline) {
-        n = 0;
-        trii_mutex_lock(&s->lock);
-        for (const trii_session *session = s->sessions; session != NULL; session = session->next)
-            n += atomic_load(&session->n_graphs);
-        trii_mutex_unlock(&s->lock);
-        trii_thread_yield();
-    }
-    assert_int_equal(n, expected);
+    served_await(served_as(&p->r, 1, "net"), served_graphs, expected);
 }
 
 static tri_module *make_linear(void)
@@ -78,8 +52,8 @@ static void compare_step(const pair *p, tri_tensor *x, tri_tensor *rx)
     tri_tensor *ry = tri_keep(tri_forward(p->remote, rx));
 
     CHECK_OK(tri_tensor_status(ry));
-    tri_backward(tri_mean(tri_square(tri_cast(y, TRI_DTYPE_F64)), NULL, 0, false));
-    tri_backward(tri_mean(tri_square(tri_cast(ry, TRI_DTYPE_F64)), NULL, 0, false));
+    tri_backward(remote_loss(tri_cast(y, TRI_DTYPE_F64)));
+    tri_backward(remote_loss(tri_cast(ry, TRI_DTYPE_F64)));
     CHECK_OK(tri_run());
     remote_expect_equal(y, ry);
     remote_expect_equal(tri_grad(x), tri_grad(rx));
@@ -150,7 +124,7 @@ static void all_floating_point_types_and_sizes_travel(void **state)
         compare_types(&p, (int64_t[]){3, 5}, 2, dtypes[i]);
         compare_types(&p, NULL, 0, dtypes[i]);
     }
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     pair_end(&p);
 }
 
@@ -191,11 +165,11 @@ static void indices_travel_and_get_no_gradient(void **state)
     x = tri_tensor_from((int64_t[]){4}, 1, TRI_DTYPE_I64, at);
     y = tri_keep(tri_forward(p.here, x));
     ry = tri_keep(tri_forward(p.remote, x));
-    tri_backward(tri_mean(tri_square(ry), NULL, 0, false));
+    tri_backward(remote_loss(ry));
     CHECK_OK(tri_run());
     remote_expect_equal(y, ry);
     tri_step_end();
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     tri_tensor_unref(x);
     pair_end(&p);
 }
@@ -212,17 +186,17 @@ static void what_the_loss_does_not_reach_is_released(void **state)
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < 6; i++)
             y[i] = tri_forward(p.remote, x);
-        loss = tri_mean(tri_square(tri_add(y[1], y[4])), NULL, 0, false);
+        loss = remote_loss(tri_add(y[1], y[4]));
         tri_backward(loss);
         assert_true(isfinite(tri_item(loss)));
-        expect_graphs(&p.r, 4); /* two have had their backward */
+        expect_graphs(&p, 4); /* two have had their backward */
         tri_step_end();
-        expect_graphs(&p.r, 0);
+        expect_graphs(&p, 0);
     }
     /* of no loss at all, and without a run: the step's end runs it */
     (void)tri_forward(p.remote, x);
     CHECK_OK(tri_step_end_status());
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     tri_tensor_unref(x);
     pair_end(&p);
 }
@@ -242,7 +216,7 @@ static void without_gradients_the_owner_keeps_nothing(void **state)
     }
     CHECK_OK(tri_run());
     remote_expect_equal(y, ry);
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     tri_backward(tri_mean(ry, NULL, 0, false));
     CHECK_FAILS(tri_run(), TRI_ERR_INVALID_ARG, "depends on no tensor that requires a gradient");
     tri_step_end();
@@ -270,7 +244,7 @@ static void a_second_backward_needs_a_graph_that_was_kept(void **state)
     }
     remote_expect_equal(tri_grad(x), tri_grad(rx));
     tri_step_end();
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     tri_tensor_unref(x);
     tri_tensor_unref(rx);
     pair_end(&p);
@@ -292,7 +266,7 @@ static void run_steps(tri_module *net, tri_module *before, tri_tensor *x, float 
         tri_tensor *loss;
 
         tri_module_train(net, step != 4);
-        loss = tri_mean(tri_square(tri_forward(net, tri_forward(before, x))), NULL, 0, false);
+        loss = remote_loss(tri_forward(net, tri_forward(before, x)));
         if (step != 4)
             tri_backward(loss);
         losses[step] = (float)tri_item(loss);
@@ -427,7 +401,7 @@ static void some_of_the_results_are_used(void **state)
         compare_many(&p, x, used[k]);
         compare_many(&p, (tri_tensor *[]){x[0], NULL}, used[k]);
     }
-    expect_graphs(&p.r, 0);
+    expect_graphs(&p, 0);
     for (int i = 0; i < 2; i++)
         tri_tensor_unref(x[i]);
     pair_end(&p);

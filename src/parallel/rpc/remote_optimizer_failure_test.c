@@ -2,23 +2,20 @@
  * remote_optimizer_failure_test.c - steps of several workers that fail, and what is left of them.
  * Workers are threads; those that die are in remote_optimizer_death_test.c.
  */
+#include "testing/logged.h"
 #include "testing/remote_owners.h"
-#include "testing/scratch.h"
 
 /* A forward, a backward or an owner that fails: nobody has updated, and the step may be repeated.
  */
 static void a_step_that_fails_changes_nothing_and_may_be_repeated(void **state)
 {
     remote_owners f;
-    model here;
     uint64_t before;
     char line[TRII_ERR_BYTES];
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    model_begin(&here, MOMENTUM);
-    CHECK_OK(owners_step(&f));
-    model_step(&here, f.x, f.y, 1, 1);
+    owners_begin_with_here(&f, MOMENTUM);
+    owners_step_both(&f);
     before = model_hash(&f.m);
     for (int round = 0; round < 3; round++) {
         trii_remote *last = trii_remote_of(f.part[2]);
@@ -43,13 +40,9 @@ static void a_step_that_fails_changes_nothing_and_may_be_repeated(void **state)
         tri_step_end();
         assert_true(model_hash(&f.m) == before);
     }
-    for (int s = 0; s < 2; s++) {
-        CHECK_OK(owners_step(&f));
-        model_step(&here, f.x, f.y, 1, 1);
-    }
-    model_expect_equal(&f.m, &here);
-    model_end(&here);
-    owners_end(&f);
+    for (int s = 0; s < 2; s++)
+        owners_step_both(&f);
+    owners_end_equal(&f);
 }
 
 static tri_status same_shape(const tri_function_call *call, tri_function_array *out)
@@ -77,15 +70,12 @@ static const tri_remote_function fails = {
 static void a_run_that_fails_fails_the_next_step(void **state)
 {
     remote_owners f;
-    model here;
     uint64_t before;
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    model_begin(&here, MOMENTUM);
+    owners_begin_with_here(&f, MOMENTUM);
     CHECK_OK(tri_remote_serve_function(f.r.w.rpc[2], &fails, NULL, NULL));
-    CHECK_OK(owners_step(&f));
-    model_step(&here, f.x, f.y, 1, 1);
+    owners_step_both(&f);
     before = model_hash(&f.m);
     for (int clears = 0; clears < 3; clears++) {
         tri_tensor *in = f.x, *out;
@@ -113,58 +103,55 @@ static void a_run_that_fails_fails_the_next_step(void **state)
             tri_step_end();
         }
     }
-    model_step(&here, f.x, f.y, 1, 1);
-    model_expect_equal(&f.m, &here);
+    owners_here_step(&f);
     CHECK_OK(tri_remote_withdraw(f.r.w.rpc[2], "fails"));
-    model_end(&here);
-    owners_end(&f);
+    owners_end_equal(&f);
+}
+
+/* An owner goes between the backwards and the step: nobody has updated. */
+static void fail_without(remote_owners *f, void (*go)(remote_owners *f), tri_status expected,
+                         const char *text)
+{
+    uint64_t before;
+
+    owners_begin(f, MOMENTUM);
+    CHECK_OK(owners_step(f));
+    before = model_hash(&f->m);
+    tri_backward(model_loss(f->part, f->x, f->y, 1));
+    CHECK_OK(tri_run());
+    go(f);
+    CHECK_FAILS(tri_remote_optimizer_step(f->opt), expected, text);
+    tri_step_end();
+    assert_true(model_hash(&f->m) == before);
+}
+
+static void withdraw_last(remote_owners *f)
+{
+    CHECK_OK(tri_remote_withdraw(f->r.w.rpc[2], "last"));
 }
 
 static void a_module_that_is_withdrawn_fails_the_step(void **state)
 {
     remote_owners f;
-    uint64_t before;
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    CHECK_OK(owners_step(&f));
-    before = model_hash(&f.m);
-    tri_backward(model_loss(f.part, f.x, f.y, 1));
-    CHECK_OK(tri_run());
-    CHECK_OK(tri_remote_withdraw(f.r.w.rpc[2], "last"));
-    CHECK_FAILS(tri_remote_optimizer_step(f.opt), TRI_ERR_NOT_FOUND, "w2/last");
-    tri_step_end();
-    assert_true(model_hash(&f.m) == before);
+    fail_without(&f, withdraw_last, TRI_ERR_NOT_FOUND, "w2/last");
     owners_end(&f);
+}
+
+static void abort_first(remote_owners *f)
+{
+    tri_rpc_abort(f->r.w.rpc[1], "a test");
 }
 
 static void an_owner_that_leaves_is_named(void **state)
 {
     remote_owners f;
-    uint64_t before;
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    CHECK_OK(owners_step(&f));
-    before = model_hash(&f.m);
-    tri_backward(model_loss(f.part, f.x, f.y, 1));
-    CHECK_OK(tri_run());
-    tri_rpc_abort(f.r.w.rpc[1], "a test");
-    CHECK_FAILS(tri_remote_optimizer_step(f.opt), TRI_ERR_PEER_LOST, "w1/first");
-    tri_step_end();
-    assert_true(model_hash(&f.m) == before);
-    tri_remote_optimizer_destroy(f.opt);
-    f.opt = NULL;
-    tri_module_destroy(f.part[0]);
-    tri_module_destroy(f.part[2]);
-    (void)!tri_remote_withdraw(f.r.w.rpc[1], "first");
-    CHECK_OK(tri_remote_withdraw(f.r.w.rpc[2], "last"));
-    tri_tensor_unref(f.x);
-    tri_tensor_unref(f.y);
-    model_end(&f.m);
-    trii_step_release();
-    f.r.w.blocks = f.r.blocks;
-    workers_destroy(&f.r.w);
+    fail_without(&f, abort_first, TRI_ERR_PEER_LOST, "w1/first");
+    owners_release(&f);
+    remote_end_without_leaving(&f.r);
 }
 
 static void copy_model(model *from, model *to)
@@ -187,13 +174,11 @@ static void copy_model(model *from, model *to)
 static void without_memory_a_step_is_whole_or_repeated(void **state)
 {
     remote_owners f;
-    model here;
     bool failed = true;
     int failures = 0;
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    model_begin(&here, MOMENTUM);
+    owners_begin_with_here(&f, MOMENTUM);
     for (long n = 1; failed || n < 300; n += TEST_SANITIZED ? 7 : 1) {
         int64_t updates;
         tri_status status;
@@ -210,10 +195,10 @@ static void without_memory_a_step_is_whole_or_repeated(void **state)
         partly = failed && strstr(tri_last_error(), "all owners had agreed") != NULL;
         tri_step_end();
         if (failed && !partly)
-            model_expect_equal(&f.m, &here);
+            model_expect_equal(&f.m, &f.here);
         while (status != TRI_OK)
             status = owners_step(&f);
-        model_step(&here, f.x, f.y, 1, 1);
+        owners_here_step(&f);
         for (int i = 0; i < 3; i++) { /* how often the first parameter has been updated */
             tri_optimizer *there = f.m.opt[i];
             int64_t last = tri_optimizer_state_count(there) - 1;
@@ -222,18 +207,17 @@ static void without_memory_a_step_is_whole_or_repeated(void **state)
             updates = tri_tensor_numel(tri_optimizer_state(there, last).tensor);
             CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(there, last).tensor, counts[0],
                                          (size_t)updates * sizeof(int64_t)));
-            CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(here.opt[i], last).tensor, counts[1],
+            CHECK_OK(tri_tensor_copy_out(tri_optimizer_state(f.here.opt[i], last).tensor, counts[1],
                                          (size_t)updates * sizeof(int64_t)));
             assert_memory_equal(counts[0], counts[1], (size_t)updates * sizeof(int64_t));
         }
         tri_step_end();
         if (partly)
-            copy_model(&f.m, &here);
-        model_expect_equal(&f.m, &here);
+            copy_model(&f.m, &f.here);
+        model_expect_equal(&f.m, &f.here);
     }
     assert_true(failures > (TEST_SANITIZED ? 3 : 20));
-    model_end(&here);
-    owners_end(&f);
+    owners_end_equal(&f);
 }
 
 /* A module of the same name that goes does not take the gradients along. */
@@ -241,11 +225,9 @@ static void gradients_stay_while_another_module_of_the_name_goes(void **state)
 {
     tri_module *other;
     remote_owners f;
-    model here;
 
     (void)state;
-    owners_begin(&f, MOMENTUM);
-    model_begin(&here, MOMENTUM);
+    owners_begin_with_here(&f, MOMENTUM);
     for (int s = 0; s < 3; s++) {
         other = tri_remote_module(f.r.w.rpc[0], "w1/first", NULL);
         tri_backward(model_loss(f.part, f.x, f.y, 1));
@@ -253,32 +235,24 @@ static void gradients_stay_while_another_module_of_the_name_goes(void **state)
         CHECK_OK(tri_run());
         tri_step_end();
         tri_module_destroy(other);
-        wait_for_sessions(&f, 1, "w1/first", 1);
+        served_await(served_as(&f.r, 1, "first"), served_sessions, 1);
         CHECK_OK(tri_remote_optimizer_step(f.opt));
         tri_step_end();
-        model_step(&here, f.x, f.y, 1, 1);
+        owners_here_step(&f);
     }
-    model_expect_equal(&f.m, &here);
-    model_end(&here);
-    owners_end(&f);
+    owners_end_equal(&f);
 }
 
 /* It has refused the step: that it refuses to drop it, too, is no news. */
 static void an_owner_without_an_optimizer_is_told_of_once(void **state)
 {
-    const char *log;
     tri_module *frozen, *remote;
     tri_remote_optimizer *opt;
     remote_owners f;
-    scratch s;
-    char *text;
-    size_t bytes;
+    static logged log;
 
     (void)state;
-    setenv("TRI_LOG", "warn", 1);
-    scratch_begin(&s);
-    log = scratch_path(&s, "log");
-    assert_non_null(freopen(log, "w", stderr));
+    logged_begin(&log);
     owners_begin(&f, SGD);
     frozen = tri_nn_linear(6, 2, NULL);
     CHECK_OK(tri_remote_serve(f.r.w.rpc[1], "frozen", frozen, NULL, NULL));
@@ -292,11 +266,7 @@ static void an_owner_without_an_optimizer_is_told_of_once(void **state)
     CHECK_OK(tri_remote_withdraw(f.r.w.rpc[1], "frozen"));
     tri_module_destroy(frozen);
     owners_end(&f);
-    fflush(stderr);
-    text = scratch_read(log, &bytes);
-    assert_string_equal(text, "");
-    free(text);
-    scratch_end(&s);
+    logged_expect_nothing(&log);
 }
 
 /* Without a step, gradients do not outlive their optimizer. */
@@ -310,7 +280,7 @@ static void gradients_go_with_their_optimizer(void **state)
     tri_backward(model_loss(f.part, f.x, f.y, 1));
     CHECK_OK(tri_run());
     tri_step_end();
-    account = served_at(&f, 1, "w1/first")->accounts->first; /* its thread waits */
+    account = served_as(&f.r, 1, "first")->accounts->first; /* its thread waits */
     assert_non_null(account->pass);
     tri_remote_optimizer_destroy(f.opt);
     f.opt = tri_remote_optimizer_of(f.m.opt[1], (tri_module *[]){f.part[0], f.part[2]}, 2, NULL);

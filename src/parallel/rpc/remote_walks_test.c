@@ -49,11 +49,6 @@ static void pair_end(pair *p)
     remote_end(&p->r);
 }
 
-static tri_tensor *mean_square(tri_tensor *y)
-{
-    return tri_mean(tri_square(y), NULL, 0, false);
-}
-
 /* The same step here and there leaves the same bits, running statistics too. */
 static void compare(void (*walk)(tri_module *net, tri_tensor *x))
 {
@@ -80,7 +75,7 @@ static void compare(void (*walk)(tri_module *net, tri_tensor *x))
 
 static void one_loss(tri_module *net, tri_tensor *x)
 {
-    tri_backward(mean_square(tri_tanh(tri_forward(net, x))));
+    tri_backward(remote_loss(tri_tanh(tri_forward(net, x))));
 }
 
 static void a_step_of_one_loss_repeats(void **state)
@@ -92,10 +87,10 @@ static void a_step_of_one_loss_repeats(void **state)
 /* The loss, too, so that the graph is gone through twice. */
 static void ask_for_gradients(tri_module *net, tri_tensor *x)
 {
-    tri_tensor *loss = mean_square(tri_tanh(tri_forward(net, x))), *grad = NULL;
+    tri_tensor *loss = remote_loss(tri_tanh(tri_forward(net, x))), *grad = NULL;
 
     CHECK_OK(tri_gradients(&loss, 1, &x, 1, &(tri_gradients_options){.keep_graph = true}, &grad));
-    tri_backward(tri_add(loss, mean_square(tri_forward(net, tri_add(x, grad)))));
+    tri_backward(tri_add(loss, remote_loss(tri_forward(net, tri_add(x, grad)))));
 }
 
 static void gradients_that_are_asked_for_are_no_part_of_the_update(void **state)
@@ -108,8 +103,8 @@ static void two_losses(tri_module *net, tri_tensor *x)
 {
     tri_tensor *y = tri_forward(net, x), *z = tri_forward(net, tri_tanh(y));
 
-    tri_backward(mean_square(tri_tanh(y)));
-    tri_backward(mean_square(tri_tanh(z)));
+    tri_backward(remote_loss(tri_tanh(y)));
+    tri_backward(remote_loss(tri_tanh(z)));
     tri_backward(tri_mean(tri_tanh(y), NULL, 0, false));
 }
 

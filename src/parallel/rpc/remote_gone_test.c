@@ -1,0 +1,184 @@
+/*
+ * remote_gone_test.c - remote modules whose owner or caller dies, or whose time is over.
+ */
+#include "testing/remote_layers.h"
+#include "testing/remote_served.h"
+
+/* A function that waits, in forward or backward, until the test lets it go on. */
+static atomic_int reached, may_go, waits_in_backward;
+
+static void wait_here(void)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+
+    atomic_store(&reached, 1);
+    while (atomic_load(&may_go) == 0 && trii_now_ns() < deadline)
+        trii_thread_yield();
+}
+
+static tri_status slow_shape(const tri_function_call *call, tri_function_array *out)
+{
+    out[0] = call->in[0];
+    out[0].data = NULL;
+    return TRI_OK;
+}
+
+static tri_status slow_forward(const tri_function_call *call)
+{
+    if (atomic_load(&waits_in_backward) == 0)
+        wait_here();
+    memcpy(call->out[0].data, call->in[0].data, 4 * WIDTH * sizeof(float));
+    return TRI_OK;
+}
+
+static tri_status slow_backward(const tri_function_call *call)
+{
+    if (atomic_load(&waits_in_backward) == 1)
+        wait_here();
+    memcpy(call->grad_in[0].data, call->grad_out[0].data, 4 * WIDTH * sizeof(float));
+    return TRI_OK;
+}
+
+static const tri_function_class slow_class = {.name = "slow",
+                                              .shape = slow_shape,
+                                              .forward = slow_forward,
+                                              .backward = slow_backward,
+                                              .backward_without_in = true,
+                                              .backward_without_out = true};
+
+static tri_tensor *slow(tri_module *self, tri_tensor *x)
+{
+    tri_tensor *y = NULL;
+
+    (void)self;
+    tri_function_apply(&slow_class, NULL, &x, 1, &y, 1);
+    return y;
+}
+
+static void aborter(void *arg)
+{
+    worker_wait_for(&reached, 1);
+    tri_rpc_abort(arg, "killed");
+}
+
+static void slow_begin(bool in_backward)
+{
+    atomic_store(&reached, 0);
+    atomic_store(&may_go, 0);
+    atomic_store(&waits_in_backward, in_backward);
+}
+
+static void the_death_of_an_owner_ends_what_waits_for_it(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        tri_module *net, *remote;
+        trii_thread thread;
+        remote_workers r;
+        tri_status status;
+        tri_tensor *x;
+
+        remote_begin(&r, 2, NULL);
+        slow_begin(k == 1);
+        net = tri_module_simple("Slow", 0, slow);
+        x = input(1);
+        CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
+        remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+        tri_backward(remote_loss(tri_forward(remote, x)));
+        CHECK_OK(trii_thread_start(&thread, "abort", aborter, r.w.rpc[1]));
+        CHECK_FAILS(tri_run(), TRI_ERR_PEER_LOST, "w1");
+        assert_int_equal(atomic_load(&may_go), 0);
+        trii_thread_join(&thread);
+        tri_step_end();
+        CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_PEER_LOST, "w1");
+        tri_step_end();
+        atomic_store(&may_go, 1);
+        tri_module_destroy(remote);
+        tri_tensor_unref(x);
+        status = tri_remote_withdraw(r.w.rpc[1], "net"); /* it ends with its worker, or has */
+        assert_true(status == TRI_OK || status == TRI_ERR_NOT_FOUND);
+        tri_module_destroy(net);
+        tri_rpc_abort(r.w.rpc[0], "end");
+        remote_end_without_leaving(&r);
+    }
+}
+
+/* By a module whose calls have so long. */
+static tri_status forward_within(int64_t ms, tri_rpc *rpc, tri_tensor *x)
+{
+    tri_module *remote =
+        tri_remote_module(rpc, "w1/net", &(tri_remote_module_options){.timeout_ms = ms});
+    tri_status status;
+    char text[512];
+
+    (void)tri_forward(remote, x);
+    status = tri_run();
+    snprintf(text, sizeof(text), "%s", tri_last_error());
+    tri_step_end();
+    tri_module_destroy(remote);
+    return status == TRI_OK ? status : tri_status_fail(status, "%s", text);
+}
+
+static void a_call_ends_at_its_deadline(void **state)
+{
+    tri_module *net, *remote;
+    remote_workers r;
+    tri_tensor *x;
+    int64_t ms;
+
+    (void)state;
+    remote_begin(&r, 2, NULL);
+    slow_begin(false);
+    net = tri_module_simple("Slow", 0, slow);
+    x = input(1);
+    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
+    CHECK_FAILS_WITHIN(ms, forward_within(ms, r.w.rpc[0], x), TRI_ERR_TIMEOUT,
+                       "remote.forward on w1");
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    atomic_store(&may_go, 1);
+    tri_backward(remote_loss(tri_forward(remote, x)));
+    CHECK_OK(tri_run());
+    tri_step_end();
+    tri_module_destroy(remote);
+    tri_tensor_unref(x);
+    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
+    tri_module_destroy(net);
+    remote_end(&r);
+}
+
+static void what_a_dead_caller_had_is_dropped(void **state)
+{
+    tri_module *net, *remote;
+    trii_served *served;
+    remote_workers r;
+    tri_tensor *x;
+
+    (void)state;
+    remote_begin(&r, 2, NULL);
+    net = linear_with(1);
+    x = input(1);
+    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
+    served = served_as(&r, 1, "net");
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    for (int i = 0; i < 3; i++)
+        (void)tri_forward(remote, x);
+    CHECK_OK(tri_run());
+    assert_int_equal(served_count(served, served_sessions), 1);
+    tri_rpc_abort(r.w.rpc[0], "killed");
+    served_await(served, served_sessions, 0);
+    tri_step_end();
+    tri_module_destroy(remote);
+    tri_tensor_unref(x);
+    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
+    tri_module_destroy(net);
+    tri_rpc_abort(r.w.rpc[1], "end");
+    remote_end_without_leaving(&r);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(the_death_of_an_owner_ends_what_waits_for_it),
+    cmocka_unit_test(a_call_ends_at_its_deadline),
+    cmocka_unit_test(what_a_dead_caller_had_is_dropped),
+};
+
+TEST_MAIN(tests)

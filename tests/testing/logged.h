@@ -1,0 +1,57 @@
+/*
+ * logged.h - what the library logs, read by a test: a file in the place of stderr, for the rest of
+ * its process. Tests only.
+ */
+#ifndef TEST_LOGGED_H
+#define TEST_LOGGED_H
+
+#include "testing/check.h"
+#include "testing/scratch.h"
+
+typedef struct logged {
+    scratch folder;
+    const char *path;
+} logged;
+
+static logged *logged_now;
+
+/* The case has failed before it has read the file, in which the reason is. */
+static inline void logged_show(void)
+{
+    size_t bytes;
+    char *text;
+
+    if (logged_now == NULL)
+        return;
+    fflush(stderr);
+    text = scratch_read(logged_now->path, &bytes);
+    printf("%s", text);
+    free(text);
+    scratch_end(&logged_now->folder);
+}
+
+/* Before the library is used: warnings, and what is worse. */
+static inline void logged_begin(logged *l)
+{
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&l->folder);
+    l->path = scratch_path(&l->folder, "log");
+    logged_now = l;
+    assert_int_equal(atexit(logged_show), 0);
+    assert_non_null(freopen(l->path, "w", stderr));
+}
+
+static inline void logged_expect_nothing(logged *l)
+{
+    size_t bytes;
+    char *text;
+
+    fflush(stderr);
+    text = scratch_read(l->path, &bytes);
+    assert_int_equal(bytes, 0);
+    free(text);
+    logged_now = NULL;
+    scratch_end(&l->folder);
+}
+
+#endif
