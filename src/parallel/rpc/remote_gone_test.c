@@ -1,6 +1,8 @@
 /*
  * remote_gone_test.c - remote modules whose owner or caller dies, or whose time is over.
  */
+#include "rpc/rpc_internal.h"
+#include "testing/logged.h"
 #include "testing/remote_layers.h"
 #include "testing/remote_served.h"
 
@@ -175,10 +177,48 @@ static void what_a_dead_caller_had_is_dropped(void **state)
     remote_end_without_leaving(&r);
 }
 
+/* Nobody waits for a release, and none is needed there any more. */
+static void a_release_that_its_owner_never_reads_is_not_told(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    tri_module *net, *remote;
+    remote_workers r;
+    tri_rpc_ref *session;
+    tri_tensor *x;
+    static logged log;
+
+    (void)state;
+    logged_begin(&log);
+    remote_begin(&r, 2, NULL);
+    net = linear_with(1);
+    x = input(1);
+    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    (void)tri_forward(remote, x);
+    CHECK_OK(tri_run());
+    CHECK_OK(trii_remote_session(trii_remote_of(remote), &session, NULL));
+    rpc_lock(r.w.rpc[1]); /* reads nothing from here on */
+    tri_step_end();
+    rpc_end_all(r.w.rpc[1], "killed");
+    rpc_unlock(r.w.rpc[1]);
+    while (tri_rpc_ref_status(session) == TRI_OK && trii_now_ns() < deadline)
+        trii_thread_yield();
+    CHECK_FAILS(tri_rpc_ref_status(session), TRI_ERR_PEER_LOST, "w1");
+    tri_rpc_ref_unref(session);
+    tri_module_destroy(remote);
+    tri_tensor_unref(x);
+    (void)!tri_remote_withdraw(r.w.rpc[1], "net"); /* it ends with its worker, or has */
+    tri_module_destroy(net);
+    tri_rpc_abort(r.w.rpc[0], "end");
+    remote_end_without_leaving(&r);
+    logged_expect_nothing(&log);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_death_of_an_owner_ends_what_waits_for_it),
     cmocka_unit_test(a_call_ends_at_its_deadline),
     cmocka_unit_test(what_a_dead_caller_had_is_dropped),
+    cmocka_unit_test(a_release_that_its_owner_never_reads_is_not_told),
 };
 
 TEST_MAIN(tests)

@@ -94,10 +94,17 @@ static void forget_answers(trii_remote *r)
     }
 }
 
+/* An owner that has gone has released everything: nothing is logged. */
+static void forget_release(tri_rpc_call *call, void *arg)
+{
+    (void)call;
+    (void)arg;
+}
+
 /* Locked. What cannot be sent now is sent later, if there is room for it until then. */
 static void send_released(trii_remote *r, bool may_wait)
 {
-    const tri_rpc_call_options options = {.no_wait = !may_wait};
+    const tri_rpc_call_options options = {.no_wait = !may_wait, .done = forget_release};
     tri_status status = TRI_OK;
 
     r->released.magic = TRII_REMOTE_MAGIC;
