@@ -134,8 +134,8 @@ static bool is_on(tri_rpc *rpc)
 }
 
 /* Connects those of an open set who have come by now and whom we have not met: they are waited for,
- * and those that cannot be reached are not. Not locked. */
-static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
+ * and those that cannot be reached are not. Returns how many had come. Not locked. */
+static int64_t meet_rest(tri_rpc *rpc, int64_t deadline_ns)
 {
     int64_t n = rpc_count_members(rpc);
     char name[RPC_NAME];
@@ -144,6 +144,7 @@ static void meet_rest(tri_rpc *rpc, int64_t deadline_ns)
         if (rpc_read_member(rpc, i, name))
             meet(rpc, name, deadline_ns);
     }
+    return n;
 }
 
 static void say(tri_rpc *rpc, int kind)
@@ -178,17 +179,22 @@ static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns
 /* Locked: a worker that has neither left nor joined by then; NULL: there is none. */
 static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns)
 {
+    int64_t n_met, n = 0;
     bool again;
 
     do {
+        n_met = n;
         if (rpc->options.open) { /* and again: some may have come meanwhile */
             rpc_unlock(rpc);
-            meet_rest(rpc, deadline_ns);
+            n = meet_rest(rpc, deadline_ns);
             rpc_lock(rpc);
         }
-        again = rpc->options.open && waited_for(rpc) != NULL;
-        while (waited_for(rpc) != NULL && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns)
+        again = n != n_met;
+        while (waited_for(rpc) != NULL && rpc->state == RPC_STATE_ON &&
+               trii_now_ns() < deadline_ns) {
             rpc_watch_all(rpc, w, deadline_ns);
+            again = true;
+        }
     } while (again && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns);
     return waited_for(rpc);
 }

@@ -6,6 +6,7 @@
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
+#include "store/store_ops.h"
 #include "testing/rpc_workers.h"
 
 #define PATIENT_MS 20000
@@ -653,8 +654,77 @@ static void servers_of_an_open_set_wait_for_a_client_that_has_not_called(void **
     tri_store_unref(store);
 }
 
+static struct newcomer {
+    trii_store_ops ops;
+    tri_status (*add)(tri_store *self, const char *key, int64_t delta, int64_t *sum_out);
+    tri_store *store;
+    tri_rpc *server, *client, *late;
+    tri_status status[2];
+    bool is_here;
+} newcomer;
+
+/* The worker that counts has counted before one comes, and goes on after another has left. */
+static tri_status add_late(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
+{
+    static const tri_rpc_options o = {.open = true};
+    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
+    tri_status status = newcomer.add(self, key, delta, sum_out);
+
+    if (delta == 0 && !newcomer.is_here && strcmp(key, "rpc/member/count") == 0) {
+        newcomer.is_here = true;
+        newcomer.status[0] = tri_rpc_create(newcomer.store, "late", 2, 4, &o, &newcomer.late);
+        newcomer.status[1] = tri_rpc_leave(newcomer.client, 0);
+        while (is_connected(newcomer.server, "client") && trii_now_ns() < deadline)
+            trii_thread_yield();
+    }
+    return status;
+}
+
+static void a_join_sees_who_came_while_it_counted(void **state)
+{
+    const tri_rpc_options o = {.open = true};
+    tri_rpc *rpc[2];
+    tri_rpc_ref *to;
+    joiner j;
+    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
+
+    (void)state;
+    atomic_store(&n_left_join, 0);
+    CHECK_OK(tri_store_hash(&newcomer.store));
+    newcomer.ops = *newcomer.store->ops;
+    newcomer.add = newcomer.ops.add;
+    newcomer.ops.add = add_late;
+    CHECK_OK(tri_rpc_create(newcomer.store, "server", 0, 4, &o, &rpc[0]));
+    CHECK_OK(tri_rpc_create(newcomer.store, "client", 1, 4, &o, &rpc[1]));
+    CHECK_OK(tri_rpc_find(rpc[1], "server", &to));
+    CHECK_OK(tri_rpc_ref_status(to));
+    tri_rpc_ref_unref(to);
+    newcomer.server = rpc[0];
+    newcomer.client = rpc[1];
+    newcomer.store->ops = &newcomer.ops;
+    j = (joiner){.rpc = rpc[0]};
+    CHECK_OK(trii_thread_start(&j.thread, "joiner", join_main, &j));
+    while (!is_connected(rpc[0], "late")) {
+        if (atomic_load(&n_left_join) > 0 || trii_now_ns() > deadline)
+            fail_msg("it has left without having met late");
+        trii_thread_yield();
+    }
+    CHECK_OK(newcomer.status[0]);
+    CHECK_OK(newcomer.status[1]);
+    assert_int_equal(atomic_load(&n_left_join), 0);
+    CHECK_OK(tri_rpc_leave(newcomer.late, 0));
+    trii_thread_join(&j.thread);
+    if (j.status != TRI_OK)
+        fail_msg("%s", j.error);
+    tri_rpc_destroy(newcomer.late);
+    tri_rpc_destroy(rpc[1]);
+    tri_rpc_destroy(rpc[0]);
+    tri_store_unref(newcomer.store);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(servers_of_an_open_set_wait_for_a_client_that_has_not_called),
+    cmocka_unit_test(a_join_sees_who_came_while_it_counted),
     cmocka_unit_test(a_rank_that_has_not_come_is_named),
     cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
     cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),
