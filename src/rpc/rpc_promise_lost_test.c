@@ -2,26 +2,13 @@
  * rpc_promise_lost_test.c - calls on promises whose makers move from worker to worker, or are lost.
  */
 #include "os/file.h"
-#include "rpc/rpc_internal.h"
-#include "testing/rpc_workers.h"
+#include "testing/rpc_promises.h"
 #include "testing/scratch.h"
 
-#define CALLS 40
-
-static const tri_rpc_options by_tcp = {.tcp_only = true};
+enum { CALLS = PROMISE_CALLS };
 
 /* --- functions ------------------------------------------------------------ */
 
-static tri_rpc_request *held[4];
-static atomic_int n_held;
-
-static tri_status run_make(tri_rpc_request *request, void *object)
-{
-    (void)object;
-    held[atomic_load(&n_held)] = request;
-    atomic_fetch_add(&n_held, 1);
-    return TRI_INPROGRESS;
-}
 static const tri_rpc_function make = {.name = "make", .flags = TRI_RPC_IDEMPOTENT, .run = run_make};
 static const tri_rpc_function make_once = {.name = "make_once", .run = run_make};
 static const tri_rpc_function keep = {.name = "keep", .run = run_make};
@@ -52,45 +39,9 @@ static const tri_rpc_function note = {
     .name = "note", .flags = TRI_RPC_IDEMPOTENT, .run = run_note, .of = &place_type};
 static const tri_rpc_function *const all[] = {&make, &make_once, &keep, &follow, &note};
 
-static void answer(int i, tri_rpc_ref *ref)
-{
-    CHECK_OK(tri_rpc_reply(held[i], &(tri_rpc_message){.refs = &ref, .n_refs = 1}));
-}
-
-static tri_rpc_call *call_note(tri_rpc_ref *to, int number)
-{
-    const tri_rpc_message in = {.data = &number, .bytes = sizeof(number)};
-    tri_rpc_call *call = NULL;
-
-    CHECK_OK(tri_rpc_async(to, &note, &in, NULL, &call));
-    return call;
-}
-
-static void end_call(tri_rpc_call *call)
-{
-    CHECK_OK(tri_rpc_call_wait(call, 0));
-    tri_rpc_call_destroy(call);
-}
-
-static void wait_for_requests(tri_rpc *rpc, int n)
-{
-    int64_t deadline = trii_deadline_ms(10000);
-
-    for (int there = -1; there != n; trii_thread_yield()) {
-        if (trii_now_ns() > deadline)
-            fail_msg("%s has %d requests, not %d", rpc->name, there, n);
-        rpc_lock(rpc);
-        there = rpc->n_requests;
-        rpc_unlock(rpc);
-    }
-}
-
 static void begin(workers *w, int n, const tri_rpc_options *opt)
 {
-    atomic_store(&n_held, 0);
-    workers_begin(w, n, opt);
-    for (int i = 0; i < n; i++)
-        CHECK_OK(tri_rpc_serve(w->rpc[i], all, (int)TRII_COUNT_OF(all)));
+    promises_begin(w, n, opt, all, (int)TRII_COUNT_OF(all));
 }
 
 /* --- cases ---------------------------------------------------------------- */
@@ -123,11 +74,11 @@ static void check_order(const tri_rpc_options *opt, int n_workers, int n_before)
     for (int i = 2; i < last; i++)
         CHECK_OK(tri_rpc_remote(promises[i - 1], &follow, NULL, NULL, &promises[i]));
     for (int i = 0; i < n_before; i++)
-        calls[i] = call_note(promises[last - 1], i);
+        calls[i] = call_note(promises[last - 1], &note, i);
     worker_wait_for(&n_held, 1);
     answer(0, made);
     for (int i = n_before; i < CALLS; i++)
-        calls[i] = call_note(promises[last - 1], i);
+        calls[i] = call_note(promises[last - 1], &note, i);
     for (int i = 0; i < CALLS; i++)
         end_call(calls[i]);
     assert_int_equal(atomic_load(&places[last].n), CALLS);
@@ -170,7 +121,7 @@ static void what_a_lost_worker_was_to_make_is_made_by_the_next(void **state)
     CHECK_OK(tri_rpc_serve(rpc[1], all, (int)TRII_COUNT_OF(all)));
     CHECK_OK(tri_rpc_find(rpc[0], "server", &to));
     CHECK_OK(tri_rpc_remote(to, &make, NULL, NULL, &promise));
-    call = call_note(promise, 1);
+    call = call_note(promise, &note, 1);
     CHECK_OK(tri_rpc_async(promise, &follow, NULL, NULL, &plain)); /* may not be run twice */
     wait_for_requests(rpc[1], 3);
     worker_wait_for(&n_held, 1);

@@ -1,26 +1,12 @@
 /*
  * rpc_promise_test.c - calls on references that are not there yet: they wait where those are made.
  */
-#include "rpc/rpc_internal.h"
-#include "testing/rpc_workers.h"
+#include "testing/rpc_promises.h"
 
-#define CALLS 40
-#define LONG 8000
-
-static const tri_rpc_options by_tcp = {.tcp_only = true};
+enum { CALLS = PROMISE_CALLS, LONG = 8000 };
 
 /* --- functions ------------------------------------------------------------ */
 
-static tri_rpc_request *held[4];
-static atomic_int n_held;
-
-static tri_status run_make(tri_rpc_request *request, void *object)
-{
-    (void)object;
-    held[atomic_load(&n_held)] = request;
-    atomic_fetch_add(&n_held, 1);
-    return TRI_INPROGRESS;
-}
 static const tri_rpc_function make = {.name = "make", .run = run_make};
 
 typedef struct book {
@@ -58,23 +44,7 @@ static const tri_rpc_function *const all[] = {&make, &note, &note_at_once, &same
 
 static void begin(workers *w, int n, const tri_rpc_options *opt)
 {
-    atomic_store(&n_held, 0);
-    workers_begin(w, n, opt);
-    for (int i = 0; i < n; i++)
-        CHECK_OK(tri_rpc_serve(w->rpc[i], all, (int)TRII_COUNT_OF(all)));
-}
-
-static void wait_for_requests(tri_rpc *rpc, int n)
-{
-    int64_t deadline = trii_deadline_ms(10000);
-
-    for (int there = -1; there != n; trii_thread_yield()) {
-        if (trii_now_ns() > deadline)
-            fail_msg("%s has %d requests, not %d", rpc->name, there, n);
-        rpc_lock(rpc);
-        there = rpc->n_requests;
-        rpc_unlock(rpc);
-    }
+    promises_begin(w, n, opt, all, (int)TRII_COUNT_OF(all));
 }
 
 static int count_results(tri_rpc *rpc)
@@ -98,26 +68,6 @@ static void wait_for_no_results(tri_rpc *rpc)
             fail_msg("%d results are kept", count_results(rpc));
         trii_thread_yield();
     }
-}
-
-static void answer(int i, tri_rpc_ref *ref)
-{
-    CHECK_OK(tri_rpc_reply(held[i], &(tri_rpc_message){.refs = &ref, .n_refs = 1}));
-}
-
-static tri_rpc_call *call_note(tri_rpc_ref *to, const tri_rpc_function *function, int number)
-{
-    const tri_rpc_message in = {.data = &number, .bytes = sizeof(number)};
-    tri_rpc_call *call = NULL;
-
-    CHECK_OK(tri_rpc_async(to, function, &in, NULL, &call));
-    return call;
-}
-
-static void end_call(tri_rpc_call *call)
-{
-    CHECK_OK(tri_rpc_call_wait(call, 0));
-    tri_rpc_call_destroy(call);
 }
 
 /* --- cases ---------------------------------------------------------------- */
