@@ -320,19 +320,17 @@ void rpc_on_reply(rpc_peer *peer, const rpc_header *h, rpc_source *source)
     call->users++;
     rpc_peer_use(peer);
     if (status < 0 && call->state != RPC_CALL_OVER) {
-        if (source->owned != NULL)
+        if (source->is_cut) /* too long: it was skipped */
+            bytes = 0;
+        else if (source->owned != NULL)
             memcpy(text, source->owned, bytes);
-        else if (source->first != NULL)
-            rpc_source_copy(source, text, bytes);
         else
-            bytes = 0; /* too long: it was skipped */
+            rpc_source_copy(source, text, bytes);
         text[bytes] = '\0';
         rpc_call_end(call, status, "%s", text);
     } else if (call->state != RPC_CALL_OVER) {
         limits = rpc_limits_of(peer->rpc, call->function, true);
-        status = rpc_frame_check(h, &limits);
-        if (status == TRI_OK)
-            status = rpc_receive(peer, h, source, &limits, &call->reply);
+        status = rpc_receive(peer, h, source, &limits, &call->reply);
         if (status == TRI_ERR_FORMAT) {
             rpc_peer_lose_by_error(peer);
             rpc_call_unuse(call);

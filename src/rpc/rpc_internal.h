@@ -138,7 +138,8 @@ tri_status rpc_pack(tri_rpc *rpc, const tri_rpc_message *message, const rpc_head
 void rpc_packet_fini(tri_rpc *rpc, rpc_packet *packet); /* locked */
 /* Locked: sends it, its references and arenas. NO_MEMORY. */
 tri_status rpc_send_packet(rpc_peer *peer, rpc_packet *packet, bool is_request) TRI_MUST_CHECK;
-/* Locked: takes a body in. */
+/* Locked: takes a body in. INVALID_ARG: it exceeds a limit; NOT_FOUND: it was skipped. Of what
+ * fails nobody holds the references, unless it is no frame (FORMAT). */
 tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                        const rpc_limits *limits, rpc_received *received_out) TRI_MUST_CHECK;
 /* Locked: nobody wants it. Lets go of the references in it, which its sender has counted. */

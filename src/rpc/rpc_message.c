@@ -402,67 +402,83 @@ static tri_status fill_lists(rpc_peer *peer, const rpc_header *h, rpc_received *
     return TRI_OK;
 }
 
-tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
-                       const rpc_limits *limits, rpc_received *r)
+/* Its sender has counted them. */
+static void drop_refs(rpc_peer *peer, const unsigned char *wires, int from, int to)
 {
-    tri_status status = TRI_OK;
-
-    r->message = (tri_rpc_message){0};
-    r->peer = NULL;
-    r->body = r->lists = NULL;
-    if (source->owned == NULL && source->first == NULL && h->bytes > 0)
-        return TRII_FAIL(TRI_ERR_NOT_FOUND,
-                         "its %" PRIu64 " bytes came before the function was served: call again",
-                         h->bytes);
-    if (source->owned != NULL) {
-        r->body = source->owned;
-        source->owned = NULL;
-    } else if (h->bytes > sizeof(r->small)) {
-        r->body = trii_alloc_aligned(64, (size_t)h->bytes, "message");
-        if (r->body == NULL)
-            return TRI_ERR_NO_MEMORY;
-    }
-    if (source->first != NULL)
-        rpc_source_copy(source, r->body != NULL ? r->body : r->small, (size_t)h->bytes);
-    if (h->n_parts > 0 || h->n_refs > 0) {
-        status =
-            rpc_frame_check_body(h, r->body != NULL ? r->body : r->small, limits, view_bytes, peer);
-        if (status == TRI_OK)
-            status = fill_lists(peer, h, r);
-    } else {
-        r->message.data = r->body != NULL ? r->body : r->small;
-        r->message.bytes = h->data_bytes;
-    }
-    if (status != TRI_OK)
-        rpc_received_fini(r);
-    return status;
-}
-
-void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source)
-{
-    size_t bytes = h->n_refs * sizeof(rpc_wire_ref);
-    rpc_wire_ref *wires;
-
-    if (h->n_refs == 0 || h->bytes < bytes || (source->owned == NULL && source->first == NULL))
-        return;
-    wires = trii_alloc(1, bytes, "message");
-    if (wires == NULL)
-        return;
-    if (source->owned != NULL)
-        memcpy(wires, source->owned, bytes);
-    else
-        rpc_source_copy(source, wires, bytes);
-    for (int i = 0; i < h->n_refs; i++) {
+    for (int i = from; i < to; i++) {
+        rpc_wire_ref wire;
         tri_rpc_ref *ref;
 
-        wires[i].name[RPC_NAME - 1] = '\0';
-        if (rpc_ref_read(peer, &wires[i], &ref) == TRI_OK) {
+        memcpy(&wire, wires + (size_t)i * sizeof(wire), sizeof(wire));
+        wire.name[RPC_NAME - 1] = '\0';
+        if (rpc_ref_read(peer, &wire, &ref) == TRI_OK) {
             trii_free(ref->error); /* nobody asks */
             ref->error = NULL;
             rpc_ref_unuse(ref);
         }
     }
-    trii_free(wires);
+}
+
+void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+{
+    size_t bytes = h->n_refs * sizeof(rpc_wire_ref);
+    unsigned char *wires = source->owned;
+
+    if (bytes == 0)
+        return;
+    if (wires == NULL) {
+        wires = trii_alloc(1, bytes, "message");
+        if (wires == NULL)
+            return;
+        rpc_source_copy(source, wires, bytes);
+    }
+    drop_refs(peer, wires, 0, h->n_refs);
+    if (source->owned == NULL)
+        trii_free(wires);
+}
+
+tri_status rpc_receive(rpc_peer *peer, const rpc_header *h, rpc_source *source,
+                       const rpc_limits *limits, rpc_received *r)
+{
+    tri_status status = rpc_frame_check(h, limits);
+    unsigned char *body = r->small;
+
+    r->message = (tri_rpc_message){0};
+    r->peer = NULL;
+    r->body = r->lists = NULL;
+    if (status == TRI_OK && source->is_cut)
+        status = TRII_FAIL(TRI_ERR_NOT_FOUND,
+                           "its %" PRIu64 " bytes came before the function was served: call again",
+                           h->bytes);
+    if (status != TRI_OK) {
+        rpc_receive_nothing(peer, h, source);
+        return status;
+    }
+    if (source->owned != NULL) {
+        body = r->body = source->owned;
+        source->owned = NULL;
+    } else if (h->bytes > sizeof(r->small)) {
+        body = r->body = trii_alloc_aligned(64, (size_t)h->bytes, "message");
+        if (body == NULL) {
+            rpc_receive_nothing(peer, h, source);
+            return TRI_ERR_NO_MEMORY;
+        }
+    }
+    if (source->first != NULL)
+        rpc_source_copy(source, body, (size_t)h->bytes);
+    if (h->n_parts > 0 || h->n_refs > 0) {
+        status = rpc_frame_check_body(h, body, limits, view_bytes, peer);
+        if (status == TRI_OK)
+            status = fill_lists(peer, h, r);
+        if (status != TRI_OK && status != TRI_ERR_FORMAT)
+            drop_refs(peer, body, r->message.n_refs, h->n_refs);
+    } else {
+        r->message.data = body;
+        r->message.bytes = h->data_bytes;
+    }
+    if (status != TRI_OK)
+        rpc_received_fini(r);
+    return status;
 }
 
 void rpc_received_fini(rpc_received *r)

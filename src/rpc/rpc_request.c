@@ -427,11 +427,7 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
         return not_served(r);
     }
     limits = rpc_limits_of(rpc, r->function, false);
-    status = rpc_frame_check(h, &limits);
-    if (status == TRI_OK)
-        status = rpc_receive(peer, h, source, &limits, &r->in);
-    else
-        rpc_receive_nothing(peer, h, source);
+    status = rpc_receive(peer, h, source, &limits, &r->in);
     if (status != TRI_OK)
         return status;
     r->weight = sizeof(*h) + r->in.message.bytes;

@@ -39,7 +39,8 @@ typedef struct rpc_ring {
 typedef struct rpc_source {
     const unsigned char *first, *second;
     size_t n_first;
-    void *owned; /* instead: the whole body, allocated, which the receiver takes */
+    void *owned; /* instead: the whole body, allocated, which the receiver takes; */
+    bool is_cut; /* nothing of it but the references: nobody wants it */
 } rpc_source;
 
 static inline bool rpc_ring_has(rpc_ring *ring)

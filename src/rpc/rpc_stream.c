@@ -65,14 +65,18 @@ void rpc_stream_flush(rpc_peer *peer)
 static tri_status begin_large(rpc_peer *peer, const rpc_header *h)
 {
     size_t there = peer->buffered - sizeof(*h);
+    size_t kept = h->n_refs * sizeof(rpc_wire_ref); /* which somebody holds until they are read */
 
+    if (peer->rpc->up->is_wanted(peer, h))
+        kept = (size_t)h->bytes;
     peer->large = *h;
     peer->large_body = NULL;
-    if (peer->rpc->up->is_wanted(peer, h)) {
-        peer->large_body = trii_alloc_aligned(64, (size_t)h->bytes, "message");
+    peer->large_kept = kept;
+    if (kept > 0) {
+        peer->large_body = trii_alloc_aligned(64, kept, "message");
         if (peer->large_body == NULL)
             return TRI_ERR_NO_MEMORY;
-        memcpy(peer->large_body, peer->buffer + sizeof(*h), there);
+        memcpy(peer->large_body, peer->buffer + sizeof(*h), there < kept ? there : kept);
     }
     peer->large_got = there;
     peer->buffered = 0;
@@ -82,7 +86,7 @@ static tri_status begin_large(rpc_peer *peer, const rpc_header *h)
 
 static void end_large(rpc_peer *peer)
 {
-    rpc_source source = {.owned = peer->large_body};
+    rpc_source source = {.owned = peer->large_body, .is_cut = peer->large_kept < peer->large.bytes};
 
     peer->large_body = NULL;
     peer->in_large = false;
@@ -136,8 +140,9 @@ static tri_status receive_some(rpc_peer *peer)
         return status == TRI_OK && got < left && !peer->in_large ? TRI_INPROGRESS : status;
     }
     left = (size_t)peer->large.bytes - peer->large_got;
-    if (peer->large_body != NULL)
-        status = trii_socket_recv(peer->fd, peer->large_body + peer->large_got, left, &got);
+    if (peer->large_got < peer->large_kept)
+        status = trii_socket_recv(peer->fd, peer->large_body + peer->large_got,
+                                  peer->large_kept - peer->large_got, &got);
     else
         status = trii_socket_recv(peer->fd, peer->buffer, left < BUFFER_BYTES ? left : BUFFER_BYTES,
                                   &got);

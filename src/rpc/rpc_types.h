@@ -195,7 +195,8 @@ struct rpc_peer {
     unsigned char *buffer; /* tcp: what came and is not a frame yet */
     size_t buffered;
     rpc_header large;          /* whose body comes into large_body */
-    unsigned char *large_body; /* NULL while skipping */
+    unsigned char *large_body; /* NULL: nothing of it is kept, */
+    size_t large_kept;         /* or that much; the rest is skipped */
     size_t large_got;
     bool in_large;
 

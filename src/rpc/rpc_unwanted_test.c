@@ -103,9 +103,79 @@ static void what_a_refused_call_brings_is_released(void **state)
     }
 }
 
+/* By more than the tests above: what tcp skips, since it is too long to be buffered. */
+static void what_is_refused_for_its_length_is_released(void **state)
+{
+    static const tri_rpc_function longer = {
+        .name = "hold", .max_request = 1 << 20, .max_part = 1 << 20};
+    static char data[100000];
+    const tri_rpc_part part = {data, 20000};
+
+    (void)state;
+    for (int t = 0; t < 6; t++) {
+        const tri_rpc_function *function = t % 3 == 0 ? &nobody_serves : &longer;
+        tri_rpc_message in = {.data = data, .bytes = t % 3 == 0 ? 20000 : sizeof(data)};
+        tri_rpc_ref *to, *ref;
+        workers w;
+
+        if (t % 3 == 2)
+            in = (tri_rpc_message){.parts = &part, .n_parts = 1};
+        begin(&w, t / 3 == 0 ? NULL : &by_tcp);
+        to = worker_find(&w, 0, "w1");
+        ref = make_thing(&w, 0);
+        in.refs = &ref;
+        in.n_refs = 1;
+        CHECK_FAILS(tri_rpc_sync(to, function, &in, NULL, NULL),
+                    t % 3 == 0 ? TRI_ERR_NOT_FOUND : TRI_ERR_INVALID_ARG, " on w1 (");
+        tri_rpc_ref_unref(ref);
+        worker_wait_for(&n_released, 1);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
+static tri_status run_much(tri_rpc_request *request, void *object)
+{
+    static char data[40000];
+    tri_rpc_ref *made;
+    tri_status status = tri_rpc_own(NULL, NULL, &thing, NULL, &made);
+
+    (void)object;
+    if (status == TRI_OK) {
+        status = tri_rpc_reply(
+            request,
+            &(tri_rpc_message){.data = data, .bytes = sizeof(data), .refs = &made, .n_refs = 1});
+        tri_rpc_ref_unref(made);
+    }
+    return status;
+}
+
+static void what_a_reply_that_is_too_long_brings_is_released(void **state)
+{
+    static const tri_rpc_function much = {.name = "much", .run = run_much};
+    static const tri_rpc_function less = {.name = "much", .max_reply = 8};
+
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        tri_rpc_message reply;
+        tri_rpc_ref *to;
+        workers w;
+
+        begin(&w, t == 0 ? NULL : &by_tcp);
+        worker_serve(&w, 1, &much);
+        to = worker_find(&w, 0, "w1");
+        CHECK_FAILS(tri_rpc_sync(to, &less, NULL, NULL, &reply), TRI_ERR_INVALID_ARG, "at most 8");
+        worker_wait_for(&n_released, 1);
+        tri_rpc_ref_unref(to);
+        workers_end(&w);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_a_call_returns_that_has_ended_is_released),
     cmocka_unit_test(what_a_refused_call_brings_is_released),
+    cmocka_unit_test(what_is_refused_for_its_length_is_released),
+    cmocka_unit_test(what_a_reply_that_is_too_long_brings_is_released),
 };
 
 TEST_MAIN(tests)
