@@ -240,7 +240,7 @@ static void a_function_that_is_not_there_is_named_with_its_neighbours(void **sta
         begin(&w, 2, opt);
         to = worker_find(&w, 0, "w1");
         CHECK_FAILS(tri_rpc_sync(to, &slip, NULL, NULL, NULL), TRI_ERR_NOT_FOUND,
-                    "no function inline_smu on worker w1; there are inline_sum, ");
+                    "no function inline_smu on worker w1; most like it, of 6: inline_sum, ");
         tri_rpc_ref_unref(to);
         workers_end(&w);
     }
@@ -539,7 +539,7 @@ static void an_object_that_does_not_come_is_named_with_those_like_it(void **stat
         int64_t ms;
 
         workers_begin(&w, 2, opt);
-        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "it has none with a name");
+        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "; there is none (");
         CHECK_OK(tri_rpc_own(w.rpc[1], "lin", &thing, NULL, &lin));
         ms = 50;
         do {

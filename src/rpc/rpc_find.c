@@ -25,7 +25,7 @@ static const char *object_at(const tri_rpc *rpc, int i)
 }
 
 /* Asked by tri_rpc_find: "name" of an object; kept until there is one. After "name" and '?' the
- * answer comes at once: without a reference, the names that are most like it. */
+ * answer comes at once: without a reference, the names that are most like it, in words. */
 static tri_status run_find(tri_rpc_request *request, void *unused)
 {
     tri_rpc *rpc = request->rpc;
@@ -46,7 +46,7 @@ static tri_status run_find(tri_rpc_request *request, void *unused)
     if (object != NULL) {
         ref = rpc_ref_make(rpc, NULL, object, object->id);
     } else if (at_once) {
-        (void)rpc_name_nearest(rpc, rpc->n_objects, object_at, name, nearest, sizeof(nearest));
+        rpc_name_nearest(rpc, rpc->n_objects, object_at, name, nearest);
     } else {
         request->next = rpc->finds;
         rpc->finds = request;
@@ -240,9 +240,8 @@ static tri_status no_member(const tri_rpc *rpc, const char *name)
 {
     char nearest[RPC_NEAREST];
 
-    (void)rpc_name_nearest(rpc, rpc->size, member_at, name, nearest, sizeof(nearest));
-    return TRII_FAIL(TRI_ERR_NOT_FOUND, "no worker %s among %d; most like it: %s%s", name,
-                     rpc->size, nearest,
+    rpc_name_nearest(rpc, rpc->size, member_at, name, nearest);
+    return TRII_FAIL(TRI_ERR_NOT_FOUND, "no worker %s; %s%s", name, nearest,
                      rpc->size == 1 ? " (was it started without a launcher?)" : "");
 }
 
@@ -305,12 +304,8 @@ static tri_status ask_nearest(tri_rpc_ref *worker, const char *object, int64_t b
         return TRII_FAIL(TRI_ERR_FORMAT,
                          "worker %s sends damaged names: does it run another build of the library?",
                          worker->owner);
-    return TRII_FAIL(TRI_ERR_TIMEOUT, "no object %s on worker %s (waited %.3g s); %s%s", object,
-                     worker->owner, waited,
-                     names[0] == '\0'             ? "it has none with a name"
-                     : strchr(names, ',') != NULL ? "there are "
-                                                  : "there is ",
-                     names);
+    return TRII_FAIL(TRI_ERR_TIMEOUT, "no object %s on worker %s (waited %.3g s); %s", object,
+                     worker->owner, waited, names);
 }
 
 static tri_status look_for_object(tri_rpc *rpc, rpc_peer *peer, const char *object,

@@ -227,12 +227,6 @@ void rpc_watch_all(tri_rpc *rpc, rpc_waiter *waiter, int64_t deadline_ns);
 
 /* --- rpc_request.c -------------------------------------------------------- */
 
-#define RPC_NEAREST 240
-/* Locked: "a, b, c", up to three of n_names that are most like `name`, and how many they are.
- * name_at: NULL = none. */
-int rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
-                     const char *name, char *text, size_t size);
-
 /* All locked. *run_out: one to be run at once by rpc_run_request; NULL = none. */
 void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);
@@ -245,7 +239,6 @@ void rpc_request_retire(tri_rpc_request *request);
 bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h);
 void rpc_on_cancel(rpc_peer *peer, uint64_t call);
 void rpc_on_where(rpc_peer *peer, const rpc_header *h);
-void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source);
 void rpc_requests_lose(rpc_peer *peer); /* the peer was lost */
 /* Locked, unlocked meanwhile. */
 void rpc_run_request(tri_rpc_request *request, bool inlined, bool occupies);
@@ -257,6 +250,18 @@ void rpc_request_waits(tri_rpc_request *request, bool waits);
 void rpc_request_hand_back(tri_rpc_request *request);
 /* Locked: where it runs. NULL, or it is to be run at once. */
 tri_rpc_request *rpc_dispatch(tri_rpc_request *request);
+
+/* --- rpc_serve.c; locked -------------------------------------------------- */
+
+#define RPC_NEAREST 240
+/* "most like it, of 15: a, b, c", of the n_names that there are. name_at: NULL = none. */
+void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
+                      const char *name, char text_out[RPC_NEAREST]);
+void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source);
+/* NOT_FOUND, with its line. */
+tri_status rpc_not_served(const tri_rpc_request *request) TRI_MUST_CHECK;
+/* INVALID_ARG: a function for objects of one kind was called on one of another; NULL = a worker. */
+tri_status rpc_not_of_kind(const tri_rpc_object *of, const tri_rpc_object *on) TRI_MUST_CHECK;
 
 /* --- rpc_reply.c; locked -------------------------------------------------- */
 
