@@ -22,6 +22,7 @@ static tri_status tell(trii_why_job *job, const rpc_record_file *file, rpc_recor
                        int64_t now_ns, bool is_stopped)
 {
     double seconds = (double)(now_ns - r->began_ns) / 1e9;
+    bool runs = r->state == RPC_RECORD_RUNS; /* a request of that worker */
     trii_why_finding *f;
 
     if (seconds < TROUBLE_S)
@@ -32,11 +33,15 @@ static tri_status tell(trii_why_job *job, const rpc_record_file *file, rpc_recor
     end_text(r->function, sizeof(r->function));
     end_text(r->to, sizeof(r->to));
     end_text(r->file, sizeof(r->file));
-    snprintf(f->text, sizeof(f->text), "worker %s (pid %d%s) waits for %s of %s for %.1f s%s",
-             file->name, file->pid, is_stopped ? ", stopped" : "", r->function, r->to, seconds,
-             r->state == RPC_RECORD_WAITS ? ", which has not been sent" : "");
+    snprintf(f->text, sizeof(f->text), "worker %s (pid %d%s) %s %s of %s for %.1f s%s", file->name,
+             file->pid, is_stopped ? ", stopped" : "", runs ? "runs" : "waits for", r->function,
+             r->to, seconds,
+             runs                           ? " in a thread that waits for a call"
+             : r->state == RPC_RECORD_WAITS ? ", which has not been sent"
+                                            : "");
     if (r->line > 0)
-        trii_why_append(f->text, sizeof(f->text), ", called at %s:%d", r->file, r->line);
+        trii_why_append(f->text, sizeof(f->text), "%s at %s:%d", runs ? "" : ", called", r->file,
+                        r->line);
     f->seconds = seconds;
     return TRI_OK;
 }
@@ -128,7 +133,8 @@ bool trii_why_append_worker(const trii_why_job *job, int pid, char *text, size_t
     for (int i = 0; i < RPC_RECORDS; i++) {
         rpc_record *r = &copy.records[i];
 
-        if (r->chain != 0 && (last == NULL || r->began_ns > last->began_ns))
+        if (r->chain != 0 && r->state != RPC_RECORD_RUNS &&
+            (last == NULL || r->began_ns > last->began_ns))
             last = r;
     }
     trii_why_append(text, size, " in its own code, as worker %s of RPC", copy.name);

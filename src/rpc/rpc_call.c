@@ -168,7 +168,7 @@ static bool is_not_starved(void *arg)
 /* Locked. OK: it is over. */
 static tri_status wait_over(tri_rpc_call *call, bool (*is_over)(void *arg), int64_t deadline_ns)
 {
-    rpc_waiter w = {.chain = call->chain};
+    rpc_waiter w = {.chain = call->chain, .site = call->site};
     bool over = false;
 
     call->waiter = &w;

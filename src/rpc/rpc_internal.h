@@ -208,6 +208,9 @@ void rpc_record_open(tri_rpc *rpc);
 void rpc_record_close(tri_rpc *rpc);
 void rpc_record_call(tri_rpc_call *call);
 void rpc_record_state(tri_rpc_call *call, int state); /* 0: it is over */
+/* A handler that a thread runs which waits. Its place, for rpc_record_end; -1 = none. */
+int rpc_record_handler(const tri_rpc_request *request, const rpc_waiter *waiter);
+void rpc_record_end(const tri_rpc *rpc, int place);
 
 /* --- rpc_wait.c ----------------------------------------------------------- */
 

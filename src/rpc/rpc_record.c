@@ -1,7 +1,7 @@
 /*
  * rpc_record.c - see rpc_record.h. Without TRI_RUN_DIR nothing is recorded.
  */
-/* build: hot leaf */
+/* build: leaf */
 #include "rpc/rpc_record.h"
 
 #include <string.h>
@@ -56,36 +56,44 @@ static void record_callee(const tri_rpc_call *call, rpc_record *r)
                                     : to->owner);
 }
 
-void rpc_record_call(tri_rpc_call *call)
+/* NULL: there is none. */
+static rpc_record *begin(tri_rpc *rpc, int *place_out, int64_t began_ns, const trii_site *site,
+                         const char *function)
 {
-    rpc_record_file *file = call->rpc->record_file;
-    const char *slash;
+    rpc_record_file *file = rpc->record_file;
+    const char *name = site->file != NULL ? site->file : "", *slash = strrchr(name, '/');
     rpc_record *r = NULL;
 
-    call->record = -1;
-    if (TRII_LIKELY(file == NULL))
-        return;
     for (int i = 0; i < RPC_RECORDS && r == NULL; i++) {
-        int at = (call->rpc->next_record + i) % RPC_RECORDS;
+        int at = (rpc->next_record + i) % RPC_RECORDS;
 
         if (atomic_load_explicit(&file->records[at].chain, memory_order_relaxed) == 0) {
             r = &file->records[at];
-            call->record = at;
-            call->rpc->next_record = at + 1;
+            *place_out = at;
+            rpc->next_record = at + 1;
         }
     }
     if (r == NULL) {
         atomic_fetch_add(&file->unlisted, 1);
-        return;
+        return NULL;
     }
-    r->began_ns = call->began_ns;
-    r->line = call->site.file != NULL ? call->site.line : 0;
-    slash = call->site.file != NULL ? strrchr(call->site.file, '/') : NULL;
-    snprintf(r->file, sizeof(r->file), "%s",
-             slash != NULL             ? slash + 1
-             : call->site.file != NULL ? call->site.file
-                                       : "");
-    snprintf(r->function, sizeof(r->function), "%s", call->function->name);
+    r->began_ns = began_ns;
+    r->line = site->file != NULL ? site->line : 0;
+    snprintf(r->file, sizeof(r->file), "%s", slash != NULL ? slash + 1 : name);
+    snprintf(r->function, sizeof(r->function), "%s", function);
+    return r;
+}
+
+void rpc_record_call(tri_rpc_call *call)
+{
+    rpc_record *r;
+
+    call->record = -1;
+    if (TRII_LIKELY(call->rpc->record_file == NULL))
+        return;
+    r = begin(call->rpc, &call->record, call->began_ns, &call->site, call->function->name);
+    if (r == NULL)
+        return;
     record_callee(call, r);
     atomic_store(&r->state, RPC_RECORD_WAITS);
     atomic_store_explicit(&r->chain, call->chain, memory_order_release);
@@ -101,6 +109,29 @@ void rpc_record_state(tri_rpc_call *call, int state)
         record_callee(call, &file->records[call->record]);
         atomic_store(&file->records[call->record].state, state);
     } else {
-        atomic_store(&file->records[call->record].chain, 0);
+        rpc_record_end(call->rpc, call->record);
     }
+}
+
+int rpc_record_handler(const tri_rpc_request *request, const rpc_waiter *waiter)
+{
+    int place = -1;
+    rpc_record *r;
+
+    if (TRII_LIKELY(request->rpc->record_file == NULL))
+        return place;
+    r = begin(request->rpc, &place, trii_now_ns(), &waiter->site, request->function->name);
+    if (r == NULL)
+        return place;
+    snprintf(r->to, sizeof(r->to), "%s", request->peer->name);
+    atomic_store(&r->state, RPC_RECORD_RUNS);
+    atomic_store_explicit(&r->chain, request->chain, memory_order_release);
+    return place;
+}
+
+void rpc_record_end(const tri_rpc *rpc, int place)
+{
+    if (TRII_LIKELY(place < 0) || rpc->record_file == NULL)
+        return;
+    atomic_store(&rpc->record_file->records[place].chain, 0);
 }

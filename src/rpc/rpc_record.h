@@ -17,10 +17,11 @@
  *   offset size  record
  *        0    8  chain of the call; 0 = free. Written last
  *        8    8  monotonic clock when it began, ns
- *       16    4  state: 1 waits here (for credits, a promise, a connection), 2 was sent
+ *       16    4  state: 1 waits here (for credits, a promise, a connection), 2 was sent, 3 it is a
+ *                request, which a thread runs while it waits for a call
  *       20    4  line of the call in the program, 0 = unknown
  *       24   40  function
- *       64   40  worker, or what the reference was found by
+ *       64   40  worker, or what the reference was found by; of a request, its caller
  *      104   40  end of the source file's name
  */
 #ifndef TRII_RPC_RECORD_H
@@ -32,7 +33,7 @@
 
 #define RPC_RECORD_MAGIC "TRIRPC1"
 #define RPC_RECORDS 256
-enum { RPC_RECORD_WAITS = 1, RPC_RECORD_SENT = 2 };
+enum { RPC_RECORD_WAITS = 1, RPC_RECORD_SENT = 2, RPC_RECORD_RUNS = 3 };
 
 typedef struct rpc_record {
     _Atomic uint64_t chain;

@@ -305,7 +305,8 @@ struct rpc_waiter {
     rpc_waiter *next;
     rpc_peer *peer; /* whose ring it reads; NULL = it sleeps */
     uint64_t chain;
-    bool busy; /* runs what came of its chain */
+    trii_site site; /* of a call that it waits for */
+    bool busy;      /* runs what came of its chain */
     bool reads;
     atomic_int kicked; /* 0, 1 = look again, 2 = it sleeps on this, 3 = it polls */
     tri_rpc_request *inbox;

@@ -143,10 +143,13 @@ static void run_inbox(rpc_waiter *w)
     w->busy = true;
     while (w->inbox != NULL) {
         tri_rpc_request *request = w->inbox;
+        const tri_rpc *rpc = request->rpc;
+        int place = rpc_record_handler(request, w);
 
         w->inbox = request->next;
         request->next = NULL;
-        request->rpc->up->run(request, false, false);
+        rpc->up->run(request, false, false);
+        rpc_record_end(rpc, place);
     }
     w->busy = false;
 }

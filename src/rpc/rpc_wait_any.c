@@ -24,7 +24,7 @@ static bool is_any_over(void *arg)
 static tri_status wait_any(const any *a, rpc_peer *peer, const tri_rpc_call *first,
                            int64_t deadline_ns)
 {
-    rpc_waiter w = {.chain = first->chain};
+    rpc_waiter w = {.chain = first->chain, .site = first->site};
     tri_rpc *rpc = first->rpc;
     any copy = *a;
     bool over = false;

@@ -87,8 +87,89 @@ static void a_call_that_takes_long_is_told_with_its_line(void **state)
     scratch_end(&s);
 }
 
+/* --- a handler in a thread that waits ------------------------------------- */
+
+static atomic_int n_back, may_end;
+
+static tri_status run_back(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    atomic_fetch_add(&n_back, 1);
+    while (!atomic_load(&may_end))
+        trii_thread_yield();
+    return TRI_OK;
+}
+static const tri_rpc_function back = {.name = "back", .run = run_back};
+
+static tri_rpc_ref *to_w0;
+
+static tri_status run_relay(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return tri_rpc_sync(to_w0, &back, NULL, NULL, NULL);
+}
+static const tri_rpc_function relay = {.name = "relay", .run = run_relay};
+
+typedef struct relayer {
+    tri_rpc_ref *to;
+    tri_status status;
+    int line;
+    trii_thread thread;
+} relayer;
+
+static void relay_main(void *arg)
+{
+    relayer *r = arg;
+    const tri_rpc_call_options soon = {.timeout_ms = 50};
+
+    r->line = __LINE__ + 1;
+    r->status = tri_rpc_sync(r->to, &relay, NULL, &soon, NULL);
+}
+
+/* It holds what the handler waits for, say: the calls have passed their deadlines, and nothing else
+ * is left to tell. */
+static void a_handler_that_holds_up_a_thread_that_waits_is_told(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    char text[TRII_WHY_TEXT] = "";
+    relayer r = {0};
+    scratch s;
+    workers w;
+
+    (void)state;
+    scratch_begin(&s);
+    setenv("TRI_RUN_DIR", s.dir, 1);
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 0, &back);
+    worker_serve(&w, 1, &relay);
+    r.to = worker_find(&w, 0, "w1");
+    to_w0 = worker_find(&w, 1, "w0");
+    CHECK_OK(trii_thread_start(&r.thread, "relayer", relay_main, &r));
+    worker_wait_for(&n_back, 1);
+    while (find_calls(s.dir, 10 * TRII_NS_PER_S, text) != 1) { /* until both have ended */
+        if (trii_now_ns() > deadline)
+            fail_msg("\"%s\" and others", text);
+        trii_thread_yield();
+    }
+    assert_non_null(strstr(text, "worker w0 (pid "));
+    assert_non_null(strstr(text, "runs back of w1 for 10."));
+    assert_non_null(strstr(text, " s in a thread that waits for a call at why_calls_test.c:"));
+    assert_int_equal(strtol(strrchr(text, ':') + 1, NULL, 10), r.line);
+    atomic_store(&may_end, 1);
+    trii_thread_join(&r.thread);
+    assert_int_equal(r.status, TRI_ERR_TIMEOUT);
+    assert_int_equal(find_calls(s.dir, 10 * TRII_NS_PER_S, text), 0);
+    tri_rpc_ref_unref(r.to);
+    tri_rpc_ref_unref(to_w0);
+    workers_end(&w);
+    scratch_end(&s);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_call_that_takes_long_is_told_with_its_line),
+    cmocka_unit_test(a_handler_that_holds_up_a_thread_that_waits_is_told),
 };
 
 TEST_MAIN(tests)
