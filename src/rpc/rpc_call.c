@@ -200,7 +200,7 @@ static void move_reply(tri_rpc_call *call, tri_rpc_message *reply_out)
 {
     *reply_out = call->reply.message;
     reply_out->owner = call;
-    call->taken = true;
+    call->taken = call->lent = true;
     call->users++;
 }
 
@@ -443,6 +443,7 @@ void tri_rpc_message_free(tri_rpc_message *message)
         return;
     rpc_use(rpc);
     rpc_lock(rpc);
+    call->lent = false;
     rpc_reply_release(call);
     rpc_call_unuse(call);
     rpc_unlock(rpc);

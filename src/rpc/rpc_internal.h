@@ -320,7 +320,7 @@ rpc_object *rpc_object_named(const tri_rpc *rpc, const char *name);
 tri_status rpc_object_add(tri_rpc *rpc, rpc_object *object) TRI_MUST_CHECK;
 /* What a lost peer held, and its word for what others hold. */
 void rpc_refs_lose(rpc_peer *peer);
-/* The log names what others hold. */
+/* The log names what others hold, and counts replies that the program has not freed. */
 void rpc_log_holds(tri_rpc *rpc);
 
 #endif

@@ -555,8 +555,32 @@ void rpc_on_gone(rpc_peer *peer, const rpc_header *h)
     }
 }
 
+/* Replies that the program still has, which keep their memory. */
+static void log_replies(const tri_rpc *rpc)
+{
+    const tri_rpc_call *last = NULL;
+    int n = 0;
+
+    for (int i = 0; i < rpc->n_calls; i++) {
+        const tri_rpc_call *call = rpc->calls[i];
+
+        if (!call->lent)
+            continue;
+        n++;
+        if (last == NULL || call->began_ns > last->began_ns)
+            last = call;
+    }
+    if (n > 0)
+        TRII_LOG(TRII_LOG_WARN, "rpc",
+                 "replies that have not been freed (tri_rpc_message_free): %d, the last of %s, "
+                 "called at %s:%d",
+                 n, last->function->name, last->site.file != NULL ? last->site.file : "?",
+                 last->site.line);
+}
+
 void rpc_log_holds(tri_rpc *rpc)
 {
+    log_replies(rpc);
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
         for (const rpc_hold *hold = p->holds; hold != NULL; hold = hold->next) {
             if (hold->object != NULL)

@@ -248,6 +248,7 @@ struct tri_rpc_call {
     rpc_call_state state;
     int users; /* the handle, the flight, the reply's message, the promise */
     bool in_flight, handle, taken, read, asked, again;
+    bool lent; /* the program has its reply, until tri_rpc_message_free */
     tri_status status;
     char *error; /* NULL: none, or no memory */
     int64_t deadline_ns, began_ns;
