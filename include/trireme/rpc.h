@@ -301,7 +301,8 @@ TRI_API int64_t tri_rpc_request_left_ms(const tri_rpc_request *request);
 TRI_API bool tri_rpc_request_is_cancelled(const tri_rpc_request *request);
 /* Answers, once, from any thread. The request ends, with what is borrowed from it: at once, or when
  * its handler returns. out NULL = empty. Never blocks. OK also if its caller is gone. INVALID_ARG
- * (a limit of the function is exceeded) and NO_MEMORY: it is not answered yet. */
+ * (a limit of the function is exceeded) and NO_MEMORY: it is not answered yet, and the line says
+ * where this was called. */
 TRI_API tri_status tri_rpc_reply(tri_rpc_request *request, const tri_rpc_message *out);
 /* Answers, as tri_rpc_reply, with a failure (below 0) and this thread's error line. */
 TRI_API void tri_rpc_fail(tri_rpc_request *request, tri_status status);
@@ -309,6 +310,7 @@ TRI_API void tri_rpc_fail(tri_rpc_request *request, tri_status status);
 #define tri_rpc_sync(...) TRI_SITE_SET_(tri_rpc_sync(__VA_ARGS__))
 #define tri_rpc_async(...) TRI_SITE_SET_(tri_rpc_async(__VA_ARGS__))
 #define tri_rpc_remote(...) TRI_SITE_SET_(tri_rpc_remote(__VA_ARGS__))
+#define tri_rpc_reply(...) TRI_SITE_SET_(tri_rpc_reply(__VA_ARGS__))
 #endif
 
 TRI_END_DECLS

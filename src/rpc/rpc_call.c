@@ -307,6 +307,8 @@ tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
     rpc_use(rpc);
     rpc_lock(rpc);
     ref = rpc_ref_make(rpc, NULL, NULL, 0);
+    if (ref != NULL) /* for the lines of what is called on it, if it fails */
+        memcpy(ref->owner, to->owner, sizeof(ref->owner));
     rpc_unlock(rpc);
     if (ref == NULL) {
         rpc_unuse(rpc);

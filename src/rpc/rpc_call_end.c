@@ -70,6 +70,10 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
     if (--rpc->n_open == 0 && rpc->joiner != NULL && !rpc->joined)
         rpc_kick(rpc, rpc->joiner);
     rpc_record_state(call, 0);
+    if (status == TRI_OK && call->promise != NULL && call->reply.message.n_refs == 0) {
+        status = TRI_ERR_FORMAT;
+        format = "its reply had no reference";
+    }
     call->status = status;
     if (status < 0) {
         va_start(args, format);

@@ -19,6 +19,25 @@ rpc_shape rpc_frame_shape(uint32_t n_refs, uint32_t n_parts, size_t data_bytes)
     return shape;
 }
 
+/* Read where the call was made. */
+static tri_status too_long(const rpc_limits *limits, const char *what, uint64_t bytes, size_t most,
+                           const char *name)
+{
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes of %s, at most %zu %s (%s)", bytes,
+                     what, most, limits->reply ? "here" : "there", name);
+}
+
+static tri_status too_much_data(const rpc_limits *limits, uint64_t bytes)
+{
+    return too_long(limits, "data", bytes, limits->data,
+                    limits->reply ? "max_reply" : "max_request");
+}
+
+static tri_status too_large(const rpc_limits *limits, uint64_t bytes)
+{
+    return too_long(limits, "a message", bytes, limits->message, "max_message");
+}
+
 tri_status rpc_frame_check(const rpc_header *h, const rpc_limits *limits)
 {
     bool apart = (h->flags & RPC_DATA_IS_PART) != 0;
@@ -42,14 +61,11 @@ tri_status rpc_frame_check(const rpc_header *h, const rpc_limits *limits)
         return TRI_OK;
     }
     if (h->data_bytes > limits->data)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes of data, at most %zu",
-                         h->data_bytes, limits->data);
+        return too_much_data(limits, h->data_bytes);
     if (h->n_parts > (apart ? 1u : 0u) && limits->part == 0)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%u parts, but the function takes none (max_part)",
-                         h->n_parts - (apart ? 1u : 0u));
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, RPC_NO_PARTS, (int)h->n_parts - (apart ? 1 : 0));
     if (h->bytes > limits->message)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes in all, at most %zu (max_message)",
-                         h->bytes, limits->message);
+        return too_large(limits, h->bytes);
     return TRI_OK;
 }
 
@@ -68,7 +84,6 @@ tri_status rpc_frame_check_body(const rpc_header *h, const void *body, const rpc
     }
     for (uint32_t i = 0; i < h->n_parts; i++) {
         bool is_data = i == 0 && (h->flags & RPC_DATA_IS_PART) != 0;
-        size_t limit = is_data ? limits->data : limits->part;
         uint64_t room;
         rpc_wire_part part;
 
@@ -77,13 +92,12 @@ tri_status rpc_frame_check_body(const rpc_header *h, const void *body, const rpc
         if (part.at > room || part.bytes > room - part.at ||
             (part.arena == 0 && part.bytes > 0 && part.at < shape.end))
             return TRII_FAIL(TRI_ERR_FORMAT, "part %u of a frame lies outside of it", i);
-        if (part.bytes > limit)
-            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes of %s, at most %zu",
-                             part.bytes, is_data ? "data" : "a part", limit);
+        if (part.bytes > (is_data ? limits->data : limits->part))
+            return is_data ? too_much_data(limits, part.bytes)
+                           : too_long(limits, "a part", part.bytes, limits->part, "max_part");
         sum += part.bytes;
     }
     if (sum > limits->message)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes in all, at most %zu (max_message)",
-                         sum, limits->message);
+        return too_large(limits, sum);
     return TRI_OK;
 }

@@ -112,7 +112,10 @@ typedef struct rpc_shape {
 /* What a receiver accepts, before it takes memory. */
 typedef struct rpc_limits {
     size_t data, part, message;
+    bool reply;
 } rpc_limits;
+
+#define RPC_NO_PARTS "%d parts, but the function takes none (max_part)"
 
 static inline size_t rpc_round(size_t n, size_t to)
 {

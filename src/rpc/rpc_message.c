@@ -24,30 +24,38 @@ rpc_limits rpc_limits_of(const tri_rpc *rpc, const tri_rpc_function *function, b
 
     return (rpc_limits){.data = data > 0 ? data : (size_t)64 << 10,
                         .part = function->max_part,
-                        .message = rpc->options.max_message};
+                        .message = rpc->options.max_message,
+                        .reply = reply};
 }
 
 /* --- out ------------------------------------------------------------------ */
+
+static tri_status check_list(const char *name, const void *list, int n, int most)
+{
+    if (n >= 0 && n <= most && (n == 0 || list != NULL))
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "n_%s is %d, at most %d; %s is %p", name, n, most, name,
+                     list);
+}
 
 static tri_status check(const tri_rpc *rpc, const tri_rpc_message *m, const rpc_limits *limits)
 {
     size_t sum = m->bytes;
     tri_status status = TRII_CHECK_RESERVED(tri_rpc_message, m);
 
+    if (status == TRI_OK)
+        status = check_list("parts", m->parts, m->n_parts, TRI_RPC_MAX_PARTS);
+    if (status == TRI_OK)
+        status = check_list("refs", m->refs, m->n_refs, TRI_RPC_MAX_REFS);
     if (status != TRI_OK)
         return status;
-    if ((m->data == NULL && m->bytes > 0) || m->n_parts < 0 || m->n_parts > TRI_RPC_MAX_PARTS ||
-        m->n_refs < 0 || m->n_refs > TRI_RPC_MAX_REFS || (m->n_parts > 0 && m->parts == NULL) ||
-        (m->n_refs > 0 && m->refs == NULL))
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "a message has %zu bytes of data at %p, %d parts and %d references; "
-                         "at most %d and %d, and none of them is NULL",
-                         m->bytes, m->data, m->n_parts, m->n_refs, TRI_RPC_MAX_PARTS,
-                         TRI_RPC_MAX_REFS);
+    if (m->data == NULL && m->bytes > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "data is NULL, and bytes is %zu", m->bytes);
     if (m->bytes > limits->data)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "%zu bytes of data, at most %zu (max_request, max_reply)", m->bytes,
-                         limits->data);
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%zu bytes of data, at most %zu (%s)", m->bytes,
+                         limits->data, limits->reply ? "max_reply" : "max_request");
+    if (m->n_parts > 0 && limits->part == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, RPC_NO_PARTS, m->n_parts);
     for (int i = 0; i < m->n_parts; i++) {
         if (m->parts[i].bytes > limits->part || (m->parts[i].data == NULL && m->parts[i].bytes > 0))
             return TRII_FAIL(TRI_ERR_INVALID_ARG,

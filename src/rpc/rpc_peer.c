@@ -123,7 +123,7 @@ void rpc_send_kind(rpc_peer *peer, int kind, uint64_t call, uint64_t object, uin
 static void take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                        tri_rpc_request **run_out)
 {
-    static const rpc_limits any = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
+    static const rpc_limits any = {SIZE_MAX, SIZE_MAX, SIZE_MAX, false};
     const rpc_upcalls *up = peer->rpc->up;
 
     if (rpc_frame_check(h, &any) != TRI_OK) {

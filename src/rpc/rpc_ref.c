@@ -188,9 +188,7 @@ static void go_on(tri_rpc *rpc)
 
 void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
 {
-    const tri_rpc_ref *there = call->status == TRI_OK && call->reply.message.n_refs > 0
-                                   ? call->reply.message.refs[0]
-                                   : NULL;
+    const tri_rpc_ref *there = call->status == TRI_OK ? call->reply.message.refs[0] : NULL;
 
     call->promise = NULL;
     promise->maker = NULL;
@@ -207,15 +205,10 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
         if (promise->local != NULL)
             promise->local->users++;
     } else {
-        const rpc_peer *made_by = call->peer != NULL ? call->peer : call->to->peer;
-
-        if (made_by != NULL) /* for the lines of what is called on it */
-            snprintf(promise->owner, sizeof(promise->owner), "%s", made_by->name);
-        promise->status = call->status < 0 ? call->status : TRI_ERR_FORMAT;
-        promise->error = trii_strdup(call->status >= 0     ? "its reply had no reference"
-                                     : call->error != NULL ? call->error
-                                                           : "no memory",
-                                     "error line");
+        memcpy(promise->owner, call->peer != NULL ? call->peer->name : call->to->owner,
+               sizeof(promise->owner));
+        promise->status = call->status;
+        promise->error = trii_strdup(call->error != NULL ? call->error : "no memory", "error line");
         call->read = true;
     }
     if (promise->n_piped > 0 && there != NULL)

@@ -113,7 +113,7 @@ void rpc_submit_replies(tri_rpc_ref *promise)
     }
 }
 
-tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
+static tri_status reply(tri_rpc_request *r, const tri_rpc_message *out)
 {
     tri_rpc *rpc;
     rpc_limits limits;
@@ -147,6 +147,16 @@ tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
     rpc_unlock(rpc);
     rpc_unuse(rpc);
     return status;
+}
+
+tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
+{
+    trii_site site = trii_site_take();
+    tri_status status = reply(r, out);
+
+    if (status == TRI_OK || site.file == NULL)
+        return status;
+    return TRII_FAIL(status, "%s (%s:%d)", tri_last_error(), site.file, site.line);
 }
 
 void tri_rpc_fail(tri_rpc_request *r, tri_status status)

@@ -96,7 +96,7 @@ static void end_large(rpc_peer *peer)
 /* Frames that the buffer has whole. */
 static tri_status take_buffered(rpc_peer *peer)
 {
-    static const rpc_limits any = {SIZE_MAX, SIZE_MAX, SIZE_MAX};
+    static const rpc_limits any = {SIZE_MAX, SIZE_MAX, SIZE_MAX, false};
     size_t at = 0;
     tri_status status = TRI_OK;
 

@@ -22,7 +22,7 @@ static size_t one_arena(void *arg, uint32_t arena)
 /* What passes lies within its body, or the arena. */
 static void run_check(const uint8_t *data, size_t bytes)
 {
-    const rpc_limits limits = {1024, 1024, 4096};
+    const rpc_limits limits = {1024, 1024, 4096, false};
     rpc_header h;
     rpc_shape shape;
 
