@@ -85,8 +85,8 @@ typedef struct tri_remote_serve_options {
  *           NULL = nobody updates them
  *
  * Load its checkpoint before. Never blocks. Errors: INVALID_ARG (NULL, a bad name, a failed module
- * or optimizer, a module in tri_ddp or tri_data_parallel), STATE (the name is taken; the module or
- * the optimizer is served already), NO_MEMORY.
+ * or optimizer, a module in tri_ddp or tri_data_parallel), STATE (this process is no worker; the
+ * name is taken; the module or the optimizer is served already), NO_MEMORY.
  */
 TRI_API TRI_MUST_CHECK tri_status tri_remote_serve(tri_rpc *rpc, const char *name,
                                                    tri_module *module, tri_optimizer *optimizer,

@@ -21,9 +21,9 @@ bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME 
     return joined;
 }
 
-tri_rpc *trii_rpc_resolved(tri_rpc *rpc)
+tri_rpc *trii_rpc_resolved(tri_rpc *rpc, const char *call)
 {
-    return rpc_resolve(&rpc, "rpc") == TRI_OK ? rpc : NULL;
+    return rpc_resolve(&rpc, call) == TRI_OK ? rpc : NULL;
 }
 
 bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *type, void *object,

@@ -54,6 +54,18 @@ static void an_error_of_the_owner_comes_with_its_line(void **state)
 
 static const tri_rpc_object thing = {.name = "thing"};
 
+/* This process has workers, and is none by itself. */
+static void who_is_no_worker_serves_nothing_and_is_told_once(void **state)
+{
+    tri_module *net = tri_nn_linear(2, 2, NULL);
+
+    (void)state;
+    CHECK_FAILS(tri_remote_serve(NULL, "net", net, NULL, NULL), TRI_ERR_STATE,
+                "remote_serve: this process is not a worker (tri_rpc_init)");
+    assert_int_equal(strncmp(tri_last_error(), "remote_serve: this", 18), 0);
+    tri_module_destroy(net);
+}
+
 static void what_is_not_served_is_refused(void **state)
 {
     tri_module *net, *remote;
@@ -255,6 +267,7 @@ static void several_callers_share_a_module(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_error_of_the_owner_comes_with_its_line),
+    cmocka_unit_test(who_is_no_worker_serves_nothing_and_is_told_once),
     cmocka_unit_test(what_is_not_served_is_refused),
     cmocka_unit_test(a_withdrawn_name_may_be_served_again),
     cmocka_unit_test(an_owner_keeps_only_so_many_graphs),

@@ -460,6 +460,7 @@ static tri_status serve(const trii_served *like, const char *name,
                         const tri_remote_serve_options *opt, const char *call)
 {
     static const tri_remote_serve_options defaults;
+    tri_rpc *rpc = NULL;
     trii_served *s;
     tri_status status = TRII_CHECK_RESERVED(tri_remote_serve_options, opt);
 
@@ -473,11 +474,15 @@ static tri_status serve(const trii_served *like, const char *name,
                              opt->versions > TRI_REMOTE_REFUSE))
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: max_graphs %d, versions %d", call,
                            opt->max_graphs, (int)opt->versions);
+    if (status == TRI_OK) {
+        rpc = trii_rpc_resolved(like->rpc, call);
+        status = rpc != NULL ? TRI_OK : TRI_ERR_STATE;
+    }
     s = status == TRI_OK ? trii_alloc(1, sizeof(*s), "remote module") : NULL;
     if (s == NULL)
         return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     *s = *like;
-    s->rpc = trii_rpc_resolved(like->rpc);
+    s->rpc = rpc;
     atomic_store(&s->refs, 1);
     snprintf(s->name, sizeof(s->name), "%s", name);
     s->number = trii_remote_number();
@@ -557,7 +562,7 @@ tri_status tri_remote_withdraw(tri_rpc *rpc, const char *name)
 
     if (status != TRI_OK)
         return status;
-    s = trii_served_named(trii_rpc_resolved(rpc), name);
+    s = trii_served_named(trii_rpc_resolved(rpc, "remote_withdraw"), name);
     if (s == NULL)
         return TRII_FAIL(TRI_ERR_NOT_FOUND, "remote_withdraw: nothing is served as %s", name);
     if (waits_for_us(s)) {
