@@ -2,6 +2,7 @@
  * rpc_parts_test.c - large buffers: one copy from the heap, none from tri_rpc_alloc; what is
  * released when; windows.
  */
+#include "os/unix.h"
 #include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
@@ -482,9 +483,26 @@ static void memory_that_is_not_allocated_is_refused(void **state)
     scratch_end(&s);
 }
 
+/* What a worker says beside its rings, each file of memory once and a wake-up, fits into the socket
+ * of one that is stopped: to wait for room there would hold the worker's lock. */
+static void a_socket_that_nobody_reads_takes_every_file_of_memory(void **state)
+{
+    const char record[16] = "";
+    int fds[2];
+
+    (void)state;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, fds), 0);
+    for (int i = 0; i < RPC_MAX_ARENAS - 1; i++)
+        CHECK_OK(trii_unix_send(fds[0], record, sizeof(record), STDERR_FILENO, trii_now_ns()));
+    CHECK_OK(trii_unix_send(fds[0], record, sizeof(record), -1, trii_now_ns()));
+    close(fds[0]);
+    close(fds[1]);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_request_is_freed_with_its_reply),
     cmocka_unit_test(memory_that_is_not_allocated_is_refused),
+    cmocka_unit_test(a_socket_that_nobody_reads_takes_every_file_of_memory),
     cmocka_unit_test(replies_that_are_not_released_are_bounded),
     cmocka_unit_test(parts_of_every_size_come_as_they_were),
     cmocka_unit_test(memory_of_rpc_alloc_is_mapped_and_not_copied),

@@ -55,7 +55,7 @@ static void an_error_of_the_owner_comes_with_its_line(void **state)
 static const tri_rpc_object thing = {.name = "thing"};
 
 /* This process has workers, and is none by itself. */
-static void who_is_no_worker_serves_nothing_and_is_told_once(void **state)
+static void serving_without_a_worker_fails_with_one_name(void **state)
 {
     tri_module *net = tri_nn_linear(2, 2, NULL);
 
@@ -267,7 +267,7 @@ static void several_callers_share_a_module(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_error_of_the_owner_comes_with_its_line),
-    cmocka_unit_test(who_is_no_worker_serves_nothing_and_is_told_once),
+    cmocka_unit_test(serving_without_a_worker_fails_with_one_name),
     cmocka_unit_test(what_is_not_served_is_refused),
     cmocka_unit_test(a_withdrawn_name_may_be_served_again),
     cmocka_unit_test(an_owner_keeps_only_so_many_graphs),
