@@ -21,6 +21,8 @@ typedef struct fuzz_target {
 
 /* Every file of the target's corpus, whole, and cut after each byte. */
 void fuzz_corpus(const fuzz_target *target);
+/* Every file of it, whole: for targets that take long. */
+void fuzz_whole(const fuzz_target *target);
 /* n mutations of the corpus. TRI_FUZZ_SEED sets another seed; a failure names the case, which
  * TRI_FUZZ_CASE then runs alone. */
 void fuzz_mutations(const fuzz_target *target, long n);

@@ -48,6 +48,7 @@ static void frames_of_agents_take_anything(void **state)
 static void tcp_frames_take_anything(void **state)
 {
     (void)state;
+    fuzz_whole(&frames_target);
     fuzz_mutations(&frames_target, 200);
 }
 

@@ -78,7 +78,7 @@ static void run_exact(const fuzz_target *target, const uint8_t *data, size_t byt
     free(copy);
 }
 
-void fuzz_corpus(const fuzz_target *target)
+static void run_corpus(const fuzz_target *target, bool cut)
 {
     corpus c;
 
@@ -86,12 +86,22 @@ void fuzz_corpus(const fuzz_target *target)
     if (target->begin != NULL)
         target->begin();
     for (int i = 0; i < c.n; i++) {
-        for (size_t bytes = 0; bytes <= c.bytes[i]; bytes++)
+        for (size_t bytes = cut ? 0 : c.bytes[i]; bytes <= c.bytes[i]; bytes++)
             run_exact(target, c.data[i], bytes);
     }
     if (target->end != NULL)
         target->end();
     unload(&c);
+}
+
+void fuzz_corpus(const fuzz_target *target)
+{
+    run_corpus(target, true);
+}
+
+void fuzz_whole(const fuzz_target *target)
+{
+    run_corpus(target, false);
 }
 
 static const uint64_t numbers[] = {0,
