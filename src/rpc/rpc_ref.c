@@ -410,7 +410,7 @@ void rpc_ref_write(rpc_peer *to, tri_rpc_ref *ref, rpc_wire_ref *wire)
         return;
     if (ref->local != NULL)
         count_hold(to, ref->local->id, 1);
-    else
+    else if (ref->peer != NULL)
         introduce(to, ref);
 }
 

@@ -341,6 +341,7 @@ void rpc_on_request(rpc_peer *peer, const rpc_header *h, rpc_source *source,
 tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
 {
     rpc_object *object = r->object;
+    bool is_alone = true; /* no other of its chain is in the object */
 
     if (object != NULL && object->type->serial) {
         if (!may_enter(object, r)) {
@@ -350,8 +351,9 @@ tri_rpc_request *rpc_dispatch(tri_rpc_request *r)
             return NULL;
         }
         enter_object(r);
+        is_alone = object->depth == 1;
     }
-    if ((r->function->flags & TRI_RPC_INLINE) != 0 && (!r->in_object || object->depth == 1))
+    if ((r->function->flags & TRI_RPC_INLINE) != 0 && is_alone)
         return r;
     hand_over(r);
     return NULL;
