@@ -118,9 +118,11 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *n
                                                  int size, const tri_rpc_options *opt,
                                                  tri_rpc **rpc_out);
 /* Waits for this worker's own calls, then serves until all others have left, are lost, or are in
- * this call too; with opt->open others are those that have come by then, of whom there must have
- * been one: a worker that comes later is not waited for. TIMEOUT names some of those that it still
- * waits for; 0 = the worker's timeout. STATE: a handler of this worker calls this. */
+ * this call too. With opt->open others are those that have come by then, and somebody is waited for
+ * as long as this worker has neither called another one nor been called, and no other has left or
+ * was lost: servers that know only each other wait for their first client. A worker that comes
+ * after all have joined is not waited for. TIMEOUT names some of those that it still waits for; 0 =
+ * the worker's timeout. STATE: a handler of this worker calls this. */
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
  * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which

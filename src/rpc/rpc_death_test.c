@@ -273,6 +273,7 @@ static void a_worker_that_leaves_is_not_lost_and_is_not_called(void **state)
     begin(&c, 1, "ps", NULL);
     rpc = open_worker("trainer", &o);
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
+    CHECK_OK(tri_rpc_sync(ps, &number, NULL, NULL, NULL));
     CHECK_OK(tri_rpc_join(rpc, 20000)); /* both are in it: the child leaves */
     assert_int_equal(waitpid(c.pid, NULL, 0), c.pid);
     c.pid = 0;

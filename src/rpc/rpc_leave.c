@@ -93,7 +93,25 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
 
 /* --- join ----------------------------------------------------------------- */
 
-/* Locked: the name of a worker that has to leave or join first; NULL: there is none. */
+/* Locked: whether a function of another worker was called, or one of this worker by another. What
+ * tri_rpc_find asks is no such call: servers look each other up before anybody needs them. */
+static bool has_called(const tri_rpc *rpc)
+{
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
+        int n_defined = p->incarnation != rpc->incarnation ? p->n_defined : 0;
+        int n_known = p->incarnation != rpc->incarnation ? p->n_known : 0;
+
+        for (int i = 0; i < n_defined || i < n_known; i++) {
+            if ((i < n_defined && rpc->used[i] != &rpc_find_function) ||
+                (i < n_known && p->known[i] != &rpc_find_function))
+                return true;
+        }
+    }
+    return false;
+}
+
+/* Locked: the name of a worker that has to leave or join first; "": of an open set nobody has begun
+ * yet, and those that are here wait for whom they serve; NULL: there is none. */
 static const char *waited_for(const tri_rpc *rpc)
 {
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
@@ -103,7 +121,7 @@ static const char *waited_for(const tri_rpc *rpc)
             (p->state == RPC_PEER_UP || is_unmet))
             return p->name;
     }
-    return rpc->options.open && !rpc->has_met ? "anybody" : NULL;
+    return rpc->options.open && !rpc->has_parted && !has_called(rpc) ? "" : NULL;
 }
 
 static void meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)
@@ -199,29 +217,34 @@ static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline
     return waited_for(rpc);
 }
 
-static tri_status not_by_handler(const tri_rpc *rpc, const char *call)
+/* The worker, and how long, of a call that waits for all handlers. */
+static tri_status begin(tri_rpc **rpc_io, const char *call, int64_t *timeout_ms,
+                        int64_t *deadline_ns_out)
 {
-    if (rpc_running == NULL || rpc_running->rpc != rpc)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_STATE, "%s: called by a handler, which it would wait for", call);
+    tri_status status = rpc_resolve(rpc_io, call);
+
+    if (status == TRI_OK)
+        status = rpc_may_block(call);
+    if (status != TRI_OK)
+        return status;
+    if (rpc_running != NULL && rpc_running->rpc == *rpc_io)
+        return TRII_FAIL(TRI_ERR_STATE, "%s: called by a handler, which it would wait for", call);
+    if (*timeout_ms == 0)
+        *timeout_ms = (*rpc_io)->options.timeout_ms;
+    *deadline_ns_out = trii_deadline_ms(*timeout_ms);
+    return TRI_OK;
 }
 
 tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 {
     rpc_waiter w = {0};
-    const char *name;
+    const char *name = NULL;
     char text[RPC_NAME];
     int64_t deadline_ns;
-    tri_status status = rpc_resolve(&rpc, "rpc_join");
+    tri_status status = begin(&rpc, "rpc_join", &timeout_ms, &deadline_ns);
 
-    if (status == TRI_OK)
-        status = rpc_may_block("rpc_join");
-    if (status == TRI_OK)
-        status = not_by_handler(rpc, "rpc_join");
     if (status != TRI_OK)
         return status;
-    timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
-    deadline_ns = trii_deadline_ms(timeout_ms);
     rpc_lock(rpc);
     if (rpc->joiner != NULL || rpc->state != RPC_STATE_ON) {
         status =
@@ -232,22 +255,20 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     }
     rpc->joiner = &w;
     status = end_own_calls(rpc, &w, deadline_ns, timeout_ms);
-    if (status != TRI_OK) {
-        rpc->joiner = NULL;
-        rpc_unlock(rpc);
-        return status;
+    if (status == TRI_OK) {
+        rpc->joined = true;
+        say(rpc, RPC_JOINED);
+        name = wait_for_others(rpc, &w, deadline_ns);
+        if (rpc->state == RPC_STATE_OFF)
+            status = TRII_FAIL(TRI_ERR_ABORTED, "rpc_join: %s", rpc->why);
     }
-    rpc->joined = true;
-    say(rpc, RPC_JOINED);
-    name = wait_for_others(rpc, &w, deadline_ns);
     rpc->joiner = NULL;
     snprintf(text, sizeof(text), "%s", name != NULL ? name : "");
-    if (rpc->state == RPC_STATE_OFF)
-        status = TRII_FAIL(TRI_ERR_ABORTED, "rpc_join: %s", rpc->why);
     rpc_unlock(rpc);
     if (status == TRI_OK && name != NULL)
-        status = TRII_FAIL(TRI_ERR_TIMEOUT,
-                           "rpc_join: %s has neither left nor joined within %" PRId64 " ms", text,
+        status = TRII_FAIL(TRI_ERR_TIMEOUT, "rpc_join: %s%s within %" PRId64 " ms", text,
+                           text[0] != '\0' ? " has neither left nor joined"
+                                           : "nobody has called this worker or was called by it",
                            timeout_ms);
     return status;
 }
@@ -268,16 +289,10 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
 {
     char text[300];
     int64_t deadline_ns, bye_ns;
-    tri_status status = rpc_resolve(&rpc, "rpc_leave");
+    tri_status status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
 
-    if (status == TRI_OK)
-        status = rpc_may_block("rpc_leave");
-    if (status == TRI_OK)
-        status = not_by_handler(rpc, "rpc_leave");
     if (status != TRI_OK)
         return status;
-    timeout_ms = timeout_ms != 0 ? timeout_ms : rpc->options.timeout_ms;
-    deadline_ns = trii_deadline_ms(timeout_ms);
     rpc_lock(rpc);
     if (rpc->state != RPC_STATE_ON) {
         rpc_unlock(rpc);

@@ -352,7 +352,7 @@ static void a_join_in_which_nobody_comes_ends_in_time(void **state)
     CHECK_OK(tri_store_hash(&store));
     CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &o, &rpc));
     CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
-                "rpc_join: anybody has neither left nor joined within 50 ms");
+                "rpc_join: nobody has called this worker or was called by it within 50 ms");
     CHECK_OK(tri_rpc_leave(rpc, 0)); /* nobody to wait for */
     CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_STATE, "this worker has left");
     tri_rpc_destroy(rpc);

@@ -41,7 +41,6 @@ void rpc_peer_up(rpc_peer *peer)
     snprintf(text, sizeof(text), "%s (%s) is connected by %s", peer->name, peer->where,
              peer->in != NULL ? "shared memory" : "tcp");
     TRII_LOG(TRII_LOG_DEBUG, "rpc", "%s", text);
-    rpc->has_met = rpc->has_met || peer->incarnation != rpc->incarnation;
     if (!peer->mirror && peer->incarnation != rpc->incarnation)
         rpc_tell(rpc, TRI_RPC_CAME, peer->name, text);
     rpc_flush(peer);

@@ -162,8 +162,10 @@ void rpc_peer_lose(rpc_peer *peer, bool left, const char *format, ...)
         rpc->up->say_gone(peer);
     if (was_up && !peer->mirror) {
         TRII_LOG(left ? TRII_LOG_DEBUG : TRII_LOG_INFO, "rpc", "%s", text);
-        if (peer->incarnation != rpc->incarnation)
+        if (peer->incarnation != rpc->incarnation) {
+            rpc->has_parted = true;
             rpc_tell(rpc, left ? TRI_RPC_LEFT : TRI_RPC_LOST, peer->name, text);
+        }
     }
     for (rpc_waiter *w = rpc->waiters; w != NULL; w = w->next) {
         if (w->peer == peer)

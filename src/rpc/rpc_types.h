@@ -362,7 +362,7 @@ struct tri_rpc {
     atomic_int users; /* the handle, executor threads, calls, references, jobs */
     int state;
     bool joined;
-    bool has_met;        /* another worker, once */
+    bool has_parted;     /* from another worker: it has left, or was lost */
     bool has_met_all;    /* a closed set has met, or will not */
     int n_met;           /* of it, until then */
     atomic_uint n_ended; /* connections */

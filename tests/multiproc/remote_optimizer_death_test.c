@@ -126,8 +126,6 @@ typedef struct trainer {
     tri_tensor *x, *y;
 } trainer;
 
-/* Before the owners go: two of them that are in join and know of nobody else have nothing to wait
- * for. */
 static void trainer_begin(trainer *t)
 {
     t->rpc = open_worker("trainer");
@@ -266,9 +264,9 @@ static void a_step_with_a_killed_owner_leaves_all_parameters(void **state)
     owner_fork(&first, "ps0", 0, false);
     owner_fork(&last, "ps1", 2, false);
     owner_fork(&next, "ps1", 2, false);
-    trainer_begin(&t);
     owner_go(&first);
     owner_go(&last);
+    trainer_begin(&t);
     answers_after(&t, 0, NULL, answers);
     tri_backward(loss_of(t.part, &t));
     CHECK_OK(tri_run());
@@ -299,9 +297,9 @@ static void an_owner_that_dies_in_a_backward_is_named(void **state)
     meet();
     owner_fork(&first, "ps0", 0, false);
     owner_fork(&last, "ps1", 2, false);
-    trainer_begin(&t);
     owner_go(&first);
     owner_go(&last);
+    trainer_begin(&t);
     answers_after(&t, 0, NULL, answers);
     tri_backward(loss_of(t.part, &t));
     CHECK_OK(tri_run());
@@ -330,9 +328,9 @@ static void an_owner_that_dies_in_an_update_gets_it_by_the_repetition(void **sta
     owner_fork(&first, "ps0", 0, false);
     owner_fork(&last, "ps1", 2, true);
     owner_fork(&next, "ps1", 2, false);
-    trainer_begin(&t);
     owner_go(&first);
     owner_go(&last);
+    trainer_begin(&t);
     CHECK_FAILS(step(&t), TRI_ERR_PEER_LOST,
                 "only this worker, ps0/part are known to have (repeat the step");
     assert_non_null(strstr(tri_last_error(), "ps1/part: remote.commit on ps1"));
