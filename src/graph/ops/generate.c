@@ -146,20 +146,25 @@ static tri_status uniform_reference(const trii_kernel_args *args)
 }
 
 /* Box and Muller: a pair of uniform numbers makes a pair of normal ones. */
-static double normal_value(const trii_kernel_args *args, int64_t k)
-{
-    uint32_t words[4];
-    double radius, angle;
-
-    trii_random_words(&args->random, (uint64_t)k / 2, words);
-    radius = sqrt(-2 * log((double)((word_pair(words) >> 11) + 1) * 0x1p-53));
-    angle = 6.283185307179586477 * (double)(word_pair(words + 2) >> 11) * 0x1p-53;
-    return radius * (k % 2 == 0 ? cos(angle) : sin(angle));
-}
-
 static tri_status normal_reference(const trii_kernel_args *args)
 {
-    return write_all(args, normal_value);
+    const trii_type *type = args->out[0].type;
+    const int64_t n = trii_type_numel(type);
+    const size_t size = tri_dtype_size(type->dtype);
+    char *y = args->out[0].data;
+
+    for (int64_t k = 0; k < n; k += 2, y += 2 * size) {
+        uint32_t words[4];
+        double radius, angle;
+
+        trii_random_words(&args->random, (uint64_t)k / 2, words);
+        radius = sqrt(-2 * log((double)((word_pair(words) >> 11) + 1) * 0x1p-53));
+        angle = 6.283185307179586477 * (double)(word_pair(words + 2) >> 11) * 0x1p-53;
+        trii_element_of(radius * cos(angle), type->dtype, y);
+        if (k + 1 < n)
+            trii_element_of(radius * sin(angle), type->dtype, y + size);
+    }
+    return TRI_OK;
 }
 
 /* f: low, high: whole numbers low .. high - 1 */
