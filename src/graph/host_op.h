@@ -61,6 +61,9 @@ typedef struct trii_host_kind {
      * gradient, and the gradients that go there are those of this rank's loss, as if it were alone:
      * no hook weights them. */
     bool grad_elsewhere;
+    /* Somebody elsewhere waits for it: what it needs is computed before everything else of the
+     * segment, whose operands live longer meanwhile. */
+    bool urgent;
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;
     /* Its results may stay elsewhere. Called once before a start: bit k of `results` = result k is

@@ -168,6 +168,32 @@ static void an_operation_without_operands_holds_back_its_own_group_only(void **s
     tri_tensor_unref(x);
 }
 
+/* Each wait is for as long as it takes. */
+static void what_has_its_operands_starts_before_another_one_is_waited_for(void **state)
+{
+    static const trii_host_kind patient = {.name = "patient",
+                                           .start = noted_start,
+                                           .poll = noted_poll,
+                                           .wait = noted_wait,
+                                           .wait_any = true};
+    tri_tensor *x = square(1);
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        tri_tensor *a;
+
+        n_events = 0;
+        a = record(&patient, 1, 1, 1000, x, NULL);
+        (void)tri_keep(record(&patient, 2, 2, 1000, x, NULL));
+        (void)tri_keep(record(&patient, 3, 3, 1000, a, NULL));
+        CHECK_OK(tri_step_end_status());
+        in_order(2, -1);
+        in_order(-1, 3);
+        in_order(3, -2);
+    }
+    tri_tensor_unref(x);
+}
+
 static void a_host_operation_comes_after_what_it_is_to_come_after(void **state)
 {
     tri_tensor *x = square(1);
@@ -226,6 +252,38 @@ static void other_work_goes_behind_the_start_of_what_is_read_at_once(void **stat
     in_order(1, -1);
     assert_true(when(1001) < 0); /* it is not waited for at once */
     CHECK_OK(tri_step_end_status());
+    tri_tensor_unref(x);
+}
+
+/* Whatever was recorded before it. */
+static void what_an_urgent_operation_needs_is_computed_first(void **state)
+{
+    static const trii_host_kind urgent = {.name = "urgent",
+                                          .start = noted_start,
+                                          .poll = noted_poll,
+                                          .wait = noted_wait,
+                                          .urgent = true};
+    tri_tensor *x = square(1);
+
+    (void)state;
+    for (int round = 0; round < 3; round++) {
+        tri_tensor *other = x, *needed = x, *y;
+        float got[4];
+
+        n_events = 0;
+        for (int i = 0; i < 20; i++) { /* one in turn */
+            other = tri_matmul(other, x);
+            needed = tri_mul_scalar(tri_matmul(x, needed), 0.25);
+        }
+        other = record(&noted_kind, 1, 1, 1, other, NULL);
+        y = tri_keep(record(&urgent, 2, 2, 1, needed, NULL));
+        (void)tri_keep(other);
+        CHECK_OK(tri_run());
+        in_order(2, 1);
+        CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
+        assert_true(got[0] > 0);
+        CHECK_OK(tri_step_end_status());
+    }
     tri_tensor_unref(x);
 }
 
@@ -470,9 +528,11 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_operation_without_operands_holds_back_its_own_group_only),
+        cmocka_unit_test(what_has_its_operands_starts_before_another_one_is_waited_for),
         cmocka_unit_test(a_host_operation_comes_after_what_it_is_to_come_after),
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
         cmocka_unit_test(other_work_goes_behind_the_start_of_what_is_read_at_once),
+        cmocka_unit_test(what_an_urgent_operation_needs_is_computed_first),
         cmocka_unit_test(gradients_begin_where_nothing_was_read),
         cmocka_unit_test(what_fails_on_another_device_is_not_communicated),
         cmocka_unit_test(what_communicates_is_not_computed_again),

@@ -160,6 +160,21 @@ static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
     return true;
 }
 
+/* What was waited for before may have been an operand of another one, which its owner begins with
+ * while this one is waited for. */
+static tri_status start_armed(trii_plan *plan, const trii_step *step, const trii_segment *segment)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t h = 0; h < plan->n_hosts && status == TRI_OK; h++) {
+        trii_plan_host *host = &plan->hosts[h];
+
+        if (host->state == TRII_HOST_ARMED && may_start(plan, host))
+            status = start(host, step, segment, false);
+    }
+    return status;
+}
+
 tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
                           const trii_segment *segment, int32_t *n_running)
 {
@@ -167,6 +182,8 @@ tri_status trii_host_wait(trii_plan *plan, int32_t h, const trii_step *step,
     int64_t slice_ns = SLICE_NS;
     tri_status status = TRI_OK;
 
+    if (host->state != TRII_HOST_DONE)
+        status = start_armed(plan, step, segment);
     while (host->state != TRII_HOST_DONE && status == TRI_OK) {
         trii_plan_host *first = obstacle(plan, host);
 

@@ -5,6 +5,8 @@
  * that reads what another one makes gets its place as if that were complete already: when it really
  * starts is found when the plan runs (host_run.c).
  *
+ * What an urgent host operation needs comes first of all.
+ *
  * If the output of a host operation is read at once, groups before it that it does not depend on
  * move after its start: they run while it is under way (the sums of SyncBatchNorm beside the
  * gradient of a weight), and few values live longer for it. queue_order.c uses the waits and starts
@@ -93,11 +95,16 @@ static void start_host(trii_schedule *s, int32_t group)
     }
 }
 
-static uint64_t ranks_of(const trii_schedule *s, int32_t host)
+static const trii_host_op *op_of(const trii_schedule *s, int32_t host)
 {
     const trii_ir_node *node = &s->ir->nodes[s->ir->groups[s->host_group[host]]->nodes[0]];
 
-    return s->step->nodes[s->segment->first_node + node->source].host->group;
+    return s->step->nodes[s->segment->first_node + node->source].host;
+}
+
+static uint64_t ranks_of(const trii_schedule *s, int32_t host)
+{
+    return op_of(s, host)->group;
 }
 
 /* Adds the host operation that this group is, or is a view of, once. */
@@ -229,9 +236,52 @@ static void order_next_host(trii_schedule *s, int32_t g)
     start_all(s);
 }
 
-void trii_order(trii_schedule *s)
+static void need(const trii_schedule *s, bool *needed, const int32_t *values, int32_t n)
+{
+    for (int32_t i = 0; i < n; i++) {
+        int32_t g = values[i] >= 0 ? s->ir->values[values[i]].group : -1;
+
+        if (g >= 0)
+            needed[g] = true;
+    }
+}
+
+/* What this host operation needs that has no place yet, in record order, and its start. */
+static tri_status order_urgent(trii_schedule *s, int32_t host)
+{
+    bool *needed;
+
+    if (TRII_NEW(s->ir->pool, host + 1, needed) == NULL)
+        return TRI_ERR_NO_MEMORY;
+    needed[host] = true;
+    for (int32_t g = host; g >= 0; g--) {
+        const trii_group *group = s->ir->groups[g];
+
+        if (!needed[g])
+            continue;
+        need(s, needed, group->in, group->n_in);
+        if (group->kind == TRII_GROUP_HOST)
+            need(s, needed, s->ir->nodes[group->nodes[0]].after,
+                 s->ir->nodes[group->nodes[0]].n_after);
+    }
+    for (int32_t g = 0; g < host; g++) {
+        if (!needed[g] || s->done[g])
+            continue;
+        trii_order_group(s, g);
+        start_all(s);
+    }
+    return TRI_OK;
+}
+
+tri_status trii_order(trii_schedule *s)
 {
     start_all(s); /* groups without operands */
+    for (int32_t h = 0; h < s->plan->n_hosts; h++) {
+        tri_status status = op_of(s, h)->kind->urgent ? order_urgent(s, s->host_group[h]) : TRI_OK;
+
+        if (status != TRI_OK)
+            return status;
+    }
     for (int32_t g = 0; g < s->ir->n_groups; g++) {
         if (s->done[g])
             continue; /* a host operation that started early, or a group that one needed */
@@ -242,4 +292,5 @@ void trii_order(trii_schedule *s)
         start_all(s);
     }
     trii_order_end(s);
+    return TRI_OK;
 }

@@ -385,7 +385,7 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
     if (status == TRI_OK && plan->n_queues > 1)
         status = trii_queues_order(&s);
     else if (status == TRI_OK)
-        trii_order(&s);
+        status = trii_order(&s);
     if (status != TRI_OK)
         return status;
     place_values(&s);

@@ -71,7 +71,7 @@ size_t trii_value_bytes(const trii_schedule *s, const trii_group *group, int32_t
 bool trii_entry_may_fail(const trii_schedule *s, int32_t entry);
 
 /* order.c: all groups, in record order; host operations as early as possible. */
-void trii_order(trii_schedule *s);
+tri_status trii_order(trii_schedule *s) TRI_MUST_CHECK;
 /* What both orders are built from: appends this group as the next entry, after the waits that it
  * needs; and appends the waits at the end. */
 void trii_order_group(trii_schedule *s, int32_t group);
