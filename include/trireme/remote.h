@@ -168,7 +168,9 @@ typedef struct tri_remote_optimizer tri_remote_optimizer;
 
 /* Zero means default. */
 typedef struct tri_remote_optimizer_options {
-    int64_t timeout_ms; /* of a step's questions to an owner; 0 = the worker's */
+    /* Of a step's questions to an owner, which also wait for what is left of its last backward; 0 =
+     * that of its module */
+    int64_t timeout_ms;
     /* If the 2-norm of all gradients of a step together, here and at the owners, is above it, they
      * are scaled as by tri_clip_grad_norm; INFINITY only measures; 0 = not clipped */
     double max_norm;
@@ -201,9 +203,11 @@ TRI_API tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null
  * Runs what was recorded, and then updates at all owners and here, or nowhere: each owner is asked
  * first whether it has all gradients of this step, and then told to update.
  *
- * Blocks for two round trips to the owners, which are asked at the same time. The own optimizer
- * updates between the two. Errors: those of the run and of tri_optimizer_step; PEER_LOST, TIMEOUT;
- * STATE (an owner has released the gradients).
+ * Blocks for two round trips to the owners, which are asked at the same time; an owner answers a
+ * backward when it has the gradients of the inputs, and the first question when it has those of the
+ * parameters, too. The own optimizer updates between the two. Errors: those of the run and of
+ * tri_optimizer_step; what failed at an owner after such an answer; PEER_LOST, TIMEOUT; STATE (an
+ * owner has released the gradients).
  *
  * If it fails nobody has updated, all gradients of the step are dropped, and it may be repeated:
  * the same batch again. Only if an owner is lost after it has agreed to update, others may have:

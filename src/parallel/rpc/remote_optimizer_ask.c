@@ -61,8 +61,11 @@ static void note(trii_remote_owner *owner, tri_status status)
 
 static tri_status send(tri_remote_optimizer *o, trii_remote_kind kind, int i, double factor)
 {
-    const tri_rpc_call_options options = {.timeout_ms = o->options.timeout_ms};
     trii_remote_owner *owner = &o->owners[i];
+    /* it waits for what is left of the last backward, which may take as long as one */
+    const tri_rpc_call_options options = {.timeout_ms = o->options.timeout_ms != 0
+                                                            ? o->options.timeout_ms
+                                                            : owner->remote->timeout_ms};
     size_t bytes = fill(o, kind, i, factor);
     tri_status status = find_session(owner, &owner->session);
 

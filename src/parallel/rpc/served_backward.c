@@ -2,11 +2,18 @@
  * served_backward.c - what the thread of a served module does with a BACKWARD: gradients of a
  * forward's graph by its inputs, which are sent or stay for other owners, and by the parameters,
  * which go into the account of the trainer's step.
+ *
+ * Others wait for the former alone. So they are computed first, and an operation of the run sends
+ * them as soon as they are there: in a pipeline the owner before this one works meanwhile (the
+ * parts B and W of Qi et al. 2023, "Zero Bubble Pipeline Parallelism"). What fails afterwards is
+ * told by the account.
  */
 #include <string.h>
 
 #include "base/alloc.h"
+#include "base/compiler.h"
 #include "base/err.h"
+#include "graph/host_op.h"
 #include "parallel/rpc/account.h"
 #include "parallel/rpc/served_run.h"
 
@@ -24,7 +31,18 @@ typedef struct backward {
     tri_tensor **inputs, **grads; /* [n_wanted + the parameters] */
     int n_wanted;
     bool params; /* gradients of the parameters are wanted */
+    bool early;  /* the answer is sent by the run */
+    bool answered;
+    /* [n_wanted], in the order of `inputs`; data NULL: the results do not depend on that input */
+    trii_type grad_types[TRI_REMOTE_TENSORS];
+    const void *grad_data[TRI_REMOTE_TENSORS];
 } backward;
+
+static tri_tensor *copy_of(const trii_type *type, const void *data)
+{
+    return trii_type_bytes(type) > 0 ? tri_tensor_from(type->shape, type->ndim, type->dtype, data)
+                                     : tri_tensor_create(type->shape, type->ndim, type->dtype);
+}
 
 /* The seeds of a bit mask's results, in order. */
 static tri_status make_seeds(backward *b)
@@ -50,6 +68,8 @@ static tri_status make_seeds(backward *b)
             return trii_remote_refuse("a seed of another type than its result");
         if ((b->head.elsewhere >> b->n & 1) != 0)
             seed = trii_stay_read(b->g->session, b->request, &b->sources[b->n], &b->types[b->n]);
+        else if (b->early) /* with the answer the request has gone */
+            seed = copy_of(&b->types[b->n], b->message->parts[part++].data);
         else
             seed = trii_remote_wrap(&b->types[b->n], &b->message->parts[part++]);
         b->seeds[b->n] = seed;
@@ -100,29 +120,148 @@ static tri_status add_to_account(backward *b, trii_step *step)
     return status;
 }
 
+/* --- the answer ----------------------------------------------------------- */
+
+/* grad_data is there; the gradients that stay can be found from now on. */
+static tri_status send_answer(backward *b)
+{
+    struct {
+        trii_remote_results head;
+        trii_remote_type types[TRI_REMOTE_TENSORS];
+    } answer = {.head = {.magic = TRII_REMOTE_MAGIC}};
+    tri_rpc_part parts[TRI_REMOTE_TENSORS];
+    int n = 0, k = -1;
+    tri_status status = trii_stays_add(b->s, b->g->session->number, b->head.number, b->stay);
+
+    if (status != TRI_OK)
+        return status;
+    for (int i = 0; i < b->g->n_in; i++) {
+        k += b->head.wanted >> i & 1;
+        if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
+            continue;
+        answer.head.present |= (uint64_t)1 << i;
+        if ((b->head.unsent >> i & 1) != 0)
+            continue;
+        trii_remote_type_put(&answer.types[n], &b->grad_types[k]);
+        parts[n++] = (tri_rpc_part){b->grad_data[k], trii_type_bytes(&b->grad_types[k])};
+    }
+    answer.head.n_types = (uint32_t)n;
+    status =
+        tri_rpc_reply(b->request, &(tri_rpc_message){.data = &answer,
+                                                     .bytes = sizeof(answer.head) +
+                                                              (size_t)n * sizeof(trii_remote_type),
+                                                     .parts = parts,
+                                                     .n_parts = n});
+    b->answered = status == TRI_OK;
+    if (status != TRI_OK)
+        trii_stays_drop(b->s, b->g->session->number, b->head.number);
+    return status;
+}
+
+/* What is computed, and looked at when the run has ended. */
 static tri_status keep_gradients(backward *b, trii_step *step)
 {
     tri_status status = TRI_OK;
-    int k = 0;
+    int k = -1;
 
     for (int i = 0; i < b->g->n_in && status == TRI_OK; i++) {
-        tri_tensor *grad;
         trii_vid id;
 
-        if ((b->head.wanted >> i & 1) == 0)
+        k += b->head.wanted >> i & 1;
+        if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
             continue;
-        grad = b->grads[k++];
-        if (grad == NULL)
-            continue;
-        (void)tri_keep(grad);
-        if ((b->head.stay >> i & 1) == 0)
-            continue;
-        status = trii_resolve(step, grad, &id);
-        if (status == TRI_OK)
+        (void)tri_keep(b->grads[k]);
+        status = trii_resolve(step, b->grads[k], &id);
+        if (status != TRI_OK)
+            break;
+        trii_type_copy(&b->grad_types[k], &step->values[id].type);
+        if ((b->head.stay >> i & 1) != 0)
             status = trii_stay_record(step, id, &b->stay[i]);
     }
     return status;
 }
+
+static tri_status answer_late(backward *b)
+{
+    int k = -1;
+
+    for (int i = 0; i < b->g->n_in; i++) {
+        k += b->head.wanted >> i & 1;
+        if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL || (b->head.unsent >> i & 1) != 0)
+            continue;
+        b->grad_data[k] = tri_data(b->grads[k]);
+        if (b->grad_data[k] == NULL)
+            return TRI_ERR_STATE;
+    }
+    return send_answer(b);
+}
+
+typedef struct answer_op {
+    trii_host_op op; /* first */
+    backward *b;
+} answer_op;
+
+/* The operands are those of grads that are not NULL. What stays is copied: the run uses the memory
+ * for something else afterwards. */
+static tri_status answer_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    backward *b = ((answer_op *)op)->b;
+    int k = -1, operand = 0;
+
+    for (int i = 0; i < b->g->n_in; i++) {
+        k += b->head.wanted >> i & 1;
+        if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
+            continue;
+        b->grad_data[k] = buffers->in[operand++];
+        if ((b->head.stay >> i & 1) == 0)
+            continue;
+        b->stay[i] = copy_of(&b->grad_types[k], b->grad_data[k]);
+        if (tri_tensor_status(b->stay[i]) != TRI_OK)
+            return tri_tensor_status(b->stay[i]);
+    }
+    return send_answer(b);
+}
+
+static tri_status answer_poll(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static tri_status answer_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)for_ns;
+    return answer_poll(op);
+}
+
+static const trii_host_kind answer_kind = {.name = "remote_answer",
+                                           .start = answer_start,
+                                           .poll = answer_poll,
+                                           .wait = answer_wait,
+                                           .urgent = true};
+
+static tri_status record_answer(backward *b, trii_step *step)
+{
+    static const trii_host_result token = {.type = {.dtype = TRI_DTYPE_F32, .ndim = 1}};
+    trii_vid in[TRI_REMOTE_TENSORS], out;
+    trii_host_op *op = NULL;
+    trii_host_call call = {.in = in, .out = &token, .n_out = 1};
+    tri_status status = trii_host_op_new(step, &answer_kind, sizeof(answer_op), &op);
+
+    for (int k = 0; k < b->n_wanted && status == TRI_OK; k++) {
+        if (b->grads[k] == NULL)
+            continue;
+        status = trii_resolve(step, b->grads[k], &in[call.n_in]);
+        if (status == TRI_OK)
+            trii_type_copy(&b->grad_types[k], &step->values[in[call.n_in++]].type);
+    }
+    if (status != TRI_OK)
+        return status;
+    ((answer_op *)op)->b = b;
+    return trii_record_host(step, op, &call, &out);
+}
+
+/* --- the run -------------------------------------------------------------- */
 
 static tri_status record_backward(backward *b, trii_step *step)
 {
@@ -136,52 +275,14 @@ static tri_status record_backward(backward *b, trii_step *step)
     if (status == TRI_OK)
         status = tri_gradients(b->outputs, b->n, b->inputs,
                                b->n_wanted + (b->params ? b->s->n_params : 0), &options, b->grads);
+    /* calls within this one end with its request */
+    b->early = b->early && trii_remote_now()->n_backwards == 0;
     if (status == TRI_OK)
-        status = keep_gradients(b, step);
+        status = b->early ? record_answer(b, step) : keep_gradients(b, step);
     return status == TRI_OK && b->params ? add_to_account(b, step) : status;
 }
 
-static tri_status answer_backward(backward *b, tri_rpc_request *request)
-{
-    struct {
-        trii_remote_results head;
-        trii_remote_type types[TRI_REMOTE_TENSORS];
-    } answer = {.head = {.magic = TRII_REMOTE_MAGIC}};
-    tri_rpc_part parts[TRI_REMOTE_TENSORS];
-    trii_step *step = trii_step_current();
-    int n = 0, k = 0;
-
-    for (int i = 0; i < b->g->n_in; i++) {
-        tri_tensor *grad;
-        trii_vid id;
-        tri_status status;
-
-        if ((b->head.wanted >> i & 1) == 0)
-            continue;
-        grad = b->grads[k++];
-        if (grad == NULL)
-            continue;
-        answer.head.present |= (uint64_t)1 << i;
-        if ((b->head.unsent >> i & 1) != 0)
-            continue;
-        status = trii_resolve(step, grad, &id);
-        if (status != TRI_OK)
-            return status;
-        trii_remote_type_put(&answer.types[n], &step->values[id].type);
-        parts[n] = (tri_rpc_part){tri_data(grad), trii_type_bytes(&step->values[id].type)};
-        if (parts[n].data == NULL)
-            return TRI_ERR_STATE;
-        n++;
-    }
-    answer.head.n_types = (uint32_t)n;
-    return tri_rpc_reply(request, &(tri_rpc_message){.data = &answer,
-                                                     .bytes = sizeof(answer.head) +
-                                                              (size_t)n * sizeof(trii_remote_type),
-                                                     .parts = parts,
-                                                     .n_parts = n});
-}
-
-static tri_status do_backward(backward *b, const trii_remote_job *job)
+static tri_status do_backward(backward *b)
 {
     trii_step *step = trii_step_current();
     trii_accounts *accounts = b->s->accounts;
@@ -191,6 +292,7 @@ static tri_status do_backward(backward *b, const trii_remote_job *job)
         return TRI_ERR_NO_MEMORY;
     b->params = accounts != NULL && b->head.key.optimizer != 0 &&
                 trii_account_wants(accounts, &b->head.key);
+    b->early = b->params && b->head.wanted != 0;
     if (accounts != NULL)
         trii_accounts_read_again(accounts, step);
     status = record_backward(b, step);
@@ -198,14 +300,7 @@ static tri_status do_backward(backward *b, const trii_remote_job *job)
         status = tri_run();
     if (b->params)
         trii_account_added(accounts, &b->head.key, status);
-    if (status == TRI_OK)
-        status = trii_stays_add(b->s, job->session->number, b->head.number, b->stay);
-    if (status != TRI_OK)
-        return status;
-    status = answer_backward(b, job->request);
-    if (status != TRI_OK)
-        trii_stays_drop(b->s, job->session->number, b->head.number);
-    return status;
+    return status == TRI_OK && !b->answered ? answer_late(b) : status;
 }
 
 static tri_status read_backward(backward *b)
@@ -251,7 +346,7 @@ tri_status trii_backward_run(trii_served *s, const trii_remote_job *job)
         status = tri_context_enter(b.g->context);
     if (status == TRI_OK) {
         trii_remote_now_set(&running);
-        status = do_backward(&b, job);
+        status = do_backward(&b);
         trii_remote_now_set(NULL);
         (void)!tri_context_leave();
     }
@@ -263,7 +358,7 @@ tri_status trii_backward_run(trii_served *s, const trii_remote_job *job)
     for (int k = 0; k < b.n; k++)
         tri_tensor_unref(b.seeds[k]);
     trii_free(b.inputs);
-    return status;
+    return b.answered ? TRI_OK : status; /* what has failed since, the account says */
 }
 
 void trii_backward_cancelled(trii_served *s, const trii_remote_job *job)
