@@ -65,9 +65,11 @@ static void kill_all(runner *r)
     }
 }
 
-/* In the child: finds what it would find in a program of its own, and does not return. */
+/* In the child: finds what it would find in a program of its own, and does not return. What a shell
+ * in the background, nohup and Python let their programs ignore it does not ignore. */
 static void run_case(runner *r, const char *name, int output, bool *done)
 {
+    static const int ignored[] = {SIGHUP, SIGINT, SIGQUIT, SIGPIPE, SIGXFSZ};
     int n_failed;
 
     setpgid(0, 0);
@@ -84,6 +86,8 @@ static void run_case(runner *r, const char *name, int output, bool *done)
     unsetenv("TRI_TEST_RESULTS");
     unsetenv("TRI_TEST_ONLY");
     setenv("TRI_TEST_CASE", name, 1);
+    for (size_t i = 0; i < sizeof(ignored) / sizeof(ignored[0]); i++)
+        signal(ignored[i], SIG_DFL);
     sigprocmask(SIG_SETMASK, &r->before, NULL);
     cmocka_set_test_filter(name);
     n_failed = _cmocka_run_group_tests(name, r->tests, r->n_tests, NULL, NULL);
