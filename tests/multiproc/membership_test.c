@@ -93,7 +93,7 @@ static void start_hanging(trirun_job *j, int port, int rank, const char *backend
     snprintf(node_rank, sizeof(node_rank), "--node-rank=%d", rank);
     TRIRUN_START(j, "--rdzv-backend", backend, "--rdzv-endpoint", endpoint, node_rank,
                  "--rdzv-id=t", strcmp(backend, "static") == 0 ? "--nnodes=2" : "--nnodes=1:2",
-                 "--rdzv-conf=last_call_timeout=2", "--max-restarts=3", "--hang-timeout=2", "sh",
+                 "--rdzv-conf=last_call_timeout=30", "--max-restarts=3", "--hang-timeout=2", "sh",
                  "-c", script);
 }
 
