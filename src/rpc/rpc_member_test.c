@@ -6,6 +6,7 @@
 #include "os/host.h"
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
 
@@ -229,12 +230,58 @@ static void the_join_of_an_open_set_ends_with_its_worker(void **state)
     tri_store_unref(store);
 }
 
+static bool is_listed(tri_rpc *rpc, const char *name)
+{
+    char listed[RPC_NAME] = "";
+    int64_t n = rpc_count_members(rpc);
+
+    for (int64_t i = 1; i <= n; i++) {
+        if (rpc_read_member(rpc, i, listed) && strcmp(listed, name) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* The disk under its store is full until its second attempt: whichever write failed first. */
+static void one_of_an_open_set_that_fails_halfway_is_listed_the_next_time(void **state)
+{
+    const tri_rpc_options open = {.open = true, .timeout_ms = 20000};
+    int n_failed = 0;
+    bool failed = true;
+
+    (void)state;
+    for (off_t room = 0; failed; room += 8) {
+        tri_store *store;
+        struct stat info;
+        scratch folder;
+        tri_rpc *rpc;
+
+        scratch_begin(&folder);
+        CHECK_OK(tri_store_file(scratch_path(&folder, "store"), NULL, &store));
+        CHECK_OK(tri_store_set(store, "key", "value", 5));
+        assert_int_equal(stat(scratch_path(&folder, "store"), &info), 0);
+        scratch_limit_files((size_t)(info.st_size + room));
+        failed = tri_rpc_create(store, "w0", 0, 1, &open, &rpc) != TRI_OK;
+        scratch_limit_files(RLIM_INFINITY);
+        n_failed += failed;
+        if (failed)
+            CHECK_OK(tri_rpc_create(store, "w0", 0, 1, &open, &rpc));
+        assert_true(is_listed(rpc, "w0"));
+        CHECK_OK(tri_rpc_leave(rpc, 0));
+        tri_rpc_destroy(rpc);
+        tri_store_unref(store);
+        scratch_end(&folder);
+    }
+    assert_true(n_failed > 10);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_end_of_one_that_nobody_called_is_told),
     cmocka_unit_test(one_that_ended_before_it_was_met_is_told_once),
     cmocka_unit_test(one_that_left_before_it_was_met_is_told_so),
     cmocka_unit_test(one_that_does_not_answer_holds_up_nobody),
     cmocka_unit_test(the_join_of_an_open_set_ends_with_its_worker),
+    cmocka_unit_test(one_of_an_open_set_that_fails_halfway_is_listed_the_next_time),
 };
 
 TEST_MAIN(tests)

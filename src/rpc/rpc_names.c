@@ -3,7 +3,8 @@
  *
  *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
- *   member/N     the name of the Nth worker of an open set, once for each name; member/count: N
+ *   member/N     the name of the Nth worker of an open set, once for each name, or twice;
+ *                member/count: N
  *   meet/..      where a closed set comes together (rpc_meet.c): which loopback interface each rank
  *                sees (if all see the same, they listen there), then "NAME RECORD" of each
  *
@@ -90,13 +91,20 @@ static bool is_alive(tri_rpc *rpc, const char *record)
     return rpc->up->probe(rpc, &a, trii_deadline_ms(PROBE_MS));
 }
 
-/* The first of its name in an open set, which has no other list of who may be there. */
+/* The first of its name in an open set, which has no other list of who may be there. It is listed
+ * before it has the name: one that fails in between, or dies, leaves no name that is never listed,
+ * and the next one may list it twice. */
 static tri_status add_member(tri_rpc *rpc)
 {
+    const char *const keys[] = {rpc->key};
     char key[32];
     int64_t n = 0;
-    tri_status status = tri_store_add(rpc->store, "member/count", 1, &n);
+    bool there = false;
+    tri_status status = tri_store_check(rpc->store, keys, 1, &there);
 
+    if (status != TRI_OK || there)
+        return status;
+    status = tri_store_add(rpc->store, "member/count", 1, &n);
     snprintf(key, sizeof(key), "member/%" PRId64, n);
     return status == TRI_OK ? tri_store_set(rpc->store, key, rpc->name, strlen(rpc->name)) : status;
 }
@@ -132,15 +140,13 @@ bool rpc_read_member(tri_rpc *rpc, int64_t number, char name_out[RPC_NAME])
 tri_status rpc_publish(tri_rpc *rpc)
 {
     char *there = NULL, *expected;
-    bool is_first = false;
     rpc_address a;
-    tri_status status;
+    tri_status status = rpc->options.open ? add_member(rpc) : TRI_OK;
 
-    for (expected = NULL;;) {
+    for (expected = NULL; status == TRI_OK;) {
         status = tri_store_compare_set(rpc->store, rpc->key, expected != NULL ? expected : "",
                                        expected != NULL ? strlen(expected) : 0, rpc->record,
                                        strlen(rpc->record), (void **)&there, NULL);
-        is_first = expected == NULL;
         tri_store_free(expected);
         if (status != TRI_OK)
             return status;
@@ -158,7 +164,7 @@ tri_status rpc_publish(tri_rpc *rpc)
         there = NULL;
     }
     tri_store_free(there);
-    return status == TRI_OK && is_first && rpc->options.open ? add_member(rpc) : status;
+    return status;
 }
 
 /* Words of all ranks, as of rpc_meet. NULL: no memory. */
