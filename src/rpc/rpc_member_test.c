@@ -195,7 +195,7 @@ static void abort_main(void *arg)
 
     while (!waits && trii_now_ns() < deadline) {
         rpc_lock(rpc);
-        waits = rpc->joined;
+        waits = rpc->joiner != NULL && rpc->joined; /* not the join before it */
         rpc_unlock(rpc);
         trii_thread_yield();
     }
