@@ -276,6 +276,7 @@ static void an_event_may_abort_its_worker(void **state)
     for (int t = 0; t < 2; t++) {
         const tri_rpc_options o = {.tcp_only = t == 1, .event = abort_when_lost};
         tri_rpc_call *calls[CALLS];
+        int64_t aborted_ns;
         joiner j;
         tri_rpc_ref *to;
         workers w;
@@ -289,8 +290,11 @@ static void an_event_may_abort_its_worker(void **state)
         j.rpc = w.rpc[1]; /* whose kept requests end, too */
         CHECK_OK(trii_thread_start(&j.thread, "joiner", join_main, &j));
         tri_rpc_abort(w.rpc[2], "first of all");
+        aborted_ns = trii_now_ns();
         worker_wait_for(&n_events, 2);
         trii_thread_join(&j.thread);
+        assert_true(trii_now_ns() <
+                    aborted_ns + 10 * TRII_NS_PER_S); /* of the 20 that it may wait */
         assert_true(j.status == TRI_ERR_ABORTED || j.status == TRI_ERR_STATE); /* it came later */
         for (int i = 0; i < CALLS; i++) {
             tri_status status = tri_rpc_call_wait(calls[i], 20000);
