@@ -140,7 +140,7 @@ def tcp_frames():
     put("tcp_frames", "barrier", frame(1, 5, 0, 0, 0, 1, 0, 0, 0))
     put("tcp_frames", "goodbye", message + frame(4, 0, 0, 0, 0, 0, 0, 0, 0))
     put("tcp_frames", "fault", frame(5, 0, 0, 0, -7, 0, 0, 12, 0) + b"it went bad!")
-    put("tcp_frames", "unknown_kind", frame(3, 129, f32, 0, 0, 1, 16, 64, 0) + floats)
+    put("tcp_frames", "unknown_kind", frame(1, 129, f32, 0, 0, 1, 16, 64, 1) + floats)
     put("tcp_frames", "huge", frame(3, 6, f32, 0, 0, 1, 2 ** 61, 2 ** 63, 0) + floats)
 
 
