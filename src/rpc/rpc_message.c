@@ -77,17 +77,17 @@ static tri_status check(const tri_rpc *rpc, const tri_rpc_message *m, const rpc_
 /* A receiver that sleeps is woken so early that it is there when the copy is. */
 static void copy_in(rpc_peer *to, void *dst, const void *src, size_t bytes)
 {
-    size_t before = bytes > LAST_BYTES ? bytes - LAST_BYTES : 0;
+    size_t before = bytes > LAST_BYTES ? (bytes - LAST_BYTES) / 64 * 64 : 0;
 
     if (bytes == 0)
         return; /* src may be NULL */
-    memcpy(dst, src, before);
+    trii_shmem_write(dst, src, before);
     if (to != NULL && bytes >= EARLY_BYTES) {
         trii_mutex_lock(&to->rpc->lock);
         rpc_wake_early(to);
         trii_mutex_unlock(&to->rpc->lock);
     }
-    memcpy((char *)dst + before, (const char *)src + before, bytes - before);
+    trii_shmem_write((char *)dst + before, (const char *)src + before, bytes - before);
 }
 
 /* Where a part lies until it goes. */

@@ -3,7 +3,6 @@
  * received where it will stay, after its limits have been looked at. A thread that waits polls the
  * socket itself; meanwhile the loop is not told of what comes, or each reply would wake both.
  */
-/* build: hot */
 #include <string.h>
 
 #include "base/alloc.h"
