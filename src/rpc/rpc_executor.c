@@ -99,8 +99,6 @@ static void executor_main(void *arg)
         staff(rpc); /* this thread may have been the idle one for several */
         rpc->up->run(request, false, true);
         rpc->n_active--;
-        if (rpc->joiner_sleeps && rpc->n_requests == 0)
-            rpc_kick(rpc, rpc->joiner); /* it left us its core, and may look again */
     }
     rpc_thread_ends(rpc, &rpc->n_threads);
 }
