@@ -121,8 +121,10 @@ static inline tri_status graph_backward(owner *o, graph *g, const trii_remote_ke
         return status;
     step = trii_step_current();
     trii_accounts_read_again(o->accounts, step);
-    status = tri_gradients(&g->loss, 1, o->params, o->n,
-                           &(tri_gradients_options){.keep_graph = true}, grads);
+    status = trii_account_expect(o->accounts, key, order, step);
+    if (status == TRI_OK)
+        status = tri_gradients(&g->loss, 1, o->params, o->n,
+                               &(tri_gradients_options){.keep_graph = true}, grads);
     for (int i = 0; i < o->n && status == TRI_OK; i++) {
         vids[i] = TRII_NO_VALUE;
         if (i != skip)

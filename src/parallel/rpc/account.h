@@ -62,6 +62,12 @@ void trii_accounts_destroy(trii_accounts *accounts); /* any thread, the last cal
 /* Whether the gradients of a backward with this key are of use. If not, they need not be computed:
  * the module is in no remote optimizer, the step has been applied, or has failed here. */
 bool trii_account_wants(const trii_accounts *accounts, const trii_remote_key *key);
+/* Within the context of a backward, before anything of it is recorded, if it is wanted: where
+ * another pass begins, the sums of the one before are added first, so that the new gradients may be
+ * written where those lie, and nothing is copied. May be left out. Errors: as of trii_account_add;
+ * trii_account_added is told of them. */
+tri_status trii_account_expect(trii_accounts *accounts, const trii_remote_key *key,
+                               const trii_remote_order *order, trii_step *step) TRI_MUST_CHECK;
 /**
  * Within the context of a backward, while its step is recorded: records what adds grads[n]
  * (NO_VALUE: the loss does not reach it) to the account, by values that are bound to tensors of the

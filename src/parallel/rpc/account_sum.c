@@ -156,14 +156,20 @@ static tri_status keep(trii_accounts *a, trii_account *account, const trii_remot
     return put_all(a, step, late->sums, grads);
 }
 
+/* What one pass has added up joins those before it. */
+static tri_status end_pass(trii_accounts *a, trii_account *account, uint32_t pass, trii_step *step)
+{
+    return account->pass != NULL && pass != account->pass_now
+               ? absorb(a, step, &account->total, &account->pass)
+               : TRI_OK;
+}
+
 /* The next direct one. */
 static tri_status add_next(trii_accounts *a, trii_account *account, uint32_t pass, trii_step *step,
                            const trii_vid *grads)
 {
-    tri_status status = TRI_OK;
+    tri_status status = end_pass(a, account, pass, step);
 
-    if (account->pass != NULL && pass != account->pass_now)
-        status = absorb(a, step, &account->total, &account->pass);
     if (status == TRI_OK && account->pass == NULL)
         account->pass = trii_sums_take(a);
     if (status == TRI_OK && account->pass == NULL)
@@ -192,6 +198,21 @@ static tri_status add_early(trii_accounts *a, trii_account *account, trii_step *
         if (status == TRI_OK)
             status = add_next(a, account, late->order.pass, step, a->vids);
     }
+    return status;
+}
+
+tri_status trii_account_expect(trii_accounts *a, const trii_remote_key *key,
+                               const trii_remote_order *order, trii_step *step)
+{
+    trii_account *account;
+    tri_status status = trii_account_open(a, key, &account);
+
+    if (status != TRI_OK || account == NULL || account->status != TRI_OK || account->prepared ||
+        order->n_nested > 0 || order->seq != account->n_direct)
+        return status;
+    tri_no_grad_begin();
+    status = end_pass(a, account, order->pass, step);
+    tri_no_grad_end();
     return status;
 }
 

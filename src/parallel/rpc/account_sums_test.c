@@ -2,6 +2,7 @@
  * account_sums_test.c - the gradients of a step, which arrive in whatever order, have the bits of
  * one process, and touch nothing else.
  */
+#include "plan/plan.h"
 #include "testing/account_owner.h"
 
 /* The same by an account: a process goes back from the last batch of a pass to its first. `turn`:
@@ -147,6 +148,21 @@ static void parameters_without_a_gradient_stay_as_they_are(void **state)
 }
 
 /* Several backwards of one graph, between which others write the sums. */
+static void a_gradient_is_written_where_the_last_pass_had_its_own(void **state)
+{
+    trii_remote_key key = key_of("t0", 1, 0);
+    owner o;
+
+    (void)state;
+    owner_begin(&o);
+    for (uint32_t pass = 0; pass < 4; pass++) {
+        CHECK_OK(owner_add_ordered(&o, &key, &(trii_remote_order){.seq = pass, .pass = pass},
+                                   (int)pass));
+        assert_int_equal(trii_plan_stats_get().copied_bytes, 0);
+    }
+    owner_end(&o);
+}
+
 static void a_graph_that_is_kept_adds_more_than_once(void **state)
 {
     trii_remote_key key = key_of("t0", 1, 0);
@@ -182,6 +198,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nested_backwards_are_added_in_their_own_order),
     cmocka_unit_test(parameters_show_no_gradient_and_keep_their_own),
     cmocka_unit_test(parameters_without_a_gradient_stay_as_they_are),
+    cmocka_unit_test(a_gradient_is_written_where_the_last_pass_had_its_own),
     cmocka_unit_test(a_graph_that_is_kept_adds_more_than_once),
 };
 

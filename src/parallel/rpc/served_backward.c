@@ -295,7 +295,9 @@ static tri_status do_backward(backward *b)
     b->early = b->params && b->head.wanted != 0;
     if (accounts != NULL)
         trii_accounts_read_again(accounts, step);
-    status = record_backward(b, step);
+    status = b->params ? trii_account_expect(accounts, &b->head.key, &b->head.order, step) : TRI_OK;
+    if (status == TRI_OK)
+        status = record_backward(b, step);
     if (status == TRI_OK)
         status = tri_run();
     if (b->params)
