@@ -6,10 +6,15 @@
  *     bench_remote serve STORE    the owner; STORE is a file
  *     bench_remote steps STORE    the caller
  *
+ * Each step of a trained layer begins without gradients, as in training: they are dropped, there
+ * and here, instead of an update. An owner answers a backward before the gradients of parameters
+ * are there, so the next forward waits for those of the step before: a step is its whole time, from
+ * one beginning to the next.
+ *
  * What a remote step costs beyond a local one is split: two calls there and back with a thread that
- * does nothing between ("hops"), the tensors moved as often as a step moves them ("copies"), and
- * the gradients of the parameters ("accounts"), the difference to a module in no optimizer whose
- * parameters get no gradient, there and here.
+ * does nothing between ("hops"), what such calls take longer with the tensors of a step in them
+ * ("copies"), and the gradients of the parameters ("accounts"), the difference to a module in no
+ * optimizer whose parameters get no gradient, there and here.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,18 +29,27 @@
 #define STEPS 1000
 
 static tri_rpc *rpc;
+static float memory[BATCH * FEATURES];
 
-static tri_status run_nothing(tri_rpc_request *request, void *object)
+/* As a tensor comes to another worker and one goes back. */
+static tri_status run_carry(tri_rpc_request *request, void *object)
 {
-    (void)request;
+    const tri_rpc_message *m = tri_rpc_request_message(request);
+    tri_rpc_part part = {memory, 0};
+
     (void)object;
-    return TRI_OK;
+    if (m->n_parts == 0)
+        return TRI_OK;
+    part.bytes = m->parts[0].bytes;
+    memcpy(memory, m->parts[0].data, part.bytes);
+    return tri_rpc_reply(request, &(tri_rpc_message){.parts = &part, .n_parts = 1});
 }
-static const tri_rpc_function nothing = {.name = "nothing", .run = run_nothing};
+static const tri_rpc_function carry = {
+    .name = "carry", .max_part = sizeof(memory), .run = run_carry};
 
 static void begin(const char *name, const char *path)
 {
-    static const tri_rpc_function *const functions[] = {&nothing};
+    static const tri_rpc_function *const functions[] = {&carry};
     const tri_rpc_options options = {.open = true, .functions = functions, .n_functions = 1};
     tri_store *store = NULL;
 
@@ -70,7 +84,8 @@ static void serve(void)
 
 /* --- the caller ----------------------------------------------------------- */
 
-static double step_time(tri_module *net, tri_tensor *x)
+static double step_time(tri_module *net, tri_tensor *x, tri_optimizer *own,
+                        tri_remote_optimizer *remote)
 {
     double times[STEPS];
 
@@ -79,14 +94,22 @@ static double step_time(tri_module *net, tri_tensor *x)
 
         tri_backward(tri_mean(tri_square(tri_forward(net, x)), NULL, 0, false));
         TRI_TRY(tri_step_end_status());
+        if (own != NULL)
+            tri_optimizer_zero_grad(own);
+        if (remote != NULL)
+            tri_remote_optimizer_zero_grad(remote);
         if (i >= 0)
             times[i] = now_us() - began;
     }
     return median(times, STEPS);
 }
 
-static double hop_time(void)
+/* The calls of a step: with x there and y back, then with the gradient of y there and that of x
+ * back, or without them. */
+static double call_time(bool carries)
 {
+    const tri_rpc_part part = {memory, sizeof(memory)};
+    const tri_rpc_message m = {.parts = &part, .n_parts = carries ? 1 : 0};
     tri_rpc_ref *owner = NULL;
     double times[STEPS];
 
@@ -94,8 +117,14 @@ static double hop_time(void)
     for (int i = -STEPS / 10; i < STEPS; i++) {
         double began = now_us();
 
-        for (int k = 0; k < 2; k++)
-            TRI_TRY(tri_rpc_sync(owner, &nothing, NULL, NULL, NULL));
+        for (int k = 0; k < 2; k++) {
+            tri_rpc_message reply;
+
+            TRI_TRY(tri_rpc_sync(owner, &carry, &m, NULL, &reply));
+            if (carries)
+                memcpy(memory, reply.parts[0].data, reply.parts[0].bytes);
+            tri_rpc_message_free(&reply);
+        }
         if (i >= 0)
             times[i] = now_us() - began;
     }
@@ -103,37 +132,17 @@ static double hop_time(void)
     return median(times, STEPS);
 }
 
-/* x, y and their gradients: into the sender's shared memory and out of it. */
-static double copy_time(void)
-{
-    static float memory[9][BATCH * FEATURES];
-    double times[STEPS];
-
-    for (int i = -STEPS / 10; i < STEPS; i++) {
-        double began = now_us();
-
-        for (int k = 0; k < 8; k++)
-            memcpy(memory[k + 1], memory[k], sizeof(memory[0]));
-        __asm__ volatile("" : : "r"(memory) : "memory");
-        if (i >= 0)
-            times[i] = now_us() - began;
-    }
-    return median(times, STEPS);
-}
-
 static void compare(const char *what, const char *remote_name, bool trained, tri_tensor *x)
 {
     tri_module *here = make_layer(trained), *there = tri_remote_module(rpc, remote_name, NULL);
-    tri_remote_optimizer *opt = NULL;
-    double local, remote;
+    tri_optimizer *sgd = trained ? tri_sgd(here, 0.0, NULL) : NULL;
+    tri_remote_optimizer *opt = trained ? tri_remote_optimizer_of(NULL, &there, 1, NULL) : NULL;
+    double local = step_time(here, x, sgd, NULL), remote = step_time(there, x, NULL, opt);
 
-    if (trained)
-        opt = tri_remote_optimizer_of(NULL, &there, 1, NULL);
-    local = step_time(here, x);
-    remote = step_time(there, x);
     printf("%s, here\t%.1f\n%s, remote\t%.1f\n%s, more\t%.1f\n", what, local, what, remote, what,
            remote - local);
     tri_remote_optimizer_destroy(opt);
+    tri_optimizer_destroy(sgd);
     tri_module_destroy(here);
     tri_module_destroy(there);
 }
@@ -141,13 +150,14 @@ static void compare(const char *what, const char *remote_name, bool trained, tri
 static void steps(void)
 {
     static float data[BATCH * FEATURES];
+    double hops = call_time(false), copies = call_time(true) - hops;
     tri_tensor *x;
 
     for (int i = 0; i < BATCH * FEATURES; i++)
         data[i] = (float)(i % 199 - 99) / 97;
     x = tri_tensor_from((int64_t[]){BATCH, FEATURES}, 2, TRI_DTYPE_F32, data);
     tri_requires_grad(x, true);
-    printf("hops\t%.1f\ncopies\t%.1f\n", hop_time(), copy_time());
+    printf("hops\t%.1f\ncopies\t%.1f\n", hops, copies);
     compare("frozen", "owner/frozen", false, x);
     compare("trained", "owner/trained", true, x);
     tri_tensor_unref(x);

@@ -34,6 +34,9 @@ bench_table() {
     done <"$bench_work/cases"
     accounts=$(awk -v a="$(of "trained, more")" -v b="$(of "frozen, more")" 'BEGIN { print a - b }')
     bench_case "of that accounts" us "$accounts"
+    bench_case "of that else" us "$(awk -v all="$(of "trained, more")" -v hops="$(of hops)" \
+        -v copies="$(of copies)" -v accounts="$accounts" \
+        'BEGIN { print all - hops - copies - accounts }')"
 }
 
 round=0
