@@ -136,7 +136,7 @@ static tri_status send_answer(backward *b)
     if (status != TRI_OK)
         return status;
     for (int i = 0; i < b->g->n_in; i++) {
-        k += b->head.wanted >> i & 1;
+        k += (int)(b->head.wanted >> i & 1);
         if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
             continue;
         answer.head.present |= (uint64_t)1 << i;
@@ -167,7 +167,7 @@ static tri_status keep_gradients(backward *b, trii_step *step)
     for (int i = 0; i < b->g->n_in && status == TRI_OK; i++) {
         trii_vid id;
 
-        k += b->head.wanted >> i & 1;
+        k += (int)(b->head.wanted >> i & 1);
         if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
             continue;
         (void)tri_keep(b->grads[k]);
@@ -186,7 +186,7 @@ static tri_status answer_late(backward *b)
     int k = -1;
 
     for (int i = 0; i < b->g->n_in; i++) {
-        k += b->head.wanted >> i & 1;
+        k += (int)(b->head.wanted >> i & 1);
         if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL || (b->head.unsent >> i & 1) != 0)
             continue;
         b->grad_data[k] = tri_data(b->grads[k]);
@@ -209,7 +209,7 @@ static tri_status answer_start(trii_host_op *op, const trii_host_buffers *buffer
     int k = -1, operand = 0;
 
     for (int i = 0; i < b->g->n_in; i++) {
-        k += b->head.wanted >> i & 1;
+        k += (int)(b->head.wanted >> i & 1);
         if ((b->head.wanted >> i & 1) == 0 || b->grads[k] == NULL)
             continue;
         b->grad_data[k] = buffers->in[operand++];
