@@ -7,7 +7,7 @@
  * A block has its owner (tri_rpc_alloc, or the packet that it was taken for) and one user for each
  * message on its way that has a part of it.
  */
-/* build: hot leaf */
+/* build: leaf */
 #include <string.h>
 
 #include "base/alloc.h"

@@ -1,6 +1,6 @@
 /*
  * rpc_base.c - what all files of this room need of a worker: its lock, what is put aside for the
- * time without it, threads that wait or do a job, names.
+ * time without it, threads that wait, names.
  */
 /* build: hot */
 #include <ctype.h>
@@ -171,49 +171,6 @@ void rpc_thread_ends(tri_rpc *rpc, int *count)
     trii_mutex_unlock(&rpc->lock);
     if (last)
         rpc_unuse(rpc);
-}
-
-/* --- jobs ----------------------------------------------------------------- */
-
-typedef struct job {
-    tri_rpc *rpc;
-    void (*run)(void *arg);
-    void *arg;
-} job;
-
-static void job_main(void *arg)
-{
-    job j = *(job *)arg;
-    trii_loop *loop = NULL; /* a connection may be made after the worker was destroyed */
-    bool taken = trii_control_take(&loop) == TRI_OK;
-
-    trii_free(arg);
-    j.run(j.arg);
-    if (taken)
-        trii_control_release(loop);
-    rpc_lock(j.rpc);
-    rpc_thread_ends(j.rpc, &j.rpc->n_jobs);
-}
-
-tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg)
-{
-    job *j = trii_alloc(1, sizeof(*j), "job");
-    trii_thread thread;
-    tri_status status;
-
-    if (j == NULL)
-        return TRI_ERR_NO_MEMORY;
-    *j = (job){rpc, run, arg};
-    rpc_use(rpc);
-    status = trii_thread_start(&thread, "tri-rpc-job", job_main, j);
-    if (status != TRI_OK) {
-        trii_free(j);
-        rpc_drop_use(rpc);
-        return status;
-    }
-    rpc->n_jobs++;
-    trii_thread_detach(&thread);
-    return TRI_OK;
 }
 
 /* --- waking --------------------------------------------------------------- */

@@ -40,6 +40,9 @@ static inline void rpc_drop_use(tri_rpc *rpc) /* not the last one */
 void rpc_thread_ends(tri_rpc *rpc, int *count);
 /* A name that may be published. */
 tri_status rpc_check_name(const char *name, const char *call) TRI_MUST_CHECK;
+
+/* --- rpc_job.c ------------------------------------------------------------ */
+
 /* Locked: a thread of its own for something that happens now and then. */
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MUST_CHECK;
 

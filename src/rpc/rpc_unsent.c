@@ -4,7 +4,6 @@
  * may have as many as this worker's window (rpc_on_request). All others are small, and count
  * together.
  */
-/* build: hot */
 #include <string.h>
 
 #include "base/alloc.h"
