@@ -248,7 +248,7 @@ static void set_timer(tri_rpc *rpc, int64_t at_ns)
 static void timer_fired(trii_timer *timer)
 {
     tri_rpc *rpc = TRII_CONTAINER(timer, tri_rpc, timer);
-    int64_t next, trim, beat, there, now = trii_now_ns();
+    int64_t next, trim, beat, look, there, now = trii_now_ns();
 
     rpc_use(rpc);
     rpc_lock(rpc);
@@ -258,6 +258,8 @@ static void timer_fired(trii_timer *timer)
     next = trim < next ? trim : next;
     beat = rpc_heartbeat(rpc, now);
     next = beat < next ? beat : next;
+    look = rpc_executor_look(rpc, now);
+    next = look < next ? look : next;
     if (rpc_take_over_left(rpc) && now + RPC_LEFT_NS < next)
         next = now + RPC_LEFT_NS;
     for (rpc_pending *p = rpc->pending, *after; p != NULL; p = after) {

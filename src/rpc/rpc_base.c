@@ -110,7 +110,7 @@ void rpc_tell(tri_rpc *rpc, tri_rpc_event_kind kind, const char *worker, const c
 
 static void run_put_aside(tri_rpc *rpc)
 {
-    rpc_run run = {rpc_running, rpc, NULL, true, false};
+    rpc_run run = {rpc_running, rpc, NULL, true, NULL};
     tri_rpc_call *calls = rpc->after_calls, *call;
     rpc_object *objects = rpc->after_objects, *object;
     rpc_told *events = rpc->after_events, *told;

@@ -1,16 +1,25 @@
 /*
  * rpc_executor.c - the threads that run handlers which may block. They start when a request finds
  * none idle; a handler that waits lends its place, so that calls which come back are run.
+ *
+ * One that waits for something else than a call says nothing: while a request has had no place for
+ * a millisecond, the timer asks the system which handlers sleep, and one that sleeps twice in a row
+ * has lent its place, too. Those that compute keep theirs, however long they take.
  */
 
 #include "base/err.h"
 #include "base/log.h"
+#include "os/proc.h"
 #include "rpc/rpc_internal.h"
+
+#define LOOK_NS TRII_NS_PER_MS
+#define LOOK_MOST_NS (64 * LOOK_NS)
 
 /* Every thread waits in a handler, and what it waits for may be in the queue. */
 static void name_waiting(const tri_rpc *rpc, char *line, size_t size)
 {
-    size_t used = (size_t)snprintf(line, size, "%d handlers wait (max_threads): ", rpc->n_lent);
+    size_t used = (size_t)snprintf(line, size,
+                                   "%d handlers wait (max_threads): ", rpc->n_lent + rpc->n_asleep);
     bool first = true;
 
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
@@ -42,6 +51,19 @@ static void fail_queue(tri_rpc *rpc, tri_status status, const char *line)
 
 static void executor_main(void *arg);
 
+/* When it is looked at why the first of the queue has no place. */
+static int64_t next_look_ns(const tri_rpc *rpc)
+{
+    int64_t at_ns = rpc->queue->came_ns + LOOK_NS;
+
+    return at_ns > rpc->look_ns ? at_ns : rpc->look_ns;
+}
+
+static bool has_place(const tri_rpc *rpc)
+{
+    return rpc->n_active - rpc->n_asleep < rpc->options.threads;
+}
+
 /* Somebody for the first of the queue. */
 static void staff(tri_rpc *rpc)
 {
@@ -49,10 +71,17 @@ static void staff(tri_rpc *rpc)
     char line[360] = "";
     tri_status status = TRI_ERR_STATE;
 
-    if (rpc->queue == NULL || rpc->n_active >= rpc->options.threads || rpc->stop ||
-        rpc->empties_queue)
+    if (rpc->queue == NULL || rpc->stop || rpc->empties_queue)
         return;
+    if (!has_place(rpc)) {
+        rpc_arm(rpc, next_look_ns(rpc));
+        return;
+    }
+    if (rpc->n_active - rpc->n_asleep + rpc->n_coming >= rpc->options.threads)
+        return; /* who comes looks for the next one */
     if (rpc->n_idle > 0) {
+        rpc->n_idle--;
+        rpc->n_coming++;
         trii_cond_signal(&rpc->work);
         return;
     }
@@ -61,6 +90,7 @@ static void staff(tri_rpc *rpc)
         rpc->n_threads++;
         status = trii_thread_start(&thread, "tri-rpc", executor_main, rpc);
         if (status == TRI_OK) {
+            rpc->n_coming++;
             trii_thread_detach(&thread);
             return;
         }
@@ -76,18 +106,39 @@ static void staff(tri_rpc *rpc)
     fail_queue(rpc, status, line);
 }
 
+/* A thread that nobody has called takes the turn of one that was, and leaves it its own. */
+static void comes(tri_rpc *rpc)
+{
+    if (rpc->n_coming > 0)
+        rpc->n_coming--;
+    else
+        rpc->n_idle--;
+}
+
+/* It does not sleep, or has something to show for it. */
+static void is_awake(tri_rpc *rpc, rpc_place *place)
+{
+    rpc->n_asleep -= place->asleep;
+    place->asleep = place->dozes = false;
+}
+
 static void executor_main(void *arg)
 {
     tri_rpc *rpc = arg;
+    rpc_place place = {.thread = (int)trii_thread_id()}, **at = &rpc->places;
 
     rpc_lock(rpc);
+    comes(rpc);
+    place.next = rpc->places;
+    rpc->places = &place;
     while (!rpc->stop) {
         tri_rpc_request *request = rpc->queue;
 
-        if (request == NULL || rpc->n_active >= rpc->options.threads) {
+        if (request == NULL || !has_place(rpc)) {
+            staff(rpc); /* no more than that it is looked why */
             rpc->n_idle++;
             (void)rpc_sleep(rpc, &rpc->work, TRII_NO_DEADLINE);
-            rpc->n_idle--;
+            comes(rpc);
             continue;
         }
         rpc->queue = request->next;
@@ -96,10 +147,16 @@ static void executor_main(void *arg)
         request->next = NULL;
         request->queued = false;
         rpc->n_active++;
+        place.request = request;
         staff(rpc); /* this thread may have been the idle one for several */
-        rpc->up->run(request, false, true);
+        rpc->up->run(request, false, &place);
+        place.request = NULL;
+        is_awake(rpc, &place);
         rpc->n_active--;
     }
+    while (*at != &place)
+        at = &(*at)->next;
+    *at = place.next;
     rpc_thread_ends(rpc, &rpc->n_threads);
 }
 
@@ -125,17 +182,65 @@ void rpc_executor_stop(tri_rpc *rpc)
         fail_queue(rpc, TRI_ERR_ABORTED, "the worker has left");
 }
 
-void rpc_executor_lend(tri_rpc *rpc)
+void rpc_executor_lend(tri_rpc *rpc, rpc_place *place)
 {
+    is_awake(rpc, place);
+    place->lent = true;
     rpc->n_active--;
     rpc->n_lent++;
     staff(rpc);
 }
 
-void rpc_executor_return(tri_rpc *rpc)
+void rpc_executor_return(tri_rpc *rpc, rpc_place *place)
 {
+    place->lent = false;
     rpc->n_active++;
     rpc->n_lent--;
+}
+
+/* True: its thread sleeps for the second time, and has lent its place from now on. */
+static bool falls_asleep(tri_rpc *rpc, rpc_place *place)
+{
+    char state = trii_proc_state(place->thread);
+    bool sleeps = state == 'S' || state == 'D';
+
+    place->asleep = sleeps && place->dozes;
+    place->dozes = sleeps;
+    rpc->n_asleep += place->asleep;
+    return place->asleep;
+}
+
+int64_t rpc_executor_look(tri_rpc *rpc, int64_t now_ns)
+{
+    int64_t pause_ns = LOOK_MOST_NS;
+    bool found = false;
+
+    if (rpc->queue == NULL)
+        return TRII_NO_DEADLINE;
+    if (now_ns < next_look_ns(rpc))
+        return next_look_ns(rpc);
+    for (rpc_place *p = rpc->places; p != NULL; p = p->next) {
+        int64_t age_ns;
+
+        if (p->request == NULL || p->lent || p->asleep)
+            continue;
+        age_ns = now_ns - p->request->started_ns;
+        if (age_ns >= LOOK_NS)
+            found = falls_asleep(rpc, p) || found;
+        pause_ns = age_ns / 8 < pause_ns ? age_ns / 8 : pause_ns; /* it computes for long */
+    }
+    rpc->look_ns = now_ns + (pause_ns > LOOK_NS ? pause_ns : LOOK_NS);
+    if (found)
+        staff(rpc);
+    return rpc->look_ns;
+}
+
+bool rpc_executor_is_stuck(const tri_rpc *rpc, char *line, size_t size)
+{
+    if (rpc->n_threads < rpc->options.max_threads || rpc->n_lent + rpc->n_asleep < rpc->n_threads)
+        return false;
+    name_waiting(rpc, line, size);
+    return true;
 }
 
 bool rpc_executor_remove(tri_rpc_request *request)

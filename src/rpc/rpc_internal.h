@@ -247,7 +247,7 @@ void rpc_on_cancel(rpc_peer *peer, uint64_t call);
 void rpc_on_where(rpc_peer *peer, const rpc_header *h);
 void rpc_requests_lose(rpc_peer *peer); /* the peer was lost */
 /* Locked, unlocked meanwhile. */
-void rpc_run_request(tri_rpc_request *request, bool inlined, bool occupies);
+void rpc_run_request(tri_rpc_request *request, bool inlined, rpc_place *place);
 void rpc_request_fail(tri_rpc_request *request, tri_status status, const char *format, ...)
     TRII_PRINTF(3, 4);
 /* Locked: its thread waits for what its handler has called, or does not any more. */
@@ -291,9 +291,15 @@ void rpc_promises_lose(rpc_peer *peer);
 void rpc_execute(tri_rpc_request *request);
 /* What is queued, or comes later, is not run. */
 void rpc_executor_stop(tri_rpc *rpc);
-void rpc_executor_lend(tri_rpc *rpc);
-void rpc_executor_return(tri_rpc *rpc);
+/* The handler in that place waits for what it has called, or does not any more. */
+void rpc_executor_lend(tri_rpc *rpc, rpc_place *place);
+void rpc_executor_return(tri_rpc *rpc, rpc_place *place);
 bool rpc_executor_remove(tri_rpc_request *request);
+/* The timer: looks for handlers that wait for something else than calls while requests have no
+ * place. When it looks next. */
+int64_t rpc_executor_look(tri_rpc *rpc, int64_t now_ns);
+/* Whether max_threads handlers wait, and for whom: what is queued will not be run. */
+bool rpc_executor_is_stuck(const tri_rpc *rpc, char *line, size_t size);
 
 /* --- rpc_leave.c; locked -------------------------------------------------- */
 

@@ -186,7 +186,7 @@ void rpc_take_frame(rpc_peer *peer, const rpc_header *h, rpc_source *source)
     trii_free(source->owned);
     source->owned = NULL;
     if (run != NULL)
-        peer->rpc->up->run(run, true, false);
+        peer->rpc->up->run(run, true, NULL);
 }
 
 void rpc_read(rpc_peer *peer)
@@ -214,7 +214,7 @@ void rpc_read(rpc_peer *peer)
             atomic_exchange(&peer->in->starved, 0) != 0)
             wake(peer);
         if (run != NULL)
-            peer->rpc->up->run(run, true, false);
+            peer->rpc->up->run(run, true, NULL);
     }
     rpc_flush(peer);
 }

@@ -385,10 +385,10 @@ static const char *is_void(const tri_rpc_request *r, bool inlined)
     return r->rpc->state == RPC_STATE_OFF ? "the worker has left" : NULL;
 }
 
-void rpc_run_request(tri_rpc_request *r, bool inlined, bool occupies)
+void rpc_run_request(tri_rpc_request *r, bool inlined, rpc_place *place)
 {
     tri_rpc *rpc = r->rpc;
-    rpc_run run = {rpc_running, rpc, r, inlined, occupies};
+    rpc_run run = {rpc_running, rpc, r, inlined, place};
     const char *why = is_void(r, inlined);
     unsigned lines;
     tri_status status;
@@ -464,9 +464,10 @@ void rpc_on_cancel(rpc_peer *peer, uint64_t call)
 
 void rpc_on_where(rpc_peer *peer, const rpc_header *h)
 {
-    const tri_rpc_request *r = peer->requests;
+    tri_rpc_request *r = peer->requests;
     tri_rpc_call *call;
     rpc_header answer = *h;
+    char line[RPC_TEXT];
 
     if (h->chain == 1) {
         call = rpc_call_at(peer->rpc, h->call);
@@ -478,6 +479,10 @@ void rpc_on_where(rpc_peer *peer, const rpc_header *h)
         r = r->of_peer;
     if (r == NULL)
         return;
+    if (r->queued && rpc_executor_is_stuck(peer->rpc, line, sizeof(line)) && take_back(r)) {
+        rpc_request_fail(r, TRI_ERR_TIMEOUT, "it is queued there, and %s", line);
+        return;
+    }
     answer.bytes = answer.data_bytes = 0;
     answer.n_refs = 0;
     answer.chain = 1;

@@ -292,13 +292,23 @@ struct tri_rpc_request {
     rpc_received in;
 };
 
+/* A thread of the executor. */
+typedef struct rpc_place {
+    struct rpc_place *next;
+    tri_rpc_request *request; /* it runs; NULL: it is idle */
+    int thread;               /* the system's number of it */
+    bool lent;                /* it waits for what its handler has called */
+    bool dozes;               /* it slept when it was last looked at, */
+    bool asleep;              /* and the time before: it waits for something else */
+} rpc_place;
+
 /* What a thread runs, innermost first. */
 typedef struct rpc_run {
     struct rpc_run *outer;
     tri_rpc *rpc;
     tri_rpc_request *request; /* NULL: what was told to the program */
     bool inlined;             /* it must not block */
-    bool occupies;            /* a place of the executor */
+    rpc_place *place;         /* of the executor; NULL: another thread runs it */
 } rpc_run;
 
 /* A thread that waits. */
@@ -340,7 +350,7 @@ typedef struct rpc_upcalls {
     void (*stream_flush)(rpc_peer *peer);
     void (*stream_release)(rpc_peer *peer);
     bool (*is_wanted)(rpc_peer *peer, const rpc_header *h); /* within its function's limits */
-    void (*run)(tri_rpc_request *request, bool inlined, bool occupies);
+    void (*run)(tri_rpc_request *request, bool inlined, rpc_place *place);
     void (*fail)(tri_rpc_request *request, tri_status status, const char *line);
     bool (*forget_find)(tri_rpc_request *request);
     void (*promise_wait)(tri_rpc_request *request, uint64_t call);
@@ -422,7 +432,11 @@ struct tri_rpc {
 
     tri_rpc_request *queue, **queue_end;
     trii_cond work;
+    rpc_place *places;
     int n_threads, n_idle, n_active, n_lent;
+    int n_coming;    /* started, or called while idle, and not here yet */
+    int n_asleep;    /* of the active ones: they wait, and not for calls */
+    int64_t look_ns; /* not before then it is looked for such */
     bool stop, empties_queue;
     bool has_requests; /* after its end: they use it until they are answered */
 

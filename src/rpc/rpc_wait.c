@@ -86,10 +86,10 @@ void rpc_sleep_on(rpc_waiter *w, int64_t deadline_ns)
 
 static void change(const rpc_run *run, bool waits)
 {
-    if (run->occupies && waits)
-        rpc_executor_lend(run->rpc);
-    else if (run->occupies)
-        rpc_executor_return(run->rpc);
+    if (run->place != NULL && waits)
+        rpc_executor_lend(run->rpc, run->place);
+    else if (run->place != NULL)
+        rpc_executor_return(run->rpc, run->place);
     rpc_request_waits(run->request, waits);
 }
 
@@ -99,7 +99,7 @@ static void change_place(tri_rpc *rpc, bool waits)
 {
     const rpc_run *run = rpc_running;
 
-    if (run == NULL || run->request == NULL || (!run->occupies && !run->request->in_object))
+    if (run == NULL || run->request == NULL || (run->place == NULL && !run->request->in_object))
         return;
     if (run->rpc == rpc) {
         change(run, waits);
@@ -148,7 +148,7 @@ static void run_inbox(rpc_waiter *w)
 
         w->inbox = request->next;
         request->next = NULL;
-        rpc->up->run(request, false, false);
+        rpc->up->run(request, false, NULL);
         rpc_record_end(rpc, place);
     }
     w->busy = false;
