@@ -190,6 +190,14 @@ void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter)
         trii_futex_wake_all(&waiter->peer->in->sleep);
 }
 
+void rpc_rouse(rpc_waiter *waiter)
+{
+    int asleep = 2;
+
+    if (atomic_compare_exchange_strong(&waiter->kicked, &asleep, 0))
+        trii_futex_wake_all(&waiter->kicked);
+}
+
 void rpc_arm(tri_rpc *rpc, int64_t at_ns)
 {
     int64_t there = atomic_load(&rpc->timer_ns);

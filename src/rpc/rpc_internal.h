@@ -12,6 +12,7 @@ extern _Thread_local rpc_run *rpc_running;
 /* The process's own; NULL. */
 extern _Atomic(tri_rpc *) rpc_own;
 void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter); /* locked; it looks again */
+void rpc_rouse(rpc_waiter *waiter); /* the same at its rings only: it need not give them up */
 /* NULL becomes the process's own. STATE: there is none, or a parent's. */
 tri_status rpc_resolve(tri_rpc **rpc_io, const char *call) TRI_MUST_CHECK;
 tri_status rpc_check_process(const tri_rpc *rpc, const char *call) TRI_MUST_CHECK;

@@ -179,7 +179,7 @@ void rpc_request_retire(tri_rpc_request *r)
         rpc_drop_use(r->rpc); /* the thread that answers has a use of its own */
     }
     if (r->rpc->n_requests == 0 && r->rpc->joiner_sleeps)
-        rpc_kick(r->rpc, r->rpc->joiner); /* it left us its core, and may look again */
+        rpc_rouse(r->rpc->joiner); /* it left us its core, and may look again */
     rpc_changed(r->rpc);
     if (r->keeps)
         r->rpc->up->promise_end(r);

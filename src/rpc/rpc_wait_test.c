@@ -75,7 +75,20 @@ static tri_status run_sum(tri_rpc_request *request, void *object)
 static const tri_rpc_function sum = {
     .name = "sum", .flags = TRI_RPC_INLINE, .max_part = 1 << 20, .run = run_sum};
 
-static const tri_rpc_function *const all[] = {&twice, &inline_twice, &back, &keep, &sum};
+static atomic_int n_held, may_end;
+
+/* Runs until it may end, and its answer is all that comes of it. */
+static tri_status run_hold(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    atomic_fetch_add(&n_held, 1);
+    worker_wait_for(&may_end, 1);
+    return TRI_OK;
+}
+static const tri_rpc_function hold = {.name = "hold", .run = run_hold};
+
+static const tri_rpc_function *const all[] = {&twice, &inline_twice, &back, &keep, &sum, &hold};
 
 static void check_twice(tri_rpc_ref *to, const tri_rpc_function *function, int x)
 {
@@ -410,6 +423,36 @@ static void while_another_thread_answers_a_joiner_leaves_it_the_core(void **stat
     pair_end(&p);
 }
 
+/* It may have left the core to the thread that answers (above): it looks once more, though nobody
+ * sends it anything. */
+static void a_joiner_looks_again_once_all_is_answered(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    tri_rpc_call *call;
+    unsigned looks;
+    tri_rpc *rpc;
+    pair p = {0};
+
+    (void)state;
+    pair_begin(&p, NULL, true);
+    rpc = p.w.rpc[1];
+    atomic_store(&n_held, 0);
+    atomic_store(&may_end, 0);
+    CHECK_OK(tri_rpc_async(p.to, &hold, NULL, NULL, &call));
+    worker_wait_for(&n_held, 1);
+    while (!joiner_sleeps(rpc) && trii_now_ns() < deadline)
+        trii_thread_yield();
+    looks = atomic_load(&rpc->joiner_spin.waits); /* it sleeps, and adds none */
+    assert_true(joiner_sleeps(rpc));
+    atomic_store(&may_end, 1);
+    CHECK_OK(tri_rpc_call_wait(call, 20000));
+    while (atomic_load(&rpc->joiner_spin.waits) == looks && trii_now_ns() < deadline)
+        trii_thread_yield();
+    assert_int_not_equal(atomic_load(&rpc->joiner_spin.waits), looks);
+    tri_rpc_call_destroy(call);
+    pair_end(&p);
+}
+
 static int set_long_spin(void **state)
 {
     (void)state;
@@ -425,6 +468,7 @@ static int set_spin(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(workers_that_share_a_core_do_not_look, set_spin),
     cmocka_unit_test_setup(while_another_thread_answers_a_joiner_leaves_it_the_core, set_long_spin),
+    cmocka_unit_test(a_joiner_looks_again_once_all_is_answered),
     cmocka_unit_test(a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time),
     cmocka_unit_test(threads_of_handlers_read_beside_it),
     cmocka_unit_test(a_sleeping_reader_is_woken_for_large_parts_too),
