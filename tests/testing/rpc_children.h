@@ -7,6 +7,8 @@
 
 #include <trireme/rpc.h>
 
+#include "os/clock.h"
+#include "os/shared_file.h"
 #include "os/thread.h"
 #include "testing/scratch.h"
 
@@ -96,10 +98,17 @@ static inline void child_go(const child *c)
     assert_int_equal(write(c->go[1], "x", 1), 1);
 }
 
+/* While it does not have the lock of the store's file, for which the others would wait: one that is
+ * in tri_rpc_join reads the store at any time. */
 static inline void child_stop(const child *c)
 {
+    int fd;
+
+    CHECK_OK(trii_shared_file_open(child_store, false, &fd));
+    CHECK_OK(trii_shared_file_lock(fd, child_store, true, trii_deadline_ms(20000)));
     assert_int_equal(kill(c->pid, SIGSTOP), 0);
     assert_int_equal(waitpid(c->pid, NULL, WUNTRACED), c->pid);
+    trii_shared_file_close(fd);
 }
 
 static inline void child_kill(child *c)
