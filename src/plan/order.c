@@ -260,9 +260,11 @@ static tri_status order_urgent(trii_schedule *s, int32_t host)
         if (!needed[g])
             continue;
         need(s, needed, group->in, group->n_in);
-        if (group->kind == TRII_GROUP_HOST)
-            need(s, needed, s->ir->nodes[group->nodes[0]].after,
-                 s->ir->nodes[group->nodes[0]].n_after);
+        if (group->kind != TRII_GROUP_HOST)
+            continue;
+        need(s, needed, s->ir->nodes[group->nodes[0]].after, s->ir->nodes[group->nodes[0]].n_after);
+        if (s->plan->hosts[s->host_of[g]].before >= 0) /* its group of ranks has one order */
+            needed[s->host_group[s->plan->hosts[s->host_of[g]].before]] = true;
     }
     for (int32_t g = 0; g < host; g++) {
         if (!needed[g] || s->done[g])
