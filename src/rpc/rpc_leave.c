@@ -89,6 +89,9 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
                                          used > 0 ? ", " : "", r->function->name, p->name);
         }
     }
+    if (rpc->n_beyond > 0 && used < size / 2)
+        snprintf(text + used, size - used, "%swork of requests that were answered (%d)",
+                 used > 0 ? ", " : "", rpc->n_beyond);
 }
 
 /* --- join ----------------------------------------------------------------- */

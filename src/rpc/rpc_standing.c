@@ -44,3 +44,20 @@ bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *ty
     rpc_unlock(rpc);
     return found;
 }
+
+void trii_rpc_beyond_begin(tri_rpc *rpc)
+{
+    rpc_use(rpc);
+    rpc_lock(rpc);
+    rpc->n_beyond++;
+    rpc_unlock(rpc);
+}
+
+void trii_rpc_beyond_end(tri_rpc *rpc)
+{
+    rpc_lock(rpc);
+    rpc->n_beyond--;
+    rpc_changed(rpc);
+    rpc_unlock(rpc);
+    rpc_unuse(rpc);
+}

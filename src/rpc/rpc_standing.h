@@ -16,5 +16,9 @@ bool trii_rpc_is_in_join(tri_rpc *rpc, int rank, char name_out[TRI_RPC_MAX_NAME 
  * `is_over` says no, which is called with a lock. */
 bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *type, void *object,
                         bool (*is_over)(const void *object), void **old_out);
+/* Around what goes on for a request after its answer, begun before that: tri_rpc_leave waits for it
+ * as for the request. */
+void trii_rpc_beyond_begin(tri_rpc *rpc);
+void trii_rpc_beyond_end(tri_rpc *rpc);
 
 #endif

@@ -416,7 +416,8 @@ struct tri_rpc {
     tri_rpc_request *idle_requests;
     int n_idle_requests;
     int in_flight, n_requests, n_deferred;
-    int n_open; /* calls that were made and have not ended */
+    int n_beyond; /* what goes on for requests after their answer */
+    int n_open;   /* calls that were made and have not ended */
     uint64_t next_chain;
     rpc_waiter *waiters;
     trii_cond changed; /* of peers' states, ends of calls and requests, while somebody waits */

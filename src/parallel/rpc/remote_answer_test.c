@@ -3,7 +3,7 @@
  * the parameters are there; what becomes of these is told by the step of the optimizer.
  */
 #include "graph/host_op.h"
-#include "parallel/rpc/remote_internal.h"
+#include "parallel/rpc/served_run.h"
 #include "testing/remote_workers.h"
 
 #define ROWS 3
@@ -145,17 +145,24 @@ static void begin(trainer *t)
     tri_requires_grad(t->x, true);
 }
 
-static void end(trainer *t)
+/* The first n modules are served. */
+static void release(trainer *t, int n)
 {
-    tri_step_end();
     tri_remote_optimizer_destroy(t->opt);
     tri_tensor_unref(t->x);
     for (int i = 0; i < 2; i++) {
         tri_module_destroy(t->remote[i]);
-        CHECK_OK(tri_remote_withdraw(t->r.w.rpc[1 + i], "part"));
+        if (i < n)
+            CHECK_OK(tri_remote_withdraw(t->r.w.rpc[1 + i], "part"));
         tri_optimizer_destroy(t->theirs[i]);
         tri_module_destroy(t->there[i]);
     }
+}
+
+static void end(trainer *t)
+{
+    tri_step_end();
+    release(t, 2);
     remote_end(&t->r);
 }
 
@@ -242,10 +249,36 @@ static void the_optimizer_tells_what_fails_after_the_answer(void **state)
     end(&t);
 }
 
+/* Until it has left it needs the module. */
+static void a_worker_that_leaves_waits_for_the_gradients_of_parameters(void **state)
+{
+    trainer t;
+    trii_served *served;
+
+    (void)state;
+    begin(&t);
+    served = trii_served_named(t.r.w.rpc[2], "part");
+    backward(&t, 1);
+    CHECK_FAILS(tri_rpc_leave(t.r.w.rpc[2], 10), TRI_ERR_TIMEOUT,
+                "work of requests that were answered (1)");
+    set_gate(GOES_ON);
+    trii_mutex_lock(&served->lock);
+    while (!served->has_ended)
+        trii_cond_wait(&served->ended, &served->lock);
+    trii_mutex_unlock(&served->lock);
+    trii_served_unref(served);
+    tri_step_end();
+    release(&t, 1);
+    for (int i = 0; i < 2; i++)
+        tri_rpc_abort(t.r.w.rpc[i], "end");
+    remote_end_without_leaving(&t.r);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gradients_of_inputs_do_not_wait_for_those_of_parameters),
     cmocka_unit_test(another_owner_goes_on_with_them),
     cmocka_unit_test(the_optimizer_tells_what_fails_after_the_answer),
+    cmocka_unit_test(a_worker_that_leaves_waits_for_the_gradients_of_parameters),
 };
 
 TEST_MAIN(tests)
