@@ -176,6 +176,15 @@ bool trii_account_wants(const trii_accounts *a, const trii_remote_key *key)
 
 /* --- what goes wrong ------------------------------------------------------ */
 
+tri_status trii_account_check(const trii_accounts *a, const trii_remote_key *key)
+{
+    const trii_account *account = trii_account_find(a, key);
+
+    if (account == NULL || account->step != key->step || account->status == TRI_OK)
+        return TRI_OK;
+    return TRII_FAIL(account->status, "%s", account->why != NULL ? account->why : "out of memory");
+}
+
 void trii_account_ruin(trii_accounts *a, trii_account *account, tri_status status)
 {
     char *why;

@@ -62,6 +62,9 @@ void trii_accounts_destroy(trii_accounts *accounts); /* any thread, the last cal
 /* Whether the gradients of a backward with this key are of use. If not, they need not be computed:
  * the module is in no remote optimizer, the step has been applied, or has failed here. */
 bool trii_account_wants(const trii_accounts *accounts, const trii_remote_key *key);
+/* Why the account is spoilt, if this step's is. */
+tri_status trii_account_check(const trii_accounts *accounts,
+                              const trii_remote_key *key) TRI_MUST_CHECK;
 /* Within the context of a backward, before anything of it is recorded, if it is wanted: where
  * another pass begins, the sums of the one before are added first, so that the new gradients may be
  * written where those lie, and nothing is copied. May be left out. Errors: as of trii_account_add;

@@ -82,8 +82,7 @@ static tri_status complete(trii_accounts *a, const trii_account_member *member,
     if (status != TRI_OK)
         return status;
     if (account->status != TRI_OK)
-        return TRII_FAIL(account->status, "%s",
-                         account->why != NULL ? account->why : "out of memory");
+        return trii_account_check(a, &member->key);
     if (account->n_direct != member->n_backwards)
         return TRII_FAIL(
             TRI_ERR_STATE,

@@ -249,6 +249,26 @@ static void the_optimizer_tells_what_fails_after_the_answer(void **state)
     end(&t);
 }
 
+/* The first one has been answered. */
+static void the_next_backward_tells_it_too(void **state)
+{
+    tri_tensor *y, *loss[2];
+    trainer t;
+
+    (void)state;
+    begin(&t);
+    y = tri_forward(t.remote[1], t.x);
+    loss[0] = tri_sum(y, NULL, 0, false);
+    loss[1] = tri_sum(tri_square(y), NULL, 0, false);
+    tri_backward_of(&loss[0], 1, &(tri_backward_options){.keep_graph = true});
+    CHECK_OK(tri_run());
+    set_gate(FAILS);
+    tri_backward(loss[1]);
+    CHECK_FAILS(tri_run(), TRI_ERR_NAN, "no gradient of the parameter");
+    tri_step_end();
+    end(&t);
+}
+
 /* Until it has left it needs the module. */
 static void a_worker_that_leaves_waits_for_the_gradients_of_parameters(void **state)
 {
@@ -278,6 +298,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(gradients_of_inputs_do_not_wait_for_those_of_parameters),
     cmocka_unit_test(another_owner_goes_on_with_them),
     cmocka_unit_test(the_optimizer_tells_what_fails_after_the_answer),
+    cmocka_unit_test(the_next_backward_tells_it_too),
     cmocka_unit_test(a_worker_that_leaves_waits_for_the_gradients_of_parameters),
 };
 

@@ -342,9 +342,13 @@ tri_status trii_backward_run(trii_served *s, const trii_remote_job *job)
     if (status != TRI_OK)
         return status;
     b.g = trii_graph_find(s, job->session, b.head.call);
-    if (b.g == NULL)
+    if (b.g == NULL) { /* perhaps by a backward that has failed after its answer */
+        status = s->accounts != NULL ? trii_account_check(s->accounts, &b.head.key) : TRI_OK;
+        if (status != TRI_OK)
+            return status;
         return TRII_FAIL(TRI_ERR_STATE, "the forward of %s whose backward this is has been dropped",
                          s->name);
+    }
     running.path = &b.g->path;
     keep = (b.head.flags & TRII_REMOTE_KEEP) != 0;
     status = trii_places_add(job->session, b.message, b.sources, b.head.n_types, b.head.elsewhere);
