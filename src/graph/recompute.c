@@ -38,6 +38,11 @@ void trii_regions_end_step(trii_recorder *r)
         (void)region_open(r); /* otherwise this step keeps its values: slower, not wrong */
 }
 
+bool trii_step_computes_again(const trii_step *step)
+{
+    return step->recorder->n_copied > 0;
+}
+
 void tri_recompute_begin(void)
 {
     trii_step *step = trii_step_current();

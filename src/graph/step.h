@@ -248,6 +248,8 @@ bool trii_step_creates_graph(const trii_step *step);
 /* Whether they may be recorded a second time after a run, from the same values; always under
  * TRI_EAGER=1, whose runs nobody asked for. */
 bool trii_step_keeps_graph(const trii_step *step);
+/* Whether parts of the forward pass are computed again in the next run (tri_recompute_begin). */
+bool trii_step_computes_again(const trii_step *step);
 /* Whether they are those of tri_gradients, which changes no tensor's gradient. */
 bool trii_step_walks_for_inputs(const trii_step *step);
 /* The number of the backward pass that is being recorded. */
