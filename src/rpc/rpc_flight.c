@@ -106,6 +106,8 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
         return;
     }
     call->peer = peer;
+    if (call->function != peer->rpc->up->find && peer->incarnation != peer->rpc->incarnation)
+        peer->rpc->has_called = true;
     rpc_peer_use(peer);
     peer->used_calls++;
     peer->used_bytes += call->packet.weight;

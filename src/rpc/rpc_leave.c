@@ -96,25 +96,8 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
 
 /* --- join ----------------------------------------------------------------- */
 
-/* Locked: whether a function of another worker was called, or one of this worker by another. What
- * tri_rpc_find asks is no such call: servers look each other up before anybody needs them. */
-static bool has_called(const tri_rpc *rpc)
-{
-    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
-        int n_defined = p->incarnation != rpc->incarnation ? p->n_defined : 0;
-        int n_known = p->incarnation != rpc->incarnation ? p->n_known : 0;
-
-        for (int i = 0; i < n_defined || i < n_known; i++) {
-            if ((i < n_defined && rpc->used[i] != &rpc_find_function) ||
-                (i < n_known && p->known[i] != &rpc_find_function))
-                return true;
-        }
-    }
-    return false;
-}
-
-/* Locked: the name of a worker that has to leave or join first; "": of an open set nobody has begun
- * yet, and those that are here wait for whom they serve; NULL: there is none. */
+/* Locked: the name of a worker that has to leave or join first; "": no call has been made in the
+ * open set yet, so it waits for a first client; NULL: there is none. */
 static const char *waited_for(const tri_rpc *rpc)
 {
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
@@ -124,7 +107,7 @@ static const char *waited_for(const tri_rpc *rpc)
             (p->state == RPC_PEER_UP || is_unmet))
             return p->name;
     }
-    return rpc->options.open && !rpc->has_parted && !has_called(rpc) ? "" : NULL;
+    return rpc->options.open && !rpc->has_parted && !rpc->has_called ? "" : NULL;
 }
 
 static void meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)

@@ -266,6 +266,8 @@ static tri_status take_in(tri_rpc_request *r, const rpc_header *h, rpc_source *s
 
     r->function = peer->known[h->function];
     r->function_number = h->function;
+    if (r->function != rpc->up->find && peer->incarnation != rpc->incarnation)
+        rpc->has_called = true;
     if (r->function == NULL) {
         rpc_receive_nothing(peer, h, source);
         if ((h->flags & RPC_OF_PROMISE) != 0)

@@ -327,6 +327,7 @@ enum { RPC_STATE_ON, RPC_STATE_LEAVING, RPC_STATE_OFF };
 
 /* What files lower down call further up: rpc_worker.c knows them all. All locked. */
 typedef struct rpc_upcalls {
+    const tri_rpc_function *find; /* what tri_rpc_find calls */
     /* Frames of a peer; *run_out: a request to be run at once, or NULL. */
     void (*request)(rpc_peer *peer, const rpc_header *h, rpc_source *source,
                     tri_rpc_request **run_out);
@@ -372,6 +373,7 @@ struct tri_rpc {
     atomic_int users; /* the handle, executor threads, calls, references, jobs */
     int state;
     bool joined;
+    bool has_called;     /* another worker, or was called by one; to look a name up is no call */
     bool has_parted;     /* from another worker: it has left, or was lost */
     bool has_met_all;    /* a closed set has met, or will not */
     int n_met;           /* of it, until then */

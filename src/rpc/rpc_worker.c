@@ -26,6 +26,7 @@ static void free_all(tri_rpc *rpc);
 static const tri_rpc_function *const built_in[] = {&rpc_find_function};
 
 static const rpc_upcalls upcalls = {
+    .find = &rpc_find_function,
     .request = rpc_on_request,
     .reply = rpc_on_reply,
     .cancel = rpc_on_cancel,
