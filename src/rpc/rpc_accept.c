@@ -245,21 +245,23 @@ static void set_timer(tri_rpc *rpc, int64_t at_ns)
     trii_loop_timer(rpc->loop, &rpc->timer, at_ns, timer_fired);
 }
 
+static int64_t earlier(int64_t a_ns, int64_t b_ns)
+{
+    return a_ns < b_ns ? a_ns : b_ns;
+}
+
 static void timer_fired(trii_timer *timer)
 {
     tri_rpc *rpc = TRII_CONTAINER(timer, tri_rpc, timer);
-    int64_t next, trim, beat, look, there, now = trii_now_ns();
+    int64_t next, there, now = trii_now_ns();
 
     rpc_use(rpc);
     rpc_lock(rpc);
-    trim = rpc_arenas_trim(rpc, now); /* first: it unlocks */
     atomic_store(&rpc->timer_ns, TRII_NO_DEADLINE);
-    next = rpc_calls_expire(rpc);
-    next = trim < next ? trim : next;
-    beat = rpc_heartbeat(rpc, now);
-    next = beat < next ? beat : next;
-    look = rpc_executor_look(rpc, now);
-    next = look < next ? look : next;
+    next = rpc_arenas_trim(rpc, now); /* these two unlock: others may arm the timer meanwhile */
+    next = earlier(next, rpc_executor_look(rpc, now));
+    next = earlier(next, rpc_calls_expire(rpc));
+    next = earlier(next, rpc_heartbeat(rpc, now));
     if (rpc_take_over_left(rpc) && now + RPC_LEFT_NS < next)
         next = now + RPC_LEFT_NS;
     for (rpc_pending *p = rpc->pending, *after; p != NULL; p = after) {
@@ -267,9 +269,9 @@ static void timer_fired(trii_timer *timer)
         if (now >= p->deadline_ns)
             end_pending(p, true);
         else
-            next = p->deadline_ns < next ? p->deadline_ns : next;
+            next = earlier(next, p->deadline_ns);
     }
-    there = atomic_load(&rpc->timer_ns); /* another thread may have armed it meanwhile */
+    there = atomic_load(&rpc->timer_ns);
     while (next < there && !atomic_compare_exchange_weak(&rpc->timer_ns, &there, next))
         ;
     set_timer(rpc, atomic_load(&rpc->timer_ns));

@@ -59,6 +59,11 @@ static int64_t next_look_ns(const tri_rpc *rpc)
     return at_ns > rpc->look_ns ? at_ns : rpc->look_ns;
 }
 
+static void arm_look(tri_rpc *rpc)
+{
+    rpc_arm(rpc, next_look_ns(rpc));
+}
+
 static bool has_place(const tri_rpc *rpc)
 {
     return rpc->n_active - rpc->n_asleep < rpc->options.threads;
@@ -74,7 +79,7 @@ static void staff(tri_rpc *rpc)
     if (rpc->queue == NULL || rpc->stop || rpc->empties_queue)
         return;
     if (!has_place(rpc)) {
-        rpc_arm(rpc, next_look_ns(rpc));
+        arm_look(rpc);
         return;
     }
     if (rpc->n_active - rpc->n_asleep + rpc->n_coming >= rpc->options.threads)
@@ -99,14 +104,17 @@ static void staff(tri_rpc *rpc)
         rpc->n_threads--;
         rpc_drop_use(rpc);
     }
-    if (rpc->n_lent < rpc->n_threads)
+    if (rpc->n_lent < rpc->n_threads) {
+        arm_look(rpc);
         return;
+    }
     if (line[0] == '\0')
         name_waiting(rpc, line, sizeof(line));
     fail_queue(rpc, status, line);
 }
 
-/* A thread that nobody has called takes the turn of one that was, and leaves it its own. */
+/* A thread is here: the one that was called, or one that woke by itself before it. Then the one
+ * that was called counts as idle when it comes. */
 static void comes(tri_rpc *rpc)
 {
     if (rpc->n_coming > 0)
@@ -198,40 +206,59 @@ void rpc_executor_return(tri_rpc *rpc, rpc_place *place)
     rpc->n_lent--;
 }
 
-/* True: its thread sleeps for the second time, and has lent its place from now on. */
-static bool falls_asleep(tri_rpc *rpc, rpc_place *place)
+static bool is_looked_at(const rpc_place *place)
 {
-    char state = trii_proc_state(place->thread);
-    bool sleeps = state == 'S' || state == 'D';
+    return place->request != NULL && !place->lent && !place->asleep;
+}
 
-    place->asleep = sleeps && place->dozes;
-    place->dozes = sleeps;
+/* True: its thread sleeps, and has lent its place from now on if it did the last time. The system
+ * is asked without the lock, for which a handler may wait that would seem asleep. */
+static bool sleeps(tri_rpc *rpc, rpc_place *place)
+{
+    int64_t started_ns = place->request->started_ns;
+    int thread = place->thread;
+    char state;
+
+    trii_mutex_unlock(&rpc->lock);
+    state = trii_proc_state(thread);
+    trii_mutex_lock(&rpc->lock);
+    if (rpc->stop || !is_looked_at(place) || place->request->started_ns != started_ns)
+        return false; /* it may be gone, or runs another one, or waits for a call */
+    if (state != 'S' && state != 'D') {
+        place->dozes = false;
+        return false;
+    }
+    place->asleep = place->dozes;
+    place->dozes = true;
     rpc->n_asleep += place->asleep;
-    return place->asleep;
+    return true;
 }
 
 int64_t rpc_executor_look(tri_rpc *rpc, int64_t now_ns)
 {
-    int64_t pause_ns = LOOK_MOST_NS;
-    bool found = false;
+    int64_t youngest_ns = 8 * LOOK_MOST_NS, at_ns;
 
     if (rpc->queue == NULL)
         return TRII_NO_DEADLINE;
-    if (now_ns < next_look_ns(rpc))
-        return next_look_ns(rpc);
+    at_ns = next_look_ns(rpc);
+    if (now_ns < at_ns)
+        return at_ns;
+    rpc->look_ns = now_ns + LOOK_NS; /* for who asks meanwhile */
     for (rpc_place *p = rpc->places; p != NULL; p = p->next) {
         int64_t age_ns;
 
-        if (p->request == NULL || p->lent || p->asleep)
+        if (!is_looked_at(p))
             continue;
         age_ns = now_ns - p->request->started_ns;
-        if (age_ns >= LOOK_NS)
-            found = falls_asleep(rpc, p) || found;
-        pause_ns = age_ns / 8 < pause_ns ? age_ns / 8 : pause_ns; /* it computes for long */
+        if (age_ns >= LOOK_NS && sleeps(rpc, p))
+            age_ns = 0; /* it is looked at again soon, or another one has its place */
+        youngest_ns = age_ns < youngest_ns ? age_ns : youngest_ns;
+        if (rpc->stop)
+            return TRII_NO_DEADLINE; /* else places stay where they are */
     }
-    rpc->look_ns = now_ns + (pause_ns > LOOK_NS ? pause_ns : LOOK_NS);
-    if (found)
-        staff(rpc);
+    if (youngest_ns > 8 * LOOK_NS) /* all compute for long */
+        rpc->look_ns = now_ns + youngest_ns / 8;
+    staff(rpc);
     return rpc->look_ns;
 }
 

@@ -88,14 +88,25 @@ static tri_status run_pass(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function pass = {.name = "pass", .run = run_pass};
 
+/* Waits for the same in the other worker. */
+static tri_status run_call_pass(tri_rpc_request *request, void *object)
+{
+    (void)request;
+    (void)object;
+    return tri_rpc_sync(caller, &pass, NULL, NULL, NULL);
+}
+static const tri_rpc_function call_pass = {.name = "call_pass", .run = run_call_pass};
+
 /* --- two workers ---------------------------------------------------------- */
 
-static void begin(workers *w, int max_threads, tri_rpc_ref **to_out)
+static void begin_with(workers *w, int threads, int max_threads, tri_rpc_ref **to_out)
 {
-    static const tri_rpc_function *const all[] = {&ping,    &meet,    &meet_and_call,
-                                                  &collect, &compute, &pass};
-    const tri_rpc_options o = {
-        .threads = 1, .max_threads = max_threads, .timeout_ms = PATIENT_MS, .window_calls = 64};
+    static const tri_rpc_function *const all[] = {&ping,    &meet, &meet_and_call, &collect,
+                                                  &compute, &pass, &call_pass};
+    const tri_rpc_options o = {.threads = threads,
+                               .max_threads = max_threads,
+                               .timeout_ms = PATIENT_MS,
+                               .window_calls = 64};
 
     workers_begin(w, 2, &o);
     CHECK_OK(tri_rpc_serve(w->rpc[0], all, (int)TRII_COUNT_OF(all)));
@@ -103,6 +114,11 @@ static void begin(workers *w, int max_threads, tri_rpc_ref **to_out)
     *to_out = worker_find(w, 0, "w1");
     caller = worker_find(w, 1, "w0");
     atomic_store(&n_inside, 0);
+}
+
+static void begin(workers *w, int max_threads, tri_rpc_ref **to_out)
+{
+    begin_with(w, 1, max_threads, to_out);
 }
 
 static void end(workers *w, tri_rpc_ref *to)
@@ -212,24 +228,99 @@ static void handlers_that_compute_keep_their_places(void **state)
     end(&w, to);
 }
 
+/* The handler that runs has been there for an hour: without a wait for that. */
+static void make_old(tri_rpc *rpc)
+{
+    rpc_lock(rpc);
+    for (rpc_place *p = rpc->places; p != NULL; p = p->next) {
+        if (p->request != NULL)
+            p->request->started_ns -= 3600 * TRII_NS_PER_S;
+    }
+    rpc_unlock(rpc);
+}
+
+/* How long the next one waits for the place of a handler that has slept for long. */
+static int64_t wait_behind_a_sleeper(workers *w, tri_rpc_ref *to)
+{
+    tri_rpc_call *sleeper;
+    int64_t began_ns;
+
+    atomic_store(&n_inside, 0);
+    trii_mutex_lock(&gate);
+    call(to, &pass, &sleeper, 1);
+    worker_wait_for(&n_inside, 1);
+    make_old(w->rpc[1]);
+    began_ns = trii_now_ns();
+    CHECK_OK(tri_rpc_sync(to, &ping, NULL, NULL, NULL));
+    began_ns = trii_now_ns() - began_ns;
+    trii_mutex_unlock(&gate);
+    wait_for(&sleeper, 1);
+    return began_ns;
+}
+
+/* A machine that is busy may take as long at times. */
+static void one_that_has_slept_for_long_gives_its_place_as_soon(void **state)
+{
+    int64_t least_ns = INT64_MAX;
+    tri_rpc_ref *to;
+    workers w;
+
+    (void)state;
+    begin(&w, 0, &to);
+    for (int i = 0; i < 20 && least_ns >= 60 * TRII_NS_PER_MS; i++) {
+        int64_t ns = wait_behind_a_sleeper(&w, to);
+
+        least_ns = ns < least_ns ? ns : least_ns;
+    }
+    assert_in_range(least_ns, 0, 60 * TRII_NS_PER_MS);
+    end(&w, to);
+}
+
+/* One waits for a call, and one for the gate: neither of the two threads has a place for another,
+ * although one more might run. */
+static void a_free_place_without_a_thread_is_looked_into(void **state)
+{
+    tri_rpc_call *calls[2];
+    tri_rpc_ref *to;
+    workers w;
+    int64_t ms;
+
+    (void)state;
+    begin_with(&w, 2, 2, &to);
+    trii_mutex_lock(&gate);
+    call(to, &call_pass, &calls[0], 1);
+    call(to, &pass, &calls[1], 1);
+    worker_wait_for(&n_inside, 2); /* one of them in the other worker */
+    CHECK_FAILS_WITHIN(
+        ms, tri_rpc_sync(to, &ping, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
+        TRI_ERR_TIMEOUT, "it is queued there, and 2 handlers wait (max_threads): ");
+    assert_in_range(ms, 0, 2000); /* later, something else may have looked */
+    trii_mutex_unlock(&gate);
+    wait_for(calls, 2);
+    end(&w, to);
+}
+
 static void where_all_threads_wait_the_line_names_the_handlers(void **state)
 {
-    const tri_rpc_call_options impatient = {.timeout_ms = 500};
     tri_rpc_call *calls[MOST];
     tri_rpc_ref *to;
     workers w;
+    int64_t ms;
 
     (void)state;
     begin(&w, 2, &to);
     trii_mutex_lock(&gate);
     call(to, &pass, calls, 2);
     worker_wait_for(&n_inside, 2);
-    CHECK_FAILS(tri_rpc_sync(to, &ping, NULL, &impatient, NULL), TRI_ERR_TIMEOUT,
-                "it is queued there, and 2 handlers wait (max_threads): pass <- w0, pass <- w0");
+    /* the callee has 20 ms to say so */
+    CHECK_FAILS_WITHIN(
+        ms, tri_rpc_sync(to, &ping, NULL, &(tri_rpc_call_options){.timeout_ms = ms}, NULL),
+        TRI_ERR_TIMEOUT,
+        "it is queued there, and 2 handlers wait (max_threads): pass <- w0, pass <- w0");
     trii_mutex_unlock(&gate);
     wait_for(calls, 2);
     assert_int_equal(settle(w.rpc[1]), 2);
-    CHECK_OK(tri_rpc_sync(to, &ping, NULL, &impatient, NULL));
+    CHECK_OK(tri_rpc_sync(to, &ping, NULL, NULL, NULL));
     end(&w, to);
 }
 
@@ -238,6 +329,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(one_that_slept_may_wait_for_a_call_then),
     cmocka_unit_test(a_deep_queue_of_short_handlers_starts_no_other_thread),
     cmocka_unit_test(handlers_that_compute_keep_their_places),
+    cmocka_unit_test(one_that_has_slept_for_long_gives_its_place_as_soon),
+    cmocka_unit_test(a_free_place_without_a_thread_is_looked_into),
     cmocka_unit_test(where_all_threads_wait_the_line_names_the_handlers),
 };
 
