@@ -289,7 +289,7 @@ void *tri_rpc_alloc(tri_rpc *rpc, size_t bytes)
     if (block != NULL)
         block->public = true;
     fresh = block != NULL ? rpc_block_claim(block, &start) : 0;
-    rpc_unlock(rpc);
+    trii_mutex_unlock(&rpc->lock);
     if (fresh > 0 && trii_shmem_populate(start, fresh) != TRI_OK) {
         tri_rpc_free(rpc, data);
         return NULL;
@@ -315,5 +315,5 @@ void tri_rpc_free(tri_rpc *rpc, void *memory)
                  ours ? "is not the start of an allocation, or has been freed"
                       : "is not of tri_rpc_alloc of this worker");
     }
-    rpc_unlock(rpc);
+    trii_mutex_unlock(&rpc->lock);
 }

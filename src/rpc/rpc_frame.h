@@ -115,7 +115,7 @@ typedef struct rpc_limits {
     bool reply;
 } rpc_limits;
 
-#define RPC_NO_PARTS "%d parts, but the function takes none (max_part)"
+#define RPC_NO_PARTS "n_parts is %d, but it takes none (max_part)"
 
 static inline size_t rpc_round(size_t n, size_t to)
 {

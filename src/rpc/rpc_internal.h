@@ -12,7 +12,8 @@ extern _Thread_local rpc_run *rpc_running;
 /* The process's own; NULL. */
 extern _Atomic(tri_rpc *) rpc_own;
 void rpc_kick(tri_rpc *rpc, rpc_waiter *waiter); /* locked; it looks again */
-void rpc_rouse(rpc_waiter *waiter); /* the same at its rings only: it need not give them up */
+/* Wakes it to look at its rings again; it stays in rpc_watch_all. */
+void rpc_rouse(rpc_waiter *waiter);
 /* NULL becomes the process's own. STATE: there is none, or a parent's. */
 tri_status rpc_resolve(tri_rpc **rpc_io, const char *call) TRI_MUST_CHECK;
 tri_status rpc_check_process(const tri_rpc *rpc, const char *call) TRI_MUST_CHECK;
@@ -261,7 +262,8 @@ tri_rpc_request *rpc_dispatch(tri_rpc_request *request);
 /* --- rpc_serve.c; locked -------------------------------------------------- */
 
 #define RPC_NEAREST 240
-/* "most like it, of 15: a, b, c", of the n_names that there are. name_at: NULL = none. */
+/* "most like it, of 15: a, b, c", of the n_names that there are, or that there is none, and what
+ * makes one. name_at: NULL = none. */
 void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
                       const char *name, char text_out[RPC_NEAREST]);
 void rpc_on_define(rpc_peer *peer, const rpc_header *h, rpc_source *source);
@@ -297,7 +299,7 @@ void rpc_executor_lend(tri_rpc *rpc, rpc_place *place);
 void rpc_executor_return(tri_rpc *rpc, rpc_place *place);
 bool rpc_executor_remove(tri_rpc_request *request);
 /* The timer: looks for handlers that wait for something else than calls while requests have no
- * place. When it looks next. */
+ * place. When it looks next. Unlocks meanwhile. */
 int64_t rpc_executor_look(tri_rpc *rpc, int64_t now_ns);
 /* Whether max_threads handlers wait, and for whom: what is queued will not be run. */
 bool rpc_executor_is_stuck(const tri_rpc *rpc, char *line, size_t size);

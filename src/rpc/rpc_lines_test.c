@@ -2,8 +2,8 @@
  * rpc_lines_test.c - what the lines of calls that fail say: which limit, whose function, which line
  * of the source; and what the log says of a program that forgets things.
  */
-#include "testing/logged.h"
 #include "testing/rpc_promises.h"
+#include "testing/scratch.h"
 
 static const tri_rpc_function make = {.name = "make", .run = run_make};
 
@@ -74,7 +74,7 @@ static void a_message_that_is_refused_says_by_which_limit(void **state)
     assert_non_null(strstr(tri_last_error(), ", at most 4 (max_part)"));
     CHECK_FAILS(
         tri_rpc_sync(to, &nothing, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL),
-        TRI_ERR_INVALID_ARG, "nothing: 1 parts, but the function takes none (max_part)");
+        TRI_ERR_INVALID_ARG, "nothing: n_parts is 1, but it takes none (max_part)");
     tri_rpc_ref_unref(to);
     workers_end(&w);
 }
@@ -101,7 +101,7 @@ static void a_limit_of_the_other_program_is_told_from_the_own_one(void **state)
                     TRI_ERR_INVALID_ARG, "70000 bytes of data, at most 65536 there (max_request)");
         CHECK_FAILS(
             tri_rpc_sync(to, &large, &(tri_rpc_message){.parts = &part, .n_parts = 1}, NULL, NULL),
-            TRI_ERR_INVALID_ARG, "1 parts, but the function takes none (max_part)");
+            TRI_ERR_INVALID_ARG, "n_parts is 1, but it takes none (max_part)");
         CHECK_FAILS(tri_rpc_sync(to, &smaller, NULL, NULL, NULL), TRI_ERR_INVALID_ARG,
                     "its reply: 9 bytes of data, at most 8 here (max_reply)");
         tri_rpc_ref_unref(to);
@@ -182,14 +182,19 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
 {
     tri_rpc_message kept[3], freed;
     tri_rpc_call *call;
+    const char *log;
     tri_rpc_ref *to;
-    static logged log;
+    size_t bytes;
+    scratch s;
     workers w;
     char *text;
     int line;
 
     (void)state;
-    logged_begin(&log);
+    setenv("TRI_LOG", "warn", 1);
+    scratch_begin(&s);
+    log = scratch_path(&s, "log");
+    assert_non_null(freopen(log, "w", stderr));
     begin(&w, NULL);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_sync(to, &nothing, NULL, NULL, &kept[0]));
@@ -204,7 +209,8 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
     CHECK_OK(tri_rpc_sync(to, &replies_much, NULL, NULL, &kept[2]));
     CHECK_OK(tri_rpc_leave(w.rpc[1], 20000));
     CHECK_OK(tri_rpc_leave(w.rpc[0], 20000));
-    text = logged_read(&log);
+    fflush(stderr);
+    text = scratch_read(log, &bytes);
     check_line(text, "not been freed (tri_rpc_message_free): 3, the last of replies_much, called",
                line);
     assert_null(strstr(strstr(text, "not been freed") + 1, "not been freed")); /* w1 has none */
@@ -214,7 +220,7 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
     tri_rpc_call_destroy(call);
     tri_rpc_ref_unref(to);
     workers_destroy(&w);
-    logged_end(&log);
+    scratch_end(&s);
 }
 
 static const struct CMUnitTest tests[] = {

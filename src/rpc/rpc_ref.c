@@ -548,7 +548,8 @@ void rpc_on_gone(rpc_peer *peer, const rpc_header *h)
     }
 }
 
-/* Replies that the program still has, which keep their memory. */
+/* Replies that the program still has, which keep their memory. Tensors keep those of the library's
+ * own functions. */
 static void log_replies(const tri_rpc *rpc)
 {
     const tri_rpc_call *last = NULL;
@@ -557,7 +558,7 @@ static void log_replies(const tri_rpc *rpc)
     for (int i = 0; i < rpc->n_calls; i++) {
         const tri_rpc_call *call = rpc->calls[i];
 
-        if (!call->lent)
+        if (!call->lent || strncmp(call->function->name, "remote.", 7) == 0)
             continue;
         n++;
         if (last == NULL || call->began_ns > last->began_ns)
@@ -565,7 +566,7 @@ static void log_replies(const tri_rpc *rpc)
     }
     if (n > 0)
         TRII_LOG(TRII_LOG_WARN, "rpc",
-                 "replies that have not been freed (tri_rpc_message_free): %d, the last of %s, "
+                 "replies have not been freed (tri_rpc_message_free): %d, the last of %s, "
                  "called at %s:%d",
                  n, last->function->name, last->site.file != NULL ? last->site.file : "?",
                  last->site.line);
@@ -577,7 +578,7 @@ void rpc_log_holds(tri_rpc *rpc)
     for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next) {
         for (const rpc_hold *hold = p->holds; hold != NULL; hold = hold->next) {
             if (hold->object != NULL)
-                TRII_LOG(TRII_LOG_INFO, "rpc", "%s leaves and %s still holds its object %s%s%s",
+                TRII_LOG(TRII_LOG_INFO, "rpc", "%s leaves, and %s holds its object %s%s%s",
                          rpc->name, p->name,
                          hold->object->type->name != NULL ? hold->object->type->name : "",
                          hold->object->name != NULL ? " " : "",

@@ -1,6 +1,6 @@
 /*
- * rpc_serve.c - the functions that a worker serves, how its peers number them, and the lines about
- * what it does not serve, or does not call like that.
+ * rpc_serve.c - the functions that a worker serves, how its peers number them, and the error lines
+ * about functions that it does not serve and about objects of the wrong kind.
  */
 /* build: leaf */
 #include <string.h>
@@ -98,11 +98,19 @@ tri_status tri_rpc_serve(tri_rpc *rpc, const tri_rpc_function *const *functions,
                 p->known[i] = served(rpc, p->known_names[i]);
         }
     }
-    rpc_unlock(rpc);
+    trii_mutex_unlock(&rpc->lock); /* nothing was put aside */
     return status;
 }
 
 /* --- lines ---------------------------------------------------------------- */
+
+/* NULL: the library itself serves it. */
+static const char *function_at(const tri_rpc *rpc, int i)
+{
+    const char *name = rpc->served[i]->name;
+
+    return strncmp(name, BUILT_IN, strlen(BUILT_IN)) != 0 ? name : NULL;
+}
 
 void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(const tri_rpc *, int),
                       const char *name, char text[RPC_NEAREST])
@@ -113,10 +121,11 @@ void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(co
     for (int i = 0; i < n_names; i++)
         n_there += name_at(rpc, i) != NULL;
     used = (size_t)snprintf(text, RPC_NEAREST,
-                            n_there > 3    ? "most like it, of %d:"
-                            : n_there > 1  ? "there are"
-                            : n_there == 1 ? "there is"
-                                           : "there is none (tri_rpc_serve, tri_rpc_own)",
+                            n_there > 3              ? "most like it, of %d:"
+                            : n_there > 1            ? "there are"
+                            : n_there == 1           ? "there is"
+                            : name_at == function_at ? "there is none (tri_rpc_serve)"
+                                                     : "there is none (tri_rpc_own)",
                             n_there);
     for (int n = 0; n < 3 && n < n_there; n++) {
         int nearest = -1, least = INT32_MAX;
@@ -137,14 +146,6 @@ void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(co
         used += (size_t)snprintf(text + used, RPC_NEAREST - used, "%s %.60s", n == 0 ? "" : ",",
                                  name_at(rpc, nearest));
     }
-}
-
-/* NULL: the library itself serves it. */
-static const char *function_at(const tri_rpc *rpc, int i)
-{
-    const char *name = rpc->served[i]->name;
-
-    return strncmp(name, BUILT_IN, strlen(BUILT_IN)) != 0 ? name : NULL;
 }
 
 tri_status rpc_not_served(const tri_rpc_request *r)
