@@ -180,8 +180,7 @@ static inline void policy_learn(const policy *p, trajectory *const *t, int n)
 
 /* --- processes ------------------------------------------------------------ */
 
-/* Replies with a reference to the object, which is from malloc: it lives until the caller releases
- * that reference. */
+/* Gives the object, which came from malloc, away: the caller has the only reference to it. */
 static inline tri_status reply_object(tri_rpc_request *request, const tri_rpc_object *cls,
                                       void *object)
 {
@@ -193,7 +192,7 @@ static inline tri_status reply_object(tri_rpc_request *request, const tri_rpc_ob
         return status;
     }
     status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
-    tri_rpc_ref_unref(ref); /* the caller has its own now */
+    tri_rpc_ref_unref(ref); /* the caller holds it, until it says that it does not */
     return status;
 }
 

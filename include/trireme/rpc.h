@@ -73,10 +73,11 @@ typedef struct tri_rpc_event {
 
 /* Zero means default. */
 typedef struct tri_rpc_options {
-    int threads;         /* of handlers that run at a time, not counting those that wait: for calls,
-                            or asleep for milliseconds while others have no place, as for each
-                            other; started when needed; 0 = TRI_RPC_THREADS, else TRI_NUM_THREADS
-                            (under trirun a share of the cores, often 1), else the cores */
+    int threads;         /* of handlers that run at a time. One that waits for a call is not
+                            counted; nor is one that has slept for milliseconds, say until another
+                            handler has run, while requests are queued. Threads start when needed.
+                            0 = TRI_RPC_THREADS, else TRI_NUM_THREADS (under trirun a share of the
+                            cores, often 1), else the cores */
     int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
     int64_t timeout_ms;  /* of calls, init and fini; 0 = TRI_RPC_TIMEOUT_MS; TRI_FOREVER = none */
     size_t window_bytes; /* of requests that a peer may have unanswered here, and of parts of

@@ -3,7 +3,6 @@
  * of 16 bytes, each a wake-up or the file of an arena. A record of an arena is sent before the
  * frame that names it, so a thread that reads the frame finds it in the socket.
  */
-#include "base/err.h"
 #include "os/futex.h"
 #include "os/socket.h"
 #include "os/unix.h"

@@ -3,13 +3,11 @@
  */
 /* build: hot */
 #include <inttypes.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "base/alloc.h"
 #include "base/err.h"
 #include "base/grow.h"
-#include "base/log.h"
 #include "base/option.h"
 #include "rpc/rpc_internal.h"
 

@@ -3,8 +3,8 @@
  *
  *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
- *   member/N     the name of the Nth worker of an open set, once for each name, or twice;
- *                member/count: N
+ *   member/N     the name of the Nth worker of an open set, once for each name; twice if
+ *                its first worker died in between; member/count: N
  *   meet/..      where a closed set comes together (rpc_meet.c): which loopback interface each rank
  *                sees (if all see the same, they listen there), then "NAME RECORD" of each
  *

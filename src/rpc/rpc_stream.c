@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "base/err.h"
 #include "os/socket.h"
 #include "rpc/rpc_internal.h"
 
