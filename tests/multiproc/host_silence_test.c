@@ -157,6 +157,39 @@ static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
     }
 }
 
+/* The second one had joined the next round already, in which the others only find that it is lost:
+ * who takes its place has no part in that, and starts its workers once. */
+static void no_host_enters_a_round_that_a_lost_one_had_joined(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[3], again[3];
+
+    (void)state;
+    for (int i = 0; i < 3; i++)
+        start_of(&agents[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
+    for (int i = 0; i < 3; i++)
+        spawn_expect(&agents[i].run, " of 3 runs\n");
+    for (int i = 1; i < 3; i++) {
+        spawn_signal(&agents[i].run, SIGKILL);
+        assert_int_equal(spawn_wait(&agents[i].run), -SIGKILL);
+        trirun_end(&agents[i], 1);
+        for (int k = 0; k < 3 && i == 1; k += 2)
+            spawn_expect(&agents[k].run, "restarting once all 3 hosts have joined");
+    }
+    start_of(&again[1], 3, port, 1, "--host-timeout=3", ends_the_second_time);
+    spawn_expect(&agents[0].run, "does not answer; restarting once all 3 hosts have joined");
+    start_of(&again[2], 3, port, 2, "--host-timeout=3", ends_the_second_time);
+    again[0] = agents[0];
+    for (int i = 0; i < 3; i++) {
+        if (spawn_wait(&again[i].run) != 0)
+            fail_msg("%d: %s", i, SPAWN_ERR(&again[i].run));
+        trirun_has(SPAWN_OUT(&again[i].run), "restarted\n");
+    }
+    assert_null(strstr(SPAWN_ERR(&again[2].run), "is gone"));
+    for (int i = 0; i < 3; i++)
+        trirun_end(&again[i], 0);
+}
+
 static void without_restarts_the_loss_of_a_given_rank_is_the_end(void **state)
 {
     int port = spawn_free_port();
@@ -202,6 +235,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_with_the_store_that_stands_still_for_two_seconds_loses_nothing),
     cmocka_unit_test(a_lost_host_with_a_given_rank_may_come_back),
     cmocka_unit_test(two_lost_hosts_with_given_ranks_may_come_back),
+    cmocka_unit_test(no_host_enters_a_round_that_a_lost_one_had_joined),
     cmocka_unit_test(without_restarts_the_loss_of_a_given_rank_is_the_end),
     cmocka_unit_test(the_silence_that_is_allowed_can_be_chosen),
 };

@@ -76,6 +76,20 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     return status == TRI_OK ? set_role(r) : status;
 }
 
+tri_status trii_rdzv_is_introduced(trii_rendezvous *r, bool *other_out)
+{
+    char key[64], token[sizeof(r->setup.self.token)] = "", *text = NULL;
+    tri_status status;
+
+    agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
+    status = trii_store_read(r->kv, key, &text);
+    *other_out = status == TRI_OK && text != NULL &&
+                 sscanf(text, "%*d %*d %*d %*d %16s", token) == 1 &&
+                 strcmp(token, r->setup.self.token) != 0;
+    tri_store_free(text);
+    return status;
+}
+
 static tri_status read_role(const char *text, int rank, role_info *info_out)
 {
     json_t *json = json_loads(text, 0, NULL);

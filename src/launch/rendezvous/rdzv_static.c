@@ -140,6 +140,27 @@ static void stopped_key(const trii_rendezvous *r, int rank, char *key, size_t by
     snprintf(key, bytes, "trireme/%lld/stopped/%d", (long long)r->round.number, rank);
 }
 
+/* In a round to which an agent that is lost now had introduced itself, the others may have read
+ * that, and would not find us. They will find that it is lost, and we are in the round after that;
+ * meanwhile they need not wait for its workers, which are gone. */
+static tri_status pass_over(trii_rendezvous *r)
+{
+    tri_status status = TRI_OK;
+    bool other = true;
+
+    while (status == TRI_OK && other) {
+        char key[64];
+
+        status = trii_rdzv_is_introduced(r, &other);
+        if (status != TRI_OK || !other)
+            break;
+        stopped_key(r, r->round.group_rank, key, sizeof(key));
+        status = tri_store_set(r->kv, key, "1", 1);
+        r->round.number++;
+    }
+    return status;
+}
+
 /* One after the other: of a host that is lost this can take long. */
 static tri_status await_all(trii_rendezvous *r, int64_t deadline_ns)
 {
@@ -212,7 +233,10 @@ static tri_status join(trii_rendezvous *r)
     r->round.number = number;
     if (status != TRI_OK || number == 0)
         return status;
-    status = trii_rdzv_introduce(r);
+    if (first)
+        status = pass_over(r);
+    if (status == TRI_OK)
+        status = trii_rdzv_introduce(r);
     return status == TRI_OK ? assemble(r) : status;
 }
 
