@@ -117,7 +117,7 @@ static tri_status observer_run_episode(tri_rpc_request *request, void *object)
     observer *self = object;
     const tri_rpc_message *in = tri_rpc_request_message(request);
     observation o = {.id = self->id, .reward = 1};
-    int n_steps;
+    int n_steps = 0;
     bool done = false;
     tri_status status = read_request(request, &n_steps, sizeof(n_steps));
 
