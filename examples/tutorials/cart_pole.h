@@ -180,7 +180,8 @@ static inline void policy_learn(const policy *p, trajectory *const *t, int n)
 
 /* --- processes ------------------------------------------------------------ */
 
-/* Gives the object, which came from malloc, away: the caller has the only reference to it. */
+/* Replies with a reference to the object, which is from malloc: it lives until the caller releases
+ * that reference. */
 static inline tri_status reply_object(tri_rpc_request *request, const tri_rpc_object *cls,
                                       void *object)
 {
@@ -192,7 +193,7 @@ static inline tri_status reply_object(tri_rpc_request *request, const tri_rpc_ob
         return status;
     }
     status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &ref, .n_refs = 1});
-    tri_rpc_ref_unref(ref); /* the caller holds it, until it says that it does not */
+    tri_rpc_ref_unref(ref); /* the caller has its own now */
     return status;
 }
 

@@ -205,9 +205,10 @@ TRI_API tri_remote_optimizer *tri_remote_optimizer_of(tri_optimizer *own_or_null
  *
  * Blocks for two round trips to the owners, which are asked at the same time; an owner answers a
  * backward when it has the gradients of the inputs, and the first question when it has those of the
- * parameters, too. The own optimizer updates between the two. Errors: those of the run and of
- * tri_optimizer_step; what failed at an owner after such an answer; PEER_LOST, TIMEOUT; STATE (an
- * owner has released the gradients).
+ * parameters, too. (A module that calls remote modules itself, or has parts that are computed
+ * again, has all gradients when it answers a backward.) The own optimizer updates between the two.
+ * Errors: those of the run and of tri_optimizer_step; what failed at an owner after such an answer;
+ * PEER_LOST, TIMEOUT; STATE (an owner has released the gradients).
  *
  * If it fails nobody has updated, all gradients of the step are dropped, and it may be repeated:
  * the same batch again. Only if an owner is lost after it has agreed to update, others may have:

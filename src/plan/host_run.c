@@ -160,8 +160,8 @@ static bool moves_all(const trii_plan *plan, const trii_plan_host *host)
     return true;
 }
 
-/* What was waited for before may have been an operand of another one, which its owner begins with
- * while this one is waited for. */
+/* What was waited for before may be an operand of others: they start now, so that their owners work
+ * meanwhile. */
 static tri_status start_armed(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     tri_status status = TRI_OK;

@@ -3,8 +3,8 @@
  * cancellation, order, over shared memory and over tcp.
  */
 #include "rpc/rpc_internal.h"
+#include "testing/logged.h"
 #include "testing/rpc_workers.h"
-#include "testing/scratch.h"
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
 static const tri_rpc_options *const transports[] = {NULL, &by_tcp};
@@ -427,19 +427,15 @@ static void two_that_connect_to_each_other_at_once_have_one_connection(void **st
 static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **state)
 {
     const tri_rpc_options two = {.threads = 2}; /* `hang` has one */
-    const char *log, *first;
+    const char *first;
     char *text;
-    size_t bytes;
-    scratch s;
+    static logged log;
     workers w;
     tri_rpc_ref *to;
     tri_rpc_call *call;
 
     (void)state;
-    setenv("TRI_LOG", "warn", 1);
-    scratch_begin(&s);
-    log = scratch_path(&s, "log");
-    assert_non_null(freopen(log, "w", stderr));
+    logged_begin(&log);
     begin(&w, 2, &two);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_async(to, &refuse, NULL, NULL, NULL));
@@ -453,13 +449,12 @@ static void a_call_without_a_reader_of_its_failure_is_logged_and_freed(void **st
     atomic_store(&release_all, 1);
     tri_rpc_ref_unref(to);
     workers_end(&w);
-    fflush(stderr);
-    text = scratch_read(log, &bytes);
+    text = logged_read(&log);
     first = strstr(text, "nobody has looked at a call that failed: NAN: refuse on w1");
     assert_non_null(first);
     assert_non_null(strstr(first + 1, "nobody has looked at a call that failed: NAN: refuse"));
     free(text);
-    scratch_end(&s);
+    logged_end(&log);
 }
 
 static tri_status run_reply_and_fail(tri_rpc_request *request, void *object)
@@ -472,29 +467,23 @@ static const tri_rpc_function reply_and_fail = {.name = "two-faced", .run = run_
 
 static void a_failure_after_the_reply_is_logged(void **state)
 {
-    const char *log;
     char *text;
-    size_t bytes;
-    scratch s;
+    static logged log;
     workers w;
     tri_rpc_ref *to;
 
     (void)state;
-    setenv("TRI_LOG", "warn", 1);
-    scratch_begin(&s);
-    log = scratch_path(&s, "log");
-    assert_non_null(freopen(log, "w", stderr));
+    logged_begin(&log);
     begin(&w, 2, NULL);
     worker_serve(&w, 1, &reply_and_fail);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_sync(to, &reply_and_fail, NULL, NULL, NULL));
     tri_rpc_ref_unref(to);
     workers_end(&w);
-    fflush(stderr);
-    text = scratch_read(log, &bytes);
+    text = logged_read(&log);
     assert_non_null(strstr(text, "two-faced has replied to w0, and then failed: NAN: too late"));
     free(text);
-    scratch_end(&s);
+    logged_end(&log);
 }
 
 /* By its line: it waited for nearly all of the time, and then asked for the names. */

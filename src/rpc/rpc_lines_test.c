@@ -2,8 +2,8 @@
  * rpc_lines_test.c - what the lines of calls that fail say: which limit, whose function, which line
  * of the source; and what the log says of a program that forgets things.
  */
+#include "testing/logged.h"
 #include "testing/rpc_promises.h"
-#include "testing/scratch.h"
 
 static const tri_rpc_function make = {.name = "make", .run = run_make};
 
@@ -182,19 +182,14 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
 {
     tri_rpc_message kept[3], freed;
     tri_rpc_call *call;
-    const char *log;
     tri_rpc_ref *to;
-    size_t bytes;
-    scratch s;
+    static logged log;
     workers w;
     char *text;
     int line;
 
     (void)state;
-    setenv("TRI_LOG", "warn", 1);
-    scratch_begin(&s);
-    log = scratch_path(&s, "log");
-    assert_non_null(freopen(log, "w", stderr));
+    logged_begin(&log);
     begin(&w, NULL);
     to = worker_find(&w, 0, "w1");
     CHECK_OK(tri_rpc_sync(to, &nothing, NULL, NULL, &kept[0]));
@@ -209,8 +204,7 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
     CHECK_OK(tri_rpc_sync(to, &replies_much, NULL, NULL, &kept[2]));
     CHECK_OK(tri_rpc_leave(w.rpc[1], 20000));
     CHECK_OK(tri_rpc_leave(w.rpc[0], 20000));
-    fflush(stderr);
-    text = scratch_read(log, &bytes);
+    text = logged_read(&log);
     check_line(text, "not been freed (tri_rpc_message_free): 3, the last of replies_much, called",
                line);
     assert_null(strstr(strstr(text, "not been freed") + 1, "not been freed")); /* w1 has none */
@@ -220,7 +214,7 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
     tri_rpc_call_destroy(call);
     tri_rpc_ref_unref(to);
     workers_destroy(&w);
-    scratch_end(&s);
+    logged_end(&log);
 }
 
 static const struct CMUnitTest tests[] = {

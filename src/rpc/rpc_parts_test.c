@@ -5,8 +5,8 @@
 #include "os/unix.h"
 #include "rpc/rpc_arena.h"
 #include "rpc/rpc_internal.h"
+#include "testing/logged.h"
 #include "testing/rpc_workers.h"
-#include "testing/scratch.h"
 
 #define MIB ((size_t)1 << 20)
 
@@ -437,20 +437,16 @@ static void a_request_is_freed_with_its_reply(void **state)
 
 static void memory_that_is_not_allocated_is_refused(void **state)
 {
-    const char *log, *line;
+    const char *line;
     char *text;
-    size_t bytes;
-    scratch s;
+    static logged log;
     tri_rpc_ref *to;
     tri_rpc_part part;
     unsigned char *memory, other;
     workers w;
 
     (void)state;
-    setenv("TRI_LOG", "warn", 1);
-    scratch_begin(&s);
-    log = scratch_path(&s, "log");
-    assert_non_null(freopen(log, "w", stderr));
+    logged_begin(&log);
     workers_begin(&w, 2, NULL);
     worker_serve(&w, 1, &swallow);
     to = worker_find(&w, 0, "w1");
@@ -472,15 +468,14 @@ static void memory_that_is_not_allocated_is_refused(void **state)
     tri_rpc_free(w.rpc[0], memory);
     tri_rpc_ref_unref(to);
     workers_end(&w);
-    fflush(stderr);
-    text = scratch_read(log, &bytes);
+    text = logged_read(&log);
     line = strstr(text, "is not the start of an allocation, or has been freed");
     assert_non_null(line);
     line = strstr(line, "is not of tri_rpc_alloc of this worker");
     assert_non_null(line);
     assert_non_null(strstr(line, "is not the start of an allocation, or has been freed"));
     free(text);
-    scratch_end(&s);
+    logged_end(&log);
 }
 
 /* What a worker says beside its rings, each file of memory once and a wake-up, fits into the socket

@@ -41,17 +41,28 @@ static inline void logged_begin(logged *l)
     assert_non_null(freopen(l->path, "w", stderr));
 }
 
-static inline void logged_expect_nothing(logged *l)
+/* What has been logged so far, to be freed. */
+static inline char *logged_read(const logged *l)
 {
     size_t bytes;
-    char *text;
 
     fflush(stderr);
-    text = scratch_read(l->path, &bytes);
-    assert_int_equal(bytes, 0);
-    free(text);
+    return scratch_read(l->path, &bytes);
+}
+
+static inline void logged_end(logged *l)
+{
     logged_now = NULL;
     scratch_end(&l->folder);
+}
+
+static inline void logged_expect_nothing(logged *l)
+{
+    char *text = logged_read(l);
+
+    assert_string_equal(text, "");
+    free(text);
+    logged_end(l);
 }
 
 #endif

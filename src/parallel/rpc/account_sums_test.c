@@ -147,7 +147,6 @@ static void parameters_without_a_gradient_stay_as_they_are(void **state)
     owner_end(&o);
 }
 
-/* Several backwards of one graph, between which others write the sums. */
 static void a_gradient_is_written_where_the_last_pass_had_its_own(void **state)
 {
     trii_remote_key key = key_of("t0", 1, 0);
@@ -163,6 +162,7 @@ static void a_gradient_is_written_where_the_last_pass_had_its_own(void **state)
     owner_end(&o);
 }
 
+/* Several backwards of one graph, between which others write the sums. */
 static void a_graph_that_is_kept_adds_more_than_once(void **state)
 {
     trii_remote_key key = key_of("t0", 1, 0);

@@ -214,11 +214,82 @@ static void a_release_that_its_owner_never_reads_is_not_told(void **state)
     logged_expect_nothing(&log);
 }
 
+typedef struct holder {
+    tri_rpc *rpc;
+    tri_status status;
+    trii_thread thread;
+} holder;
+
+/* The thread of the module is in it until the test lets it go on. */
+static void holder_main(void *arg)
+{
+    holder *h = arg;
+    tri_tensor *x = remote_tensor((int64_t[]){4, WIDTH}, 2, TRI_DTYPE_F32, 1);
+
+    h->status = forward_within(20000, h->rpc, x);
+    tri_tensor_unref(x);
+    trii_step_release();
+}
+
+/* The first request of those that run before others, if nobody waits for it any more. */
+static int has_late_release(const trii_served *s)
+{
+    return s->queue[0] != NULL && tri_rpc_request_is_cancelled(s->queue[0]->request);
+}
+
+static void a_release_that_comes_too_late_is_carried_out_and_told(void **state)
+{
+    tri_module *net, *remote;
+    trii_served *served;
+    remote_workers r;
+    tri_tensor *x;
+    holder h = {0};
+    char *text;
+    static logged log;
+
+    (void)state;
+    logged_begin(&log);
+    remote_begin(&r, 2, NULL);
+    slow_begin(false);
+    atomic_store(&may_go, 1);
+    net = tri_module_simple("Slow", 0, slow);
+    x = input(1);
+    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
+    served = served_as(&r, 1, "net");
+    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    for (int i = 0; i < 3; i++)
+        (void)tri_forward(remote, x);
+    CHECK_OK(tri_run());
+    slow_begin(false);
+    h.rpc = r.w.rpc[0];
+    CHECK_OK(trii_thread_start(&h.thread, "holder", holder_main, &h));
+    worker_wait_for(&reached, 1);
+    r.w.rpc[0]->options.timeout_ms = 10; /* of the release */
+    tri_step_end();
+    served_await(served, has_late_release, 1);
+    assert_int_equal(served_count(served, served_graphs), 3);
+    r.w.rpc[0]->options.timeout_ms = 20000;
+    atomic_store(&may_go, 1);
+    trii_thread_join(&h.thread);
+    CHECK_OK(h.status);
+    served_await(served, served_graphs, 0);
+    tri_module_destroy(remote);
+    tri_tensor_unref(x);
+    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
+    tri_module_destroy(net);
+    remote_end(&r);
+    text = logged_read(&log);
+    assert_non_null(strstr(text, "may still keep what a step has released: remote.release on w1"));
+    free(text);
+    logged_end(&log);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_death_of_an_owner_ends_what_waits_for_it),
     cmocka_unit_test(a_call_ends_at_its_deadline),
     cmocka_unit_test(what_a_dead_caller_had_is_dropped),
     cmocka_unit_test(a_release_that_its_owner_never_reads_is_not_told),
+    cmocka_unit_test(a_release_that_comes_too_late_is_carried_out_and_told),
 };
 
 TEST_MAIN(tests)

@@ -8,6 +8,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "parallel/rpc/remote_internal.h"
 
 /* --- who we are ----------------------------------------------------------- */
@@ -94,17 +95,28 @@ static void forget_answers(trii_remote *r)
     }
 }
 
-/* An owner that has gone has released everything: nothing is logged. */
-static void forget_release(tri_rpc_call *call, void *arg)
+/* An owner that has gone has released everything, and this worker that goes asks for no more. In
+ * the thread of a trainer, too, whose line stays. */
+static void end_release(tri_rpc_call *call, void *arg)
 {
-    (void)call;
+    char line[TRII_ERR_BYTES];
+    tri_status status;
+
     (void)arg;
+    if (tri_rpc_call_error(call)[0] == '\0')
+        return;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    status = tri_rpc_call_test(call);
+    if (status != TRI_ERR_PEER_LOST && status != TRI_ERR_STATE && status != TRI_ERR_ABORTED)
+        TRII_LOG(TRII_LOG_WARN, "parallel", "an owner may still keep what a step has released: %s",
+                 tri_rpc_call_error(call));
+    trii_err_set("%s", line);
 }
 
 /* Locked. What cannot be sent now is sent later, if there is room for it until then. */
 static void send_released(trii_remote *r, bool may_wait)
 {
-    const tri_rpc_call_options options = {.no_wait = !may_wait, .done = forget_release};
+    const tri_rpc_call_options options = {.no_wait = !may_wait, .done = end_release};
     tri_status status = TRI_OK;
 
     r->released.magic = TRII_REMOTE_MAGIC;

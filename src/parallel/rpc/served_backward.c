@@ -279,8 +279,8 @@ static tri_status record_backward(backward *b, trii_step *step)
     if (status == TRI_OK)
         status = tri_gradients(b->outputs, b->n, b->inputs,
                                b->n_wanted + (b->params ? b->s->n_params : 0), &options, b->grads);
-    /* Calls within this one end with its request. Parts that are computed again for all gradients
-     * of inputs first would all be there at once. */
+    /* Calls within this one end with its request. With all gradients of inputs first, all
+     * recomputed parts would be in memory at once. */
     b->early = b->early && trii_remote_now()->n_backwards == 0 && !trii_step_computes_again(step);
     if (status == TRI_OK)
         status = b->early ? record_answer(b, step) : keep_gradients(b, step);

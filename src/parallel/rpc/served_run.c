@@ -356,7 +356,8 @@ void trii_served_run(trii_served *s, trii_remote_job *job)
     unsigned lines = trii_err_lines();
     tri_status status;
 
-    if (tri_rpc_request_is_cancelled(job->request)) {
+    /* a release is not repeated: what it names would stay until the end of the session */
+    if (job->kind != TRII_REMOTE_RELEASE && tri_rpc_request_is_cancelled(job->request)) {
         if (job->kind == TRII_REMOTE_BACKWARD)
             trii_backward_cancelled(s, job);
         tri_rpc_fail(job->request, TRII_FAIL(TRI_ERR_ABORTED, "it was cancelled before it ran"));
