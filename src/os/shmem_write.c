@@ -12,16 +12,18 @@
 
 #include <emmintrin.h>
 
+#define MOST ((size_t)128 << 10)
+
 void trii_shmem_write(void *dst, const void *src, size_t bytes)
 {
     __m128i *to = dst;
     const __m128i *from = src;
-    size_t n = bytes / sizeof(*to);
+    size_t n = bytes <= MOST ? bytes / sizeof(*to) : 0;
 
     assert((uintptr_t)dst % sizeof(*to) == 0);
     for (size_t i = 0; i < n; i++)
         _mm_stream_si128(&to[i], _mm_loadu_si128(&from[i]));
-    memcpy(&to[n], &from[n], bytes % sizeof(*to));
+    memcpy(&to[n], &from[n], bytes - n * sizeof(*to));
     _mm_sfence(); /* before whatever says that they are there */
 }
 

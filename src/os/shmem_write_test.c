@@ -9,13 +9,13 @@
 #include "base/compiler.h"
 #include "testing/check.h"
 
-#define BYTES 5000
+#define BYTES 140000
 #define GUARD 64
 #define NOTHING 0xee
 
 static void any_number_of_bytes_is_copied_from_anywhere_and_none_beyond(void **state)
 {
-    static const size_t sizes[] = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4096, BYTES};
+    static const size_t sizes[] = {0, 1, 15, 16, 17, 63, 64, 65, 1000, 4096, 131072, 131073, BYTES};
     static unsigned char from[BYTES + 16];
     TRII_ALIGNED(16) static unsigned char to[BYTES + GUARD];
 
