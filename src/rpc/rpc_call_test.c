@@ -528,7 +528,7 @@ static void an_object_that_does_not_come_is_named_with_those_like_it(void **stat
         int64_t ms;
 
         workers_begin(&w, 2, opt);
-        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "; there is none (");
+        CHECK_FAILS_WITHIN(ms, find_for(ms, &w, opt), TRI_ERR_TIMEOUT, "; it has none (");
         CHECK_OK(tri_rpc_own(w.rpc[1], "lin", &thing, NULL, &lin));
         ms = 50;
         do {

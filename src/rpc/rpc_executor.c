@@ -83,7 +83,7 @@ static void staff(tri_rpc *rpc)
         return;
     }
     if (rpc->n_active - rpc->n_asleep + rpc->n_coming >= rpc->options.threads)
-        return; /* who comes looks for the next one */
+        return; /* the thread that comes looks for the next one */
     if (rpc->n_idle > 0) {
         rpc->n_idle--;
         rpc->n_coming++;

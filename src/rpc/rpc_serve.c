@@ -124,8 +124,8 @@ void rpc_name_nearest(const tri_rpc *rpc, int n_names, const char *(*name_at)(co
                             n_there > 3              ? "most like it, of %d:"
                             : n_there > 1            ? "there are"
                             : n_there == 1           ? "there is"
-                            : name_at == function_at ? "there is none (tri_rpc_serve)"
-                                                     : "there is none (tri_rpc_own)",
+                            : name_at == function_at ? "it has none (tri_rpc_serve)"
+                                                     : "it has none (tri_rpc_own)",
                             n_there);
     for (int n = 0; n < 3 && n < n_there; n++) {
         int nearest = -1, least = INT32_MAX;

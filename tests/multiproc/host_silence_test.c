@@ -170,7 +170,7 @@ static void wait_for_key(int port, const char *key)
 }
 
 /* The second one had joined the next round already, in which the others only find that it is lost:
- * who takes its place has no part in that, and starts its workers once. */
+ * the agent that takes its place has no part in that, and starts its workers once. */
 static void no_host_enters_a_round_that_a_lost_one_had_joined(void **state)
 {
     int port = spawn_free_port();

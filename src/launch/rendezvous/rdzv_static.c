@@ -145,18 +145,17 @@ static void stopped_key(const trii_rendezvous *r, int rank, char *key, size_t by
  * meanwhile they need not wait for its workers, which are gone. */
 static tri_status pass_over(trii_rendezvous *r)
 {
-    tri_status status = TRI_OK;
-    bool other = true;
+    bool other;
+    tri_status status = trii_rdzv_is_introduced(r, &other);
 
     while (status == TRI_OK && other) {
         char key[64];
 
-        status = trii_rdzv_is_introduced(r, &other);
-        if (status != TRI_OK || !other)
-            break;
         stopped_key(r, r->round.group_rank, key, sizeof(key));
         status = tri_store_set(r->kv, key, "1", 1);
         r->round.number++;
+        if (status == TRI_OK)
+            status = trii_rdzv_is_introduced(r, &other);
     }
     return status;
 }
