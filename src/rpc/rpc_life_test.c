@@ -6,7 +6,6 @@
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
-#include "store/store_ops.h"
 #include "testing/rpc_workers.h"
 
 #define PATIENT_MS 20000
@@ -342,23 +341,6 @@ static void a_closed_set_has_no_other_names(void **state)
     workers_end(&w);
 }
 
-static void a_join_in_which_nobody_comes_ends_in_time(void **state)
-{
-    const tri_rpc_options o = {.open = true};
-    tri_store *store;
-    tri_rpc *rpc;
-
-    (void)state;
-    CHECK_OK(tri_store_hash(&store));
-    CHECK_OK(tri_rpc_create(store, "ps", 0, 0, &o, &rpc));
-    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
-                "rpc_join: nobody has called this worker or was called by it within 50 ms");
-    CHECK_OK(tri_rpc_leave(rpc, 0)); /* nobody to wait for */
-    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_STATE, "this worker has left");
-    tri_rpc_destroy(rpc);
-    tri_store_unref(store);
-}
-
 /* --- going ---------------------------------------------------------------- */
 
 static tri_rpc_ref *to_last; /* as w1 calls it */
@@ -571,160 +553,7 @@ static void after_the_end_all_fail_and_nothing_hangs(void **state)
     workers_destroy(&w);
 }
 
-typedef struct joiner {
-    tri_rpc *rpc;
-    tri_status status;
-    char error[512];
-    trii_thread thread;
-} joiner;
-
-static atomic_int n_left_join;
-
-static void join_main(void *arg)
-{
-    joiner *j = arg;
-
-    j->status = tri_rpc_join(j->rpc, PATIENT_MS);
-    if (j->status != TRI_OK)
-        snprintf(j->error, sizeof(j->error), "%s", tri_last_error());
-    atomic_fetch_add(&n_left_join, 1);
-}
-
-static bool is_connected(tri_rpc *rpc, const char *name)
-{
-    const rpc_peer *peer;
-    bool is_up;
-
-    rpc_lock(rpc);
-    peer = rpc_peer_named(rpc, name);
-    is_up = peer != NULL && peer->state == RPC_PEER_UP;
-    rpc_unlock(rpc);
-    return is_up;
-}
-
-static void wait_until_both_know(tri_rpc *const *servers, const char *name)
-{
-    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
-
-    while (!is_connected(servers[0], name) || !is_connected(servers[1], name)) {
-        if (trii_now_ns() > deadline)
-            fail_msg("%d have left without having met %s", atomic_load(&n_left_join), name);
-        trii_thread_yield();
-    }
-    assert_int_equal(atomic_load(&n_left_join), 0);
-}
-
-/* Two servers know each other only; a client of neither is there, and one more comes. */
-static void servers_of_an_open_set_wait_for_a_client_that_has_not_called(void **state)
-{
-    static const char *const names[] = {"s0", "s1", "client", "dead"};
-    const tri_rpc_options o = {.open = true};
-    joiner j[2] = {{0}};
-    tri_rpc *rpc[5];
-    tri_rpc_ref *to;
-    tri_store *store;
-
-    (void)state;
-    atomic_store(&n_left_join, 0);
-    CHECK_OK(tri_store_hash(&store));
-    for (int i = 0; i < 4; i++)
-        CHECK_OK(tri_rpc_create(store, names[i], i, 4, &o, &rpc[i]));
-    CHECK_OK(tri_rpc_find(rpc[0], "s1", &to));
-    tri_rpc_ref_unref(to);
-    tri_rpc_destroy(rpc[3]); /* its name is in the store */
-    for (int i = 0; i < 2; i++) {
-        j[i].rpc = rpc[i];
-        CHECK_OK(trii_thread_start(&j[i].thread, "joiner", join_main, &j[i]));
-    }
-    wait_until_both_know(rpc, "client");
-    CHECK_OK(tri_rpc_find(rpc[2], "s0", &to));
-    CHECK_OK(tri_rpc_ref_status(to));
-    tri_rpc_ref_unref(to);
-    CHECK_OK(tri_rpc_create(store, "late", 4, 4, &o, &rpc[4]));
-    CHECK_OK(tri_rpc_leave(rpc[2], 0));
-    wait_until_both_know(rpc, "late");
-    CHECK_OK(tri_rpc_leave(rpc[4], 0));
-    for (int i = 0; i < 2; i++) {
-        trii_thread_join(&j[i].thread);
-        if (j[i].status != TRI_OK)
-            fail_msg("%s", j[i].error);
-    }
-    for (int i = 0; i < 5; i++)
-        tri_rpc_destroy(i != 3 ? rpc[i] : NULL);
-    tri_store_unref(store);
-}
-
-static struct newcomer {
-    trii_store_ops ops;
-    tri_status (*add)(tri_store *self, const char *key, int64_t delta, int64_t *sum_out);
-    tri_store *store;
-    tri_rpc *server, *client, *late;
-    tri_status status[2];
-    bool is_here;
-} newcomer;
-
-/* The worker that counts has counted before one comes, and goes on after another has left. */
-static tri_status add_late(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
-{
-    static const tri_rpc_options o = {.open = true};
-    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
-    tri_status status = newcomer.add(self, key, delta, sum_out);
-
-    if (delta == 0 && !newcomer.is_here && strcmp(key, "rpc/member/count") == 0) {
-        newcomer.is_here = true;
-        newcomer.status[0] = tri_rpc_create(newcomer.store, "late", 2, 4, &o, &newcomer.late);
-        newcomer.status[1] = tri_rpc_leave(newcomer.client, 0);
-        while (is_connected(newcomer.server, "client") && trii_now_ns() < deadline)
-            trii_thread_yield();
-    }
-    return status;
-}
-
-static void a_join_sees_who_came_while_it_counted(void **state)
-{
-    const tri_rpc_options o = {.open = true};
-    tri_rpc *rpc[2];
-    tri_rpc_ref *to;
-    joiner j;
-    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
-
-    (void)state;
-    atomic_store(&n_left_join, 0);
-    CHECK_OK(tri_store_hash(&newcomer.store));
-    newcomer.ops = *newcomer.store->ops;
-    newcomer.add = newcomer.ops.add;
-    newcomer.ops.add = add_late;
-    CHECK_OK(tri_rpc_create(newcomer.store, "server", 0, 4, &o, &rpc[0]));
-    CHECK_OK(tri_rpc_create(newcomer.store, "client", 1, 4, &o, &rpc[1]));
-    CHECK_OK(tri_rpc_find(rpc[1], "server", &to));
-    CHECK_OK(tri_rpc_ref_status(to));
-    tri_rpc_ref_unref(to);
-    newcomer.server = rpc[0];
-    newcomer.client = rpc[1];
-    newcomer.store->ops = &newcomer.ops;
-    j = (joiner){.rpc = rpc[0]};
-    CHECK_OK(trii_thread_start(&j.thread, "joiner", join_main, &j));
-    while (!is_connected(rpc[0], "late")) {
-        if (atomic_load(&n_left_join) > 0 || trii_now_ns() > deadline)
-            fail_msg("it has left without having met late");
-        trii_thread_yield();
-    }
-    CHECK_OK(newcomer.status[0]);
-    CHECK_OK(newcomer.status[1]);
-    assert_int_equal(atomic_load(&n_left_join), 0);
-    CHECK_OK(tri_rpc_leave(newcomer.late, 0));
-    trii_thread_join(&j.thread);
-    if (j.status != TRI_OK)
-        fail_msg("%s", j.error);
-    tri_rpc_destroy(newcomer.late);
-    tri_rpc_destroy(rpc[1]);
-    tri_rpc_destroy(rpc[0]);
-    tri_store_unref(newcomer.store);
-}
-
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(servers_of_an_open_set_wait_for_a_client_that_has_not_called),
-    cmocka_unit_test(a_join_sees_who_came_while_it_counted),
     cmocka_unit_test(a_rank_that_has_not_come_is_named),
     cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
     cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),
@@ -735,7 +564,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(finding_ends_with_the_worker),
     cmocka_unit_test(a_search_under_way_ends_with_the_worker),
     cmocka_unit_test(a_closed_set_has_no_other_names),
-    cmocka_unit_test(a_join_in_which_nobody_comes_ends_in_time),
     cmocka_unit_test(nobody_leaves_whom_a_call_under_way_still_needs),
     cmocka_unit_test(a_join_names_the_calls_that_it_waits_for),
     cmocka_unit_test(a_worker_that_leaves_ends_what_runs_and_takes_nothing_new),

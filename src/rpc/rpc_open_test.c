@@ -4,10 +4,11 @@
  */
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
+#include "store/store_ops.h"
 #include "testing/rpc_workers.h"
 
 #define PATIENT_MS 20000
-#define MOST 4
+#define MOST 5
 
 static const tri_rpc_options open = {.open = true, .timeout_ms = PATIENT_MS};
 
@@ -135,6 +136,7 @@ static void call(member *from, const char *name, const tri_rpc_function *functio
     tri_rpc_ref *to;
 
     CHECK_OK(tri_rpc_find(from->rpc, name, &to));
+    CHECK_OK(tri_rpc_ref_status(to));
     if (function != NULL)
         CHECK_OK(tri_rpc_sync(to, function, NULL, NULL, NULL));
     tri_rpc_ref_unref(to);
@@ -193,6 +195,131 @@ static void a_server_that_another_one_calls_waits_for_the_client(void **state)
     join(client);
     for (int i = 0; i < 3; i++)
         join_ends(&s.members[i]);
+    set_end(&s);
+}
+
+static bool is_connected(tri_rpc *rpc, const char *name)
+{
+    const rpc_peer *peer;
+    bool is_up;
+
+    rpc_lock(rpc);
+    peer = rpc_peer_named(rpc, name);
+    is_up = peer != NULL && peer->state == RPC_PEER_UP;
+    rpc_unlock(rpc);
+    return is_up;
+}
+
+/* The first n are in tri_rpc_join, and stay there. */
+static void wait_until_they_know(set *s, int n, const char *name)
+{
+    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
+
+    for (int i = 0; i < n; i++) {
+        member *m = &s->members[i];
+
+        while (!is_connected(m->rpc, name)) {
+            if (atomic_load(&m->has_left_join) != 0 || trii_now_ns() > deadline)
+                fail_msg("%s %s without having met %s", tri_rpc_name(m->rpc),
+                         atomic_load(&m->has_left_join) != 0 ? "has left" : "waits", name);
+            trii_thread_yield();
+        }
+    }
+    for (int i = 0; i < n; i++)
+        assert_int_equal(atomic_load(&s->members[i].has_left_join), 0);
+}
+
+/* Two servers know each other only; a client of neither is there, and one more comes. */
+static void servers_wait_for_a_client_that_has_not_called(void **state)
+{
+    member *client, *dead, *late;
+    set s;
+
+    (void)state;
+    set_begin(&s);
+    (void)come(&s, "s0");
+    (void)come(&s, "s1");
+    client = come(&s, "client");
+    dead = come(&s, "dead");
+    call(&s.members[0], "s1", NULL);
+    tri_rpc_destroy(dead->rpc); /* its name is in the store */
+    dead->rpc = NULL;
+    for (int i = 0; i < 2; i++)
+        join(&s.members[i]);
+    wait_until_they_know(&s, 2, "client");
+    call(client, "s0", NULL);
+    late = come(&s, "late");
+    CHECK_OK(tri_rpc_leave(client->rpc, 0));
+    wait_until_they_know(&s, 2, "late");
+    CHECK_OK(tri_rpc_leave(late->rpc, 0));
+    for (int i = 0; i < 2; i++)
+        join_ends(&s.members[i]);
+    set_end(&s);
+}
+
+static struct newcomer {
+    trii_store_ops ops;
+    tri_status (*add)(tri_store *self, const char *key, int64_t delta, int64_t *sum_out);
+    tri_store *store;
+    tri_rpc *server, *client, *late;
+    tri_status status[2];
+    bool is_here;
+} newcomer;
+
+/* The worker that counts has counted before one comes, and goes on after another has left. */
+static tri_status add_late(tri_store *self, const char *key, int64_t delta, int64_t *sum_out)
+{
+    int64_t deadline = trii_deadline_ms(PATIENT_MS / 2);
+    tri_status status = newcomer.add(self, key, delta, sum_out);
+
+    if (delta == 0 && !newcomer.is_here && strcmp(key, "rpc/member/count") == 0) {
+        newcomer.is_here = true;
+        newcomer.status[0] = tri_rpc_create(newcomer.store, "late", 0, 0, &open, &newcomer.late);
+        newcomer.status[1] = tri_rpc_leave(newcomer.client, 0);
+        while (is_connected(newcomer.server, "client") && trii_now_ns() < deadline)
+            trii_thread_yield();
+    }
+    return status;
+}
+
+static void a_join_sees_who_came_while_it_counted(void **state)
+{
+    member *server;
+    set s;
+
+    (void)state;
+    set_begin(&s);
+    server = come(&s, "server");
+    call(come(&s, "client"), "server", NULL);
+    newcomer.ops = *s.store->ops;
+    newcomer.add = newcomer.ops.add;
+    newcomer.ops.add = add_late;
+    newcomer.store = s.store;
+    newcomer.server = server->rpc;
+    newcomer.client = s.members[1].rpc;
+    s.store->ops = &newcomer.ops;
+    join(server);
+    wait_until_they_know(&s, 1, "late");
+    CHECK_OK(newcomer.status[0]);
+    CHECK_OK(newcomer.status[1]);
+    CHECK_OK(tri_rpc_leave(newcomer.late, 0));
+    join_ends(server);
+    tri_rpc_destroy(newcomer.late);
+    set_end(&s);
+}
+
+static void a_join_in_which_nobody_comes_ends_in_time(void **state)
+{
+    tri_rpc *rpc;
+    set s;
+
+    (void)state;
+    set_begin(&s);
+    rpc = come(&s, "ps")->rpc;
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT,
+                "rpc_join: nobody has called this worker or was called by it within 50 ms");
+    CHECK_OK(tri_rpc_leave(rpc, 0)); /* nobody to wait for */
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_STATE, "this worker has left");
     set_end(&s);
 }
 
@@ -296,6 +423,9 @@ static void a_number_without_a_name_is_passed_over(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_servers_wait_for_a_client_that_comes_late),
     cmocka_unit_test(a_server_that_another_one_calls_waits_for_the_client),
+    cmocka_unit_test(servers_wait_for_a_client_that_has_not_called),
+    cmocka_unit_test(a_join_sees_who_came_while_it_counted),
+    cmocka_unit_test(a_join_in_which_nobody_comes_ends_in_time),
     cmocka_unit_test(one_that_has_been_called_waits_for_nobody_else),
     cmocka_unit_test(finding_is_no_call_and_the_line_says_what_is_waited_for),
     cmocka_unit_test(the_end_of_another_ends_the_wait),
