@@ -57,6 +57,12 @@ static tri_tensor *slow(tri_module *self, tri_tensor *x)
     return y;
 }
 
+static tri_module *slow_with(int unused)
+{
+    (void)unused;
+    return tri_module_simple("Slow", 0, slow);
+}
+
 static void aborter(void *arg)
 {
     worker_wait_for(&reached, 1);
@@ -74,34 +80,21 @@ static void the_death_of_an_owner_ends_what_waits_for_it(void **state)
 {
     (void)state;
     for (int k = 0; k < 2; k++) {
-        tri_module *net, *remote;
         trii_thread thread;
-        remote_workers r;
-        tri_status status;
-        tri_tensor *x;
+        far_net f;
 
-        remote_begin(&r, 2, NULL);
         slow_begin(k == 1);
-        net = tri_module_simple("Slow", 0, slow);
-        x = input(1);
-        CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
-        remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
-        tri_backward(remote_loss(tri_forward(remote, x)));
-        CHECK_OK(trii_thread_start(&thread, "abort", aborter, r.w.rpc[1]));
+        far_begin(&f, slow_with, NULL);
+        tri_backward(remote_loss(tri_forward(f.remote, f.x)));
+        CHECK_OK(trii_thread_start(&thread, "abort", aborter, f.r.w.rpc[1]));
         CHECK_FAILS(tri_run(), TRI_ERR_PEER_LOST, "w1");
         assert_int_equal(atomic_load(&may_go), 0);
         trii_thread_join(&thread);
         tri_step_end();
-        CHECK_FAILS(tri_tensor_status(tri_forward(remote, x)), TRI_ERR_PEER_LOST, "w1");
+        CHECK_FAILS(tri_tensor_status(tri_forward(f.remote, f.x)), TRI_ERR_PEER_LOST, "w1");
         tri_step_end();
         atomic_store(&may_go, 1);
-        tri_module_destroy(remote);
-        tri_tensor_unref(x);
-        status = tri_remote_withdraw(r.w.rpc[1], "net"); /* it ends with its worker, or has */
-        assert_true(status == TRI_OK || status == TRI_ERR_NOT_FOUND);
-        tri_module_destroy(net);
-        tri_rpc_abort(r.w.rpc[0], "end");
-        remote_end_without_leaving(&r);
+        far_end_without(&f, 1);
     }
 }
 
@@ -123,94 +116,62 @@ static tri_status forward_within(int64_t ms, tri_rpc *rpc, tri_tensor *x)
 
 static void a_call_ends_at_its_deadline(void **state)
 {
-    tri_module *net, *remote;
-    remote_workers r;
-    tri_tensor *x;
+    far_net f;
     int64_t ms;
 
     (void)state;
-    remote_begin(&r, 2, NULL);
     slow_begin(false);
-    net = tri_module_simple("Slow", 0, slow);
-    x = input(1);
-    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
-    CHECK_FAILS_WITHIN(ms, forward_within(ms, r.w.rpc[0], x), TRI_ERR_TIMEOUT,
+    far_begin(&f, slow_with, NULL);
+    CHECK_FAILS_WITHIN(ms, forward_within(ms, f.r.w.rpc[0], f.x), TRI_ERR_TIMEOUT,
                        "remote.forward on w1");
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
     atomic_store(&may_go, 1);
-    tri_backward(remote_loss(tri_forward(remote, x)));
+    tri_backward(remote_loss(tri_forward(f.remote, f.x)));
     CHECK_OK(tri_run());
     tri_step_end();
-    tri_module_destroy(remote);
-    tri_tensor_unref(x);
-    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
-    tri_module_destroy(net);
-    remote_end(&r);
+    far_end(&f);
 }
 
 static void what_a_dead_caller_had_is_dropped(void **state)
 {
-    tri_module *net, *remote;
     trii_served *served;
-    remote_workers r;
-    tri_tensor *x;
+    far_net f;
 
     (void)state;
-    remote_begin(&r, 2, NULL);
-    net = linear_with(1);
-    x = input(1);
-    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
-    served = served_as(&r, 1, "net");
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    far_begin(&f, linear_with, NULL);
+    served = served_as(&f.r, 1, "net");
     for (int i = 0; i < 3; i++)
-        (void)tri_forward(remote, x);
+        (void)tri_forward(f.remote, f.x);
     CHECK_OK(tri_run());
     assert_int_equal(served_count(served, served_sessions), 1);
-    tri_rpc_abort(r.w.rpc[0], "killed");
+    tri_rpc_abort(f.r.w.rpc[0], "killed");
     served_await(served, served_sessions, 0);
     tri_step_end();
-    tri_module_destroy(remote);
-    tri_tensor_unref(x);
-    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
-    tri_module_destroy(net);
-    tri_rpc_abort(r.w.rpc[1], "end");
-    remote_end_without_leaving(&r);
+    far_end_without(&f, 0);
 }
 
 /* Nobody waits for a release, and none is needed there any more. */
 static void a_release_that_its_owner_never_reads_is_not_told(void **state)
 {
     int64_t deadline = trii_deadline_ms(20000);
-    tri_module *net, *remote;
-    remote_workers r;
     tri_rpc_ref *session;
-    tri_tensor *x;
     static logged log;
+    far_net f;
 
     (void)state;
     logged_begin(&log);
-    remote_begin(&r, 2, NULL);
-    net = linear_with(1);
-    x = input(1);
-    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
-    (void)tri_forward(remote, x);
+    far_begin(&f, linear_with, NULL);
+    (void)tri_forward(f.remote, f.x);
     CHECK_OK(tri_run());
-    CHECK_OK(trii_remote_session(trii_remote_of(remote), &session, NULL));
-    rpc_lock(r.w.rpc[1]); /* reads nothing from here on */
+    CHECK_OK(trii_remote_session(trii_remote_of(f.remote), &session, NULL));
+    rpc_lock(f.r.w.rpc[1]); /* reads nothing from here on */
     tri_step_end();
-    rpc_end_all(r.w.rpc[1], "killed");
-    rpc_unlock(r.w.rpc[1]);
+    rpc_end_all(f.r.w.rpc[1], "killed");
+    rpc_unlock(f.r.w.rpc[1]);
     while (tri_rpc_ref_status(session) == TRI_OK && trii_now_ns() < deadline)
         trii_thread_yield();
     CHECK_FAILS(tri_rpc_ref_status(session), TRI_ERR_PEER_LOST, "w1");
     tri_rpc_ref_unref(session);
-    tri_module_destroy(remote);
-    tri_tensor_unref(x);
-    (void)!tri_remote_withdraw(r.w.rpc[1], "net"); /* it ends with its worker, or has */
-    tri_module_destroy(net);
-    tri_rpc_abort(r.w.rpc[0], "end");
-    remote_end_without_leaving(&r);
+    far_end_without(&f, 1);
     logged_expect_nothing(&log);
 }
 
@@ -239,45 +200,35 @@ static int has_late_release(const trii_served *s)
 
 static void a_release_that_comes_too_late_is_carried_out_and_told(void **state)
 {
-    tri_module *net, *remote;
     trii_served *served;
-    remote_workers r;
-    tri_tensor *x;
     holder h = {0};
     char *text;
     static logged log;
+    far_net f;
 
     (void)state;
     logged_begin(&log);
-    remote_begin(&r, 2, NULL);
     slow_begin(false);
     atomic_store(&may_go, 1);
-    net = tri_module_simple("Slow", 0, slow);
-    x = input(1);
-    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL, NULL));
-    served = served_as(&r, 1, "net");
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    far_begin(&f, slow_with, NULL);
+    served = served_as(&f.r, 1, "net");
     for (int i = 0; i < 3; i++)
-        (void)tri_forward(remote, x);
+        (void)tri_forward(f.remote, f.x);
     CHECK_OK(tri_run());
     slow_begin(false);
-    h.rpc = r.w.rpc[0];
+    h.rpc = f.r.w.rpc[0];
     CHECK_OK(trii_thread_start(&h.thread, "holder", holder_main, &h));
     worker_wait_for(&reached, 1);
-    r.w.rpc[0]->options.timeout_ms = 10; /* of the release */
+    h.rpc->options.timeout_ms = 10; /* of the release */
     tri_step_end();
     served_await(served, has_late_release, 1);
     assert_int_equal(served_count(served, served_graphs), 3);
-    r.w.rpc[0]->options.timeout_ms = 20000;
+    h.rpc->options.timeout_ms = 20000;
     atomic_store(&may_go, 1);
     trii_thread_join(&h.thread);
     CHECK_OK(h.status);
     served_await(served, served_graphs, 0);
-    tri_module_destroy(remote);
-    tri_tensor_unref(x);
-    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
-    tri_module_destroy(net);
-    remote_end(&r);
+    far_end(&f);
     text = logged_read(&log);
     assert_non_null(strstr(text, "may still keep what a step has released: remote.release on w1"));
     free(text);

@@ -101,27 +101,23 @@ static tri_tensor *withdraw_forward(tri_module *self, tri_tensor *x)
     return tri_tanh(x);
 }
 
+static tri_module *withdraw_with(int unused)
+{
+    (void)unused;
+    return tri_module_simple("Withdraw", 0, withdraw_forward);
+}
+
 static void a_module_does_not_withdraw_itself(void **state)
 {
-    tri_module *net, *remote;
-    tri_tensor *x;
-    remote_workers r;
+    far_net f;
 
     (void)state;
-    remote_begin(&r, 2, NULL);
-    own_rpc = r.w.rpc[1];
-    net = tri_module_simple("Withdraw", 0, withdraw_forward);
-    CHECK_OK(tri_remote_serve(own_rpc, "net", net, NULL, NULL));
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
-    x = input(4);
-    CHECK_OK(tri_tensor_status(tri_forward(remote, x)));
+    far_begin(&f, withdraw_with, NULL);
+    own_rpc = f.r.w.rpc[1];
+    CHECK_OK(tri_tensor_status(tri_forward(f.remote, f.x)));
     CHECK_OK(tri_run());
     tri_step_end();
-    tri_tensor_unref(x);
-    tri_module_destroy(remote);
-    CHECK_OK(tri_remote_withdraw(own_rpc, "net"));
-    tri_module_destroy(net);
-    remote_end(&r);
+    far_end(&f);
 }
 
 static const struct CMUnitTest tests[] = {

@@ -161,30 +161,19 @@ static void a_withdrawn_name_may_be_served_again(void **state)
 
 static void an_owner_keeps_only_so_many_graphs(void **state)
 {
-    tri_module *net, *remote;
-    tri_tensor *x;
-    remote_workers r;
+    far_net f;
 
     (void)state;
-    remote_begin(&r, 2, NULL);
-    net = linear_with(1);
-    x = input(1);
-    CHECK_OK(tri_remote_serve(r.w.rpc[1], "net", net, NULL,
-                              &(tri_remote_serve_options){.max_graphs = 3}));
-    remote = tri_remote_module(r.w.rpc[0], "w1/net", NULL);
+    far_begin(&f, linear_with, &(tri_remote_serve_options){.max_graphs = 3});
     for (int step = 0; step < 2; step++) {
         for (int i = 0; i < 3; i++)
-            (void)tri_forward(remote, x);
+            (void)tri_forward(f.remote, f.x);
         CHECK_OK(tri_run());
-        (void)tri_forward(remote, x);
+        (void)tri_forward(f.remote, f.x);
         CHECK_FAILS(tri_run(), TRI_ERR_STATE, "max_graphs");
         tri_step_end();
     }
-    tri_module_destroy(remote);
-    tri_tensor_unref(x);
-    CHECK_OK(tri_remote_withdraw(r.w.rpc[1], "net"));
-    tri_module_destroy(net);
-    remote_end(&r);
+    far_end(&f);
 }
 
 /* --- several callers ------------------------------------------------------ */
