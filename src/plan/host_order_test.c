@@ -84,6 +84,8 @@ static const trii_host_kind plain_kind = {.name = "plain",
                                           .start = noted_start,
                                           .poll = noted_poll,
                                           .wait = noted_wait};
+static const trii_host_kind urgent_kind = {
+    .name = "urgent", .start = noted_start, .poll = noted_poll, .wait = noted_wait, .urgent = true};
 static const trii_host_kind noted_kind = {.name = "noted",
                                           .start = noted_start,
                                           .poll = noted_poll,
@@ -258,11 +260,6 @@ static void other_work_goes_behind_the_start_of_what_is_read_at_once(void **stat
 /* Whatever was recorded before it. */
 static void what_an_urgent_operation_needs_is_computed_first(void **state)
 {
-    static const trii_host_kind urgent = {.name = "urgent",
-                                          .start = noted_start,
-                                          .poll = noted_poll,
-                                          .wait = noted_wait,
-                                          .urgent = true};
     tri_tensor *x = square(1);
 
     (void)state;
@@ -276,7 +273,7 @@ static void what_an_urgent_operation_needs_is_computed_first(void **state)
             needed = tri_mul_scalar(tri_matmul(x, needed), 0.25);
         }
         other = record(&noted_kind, 1, 1, 1, other, NULL);
-        y = tri_keep(record(&urgent, 2, 2, 1, needed, NULL));
+        y = tri_keep(record(&urgent_kind, 2, 2, 1, needed, NULL));
         (void)tri_keep(other);
         CHECK_OK(tri_run());
         in_order(2, 1);
@@ -290,11 +287,6 @@ static void what_an_urgent_operation_needs_is_computed_first(void **state)
 /* Operations of its group that it does not read start before it all the same. */
 static void what_an_urgent_operation_needs_comes_after_its_group(void **state)
 {
-    static const trii_host_kind urgent = {.name = "urgent",
-                                          .start = noted_start,
-                                          .poll = noted_poll,
-                                          .wait = noted_wait,
-                                          .urgent = true};
     tri_tensor *x = square(1);
 
     (void)state;
@@ -307,7 +299,7 @@ static void what_an_urgent_operation_needs_comes_after_its_group(void **state)
             other = tri_mul_scalar(tri_matmul(other, x), 0.25);
         other = record(&plain_kind, 1, 7, 1000, other, NULL);
         needed = record(&plain_kind, 2, 7, 1000, tri_matmul(x, x), NULL);
-        y = tri_keep(record(&urgent, 3, 0, 1, tri_matmul(needed, x), NULL));
+        y = tri_keep(record(&urgent_kind, 3, 0, 1, tri_matmul(needed, x), NULL));
         (void)tri_keep(tri_matmul(other, x));
         CHECK_OK(tri_run());
         in_order(1, 2);

@@ -128,6 +128,19 @@ static void end(workers *w, tri_rpc_ref *to)
     workers_end(w);
 }
 
+/* The same, where so many handlers of w1 meet. */
+static void begin_meeting(workers *w, unsigned n, tri_rpc_ref **to_out)
+{
+    assert_int_equal(pthread_barrier_init(&barrier, NULL, n), 0);
+    begin(w, 0, to_out);
+}
+
+static void end_meeting(workers *w, tri_rpc_ref *to)
+{
+    end(w, to);
+    pthread_barrier_destroy(&barrier);
+}
+
 /* Nobody runs, and nobody has a place or has lent one; returns how many threads there are. */
 static int settle(tri_rpc *rpc)
 {
@@ -167,15 +180,13 @@ static void handlers_that_wait_for_each_other_all_run(void **state)
     workers w;
 
     (void)state;
-    assert_int_equal(pthread_barrier_init(&barrier, NULL, 4), 0);
-    begin(&w, 0, &to);
+    begin_meeting(&w, 4, &to);
     for (int i = 0; i < 2; i++) { /* and again: its places have come back */
         call(to, &meet, calls, 4);
         wait_for(calls, 4);
         assert_int_equal(settle(w.rpc[1]), 4);
     }
-    end(&w, to);
-    pthread_barrier_destroy(&barrier);
+    end_meeting(&w, to);
 }
 
 static void one_that_slept_may_wait_for_a_call_then(void **state)
@@ -185,8 +196,7 @@ static void one_that_slept_may_wait_for_a_call_then(void **state)
     workers w;
 
     (void)state;
-    assert_int_equal(pthread_barrier_init(&barrier, NULL, 3), 0);
-    begin(&w, 0, &to);
+    begin_meeting(&w, 3, &to);
     callee = w.rpc[1];
     n_kept = 0;
     n_asleep = -1;
@@ -194,8 +204,7 @@ static void one_that_slept_may_wait_for_a_call_then(void **state)
     wait_for(calls, 3);
     assert_int_equal(n_asleep, 0); /* none has lent its place twice */
     assert_true(settle(w.rpc[1]) >= 3);
-    end(&w, to);
-    pthread_barrier_destroy(&barrier);
+    end_meeting(&w, to);
 }
 
 static void a_deep_queue_of_short_handlers_starts_no_other_thread(void **state)

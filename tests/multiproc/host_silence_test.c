@@ -130,35 +130,6 @@ static void a_lost_host_with_a_given_rank_may_come_back(void **state)
     trirun_end(&c, 0);
 }
 
-/* Twice, and the second one while the first is still away. */
-static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
-{
-    int port = spawn_free_port();
-    trirun_job agents[3], again[3];
-
-    (void)state;
-    for (int i = 0; i < 3; i++)
-        start_of(&agents[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
-    for (int i = 0; i < 3; i++)
-        spawn_expect(&agents[i].run, " of 3 runs\n");
-    for (int i = 1; i < 3; i++) {
-        spawn_signal(&agents[i].run, SIGKILL);
-        assert_int_equal(spawn_wait(&agents[i].run), -SIGKILL);
-        trirun_end(&agents[i], 1);
-        if (i == 1)
-            spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined");
-    }
-    for (int i = 1; i < 3; i++)
-        start_of(&again[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
-    again[0] = agents[0];
-    for (int i = 0; i < 3; i++) {
-        if (spawn_wait(&again[i].run) != 0)
-            fail_msg("%d: %s", i, SPAWN_ERR(&again[i].run));
-        trirun_has(SPAWN_OUT(&again[i].run), "restarted\n");
-        trirun_end(&again[i], 0);
-    }
-}
-
 /* Of the agents' store, which serves at that port. */
 static void wait_for_key(int port, const char *key)
 {
@@ -169,37 +140,71 @@ static void wait_for_key(int port, const char *key)
     tri_store_unref(store);
 }
 
-/* The second one had joined the next round already, in which the others only find that it is lost:
- * the agent that takes its place has no part in that, and starts its workers once. */
-static void no_host_enters_a_round_that_a_lost_one_had_joined(void **state)
+static void start_of_three(trirun_job *j, int port, int rank)
 {
-    int port = spawn_free_port();
-    trirun_job agents[3], again[3];
+    start_of(j, 3, port, rank, "--host-timeout=3", ends_the_second_time);
+}
 
-    (void)state;
+/* Of three agents the last two are killed, one after the other: the second once the loss of the
+ * first is told, or once it has joined the next round. */
+static void lose_two(trirun_job *agents, int port, bool once_joined)
+{
     for (int i = 0; i < 3; i++)
-        start_of(&agents[i], 3, port, i, "--host-timeout=3", ends_the_second_time);
+        start_of_three(&agents[i], port, i);
     for (int i = 0; i < 3; i++)
         spawn_expect(&agents[i].run, " of 3 runs\n");
     for (int i = 1; i < 3; i++) {
         spawn_signal(&agents[i].run, SIGKILL);
         assert_int_equal(spawn_wait(&agents[i].run), -SIGKILL);
         trirun_end(&agents[i], 1);
-        if (i == 1)
+        if (i == 1 && once_joined)
             wait_for_key(port, "s/trireme/1/stopped/2");
+        else if (i == 1)
+            spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined");
     }
-    start_of(&again[1], 3, port, 1, "--host-timeout=3", ends_the_second_time);
-    spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined (restart 2 of 3)");
-    start_of(&again[2], 3, port, 2, "--host-timeout=3", ends_the_second_time);
-    again[0] = agents[0];
+}
+
+/* The first one, and two in the place of the others. */
+static void expect_restarted(trirun_job *agents)
+{
     for (int i = 0; i < 3; i++) {
-        if (spawn_wait(&again[i].run) != 0)
-            fail_msg("%d: %s", i, SPAWN_ERR(&again[i].run));
-        trirun_has(SPAWN_OUT(&again[i].run), "restarted\n");
+        if (spawn_wait(&agents[i].run) != 0)
+            fail_msg("%d: %s", i, SPAWN_ERR(&agents[i].run));
+        trirun_has(SPAWN_OUT(&agents[i].run), "restarted\n");
     }
-    assert_null(strstr(SPAWN_ERR(&again[2].run), "is gone"));
+}
+
+/* Twice, and the second one while the first is still away. */
+static void two_lost_hosts_with_given_ranks_may_come_back(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[3];
+
+    (void)state;
+    lose_two(agents, port, false);
+    for (int i = 1; i < 3; i++)
+        start_of_three(&agents[i], port, i);
+    expect_restarted(agents);
     for (int i = 0; i < 3; i++)
-        trirun_end(&again[i], 0);
+        trirun_end(&agents[i], 0);
+}
+
+/* The second one had joined the next round already, in which the others only find that it is lost:
+ * the agent that takes its place has no part in that, and starts its workers once. */
+static void no_host_enters_a_round_that_a_lost_one_had_joined(void **state)
+{
+    int port = spawn_free_port();
+    trirun_job agents[3];
+
+    (void)state;
+    lose_two(agents, port, true);
+    start_of_three(&agents[1], port, 1);
+    spawn_expect(&agents[0].run, "restarting once all 3 hosts have joined (restart 2 of 3)");
+    start_of_three(&agents[2], port, 2);
+    expect_restarted(agents);
+    assert_null(strstr(SPAWN_ERR(&agents[2].run), "is gone"));
+    for (int i = 0; i < 3; i++)
+        trirun_end(&agents[i], 0);
 }
 
 static void without_restarts_the_loss_of_a_given_rank_is_the_end(void **state)
