@@ -110,21 +110,21 @@ static const char *waited_for(const tri_rpc *rpc)
     return rpc->options.open && !rpc->has_parted && !rpc->has_called ? "" : NULL;
 }
 
-static void meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)
+/* TIMEOUT: the store does not answer. */
+static tri_status meet(tri_rpc *rpc, const char *name, int64_t deadline_ns)
 {
-    int64_t soon_ns = rpc_member_deadline(deadline_ns);
-    tri_rpc_ref *ref = NULL;
+    tri_rpc_ref *ref;
     char record[640];
-    tri_status status;
+    tri_status status = rpc_look_up(rpc, name, false, rpc_member_deadline(deadline_ns), &ref);
 
-    if (strcmp(name, rpc->name) == 0)
-        return;
-    status = rpc_look_up(rpc, name, false, soon_ns, &ref);
     if (status == TRI_OK)
         tri_rpc_ref_unref(ref);
-    else if (status == TRI_ERR_TIMEOUT &&
-             rpc_read_record(rpc, name, false, deadline_ns, record) == TRI_OK)
+    if (status != TRI_ERR_TIMEOUT)
+        return TRI_OK;
+    status = rpc_read_record(rpc, name, false, deadline_ns, record);
+    if (status == TRI_OK)
         rpc_meet_later(rpc, name, record);
+    return status;
 }
 
 static bool is_on(tri_rpc *rpc)
@@ -138,17 +138,20 @@ static bool is_on(tri_rpc *rpc)
 }
 
 /* Connects those of an open set who have come by now and whom we have not met: they are waited for,
- * and those that cannot be reached are not. Returns how many had come. Not locked. */
-static int64_t meet_rest(tri_rpc *rpc, int64_t deadline_ns)
+ * and those that cannot be reached are not. *n_out: how many had come. TIMEOUT: the store does not
+ * answer. Not locked. */
+static tri_status meet_rest(tri_rpc *rpc, int64_t deadline_ns, int64_t *n_out)
 {
-    int64_t n = rpc_count_members(rpc);
     char name[RPC_NAME];
+    int64_t i = 0;
+    tri_status status;
 
-    for (int64_t i = 1; i <= n && trii_now_ns() < deadline_ns && is_on(rpc); i++) {
-        if (rpc_read_member(rpc, i, name))
-            meet(rpc, name, deadline_ns);
-    }
-    return n;
+    do {
+        status = rpc_read_member(rpc, ++i, deadline_ns, name, n_out);
+        if (name[0] != '\0' && strcmp(name, rpc->name) != 0)
+            status = meet(rpc, name, deadline_ns);
+    } while (i < *n_out && status != TRI_ERR_TIMEOUT && trii_now_ns() < deadline_ns && is_on(rpc));
+    return status;
 }
 
 static void say(tri_rpc *rpc, int kind)
@@ -180,27 +183,31 @@ static tri_status end_own_calls(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns
                      text);
 }
 
-/* Locked: a worker that has neither left nor joined by then; NULL: there is none. */
-static const char *wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns)
+/* Locked. *name_out: a worker that has neither left nor joined by then; NULL: there is none, as far
+ * as is known: TIMEOUT if the store did not say who has come. */
+static tri_status wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_ns,
+                                  const char **name_out)
 {
     int64_t n_met, n = 0;
     bool again;
+    tri_status status = TRI_OK;
 
     do {
         n_met = n;
         if (rpc->options.open) { /* and again: some may have come meanwhile */
             rpc_unlock(rpc);
-            n = meet_rest(rpc, deadline_ns);
+            status = meet_rest(rpc, deadline_ns, &n);
             rpc_lock(rpc);
         }
-        again = n != n_met;
+        again = n != n_met || status == TRI_ERR_TIMEOUT;
         while (waited_for(rpc) != NULL && rpc->state == RPC_STATE_ON &&
                trii_now_ns() < deadline_ns) {
             rpc_watch_all(rpc, w, deadline_ns);
             again = true;
         }
     } while (again && rpc->state == RPC_STATE_ON && trii_now_ns() < deadline_ns);
-    return waited_for(rpc);
+    *name_out = waited_for(rpc);
+    return status == TRI_ERR_TIMEOUT ? TRII_FAIL_CTX(status, "rpc_join") : TRI_OK;
 }
 
 /* The worker, and how long, of a call that waits for all handlers. */
@@ -244,7 +251,7 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     if (status == TRI_OK) {
         rpc->joined = true;
         say(rpc, RPC_JOINED);
-        name = wait_for_others(rpc, &w, deadline_ns);
+        status = wait_for_others(rpc, &w, deadline_ns, &name);
         if (rpc->state == RPC_STATE_OFF)
             status = TRII_FAIL(TRI_ERR_ABORTED, "rpc_join: %s", rpc->why);
     }
@@ -275,7 +282,7 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
 {
     char text[300];
     int64_t deadline_ns, bye_ns;
-    tri_status status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
+    tri_status told, status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
 
     if (status != TRI_OK)
         return status;
@@ -306,10 +313,10 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
     rpc_end_all(rpc,
                 status == TRI_OK ? "by tri_rpc_leave or tri_rpc_fini" : "it left without waiting");
     rpc_unlock(rpc);
-    rpc_unpublish(rpc);
-    rpc_meet_end(rpc);
+    told = rpc_unpublish(rpc, deadline_ns);
     /* last: `done` and `event`, and what could not be sent, have had lines of their own */
-    return status == TRI_OK ? TRI_OK
-                            : TRII_FAIL(status, "rpc_leave: unfinished after %" PRId64 " ms: %s",
-                                        timeout_ms, text);
+    if (status != TRI_OK)
+        return TRII_FAIL(status, "rpc_leave: unfinished after %" PRId64 " ms: %s", timeout_ms,
+                         text);
+    return told == TRI_ERR_TIMEOUT ? TRII_FAIL_CTX(told, "rpc_leave") : TRI_OK;
 }

@@ -12,10 +12,11 @@
 /* Ports, and the record that tells of them. */
 tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns) TRI_MUST_CHECK;
 tri_status rpc_publish(tri_rpc *rpc) TRI_MUST_CHECK;
-void rpc_unpublish(tri_rpc *rpc);
-/* Of an open set: how many names there have ever been; one of them, from 1, if it is there. */
-int64_t rpc_count_members(tri_rpc *rpc);
-bool rpc_read_member(tri_rpc *rpc, int64_t number, char name_out[RPC_NAME]);
+/* It leaves. */
+tri_status rpc_unpublish(tri_rpc *rpc, int64_t deadline_ns);
+/* Of an open set: one of its names, from 1, "" if it is not there, and how many there have been. */
+tri_status rpc_read_member(tri_rpc *rpc, int64_t number, int64_t deadline_ns,
+                           char name_out[RPC_NAME], int64_t *n_out) TRI_MUST_CHECK;
 /* Blocks: the names of all of a closed set, and their records. */
 tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out) TRI_MUST_CHECK;
 void rpc_free_records(const tri_rpc *rpc, char **records);

@@ -232,11 +232,12 @@ static void the_join_of_an_open_set_ends_with_its_worker(void **state)
 
 static bool is_listed(tri_rpc *rpc, const char *name)
 {
-    char listed[RPC_NAME] = "";
-    int64_t n = rpc_count_members(rpc);
+    char listed[RPC_NAME];
+    int64_t n = 1;
 
     for (int64_t i = 1; i <= n; i++) {
-        if (rpc_read_member(rpc, i, listed) && strcmp(listed, name) == 0)
+        CHECK_OK(rpc_read_member(rpc, i, 0, listed, &n));
+        if (strcmp(listed, name) == 0)
             return true;
     }
     return false;

@@ -23,61 +23,87 @@
 #include "os/unix.h"
 #include "rpc/rpc_internal.h"
 #include "rpc/rpc_meeting.h"
+#include "store/store_ops.h"
 
-#define PROBE_MS 2000 /* for a worker to be reached */
-#define DYING_MS 100  /* a process that ends listens as long as it has not closed that */
+#define PROBE_MS 2000  /* for a worker to be reached */
+#define DYING_MS 100   /* a process that ends listens as long as it has not closed that */
+#define ANSWER_MS 2000 /* for the store, after the deadline: that may have been near */
 #define MAX_HOSTS 8
+
+/* --- the store of a worker that has come ---------------------------------- */
+
+/* Takes it for calls that end by the deadline. One that was silent is connected to again, since
+ * nothing is known of what comes over the connection that it has. While a closed set meets, the
+ * thread that makes the worker has it, too. */
+static tri_status enter_store(tri_rpc *rpc, int64_t deadline_ns)
+{
+    int64_t left_ms = trii_deadline_left_ms(deadline_ns);
+    tri_store *again;
+    tri_status status;
+
+    trii_mutex_lock(&rpc->store_lock);
+    if (rpc->meeting > 0 && !rpc->has_read_all)
+        return TRI_OK;
+    trii_store_hurry(rpc->store, left_ms < 0 ? TRI_STORE_TIMEOUT_MS : left_ms + ANSWER_MS);
+    if (!rpc->store_was_silent)
+        return TRI_OK;
+    status = tri_store_clone(rpc->store, &again);
+    if (status == TRI_OK) {
+        tri_store_unref(rpc->store);
+        rpc->store = again;
+    }
+    return status;
+}
+
+static tri_status leave_store(tri_rpc *rpc, tri_status status)
+{
+    rpc->store_was_silent = status == TRI_ERR_TIMEOUT;
+    trii_mutex_unlock(&rpc->store_lock);
+    return status;
+}
+
+/* --- records -------------------------------------------------------------- */
 
 tri_status rpc_parse_record(const char *record, rpc_address *a)
 {
-    char token[2 * RPC_TOKEN + 1];
-    int got = sscanf(record, "v1 %" SCNx64 " %d %d %d %32s %39s %63s %63s %511s", &a->incarnation,
-                     &a->rank, &a->pid, &a->port, token, a->boot, a->unix_name, a->host, a->hosts);
+    uint64_t token[RPC_TOKEN / 8];
+    int got =
+        sscanf(record, "v1 %" SCNx64 " %d %d %d %16" SCNx64 "%16" SCNx64 " %39s %63s %63s %511s",
+               &a->incarnation, &a->rank, &a->pid, &a->port, &token[0], &token[1], a->boot,
+               a->unix_name, a->host, a->hosts);
 
-    if (got != 9 || strlen(token) != 2 * RPC_TOKEN || a->port < 0 || a->port > 65535)
+    if (got != 10 || a->port < 0 || a->port > 65535)
         return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" is not the address of a worker", record);
-    for (size_t i = 0; i < RPC_TOKEN; i++) {
-        unsigned byte = 0;
-
-        if (sscanf(token + 2 * i, "%2x", &byte) != 1)
-            return TRII_FAIL(TRI_ERR_FORMAT, "\"%.100s\" has no token", record);
-        a->token[i] = (unsigned char)byte;
-    }
+    memcpy(a->token, token, sizeof(token));
     return TRI_OK;
 }
 
-static tri_status write_record(const tri_rpc *rpc, const char *unix_name, const char *addresses,
-                               char record[640])
+/* At most 639 bytes: of the addresses there are fewer than 384. */
+static char *make_record(const tri_rpc *rpc, const char *unix_name, const char *addresses)
 {
-    char boot[40], host[64], token[2 * RPC_TOKEN + 1];
-    int n;
+    char record[640], boot[40], host[64];
+    uint64_t token[RPC_TOKEN / 8];
 
     trii_boot_id(boot);
     trii_host_name(host, sizeof(host));
-    for (size_t i = 0; i < RPC_TOKEN; i++)
-        snprintf(token + 2 * i, 3, "%02x", rpc->token[i]);
-    n = snprintf(record, 640, "v1 %" PRIx64 " %d %d %d %s %s %s %s %s", rpc->incarnation, rpc->rank,
-                 trii_process_id(), rpc->tcp_port, token, boot, unix_name, host, addresses);
-    if (n < 640)
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_IO,
-                     "%s: its name and addresses take %d bytes of 639: shorten the host's name",
-                     host, n);
+    memcpy(token, rpc->token, sizeof(token));
+    snprintf(record, sizeof(record),
+             "v1 %" PRIx64 " %d %d %d %016" PRIx64 "%016" PRIx64 " %s %s %s %s", rpc->incarnation,
+             rpc->rank, trii_process_id(), rpc->tcp_port, token[0], token[1], boot, unix_name, host,
+             addresses);
+    return trii_strdup(record, "worker");
 }
 
 /* Whether the worker of a record can still be reached. */
-static bool is_alive(tri_rpc *rpc, const char *record)
+static bool is_alive(tri_rpc *rpc, const rpc_address *a)
 {
-    rpc_address a;
     char boot[40], byte;
     int fd = -1;
     tri_status status;
 
-    if (rpc_parse_record(record, &a) != TRI_OK)
-        return false;
     trii_boot_id(boot);
-    if (strcmp(boot, a.boot) == 0) {
-        status = trii_unix_connect(a.unix_name, trii_deadline_ms(PROBE_MS), &fd);
+    if (strcmp(boot, a->boot) == 0) {
+        status = trii_unix_connect(a->unix_name, trii_deadline_ms(PROBE_MS), &fd);
         if (status == TRI_OK &&
             trii_socket_wait(fd, TRII_READABLE, trii_deadline_ms(DYING_MS)) == TRI_OK &&
             trii_unix_peek(fd, &byte, 1) < 0)
@@ -86,9 +112,7 @@ static bool is_alive(tri_rpc *rpc, const char *record)
         if (status != TRI_ERR_UNSUPPORTED)
             return status == TRI_OK || status == TRI_ERR_TIMEOUT;
     }
-    if (a.port == 0)
-        return false;
-    return rpc->up->probe(rpc, &a, trii_deadline_ms(PROBE_MS));
+    return a->port != 0 && rpc->up->probe(rpc, a, trii_deadline_ms(PROBE_MS));
 }
 
 /* The first of its name in an open set, which has no other list of who may be there. It is listed
@@ -109,32 +133,21 @@ static tri_status add_member(tri_rpc *rpc)
     return status == TRI_OK ? tri_store_set(rpc->store, key, rpc->name, strlen(rpc->name)) : status;
 }
 
-int64_t rpc_count_members(tri_rpc *rpc)
+tri_status rpc_read_member(tri_rpc *rpc, int64_t number, int64_t deadline_ns,
+                           char name_out[RPC_NAME], int64_t *n_out)
 {
-    int64_t n = 0;
-    tri_status status;
-
-    trii_mutex_lock(&rpc->store_lock);
-    status = tri_store_add(rpc->store, "member/count", 0, &n);
-    trii_mutex_unlock(&rpc->store_lock);
-    return status == TRI_OK ? n : 0;
-}
-
-bool rpc_read_member(tri_rpc *rpc, int64_t number, char name_out[RPC_NAME])
-{
-    char key[32], *name = NULL;
-    const char *const keys[] = {key};
-    bool there = false;
+    char key[32];
+    trii_store_call calls[] = {{.kind = TRII_STORE_ADD, .key = "member/count"},
+                               {.kind = TRII_STORE_READ, .key = key}};
+    tri_status status = enter_store(rpc, deadline_ns);
 
     snprintf(key, sizeof(key), "member/%" PRId64, number);
-    trii_mutex_lock(&rpc->store_lock);
-    if (tri_store_check(rpc->store, keys, 1, &there) == TRI_OK && there &&
-        tri_store_get(rpc->store, key, 0, (void **)&name, NULL) == TRI_OK)
-        snprintf(name_out, RPC_NAME, "%s", name);
-    trii_mutex_unlock(&rpc->store_lock);
-    there = name != NULL;
-    tri_store_free(name);
-    return there;
+    if (status == TRI_OK)
+        status = trii_store_calls(rpc->store, calls, 2);
+    *n_out = calls[0].number;
+    snprintf(name_out, RPC_NAME, "%s", calls[1].value != NULL ? calls[1].value : "");
+    tri_store_free(calls[1].value);
+    return leave_store(rpc, status);
 }
 
 tri_status rpc_publish(tri_rpc *rpc)
@@ -152,8 +165,7 @@ tri_status rpc_publish(tri_rpc *rpc)
             return status;
         if (strcmp(there, rpc->record) == 0)
             break;
-        if (there[0] != '\0' && strcmp(there, "left") != 0 && is_alive(rpc, there) &&
-            rpc_parse_record(there, &a) == TRI_OK) {
+        if (rpc_parse_record(there, &a) == TRI_OK && is_alive(rpc, &a)) {
             status = TRII_FAIL(TRI_ERR_STATE,
                                "the name %s belongs to rank %d (host %s, pid %d), which lives: "
                                "names are unique",
@@ -209,7 +221,7 @@ static tri_status choose_interface(tri_rpc *rpc, int64_t deadline_ns, const char
 
 tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns)
 {
-    char unix_name[TRII_UNIX_NAME] = "-", addresses[512] = "", record[640];
+    char unix_name[TRII_UNIX_NAME] = "-", addresses[384] = "";
     char hosts[MAX_HOSTS][TRII_ADDR_TEXT];
     const char *listen_at = NULL;
     size_t used = 0;
@@ -229,25 +241,25 @@ tri_status rpc_open_ports(tri_rpc *rpc, int64_t deadline_ns)
                                  i > 0 ? "," : "", hosts[i]);
     if (n == 0)
         snprintf(addresses, sizeof(addresses), "127.0.0.1");
-    status = write_record(rpc, unix_name, addresses, record);
-    if (status == TRI_OK) {
-        rpc->record = trii_strdup(record, "worker");
-        status = rpc->record != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
-    }
-    return status;
+    rpc->record = make_record(rpc, unix_name, addresses);
+    return rpc->record != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
-void rpc_unpublish(tri_rpc *rpc)
+tri_status rpc_unpublish(tri_rpc *rpc, int64_t deadline_ns)
 {
     void *there = NULL;
+    tri_status status;
 
     if (rpc->record == NULL)
-        return;
-    trii_mutex_lock(&rpc->store_lock);
-    if (tri_store_compare_set(rpc->store, rpc->key, rpc->record, strlen(rpc->record), "left", 4,
-                              &there, NULL) == TRI_OK)
-        tri_store_free(there);
-    trii_mutex_unlock(&rpc->store_lock);
+        return TRI_OK;
+    status = enter_store(rpc, deadline_ns);
+    if (status == TRI_OK)
+        status = tri_store_compare_set(rpc->store, rpc->key, rpc->record, strlen(rpc->record),
+                                       "left", 4, &there, NULL);
+    tri_store_free(there);
+    if (status == TRI_OK)
+        rpc_meet_end(rpc);
+    return leave_store(rpc, status);
 }
 
 tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out)
@@ -270,36 +282,38 @@ tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out)
         memmove(words[r], record, strlen(record) + 1);
     }
     *records_out = words;
+    trii_mutex_lock(&rpc->store_lock);
     rpc->has_read_all = true;
+    trii_mutex_unlock(&rpc->store_lock);
     return TRI_OK;
 }
 
 tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t deadline_ns,
                            char record_out[640])
 {
-    char key[RPC_NAME + 8], *value = NULL;
+    char key[RPC_NAME + 8], *value;
     const char *const keys[] = {key};
+    trii_store_call read;
     tri_store *own = NULL;
-    bool there = false;
-    tri_status status;
+    tri_status status = enter_store(rpc, deadline_ns);
 
     snprintf(key, sizeof(key), "worker/%s", name);
-    trii_mutex_lock(&rpc->store_lock);
-    status = tri_store_check(rpc->store, keys, 1, &there);
-    if (status == TRI_OK && there)
-        status = tri_store_get(rpc->store, key, 0, (void **)&value, NULL);
-    trii_mutex_unlock(&rpc->store_lock);
-    if (status == TRI_OK && !there && wait) { /* a connection of its own: others need the store */
+    if (status == TRI_OK)
+        status = trii_store_peek(rpc->store, keys, &read, 1);
+    value = read.value;
+    wait = wait && status == TRI_OK && value == NULL;
+    if (wait) /* others need this one */
+        status = tri_store_clone(rpc->store, &own);
+    status = leave_store(rpc, status);
+    if (status == TRI_OK && wait) {
         int left_ms = trii_deadline_left_ms(deadline_ns);
 
-        status = tri_store_clone(rpc->store, &own);
-        if (status == TRI_OK)
-            status = tri_store_wait(own, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
-        if (status == TRI_OK)
-            status = tri_store_get(own, key, 0, (void **)&value, NULL);
+        status = tri_store_wait(own, keys, 1, left_ms < 0 ? TRI_FOREVER : left_ms + 1);
         tri_store_unref(own);
         if (status == TRI_ERR_TIMEOUT)
             return TRII_FAIL(status, "no worker %s has come", name);
+        if (status == TRI_OK)
+            return rpc_read_record(rpc, name, false, deadline_ns, record_out);
     }
     if (status != TRI_OK)
         return status;

@@ -6,6 +6,7 @@
 #include "rpc/rpc_meeting.h"
 #include "store/store_ops.h"
 #include "testing/rpc_workers.h"
+#include "testing/scratch.h"
 
 #define PATIENT_MS 20000
 #define MOST 5
@@ -401,6 +402,7 @@ static void the_end_of_another_ends_the_wait(void **state)
 static void a_number_without_a_name_is_passed_over(void **state)
 {
     char name[RPC_NAME];
+    int64_t n;
     set s;
 
     (void)state;
@@ -408,9 +410,10 @@ static void a_number_without_a_name_is_passed_over(void **state)
     CHECK_OK(tri_store_set(s.store, "rpc/member/count", "1", 1));
     (void)come(&s, "s0");
     (void)come(&s, "s1");
-    assert_int_equal(rpc_count_members(s.members[0].rpc), 3);
-    assert_false(rpc_read_member(s.members[0].rpc, 1, name));
-    assert_true(rpc_read_member(s.members[0].rpc, 3, name));
+    CHECK_OK(rpc_read_member(s.members[0].rpc, 1, 0, name, &n));
+    assert_string_equal(name, "");
+    assert_int_equal(n, 3);
+    CHECK_OK(rpc_read_member(s.members[0].rpc, 3, 0, name, &n));
     assert_string_equal(name, "s1");
     CHECK_FAILS(tri_rpc_join(s.members[0].rpc, 50), TRI_ERR_TIMEOUT,
                 "rpc_join: s1 has neither left nor joined within 50 ms"); /* it was met */
@@ -418,6 +421,71 @@ static void a_number_without_a_name_is_passed_over(void **state)
     CHECK_OK(tri_rpc_join(s.members[0].rpc, PATIENT_MS));
     CHECK_OK(tri_rpc_leave(s.members[0].rpc, 0));
     set_end(&s);
+}
+
+/* It serves a store, and says where. */
+static void store_main(int port_fd)
+{
+    const tri_store_tcp_options o = {.serve = true};
+    tri_store *store;
+    int port;
+
+    TRI_TRY(tri_store_tcp("127.0.0.1", 0, &o, &store));
+    port = tri_store_port(store);
+    if (write(port_fd, &port, sizeof(port)) != sizeof(port))
+        _exit(1);
+    for (;;)
+        pause();
+}
+
+static int fork_store(int *port_out)
+{
+    int fds[2], pid;
+
+    assert_int_equal(pipe(fds), 0);
+    pid = fork();
+    if (pid == 0)
+        store_main(fds[1]);
+    assert_int_equal(read(fds[0], port_out, sizeof(*port_out)), sizeof(*port_out));
+    close(fds[0]);
+    close(fds[1]);
+    return pid;
+}
+
+static void stop(int pid)
+{
+    int status;
+
+    assert_int_equal(kill(pid, SIGSTOP), 0);
+    assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
+    assert_true(WIFSTOPPED(status));
+}
+
+/* And when it goes on it is asked again. */
+static void a_store_that_does_not_answer_holds_up_nobody_for_long(void **state)
+{
+    int port, pid = fork_store(&port);
+    int64_t began = trii_now_ns();
+    char where[64];
+    tri_store *store;
+    tri_rpc *rpc;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &store));
+    CHECK_OK(tri_rpc_create(store, "s0", 0, 0, &open, &rpc));
+    stop(pid);
+    snprintf(where, sizeof(where), "rpc_join: store at 127.0.0.1 port %d: ", port);
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT, where);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    CHECK_FAILS(tri_rpc_join(rpc, 50), TRI_ERR_TIMEOUT, "nobody has called this worker");
+    stop(pid);
+    snprintf(where, sizeof(where), "rpc_leave: store at 127.0.0.1 port %d: ", port);
+    CHECK_FAILS(tri_rpc_leave(rpc, 50), TRI_ERR_TIMEOUT, where);
+    assert_true(trii_now_ns() - began < 20 * TRII_NS_PER_S);
+    tri_rpc_destroy(rpc);
+    tri_store_unref(store);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
 static const struct CMUnitTest tests[] = {
@@ -430,6 +498,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(finding_is_no_call_and_the_line_says_what_is_waited_for),
     cmocka_unit_test(the_end_of_another_ends_the_wait),
     cmocka_unit_test(a_number_without_a_name_is_passed_over),
+    cmocka_unit_test(a_store_that_does_not_answer_holds_up_nobody_for_long),
 };
 
 TEST_MAIN(tests)

@@ -390,6 +390,7 @@ struct tri_rpc {
     char key[RPC_NAME + 8];  /* ours in the store */
     char *record;            /* what is there */
     tri_store *store;
+    bool store_was_silent; /* guarded by store_lock, as the store once a closed set has met */
     trii_mutex store_lock;
     trii_job_key job_key;
 

@@ -233,7 +233,7 @@ tri_status tri_rpc_create(tri_store *store, const char *name, int rank, int size
     if (status != TRI_OK) {
         rpc_meet_fail(rpc, status);
         (void)TRII_FAIL_CTX(status, "rpc_create: worker %s", name);
-        rpc_unpublish(rpc);
+        (void)rpc_unpublish(rpc, deadline_ns);
         tri_rpc_destroy(rpc);
         return status;
     }
