@@ -12,12 +12,17 @@
 
 #include "testing/launcher_job.h"
 
-/* In a mount namespace of its own with an empty /tmp and /dev/shm, where this system lets us make
- * one, $0 is trirun, $1 the tool. */
+/* In a mount namespace of its own, where this system lets us make one, with a new /tmp and /dev/shm
+ * in which there is nothing but the build, if it lies there. $0 is trirun, $1 the tool. */
 static void run_script(launcher_job *j, const char *script)
 {
     static const char begin[] =
-        "mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm || exit 9\n";
+        "build=$(cd \"${0%/*}/..\" && pwd) || exit 9\n"
+        "(\n"
+        "    cd \"$build\" && mount -t tmpfs none /tmp && mount -t tmpfs none /dev/shm || exit 9\n"
+        "    [ ! -e \"$build\" ] || exit 0\n"
+        "    mkdir -p \"$build\" && mount --no-canonicalize --bind . \"$build\"\n"
+        ") || exit 9\n";
     static char all[4096];
     const char *const argv[] = {
         "unshare", "-rm", "sh", "-c", all, spawn_bin("trirun"), spawn_bin("trireme"), NULL};
