@@ -325,8 +325,8 @@ static void leave_job(trii_agent *a, const char *why)
         return;
     if (why != NULL)
         tell(h, &news);
-    while ((h->has_told || why == NULL) && !trii_peers_have_met(h->peers) && !a->second_signal &&
-           trii_now_ns() < deadline) /* else they only see that this agent is gone */
+    trii_peers_meet(h->peers); /* else they only see that this agent is gone */
+    while (!trii_peers_have_met(h->peers) && !a->second_signal && trii_now_ns() < deadline)
         trii_loop_run_once(a->loop, deadline);
     if (why != NULL)
         trii_rendezvous_leave(h->rdzv);

@@ -412,9 +412,8 @@ void trii_peer_links_accept(trii_watch *watch, unsigned events)
     (void)accept_link(TRII_CONTAINER(watch, trii_peers, listener));
 }
 
-/* All that was sent to us and that the loop has not come to yet. Bounded, since strangers may send
- * for ever. */
-static void hear_all(trii_peers *p)
+/* Bounded, since strangers may send for ever. */
+void trii_peer_links_hear(trii_peers *p)
 {
     trii_peer_link *next;
 
@@ -505,7 +504,7 @@ static void dial_main(void *arg)
         if (fd >= 0)
             add_link(p, fd, d->rank);
         if (result == TRII_PEER_NO_AGENT)
-            hear_all(p); /* it may have told us why it ended */
+            trii_peer_links_hear(p); /* it may have told us why it ended */
         judge_soon(p);
     }
     trii_loop_unlock(p->loop);

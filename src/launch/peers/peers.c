@@ -100,10 +100,11 @@ tri_status trii_peers_create(trii_loop *loop, const char *host, int64_t silence_
     return TRI_OK;
 }
 
+static const trii_peer_frame goodbye = {.kind = TRII_PEER_GOODBYE};
+
 /* Those with agents, of rounds before this one. */
 static void end_links(trii_peers *p, int64_t round, bool in_order)
 {
-    static const trii_peer_frame goodbye = {.kind = TRII_PEER_GOODBYE};
     trii_peer_link *next;
 
     for (trii_peer_link *l = p->links; l != NULL; l = next) {
@@ -138,9 +139,14 @@ void trii_peers_destroy(trii_peers *p, bool in_order)
     }
     if (p->loop != NULL) {
         trii_loop_lock(p->loop);
+        if (in_order)
+            trii_peer_links_hear(p);
         end_links(p, INT64_MAX, in_order);
-        while (p->links != NULL)
+        while (p->links != NULL) { /* who has not said yet who it is */
+            if (in_order && !p->key.set)
+                trii_peer_link_send(p->links, &goodbye);
             trii_peer_link_drop(p->links, false);
+        }
         forget_news(p);
         if (p->listener.loop != NULL) {
             trii_loop_unwatch(&p->listener);
@@ -180,26 +186,41 @@ static trii_peer_state *make_states(const trii_peers *p, const trii_rdzv_round *
     return states;
 }
 
-/* Has the next few dialed, and adopts the links of those that dialed us before we had heard of the
- * round. Agents of torchrun (port 0) are passed over, so that those of trirun are connected
- * whatever their ranks. */
-static void begin_round(trii_peers *p)
+/* Has the next few by rank dialed; step -1: those before us, which dial us. Agents of torchrun
+ * (port 0) are passed over, so that those of trirun are connected whatever their ranks. */
+static void watch_few(trii_peers *p, int step)
 {
-    int n_ours = 0, dialed = 0;
+    int n_ours = 0, n_watched = 0;
 
     for (int i = 0; i < p->n; i++)
         n_ours += i == p->round.group_rank || p->round.agents[i].port != 0;
-    for (int i = 1; i < p->n && dialed < TRII_PEER_NEIGHBOURS && dialed < n_ours / 2; i++) {
-        int rank = (p->round.group_rank + i) % p->n;
+    for (int i = 1; i < p->n && n_watched < TRII_PEER_NEIGHBOURS && n_watched < n_ours / 2; i++) {
+        int rank = (p->round.group_rank + step * i + p->n) % p->n;
 
-        if (p->round.agents[rank].port != 0) {
-            p->states[rank].watched = true;
-            dialed++;
-        }
+        if (p->round.agents[rank].port == 0)
+            continue;
+        if (!p->states[rank].watched)
+            p->states[rank].heard_ns = trii_now_ns();
+        p->states[rank].watched = true;
+        n_watched++;
     }
+}
+
+/* Adopts the links of those that dialed us before we had heard of the round. */
+static void begin_round(trii_peers *p)
+{
+    watch_few(p, 1);
     for (trii_peer_link *l = p->links; l != NULL; l = l->next)
         trii_peer_link_enter_round(l);
     trii_peer_heartbeat(&p->heartbeat); /* dials those that did not dial us */
+}
+
+void trii_peers_meet(trii_peers *p)
+{
+    trii_loop_lock(p->loop);
+    watch_few(p, -1);
+    trii_peer_heartbeat(&p->heartbeat);
+    trii_loop_unlock(p->loop);
 }
 
 void trii_peers_watch_round(trii_peers *p, const trii_rdzv_round *round)

@@ -146,5 +146,7 @@ void trii_peer_link_enter_round(trii_peer_link *l);
 /* The notice of that rank, to all agents that we are connected with, but the one it came from. */
 void trii_peer_links_forward_preemption(trii_peers *p, const trii_peer_link *from, int rank);
 void trii_peer_links_accept(trii_watch *watch, unsigned events);
+/* Takes in all that was sent to us and that the loop has not come to yet. */
+void trii_peer_links_hear(trii_peers *p);
 
 #endif

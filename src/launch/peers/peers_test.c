@@ -5,6 +5,7 @@
 #include "base/compiler.h"
 #include "launch/peers/peers_internal.h"
 #include "os/clock.h"
+#include "os/socket.h"
 #include "testing/check.h"
 
 enum { N = 2 * TRII_PEER_NEIGHBOURS + 6, TOLD = 3 };
@@ -182,6 +183,13 @@ static void run_until_told(job *j, int from, int n_news)
     }
 }
 
+static void end_agent(job *j, int i)
+{
+    trii_loop_unwatch(&j->agents[i].watch);
+    trii_peers_destroy(j->agents[i].peers, true);
+    j->agents[i].peers = NULL;
+}
+
 /* None of the others sees only that it is gone, which is an event that fails here. */
 static void an_agent_that_has_met_the_others_may_end_when_it_has_told_them(void **state)
 {
@@ -195,12 +203,87 @@ static void an_agent_that_has_met_the_others_may_end_when_it_has_told_them(void 
     trii_peers_tell(j.agents[TOLD].peers, &over);
     while (!trii_peers_have_met(j.agents[TOLD].peers))
         trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
-    trii_loop_unwatch(&j.agents[TOLD].watch);
-    trii_peers_destroy(j.agents[TOLD].peers, true);
-    j.agents[TOLD].peers = NULL;
+    end_agent(&j, TOLD);
     run_until_told(&j, 0, 1);
     for (int i = 0; i < N; i++)
         assert_true(i == TOLD || j.agents[i].news.over);
+    destroy(&j);
+}
+
+/* Until it has no connection with that one any more, which has left in order. */
+static void run_until_left(job *j, int i, int rank)
+{
+    trii_peers *p = j->agents[i].peers;
+    const trii_peer_state *state = &p->states[rank];
+    bool left = false, over = false;
+
+    while (!over) {
+        trii_loop_run_once(j->loop, trii_deadline_ms(10));
+        trii_loop_lock(p->loop);
+        over = state->n_links == 0 && !state->dialing;
+        left = state->left;
+        trii_loop_unlock(p->loop);
+    }
+    assert_true(left);
+}
+
+/* Its loop has not come to the connection of the other one, whose loop has not come to its. */
+static void an_agent_says_goodbye_to_whom_it_has_not_accepted_yet(void **state)
+{
+    static job j;
+
+    (void)state;
+    begin(&j);
+    for (int i = 0; i < 2; i++)
+        trii_loop_change(&j.agents[i].peers->listener, 0);
+    for (int i = 1; i >= 0; i--) {
+        take_round(&j, 1, i, 2, false);
+        while (!trii_peers_have_met(j.agents[i].peers))
+            trii_loop_run_once(j.loop, trii_deadline_ms(10));
+    }
+    end_agent(&j, 0);
+    run_until_left(&j, 1, 0);
+    destroy(&j);
+}
+
+/* Rank 2 is to dial it, and is stopped: it finds the goodbye when it goes on. */
+static void an_agent_that_ends_waits_for_no_other_that_is_stopped(void **state)
+{
+    static job j;
+
+    (void)state;
+    begin(&j);
+    trii_loop_change(&j.agents[2].peers->listener, 0);
+    for (int i = 0; i < 2; i++)
+        take_round(&j, 1, i, 3, false);
+    trii_peers_meet(j.agents[0].peers);
+    while (!trii_peers_have_met(j.agents[0].peers))
+        trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
+    for (int i = 0; i < 3; i++) { /* it is not lost, but reached */
+        const trii_peer_state *other = &j.agents[0].peers->states[i];
+
+        assert_int_equal(other->judgement, TRII_PEER_NOTHING);
+        assert_true(i == 0 || other->reached);
+    }
+    end_agent(&j, 0);
+    take_round(&j, 1, 2, 3, false);
+    run_until_left(&j, 2, 0);
+    destroy(&j);
+}
+
+static void one_that_has_not_identified_itself_yet_hears_the_goodbye(void **state)
+{
+    trii_peer_frame frame;
+    static job j;
+    int fd;
+
+    (void)state;
+    begin(&j);
+    CHECK_OK(trii_socket_connect("127.0.0.1", j.list[0].port, trii_deadline_ms(20000), false, &fd));
+    end_agent(&j, 0);
+    CHECK_OK(trii_socket_recv_all(fd, &frame, sizeof(frame), trii_deadline_ms(20000)));
+    assert_int_equal(frame.kind, TRII_PEER_GOODBYE);
+    trii_socket_close(fd);
     destroy(&j);
 }
 
@@ -220,9 +303,7 @@ static void check_early_news(bool accepts)
     while (!trii_peers_have_met(j.agents[1].peers))
         trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
     trii_peers_tell(j.agents[1].peers, &left);
-    trii_loop_unwatch(&j.agents[1].watch);
-    trii_peers_destroy(j.agents[1].peers, true);
-    j.agents[1].peers = NULL;
+    end_agent(&j, 1);
     take_round(&j, 1, 0, 2, false);
     while (j.agents[0].n_news < 2)
         trii_loop_run_once(j.loop, TRII_NO_DEADLINE);
@@ -321,6 +402,9 @@ static void progress_on_one_host_is_known_on_all(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_agent_that_has_met_the_others_may_end_when_it_has_told_them),
+    cmocka_unit_test(an_agent_says_goodbye_to_whom_it_has_not_accepted_yet),
+    cmocka_unit_test(an_agent_that_ends_waits_for_no_other_that_is_stopped),
+    cmocka_unit_test(one_that_has_not_identified_itself_yet_hears_the_goodbye),
     cmocka_unit_test(news_that_come_before_the_round_are_kept),
     cmocka_unit_test(news_are_heard_before_their_agent_is_taken_for_dead),
     cmocka_unit_test(news_reach_every_agent_once),
