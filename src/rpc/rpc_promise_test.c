@@ -3,7 +3,7 @@
  */
 #include "testing/rpc_promises.h"
 
-enum { CALLS = PROMISE_CALLS, LONG = 8000 };
+enum { CALLS = PROMISE_CALLS, LONG = TEST_SANITIZED ? 1000 : 8000 };
 
 /* --- functions ------------------------------------------------------------ */
 

@@ -9,6 +9,8 @@
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
 
+enum { LESS = TEST_SANITIZED ? 4 : 1 };
+
 /* --- functions ------------------------------------------------------------ */
 
 static tri_status run_twice(tri_rpc_request *request, void *object)
@@ -189,7 +191,7 @@ static void a_thread_in_join_sleeps_on_a_bell_and_is_woken_each_time(void **stat
 
     (void)state;
     pair_begin(&p, NULL, true);
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 3000 / LESS; i++) {
         if (i % 3 == 0)
             wait_until_asleep(&p);
         check_twice(p.to, i % 2 == 0 ? &twice : &inline_twice, i);
@@ -205,7 +207,7 @@ static void threads_of_handlers_read_beside_it(void **state)
 
     (void)state;
     pair_begin(&p, NULL, true);
-    for (int i = 0; i < 1000; i++) {
+    for (int i = 0; i < 1000 / LESS; i++) {
         check_twice(p.to, &back, i);
         check_twice(p.to, &inline_twice, i);
     }
@@ -311,7 +313,7 @@ static void many_main(void *arg)
 {
     const many *m = arg;
 
-    for (int i = 0; i < 400; i++)
+    for (int i = 0; i < 400 / LESS; i++)
         check_twice(m->to,
                     m->to != caller && (i + m->seed) % 7 == 0 ? &back
                     : (i + m->seed) % 2 == 0                  ? &twice

@@ -14,14 +14,6 @@
 
 enum { DEADLINE_MS = 120000 };
 
-static void expect_success(spawn *s)
-{
-    s->deadline_ms = DEADLINE_MS;
-    if (spawn_wait(s) != 0)
-        fail_msg("status %d\n%s%s", s->status, SPAWN_OUT(s), SPAWN_ERR(s));
-    spawn_expect_no_process(s);
-}
-
 /* The number after the text's n-th occurrence, from 0. */
 static double number_after(const char *out, const char *text, int n)
 {
@@ -52,16 +44,18 @@ static void expect_in_order(const char *out, const char *const *texts)
 
 static void two_trainers_train_the_network_of_a_server(void **state)
 {
+    const char *const batches = TEST_SANITIZED ? "--batches=6" : "--batches=24";
+    const char *const samples = TEST_SANITIZED ? "--test_samples=32" : "--test_samples=96";
     const char *out;
     double first = 0, last = INFINITY, accuracy = 0;
     spawn s;
 
     (void)state;
     spawn_start(&s,
-                (const char *const[]){spawn_bin("rpc_parameter_server"), "--world_size=3",
-                                      "--batches=24", "--test_samples=96", NULL},
+                (const char *const[]){spawn_bin("rpc_parameter_server"), "--world_size=3", batches,
+                                      samples, NULL},
                 NULL);
-    expect_success(&s);
+    spawn_succeeds(&s, DEADLINE_MS);
     out = SPAWN_OUT(&s);
     expect_in_order(
         out, (const char *const[]){
@@ -76,16 +70,20 @@ static void two_trainers_train_the_network_of_a_server(void **state)
         snprintf(lines[2], sizeof(lines[2]), "Rank %d training batch 0 loss ", rank);
         snprintf(lines[3], sizeof(lines[3]), "Rank %d training batch 5 loss ", rank);
         snprintf(lines[4], sizeof(lines[4]), "Rank %d training batch 15 loss ", rank);
-        expect_in_order(out, (const char *const[]){lines[0], lines[1], lines[2], lines[3], lines[4],
+        expect_in_order(out, (const char *const[]){lines[0], lines[1], lines[2], lines[3],
                                                    "Training complete!\n", NULL});
         first = fmax(first, number_after(out, lines[2], 0));
-        last = fmin(last, number_after(out, lines[4], 0));
         accuracy = fmax(accuracy, number_after(out, "\nAccuracy ", rank - 1));
+        if (TEST_SANITIZED) /* who watches the memory need not wait until they have learnt */
+            continue;
+        expect_in_order(out,
+                        (const char *const[]){lines[3], lines[4], "Training complete!\n", NULL});
+        last = fmin(last, number_after(out, lines[4], 0));
     }
     /* Nobody waits for the other: what one has learned before the other is done is chance. */
     assert_true(fabs(first - log(10)) < 0.5); /* it knows nothing */
-    assert_true(last < 2.1);
-    assert_true(accuracy > 0.25);
+    assert_true(TEST_SANITIZED || last < 2.1);
+    assert_true(TEST_SANITIZED || accuracy > 0.25);
     spawn_free(&s);
 }
 
@@ -108,8 +106,8 @@ static void a_server_and_a_trainer_meet_by_hand(void **state)
     snprintf(port, sizeof(port), "--master_port=%d", spawn_free_port());
     spawn_start(&s[0], server, NULL);
     spawn_start(&s[1], trainer, NULL);
-    expect_success(&s[1]);
-    expect_success(&s[0]);
+    spawn_succeeds(&s[1], DEADLINE_MS);
+    spawn_succeeds(&s[0], DEADLINE_MS);
     trirun_has(SPAWN_OUT(&s[1]), "Rank 1 training batch 0 loss ");
     trirun_has(SPAWN_OUT(&s[1]), "Accuracy ");
     trirun_has(SPAWN_OUT(&s[0]), "RPC shutdown on parameter server.\n");
@@ -174,7 +172,7 @@ static void a_pipeline_trains_as_one_process(void **state)
                                           "--batches=2", "--verbose", save[i],
                                           i == 1 ? "--one_process" : NULL, NULL},
                     NULL);
-        expect_success(&s[i]);
+        spawn_succeeds(&s[i], DEADLINE_MS);
         assert_int_equal(trirun_count(SPAWN_OUT(&s[i]), "Processing batch "), 2);
     }
     for (int batch = 0; batch < 2; batch++)
@@ -194,7 +192,7 @@ static void a_pipeline_tries_sizes_of_pieces(void **state)
     (void)state;
     TRIRUN_START(&j, "--standalone", "--nproc_per_node=3", spawn_bin("rpc_pipeline"), "--width=4",
                  "--image_size=64", "--batch_size=8", "--batches=2");
-    expect_success(&j.run);
+    spawn_succeeds(&j.run, DEADLINE_MS);
     expect_in_order(
         SPAWN_OUT(&j.run),
         (const char *const[]){"Processing batch 0\n", "Processing batch 1\n",
@@ -204,22 +202,6 @@ static void a_pipeline_tries_sizes_of_pieces(void **state)
                               "number of splits = 8, execution time = ", NULL});
     assert_int_equal(trirun_count(SPAWN_OUT(&j.run), "Processing batch 0\n"), 4);
     trirun_end(&j, 0);
-}
-
-static void a_pipeline_has_resnet_50(void **state)
-{
-    spawn s;
-
-    (void)state;
-    spawn_start(&s,
-                (const char *const[]){spawn_bin("rpc_pipeline"), "--image_size=64",
-                                      "--batch_size=1", "--split_size=1", "--batches=1",
-                                      "--verbose", NULL},
-                NULL);
-    expect_success(&s);
-    trirun_has(SPAWN_OUT(&s), "shard 1 has 1444928 parameters\n");
-    trirun_has(SPAWN_OUT(&s), "shard 2 has 24112104 parameters\n");
-    spawn_free(&s);
 }
 
 /* --- a remote table beside DDP -------------------------------------------- */
@@ -239,7 +221,7 @@ static void trainers_share_a_table_and_average_the_rest(void **state)
              "for p in $pids; do wait $p || exit 1; done",
              spawn_free_port(), spawn_bin("rpc_ddp"), spawn_bin("rpc_ddp"));
     spawn_start(&s, (const char *const[]){"sh", "-c", script, NULL}, NULL);
-    expect_success(&s);
+    spawn_succeeds(&s, DEADLINE_MS);
     for (int epoch = 0; epoch < 3; epoch++) {
         char line[64];
 
@@ -254,6 +236,7 @@ static void trainers_share_a_table_and_average_the_rest(void **state)
 
 static void remote_tutorials_say_how_they_are_called(void **state)
 {
+    static const char *const programs[] = {"rpc_ddp", "rpc_pipeline", "rpc_parameter_server"};
     static const char *const cases[][3] = {
         {"rpc_ddp", "x", "EPOCHS x: must be a whole number from 1 to 2147483647 (--help"},
         {"rpc_ddp", "0", "EPOCHS 0: must be"},
@@ -266,15 +249,19 @@ static void remote_tutorials_say_how_they_are_called(void **state)
     };
 
     (void)state;
+    for (size_t i = 0; i < sizeof(programs) / sizeof(programs[0]); i++) {
+        spawn s;
+
+        spawn_start(&s, (const char *const[]){spawn_bin(programs[i]), "--help", NULL}, NULL);
+        assert_int_equal(spawn_wait(&s), 0);
+        trirun_has(SPAWN_OUT(&s), "usage: ");
+        trirun_has(SPAWN_OUT(&s), programs[i]);
+        spawn_free(&s);
+    }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         const char *program = spawn_bin(cases[i][0]);
         spawn s;
 
-        spawn_start(&s, (const char *const[]){program, "--help", NULL}, NULL);
-        assert_int_equal(spawn_wait(&s), 0);
-        trirun_has(SPAWN_OUT(&s), "usage: ");
-        trirun_has(SPAWN_OUT(&s), cases[i][0]);
-        spawn_free(&s);
         spawn_start(&s, (const char *const[]){program, cases[i][1], NULL}, NULL);
         if (spawn_wait(&s) != 2)
             fail_msg("%s %s: %d: %s", program, cases[i][1], s.status, SPAWN_ERR(&s));
@@ -289,7 +276,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_server_and_a_trainer_meet_by_hand),
     cmocka_unit_test(a_pipeline_trains_as_one_process),
     cmocka_unit_test(a_pipeline_tries_sizes_of_pieces),
-    cmocka_unit_test(a_pipeline_has_resnet_50),
     cmocka_unit_test(trainers_share_a_table_and_average_the_rest),
     cmocka_unit_test(remote_tutorials_say_how_they_are_called),
 };

@@ -20,7 +20,7 @@
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
 
-enum { MANY = 70, ROUNDS = 20 };
+enum { MANY = 70, ROUNDS = TEST_SANITIZED ? 6 : 20 };
 
 static tri_status run_next(tri_rpc_request *request, void *object)
 {

@@ -428,3 +428,11 @@ int spawn_free_port(void)
     fail_msg("no port is free");
     return 0;
 }
+
+void spawn_succeeds(spawn *s, int deadline_ms)
+{
+    s->deadline_ms = deadline_ms;
+    if (spawn_wait(s) != 0)
+        fail_msg("status %d\n%s%s", s->status, SPAWN_OUT(s), SPAWN_ERR(s));
+    spawn_expect_no_process(s);
+}

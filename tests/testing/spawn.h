@@ -47,6 +47,8 @@ int spawn_wait(spawn *s);
  * control group of the program is left, as trirun makes them. A trirun that was killed may leave an
  * empty one, which the next takes away, unless it is guarded. */
 void spawn_expect_no_process(const spawn *s);
+/* It ends well, within so long, and no process is left. */
+void spawn_succeeds(spawn *s, int deadline_ms);
 /* How many processes with our mark are alive now. */
 int spawn_count(const spawn *s);
 void spawn_free(spawn *s); /* kills what is left of it */
