@@ -9,6 +9,7 @@
 #include "graph/hold.h"
 
 #include "base/alloc.h"
+#include "tensor/packed.h"
 
 /* Value of `lone`: several contexts run, so each takes the lock when it begins and ends. */
 #define SEVERAL ((uintptr_t)1)
@@ -184,10 +185,20 @@ tri_status trii_hold_run(trii_recorder *r)
     return begin(r);
 }
 
+/* Steps that keep older contents may use the copies meanwhile: they hold nothing. */
+static TRII_NOINLINE void drop_packed(tri_tensor *tensor)
+{
+    trii_step_lock();
+    trii_packed_written(tensor);
+    trii_step_unlock();
+}
+
 void trii_hold_written(const trii_recorder *r, tri_tensor *tensor)
 {
     tensor->version = (tensor->version + 1) & INT32_MAX;
     tensor->written_by = r->step.generation;
+    if (TRII_UNLIKELY(atomic_load_explicit(&tensor->packed, memory_order_relaxed) != NULL))
+        drop_packed(tensor);
 }
 
 bool trii_step_holds_alone(trii_step *step, const tri_tensor *tensor)

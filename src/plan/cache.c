@@ -182,7 +182,7 @@ static void give_back(lease *l)
     l->plan->busy = false;
     l->plan->used = ++cache.clock;
     cache.last = l->plan;
-    cache.stats.copied_bytes = l->plan->copied_bytes;
+    cache.stats.copied_bytes = l->plan->copied_bytes - l->plan->spared_bytes;
     give_arenas(l->own);
     give_arenas(l->arena);
     if (TRII_UNLIKELY(l->plan->holds_more))
@@ -404,6 +404,7 @@ trii_plan_stats trii_plan_stats_get(void)
     stats = cache.stats;
     stats.held_bytes = held_bytes();
     trii_mutex_unlock(&cache.lock);
+    stats.packed_bytes = trii_packed_bytes();
     stats.compiled = trii_compiled_all();
     return stats;
 }

@@ -5,12 +5,15 @@
 #ifndef TRII_PLAN_H
 #define TRII_PLAN_H
 
+#include "base/compiler.h"
 #include "graph/host_op.h"
 #include "graph/step.h"
 #include "plan/device_ops.h"
+#include "tensor/packed.h"
 
 typedef enum trii_entry_kind {
     TRII_ENTRY_KERNEL,
+    TRII_ENTRY_PACK, /* the same, unless the copy that it makes is there already (prepack.c) */
     TRII_ENTRY_COPY, /* args[1] = args[0], `bytes` of them, both in the host's memory */
     TRII_ENTRY_MOVE, /* the same, where one of the memories is not the host's */
     TRII_ENTRY_START,
@@ -19,7 +22,7 @@ typedef enum trii_entry_kind {
 
 typedef struct trii_entry {
     trii_entry_kind kind;
-    int32_t host; /* START, WAIT: number in plan->hosts */
+    int32_t host; /* START, WAIT: number in plan->hosts; PACK: in plan->packed */
     const trii_kernel *kernel;
     void **args;
     size_t bytes;
@@ -58,6 +61,16 @@ typedef struct trii_slots {
     int32_t n;
 } trii_slots;
 
+/* The slots of input (or output) i point to `data` from now on. */
+static inline void trii_slots_set(trii_slots *slots, int32_t i, void *data)
+{
+    if (TRII_LIKELY(slots->now[i] == data))
+        return;
+    slots->now[i] = data;
+    for (int32_t k = slots->first[i]; k < slots->first[i + 1]; k++)
+        *slots->slots[k] = (char *)data + slots->offsets[k];
+}
+
 /* An output that is not bound: the plan's storages for it take turns, since the program may still
  * hold the value of the last run. */
 #define TRII_OUTPUT_STORAGES 2
@@ -92,6 +105,23 @@ typedef struct trii_plan_queue {
     size_t arena_bytes;
     void *arena; /* the arena that the slots are set to */
 } trii_plan_queue;
+
+/* A copy of a parameter in another order or type, which may be kept from run to run. */
+typedef struct trii_plan_packed {
+    int32_t input; /* the parameter */
+    int32_t from;  /* the copy that it is made of; -1: of the parameter itself */
+    bool is_read;  /* by entries that do not make other copies of it */
+    trii_packed_kind kind;
+    size_t moved; /* bytes that making it adds to copied_bytes */
+    /* where it lies if it is not kept: the buffer, and its place in the arena of a queue */
+    int32_t buffer, queue;
+    size_t offset;
+
+    /* of this run: */
+    tri_tensor *tensor; /* borrowed; NULL = it is not kept */
+    trii_packed_use use;
+    bool runs; /* its entry makes it */
+} trii_plan_packed;
 
 /* The first `count` entries of the queue must be complete. */
 typedef struct trii_queue_wait {
@@ -139,8 +169,9 @@ typedef struct trii_plan {
     size_t arena_bytes;
     /* bytes that entries which only move them move: copies, changes of layout */
     size_t copied_bytes;
-    void *arena;     /* the arena that the slots are set to */
-    bool own_arenas; /* some queue has an arena of its own */
+    size_t spared_bytes; /* of these, what the newest run has found made already */
+    void *arena;         /* the arena that the slots are set to */
+    bool own_arenas;     /* some queue has an arena of its own */
 
     double *f;       /* the scalar block */
     int32_t *f_node; /* live nodes with floats: number in the segment, n_f_nodes of them */
@@ -148,6 +179,10 @@ typedef struct trii_plan {
     trii_random *random;
     int32_t *random_node;
     int32_t n_random;
+
+    trii_plan_packed *packed;
+    int32_t n_packed;
+    trii_slots packed_slots;
 
     trii_adoption *adoptions;
     int32_t n_adoptions;
@@ -194,6 +229,11 @@ tri_status trii_host_wait(trii_plan *plan, int32_t host, const trii_step *step,
 /* After a failure: ends everything that is under way. */
 void trii_hosts_stop(trii_plan *plan, const trii_step *step, const trii_segment *segment);
 
+/* prepack.c, before and after a run of a plan with copies that may be kept: finds which are there
+ * already, and keeps what the run has made. */
+void trii_prepack_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment);
+void trii_prepack_end(trii_plan *plan, const trii_step *step, const trii_segment *segment,
+                      bool complete);
 /* schedule.c: fills in everything that has to do with entries, from an ir with kernels. */
 tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *step,
                               const trii_segment *segment) TRI_MUST_CHECK;
@@ -214,6 +254,7 @@ typedef struct trii_plan_stats {
     size_t arena_bytes;
     size_t copied_bytes; /* bytes that the newest run moved by entries that only move them */
     size_t held_bytes;   /* bytes of outputs that plans keep */
+    size_t packed_bytes; /* bytes of copies that parameters keep (tensor/packed.h) */
     int32_t n_plans;
     uint64_t compiled; /* kernels for which devices compiled code */
 } trii_plan_stats;

@@ -56,7 +56,8 @@ int32_t trii_buffer_add(trii_schedule *s, trii_place where, int32_t index, int32
                                              .bytes = bytes,
                                              .first = INT32_MAX,
                                              .last = -1,
-                                             .merged = -1};
+                                             .merged = -1,
+                                             .packed = -1};
     return s->n_buffers++;
 }
 

@@ -90,7 +90,7 @@ void trii_plan_log_times(const trii_plan *plan)
     trii_log_write(TRII_LOG_TRACE, "plan", "%016" PRIx64 ": %" PRIu64 " runs, %.3f us each",
                    plan->hash, plan->runs, total / (double)plan->runs / 1e3);
     for (int32_t e = 0; e < plan->n_entries; e++) {
-        static const char *const kinds[] = {"kernel", "copy", "move", "start", "wait"};
+        static const char *const kinds[] = {"kernel", "pack", "copy", "move", "start", "wait"};
         const trii_entry *entry = &plan->entries[e];
 
         trii_log_write(TRII_LOG_TRACE, "plan", "  %4d %5.1f%% %10.3f us  %s %s", e,

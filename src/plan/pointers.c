@@ -95,6 +95,15 @@ static tri_status wire_entry(wiring *w, int32_t e)
     return TRI_OK;
 }
 
+/* Number of the buffer among those that have slots of this kind (ARENA: copies that may be kept);
+ * -1 = it has none. */
+static int32_t number_of(const trii_buffer *b, trii_place where)
+{
+    if (where == TRII_PLACE_ARENA)
+        return b->packed;
+    return b->place == where ? b->index : -1;
+}
+
 /* Sorts the slots of one kind by index. */
 static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place where, int32_t n)
 {
@@ -107,17 +116,17 @@ static tri_status fill_slots(const wiring *w, trii_slots *slots, trii_place wher
         TRII_NEW(pool, w->n, slots->slots) == NULL || TRII_NEW(pool, w->n, slots->offsets) == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int32_t k = 0; k < w->n; k++) {
-        if (buffers[w->buffers[k]].place == where)
-            slots->first[buffers[w->buffers[k]].index + 1]++;
+        if (number_of(&buffers[w->buffers[k]], where) >= 0)
+            slots->first[number_of(&buffers[w->buffers[k]], where) + 1]++;
     }
     for (int32_t i = 0; i < n; i++)
         slots->first[i + 1] += slots->first[i];
     total = slots->first[n];
     for (int32_t k = w->n - 1; k >= 0; k--) {
-        const trii_buffer *b = &buffers[w->buffers[k]];
+        int32_t i = number_of(&buffers[w->buffers[k]], where);
 
-        if (b->place == where) {
-            int32_t at = --slots->first[b->index + 1];
+        if (i >= 0) {
+            int32_t at = --slots->first[i + 1];
 
             slots->slots[at] = w->slots[k];
             slots->offsets[at] = w->offsets[k];
@@ -144,7 +153,7 @@ static tri_status fill_arena_slots(const wiring *w)
     for (int32_t k = 0; k < w->n; k++) {
         const trii_buffer *b = &w->s->buffers[w->buffers[k]];
 
-        if (b->place == TRII_PLACE_ARENA)
+        if (b->place == TRII_PLACE_ARENA && b->packed < 0)
             plan->arena_slots[plan->n_arena_slots++] = (trii_arena_slot){
                 w->slots[k], b->offset + (size_t)w->offsets[k], arena_of(plan, b)};
     }
@@ -205,6 +214,8 @@ tri_status trii_plan_pointers(trii_schedule *s)
         status = fill_slots(&w, &plan->inputs, TRII_PLACE_INPUT, s->segment->n_inputs);
     if (status == TRI_OK)
         status = fill_slots(&w, &plan->outputs, TRII_PLACE_OUTPUT, s->segment->n_outputs);
+    if (status == TRI_OK)
+        status = fill_slots(&w, &plan->packed_slots, TRII_PLACE_ARENA, plan->n_packed);
     if (status == TRI_OK)
         status = fill_arena_slots(&w);
     /* Views that share their input's buffer have nothing to do. */

@@ -16,15 +16,6 @@
 #include "plan/trace.h"
 #include "tensor/device_memory.h"
 
-static void set_slots(trii_slots *slots, int32_t i, void *data)
-{
-    if (TRII_LIKELY(slots->now[i] == data))
-        return;
-    slots->now[i] = data;
-    for (int32_t k = slots->first[i]; k < slots->first[i + 1]; k++)
-        *slots->slots[k] = (char *)data + slots->offsets[k];
-}
-
 /* A storage of the plan that nobody holds. New ones are made until there are enough to take turns,
  * and beyond that for this run alone. */
 static tri_status choose_storage(trii_plan *plan, trii_plan_output *output)
@@ -73,7 +64,7 @@ static tri_status bind_outputs(trii_plan *plan, const trii_step *step, const tri
         if (value->bound != NULL) {
             const tri_tensor *tensor = value->bound;
 
-            set_slots(&plan->outputs, o, (char *)tensor->storage->data + tensor->offset);
+            trii_slots_set(&plan->outputs, o, (char *)tensor->storage->data + tensor->offset);
         } else {
             tri_status status = choose_storage(plan, output);
 
@@ -81,7 +72,7 @@ static tri_status bind_outputs(trii_plan *plan, const trii_step *step, const tri
                 drop_chosen(plan, o);
                 return status;
             }
-            set_slots(&plan->outputs, o, output->chosen->data);
+            trii_slots_set(&plan->outputs, o, output->chosen->data);
         }
     }
     return TRI_OK;
@@ -232,13 +223,17 @@ tri_status trii_plan_run(trii_plan *plan, trii_step *step, const trii_segment *s
     tri_status status;
 
     for (int32_t i = 0; i < segment->n_inputs; i++)
-        set_slots(&plan->inputs, i, trii_value_data(&step->values[segment->inputs[i]]));
+        trii_slots_set(&plan->inputs, i, trii_value_data(&step->values[segment->inputs[i]]));
     status = bind_outputs(plan, step, segment);
     if (status != TRI_OK)
         return status;
+    if (TRII_UNLIKELY(plan->n_packed > 0))
+        trii_prepack_begin(plan, step, segment);
     fill_scalars(plan, step, segment);
     plan->runs++;
     status = walk(plan, step, segment);
+    if (TRII_UNLIKELY(plan->n_packed > 0))
+        trii_prepack_end(plan, step, segment, status == TRI_OK);
     if (TRII_UNLIKELY(status != TRI_OK)) {
         trii_hosts_stop(plan, step, segment);
         mark_torn(plan, step, segment);

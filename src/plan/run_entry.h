@@ -33,6 +33,9 @@ static inline tri_status trii_run_entry(trii_plan *plan, int32_t e, const trii_s
 
     switch (entry->kind) {
     case TRII_ENTRY_KERNEL:
+    case TRII_ENTRY_PACK:
+        if (entry->kind == TRII_ENTRY_PACK && !plan->packed[entry->host].runs)
+            break;
         status = entry->kernel->run(entry->kernel, entry->args, run);
         if (TRII_UNLIKELY(status != TRI_OK))
             status = trii_kernel_failed(entry, step, segment, status);

@@ -230,6 +230,7 @@ static void merge_in_place(trii_schedule *s)
 
                 if ((group->kernel->in_place[o] >> i & 1) == 0 || from == to ||
                     s->buffers[from].place != TRII_PLACE_ARENA || s->buffers[from].last != e ||
+                    s->buffers[from].packed >= 0 ||
                     s->buffers[from].bytes != s->buffers[to].bytes || !reads_once(s, group, i))
                     continue;
                 s->buffers[to].first = s->buffers[from].first;
@@ -284,6 +285,20 @@ static tri_status plan_arena(trii_schedule *s)
         status = plan_part(s, l, intervals);
     trii_free(intervals);
     return status;
+}
+
+static void add_scratch(trii_schedule *s)
+{
+    for (int32_t e = 0; e < s->n_entries; e++) {
+        const trii_group *group = s->entry_group[e] >= 0 ? s->ir->groups[s->entry_group[e]] : NULL;
+
+        s->scratch[e] = -1;
+        if (group == NULL || group->kernel == NULL || group->kernel->scratch_bytes == 0)
+            continue;
+        s->scratch[e] = trii_buffer_add(s, TRII_PLACE_ARENA, -1, s->entry_queue[e],
+                                        group->kernel->scratch_bytes);
+        trii_buffer_touch(s, s->scratch[e], e);
+    }
 }
 
 /* --- the rest ------------------------------------------------------------- */
@@ -390,19 +405,15 @@ tri_status trii_plan_schedule(trii_plan *plan, trii_ir *ir, const trii_step *ste
         return status;
     place_values(&s);
     live_ranges(&s);
-    for (int32_t e = 0; e < s.n_entries; e++) {
-        const trii_group *group = s.entry_group[e] >= 0 ? ir->groups[s.entry_group[e]] : NULL;
-
-        s.scratch[e] = -1;
-        if (group == NULL || group->kernel == NULL || group->kernel->scratch_bytes == 0)
-            continue;
-        s.scratch[e] = trii_buffer_add(&s, TRII_PLACE_ARENA, -1, s.entry_queue[e],
-                                       group->kernel->scratch_bytes);
-        trii_buffer_touch(&s, s.scratch[e], e);
-    }
+    add_scratch(&s);
     defer_unsafe_outputs(&s);
+    status = trii_prepack_find(&s);
+    if (status != TRI_OK)
+        return status;
     merge_in_place(&s);
     status = plan_arena(&s);
+    if (status == TRI_OK)
+        trii_prepack_place(&s);
     if (status == TRI_OK)
         status = trii_plan_pointers(&s);
     if (status == TRI_OK && plan->n_queues > 1)

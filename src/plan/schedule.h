@@ -1,6 +1,7 @@
 /*
  * schedule.h - what the files that order a plan and assign its memory share: order.c,
- * queue_order.c, schedule.c, pointers.c, queue_events.c, queue_conflicts.c and plan_buffers.c.
+ * queue_order.c, schedule.c, prepack.c, pointers.c, queue_events.c, queue_conflicts.c and
+ * plan_buffers.c.
  * Nobody else includes it.
  */
 #ifndef TRII_SCHEDULE_H
@@ -18,6 +19,7 @@ typedef struct trii_buffer {
     size_t bytes;
     int32_t first, last; /* entries; first INT32_MAX = never written */
     int32_t merged;      /* the buffer that it became a part of; -1 = itself */
+    int32_t packed;      /* number in plan->packed; -1 = none. It lies in the arena, too */
     size_t offset;
 } trii_buffer;
 
@@ -84,6 +86,10 @@ tri_status trii_order_hosts(trii_schedule *s) TRI_MUST_CHECK;
  * queues overlap. */
 tri_status trii_queues_find(trii_schedule *s) TRI_MUST_CHECK;
 tri_status trii_queues_order(trii_schedule *s) TRI_MUST_CHECK;
+/* prepack.c: finds the copies of parameters that may be kept, when buffers have their places; and
+ * when the arena is planned, where they lie in it. */
+tri_status trii_prepack_find(trii_schedule *s) TRI_MUST_CHECK;
+void trii_prepack_place(trii_schedule *s);
 /* pointers.c: arguments of the entries, and copies at the end; removes copies with nothing to
  * do. */
 tri_status trii_plan_pointers(trii_schedule *s) TRI_MUST_CHECK;

@@ -9,6 +9,7 @@
 #include "tensor/storage.h"
 
 struct trii_grad_hook; /* parallel strategies; graph/step.h */
+struct trii_packed;    /* packed.h */
 
 struct tri_tensor {
     atomic_int refs;
@@ -35,6 +36,8 @@ struct tri_tensor {
     size_t offset;             /* bytes into the storage */
     const trii_layout *layout; /* NULL = plain */
     char *name;                /* owned; given by the user, for messages; may be NULL */
+    /* Owned; set once, under the lock of graph/hold.c. NULL: nobody has asked for a copy. */
+    struct trii_packed *_Atomic packed;
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
     bool read_only;   /* the memory is another's: tri_tensor_copy_in refuses */

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/site.h"
 #include "tensor/device_memory.h"
+#include "tensor/packed.h"
 #include "tensor/persistent.h"
 
 /* Stands for every failure that finds no memory to say what failed. */
@@ -248,6 +249,7 @@ void tri_tensor_unref(tri_tensor *tensor)
         return;
     trii_tensor_release(tensor->grad);
     trii_storage_unref(tensor->storage);
+    trii_packed_free(tensor->packed);
     trii_free(tensor->why);
     trii_free(tensor->name);
     trii_free(tensor);
