@@ -34,6 +34,8 @@ typedef struct sim_agent {
     sim_state state;
     int64_t start_ns, stopped_ns, died_ns; /* 0: not; INT64_MAX: peers have seen it */
     int id, lives;
+    int given_rank;            /* of job->given */
+    const trii_store_ops *ops; /* of its store; NULL = sim_store.h's */
     bool led;
     int64_t round, local_id;
     int rank, size, world_size, rounds;
@@ -45,6 +47,7 @@ typedef struct sim_job {
     int n, min, max;
     const char *conf;
     bool peers;     /* agents see by themselves that others are gone */
+    bool given;     /* agents have given ranks, and agree on no state */
     bool led;       /* agent 0 serves the store: it comes first and lives as long as the job */
     uint64_t trace; /* of all events and their moments */
 } sim_job;
@@ -55,14 +58,28 @@ static inline int64_t sim_pid(const sim_agent *agent)
     return 1000 * (int64_t)agent->id + agent->lives;
 }
 
+/* What the others know it by. */
+static inline trii_rdzv_agent sim_known(const sim_agent *agent)
+{
+    trii_rdzv_agent known = {.port = 1,
+                             .node = {.pid = sim_pid(agent), .local_id = agent->local_id}};
+
+    snprintf(known.node.addr, sizeof(known.node.addr), "host%d", agent->id);
+    snprintf(known.token, sizeof(known.token), "%lld", (long long)sim_pid(agent));
+    return known;
+}
+
 static inline tri_status sim_open(trii_rendezvous *r)
 {
     sim_agent *agent = (sim_agent *)(uintptr_t)r->options; /* its first field */
 
     r->base = sim_store_create(&agent->link);
+    r->base->ops = agent->ops != NULL ? agent->ops : r->base->ops;
     snprintf(r->self.addr, sizeof(r->self.addr), "host%d", agent->id);
     r->self.pid = sim_pid(agent);
     r->self.local_id = agent->local_id;
+    if (r->options->rdzv == TRII_RDZV_STATIC)
+        return TRI_OK;
     if (agent->led && agent->id == 0) {
         char text[TRII_RDZV_ADDR_BYTES + 60];
 
@@ -83,20 +100,19 @@ static inline trii_rdzv_server sim_server(const trii_launch_options *options)
 static inline void sim_start_agent(sim_job *job, sim_agent *agent)
 {
     static trii_rdzv_handler handler;
-    trii_rdzv_setup setup = {.options = &agent->options,
-                             .self = {.port = 1, .token = "token"},
-                             .time = &sim_time,
-                             .handler = &handler};
+    trii_rdzv_setup setup = {.options = &agent->options, .time = &sim_time, .handler = &handler};
 
-    handler = trii_rdzv_c10d;
+    handler = job->given ? trii_rdzv_static : trii_rdzv_c10d;
     handler.server = sim_server;
     handler.open = sim_open;
     agent->options = (trii_launch_options){.nproc = 2,
                                            .min_nodes = job->min,
                                            .max_nodes = job->max,
-                                           .rdzv_backend = "c10d",
-                                           .rdzv = TRII_RDZV_C10D,
+                                           .rdzv_backend = job->given ? "static" : "c10d",
+                                           .rdzv = job->given ? TRII_RDZV_STATIC : TRII_RDZV_C10D,
                                            .rdzv_endpoint = "sim",
+                                           .rdzv_host = "sim",
+                                           .node_rank = agent->given_rank,
                                            .rdzv_conf = job->conf,
                                            .run_id = "job",
                                            .role = "default",
@@ -107,6 +123,7 @@ static inline void sim_start_agent(sim_job *job, sim_agent *agent)
     agent->local_id = trii_rdzv_local_id(&agent->options, (uint32_t)sim_random(UINT32_MAX));
     agent->start_ns = agent->died_ns = 0;
     agent->round = -1;
+    setup.self = sim_known(agent);
     CHECK_OK(trii_rendezvous_create(&setup, &agent->rdzv));
     agent->state = SIM_JOINING;
     trii_rendezvous_join(agent->rdzv, 2000 + agent->id, 0);
@@ -238,9 +255,7 @@ static inline void sim_see_death(sim_job *job, sim_agent *gone)
 
         if (agent->rdzv == NULL || agent->round != gone->round || agent->state != SIM_RUNNING)
             continue;
-        snprintf(known[0].node.addr, sizeof(known[0].node.addr), "host%d", gone->id);
-        known[0].node.pid = sim_pid(gone);
-        known[0].node.local_id = gone->local_id;
+        known[0] = sim_known(gone);
         round.agents = known - gone->rank; /* only its own is looked at */
         trii_rendezvous_lost(agent->rdzv, &round, &news);
     }

@@ -58,7 +58,24 @@ static tri_status set_role(trii_rendezvous *r)
     return tri_store_set(r->kv, key, text, bytes);
 }
 
-tri_status trii_rdzv_introduce(trii_rendezvous *r)
+/* Writes it unless another agent has, whose token is in what is there then. */
+static tri_status say_who(trii_rendezvous *r, const char *key, const char *text, bool *taken_out)
+{
+    char token[sizeof(r->setup.self.token)] = "";
+    trii_store_call call = {.kind = TRII_STORE_CLAIM, .key = key, .text = text};
+    tri_status status = trii_store_calls(r->kv, &call, 1);
+    bool is_there;
+
+    if (status != TRI_OK)
+        return status;
+    is_there = strcmp(call.value, text) == 0;
+    *taken_out = !is_there && sscanf(call.value, "%*d %*d %*d %*d %16s", token) == 1 &&
+                 strcmp(token, r->setup.self.token) != 0;
+    trii_store_calls_free(&call, 1);
+    return is_there || *taken_out ? TRI_OK : set_text(r, key, text);
+}
+
+tri_status trii_rdzv_introduce(trii_rendezvous *r, bool *taken_out)
 {
     char key[64], text[2 * TRII_RDZV_ADDR_BYTES + 160];
     int used;
@@ -70,24 +87,12 @@ tri_status trii_rdzv_introduce(trii_rendezvous *r)
     if (r->nodes == NULL)
         snprintf(text + used, sizeof(text) - (size_t)used, " %s %lld", r->self.addr,
                  (long long)r->self.pid);
-    status = set_text(r, key, text);
-    if (status == TRI_OK && r->round.group_rank == 0 && r->handler->publish_master != NULL)
+    status = say_who(r, key, text, taken_out);
+    if (status != TRI_OK || *taken_out)
+        return status;
+    if (r->round.group_rank == 0 && r->handler->publish_master != NULL)
         status = r->handler->publish_master(r);
     return status == TRI_OK ? set_role(r) : status;
-}
-
-tri_status trii_rdzv_is_introduced(trii_rendezvous *r, bool *other_out)
-{
-    char key[64], token[sizeof(r->setup.self.token)] = "", *text = NULL;
-    tri_status status;
-
-    agent_key(r->round.number, r->round.group_rank, key, sizeof(key));
-    status = trii_store_read(r->kv, key, &text);
-    *other_out = status == TRI_OK && text != NULL &&
-                 sscanf(text, "%*d %*d %*d %*d %16s", token) == 1 &&
-                 strcmp(token, r->setup.self.token) != 0;
-    tri_store_free(text);
-    return status;
 }
 
 static tri_status read_role(const char *text, int rank, role_info *info_out)
@@ -337,8 +342,12 @@ static tri_status read_round(trii_rendezvous *r, int64_t deadline_ns)
 tri_status trii_rdzv_exchange(trii_rendezvous *r)
 {
     int64_t deadline = trii_rdzv_deadline(r, r->exchange_ms);
-    tri_status status = trii_rdzv_introduce(r);
+    bool taken;
+    tri_status status = trii_rdzv_introduce(r, &taken);
 
+    if (status == TRI_OK && taken)
+        return TRII_FAIL(TRI_ERR_STATE, "rendezvous of job %s: another agent has our rank %d",
+                         r->id, r->round.group_rank);
     if (status == TRI_OK && r->round.group_rank == 0)
         status = collect_roles(r, deadline);
     return status == TRI_OK ? read_round(r, deadline) : status;

@@ -282,10 +282,8 @@ tri_status trii_rdzv_exchange(trii_rendezvous *r) TRI_MUST_CHECK;
 int trii_rdzv_count_came(trii_rendezvous *r, char *missing_out, size_t bytes);
 /* Notes, for messages, that we wait for that rank; -1: for all. */
 void trii_rdzv_wait_for(trii_rendezvous *r, int rank);
-/* Our own part of it. */
-tri_status trii_rdzv_introduce(trii_rendezvous *r) TRI_MUST_CHECK;
-/* Whether another agent has done so for our rank of this round. */
-tri_status trii_rdzv_is_introduced(trii_rendezvous *r, bool *other_out) TRI_MUST_CHECK;
+/* Our own part of it. *taken_out: another agent has done so for our rank, and we have not. */
+tri_status trii_rdzv_introduce(trii_rendezvous *r, bool *taken_out) TRI_MUST_CHECK;
 /* The keys of that round. */
 tri_status trii_rdzv_round_store(trii_rendezvous *r, int64_t round,
                                  tri_store **kv_out) TRI_MUST_CHECK;

@@ -140,22 +140,27 @@ static void stopped_key(const trii_rendezvous *r, int rank, char *key, size_t by
     snprintf(key, bytes, "trireme/%lld/stopped/%d", (long long)r->round.number, rank);
 }
 
-/* In a round to which an agent that is lost now had introduced itself, the others may have read
- * that, and would not find us. They will find that it is lost, and we are in the round after that;
- * meanwhile they need not wait for its workers, which are gone. */
-static tri_status pass_over(trii_rendezvous *r)
+/* In a round to which another agent with our rank has introduced itself, the others may have read
+ * that, and would not find us. If it is lost they will find that, and we are in the round after
+ * that; meanwhile they need not wait for its workers, which are gone. Else it has taken our place.
+ */
+static tri_status introduce(trii_rendezvous *r)
 {
-    bool other;
-    tri_status status = trii_rdzv_is_introduced(r, &other);
+    bool taken;
+    tri_status status = trii_rdzv_introduce(r, &taken);
 
-    while (status == TRI_OK && other) {
+    while (status == TRI_OK && taken) {
+        int64_t number = r->round.number + 1;
         char key[64];
 
+        status = claim(r, &number);
+        if (status != TRI_OK)
+            break;
         stopped_key(r, r->round.group_rank, key, sizeof(key));
         status = tri_store_set(r->kv, key, "1", 1);
-        r->round.number++;
+        r->round.number = number;
         if (status == TRI_OK)
-            status = trii_rdzv_is_introduced(r, &other);
+            status = trii_rdzv_introduce(r, &taken);
     }
     return status;
 }
@@ -232,10 +237,7 @@ static tri_status join(trii_rendezvous *r)
     r->round.number = number;
     if (status != TRI_OK || number == 0)
         return status;
-    if (first)
-        status = pass_over(r);
-    if (status == TRI_OK)
-        status = trii_rdzv_introduce(r);
+    status = introduce(r);
     return status == TRI_OK ? assemble(r) : status;
 }
 

@@ -1,0 +1,84 @@
+/*
+ * sim_given_ranks_test.c - agents with given ranks in virtual time: one that has lost its rank to
+ * another agent takes no part, however late it hears of that.
+ */
+/* ctest: labels=full timeout=60 */
+#include "sim_agents.h"
+
+#define LATE 2 /* the agent that is cut off, and its rank */
+
+static struct {
+    sim_link *link; /* that is to be cut */
+    bool cut;
+} late;
+
+/* The store has it, and answers; what it does next comes as late as the network is repaired. */
+static tri_status claim_and_be_cut(tri_store *base, const char *key, const void *expected,
+                                   size_t expected_bytes, const void *desired, size_t desired_bytes,
+                                   void **value_out, size_t *bytes_out)
+{
+    sim_link *link = ((sim_store *)base)->link;
+    tri_status status = sim_store_compare_set(base, key, expected, expected_bytes, desired,
+                                              desired_bytes, value_out, bytes_out);
+
+    if (link == late.link && strstr(key, "/claim/") != NULL)
+        late.cut = link->cut = true;
+    return status;
+}
+
+/* It has claimed its rank for the next round before it is cut off, and says who it is in that round
+ * when another one has its rank. */
+static void one_that_was_replaced_while_it_joined_takes_no_part(void **state)
+{
+    static trii_store_ops ops;
+
+    (void)state;
+    ops = sim_store_ops;
+    ops.compare_set = claim_and_be_cut;
+    FOR_SEEDS(5)
+    {
+        const trii_rdzv_news news = {.gone = LATE, .why = "its agent is gone"};
+        trii_rdzv_agent list[LATE + 1] = {0};
+        sim_agent *agent;
+        sim_job job;
+
+        sim_job_begin(&job, seed, LATE + 2, 3, 3);
+        job.given = true;
+        job.led = false;
+        for (int i = 0; i < job.n; i++) {
+            job.agents[i].given_rank = i < LATE ? i : LATE;
+            job.agents[i].ops = &ops;
+        }
+        late.link = NULL;
+        late.cut = false;
+        agent = &job.agents[LATE];
+        sim_start_within(&job, 0, 3, 1000);
+        sim_await_round(&job, 3, 10000);
+        late.link = &agent->link;
+        sim_fail_worker(&job, &job.agents[1]);
+        while (!late.cut)
+            sim_run_ms(&job, SIM_TICK_MS);
+        late.link = NULL;
+        list[LATE] = sim_known(agent);
+        for (int i = 0; i < LATE; i++)
+            trii_rendezvous_lost(job.agents[i].rdzv,
+                                 &(trii_rdzv_round){.number = 0, .agents = list}, &news);
+        sim_run_ms(&job, 1000);
+        sim_start_within(&job, LATE + 1, LATE + 2, 1000);
+        sim_run_ms(&job, 1000);
+        sim_await_round(&job, 3, 10000);
+        sim_cut(agent, false);
+        sim_run_ms(&job, 10000);
+        assert_int_equal(agent->state, SIM_FAILED);
+        if (strstr(agent->why, "has taken its --node-rank 2") == NULL)
+            fail_msg("%s", agent->why);
+        assert_true(sim_is_one_round(&job));
+        sim_job_end(&job);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(one_that_was_replaced_while_it_joined_takes_no_part),
+};
+
+TEST_MAIN(tests)
