@@ -62,8 +62,9 @@ typedef struct trii_host_kind {
      * no hook weights them. */
     bool grad_elsewhere;
     /* Somebody elsewhere waits for it: what it needs is computed before everything else of the
-     * segment, whose operands live longer meanwhile. No effect where the segment has several
-     * devices (plan/queue_order.c). */
+     * segment, whose operands live longer meanwhile. Where it needs an operation of a group, those
+     * of any group that were recorded before that start first all the same. No effect where the
+     * segment has several devices (plan/queue_order.c). */
     bool urgent;
     /* Its gradient depends on those of other ranks, so losses of several ranks mix in it. */
     bool crosses_ranks;

@@ -273,7 +273,7 @@ static void what_an_urgent_operation_needs_is_computed_first(void **state)
             needed = tri_mul_scalar(tri_matmul(x, needed), 0.25);
         }
         other = record(&noted_kind, 1, 1, 1, other, NULL);
-        y = tri_keep(record(&urgent_kind, 2, 2, 1, needed, NULL));
+        y = tri_keep(record(&urgent_kind, 2, 0, 1, needed, NULL));
         (void)tri_keep(other);
         CHECK_OK(tri_run());
         in_order(2, 1);
@@ -284,13 +284,15 @@ static void what_an_urgent_operation_needs_is_computed_first(void **state)
     tri_tensor_unref(x);
 }
 
-/* Operations of its group that it does not read start before it all the same. */
-static void what_an_urgent_operation_needs_comes_after_its_group(void **state)
+/* Operations of its group that it does not read start before it all the same; those of another
+ * group before it is waited for. */
+static void what_an_urgent_operation_needs_comes_after_what_ranks_do_before(void **state)
 {
     tri_tensor *x = square(1);
 
     (void)state;
-    for (int round = 0; round < 3; round++) {
+    for (int round = 0; round < 6; round++) {
+        const bool same = round < 3;
         tri_tensor *other = x, *needed, *y;
         float got[4];
 
@@ -298,11 +300,11 @@ static void what_an_urgent_operation_needs_comes_after_its_group(void **state)
         for (int i = 0; i < 20; i++)
             other = tri_mul_scalar(tri_matmul(other, x), 0.25);
         other = record(&plain_kind, 1, 7, 1000, other, NULL);
-        needed = record(&plain_kind, 2, 7, 1000, tri_matmul(x, x), NULL);
+        needed = record(&plain_kind, 2, same ? 7 : 8, 1000, tri_matmul(x, x), NULL);
         y = tri_keep(record(&urgent_kind, 3, 0, 1, tri_matmul(needed, x), NULL));
         (void)tri_keep(tri_matmul(other, x));
         CHECK_OK(tri_run());
-        in_order(1, 2);
+        in_order(1, same ? 2 : -2);
         in_order(-2, 3);
         CHECK_OK(tri_tensor_copy_out(y, got, sizeof(got)));
         CHECK_NEAR(got[0], 2 * 2 * 37, 0); /* of x cubed */
@@ -557,7 +559,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(what_is_waited_for_at_once_is_run),
         cmocka_unit_test(other_work_goes_behind_the_start_of_what_is_read_at_once),
         cmocka_unit_test(what_an_urgent_operation_needs_is_computed_first),
-        cmocka_unit_test(what_an_urgent_operation_needs_comes_after_its_group),
+        cmocka_unit_test(what_an_urgent_operation_needs_comes_after_what_ranks_do_before),
         cmocka_unit_test(gradients_begin_where_nothing_was_read),
         cmocka_unit_test(what_fails_on_another_device_is_not_communicated),
         cmocka_unit_test(what_communicates_is_not_computed_again),

@@ -246,9 +246,12 @@ static void need(const trii_schedule *s, bool *needed, const int32_t *values, in
     }
 }
 
-/* What this host operation needs that has no place yet, in record order, and its start. */
+/* What this host operation needs that has no place yet, in record order, and its start. What it
+ * needs of other ranks starts after all that was recorded before it of any ranks: they may wait for
+ * that first, and have nothing that is urgent. */
 static tri_status order_urgent(trii_schedule *s, int32_t host)
 {
+    int32_t before;
     bool *needed;
 
     if (TRII_NEW(s->ir->pool, host + 1, needed) == NULL)
@@ -263,8 +266,11 @@ static tri_status order_urgent(trii_schedule *s, int32_t host)
         if (group->kind != TRII_GROUP_HOST)
             continue;
         need(s, needed, s->ir->nodes[group->nodes[0]].after, s->ir->nodes[group->nodes[0]].n_after);
-        if (s->plan->hosts[s->host_of[g]].before >= 0) /* its group of ranks has one order */
-            needed[s->host_group[s->plan->hosts[s->host_of[g]].before]] = true;
+        before = ranks_of(s, s->host_of[g]) != 0 ? s->host_of[g] - 1 : -1;
+        while (before >= 0 && ranks_of(s, before) == 0)
+            before--;
+        if (before >= 0)
+            needed[s->host_group[before]] = true;
     }
     for (int32_t g = 0; g < host; g++) {
         if (!needed[g] || s->done[g])

@@ -4,6 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
+#include "graph/host_op.h"
 #include "testing/traffic_calls.h"
 
 #define N 4
@@ -125,6 +126,88 @@ static void an_answer_is_not_waited_for_before_another_device_has_made_the_messa
     both_engines(devices_rank);
 }
 
+/* --- groups of the same ranks --------------------------------------------- */
+
+typedef struct hurried {
+    trii_host_op op; /* first */
+} hurried;
+
+static tri_status hurried_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    (void)op;
+    memcpy(buffers->out[0], buffers->in[0], N * sizeof(float));
+    return TRI_OK;
+}
+
+static tri_status hurried_poll(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static tri_status hurried_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)for_ns;
+    return hurried_poll(op);
+}
+
+static tri_tensor *record_hurried(tri_tensor *x)
+{
+    static const trii_host_kind kind = {.name = "hurried",
+                                        .start = hurried_start,
+                                        .poll = hurried_poll,
+                                        .wait = hurried_wait,
+                                        .urgent = true};
+    trii_step *step = trii_step_current();
+    trii_host_op *op = NULL;
+    trii_vid in = TRII_NO_VALUE, out = TRII_NO_VALUE;
+    tri_status status = trii_resolve(step, x, &in);
+
+    if (status == TRI_OK)
+        status = trii_host_op_new(step, &kind, sizeof(hurried), &op);
+    if (status == TRI_OK)
+        status = trii_record_host_like(step, op, &in, 1, &out);
+    return status == TRI_OK ? trii_handle_recorded(step, out) : trii_handle_failed(step, status);
+}
+
+/* Rank 1 waits for its first sum before it has what the second one is of. */
+static const char *hurried_rank(rank_env *env)
+{
+    tri_group *groups[2] = {NULL, NULL};
+    tri_tensor *x = tri_tensor_from(TRI_SHAPE(2, 2), TRI_DTYPE_F32, (const float[N]){1, 2, 3, 4});
+    const char *wrong = NULL;
+
+    RANK_TRY(env, group_of(env, &groups[0]));
+    RANK_TRY(env, tri_group_split(groups[0], 0, env->rank, NULL, &groups[1]));
+    for (int g = 0; g < 2; g++)
+        tri_group_set_timeout(groups[g], 5000);
+    for (int round = 0; round < ROUNDS && wrong == NULL; round++) {
+        tri_tensor *first = collective(ALL_REDUCE, groups[0], tri_matmul(x, x)), *second = x;
+        double got[2];
+
+        first = tri_keep(tri_matmul(first, x));
+        for (int i = 0; i < 20; i++)
+            second = tri_mul_scalar(tri_matmul(second, x), 0.125);
+        second = tri_matmul(collective(ALL_REDUCE, groups[1], second), x);
+        second = tri_keep(env->rank == 0 ? record_hurried(second) : second);
+        RANK_TRY(env, tri_run());
+        RANK_TRY(env, tri_item_status(tri_sum(first, NULL, 0, false), &got[0]));
+        RANK_TRY(env, tri_item_status(tri_sum(second, NULL, 0, false), &got[1]));
+        wrong = got[0] == 2 * 290 && got[1] > 0 ? NULL : RANK_FAIL(env, "%g %g", got[0], got[1]);
+        RANK_TRY(env, tri_step_end_status());
+    }
+    tri_tensor_unref(x);
+    for (int g = 0; g < 2; g++)
+        tri_group_unref(groups[g]);
+    return wrong;
+}
+
+static void what_is_urgent_on_one_rank_changes_no_order_of_groups(void **state)
+{
+    (void)state;
+    both_engines(hurried_rank);
+}
+
 /* --- parts of a step that will not come ----------------------------------- */
 
 static tri_status same_shape(const tri_function_call *call, tri_function_array *out)
@@ -218,6 +301,7 @@ static void a_step_that_cannot_run_any_more_is_told_to_peers(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(an_answer_is_not_waited_for_before_the_message_is_sent),
     cmocka_unit_test(an_answer_is_not_waited_for_before_another_device_has_made_the_message),
+    cmocka_unit_test(what_is_urgent_on_one_rank_changes_no_order_of_groups),
     cmocka_unit_test(a_device_that_fails_ends_the_wait_for_a_peer),
     cmocka_unit_test(a_step_that_cannot_run_any_more_is_told_to_peers),
 };
