@@ -217,6 +217,76 @@ static void replies_that_are_not_freed_are_logged_when_their_worker_leaves(void 
     logged_end(&log);
 }
 
+static void wait_until_made(tri_rpc *rpc, const tri_rpc_ref *promise)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+
+    for (bool made = false; !made; trii_thread_yield()) {
+        assert_true(trii_now_ns() < deadline);
+        rpc_lock(rpc);
+        made = promise->maker == NULL;
+        rpc_unlock(rpc);
+    }
+}
+
+static void a_reference_that_failed_is_logged_unless_it_was_looked_at(void **state)
+{
+    tri_rpc_ref *to, *refs[2];
+    static logged log;
+    workers w;
+    char *text;
+
+    (void)state;
+    logged_begin(&log);
+    begin(&w, NULL);
+    to = worker_find(&w, 0, "w1");
+    for (int i = 0; i < 2; i++) {
+        CHECK_OK(tri_rpc_remote(to, &make, NULL, NULL, &refs[i]));
+        worker_wait_for(&n_held, i + 1);
+        (void)tri_status_fail(TRI_ERR_NAN, "no book %d", i);
+        tri_rpc_fail(held[i], TRI_ERR_NAN);
+        wait_until_made(w.rpc[0], refs[i]);
+    }
+    CHECK_FAILS(tri_rpc_ref_status(refs[1]), TRI_ERR_NAN, "no book 1");
+    tri_rpc_ref_unref(refs[0]);
+    tri_rpc_ref_unref(refs[1]);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+    text = logged_read(&log);
+    if (strstr(text, "nobody has looked at a reference that failed: make on w1") == NULL ||
+        strstr(text, "no book 0") == NULL || strstr(text, "no book 1") != NULL)
+        fail_msg("%s", text);
+    free(text);
+    logged_end(&log);
+}
+
+static void what_others_hold_is_logged_when_its_owner_leaves(void **state)
+{
+    static const tri_rpc_object kind = {.name = "book"};
+    static int number;
+    tri_rpc_ref *own, *found;
+    static logged log;
+    workers w;
+    char *text;
+
+    (void)state;
+    logged_begin(&log);
+    setenv("TRI_LOG", "info", 1);
+    begin(&w, NULL);
+    CHECK_OK(tri_rpc_own(w.rpc[1], "first", &kind, &number, &own));
+    CHECK_OK(tri_rpc_find(w.rpc[0], "w1/first", &found));
+    CHECK_OK(tri_rpc_leave(w.rpc[1], 20000));
+    CHECK_OK(tri_rpc_leave(w.rpc[0], 20000));
+    text = logged_read(&log);
+    if (strstr(text, "w1 leaves, and w0 holds its object book first") == NULL)
+        fail_msg("%s", text);
+    free(text);
+    tri_rpc_ref_unref(found);
+    tri_rpc_ref_unref(own);
+    workers_destroy(&w);
+    logged_end(&log);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_message_that_is_refused_says_by_which_limit),
     cmocka_unit_test(a_limit_of_the_other_program_is_told_from_the_own_one),
@@ -224,6 +294,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_maker_that_returns_no_reference_is_named_with_its_line),
     cmocka_unit_test(what_is_called_on_a_promise_that_failed_names_its_worker),
     cmocka_unit_test(replies_that_are_not_freed_are_logged_when_their_worker_leaves),
+    cmocka_unit_test(a_reference_that_failed_is_logged_unless_it_was_looked_at),
+    cmocka_unit_test(what_others_hold_is_logged_when_its_owner_leaves),
 };
 
 TEST_MAIN(tests)
