@@ -106,13 +106,12 @@ typedef struct trii_plan_queue {
     void *arena; /* the arena that the slots are set to */
 } trii_plan_queue;
 
-/* A copy of a parameter in another order or type, which may be kept from run to run. */
+/* A copy of a parameter in another layout, which may be kept from run to run. */
 typedef struct trii_plan_packed {
     int32_t input; /* the parameter */
     int32_t from;  /* the copy that it is made of; -1: of the parameter itself */
     bool is_read;  /* by entries that do not make other copies of it */
     trii_packed_kind kind;
-    size_t moved; /* bytes that making it adds to copied_bytes */
     /* where it lies if it is not kept: the buffer, and its place in the arena of a queue */
     int32_t buffer, queue;
     size_t offset;

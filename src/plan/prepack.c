@@ -1,26 +1,19 @@
 /*
- * prepack.c - copies of parameters in another layout or type, which a plan need not make in every
- * run ("prepacked weights"): a run finds them at the tensor (tensor/packed.h), or makes them, in
- * memory that the tensor keeps if they are wanted again, else in the arena.
+ * prepack.c - copies of parameters in another layout, which a plan need not make in every run
+ * ("prepacked weights"): a run finds them at the tensor (tensor/packed.h), or makes them, in memory
+ * that the tensor keeps if they are wanted again, else in the arena.
  *
  * A step that is one plan reads each of them once, and then updates the parameter. But a pipeline
- * over remote modules, accumulated gradients and inference run a plan several times with the same
- * weights: without this, the backward of each piece of ResNet-50's second half spent 14 ms of 110
- * on reorders.
+ * over remote modules, and accumulated gradients, run a plan several times with the same weights:
+ * without this, the backward of each piece of ResNet-50's second half spent 14 to 22 ms of 250 on
+ * changes of layout.
  *
  * Found when buffers have their places, called by schedule.c; used by run.c.
  */
-#include "graph/ops/table.h"
 #include "plan/schedule.h"
 #include "tensor/device_memory.h"
 
 /* --- in the schedule ------------------------------------------------------ */
-
-static bool is_cast(const trii_schedule *s, const trii_group *group)
-{
-    return group->kind == TRII_GROUP_CHAIN && group->n_nodes == 1 && group->n_in == 1 &&
-           group->n_out == 1 && s->ir->nodes[group->nodes[0]].op == &trii_op_cast;
-}
 
 /* A parameter that the plan does not write. Whether it is one is asked again in each run, since the
  * key of the plan does not say it. */
@@ -70,11 +63,9 @@ static void add(trii_schedule *s, const trii_group *group, int32_t g, int32_t fr
     plan->packed[plan->n_packed++] = (trii_plan_packed){
         .input = from >= 0 ? plan->packed[from].input : s->ir->values[group->in[0]].input,
         .from = from,
-        .kind = {.dtype = value->type.dtype,
-                 .layout = group->out_layout[0],
+        .kind = {.layout = group->out_layout[0],
                  .device = host ? TRI_CPU(0) : value->type.device,
                  .bytes = trii_value_bytes(s, group, 0)},
-        .moved = group->kind == TRII_GROUP_REORDER ? trii_value_bytes(s, group, 0) : 0,
         .buffer = b,
         .queue = host ? -1 : trii_buffer_queue(&s->buffers[b])};
 }
@@ -87,18 +78,13 @@ static int32_t packed_of(const trii_schedule *s, int32_t value)
     return b >= 0 ? s->buffers[b].packed : -1;
 }
 
-/* Whether the group makes a copy of a parameter, or of the copy *from_out. The type of a copy has
- * to say whether its elements have been rounded, so only the parameter itself is cast. */
+/* Whether the group makes a copy of a parameter, or of the copy *from_out. */
 static bool makes_copy(const trii_schedule *s, const trii_group *group, int32_t *from_out)
 {
-    const trii_ir_value *in = &s->ir->values[group->in[0]];
-
-    if (group->kind != TRII_GROUP_REORDER && !is_cast(s, group))
+    if (group->kind != TRII_GROUP_REORDER)
         return false;
     *from_out = packed_of(s, group->in[0]);
-    if (*from_out < 0)
-        return is_parameter(s, group->in[0]);
-    return in->base < 0 && group->kind == TRII_GROUP_REORDER;
+    return *from_out >= 0 ? s->ir->values[group->in[0]].base < 0 : is_parameter(s, group->in[0]);
 }
 
 static void find_readers(const trii_schedule *s)
@@ -120,11 +106,14 @@ static void find_readers(const trii_schedule *s)
 
 tri_status trii_prepack_find(trii_schedule *s)
 {
-    trii_plan *plan = s->plan;
-    int32_t *writers;
+    int32_t *writers, n = 0;
 
+    for (int32_t g = 0; g < s->ir->n_groups; g++)
+        n += s->ir->groups[g]->kind == TRII_GROUP_REORDER;
+    if (n == 0)
+        return TRI_OK;
     if (TRII_NEW(s->ir->pool, s->n_buffers, writers) == NULL ||
-        TRII_NEW(&plan->pool, s->ir->n_groups, plan->packed) == NULL)
+        TRII_NEW(&s->plan->pool, n, s->plan->packed) == NULL)
         return TRI_ERR_NO_MEMORY;
     count_writers(s, writers);
     for (int32_t e = 0; e < s->n_entries; e++) {
@@ -182,7 +171,7 @@ static void choose(trii_plan *plan)
     }
     plan->spared_bytes = 0;
     for (int32_t k = 0; k < plan->n_packed; k++)
-        plan->spared_bytes += plan->packed[k].runs ? 0 : plan->packed[k].moved;
+        plan->spared_bytes += plan->packed[k].runs ? 0 : plan->packed[k].kind.bytes;
 }
 
 void trii_prepack_begin(trii_plan *plan, const trii_step *step, const trii_segment *segment)

@@ -57,8 +57,7 @@ static packed_copy *find(const tri_tensor *tensor, const trii_packed_kind *kind)
     for (int i = 0; p != NULL && i < p->n; i++) {
         const trii_packed_kind *k = &p->copy[i].kind;
 
-        if (k->dtype == kind->dtype && k->layout == kind->layout && k->device == kind->device &&
-            k->bytes == kind->bytes)
+        if (k->layout == kind->layout && k->device == kind->device && k->bytes == kind->bytes)
             return &p->copy[i];
     }
     return NULL;

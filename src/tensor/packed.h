@@ -1,6 +1,6 @@
 /*
- * packed.h - copies of a parameter in the order or type in which kernels read it, which stay with
- * the tensor from run to run ("prepacked weights").
+ * packed.h - copies of a parameter in other layouts, in which kernels read it, which stay with the
+ * tensor from run to run ("prepacked weights").
  *
  * A copy is of one version of the contents. It is kept where contents are read more than once:
  * when a copy is asked for again, or was asked for more than once before the last write. So a
@@ -26,7 +26,6 @@ struct trii_packed; /* of one tensor */
 
 /* What a copy is, and where. */
 typedef struct trii_packed_kind {
-    tri_dtype dtype;
     const trii_layout *layout; /* interned; NULL = plain */
     tri_device device;         /* whose memory it is; TRI_CPU(0) for all cpu devices */
     size_t bytes;

@@ -6,9 +6,10 @@
 #include "testing/check.h"
 
 #define BYTES 64
-static const trii_packed_kind half = {.dtype = TRI_DTYPE_BF16, .bytes = BYTES},
-                              full = {.dtype = TRI_DTYPE_F32, .bytes = BYTES},
-                              third = {.dtype = TRI_DTYPE_F16, .bytes = BYTES};
+static const trii_layout layouts[2] = {{.name = "rows"}, {.name = "columns"}};
+static const trii_packed_kind rows = {.layout = &layouts[0], .bytes = BYTES},
+                              columns = {.layout = &layouts[1], .bytes = BYTES},
+                              plain = {.bytes = BYTES};
 
 static tri_tensor *parameter(void)
 {
@@ -34,7 +35,7 @@ static void what_is_asked_for_once_is_not_kept(void **state)
 
     (void)state;
     for (int32_t version = 0; version < 5; version++) {
-        trii_packed_use use = use_copy(w, &half, version);
+        trii_packed_use use = use_copy(w, &rows, version);
 
         assert_false(use.ready || use.wanted);
         assert_null(use.storage);
@@ -49,19 +50,19 @@ static void the_second_run_keeps_it_and_the_next_version_at_once(void **state)
     tri_tensor *w = parameter();
 
     (void)state;
-    (void)use_copy(w, &half, 0);
-    assert_true(use_copy(w, &half, 0).wanted);
-    assert_true(use_copy(w, &half, 0).ready);
+    (void)use_copy(w, &rows, 0);
+    assert_true(use_copy(w, &rows, 0).wanted);
+    assert_true(use_copy(w, &rows, 0).ready);
     assert_int_equal(trii_packed_bytes(), BYTES);
     trii_packed_written(w);
     for (int i = 0; i < 3; i++) {
-        trii_packed_use use = use_copy(w, &half, 1);
+        trii_packed_use use = use_copy(w, &rows, 1);
 
         assert_non_null(use.storage); /* the memory is there */
         assert_true(use.ready == (i > 0));
     }
     trii_packed_written(w);
-    assert_false(use_copy(w, &half, 2).ready);
+    assert_false(use_copy(w, &rows, 2).ready);
     trii_packed_written(w); /* version 2 was read once */
     assert_int_equal(trii_packed_bytes(), 0);
     tri_tensor_unref(w);
@@ -74,8 +75,8 @@ static void memory_goes_with_the_tensor(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        (void)use_copy(w, &half, 0);
-        (void)use_copy(w, &full, 0);
+        (void)use_copy(w, &rows, 0);
+        (void)use_copy(w, &columns, 0);
     }
     assert_int_equal(trii_packed_bytes(), 2 * BYTES);
     tri_tensor_unref(w);
@@ -89,20 +90,20 @@ static void a_copy_that_is_read_is_not_written_over(void **state)
     trii_packed_use reader, next;
 
     (void)state;
-    (void)use_copy(w, &half, 0);
-    (void)use_copy(w, &half, 0);
-    reader = trii_packed_take(w, &half, 0);
+    (void)use_copy(w, &rows, 0);
+    (void)use_copy(w, &rows, 0);
+    reader = trii_packed_take(w, &rows, 0);
     assert_true(reader.ready);
     trii_packed_written(w);
-    next = trii_packed_take(w, &half, 1);
+    next = trii_packed_take(w, &rows, 1);
     assert_false(next.ready || next.wanted);
     assert_null(next.storage);
     trii_storage_unref(reader.storage);
-    next = trii_packed_take(w, &half, 1);
+    next = trii_packed_take(w, &rows, 1);
     assert_non_null(next.storage);
     assert_false(next.ready);
     /* another run makes its own meanwhile */
-    reader = trii_packed_take(w, &half, 1);
+    reader = trii_packed_take(w, &rows, 1);
     assert_null(reader.storage);
     assert_false(reader.ready || reader.wanted);
     trii_storage_unref(next.storage);
@@ -115,17 +116,17 @@ static void older_contents_neither_find_nor_replace_newer_ones(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++)
-        (void)use_copy(w, &half, INT32_MAX);
+        (void)use_copy(w, &rows, INT32_MAX);
     trii_packed_written(w);
-    (void)use_copy(w, &half, 0); /* versions wrap around */
-    assert_true(use_copy(w, &half, 0).ready);
+    (void)use_copy(w, &rows, 0); /* versions wrap around */
+    assert_true(use_copy(w, &rows, 0).ready);
     for (int i = 0; i < 3; i++) {
-        trii_packed_use use = use_copy(w, &half, INT32_MAX);
+        trii_packed_use use = use_copy(w, &rows, INT32_MAX);
 
         assert_false(use.ready || use.wanted);
         assert_null(use.storage);
     }
-    assert_true(use_copy(w, &half, 0).ready);
+    assert_true(use_copy(w, &rows, 0).ready);
     tri_tensor_unref(w);
 }
 
@@ -136,17 +137,17 @@ static void a_copy_that_is_made_too_late_is_not_kept(void **state)
     trii_packed_use slow;
 
     (void)state;
-    (void)use_copy(w, &half, 0);
-    (void)use_copy(w, &half, 0);
+    (void)use_copy(w, &rows, 0);
+    (void)use_copy(w, &rows, 0);
     trii_packed_written(w);
-    slow = trii_packed_take(w, &half, 1);
+    slow = trii_packed_take(w, &rows, 1);
     assert_non_null(slow.storage);
     trii_packed_written(w);
-    (void)use_copy(w, &half, 2);
-    trii_packed_keep(w, &half, 1, slow.storage);
+    (void)use_copy(w, &rows, 2);
+    trii_packed_keep(w, &rows, 1, slow.storage);
     trii_storage_unref(slow.storage);
-    assert_false(use_copy(w, &half, 2).ready);
-    assert_true(use_copy(w, &half, 2).ready);
+    assert_false(use_copy(w, &rows, 2).ready);
+    assert_true(use_copy(w, &rows, 2).ready);
     tri_tensor_unref(w);
 }
 
@@ -156,16 +157,16 @@ static void a_tensor_has_few_and_gives_up_what_nobody_asks_for(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        (void)use_copy(w, &half, 0);
-        (void)use_copy(w, &full, 0);
-        assert_false(use_copy(w, &third, 0).wanted);
+        (void)use_copy(w, &rows, 0);
+        (void)use_copy(w, &columns, 0);
+        assert_false(use_copy(w, &plain, 0).wanted);
     }
     assert_int_equal(trii_packed_bytes(), TRII_PACKED_COPIES * BYTES);
     trii_packed_written(w);
-    (void)use_copy(w, &full, 1);
-    (void)use_copy(w, &third, 1);
-    assert_true(use_copy(w, &third, 1).wanted); /* in the place of `half` */
-    assert_true(use_copy(w, &full, 1).ready);
+    (void)use_copy(w, &columns, 1);
+    (void)use_copy(w, &plain, 1);
+    assert_true(use_copy(w, &plain, 1).wanted); /* in the place of `rows` */
+    assert_true(use_copy(w, &columns, 1).ready);
     assert_int_equal(trii_packed_bytes(), TRII_PACKED_COPIES * BYTES);
     tri_tensor_unref(w);
 }
