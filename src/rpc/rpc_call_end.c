@@ -31,7 +31,7 @@ bool rpc_call_is_over(void *call)
     return ((const tri_rpc_call *)call)->state == RPC_CALL_OVER;
 }
 
-static void name_call(const tri_rpc_call *call, char *text, size_t size)
+RPC_COLD static void name_call(const tri_rpc_call *call, char *text, size_t size)
 {
     const tri_rpc_ref *to = call->to;
     const rpc_peer *peer;
@@ -50,7 +50,7 @@ static void name_call(const tri_rpc_call *call, char *text, size_t size)
 
 /* --- ends ----------------------------------------------------------------- */
 
-void rpc_call_log(const tri_rpc_call *call)
+RPC_COLD void rpc_call_log(const tri_rpc_call *call)
 {
     TRII_LOG(TRII_LOG_WARN, "rpc", "nobody has looked at a call that failed: %s: %s",
              tri_status_name(call->status), call->error != NULL ? call->error : "no memory");
@@ -116,7 +116,7 @@ void rpc_call_ask(tri_rpc_call *call)
         rpc_send_kind(call->peer, RPC_WHERE, rpc_call_number(call), 0, 0);
 }
 
-void rpc_call_expire(tri_rpc_call *call)
+RPC_COLD void rpc_call_expire(tri_rpc_call *call)
 {
     int64_t ms = (call->deadline_ns - call->began_ns) / TRII_NS_PER_MS;
     const rpc_peer *peer = call->to->peer;

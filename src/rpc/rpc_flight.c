@@ -187,7 +187,7 @@ static tri_rpc_ref *unresolved(tri_rpc_call *call)
     return NULL;
 }
 
-void rpc_call_fail(tri_rpc_call *call, tri_rpc_ref *failed)
+RPC_COLD void rpc_call_fail(tri_rpc_call *call, tri_rpc_ref *failed)
 {
     failed->told = true;
     rpc_call_end(call, failed->status, "a reference that it needs has failed: %s",
@@ -273,7 +273,7 @@ void rpc_pump(rpc_peer *peer)
 
 /* It was not run: its target is another worker's. It goes there when all others have come back,
  * which may be moved on meanwhile, and before what was called later. */
-static void on_back(rpc_peer *peer, tri_rpc_call *call)
+RPC_COLD static void on_back(rpc_peer *peer, tri_rpc_call *call)
 {
     tri_rpc_ref *to = call->to, *promise = call->promise;
 
@@ -372,7 +372,7 @@ static bool was_not_sent(const rpc_peer *peer, uint64_t number)
     return false;
 }
 
-void rpc_calls_lose(rpc_peer *peer)
+RPC_COLD void rpc_calls_lose(rpc_peer *peer)
 {
     tri_rpc *rpc = peer->rpc;
     tri_rpc_call *call;
@@ -415,7 +415,7 @@ void rpc_calls_lose(rpc_peer *peer)
     }
 }
 
-int64_t rpc_calls_expire(tri_rpc *rpc)
+RPC_COLD int64_t rpc_calls_expire(tri_rpc *rpc)
 {
     int64_t now = trii_now_ns(), next = TRII_NO_DEADLINE;
 

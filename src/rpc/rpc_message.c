@@ -411,7 +411,7 @@ static tri_status fill_lists(rpc_peer *peer, const rpc_header *h, rpc_received *
 }
 
 /* Its sender has counted them. */
-static void drop_refs(rpc_peer *peer, const unsigned char *wires, int from, int to)
+RPC_COLD static void drop_refs(rpc_peer *peer, const unsigned char *wires, int from, int to)
 {
     for (int i = from; i < to; i++) {
         rpc_wire_ref wire;
@@ -427,7 +427,7 @@ static void drop_refs(rpc_peer *peer, const unsigned char *wires, int from, int 
     }
 }
 
-void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source)
+RPC_COLD void rpc_receive_nothing(rpc_peer *peer, const rpc_header *h, rpc_source *source)
 {
     size_t bytes = h->n_refs * sizeof(rpc_wire_ref);
     unsigned char *wires = source->owned;

@@ -21,7 +21,7 @@ static bool has_too_many(const rpc_peer *peer, size_t bytes)
            (peer->n_kept >= KEPT_ALWAYS && peer->kept_bytes + bytes > o->window_bytes);
 }
 
-static void refuse(tri_rpc_request *r)
+RPC_COLD static void refuse(tri_rpc_request *r)
 {
     char line[RPC_NAME + 160];
 
@@ -159,7 +159,7 @@ tri_status tri_rpc_reply(tri_rpc_request *r, const tri_rpc_message *out)
     return TRII_FAIL(status, "%s (%s:%d)", tri_last_error(), site.file, site.line);
 }
 
-void tri_rpc_fail(tri_rpc_request *r, tri_status status)
+RPC_COLD void tri_rpc_fail(tri_rpc_request *r, tri_status status)
 {
     char line[RPC_ERROR];
     tri_rpc *rpc;
@@ -176,7 +176,7 @@ void tri_rpc_fail(tri_rpc_request *r, tri_status status)
     rpc_unuse(rpc);
 }
 
-void rpc_answer_with(tri_rpc_request *r, tri_rpc_ref *ref)
+RPC_COLD void rpc_answer_with(tri_rpc_request *r, tri_rpc_ref *ref)
 {
     unsigned char frame[sizeof(rpc_header) + sizeof(rpc_wire_ref)];
     const rpc_header h = {.magic = RPC_MAGIC,

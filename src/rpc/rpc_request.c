@@ -433,7 +433,7 @@ void rpc_run_request(tri_rpc_request *r, bool inlined, rpc_place *place)
         rpc_request_retire(r);
 }
 
-void rpc_on_cancel(rpc_peer *peer, uint64_t call)
+RPC_COLD void rpc_on_cancel(rpc_peer *peer, uint64_t call)
 {
     tri_rpc_request *r = peer->requests, **at;
 
@@ -464,7 +464,7 @@ void rpc_on_cancel(rpc_peer *peer, uint64_t call)
     rpc_request_fail(r, TRI_ERR_ABORTED, "it was cancelled before it was started");
 }
 
-void rpc_on_where(rpc_peer *peer, const rpc_header *h)
+RPC_COLD void rpc_on_where(rpc_peer *peer, const rpc_header *h)
 {
     tri_rpc_request *r = peer->requests;
     tri_rpc_call *call;
@@ -492,7 +492,7 @@ void rpc_on_where(rpc_peer *peer, const rpc_header *h)
     rpc_send(peer, &answer, sizeof(answer), 0);
 }
 
-void rpc_requests_lose(rpc_peer *peer)
+RPC_COLD void rpc_requests_lose(rpc_peer *peer)
 {
     tri_rpc_request *r = peer->requests, *next;
 

@@ -26,6 +26,9 @@
 #include "rpc/rpc_spin.h"
 #include "store/handshake.h"
 
+/* Seldom called: built for size where the file is built for speed. */
+#define RPC_COLD __attribute__((cold))
+
 #define RPC_MAX_DEFERRED 65536 /* calls that wait for a promise, in a worker */
 #define RPC_MAX_FUNCTIONS 4096 /* that a peer may define */
 #define RPC_MAX_ARENAS 256
@@ -400,6 +403,7 @@ struct tri_rpc {
     trii_timer timer;
     int64_t silence_ns;       /* of a host that is lost; 0 = never */
     _Atomic int64_t timer_ns; /* when it fires */
+    int64_t accepts_ns;       /* no descriptors: when it accepts connections again; 0 = it does */
     struct rpc_pending *pending;
     int n_pending;
 
@@ -451,6 +455,7 @@ struct tri_rpc {
     tri_rpc_call *after_calls, **after_calls_end;
     rpc_object *after_objects;
     struct rpc_told *after_events;
+    bool tells;                   /* a thread does that */
     rpc_record_file *record_file; /* NULL = none */
     int record_fd, next_record;
     char why[RPC_TEXT]; /* it was aborted */
