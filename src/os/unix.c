@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "os/clock.h"
 #include "os/descriptor.h"
+#include "os/limits.h"
 #include "os/random.h"
 
 #define FULL_QUEUE_PAUSE_NS (500 * TRII_NS_PER_MS / 1000)
@@ -190,7 +191,8 @@ tri_status trii_unix_accept(int listen_fd, int64_t deadline_ns, int *fd_out)
             continue;
         }
         if (errno != EAGAIN && errno != EINTR && errno != ECONNABORTED)
-            return TRII_FAIL(TRI_ERR_IO, "accept: %s", strerror(errno));
+            return TRII_FAIL(TRI_ERR_IO, "accept: %s%s", strerror(errno),
+                             trii_descriptors_hint(errno));
         st = wait_for(listen_fd, POLLIN, deadline_ns);
         if (st != TRI_OK)
             return st;

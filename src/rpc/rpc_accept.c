@@ -15,6 +15,7 @@
 
 #define MAX_PENDING 256
 #define HELLO_MS 5000
+#define ACCEPT_PAUSE_MS 250 /* without descriptors */
 
 typedef struct rpc_pending {
     struct rpc_pending *next;
@@ -217,24 +218,49 @@ static void add_pending(tri_rpc *rpc, int fd, bool is_unix)
     rpc_arm(rpc, trii_deadline_ms(HELLO_MS));
 }
 
+/* The loop would tell for ever of one that waits at the port: the timer looks there again. */
+static void pause_accepting(tri_rpc *rpc, trii_watch *watch)
+{
+    TRII_LOG(TRII_LOG_WARN, "rpc", "%s", tri_last_error());
+    trii_loop_change(watch, 0);
+    rpc->accepts_ns = trii_deadline_ms(ACCEPT_PAUSE_MS);
+    rpc_arm(rpc, rpc->accepts_ns);
+}
+
+static int64_t go_on_accepting(tri_rpc *rpc, int64_t now_ns)
+{
+    if (rpc->accepts_ns != 0 && now_ns >= rpc->accepts_ns) {
+        rpc->accepts_ns = 0;
+        trii_loop_change(&rpc->unix_watch, TRII_READABLE);
+        trii_loop_change(&rpc->tcp_watch, TRII_READABLE);
+    }
+    return rpc->accepts_ns != 0 ? rpc->accepts_ns : TRII_NO_DEADLINE;
+}
+
 static void unix_ready(trii_watch *watch, unsigned events)
 {
     tri_rpc *rpc = TRII_CONTAINER(watch, tri_rpc, unix_watch);
+    tri_status status;
     int fd;
 
     (void)events;
-    while (trii_unix_accept(rpc->unix_fd, trii_now_ns(), &fd) == TRI_OK)
+    while ((status = trii_unix_accept(rpc->unix_fd, trii_now_ns(), &fd)) == TRI_OK)
         add_pending(rpc, fd, true);
+    if (status == TRI_ERR_IO)
+        pause_accepting(rpc, watch);
 }
 
 static void tcp_ready(trii_watch *watch, unsigned events)
 {
     tri_rpc *rpc = TRII_CONTAINER(watch, tri_rpc, tcp_watch);
+    tri_status status;
     int fd;
 
     (void)events;
-    while (trii_socket_accept(rpc->tcp_fd, &fd) == TRI_OK)
+    while ((status = trii_socket_accept(rpc->tcp_fd, &fd)) == TRI_OK)
         add_pending(rpc, fd, false);
+    if (status == TRI_ERR_IO)
+        pause_accepting(rpc, watch);
 }
 
 static void timer_fired(trii_timer *timer);
@@ -262,6 +288,7 @@ static void timer_fired(trii_timer *timer)
     next = earlier(next, rpc_executor_look(rpc, now));
     next = earlier(next, rpc_calls_expire(rpc));
     next = earlier(next, rpc_heartbeat(rpc, now));
+    next = earlier(next, go_on_accepting(rpc, now));
     if (rpc_take_over_left(rpc) && now + RPC_LEFT_NS < next)
         next = now + RPC_LEFT_NS;
     for (rpc_pending *p = rpc->pending, *after; p != NULL; p = after) {

@@ -265,7 +265,7 @@ static tri_status start(const rpc_plan *plan, tri_rpc_call **call_out, tri_rpc_r
     rpc->n_open++;
     rpc_record_call(call);
     rpc_call_submit(call);
-    if (may_wait && !is_not_starved(call))
+    if (may_wait && !no_wait && !is_not_starved(call))
         (void)wait_over(call, is_not_starved, TRII_NO_DEADLINE);
     if (call->state != RPC_CALL_OVER)
         rpc_arm(rpc, rpc_call_look_ns(call));
@@ -367,7 +367,7 @@ tri_status tri_rpc_call_test(tri_rpc_call *call)
     return status;
 }
 
-void tri_rpc_call_cancel(tri_rpc_call *call)
+RPC_COLD void tri_rpc_call_cancel(tri_rpc_call *call)
 {
     if (call == NULL || rpc_is_parents(call->rpc))
         return;
@@ -378,7 +378,7 @@ void tri_rpc_call_cancel(tri_rpc_call *call)
     rpc_unlock(call->rpc);
 }
 
-const char *tri_rpc_call_error(const tri_rpc_call *call)
+RPC_COLD const char *tri_rpc_call_error(const tri_rpc_call *call)
 {
     const char *text = "";
 

@@ -61,6 +61,7 @@ tri_status rpc_peer_watch(rpc_peer *peer)
 typedef struct attempt {
     int fd;
     bool is_unix, probes;
+    unsigned ended; /* connections of this worker, when it began */
     trii_shmem shm;
     rpc_hello answer;
 } attempt;
@@ -74,6 +75,7 @@ static tri_status greet(const tri_rpc *rpc, const rpc_address *a, attempt *at, i
     hello.to = a->incarnation;
     hello.has_rings = at->is_unix;
     hello.probes = at->probes;
+    hello.ended = at->ended;
     memcpy(hello.token, a->token, sizeof(hello.token));
     status = at->is_unix ? trii_unix_send(at->fd, &hello, sizeof(hello), at->shm.fd, deadline_ns)
                          : trii_socket_send_all(at->fd, &hello, sizeof(hello), deadline_ns);
@@ -200,8 +202,12 @@ static tri_status wait_decided(rpc_peer *peer, int64_t deadline_ns)
     return peer->state == RPC_PEER_UP ? TRI_OK : TRII_FAIL(TRI_ERR_PEER_LOST, "%s", peer->why);
 }
 
-static void give_up(attempt *at)
+/* One that was stopped may take our hello later, and us for connected: the next hello tells it that
+ * we are not. */
+static void give_up(tri_rpc *rpc, attempt *at)
 {
+    if (at->fd >= 0 && at->answer.verdict != RPC_BUSY)
+        (void)atomic_fetch_add(&rpc->n_ended, 1);
     trii_socket_close(at->fd);
     trii_shmem_release(&at->shm);
 }
@@ -236,6 +242,7 @@ tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
         return status;
     }
     peer->state = RPC_PEER_CONNECTING;
+    at.ended = atomic_load(&rpc->n_ended);
     rpc_peer_use(peer);
     rpc_unlock(rpc);
     status = attempt_both(peer, &at, deadline_ns);
@@ -254,7 +261,7 @@ tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
         else if (status == TRI_OK) /* it was lost meanwhile: the loop closes it */
             status = TRII_FAIL(TRI_ERR_PEER_LOST, "%s", peer->why);
     } else {
-        give_up(&at);
+        give_up(rpc, &at);
         if (status == TRI_OK)
             status = wait_decided(peer, deadline_ns); /* it connects to us, or was lost */
     }

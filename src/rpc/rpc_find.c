@@ -87,6 +87,7 @@ static void answer_finds(tri_rpc *rpc, rpc_object *object)
         request->next = NULL;
         rpc_answer_with(request, ref);
         rpc_ref_unuse(ref);
+        at = &rpc->finds; /* where its caller was lost over that, others of it have gone, too */
     }
 }
 
@@ -420,15 +421,30 @@ static void redirect(tri_rpc_ref *ref, tri_rpc_ref *found)
     found->holds = 0;
 }
 
-/* Locked: those that may not wait for a worker that may never come. True: some are left. */
-static bool fail_impatient(tri_rpc_ref *ref, const char *why)
+/* Locked: as long as the calls that are there wait, but long enough to connect. */
+static int64_t last_deadline_ns(const tri_rpc_ref *ref)
+{
+    int64_t last_ns = trii_deadline_ms(STORE_MS);
+    int64_t most_ns = trii_deadline_ms(ref->rpc->options.timeout_ms);
+
+    for (const tri_rpc_call *call = ref->waiting; call != NULL; call = call->next) {
+        if (call->state == RPC_CALL_DEFERRED && call->deadline_ns > last_ns)
+            last_ns = call->deadline_ns;
+    }
+    return last_ns < most_ns ? last_ns : most_ns;
+}
+
+/* Locked: those that may not wait for a worker that may never come, unless that is there and only
+ * its object is not (TIMEOUT). True: some are left. */
+static bool fail_impatient(tri_rpc_ref *ref, tri_status status, const char *why)
 {
     bool left = false;
 
     for (tri_rpc_call *call = ref->waiting; call != NULL; call = call->next) {
         if (call->state != RPC_CALL_DEFERRED)
             continue;
-        if ((call->function->flags & TRI_RPC_IDEMPOTENT) != 0 && ref->rpc->state == RPC_STATE_ON)
+        if ((status == TRI_ERR_TIMEOUT || (call->function->flags & TRI_RPC_IDEMPOTENT) != 0) &&
+            ref->rpc->state == RPC_STATE_ON)
             left = true;
         else
             rpc_call_end(call, TRI_ERR_PEER_LOST, "before it was sent: %s", why);
@@ -446,14 +462,18 @@ static void revive_main(void *arg)
     while (again) {
         char why[RPC_TEXT];
         tri_rpc_ref *found = NULL;
-        tri_status status =
-            rpc_look_up(rpc, ref->name, false, trii_deadline_ms(rpc->options.timeout_ms), &found);
+        int64_t deadline_ns;
+        tri_status status;
 
+        rpc_lock(rpc);
+        deadline_ns = last_deadline_ns(ref);
+        rpc_unlock(rpc);
+        status = rpc_look_up(rpc, ref->name, false, deadline_ns, &found);
         snprintf(why, sizeof(why), "%s", tri_last_error());
         rpc_lock(rpc);
         if (status == TRI_OK)
             redirect(ref, found);
-        again = status != TRI_OK && fail_impatient(ref, why);
+        again = status != TRI_OK && fail_impatient(ref, status, why);
         if (!again) {
             ref->revives = false;
             rpc_submit_waiting(ref);
