@@ -49,7 +49,8 @@ void rpc_peers_changed(tri_rpc *rpc)
 
 static bool has_put_aside(const tri_rpc *rpc)
 {
-    return rpc->after_calls != NULL || rpc->after_objects != NULL || rpc->after_events != NULL;
+    return rpc->after_calls != NULL || rpc->after_objects != NULL ||
+           (rpc->after_events != NULL && !rpc->tells);
 }
 
 bool rpc_sleep(tri_rpc *rpc, trii_cond *cond, int64_t deadline_ns)
@@ -67,7 +68,7 @@ bool rpc_sleep(tri_rpc *rpc, trii_cond *cond, int64_t deadline_ns)
     return in_time;
 }
 
-tri_status rpc_check_name(const char *name, const char *call)
+RPC_COLD tri_status rpc_check_name(const char *name, const char *call)
 {
     size_t n = name != NULL ? strnlen(name, RPC_NAME) : 0;
     bool right = n > 0 && n < RPC_NAME;
@@ -89,7 +90,7 @@ typedef struct rpc_told {
     char worker[RPC_NAME], text[RPC_TEXT];
 } rpc_told;
 
-void rpc_tell(tri_rpc *rpc, tri_rpc_event_kind kind, const char *worker, const char *text)
+RPC_COLD void rpc_tell(tri_rpc *rpc, tri_rpc_event_kind kind, const char *worker, const char *text)
 {
     rpc_told **at = &rpc->after_events, *told;
 
@@ -113,12 +114,17 @@ static void run_put_aside(tri_rpc *rpc)
     rpc_run run = {rpc_running, rpc, NULL, true, NULL};
     tri_rpc_call *calls = rpc->after_calls, *call;
     rpc_object *objects = rpc->after_objects, *object;
-    rpc_told *events = rpc->after_events, *told;
+    rpc_told *events = NULL, *told;
+    bool tells = !rpc->tells && rpc->after_events != NULL; /* one thread does, in their order */
 
     rpc->after_calls = NULL;
     rpc->after_calls_end = &rpc->after_calls;
     rpc->after_objects = NULL;
-    rpc->after_events = NULL;
+    if (tells) {
+        events = rpc->after_events;
+        rpc->after_events = NULL;
+        rpc->tells = true;
+    }
     trii_mutex_unlock(&rpc->lock);
     rpc_running = &run;
     while ((told = events) != NULL) {
@@ -140,6 +146,10 @@ static void run_put_aside(tri_rpc *rpc)
     }
     rpc_running = run.outer;
     trii_mutex_lock(&rpc->lock);
+    if (tells) {
+        rpc->tells = false;
+        rpc_changed(rpc);
+    }
     while ((call = calls) != NULL) {
         calls = call->after;
         call->after = NULL;
@@ -157,7 +167,7 @@ void rpc_unlock(tri_rpc *rpc)
 }
 
 /* Locked; unlocks. A thread that waits for them in tri_rpc_destroy finds nothing in use then. */
-void rpc_thread_ends(tri_rpc *rpc, int *count)
+RPC_COLD void rpc_thread_ends(tri_rpc *rpc, int *count)
 {
     bool last;
 

@@ -41,6 +41,62 @@ static void make(maker *m, int n)
         trii_thread_join(&m[i].thread);
 }
 
+/* --- events --------------------------------------------------------------- */
+
+typedef struct told {
+    tri_rpc *other; /* ends while it is told that it has come */
+    atomic_int tells, n_lost;
+    bool was_amid; /* the end was told meanwhile */
+} told;
+
+static void end_other(void *arg)
+{
+    tri_rpc_abort(arg, "the test ends it");
+}
+
+static void tell(tri_rpc *rpc, const tri_rpc_event *event, void *arg)
+{
+    const int64_t enough = trii_deadline_ms(200);
+    told *t = arg;
+    trii_thread thread;
+
+    (void)rpc;
+    t->was_amid = t->was_amid || atomic_load(&t->tells) > 0;
+    if (event->kind != TRI_RPC_CAME) {
+        atomic_fetch_add(&t->n_lost, 1);
+        return;
+    }
+    atomic_store(&t->tells, 1);
+    CHECK_OK(trii_thread_start(&thread, "ends", end_other, t->other));
+    while (trii_now_ns() < enough && atomic_load(&t->n_lost) == 0)
+        trii_thread_yield();
+    trii_thread_join(&thread);
+    atomic_store(&t->tells, 0);
+}
+
+static void events_are_told_one_after_the_other(void **state)
+{
+    told t = {0};
+    const tri_rpc_options o = {.open = true, .event = tell, .arg = &t};
+    long live = trii_alloc_live();
+    tri_store *store;
+    tri_rpc_ref *ref;
+    tri_rpc *rpc;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_rpc_create(store, "a", 0, 0, &o, &rpc));
+    CHECK_OK(tri_rpc_create(store, "b", 0, 0, &(tri_rpc_options){.open = true}, &t.other));
+    CHECK_OK(tri_rpc_find(rpc, "b", &ref)); /* and this thread is told that it has come */
+    worker_wait_for(&t.n_lost, 1);
+    assert_false(t.was_amid);
+    tri_rpc_ref_unref(ref);
+    tri_rpc_destroy(rpc);
+    tri_rpc_destroy(t.other);
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), live);
+}
+
 /* --- coming --------------------------------------------------------------- */
 
 static void a_rank_that_has_not_come_is_named(void **state)
@@ -554,6 +610,7 @@ static void after_the_end_all_fail_and_nothing_hangs(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(events_are_told_one_after_the_other),
     cmocka_unit_test(a_rank_that_has_not_come_is_named),
     cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
     cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),

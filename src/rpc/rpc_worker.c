@@ -280,7 +280,8 @@ void tri_rpc_destroy(tri_rpc *rpc)
     loop = rpc->loop;
     rpc_lock(rpc);
     rpc_end_all(rpc, "it was destroyed");
-    while ((rpc->n_threads > 0 || rpc->n_jobs > 0) && rpc_sleep(rpc, &rpc->changed, deadline_ns))
+    while ((rpc->n_threads > 0 || rpc->n_jobs > 0 || rpc->tells) &&
+           rpc_sleep(rpc, &rpc->changed, deadline_ns))
         trii_cond_broadcast(&rpc->work);
     rpc_unlock(rpc);
     close_peers(rpc);
