@@ -56,8 +56,9 @@ static tri_status add_arena(tri_rpc *rpc, size_t bytes, rpc_arena **arena_out)
         trii_free(arena);
         return TRI_ERR_NO_MEMORY;
     }
-    status =
-        trii_shmem_create("trireme-rpc", bytes > ARENA_BYTES ? bytes : ARENA_BYTES, &arena->shm);
+    /* twice: there are few files, for any number of messages of which each is a little longer */
+    status = trii_shmem_create("trireme-rpc", bytes > ARENA_BYTES ? 2 * bytes : ARENA_BYTES,
+                               &arena->shm);
     if (status != TRI_OK) {
         trii_free(arena->blocks);
         trii_free(arena);

@@ -283,6 +283,21 @@ static void memory_larger_than_a_window_is_kept_while_it_is_used(void **state)
     free(data);
 }
 
+static void sizes_that_grow_take_few_files(void **state)
+{
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 1, NULL);
+    for (int i = 0; i < 2 * RPC_MAX_ARENAS; i++) {
+        void *memory = tri_rpc_alloc(w.rpc[0], 65 * MIB + (size_t)i * MIB / 8);
+
+        assert_non_null(memory);
+        tri_rpc_free(w.rpc[0], memory);
+    }
+    workers_end(&w);
+}
+
 /* --- windows -------------------------------------------------------------- */
 
 static atomic_int release_all, n_held;
@@ -505,6 +520,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(as_many_empty_parts_come_too),
     cmocka_unit_test(what_was_staged_is_reused),
     cmocka_unit_test(memory_larger_than_a_window_is_kept_while_it_is_used),
+    cmocka_unit_test(sizes_that_grow_take_few_files),
     cmocka_unit_test(a_sleeping_callee_gets_no_more_than_its_window),
     cmocka_unit_test(bytes_count_as_calls_do_and_one_large_message_always_goes),
 };

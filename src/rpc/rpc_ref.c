@@ -188,7 +188,7 @@ static void go_on(tri_rpc *rpc)
 
 void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
 {
-    const tri_rpc_ref *there = call->status == TRI_OK ? call->reply.message.refs[0] : NULL;
+    tri_rpc_ref *there = call->status == TRI_OK ? call->reply.message.refs[0] : NULL;
 
     call->promise = NULL;
     promise->maker = NULL;
@@ -198,8 +198,10 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
         promise->local = there->local;
         promise->object = there->object;
         memcpy(promise->owner, there->owner, sizeof(promise->owner));
-        promise->holds = there->holds; /* they move */
-        call->reply.message.refs[0]->holds = 0;
+        promise->holds = there->holds; /* they move; in the reply is the promise */
+        there->holds = 0;
+        ((tri_rpc_ref **)(uintptr_t)call->reply.message.refs)[0] = promise;
+        promise->users++;
         if (promise->peer != NULL)
             rpc_peer_use(promise->peer);
         if (promise->local != NULL)
@@ -213,6 +215,8 @@ void rpc_promise_resolve(tri_rpc_ref *promise, tri_rpc_call *call)
     }
     if (promise->n_piped > 0 && there != NULL)
         promise->drains = promise->drains || !is_made_there(promise, call->peer);
+    if (there != NULL)
+        rpc_ref_unuse(there);
     call->rpc->up->call_unuse(call);
     promise->next = NULL;
     *promise->rpc->resolved_end = promise;

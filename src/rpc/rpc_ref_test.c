@@ -286,6 +286,42 @@ static void a_promise_is_called_and_passed_on_before_it_is_there(void **state)
     }
 }
 
+static tri_rpc_ref *from_done;
+
+static void take_from_done(tri_rpc_call *call, void *n_done)
+{
+    tri_rpc_message reply;
+
+    CHECK_OK(tri_rpc_call_take_reply(call, &reply));
+    from_done = tri_rpc_ref_ref(reply.refs[0]);
+    tri_rpc_message_free(&reply);
+    atomic_fetch_add((atomic_int *)n_done, 1);
+}
+
+static void what_done_takes_of_a_promise_outlives_it(void **state)
+{
+    atomic_int n_done = 0;
+    const tri_rpc_call_options o = {.done = take_from_done, .arg = &n_done};
+    tri_rpc_ref *to_owner, *to_third, *promise;
+    workers w;
+
+    (void)state;
+    begin(&w, 3, NULL);
+    to_owner = worker_find(&w, 0, "w1");
+    to_third = worker_find(&w, 0, "w2");
+    CHECK_OK(tri_rpc_remote(to_owner, &make, NULL, &o, &promise));
+    worker_wait_for(&n_done, 1);
+    tri_rpc_ref_unref(promise);
+    CHECK_OK(tri_rpc_sync(from_done, &touch, NULL, NULL, NULL));
+    CHECK_OK(tri_rpc_sync(to_third, &pass, &(tri_rpc_message){.refs = &from_done, .n_refs = 1},
+                          NULL, NULL));
+    tri_rpc_ref_unref(from_done);
+    worker_wait_for(&released, 1);
+    tri_rpc_ref_unref(to_owner);
+    tri_rpc_ref_unref(to_third);
+    workers_end(&w);
+}
+
 static void a_reply_with_a_promise_goes_when_it_is_there(void **state)
 {
     (void)state;
@@ -439,6 +475,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_reference_is_passed_on_while_its_giver_drops_it),
     cmocka_unit_test(nothing_is_held_after_many_were_passed_on),
     cmocka_unit_test(a_promise_is_called_and_passed_on_before_it_is_there),
+    cmocka_unit_test(what_done_takes_of_a_promise_outlives_it),
     cmocka_unit_test(a_reply_with_a_promise_goes_when_it_is_there),
     cmocka_unit_test(a_promise_that_fails_fails_what_waits_for_it),
     cmocka_unit_test(a_name_is_waited_for_and_found),
