@@ -235,12 +235,60 @@ static void a_release_that_comes_too_late_is_carried_out_and_told(void **state)
     logged_end(&log);
 }
 
+static int has_urgent(const trii_served *s)
+{
+    return s->queue[0] != NULL;
+}
+
+static int is_stopped(const trii_served *s)
+{
+    return s->stop;
+}
+
+static void withdraw_main(void *arg)
+{
+    CHECK_OK(tri_remote_withdraw(arg, "net"));
+}
+
+static void a_release_that_waits_for_a_module_that_is_withdrawn_is_not_told(void **state)
+{
+    trii_served *served;
+    trii_thread thread;
+    holder h = {0};
+    static logged log;
+    far_net f;
+
+    (void)state;
+    logged_begin(&log);
+    slow_begin(false);
+    atomic_store(&may_go, 1);
+    far_begin(&f, slow_with, NULL);
+    served = served_as(&f.r, 1, "net");
+    (void)tri_forward(f.remote, f.x);
+    CHECK_OK(tri_run());
+    slow_begin(false);
+    h.rpc = f.r.w.rpc[0];
+    CHECK_OK(trii_thread_start(&h.thread, "holder", holder_main, &h));
+    worker_wait_for(&reached, 1);
+    tri_step_end();
+    served_await(served, has_urgent, 1);
+    CHECK_OK(trii_thread_start(&thread, "withdraw", withdraw_main, f.r.w.rpc[1]));
+    served_await(served, is_stopped, 1);
+    atomic_store(&may_go, 1);
+    trii_thread_join(&h.thread);
+    CHECK_OK(h.status);
+    trii_thread_join(&thread);
+    far_end_without(&f, 1);
+    logged_expect_nothing(&log);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_death_of_an_owner_ends_what_waits_for_it),
     cmocka_unit_test(a_call_ends_at_its_deadline),
     cmocka_unit_test(what_a_dead_caller_had_is_dropped),
     cmocka_unit_test(a_release_that_its_owner_never_reads_is_not_told),
     cmocka_unit_test(a_release_that_comes_too_late_is_carried_out_and_told),
+    cmocka_unit_test(a_release_that_waits_for_a_module_that_is_withdrawn_is_not_told),
 };
 
 TEST_MAIN(tests)

@@ -332,7 +332,7 @@ static bool work(trii_served *s)
     trii_mutex_unlock(&s->lock);
     if (lost != NULL)
         session_end(s, lost);
-    else if (job != NULL && stop)
+    else if (job != NULL && stop && job->kind != TRII_REMOTE_RELEASE)
         refuse_job(job);
     else if (job != NULL)
         trii_served_run(s, job);
