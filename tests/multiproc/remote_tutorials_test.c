@@ -168,7 +168,7 @@ static void a_pipeline_trains_as_one_process(void **state)
         snprintf(save[i], sizeof(save[i]), "--save=%s", folder[i]);
         spawn_start(&s[i],
                     (const char *const[]){spawn_bin("rpc_pipeline"), "--f64", "--width=4",
-                                          "--image_size=64", "--batch_size=7", "--split_size=2",
+                                          "--image_size=33", "--batch_size=7", "--split_size=2",
                                           "--batches=2", "--verbose", save[i],
                                           i == 1 ? "--one_process" : NULL, NULL},
                     NULL);
@@ -191,7 +191,7 @@ static void a_pipeline_tries_sizes_of_pieces(void **state)
 
     (void)state;
     TRIRUN_START(&j, "--standalone", "--nproc_per_node=3", spawn_bin("rpc_pipeline"), "--width=4",
-                 "--image_size=64", "--batch_size=8", "--batches=2");
+                 "--image_size=33", "--batch_size=8", "--batches=2");
     spawn_succeeds(&j.run, DEADLINE_MS);
     expect_in_order(
         SPAWN_OUT(&j.run),
