@@ -7,6 +7,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
+#include "base/alloc.h"
 #include "graph/step.h"
 #include "os/thread.h"
 #include "plan/plan.h"
@@ -259,6 +260,36 @@ static void outputs_that_take_turns_stay(void **state)
     trii_step_release();
 }
 
+/* Results of several runs that are held at the same time. */
+static void hold_runs(int n, int64_t elements)
+{
+    for (int i = 0; i < n; i++) {
+        (void)tri_keep(tri_ones(TRI_SHAPE(elements), TRI_DTYPE_F32));
+        CHECK_OK(tri_run());
+    }
+    CHECK_OK(tri_step_end_status());
+}
+
+static void outputs_that_are_held_together_stay_if_they_are_small(void **state)
+{
+    const int64_t small = 1 << 20, large = 50 << 20; /* 4 MiB, 200 MiB */
+    long calls;
+
+    (void)state;
+    trii_step_release();
+    hold_runs(4, small);
+    assert_int_equal(trii_plan_stats_get().held_bytes, 4 * small * sizeof(float));
+    calls = trii_alloc_calls();
+    hold_runs(4, small);
+    assert_int_equal(trii_alloc_calls(), calls);
+    hold_runs(20, small);
+    assert_int_equal(trii_plan_stats_get().held_bytes, 8 * small * sizeof(float));
+    trii_step_release();
+    hold_runs(3, large);
+    assert_int_equal(trii_plan_stats_get().held_bytes, 2 * large * sizeof(float));
+    trii_step_release();
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(nothing_is_compiled_again_on_another_thread),
     cmocka_unit_test(eight_threads_evaluate_one_model_at_once),
@@ -267,6 +298,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_was_used_last_stays),
     cmocka_unit_test(outputs_of_lengths_that_are_gone_are_freed),
     cmocka_unit_test(outputs_that_take_turns_stay),
+    cmocka_unit_test(outputs_that_are_held_together_stay_if_they_are_small),
 };
 
 TEST_MAIN(tests)

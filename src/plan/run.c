@@ -16,6 +16,12 @@
 #include "plan/trace.h"
 #include "tensor/device_memory.h"
 
+/* Whether the plan may keep storage i of the output, too. */
+static bool may_hold(const trii_plan *plan, const trii_plan_output *output, int i)
+{
+    return i < TRII_OUTPUTS_IN_TURNS || plan->held_bytes + output->bytes <= TRII_MORE_OUTPUTS_BYTES;
+}
+
 /* A storage of the plan that nobody holds. New ones are made until there are enough to take turns,
  * and beyond that for this run alone. */
 static tri_status choose_storage(trii_plan *plan, trii_plan_output *output)
@@ -35,7 +41,7 @@ static tri_status choose_storage(trii_plan *plan, trii_plan_output *output)
     if (status != TRI_OK)
         return status;
     for (int i = 0; i < TRII_OUTPUT_STORAGES; i++) {
-        if (output->storages[i] == NULL) {
+        if (output->storages[i] == NULL && may_hold(plan, output, i)) {
             output->storages[i] = trii_storage_ref(made);
             plan->held_bytes += output->bytes;
             plan->holds_more = true;
