@@ -90,6 +90,37 @@ static tri_status ask(trii_remote *r, trii_remote_answer *a)
     return status;
 }
 
+#define ANSWERS 256 /* are kept; the one that was used longest ago goes */
+
+/* Locked. The one that fits is the first from now on; NULL: there is none. */
+static trii_remote_answer *answer_to(trii_remote *r, const trii_remote_answer *question)
+{
+    trii_remote_answer **at = &r->answers, *there;
+
+    while (*at != NULL && !fits(*at, question))
+        at = &(*at)->next;
+    there = *at;
+    if (there == NULL)
+        return NULL;
+    *at = there->next;
+    there->next = r->answers;
+    r->answers = there;
+    return there;
+}
+
+/* Locked. */
+static void keep_answer(trii_remote *r, trii_remote_answer *answer)
+{
+    trii_remote_answer **at = &r->answers;
+
+    answer->next = r->answers;
+    r->answers = answer;
+    for (int n = 0; n < ANSWERS && *at != NULL; n++)
+        at = &(*at)->next;
+    trii_free(*at);
+    *at = NULL;
+}
+
 /* Completes `a`, whose inputs and modes are set. */
 static tri_status find_answer(trii_remote *r, trii_remote_answer *a)
 {
@@ -101,9 +132,7 @@ static tri_status find_answer(trii_remote *r, trii_remote_answer *a)
     if (status != TRI_OK)
         return status;
     trii_mutex_lock(&r->lock);
-    there = r->answers;
-    while (there != NULL && !fits(there, a))
-        there = there->next;
+    there = answer_to(r, a);
     if (there != NULL)
         *a = *there;
     trii_mutex_unlock(&r->lock);
@@ -115,8 +144,7 @@ static tri_status find_answer(trii_remote *r, trii_remote_answer *a)
         return status == TRI_OK ? TRI_ERR_NO_MEMORY : status;
     *copy = *a;
     trii_mutex_lock(&r->lock);
-    copy->next = r->answers;
-    r->answers = copy;
+    keep_answer(r, copy);
     trii_mutex_unlock(&r->lock);
     return TRI_OK;
 }

@@ -254,7 +254,42 @@ static void several_callers_share_a_module(void **state)
     remote_end(&r);
 }
 
+static int count_answers(tri_module *module)
+{
+    trii_remote *remote = trii_remote_of(module);
+    int n = 0;
+
+    trii_mutex_lock(&remote->lock);
+    for (const trii_remote_answer *a = remote->answers; a != NULL; a = a->next)
+        n++;
+    trii_mutex_unlock(&remote->lock);
+    return n;
+}
+
+/* As sequences do whose lengths differ. */
+static void operands_of_any_number_of_shapes_take_bounded_memory(void **state)
+{
+    far_net f;
+
+    (void)state;
+    far_begin(&f, linear_with, NULL);
+    tri_no_grad_begin();
+    for (int rows = 1; rows <= 300; rows++) {
+        tri_tensor *x = tri_zeros(TRI_SHAPE(rows, WIDTH), TRI_DTYPE_F32);
+
+        CHECK_OK(tri_tensor_status(tri_forward(f.remote, x)));
+        tri_step_end();
+    }
+    assert_int_equal(count_answers(f.remote), 256);
+    CHECK_OK(tri_tensor_status(tri_forward(f.remote, f.x))); /* was forgotten, and is asked again */
+    tri_step_end();
+    assert_int_equal(count_answers(f.remote), 256);
+    tri_no_grad_end();
+    far_end(&f);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(operands_of_any_number_of_shapes_take_bounded_memory),
     cmocka_unit_test(an_error_of_the_owner_comes_with_its_line),
     cmocka_unit_test(serving_without_a_worker_fails_with_one_name),
     cmocka_unit_test(what_is_not_served_is_refused),
