@@ -182,6 +182,46 @@ static void without_descriptors_nobody_is_asked_without_end(void **state)
     workers_end(&w);
 }
 
+static bool was_lost_over(tri_rpc *rpc, const char *why)
+{
+    bool any = false;
+
+    rpc_lock(rpc);
+    for (const rpc_peer *p = rpc->peers; p != NULL; p = p->next)
+        any = any || strstr(p->why, why) != NULL;
+    rpc_unlock(rpc);
+    return any;
+}
+
+static void without_descriptors_memory_does_not_come_and_that_is_said(void **state)
+{
+    static const tri_rpc_function large = {
+        .name = "large", .max_part = 1 << 20, .run = run_nothing};
+    tri_rpc_part part = {NULL, 1 << 20};
+    const tri_rpc_message in = {.parts = &part, .n_parts = 1};
+    tri_rpc_ref *to, *end;
+    int fd;
+    workers w;
+
+    (void)state;
+    workers_begin(&w, 2, NULL);
+    worker_serve(&w, 1, &large);
+    to = worker_find(&w, 0, "w1");
+    end = worker_find(&w, 1, "w0"); /* so that what is known of it stays */
+    part.data = tri_rpc_alloc(w.rpc[0], part.bytes);
+    assert_non_null(part.data);
+    fd = descriptors_end_and_call(w.rpc[0]->tcp_port);
+    CHECK_FAILS(tri_rpc_sync(to, &large, &in, NULL, NULL), TRI_ERR_PEER_LOST, "perhaps executed");
+    descriptors_allow();
+    assert_true(was_lost_over(w.rpc[1], "raise the limit (ulimit -n)"));
+    CHECK_OK(tri_rpc_sync(to, &large, &in, NULL, NULL)); /* by another connection */
+    trii_socket_close(fd);
+    tri_rpc_free(w.rpc[0], (void *)(uintptr_t)part.data);
+    tri_rpc_ref_unref(end);
+    tri_rpc_ref_unref(to);
+    workers_end(&w);
+}
+
 /* --- searches ------------------------------------------------------------- */
 
 /* Of a worker that has come again, and has no such object. */
@@ -270,6 +310,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_second_attempt_replaces_one_that_was_given_up),
     cmocka_unit_test(a_call_that_may_not_wait_does_not_wait_for_a_connection),
     cmocka_unit_test(without_descriptors_nobody_is_asked_without_end),
+    cmocka_unit_test(without_descriptors_memory_does_not_come_and_that_is_said),
     cmocka_unit_test(a_search_ends_with_the_calls_that_wait_for_it),
     cmocka_unit_test(the_answer_to_a_search_finds_its_worker_lost),
 };
