@@ -129,6 +129,7 @@ check() {
 "$prefix/bin/trireme" info >"$work/settings"
 echo "TRI_RUN_DIR TRI_NEW_STORE TRI_ENGINES" >>"$work/settings"
 trirun="$prefix/bin/trirun --standalone --nproc-per-node 2"
+cd "$work" # where snippets write files
 
 check_rpc() {
     check docs/RPC.md 4 4
@@ -199,7 +200,6 @@ chmod +x "$work/train"
 for program in elastic_ddp imagenet classy_train; do cp "$work/train" "$work/$program"; done
 sed -n 's/^| `.*| `\(trirun[a-z-]* .*\)` |$/\1/p' "$TRI_TEST_SOURCE/docs/FROM_TUTORIALS.md" >"$work/lines"
 [ "$(wc -l <"$work/lines")" -ge 5 ] || fail "FROM_TUTORIALS.md has no launch lines"
-cd "$work"
 MASTER_ADDR=localhost
 export MASTER_ADDR
 while read -r program arguments; do
