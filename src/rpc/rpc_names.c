@@ -293,7 +293,7 @@ tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t de
 {
     char key[RPC_NAME + 8], *value;
     const char *const keys[] = {key};
-    trii_store_call read;
+    trii_store_call read = {.value = NULL};
     tri_store *own = NULL;
     tri_status status = enter_store(rpc, deadline_ns);
 
