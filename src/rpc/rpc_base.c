@@ -53,7 +53,7 @@ static bool has_put_aside(const tri_rpc *rpc)
            (rpc->after_events != NULL && !rpc->tells);
 }
 
-bool rpc_sleep(tri_rpc *rpc, trii_cond *cond, int64_t deadline_ns)
+RPC_COLD bool rpc_sleep(tri_rpc *rpc, trii_cond *cond, int64_t deadline_ns)
 {
     bool in_time = true;
 
@@ -109,7 +109,7 @@ RPC_COLD void rpc_tell(tri_rpc *rpc, tri_rpc_event_kind kind, const char *worker
     *at = told;
 }
 
-static void run_put_aside(tri_rpc *rpc)
+RPC_COLD static void run_put_aside(tri_rpc *rpc)
 {
     rpc_run run = {rpc_running, rpc, NULL, true, NULL};
     tri_rpc_call *calls = rpc->after_calls, *call;

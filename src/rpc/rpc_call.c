@@ -286,9 +286,9 @@ tri_status tri_rpc_async(tri_rpc_ref *to, const tri_rpc_function *function,
     return start(&plan, call_out, NULL);
 }
 
-tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
-                          const tri_rpc_message *in, const tri_rpc_call_options *opt,
-                          tri_rpc_ref **ref_out)
+RPC_COLD tri_status tri_rpc_remote(tri_rpc_ref *to, const tri_rpc_function *function,
+                                   const tri_rpc_message *in, const tri_rpc_call_options *opt,
+                                   tri_rpc_ref **ref_out)
 {
     const rpc_plan plan = {to, function, in, opt, "rpc_remote"};
     tri_rpc_ref *ref;

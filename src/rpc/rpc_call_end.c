@@ -109,7 +109,7 @@ int64_t rpc_call_look_ns(const tri_rpc_call *call)
                                                                 : call->deadline_ns - ASK_NS;
 }
 
-void rpc_call_ask(tri_rpc_call *call)
+RPC_COLD void rpc_call_ask(tri_rpc_call *call)
 {
     call->asked = true;
     if (call->in_flight && call->deadline_ns - call->began_ns > 2 * ASK_NS)

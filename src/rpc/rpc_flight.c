@@ -231,7 +231,7 @@ void rpc_call_submit(tri_rpc_call *call)
     }
 }
 
-void rpc_submit_waiting(tri_rpc_ref *ref)
+RPC_COLD void rpc_submit_waiting(tri_rpc_ref *ref)
 {
     tri_rpc_call *call = ref->waiting, *next;
 

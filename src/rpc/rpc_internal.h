@@ -222,6 +222,12 @@ void rpc_record_end(const tri_rpc *rpc, int place);
 /* Locked, and again at its end; unlocked in between. False: the deadline has passed. */
 bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *arg,
               rpc_waiter *waiter, int64_t deadline_ns);
+/* Locked: the ring, or the socket, of the peer is this thread's to read, until rpc_stop_reading. */
+bool rpc_may_read(rpc_peer *peer);
+/* Not locked: looks at the ring until there is something or `*called` is not `before`; false: it
+ * has been long enough. *began_out, then: when it began; 0: the peer is on the core of this thread.
+ */
+bool rpc_spin_on(rpc_peer *peer, const atomic_int *called, int before, int64_t *began_out);
 /* STATE where this thread must not block. */
 tri_status rpc_may_block(const char *call) TRI_MUST_CHECK;
 /* Sleeps until it is kicked. Not locked. */

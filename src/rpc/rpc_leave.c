@@ -89,9 +89,8 @@ static void unfinished(const tri_rpc *rpc, char *text, size_t size)
                                          used > 0 ? ", " : "", r->function->name, p->name);
         }
     }
-    if (rpc->n_beyond > 0 && used < size / 2)
-        snprintf(text + used, size - used, "%swork of requests that were answered (%d)",
-                 used > 0 ? ", " : "", rpc->n_beyond);
+    if (rpc->n_beyond > 0 && used == 0) /* else it may be what goes on for those */
+        snprintf(text, size, "work of requests that were answered (%d)", rpc->n_beyond);
 }
 
 /* --- join ----------------------------------------------------------------- */

@@ -49,7 +49,7 @@ void rpc_wake_early(rpc_peer *peer)
         rpc_wake_by(peer, how);
 }
 
-static void flush_ring(rpc_peer *peer)
+RPC_COLD static void flush_ring(rpc_peer *peer)
 {
     bool wrote = false;
 
@@ -261,7 +261,7 @@ void rpc_leave_ring(rpc_peer *peer)
     }
 }
 
-bool rpc_take_over_left(tri_rpc *rpc)
+RPC_COLD bool rpc_take_over_left(tri_rpc *rpc)
 {
     bool again = false;
 

@@ -99,7 +99,7 @@ static tri_status go(tri_rpc_request *r)
     return status;
 }
 
-void rpc_submit_replies(tri_rpc_ref *promise)
+RPC_COLD void rpc_submit_replies(tri_rpc_ref *promise)
 {
     tri_rpc_request *r = promise->replies, *next;
 

@@ -147,7 +147,7 @@ void rpc_request_waits(tri_rpc_request *r, bool waits)
         let_in(r->object);
 }
 
-void rpc_request_hand_back(tri_rpc_request *r)
+RPC_COLD void rpc_request_hand_back(tri_rpc_request *r)
 {
     rpc_object *object = r->object;
 
@@ -178,7 +178,7 @@ void rpc_request_retire(tri_rpc_request *r)
         r->rpc->has_requests = false;
         rpc_drop_use(r->rpc); /* the thread that answers has a use of its own */
     }
-    if (r->rpc->n_requests == 0 && r->rpc->joiner_sleeps)
+    if (r->rpc->n_requests + r->rpc->n_beyond == 0 && r->rpc->joiner_sleeps)
         rpc_rouse(r->rpc->joiner); /* it left us its core, and may look again */
     rpc_changed(r->rpc);
     if (r->keeps)
@@ -200,7 +200,7 @@ void rpc_request_status(tri_rpc_request *r, tri_status status, const char *line)
     rpc_send(r->peer, frame, sizeof(h) + h.bytes, 0);
 }
 
-void rpc_request_fail(tri_rpc_request *r, tri_status status, const char *format, ...)
+RPC_COLD void rpc_request_fail(tri_rpc_request *r, tri_status status, const char *format, ...)
 {
     char line[RPC_ERROR];
     va_list args;
@@ -220,7 +220,7 @@ void rpc_request_fail_line(tri_rpc_request *r, tri_status status, const char *li
 }
 
 /* What the function of a frame allows; false: it is skipped, and its receiver says why. */
-bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h)
+RPC_COLD bool rpc_is_wanted(rpc_peer *peer, const rpc_header *h)
 {
     const tri_rpc_call *call;
     rpc_limits limits;

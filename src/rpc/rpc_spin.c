@@ -43,12 +43,12 @@ int32_t rpc_spin_budget(rpc_spin *spin)
     return n % TRY_EVERY == TRY_EVERY - 1 ? most_ns : ns;
 }
 
-void rpc_spin_paid(rpc_spin *spin)
+void rpc_spin_paid(rpc_spin *spin, int64_t looked_ns)
 {
     int32_t ns = atomic_load_explicit(&spin->ns, memory_order_relaxed);
 
     if (ns < most_ns)
-        learn(spin, 2 * ns);
+        learn(spin, 2 * (looked_ns > ns ? (int32_t)looked_ns : ns));
 }
 
 void rpc_spin_slept(rpc_spin *spin, int64_t waited_ns)

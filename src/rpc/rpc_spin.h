@@ -22,8 +22,8 @@ typedef struct rpc_spin {
 
 /* How long to look this time; 0: not at all. */
 int32_t rpc_spin_budget(rpc_spin *spin);
-/* Something came while it looked. */
-void rpc_spin_paid(rpc_spin *spin);
+/* Something came while it looked, for `looked_ns` at least. */
+void rpc_spin_paid(rpc_spin *spin, int64_t looked_ns);
 /* It slept, and something came `waited_ns` after it had begun to look. */
 void rpc_spin_slept(rpc_spin *spin, int64_t waited_ns);
 

@@ -45,6 +45,39 @@ bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *ty
     return found;
 }
 
+/* Locked, and unlocked meanwhile. */
+static void linger(rpc_peer *peer, const atomic_int *called, int before)
+{
+    tri_rpc *rpc = peer->rpc;
+    int64_t began;
+    bool found = true;
+
+    rpc_peer_use(peer);
+    rpc_ring_stay_awake(peer->in);
+    while (found && peer->state == RPC_PEER_UP && !peer->hung && rpc->n_requests == 0 &&
+           atomic_load(called) == before) {
+        rpc_unlock(rpc);
+        found = rpc_spin_on(peer, called, before, &began);
+        rpc_lock(rpc);
+        rpc_read(peer);
+    }
+    if (!found && began != 0)
+        rpc_spin_slept(&peer->spin, INT64_MAX); /* nobody knows how long it will be */
+    rpc_stop_reading(peer);
+    rpc_peer_unuse(peer);
+}
+
+void trii_rpc_linger(tri_rpc *rpc, const char *name, const atomic_int *called, int before)
+{
+    rpc_peer *peer;
+
+    rpc_lock(rpc);
+    peer = rpc_peer_named(rpc, name);
+    if (peer != NULL && peer->in != NULL && rpc_may_read(peer))
+        linger(peer, called, before);
+    rpc_unlock(rpc);
+}
+
 void trii_rpc_beyond_begin(tri_rpc *rpc)
 {
     rpc_use(rpc);

@@ -4,6 +4,8 @@
 #ifndef TRII_RPC_STANDING_H
 #define TRII_RPC_STANDING_H
 
+#include <stdatomic.h>
+
 #include <trireme/rpc.h>
 
 /* The worker that NULL stands for here; NULL: there is none, or it belongs to a parent, with the
@@ -20,5 +22,9 @@ bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *ty
  * as for the request. */
 void trii_rpc_beyond_begin(tri_rpc *rpc);
 void trii_rpc_beyond_end(tri_rpc *rpc);
+/* Between those two, by a thread that has answered a request of `peer`: it reads what comes next
+ * itself, so that no other thread has to wake it for that. For as long as it has paid to look,
+ * while all is answered here and `*called` is `before`. */
+void trii_rpc_linger(tri_rpc *rpc, const char *peer, const atomic_int *called, int before);
 
 #endif

@@ -17,42 +17,49 @@ static bool is_kicked(rpc_waiter *w)
     return atomic_load(&w->kicked) == 1;
 }
 
-/* Not locked, as the one below: returns when there is something, a kick, or the deadline. */
-static void look_at_ring(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
+bool rpc_spin_on(rpc_peer *peer, const atomic_int *called, int before, int64_t *began_out)
 {
     int32_t budget = rpc_spin_budget(&peer->spin);
-    int64_t began = 0;
+    int64_t began = 0, now = 0;
     bool shares = false;
 
-    for (int i = 1; budget > 0; i++) {
-        if (rpc_peer_is_active(peer) || is_kicked(w)) {
-            rpc_spin_paid(&peer->spin);
-            return;
+    for (int i = 1; budget > 0 && !shares; i++) {
+        if (rpc_peer_is_active(peer) || atomic_load(called) != before) {
+            rpc_spin_paid(&peer->spin, now - began);
+            return true;
         }
         TRII_PAUSE();
         if (i % RPC_CLOCK_EVERY != 0)
             continue;
         if (began == 0) {
-            began = trii_now_ns();
+            began = now = trii_now_ns();
             shares = rpc_ring_shares_core(peer->in, peer->out_ring);
             if (atomic_exchange(&peer->in->coming, 0) != 0)
                 budget = COMING_NS;
-        } else if (trii_now_ns() >= began + budget) {
+        } else if ((now = trii_now_ns()) >= began + budget) {
             break;
         }
-        if (shares)
-            break;
     }
-    began = began != 0 ? began : trii_now_ns();
+    *began_out = shares ? 0 : began != 0 ? began : trii_now_ns();
+    return false;
+}
+
+/* Not locked, as the one below: returns when there is something, a kick, or the deadline. */
+static void look_at_ring(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
+{
+    int64_t began;
+
+    if (rpc_spin_on(peer, &w->kicked, 0, &began))
+        return;
     atomic_store(&peer->in->sleep, RPC_BY_FUTEX);
     if (!rpc_peer_is_active(peer) && !is_kicked(w))
         trii_futex_wait(&peer->in->sleep, RPC_BY_FUTEX, deadline_ns);
     rpc_ring_stay_awake(peer->in);
-    if (!shares)
+    if (began != 0)
         rpc_spin_slept(&peer->spin, trii_now_ns() - began);
 }
 
-static void look_at_socket(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
+RPC_COLD static void look_at_socket(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
 {
     const int fds[2] = {peer->fd, peer->poke_fd};
     const unsigned events[2] = {TRII_READABLE, TRII_READABLE};
@@ -64,7 +71,7 @@ static void look_at_socket(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
 
     while (budget > 0) {
         if (trii_unix_peek(fds[0], &byte, 1) != 0 || is_kicked(w)) {
-            rpc_spin_paid(&peer->spin);
+            rpc_spin_paid(&peer->spin, 0);
             return;
         }
         if (trii_now_ns() >= began + budget)
@@ -95,11 +102,11 @@ static void change(const rpc_run *run, bool waits)
 
 /* The handler that this thread runs waits, or does not any more. Its worker may be another one of
  * this process: then `rpc` is unlocked meanwhile. */
-static void change_place(tri_rpc *rpc, bool waits)
+RPC_COLD static void change_place(tri_rpc *rpc, bool waits)
 {
     const rpc_run *run = rpc_running;
 
-    if (run == NULL || run->request == NULL || (run->place == NULL && !run->request->in_object))
+    if (run->request == NULL || (run->place == NULL && !run->request->in_object))
         return;
     if (run->rpc == rpc) {
         change(run, waits);
@@ -118,7 +125,8 @@ static void enter(tri_rpc *rpc, rpc_waiter *w)
         w->chain = rpc_running->request->chain;
     w->next = rpc->waiters;
     rpc->waiters = w;
-    change_place(rpc, true);
+    if (rpc_running != NULL)
+        change_place(rpc, true);
 }
 
 static void leave(tri_rpc *rpc, rpc_waiter *w)
@@ -128,7 +136,8 @@ static void leave(tri_rpc *rpc, rpc_waiter *w)
     while (*at != w)
         at = &(*at)->next;
     *at = w->next;
-    change_place(rpc, false);
+    if (rpc_running != NULL)
+        change_place(rpc, false);
     while (w->inbox != NULL) { /* came too late for us */
         tri_rpc_request *request = w->inbox;
 
@@ -138,7 +147,7 @@ static void leave(tri_rpc *rpc, rpc_waiter *w)
     }
 }
 
-static void run_inbox(rpc_waiter *w)
+RPC_COLD static void run_inbox(rpc_waiter *w)
 {
     w->busy = true;
     while (w->inbox != NULL) {
@@ -175,7 +184,7 @@ static void look(rpc_peer *peer, rpc_waiter *w, int64_t deadline_ns)
     }
 }
 
-static bool may_read(rpc_peer *peer)
+bool rpc_may_read(rpc_peer *peer)
 {
     if (peer == NULL || peer->state != RPC_PEER_UP || peer->reading || peer->hung)
         return false;
@@ -222,7 +231,7 @@ bool rpc_wait(tri_rpc *rpc, rpc_peer *peer, bool (*is_over)(void *arg), void *ar
         } else {
             if (rounds++ > 0 && trii_now_ns() >= deadline_ns)
                 break;
-            if (may_read(peer)) {
+            if (rpc_may_read(peer)) {
                 read_one(peer, w, is_over, arg, deadline_ns);
             } else {
                 rpc_unlock(rpc);

@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "rpc/rpc_internal.h"
+#include "rpc/rpc_standing.h"
 #include "testing/rpc_workers.h"
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
@@ -90,7 +91,19 @@ static tri_status run_hold(tri_rpc_request *request, void *object)
 }
 static const tri_rpc_function hold = {.name = "hold", .run = run_hold};
 
-static const tri_rpc_function *const all[] = {&twice, &inline_twice, &back, &keep, &sum, &hold};
+/* The thread that has read it. */
+static tri_status run_reader(tri_rpc_request *request, void *object)
+{
+    const int64_t thread = trii_thread_id();
+
+    (void)object;
+    return tri_rpc_reply(request, &(tri_rpc_message){.data = &thread, .bytes = sizeof(thread)});
+}
+static const tri_rpc_function reader = {
+    .name = "reader", .flags = TRI_RPC_INLINE, .run = run_reader};
+
+static const tri_rpc_function *const all[] = {&twice, &inline_twice, &back,  &keep,
+                                              &sum,   &hold,         &reader};
 
 static void check_twice(tri_rpc_ref *to, const tri_rpc_function *function, int x)
 {
@@ -339,6 +352,88 @@ static void threads_that_wait_for_one_worker_hand_over_to_each_other(void **stat
     }
 }
 
+/* --- threads that have answered ------------------------------------------- */
+
+typedef struct lingerer {
+    trii_thread thread;
+    tri_rpc *rpc;
+    _Atomic int64_t id;
+    atomic_int called;
+} lingerer;
+
+static void linger_main(void *arg)
+{
+    lingerer *l = arg;
+
+    atomic_store(&l->id, trii_thread_id());
+    trii_rpc_beyond_begin(l->rpc);
+    while (atomic_load(&l->called) == 0)
+        trii_rpc_linger(l->rpc, "w0", &l->called, 0);
+    trii_rpc_beyond_end(l->rpc);
+}
+
+static int64_t reader_of(tri_rpc_ref *to)
+{
+    tri_rpc_message reply;
+    int64_t thread;
+
+    CHECK_OK(tri_rpc_sync(to, &reader, NULL, NULL, &reply));
+    memcpy(&thread, reply.data, sizeof(thread));
+    tri_rpc_message_free(&reply);
+    return thread;
+}
+
+/* And when it has ended, the thread that read before does so again. */
+static void a_thread_that_has_answered_reads_what_comes_next(void **state)
+{
+    (void)state;
+    for (int joins = 0; joins < 2; joins++) {
+        int64_t deadline = trii_deadline_ms(20000);
+        lingerer l = {.id = 0};
+        pair p = {0};
+
+        pair_begin(&p, NULL, joins == 1);
+        l.rpc = p.w.rpc[1];
+        CHECK_OK(trii_thread_start(&l.thread, "linger", linger_main, &l));
+        while (reader_of(p.to) != atomic_load(&l.id) && trii_now_ns() < deadline)
+            ;
+        assert_true(trii_now_ns() < deadline);
+        atomic_store(&l.called, 1);
+        trii_thread_join(&l.thread);
+        for (int i = 0; i < 10; i++)
+            assert_int_not_equal(reader_of(p.to), atomic_load(&l.id));
+        pair_end(&p);
+    }
+}
+
+/* Its core may be what the thread needs that answers. */
+static void no_thread_lingers_while_something_is_unanswered(void **state)
+{
+    int64_t deadline = trii_deadline_ms(20000);
+    tri_rpc_call *call = NULL;
+    lingerer l = {.id = 0};
+    pair p = {0};
+
+    (void)state;
+    pair_begin(&p, NULL, true);
+    l.rpc = p.w.rpc[1];
+    atomic_store(&kept, NULL);
+    CHECK_OK(tri_rpc_async(p.to, &keep, NULL, NULL, &call));
+    while (atomic_load(&kept) == NULL && trii_now_ns() < deadline)
+        trii_thread_yield();
+    CHECK_OK(trii_thread_start(&l.thread, "linger", linger_main, &l));
+    while (atomic_load(&l.id) == 0)
+        trii_thread_yield();
+    for (int i = 0; i < 100; i++)
+        assert_int_not_equal(reader_of(p.to), atomic_load(&l.id));
+    atomic_store(&l.called, 1);
+    trii_thread_join(&l.thread);
+    CHECK_OK(tri_rpc_reply(atomic_load(&kept), NULL));
+    CHECK_OK(tri_rpc_call_wait(call, 20000));
+    tri_rpc_call_destroy(call);
+    pair_end(&p);
+}
+
 /* --- how long they look --------------------------------------------------- */
 
 static void looks_become_longer_where_they_pay_and_shorter_where_not(void **state)
@@ -348,7 +443,7 @@ static void looks_become_longer_where_they_pay_and_shorter_where_not(void **stat
 
     (void)state;
     for (int i = 0; i < 20; i++)
-        rpc_spin_paid(&spin);
+        rpc_spin_paid(&spin, 0);
     most = rpc_spin_budget(&spin);
     assert_true(most > ns);
     for (int i = 0; i < 20; i++)
@@ -357,6 +452,10 @@ static void looks_become_longer_where_they_pay_and_shorter_where_not(void **stat
     assert_true(ns < most / 4 && ns > 0);
     rpc_spin_slept(&spin, most / 2); /* a longer look would have seen it */
     assert_int_equal(rpc_spin_budget(&spin), most);
+    for (int i = 0; i < 20; i++)
+        rpc_spin_slept(&spin, 20 * (int64_t)most);
+    rpc_spin_paid(&spin, most / 4); /* a try that paid is worth repeating */
+    assert_int_equal(rpc_spin_budget(&spin), most / 2);
     for (int i = 0; i < 20; i++)
         rpc_spin_slept(&spin, 20 * (int64_t)most);
     for (int i = 0, tried = 0; i < 32; i++) { /* now and then, it tries again */
@@ -477,6 +576,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(over_tcp_the_thread_that_waits_reads_and_can_be_woken),
     cmocka_unit_test(threads_that_wait_for_one_worker_hand_over_to_each_other),
     cmocka_unit_test(looks_become_longer_where_they_pay_and_shorter_where_not),
+    cmocka_unit_test_setup(a_thread_that_has_answered_reads_what_comes_next, set_spin),
+    cmocka_unit_test_setup(no_thread_lingers_while_something_is_unanswered, set_spin),
 };
 
 TEST_MAIN(tests)

@@ -96,7 +96,7 @@ static bool holds_up(tri_rpc *rpc, const watched *all)
     if (!all->one_core)
         return false;
     rpc_lock(rpc);
-    holds = rpc->n_requests > 0;
+    holds = rpc->n_requests + rpc->n_beyond > 0;
     rpc_unlock(rpc);
     return holds;
 }
@@ -110,7 +110,7 @@ static int64_t look(tri_rpc *rpc, rpc_waiter *w, watched *all, int64_t deadline_
     for (int i = 1; atomic_load(&w->kicked) != 1; i++) {
         if (read_all(all)) {
             if (until != 0)
-                rpc_spin_paid(&rpc->joiner_spin);
+                rpc_spin_paid(&rpc->joiner_spin, 0);
             until = 0;
             i = 0;
             if (trii_coarse_ns() >= deadline_ns)

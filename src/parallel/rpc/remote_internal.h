@@ -265,6 +265,7 @@ struct trii_served {
 
     trii_mutex lock;
     trii_cond work, ended;
+    atomic_int called; /* how often its thread has been told of something to do */
     trii_remote_job *queue[TRII_REMOTE_PRIORITIES], **queue_end[TRII_REMOTE_PRIORITIES];
     trii_session *sessions;
     trii_stay *stays;

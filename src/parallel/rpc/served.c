@@ -23,11 +23,20 @@
 
 /* --- life ----------------------------------------------------------------- */
 
+static _Thread_local const trii_served *own; /* whose thread this is; NULL: of none */
+
+/* Locked. */
+static void call_thread(trii_served *s)
+{
+    (void)atomic_fetch_add(&s->called, 1);
+    trii_cond_signal(&s->work);
+}
+
 static void served_stop(trii_served *s)
 {
     trii_mutex_lock(&s->lock);
     s->stop = true;
-    trii_cond_signal(&s->work);
+    call_thread(s);
     trii_mutex_unlock(&s->lock);
 }
 
@@ -91,7 +100,7 @@ static void session_released(void *object)
     ended = s->has_ended;
     if (ended)
         (void)take_lost(s);
-    trii_cond_signal(&s->work);
+    call_thread(s);
     trii_mutex_unlock(&s->lock);
     if (!ended)
         return;
@@ -247,7 +256,7 @@ static tri_status enqueue(tri_rpc_request *request, void *object, trii_remote_ki
     if (!stop) {
         *s->queue_end[p] = job;
         s->queue_end[p] = &job->next;
-        trii_cond_signal(&s->work);
+        call_thread(s);
     }
     trii_mutex_unlock(&s->lock);
     trii_served_unref(s);
@@ -318,11 +327,24 @@ static void refuse_job(const trii_remote_job *job)
     tri_rpc_fail(job->request, not_served());
 }
 
+/* Afterwards this thread reads what the same caller sends, unless it was called meanwhile. The
+ * worker does not leave before that: a run may go on after the answer. */
+static void run_job(trii_served *s, trii_remote_job *job, int called)
+{
+    const trii_session *session = job->session; /* this thread alone may end it */
+
+    trii_rpc_beyond_begin(s->rpc);
+    trii_served_run(s, job);
+    trii_rpc_linger(s->rpc, session->caller, &s->called, called);
+    trii_rpc_beyond_end(s->rpc);
+}
+
 /* One thing to do; false: it ends. Locked, but not while it does it. */
 static bool work(trii_served *s)
 {
     trii_session *lost = s->any_lost ? take_lost(s) : NULL;
     trii_remote_job *job = lost == NULL ? take_job(s) : NULL;
+    int called = atomic_load(&s->called);
     bool stop = s->stop;
 
     if (lost == NULL && job == NULL && !stop) {
@@ -335,7 +357,7 @@ static bool work(trii_served *s)
     else if (job != NULL && stop && job->kind != TRII_REMOTE_RELEASE)
         refuse_job(job);
     else if (job != NULL)
-        trii_served_run(s, job);
+        run_job(s, job, called);
     trii_free(job);
     trii_mutex_lock(&s->lock);
     return lost != NULL || job != NULL;
@@ -366,6 +388,7 @@ static void served_main(void *arg)
 {
     trii_served *s = arg;
 
+    own = s;
     trii_mutex_lock(&s->lock);
     while (work(s))
         ;
@@ -543,11 +566,13 @@ tri_status tri_remote_serve_function(tri_rpc *rpc, const tri_remote_function *fu
     return status == TRI_OK ? serve(&like, function->name, opt, "remote_serve_function") : status;
 }
 
-/* What this thread runs is a call of it, or one that it waits for. */
+/* What this thread runs is a call of it, or one that it waits for; or its thread has read it. */
 static bool waits_for_us(const trii_served *s)
 {
     const trii_remote_running *running = trii_remote_now();
 
+    if (own == s)
+        return true;
     for (uint32_t i = 0; running != NULL && i < running->path->n; i++) {
         if (running->path->served[i] == s->number)
             return true;

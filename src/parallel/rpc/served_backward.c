@@ -16,7 +16,6 @@
 #include "graph/host_op.h"
 #include "parallel/rpc/account.h"
 #include "parallel/rpc/served_run.h"
-#include "rpc/rpc_standing.h"
 
 typedef struct backward {
     trii_served *s;
@@ -33,7 +32,6 @@ typedef struct backward {
     int n_wanted;
     bool params; /* gradients of the parameters are wanted */
     bool early;  /* the answer is sent by the run */
-    bool beyond; /* and the request may have ended */
     bool answered;
     /* [n_wanted], in the order of `inputs`; data NULL: the results do not depend on that input */
     trii_type grad_types[TRI_REMOTE_TENSORS];
@@ -221,8 +219,6 @@ static tri_status answer_start(trii_host_op *op, const trii_host_buffers *buffer
         if (tri_tensor_status(b->stay[i]) != TRI_OK)
             return tri_tensor_status(b->stay[i]);
     }
-    trii_rpc_beyond_begin(b->s->rpc); /* the worker does not leave before this run has ended */
-    b->beyond = true;
     return send_answer(b);
 }
 
@@ -369,8 +365,6 @@ tri_status trii_backward_run(trii_served *s, const trii_remote_job *job)
     for (int k = 0; k < b.n; k++)
         tri_tensor_unref(b.seeds[k]);
     trii_free(b.inputs);
-    if (b.beyond)
-        trii_rpc_beyond_end(s->rpc);
     return b.answered ? TRI_OK : status; /* what has failed since, the account says */
 }
 
