@@ -388,7 +388,7 @@ static void a_thread_that_has_answered_reads_what_comes_next(void **state)
 {
     (void)state;
     for (int joins = 0; joins < 2; joins++) {
-        int64_t deadline = trii_deadline_ms(20000);
+        int64_t deadline = trii_deadline_ms(20000), called_ns;
         lingerer l = {.id = 0};
         pair p = {0};
 
@@ -398,8 +398,12 @@ static void a_thread_that_has_answered_reads_what_comes_next(void **state)
         while (reader_of(p.to) != atomic_load(&l.id) && trii_now_ns() < deadline)
             ;
         assert_true(trii_now_ns() < deadline);
+        atomic_store(&peer_of(&p, 1)->spin.ns, INT32_MAX); /* it would look for two seconds */
+        (void)reader_of(p.to);
+        called_ns = trii_now_ns();
         atomic_store(&l.called, 1);
         trii_thread_join(&l.thread);
+        assert_true(trii_now_ns() < called_ns + 3 * TRII_NS_PER_S / 2);
         for (int i = 0; i < 10; i++)
             assert_int_not_equal(reader_of(p.to), atomic_load(&l.id));
         pair_end(&p);

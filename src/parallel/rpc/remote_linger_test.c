@@ -96,27 +96,6 @@ static void the_thread_of_a_module_reads_what_its_caller_sends_next(void **state
     owner_end(&o);
 }
 
-/* It would look for a second. */
-static void a_module_whose_thread_lingers_is_withdrawn_at_once(void **state)
-{
-    int64_t shortest_ns = INT64_MAX;
-
-    (void)state;
-    for (int tries = 0; tries < 5 && shortest_ns > TRII_NS_PER_S / 2; tries++) {
-        int64_t began, took_ns;
-        owner o;
-
-        owner_begin(&o);
-        for (int i = 0; i < 30; i++)
-            call_module(&o);
-        began = trii_now_ns();
-        owner_end(&o);
-        took_ns = trii_now_ns() - began;
-        shortest_ns = took_ns < shortest_ns ? took_ns : shortest_ns;
-    }
-    assert_true(shortest_ns <= TRII_NS_PER_S / 2);
-}
-
 static int set_long_spin(void **state)
 {
     (void)state;
@@ -125,7 +104,6 @@ static int set_long_spin(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test_setup(the_thread_of_a_module_reads_what_its_caller_sends_next, set_long_spin),
-    cmocka_unit_test_setup(a_module_whose_thread_lingers_is_withdrawn_at_once, set_long_spin),
 };
 
 TEST_MAIN(tests)
