@@ -402,7 +402,9 @@ tri_status tri_rpc_find(tri_rpc *rpc, const char *name, tri_rpc_ref **ref_out)
     if (rpc_running != NULL && rpc_running->request != NULL &&
         rpc_running->request->deadline_ns < deadline_ns)
         deadline_ns = rpc_running->request->deadline_ns;
+    rpc_stay_begin(rpc);
     status = rpc_look_up(rpc, name, true, deadline_ns, ref_out);
+    rpc_stay_end(rpc);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "rpc_find: %.130s", name);
 }
 

@@ -47,6 +47,10 @@ tri_status rpc_check_name(const char *name, const char *call) TRI_MUST_CHECK;
 
 /* Locked: a thread of its own for something that happens now and then. */
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MUST_CHECK;
+/* Not locked: a thread of the program is in a call of the worker, which another one may destroy
+ * meanwhile: that ends the call, and waits for it. */
+void rpc_stay_begin(tri_rpc *rpc);
+void rpc_stay_end(tri_rpc *rpc);
 
 /* --- rpc_peer_life.c; locked ---------------------------------------------- */
 

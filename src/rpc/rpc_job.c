@@ -25,6 +25,20 @@ static void job_main(void *arg)
     rpc_thread_ends(j.rpc, &j.rpc->n_jobs);
 }
 
+void rpc_stay_begin(tri_rpc *rpc)
+{
+    rpc_lock(rpc);
+    rpc_use(rpc);
+    rpc->n_jobs++;
+    rpc_unlock(rpc);
+}
+
+void rpc_stay_end(tri_rpc *rpc)
+{
+    rpc_lock(rpc);
+    rpc_thread_ends(rpc, &rpc->n_jobs);
+}
+
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg)
 {
     job *j = trii_alloc(1, sizeof(*j), "job");

@@ -209,7 +209,8 @@ static tri_status wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_
     return status == TRI_ERR_TIMEOUT ? TRII_FAIL_CTX(status, "rpc_join") : TRI_OK;
 }
 
-/* The worker, and how long, of a call that waits for all handlers. */
+/* The worker, and how long, of a call that waits for all handlers; rpc_stay_end is called after it.
+ */
 static tri_status begin(tri_rpc **rpc_io, const char *call, int64_t *timeout_ms,
                         int64_t *deadline_ns_out)
 {
@@ -224,19 +225,17 @@ static tri_status begin(tri_rpc **rpc_io, const char *call, int64_t *timeout_ms,
     if (*timeout_ms == 0)
         *timeout_ms = (*rpc_io)->options.timeout_ms;
     *deadline_ns_out = trii_deadline_ms(*timeout_ms);
+    rpc_stay_begin(*rpc_io);
     return TRI_OK;
 }
 
-tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
+static tri_status join(tri_rpc *rpc, int64_t timeout_ms, int64_t deadline_ns)
 {
     rpc_waiter w = {0};
     const char *name = NULL;
     char text[RPC_NAME];
-    int64_t deadline_ns;
-    tri_status status = begin(&rpc, "rpc_join", &timeout_ms, &deadline_ns);
+    tri_status status;
 
-    if (status != TRI_OK)
-        return status;
     rpc_lock(rpc);
     if (rpc->joiner != NULL || rpc->state != RPC_STATE_ON) {
         status =
@@ -265,6 +264,18 @@ tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
     return status;
 }
 
+tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
+{
+    int64_t deadline_ns;
+    tri_status status = begin(&rpc, "rpc_join", &timeout_ms, &deadline_ns);
+
+    if (status != TRI_OK)
+        return status;
+    status = join(rpc, timeout_ms, deadline_ns);
+    rpc_stay_end(rpc);
+    return status;
+}
+
 /* --- leave ---------------------------------------------------------------- */
 
 /* What lies in shared memory is read after we have gone; of tcp, the peer closes its end first. */
@@ -277,14 +288,12 @@ static bool all_told(const tri_rpc *rpc)
     return true;
 }
 
-tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
+static tri_status leave(tri_rpc *rpc, int64_t timeout_ms, int64_t deadline_ns)
 {
     char text[300];
-    int64_t deadline_ns, bye_ns;
-    tri_status told, status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
+    int64_t bye_ns;
+    tri_status told, status = TRI_OK;
 
-    if (status != TRI_OK)
-        return status;
     rpc_lock(rpc);
     if (rpc->state != RPC_STATE_ON) {
         rpc_unlock(rpc);
@@ -318,4 +327,16 @@ tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
         return TRII_FAIL(status, "rpc_leave: unfinished after %" PRId64 " ms: %s", timeout_ms,
                          text);
     return told == TRI_ERR_TIMEOUT ? TRII_FAIL_CTX(told, "rpc_leave") : TRI_OK;
+}
+
+tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
+{
+    int64_t deadline_ns;
+    tri_status status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
+
+    if (status != TRI_OK)
+        return status;
+    status = leave(rpc, timeout_ms, deadline_ns);
+    rpc_stay_end(rpc);
+    return status;
 }

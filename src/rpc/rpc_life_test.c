@@ -74,6 +74,63 @@ static void tell(tri_rpc *rpc, const tri_rpc_event *event, void *arg)
     atomic_store(&t->tells, 0);
 }
 
+typedef struct sitter {
+    tri_rpc *rpc;
+    tri_status (*sit)(tri_rpc *rpc);
+    tri_status status;
+    trii_thread thread;
+} sitter;
+
+static tri_status sit_in_join(tri_rpc *rpc)
+{
+    return tri_rpc_join(rpc, TRI_FOREVER);
+}
+
+static tri_status sit_in_find(tri_rpc *rpc)
+{
+    tri_rpc_ref *ref;
+
+    return tri_rpc_find(rpc, "nobody", &ref);
+}
+
+static void sitter_main(void *arg)
+{
+    sitter *s = arg;
+
+    s->status = s->sit(s->rpc);
+}
+
+static bool has_sitter(tri_rpc *rpc)
+{
+    bool has;
+
+    rpc_lock(rpc);
+    has = rpc->n_jobs > 0;
+    rpc_unlock(rpc);
+    return has;
+}
+
+static void a_destroyed_worker_ends_the_calls_of_other_threads(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 10; i++) {
+        sitter s = {.sit = i == 0 ? sit_in_find : sit_in_join};
+        long live = trii_alloc_live();
+        tri_store *store;
+
+        CHECK_OK(tri_store_hash(&store));
+        CHECK_OK(tri_rpc_create(store, "a", 0, 0, &(tri_rpc_options){.open = true}, &s.rpc));
+        CHECK_OK(trii_thread_start(&s.thread, "sits", sitter_main, &s));
+        while (!has_sitter(s.rpc))
+            trii_thread_yield();
+        tri_rpc_destroy(s.rpc);
+        trii_thread_join(&s.thread);
+        assert_true(s.status == TRI_ERR_ABORTED || s.status == TRI_ERR_STATE);
+        tri_store_unref(store);
+        assert_int_equal(trii_alloc_live(), live);
+    }
+}
+
 static void events_are_told_one_after_the_other(void **state)
 {
     told t = {0};
@@ -611,6 +668,7 @@ static void after_the_end_all_fail_and_nothing_hangs(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(events_are_told_one_after_the_other),
+    cmocka_unit_test(a_destroyed_worker_ends_the_calls_of_other_threads),
     cmocka_unit_test(a_rank_that_has_not_come_is_named),
     cmocka_unit_test(a_name_that_two_have_is_heard_of_by_all_at_once),
     cmocka_unit_test(a_meeting_leaves_nothing_in_the_store),
