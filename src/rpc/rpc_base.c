@@ -235,7 +235,7 @@ tri_status rpc_check_process(const tri_rpc *rpc, const char *call)
                      call, rpc->name);
 }
 
-tri_status rpc_resolve(tri_rpc **rpc_io, const char *call)
+RPC_COLD tri_status rpc_resolve(tri_rpc **rpc_io, const char *call)
 {
     if (*rpc_io == NULL && rpc_running != NULL) /* others call before tri_rpc_init has returned */
         *rpc_io = rpc_running->rpc;

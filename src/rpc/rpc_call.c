@@ -18,7 +18,8 @@ static uint64_t new_chain(tri_rpc *rpc)
     return rpc->incarnation ^ ++rpc->next_chain << 20;
 }
 
-static tri_status number_function(tri_rpc *rpc, const tri_rpc_function *function, int *number_out)
+RPC_COLD static tri_status number_function(tri_rpc *rpc, const tri_rpc_function *function,
+                                           int *number_out)
 {
     tri_status status;
     int i = 0;
@@ -391,7 +392,7 @@ RPC_COLD const char *tri_rpc_call_error(const tri_rpc_call *call)
     return text;
 }
 
-tri_status tri_rpc_call_take_reply(tri_rpc_call *call, tri_rpc_message *reply_out)
+RPC_COLD tri_status tri_rpc_call_take_reply(tri_rpc_call *call, tri_rpc_message *reply_out)
 {
     tri_status status = trii_need(call, "rpc_call_take_reply", "call");
 

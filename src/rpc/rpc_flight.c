@@ -140,7 +140,7 @@ static void starve(rpc_peer *peer, tri_rpc_call *call)
     peer->starved_end = &call->next;
 }
 
-static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
+RPC_COLD static void defer(tri_rpc_ref *promise, tri_rpc_call *call)
 {
     tri_rpc_call **at = promise->waiting_end;
 
