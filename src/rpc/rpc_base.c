@@ -40,7 +40,7 @@ void rpc_changed(tri_rpc *rpc)
         trii_cond_broadcast(&rpc->changed);
 }
 
-void rpc_peers_changed(tri_rpc *rpc)
+RPC_COLD void rpc_peers_changed(tri_rpc *rpc)
 {
     rpc_changed(rpc);
     if (rpc->joiner != NULL)

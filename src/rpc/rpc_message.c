@@ -271,7 +271,8 @@ void rpc_packet_fini(tri_rpc *rpc, rpc_packet *packet)
 }
 
 /* The same frame with all parts in it. NULL: no memory. */
-static unsigned char *whole_frame(const tri_rpc *rpc, const rpc_packet *packet, size_t *bytes_out)
+RPC_COLD static unsigned char *whole_frame(const tri_rpc *rpc, const rpc_packet *packet,
+                                           size_t *bytes_out)
 {
     rpc_header h;
     rpc_shape shape;
