@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "engine-gloo/gloo_shim.h"
-#include "group/plugin.h"
+#include "comm/group/plugin.h"
 #include "shared/moves.h"
 
 #define MOMENT_MS 1000 /* the least time for connecting */

@@ -18,7 +18,7 @@
 
 #include <mpi.h>
 
-#include "group/plugin.h"
+#include "comm/group/plugin.h"
 #include "shared/moves.h"
 
 extern const trii_host *mpi_host;

@@ -21,7 +21,7 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 
-#include "group/plugin.h"
+#include "comm/group/plugin.h"
 
 extern const trii_host *nccl_host;
 

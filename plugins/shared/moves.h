@@ -10,7 +10,7 @@
 #ifndef TRII_MOVES_H
 #define TRII_MOVES_H
 
-#include "group/engine.h"
+#include "comm/group/engine.h"
 
 #define TRII_MOVES_SMALL ((size_t)32 << 10) /* bytes of all ranks that are rather sent whole */
 

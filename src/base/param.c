@@ -21,7 +21,7 @@ static const char *const *const choices_of[TRII_PARAM_COUNT] = {
 };
 
 /* The least and the largest value of a number; both 0 = no number. What launchers set is checked
- * where it is read (group/join/env.c), and a list of OpenMP's by libgomp. */
+ * where it is read (comm/group/join/env.c), and a list of OpenMP's by libgomp. */
 static const struct {
     int64_t min, max;
 } ranges[TRII_PARAM_COUNT] = {

@@ -4,7 +4,7 @@
  * A room that needs a new setting adds a line to the table in param.c, for a number its range, and
  * an enum value here. A value that is not understood is never passed over in silence: the code that
  * reads the setting fails or warns with the line that these functions leave. What launchers say of
- * rank and world is read in one other place, group/join/env.c.
+ * rank and world is read in one other place, comm/group/join/env.c.
  */
 #ifndef TRII_PARAM_H
 #define TRII_PARAM_H

@@ -2,7 +2,7 @@
  * run_folder.c - see run_folder.h. agent.c makes and locks the folder, and removes it at the end
  * unless there is something to read in it; attempt.c, signals.c and agent.c write the notes; the
  * guard writes one and keeps the folder if the agent was killed. `trireme why` and `trireme ps`
- * read it through inspect/jobs.h.
+ * read it through launch/inspect/jobs.h.
  */
 #include "launch/run_folder.h"
 
@@ -10,7 +10,7 @@
 #include <time.h>
 
 #include "base/err.h"
-#include "inspect/jobs.h"
+#include "launch/inspect/jobs.h"
 #include "os/clock.h"
 #include "os/descriptor.h"
 #include "os/file.h"

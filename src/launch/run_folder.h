@@ -1,6 +1,6 @@
 /*
  * run_folder.h - the folder of one job: ${XDG_RUNTIME_DIR:-/tmp}/trireme-UID/JOB/, 0700
- * (inspect/jobs.h: where else, if that cannot be).
+ * (launch/inspect/jobs.h: where else, if that cannot be).
  *
  * JOB is the UTC time of the start and the agent's pid. The agent and its guard hold a lock on the
  * folder while they live; a folder without one belongs to a job that is over and failed. Of those
@@ -10,7 +10,7 @@
 #ifndef TRII_LAUNCH_RUN_FOLDER_H
 #define TRII_LAUNCH_RUN_FOLDER_H
 
-#include "inspect/jobs.h"
+#include "launch/inspect/jobs.h"
 
 #define TRII_RUN_FOLDER_BYTES 512
 #define TRII_RUN_FOLDERS_KEPT 5

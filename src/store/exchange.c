@@ -1,9 +1,9 @@
 /*
  * exchange.c - see exchange.h. Called by the rendezvous (src/launch/rendezvous), by
- * group/form/group_agree.c and by prefix_store.c. Passes several calls to a kind of store that can
- * send them together (tcp), and makes them one after the other for those that cannot. Most of what
- * brought a start of two hosts over a link of 200 ms there and back from 15 s to 4.2 s is that the
- * keys of a round go in one exchange.
+ * comm/group/form/group_agree.c and by prefix_store.c. Passes several calls to a kind of store that
+ * can send them together (tcp), and makes them one after the other for those that cannot. Most of
+ * what brought a start of two hosts over a link of 200 ms there and back from 15 s to 4.2 s is that
+ * the keys of a round go in one exchange.
  */
 /* build: leaf */
 #include "store/exchange.h"

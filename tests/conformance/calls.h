@@ -6,8 +6,8 @@
 #define TEST_CALLS_H
 
 #include "conformance/inputs.h"
-#include "group/group_internal.h"
-#include "group/reduce/reduce.h"
+#include "comm/group/group_internal.h"
+#include "comm/group/reduce/reduce.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/reduce_scalar.h"

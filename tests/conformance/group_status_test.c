@@ -6,7 +6,7 @@
 #include "testing/ranks.h"
 
 #include "base/alloc.h"
-#include "group/engine.h"
+#include "comm/group/engine.h"
 
 /* Every cause that there is, and what a group makes of it. */
 static const struct {

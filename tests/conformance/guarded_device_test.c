@@ -6,9 +6,9 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "graph/step.h"
-#include "plan/plan.h"
-#include "tensor/device_memory.h"
+#include "train/graph/step.h"
+#include "train/plan/plan.h"
+#include "train/tensor/device_memory.h"
 #include "testing/guarded.h"
 #include "testing/scratch.h"
 

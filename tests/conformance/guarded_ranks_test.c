@@ -4,12 +4,12 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "graph/step.h"
-#include "plan/plan.h"
+#include "train/graph/step.h"
+#include "train/plan/plan.h"
 #include "testing/check.h"
 #include "testing/guarded.h"
 #include "testing/ranks.h"
-#include "traffic/traffic.h"
+#include "train/traffic/traffic.h"
 
 static const tri_group_options engines[] = {{.engine = "shm"}, {.engine = "tcp"}};
 

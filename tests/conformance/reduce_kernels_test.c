@@ -4,7 +4,7 @@
  * into several places.
  */
 /* ctest: threads=none */
-#include "group/reduce/reduce_kernels.h"
+#include "comm/group/reduce/reduce_kernels.h"
 
 #include "conformance/calls.h"
 #include "os/cpu.h"

@@ -11,8 +11,8 @@
 #include "base/alloc.h"
 #include "os/socket.h"
 #include "os/unix.h"
-#include "rpc/rpc_internal.h"
-#include "rpc/rpc_meeting.h"
+#include "comm/rpc/rpc_internal.h"
+#include "comm/rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 #include "testing/socket_end.h"
 

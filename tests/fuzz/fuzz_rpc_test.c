@@ -6,8 +6,8 @@
 #include "base/alloc.h"
 #include "fuzz/fuzz.h"
 #include "os/socket.h"
-#include "rpc/rpc_internal.h"
-#include "rpc/rpc_meeting.h"
+#include "comm/rpc/rpc_internal.h"
+#include "comm/rpc/rpc_meeting.h"
 #include "testing/check.h"
 #include "testing/socket_end.h"
 

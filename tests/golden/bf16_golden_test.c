@@ -5,8 +5,8 @@
  */
 #include "base/compiler.h"
 #include "base/dtype.h"
-#include "device/cpu/cpu_parallel.h"
-#include "graph/step.h"
+#include "train/device/cpu/cpu_parallel.h"
+#include "train/graph/step.h"
 #include "golden_sketch.h"
 #include "testing/op_cases.h"
 

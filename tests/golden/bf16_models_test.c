@@ -5,9 +5,9 @@
  */
 #include <trireme/models.h>
 
-#include "device/cpu/cpu_parallel.h"
+#include "train/device/cpu/cpu_parallel.h"
 #include "golden_sketch.h"
-#include "graph/step.h"
+#include "train/graph/step.h"
 #include "testing/op_cases.h"
 
 #define TOLERANCE 0.02

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/hash.h"
-#include "image/pixels.h"
+#include "train/image/pixels.h"
 #include "testing/check.h"
 #include "testing/scratch.h"
 

@@ -36,7 +36,7 @@ def result(x):
 
 
 class Draws:
-    """src/data/draws.h"""
+    """src/train/data/draws.h"""
 
     def __init__(self, seed, epoch, index, place):
         self.seed, self.words = seed, []

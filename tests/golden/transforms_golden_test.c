@@ -6,7 +6,7 @@
 
 #include <trireme/data.h>
 
-#include "data/image_view.h"
+#include "train/data/image_view.h"
 #include "testing/check.h"
 
 enum { SIDE = 512, MOST_NUMBERS = 5 };

@@ -6,8 +6,8 @@
 #include <trireme/models.h>
 #include <trireme/trireme.h>
 
-#include "device/cpu/cpu_parallel.h"
-#include "plan/plan.h"
+#include "train/device/cpu/cpu_parallel.h"
+#include "train/plan/plan.h"
 #include "testing/check.h"
 
 #define SIZES 40

@@ -6,7 +6,7 @@
 #include <trireme/models.h>
 #include <trireme/trireme.h>
 
-#include "plan/plan.h"
+#include "train/plan/plan.h"
 #include "testing/check.h"
 
 /* Bytes that the newest run only moved, for a training step of the model on n inputs. */

@@ -7,7 +7,7 @@
 #include <trireme/ops.h>
 #include <trireme/optim.h>
 
-#include "plan/plan.h"
+#include "train/plan/plan.h"
 #include "testing/check.h"
 
 #define PIECES 4

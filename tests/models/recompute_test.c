@@ -3,7 +3,7 @@
 /* ctest: also=TRI_ISA=avx2 */
 #include <string.h>
 
-#include "plan/plan.h"
+#include "train/plan/plan.h"
 #include "testing/ddp_ranks.h"
 
 #define DEPTH 6 /* at most */

@@ -10,8 +10,8 @@
 #include "testing/spawn.h"
 
 #include "base/alloc.h"
-#include "group/watch/flight_recorder.h"
-#include "inspect/why.h"
+#include "comm/group/watch/flight_recorder.h"
+#include "launch/inspect/why.h"
 #include "os/clock.h"
 #include "os/liveness.h"
 

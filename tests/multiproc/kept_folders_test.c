@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <utime.h>
 
-#include "inspect/jobs.h"
+#include "launch/inspect/jobs.h"
 #include "launch/run_folder.h"
 #include "os/folder.h"
 #include "testing/check.h"

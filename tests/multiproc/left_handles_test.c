@@ -13,7 +13,7 @@
 #include "testing/spawn.h"
 
 #include "base/alloc.h"
-#include "group/join/world.h"
+#include "comm/group/join/world.h"
 
 enum { RANKS = 3, PATIENCE_MS = 20000 };
 

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/err.h"
-#include "graph/ops/table.h"
-#include "parallel/rpc/account_internal.h"
+#include "train/graph/ops/table.h"
+#include "train/parallel/rpc/account_internal.h"
 #include "testing/remote_served.h"
 #include "testing/scratch.h"
 

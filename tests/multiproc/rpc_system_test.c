@@ -16,7 +16,7 @@
 
 #include "os/futex.h"
 #include "os/thread.h"
-#include "rpc/rpc_internal.h"
+#include "comm/rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
 

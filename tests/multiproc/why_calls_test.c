@@ -1,9 +1,9 @@
 /*
  * why_calls_test.c - what `trireme why` tells of calls between workers.
  */
-#include "inspect/why_internal.h"
+#include "launch/inspect/why_internal.h"
 #include "os/clock.h"
-#include "rpc/rpc_record.h"
+#include "comm/rpc/rpc_record.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
 

@@ -4,7 +4,7 @@
  */
 #include <sys/stat.h>
 
-#include "group/watch/flight_recorder.h"
+#include "comm/group/watch/flight_recorder.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/run_dir.h"

@@ -3,7 +3,7 @@
  * killed rank, a stopped one, receives that wait for each other. The tool is run by a rank of the
  * very job that it looks at.
  */
-#include "group/watch/flight_recorder.h"
+#include "comm/group/watch/flight_recorder.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "testing/run_dir.h"

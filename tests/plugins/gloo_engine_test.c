@@ -10,8 +10,8 @@
 #include "conformance/compared.h"
 
 #include "base/alloc.h"
-#include "group/group_internal.h"
-#include "group/plugin.h"
+#include "comm/group/group_internal.h"
+#include "comm/group/plugin.h"
 #include "os/clock.h"
 #include "os/thread.h"
 

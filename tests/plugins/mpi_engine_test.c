@@ -9,7 +9,7 @@
 #include "conformance/compared.h"
 #include "testing/spawn.h"
 
-#include "group/group_internal.h"
+#include "comm/group/group_internal.h"
 
 #define PATIENCE_MS 100000 /* beside other load a role may take half a minute */
 

@@ -10,7 +10,7 @@
 #include <trireme/context.h>
 #include <trireme/trireme.h>
 
-#include "parallel/rpc/account_internal.h"
+#include "train/parallel/rpc/account_internal.h"
 #include "testing/check.h"
 
 enum { IN = 3, HIDDEN = 5, ROWS = 4, MAX_PARAMS = 8, BATCHES = 8 };

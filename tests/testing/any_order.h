@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/alloc.h"
-#include "plan/plan.h"
+#include "train/plan/plan.h"
 #include "testing/check.h"
 
 /* Which order: queues by their rank in a permutation, each as far as it can go before the next one,

@@ -18,9 +18,9 @@
 
 #include <trireme/ops.h>
 
-#include "device/cpu/cpu_parallel.h"
+#include "train/device/cpu/cpu_parallel.h"
 #include "base/alloc.h"
-#include "graph/step.h"
+#include "train/graph/step.h"
 #include "testing/check.h"
 
 #define TOLERANCE 2e-5

@@ -4,7 +4,7 @@
  */
 #include "testing/group_calls.h"
 
-#include "group/group_internal.h"
+#include "comm/group/group_internal.h"
 
 uint64_t group_calls(const tri_group *group)
 {

@@ -10,10 +10,10 @@
 #include <sys/mman.h>
 
 #include "base/err.h"
-#include "device/cpu/cpu_ops.h"
+#include "train/device/cpu/cpu_ops.h"
 #include "os/thread.h"
-#include "tensor/device_list.h"
-#include "tensor/device_memory.h"
+#include "train/tensor/device_list.h"
+#include "train/tensor/device_memory.h"
 
 #define DEVICES 2
 #define BYTES ((size_t)64 << 20)

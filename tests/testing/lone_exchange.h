@@ -5,8 +5,8 @@
 #ifndef LONE_EXCHANGE_H
 #define LONE_EXCHANGE_H
 
-#include "graph/ops/rules.h"
-#include "graph/shared_statistics.h"
+#include "train/graph/ops/rules.h"
+#include "train/graph/shared_statistics.h"
 
 static inline tri_status lone_gather(const trii_exchange *exchange, trii_step *step, trii_vid x,
                                      trii_vid *out)

@@ -5,7 +5,7 @@
 #define TEST_PICTURE_FILES_H
 
 #include "base/alloc.h"
-#include "image/pixels.h"
+#include "train/image/pixels.h"
 #include "os/folder.h"
 #include "testing/scratch.h"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/dtype.h"
-#include "group/reduce/reduce.h"
+#include "comm/group/reduce/reduce.h"
 
 /* One pair in floating point; a comes from the lower ranks. */
 static double combine_f64(double a, double b, tri_redop op)

@@ -1,6 +1,6 @@
 /*
  * reduce_scalar.h - the truth that reductions and their kernels are tested against: one element at
- * a time, slow, by recursion over the canonical tree (group/reduce/reduce.h).
+ * a time, slow, by recursion over the canonical tree (comm/group/reduce/reduce.h).
  */
 #ifndef TEST_REDUCE_SCALAR_H
 #define TEST_REDUCE_SCALAR_H

@@ -1,5 +1,5 @@
 /*
- * reducer_ranks.h - ranks that average plain buffers: the groups of the tests of src/reducer/.
+ * reducer_ranks.h - ranks that average plain buffers: the groups of the tests of src/comm/reducer/.
  */
 #ifndef TEST_REDUCER_RANKS_H
 #define TEST_REDUCER_RANKS_H

@@ -6,8 +6,8 @@
 #define TEST_REMOTE_OWNERS_H
 
 #include "base/err.h"
-#include "parallel/rpc/account_internal.h"
-#include "parallel/rpc/remote_optimizer_internal.h"
+#include "train/parallel/rpc/account_internal.h"
+#include "train/parallel/rpc/remote_optimizer_internal.h"
 #include "testing/remote_served.h"
 
 enum { OWNERS = 2, ROWS = 4 };

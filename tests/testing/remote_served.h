@@ -5,7 +5,7 @@
 #ifndef TEST_REMOTE_SERVED_H
 #define TEST_REMOTE_SERVED_H
 
-#include "parallel/rpc/remote_internal.h"
+#include "train/parallel/rpc/remote_internal.h"
 #include "testing/remote_workers.h"
 
 /* What worker i serves by this name. */

@@ -5,7 +5,7 @@
 #ifndef TEST_RPC_PROMISES_H
 #define TEST_RPC_PROMISES_H
 
-#include "rpc/rpc_internal.h"
+#include "comm/rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
 
 enum { PROMISE_CALLS = 40 };

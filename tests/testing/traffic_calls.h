@@ -6,10 +6,10 @@
 
 #include <stdlib.h>
 
-#include "graph/step.h"
+#include "train/graph/step.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
-#include "traffic/traffic.h"
+#include "train/traffic/traffic.h"
 
 typedef enum call_kind { ALL_REDUCE, ALL_GATHER, REDUCE_SCATTER, ALL_TO_ALL } call_kind;
 

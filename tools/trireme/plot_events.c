@@ -6,7 +6,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "plot_read.h"
-#include "records/event_read.h"
+#include "train/records/event_read.h"
 
 /* Any record will do: that its length is right no other file has by chance. */
 bool plot_has_events(const char *path, const void *contents, size_t bytes)

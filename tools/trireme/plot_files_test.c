@@ -2,8 +2,8 @@
 #include <trireme/records.h>
 
 #include "os/folder.h"
-#include "records/event_encode.h"
-#include "records/event_file.h"
+#include "train/records/event_encode.h"
+#include "train/records/event_file.h"
 #include "testing/plot_calls.h"
 #include "testing/scratch.h"
 

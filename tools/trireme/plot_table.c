@@ -7,7 +7,7 @@
 #include "base/err.h"
 #include "base/grow.h"
 #include "plot_read.h"
-#include "records/csv_read.h"
+#include "train/records/csv_read.h"
 
 typedef struct table {
     const char *path;

@@ -8,8 +8,8 @@
 #include <time.h>
 
 #include "command.h"
-#include "inspect/jobs.h"
-#include "inspect/why.h"
+#include "launch/inspect/jobs.h"
+#include "launch/inspect/why.h"
 #include "os/clock.h"
 #include "os/folder.h"
 #include "os/proc.h"

@@ -5,8 +5,8 @@
 
 #include "base/utf8.h"
 #include "command.h"
-#include "inspect/jobs.h"
-#include "inspect/why.h"
+#include "launch/inspect/jobs.h"
+#include "launch/inspect/why.h"
 #include "os/clock.h"
 #include "os/folder.h"
 #include "tool_json.h"

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "base/nan_words.h"
-#include "inspect/why.h"
+#include "launch/inspect/why.h"
 #include "os/clock.h"
 
 enum { MAX_STEPS = 64 };

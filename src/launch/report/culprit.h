@@ -7,7 +7,7 @@
 #ifndef TRII_LAUNCH_CULPRIT_H
 #define TRII_LAUNCH_CULPRIT_H
 
-#include "inspect/why.h"
+#include "launch/inspect/why.h"
 #include "launch/report/error_file.h"
 #include "launch/report/memory_kills.h"
 #include "launch/worker/worker.h"

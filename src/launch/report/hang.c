@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "inspect/why.h"
+#include "launch/inspect/why.h"
 #include "os/clock.h"
 #include "os/file.h"
 #include "os/folder.h"

@@ -3,7 +3,7 @@
  */
 #include "launch/report/hang.h"
 
-#include "inspect/why.h"
+#include "launch/inspect/why.h"
 #include "testing/check.h"
 #include "testing/scratch.h"
 

@@ -1,6 +1,6 @@
 /*
  * early_exit.c - see early_exit.h. Called by attempt.c when a worker ends; read by
- * src/group/join/join.c. Without it a worker would wait until tri_init's deadline for one
+ * src/comm/group/join/join.c. Without it a worker would wait until tri_init's deadline for one
  * that will never come.
  */
 #include "launch/worker/early_exit.h"

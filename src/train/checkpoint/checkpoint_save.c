@@ -1,0 +1,213 @@
+/*
+ * checkpoint_save.c - state of modules, optimizers and other tensors into files: tri_save,
+ * tri_checkpoint_save. A save copies the whole state first (snapshot.c); commit.c writes the copy.
+ */
+#include <ctype.h>
+#include <inttypes.h>
+#include <string.h>
+
+#include <trireme/optim.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/option.h"
+#include "train/checkpoint/snapshot.h"
+#include "train/nn/module.h"
+
+tri_status trii_check_module(tri_module *module, const char *call)
+{
+    tri_status status = trii_module_flatten(module);
+
+    return status == TRI_OK ? TRI_OK : TRII_FAIL_CTX(status, "%s", call);
+}
+
+tri_status tri_save(tri_module *module, const char *path)
+{
+    trii_snapshot s = {.n_parts = 0};
+    tri_status status = trii_need_text(path, "tri_save", "path");
+
+    if (status == TRI_OK)
+        status = trii_check_module(module, "tri_save");
+    if (status == TRI_OK)
+        status = trii_snapshot_take(&s, module, NULL, NULL);
+    if (status == TRI_OK)
+        status = tri_safetensors_write(path, s.parts[0].entries, s.parts[0].n,
+                                       &(tri_metadata){"format", "pt"}, 1);
+    trii_snapshot_fini(&s);
+    return status;
+}
+
+/* --- arguments ------------------------------------------------------------ */
+
+static tri_status check_metadata(const char *call, const tri_metadata *meta, int n)
+{
+    tri_status status = TRI_OK;
+
+    if (n < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: info has %d texts", call, n);
+    if (n > 0)
+        status = trii_need(meta, call, "info->meta");
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        if (meta[i].key == NULL || meta[i].value == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: metadata %d has no key or no value", call,
+                             i);
+        for (int k = 0; k < i; k++) {
+            if (strcmp(meta[i].key, meta[k].key) == 0)
+                return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: metadata %s occurs twice", call,
+                                 meta[i].key);
+        }
+    }
+    return status;
+}
+
+/* Of a file beside the module's and the optimizer's, so that it is one on every file system. */
+static tri_status check_name(const char *call, const char *name)
+{
+    static const char *const taken[] = {TRII_MODEL_NAME, TRII_OPTIMIZER_NAME, "manifest"};
+    size_t n = strlen(name);
+    bool ok = n > 0 && n <= TRII_MAX_EXTRA_NAME;
+
+    for (size_t i = 0; i < n; i++)
+        ok = ok && (isalnum((unsigned char)name[i]) || name[i] == '-' || name[i] == '_');
+    if (!ok)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: name %.60s: must be 1 to %d letters, digits, '-' and '_'", call, name,
+                         TRII_MAX_EXTRA_NAME);
+    for (size_t i = 0; i < TRII_COUNT_OF(taken); i++) {
+        if (strcmp(name, taken[i]) == 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: name %s is taken", call, name);
+    }
+    return TRI_OK;
+}
+
+tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra)
+{
+    tri_status status = TRI_OK;
+
+    if (extra->n < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: %s has %" PRId64 " entries", call, extra->name,
+                         extra->n);
+    if (extra->n > 0)
+        status = trii_need(extra->entries, call, "entries");
+    for (int64_t i = 0; i < extra->n && status == TRI_OK; i++) {
+        if (extra->entries[i].name == NULL || extra->entries[i].tensor == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "%s: entry %" PRId64 " of %s has no name or no tensor", call, i,
+                             extra->name);
+        status = tri_tensor_status(extra->entries[i].tensor);
+        for (int64_t k = 0; k < i && status == TRI_OK; k++) {
+            if (strcmp(extra->entries[i].name, extra->entries[k].name) == 0)
+                status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: tensor %s of %s occurs twice", call,
+                                   extra->entries[i].name, extra->name);
+        }
+    }
+    return status;
+}
+
+static tri_status check_extras(const char *call, const tri_checkpoint_extra *extras, int n)
+{
+    tri_status status = TRI_OK;
+
+    if (n < 0 || n > TRII_MAX_EXTRAS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: info has %d extras: at most %d can be", call, n,
+                         TRII_MAX_EXTRAS);
+    if (n > 0)
+        status = trii_need(extras, call, "info->extras");
+    for (int i = 0; i < n && status == TRI_OK; i++) {
+        const tri_checkpoint_extra *extra = &extras[i];
+
+        status = TRII_CHECK_RESERVED(tri_checkpoint_extra, extra);
+        if (status == TRI_OK)
+            status = trii_need_text(extra->name, call, "name of an extra");
+        if (status == TRI_OK)
+            status = check_name(call, extra->name);
+        for (int k = 0; k < i && status == TRI_OK; k++) {
+            if (strcmp(extra->name, extras[k].name) == 0)
+                status =
+                    TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: extra %s occurs twice", call, extra->name);
+        }
+        if (status == TRI_OK && extra->text != NULL && extra->n != 0)
+            status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: extra %s has both a text and tensors",
+                               call, extra->name);
+        if (status == TRI_OK)
+            status = trii_check_extra(call, extra);
+    }
+    return status;
+}
+
+static tri_status check_info(const char *call, const tri_checkpoint_info *info)
+{
+    tri_status status = trii_need(info, call, "info");
+
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_checkpoint_info, info);
+    if (status == TRI_OK && (info->step < 0 || info->epoch < 0))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
+                           "%s: step %" PRId64 ", epoch %" PRId64 ": neither may be negative", call,
+                           info->step, info->epoch);
+    if (status == TRI_OK)
+        status = check_metadata(call, info->meta, info->n_meta);
+    return status == TRI_OK ? check_extras(call, info->extras, info->n_extras) : status;
+}
+
+static tri_status check_options(const char *call, const tri_checkpoint_save_options *opt)
+{
+    tri_status status = TRII_CHECK_RESERVED(tri_checkpoint_save_options, opt);
+
+    if (opt == NULL || status != TRI_OK)
+        return status;
+    if (opt->keep < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: keep %d: must be at least 1", call, opt->keep);
+    if (opt->n_keep_steps < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: n_keep_steps %d: must be at least 0", call,
+                         opt->n_keep_steps);
+    return opt->n_keep_steps > 0 ? trii_need(opt->keep_steps, call, "opt->keep_steps") : TRI_OK;
+}
+
+tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
+                           const tri_checkpoint_info *info, const tri_checkpoint_save_options *opt)
+{
+    tri_status status = check_info(call, info);
+
+    if (status == TRI_OK)
+        status = trii_check_module(module, call);
+    if (status == TRI_OK)
+        status = check_options(call, opt);
+    return status == TRI_OK && optimizer != NULL ? tri_optimizer_status(optimizer) : status;
+}
+
+/* --- saving --------------------------------------------------------------- */
+
+tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
+                               const tri_checkpoint_save_options *opt)
+{
+    const trii_save save = {.info = &snapshot->info,
+                            .random = &snapshot->random,
+                            .parts = snapshot->parts,
+                            .n_parts = snapshot->n_parts,
+                            .texts = snapshot->texts,
+                            .n_texts = snapshot->n_texts,
+                            .keep = opt == NULL || opt->keep == 0 ? 3 : opt->keep,
+                            .keep_steps = opt != NULL ? opt->keep_steps : NULL,
+                            .n_keep_steps = opt != NULL ? opt->n_keep_steps : 0};
+
+    return trii_checkpoint_commit(folder, &save);
+}
+
+tri_status tri_checkpoint_save(const char *folder, tri_module *module, tri_optimizer *optimizer,
+                               const tri_checkpoint_info *info,
+                               const tri_checkpoint_save_options *opt)
+{
+    const char *call = "tri_checkpoint_save";
+    trii_snapshot snapshot = {.n_parts = 0};
+    tri_status status = trii_need_text(folder, call, "folder");
+
+    if (status == TRI_OK)
+        status = trii_check_save(call, module, optimizer, info, opt);
+    if (status == TRI_OK)
+        status = trii_snapshot_take(&snapshot, module, optimizer, info);
+    if (status == TRI_OK)
+        status = trii_snapshot_write(&snapshot, folder, opt);
+    trii_snapshot_fini(&snapshot);
+    return status;
+}

@@ -1,0 +1,67 @@
+/*
+ * snapshot.h - a copy of all that a checkpoint will hold, in memory that can be kept and used
+ * again.
+ */
+#ifndef TRII_SNAPSHOT_H
+#define TRII_SNAPSHOT_H
+
+#include <trireme/checkpoint.h>
+#include <trireme/nn.h>
+
+#include "train/checkpoint/format.h"
+
+/* A list of named tensors: a module's, an optimizer's, an extra's. */
+typedef struct trii_state_list {
+    int64_t (*count)(const struct trii_state_list *list);
+    tri_state_entry (*at)(const struct trii_state_list *list, int64_t index);
+    tri_module *module;
+    tri_optimizer *optimizer;
+    const tri_checkpoint_extra *extra;
+} trii_state_list;
+
+trii_state_list trii_state_of_module(tri_module *module);
+trii_state_list trii_state_of_optimizer(tri_optimizer *optimizer);
+trii_state_list trii_state_of_extra(const tri_checkpoint_extra *extra);
+/* Name, dtype, shape and bytes, without data. */
+void trii_state_describe(tri_state_entry state, tri_safetensors_entry *entry);
+
+/* Zero before the first use. */
+typedef struct trii_snapshot {
+    trii_part parts[2 + TRII_MAX_EXTRAS]; /* names and entries are in the memory below */
+    int n_parts;
+    tri_checkpoint_info info;  /* a copy, without extras */
+    const tri_metadata *texts; /* [n_texts] */
+    int n_texts;
+    trii_random_state random;
+
+    /* Memory, as much as the largest snapshot wanted. */
+    void *data; /* contents of all tensors */
+    size_t data_bytes;
+    tri_safetensors_entry *entries;
+    int64_t n_entries;
+    char *strings; /* all names, keys and values */
+    size_t string_bytes;
+    tri_metadata *pairs; /* of info and texts */
+    int n_pairs;
+} trii_snapshot;
+
+/* Copies the state now. The arguments have been checked; optimizer and info may be NULL. Errors:
+ * NO_MEMORY, those of the tensors. */
+tri_status trii_snapshot_take(trii_snapshot *snapshot, tri_module *module, tri_optimizer *optimizer,
+                              const tri_checkpoint_info *info) TRI_MUST_CHECK;
+void trii_snapshot_fini(trii_snapshot *snapshot);
+
+/* --- checkpoint_save.c ---------------------------------------------------- */
+
+/* INVALID_ARG, and what a failed module has: its state cannot be listed. */
+tri_status trii_check_module(tri_module *module, const char *call) TRI_MUST_CHECK;
+/* INVALID_ARG: entries without name or tensor. */
+tri_status trii_check_extra(const char *call, const tri_checkpoint_extra *extra) TRI_MUST_CHECK;
+/* All that can be wrong with the arguments of a save. */
+tri_status trii_check_save(const char *call, tri_module *module, tri_optimizer *optimizer,
+                           const tri_checkpoint_info *info,
+                           const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+tri_status trii_snapshot_write(const trii_snapshot *snapshot, const char *folder,
+                               const tri_checkpoint_save_options *opt) TRI_MUST_CHECK;
+
+#endif

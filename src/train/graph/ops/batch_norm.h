@@ -1,0 +1,65 @@
+/*
+ * batch_norm.h - what batch normalisation shares with the form whose statistics are shared between
+ * ranks (batch_norm_shared.c).
+ */
+#ifndef TRII_BATCH_NORM_H
+#define TRII_BATCH_NORM_H
+
+#include "train/graph/shared_statistics.h"
+#include "train/graph/ops/rules.h"
+
+/* x as [n, channels, inner] */
+typedef struct trii_norm_geometry {
+    int64_t n, channels, inner;
+} trii_norm_geometry;
+
+static inline trii_norm_geometry trii_norm_geometry_of(const trii_type *x)
+{
+    trii_norm_geometry g = {x->shape[0], x->shape[1], 1};
+
+    for (int d = 2; d < x->ndim; d++)
+        g.inner *= x->shape[d];
+    return g;
+}
+
+/* One channel, for the reference kernels (batch_norm_channel.c). */
+typedef struct trii_norm_factors {
+    double mean, scale, shift, along;
+} trii_norm_factors;
+/* Mean (0 if there is nothing), and the sum of squared differences from it. */
+void trii_norm_moments(const trii_norm_geometry *geo, int64_t c, const double *x, double *mean_out,
+                       double *squares_out);
+/* y = (x - mean) scale + shift */
+void trii_norm_apply(const trii_norm_geometry *geo, int64_t c, const trii_norm_factors *f,
+                     const double *x, double *y);
+/* Sums of g, and of g (x - mean). */
+void trii_norm_sums(const trii_norm_geometry *geo, int64_t c, double mean, const double *g,
+                    const double *x, double *sum_out, double *dot_out);
+/* dx = scale (g - shift - (x - mean) along) */
+void trii_norm_gradient(const trii_norm_geometry *geo, int64_t c, const trii_norm_factors *f,
+                        const double *g, const double *x, double *dx);
+
+/* Operands from `first` on are weight, bias, mean and variance [C]; each pair is there or
+ * absent. */
+tri_status trii_norm_check_channels(const trii_type *const *in, int first, int n_in,
+                                    const trii_type *x) TRI_MUST_CHECK;
+/* f: momentum, eps; both must be finite. */
+tri_status trii_norm_attrs(const tri_batch_norm_args *args, trii_attrs *attrs) TRI_MUST_CHECK;
+/* Binds the values of the new running mean and variance, two consecutive ids, to their tensors. */
+tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *args,
+                                  trii_vid first) TRI_MUST_CHECK;
+
+/* The statistics to normalise by. mean, var: [C], constants; NO_VALUE: those of the batch, and of
+ * the batches that the exchange reaches (NULL: no other), with `count` [1] values per channel in
+ * all. */
+typedef struct trii_norm_sources {
+    trii_vid mean, var, count;
+    double eps;
+    const trii_exchange *exchange;
+} trii_norm_sources;
+/* The gradient with create_graph, as operations that are differentiable themselves. */
+tri_status trii_norm_composed(trii_step *step, const trii_node *node,
+                              const trii_norm_sources *sources, trii_vid g, const bool *needs,
+                              trii_vid *grad_in) TRI_MUST_CHECK;
+
+#endif

@@ -1,0 +1,383 @@
+/*
+ * create.c - operations without operands, copies and conversions.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "base/philox.h"
+#include "train/graph/ops/rules.h"
+
+void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs)
+{
+    attrs->n_i = 2 + type->ndim;
+    attrs->i[0] = type->dtype;
+    attrs->i[1] = type->device;
+    for (int d = 0; d < type->ndim; d++)
+        attrs->i[2 + d] = type->shape[d];
+    attrs->n_f = 1;
+    attrs->f[0] = value;
+}
+
+/* i: dtype, device, sizes.. */
+static void created_type(const trii_attrs *attrs, trii_type *out)
+{
+    out[0].dtype = (tri_dtype)attrs->i[0];
+    out[0].device = (tri_device)attrs->i[1];
+    out[0].ndim = attrs->n_i - 2;
+    for (int d = 0; d < out[0].ndim; d++)
+        out[0].shape[d] = attrs->i[2 + d];
+}
+
+static tri_status created_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                                trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
+    *n_out = 1;
+    created_type(attrs, out);
+    return trii_rule_float(&out[0], "the new tensor");
+}
+
+static tri_status fill_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)in;
+    (void)n_in;
+    *n_out = 1;
+    created_type(attrs, out);
+    for (int d = 0; d < out->ndim; d++) {
+        if (out->shape[d] < 0)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "size %lld in dimension %d",
+                             (long long)out->shape[d], d);
+    }
+    return TRI_OK;
+}
+
+static tri_status fill_reference(const trii_kernel_args *args)
+{
+    tri_dtype dtype = args->out[0].type->dtype;
+    size_t size = tri_dtype_size(dtype);
+    int64_t n = trii_type_numel(args->out[0].type);
+    char element[8];
+
+    trii_element_of(args->fattr[0], dtype, element);
+    for (int64_t i = 0; i < n; i++)
+        memcpy((char *)args->out[0].data + (size_t)i * size, element, size);
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_fill = {
+    .name = "fill",
+    .op_class = TRII_CLASS_ELEMENTWISE,
+    .shape = fill_shape,
+    .reference = fill_reference,
+};
+
+static tri_status copy_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    (void)n_in;
+    (void)attrs;
+    trii_type_copy(&out[0], in[0]);
+    *n_out = 1;
+    return TRI_OK;
+}
+
+static tri_status copy_reference(const trii_kernel_args *args)
+{
+    size_t bytes = trii_type_bytes(args->out[0].type);
+
+    if (bytes > 0)
+        memcpy(args->out[0].data, args->in[0].data, bytes);
+    return TRI_OK;
+}
+
+static tri_status copy_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    (void)step;
+    (void)node;
+    (void)needs;
+    grad_in[0] = g[0];
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_copy = {
+    .name = "copy",
+    .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_ELEMENTWISE,
+    .shape = copy_shape,
+    .grad = copy_grad,
+    .reference = copy_reference,
+};
+
+/* --- dropout_mask --------------------------------------------------------- */
+
+/*
+ * Element e: word e % 4 of Philox with key = seed and counter
+ *   { e / 4 (low word), index | (e / 4 >> 32) << 20, step, stream | (step >> 32) << 16 }
+ * where index is the number of the random operation in its step (below 2^20) and stream is
+ * below 2^16. It is 0 where word < p 2^32, else 1 / (1 - p).
+ */
+void trii_random_words(const trii_random *r, uint64_t block, uint32_t out[4])
+{
+    const uint32_t counter[4] = {
+        (uint32_t)block,
+        r->index | (uint32_t)(block >> 32) << 20,
+        (uint32_t)r->step,
+        r->stream | (uint32_t)(r->step >> 32) << 16,
+    };
+
+    trii_philox(counter, r->seed, out);
+}
+
+static tri_status dropout_mask_reference(const trii_kernel_args *args)
+{
+    int64_t n = trii_type_numel(args->out[0].type);
+    bool narrow = args->out[0].type->dtype == TRI_DTYPE_F32;
+    double p = args->fattr[0], scale = p < 1 ? 1 / (1 - p) : 0;
+    double limit = p * 4294967296.0;
+    float *y32 = args->out[0].data;
+    double *y64 = args->out[0].data;
+
+    for (int64_t i = 0; i < n; i += 4) {
+        uint32_t word[4];
+
+        trii_random_words(&args->random, (uint64_t)i / 4, word);
+        for (int64_t k = 0; k < 4 && i + k < n; k++) {
+            double value = (double)word[k] < limit ? 0 : scale;
+
+            if (narrow)
+                y32[i + k] = (float)value;
+            else
+                y64[i + k] = value;
+        }
+    }
+    return TRI_OK;
+}
+
+const trii_graph_op trii_op_dropout_mask = {
+    .name = "dropout_mask",
+    .random = true,
+    .shape = created_shape,
+    .reference = dropout_mask_reference,
+};
+
+/* planes: an element of the mask is for all of a channel, x [N, C, ..]. */
+static tri_status dropout(trii_step *step, tri_tensor *x, double p, bool planes, trii_vid *out)
+{
+    trii_type type;
+    trii_vid in = TRII_NO_VALUE, mask = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_dtype dtype;
+    tri_status status;
+
+    if (!(p >= 0 && p <= 1))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "p is %g, not in [0, 1]", p);
+    status = trii_resolve(step, x, &in);
+    if (status != TRI_OK)
+        return status;
+    type = *trii_type_of(step, in);
+    if (planes && type.ndim < 2)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "x has %d dimensions, not [N, C, ..]", type.ndim);
+    for (int d = 2; d < type.ndim && planes; d++)
+        type.shape[d] = 1;
+    trii_fill_attrs(&type, p, &attrs);
+    dtype = (tri_dtype)attrs.i[0];
+    if (trii_dtype_is_half(dtype)) /* 1 / (1 - p) itself must not be rounded */
+        attrs.i[0] = TRI_DTYPE_F32;
+    status = trii_record_values(step, &trii_op_dropout_mask, NULL, 0, &attrs, &mask);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_mul, in, mask, out);
+    if (status == TRI_OK && trii_dtype_is_half(dtype))
+        status = trii_rec_cast(step, *out, dtype, out);
+    return status;
+}
+
+static tri_tensor *dropped(const char *name, tri_tensor *x, double p, bool training, bool planes)
+{
+    trii_step *step = trii_step_current();
+    trii_vid out = TRII_NO_VALUE;
+    tri_status status;
+
+    if (x == NULL || step == NULL || !training || p == 0)
+        return trii_record_as(name, &trii_op_copy, &x, 1, NULL);
+    status = dropout(step, x, p, planes, &out);
+    if (status != TRI_OK)
+        return trii_handle_refused(step, name, &x, 1, status);
+    return trii_handle_recorded(step, out);
+}
+
+tri_tensor *tri_dropout(tri_tensor *x, double p, bool training)
+{
+    return dropped("dropout", x, p, training, false);
+}
+
+tri_tensor *tri_dropout2d(tri_tensor *x, double p, bool training)
+{
+    return dropped("dropout2d", x, p, training, true);
+}
+
+/* --- cast ----------------------------------------------------------------- */
+
+static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
+                             trii_type *out, int *n_out)
+{
+    const tri_dtype dtypes[2] = {in[0]->dtype, (tri_dtype)attrs->i[0]};
+
+    (void)n_in;
+    trii_type_copy(&out[0], in[0]);
+    out[0].dtype = dtypes[1];
+    *n_out = 1;
+    for (int i = 0; i < 2; i++) {
+        switch (dtypes[i]) {
+        case TRI_DTYPE_U8:
+        case TRI_DTYPE_BOOL:
+        case TRI_DTYPE_I8:
+        case TRI_DTYPE_I16:
+        case TRI_DTYPE_I32:
+        case TRI_DTYPE_I64:
+        case TRI_DTYPE_F16:
+        case TRI_DTYPE_BF16:
+        case TRI_DTYPE_F32:
+        case TRI_DTYPE_F64:
+            break;
+        default:
+            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                             "from %s to %s: supported are bool, the integers from u8 to i64, f16, "
+                             "bf16, f32 and f64",
+                             tri_dtype_name(dtypes[0]), tri_dtype_name(dtypes[1]));
+        }
+    }
+    return TRI_OK;
+}
+
+/* Towards zero; what does not fit i64 becomes the nearest, NaN 0 (C leaves both undefined).
+ * Smaller integers take the low bits of that, as in PyTorch. */
+static int64_t to_integer(double x)
+{
+    if (x != x)
+        return 0;
+    if (x >= 9223372036854775808.0)
+        return INT64_MAX;
+    return x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
+{
+    double real = 0;
+    int64_t integer = 0;
+    bool is_real = trii_dtype_is_float(from);
+
+    switch (from) {
+    case TRI_DTYPE_F32:
+        real = (double)*(const float *)(const void *)x;
+        break;
+    case TRI_DTYPE_F64:
+        real = *(const double *)(const void *)x;
+        break;
+    case TRI_DTYPE_BF16:
+        real = (double)trii_bf16_to_f32(*(const uint16_t *)(const void *)x);
+        break;
+    case TRI_DTYPE_F16:
+        real = (double)trii_f16_to_f32(*(const uint16_t *)(const void *)x);
+        break;
+    case TRI_DTYPE_I64:
+        integer = *(const int64_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I32:
+        integer = *(const int32_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I16:
+        integer = *(const int16_t *)(const void *)x;
+        break;
+    case TRI_DTYPE_I8:
+        integer = *(const int8_t *)x;
+        break;
+    default:
+        integer = *(const uint8_t *)x;
+        break;
+    }
+    if (is_real && !trii_dtype_is_float(to))
+        integer = to == TRI_DTYPE_BOOL ? real != 0 : to_integer(real);
+    switch (to) {
+    case TRI_DTYPE_F32:
+        *(float *)(void *)y = is_real ? (float)real : (float)integer;
+        break;
+    case TRI_DTYPE_F64:
+        *(double *)(void *)y = is_real ? real : (double)integer;
+        break;
+    case TRI_DTYPE_BF16:
+        *(uint16_t *)(void *)y = trii_f32_to_bf16(is_real ? (float)real : (float)integer);
+        break;
+    case TRI_DTYPE_F16:
+        *(uint16_t *)(void *)y = trii_f32_to_f16(is_real ? (float)real : (float)integer);
+        break;
+    case TRI_DTYPE_I64:
+        *(int64_t *)(void *)y = integer;
+        break;
+    case TRI_DTYPE_I32:
+        *(int32_t *)(void *)y = (int32_t)(uint32_t)(uint64_t)integer;
+        break;
+    case TRI_DTYPE_I16:
+        *(int16_t *)(void *)y = (int16_t)(uint16_t)(uint64_t)integer;
+        break;
+    case TRI_DTYPE_BOOL:
+        *(uint8_t *)y = integer != 0;
+        break;
+    default: /* u8, and i8, of the same bits */
+        *(uint8_t *)y = (uint8_t)(uint64_t)integer;
+        break;
+    }
+}
+
+void trii_element_of(double value, tri_dtype dtype, void *element)
+{
+    cast_element(TRI_DTYPE_F64, (const char *)&value, dtype, element);
+}
+
+static tri_status cast_reference(const trii_kernel_args *args)
+{
+    tri_dtype from = args->in[0].type->dtype, to = args->out[0].type->dtype;
+    int64_t n = trii_type_numel(args->out[0].type);
+    const char *x = args->in[0].data;
+    char *y = args->out[0].data;
+
+    for (int64_t i = 0; i < n; i++) {
+        cast_element(from, x, to, y);
+        x += tri_dtype_size(from);
+        y += tri_dtype_size(to);
+    }
+    return TRI_OK;
+}
+
+static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_vid *g,
+                            const bool *needs, trii_vid *grad_in)
+{
+    (void)needs;
+    return trii_rec_cast(step, g[0], trii_type_of(step, trii_node_in(step, node, 0))->dtype,
+                         &grad_in[0]);
+}
+
+const trii_graph_op trii_op_cast = {
+    .name = "cast",
+    .precision = TRII_PRECISION_ANY,
+    .op_class = TRII_CLASS_ELEMENTWISE,
+    .shape = cast_shape,
+    .grad = cast_grad,
+    .reference = cast_reference,
+};
+
+tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype)
+{
+    trii_attrs attrs;
+
+    if ((unsigned)dtype >= TRII_TENSOR_DTYPES || dtype == TRI_DTYPE_NONE)
+        return trii_handle_failed(
+            trii_step_current(),
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "tri_cast: dtype %d does not exist", (int)dtype));
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = dtype;
+    return trii_record(&trii_op_cast, &x, 1, &attrs);
+}

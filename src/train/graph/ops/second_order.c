@@ -1,0 +1,625 @@
+/*
+ * second_order.c - see second_order.h: the .grad of table entries called _backward. What is
+ * recorded here is made of differentiable operations wherever possible, so that third gradients
+ * exist as well.
+ *
+ * An element-wise gradient is g f(x), x the operand or the result. Its gradients are gg f(x), which
+ * is the same operation again, and gg g f'(x). Below, h is gg g.
+ */
+#include "train/graph/ops/second_order.h"
+
+#include <math.h>
+
+#include "train/graph/ops/composed.h"
+#include "train/graph/ops/reduce_rules.h"
+
+#define INV_SQRT_2PI 0.39894228040143267794
+#define SQRT_2_OVER_PI 0.79788456080286535588
+#define GELU_CUBIC 0.044715
+
+static tri_status number(trii_step *step, const trii_graph_op *op, trii_vid x, double value,
+                         trii_vid *out)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = value;
+    return trii_record_values(step, op, &x, 1, &attrs, out);
+}
+
+/* a x + b */
+static tri_status affine(trii_step *step, double a, trii_vid x, double b, trii_vid *out)
+{
+    tri_status status = trii_rec_scaled(step, x, a, out);
+
+    return status == TRI_OK ? number(step, &trii_op_add_scalar, *out, b, out) : status;
+}
+
+static tri_status times(trii_step *step, trii_vid a, trii_vid b, trii_vid *out)
+{
+    return trii_rec2(step, &trii_op_mul, a, b, out);
+}
+
+static tri_status ones_like(trii_step *step, trii_vid like, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    trii_fill_attrs(trii_type_of(step, like), 1, &attrs);
+    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+}
+
+/* The operation again, with another first operand. */
+static tri_status again(trii_step *step, const trii_node *node, trii_vid first, trii_vid *out)
+{
+    trii_vid in[4] = {first};
+
+    for (int i = 1; i < node->n_in; i++)
+        in[i] = trii_node_in(step, node, i);
+    return trii_record_values(step, node->op, in, node->n_in, &node->attrs, out);
+}
+
+TRII_SECOND(flat)
+{
+    return needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
+}
+
+/* Records h f'(x). */
+typedef tri_status (*bend)(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,
+                           trii_vid *out);
+
+static tri_status curved(trii_step *step, const trii_node *node, trii_vid gg, const bool *needs,
+                         bend rule, trii_vid *grad_in)
+{
+    trii_vid h = TRII_NO_VALUE;
+    tri_status status = needs[0] ? again(step, node, gg, &grad_in[0]) : TRI_OK;
+
+    if (status != TRI_OK || !needs[1])
+        return status;
+    status = times(step, gg, trii_node_in(step, node, 0), &h);
+    return status == TRI_OK ? rule(step, node, h, trii_node_in(step, node, 1), &grad_in[1])
+                            : status;
+}
+
+#define CURVED(name)                                                                               \
+    static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
+                                  trii_vid *out);                                                  \
+    TRII_SECOND(name)                                                                              \
+    {                                                                                              \
+        return curved(step, node, gg[0], needs, name##_bend, grad_in);                             \
+    }                                                                                              \
+    static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
+                                  trii_vid *out)
+
+/* --- activations ---------------------------------------------------------- */
+
+/* (1 - y) y */
+CURVED(sigmoid)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = affine(step, -2, x, 1, &d);
+
+    (void)node;
+    return status == TRI_OK ? times(step, h, d, out) : status;
+}
+
+/* 1 - y^2 */
+CURVED(tanh)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, x, -2, &d);
+
+    (void)node;
+    return status == TRI_OK ? times(step, h, d, out) : status;
+}
+
+/* cdf(x) + x pdf(x): (2 - x^2) pdf(x) */
+CURVED(gelu)
+{
+    trii_vid square = TRII_NO_VALUE, pdf = TRII_NO_VALUE, d = TRII_NO_VALUE;
+    tri_status status = trii_rec1(step, &trii_op_square, x, &square);
+
+    (void)node;
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, square, -0.5, &pdf);
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_exp, pdf, &pdf);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, pdf, INV_SQRT_2PI, &pdf);
+    if (status == TRI_OK)
+        status = affine(step, -1, square, 2, &d);
+    if (status == TRI_OK)
+        status = times(step, d, pdf, &d);
+    return status == TRI_OK ? times(step, h, d, out) : status;
+}
+
+/* With u = c (x + a x^3), t = tanh u: (1 - t^2) (u' + x (u'' / 2 - t u'^2)) */
+CURVED(gelu_tanh)
+{
+    const double c = SQRT_2_OVER_PI, a = GELU_CUBIC;
+    trii_vid square = TRII_NO_VALUE, t = TRII_NO_VALUE, slope = TRII_NO_VALUE, d = TRII_NO_VALUE;
+    trii_vid bent = TRII_NO_VALUE;
+    tri_status status = trii_rec1(step, &trii_op_square, x, &square);
+
+    (void)node;
+    if (status == TRI_OK)
+        status = affine(step, a * c, square, c, &t);
+    if (status == TRI_OK)
+        status = times(step, t, x, &t);
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_tanh, t, &t);
+    if (status == TRI_OK)
+        status = affine(step, 3 * a * c, square, c, &slope);
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_square, slope, &d);
+    if (status == TRI_OK)
+        status = times(step, t, d, &d);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, x, 3 * a * c, &bent);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sub, bent, d, &d);
+    if (status == TRI_OK)
+        status = times(step, x, d, &d);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_add, slope, d, &d);
+    if (status == TRI_OK)
+        status = times(step, h, d, &d);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_tanh_backward, d, t, out) : status;
+}
+
+/* s (1 + x (1 - s)): s (1 - s) (2 + x (1 - 2 s)) */
+CURVED(silu)
+{
+    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE;
+    tri_status status = trii_rec1(step, &trii_op_sigmoid, x, &s);
+
+    (void)node;
+    if (status == TRI_OK)
+        status = affine(step, -2, s, 1, &d);
+    if (status == TRI_OK)
+        status = times(step, x, d, &d);
+    if (status == TRI_OK)
+        status = number(step, &trii_op_add_scalar, d, 2, &d);
+    if (status == TRI_OK)
+        status = times(step, h, d, &d);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_sigmoid_backward, d, s, out) : status;
+}
+
+/* --- powers and bounds ---------------------------------------------------- */
+
+/* -1/2 x^(-3/2) */
+CURVED(rsqrt)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = number(step, &trii_op_pow_scalar, x, -2.5, &d);
+
+    (void)node;
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, d, 0.75, &d);
+    return status == TRI_OK ? times(step, h, d, out) : status;
+}
+
+/* p x^(p - 1). Of p = 0 it is a constant: 0 times a power of x would be NaN where x is 0. */
+CURVED(pow_scalar)
+{
+    double p = node->attrs.f[0];
+    trii_vid in[2] = {h, x}, d = TRII_NO_VALUE;
+    trii_attrs attrs;
+    tri_status status;
+
+    if (p == 0) {
+        trii_fill_attrs(trii_type_of(step, x), 0, &attrs);
+        return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+    }
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = p - 1;
+    status = trii_record_values(step, &trii_op_pow_scalar_backward, in, 2, &attrs, &d);
+    return status == TRI_OK ? trii_rec_scaled(step, d, p, out) : status;
+}
+
+/* `value` where -bound < x < bound, else 0: at the bounds, too, as in PyTorch. */
+static tri_status between(trii_step *step, trii_vid value, trii_vid x, double bound, trii_vid *out)
+{
+    bool wide = trii_type_of(step, x)->dtype == TRI_DTYPE_F64;
+    trii_vid in[2] = {value, x};
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 2;
+    attrs.f[1] = wide ? nextafter(bound, 0) : (double)nextafterf((float)bound, 0);
+    attrs.f[0] = -attrs.f[1];
+    return trii_record_values(step, &trii_op_clamp_backward, in, 2, &attrs, out);
+}
+
+/* 1, below 0 alpha exp(x) */
+CURVED(elu)
+{
+    trii_vid d = TRII_NO_VALUE, side = TRII_NO_VALUE;
+    tri_status status = again(step, node, h, &d);
+
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_neg, x, &side);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
+}
+
+/* s = sigmoid(beta x), from the threshold on 1: beta s (1 - s) */
+CURVED(softplus)
+{
+    double beta = node->attrs.f[0];
+    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE, side = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, x, beta, &x);
+
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_sigmoid, x, &s);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, h, beta, &d);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sigmoid_backward, d, s, &d);
+    if (status == TRI_OK)
+        status = affine(step, -1, x, node->attrs.f[1], &side);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
+}
+
+/* x / 3 + 1/2 between -3 and 3 */
+CURVED(hardswish)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = trii_rec_scaled(step, h, 1.0 / 3, &d);
+
+    (void)node;
+    return status == TRI_OK ? between(step, d, x, 3, out) : status;
+}
+
+/* 1 / (2 y), 0 at 0: -1 / (2 y^2), 0 at 0 */
+CURVED(root)
+{
+    trii_vid d = TRII_NO_VALUE;
+    tri_status status = again(step, node, h, &d);
+
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_root_backward, d, x, &d);
+    return status == TRI_OK ? trii_rec_scaled(step, d, -2, out) : status;
+}
+
+/* --- losses --------------------------------------------------------------- */
+
+/* Gradients of a and b that are opposite. */
+static tri_status opposite(trii_step *step, trii_vid d, const bool *needs, trii_vid *grad_in)
+{
+    if (needs[1])
+        grad_in[1] = d;
+    return needs[2] ? trii_rec1(step, &trii_op_neg, d, &grad_in[2]) : TRI_OK;
+}
+
+/* in g a b: g (a - b) / beta between, else g or -g */
+TRII_SECOND(smooth_l1)
+{
+    trii_vid d = TRII_NO_VALUE, h = TRII_NO_VALUE;
+    double beta = node->attrs.f[0];
+    tri_status status = needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
+
+    if (status != TRI_OK || !(needs[1] || needs[2]))
+        return status;
+    status =
+        trii_rec2(step, &trii_op_sub, trii_node_in(step, node, 1), trii_node_in(step, node, 2), &d);
+    if (status == TRI_OK)
+        status = times(step, gg[0], trii_node_in(step, node, 0), &h);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, h, 1 / beta, &h);
+    if (status == TRI_OK)
+        status = between(step, h, d, beta, &d);
+    return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
+}
+
+/* p (1 - p), with the factors or the product kept from zero, each as PyTorch does. */
+static trii_vid variance(trii_composer *c, trii_vid p, double least, bool of_factors)
+{
+    const trii_attrs bounds = {.n_f = 2, .f = {least, (double)INFINITY}};
+    double more = of_factors ? least : 0;
+    trii_vid q = trii_compose_number(c, &trii_op_mul_scalar, p, -1);
+
+    q = trii_compose_number(c, &trii_op_add_scalar, q, 1 + more);
+    if (of_factors)
+        p = trii_compose_number(c, &trii_op_add_scalar, p, more);
+    q = trii_compose2(c, &trii_op_mul, p, q);
+    return of_factors ? q : trii_compose(c, &trii_op_clamp, &q, 1, &bounds);
+}
+
+/* In g p t: g (p - t) / (p (1 - p)). Its slopes are (p^2 - 2 p t + t) / (p (1 - p))^2, written as a
+ * sum of what is not negative, so that no digits cancel, and of the target -1 / (p (1 - p)). */
+TRII_SECOND(bce)
+{
+    const double least = 1e-12;
+    trii_vid p = trii_node_in(step, node, 1), t = trii_node_in(step, node, 2), h, d, e;
+    trii_composer c = {step, needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK};
+
+    if (c.status != TRI_OK || !(needs[1] || needs[2]))
+        return c.status;
+    h = trii_compose2(&c, &trii_op_mul, gg[0], trii_node_in(step, node, 0));
+    if (needs[2]) {
+        d = trii_compose2(&c, &trii_op_div, h, variance(&c, p, least, false));
+        grad_in[2] = trii_compose1(&c, &trii_op_neg, d);
+    }
+    if (needs[1]) { /* (p - t)^2 + t (1 - t) */
+        d = variance(&c, p, least, true);
+        e = trii_compose1(&c, &trii_op_square, trii_compose2(&c, &trii_op_sub, p, t));
+        t = trii_compose2(
+            &c, &trii_op_mul, t,
+            trii_compose_number(&c, &trii_op_add_scalar, trii_compose1(&c, &trii_op_neg, t), 1));
+        e = trii_compose2(&c, &trii_op_add, e, t);
+        e = trii_compose2(&c, &trii_op_div, e, d);
+        grad_in[1] = trii_compose2(&c, &trii_op_mul, trii_compose2(&c, &trii_op_div, h, d), e);
+    }
+    return c.status;
+}
+
+/* in g a b, g a scalar: g f (a - b) */
+TRII_SECOND(mse_loss)
+{
+    trii_vid g = trii_node_in(step, node, 0), d = TRII_NO_VALUE;
+    tri_status status = TRI_OK;
+
+    if (needs[0]) {
+        status = trii_rec2(step, &trii_op_sub, trii_node_in(step, node, 1),
+                           trii_node_in(step, node, 2), &d);
+        if (status == TRI_OK)
+            status = times(step, gg[0], d, &d);
+        if (status == TRI_OK)
+            status = trii_rec_scaled(step, d, node->attrs.f[0], &d);
+        if (status == TRI_OK)
+            status = trii_rec_sum_to(step, d, trii_type_of(step, g), &grad_in[0]);
+    }
+    if (status != TRI_OK || !(needs[1] || needs[2]))
+        return status;
+    status = times(step, gg[0], g, &d);
+    if (status == TRI_OK)
+        status = trii_rec_scaled(step, d, node->attrs.f[0], &d);
+    return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
+}
+
+static tri_status sum_along(trii_step *step, trii_vid x, int64_t mask, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 2;
+    attrs.n_f = 0;
+    attrs.i[0] = mask;
+    attrs.i[1] = true;
+    return trii_record_values(step, &trii_op_sum, &x, 1, &attrs, out);
+}
+
+/* in g y: y (g - sum g y). Linear and symmetric in g; in y: gg (g - sum g y) - g sum gg y */
+TRII_SECOND(softmax)
+{
+    trii_vid g = trii_node_in(step, node, 0), y = trii_node_in(step, node, 1);
+    trii_vid a = TRII_NO_VALUE, b = TRII_NO_VALUE;
+    int64_t mask = INT64_C(1) << node->attrs.i[0];
+    tri_status status = needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
+
+    if (status != TRI_OK || !needs[1])
+        return status;
+    status = times(step, g, y, &a);
+    if (status == TRI_OK)
+        status = sum_along(step, a, mask, &a);
+    if (status == TRI_OK)
+        status = trii_rec2(step, &trii_op_sub, g, a, &a);
+    if (status == TRI_OK)
+        status = times(step, gg[0], a, &a);
+    if (status == TRI_OK)
+        status = times(step, gg[0], y, &b);
+    if (status == TRI_OK)
+        status = sum_along(step, b, mask, &b);
+    if (status == TRI_OK)
+        status = times(step, g, b, &b);
+    return status == TRI_OK ? trii_rec2(step, &trii_op_sub, a, b, &grad_in[1]) : status;
+}
+
+/* in g y: g - exp(y) sum g; in g: gg - sum gg exp(y), in y: -gg exp(y) sum g */
+TRII_SECOND(log_softmax)
+{
+    trii_vid p = TRII_NO_VALUE, d = TRII_NO_VALUE, sum = TRII_NO_VALUE;
+    int64_t mask = INT64_C(1) << node->attrs.i[0];
+    tri_status status = trii_rec1(step, &trii_op_exp, trii_node_in(step, node, 1), &p);
+
+    if (status == TRI_OK)
+        status = times(step, gg[0], p, &d);
+    if (status == TRI_OK && needs[0]) {
+        status = sum_along(step, d, mask, &sum);
+        if (status == TRI_OK)
+            status = trii_rec2(step, &trii_op_sub, gg[0], sum, &grad_in[0]);
+    }
+    if (status != TRI_OK || !needs[1])
+        return status;
+    status = sum_along(step, trii_node_in(step, node, 0), mask, &sum);
+    if (status == TRI_OK)
+        status = times(step, d, sum, &d);
+    return status == TRI_OK ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
+}
+
+/* In g x target w: g (a p - wanted) in each row, g divided by what the mean divides by; of
+ * logarithms there is no p. The rows' g a is what wanted sums to: minus the sum of the gradient of
+ * nll_loss. */
+static tri_status rows_of_softmax(trii_step *step, const trii_node *node, trii_vid gg,
+                                  trii_vid *out)
+{
+    trii_vid in[4], wanted = TRII_NO_VALUE, d = TRII_NO_VALUE;
+    trii_attrs attrs = node->attrs;
+    tri_status status;
+
+    for (int i = 0; i < 4; i++)
+        in[i] = trii_node_in(step, node, i);
+    attrs.i[2] = 1; /* logarithms */
+    status = trii_record_values(step, &trii_op_cross_entropy_backward, in, 4, &attrs, &wanted);
+    if (status == TRI_OK)
+        status = sum_along(step, wanted, 1 << 1, &wanted);
+    if (status == TRI_OK)
+        status = trii_rec1(step, &trii_op_neg, wanted, &wanted);
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = 1;
+    if (status == TRI_OK)
+        status = trii_record_values(step, &trii_op_softmax, &in[1], 1, &attrs, &d);
+    if (status == TRI_OK)
+        status =
+            trii_record_values(step, &trii_op_softmax_backward, (trii_vid[]){gg, d}, 2, &attrs, &d);
+    return status == TRI_OK ? times(step, d, wanted, out) : status;
+}
+
+TRII_SECOND(cross_entropy)
+{
+    trii_vid g = trii_node_in(step, node, 0), d = TRII_NO_VALUE;
+    tri_status status = TRI_OK;
+
+    if (needs[0]) {
+        const trii_type *type = trii_type_of(step, g);
+        int64_t rows = type->ndim == 1 ? type->shape[0] : -1; /* of reduction none */
+
+        status = ones_like(step, g, &d);
+        if (status == TRI_OK)
+            status = again(step, node, d, &d);
+        if (status == TRI_OK)
+            status = times(step, gg[0], d, &d);
+        if (status == TRI_OK && rows >= 0)
+            status = sum_along(step, d, 1 << 1, &d);
+        if (status == TRI_OK)
+            status = rows >= 0 ? trii_rec_reshape(step, d, &rows, 1, &grad_in[0])
+                               : trii_rec_sum_to(step, d, trii_type_of(step, g), &grad_in[0]);
+    }
+    if (status != TRI_OK || !needs[1] || node->attrs.i[2] != 0)
+        return status;
+    return rows_of_softmax(step, node, gg[0], &grad_in[1]);
+}
+
+/* --- sums, parts and rows ------------------------------------------------- */
+
+TRII_SECOND(sum_to)
+{
+    const trii_type x = *trii_type_of(step, trii_node_in(step, node, 0));
+
+    (void)needs;
+    return trii_rec_expand(step, gg[0], x.shape, x.ndim, &grad_in[0]);
+}
+
+/* in g x y: g over the number of equals, where x is the largest */
+TRII_SECOND(amax)
+{
+    trii_vid share = TRII_NO_VALUE;
+    tri_status status;
+
+    if (!needs[0])
+        return TRI_OK;
+    status = ones_like(step, trii_node_in(step, node, 0), &share);
+    if (status == TRI_OK)
+        status = again(step, node, share, &share);
+    if (status == TRI_OK)
+        status = times(step, gg[0], share, &share);
+    return status == TRI_OK
+               ? trii_record_values(step, &trii_op_sum, &share, 1, &node->attrs, &grad_in[0])
+               : status;
+}
+
+TRII_SECOND(slice)
+{
+    trii_attrs attrs = node->attrs;
+
+    (void)needs;
+    attrs.n_i = 3 * trii_type_of(step, gg[0])->ndim;
+    return trii_record_values(step, &trii_op_slice, gg, 1, &attrs, &grad_in[0]);
+}
+
+TRII_SECOND(index_select)
+{
+    trii_vid in[2] = {gg[0], trii_node_in(step, node, 1)};
+    trii_attrs attrs;
+
+    (void)needs;
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = node->attrs.i[0];
+    return trii_record_values(step, &trii_op_index_select, in, 2, &attrs, &grad_in[0]);
+}
+
+/* Which rows of a lookup are this one, beside their columns: [.., 1]. */
+static trii_vid rows_equal(trii_composer *c, trii_vid index, int64_t row)
+{
+    trii_type type = *trii_type_of(c->step, index);
+    const trii_type scalar = {.dtype = type.dtype, .device = type.device};
+    trii_vid equal =
+        trii_compose2(c, &trii_op_eq, index, trii_compose_fill(c, &scalar, (double)row));
+
+    type.shape[type.ndim] = 1; /* the lookup has that dimension, too */
+    return trii_compose_reshape(c, equal, type.shape, type.ndim + 1);
+}
+
+TRII_SECOND(embedding)
+{
+    trii_vid in[2] = {gg[0], trii_node_in(step, node, 1)};
+    trii_composer c = {step, TRI_OK};
+    trii_attrs attrs;
+
+    (void)needs;
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = -1;
+    if (node->attrs.i[0] < 0)
+        return trii_record_values(step, &trii_op_embedding, in, 2, &attrs, &grad_in[0]);
+    grad_in[0] = trii_compose_masked(&c, trii_compose(&c, &trii_op_embedding, in, 2, &attrs),
+                                     rows_equal(&c, in[1], node->attrs.i[0]), false, 0);
+    return c.status;
+}
+
+/* --- images --------------------------------------------------------------- */
+
+/* The seven numbers of a convolution, and the shape of what a gradient of it gives. */
+static tri_status convolution(trii_step *step, const trii_node *node, const trii_graph_op *op,
+                              trii_vid a, trii_vid b, const trii_type *shape, trii_vid *out)
+{
+    trii_vid in[3] = {a, b, TRII_NO_VALUE};
+    trii_attrs attrs;
+
+    attrs.n_i = shape != NULL ? 11 : 7;
+    attrs.n_f = 0;
+    for (int i = 0; i < 7; i++)
+        attrs.i[i] = node->attrs.i[i];
+    for (int d = 0; d < 4 && shape != NULL; d++)
+        attrs.i[7 + d] = shape->shape[d];
+    return trii_record_values(step, op, in, shape != NULL ? 2 : 3, &attrs, out);
+}
+
+/* in g w. <gg, dx(g, w)> = <conv(gg, w), g> */
+TRII_SECOND(conv_data)
+{
+    trii_vid g = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
+    tri_status status = TRI_OK;
+
+    if (needs[0])
+        status = convolution(step, node, &trii_op_conv, gg[0], w, NULL, &grad_in[0]);
+    if (status == TRI_OK && needs[1])
+        status = convolution(step, node, &trii_op_conv_backward_weight, g, gg[0],
+                             trii_type_of(step, w), &grad_in[1]);
+    return status;
+}
+
+/* in g x. <gg, dw(g, x)> = <conv(x, gg), g> */
+TRII_SECOND(conv_weight)
+{
+    trii_vid g = trii_node_in(step, node, 0), x = trii_node_in(step, node, 1);
+    tri_status status = TRI_OK;
+
+    if (needs[0])
+        status = convolution(step, node, &trii_op_conv, x, gg[0], NULL, &grad_in[0]);
+    if (status == TRI_OK && needs[1])
+        status = convolution(step, node, &trii_op_conv_backward_data, g, gg[0],
+                             trii_type_of(step, x), &grad_in[1]);
+    return status;
+}
+
+tri_status trii_second_pooling(trii_step *step, const trii_node *node, const trii_graph_op *op,
+                               int n_i, trii_vid gg, trii_vid *grad_in)
+{
+    trii_attrs attrs = node->attrs;
+
+    attrs.n_i = n_i;
+    return trii_record_values(step, op, &gg, 1, &attrs, grad_in);
+}

@@ -1,0 +1,23 @@
+/*
+ * replica.h - records a part of a network on another device than that of its tensors.
+ */
+#ifndef TRII_REPLICA_H
+#define TRII_REPLICA_H
+
+#include "train/graph/step.h"
+
+/* While it holds, a persistent tensor of `home` means its copy on `device`: one copy a step,
+ * recorded at the first use, through which gradients come back and add up. What would be written
+ * into such a tensor (running statistics) is not: only the replica at home writes. home = device:
+ * no replica. */
+typedef struct trii_replica {
+    tri_device home, device;
+} trii_replica;
+
+/* Returns the replica of before, which trii_replica_leave restores. They nest. */
+trii_replica trii_replica_enter(trii_step *step, trii_replica replica);
+void trii_replica_leave(trii_step *step, trii_replica before);
+/* The replica that is recorded now. */
+trii_replica trii_replica_now(const trii_step *step);
+
+#endif

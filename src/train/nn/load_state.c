@@ -1,0 +1,383 @@
+/*
+ * load_state.c - loads contents into the parameters and buffers of a tree: which source belongs to
+ * which entry, which differences are allowed, and the report of what did not fit. Called by
+ * tri_module_load, and by checkpoint/ for the tensors of a file.
+ */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/dtype.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "train/nn/module.h"
+#include "train/tensor/persistent.h"
+
+#define LOAD_NAMES 4 /* so many names of each kind of mistake are in the error line */
+
+/* Of the error line for all of them: advice follows, and must not be cut off. */
+#define LIST_BYTES 200
+#define MORE_BYTES 24 /* " and 8 more" */
+
+/* A growing "a, b, c", to become "a, b and 8 more". */
+typedef struct names {
+    const char *kind; /* for the report */
+    char text[320];
+    size_t used, ends[LOAD_NAMES]; /* of the names that are in the text */
+    int n;
+} names;
+
+typedef struct loading {
+    tri_module *module;
+    const tri_state_source *sources;
+    int64_t n;
+    tri_load_options opt;
+    int64_t *source_of; /* [entries]: -1 none */
+    int64_t set;        /* entries that have one */
+    size_t most;        /* bytes of the largest entry that is converted */
+    bool may_convert;   /* a misfit in dtype alone, which the options could convert */
+    names missing, unexpected, misfit, left_out, converted;
+} loading;
+
+static void names_add(const loading *l, names *list, const char *name)
+{
+    if (l->opt.report != NULL)
+        fprintf(l->opt.report, "%s: %s\n", list->kind, name);
+    if (list->n < LOAD_NAMES && list->used < sizeof(list->text)) {
+        int n = snprintf(list->text + list->used, sizeof(list->text) - list->used, "%s%s",
+                         list->n > 0 ? ", " : "", name);
+
+        list->used += n > 0 ? (size_t)n : 0;
+    }
+    if (list->n < LOAD_NAMES)
+        list->ends[list->n] = list->used;
+    list->n++;
+}
+
+/* As many whole names as fit into `room` bytes, at least a part of the first; and how many more
+ * there are. */
+static void names_end(names *list, size_t room)
+{
+    int shown = list->n < LOAD_NAMES ? list->n : LOAD_NAMES;
+    size_t most;
+    char more[MORE_BYTES] = "";
+
+    room = room < sizeof(list->text) ? room : sizeof(list->text);
+    most = room - sizeof(more);
+    while (shown > 1 && list->ends[shown - 1] > most)
+        shown--;
+    if (list->n > shown)
+        snprintf(more, sizeof(more), " and %d more", list->n - shown);
+    if (shown > 0 && list->ends[shown - 1] < most)
+        most = list->ends[shown - 1];
+    snprintf(list->text + most, room - most, "%s", more);
+}
+
+static void shape_text(char *text, size_t bytes, tri_dtype dtype, const int64_t *shape, int ndim)
+{
+    size_t used = (size_t)snprintf(text, bytes, "%s[", tri_dtype_name(dtype));
+
+    for (int d = 0; d < ndim && d < TRI_MAX_DIMS && used < bytes; d++)
+        used += (size_t)snprintf(text + used, bytes - used, d > 0 ? ", %lld" : "%lld",
+                                 (long long)shape[d]);
+    if (used < bytes)
+        snprintf(text + used, bytes - used, "]");
+}
+
+static bool shapes_equal(const tri_tensor *tensor, const tri_state_source *source)
+{
+    if (tensor->ndim != source->ndim)
+        return false;
+    for (int d = 0; d < tensor->ndim; d++)
+        if (tensor->shape[d] != source->shape[d])
+            return false;
+    return true;
+}
+
+static bool converts(tri_dtype dtype)
+{
+    return dtype == TRI_DTYPE_F16 || dtype == TRI_DTYPE_BF16 || dtype == TRI_DTYPE_F32 ||
+           dtype == TRI_DTYPE_F64;
+}
+
+static void add_differing(const loading *l, names *list, const tri_state_entry *entry,
+                          const tri_state_source *source, const char *between, const char *behind)
+{
+    const tri_tensor *tensor = entry->tensor;
+    char ours[64], theirs[64], line[TRI_STATE_NAME_MAX + 160];
+
+    shape_text(ours, sizeof(ours), tensor->dtype, tensor->shape, tensor->ndim);
+    shape_text(theirs, sizeof(theirs), source->dtype, source->shape, source->ndim);
+    snprintf(line, sizeof(line), "%s is %s%s %s%s", entry->name, ours, between, theirs, behind);
+    names_add(l, list, line);
+}
+
+/* --- which source belongs to which entry ---------------------------------- */
+
+/* The name that a source has here, or NULL. */
+static const char *name_here(const loading *l, const tri_state_source *source, char *room)
+{
+    return l->opt.rename != NULL ? l->opt.rename(source->name, room, l->opt.arg) : source->name;
+}
+
+static tri_status match_one(loading *l, int64_t s)
+{
+    const tri_state_source *source = &l->sources[s];
+    char room[TRI_STATE_NAME_MAX] = "";
+    const char *name = name_here(l, source, room);
+    const tri_state_entry *entry;
+    bool converted;
+    int64_t at;
+
+    if (name == NULL) {
+        names_add(l, &l->left_out, source->name);
+        return TRI_OK;
+    }
+    at = trii_module_entry(l->module, name);
+    if (at < 0) {
+        names_add(l, &l->unexpected, name);
+        return TRI_OK;
+    }
+    entry = &l->module->state[at];
+    if (l->source_of[at] >= 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "unexpected: %s, and again from %s", entry->name,
+                         source->name);
+    if (source->data == NULL && trii_tensor_bytes(entry->tensor) > 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: the data of %s is NULL", source->name);
+    converted = entry->tensor->dtype != source->dtype;
+    l->source_of[at] = s;
+    if (!shapes_equal(entry->tensor, source) ||
+        (converted &&
+         !(l->opt.convert && converts(entry->tensor->dtype) && converts(source->dtype)))) {
+        add_differing(l, &l->misfit, entry, source, " in the model,", " in what is loaded");
+        l->may_convert |= shapes_equal(entry->tensor, source) && converts(entry->tensor->dtype) &&
+                          converts(source->dtype);
+        l->source_of[at] = INT64_MAX; /* found, but left out */
+        return TRI_OK;
+    }
+    l->set++;
+    if (converted) {
+        add_differing(l, &l->converted, entry, source, ", converted from", "");
+        if (trii_tensor_bytes(entry->tensor) > l->most)
+            l->most = trii_tensor_bytes(entry->tensor);
+    }
+    return TRI_OK;
+}
+
+/* Room that one list leaves is for the others. */
+static void lists_end(names **lists, int n)
+{
+    size_t left = LIST_BYTES;
+
+    for (int i = 0; i < n; i++) {
+        size_t later = 0, kinds = 1, share;
+
+        if (lists[i]->n == 0)
+            continue;
+        for (int k = i + 1; k < n; k++) {
+            later += lists[k]->n > 0 ? lists[k]->used + MORE_BYTES : 0;
+            kinds += lists[k]->n > 0;
+        }
+        share = left / kinds;
+        names_end(lists[i], later < left - share ? left - later : share);
+        left -= strlen(lists[i]->text);
+    }
+}
+
+/* The error, or for a partial load only a warning. */
+static tri_status judge(loading *l)
+{
+    names *lists[] = {&l->missing, &l->unexpected, &l->misfit};
+    char text[LIST_BYTES + 64] = "";
+    size_t used = 0;
+    int wrong = 0;
+
+    for (int i = 0; i < 3; i++)
+        wrong += lists[i]->n;
+    lists_end(lists, 3);
+    if (wrong == 0 || (l->opt.partial && l->set > 0)) {
+        if (wrong > 0 && l->opt.report == NULL)
+            TRII_LOG(TRII_LOG_WARN, "nn",
+                     "module_load: %lld of %lld entries set; %d missing, %d unexpected, %d of "
+                     "another kind (tri_load_options.report lists them)",
+                     (long long)l->set, (long long)l->module->n_state, l->missing.n,
+                     l->unexpected.n, l->misfit.n);
+        return TRI_OK;
+    }
+    for (int i = 0; i < 3; i++) {
+        if (lists[i]->n == 0)
+            continue;
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s %s: %s", used > 0 ? ";" : "",
+                                 lists[i]->kind, lists[i]->text);
+    }
+    return TRII_FAIL(TRI_ERR_INVALID_ARG, "%s %s:%s%s%s%s",
+                     l->opt.partial ? "no part of the state fits" : "state does not fit",
+                     l->module->type->name, text,
+                     l->missing.n > 0 && l->unexpected.n > 0
+                         ? "; tri_load_options.rename maps names to others"
+                         : "",
+                     l->may_convert ? "; tri_load_options.convert converts dtypes" : "",
+                     l->misfit.n > 0 && l->set > 0 && !l->opt.partial
+                         ? "; tri_load_options.partial sets those that fit"
+                         : "");
+}
+
+static tri_status match(loading *l)
+{
+    tri_status status = TRI_OK;
+
+    for (int64_t i = 0; i < l->module->n_state; i++)
+        l->source_of[i] = -1;
+    for (int64_t s = 0; s < l->n && status == TRI_OK; s++)
+        status = match_one(l, s);
+    if (status != TRI_OK)
+        return status;
+    for (int64_t i = 0; i < l->module->n_state; i++)
+        if (l->source_of[i] < 0)
+            names_add(l, &l->missing, l->module->state[i].name);
+    return judge(l);
+}
+
+static tri_status check_sources(const tri_state_source *sources, int64_t n)
+{
+    if (n < 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: %lld sources", (long long)n);
+    if (n > 0 && sources == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: sources are NULL");
+    for (int64_t i = 0; i < n; i++) {
+        tri_status status = TRII_CHECK_RESERVED(tri_state_source, &sources[i]);
+
+        if (status != TRI_OK)
+            return status;
+        if (sources[i].name == NULL)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG, "module_load: source %lld has no name",
+                             (long long)i);
+        if (sources[i].ndim < 0 || sources[i].ndim > TRI_MAX_DIMS)
+            return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                             "module_load: %s has %d dimensions, 0 to %d are "
+                             "allowed",
+                             sources[i].name, sources[i].ndim, TRI_MAX_DIMS);
+    }
+    return TRI_OK;
+}
+
+/* Finds everything that can be wrong; release l->source_of with trii_free. Writes nothing. */
+static tri_status prepare(loading *l, tri_module *module, const tri_state_source *sources,
+                          int64_t n, const tri_load_options *opt)
+{
+    tri_status status = trii_module_flatten(module);
+
+    *l = (loading){.module = module,
+                   .sources = sources,
+                   .n = n,
+                   .opt = opt != NULL ? *opt : (tri_load_options){0},
+                   .missing.kind = "missing",
+                   .unexpected.kind = "unexpected",
+                   .misfit.kind = "of another kind",
+                   .left_out.kind = "left out",
+                   .converted.kind = "converted"};
+    if (status == TRI_OK)
+        status = TRII_CHECK_RESERVED(tri_load_options, opt);
+    if (status == TRI_OK)
+        status = check_sources(sources, n);
+    if (status != TRI_OK)
+        return status;
+    l->source_of = trii_alloc((size_t)module->n_state, sizeof(*l->source_of), "state match");
+    if (l->source_of == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = match(l);
+    if (status != TRI_OK) {
+        trii_free(l->source_of);
+        l->source_of = NULL;
+    }
+    return status;
+}
+
+tri_status trii_module_fits(tri_module *module, const tri_state_source *sources, int64_t n,
+                            const tri_load_options *opt)
+{
+    loading l;
+    tri_status status = prepare(&l, module, sources, n, opt);
+
+    if (status == TRI_OK)
+        trii_free(l.source_of);
+    return status;
+}
+
+/* --- contents ------------------------------------------------------------- */
+
+/* Element i of data that need not be aligned. */
+static double read_number(tri_dtype dtype, const void *data, int64_t i)
+{
+    const char *at = (const char *)data + (size_t)i * tri_dtype_size(dtype);
+    uint16_t half;
+    float single;
+    double number;
+
+    switch (dtype) {
+    case TRI_DTYPE_F16:
+        memcpy(&half, at, sizeof(half));
+        return (double)trii_f16_to_f32(half);
+    case TRI_DTYPE_BF16:
+        memcpy(&half, at, sizeof(half));
+        return (double)trii_bf16_to_f32(half);
+    case TRI_DTYPE_F32:
+        memcpy(&single, at, sizeof(single));
+        return (double)single;
+    default:
+        memcpy(&number, at, sizeof(number));
+        return number;
+    }
+}
+
+static void convert(const tri_tensor *tensor, const tri_state_source *source, void *room)
+{
+    for (int64_t i = 0; i < tri_tensor_numel(tensor); i++) {
+        double number = read_number(source->dtype, source->data, i);
+
+        if (tensor->dtype == TRI_DTYPE_F64)
+            ((double *)room)[i] = number;
+        else if (tensor->dtype == TRI_DTYPE_F32)
+            ((float *)room)[i] = (float)number;
+        else if (tensor->dtype == TRI_DTYPE_BF16)
+            ((uint16_t *)room)[i] = trii_f32_to_bf16((float)number);
+        else
+            ((uint16_t *)room)[i] = trii_f32_to_f16((float)number);
+    }
+}
+
+tri_status tri_module_load(tri_module *module, const tri_state_source *sources, int64_t n,
+                           const tri_load_options *opt)
+{
+    loading l;
+    void *room = NULL;
+    tri_status status = prepare(&l, module, sources, n, opt);
+
+    if (status == TRI_OK && l.most > 0) {
+        room = trii_alloc_aligned(64, l.most, "converted state");
+        status = room != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    for (int64_t i = 0; status == TRI_OK && i < module->n_state; i++) {
+        tri_tensor *tensor = module->state[i].tensor;
+        const tri_state_source *source;
+        const void *data;
+
+        if (l.source_of[i] < 0 || l.source_of[i] == INT64_MAX)
+            continue; /* keeps its value */
+        source = &sources[l.source_of[i]];
+        data = source->data;
+        if (source->dtype != tensor->dtype && trii_tensor_bytes(tensor) > 0) {
+            assert(room != NULL); /* l.most counts this one too */
+            convert(tensor, source, room);
+            data = room;
+        }
+        status = tri_tensor_copy_in(tensor, data, trii_tensor_bytes(tensor));
+        if (status != TRI_OK)
+            trii_err_prepend("%s", module->state[i].name);
+    }
+    trii_free(room);
+    trii_free(l.source_of);
+    return status;
+}

@@ -1,0 +1,310 @@
+/*
+ * buckets.c - where gradients lie: each bucket is one storage in the group's arena, and every
+ * gradient is a view of it, so that kernels write, and peers read, without a copy. A gradient in a
+ * device's own memory stays there and is copied to its bucket and back.
+ *
+ * The first backward uses the reverse order of the parameters. Before the second synchronised
+ * forward the buckets get their final form: rank 0's order of completion, and the parameters'
+ * layouts where all ranks have the same (else the gradient is kept and sent in plain order).
+ */
+#include <string.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/log.h"
+#include "comm/group/join/world.h"
+#include "train/parallel/ddp/ddp.h"
+#include "train/tensor/device_memory.h"
+
+/* --- storage in the group's arena ----------------------------------------- */
+
+static tri_status arena_alloc(void *ctx, size_t bytes, void **data_out)
+{
+    tri_status status = trii_group_alloc(ctx, bytes, data_out);
+
+    if (status != TRI_OK)
+        return TRII_FAIL_CTX(status, "ddp bucket of %zu bytes", bytes);
+    (void)tri_group_ref(ctx); /* the memory may outlive the model */
+    return TRI_OK;
+}
+
+static void arena_free(void *ctx, void *data, size_t bytes)
+{
+    (void)bytes;
+    tri_group_free(ctx, data);
+    tri_group_unref(ctx);
+}
+
+tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes, trii_storage **storage_out)
+{
+    static const trii_storage_ops arena = {
+        .name = "group", .alloc = arena_alloc, .free = arena_free};
+
+    return trii_storage_create(&arena, ddp->group, bytes, storage_out);
+}
+
+/* --- making --------------------------------------------------------------- */
+
+/* Moves the gradient, in its new layout, into its bucket. */
+static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
+{
+    tri_tensor *grad = param->tensor->grad;
+    size_t bytes = trii_tensor_bytes(grad);
+    trii_storage *storage = param->bucket->storage;
+    char *view = (char *)storage->data + param->offset;
+    void *plain;
+    tri_status status = TRI_OK;
+
+    if (grad->layout == layout) {
+        memcpy(view, trii_tensor_data(grad), layout != NULL ? layout->bytes : bytes);
+    } else {
+        plain = trii_alloc_aligned(64, bytes, "gradient");
+        if (plain == NULL)
+            return TRI_ERR_NO_MEMORY;
+        if (grad->layout != NULL)
+            status = grad->layout->to_plain(grad->layout, trii_tensor_data(grad), plain);
+        else
+            memcpy(plain, trii_tensor_data(grad), bytes);
+        if (status == TRI_OK && layout != NULL)
+            status = layout->from_plain(layout, plain, view);
+        else if (status == TRI_OK)
+            memcpy(view, plain, bytes);
+        trii_free(plain);
+    }
+    if (status != TRI_OK)
+        return status;
+    trii_storage_ref(storage);
+    trii_storage_unref(grad->storage);
+    grad->storage = storage;
+    grad->offset = param->offset;
+    grad->layout = layout;
+    return TRI_OK;
+}
+
+/* The gradient stays in the device's memory; the bucket holds the copy that is communicated. */
+static tri_status make_bucket_view(trii_ddp_param *param)
+{
+    const tri_tensor *tensor = param->tensor;
+    tri_tensor *view = NULL;
+    tri_status status =
+        trii_tensor_create(tensor->dtype, tensor->shape, tensor->ndim, TRI_CPU(0), &view);
+
+    if (status == TRI_OK)
+        status = trii_tensor_move(view, param->bucket->storage, param->offset);
+    if (status != TRI_OK) {
+        tri_tensor_unref(view);
+        return status;
+    }
+    view->is_grad = true;
+    tri_tensor_unref(param->bucket_view);
+    param->bucket_view = view;
+    return TRI_OK;
+}
+
+static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
+{
+    tri_status status = trii_grad_prepare(param->tensor);
+
+    if (status != TRI_OK)
+        return status;
+    return trii_is_host(param->tensor->device) ? move_grad(param, layout) : make_bucket_view(param);
+}
+
+/* Which parameters share a bucket, in this order. */
+static tri_status assign(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
+{
+    trii_bucket_item *items = trii_alloc((size_t)ddp->n_params, sizeof(*items), "ddp buckets");
+    tri_status status;
+
+    if (items == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (int k = 0; k < ddp->n_params; k++) {
+        trii_ddp_param *param = &ddp->params[order[k]];
+        const tri_tensor *tensor = param->tensor;
+        const trii_layout *layout = layouts[order[k]];
+
+        param->bytes = layout != NULL ? layout->bytes : trii_tensor_bytes(tensor);
+        items[k] = (trii_bucket_item){.name = param->name,
+                                      .count = (size_t)tri_tensor_numel(tensor),
+                                      .rows = tensor->ndim >= 2 ? (size_t)tensor->shape[0] : 0,
+                                      .bytes = param->bytes,
+                                      .dtype = tensor->dtype,
+                                      .index = order[k]};
+    }
+    status =
+        trii_averager_make(&ddp->averager, items, ddp->n_params, ddp->options.first_bucket_bytes,
+                           ddp->options.bucket_cap_bytes, TRII_DDP_ITEMS);
+    trii_free(items);
+    return status;
+}
+
+static tri_status make_bucket(trii_ddp *ddp, int index)
+{
+    trii_ddp_bucket *bucket = &ddp->buckets[index];
+    tri_bucket *b;
+    tri_status status;
+
+    bucket->wire = &ddp->averager.buckets[index];
+    b = &bucket->wire->bucket;
+    status = trii_ddp_storage_create(ddp, b->count * tri_dtype_size(b->dtype), &bucket->storage);
+    if (status != TRI_OK)
+        return status;
+    b->data = bucket->storage->data;
+    for (int i = 0; i < b->n_parts; i++) {
+        trii_ddp_param *param = &ddp->params[b->parts[i].index];
+
+        param->bucket = bucket;
+        param->offset = b->parts[i].offset * tri_dtype_size(b->dtype);
+    }
+    return TRI_OK;
+}
+
+static void free_buckets(trii_ddp_bucket *buckets, trii_averager *averager, bool forgets)
+{
+    trii_averager_drain(averager);
+    for (int b = 0; b < averager->n_buckets && buckets != NULL; b++) {
+        trii_ddp_colls_free(buckets[b].colls);
+        trii_ddp_colls_free(buckets[b].ends);
+        trii_storage_unref(buckets[b].storage);
+    }
+    trii_free(buckets);
+    trii_averager_free(averager, forgets);
+}
+
+static tri_status make_with(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
+{
+    trii_ddp_bucket *old = ddp->buckets;
+    trii_averager old_averager = ddp->averager;
+    tri_status status;
+
+    ddp->buckets = NULL;
+    ddp->averager.buckets = NULL;
+    ddp->averager.n_buckets = 0;
+    ddp->stats.n_passes = ddp->stats.comm_ns = ddp->stats.exposed_ns = 0; /* as of each bucket */
+    status = assign(ddp, order, layouts);
+    if (status == TRI_OK) {
+        ddp->buckets =
+            trii_alloc((size_t)ddp->averager.n_buckets, sizeof(*ddp->buckets), "ddp buckets");
+        status = ddp->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+    }
+    for (int b = 0; b < ddp->averager.n_buckets && status == TRI_OK; b++)
+        status = make_bucket(ddp, b);
+    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
+        status = make_grad(&ddp->params[i], layouts[i]);
+    if (status != TRI_OK)
+        trii_ddp_buckets_free(
+            ddp); /* half-made buckets must not be sent: backward_hook.c refuses without them */
+    /* gradients that did not move keep their storage alive */
+    free_buckets(old, &old_averager, false);
+    return status;
+}
+
+tri_status trii_ddp_buckets_make(trii_ddp *ddp, const int *order)
+{
+    const trii_layout **plain =
+        trii_alloc((size_t)ddp->n_params, sizeof(*plain), "ddp layouts"); /* all NULL */
+    tri_status status = plain != NULL ? make_with(ddp, order, plain) : TRI_ERR_NO_MEMORY;
+
+    trii_free((void *)(uintptr_t)plain);
+    return status;
+}
+
+void trii_ddp_buckets_free(trii_ddp *ddp)
+{
+    free_buckets(ddp->buckets, &ddp->averager, true);
+    ddp->buckets = NULL;
+}
+
+/* --- the rebuild ---------------------------------------------------------- */
+
+/* The layout in which the parameter's gradient can be sent: what is copied from a device is in
+ * plain order. */
+static const trii_layout *own_layout(const tri_tensor *param)
+{
+    return trii_is_host(param->device) ? param->layout : NULL;
+}
+
+/* Smallest and largest of all ranks' layout names, as numbers: where they are equal, all agree.
+ * Plain order is 0. */
+static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, bool *any_out)
+{
+    size_t n = (size_t)ddp->n_params;
+    int64_t *low = trii_alloc(2 * n, sizeof(*low), "ddp layouts");
+    int64_t *high = low + n;
+    tri_status status;
+
+    if (low == NULL)
+        return TRI_ERR_NO_MEMORY;
+    for (size_t i = 0; i < n; i++) {
+        const trii_layout *layout = own_layout(ddp->params[i].tensor);
+
+        if (layout != NULL)
+            low[i] =
+                (int64_t)(trii_hash_bytes(layout->bytes, layout->name, strlen(layout->name)) >> 1 |
+                          1);
+        high[i] = low[i];
+    }
+    status = trii_ddp_called(
+        tri_all_reduce(ddp->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
+    if (status == TRI_OK)
+        status = trii_ddp_called(
+            tri_all_reduce(ddp->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
+    *any_out = false;
+    for (size_t i = 0; i < n && status == TRI_OK; i++) {
+        bool agreed = low[i] == high[i] && low[i] != 0;
+
+        layouts[i] = agreed ? ddp->params[i].tensor->layout : NULL;
+        *any_out = *any_out || agreed;
+    }
+    trii_free(low);
+    return status;
+}
+
+static bool same_order(const trii_ddp *ddp, const int *order)
+{
+    int k = 0;
+
+    for (int b = 0; b < ddp->averager.n_buckets; b++)
+        for (int i = 0; i < ddp->averager.buckets[b].bucket.n_parts; i++)
+            if (ddp->averager.buckets[b].parts[i].index != order[k++])
+                return false;
+    return true;
+}
+
+static tri_status rebuild(trii_ddp *ddp, const trii_layout **layouts)
+{
+    bool any = false;
+    tri_status status = trii_ddp_called(
+        tri_broadcast(ddp->group, ddp->observed, (size_t)ddp->n_params, TRI_DTYPE_I32, 0, NULL));
+
+    if (status == TRI_OK && ddp->averager.each_ends) /* other hooks read rows and columns */
+        status = agree_on_layouts(ddp, layouts, &any);
+    /* Both are equal on all ranks by now, and so is what follows. */
+    if (status == TRI_OK && (any || !same_order(ddp, ddp->observed)))
+        status = make_with(ddp, ddp->observed, layouts);
+    if (status != TRI_OK)
+        return status;
+    /* Where the ranks do not agree on a layout, the gradient is bound in plain order. */
+    ddp->any_layout = ddp->averager.each_ends;
+    for (int b = 0; b < ddp->averager.n_buckets; b++) {
+        const tri_bucket *bucket = &ddp->averager.buckets[b].bucket;
+
+        TRII_LOG(TRII_LOG_INFO, "ddp", "bucket %d: %d gradients, %zu bytes of %s", b,
+                 bucket->n_parts, bucket->count * tri_dtype_size(bucket->dtype),
+                 tri_dtype_name(bucket->dtype));
+    }
+    return TRI_OK;
+}
+
+tri_status trii_ddp_buckets_rebuild(trii_ddp *ddp)
+{
+    const trii_layout **layouts =
+        trii_alloc((size_t)ddp->n_params, sizeof(*layouts), "ddp layouts");
+    tri_work *batch = trii_batch_set(NULL);
+    tri_status status = layouts != NULL ? rebuild(ddp, layouts) : TRI_ERR_NO_MEMORY;
+
+    trii_batch_set(batch);
+    ddp->rebuilt = true;
+    trii_free((void *)(uintptr_t)layouts);
+    return status;
+}

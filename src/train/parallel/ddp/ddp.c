@@ -1,0 +1,506 @@
+/*
+ * ddp.c - data-parallel training as a module around the network. See ddp.h for how it works.
+ */
+#include "train/parallel/ddp/ddp.h"
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "base/option.h"
+#include "comm/group/join/world.h"
+#include "os/forked.h"
+#include "train/tensor/device_list.h"
+
+static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out);
+static void ddp_destroy(tri_module *self);
+static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why);
+
+static const tri_module_class ddp_class = {.name = "DistributedDataParallel",
+                                           .size = sizeof(trii_ddp),
+                                           .forward = ddp_forward,
+                                           .destroy = ddp_destroy};
+
+trii_ddp *trii_ddp_of(const tri_module *model)
+{
+    return model != NULL && model->status == TRI_OK && model->type == &ddp_class ? model->data
+                                                                                 : NULL;
+}
+
+/* --- construction --------------------------------------------------------- */
+
+static tri_status join_group(trii_ddp *ddp)
+{
+    tri_group *group = ddp->options.group;
+    tri_status status = TRI_OK;
+
+    if (group == NULL && !tri_is_initialized())
+        status = tri_init(NULL);
+    if (status == TRI_OK)
+        status = trii_group_resolve(&group, "options.group");
+    if (status == TRI_OK && tri_group_size(group) > 1)
+        status = trii_group_takes_host_memory(group);
+    if (status != TRI_OK)
+        return status;
+    ddp->size = tri_group_size(group);
+    ddp->rank = tri_group_rank(group);
+    trii_random_stream_set((uint64_t)ddp->rank);
+    if (ddp->size > 1) {
+        ddp->group = tri_group_ref(group);
+        trii_forked_watch();
+    }
+    ddp->averager = (trii_averager){.group = ddp->group,
+                                    .hook = ddp->options.hook,
+                                    .hook_state = ddp->options.hook_state,
+                                    .pass = -1};
+    return TRI_OK;
+}
+
+static tri_status first_buckets(trii_ddp *ddp)
+{
+    /* Gradients come out about in reverse order of use. */
+    for (int k = 0; k < ddp->n_params; k++)
+        ddp->observed[k] = ddp->n_params - 1 - k;
+    return trii_ddp_buckets_make(ddp, ddp->observed);
+}
+
+static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_out)
+{
+    tri_status status = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
+
+    return status == TRI_OK ? tri_tensor_copy_in(*unit_out, one, tri_dtype_size(dtype)) : status;
+}
+
+static tri_status make_units(trii_ddp *ddp)
+{
+    tri_status status = make_unit(TRI_DTYPE_F32, &(const float){1}, &ddp->unit[0]);
+
+    return status == TRI_OK ? make_unit(TRI_DTYPE_F64, &(const double){1}, &ddp->unit[1]) : status;
+}
+
+static tri_status set_up(trii_ddp *ddp)
+{
+    tri_status status = trii_ddp_compare(ddp, false, true);
+
+    if (status == TRI_OK)
+        status = trii_ddp_called(trii_replica_send(ddp->net, ddp->group, 0));
+    if (status == TRI_OK)
+        status = first_buckets(ddp);
+    if (status == TRI_OK)
+        status = trii_ddp_buffers_make(ddp);
+    return status == TRI_OK ? make_units(ddp) : status;
+}
+
+static uint64_t new_id(void)
+{
+    static _Atomic uint32_t last_id;
+
+    return ++last_id;
+}
+
+/* Of what the ranks do together; where they find that they differ all of them say so. */
+static inline tri_status met(trii_ddp *ddp, tri_status status)
+{
+    return TRII_LIKELY(status == TRI_OK || status == TRI_ERR_MISMATCH)
+               ? status
+               : trii_ddp_tell(ddp->group, status);
+}
+
+/* A child of fork() would take its parent's turn, for which the parent would then wait for ever. */
+static inline tri_status check_parent(void)
+{
+    return TRII_LIKELY(!atomic_load_explicit(&trii_forked, memory_order_relaxed))
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_STATE, "ddp: this is a child of fork(), and the group is its "
+                                          "parent's: tri_spawn starts processes that train");
+}
+
+/* Before the ranks meet in something that is not recorded: what pends runs. */
+static tri_status run_before(trii_ddp *ddp)
+{
+    trii_step *step = trii_step_current();
+    tri_status status = check_parent();
+
+    if (status != TRI_OK)
+        return status;
+    status = step != NULL ? trii_ddp_settle(ddp, step) : TRI_ERR_NO_MEMORY;
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
+}
+
+/* Parameters were unfrozen: all ranks make their buckets again. Collective. */
+static tri_status relist(trii_ddp *ddp)
+{
+    tri_status status = run_before(ddp);
+
+    if (status == TRI_OK)
+        status = trii_ddp_compare(ddp, false, true);
+    if (status == TRI_OK)
+        status = trii_ddp_params_list(ddp);
+    if (status != TRI_OK)
+        return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
+    trii_ddp_params_hook(ddp); /* other models that watched them may be gone */
+    ddp->id = new_id();        /* the plans of before had other buckets */
+    ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
+    return met(ddp, first_buckets(ddp));
+}
+
+/* Its gradients are averaged already. */
+static tri_status check_inside(const trii_ddp *ddp)
+{
+    const tri_module *inside = trii_module_wrapper(ddp->net, &ddp_class);
+
+    if (inside != NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "the network has a model of tri_ddp inside (%s), whose gradients are "
+                         "averaged already: wrap all of it, or parts that have nothing in common",
+                         inside->name[0] != '\0' ? inside->name : "itself");
+    return TRI_OK;
+}
+
+static tri_group *asked_for(const tri_ddp_options *opt)
+{
+    return opt != NULL && opt->group != NULL ? opt->group : trii_group_get_world();
+}
+
+/* Where device_ids says that the network lies, it does. */
+static tri_status check_devices(trii_ddp *ddp)
+{
+    const tri_ddp_options *o = &ddp->options;
+    tri_status status = TRI_OK;
+
+    if (o->device_ids != NULL && o->n_devices == 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "device_ids is set, but n_devices is 0: set it to 1");
+    if (o->device_ids == NULL && o->n_devices != 0)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "n_devices is %d, but device_ids is NULL",
+                         o->n_devices);
+    if (o->n_devices != (o->device_ids != NULL ? 1 : 0))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%d device_ids: one, where the whole network lies, or none (tri_data_"
+                         "parallel takes several)",
+                         o->n_devices);
+    if (o->device_ids != NULL) {
+        ddp->devices[0] = o->device_ids[0];
+        ddp->device = &ddp->devices[0];
+        status = trii_device_check(ddp->devices[0]);
+    }
+    if (o->output_device != NULL && status == TRI_OK) {
+        ddp->devices[1] = *o->output_device;
+        ddp->output = &ddp->devices[1];
+        status = trii_device_check(ddp->devices[1]);
+    }
+    for (int64_t i = 0; i < tri_module_state_count(ddp->net) && status == TRI_OK; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+        char home[16];
+
+        if (ddp->device == NULL || tri_tensor_device(entry.tensor) == *ddp->device)
+            continue;
+        snprintf(home, sizeof(home), "%s", tri_device_text(*ddp->device));
+        status =
+            TRII_FAIL(TRI_ERR_INVALID_ARG,
+                      "%s lies on %s, and device_ids[0] is %s: tri_module_to moves the network "
+                      "there, and a network on several devices has no device_ids",
+                      entry.name, tri_device_text(tri_tensor_device(entry.tensor)), home);
+    }
+    return status;
+}
+
+/* What each rank finds for itself. */
+static tri_status look_at_network(trii_ddp *ddp)
+{
+    tri_status status = trii_module_flatten(ddp->net);
+
+    if (status == TRI_OK)
+        status = check_inside(ddp);
+    if (status == TRI_OK)
+        status = check_devices(ddp);
+    if (status == TRI_OK)
+        status = trii_ddp_params_watch(ddp);
+    return status == TRI_OK ? trii_ddp_params_list(ddp) : status;
+}
+
+/* status: of this rank so far. One that has no network says so where the others compare theirs. */
+static tri_status meet(trii_ddp *ddp, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+    tri_status joined;
+
+    if (status == TRI_ERR_NO_MEMORY)
+        return status;
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    joined = join_group(ddp);
+    if (status == TRI_OK && joined == TRI_OK && ddp->group != NULL)
+        return met(ddp, set_up(ddp));
+    if (status == TRI_OK)
+        return joined;
+    if (joined == TRI_OK && ddp->group != NULL)
+        trii_replica_failed(ddp->group, line);
+    trii_err_set("%s", line);
+    return status;
+}
+
+/* The group's own numbers of ranks stand in the line. */
+static void name_group(const trii_ddp *ddp, tri_status status)
+{
+    if (ddp->group != NULL && ddp->group != trii_group_get_world() && status <= TRI_ERR_PEER_LOST)
+        trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->size,
+                         ddp->rank);
+    else
+        trii_err_prepend("tri_ddp");
+}
+
+tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
+{
+    tri_module *model = tri_module_create(&ddp_class);
+    trii_ddp *ddp = trii_ddp_of(model);
+    const tri_status known = TRII_CHECK_RESERVED(tri_ddp_options, opt);
+    tri_status status = known;
+
+    if (ddp == NULL) {
+        (void)trii_ddp_tell(asked_for(opt), TRI_ERR_NO_MEMORY);
+        tri_module_destroy(own_net);
+        return model;
+    }
+    ddp->options = opt != NULL && known == TRI_OK ? *opt : (tri_ddp_options){0};
+    trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
+    ddp->id = new_id();
+    if (status == TRI_OK)
+        status = trii_need(own_net, "tri_ddp", "own_net");
+    if (status != TRI_OK)
+        trii_module_fail(model, status);
+    ddp->net = trii_module_adopt(model, "", own_net);
+    status = tri_module_status(model);
+    if (status == TRI_OK)
+        status = look_at_network(ddp);
+    if (known == TRI_OK) /* else there is no telling where the others are */
+        status = meet(ddp, status);
+    ddp->hook = ddp->group == NULL
+                    ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
+                    : (trii_grad_hook){.begin = trii_ddp_begin,
+                                       .attach = trii_ddp_record_backward,
+                                       .seed = trii_ddp_seed,
+                                       .held = trii_ddp_held,
+                                       .finish_unused = trii_ddp_finish_unused,
+                                       .cleared = trii_ddp_cleared,
+                                       .failed = step_failed};
+    if (status == TRI_ERR_NO_MEMORY)
+        status = trii_ddp_tell(asked_for(opt), status);
+    if (status == TRI_OK)
+        trii_ddp_params_hook(ddp);
+    if (status != TRI_OK) {
+        name_group(ddp, status);
+        trii_module_fail(model, status);
+    }
+    return model;
+}
+
+static void ddp_destroy(tri_module *self)
+{
+    trii_ddp *ddp = self->data;
+
+    trii_ddp_buckets_free(ddp);
+    trii_ddp_buffers_free(ddp);
+    trii_ddp_colls_free(ddp->headers);
+    trii_ddp_colls_free(ddp->counts);
+    tri_tensor_unref(ddp->unit[0]);
+    tri_tensor_unref(ddp->unit[1]);
+    trii_ddp_params_free(ddp);
+    tri_group_unref(ddp->group);
+}
+
+/* --- forward -------------------------------------------------------------- */
+
+/* The peers of a step that failed here wait in its collectives: they get the reason instead. */
+static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why)
+{
+    trii_ddp *ddp = (trii_ddp *)hook;
+
+    trii_ddp_take_back(ddp, step);
+    for (int i = 0; i < TRII_DDP_OPEN && ddp->group != NULL; i++)
+        if (ddp->open[i].generation == step->generation)
+            tri_group_abort(ddp->group, why);
+}
+
+/* The step's slot among the open steps: its own, else a free one, else that of the oldest. */
+static int open_slot(const trii_ddp *ddp, const trii_step *step)
+{
+    int slot = 0;
+
+    for (int i = 0; i < TRII_DDP_OPEN; i++) {
+        if (ddp->open[i].generation == step->generation)
+            return i;
+        if (ddp->open[slot].generation != 0 &&
+            (ddp->open[i].generation == 0 || ddp->open[i].number < ddp->open[slot].number))
+            slot = i;
+    }
+    return slot;
+}
+
+/* From here to the last bucket of the backward a failure is told to the peers. Reading a parameter
+ * makes the step know us. */
+static tri_status open_pass(trii_ddp *ddp)
+{
+    trii_step *step = trii_step_current();
+    trii_vid id;
+    int slot;
+    tri_status status = TRI_ERR_NO_MEMORY;
+
+    if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
+        return run_before(ddp); /* which fails: nothing that is recorded now will run */
+    if (step != NULL)
+        status = trii_resolve(step, ddp->params[0].tensor, &id);
+    if (status != TRI_OK)
+        return status;
+    slot = open_slot(ddp, step);
+    if (ddp->open[slot].generation != step->generation) {
+        ddp->open[slot].generation = step->generation;
+        ddp->open[slot].number = ++ddp->n_opened;
+        ddp->open[slot].n_forwards = 0;
+    }
+    ddp->open[slot].n_forwards++;
+    return TRI_OK;
+}
+
+/* What comes before the network's own forward in training. */
+static tri_status before_forward(trii_ddp *ddp)
+{
+    trii_step *step;
+    tri_status status;
+
+    if (ddp->no_sync > 0)
+        return TRI_OK;
+    status = check_parent();
+    if (status == TRI_OK && trii_ddp_params_grew(ddp))
+        status = relist(ddp);
+    if (status == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
+        status = run_before(ddp);
+        if (status == TRI_OK)
+            status = met(ddp, trii_ddp_buckets_rebuild(ddp));
+    }
+    if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
+        step = trii_step_current();
+        status = step != NULL ? trii_ddp_buffers_record(ddp, step) : TRI_ERR_NO_MEMORY;
+    }
+    if (status == TRI_OK)
+        status = open_pass(ddp);
+    return status;
+}
+
+/* With device_ids or output_device. */
+static void forward_there(const trii_ddp *ddp, tri_tensor *const *in, int n_in, tri_tensor **out,
+                          int n_out)
+{
+    tri_tensor **there = trii_alloc((size_t)n_in, sizeof(tri_tensor *), "inputs");
+
+    for (int i = 0; i < n_in && there != NULL; i++)
+        there[i] = in[i] != NULL && ddp->device != NULL ? tri_to(in[i], *ddp->device) : in[i];
+    if (there != NULL)
+        tri_forward_n(ddp->net, there, n_in, out, n_out);
+    for (int o = 0; o < n_out; o++) {
+        if (there == NULL)
+            out[o] = trii_forward_failed(TRI_ERR_NO_MEMORY);
+        else if (ddp->output != NULL)
+            out[o] = tri_to(out[o], *ddp->output);
+    }
+    trii_free(there);
+}
+
+static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
+                        int n_out)
+{
+    trii_ddp *ddp = self->data;
+
+    trii_random_stream_set((uint64_t)ddp->rank);
+    if (ddp->group != NULL && self->training) {
+        tri_status status = before_forward(ddp);
+
+        if (status != TRI_OK) {
+            for (int i = 0; i < n_out; i++)
+                out[i] = trii_forward_failed(status);
+            return;
+        }
+    }
+    if (TRII_LIKELY(ddp->device == NULL && ddp->output == NULL))
+        tri_forward_n(ddp->net, in, n_in, out, n_out);
+    else
+        forward_there(ddp, in, n_in, out, n_out);
+}
+
+/* --- the rest of parallel.h ----------------------------------------------- */
+
+void tri_ddp_no_sync_begin(tri_module *model)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+
+    if (ddp != NULL)
+        ddp->no_sync++;
+}
+
+void tri_ddp_no_sync_end(tri_module *model)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+
+    if (ddp != NULL && ddp->no_sync > 0)
+        ddp->no_sync--;
+}
+
+void tri_ddp_vote_stop(tri_module *model)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+
+    if (ddp == NULL)
+        return;
+    ddp->vote_stop = true;
+    if (ddp->group == NULL)
+        ddp->stopped = true;
+}
+
+bool tri_ddp_is_stopped(const tri_module *model)
+{
+    const trii_ddp *ddp = trii_ddp_of(model);
+
+    return ddp != NULL && ddp->stopped;
+}
+
+int64_t tri_ddp_sample_count(const tri_module *model)
+{
+    const trii_ddp *ddp = trii_ddp_of(model);
+
+    return ddp != NULL ? ddp->sample_count : 0;
+}
+
+tri_status tri_ddp_verify(tri_module *model, bool buffers)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+    tri_status status = tri_module_status(model);
+
+    if (status != TRI_OK)
+        return status;
+    if (ddp == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
+    if (ddp->group == NULL)
+        return TRI_OK;
+    status = run_before(ddp);
+    if (status != TRI_OK)
+        return status;
+    status = trii_ddp_compare(ddp, true, buffers);
+    return status == TRI_OK ? TRI_OK : met(ddp, TRII_FAIL_CTX(status, "ddp_verify"));
+}
+
+tri_status tri_ddp_sync_buffers(tri_module *model)
+{
+    trii_ddp *ddp = trii_ddp_of(model);
+    trii_step *step = trii_step_current();
+    tri_status status = tri_module_status(model);
+
+    if (status != TRI_OK)
+        return status;
+    if (ddp == NULL)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "ddp_sync_buffers: the module was not made by tri_ddp");
+    if (step == NULL)
+        return TRI_ERR_NO_MEMORY;
+    status = run_before(ddp);
+    if (status != TRI_OK || ddp->group == NULL)
+        return status;
+    status = trii_ddp_buffers_record(ddp, step);
+    return status == TRI_OK ? trii_step_run(step) : status;
+}

@@ -1,0 +1,209 @@
+/*
+ * ddp_collectives.c - the collectives of a step: creation and release, and what all kinds do alike
+ * while they run.
+ */
+
+#include <trireme/group.h>
+
+#include "base/alloc.h"
+#include "base/err.h"
+#include "comm/group/join/world.h"
+#include "train/parallel/ddp/ddp_collectives.h"
+
+size_t trii_ddp_header_count(const trii_ddp *ddp)
+{
+    return 3 + (size_t)TRII_JOINED_WORDS(ddp->size);
+}
+
+/* --- life ----------------------------------------------------------------- */
+
+void trii_ddp_coll_release(trii_host_op *op)
+{
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
+
+    if (atomic_fetch_sub(&t->owners, 1) > 1)
+        return;
+    tri_group_unref(t->left);
+    trii_free(t);
+}
+
+static void drop_work(trii_ddp_coll *t)
+{
+    tri_work_destroy(t->work);
+    tri_work_destroy(t->map_work);
+    t->work = NULL;
+    t->map_work = NULL;
+}
+
+tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *step,
+                              trii_ddp_coll **coll_out)
+{
+    trii_ddp_coll *t = *list;
+    uint64_t number = 0;
+
+    /* Those of a step that ended without running them are free as well. */
+    while (t != NULL && atomic_load(&t->owners) > 1 &&
+           (t->state != TRII_DDP_COLL_FREE || t->generation != step->generation)) {
+        t = t->next;
+        number++;
+    }
+    if (t == NULL) {
+        trii_ddp_coll **end = list;
+
+        t = trii_alloc(1, sizeof(*t) + trii_ddp_header_count(ddp) * sizeof(double),
+                       "ddp collective");
+        if (t == NULL)
+            return TRI_ERR_NO_MEMORY;
+        atomic_init(&t->owners, 1);
+        t->ddp = ddp;
+        t->op.group = (uint64_t)(uintptr_t)ddp->group;
+        t->op.identity = ddp->id << 33 | (uint64_t)ddp->rebuilt << 32 | number << 16;
+        while (*end != NULL)
+            end = &(*end)->next;
+        *end = t;
+    }
+    if (atomic_load(&t->owners) == 1) {
+        /* Ours alone: no other thread looks before the step hands it on. */
+        atomic_store_explicit(&t->owners, 2, memory_order_release);
+        trii_host_op_give(step, &t->op);
+    }
+    drop_work(t);
+    t->state = TRII_DDP_COLL_RECORDED;
+    t->site = trii_site_last();
+    t->generation = step->generation;
+    *coll_out = t;
+    return TRI_OK;
+}
+
+static tri_status orphan_start(trii_host_op *op, const trii_host_buffers *buffers)
+{
+    (void)op;
+    (void)buffers;
+    return TRII_FAIL(TRI_ERR_STATE, "the DDP model was destroyed while a step was pending");
+}
+
+static tri_status orphan_poll(trii_host_op *op)
+{
+    (void)op;
+    return TRI_OK;
+}
+
+static tri_status orphan_wait(trii_host_op *op, int64_t for_ns)
+{
+    (void)op;
+    (void)for_ns;
+    return TRI_OK;
+}
+
+static void orphan_abort(trii_host_op *op, const char *why)
+{
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
+
+    if (t->left != NULL)
+        tri_group_abort(t->left, why);
+}
+
+/* What is left of a model that is gone. */
+static const trii_host_kind orphan_kind = {.name = "tri_ddp (a model that is gone)",
+                                           .in_place = true,
+                                           .start = orphan_start,
+                                           .poll = orphan_poll,
+                                           .wait = orphan_wait,
+                                           .abort = orphan_abort,
+                                           .release = trii_ddp_coll_release};
+
+void trii_ddp_colls_free(trii_ddp_coll *list)
+{
+    while (list != NULL) {
+        trii_ddp_coll *next = list->next;
+
+        drop_work(list);
+        if (list->state != TRII_DDP_COLL_FREE && list->op.kind->abort != NULL)
+            list->left = tri_group_ref(list->ddp->group);
+        list->ddp = NULL;
+        list->op.kind = &orphan_kind;
+        trii_ddp_coll_release(&list->op);
+        list = next;
+    }
+}
+
+void trii_ddp_coll_abort(trii_host_op *op, const char *why)
+{
+    trii_ddp_coll *t = (trii_ddp_coll *)op;
+
+    if (t->state != TRII_DDP_COLL_FREE)
+        tri_group_abort(t->ddp->group, why);
+}
+
+/* Where ranks do not do the same, and so do not meet. */
+static tri_status explain(tri_status status, const char *line)
+{
+    return TRII_FAIL(status, "%s%s", line,
+                     status == TRI_ERR_MISMATCH || status == TRI_ERR_GROUP_TIMEOUT
+                         ? " (a model of tri_ddp communicates when it is made or verified, in each "
+                           "forward in training mode and each backward: all ranks of its group do "
+                           "these, or none)"
+                         : "");
+}
+
+tri_status trii_ddp_called(tri_status status)
+{
+    return status != TRI_OK ? explain(status, tri_last_error()) : status;
+}
+
+/* Of a pass: a rank that left without a failure has most likely had fewer batches. */
+static tri_status explain_pass(const trii_ddp *ddp, tri_status status, const char *line)
+{
+    if (status == TRI_ERR_PEER_LOST && trii_group_was_left(ddp->group))
+        return TRII_FAIL(status,
+                         "%s (a rank whose batches are used up before others' calls "
+                         "tri_ddp_join after its loop, as all do)",
+                         line);
+    return explain(status, line);
+}
+
+tri_status trii_ddp_passed(const trii_ddp *ddp, tri_status status)
+{
+    return status != TRI_OK ? explain_pass(ddp, status, tri_last_error()) : status;
+}
+
+/* The operation's failure as this thread's error, or its success. */
+static tri_status work_ended(const trii_ddp *ddp, tri_work **work_io, tri_status status)
+{
+    if (status != TRI_OK)
+        status = explain_pass(ddp, status, tri_work_error(*work_io));
+    tri_work_destroy(*work_io);
+    *work_io = NULL;
+    return status;
+}
+
+tri_status trii_ddp_coll_work(const trii_ddp *ddp, tri_work **work_io, int64_t for_ns)
+{
+    tri_status status;
+
+    if (*work_io == NULL)
+        return TRI_OK;
+    status = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
+    return status == TRI_INPROGRESS ? status : work_ended(ddp, work_io, status);
+}
+
+tri_status trii_ddp_coll_compare(trii_host_op *op, const char *what, const char *where)
+{
+    const trii_ddp_coll *t = (trii_ddp_coll *)op;
+    char text[64];
+
+    (void)what;
+    if (t->bucket != NULL)
+        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->bucket->wire->bucket.index);
+    else if (t->block != NULL)
+        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->block->first);
+    else
+        (void)snprintf(text, sizeof(text), "%s", op->kind->name);
+    return trii_ddp_called(trii_group_compare_order(t->ddp->group, text, where));
+}
+
+void trii_ddp_coll_blame(const trii_ddp_coll *t)
+{
+    if (t->site.file != NULL)
+        tri_site_set(t->site.file, t->site.line);
+}

@@ -1,0 +1,99 @@
+/*
+ * persistent.h - what a `tri_tensor *` that is not a step's handle points to.
+ */
+#ifndef TRII_PERSISTENT_H
+#define TRII_PERSISTENT_H
+
+#include <trireme/tensor.h>
+
+#include "train/tensor/storage.h"
+
+struct trii_grad_hook; /* parallel strategies; train/graph/step.h */
+struct trii_packed;    /* packed.h */
+
+struct tri_tensor {
+    atomic_int refs;
+    /* The runs that hold it (train/graph/hold.c), under their lock. */
+    uint32_t readers;
+    struct tri_context *writer;
+    /* Written by the thread that holds it for writing: number of the contents, and the step that
+     * wrote them. */
+    int32_t version;
+    /* The last reference belongs to the lender, and only trii_tensor_release gives it up. */
+    atomic_bool lent;
+    uint64_t written_by;
+    /* Generation of the step that will write `grad` when it runs (train/graph/gradient.c); 0 =
+     * none. */
+    atomic_uint_fast64_t grad_writer;
+    /* Not OK: a failed handle, of which everything below is unset, or, with a storage, a tensor
+     * whose contents are lost (trii_tensor_lose). `why` is the error line. */
+    tri_status status;
+    char *why; /* NULL: there was no memory for the line; trii_tensor_why gives another */
+    tri_dtype dtype;
+    int ndim;
+    int64_t shape[TRI_MAX_DIMS];
+    tri_device device;
+    trii_storage *storage;
+    size_t offset;             /* bytes into the storage */
+    const trii_layout *layout; /* NULL = plain */
+    char *name;                /* owned; given by the user, for messages; may be NULL */
+    /* Owned; set once, under the lock of train/graph/hold.c. NULL: nobody has asked for a copy. */
+    struct trii_packed *_Atomic packed;
+
+    bool stays_plain; /* the user accesses the memory: no layout of a kernel */
+    bool read_only;   /* the memory is another's: tri_tensor_copy_in refuses */
+    bool requires_grad;
+    bool is_grad;      /* it is the gradient of another tensor */
+    bool is_parameter; /* a module has registered it as one */
+    /* `grad` holds a gradient that no optimizer has consumed, by runs that are done: trii_has_grad
+     * includes what is pending. */
+    atomic_bool has_grad;
+    /* tri_grad shows `grad`: a run has computed it, or lost it, and nobody has cleared it since. */
+    atomic_bool shows_grad;
+    tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
+    struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
+};
+
+/* A step's handle is not an address: its low bit is 1. train/graph/handle.c interprets the other
+ * bits. */
+static inline bool trii_is_handle(const tri_tensor *tensor)
+{
+    return ((uintptr_t)tensor & 1u) != 0;
+}
+
+/* Zeros on the device, which must exist; one reference. */
+tri_status trii_tensor_create(tri_dtype dtype, const int64_t *shape, int ndim, tri_device device,
+                              tri_tensor **tensor_out) TRI_MUST_CHECK;
+/* tri_tensor_unref by the code that set `lent`. */
+void trii_tensor_release(tri_tensor *tensor);
+/* Moves the contents into `storage` (a reference is taken) at `offset`, in plain order: this puts
+ * gradients into buckets. No recorded work may be pending on the tensor. */
+tri_status trii_tensor_move(tri_tensor *tensor, trii_storage *storage,
+                            size_t offset) TRI_MUST_CHECK;
+/* Bytes of the plain contents. */
+size_t trii_tensor_bytes(const tri_tensor *tensor);
+/* Contents in place: only where the caller knows that the layout is plain and no work is
+ * pending. */
+void *trii_tensor_data(const tri_tensor *tensor);
+/* The contents are lost: a reader gets the current error line, as STATE, until the tensor
+ * gets new contents. */
+void trii_tensor_lose(tri_tensor *tensor);
+void trii_tensor_mend(tri_tensor *tensor);
+static inline bool trii_tensor_is_lost(const tri_tensor *tensor)
+{
+    return tensor->status != TRI_OK && tensor->storage != NULL;
+}
+/* The error line of a tensor whose status is not OK. */
+static inline const char *trii_tensor_why(const tri_tensor *tensor)
+{
+    return tensor->why != NULL
+               ? tensor->why
+               : "the contents are lost (the cause could not be stored: out of "
+                 "memory): set them again (tri_tensor_copy_in, or load a checkpoint)";
+}
+/* The shared failed tensor of NO_MEMORY: for callers that never release their result. */
+tri_tensor *trii_tensor_no_memory(void);
+/* A failed handle with the current error line; never NULL (a shared static one without memory). */
+tri_tensor *trii_tensor_failed(tri_status status);
+
+#endif

@@ -1,0 +1,464 @@
+/*
+ * traffic.c - see traffic.h.
+ */
+#include "train/traffic/traffic.h"
+
+#include "base/dtype.h"
+#include "base/err.h"
+#include "train/graph/ops/rules.h"
+#include "train/graph/type.h"
+#include "comm/group/join/world.h"
+
+/* Gradients of messages have tags of their own, so that they never take each other's place. */
+#define GRADIENT_TAG (1 << 29)
+
+typedef struct traffic {
+    trii_host_op op;  /* first */
+    tri_group *group; /* a reference */
+    tri_work *work;   /* while it is under way */
+    trii_site site;   /* of the call that recorded it */
+    const char *what; /* what it is for; NULL: its own name says enough */
+    bool is_over;
+    bool receives;
+    bool compared; /* TRI_CHECK=order */
+    tri_dtype dtype;
+    size_t count; /* elements of one rank's part */
+    tri_redop redop;
+    int peer, tag;
+} traffic;
+
+/* --- while it runs -------------------------------------------------------- */
+
+static tri_status named(const traffic *t, tri_status status)
+{
+    return status != TRI_OK && t->what != NULL ? TRII_FAIL_CTX(status, "%s", t->what) : status;
+}
+
+/* A receive takes what is shorter, too; a value has as many elements as its type says. */
+static tri_status check_length(const traffic *t)
+{
+    if (!t->receives || tri_work_count(t->work) == t->count)
+        return TRI_OK;
+    (void)TRII_FAIL(TRI_ERR_MISMATCH,
+                    "recv(%zu %s, rank %d, tag %d): a message of %zu came; sender and receiver "
+                    "must have one shape",
+                    t->count, tri_dtype_name(t->dtype), t->peer, t->tag & ~GRADIENT_TAG,
+                    tri_work_count(t->work));
+    return TRI_ERR_MISMATCH;
+}
+
+static tri_status ended(traffic *t, tri_status status)
+{
+    char unmet[512] = "";
+
+    if (status == TRI_INPROGRESS)
+        return status;
+    if (status == TRI_ERR_GROUP_TIMEOUT && t->compared)
+        trii_group_name_unmet(t->group, unmet, sizeof(unmet));
+    status = status != TRI_OK ? TRII_FAIL(status, "%s%s", tri_work_error(t->work), unmet)
+                              : check_length(t);
+    status = named(t, status);
+    tri_work_destroy(t->work);
+    t->work = NULL;
+    t->is_over = status == TRI_OK;
+    return status;
+}
+
+static tri_status poll(trii_host_op *op)
+{
+    traffic *t = (traffic *)op;
+
+    return t->work != NULL ? ended(t, trii_work_poll(t->work)) : TRI_OK;
+}
+
+static tri_status wait_for(trii_host_op *op, int64_t for_ns)
+{
+    traffic *t = (traffic *)op;
+
+    return t->work != NULL ? ended(t, trii_work_wait_for(t->work, for_ns)) : TRI_OK;
+}
+
+static void abort_group(trii_host_op *op, const char *why)
+{
+    traffic *t = (traffic *)op;
+
+    if (!t->is_over)
+        tri_group_abort(t->group, why);
+}
+
+static void release(trii_host_op *op)
+{
+    traffic *t = (traffic *)op;
+
+    tri_work_destroy(t->work);
+    tri_group_unref(t->group);
+}
+
+static tri_status compare(trii_host_op *op, const char *what, const char *where)
+{
+    return trii_group_compare_order(((traffic *)op)->group, what, where);
+}
+
+/* Sender and receiver may lay the elements out as they like. */
+static tri_status compare_message(trii_host_op *op, const char *what, const char *where)
+{
+    traffic *t = (traffic *)op;
+    char elements[64], tag[64];
+    const trii_compared_message m = {
+        .sends = !t->receives, .peer = t->peer, .what = elements, .tag = tag, .where = where};
+
+    (void)what;
+    (void)snprintf(elements, sizeof(elements), "%zu %s", t->count, tri_dtype_name(t->dtype));
+    (void)snprintf(tag, sizeof(tag), "%stag %d", t->tag & GRADIENT_TAG ? "gradient of " : "",
+                   t->tag & ~GRADIENT_TAG);
+    t->compared = true;
+    return trii_group_compare_message(t->group, &m);
+}
+
+/* Messages name the line that recorded it, wherever the step runs. */
+static traffic *begin(trii_host_op *op)
+{
+    traffic *t = (traffic *)op;
+
+    if (t->site.file != NULL)
+        tri_site_set(t->site.file, t->site.line);
+    return t;
+}
+
+static tri_status all_reduce_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return named(
+        t, (tri_all_reduce)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop, &t->work));
+}
+
+static tri_status all_gather_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return named(t, (tri_all_gather)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work));
+}
+
+static tri_status reduce_scatter_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_reduce_scatter)(t->group, b->in[0], b->out[0], t->count, t->dtype, t->redop,
+                                &t->work);
+}
+
+static tri_status all_to_all_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_all_to_all)(t->group, b->in[0], b->out[0], t->count, t->dtype, &t->work);
+}
+
+static tri_status send_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_send)(t->group, b->in[0], t->count, t->dtype, t->peer, t->tag, &t->work);
+}
+
+static tri_status recv_start(trii_host_op *op, const trii_host_buffers *b)
+{
+    traffic *t = begin(op);
+
+    return (tri_recv)(t->group, b->out[0], t->count, t->dtype, t->peer, t->tag, &t->work);
+}
+
+/* --- gradients ------------------------------------------------------------ */
+
+static tri_status has_gradient(const traffic *t)
+{
+    if (t->redop == TRI_REDOP_SUM || t->redop == TRI_REDOP_AVG)
+        return TRI_OK;
+    return TRII_FAIL(TRI_ERR_UNSUPPORTED, "only sums and averages over ranks have gradients");
+}
+
+static tri_status all_reduce_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                                  const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    tri_status status = has_gradient(t);
+
+    (void)needs;
+    return status == TRI_OK
+               ? trii_record_all_reduce(step, t->group, grad_out[0], t->redop, &grad_in[0])
+               : status;
+}
+
+static tri_status all_gather_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                                  const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+
+    (void)needs;
+    return trii_record_reduce_scatter(step, t->group, grad_out[0], TRI_REDOP_SUM, &grad_in[0]);
+}
+
+static tri_status reduce_scatter_grad(trii_step *step, const trii_node *node,
+                                      const trii_vid *grad_out, const bool *needs,
+                                      trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    tri_status status = has_gradient(t);
+
+    (void)needs;
+    if (status != TRI_OK)
+        return status;
+    status = trii_record_all_gather(step, t->group, grad_out[0], &grad_in[0]);
+    if (status == TRI_OK && t->redop == TRI_REDOP_AVG)
+        status = trii_rec_scaled(step, grad_in[0], 1.0 / tri_group_size(t->group), &grad_in[0]);
+    return status;
+}
+
+static tri_status all_to_all_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                                  const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+
+    (void)needs;
+    return trii_record_all_to_all(step, t->group, grad_out[0], &grad_in[0]);
+}
+
+static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
+                             trii_vid *token_out);
+static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
+                             bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out);
+
+/* Comes when the message itself is sent, no earlier. */
+static tri_status send_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                            const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    const trii_type type = step->values[step->in_ids[node->first_in]].type;
+
+    (void)grad_out;
+    (void)needs;
+    return recv_value(step, t->group, &type, true, t->peer, t->tag ^ GRADIENT_TAG, node->first_out,
+                      &grad_in[0]);
+}
+
+static tri_status recv_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
+                            const bool *needs, trii_vid *grad_in)
+{
+    const traffic *t = (const traffic *)node->host;
+    trii_vid token;
+
+    (void)needs;
+    (void)grad_in;
+    return send_value(step, t->group, grad_out[0], t->peer, t->tag ^ GRADIENT_TAG, &token);
+}
+
+/* --- kinds ---------------------------------------------------------------- */
+
+#define KIND(name_, in_place_, compare_, collective_)                                              \
+    static const trii_host_kind name_##_kind = {.name = #name_,                                    \
+                                                .in_place = (in_place_),                           \
+                                                .start = name_##_start,                            \
+                                                .poll = poll,                                      \
+                                                .wait = wait_for,                                  \
+                                                .abort = abort_group,                              \
+                                                .compare = (compare_),                             \
+                                                .crosses_ranks = (collective_),                    \
+                                                .grad = name_##_grad,                              \
+                                                .release = release};
+
+KIND(all_reduce, true, compare, true)
+KIND(all_gather, false, compare, true)
+KIND(reduce_scatter, false, compare, true)
+KIND(all_to_all, false, compare, true)
+KIND(send, false, compare_message, false)
+KIND(recv, false, compare_message, false)
+
+/* --- recording ------------------------------------------------------------ */
+
+static tri_status group_of(tri_group *given, const char *name, tri_group **group_out)
+{
+    *group_out = given;
+    return trii_group_resolve(group_out, name);
+}
+
+/* What every operation has; `call` is whole. */
+static tri_status record(trii_step *step, const trii_host_kind *kind, const traffic *like,
+                         const trii_host_call *call, trii_vid *out)
+{
+    trii_host_op *op = NULL;
+    traffic *t;
+    tri_status status = trii_host_op_new(step, kind, sizeof(*t), &op);
+
+    if (status != TRI_OK)
+        return status;
+    t = (traffic *)op;
+    t->group = tri_group_ref(like->group);
+    t->site = trii_site_last();
+    t->dtype = like->dtype;
+    t->count = like->count;
+    t->redop = like->redop;
+    t->peer = like->peer;
+    t->tag = like->tag;
+    t->receives = kind == &recv_kind;
+    op->group = (uint64_t)(uintptr_t)like->group;
+    op->identity = (uint64_t)like->redop << 32; /* the types are in the plan's key themselves */
+    return trii_record_host(step, op, call, out);
+}
+
+/* One operand and one result. `parts`: of what count is one part, the operand or the result. */
+static tri_status collective(trii_step *step, tri_group *given, const trii_host_kind *kind,
+                             trii_vid x, tri_redop redop, const trii_type *out_type,
+                             const trii_type *part, trii_vid *out)
+{
+    const trii_host_result result = {.type = *out_type,
+                                     .requires_grad = step->values[x].requires_grad};
+    const trii_host_call call = {.in = &x, .n_in = 1, .out = &result, .n_out = 1};
+    traffic like = {.dtype = part->dtype, .redop = redop};
+    tri_status status = group_of(given, kind->name, &like.group);
+
+    like.count = (size_t)trii_type_numel(part);
+    return status == TRI_OK ? record(step, kind, &like, &call, out) : status;
+}
+
+tri_status trii_record_all_reduce(trii_step *step, tri_group *group, trii_vid x, tri_redop op,
+                                  trii_vid *out)
+{
+    const trii_type type = step->values[x].type;
+
+    return collective(step, group, &all_reduce_kind, x, op, &type, &type, out);
+}
+
+tri_status trii_record_all_gather(trii_step *step, tri_group *group, trii_vid x, trii_vid *out)
+{
+    const trii_type part = step->values[x].type;
+    trii_type whole = part;
+    tri_status status = group_of(group, "all_gather", &group);
+
+    if (status != TRI_OK)
+        return status;
+    if (part.ndim == TRI_MAX_DIMS)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "all_gather: the operand has %d dimensions; the result has one more, and "
+                         "at most %d",
+                         part.ndim, TRI_MAX_DIMS);
+    whole.ndim = part.ndim + 1;
+    whole.shape[0] = tri_group_size(group);
+    for (int d = 0; d < part.ndim; d++)
+        whole.shape[d + 1] = part.shape[d];
+    return collective(step, group, &all_gather_kind, x, TRI_REDOP_SUM, &whole, &part, out);
+}
+
+/* The type of one rank's part of x [size, ..]. */
+static tri_status part_of(const trii_step *step, const tri_group *group, const char *name,
+                          trii_vid x, trii_type *part)
+{
+    const trii_type *whole = &step->values[x].type;
+    char text[TRII_TYPE_TEXT];
+
+    if (whole->ndim < 1 || whole->shape[0] != tri_group_size(group))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "%s: the operand is %s; its first dimension must be the size of the "
+                         "group, %d",
+                         name, trii_type_text(whole, text), tri_group_size(group));
+    *part = (trii_type){.dtype = whole->dtype, .device = whole->device, .ndim = whole->ndim - 1};
+    for (int d = 0; d < part->ndim; d++)
+        part->shape[d] = whole->shape[d + 1];
+    return TRI_OK;
+}
+
+tri_status trii_record_reduce_scatter(trii_step *step, tri_group *group, trii_vid x, tri_redop op,
+                                      trii_vid *out)
+{
+    trii_type part;
+    tri_status status = group_of(group, "reduce_scatter", &group);
+
+    if (status == TRI_OK)
+        status = part_of(step, group, "reduce_scatter", x, &part);
+    return status == TRI_OK
+               ? collective(step, group, &reduce_scatter_kind, x, op, &part, &part, out)
+               : status;
+}
+
+tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x, trii_vid *out)
+{
+    const trii_type whole = step->values[x].type;
+    trii_type part;
+    tri_status status = group_of(group, "all_to_all", &group);
+
+    if (status == TRI_OK)
+        status = part_of(step, group, "all_to_all", x, &part);
+    return status == TRI_OK
+               ? collective(step, group, &all_to_all_kind, x, TRI_REDOP_SUM, &whole, &part, out)
+               : status;
+}
+
+static tri_status message(trii_step *step, tri_group *given, const trii_host_kind *kind,
+                          const trii_host_call *call, int peer, int tag, trii_vid *out)
+{
+    const trii_type *type = call->n_in > 0 ? &step->values[call->in[0]].type : &call->out[0].type;
+    traffic like = {.dtype = type->dtype, .peer = peer, .tag = tag};
+    tri_status status = group_of(given, kind->name, &like.group);
+
+    if (status == TRI_OK && (peer < 0 || peer >= tri_group_size(like.group)))
+        status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: peer %d is out of range (group of %d)",
+                           kind->name, peer, tri_group_size(like.group));
+    like.count = (size_t)trii_type_numel(type);
+    return status == TRI_OK ? record(step, kind, &like, call, out) : status;
+}
+
+static tri_status check_tag(const char *name, int tag)
+{
+    return tag >= 0 && tag < TRII_TRAFFIC_TAGS
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: tag %d is outside 0 to %d", name, tag,
+                           TRII_TRAFFIC_TAGS - 1);
+}
+
+static tri_status send_value(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
+                             trii_vid *token_out)
+{
+    const trii_host_result token = {
+        .type = {.dtype = TRI_DTYPE_F32, .ndim = 1, .device = step->values[x].type.device},
+        .requires_grad = step->values[x].requires_grad};
+    const trii_host_call call = {.in = &x, .n_in = 1, .out = &token, .n_out = 1};
+
+    return message(step, group, &send_kind, &call, peer, tag, token_out);
+}
+
+static tri_status recv_value(trii_step *step, tri_group *group, const trii_type *type,
+                             bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out)
+{
+    const trii_host_result result = {
+        .type = *type, .requires_grad = requires_grad && trii_dtype_is_float(type->dtype)};
+    const trii_host_call call = {
+        .after = &after, .n_after = after != TRII_NO_VALUE, .out = &result, .n_out = 1};
+
+    return message(step, group, &recv_kind, &call, peer, tag, out);
+}
+
+void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what)
+{
+    const trii_node *node = &step->nodes[step->values[out].node];
+
+    while (node->host == NULL) /* a copy to its device */
+        node = &step->nodes[step->values[step->in_ids[node->first_in]].node];
+    ((traffic *)node->host)->what = what;
+}
+
+tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
+                            trii_vid *token_out)
+{
+    tri_status status = check_tag("send", tag);
+
+    return status == TRI_OK ? send_value(step, group, x, peer, tag, token_out) : status;
+}
+
+tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
+                            bool requires_grad, int peer, int tag, trii_vid after, trii_vid *out)
+{
+    tri_status status = check_tag("recv", tag);
+
+    return status == TRI_OK ? recv_value(step, group, type, requires_grad, peer, tag, after, out)
+                            : status;
+}

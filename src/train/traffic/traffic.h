@@ -1,0 +1,49 @@
+/*
+ * traffic.h - communication as part of a recorded step: collectives and messages, with gradients.
+ *
+ * They run as the plan finds time for them (train/graph/host_op.h), those of one group in the order
+ * in which they were recorded. Gradients communicate too, and so all ranks of a group record them
+ * in one order: what one rank differentiates, all do.
+ *
+ * A NULL group is the world. The step holds the group until it ends. Ranks whose operands differ in
+ * type fail the group (MISMATCH). Operands of any layout and on any device; without elements too.
+ */
+#ifndef TRII_TRAFFIC_H
+#define TRII_TRAFFIC_H
+
+#include <trireme/group.h>
+
+#include "train/graph/host_op.h"
+
+/* out = op over ranks r of x_r, which is what the gradient is, too: of sums and averages (the
+ * gradient of others fails: UNSUPPORTED). */
+tri_status trii_record_all_reduce(trii_step *step, tri_group *group, trii_vid x, tri_redop op,
+                                  trii_vid *out) TRI_MUST_CHECK;
+/* x of shape [..] -> [size, ..]: out[r] = x_r. Its gradient is a reduce_scatter. */
+tri_status trii_record_all_gather(trii_step *step, tri_group *group, trii_vid x,
+                                  trii_vid *out) TRI_MUST_CHECK;
+/* x [size, ..] -> [..]: out = op over r of x_r[rank]. Its gradient is an all_gather. */
+tri_status trii_record_reduce_scatter(trii_step *step, tri_group *group, trii_vid x, tri_redop op,
+                                      trii_vid *out) TRI_MUST_CHECK;
+/* x [size, ..] -> [size, ..]: out[r] = x_r[rank]. So is its gradient. */
+tri_status trii_record_all_to_all(trii_step *step, tri_group *group, trii_vid x,
+                                  trii_vid *out) TRI_MUST_CHECK;
+
+/* What the operation that gave this value is for: its failures begin with this, static text. */
+void trii_traffic_is_for(trii_step *step, trii_vid out, const char *what);
+
+/* A message; messages between a pair with one tag (0 to TRII_TRAFFIC_TAGS - 1) arrive in order. Its
+ * gradient comes back from where it went. *token_out: f32 [0], complete when it is sent; a backward
+ * pass on this rank begins at it (tri_backward), or goes through it. */
+#define TRII_TRAFFIC_TAGS (1 << 29)
+tri_status trii_record_send(trii_step *step, tri_group *group, trii_vid x, int peer, int tag,
+                            trii_vid *token_out) TRI_MUST_CHECK;
+/* What the peer has sent, of this type: a message of another length or dtype fails the step.
+ * requires_grad: its gradient goes back to the peer, which
+ * then waits for it. after: NO_VALUE, or it may not come before that is complete: receives are else
+ * posted when the step begins to run, and have their memory from then on. */
+tri_status trii_record_recv(trii_step *step, tri_group *group, const trii_type *type,
+                            bool requires_grad, int peer, int tag, trii_vid after,
+                            trii_vid *out) TRI_MUST_CHECK;
+
+#endif
