@@ -2,6 +2,7 @@
  * mt19937.c - Mersenne Twister (Matsumoto and Nishimura 1998) with PyTorch's seeding, PyTorch's
  * ways to make floats, and its randperm.
  */
+/* build: train */
 #include "base/mt19937.h"
 
 #include <math.h>

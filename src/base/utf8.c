@@ -1,6 +1,7 @@
 /*
  * utf8.c - see utf8.h.
  */
+/* build: train trirun */
 #include "base/utf8.h"
 
 #include <string.h>

@@ -1,6 +1,7 @@
 /*
  * entries.c - see entries.h.
  */
+/* build: train */
 #include "os/entries.h"
 
 #include <dirent.h>

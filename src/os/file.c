@@ -1,6 +1,7 @@
 /*
  * file.c - see file.h.
  */
+/* build: train trirun */
 #include "os/file.h"
 
 #include <errno.h>

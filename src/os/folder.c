@@ -1,6 +1,7 @@
 /*
  * folder.c - see folder.h.
  */
+/* build: train trirun */
 #include "os/folder.h"
 
 #include <dirent.h>

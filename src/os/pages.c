@@ -1,6 +1,7 @@
 /*
  * pages.c - see pages.h.
  */
+/* build: train */
 #include "os/pages.h"
 
 #include <stdint.h>

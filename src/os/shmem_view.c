@@ -2,7 +2,7 @@
  * shmem_view.c - see shmem.h: files of peers, mapped for reading. Apart, since the room rpc alone
  * has a use for it.
  */
-/* build: leaf */
+/* build: leaf hidden */
 #include "os/shmem.h"
 
 #include <errno.h>

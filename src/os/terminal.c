@@ -1,6 +1,7 @@
 /*
  * terminal.c - see terminal.h.
  */
+/* build: train trirun */
 #include "os/terminal.h"
 
 #include <sys/ioctl.h>

@@ -1,6 +1,7 @@
 /*
  * rpc_standing.c - see rpc_standing.h.
  */
+/* build: shown */
 #include "comm/rpc/rpc_standing.h"
 
 #include "comm/rpc/rpc_internal.h"
