@@ -6,7 +6,7 @@
 #include <math.h>
 #include <sys/wait.h>
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/plan/plan.h"
 #include "train/tensor/device_memory.h"
 #include "testing/guarded.h"

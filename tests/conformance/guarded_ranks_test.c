@@ -4,7 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"
 #include "testing/guarded.h"

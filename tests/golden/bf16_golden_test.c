@@ -6,7 +6,7 @@
 #include "base/compiler.h"
 #include "base/dtype.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "golden_sketch.h"
 #include "testing/op_cases.h"
 

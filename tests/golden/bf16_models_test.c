@@ -7,7 +7,7 @@
 
 #include "train/device/cpu/cpu_parallel.h"
 #include "golden_sketch.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/op_cases.h"
 
 #define TOLERANCE 0.02

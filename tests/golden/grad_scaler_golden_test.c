@@ -1,7 +1,7 @@
 /* grad_scaler_golden_test.c - a gradient scaler step by step against PyTorch's (grad_scaler.txt,
  * made by make_grad_scaler.py): the scale, how long it has stood, and the parameters. */
 #include "golden_sketch.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #include <trireme/optim.h>

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "base/dtype.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
 

@@ -10,7 +10,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "os/thread.h"
 #include "testing/check.h"
 

@@ -20,7 +20,7 @@
 
 #include "train/device/cpu/cpu_parallel.h"
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define TOLERANCE 2e-5

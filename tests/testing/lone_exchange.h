@@ -6,7 +6,7 @@
 #define LONE_EXCHANGE_H
 
 #include "train/graph/ops/rules.h"
-#include "train/graph/shared_statistics.h"
+#include "train/graph/ops/shared_statistics.h"
 
 static inline tri_status lone_gather(const trii_exchange *exchange, trii_step *step, trii_vid x,
                                      trii_vid *out)

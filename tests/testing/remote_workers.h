@@ -7,7 +7,7 @@
 
 #include <trireme/trireme.h>
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/rpc_workers.h"
 
 static inline double remote_spread(int64_t i, int seed)

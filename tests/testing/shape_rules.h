@@ -1,7 +1,7 @@
 /*
  * shape_rules.h - shape rules are functions of types and integers: real attributes (a factor, a
  * learning rate) may differ between steps that repeat each other, in which they are not asked again
- * (train/graph/append.c). Tests only.
+ * (train/graph/step/append.c). Tests only.
  */
 #ifndef TEST_SHAPE_RULES_H
 #define TEST_SHAPE_RULES_H
@@ -10,7 +10,7 @@
 
 #include "base/dtype.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define SHAPE_RULES_OPS 256

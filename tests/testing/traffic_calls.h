@@ -6,7 +6,7 @@
 
 #include <stdlib.h>
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "train/traffic/traffic.h"

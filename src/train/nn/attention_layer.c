@@ -7,7 +7,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "base/option.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/nn/module.h"
 
 typedef struct multihead_attention {

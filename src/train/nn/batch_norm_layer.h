@@ -5,7 +5,7 @@
 #ifndef TRII_BATCH_NORM_LAYER_H
 #define TRII_BATCH_NORM_LAYER_H
 
-#include "train/graph/shared_statistics.h"
+#include "train/graph/ops/shared_statistics.h"
 #include "train/nn/module.h"
 
 /* The data of a module. */

@@ -11,8 +11,8 @@
 #include "base/err.h"
 #include "base/grow.h"
 #include "base/option.h"
-#include "train/graph/contents.h"
-#include "train/graph/step.h"
+#include "train/graph/values/contents.h"
+#include "train/graph/step/step.h"
 
 /* --- making and failing --------------------------------------------------- */
 

@@ -10,8 +10,8 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/graph/contents.h"
-#include "train/graph/step.h"
+#include "train/graph/values/contents.h"
+#include "train/graph/step/step.h"
 #include "train/nn/module.h"
 
 tri_module trii_module_no_memory = {.status = TRI_ERR_NO_MEMORY, .n_state = -1};

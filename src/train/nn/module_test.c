@@ -5,7 +5,7 @@
 #include <trireme/trireme.h>
 
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/layer_calls.h"
 #include "testing/nn_golden.h"

@@ -2,7 +2,7 @@
  * module_to.c - moves a module to another device.
  */
 #include "base/err.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/nn/module.h"
 #include "train/tensor/device_list.h"
 

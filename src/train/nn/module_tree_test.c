@@ -6,7 +6,7 @@
 #include <trireme/trireme.h>
 
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 static tri_tensor *around(tri_module *self, tri_tensor *x)

@@ -3,7 +3,7 @@
  */
 #include "train/nn/random_state.h"
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 
 trii_mt19937 *trii_generator(void)
 {

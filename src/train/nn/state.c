@@ -7,7 +7,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/nn/module.h"
 
 /* --- flattening ----------------------------------------------------------- */

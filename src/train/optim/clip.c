@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/optim/optimizer.h"
 
 static const trii_optim_clip no_clip = {.factor = {TRII_NO_VALUE, TRII_NO_VALUE},

@@ -3,7 +3,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/optim_problem.h"
 

@@ -6,7 +6,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define ROWS 8

@@ -9,7 +9,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/optim/optimizer.h"
 
 #define MAX_OPTIMIZERS 32 /* between two updates of a scaler */

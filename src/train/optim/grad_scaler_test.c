@@ -6,7 +6,7 @@
 #include <trireme/optim.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define TENSORS 40 /* more than one update takes */

@@ -14,7 +14,7 @@
 #include "base/grow.h"
 #include "base/log.h"
 #include "base/option.h"
-#include "train/graph/contents.h"
+#include "train/graph/values/contents.h"
 #include "train/graph/ops/table.h"
 #include "train/nn/module.h"
 

@@ -11,7 +11,7 @@
 #include <trireme/optim.h>
 
 #include "train/graph/ops/update.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 
 #define TRII_HYPERS (TRI_HYPER_LR_DECAY + 1)
 #define TRII_CLIPS 4 /* clips between two steps, at most */

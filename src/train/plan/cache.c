@@ -1,7 +1,7 @@
 /*
  * cache.c - the executor of segments, trii_executor_plan: finds the plan of a segment by its key,
- * or has plan.c compile it, and runs it (run.c). Called by train/graph/segment.c through the table
- * that train/registry/train.c puts in place.
+ * or has plan.c compile it, and runs it (run.c). Called by train/graph/run/segment.c through the
+ * table that train/registry/train.c puts in place.
  *
  * Plans belong to the process. A run has its plan and an arena to itself: if the plan of a segment
  * is in use, a second one is compiled. Arenas go from run to run, since their pages are touched

@@ -2,7 +2,7 @@
  * layouts and bits. */
 #include <trireme/trireme.h>
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/plan/plan.h"
 #include "train/tensor/persistent.h"
 #include "testing/check.h"

@@ -9,7 +9,7 @@
 #ifndef TRII_DEVICE_OPS_H
 #define TRII_DEVICE_OPS_H
 
-#include "train/graph/op.h"
+#include "train/graph/step/op.h"
 #include "train/plan/plan_pool.h"
 #include "train/tensor/storage.h"
 
@@ -52,7 +52,8 @@ typedef struct trii_ir_node {
     int32_t first_f, n_f; /* where its floats are in the run's scalar block */
     int32_t random;       /* number in trii_run.random, or -1 */
     int32_t group;
-    int32_t region; /* only nodes with the same number are fused; see train/graph/recompute.c */
+    int32_t region; /* only nodes with the same number are fused; see
+                       train/graph/autograd/recompute.c */
     bool dead;
     /* A cast that the plan itself put in front of a node (half.c): the node gets the value as it
      * would have been stored, even if one kernel computes both. */

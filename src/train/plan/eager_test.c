@@ -10,7 +10,7 @@
 #include <math.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"

@@ -4,10 +4,10 @@
  * f16 is a type to store numbers in: no kernel computes in it. A node that reads f16 gets f32, a
  * node that makes f16 leaves f32, and casts stand around it, which devices fuse like any other
  * element-wise operation. So every kernel of f32 is one of f16 as well, and each operation rounds
- * once, as the reference kernels do. bf16 has kernels of its own (see train/graph/precision.c),
- * except for the nodes that the device names in `widens`: those are treated the same way. Without
- * AVX-512 oneDNN computes convolutions on bf16 in plain loops: a step of resnet18 took more than
- * 100 s, and takes 2.7 s with casts (f32: 2.65 s).
+ * once, as the reference kernels do. bf16 has kernels of its own (see
+ * train/graph/record/precision.c), except for the nodes that the device names in `widens`: those
+ * are treated the same way. Without AVX-512 oneDNN computes convolutions on bf16 in plain loops: a
+ * step of resnet18 took more than 100 s, and takes 2.7 s with casts (f32: 2.65 s).
  */
 #include "base/dtype.h"
 #include "train/graph/ops/table.h"

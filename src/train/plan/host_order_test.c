@@ -3,7 +3,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/graph/ops/rules.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"

@@ -10,8 +10,8 @@
 #ifndef TRII_IR_H
 #define TRII_IR_H
 
-#include "train/graph/step.h"
-#include "train/graph/type.h"
+#include "train/graph/step/step.h"
+#include "train/graph/step/type.h"
 #include "train/plan/device_ops.h"
 
 /* Fills everything but groups. first_f counts the floats of the live nodes, `n_f_out` is their

@@ -10,7 +10,7 @@
  */
 #include <assert.h>
 
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/plan/layout_choice.h"
 #include "train/tensor/device_list.h"
 #include "train/tensor/device_memory.h"

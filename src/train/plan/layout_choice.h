@@ -4,7 +4,7 @@
 #ifndef TRII_LAYOUT_CHOICE_H
 #define TRII_LAYOUT_CHOICE_H
 
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 #include "train/plan/ir.h"
 
 /* A copy of a value in another layout. */

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/err.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/tensor/device_list.h"
 #include "train/tensor/device_memory.h"
 

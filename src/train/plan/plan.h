@@ -6,8 +6,8 @@
 #define TRII_PLAN_H
 
 #include "base/compiler.h"
-#include "train/graph/host_op.h"
-#include "train/graph/step.h"
+#include "train/graph/step/host_op.h"
+#include "train/graph/step/step.h"
 #include "train/plan/device_ops.h"
 #include "train/tensor/packed.h"
 

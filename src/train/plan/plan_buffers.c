@@ -4,7 +4,7 @@
  * buffer are shortened as they are walked: 10,000 reshapes with their gradients took 1.28 s to
  * compile before, and take 0.08 s.
  */
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/plan/schedule.h"
 
 /* Paths become shorter as they are walked: a sum of many gradients is one buffer that values share

@@ -5,8 +5,8 @@
 #include <trireme/ops.h>
 
 #include "base/alloc.h"
-#include "train/graph/host_op.h"
-#include "train/graph/step.h"
+#include "train/graph/step/host_op.h"
+#include "train/graph/step/step.h"
 #include "train/plan/memory.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"

@@ -8,7 +8,7 @@
 #include <trireme/optim.h>
 
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "os/thread.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"

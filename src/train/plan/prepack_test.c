@@ -7,7 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "os/thread.h"
 #include "train/plan/plan.h"
 #include "train/tensor/packed.h"

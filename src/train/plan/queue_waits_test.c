@@ -6,7 +6,7 @@
 
 #include "base/compiler.h"
 #include "base/err.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "testing/any_order.h"
 
 #define LARGE 8192 /* floats: tensors of that size are updated where they lie */

@@ -12,7 +12,7 @@
 #include "train/plan/schedule.h"
 
 #include "base/alloc.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/plan/memory.h"
 #include "train/tensor/device_memory.h"
 

@@ -6,7 +6,7 @@
 #include <math.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
 

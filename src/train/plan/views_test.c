@@ -9,7 +9,7 @@
 #include "base/compiler.h"
 #include "base/dtype.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/plan/plan.h"
 #include "testing/check.h"
 #include "testing/integers.h"

@@ -2,7 +2,7 @@
  * train.c - the devices built into libtrireme, and who executes a recorded step.
  */
 #include "train/device/cpu/cpu_ops.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "os/thread.h"
 #include "train/plan/plan.h"
 #include "train/tensor/device_list.h"

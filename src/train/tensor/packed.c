@@ -96,8 +96,8 @@ trii_packed_use trii_packed_take(tri_tensor *tensor, const trii_packed_kind *kin
 
     if (c == NULL)
         c = add(tensor, kind, version);
-    /* a step that keeps older contents (train/graph/keep_read.c) does not take the place of newer
-     * ones */
+    /* a step that keeps older contents (train/graph/values/keep_read.c) does not take the place of
+     * newer ones */
     if (c == NULL || is_older(version, c->version))
         return use;
     if (c->version != version) {

@@ -7,7 +7,7 @@
  * program that trains in one plan a step keeps none. A write makes copies invalid; memory that the
  * next version will not need is freed then. A tensor has TRII_PACKED_COPIES of them at most.
  *
- * Calls on one tensor exclude each other: the plan and train/graph/hold.c make them under
+ * Calls on one tensor exclude each other: the plan and train/graph/step/hold.c make them under
  * trii_step_lock.
  */
 #ifndef TRII_PACKED_H

@@ -8,12 +8,12 @@
 
 #include "train/tensor/storage.h"
 
-struct trii_grad_hook; /* parallel strategies; train/graph/step.h */
+struct trii_grad_hook; /* parallel strategies; train/graph/step/step.h */
 struct trii_packed;    /* packed.h */
 
 struct tri_tensor {
     atomic_int refs;
-    /* The runs that hold it (train/graph/hold.c), under their lock. */
+    /* The runs that hold it (train/graph/step/hold.c), under their lock. */
     uint32_t readers;
     struct tri_context *writer;
     /* Written by the thread that holds it for writing: number of the contents, and the step that
@@ -22,8 +22,8 @@ struct tri_tensor {
     /* The last reference belongs to the lender, and only trii_tensor_release gives it up. */
     atomic_bool lent;
     uint64_t written_by;
-    /* Generation of the step that will write `grad` when it runs (train/graph/gradient.c); 0 =
-     * none. */
+    /* Generation of the step that will write `grad` when it runs (train/graph/autograd/gradient.c);
+     * 0 = none. */
     atomic_uint_fast64_t grad_writer;
     /* Not OK: a failed handle, of which everything below is unset, or, with a storage, a tensor
      * whose contents are lost (trii_tensor_lose). `why` is the error line. */
@@ -37,7 +37,8 @@ struct tri_tensor {
     size_t offset;             /* bytes into the storage */
     const trii_layout *layout; /* NULL = plain */
     char *name;                /* owned; given by the user, for messages; may be NULL */
-    /* Owned; set once, under the lock of train/graph/hold.c. NULL: nobody has asked for a copy. */
+    /* Owned; set once, under the lock of train/graph/step/hold.c. NULL: nobody has asked for a
+     * copy. */
     struct trii_packed *_Atomic packed;
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
@@ -54,8 +55,8 @@ struct tri_tensor {
     struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
 };
 
-/* A step's handle is not an address: its low bit is 1. train/graph/handle.c interprets the other
- * bits. */
+/* A step's handle is not an address: its low bit is 1. train/graph/record/handle.c interprets the
+ * other bits. */
 static inline bool trii_is_handle(const tri_tensor *tensor)
 {
     return ((uintptr_t)tensor & 1u) != 0;

@@ -1,6 +1,6 @@
 /*
  * tensor.c - persistent tensors: counted objects over a storage. The contents of a tensor in the
- * middle of a step are handled by the recorder (train/graph/contents.c).
+ * middle of a step are handled by the recorder (train/graph/values/contents.c).
  */
 #include <string.h>
 

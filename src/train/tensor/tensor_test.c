@@ -3,7 +3,7 @@
 #include <trireme/ops.h>
 
 #include "base/alloc.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 static void tensors_are_counted_and_checked(void **state)

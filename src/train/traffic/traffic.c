@@ -6,7 +6,7 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "comm/group/join/world.h"
 
 /* Gradients of messages have tags of their own, so that they never take each other's place. */

@@ -1,9 +1,9 @@
 /*
  * traffic.h - communication as part of a recorded step: collectives and messages, with gradients.
  *
- * They run as the plan finds time for them (train/graph/host_op.h), those of one group in the order
- * in which they were recorded. Gradients communicate too, and so all ranks of a group record them
- * in one order: what one rank differentiates, all do.
+ * They run as the plan finds time for them (train/graph/step/host_op.h), those of one group in the
+ * order in which they were recorded. Gradients communicate too, and so all ranks of a group record
+ * them in one order: what one rank differentiates, all do.
  *
  * A NULL group is the world. The step holds the group until it ends. Ranks whose operands differ in
  * type fail the group (MISMATCH). Operands of any layout and on any device; without elements too.
@@ -13,7 +13,7 @@
 
 #include <trireme/group.h>
 
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 
 /* out = op over ranks r of x_r, which is what the gradient is, too: of sums and averages (the
  * gradient of others fails: UNSUPPORTED). */

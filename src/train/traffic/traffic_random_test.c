@@ -6,7 +6,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/ranks.h"
 #include "train/traffic/traffic.h"

@@ -4,7 +4,7 @@
 #include <trireme/trireme.h>
 
 #include "base/compiler.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "testing/traffic_calls.h"
 
 #define N 4

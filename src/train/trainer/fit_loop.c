@@ -5,7 +5,7 @@
 
 #include <trireme/ops.h>
 
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "train/trainer/log_book.h"
 #include "train/trainer/trainer_policy.h"
 

@@ -12,7 +12,7 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 
 struct tri_meter {
     tri_tensor *sum;    /* f64 [] */

@@ -7,7 +7,7 @@
 #include <trireme/trireme.h>
 
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/spread_values.h"
 

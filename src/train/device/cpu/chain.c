@@ -17,7 +17,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define BLOCK 1024 /* elements: the blocks of a usual chain stay in the first-level cache */
 #define MAX_BUFFERS (TRII_GROUP_NODES + 32) /* temporaries and filled operands */

@@ -5,7 +5,7 @@
 #ifndef TRII_CHAIN_OPERAND_H
 #define TRII_CHAIN_OPERAND_H
 
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 #include "train/tensor/storage.h"
 
 /* Element i of the plain order of the chain's shape is element (i / repeat) % period of the

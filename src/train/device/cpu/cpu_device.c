@@ -11,7 +11,7 @@
 #include "train/device/cpu/norm.h"
 #include "train/device/cpu/onednn/onednn.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "train/tensor/device_list.h"
 
 static const trii_cpu_family *const families[] = {

@@ -8,7 +8,7 @@
 
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 typedef tri_tensor *(*unary_fn)(tri_tensor *x);

@@ -10,7 +10,7 @@
 #include "base/compiler.h"
 #include "base/dtype.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define MAX_RESULTS 2

@@ -8,7 +8,7 @@
 
 #include "base/compiler.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 #include "testing/op_cases.h"
 

@@ -7,7 +7,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define GRAIN 4096 /* blocks of four elements */
 

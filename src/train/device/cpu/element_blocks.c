@@ -13,7 +13,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 #define OPERANDS 4               /* the last is the result */
 #define BLOCK 4096               /* elements of a block, at most */

@@ -13,7 +13,7 @@
 #include "base/dtype.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 #define LINE 64         /* bytes of a tile's row in the result */
 #define WIDE 256        /* and of its row in x: long reads are faster */

@@ -14,7 +14,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define STRIP 256       /* neighbouring results that are worked on together */
 #define MAX_PARTS 64    /* of a reduction */

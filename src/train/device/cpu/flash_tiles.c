@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 /* multiplications of a whole call: fewer are not worth a second thread */
 #define SERIAL_MUL_ADDS (INT64_C(1) << 16)

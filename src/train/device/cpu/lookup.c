@@ -10,7 +10,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/graph/ops/kernel_rules.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define GRAIN 16384 /* elements per thread at least */
 

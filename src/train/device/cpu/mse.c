@@ -5,7 +5,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/sum_tree.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 typedef struct mse {
     trii_kernel base;

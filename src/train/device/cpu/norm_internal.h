@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "train/device/cpu/cpu_ops.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define TRII_NORM_MAX_BLOCK 16
 

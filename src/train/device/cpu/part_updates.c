@@ -9,7 +9,7 @@
 #include "base/dtype.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 #define GRAIN (INT64_C(1) << 18) /* bytes for a thread */
 

@@ -7,7 +7,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/onednn/onednn.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 typedef struct pool_kernel {
     trii_kernel base;

@@ -13,7 +13,7 @@
 #include "train/device/cpu/products_large.h"
 #include "train/device/cpu/variety.h"
 #include "train/graph/ops/kernel_rules.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 #include "os/cpu.h"
 
 /* Up to here a call into the library costs more than it gains (measured: about 60 us of work). */

@@ -4,7 +4,7 @@
  */
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/onednn/onednn.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 static bool is_strided(const trii_layout *layout)
 {

@@ -9,7 +9,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define GRAIN 16384  /* elements per thread at least */
 #define BAND_ROWS 64 /* at least */

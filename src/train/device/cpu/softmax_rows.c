@@ -11,7 +11,7 @@
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/sum_tree.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define PIECE 512    /* elements whose exponentials are kept at a time: whole rounds of the lanes */
 #define SHORT_ROW 32 /* with fewer elements lanes do not pay */

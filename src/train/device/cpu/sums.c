@@ -12,7 +12,7 @@
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/sum_tree.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define MAX_AXES (TRI_MAX_DIMS / 2)
 #define BLOCK_ROWS 1024   /* of columns: elements that one thread adds to a sum */

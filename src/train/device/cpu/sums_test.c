@@ -10,7 +10,7 @@
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/softmax_rows.h"
 #include "train/device/cpu/sum_tree.h"
-#include "train/graph/step.h"
+#include "train/graph/step/step.h"
 #include "testing/check.h"
 
 #define MAX_TABLES (TRII_ISA_COUNT + 1)

@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_ops.h"
 #include "train/device/cpu/cpu_parallel.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 #define CHUNK 16384 /* elements: one thread's at a time */
 #define GRAIN 4     /* chunks per thread at least */

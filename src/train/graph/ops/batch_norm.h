@@ -5,7 +5,7 @@
 #ifndef TRII_BATCH_NORM_H
 #define TRII_BATCH_NORM_H
 
-#include "train/graph/shared_statistics.h"
+#include "train/graph/ops/shared_statistics.h"
 #include "train/graph/ops/rules.h"
 
 /* x as [n, channels, inner] */

@@ -7,7 +7,7 @@
 #ifndef TRII_COMPOSED_H
 #define TRII_COMPOSED_H
 
-#include "train/graph/shared_statistics.h"
+#include "train/graph/ops/shared_statistics.h"
 #include "train/graph/ops/rules.h"
 
 /* --- recording many operations: the first failure stays and ends it ------- */

@@ -73,44 +73,6 @@ const trii_graph_op trii_op_fill = {
     .reference = fill_reference,
 };
 
-static tri_status copy_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                             trii_type *out, int *n_out)
-{
-    (void)n_in;
-    (void)attrs;
-    trii_type_copy(&out[0], in[0]);
-    *n_out = 1;
-    return TRI_OK;
-}
-
-static tri_status copy_reference(const trii_kernel_args *args)
-{
-    size_t bytes = trii_type_bytes(args->out[0].type);
-
-    if (bytes > 0)
-        memcpy(args->out[0].data, args->in[0].data, bytes);
-    return TRI_OK;
-}
-
-static tri_status copy_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)step;
-    (void)node;
-    (void)needs;
-    grad_in[0] = g[0];
-    return TRI_OK;
-}
-
-const trii_graph_op trii_op_copy = {
-    .name = "copy",
-    .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = copy_shape,
-    .grad = copy_grad,
-    .reference = copy_reference,
-};
-
 /* --- dropout_mask --------------------------------------------------------- */
 
 /*
@@ -220,154 +182,6 @@ tri_tensor *tri_dropout2d(tri_tensor *x, double p, bool training)
 
 /* --- cast ----------------------------------------------------------------- */
 
-static tri_status cast_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
-                             trii_type *out, int *n_out)
-{
-    const tri_dtype dtypes[2] = {in[0]->dtype, (tri_dtype)attrs->i[0]};
-
-    (void)n_in;
-    trii_type_copy(&out[0], in[0]);
-    out[0].dtype = dtypes[1];
-    *n_out = 1;
-    for (int i = 0; i < 2; i++) {
-        switch (dtypes[i]) {
-        case TRI_DTYPE_U8:
-        case TRI_DTYPE_BOOL:
-        case TRI_DTYPE_I8:
-        case TRI_DTYPE_I16:
-        case TRI_DTYPE_I32:
-        case TRI_DTYPE_I64:
-        case TRI_DTYPE_F16:
-        case TRI_DTYPE_BF16:
-        case TRI_DTYPE_F32:
-        case TRI_DTYPE_F64:
-            break;
-        default:
-            return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                             "from %s to %s: supported are bool, the integers from u8 to i64, f16, "
-                             "bf16, f32 and f64",
-                             tri_dtype_name(dtypes[0]), tri_dtype_name(dtypes[1]));
-        }
-    }
-    return TRI_OK;
-}
-
-/* Towards zero; what does not fit i64 becomes the nearest, NaN 0 (C leaves both undefined).
- * Smaller integers take the low bits of that, as in PyTorch. */
-static int64_t to_integer(double x)
-{
-    if (x != x)
-        return 0;
-    if (x >= 9223372036854775808.0)
-        return INT64_MAX;
-    return x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
-}
-
-static void cast_element(tri_dtype from, const char *x, tri_dtype to, char *y)
-{
-    double real = 0;
-    int64_t integer = 0;
-    bool is_real = trii_dtype_is_float(from);
-
-    switch (from) {
-    case TRI_DTYPE_F32:
-        real = (double)*(const float *)(const void *)x;
-        break;
-    case TRI_DTYPE_F64:
-        real = *(const double *)(const void *)x;
-        break;
-    case TRI_DTYPE_BF16:
-        real = (double)trii_bf16_to_f32(*(const uint16_t *)(const void *)x);
-        break;
-    case TRI_DTYPE_F16:
-        real = (double)trii_f16_to_f32(*(const uint16_t *)(const void *)x);
-        break;
-    case TRI_DTYPE_I64:
-        integer = *(const int64_t *)(const void *)x;
-        break;
-    case TRI_DTYPE_I32:
-        integer = *(const int32_t *)(const void *)x;
-        break;
-    case TRI_DTYPE_I16:
-        integer = *(const int16_t *)(const void *)x;
-        break;
-    case TRI_DTYPE_I8:
-        integer = *(const int8_t *)x;
-        break;
-    default:
-        integer = *(const uint8_t *)x;
-        break;
-    }
-    if (is_real && !trii_dtype_is_float(to))
-        integer = to == TRI_DTYPE_BOOL ? real != 0 : to_integer(real);
-    switch (to) {
-    case TRI_DTYPE_F32:
-        *(float *)(void *)y = is_real ? (float)real : (float)integer;
-        break;
-    case TRI_DTYPE_F64:
-        *(double *)(void *)y = is_real ? real : (double)integer;
-        break;
-    case TRI_DTYPE_BF16:
-        *(uint16_t *)(void *)y = trii_f32_to_bf16(is_real ? (float)real : (float)integer);
-        break;
-    case TRI_DTYPE_F16:
-        *(uint16_t *)(void *)y = trii_f32_to_f16(is_real ? (float)real : (float)integer);
-        break;
-    case TRI_DTYPE_I64:
-        *(int64_t *)(void *)y = integer;
-        break;
-    case TRI_DTYPE_I32:
-        *(int32_t *)(void *)y = (int32_t)(uint32_t)(uint64_t)integer;
-        break;
-    case TRI_DTYPE_I16:
-        *(int16_t *)(void *)y = (int16_t)(uint16_t)(uint64_t)integer;
-        break;
-    case TRI_DTYPE_BOOL:
-        *(uint8_t *)y = integer != 0;
-        break;
-    default: /* u8, and i8, of the same bits */
-        *(uint8_t *)y = (uint8_t)(uint64_t)integer;
-        break;
-    }
-}
-
-void trii_element_of(double value, tri_dtype dtype, void *element)
-{
-    cast_element(TRI_DTYPE_F64, (const char *)&value, dtype, element);
-}
-
-static tri_status cast_reference(const trii_kernel_args *args)
-{
-    tri_dtype from = args->in[0].type->dtype, to = args->out[0].type->dtype;
-    int64_t n = trii_type_numel(args->out[0].type);
-    const char *x = args->in[0].data;
-    char *y = args->out[0].data;
-
-    for (int64_t i = 0; i < n; i++) {
-        cast_element(from, x, to, y);
-        x += tri_dtype_size(from);
-        y += tri_dtype_size(to);
-    }
-    return TRI_OK;
-}
-
-static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec_cast(step, g[0], trii_type_of(step, trii_node_in(step, node, 0))->dtype,
-                         &grad_in[0]);
-}
-
-const trii_graph_op trii_op_cast = {
-    .name = "cast",
-    .precision = TRII_PRECISION_ANY,
-    .op_class = TRII_CLASS_ELEMENTWISE,
-    .shape = cast_shape,
-    .grad = cast_grad,
-    .reference = cast_reference,
-};
-
 tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype)
 {
     trii_attrs attrs;
@@ -380,4 +194,16 @@ tri_tensor *tri_cast(tri_tensor *x, tri_dtype dtype)
     attrs.n_f = 0;
     attrs.i[0] = dtype;
     return trii_record(&trii_op_cast, &x, 1, &attrs);
+}
+
+tri_tensor *(tri_to)(tri_tensor *x, tri_device device)
+{
+    trii_attrs attrs;
+
+    if (x != NULL && tri_tensor_device(x) == device)
+        return x;
+    attrs.n_i = 1;
+    attrs.n_f = 0;
+    attrs.i[0] = device;
+    return trii_record(&trii_op_to, &x, 1, &attrs);
 }

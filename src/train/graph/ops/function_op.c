@@ -15,25 +15,15 @@
 #include "base/option.h"
 #include "base/param.h"
 #include "train/graph/ops/function_check.h"
-#include "train/graph/ops/function_guard.h"
+#include "train/graph/step/function_guard.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/recorder.h"
+#include "train/graph/step/recorder.h"
 
 #define MOST TRI_FUNCTION_TENSORS
 
 /* i: the class; counts; which inputs want a gradient, and which results give one (backward); types
  * of the results, one byte each; their sizes */
 enum { CLASS, COUNTS, WANTED, TYPES, SIZES = TYPES + 2 };
-
-static _Thread_local const char *running; /* the function that runs on this thread */
-
-tri_status trii_function_outside(const char *what)
-{
-    if (TRII_LIKELY(running == NULL))
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_STATE, "%s inside of the function %s, which only computes", what,
-                     running);
-}
 
 /* A user's function may return a status without setting the error line. */
 static void expect_reason(void)
@@ -143,10 +133,10 @@ static tri_status call_user(const tri_function_class *class, const char *what,
 
     if (r != NULL)
         r->active = false;
-    running = class->name;
+    trii_function_begin(class->name);
     expect_reason();
     status = code(call);
-    running = NULL;
+    trii_function_end();
     if (r != NULL)
         r->active = active;
     return status == TRI_OK ? TRI_OK : failed_in(status, what, class);
@@ -406,7 +396,7 @@ static tri_status apply_grad(trii_step *step, const trii_node *node, const trii_
               .n_out = node->n_out,
               .needs = needs,
               .grad_in = grad_in};
-    bool again = trii_recorder_of(step)->create_graph;
+    bool again = trii_recorder_of(step)->scopes.create_graph;
     tri_status status;
 
     if (q.class->backward == NULL && q.class->record == NULL)

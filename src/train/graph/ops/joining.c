@@ -8,7 +8,7 @@
 #include "base/alloc.h"
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/walks.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 #define FAN 32 /* so that the sizes fit the attributes */
 

@@ -5,7 +5,7 @@
 #ifndef TRII_KERNEL_RULES_H
 #define TRII_KERNEL_RULES_H
 
-#include "train/graph/op.h"
+#include "train/graph/step/op.h"
 
 /* q [batch, heads, queries, depth], k [batch, kv_heads, keys, depth], v [.., keys, v_depth]; head h
  * of q uses head h / (heads / kv_heads) of k and v. */

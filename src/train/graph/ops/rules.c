@@ -188,20 +188,6 @@ tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid 
     return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
 }
 
-tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid *out)
-{
-    trii_attrs attrs;
-
-    if (step->values[a].type.dtype == dtype) {
-        *out = a;
-        return TRI_OK;
-    }
-    attrs.n_i = 1;
-    attrs.n_f = 0;
-    attrs.i[0] = dtype;
-    return trii_record_values(step, &trii_op_cast, &a, 1, &attrs, out);
-}
-
 tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
 {
     tri_dtype dtype = type->dtype; /* a value's, which may move */

@@ -15,8 +15,8 @@
 #include "base/dtype.h"
 #include "base/err.h"
 #include "train/graph/ops/table.h"
-#include "train/graph/step.h"
-#include "train/graph/type.h"
+#include "train/graph/record/record.h"
+#include "train/graph/step/type.h"
 
 /* --- shape rules ---------------------------------------------------------- */
 
@@ -44,16 +44,6 @@ tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, cons
 
 /* --- recording gradients -------------------------------------------------- */
 
-static inline trii_vid trii_node_in(const trii_step *step, const trii_node *node, int i)
-{
-    return step->in_ids[node->first_in + i];
-}
-
-static inline const trii_type *trii_type_of(const trii_step *step, trii_vid value)
-{
-    return &step->values[value].type;
-}
-
 /* An operation on at most four values with at most one float attribute. */
 tri_status trii_rec1(trii_step *step, const trii_graph_op *op, trii_vid a,
                      trii_vid *out) TRI_MUST_CHECK;
@@ -61,8 +51,6 @@ tri_status trii_rec2(trii_step *step, const trii_graph_op *op, trii_vid a, trii_
                      trii_vid *out) TRI_MUST_CHECK;
 tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor,
                            trii_vid *out) TRI_MUST_CHECK;
-tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype,
-                         trii_vid *out) TRI_MUST_CHECK;
 /* Sums `a` to the shape of `like` (what broadcasting repeated); `a` itself if it has it. */
 tri_status trii_rec_sum_to(trii_step *step, trii_vid a, const trii_type *like,
                            trii_vid *out) TRI_MUST_CHECK;
@@ -116,8 +104,6 @@ tri_status trii_walk(const trii_kernel_args *args, trii_row_fn f32, trii_row_fn 
 
 /* The same with this row function, whatever the dtypes. */
 tri_status trii_walk_rows(const trii_kernel_args *args, trii_row_fn fn);
-/* Writes the number as an element of the type, rounded as tri_cast rounds. */
-void trii_element_of(double value, tri_dtype dtype, void *element);
 
 /* Runs `kernel` with every f32 operand widened to f64, and rounds the results. */
 tri_status trii_in_double(const trii_kernel_args *args,

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "train/graph/ops/rules.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 static void copy_sizes(const trii_attrs *attrs, tri_dtype dtype, trii_type *out)
 {

@@ -7,7 +7,7 @@
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/walks.h"
 #include "train/graph/ops/second_order.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 /* --- slice ---------------------------------------------------------------- */
 

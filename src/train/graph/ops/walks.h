@@ -4,7 +4,7 @@
 #ifndef TRII_WALKS_H
 #define TRII_WALKS_H
 
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 static inline void trii_walk_strides(const trii_type *type, int64_t *stride)
 {

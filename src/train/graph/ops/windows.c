@@ -6,7 +6,7 @@
 
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/walks.h"
-#include "train/graph/strides.h"
+#include "train/graph/step/strides.h"
 
 /* in x; i: dim, size, step */
 static tri_status unfold_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,

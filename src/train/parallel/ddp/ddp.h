@@ -40,8 +40,8 @@
 
 #include "base/compiler.h"
 #include "base/site.h"
-#include "train/graph/host_op.h"
-#include "train/graph/step.h"
+#include "train/graph/step/host_op.h"
+#include "train/graph/step/step.h"
 #include "train/nn/module.h"
 #include "comm/reducer/averager.h"
 

@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/param.h"
-#include "train/graph/replica.h"
+#include "train/graph/record/replica.h"
 #include "train/nn/module.h"
 #include "train/tensor/device_list.h"
 

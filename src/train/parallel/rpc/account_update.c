@@ -4,8 +4,8 @@
  *
  * PREPARE does all that can fail for other reasons than memory. COMMIT is a step of the optimizer
  * with the account's gradients in the place of the parameters' own. Parameters that graphs still
- * read get new memory in it (train/graph/keep_read.c); where the update fails they get the old one
- * back.
+ * read get new memory in it (train/graph/values/keep_read.c); where the update fails they get the
+ * old one back.
  */
 #include <math.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * remote_answer_test.c - a backward is answered with the gradients of its inputs, before those of
  * the parameters are there; what becomes of these is told by the step of the optimizer.
  */
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/parallel/rpc/served_run.h"
 #include "testing/remote_workers.h"
 

@@ -1,7 +1,7 @@
 /*
  * remote_call.c - forwards and backwards of remote modules as operations of the caller's step
- * (train/graph/host_op.h): start sends the request with the operands as its parts, poll and wait
- * are those of the call, and the reply is copied to the results.
+ * (train/graph/step/host_op.h): start sends the request with the operands as its parts, poll and
+ * wait are those of the call, and the reply is copied to the results.
  *
  * A gradient records the second operation, which reads the gradients of those results that the loss
  * reaches. A forward whose backward is never sent has its graph at the owner released when the

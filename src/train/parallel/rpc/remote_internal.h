@@ -38,8 +38,8 @@
 #include <trireme/context.h>
 #include <trireme/remote.h>
 
-#include "train/graph/step.h"
-#include "train/graph/type.h"
+#include "train/graph/step/step.h"
+#include "train/graph/step/type.h"
 #include "os/thread.h"
 
 #define TRII_REMOTE_MAGIC 0x52454d31u /* "REM1" */

@@ -7,7 +7,7 @@
 #define TRII_REMOTE_OP_H
 
 #include "base/site.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/parallel/rpc/remote_internal.h"
 
 typedef struct trii_remote_op {

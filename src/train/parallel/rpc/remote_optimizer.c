@@ -18,7 +18,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "base/site.h"
-#include "train/graph/contents.h"
+#include "train/graph/values/contents.h"
 #include "train/parallel/rpc/remote_optimizer_internal.h"
 
 static tri_remote_optimizer out_of_memory = {.status = TRI_ERR_NO_MEMORY};

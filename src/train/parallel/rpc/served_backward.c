@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "base/compiler.h"
 #include "base/err.h"
-#include "train/graph/host_op.h"
+#include "train/graph/step/host_op.h"
 #include "train/parallel/rpc/account.h"
 #include "train/parallel/rpc/served_run.h"
 

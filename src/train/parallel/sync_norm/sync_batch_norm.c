@@ -7,7 +7,7 @@
 
 #include "base/err.h"
 #include "base/option.h"
-#include "train/graph/replica.h"
+#include "train/graph/record/replica.h"
 #include "comm/group/join/world.h"
 #include "train/nn/batch_norm_layer.h"
 #include "train/traffic/traffic.h"

@@ -8,7 +8,7 @@
  * runs in the reference kernel.
  */
 #include "train/device/cpu/onednn/conv.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 static bool conv_takes(const trii_ir *ir, const trii_ir_node *node)
 {

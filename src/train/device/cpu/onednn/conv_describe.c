@@ -4,7 +4,7 @@
  * builds on this one.
  */
 #include "train/device/cpu/onednn/conv.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 static direction direction_of(const trii_ir_node *node)
 {

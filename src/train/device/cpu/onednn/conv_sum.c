@@ -13,7 +13,7 @@
 #include "base/alloc.h"
 #include "train/device/cpu/cpu_parallel.h"
 #include "train/device/cpu/onednn/conv.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 
 /* Their convolutions, and that of all of them. */
 typedef struct batches {

@@ -11,7 +11,7 @@
 #include "base/dtype.h"
 #include "train/device/cpu/onednn/handles.h"
 #include "train/device/cpu/variety.h"
-#include "train/graph/type.h"
+#include "train/graph/step/type.h"
 #include "os/thread.h"
 
 typedef struct layout {

@@ -1,0 +1,113 @@
+/*
+ * backward.h - the walk back from some values, for its two callers: tri_backward (backward.c) and
+ * tri_gradients (gradients.c).
+ */
+#ifndef TRII_BACKWARD_H
+#define TRII_BACKWARD_H
+
+#include "train/graph/step/recorder.h"
+
+/* What this folder keeps for a recorder: memory of walks, and what samples.c counts. */
+typedef struct trii_autograd_state {
+    int32_t *scratch; /* a number for each value */
+    int32_t cap_scratch;
+    trii_vid *roots; /* where the walk begins and ends */
+    int32_t cap_roots;
+    tri_tensor **found; /* tensors of one hook, and their gradients */
+    trii_vid *found_grads;
+    int32_t cap_found, cap_found_grads;
+    int64_t samples_elsewhere;
+} trii_autograd_state;
+/* backward_walk.c: NULL (and the error line) without memory. */
+trii_autograd_state *trii_autograd_state_of(trii_recorder *recorder);
+
+/* In place of a gradient. */
+#define TRII_UNREACHED (-2)
+#define TRII_REACHED TRII_NO_VALUE /* an output depends on it, but no gradient has arrived yet */
+
+/* Where a walk begins. */
+typedef struct trii_roots {
+    const char *call; /* the public function, for messages */
+    bool takes_seeds; /* else it takes one loss */
+    tri_tensor *const *outputs;
+    tri_tensor *const *seeds; /* their gradients; NULL, or a NULL among them: 1 */
+    int n;
+    int n_inputs; /* room for so many more values is needed */
+} trii_roots;
+
+typedef struct trii_backward {
+    trii_step *step;
+    trii_autograd_state *state;
+    const trii_roots *roots;
+    trii_vid *outputs;           /* [n] */
+    trii_vid *seeds;             /* [n]; NO_VALUE = 1 */
+    trii_vid *inputs;            /* [n_inputs], the caller's */
+    int32_t *grads;              /* [n_values]: UNREACHED, REACHED or a value */
+    int32_t *scratch;            /* [n_values], the caller's */
+    int32_t *copies;             /* [n_values], if there are regions: see recompute.c */
+    int32_t region;              /* the region copied last; 0 = none */
+    int32_t n_values;            /* how many there were when it began */
+    int32_t last_node;           /* the node from which it goes back; -1 = there is none */
+    bool keep_graph;             /* what it went through can be gone through again after a run */
+    trii_samples under;          /* count -1 = not known yet */
+    struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
+    bool more;
+    bool one_hook; /* backward.c: all tensors that the outputs reach have this hook, or none */
+    bool counted;  /* backward.c: some of them have a hook */
+} trii_backward;
+
+/* Fails (STATE) inside a walk, whose memory another one would use. */
+tri_status trii_backward_check(const trii_recorder *r) TRI_MUST_CHECK;
+/* Changes the modes of the recorder for recording gradients, until trii_backward_leave. Refused
+ * (STATE) inside another walk. */
+typedef struct trii_backward_mode {
+    int no_grad;
+    trii_autocast autocast;
+    int32_t region;
+} trii_backward_mode;
+tri_status trii_backward_enter(trii_recorder *r, bool create_graph,
+                               trii_backward_mode *mode) TRI_MUST_CHECK;
+void trii_backward_leave(trii_recorder *r, const trii_backward_mode *mode);
+
+/* Resolves and checks the outputs and their seeds, and takes memory. */
+tri_status trii_backward_open(trii_backward *b, trii_step *step,
+                              const trii_roots *roots) TRI_MUST_CHECK;
+/* Once all values that the call names are known: takes memory for what is found of each. */
+tri_status trii_backward_room(trii_backward *b) TRI_MUST_CHECK;
+/* Marks everything on which the outputs depend, as far as gradients flow; with `leads` (a number
+ * for each value) only what has a number other than 0. */
+void trii_backward_mark(trii_backward *b, const int32_t *leads);
+/* Gradients of the outputs: their seeds, times `weight`, a scalar; NO_VALUE = 1. */
+tri_status trii_backward_seed(trii_backward *b, trii_vid weight) TRI_MUST_CHECK;
+/* Records the gradients of all that is marked. */
+tri_status trii_backward_walk(trii_backward *b) TRI_MUST_CHECK;
+/* The last walk of this step has failed: what it went through can be gone through again, even after
+ * a run. */
+void trii_backward_forget(trii_step *step);
+/* The dtype in which seeds are weighted: that of all outputs, f32 for 16 bits; NONE if they
+ * differ. */
+tri_dtype trii_backward_dtype(const trii_backward *b);
+
+/* samples.c: the samples under a loss (or several) whose last node this is; reached[v] ==
+ * TRII_NO_VALUE: it depends on value v, for all values; scratch: as many numbers. */
+/* The samples of a loss whose gradients go on at other workers are added to what trii_samples_take
+ * gives; known: their number, -1 = it is to be found. */
+void trii_samples_go_elsewhere(trii_step *step, int32_t last_node, const int32_t *reached,
+                               int32_t *scratch, int64_t known);
+tri_status trii_samples_under(trii_step *step, int32_t last_node, const int32_t *reached,
+                              int32_t *scratch, trii_samples *samples_out) TRI_MUST_CHECK;
+
+/* recompute.c: copies what is needed of the region of node `last`, up to that node. */
+tri_status trii_region_copy(trii_backward *b, int32_t last) TRI_MUST_CHECK;
+/* The node whose operands and results the gradients of node n read: its copy, or itself. */
+const trii_node *trii_region_node(const trii_backward *b, int32_t n);
+
+/* The persistent tensor whose gradient this value's gradient is, or NULL. */
+static inline tri_tensor *trii_backward_owner(const trii_value *value)
+{
+    tri_tensor *tensor = value->leaf != NULL ? value->leaf : value->bound;
+
+    return tensor != NULL && tensor->requires_grad ? tensor : NULL;
+}
+
+#endif

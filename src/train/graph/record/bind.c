@@ -1,0 +1,49 @@
+/*
+ * bind.c - says in which tensor a value must end up.
+ */
+#include "train/graph/record/record.h"
+
+tri_status trii_bind(trii_step *step, trii_vid id, tri_tensor *tensor)
+{
+    trii_value *value = &step->values[id];
+    trii_vid before;
+    tri_status status;
+
+    if (tensor->dtype != value->type.dtype || tensor->ndim != value->type.ndim ||
+        memcmp(tensor->shape, value->type.shape, (size_t)tensor->ndim * sizeof(int64_t)) != 0)
+        return TRII_FAIL(TRI_ERR_INTERNAL, "bind: a value of another shape or dtype");
+    if (TRII_UNLIKELY(trii_in_replica(step)) &&
+        tensor->device == step->recorder->scopes.replica.home)
+        return TRI_OK; /* only the replica at home writes there */
+    if (tensor->device != value->type.device)
+        return TRII_FAIL(TRI_ERR_INVALID_ARG,
+                         "a value on %s cannot be left in a tensor on %s: tri_to copies between "
+                         "devices",
+                         tri_device_text(value->type.device), tri_device_text(tensor->device));
+    if (value->state != TRII_VALUE_PENDING || value->leaf != NULL || value->bound != NULL) {
+        if (value->bound == tensor)
+            return TRI_OK;
+        status = trii_record_values(step, &trii_op_copy, &id, 1, NULL, &id);
+        if (status != TRI_OK)
+            return status;
+        value = &step->values[id];
+    }
+    before = trii_known_value(step, tensor);
+    status = trii_known_set(step, tensor, id);
+    if (status != TRI_OK)
+        return status;
+    if (before != TRII_NO_VALUE) {
+        trii_value *old = &step->values[before];
+
+        if (old->bound == tensor && old->state == TRII_VALUE_PENDING) {
+            before = old->replaces;
+            old->replaces = TRII_NO_VALUE;
+            old->bound = NULL; /* the reference moves */
+            tri_tensor_unref(tensor);
+        }
+    }
+    value->bound = tri_tensor_ref(tensor);
+    value->replaces = before;
+    value->requires_grad = tensor->requires_grad;
+    return trii_step_eager(step);
+}

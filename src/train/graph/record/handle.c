@@ -1,0 +1,181 @@
+/*
+ * handle.c - a step tensor's `tri_tensor *`: not an address but a number, resolved only here.
+ *
+ *   bit 0        1 (addresses of real tensors are even)
+ *   bits 1-24    index of the value in its step
+ *   bits 25-63   generation of the step, unique in the process
+ *
+ * So a handle that outlived its step, or comes from another thread, is recognised and never
+ * dereferenced.
+ */
+#include <stdio.h>
+
+#include "train/graph/record/record.h"
+#include "train/graph/step/recorder.h"
+
+tri_tensor *trii_handle(trii_step *step, trii_vid value)
+{
+    uint64_t word = step->generation << (TRII_INDEX_BITS + 1) | (uint64_t)(uint32_t)value << 1 | 1;
+
+    return (tri_tensor *)(uintptr_t)word; // NOLINT: a handle is no address, see above
+}
+
+static uint64_t generation_of(const tri_tensor *tensor)
+{
+    return (uint64_t)(uintptr_t)tensor >> (TRII_INDEX_BITS + 1);
+}
+
+static trii_vid index_of(const tri_tensor *tensor)
+{
+    return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & TRII_INDEX_MASK);
+}
+
+trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle)
+{
+    return generation_of(handle) == step->generation && index_of(handle) < step->n_values
+               ? index_of(handle)
+               : TRII_NO_VALUE;
+}
+
+TRII_NOINLINE tri_status trii_handle_refuse(const tri_tensor *tensor)
+{
+    return trii_refuse_handle(generation_of(tensor));
+}
+
+static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
+{
+    trii_value *value;
+    tri_status status;
+
+    if (tensor->status != TRI_OK)
+        return TRII_FAIL(tensor->status, "%s", trii_tensor_why(tensor));
+    status = trii_step_reserve(step, 1);
+    if (status == TRI_OK)
+        status = trii_known_set(step, tensor, step->n_values);
+    if (status != TRI_OK)
+        return status;
+    trii_leaf_repeats(step, tensor);
+    value = trii_value_append(step);
+    value->type.dtype = tensor->dtype;
+    value->type.ndim = tensor->ndim;
+    value->type.device = tensor->device;
+    for (int d = 0; d < tensor->ndim; d++)
+        value->type.shape[d] = tensor->shape[d];
+    value->leaf = tri_tensor_ref(tensor);
+    value->requires_grad = tensor->requires_grad;
+    *value_out = step->n_values - 1;
+    return TRI_OK;
+}
+
+tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
+{
+    trii_vid id;
+
+    if (trii_is_handle(tensor)) {
+        id = index_of(tensor);
+        if (TRII_UNLIKELY(generation_of(tensor) != step->generation || id >= step->n_values))
+            return trii_handle_refuse(tensor);
+    } else {
+        id = trii_known_value(step, tensor);
+        if (id == TRII_NO_VALUE) {
+            tri_status status = leaf_create(step, tensor, &id);
+
+            if (TRII_UNLIKELY(status != TRI_OK))
+                return status;
+        }
+    }
+    if (TRII_UNLIKELY(step->values[id].state == TRII_VALUE_FAILED))
+        return trii_failure_get(trii_recorder_of(step), &step->values[id]);
+    if (TRII_UNLIKELY(trii_in_replica(step)) && !trii_is_handle(tensor))
+        return trii_replica_value(step, id, value_out);
+    *value_out = id;
+    return TRI_OK;
+}
+
+tri_tensor *trii_handle_output(tri_tensor *first, int output)
+{
+    trii_step *step = trii_step_current();
+    trii_vid id;
+
+    if (!trii_is_handle(first) || step == NULL || generation_of(first) != step->generation)
+        return first;
+    id = index_of(first);
+    if (step->values[id].node < 0 || step->values[id].output != 0)
+        return first;
+    return trii_handle(step, id + output);
+}
+
+tri_tensor *trii_handle_failed(trii_step *step, tri_status status)
+{
+    char line[TRII_ERR_BYTES];
+    trii_value *value;
+
+    if (step == NULL)
+        return trii_tensor_no_memory();
+    snprintf(line, sizeof(line), "%s", tri_last_error());
+    if (trii_step_reserve(step, 1) != TRI_OK) { /* the reserve that is kept free is enough for it */
+        trii_err_set("%s", line);
+        if (step->n_values >= trii_recorder_of(step)->cap_values)
+            return step->n_values > 0 && step->values[step->n_values - 1].state == TRII_VALUE_FAILED
+                       ? trii_handle(step, step->n_values - 1)
+                       : trii_tensor_no_memory();
+    }
+    /* whatever is recorded next repeats the last step only if that step also had a value without a
+     * node here */
+    value = trii_value_append(step);
+    value->type.dtype = TRI_DTYPE_NONE;
+    value->type.ndim = -1;
+    value->type.device = 0;
+    trii_value_fail(trii_recorder_of(step), value, status);
+    trii_break(trii_recorder_of(step));
+    return trii_handle(step, step->n_values - 1);
+}
+
+tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *const *in, int n_in,
+                                tri_status status)
+{
+    char operands[TRII_ERR_BYTES / 2];
+    size_t used = 0;
+    trii_site site = trii_site_last();
+
+    if (step == NULL)
+        return trii_tensor_no_memory();
+    operands[0] = '\0';
+    for (int i = 0; i < n_in; i++) {
+        char text[TRII_TYPE_TEXT];
+        const char *what = "NULL";
+        char line[TRII_ERR_BYTES];
+        trii_vid id = TRII_NO_VALUE;
+        bool named = false;
+
+        if (in[i] != NULL) {
+            snprintf(line, sizeof(line), "%s", tri_last_error());
+            if (trii_resolve(step, in[i], &id) == TRI_OK) {
+                const char *name =
+                    trii_is_handle(in[i]) ? trii_value_name(step->recorder, id) : in[i]->name;
+
+                what = trii_type_text(&step->values[id].type, text);
+                if (name != NULL && used < sizeof(operands))
+                    used += (size_t)snprintf(operands + used, sizeof(operands) - used,
+                                             "%s%s: ", i > 0 ? ", " : "", name);
+                named = name != NULL;
+            } else {
+                what = "?";
+                /* the failed operand's own line says more */
+                if (trii_is_handle(in[i]) && generation_of(in[i]) == step->generation)
+                    return in[i];
+                if (!trii_is_handle(in[i]))
+                    return trii_handle_failed(step, status);
+            }
+            trii_err_set("%s", line);
+        }
+        if (used < sizeof(operands))
+            used += (size_t)snprintf(operands + used, sizeof(operands) - used, "%s%s",
+                                     i > 0 && !named ? ", " : "", what);
+    }
+    if (site.file != NULL)
+        trii_err_prepend("tri_%s(%s) at %s:%d", call, operands, site.file, site.line);
+    else
+        trii_err_prepend("tri_%s(%s)", call, operands);
+    return trii_handle_failed(step, status);
+}
