@@ -1,6 +1,7 @@
 /*
  * backward_walk.c - gradients: a walk back over the recorded nodes that records more nodes. Shared
- * by tri_backward (backward.c) and tri_gradients (gradients.c); calls the .grad of each operation.
+ * by tri_backward (backward.c) and tri_gradients (gradients.c); calls the gradient rule
+ * (gradients/) of each operation.
  *
  * Nothing is computed here. Gradients of one value that come from several readers are added in the
  * order of the walk, last reader first. With create_graph the recorded nodes are themselves
@@ -10,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "train/graph/autograd/backward.h"
-#include "train/graph/ops/rules.h"
+#include "train/graph/gradients/gradient_rules.h"
 
 static void state_release(void *state)
 {
@@ -335,7 +336,9 @@ static tri_status call_rule(trii_backward *b, const trii_node *node, const trii_
         return TRII_FAIL(TRI_ERR_UNSUPPORTED,
                          "it has none: what tri_gradients recorded with create_graph cannot be "
                          "differentiated through it again");
-    return node->op->grad(b->step, node, grad_out, needs, grad_in);
+    return node->host != NULL
+               ? node->host->kind->grad(b->step, node, grad_out, needs, grad_in)
+               : trii_gradient_rules[node->op->gradient](b->step, node, grad_out, needs, grad_in);
 }
 
 static tri_status node_backward(trii_backward *b, int32_t n)

@@ -1,11 +1,9 @@
 /*
- * activations.c - non-linearities. Each gradient is one element-wise operation of its own, so that
- * a device gives it one kernel; what it reads (x or y) is what is cheaper to keep.
+ * activations.c - non-linearities, and the operations that are their gradients.
  */
 #include <math.h>
 
 #include "train/graph/ops/rows.h"
-#include "train/graph/ops/second_order.h"
 
 #define SQRT_HALF 0.70710678118654752440
 #define INV_SQRT_2PI 0.39894228040143267794
@@ -43,45 +41,15 @@ TRII_BINARY(gelu_tanh_backward, a *gelu_tanh_slope(b))
 TRII_UNARY(silu, a *sigmoid(a))
 TRII_BINARY(silu_backward, a *sigmoid(b) * (1 + b * (1 - sigmoid(b))))
 
-/* The gradient `op` of the operation: from its result, or from its operand. */
-static tri_status from_result(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                              trii_vid g, trii_vid *out)
-{
-    return trii_rec2(step, op, g, node->first_out, out);
-}
-
-static tri_status from_operand(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                               trii_vid g, trii_vid *out)
-{
-    trii_vid in[2] = {g, trii_node_in(step, node, 0)};
-
-    return trii_record_values(step, op, in, 2, &node->attrs, out);
-}
-
-#define GRADIENT(name, from)                                                                       \
-    static tri_status name##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
-                                  const bool *needs, trii_vid *grad_in)                            \
-    {                                                                                              \
-        (void)needs;                                                                               \
-        return from(step, &trii_op_##name##_backward, node, g[0], &grad_in[0]);                    \
-    }
-GRADIENT(relu, from_result)
-GRADIENT(leaky_relu, from_operand)
-GRADIENT(sigmoid, from_result)
-GRADIENT(tanh, from_result)
-GRADIENT(gelu, from_operand)
-GRADIENT(gelu_tanh, from_operand)
-GRADIENT(silu, from_operand)
-
 #define ACTIVATION(name, second)                                                                   \
-    TRII_ELEMENTWISE(name, trii_shape_unary_float, name##_grad);                                   \
-    TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, trii_second_##second)
+    TRII_ELEMENTWISE(name, trii_shape_unary_float, name);                                          \
+    TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, second)
 ACTIVATION(relu, flat);
 ACTIVATION(leaky_relu, flat);
-ACTIVATION(sigmoid, sigmoid);
-ACTIVATION(tanh, tanh);
-ACTIVATION(gelu, gelu);
-TRII_ELEMENTWISE(gelu_tanh_backward, trii_shape_broadcast_float, trii_second_gelu_tanh);
+ACTIVATION(sigmoid, sigmoid_backward);
+ACTIVATION(tanh, tanh_backward);
+ACTIVATION(gelu, gelu_backward);
+TRII_ELEMENTWISE(gelu_tanh_backward, trii_shape_broadcast_float, gelu_tanh_backward);
 const trii_graph_op trii_op_gelu_tanh = {
     .name = "gelu", /* as the function */
     .op_class = TRII_CLASS_ELEMENTWISE,
@@ -89,10 +57,10 @@ const trii_graph_op trii_op_gelu_tanh = {
     .activations_in = 1,
     .activations_out = 1,
     .shape = trii_shape_unary_float,
-    .grad = gelu_tanh_grad,
+    .gradient = TRII_GRADIENT_gelu_tanh,
     .reference = gelu_tanh_reference,
 };
-ACTIVATION(silu, silu);
+ACTIVATION(silu, silu_backward);
 
 TRII_PUBLIC_UNARY(relu)
 

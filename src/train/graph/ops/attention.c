@@ -11,7 +11,6 @@
 #include <math.h>
 
 #include "base/option.h"
-#include "train/graph/ops/composed.h"
 #include "train/graph/ops/kernel_rules.h"
 #include "train/graph/ops/rules.h"
 
@@ -340,34 +339,6 @@ static tri_status backward_reference(const trii_kernel_args *args)
 
 /* --- the operation -------------------------------------------------------- */
 
-static tri_status attention_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                 const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[8] = {g[0],
-                      trii_node_in(step, node, 0),
-                      trii_node_in(step, node, 1),
-                      trii_node_in(step, node, 2),
-                      node->first_out,
-                      node->first_out + 1,
-                      trii_node_in(step, node, 3),
-                      trii_node_in(step, node, 4)};
-    trii_vid first = TRII_NO_VALUE;
-    tri_status status;
-
-    if (g[0] == TRII_NO_VALUE)
-        return TRI_OK;
-    if (needs[3])
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                         "attn_mask has no gradient: use one that does not require it, or "
-                         "tri_matmul and tri_softmax");
-    if (trii_step_creates_graph(step))
-        return trii_composed_attention(step, node, g[0], needs, grad_in);
-    status = trii_record_values(step, &trii_op_attention_backward, in, 8, &node->attrs, &first);
-    for (int i = 0; i < 3 && status == TRI_OK; i++)
-        grad_in[i] = first + i;
-    return status;
-}
-
 static double attention_flops(const trii_type *const *in, int n_in, const trii_type *out)
 {
     (void)n_in;
@@ -382,7 +353,7 @@ const trii_graph_op trii_op_attention = {
     .activations_out = 1 << 0,
     .optional = 1 << 3 | 1 << 4,
     .shape = attention_shape,
-    .grad = attention_grad,
+    .gradient = TRII_GRADIENT_attention,
     .reference = attention_reference,
     .flops = attention_flops,
 };

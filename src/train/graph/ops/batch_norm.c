@@ -10,7 +10,6 @@
 
 #include "base/option.h"
 #include "train/graph/ops/batch_norm.h"
-#include "train/graph/ops/composed.h"
 
 tri_status trii_norm_check_channels(const trii_type *const *in, int first, int n_in,
                                     const trii_type *x)
@@ -114,64 +113,6 @@ static tri_status train_reference(const trii_kernel_args *args)
     return trii_in_double(args, train_kernel);
 }
 
-/* The gradient operation: outputs dx, dweight, dbias; those of absent ones are not asked for. */
-static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_vid *in,
-                                  int n_in, const trii_node *node, const bool *needs,
-                                  trii_vid *grad_in)
-{
-    trii_vid first = TRII_NO_VALUE;
-    tri_status status = trii_record_values(step, op, in, n_in, &node->attrs, &first);
-
-    for (int i = 0; i < 3 && status == TRI_OK; i++) {
-        if (needs[i])
-            grad_in[i] = first + i;
-    }
-    return status;
-}
-
-tri_status trii_norm_composed(trii_step *step, const trii_node *node,
-                              const trii_norm_sources *sources, trii_vid g, const bool *needs,
-                              trii_vid *grad_in)
-{
-    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    trii_norm_rule rule = {.centred = true,
-                           .eps = sources->eps,
-                           .mean = sources->mean,
-                           .var = sources->var,
-                           .exchange = sources->exchange};
-    trii_composer c = {step, TRI_OK};
-
-    rule.shared = (trii_type){.dtype = trii_compose_dtype(x), .ndim = x->ndim, .device = x->device};
-    for (int d = 0; d < x->ndim; d++) {
-        rule.shared.shape[d] = d == 1 ? x->shape[1] : 1;
-        rule.mask |= d != 1 ? INT64_C(1) << d : 0;
-    }
-    if (rule.mean != TRII_NO_VALUE) {
-        rule.mean = trii_compose_reshape(&c, rule.mean, rule.shared.shape, x->ndim);
-        rule.var = trii_compose_reshape(&c, rule.var, rule.shared.shape, x->ndim);
-    }
-    rule.count = sources->count;
-    return c.status == TRI_OK ? trii_composed_norm(step, node, &rule, g, needs, grad_in) : c.status;
-}
-
-static tri_status train_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[5] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
-                      node->first_out + 1, node->first_out + 2};
-
-    if (g[0] == TRII_NO_VALUE) /* only the statistics were used, and those carry no gradient */
-        return TRI_OK;
-    if (trii_step_creates_graph(step))
-        return trii_norm_composed(step, node,
-                                  &(trii_norm_sources){.mean = TRII_NO_VALUE,
-                                                       .var = TRII_NO_VALUE,
-                                                       .count = TRII_NO_VALUE,
-                                                       .eps = node->attrs.f[1]},
-                                  g[0], needs, grad_in);
-    return record_backward(step, &trii_op_batch_norm_backward, in, 5, node, needs, grad_in);
-}
-
 const trii_graph_op trii_op_batch_norm = {
     .name = "batch_norm",
     .precision = TRII_PRECISION_FOLLOWS,
@@ -183,7 +124,7 @@ const trii_graph_op trii_op_batch_norm = {
     .alias_mask = 0x18,
     .alias = {0, 0, 0, 3, 4},
     .shape = train_shape,
-    .grad = train_grad,
+    .gradient = TRII_GRADIENT_batch_norm,
     .reference = train_reference,
 };
 
@@ -272,21 +213,6 @@ static tri_status eval_reference(const trii_kernel_args *args)
     return trii_in_double(args, eval_kernel);
 }
 
-static tri_status eval_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[5] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
-                      trii_node_in(step, node, 3), trii_node_in(step, node, 4)};
-
-    if (trii_step_creates_graph(step))
-        return trii_norm_composed(
-            step, node,
-            &(trii_norm_sources){
-                .mean = in[3], .var = in[4], .count = TRII_NO_VALUE, .eps = node->attrs.f[1]},
-            g[0], needs, grad_in);
-    return record_backward(step, &trii_op_batch_norm_eval_backward, in, 5, node, needs, grad_in);
-}
-
 const trii_graph_op trii_op_batch_norm_eval = {
     .name = "batch_norm_eval",
     .precision = TRII_PRECISION_FOLLOWS,
@@ -294,7 +220,7 @@ const trii_graph_op trii_op_batch_norm_eval = {
     .activations_out = 1 << 0,
     .optional = 0x6,
     .shape = eval_shape,
-    .grad = eval_grad,
+    .gradient = TRII_GRADIENT_batch_norm_eval,
     .reference = eval_reference,
 };
 

@@ -49,17 +49,27 @@ tri_status trii_norm_attrs(const tri_batch_norm_args *args, trii_attrs *attrs) T
 tri_status trii_norm_bind_running(trii_step *step, const tri_batch_norm_args *args,
                                   trii_vid first) TRI_MUST_CHECK;
 
-/* The statistics to normalise by. mean, var: [C], constants; NO_VALUE: those of the batch, and of
- * the batches that the exchange reaches (NULL: no other), with `count` [1] values per channel in
- * all. */
-typedef struct trii_norm_sources {
-    trii_vid mean, var, count;
-    double eps;
-    const trii_exchange *exchange;
-} trii_norm_sources;
-/* The gradient with create_graph, as operations that are differentiable themselves. */
-tri_status trii_norm_composed(trii_step *step, const trii_node *node,
-                              const trii_norm_sources *sources, trii_vid g, const bool *needs,
-                              trii_vid *grad_in) TRI_MUST_CHECK;
+/* Operands of batch_norm_elemt. */
+enum {
+    TRII_ELEMT_X,
+    TRII_ELEMT_WEIGHT,
+    TRII_ELEMT_BIAS,
+    TRII_ELEMT_MEAN,
+    TRII_ELEMT_VAR,
+    TRII_ELEMT_COUNT
+};
+
+/* f of batch_norm_elemt: momentum (unused), eps, and where the exchange is: two numbers of 32 bits,
+ * which a double holds exactly and which are written again in each step. */
+static inline void trii_norm_put_exchange(trii_attrs *attrs, const trii_exchange *exchange)
+{
+    attrs->n_f = 4;
+    attrs->f[2] = (double)((uintptr_t)exchange >> 32);
+    attrs->f[3] = (double)((uintptr_t)exchange & 0xffffffffu);
+}
+static inline const trii_exchange *trii_norm_exchange_of(const trii_attrs *attrs)
+{
+    return (const trii_exchange *)((uintptr_t)attrs->f[2] << 32 | (uintptr_t)attrs->f[3]);
+}
 
 #endif

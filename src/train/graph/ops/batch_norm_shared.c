@@ -157,22 +157,6 @@ const trii_graph_op trii_op_batch_norm_gather_stats = {
 
 /* --- normalising by them -------------------------------------------------- */
 
-enum { IN_X, IN_WEIGHT, IN_BIAS, IN_MEAN, IN_VAR, IN_COUNT };
-
-/* f: momentum (unused), eps, and where the exchange is: two numbers of 32 bits, which a double
- * holds exactly and which are written again in each step. */
-static void put_exchange(trii_attrs *attrs, const trii_exchange *exchange)
-{
-    attrs->n_f = 4;
-    attrs->f[2] = (double)((uintptr_t)exchange >> 32);
-    attrs->f[3] = (double)((uintptr_t)exchange & 0xffffffffu);
-}
-
-static const trii_exchange *exchange_of(const trii_attrs *attrs)
-{
-    return (const trii_exchange *)((uintptr_t)attrs->f[2] << 32 | (uintptr_t)attrs->f[3]);
-}
-
 static tri_status elemt_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                               trii_type *out, int *n_out)
 {
@@ -181,7 +165,7 @@ static tri_status elemt_shape(const trii_type *const *in, int n_in, const trii_a
 
     (void)attrs;
     if (status == TRI_OK)
-        status = trii_rule_shape(in[IN_COUNT], "count", 1, &one);
+        status = trii_rule_shape(in[TRII_ELEMT_COUNT], "count", 1, &one);
     *n_out = 1;
     trii_type_copy(&out[0], in[0]);
     return status;
@@ -193,39 +177,6 @@ static tri_status elemt_reference(const trii_kernel_args *args)
     return trii_op_batch_norm_eval.reference(args);
 }
 
-static tri_status elemt_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    const trii_exchange *exchange = exchange_of(&node->attrs);
-    trii_vid x = trii_node_in(step, node, IN_X), w = trii_node_in(step, node, IN_WEIGHT);
-    trii_vid mean = trii_node_in(step, node, IN_MEAN), var = trii_node_in(step, node, IN_VAR);
-    trii_vid count = trii_node_in(step, node, IN_COUNT);
-    trii_vid sums = TRII_NO_VALUE, total = TRII_NO_VALUE;
-    trii_attrs attrs = {.n_f = 1, .f = {node->attrs.f[1]}};
-    tri_status status;
-
-    if (trii_step_creates_graph(step))
-        return trii_norm_composed(step, node,
-                                  &(trii_norm_sources){.mean = TRII_NO_VALUE,
-                                                       .var = TRII_NO_VALUE,
-                                                       .count = count,
-                                                       .eps = node->attrs.f[1],
-                                                       .exchange = exchange},
-                                  g[0], needs, grad_in);
-    status = trii_record_values(step, &trii_op_batch_norm_backward_reduce,
-                                (trii_vid[]){g[0], x, w, mean, var}, 5, &attrs, &sums);
-    for (int i = 1; i < 3 && status == TRI_OK; i++)
-        grad_in[i] = needs[i] ? sums + i : TRII_NO_VALUE;
-    if (status != TRI_OK || !needs[0])
-        return status;
-    status = exchange->sum(exchange, step, sums, &total);
-    if (status != TRI_OK)
-        return status;
-    return trii_record_values(step, &trii_op_batch_norm_backward_elemt,
-                              (trii_vid[]){g[0], x, w, mean, var, total, count}, 7, &attrs,
-                              &grad_in[0]);
-}
-
 const trii_graph_op trii_op_batch_norm_elemt = {
     .name = "batch_norm_elemt",
     .precision = TRII_PRECISION_FOLLOWS,
@@ -234,7 +185,7 @@ const trii_graph_op trii_op_batch_norm_elemt = {
     .optional = 0x6,
     .crosses_ranks = true,
     .shape = elemt_shape,
-    .grad = elemt_grad,
+    .gradient = TRII_GRADIENT_batch_norm_elemt,
     .reference = elemt_reference,
 };
 
@@ -350,11 +301,11 @@ static tri_status record(trii_step *step, tri_tensor *x, const tri_batch_norm_ar
     tri_status status = trii_norm_attrs(args, &attrs);
 
     if (status == TRI_OK)
-        status = operand(step, x, &in[IN_X]);
+        status = operand(step, x, &in[TRII_ELEMT_X]);
     if (status == TRI_OK)
-        status = operand(step, args->weight, &in[IN_WEIGHT]);
+        status = operand(step, args->weight, &in[TRII_ELEMT_WEIGHT]);
     if (status == TRI_OK)
-        status = operand(step, args->bias, &in[IN_BIAS]);
+        status = operand(step, args->bias, &in[TRII_ELEMT_BIAS]);
     if (status == TRI_OK)
         status = operand(step, args->running_mean, &running[1]);
     if (status == TRI_OK)
@@ -371,8 +322,8 @@ static tri_status record(trii_step *step, tri_tensor *x, const tri_batch_norm_ar
     if (args->running_mean != NULL)
         status = trii_norm_bind_running(step, args, first + OUT_RUNNING_MEAN);
     for (int o = 0; o < 3; o++)
-        in[IN_MEAN + o] = first + o;
-    put_exchange(&attrs, exchange);
+        in[TRII_ELEMT_MEAN + o] = first + o;
+    trii_norm_put_exchange(&attrs, exchange);
     if (status == TRI_OK)
         status = trii_record_values(step, &trii_op_batch_norm_elemt, in, 6, &attrs, y);
     return status;

@@ -10,7 +10,6 @@
 
 #include "base/option.h"
 #include "train/graph/ops/reduce_rules.h"
-#include "train/graph/ops/second_order.h"
 
 #define IGNORE_INDEX (-100) /* torch's default */
 
@@ -225,18 +224,6 @@ static tri_status backward_reference(const trii_kernel_args *args)
 
 /* --- entries -------------------------------------------------------------- */
 
-static tri_status loss_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[4] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1),
-                      trii_node_in(step, node, 2)};
-
-    if (needs[2])
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "the weight has no gradient");
-    return trii_record_values(step, &trii_op_cross_entropy_backward, in, 4, &node->attrs,
-                              &grad_in[0]);
-}
-
 static int64_t rows_of_mean(const trii_type *const *in, const trii_attrs *attrs)
 {
     return attrs->i[I_REDUCTION] == TRI_REDUCTION_MEAN ? in[0]->shape[0] : -1;
@@ -302,7 +289,7 @@ const trii_graph_op trii_op_cross_entropy = {
     .samples = rows_of_mean,
     .divisor = divisor_of,
     .shape = loss_shape,
-    .grad = loss_grad,
+    .gradient = TRII_GRADIENT_class_loss,
     .reference = loss_reference,
 };
 const trii_graph_op trii_op_nll_loss = {
@@ -313,7 +300,7 @@ const trii_graph_op trii_op_nll_loss = {
     .samples = rows_of_mean,
     .divisor = divisor_of,
     .shape = loss_shape,
-    .grad = loss_grad,
+    .gradient = TRII_GRADIENT_class_loss,
     .reference = loss_reference,
 };
 const trii_graph_op trii_op_cross_entropy_backward = {
@@ -321,7 +308,7 @@ const trii_graph_op trii_op_cross_entropy_backward = {
     .may_refuse = true,
     .optional = 1 << 3,
     .shape = backward_shape,
-    .grad = trii_second_cross_entropy,
+    .gradient = TRII_GRADIENT_cross_entropy_backward,
     .reference = backward_reference,
 };
 

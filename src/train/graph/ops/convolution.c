@@ -10,7 +10,6 @@
 
 #include "base/option.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/ops/second_order.h"
 
 #define TILE 64 /* pixels */
 
@@ -327,37 +326,6 @@ static tri_status conv_backward_weight_reference(const trii_kernel_args *args)
 
 /* --- entries -------------------------------------------------------------- */
 
-static tri_status conv_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid x = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
-    const trii_type *type_x = trii_type_of(step, x), *type_w = trii_type_of(step, w);
-    trii_attrs attrs;
-    tri_status status = TRI_OK;
-
-    attrs.n_i = 11;
-    attrs.n_f = 0;
-    for (int i = 0; i < 7; i++)
-        attrs.i[i] = node->attrs.i[i];
-    for (int d = 0; d < 4; d++)
-        attrs.i[7 + d] = type_x->shape[d];
-    if (needs[0])
-        status = trii_record_values(step, &trii_op_conv_backward_data, (trii_vid[]){g[0], w}, 2,
-                                    &attrs, &grad_in[0]);
-    for (int d = 0; d < 4; d++)
-        attrs.i[7 + d] = type_w->shape[d];
-    if (status == TRI_OK && needs[1])
-        status = trii_record_values(step, &trii_op_conv_backward_weight, (trii_vid[]){g[0], x}, 2,
-                                    &attrs, &grad_in[1]);
-    if (status == TRI_OK && needs[2]) {
-        attrs.n_i = 2;
-        attrs.i[0] = 1 << 0 | 1 << 2 | 1 << 3;
-        attrs.i[1] = 0;
-        status = trii_record_values(step, &trii_op_sum, g, 1, &attrs, &grad_in[2]);
-    }
-    return status;
-}
-
 static double conv_flops(const trii_type *const *in, int n_in, const trii_type *out)
 {
     (void)n_in;
@@ -372,7 +340,7 @@ const trii_graph_op trii_op_conv = {
     .activations_out = 1 << 0,
     .optional = 1 << 2,
     .shape = conv_shape,
-    .grad = conv_grad,
+    .gradient = TRII_GRADIENT_conv,
     .reference = conv_reference,
     .flops = conv_flops,
 };
@@ -409,7 +377,7 @@ const trii_graph_op trii_op_conv_backward_data = {
     .activations_in = 1 << 0,
     .activations_out = 1 << 0,
     .shape = backward_shape,
-    .grad = trii_second_conv_data,
+    .gradient = TRII_GRADIENT_conv_backward_data,
     .reference = conv_backward_data_reference,
     .flops = backward_data_flops,
 };
@@ -419,7 +387,7 @@ const trii_graph_op trii_op_conv_backward_weight = {
     .activations_in = 1 << 0 | 1 << 1,
     .activations_out = 0,
     .shape = backward_shape,
-    .grad = trii_second_conv_weight,
+    .gradient = TRII_GRADIENT_conv_backward_weight,
     .reference = conv_backward_weight_reference,
     .flops = backward_weight_flops,
 };

@@ -73,6 +73,20 @@ const trii_graph_op trii_op_fill = {
     .reference = fill_reference,
 };
 
+tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
+{
+    tri_dtype dtype = type->dtype; /* a value's, which may move */
+    trii_type wide = *type;
+    trii_attrs attrs;
+    tri_status status;
+
+    if (trii_dtype_is_half(wide.dtype))
+        wide.dtype = TRI_DTYPE_F32;
+    trii_fill_attrs(&wide, 0, &attrs);
+    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
+    return status == TRI_OK ? trii_rec_cast(step, *out, dtype, out) : status;
+}
+
 /* --- dropout_mask --------------------------------------------------------- */
 
 /*

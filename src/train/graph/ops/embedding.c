@@ -8,7 +8,6 @@
 #include "base/option.h"
 #include "train/graph/ops/kernel_rules.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/ops/second_order.h"
 
 /* in weight indices; i: padding index, -1 = none */
 static tri_status embedding_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
@@ -52,29 +51,12 @@ static tri_status embedding_reference(const trii_kernel_args *args)
     return status;
 }
 
-static tri_status embedding_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                 const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[2] = {g[0], trii_node_in(step, node, 1)};
-    const trii_type weight = *trii_type_of(step, trii_node_in(step, node, 0));
-    trii_attrs attrs;
-    tri_status status;
-
-    (void)needs;
-    attrs.n_i = 2;
-    attrs.n_f = 0;
-    attrs.i[0] = node->attrs.i[0];
-    attrs.i[1] = weight.shape[0];
-    status = trii_record_values(step, &trii_op_embedding_backward, in, 2, &attrs, &grad_in[0]);
-    return status == TRI_OK ? trii_rec_cast(step, grad_in[0], weight.dtype, &grad_in[0]) : status;
-}
-
 const trii_graph_op trii_op_embedding = {
     .name = "embedding",
     .may_refuse = true,
     .precision = TRII_PRECISION_ANY,
     .shape = embedding_shape,
-    .grad = embedding_grad,
+    .gradient = TRII_GRADIENT_embedding,
     .reference = embedding_reference,
 };
 
@@ -117,7 +99,7 @@ static tri_status backward_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_embedding_backward = {
     .name = "embedding_backward",
     .shape = backward_shape,
-    .grad = trii_second_embedding,
+    .gradient = TRII_GRADIENT_embedding_backward,
     .reference = backward_reference,
 };
 

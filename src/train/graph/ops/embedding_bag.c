@@ -7,7 +7,7 @@
 #include <inttypes.h>
 
 #include "base/option.h"
-#include "train/graph/ops/composed.h"
+#include "train/graph/ops/composer.h"
 #include "train/graph/ops/kernel_rules.h"
 #include "train/graph/ops/rules.h"
 

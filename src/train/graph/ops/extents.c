@@ -6,7 +6,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "train/graph/ops/composed.h"
 #include "train/graph/ops/reduce_rules.h"
 #include "train/graph/ops/walks.h"
 
@@ -47,22 +46,11 @@ static tri_status prod_reference(const trii_kernel_args *args)
     return trii_in_double(args, prod_kernel);
 }
 
-static tri_status prod_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[2] = {g[0], trii_node_in(step, node, 0)};
-
-    (void)needs;
-    if (trii_step_creates_graph(step))
-        return trii_composed_prod(step, node, g[0], &grad_in[0]);
-    return trii_record_values(step, &trii_op_prod_backward, in, 2, &node->attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_prod = {
     .name = "prod",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = trii_reduce_shape,
-    .grad = prod_grad,
+    .gradient = TRII_GRADIENT_prod,
     .reference = prod_reference,
 };
 
@@ -216,37 +204,11 @@ static tri_status logsumexp_reference(const trii_kernel_args *args)
     return trii_in_double(args, logsumexp_kernel);
 }
 
-/* g e^(x - y); where nothing but -inf was added up, 0. */
-static tri_status logsumexp_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                 const bool *needs, trii_vid *grad_in)
-{
-    trii_vid y = TRII_NO_VALUE, spread = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    bool narrow = trii_type_of(step, node->first_out)->dtype == TRI_DTYPE_F32;
-    trii_attrs attrs;
-    tri_status status;
-
-    (void)needs;
-    attrs.n_i = 0;
-    attrs.n_f = 2;
-    attrs.f[0] = narrow ? -1e38 : -1e307;
-    attrs.f[1] = (double)INFINITY;
-    status = trii_record_values(step, &trii_op_clamp, &node->first_out, 1, &attrs, &y);
-    if (status == TRI_OK)
-        status = trii_rec_spread(step, node, y, &y);
-    if (status == TRI_OK)
-        status = trii_rec_spread(step, node, g[0], &spread);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_sub, trii_node_in(step, node, 0), y, &d);
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_exp, d, &d);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_mul, spread, d, &grad_in[0]) : status;
-}
-
 const trii_graph_op trii_op_logsumexp = {
     .name = "logsumexp",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = trii_reduce_shape,
-    .grad = logsumexp_grad,
+    .gradient = TRII_GRADIENT_logsumexp,
     .reference = logsumexp_reference,
 };
 
@@ -278,23 +240,10 @@ static tri_status cumsum_reference(const trii_kernel_args *args)
     return trii_in_double(args, cumsum_kernel);
 }
 
-static tri_status cumsum_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    trii_attrs attrs;
-
-    (void)needs;
-    attrs.n_i = 2;
-    attrs.n_f = 0;
-    attrs.i[0] = node->attrs.i[0];
-    attrs.i[1] = !node->attrs.i[1];
-    return trii_record_values(step, &trii_op_cumsum, g, 1, &attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_cumsum = {
     .name = "cumsum",
     .shape = trii_shape_unary_float,
-    .grad = cumsum_grad,
+    .gradient = TRII_GRADIENT_cumsum,
     .reference = cumsum_reference,
 };
 
@@ -366,23 +315,10 @@ static tri_status topk_reference(const trii_kernel_args *args)
     return trii_in_double(args, topk_kernel);
 }
 
-static tri_status topk_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    const trii_type x = *trii_type_of(step, trii_node_in(step, node, 0));
-
-    (void)needs;
-    if (x.ndim == 0) {
-        grad_in[0] = g[0];
-        return TRI_OK;
-    }
-    return trii_rec_scattered(step, &x, node->attrs.i[0], node->first_out + 1, g[0], &grad_in[0]);
-}
-
 const trii_graph_op trii_op_topk = {
     .name = "topk",
     .shape = topk_shape,
-    .grad = topk_grad,
+    .gradient = TRII_GRADIENT_topk,
     .reference = topk_reference,
 };
 

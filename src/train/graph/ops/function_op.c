@@ -6,7 +6,7 @@
  * data is not: a copy lives in the context until the step ends, and where it is are two numbers (of
  * 32 bits, which a double holds exactly), written again for each run.
  */
-#include <trireme/function.h>
+#include "train/graph/ops/function_op.h"
 
 #include <inttypes.h>
 #include <stdarg.h>
@@ -16,22 +16,18 @@
 #include "base/param.h"
 #include "train/graph/ops/function_check.h"
 #include "train/graph/step/function_guard.h"
-#include "train/graph/ops/rules.h"
 #include "train/graph/step/recorder.h"
 
 #define MOST TRI_FUNCTION_TENSORS
 
-/* i: the class; counts; which inputs want a gradient, and which results give one (backward); types
- * of the results, one byte each; their sizes */
-enum { CLASS, COUNTS, WANTED, TYPES, SIZES = TYPES + 2 };
-
 /* A user's function may return a status without setting the error line. */
-static void expect_reason(void)
+void trii_function_expect_reason(void)
 {
     trii_err_set("%s", "");
 }
 
-static tri_status failed_in(tri_status status, const char *what, const tri_function_class *class)
+tri_status trii_function_failed_in(tri_status status, const char *what,
+                                   const tri_function_class *class)
 {
     if (tri_last_error()[0] == '\0')
         trii_err_set("it returned %s, and no reason (tri_status_fail gives one)",
@@ -41,48 +37,39 @@ static tri_status failed_in(tri_status status, const char *what, const tri_funct
 
 /* --- attributes ----------------------------------------------------------- */
 
-static const tri_function_class *class_of(const int64_t *iattr)
-{
-    return (const tri_function_class *)(uintptr_t)iattr[CLASS];
-}
-
 static int n_in_of(const int64_t *iattr)
 {
-    return (int)(iattr[COUNTS] & 0xff);
+    return (int)(iattr[TRII_FUNCTION_COUNTS] & 0xff);
 }
 
 /* With those that are saved. */
 static int n_out_of(const int64_t *iattr)
 {
-    return (int)(iattr[COUNTS] >> 8);
+    return (int)(iattr[TRII_FUNCTION_COUNTS] >> 8);
 }
 
-static void begin_attrs(trii_attrs *attrs, const tri_function_class *class, int n_in, int n_out,
-                        int64_t wanted)
+void trii_function_begin_attrs(trii_attrs *attrs, const tri_function_class *class, int n_in,
+                               int n_out, int64_t wanted)
 {
-    attrs->n_i = SIZES;
-    attrs->i[CLASS] = (int64_t)(uintptr_t) class;
-    attrs->i[COUNTS] = n_in | (int64_t)n_out << 8;
-    attrs->i[WANTED] = wanted;
-    attrs->i[TYPES] = attrs->i[TYPES + 1] = 0;
+    attrs->n_i = TRII_FUNCTION_SIZES;
+    attrs->i[TRII_FUNCTION_CLASS] = (int64_t)(uintptr_t) class;
+    attrs->i[TRII_FUNCTION_COUNTS] = n_in | (int64_t)n_out << 8;
+    attrs->i[TRII_FUNCTION_WANTED] = wanted;
+    attrs->i[TRII_FUNCTION_TYPES] = attrs->i[TRII_FUNCTION_TYPES + 1] = 0;
 }
 
-static void put_data(trii_attrs *attrs, const void *data)
+void trii_function_put_data(trii_attrs *attrs, const void *data)
 {
     attrs->n_f = 2;
     attrs->f[0] = (double)((uintptr_t)data >> 32);
     attrs->f[1] = (double)((uintptr_t)data & 0xffffffffu);
 }
 
-static const void *data_of(const double *f)
-{
-    return (const void *)((uintptr_t)f[0] << 32 | (uintptr_t)f[1]);
-}
-
 /* Result number k has this type. */
-static void put_type(trii_attrs *attrs, int k, tri_dtype dtype, int ndim, const int64_t *shape)
+void trii_function_put_type(trii_attrs *attrs, int k, tri_dtype dtype, int ndim,
+                            const int64_t *shape)
 {
-    attrs->i[TYPES + k / 8] |=
+    attrs->i[TRII_FUNCTION_TYPES + k / 8] |=
         (int64_t)((uint64_t)((unsigned)dtype << 4 | (unsigned)ndim) << (k % 8 * 8));
     for (int d = 0; d < ndim; d++)
         trii_attrs_add(attrs, shape[d]);
@@ -91,12 +78,13 @@ static void put_type(trii_attrs *attrs, int k, tri_dtype dtype, int ndim, const 
 static tri_status attrs_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                               trii_type *out, int *n_out)
 {
-    int at = SIZES, n = 0;
+    int at = TRII_FUNCTION_SIZES, n = 0;
 
     (void)in;
     (void)n_in;
     for (int k = 0; k < MOST; k++) {
-        unsigned code = (unsigned)((uint64_t)attrs->i[TYPES + k / 8] >> (k % 8 * 8)) & 0xff;
+        unsigned code =
+            (unsigned)((uint64_t)attrs->i[TRII_FUNCTION_TYPES + k / 8] >> (k % 8 * 8)) & 0xff;
 
         if (code == 0)
             break; /* there is no dtype 0 but NONE */
@@ -134,12 +122,12 @@ static tri_status call_user(const tri_function_class *class, const char *what,
     if (r != NULL)
         r->active = false;
     trii_function_begin(class->name);
-    expect_reason();
+    trii_function_expect_reason();
     status = code(call);
     trii_function_end();
     if (r != NULL)
         r->active = active;
-    return status == TRI_OK ? TRI_OK : failed_in(status, what, class);
+    return status == TRI_OK ? TRI_OK : trii_function_failed_in(status, what, class);
 }
 
 static uint64_t operands_digest(const tri_function_call *call, bool backward)
@@ -184,14 +172,14 @@ static tri_status call_checked(const tri_function_class *class, bool backward,
     status = trii_function_written(results, n, backward ? "grad_in" : "out");
     if (status == TRI_OK && operands_digest(call, backward) != digest)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "it wrote into what it may only read");
-    return status == TRI_OK ? TRI_OK : failed_in(status, what, class);
+    return status == TRI_OK ? TRI_OK : trii_function_failed_in(status, what, class);
 }
 
 static tri_status forward_run(const trii_kernel_args *args)
 {
-    const tri_function_class *class = class_of(args->iattr);
+    const tri_function_class *class = trii_function_class_of(args->iattr);
     tri_function_array in[MOST], out[MOST];
-    const tri_function_call call = {.data = data_of(args->fattr),
+    const tri_function_call call = {.data = trii_function_data_of(args->fattr),
                                     .n_in = args->n_in,
                                     .n_out = args->n_out,
                                     .in = in,
@@ -208,10 +196,10 @@ static tri_status forward_run(const trii_kernel_args *args)
  * there. */
 static tri_status backward_run(const trii_kernel_args *args)
 {
-    const tri_function_class *class = class_of(args->iattr);
+    const tri_function_class *class = trii_function_class_of(args->iattr);
     tri_function_array in[MOST] = {{0}}, out[MOST] = {{0}};
     tri_function_array grad_in[MOST] = {{0}}, grad_out[MOST] = {{0}};
-    const tri_function_call call = {.data = data_of(args->fattr),
+    const tri_function_call call = {.data = trii_function_data_of(args->fattr),
                                     .n_in = n_in_of(args->iattr),
                                     .n_out = n_out_of(args->iattr),
                                     .in = in,
@@ -225,11 +213,11 @@ static tri_status backward_run(const trii_kernel_args *args)
     for (int o = 0; o < call.n_out && !class->backward_without_out; o++)
         out[o] = array_of(&args->in[at++]);
     for (int o = 0; o < call.n_out; o++) {
-        if ((args->iattr[WANTED] >> (MOST + o) & 1) != 0)
+        if ((args->iattr[TRII_FUNCTION_WANTED] >> (MOST + o) & 1) != 0)
             grad_out[o] = array_of(&args->in[at++]);
     }
     for (int i = 0; i < call.n_in; i++) {
-        if ((args->iattr[WANTED] >> i & 1) != 0)
+        if ((args->iattr[TRII_FUNCTION_WANTED] >> i & 1) != 0)
             grad_in[i] = array_of(&args->out[to++]);
     }
     return call_checked(class, true, &call);
@@ -250,177 +238,23 @@ static tri_status backward_reference(const trii_kernel_args *args)
     return trii_reference_kernel(&backward_in_f32, args);
 }
 
-/* --- gradients ------------------------------------------------------------ */
+/* --- entries -------------------------------------------------------------- */
 
-/* Only called with create_graph. */
-static tri_status backward_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                const bool *needs, trii_vid *grad_in)
-{
-    (void)step;
-    (void)g;
-    (void)needs;
-    (void)grad_in;
-    return TRII_FAIL(TRI_ERR_UNSUPPORTED,
-                     "%s has no record, which gradients of gradients need (function.h)",
-                     class_of(node->attrs.i)->name);
-}
-
-static const trii_graph_op op_backward = {
+const trii_graph_op trii_op_apply_backward = {
     .name = "apply_backward",
     .precision = TRII_PRECISION_ANY,
     .may_refuse = true,
     .shape = attrs_shape,
-    .grad = backward_grad,
+    .gradient = TRII_GRADIENT_apply_backward,
     .reference = backward_reference,
 };
-
-/* What a gradient rule needs of the node, which recording may move in memory. */
-typedef struct rule {
-    trii_step *step;
-    const tri_function_class *class;
-    const void *data;
-    int n_in, n_out;
-    trii_vid in[MOST], out[MOST], grad_out[MOST];
-    const bool *needs;
-    trii_vid *grad_in;
-} rule;
-
-/* Results that nothing depends on have a gradient of zeros; results that cannot have one, none. */
-static tri_status complete(rule *q)
-{
-    tri_status status = TRI_OK;
-
-    for (int o = 0; o < q->n_out && status == TRI_OK; o++) {
-        if (o >= q->n_out - q->class->saved ||
-            !trii_dtype_is_float(trii_type_of(q->step, q->out[o])->dtype))
-            q->grad_out[o] = TRII_NO_VALUE;
-        else if (q->grad_out[o] == TRII_NO_VALUE)
-            status = trii_rec_zeros(q->step, trii_type_of(q->step, q->out[o]), &q->grad_out[o]);
-    }
-    return status;
-}
-
-static tri_status compute(const rule *q)
-{
-    trii_vid in[3 * MOST], first = TRII_NO_VALUE;
-    trii_attrs attrs;
-    int n = 0, k = 0;
-    int64_t wanted = 0;
-    tri_status status;
-
-    for (int i = 0; i < q->n_in; i++)
-        wanted |= (int64_t)q->needs[i] << i;
-    for (int o = 0; o < q->n_out; o++)
-        wanted |= (int64_t)(q->grad_out[o] != TRII_NO_VALUE) << (MOST + o);
-    for (int i = 0; i < q->n_in && !q->class->backward_without_in; i++)
-        in[n++] = q->in[i];
-    for (int o = 0; o < q->n_out && !q->class->backward_without_out; o++)
-        in[n++] = q->out[o];
-    for (int o = 0; o < q->n_out; o++) {
-        if (q->grad_out[o] != TRII_NO_VALUE)
-            in[n++] = q->grad_out[o];
-    }
-    begin_attrs(&attrs, q->class, q->n_in, q->n_out, wanted);
-    put_data(&attrs, q->data);
-    for (int i = 0; i < q->n_in; i++) {
-        const trii_type *type = trii_type_of(q->step, q->in[i]);
-
-        if (q->needs[i])
-            put_type(&attrs, k++, type->dtype, type->ndim, type->shape);
-    }
-    if (attrs.n_i > TRII_MAX_IATTRS)
-        return TRII_FAIL(TRI_ERR_INVALID_ARG,
-                         "gradients of %d dimensions altogether: at most %d are allowed",
-                         attrs.n_i - SIZES, TRII_MAX_IATTRS - SIZES);
-    status = trii_record_values(q->step, &op_backward, in, n, &attrs, &first);
-    for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
-        if (q->needs[i])
-            q->grad_in[i] = first++;
-    }
-    return status;
-}
-
-static tri_status take_recorded(const rule *q, int i, tri_tensor *grad)
-{
-    const trii_type *want, *have;
-    char text[2][TRII_TYPE_TEXT];
-    tri_status status = trii_resolve(q->step, grad, &q->grad_in[i]);
-
-    if (status != TRI_OK)
-        return TRII_FAIL_CTX(status, "grad_in[%d]", i);
-    want = trii_type_of(q->step, q->in[i]); /* after what may move them */
-    have = trii_type_of(q->step, q->grad_in[i]);
-    if (have->dtype == want->dtype && trii_type_same_shape(have, want))
-        return TRI_OK;
-    return TRII_FAIL(TRI_ERR_INVALID_ARG, "grad_in[%d] is %s, but in[%d] %s", i,
-                     trii_type_text(have, text[0]), i, trii_type_text(want, text[1]));
-}
-
-static tri_status record(const rule *q)
-{
-    tri_tensor *in[MOST], *out[MOST], *grad_out[MOST], *grad_in[MOST] = {NULL};
-    const tri_function_graph graph = {.data = q->data,
-                                      .n_in = q->n_in,
-                                      .n_out = q->n_out,
-                                      .in = in,
-                                      .out = out,
-                                      .grad_out = grad_out,
-                                      .needs = q->needs,
-                                      .grad_in = grad_in};
-    tri_status status;
-
-    for (int i = 0; i < q->n_in; i++)
-        in[i] = trii_handle(q->step, q->in[i]);
-    for (int o = 0; o < q->n_out; o++) {
-        out[o] = trii_handle(q->step, q->out[o]);
-        grad_out[o] = q->grad_out[o] != TRII_NO_VALUE ? trii_handle(q->step, q->grad_out[o]) : NULL;
-    }
-    expect_reason();
-    status = q->class->record(&graph);
-    for (int i = 0; i < q->n_in && status == TRI_OK; i++) {
-        if (q->needs[i] && grad_in[i] != NULL)
-            status = take_recorded(q, i, grad_in[i]);
-    }
-    if (status == TRI_OK)
-        return TRI_OK;
-    return failed_in(status, "record", q->class);
-}
-
-static tri_status apply_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    rule q = {.step = step,
-              .class = class_of(node->attrs.i),
-              .data = data_of(node->attrs.f),
-              .n_in = node->n_in,
-              .n_out = node->n_out,
-              .needs = needs,
-              .grad_in = grad_in};
-    bool again = trii_recorder_of(step)->scopes.create_graph;
-    tri_status status;
-
-    if (q.class->backward == NULL && q.class->record == NULL)
-        return TRII_FAIL(TRI_ERR_UNSUPPORTED, "%s has neither backward nor record", q.class->name);
-    for (int i = 0; i < q.n_in; i++)
-        q.in[i] = trii_node_in(step, node, i);
-    for (int o = 0; o < q.n_out; o++) {
-        q.out[o] = node->first_out + o;
-        q.grad_out[o] = g[o];
-    }
-    status = complete(&q);
-    if (status != TRI_OK)
-        return status;
-    if (q.class->record != NULL && (again || q.class->backward == NULL))
-        return record(&q);
-    return compute(&q);
-}
 
 static const trii_graph_op op_apply = {
     .name = "apply",
     .precision = TRII_PRECISION_ANY,
     .may_refuse = true,
     .shape = attrs_shape,
-    .grad = apply_grad,
+    .gradient = TRII_GRADIENT_apply,
     .reference = forward_reference,
 };
 
@@ -488,20 +322,20 @@ static tri_status ask_shape(trii_step *step, const tri_function_class *class, co
 
     for (int i = 0; i < n_in; i++)
         in[i] = array_of(&(trii_array){NULL, trii_type_of(step, ids[i])});
-    expect_reason();
+    trii_function_expect_reason();
     status = class->shape(&call, out);
     if (status != TRI_OK)
-        return failed_in(status, "shape", class);
-    begin_attrs(attrs, class, n_in, n_out, 0);
+        return trii_function_failed_in(status, "shape", class);
+    trii_function_begin_attrs(attrs, class, n_in, n_out, 0);
     for (int k = 0; k < n_out && status == TRI_OK; k++) {
         status = check_result(class, &out[k], k);
         if (status == TRI_OK)
-            put_type(attrs, k, out[k].dtype, out[k].ndim, out[k].shape);
+            trii_function_put_type(attrs, k, out[k].dtype, out[k].ndim, out[k].shape);
     }
     if (status == TRI_OK && attrs->n_i > TRII_MAX_IATTRS)
-        status = TRII_FAIL(TRI_ERR_INVALID_ARG,
-                           "shape of %s set %d dimensions altogether: at most %d are allowed",
-                           class->name, attrs->n_i - SIZES, TRII_MAX_IATTRS - SIZES);
+        status = TRII_FAIL(
+            TRI_ERR_INVALID_ARG, "shape of %s set %d dimensions altogether: at most %d are allowed",
+            class->name, attrs->n_i - TRII_FUNCTION_SIZES, TRII_MAX_IATTRS - TRII_FUNCTION_SIZES);
     return status;
 }
 
@@ -537,7 +371,7 @@ static tri_status apply(trii_step *step, const tri_function_class *class, const 
         status = ask_shape(step, class, kept, ids, n_in, n_out + class->saved, &attrs);
     if (status != TRI_OK)
         return status;
-    put_data(&attrs, kept);
+    trii_function_put_data(&attrs, kept);
     return trii_record_values(step, &op_apply, ids, n_in, &attrs, first);
 }
 

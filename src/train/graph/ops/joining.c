@@ -78,24 +78,13 @@ static tri_status concat_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status concat_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    trii_vid first = TRII_NO_VALUE;
-    tri_status status = trii_record_values(step, &trii_op_split, g, 1, &node->attrs, &first);
-
-    for (int i = 0; i < node->n_in && status == TRI_OK; i++)
-        grad_in[i] = needs[i] ? first + i : TRII_NO_VALUE;
-    return status;
-}
-
 const trii_graph_op trii_op_concat = {
     .name = "concat",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_JOIN,
     .view = part_view,
     .shape = concat_shape,
-    .grad = concat_grad,
+    .gradient = TRII_GRADIENT_concat,
     .reference = concat_reference,
 };
 
@@ -135,32 +124,13 @@ static tri_status split_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-/* Parts without a gradient have one of zeros. */
-static tri_status split_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    trii_vid parts[TRII_MAX_OUTPUTS];
-    tri_status status = TRI_OK;
-
-    (void)needs;
-    for (int o = 0; o < node->n_out && status == TRI_OK; o++) {
-        parts[o] = g[o];
-        if (g[o] != TRII_NO_VALUE)
-            continue;
-        status = trii_rec_zeros(step, trii_type_of(step, node->first_out + o), &parts[o]);
-    }
-    if (status != TRI_OK)
-        return status;
-    return trii_record_values(step, &trii_op_concat, parts, node->n_out, &node->attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_split = {
     .name = "split",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_VIEW,
     .view = part_view,
     .shape = split_shape,
-    .grad = split_grad,
+    .gradient = TRII_GRADIENT_split,
     .reference = split_reference,
 };
 

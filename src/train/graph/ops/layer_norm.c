@@ -9,7 +9,6 @@
 #include <math.h>
 
 #include "base/option.h"
-#include "train/graph/ops/composed.h"
 #include "train/graph/ops/rules.h"
 
 /* Both: i: number of normalised dimensions; f: eps. */
@@ -22,8 +21,7 @@ static int64_t row_length(const trii_type *x, int64_t n_dims)
     return n;
 }
 
-/* The type of one number a row, and of what all rows share. */
-static void row_types(const trii_type *x, int64_t n_dims, trii_type *stats, trii_type *shared)
+void trii_row_types(const trii_type *x, int64_t n_dims, trii_type *stats, trii_type *shared)
 {
     int first = x->ndim - (int)n_dims;
 
@@ -50,7 +48,7 @@ static tri_status check_rows(const trii_type *x, int64_t n_dims, const trii_type
                       (int)n_dims, x->ndim);
     if (status != TRI_OK)
         return status;
-    row_types(x, n_dims, &stats, &want);
+    trii_row_types(x, n_dims, &stats, &want);
     for (int i = 0; i < n_shared && status == TRI_OK; i++) {
         if (shared[i] == NULL)
             continue;
@@ -75,7 +73,7 @@ static tri_status layer_shape(const trii_type *const *in, int n_in, const trii_a
     if (status != TRI_OK)
         return status;
     trii_type_copy(&out[0], in[0]);
-    row_types(in[0], attrs->i[0], &out[1], &shared);
+    trii_row_types(in[0], attrs->i[0], &out[1], &shared);
     trii_type_copy(&out[2], &out[1]);
     return TRI_OK;
 }
@@ -92,7 +90,7 @@ static tri_status rms_shape(const trii_type *const *in, int n_in, const trii_att
     if (status != TRI_OK)
         return status;
     trii_type_copy(&out[0], in[0]);
-    row_types(in[0], attrs->i[0], &out[1], &shared);
+    trii_row_types(in[0], attrs->i[0], &out[1], &shared);
     return TRI_OK;
 }
 
@@ -176,7 +174,7 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
     if (status != TRI_OK)
         return status;
     trii_type_copy(&out[0], in[1]);
-    row_types(in[1], attrs->i[0], &stats, &shared);
+    trii_row_types(in[1], attrs->i[0], &stats, &shared);
     for (int k = 1; k <= 2; k++) {
         if (attrs->i[k] != 0)
             trii_type_copy(&out[(*n_out)++], &shared);
@@ -257,66 +255,6 @@ const trii_graph_op trii_op_row_norm_backward = {
     .reference = backward_reference,
 };
 
-static tri_status record_backward(trii_step *step, const trii_node *node, trii_vid g, trii_vid mean,
-                                  trii_vid rstd, const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[5] = {g, trii_node_in(step, node, 0), trii_node_in(step, node, 1), mean, rstd};
-    trii_vid first = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status status;
-
-    attrs.n_i = 3;
-    attrs.n_f = 0;
-    attrs.i[0] = node->attrs.i[0];
-    attrs.i[1] = needs[1];
-    attrs.i[2] = node->n_in > 2 && needs[2];
-    status = trii_record_values(step, &trii_op_row_norm_backward, in, 5, &attrs, &first);
-    if (status != TRI_OK)
-        return status;
-    grad_in[0] = first++;
-    if (attrs.i[1] != 0)
-        grad_in[1] = first++;
-    if (attrs.i[2] != 0)
-        grad_in[2] = first;
-    return TRI_OK;
-}
-
-static tri_status composed(trii_step *step, const trii_node *node, bool centred, trii_vid g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    int n_dims = (int)node->attrs.i[0];
-    trii_norm_rule rule = {
-        .centred = centred, .eps = node->attrs.f[0], .mean = TRII_NO_VALUE, .var = TRII_NO_VALUE};
-    trii_type stats;
-
-    for (int d = x->ndim - n_dims; d < x->ndim; d++)
-        rule.mask |= INT64_C(1) << d;
-    row_types(x, n_dims, &stats, &rule.shared);
-    return trii_composed_norm(step, node, &rule, g, needs, grad_in);
-}
-
-static tri_status layer_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    if (g[0] == TRII_NO_VALUE)
-        return TRI_OK; /* nobody reads y */
-    if (trii_step_creates_graph(step))
-        return composed(step, node, true, g[0], needs, grad_in);
-    return record_backward(step, node, g[0], node->first_out + 1, node->first_out + 2, needs,
-                           grad_in);
-}
-
-static tri_status rms_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    if (g[0] == TRII_NO_VALUE)
-        return TRI_OK;
-    if (trii_step_creates_graph(step))
-        return composed(step, node, false, g[0], needs, grad_in);
-    return record_backward(step, node, g[0], TRII_NO_VALUE, node->first_out + 1, needs, grad_in);
-}
-
 const trii_graph_op trii_op_layer_norm = {
     .name = "layer_norm",
     .precision = TRII_PRECISION_FOLLOWS,
@@ -324,7 +262,7 @@ const trii_graph_op trii_op_layer_norm = {
     .activations_out = 1 << 0,
     .optional = 1 << 1 | 1 << 2,
     .shape = layer_shape,
-    .grad = layer_grad,
+    .gradient = TRII_GRADIENT_layer_norm,
     .reference = layer_reference,
 };
 const trii_graph_op trii_op_rms_norm = {
@@ -334,7 +272,7 @@ const trii_graph_op trii_op_rms_norm = {
     .activations_out = 1 << 0,
     .optional = 1 << 1,
     .shape = rms_shape,
-    .grad = rms_grad,
+    .gradient = TRII_GRADIENT_rms_norm,
     .reference = rms_reference,
 };
 

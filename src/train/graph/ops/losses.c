@@ -2,7 +2,6 @@
  * losses.c - the mean of squared errors, and how many rows are right.
  */
 #include "train/graph/ops/rules.h"
-#include "train/graph/ops/second_order.h"
 
 /* --- mse_loss ------------------------------------------------------------- */
 
@@ -43,32 +42,13 @@ static tri_status mse_reference(const trii_kernel_args *args)
     return trii_in_double(args, mse_kernel);
 }
 
-static tri_status mse_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
-    trii_vid d = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status status;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = 2 / (double)trii_type_numel(trii_type_of(step, in[1]));
-    status = trii_record_values(step, &trii_op_mse_loss_backward, in, 3, &attrs, &d);
-    if (status == TRI_OK && needs[0])
-        grad_in[0] = d;
-    if (status == TRI_OK && needs[1])
-        status = trii_rec1(step, &trii_op_neg, d, &grad_in[1]);
-    return status;
-}
-
 const trii_graph_op trii_op_mse_loss = {
     .name = "mse_loss",
     .op_class = TRII_CLASS_REDUCTION,
     .is_loss = true,
     .samples = rows_of_loss,
     .shape = mse_shape,
-    .grad = mse_grad,
+    .gradient = TRII_GRADIENT_mse_loss,
     .reference = mse_reference,
 };
 
@@ -95,7 +75,7 @@ const trii_graph_op trii_op_mse_loss_backward = {
     .name = "mse_loss_backward",
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = trii_shape_broadcast_float,
-    .grad = trii_second_mse_loss,
+    .gradient = TRII_GRADIENT_mse_loss_backward,
     .reference = mse_backward_reference,
 };
 

@@ -4,9 +4,7 @@
  */
 #include <math.h>
 
-#include "train/graph/ops/composed.h"
 #include "train/graph/ops/rows.h"
-#include "train/graph/ops/second_order.h"
 
 static inline double clamped(double x, double low, double high)
 {
@@ -76,108 +74,30 @@ POW_BACKWARD(float, f32)
 POW_BACKWARD(double, f64)
 TRII_ROW_REFERENCE(pow_backward, NULL)
 
-/* --- gradients ------------------------------------------------------------ */
-
-static tri_status pow_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
-    tri_status status = TRI_OK;
-
-    for (int i = 0; i < 2 && status == TRI_OK; i++) {
-        trii_vid d = TRII_NO_VALUE;
-        trii_attrs attrs;
-
-        if (!needs[i])
-            continue;
-        if (trii_step_creates_graph(step)) {
-            status = trii_composed_pow(step, node, g[0], i == 1, &grad_in[i]);
-            continue;
-        }
-        attrs.n_i = 1;
-        attrs.n_f = 0;
-        attrs.i[0] = i;
-        status = trii_record_values(step, &trii_op_pow_backward, in, 3, &attrs, &d);
-        if (status == TRI_OK)
-            status = trii_rec_sum_to(step, d, trii_type_of(step, in[1 + i]), &grad_in[i]);
-    }
-    return status;
-}
-
-/* Gradients that need the operand and the attributes of the operation. */
-#define FROM_OPERAND(name)                                                                         \
-    static tri_status name##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
-                                  const bool *needs, trii_vid *grad_in)                            \
-    {                                                                                              \
-        trii_vid in[2] = {g[0], trii_node_in(step, node, 0)};                                      \
-                                                                                                   \
-        (void)needs;                                                                               \
-        return trii_record_values(step, &trii_op_##name##_backward, in, 2, &node->attrs,           \
-                                  &grad_in[0]);                                                    \
-    }
-FROM_OPERAND(pow_scalar)
-FROM_OPERAND(clamp)
-FROM_OPERAND(rsqrt)
-FROM_OPERAND(elu)
-FROM_OPERAND(softplus)
-FROM_OPERAND(hardswish)
-
-static tri_status sin_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    trii_vid slope = TRII_NO_VALUE;
-    tri_status status = trii_rec1(step, &trii_op_cos, trii_node_in(step, node, 0), &slope);
-
-    (void)needs;
-    return status == TRI_OK ? trii_rec2(step, &trii_op_mul, g[0], slope, &grad_in[0]) : status;
-}
-
-static tri_status cos_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    trii_vid slope = TRII_NO_VALUE;
-    tri_status status = trii_rec1(step, &trii_op_sin, trii_node_in(step, node, 0), &slope);
-
-    (void)needs;
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_mul, g[0], slope, &slope);
-    return status == TRI_OK ? trii_rec1(step, &trii_op_neg, slope, &grad_in[0]) : status;
-}
-
-/* Of step functions: zero, as in PyTorch. */
-static tri_status zero_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_attrs attrs;
-
-    (void)g;
-    (void)needs;
-    trii_fill_attrs(trii_type_of(step, trii_node_in(step, node, 0)), 0, &attrs);
-    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &grad_in[0]);
-}
+/* --- entries -------------------------------------------------------------- */
 
 #define BACKWARD(name, second) TRII_ELEMENTWISE(name##_backward, trii_shape_broadcast_float, second)
-#define UNARY(name, grad) TRII_ELEMENTWISE(name, trii_shape_unary_float, grad)
-TRII_ELEMENTWISE(pow, trii_shape_broadcast_float, pow_grad);
-BACKWARD(pow, NULL);
-UNARY(pow_scalar, pow_scalar_grad);
-BACKWARD(pow_scalar, trii_second_pow_scalar);
-UNARY(clamp, clamp_grad);
-BACKWARD(clamp, trii_second_flat);
-UNARY(sign, zero_grad);
-UNARY(rsqrt, rsqrt_grad);
-BACKWARD(rsqrt, trii_second_rsqrt);
-UNARY(sin, sin_grad);
-UNARY(cos, cos_grad);
-UNARY(floor, zero_grad);
-UNARY(ceil, zero_grad);
-UNARY(round, zero_grad);
-UNARY(elu, elu_grad);
-BACKWARD(elu, trii_second_elu);
-UNARY(softplus, softplus_grad);
-BACKWARD(softplus, trii_second_softplus);
-UNARY(hardswish, hardswish_grad);
-BACKWARD(hardswish, trii_second_hardswish);
+#define UNARY(name, gradient) TRII_ELEMENTWISE(name, trii_shape_unary_float, gradient)
+TRII_ELEMENTWISE(pow, trii_shape_broadcast_float, pow);
+BACKWARD(pow, NONE);
+UNARY(pow_scalar, pow_scalar);
+BACKWARD(pow_scalar, pow_scalar_backward);
+UNARY(clamp, clamp);
+BACKWARD(clamp, flat);
+UNARY(sign, zero);
+UNARY(rsqrt, rsqrt);
+BACKWARD(rsqrt, rsqrt_backward);
+UNARY(sin, sin);
+UNARY(cos, cos);
+UNARY(floor, zero);
+UNARY(ceil, zero);
+UNARY(round, zero);
+UNARY(elu, elu);
+BACKWARD(elu, elu_backward);
+UNARY(softplus, softplus);
+BACKWARD(softplus, softplus_backward);
+UNARY(hardswish, hardswish);
+BACKWARD(hardswish, hardswish_backward);
 
 /* --- public --------------------------------------------------------------- */
 

@@ -5,7 +5,6 @@
 #include <math.h>
 
 #include "train/graph/ops/rows.h"
-#include "train/graph/ops/second_order.h"
 #include "train/graph/ops/reduce_rules.h"
 
 /* --- root: a square root whose gradient at 0 is 0, as in PyTorch ---------- */
@@ -13,15 +12,8 @@
 TRII_UNARY(root, sqrt(a))
 TRII_BINARY(root_backward, b == 0 ? 0 : a / (2 * b))
 
-static tri_status root_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec2(step, &trii_op_root_backward, g[0], node->first_out, &grad_in[0]);
-}
-
-TRII_ELEMENTWISE(root, trii_shape_unary_float, root_grad);
-TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, trii_second_root);
+TRII_ELEMENTWISE(root, trii_shape_unary_float, root);
+TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, root_backward);
 
 /* --- variance ------------------------------------------------------------- */
 

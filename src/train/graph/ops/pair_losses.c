@@ -5,9 +5,8 @@
 #include <math.h>
 
 #include "base/option.h"
-#include "train/graph/ops/composed.h"
+#include "train/graph/ops/composer.h"
 #include "train/graph/ops/rows.h"
-#include "train/graph/ops/second_order.h"
 #include "train/graph/ops/reduce_rules.h"
 
 /* --- elements ------------------------------------------------------------- */
@@ -75,96 +74,11 @@ TRII_BINARY(kl_div, b *(log_but_of_zero(b) - a))
 BACKWARD(smooth_l1, smooth_slope(a - b, f0))
 BACKWARD(bce, bce_slope(a, b))
 
-/* For losses without a gradient of the target. */
-static tri_status rec_slope(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                            trii_vid g, trii_vid *out)
-{
-    trii_vid in[3] = {g, trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
-
-    return trii_record_values(step, op, in, 3, &node->attrs, out);
-}
-
-static tri_status smooth_l1_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                 const bool *needs, trii_vid *grad_in)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = rec_slope(step, &trii_op_smooth_l1_backward, node, g[0], &d);
-
-    if (needs[0])
-        grad_in[0] = d;
-    return status == TRI_OK && needs[1] ? trii_rec1(step, &trii_op_neg, d, &grad_in[1]) : status;
-}
-
-/* 1 - x */
-static trii_vid one_less(trii_composer *c, trii_vid x)
-{
-    return trii_compose_number(c, &trii_op_add_scalar, trii_compose1(c, &trii_op_neg, x), 1);
-}
-
-/* log x, from -100 on as in the loss */
-static trii_vid bounded_log(trii_composer *c, trii_vid x)
-{
-    const trii_attrs bounds = {.n_f = 2, .f = {-100, (double)INFINITY}};
-
-    x = trii_compose1(c, &trii_op_log, x);
-    return trii_compose(c, &trii_op_clamp, &x, 1, &bounds);
-}
-
-/* In f32 if it has 16 bits, which are too few for a difference. */
-static trii_vid widened(trii_composer *c, trii_vid in)
-{
-    return c->status != TRI_OK
-               ? in
-               : trii_compose_cast(c, in, trii_compose_dtype(trii_type_of(c->step, in)));
-}
-
-static trii_vid wide_operand(trii_composer *c, const trii_node *node, int i)
-{
-    return widened(c, trii_node_in(c->step, node, i));
-}
-
-/* Of the target: log(1 - p) - log p. */
-static tri_status bce_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    trii_composer c = {step, TRI_OK};
-    trii_vid p, q;
-
-    if (needs[0])
-        c.status = rec_slope(step, &trii_op_bce_backward, node, g[0], &grad_in[0]);
-    if (!needs[1])
-        return c.status;
-    p = wide_operand(&c, node, 0);
-    q = trii_compose2(&c, &trii_op_sub, bounded_log(&c, one_less(&c, p)), bounded_log(&c, p));
-    grad_in[1] = trii_compose2(&c, &trii_op_mul, g[0], q);
-    return c.status;
-}
-
-/* Of the target: log target + 1 - input. */
-static tri_status kl_div_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    trii_composer c = {step, TRI_OK};
-    trii_vid d;
-
-    if (needs[0]) {
-        d = trii_compose2(&c, &trii_op_mul, g[0], trii_node_in(step, node, 1));
-        grad_in[0] = trii_compose1(&c, &trii_op_neg, d);
-    }
-    if (!needs[1])
-        return c.status;
-    d = trii_compose1(&c, &trii_op_log, wide_operand(&c, node, 1));
-    d = trii_compose_number(&c, &trii_op_add_scalar, d, 1);
-    d = trii_compose2(&c, &trii_op_sub, d, wide_operand(&c, node, 0));
-    grad_in[1] = trii_compose2(&c, &trii_op_mul, g[0], d);
-    return c.status;
-}
-
-TRII_ELEMENTWISE(smooth_l1, trii_shape_broadcast_float, smooth_l1_grad);
-TRII_ELEMENTWISE(smooth_l1_backward, trii_shape_broadcast_float, trii_second_smooth_l1);
-TRII_ELEMENTWISE(bce, trii_shape_broadcast_float, bce_grad);
-TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, trii_second_bce);
-TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div_grad);
+TRII_ELEMENTWISE(smooth_l1, trii_shape_broadcast_float, smooth_l1);
+TRII_ELEMENTWISE(smooth_l1_backward, trii_shape_broadcast_float, smooth_l1_backward);
+TRII_ELEMENTWISE(bce, trii_shape_broadcast_float, bce);
+TRII_ELEMENTWISE(bce_backward, trii_shape_broadcast_float, bce_backward);
+TRII_ELEMENTWISE(kl_div, trii_shape_broadcast_float, kl_div);
 
 /* --- reduction ------------------------------------------------------------ */
 
@@ -254,7 +168,8 @@ static tri_status rec_difference(trii_step *step, const trii_vid *ids, trii_vid 
 {
     trii_composer c = {step, TRI_OK};
 
-    *out = trii_compose2(&c, &trii_op_sub, widened(&c, ids[0]), widened(&c, ids[1]));
+    *out = trii_compose2(&c, &trii_op_sub, trii_compose_wide(&c, ids[0]),
+                         trii_compose_wide(&c, ids[1]));
     return c.status;
 }
 
@@ -367,17 +282,17 @@ static tri_status rec_logits(trii_step *step, tri_tensor *const *in, const tri_b
     if (c.status != TRI_OK)
         return c.status;
     narrow = trii_type_of(step, ids[0])->dtype;
-    x = widened(&c, ids[0]);
-    y = widened(&c, ids[1]);
+    x = trii_compose_wide(&c, ids[0]);
+    y = trii_compose_wide(&c, ids[1]);
     d = trii_compose1(&c, &trii_op_neg, x);
     log = trii_compose(&c, &trii_op_softplus, &d, 1, &attrs);
     if (o->pos_weight != NULL) {
-        factor = trii_compose_number(&c, &trii_op_add_scalar, widened(&c, factor), -1);
+        factor = trii_compose_number(&c, &trii_op_add_scalar, trii_compose_wide(&c, factor), -1);
         factor = trii_compose2(&c, &trii_op_mul, y, factor);
         factor = trii_compose_number(&c, &trii_op_add_scalar, factor, 1);
         log = trii_compose2(&c, &trii_op_mul, log, factor);
     }
-    d = trii_compose2(&c, &trii_op_mul, x, one_less(&c, y));
+    d = trii_compose2(&c, &trii_op_mul, x, trii_compose_one_less(&c, y));
     d = trii_compose2(&c, &trii_op_add, d, log);
     if (c.status == TRI_OK && trii_type_of(step, ids[1])->dtype == narrow)
         d = trii_compose_cast(&c, d, narrow);

@@ -62,62 +62,15 @@ static tri_status update_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status update_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    trii_type part = *trii_type_of(step, trii_node_in(step, node, 1));
-    trii_attrs slice = node->attrs;
-    trii_vid in[2] = {g[0], TRII_NO_VALUE};
-    bool added = slice.i[3 * part.ndim] != 0;
-    tri_status status = TRI_OK;
-
-    slice.n_i--;
-    part.dtype = trii_type_of(step, g[0])->dtype; /* f32, maybe, where x is bf16 */
-    if (needs[0] && added)
-        grad_in[0] = g[0];
-    if (needs[0] && !added) {
-        status = trii_rec_zeros(step, &part, &in[1]);
-        if (status == TRI_OK)
-            status =
-                trii_record_values(step, &trii_op_slice_update, in, 2, &node->attrs, &grad_in[0]);
-    }
-    if (needs[1] && status == TRI_OK)
-        status = trii_record_values(step, &trii_op_slice, g, 1, &slice, &grad_in[1]);
-    return status;
-}
-
 const trii_graph_op trii_op_slice_update = {
     .name = "slice_scatter",
     .precision = TRII_PRECISION_ANY,
     .alias_mask = 1 << 0,
     .alias = {0},
     .shape = update_shape,
-    .grad = update_grad,
+    .gradient = TRII_GRADIENT_slice_update,
     .reference = update_reference,
 };
-
-tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b, trii_vid *out)
-{
-    const trii_vid terms[2] = {a, b};
-
-    for (int k = 1; k >= 0; k--) {
-        const trii_value *value = &step->values[terms[k]];
-        const trii_node *node = value->node >= 0 ? &step->nodes[value->node] : NULL;
-        trii_vid in[2] = {terms[1 - k], TRII_NO_VALUE};
-        trii_attrs attrs;
-
-        if (node == NULL || node->op != &trii_op_slice_backward ||
-            value->state != TRII_VALUE_PENDING ||
-            (value->type.dtype != TRI_DTYPE_F32 && value->type.dtype != TRI_DTYPE_F64))
-            continue;
-        attrs = node->attrs;
-        attrs.n_i = 3 * value->type.ndim;
-        trii_attrs_add(&attrs, 1);
-        in[1] = trii_node_in(step, node, 0);
-        return trii_record_values(step, &trii_op_slice_update, in, 2, &attrs, out);
-    }
-    return trii_rec2(step, &trii_op_add, a, b, out);
-}
 
 tri_tensor *tri_slice_scatter(tri_tensor *x, tri_tensor *src, int dim, int64_t start, int64_t end,
                               int64_t stride)

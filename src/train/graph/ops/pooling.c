@@ -10,14 +10,11 @@
 #include <string.h>
 
 #include "base/option.h"
-#include "train/graph/ops/composed.h"
+#include "train/graph/ops/pooling.h"
 #include "train/graph/ops/rules.h"
-#include "train/graph/ops/second_order.h"
 
-/* Integer attributes of windowed pooling: kernel h w, stride h w, padding h w, ceil_mode,
- * exclude_padding. Of adaptive pooling: output h w. The gradients of both have the image's h w
- * after these. */
-enum { KERNEL = 0, STRIDE = 2, PADDING = 4, CEIL = 6, EXCLUDE = 7, N_WINDOWED = 8, N_ADAPTIVE = 2 };
+/* Integer attributes, of windowed pooling; see pooling.h. */
+enum { KERNEL = 0, STRIDE = 2, PADDING = 4, CEIL = 6, EXCLUDE = 7 };
 
 /* What one output element sees, cut to the image. Only the windowed average uses `divisor`. */
 typedef struct window {
@@ -261,34 +258,14 @@ static tri_status backward_shape(const trii_type *const *in, int n_in, const tri
     return image_shape(in[0], attrs->i + attrs->n_i - 2, out);
 }
 
-/* --- entries -------------------------------------------------------------- */
-
-static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                                  trii_vid g, bool maximum, trii_vid *out)
-{
-    trii_vid in[2] = {g, trii_node_in(step, node, 0)};
-    const trii_type *x = trii_type_of(step, in[1]);
-    trii_attrs attrs;
-
-    attrs.n_i = node->attrs.n_i + 2;
-    attrs.n_f = 0;
-    for (int i = 0; i < node->attrs.n_i; i++)
-        attrs.i[i] = node->attrs.i[i];
-    attrs.i[attrs.n_i - 2] = x->shape[2];
-    attrs.i[attrs.n_i - 1] = x->shape[3];
-    return trii_record_values(step, op, in, maximum ? 2 : 1, &attrs, out);
-}
-
-/* --- maxima, with create_graph -------------------------------------------- */
-
-/* Attributes of the max pooling it belongs to; [ADAPTIVE] is 1 for the adaptive one. */
-enum { ADAPTIVE = N_WINDOWED };
+/* --- where the maxima are, for create_graph ------------------------------- */
 
 static tri_status argmax_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
 {
-    tri_status status = attrs->i[ADAPTIVE] != 0 ? adaptive_max_shape(in, n_in, attrs, out, n_out)
-                                                : windowed_shape(in, n_in, attrs, out, n_out);
+    tri_status status = attrs->i[TRII_POOL_IS_ADAPTIVE] != 0
+                            ? adaptive_max_shape(in, n_in, attrs, out, n_out)
+                            : windowed_shape(in, n_in, attrs, out, n_out);
 
     out->dtype = TRI_DTYPE_I64;
     return status;
@@ -298,7 +275,7 @@ static tri_status argmax_kernel(const trii_kernel_args *args)
 {
     const trii_type *type = args->out[0].type;
     const int64_t *image = args->in[0].type->shape + 2, *out = type->shape + 2;
-    window_fn at = args->iattr[ADAPTIVE] != 0 ? adaptive : sliding;
+    window_fn at = args->iattr[TRII_POOL_IS_ADAPTIVE] != 0 ? adaptive : sliding;
     const double *x = args->in[0].data;
     int64_t *y = args->out[0].data;
 
@@ -323,43 +300,7 @@ const trii_graph_op trii_op_max_pool_argmax = {
     .reference = argmax_reference,
 };
 
-/* g is added where the maxima were: that can be differentiated to any order. */
-static tri_status composed(trii_step *step, const trii_node *node, trii_vid g, trii_vid *grad_in)
-{
-    trii_vid x = trii_node_in(step, node, 0), at;
-    const trii_type *type = trii_type_of(step, x);
-    const int64_t *image = type->shape, *out = trii_type_of(step, g)->shape;
-    int64_t flat[3] = {out[0], out[1], out[2] * out[3]};
-    trii_type plane = {.dtype = trii_compose_dtype(type),
-                       .device = type->device,
-                       .ndim = 3,
-                       .shape = {image[0], image[1], image[2] * image[3]}};
-    trii_composer c = {step, TRI_OK};
-    trii_attrs attrs = {.n_i = ADAPTIVE + 1};
-
-    for (int k = 0; k < node->attrs.n_i; k++)
-        attrs.i[k] = node->attrs.i[k];
-    attrs.i[ADAPTIVE] = node->attrs.n_i == N_ADAPTIVE;
-    at = trii_compose(&c, &trii_op_max_pool_argmax, &x, 1, &attrs);
-    at = trii_compose_reshape(&c, at, flat, 3);
-    g = trii_compose_reshape(&c, trii_compose_cast(&c, g, plane.dtype), flat, 3);
-    if (c.status == TRI_OK)
-        c.status = trii_rec_scattered(step, &plane, 2, at, g, &g);
-    g = trii_compose_reshape(&c, g, image, 4);
-    *grad_in = trii_compose_cast(&c, g, type->dtype);
-    return c.status;
-}
-
-/* Second gradients of averages; max pooling composes its first one instead. */
-#define AVERAGE_SECOND(kind, n_i)                                                                  \
-    static tri_status kind##_second(trii_step *step, const trii_node *node, const trii_vid *gg,    \
-                                    const bool *needs, trii_vid *grad_in)                          \
-    {                                                                                              \
-        (void)needs;                                                                               \
-        return trii_second_pooling(step, node, &trii_op_##kind, n_i, gg[0], &grad_in[0]);          \
-    }
-AVERAGE_SECOND(avg_pool, N_WINDOWED)
-AVERAGE_SECOND(adaptive_avg_pool, N_ADAPTIVE)
+/* --- entries -------------------------------------------------------------- */
 
 #define POOLING(kind, rule, at, maximum, second)                                                   \
     static tri_status kind##_kernel(const trii_kernel_args *args)                                  \
@@ -378,22 +319,13 @@ AVERAGE_SECOND(adaptive_avg_pool, N_ADAPTIVE)
     {                                                                                              \
         return trii_in_double(args, kind##_backward_kernel);                                       \
     }                                                                                              \
-    static tri_status kind##_grad(trii_step *step, const trii_node *node, const trii_vid *g,       \
-                                  const bool *needs, trii_vid *grad_in)                            \
-    {                                                                                              \
-        (void)needs;                                                                               \
-        if ((maximum) && trii_step_creates_graph(step))                                            \
-            return composed(step, node, g[0], &grad_in[0]);                                        \
-        return record_backward(step, &trii_op_##kind##_backward, node, g[0], maximum,              \
-                               &grad_in[0]);                                                       \
-    }                                                                                              \
     const trii_graph_op trii_op_##kind = {                                                         \
         .name = #kind,                                                                             \
         .precision = TRII_PRECISION_FOLLOWS,                                                       \
         .activations_in = 1 << 0,                                                                  \
         .activations_out = 1 << 0,                                                                 \
         .shape = rule,                                                                             \
-        .grad = kind##_grad,                                                                       \
+        .gradient = TRII_GRADIENT_##kind,                                                          \
         .reference = kind##_reference,                                                             \
     };                                                                                             \
     const trii_graph_op trii_op_##kind##_backward = {                                              \
@@ -402,13 +334,13 @@ AVERAGE_SECOND(adaptive_avg_pool, N_ADAPTIVE)
         .activations_in = 1 << 0 | 1 << 1,                                                         \
         .activations_out = 1 << 0,                                                                 \
         .shape = backward_shape,                                                                   \
-        .grad = second,                                                                            \
+        .gradient = TRII_GRADIENT_##second,                                                        \
         .reference = kind##_backward_reference,                                                    \
     };
-POOLING(max_pool, windowed_shape, sliding, true, NULL)
-POOLING(avg_pool, windowed_shape, sliding, false, avg_pool_second)
-POOLING(adaptive_max_pool, adaptive_max_shape, adaptive, true, NULL)
-POOLING(adaptive_avg_pool, adaptive_avg_shape, adaptive, false, adaptive_avg_pool_second)
+POOLING(max_pool, windowed_shape, sliding, true, NONE)
+POOLING(avg_pool, windowed_shape, sliding, false, avg_pool_backward)
+POOLING(adaptive_max_pool, adaptive_max_shape, adaptive, true, NONE)
+POOLING(adaptive_avg_pool, adaptive_avg_shape, adaptive, false, adaptive_avg_pool_backward)
 
 /* --- public --------------------------------------------------------------- */
 
@@ -488,7 +420,7 @@ static tri_status read_options(const tri_pool_options *opt, int *n_dims_out, tri
             "kernel {%d, %d, %d}: one size (of rows) or two (of images), each at least "
             "1, are needed",
             opt->kernel[0], opt->kernel[1], opt->kernel[2]);
-    attrs->n_i = N_WINDOWED;
+    attrs->n_i = TRII_POOL_WINDOWED;
     attrs->n_f = 0;
     for (int d = 0; d < 2; d++) {
         int from = d - (2 - n);
@@ -556,7 +488,7 @@ static tri_tensor *to_size(const trii_graph_op *op, tri_tensor *x, const int64_t
                                size[d]);
     }
     if (status == TRI_OK) {
-        attrs.n_i = N_ADAPTIVE;
+        attrs.n_i = TRII_POOL_ADAPTIVE;
         attrs.n_f = 0;
         attrs.i[0] = n == 2 ? size[0] : 1;
         attrs.i[1] = size[n - 1];

@@ -15,9 +15,6 @@ void trii_reduced_strides(const trii_type *in, int64_t mask, int64_t *stride);
 /* The shape rule of a floating-point reduction. */
 tri_status trii_reduce_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                              trii_type *out, int *n_out);
-/* Spreads a value of the result's shape over the operand's. */
-tri_status trii_rec_spread(trii_step *step, const trii_node *node, trii_vid value,
-                           trii_vid *out) TRI_MUST_CHECK;
 /* The mask of a user's list of dimensions; NULL: all. */
 tri_status trii_reduce_mask(const int64_t *dims, int n_dims, int ndim,
                             int64_t *mask_out) TRI_MUST_CHECK;

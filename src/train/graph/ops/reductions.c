@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "train/graph/ops/reduce_rules.h"
-#include "train/graph/ops/second_order.h"
 
 /* i: mask of the reduced dimensions, keepdim. */
 void trii_reduced_type(const trii_type *in, int64_t mask, bool keepdim, trii_type *out)
@@ -114,41 +113,6 @@ static tri_status mean_reference(const trii_kernel_args *args)
     return trii_in_double(args, mean_kernel);
 }
 
-/* Spreads the gradient of a reduction over its operand. */
-tri_status trii_rec_spread(trii_step *step, const trii_node *node, trii_vid g, trii_vid *out)
-{
-    const trii_type in = *trii_type_of(step, trii_node_in(step, node, 0));
-    trii_type kept;
-    tri_status status;
-
-    trii_reduced_type(&in, node->attrs.i[0], true, &kept);
-    if (!trii_type_same_shape(trii_type_of(step, g), &kept)) {
-        status = trii_rec_reshape(step, g, kept.shape, kept.ndim, &g);
-        if (status != TRI_OK)
-            return status;
-    }
-    return trii_rec_expand(step, g, in.shape, in.ndim, out);
-}
-
-static tri_status sum_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec_spread(step, node, g[0], &grad_in[0]);
-}
-
-static tri_status mean_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    const trii_type *in = trii_type_of(step, trii_node_in(step, node, 0));
-    double count = (double)trii_reduced_count(in, node->attrs.i[0]);
-    trii_vid scaled = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, g[0], 1 / count, &scaled);
-
-    (void)needs;
-    return status == TRI_OK ? trii_rec_spread(step, node, scaled, &grad_in[0]) : status;
-}
-
 /* Means over dimension 0 are over samples; others are a part of the network. */
 static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
 {
@@ -161,7 +125,7 @@ const trii_graph_op trii_op_sum = {
     .name = "sum",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = trii_reduce_shape,
-    .grad = sum_grad,
+    .gradient = TRII_GRADIENT_sum,
     .reference = sum_reference,
 };
 const trii_graph_op trii_op_mean = {
@@ -169,7 +133,7 @@ const trii_graph_op trii_op_mean = {
     .op_class = TRII_CLASS_REDUCTION,
     .samples = mean_samples,
     .shape = trii_reduce_shape,
-    .grad = mean_grad,
+    .gradient = TRII_GRADIENT_mean,
     .reference = mean_reference,
 };
 
@@ -219,9 +183,18 @@ const trii_graph_op trii_op_sum_to = {
     .name = "sum_to",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = sum_to_shape,
-    .grad = trii_second_sum_to,
+    .gradient = TRII_GRADIENT_sum_to,
     .reference = sum_to_reference,
 };
+
+tri_status trii_rec_sum_to(trii_step *step, trii_vid a, const trii_type *like, trii_vid *out)
+{
+    if (trii_type_same_shape(&step->values[a].type, like)) {
+        *out = a;
+        return TRI_OK;
+    }
+    return trii_rec_shaped(step, &trii_op_sum_to, a, like->shape, like->ndim, out);
+}
 
 /* --- amax ----------------------------------------------------------------- */
 
@@ -282,20 +255,11 @@ static tri_status amax_reference(const trii_kernel_args *args)
     return trii_in_double(args, amax_kernel);
 }
 
-static tri_status amax_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), node->first_out};
-
-    (void)needs;
-    return trii_record_values(step, &trii_op_amax_backward, in, 3, &node->attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_amax = {
     .name = "amax",
     .op_class = TRII_CLASS_REDUCTION,
     .shape = amax_shape,
-    .grad = amax_grad,
+    .gradient = TRII_GRADIENT_amax,
     .reference = amax_reference,
 };
 
@@ -345,7 +309,7 @@ static tri_status amax_backward_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_amax_backward = {
     .name = "amax_backward",
     .shape = amax_backward_shape,
-    .grad = trii_second_amax,
+    .gradient = TRII_GRADIENT_amax_backward,
     .reference = amax_backward_reference,
 };
 

@@ -64,7 +64,7 @@
     TRII_ROW_REFERENCE(name, name##_i64)
 
 /* The table entry of an element-wise operation. */
-#define TRII_ELEMENTWISE(public_name, shape_rule, gradient)                                        \
+#define TRII_ELEMENTWISE(public_name, shape_rule, rule)                                            \
     const trii_graph_op trii_op_##public_name = {                                                  \
         .name = #public_name,                                                                      \
         .op_class = TRII_CLASS_ELEMENTWISE,                                                        \
@@ -72,7 +72,7 @@
         .activations_in = 0xff,                                                                    \
         .activations_out = 1,                                                                      \
         .shape = shape_rule,                                                                       \
-        .grad = gradient,                                                                          \
+        .gradient = TRII_GRADIENT_##rule,                                                          \
         .reference = public_name##_reference,                                                      \
     }
 

@@ -178,30 +178,6 @@ tri_status trii_rec2(trii_step *step, const trii_graph_op *op, trii_vid a, trii_
     return trii_record_values(step, op, in, 2, NULL, out);
 }
 
-tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid *out)
-{
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = factor;
-    return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
-}
-
-tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out)
-{
-    tri_dtype dtype = type->dtype; /* a value's, which may move */
-    trii_type wide = *type;
-    trii_attrs attrs;
-    tri_status status;
-
-    if (trii_dtype_is_half(wide.dtype))
-        wide.dtype = TRI_DTYPE_F32;
-    trii_fill_attrs(&wide, 0, &attrs);
-    status = trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
-    return status == TRI_OK ? trii_rec_cast(step, *out, dtype, out) : status;
-}
-
 tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor *const *in,
                            int n_in, const trii_attrs *attrs)
 {
@@ -220,8 +196,8 @@ tri_tensor *trii_record_as(const char *name, const trii_graph_op *op, tri_tensor
                             : trii_handle_refused(step, name, in, n_in, status);
 }
 
-static tri_status rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid a,
-                             const int64_t *shape, int ndim, trii_vid *out)
+tri_status trii_rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid a,
+                           const int64_t *shape, int ndim, trii_vid *out)
 {
     trii_attrs attrs;
 
@@ -230,40 +206,6 @@ static tri_status rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid 
     for (int d = 0; d < ndim; d++)
         attrs.i[d] = shape[d];
     return trii_record_values(step, op, &a, 1, &attrs, out);
-}
-
-tri_status trii_rec_sum_to(trii_step *step, trii_vid a, const trii_type *like, trii_vid *out)
-{
-    if (trii_type_same_shape(&step->values[a].type, like)) {
-        *out = a;
-        return TRI_OK;
-    }
-    return rec_shaped(step, &trii_op_sum_to, a, like->shape, like->ndim, out);
-}
-
-tri_status trii_rec_reshape(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
-                            trii_vid *out)
-{
-    return rec_shaped(step, &trii_op_reshape, a, shape, ndim, out);
-}
-
-tri_status trii_rec_expand(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
-                           trii_vid *out)
-{
-    return rec_shaped(step, &trii_op_expand, a, shape, ndim, out);
-}
-
-tri_status trii_rec_matmul(trii_step *step, trii_vid a, trii_vid b, bool transpose_a,
-                           bool transpose_b, trii_vid *out)
-{
-    trii_vid in[2] = {a, b};
-    trii_attrs attrs;
-
-    attrs.n_i = 2;
-    attrs.n_f = 0;
-    attrs.i[0] = transpose_a;
-    attrs.i[1] = transpose_b;
-    return trii_record_values(step, &trii_op_matmul, in, 2, &attrs, out);
 }
 
 /* --- kernels -------------------------------------------------------------- */

@@ -35,6 +35,9 @@ tri_status trii_rule_shape(const trii_type *type, const char *what, int ndim, co
 /* dim from [-ndim, ndim) to [0, ndim); a scalar counts as having one dimension. */
 tri_status trii_rule_dim(int64_t dim, int ndim, int *dim_out);
 void trii_type_scalar(trii_type *out, tri_dtype dtype);
+/* Of x in rows over its last n_dims dimensions: the type of one number a row, and of what all rows
+ * share. */
+void trii_row_types(const trii_type *x, int64_t n_dims, trii_type *stats, trii_type *shared);
 /* out = one floating-point input, as it is. */
 tri_status trii_shape_unary_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                   trii_type *out, int *n_out);
@@ -42,13 +45,18 @@ tri_status trii_shape_unary_float(const trii_type *const *in, int n_in, const tr
 tri_status trii_shape_broadcast_float(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                       trii_type *out, int *n_out);
 
-/* --- recording gradients -------------------------------------------------- */
+/* --- recording ------------------------------------------------------------ */
 
 /* An operation on at most four values with at most one float attribute. */
 tri_status trii_rec1(trii_step *step, const trii_graph_op *op, trii_vid a,
                      trii_vid *out) TRI_MUST_CHECK;
 tri_status trii_rec2(trii_step *step, const trii_graph_op *op, trii_vid a, trii_vid b,
                      trii_vid *out) TRI_MUST_CHECK;
+/* One whose integers are these sizes. */
+tri_status trii_rec_shaped(trii_step *step, const trii_graph_op *op, trii_vid a,
+                           const int64_t *shape, int ndim, trii_vid *out) TRI_MUST_CHECK;
+/* Each function below is in the file of the operation that it records. */
+
 tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor,
                            trii_vid *out) TRI_MUST_CHECK;
 /* Sums `a` to the shape of `like` (what broadcasting repeated); `a` itself if it has it. */
@@ -78,17 +86,13 @@ tri_status trii_rec_concat(trii_step *step, trii_vid *ids, int64_t n, int dim,
  * whole. */
 tri_status trii_slice_attrs(const trii_type *x, int dim, int64_t start, int64_t end, int64_t stride,
                             trii_attrs *attrs) TRI_MUST_CHECK;
+/* The slice of a padded tensor that is x; pads: for each dimension elements before and after. */
+void trii_pad_slice(const trii_type *x, const int64_t *pads, int64_t *slice);
 /* The operand of a public function that names one of its dimensions; resolves both. */
 tri_status trii_dim_operand(trii_step *step, tri_tensor *x, int dim, trii_vid *id,
                             int *d) TRI_MUST_CHECK;
 /* Zeros of this type, also of bf16 and f16. */
 tri_status trii_rec_zeros(trii_step *step, const trii_type *type, trii_vid *out) TRI_MUST_CHECK;
-/* a + b, gradients of one value: if one is the gradient of a slice, it is added in place. */
-tri_status trii_rec_accumulated(trii_step *step, trii_vid a, trii_vid b,
-                                trii_vid *out) TRI_MUST_CHECK;
-/* Zeros like `like`, with src added where index says along the dimension. */
-tri_status trii_rec_scattered(trii_step *step, const trii_type *like, int64_t dim, trii_vid index,
-                              trii_vid src, trii_vid *out) TRI_MUST_CHECK;
 
 /* --- kernels -------------------------------------------------------------- */
 

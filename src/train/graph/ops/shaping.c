@@ -75,15 +75,6 @@ static tri_status bytes_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status reshape_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                               const bool *needs, trii_vid *grad_in)
-{
-    const trii_type type = *trii_type_of(step, trii_node_in(step, node, 0));
-
-    (void)needs;
-    return trii_rec_reshape(step, g[0], type.shape, type.ndim, &grad_in[0]);
-}
-
 static bool reshape_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
                          const trii_strides *from, trii_strides *to)
 {
@@ -106,9 +97,15 @@ const trii_graph_op trii_op_reshape = {
     .view = reshape_view,
     .view_from = reshape_view_from,
     .shape = reshape_shape,
-    .grad = reshape_grad,
+    .gradient = TRII_GRADIENT_reshape,
     .reference = bytes_reference,
 };
+
+tri_status trii_rec_reshape(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
+                            trii_vid *out)
+{
+    return trii_rec_shaped(step, &trii_op_reshape, a, shape, ndim, out);
+}
 
 /* --- expand --------------------------------------------------------------- */
 
@@ -162,15 +159,6 @@ static tri_status expand_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status expand_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    const trii_type type = *trii_type_of(step, trii_node_in(step, node, 0));
-
-    (void)needs;
-    return trii_rec_sum_to(step, g[0], &type, &grad_in[0]);
-}
-
 static bool expand_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
                         const trii_strides *from, trii_strides *to)
 {
@@ -193,9 +181,15 @@ const trii_graph_op trii_op_expand = {
     .op_class = TRII_CLASS_VIEW,
     .view = expand_view,
     .shape = expand_shape,
-    .grad = expand_grad,
+    .gradient = TRII_GRADIENT_expand,
     .reference = expand_reference,
 };
+
+tri_status trii_rec_expand(trii_step *step, trii_vid a, const int64_t *shape, int ndim,
+                           trii_vid *out)
+{
+    return trii_rec_shaped(step, &trii_op_expand, a, shape, ndim, out);
+}
 
 /* --- permute, flip -------------------------------------------------------- */
 
@@ -265,19 +259,6 @@ static tri_status permute_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status permute_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                               const bool *needs, trii_vid *grad_in)
-{
-    trii_attrs attrs;
-
-    (void)needs;
-    attrs.n_i = node->attrs.n_i;
-    attrs.n_f = 0;
-    for (int d = 0; d < attrs.n_i; d++)
-        attrs.i[node->attrs.i[d]] = d;
-    return trii_record_values(step, &trii_op_permute, g, 1, &attrs, &grad_in[0]);
-}
-
 static bool permute_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
                          const trii_strides *from, trii_strides *to)
 {
@@ -306,7 +287,7 @@ const trii_graph_op trii_op_permute = {
     .view = permute_view,
     .view_from = permute_view_from,
     .shape = permute_shape,
-    .grad = permute_grad,
+    .gradient = TRII_GRADIENT_permute,
     .reference = permute_reference,
 };
 
@@ -333,18 +314,11 @@ static tri_status flip_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status flip_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_record_values(step, &trii_op_flip, g, 1, &node->attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_flip = {
     .name = "flip",
     .precision = TRII_PRECISION_ANY,
     .shape = flip_shape,
-    .grad = flip_grad,
+    .gradient = TRII_GRADIENT_flip,
     .reference = flip_reference,
 };
 

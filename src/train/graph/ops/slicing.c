@@ -6,7 +6,6 @@
 
 #include "train/graph/ops/rules.h"
 #include "train/graph/ops/walks.h"
-#include "train/graph/ops/second_order.h"
 #include "train/graph/step/strides.h"
 
 /* --- slice ---------------------------------------------------------------- */
@@ -64,18 +63,6 @@ static tri_status slice_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status slice_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                             const bool *needs, trii_vid *grad_in)
-{
-    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    trii_attrs attrs = node->attrs;
-
-    (void)needs;
-    for (int d = 0; d < x->ndim; d++)
-        trii_attrs_add(&attrs, x->shape[d]);
-    return trii_record_values(step, &trii_op_slice_backward, g, 1, &attrs, &grad_in[0]);
-}
-
 static bool slice_view(const trii_type *in, const trii_type *out, const int64_t *iattr, int o,
                        const trii_strides *from, trii_strides *to)
 {
@@ -95,7 +82,7 @@ const trii_graph_op trii_op_slice = {
     .op_class = TRII_CLASS_VIEW,
     .view = slice_view,
     .shape = slice_shape,
-    .grad = slice_grad,
+    .gradient = TRII_GRADIENT_slice,
     .reference = slice_reference,
 };
 
@@ -125,7 +112,7 @@ const trii_graph_op trii_op_slice_backward = {
     .name = "slice_backward",
     .precision = TRII_PRECISION_ANY,
     .shape = slice_backward_shape,
-    .grad = trii_second_slice,
+    .gradient = TRII_GRADIENT_slice_backward,
     .reference = slice_backward_reference,
 };
 
@@ -143,8 +130,7 @@ static tri_status pad_shape(const trii_type *const *in, int n_in, const trii_att
     return TRI_OK;
 }
 
-/* The slice of the padded tensor that is x. */
-static void inner_slice(const trii_type *x, const int64_t *pads, int64_t *slice)
+void trii_pad_slice(const trii_type *x, const int64_t *pads, int64_t *slice)
 {
     for (int d = 0; d < x->ndim; d++) {
         slice[3 * d] = pads[2 * d];
@@ -163,29 +149,16 @@ static tri_status pad_reference(const trii_kernel_args *args)
     trii_element_of(args->fattr[0], type->dtype, element);
     for (int64_t i = 0; i < n; i++)
         memcpy((char *)args->out[0].data + (size_t)i * size, element, size);
-    inner_slice(args->in[0].type, args->iattr, slice);
+    trii_pad_slice(args->in[0].type, args->iattr, slice);
     copy_part(&args->in[0], type, slice, args->out[0].data, true);
     return TRI_OK;
-}
-
-static tri_status pad_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                           const bool *needs, trii_vid *grad_in)
-{
-    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    trii_attrs attrs;
-
-    (void)needs;
-    attrs.n_i = 3 * x->ndim;
-    attrs.n_f = 0;
-    inner_slice(x, node->attrs.i, attrs.i);
-    return trii_record_values(step, &trii_op_slice, g, 1, &attrs, &grad_in[0]);
 }
 
 const trii_graph_op trii_op_pad = {
     .name = "pad",
     .precision = TRII_PRECISION_ANY,
     .shape = pad_shape,
-    .grad = pad_grad,
+    .gradient = TRII_GRADIENT_pad,
     .reference = pad_reference,
 };
 
@@ -224,18 +197,11 @@ static tri_status tril_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status tril_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_record_values(step, &trii_op_tril, g, 1, &node->attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_tril = {
     .name = "tril",
     .precision = TRII_PRECISION_ANY,
     .shape = tril_shape,
-    .grad = tril_grad,
+    .gradient = TRII_GRADIENT_tril,
     .reference = tril_reference,
 };
 

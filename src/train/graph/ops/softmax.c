@@ -4,7 +4,6 @@
 #include <math.h>
 
 #include "train/graph/ops/rules.h"
-#include "train/graph/ops/second_order.h"
 
 /* The tensor as [outer, n, inner] around a dimension. */
 typedef struct rows {
@@ -108,50 +107,28 @@ static tri_status log_softmax_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, log_backward_kernel);
 }
 
-static tri_status record_backward(trii_step *step, const trii_graph_op *op, const trii_node *node,
-                                  trii_vid g, trii_vid *out)
-{
-    trii_vid in[2] = {g, node->first_out};
-
-    return trii_record_values(step, op, in, 2, &node->attrs, out);
-}
-
-static tri_status softmax_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                               const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return record_backward(step, &trii_op_softmax_backward, node, g[0], &grad_in[0]);
-}
-
-static tri_status log_softmax_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                   const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return record_backward(step, &trii_op_log_softmax_backward, node, g[0], &grad_in[0]);
-}
-
 const trii_graph_op trii_op_softmax = {
     .name = "softmax",
     .shape = trii_shape_unary_float,
-    .grad = softmax_grad,
+    .gradient = TRII_GRADIENT_softmax,
     .reference = softmax_reference,
 };
 const trii_graph_op trii_op_softmax_backward = {
     .name = "softmax_backward",
     .shape = trii_shape_broadcast_float,
-    .grad = trii_second_softmax,
+    .gradient = TRII_GRADIENT_softmax_backward,
     .reference = softmax_backward_reference,
 };
 const trii_graph_op trii_op_log_softmax = {
     .name = "log_softmax",
     .shape = trii_shape_unary_float,
-    .grad = log_softmax_grad,
+    .gradient = TRII_GRADIENT_log_softmax,
     .reference = log_softmax_reference,
 };
 const trii_graph_op trii_op_log_softmax_backward = {
     .name = "log_softmax_backward",
     .shape = trii_shape_broadcast_float,
-    .grad = trii_second_log_softmax,
+    .gradient = TRII_GRADIENT_log_softmax_backward,
     .reference = log_softmax_backward_reference,
 };
 

@@ -66,25 +66,13 @@ static tri_status unfold_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status unfold_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                              const bool *needs, trii_vid *grad_in)
-{
-    const trii_type *x = trii_type_of(step, trii_node_in(step, node, 0));
-    trii_attrs attrs = node->attrs;
-
-    (void)needs;
-    for (int d = 0; d < x->ndim; d++)
-        trii_attrs_add(&attrs, x->shape[d]);
-    return trii_record_values(step, &trii_op_unfold_backward, g, 1, &attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_unfold = {
     .name = "unfold",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_VIEW,
     .view = unfold_view,
     .shape = unfold_shape,
-    .grad = unfold_grad,
+    .gradient = TRII_GRADIENT_unfold,
     .reference = unfold_reference,
 };
 
@@ -121,20 +109,10 @@ static tri_status unfold_backward_reference(const trii_kernel_args *args)
     return trii_in_double(args, unfold_backward_kernel);
 }
 
-static tri_status unfold_backward_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                                       const bool *needs, trii_vid *grad_in)
-{
-    trii_attrs attrs = node->attrs;
-
-    (void)needs;
-    attrs.n_i = 3;
-    return trii_record_values(step, &trii_op_unfold, g, 1, &attrs, &grad_in[0]);
-}
-
 const trii_graph_op trii_op_unfold_backward = {
     .name = "unfold_backward",
     .shape = unfold_backward_shape,
-    .grad = unfold_backward_grad,
+    .gradient = TRII_GRADIENT_unfold_backward,
     .reference = unfold_backward_reference,
 };
 

@@ -150,19 +150,11 @@ tri_status trii_rec_cast(trii_step *step, trii_vid a, tri_dtype dtype, trii_vid 
     return trii_record_plain(step, &trii_op_cast, a, &attrs, out);
 }
 
-static tri_status cast_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec_cast(step, g[0], trii_type_of(step, trii_node_in(step, node, 0))->dtype,
-                         &grad_in[0]);
-}
-
 const trii_graph_op trii_op_cast = {
     .name = "cast",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = cast_shape,
-    .grad = cast_grad,
+    .gradient = TRII_GRADIENT_cast,
     .reference = cast_reference,
 };

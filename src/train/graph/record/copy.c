@@ -25,22 +25,12 @@ static tri_status copy_reference(const trii_kernel_args *args)
     return TRI_OK;
 }
 
-static tri_status copy_grad(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    (void)step;
-    (void)node;
-    (void)needs;
-    grad_in[0] = g[0];
-    return TRI_OK;
-}
-
 const trii_graph_op trii_op_copy = {
     .name = "copy",
     .precision = TRII_PRECISION_ANY,
     .op_class = TRII_CLASS_ELEMENTWISE,
     .shape = copy_shape,
-    .grad = copy_grad,
+    .gradient = TRII_GRADIENT_pass,
     .reference = copy_reference,
 };
 
@@ -69,14 +59,6 @@ tri_status trii_record_to(trii_step *step, trii_vid x, tri_device device, trii_v
     return trii_record_plain(step, &trii_op_to, x, &attrs, out);
 }
 
-static tri_status to_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
-                          const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_record_to(step, grad_out[0],
-                          trii_type_of(step, trii_node_in(step, node, 0))->device, &grad_in[0]);
-}
-
 static tri_status to_reference(const trii_kernel_args *args)
 {
     size_t bytes = trii_type_bytes(args->out[0].type);
@@ -91,6 +73,6 @@ const trii_graph_op trii_op_to = {
     .op_class = TRII_CLASS_TRANSFER,
     .precision = TRII_PRECISION_ANY,
     .shape = to_shape,
-    .grad = to_grad,
+    .gradient = TRII_GRADIENT_to,
     .reference = to_reference,
 };

@@ -18,17 +18,10 @@ static tri_status host_shape(const trii_type *const *in, int n_in, const trii_at
     return TRII_FAIL(TRI_ERR_INTERNAL, "host operations are recorded by trii_record_host");
 }
 
-static tri_status host_grad(trii_step *step, const trii_node *node, const trii_vid *grad_out,
-                            const bool *needs, trii_vid *grad_in)
-{
-    return node->host->kind->grad(step, node, grad_out, needs, grad_in);
-}
-
 const trii_graph_op trii_op_host = {
     .name = "host",
     .op_class = TRII_CLASS_HOST,
     .shape = host_shape,
-    .grad = host_grad,
 };
 
 static void own(trii_recorder *r, trii_host_op *op)

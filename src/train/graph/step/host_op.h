@@ -53,8 +53,8 @@ typedef struct trii_host_kind {
      * operation of the group. `what` is the kind with its operands, `where` the line that recorded
      * it ("" = unknown). Never waits for peers. NULL: there is nothing to compare. */
     tri_status (*compare)(trii_host_op *op, const char *what, const char *where);
-    /* As trii_graph_op.grad; node->host is the operation. Called also if it has no operands. NULL:
-     * its results have no gradients. */
+    /* As a gradient rule (gradients/gradient_rules.h); node->host is the operation. Called also if
+     * it has no operands. NULL: its results have no gradients. */
     tri_status (*grad)(trii_step *step, const trii_node *node, const trii_vid *grad_out,
                        const bool *needs, trii_vid *grad_in);
     /* What its results depend on is elsewhere, too: `grad` is called even if no operand needs a
@@ -144,7 +144,8 @@ static inline bool trii_node_leads_elsewhere(const trii_node *node)
 }
 static inline bool trii_node_has_gradient(const trii_node *node)
 {
-    return node->host != NULL ? node->host->kind->grad != NULL : node->op->grad != NULL;
+    return node->host != NULL ? node->host->kind->grad != NULL
+                              : node->op->gradient != TRII_GRADIENT_NONE;
 }
 
 #endif

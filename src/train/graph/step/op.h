@@ -1,10 +1,11 @@
 /*
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
- * To add one: write its entry (shape rule, gradient, reference kernel, cost, and what it does with
- * 16 bits; by default they are widened to f32) in graph/ops/FAMILY.c, its public function beside
- * it, its name in train/graph/ops/list.h. The plan runs it through the reference kernel until a
- * device offers a faster one.
+ * To add one: write its entry (shape rule, reference kernel, cost, and what it does with 16 bits;
+ * by default they are widened to f32) in graph/ops/FAMILY.c, its public function beside it, its
+ * name in train/graph/ops/list.h; its gradient in graph/gradients/FAMILY_gradient.c, the gradient's
+ * name in step/gradient_list.h. The plan runs it through the reference kernel until a device
+ * offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H
@@ -108,10 +109,21 @@ typedef enum trii_precision {
     TRII_PRECISION_LOWERED /* the same, and under tri_autocast its f32 activations are rounded */
 } trii_precision;
 
+/* Which rule records the gradient of an operation: rules are operations' users and stand above them
+ * (gradients/gradient_rules.h), so that an entry has only the number. */
+typedef enum trii_gradient {
+    TRII_GRADIENT_NONE,
+#define TRII_GRADIENT(name) TRII_GRADIENT_##name,
+#include "train/graph/step/gradient_list.h"
+#undef TRII_GRADIENT
+} trii_gradient;
+
 typedef struct trii_graph_op {
     const char *name; /* public name without tri_, e.g. "conv" */
     trii_op_class op_class;
     trii_precision precision;
+    /* The rule that records its gradient; TRII_GRADIENT_NONE: it has none. */
+    trii_gradient gradient;
     /* Which operands and results are activations, as bits: narrow when the operation runs in 16
      * bits. Others (parameters, statistics, gradients of parameters) stay f32. The shape rule and
      * the reference kernel see f32 in either case; results are rounded once. */
@@ -136,11 +148,6 @@ typedef struct trii_graph_op {
      * caller prepends operation, operands and source line. */
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                         trii_type *out, int *n_out);
-    /* Records the gradients: grad_out[o] is the gradient of output o or TRII_NO_VALUE; writes
-     * grad_in[i] for inputs with needs[i], else leaves TRII_NO_VALUE. NULL: no gradient. `node`
-     * and pointers to values stay valid during the call (room for 64 nodes is reserved). */
-    tri_status (*grad)(struct trii_step *step, const struct trii_node *node,
-                       const trii_vid *grad_out, const bool *needs, trii_vid *grad_in);
     /* Required for operations that compute. Plain C for f32 and f64 (and the integer types that the
      * shape rule admits): the truth. Called through trii_reference_kernel (ops/table.h), which
      * widens and rounds 16 bits. */

@@ -1,21 +1,22 @@
 /*
- * second_order.c - see second_order.h: the .grad of table entries called _backward. What is
- * recorded here is made of differentiable operations wherever possible, so that third gradients
- * exist as well.
+ * second_order.c - gradients of the operations that gradients are made of (those called _backward
+ * and sum_to), for tri_gradients with create_graph. What is recorded here is made of differentiable
+ * operations wherever possible, so that third gradients exist as well.
  *
  * An element-wise gradient is g f(x), x the operand or the result. Its gradients are gg f(x), which
  * is the same operation again, and gg g f'(x). Below, h is gg g.
  */
-#include "train/graph/ops/second_order.h"
-
 #include <math.h>
 
-#include "train/graph/ops/composed.h"
-#include "train/graph/ops/reduce_rules.h"
+#include "train/graph/gradients/composed.h"
 
 #define INV_SQRT_2PI 0.39894228040143267794
 #define SQRT_2_OVER_PI 0.79788456080286535588
 #define GELU_CUBIC 0.044715
+
+#define RULE(name)                                                                                 \
+    tri_status trii_grad_##name(trii_step *step, const trii_node *node, const trii_vid *gg,        \
+                                const bool *needs, trii_vid *grad_in)
 
 static tri_status number(trii_step *step, const trii_graph_op *op, trii_vid x, double value,
                          trii_vid *out)
@@ -59,7 +60,9 @@ static tri_status again(trii_step *step, const trii_node *node, trii_vid first, 
     return trii_record_values(step, node->op, in, node->n_in, &node->attrs, out);
 }
 
-TRII_SECOND(flat)
+/* For operations that are linear in the first operand and piecewise constant in the others: relu,
+ * clamp, maximum.. */
+RULE(flat)
 {
     return needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
 }
@@ -84,7 +87,7 @@ static tri_status curved(trii_step *step, const trii_node *node, trii_vid gg, co
 #define CURVED(name)                                                                               \
     static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
                                   trii_vid *out);                                                  \
-    TRII_SECOND(name)                                                                              \
+    RULE(name##_backward)                                                                          \
     {                                                                                              \
         return curved(step, node, gg[0], needs, name##_bend, grad_in);                             \
     }                                                                                              \
@@ -293,7 +296,7 @@ static tri_status opposite(trii_step *step, trii_vid d, const bool *needs, trii_
 }
 
 /* in g a b: g (a - b) / beta between, else g or -g */
-TRII_SECOND(smooth_l1)
+RULE(smooth_l1_backward)
 {
     trii_vid d = TRII_NO_VALUE, h = TRII_NO_VALUE;
     double beta = node->attrs.f[0];
@@ -328,7 +331,7 @@ static trii_vid variance(trii_composer *c, trii_vid p, double least, bool of_fac
 
 /* In g p t: g (p - t) / (p (1 - p)). Its slopes are (p^2 - 2 p t + t) / (p (1 - p))^2, written as a
  * sum of what is not negative, so that no digits cancel, and of the target -1 / (p (1 - p)). */
-TRII_SECOND(bce)
+RULE(bce_backward)
 {
     const double least = 1e-12;
     trii_vid p = trii_node_in(step, node, 1), t = trii_node_in(step, node, 2), h, d, e;
@@ -355,7 +358,7 @@ TRII_SECOND(bce)
 }
 
 /* in g a b, g a scalar: g f (a - b) */
-TRII_SECOND(mse_loss)
+RULE(mse_loss_backward)
 {
     trii_vid g = trii_node_in(step, node, 0), d = TRII_NO_VALUE;
     tri_status status = TRI_OK;
@@ -390,7 +393,7 @@ static tri_status sum_along(trii_step *step, trii_vid x, int64_t mask, trii_vid 
 }
 
 /* in g y: y (g - sum g y). Linear and symmetric in g; in y: gg (g - sum g y) - g sum gg y */
-TRII_SECOND(softmax)
+RULE(softmax_backward)
 {
     trii_vid g = trii_node_in(step, node, 0), y = trii_node_in(step, node, 1);
     trii_vid a = TRII_NO_VALUE, b = TRII_NO_VALUE;
@@ -416,7 +419,7 @@ TRII_SECOND(softmax)
 }
 
 /* in g y: g - exp(y) sum g; in g: gg - sum gg exp(y), in y: -gg exp(y) sum g */
-TRII_SECOND(log_softmax)
+RULE(log_softmax_backward)
 {
     trii_vid p = TRII_NO_VALUE, d = TRII_NO_VALUE, sum = TRII_NO_VALUE;
     int64_t mask = INT64_C(1) << node->attrs.i[0];
@@ -466,7 +469,7 @@ static tri_status rows_of_softmax(trii_step *step, const trii_node *node, trii_v
     return status == TRI_OK ? times(step, d, wanted, out) : status;
 }
 
-TRII_SECOND(cross_entropy)
+RULE(cross_entropy_backward)
 {
     trii_vid g = trii_node_in(step, node, 0), d = TRII_NO_VALUE;
     tri_status status = TRI_OK;
@@ -493,7 +496,7 @@ TRII_SECOND(cross_entropy)
 
 /* --- sums, parts and rows ------------------------------------------------- */
 
-TRII_SECOND(sum_to)
+RULE(sum_to)
 {
     const trii_type x = *trii_type_of(step, trii_node_in(step, node, 0));
 
@@ -502,7 +505,7 @@ TRII_SECOND(sum_to)
 }
 
 /* in g x y: g over the number of equals, where x is the largest */
-TRII_SECOND(amax)
+RULE(amax_backward)
 {
     trii_vid share = TRII_NO_VALUE;
     tri_status status;
@@ -519,7 +522,7 @@ TRII_SECOND(amax)
                : status;
 }
 
-TRII_SECOND(slice)
+RULE(slice_backward)
 {
     trii_attrs attrs = node->attrs;
 
@@ -528,7 +531,7 @@ TRII_SECOND(slice)
     return trii_record_values(step, &trii_op_slice, gg, 1, &attrs, &grad_in[0]);
 }
 
-TRII_SECOND(index_select)
+RULE(index_select_backward)
 {
     trii_vid in[2] = {gg[0], trii_node_in(step, node, 1)};
     trii_attrs attrs;
@@ -552,7 +555,7 @@ static trii_vid rows_equal(trii_composer *c, trii_vid index, int64_t row)
     return trii_compose_reshape(c, equal, type.shape, type.ndim + 1);
 }
 
-TRII_SECOND(embedding)
+RULE(embedding_backward)
 {
     trii_vid in[2] = {gg[0], trii_node_in(step, node, 1)};
     trii_composer c = {step, TRI_OK};
@@ -588,7 +591,7 @@ static tri_status convolution(trii_step *step, const trii_node *node, const trii
 }
 
 /* in g w. <gg, dx(g, w)> = <conv(gg, w), g> */
-TRII_SECOND(conv_data)
+RULE(conv_backward_data)
 {
     trii_vid g = trii_node_in(step, node, 0), w = trii_node_in(step, node, 1);
     tri_status status = TRI_OK;
@@ -602,7 +605,7 @@ TRII_SECOND(conv_data)
 }
 
 /* in g x. <gg, dw(g, x)> = <conv(x, gg), g> */
-TRII_SECOND(conv_weight)
+RULE(conv_backward_weight)
 {
     trii_vid g = trii_node_in(step, node, 0), x = trii_node_in(step, node, 1);
     tri_status status = TRI_OK;
@@ -613,13 +616,4 @@ TRII_SECOND(conv_weight)
         status = convolution(step, node, &trii_op_conv_backward_data, g, gg[0],
                              trii_type_of(step, x), &grad_in[1]);
     return status;
-}
-
-tri_status trii_second_pooling(trii_step *step, const trii_node *node, const trii_graph_op *op,
-                               int n_i, trii_vid gg, trii_vid *grad_in)
-{
-    trii_attrs attrs = node->attrs;
-
-    attrs.n_i = n_i;
-    return trii_record_values(step, op, &gg, 1, &attrs, grad_in);
 }

@@ -5,7 +5,7 @@
  * zero. It is recorded as the gradient of a tree: neighbours are multiplied until one number is
  * left; on the way back each is multiplied by its neighbour.
  */
-#include "train/graph/ops/composed.h"
+#include "train/graph/gradients/composed.h"
 
 #include <float.h>
 

@@ -8,7 +8,7 @@
  */
 #include <math.h>
 
-#include "train/graph/ops/composed.h"
+#include "train/graph/gradients/composed.h"
 
 typedef struct attention {
     trii_composer c;

@@ -1,7 +1,7 @@
 /*
- * composed.c - see composed.h.
+ * composer.c - see composer.h.
  */
-#include "train/graph/ops/composed.h"
+#include "train/graph/ops/composer.h"
 
 trii_vid trii_compose(trii_composer *c, const trii_graph_op *op, const trii_vid *in, int n_in,
                       const trii_attrs *attrs)
@@ -104,4 +104,16 @@ trii_vid trii_compose_masked(trii_composer *c, trii_vid x, trii_vid mask, bool i
 tri_dtype trii_compose_dtype(const trii_type *type)
 {
     return trii_dtype_is_half(type->dtype) ? TRI_DTYPE_F32 : type->dtype;
+}
+
+trii_vid trii_compose_one_less(trii_composer *c, trii_vid x)
+{
+    return trii_compose_number(c, &trii_op_add_scalar, trii_compose1(c, &trii_op_neg, x), 1);
+}
+
+trii_vid trii_compose_wide(trii_composer *c, trii_vid x)
+{
+    return c->status != TRI_OK
+               ? x
+               : trii_compose_cast(c, x, trii_compose_dtype(trii_type_of(c->step, x)));
 }

@@ -5,7 +5,7 @@
  * dx = r (u - mean of u - h mean of u h), without the first mean for rms, and r u where statistics
  * are constants; dw is the sum of g h, db that of g.
  */
-#include "train/graph/ops/composed.h"
+#include "train/graph/gradients/composed.h"
 
 /* How many elements share a statistic; 1 if none does, so that empty operands have sums of 0. */
 static double count_of(const trii_type *x, int64_t mask)
