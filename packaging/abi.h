@@ -1191,6 +1191,18 @@ tri_status tri_image_read(const char *path, const tri_image_options *opt, tri_im
 tri_status tri_image_resize(const tri_image *image, const double *box, int64_t height, int64_t width, tri_image *image_out);
 tri_status tri_image_write_png(const tri_image *image, const char *path);
 tri_status tri_image_write_jpeg(const tri_image *image, int quality, const char *path);
+#define TRI_MAX_MESH_AXES 8
+#define TRI_MAX_MESH_NAME 31
+typedef struct tri_mesh tri_mesh;
+tri_status tri_mesh_create(tri_group *group, const int64_t *sizes, int n, const char *const *names, tri_mesh **mesh_out);
+void tri_mesh_destroy(tri_mesh *mesh);
+tri_group *tri_mesh_group(const tri_mesh *mesh, const char *axis);
+int tri_mesh_coordinate(const tri_mesh *mesh, const char *axis);
+int tri_mesh_size(const tri_mesh *mesh, const char *axis);
+int tri_mesh_axis_count(const tri_mesh *mesh);
+const char *tri_mesh_axis_name(const tri_mesh *mesh, int index);
+tri_status tri_mesh_submesh(const tri_mesh *mesh, const char *const *names, int n, tri_mesh **sub_out);
+tri_status tri_mesh_flatten(const tri_mesh *mesh, const char *const *names, int n, const char *name, tri_mesh **flat_out);
 typedef struct tri_param_group {
     tri_module *model;
     tri_tensor *const *params;

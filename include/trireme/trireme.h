@@ -11,6 +11,7 @@
 #include <trireme/data_parallel.h>
 #include <trireme/device.h>
 #include <trireme/image.h>
+#include <trireme/mesh.h>
 #include <trireme/nn.h>
 #include <trireme/ops.h>
 #include <trireme/optim.h>

@@ -75,6 +75,9 @@ const char *misuse_good_text(const misuse_pick *p, int i)
         {"tri_rpc_find", "name", "worker"},
         {"tri_remote_module", "name", "worker/net"},
         {"tri_remote_apply", "worker", "worker"},
+        {"tri_mesh_group", "axis", "a"},
+        {"tri_mesh_coordinate", "axis", "a"},
+        {"tri_mesh_size", "axis", "a"},
     };
     const char *function = p->row->name, *name = p->row->parameters[i].name;
     tri_checkpoint *checkpoint;

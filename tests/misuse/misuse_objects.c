@@ -249,6 +249,18 @@ const tri_batch_norm_args *misuse_good_norm(void)
     return &norm;
 }
 
+/* With the axes of good_list. */
+static tri_status good_mesh(tri_mesh **mesh_out)
+{
+    tri_group *group;
+    tri_status status = tri_group_create(NULL, 0, 1, NULL, &group);
+
+    if (status == TRI_OK)
+        status = tri_mesh_create(group, (const int64_t[]){1, 1}, 2, (const char *[]){"a", "b"},
+                                 mesh_out);
+    return status;
+}
+
 void *misuse_good_object(const misuse_pick *p, int i)
 {
     const char *type = p->row->parameters[i].type;
@@ -274,6 +286,7 @@ void *misuse_good_object(const misuse_pick *p, int i)
         tri_rpc *rpc;
         tri_rpc_ref *ref;
         tri_rpc_call *call;
+        tri_mesh *mesh;
     } made = {NULL};
     static float numbers[4];
     tri_status status = TRI_ERR_INVALID_ARG;
@@ -295,6 +308,8 @@ void *misuse_good_object(const misuse_pick *p, int i)
         status = good_store(&made.store);
     else if (strstr(type, "tri_group ") != NULL)
         status = good_group(p->row->name, &made.group);
+    else if (strstr(type, "tri_mesh ") != NULL)
+        status = good_mesh(&made.mesh);
     else if (strstr(type, "tri_work ") != NULL)
         status = tri_group_create(NULL, 0, 1, NULL, &made.group) != TRI_OK
                      ? TRI_ERR_STATE

@@ -136,6 +136,7 @@ static void *good_pointer(const misuse_pick *p, int i)
     static const int64_t shape[8] = {2, 3, 1, 1, 1, 1, 1, 1};
     static const int ranks[8] = {0};
     static const int64_t dims[8] = {1, 0};
+    static const int64_t ones[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static const size_t counts[8] = {1, 1, 1, 1, 1, 1, 1, 1};
     static const double box[4] = {0, 0, 1, 1};
     static const double weights[8] = {1, 1, 1, 1, 1, 1, 1, 1};
@@ -146,7 +147,9 @@ static void *good_pointer(const misuse_pick *p, int i)
     if (is(type, "const char *"))
         return (void *)(uintptr_t)misuse_good_text(p, i);
     if (is(type, "const int64_t *"))
-        return (void *)(uintptr_t)(is(name, "dims") ? dims : shape);
+        return (void *)(uintptr_t)(is(name, "dims")                      ? dims
+                                   : is(p->row->name, "tri_mesh_create") ? ones
+                                                                         : shape);
     if (is(type, "const int *"))
         return (void *)(uintptr_t)ranks;
     if (is(type, "const size_t *"))
