@@ -78,7 +78,7 @@ static tri_status check_weights(lstm *l, const tri_tensor *x, int n_weights)
     for (int i = 0; i < n_weights; i++) {
         tri_tensor *w = l->weights[i];
         int layer = i / (l->directions * l->each);
-        int64_t inputs = layer == 0 ? tri_tensor_size(x, -1) : l->hidden * l->directions;
+        int64_t inputs;
         tri_status status;
 
         if (i == 0 && w != NULL && tri_tensor_ndim(w) == 2)
@@ -162,7 +162,7 @@ static tri_tensor *run_layer(const lstm *l, tri_tensor *x, int k, tri_tensor *la
 
 static void run(const lstm *l, tri_tensor *x, tri_tensor *out[3])
 {
-    tri_tensor *last[2][2], *y[2];
+    tri_tensor *last[2][2], *y[2] = {NULL, NULL};
 
     if (!l->batched)
         x = tri_unsqueeze(x, 1);
