@@ -75,7 +75,8 @@ typedef struct tri_rpc_event {
 typedef struct tri_rpc_options {
     int threads;         /* of handlers that run at a time. One that waits for a call is not
                             counted; nor is one that has slept for milliseconds, say until another
-                            handler has run, while requests are queued. Threads start when needed.
+                            handler has run, while requests are queued (/proc tells: without it
+                            such handlers end at their deadlines). Threads start when needed.
                             0 = TRI_RPC_THREADS, else TRI_NUM_THREADS (under trirun a share of the
                             cores, often 1), else the cores */
     int max_threads;     /* of all handlers, also of those that wait; 0 = 64 */
@@ -86,8 +87,9 @@ typedef struct tri_rpc_options {
     size_t max_message;  /* larger ones are refused before memory is taken; 0 = 1 GiB */
     bool open;           /* workers may come and go at any time; size is ignored */
     bool tcp_only;       /* no shared memory, also within a host */
-    /* Called when a worker has come, has left or was lost, perhaps before tri_rpc_init has
-     * returned; NULL = not wanted. Must not block, nor call a function that waits. */
+    /* Called when a worker has come, has left or was lost, one event at a time and in their order,
+     * perhaps before tri_rpc_init has returned; NULL = not wanted. Must not block, nor call a
+     * function that waits. */
     void (*event)(tri_rpc *rpc, const tri_rpc_event *event, void *arg);
     void *arg;
     /* Served, as by tri_rpc_serve, before any worker can call; one that is added later may be
@@ -135,7 +137,8 @@ TRI_API tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);
 /* Ends every call at once, here with ABORTED and at the peers with PEER_LOST. Never blocks. */
 TRI_API void tri_rpc_abort(tri_rpc *rpc, const char *why);
 /* Without tri_rpc_leave it aborts. Calls, references and messages may be released later, and kept
- * requests answered. Not from a handler of this worker. NULL allowed. */
+ * requests answered. Threads in tri_rpc_join, tri_rpc_find or tri_rpc_leave of this worker get
+ * ABORTED; it waits up to a second for them. Not from a handler of this worker. NULL allowed. */
 TRI_API void tri_rpc_destroy(tri_rpc *rpc);
 /* Its name; "" without a worker. Borrowed. */
 TRI_API const char *tri_rpc_name(const tri_rpc *rpc);
@@ -239,7 +242,8 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_ref_status(const tri_rpc_ref *ref);
 typedef struct tri_rpc_call_options {
     int64_t timeout_ms; /* 0 = the worker's; never more than what is left of the call that this
                            thread handles */
-    bool no_wait;       /* where it would wait for a busy peer: INPROGRESS, and no call */
+    bool no_wait;       /* where it would wait for a busy peer: INPROGRESS, and no call. Nor does it
+                           wait for a connection: the call goes when there is one */
     /* Called when the call has ended, by the thread that receives or the one that calls; under the
      * rules of TRI_RPC_INLINE. NULL = not wanted */
     void (*done)(tri_rpc_call *call, void *arg);
