@@ -144,7 +144,7 @@ static void take(const trii_step *step, const trii_segment *segment, trii_plan_p
     p->tensor = NULL;
     p->use = (trii_packed_use){0};
     if (!p->is_read || tensor == NULL || !tensor->is_parameter || tensor->stays_plain ||
-        value->version < 0)
+        tensor->address_lent || value->version < 0)
         return;
     p->tensor = tensor;
     p->use = trii_packed_take(tensor, &p->kind, value->version);

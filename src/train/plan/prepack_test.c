@@ -194,6 +194,53 @@ static void new_contents_are_seen(void **state)
     model_fini(&twin);
 }
 
+/* Reads the first weight as rows before the network does, so that it lies plain. */
+static void run_plain_piece(const model *m)
+{
+    const int64_t rows[2] = {CHANNELS, (int64_t)CHANNELS * 9};
+    tri_tensor *v = tri_reshape(weight(m, 0), rows, 2), *y;
+
+    (void)tri_keep(tri_matmul(v, tri_transpose(v, 0, 1)));
+    y = tri_keep(tri_forward(m->net, m->x));
+    CHECK_OK(tri_run());
+    tri_backward(tri_sum(tri_square(y), NULL, 0, false));
+    CHECK_OK(tri_run());
+}
+
+/* A program may write where tri_data says, and keep the address over steps. */
+static void what_is_written_in_place_is_seen(void **state)
+{
+    static float contents[CHANNELS * CHANNELS * 9];
+    float *place;
+    model m, twin;
+
+    (void)state;
+    model_init(&m, true);
+    model_init(&twin, false);
+    for (int piece = 0; piece < 3; piece++) {
+        run_plain_piece(&m);
+        run_plain_piece(&twin);
+    }
+    CHECK_OK(tri_step_end_status());
+    assert_true(trii_packed_bytes() > 0);
+    place = (float *)(uintptr_t)tri_data(weight(&m, 0));
+    assert_non_null(place);
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < CHANNELS * CHANNELS * 9; i++)
+            contents[i] = (float)((i * 7 + round) % 11) / 50;
+        memcpy(place, contents, sizeof(contents));
+        CHECK_OK(tri_tensor_copy_in(weight(&twin, 0), contents, sizeof(contents)));
+        for (int piece = 0; piece < 3; piece++) {
+            run_plain_piece(&m);
+            run_plain_piece(&twin);
+        }
+        check_twins(&m, &twin);
+        CHECK_OK(tri_step_end_status());
+    }
+    model_fini(&m);
+    model_fini(&twin);
+}
+
 /* A view wants the weight in plain order. tanh writes over what it reads, where it may. Another
  * reader gets the elements rounded, in the same order. */
 static tri_tensor *square_of(const model *m)
@@ -421,6 +468,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_step_whose_backward_runs_once_keeps_nothing),
     cmocka_unit_test(memory_that_one_step_does_not_need_again_is_freed),
     cmocka_unit_test(new_contents_are_seen),
+    cmocka_unit_test(what_is_written_in_place_is_seen),
     cmocka_unit_test(kernels_do_not_write_over_copies),
     cmocka_unit_test(a_step_that_keeps_old_contents_reads_those),
     cmocka_unit_test(threads_share_copies),

@@ -63,8 +63,8 @@ static packed_copy *find(const tri_tensor *tensor, const trii_packed_kind *kind)
     return NULL;
 }
 
-/* A new one, in the place of another that nobody has asked for since the last write if there is no
- * room; NULL = no place, or no memory. */
+/* A new one; NULL = no place, or no memory. Where there is no room it takes the place of another
+ * that nobody has asked for since the last write. */
 static packed_copy *add(tri_tensor *tensor, const trii_packed_kind *kind, int32_t version)
 {
     packed *p = of(tensor);

@@ -42,7 +42,10 @@ struct tri_tensor {
     struct trii_packed *_Atomic packed;
 
     bool stays_plain; /* the user accesses the memory: no layout of a kernel */
-    bool read_only;   /* the memory is another's: tri_tensor_copy_in refuses */
+    /* the program has the address (tri_data) and may write there: no copies are kept; guarded as
+     * they are */
+    bool address_lent;
+    bool read_only; /* the memory is another's: tri_tensor_copy_in refuses */
     bool requires_grad;
     bool is_grad;      /* it is the gradient of another tensor */
     bool is_parameter; /* a module has registered it as one */

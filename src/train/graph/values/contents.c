@@ -9,6 +9,7 @@
 #include "train/graph/step/recorder.h"
 #include "train/graph/values/contents.h"
 #include "train/tensor/device_memory.h"
+#include "train/tensor/packed.h"
 
 tri_status trii_contents_fail(tri_status status, const char *call)
 {
@@ -305,6 +306,20 @@ double tri_item(tri_tensor *tensor)
     return it.value;
 }
 
+/* The program may write there, which changes no version: no copy of the contents is kept any more.
+ */
+static void lend_address(const trii_value *read)
+{
+    tri_tensor *tensor = read->leaf != NULL ? read->leaf : read->bound;
+
+    if (read->storage != NULL || tensor == NULL)
+        return;
+    trii_step_lock();
+    tensor->address_lent = true;
+    trii_packed_written(tensor);
+    trii_step_unlock();
+}
+
 /* Brings a step's value into plain order if it is not. */
 static tri_status plain_data(tri_tensor *tensor, const void **data_out)
 {
@@ -322,8 +337,10 @@ static tri_status plain_data(tri_tensor *tensor, const void **data_out)
                          "the contents are in the memory of %s: tri_tensor_copy_out reads them",
                          tri_device_text(read.type.device));
     *data_out = trii_type_bytes(&read.type) > 0 ? trii_value_data(&read) : nothing;
-    if (trii_value_layout(&read) == NULL)
+    if (trii_value_layout(&read) == NULL) {
+        lend_address(&read);
         return TRI_OK;
+    }
     if (trii_value_tensor(&read) != NULL)
         return TRII_FAIL(
             TRI_ERR_STATE,
