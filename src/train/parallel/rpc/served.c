@@ -327,15 +327,16 @@ static void refuse_job(const trii_remote_job *job)
     tri_rpc_fail(job->request, not_served());
 }
 
-/* Afterwards this thread reads what the same caller sends, unless it was called meanwhile. The
- * worker does not leave before that: a run may go on after the answer. */
-static void run_job(trii_served *s, trii_remote_job *job, int called)
+/* Afterwards this thread reads what the same caller sends, unless it was called meanwhile or the
+ * service stops. The worker does not leave before that: a run may go on after the answer. */
+static void run_job(trii_served *s, trii_remote_job *job, int called, bool stop)
 {
     const trii_session *session = job->session; /* this thread alone may end it */
 
     trii_rpc_beyond_begin(s->rpc);
     trii_served_run(s, job);
-    trii_rpc_linger(s->rpc, session->caller, &s->called, called);
+    if (!stop)
+        trii_rpc_linger(s->rpc, session->caller, &s->called, called);
     trii_rpc_beyond_end(s->rpc);
 }
 
@@ -357,7 +358,7 @@ static bool work(trii_served *s)
     else if (job != NULL && stop && job->kind != TRII_REMOTE_RELEASE)
         refuse_job(job);
     else if (job != NULL)
-        run_job(s, job, called);
+        run_job(s, job, called, stop);
     trii_free(job);
     trii_mutex_lock(&s->lock);
     return lost != NULL || job != NULL;
