@@ -124,13 +124,13 @@ TRI_API TRI_MUST_CHECK tri_status tri_rpc_create(tri_store *store, const char *n
  * this call too. With opt->open others are those that have come by then, and somebody is waited for
  * as long as this worker has neither called another one nor been called, and no other has left or
  * was lost: servers that know only each other wait for their first client. A worker that comes
- * after all have joined is not waited for. TIMEOUT names some of those that it still waits for, or
- * two seconds later the store, if that does not say who has come; 0 = the worker's timeout. STATE:
+ * after all have joined is not waited for. TIMEOUT names some of those that it still waits for, or,
+ * two seconds later, the store, if it has not answered; 0 = the worker's timeout. STATE:
  * a handler of this worker calls this. */
 TRI_API tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms);
 /* Leaves in order: others' new calls get STATE, own calls and running requests end, the others are
  * told. Blocks at most for the timeout (0 = the worker's); TIMEOUT names what is unfinished, which
- * ends with ABORTED, or two seconds later the store, if that does not answer. Lost workers are not
+ * ends with ABORTED, or, two seconds later, the store, if it has not answered. Lost workers are not
  * waited for. The log names references that others hold. STATE: it has left before, or a handler of
  * this worker calls this. */
 TRI_API tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms);

@@ -47,7 +47,6 @@ struct trii_agent_hosts {
     trii_rdzv_round round;    /* the last that there was */
     trii_rdzv_event_kind end; /* what ended it for this host, first: AGAIN, or an end of the job */
     trii_rdzv_news news;      /* ... and why */
-    bool has_told;            /* ... the others of this round, itself */
     bool store_cut;           /* it is gone, or cannot be reached: no call to it is made any more */
 
     /* The agent that serves the agents' store was lost, and perhaps the store with it; or the
@@ -107,7 +106,6 @@ static void tell(trii_agent_hosts *h, const trii_rdzv_news *news)
 {
     if (h->round.agents == NULL)
         return;
-    h->has_told = true;
     trii_peers_tell(h->peers, news);
     trii_rendezvous_heard(h->rdzv, h->round.number, news);
 }
@@ -177,7 +175,6 @@ static void begin_round(trii_agent_hosts *h, const trii_rdzv_round *round)
                            round);
     trii_free(h->round.agents);
     h->round = *round;
-    h->has_told = false;
     if (h->end == TRII_RDZV_AGAIN)
         h->end = TRII_RDZV_NOTHING; /* of an earlier round */
     trii_hosts_state_enter(&h->state, TRII_HOSTS_JOINED);

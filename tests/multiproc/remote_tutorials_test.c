@@ -74,7 +74,7 @@ static void two_trainers_train_the_network_of_a_server(void **state)
                                                    "Training complete!\n", NULL});
         first = fmax(first, number_after(out, lines[2], 0));
         accuracy = fmax(accuracy, number_after(out, "\nAccuracy ", rank - 1));
-        if (TEST_SANITIZED) /* who watches the memory need not wait until they have learnt */
+        if (TEST_SANITIZED) /* a sanitizer's run need not train to the end */
             continue;
         expect_in_order(out,
                         (const char *const[]){lines[3], lines[4], "Training complete!\n", NULL});

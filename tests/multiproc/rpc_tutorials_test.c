@@ -37,7 +37,7 @@ static void an_agent_learns_from_observers(void **state)
     spawn_start(&s, (const char *const[]){spawn_bin("rpc_rl"), "--world-size=3", episodes, NULL},
                 NULL);
     spawn_succeeds(&s, DEADLINE_MS);
-    if (TEST_SANITIZED) { /* who watches the memory need not wait until it has learnt */
+    if (TEST_SANITIZED) { /* a sanitizer's run need not train to the end */
         assert_int_equal(trirun_count(SPAWN_OUT(&s), "\tLast reward: "), 1);
         trirun_has(SPAWN_OUT(&s), "Episode 10\t");
     } else {

@@ -23,8 +23,8 @@ bool trii_rpc_own_again(tri_rpc *rpc, const char *name, const tri_rpc_object *ty
 void trii_rpc_beyond_begin(tri_rpc *rpc);
 void trii_rpc_beyond_end(tri_rpc *rpc);
 /* Between those two, by a thread that has answered a request of `peer`: it reads what comes next
- * itself, so that no other thread has to wake it for that. For as long as it has paid to look,
- * while all is answered here and `*called` is `before`. */
+ * itself, so that no other thread has to wake it for that. It does so for as long as looking has
+ * paid before, and while all is answered here and `*called` is `before`. */
 void trii_rpc_linger(tri_rpc *rpc, const char *peer, const atomic_int *called, int before);
 
 #endif

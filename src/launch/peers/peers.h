@@ -73,8 +73,8 @@ int64_t trii_peers_progress(trii_peers *peers, int64_t own_ns);
 /* Whether all agents of this round that will have a connection with us have had it, or are lost:
  * what we have told reaches all. Changes are events. */
 bool trii_peers_have_met(trii_peers *peers);
-/* We are about to end: dials those that have not dialed us yet, too. For one that is stopped its
- * host keeps what we say. */
+/* We are about to end: dials those that have not dialed us yet, too. If an agent
+ * is stopped, its host's kernel keeps what we send. */
 void trii_peers_meet(trii_peers *peers);
 /* Whether an agent may be dead that has not been reported as lost: one is silent, or there are more
  * than we watch. */
