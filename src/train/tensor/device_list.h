@@ -45,7 +45,7 @@ int trii_threads_pin(int pinned);
 int trii_cpu_count(void);             /* at least one for each local rank */
 int trii_cpu_device_place(int index); /* its number before TRI_VISIBLE_DEVICES chose and ordered */
 
-/* The device for tensors made from nothing: a mode of a context (train/graph/record/context.c). */
+/* The device for tensors made from nothing: a mode of a context (train/graph/step/context.c). */
 #define TRII_DEVICE_SCOPES 64
 typedef struct trii_device_modes {
     tri_device device; /* of tri_set_device */

@@ -23,8 +23,8 @@ void tri_recompute_begin(void)
     if (step == NULL)
         return;
     r = trii_recorder_of(step);
-    if (r->scopes.recompute == 0 &&
-        !r->eager) /* where all values are kept, nothing would be saved */
+    /* where all values are kept, nothing would be saved */
+    if (r->scopes.recompute == 0 && !r->eager)
         status = trii_region_open(r);
     r->scopes.recompute++;
     if (status != TRI_OK)

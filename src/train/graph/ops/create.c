@@ -1,5 +1,5 @@
 /*
- * create.c - operations without operands, copies and conversions.
+ * create.c - operations without operands; and the public functions of copies and conversions.
  */
 #include <math.h>
 #include <string.h>

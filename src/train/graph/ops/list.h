@@ -58,8 +58,6 @@ TRII_OP(multinomial)         /* random; in p; i: samples, replacement; i64 */
 /* create.c */
 TRII_OP(fill) /* [E] no input; i: dtype, device, sizes..; f: value */
 TRII_OP(dropout_mask) /* no input, random; i: dtype, device, sizes..; f: p. 0 with probability p, else 1/(1-p): which element is which is written there, bit by bit. */
-TRII_OP(copy) /* [E] in x of any dtype */
-TRII_OP(cast) /* [E] in x; i: dtype */
 
 /* shaping.c; in x of any dtype */
 TRII_OP(reshape) /* [V]; i: sizes.. of the result (one may be -1) */
@@ -67,7 +65,9 @@ TRII_OP(expand)  /* [V] the input broadcast; i: sizes.. of the result */
 TRII_OP(permute) /* [V]; i: for each result dimension, which of x it is */
 TRII_OP(flip)    /* i: dim */
 
-/* transfer.c */
+/* record/cast.c, record/copy.c */
+TRII_OP(copy) /* [E] in x of any dtype */
+TRII_OP(cast) /* [E] in x; i: dtype */
 TRII_OP(to) /* in x of any dtype; i: device */
 
 /* slicing.c, joining.c; in x of any dtype */
@@ -128,7 +128,7 @@ TRII_OP(random_key)         /* no input, random; i: device; i64 [4]: seed, step,
 TRII_OP(attention)          /* in q k v mask? key?; out y, lse */
 TRII_OP(attention_backward) /* in g q k v y lse mask? key?; out dq dk dv */
 
-/* conv.c; i: stride h w, padding h w, dilation h w, groups */
+/* convolution.c; i: stride h w, padding h w, dilation h w, groups */
 TRII_OP(conv)                 /* in x w b? */
 TRII_OP(conv_backward_data)   /* in g w; i: .., shape of x */
 TRII_OP(conv_backward_weight) /* in g x; i: .., shape of w */

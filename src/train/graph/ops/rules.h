@@ -1,5 +1,6 @@
 /*
- * rules.h - what the files of ops/ share: shape rules, recording, loops over operands.
+ * rules.h - what operations and their gradients share: shape rules, recording, loops over
+ * operands.
  *
  * Reference kernels of floating-point operations compute in f64 and round once to the type of their
  * result, so for f32 they are the truth to half a unit in the last place per operation (for one

@@ -1,6 +1,5 @@
 /*
- * table.h - every operation by name (trii_op_NAME, from list.h), and what runs their reference
- * kernels.
+ * table.h - every operation by name (trii_op_NAME, from list.h).
  */
 #ifndef TRII_OPS_TABLE_H
 #define TRII_OPS_TABLE_H

@@ -1,9 +1,5 @@
 /*
- * handle.c - a step tensor's `tri_tensor *`: not an address but a number, resolved only here.
- *
- *   bit 0        1 (addresses of real tensors are even)
- *   bits 1-24    index of the value in its step
- *   bits 25-63   generation of the step, unique in the process
+ * handle.c - a step tensor's `tri_tensor *`: not an address but a number (step/recorder.h).
  *
  * So a handle that outlived its step, or comes from another thread, is recognised and never
  * dereferenced.
@@ -20,26 +16,9 @@ tri_tensor *trii_handle(trii_step *step, trii_vid value)
     return (tri_tensor *)(uintptr_t)word; // NOLINT: a handle is no address, see above
 }
 
-static uint64_t generation_of(const tri_tensor *tensor)
+static TRII_NOINLINE tri_status refuse(const tri_tensor *tensor)
 {
-    return (uint64_t)(uintptr_t)tensor >> (TRII_INDEX_BITS + 1);
-}
-
-static trii_vid index_of(const tri_tensor *tensor)
-{
-    return (trii_vid)((uint64_t)(uintptr_t)tensor >> 1 & TRII_INDEX_MASK);
-}
-
-trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle)
-{
-    return generation_of(handle) == step->generation && index_of(handle) < step->n_values
-               ? index_of(handle)
-               : TRII_NO_VALUE;
-}
-
-TRII_NOINLINE tri_status trii_handle_refuse(const tri_tensor *tensor)
-{
-    return trii_refuse_handle(generation_of(tensor));
+    return trii_refuse_handle(trii_handle_generation(tensor));
 }
 
 static tri_status leaf_create(trii_step *step, tri_tensor *tensor, trii_vid *value_out)
@@ -72,9 +51,10 @@ tri_status trii_resolve(trii_step *step, tri_tensor *tensor, trii_vid *value_out
     trii_vid id;
 
     if (trii_is_handle(tensor)) {
-        id = index_of(tensor);
-        if (TRII_UNLIKELY(generation_of(tensor) != step->generation || id >= step->n_values))
-            return trii_handle_refuse(tensor);
+        id = trii_handle_index(tensor);
+        if (TRII_UNLIKELY(trii_handle_generation(tensor) != step->generation ||
+                          id >= step->n_values))
+            return refuse(tensor);
     } else {
         id = trii_known_value(step, tensor);
         if (id == TRII_NO_VALUE) {
@@ -97,9 +77,9 @@ tri_tensor *trii_handle_output(tri_tensor *first, int output)
     trii_step *step = trii_step_current();
     trii_vid id;
 
-    if (!trii_is_handle(first) || step == NULL || generation_of(first) != step->generation)
+    if (!trii_is_handle(first) || step == NULL || trii_handle_generation(first) != step->generation)
         return first;
-    id = index_of(first);
+    id = trii_handle_index(first);
     if (step->values[id].node < 0 || step->values[id].output != 0)
         return first;
     return trii_handle(step, id + output);
@@ -162,7 +142,7 @@ tri_tensor *trii_handle_refused(trii_step *step, const char *call, tri_tensor *c
             } else {
                 what = "?";
                 /* the failed operand's own line says more */
-                if (trii_is_handle(in[i]) && generation_of(in[i]) == step->generation)
+                if (trii_is_handle(in[i]) && trii_handle_generation(in[i]) == step->generation)
                     return in[i];
                 if (!trii_is_handle(in[i]))
                     return trii_handle_failed(step, status);

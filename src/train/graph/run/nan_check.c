@@ -71,7 +71,7 @@ static tri_status check_inputs(const trii_step *step, const trii_segment *segmen
 /* Copies the old contents of a tensor that the run will overwrite. */
 static tri_status set_aside(trii_recorder *r, trii_vid id)
 {
-    trii_run_state *run = trii_run_state_of(r);
+    trii_run_state *run = r->floors[TRII_FLOOR_RUN].state;
     const trii_value *old = &r->step.values[id];
     const trii_layout *layout = trii_value_layout(old);
     size_t bytes = layout != NULL ? layout->bytes : trii_type_bytes(&old->type);
@@ -79,8 +79,6 @@ static tri_status set_aside(trii_recorder *r, trii_vid id)
     void *array;
     tri_status status;
 
-    if (run == NULL)
-        return TRI_ERR_NO_MEMORY;
     array = run->aside;
     status = trii_grow(&array, &run->cap_aside, run->n_aside + 1, sizeof(*run->aside),
                        "contents set aside");
@@ -100,8 +98,11 @@ static tri_status set_aside(trii_recorder *r, trii_vid id)
 
 tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
 {
-    tri_status status = check_inputs(step, segment);
+    tri_status status;
 
+    if (trii_run_state_of(trii_recorder_of(step)) == NULL) /* what follows relies on it */
+        return TRI_ERR_NO_MEMORY;
+    status = check_inputs(step, segment);
     for (int32_t o = 0; o < segment->n_outputs && status == TRI_OK; o++) {
         const trii_value *value = &step->values[segment->outputs[o]];
 
@@ -116,10 +117,8 @@ tri_status trii_nan_before(trii_step *step, const trii_segment *segment)
 /* Runs again, from the contents of before. Values keep the copies: the step has failed. */
 static tri_status run_again(trii_recorder *r, const trii_segment *segment)
 {
-    const trii_run_state *run = trii_run_state_of(r);
+    const trii_run_state *run = r->floors[TRII_FLOOR_RUN].state;
 
-    if (run == NULL)
-        return TRI_ERR_NO_MEMORY;
     for (int32_t i = 0; i < run->n_aside; i++) {
         trii_value *old = &r->step.values[run->aside[i].id];
 
@@ -155,10 +154,8 @@ static void put_back(trii_recorder *r, const trii_segment *segment)
 
 tri_status trii_nan_after(trii_step *step, const trii_segment *segment)
 {
-    const trii_run_state *run = trii_run_state_of(trii_recorder_of(step));
+    const trii_run_state *run = trii_recorder_of(step)->floors[TRII_FLOOR_RUN].state;
 
-    if (run == NULL)
-        return TRI_ERR_NO_MEMORY;
     for (int32_t o = 0; o < segment->n_outputs; o++) {
         const trii_value *value = &step->values[segment->outputs[o]];
         bool found = false;
@@ -191,7 +188,8 @@ bool trii_nan_check_set(trii_step *step, bool on)
 void trii_nan_check_without_rows(void)
 {
     trii_step *step = trii_step_current();
-    trii_run_state *run = step != NULL ? trii_run_state_of(trii_recorder_of(step)) : NULL;
+    trii_run_state *run =
+        step != NULL ? trii_recorder_of(step)->floors[TRII_FLOOR_RUN].state : NULL;
 
     if (run != NULL)
         run->without_rows = trii_recorder_of(step)->check;

@@ -199,7 +199,7 @@ static void values_ready(trii_recorder *r, const trii_segment *segment)
     }
 }
 
-/* Tensors that the run had begun to overwrite. Gradients are handled in gradient.c. */
+/* Tensors that the run had begun to overwrite. Gradients are handled in step/grads.c. */
 static void lose_torn(trii_recorder *r, const trii_segment *segment)
 {
     const char *cause = r->failures.line != NULL ? r->failures.line : "out of memory";

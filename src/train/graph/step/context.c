@@ -132,7 +132,6 @@ static void step_begin(trii_recorder *r)
     trii_live_announce(r);
 }
 
-/* Makes the thread's own context if there is no other; NULL when memory is out. */
 trii_recorder *trii_recorder_current(void)
 {
     if (trii_recorder_now == NULL) {

@@ -2,10 +2,10 @@
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
  * To add one: write its entry (shape rule, reference kernel, cost, and what it does with 16 bits;
- * by default they are widened to f32) in graph/ops/FAMILY.c, its public function beside it, its
- * name in train/graph/ops/list.h; its gradient in graph/gradients/FAMILY_gradient.c, the gradient's
- * name in step/gradient_list.h. The plan runs it through the reference kernel until a device
- * offers a faster one.
+ * by default they are widened to f32) in train/graph/ops/FAMILY.c, its public function beside it,
+ * its name in train/graph/ops/list.h; its gradient in train/graph/gradients/FAMILY_gradient.c, the
+ * gradient's name in train/graph/step/gradient_list.h. The plan runs it through the reference
+ * kernel until a device offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H
@@ -149,7 +149,7 @@ typedef struct trii_graph_op {
     tri_status (*shape)(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                         trii_type *out, int *n_out);
     /* Required for operations that compute. Plain C for f32 and f64 (and the integer types that the
-     * shape rule admits): the truth. Called through trii_reference_kernel (ops/table.h), which
+     * shape rule admits): the truth. Called through trii_reference_kernel (run/kernel.h), which
      * widens and rounds 16 bits. */
     tri_status (*reference)(const trii_kernel_args *args);
     /* TRII_CLASS_VIEW: where output o lies if the input lies at `from`. False: strides cannot say

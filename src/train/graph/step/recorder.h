@@ -1,6 +1,6 @@
 /*
- * recorder.h - a context, which records a step, and what the files of graph share. No other room
- * includes it.
+ * recorder.h - a context, which records a step, and what the files of graph share. No room outside
+ * of graph includes it.
  */
 #ifndef TRII_RECORDER_H
 #define TRII_RECORDER_H
@@ -187,7 +187,8 @@ static inline trii_recorder *trii_recorder_of(trii_step *step)
 #define TRII_WORD_INPUT 0x80000000u
 #define TRII_WORD_ABSENT 0xffffffffu
 
-/* Handles and marks: the index of a value in the low bits, the generation of its step above. */
+/* Handles: bit 0 is 1 (addresses of real tensors are even), bits 1 to 24 are the index of the value
+ * in its step, and those above the generation of the step, unique in the process. */
 #define TRII_INDEX_BITS 24
 #define TRII_INDEX_MASK ((UINT64_C(1) << TRII_INDEX_BITS) - 1)
 
@@ -341,10 +342,22 @@ void trii_names_clear(trii_recorder *recorder);
 tri_status trii_value_name_set(trii_recorder *recorder, trii_vid value,
                                char *own_name) TRI_MUST_CHECK;
 const char *trii_value_name(const trii_recorder *recorder, trii_vid value);
+static inline uint64_t trii_handle_generation(const tri_tensor *handle)
+{
+    return (uint64_t)(uintptr_t)handle >> (TRII_INDEX_BITS + 1);
+}
+static inline trii_vid trii_handle_index(const tri_tensor *handle)
+{
+    return (trii_vid)((uint64_t)(uintptr_t)handle >> 1 & TRII_INDEX_MASK);
+}
 /* The value that a handle of this step stands for, or NO_VALUE. */
-trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle);
-/* The error of a handle that is of another step. */
-tri_status trii_handle_refuse(const tri_tensor *handle);
+static inline trii_vid trii_handle_value(const trii_step *step, const tri_tensor *handle)
+{
+    return trii_handle_generation(handle) == step->generation &&
+                   trii_handle_index(handle) < step->n_values
+               ? trii_handle_index(handle)
+               : TRII_NO_VALUE;
+}
 
 /* With TRI_BREAK=1 a debugger stops here, below the call that failed. */
 void trii_break(const trii_recorder *recorder);

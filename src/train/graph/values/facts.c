@@ -34,7 +34,7 @@ static tri_status facts(const tri_tensor *tensor, trii_type *type)
         return TRI_ERR_NO_MEMORY;
     id = trii_handle_value(step, tensor);
     if (id == TRII_NO_VALUE)
-        return trii_handle_refuse(tensor);
+        return trii_refuse_handle(trii_handle_generation(tensor));
     value = &step->values[id];
     if (value->state == TRII_VALUE_FAILED)
         return trii_failure_get(trii_recorder_of(step), value);

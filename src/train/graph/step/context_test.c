@@ -175,7 +175,7 @@ static void a_gradient_is_written_by_one_step_at_a_time(void **state)
     tri_backward(total(w));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "the step of context ");
     tri_backward(total(w));
-    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "src/train/graph/record/context_test.c:");
+    CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "src/train/graph/step/context_test.c:");
     trii_grad_clear(w);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_STATE, "needs the gradient of a tensor f32 [2]");
     CHECK_OK(tri_context_enter(context));
