@@ -166,6 +166,13 @@ void rpc_unlock(tri_rpc *rpc)
     trii_mutex_unlock(&rpc->lock);
 }
 
+RPC_COLD tri_status rpc_check_on(const tri_rpc *rpc)
+{
+    return rpc->state != RPC_STATE_OFF
+               ? TRI_OK
+               : TRII_FAIL(TRI_ERR_ABORTED, "worker %s has left: %s", rpc->name, rpc->why);
+}
+
 /* Locked; unlocks. A thread that waits for them in tri_rpc_destroy finds nothing in use then. */
 RPC_COLD void rpc_thread_ends(tri_rpc *rpc, int *count)
 {

@@ -247,6 +247,8 @@ tri_status rpc_connect(rpc_peer *peer, int64_t deadline_ns)
     rpc_unlock(rpc);
     status = attempt_both(peer, &at, deadline_ns);
     rpc_lock(rpc);
+    if (status == TRI_OK)
+        status = rpc_check_on(rpc);
     if (status == TRI_OK && at.answer.verdict == RPC_WELCOME &&
         peer->state == RPC_PEER_CONNECTING) {
         rpc_peer_take(peer, at.fd, at.is_unix, &at.shm, true);

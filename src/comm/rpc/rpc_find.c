@@ -172,6 +172,7 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     tri_status status;
 
     rpc_lock(rpc);
+    status = rpc_check_on(rpc);
     peer = rpc_peer_named(rpc, name);
     if (peer != NULL && peer->state == RPC_PEER_UP) {
         rpc_peer_use(peer);
@@ -180,6 +181,8 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
         return TRI_OK;
     }
     rpc_unlock(rpc);
+    if (status != TRI_OK)
+        return status;
     slice_ns = trii_deadline_ms(STORE_MS);
     status =
         rpc_read_record(rpc, name, wait, slice_ns < deadline_ns ? slice_ns : deadline_ns, record);
@@ -188,7 +191,8 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     if (status != TRI_OK)
         return status;
     rpc_lock(rpc);
-    peer = rpc_peer_of(rpc, name, a.incarnation);
+    status = rpc_check_on(rpc);
+    peer = status == TRI_OK ? rpc_peer_of(rpc, name, a.incarnation) : NULL;
     if (peer != NULL) {
         rpc_peer_use(peer);
         if (peer->state == RPC_PEER_KNOWN) /* else a thread that connects reads it */
@@ -196,7 +200,7 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     }
     rpc_unlock(rpc);
     if (peer == NULL)
-        return TRI_ERR_NO_MEMORY;
+        return status != TRI_OK ? status : TRI_ERR_NO_MEMORY;
     status = rpc_connect(peer, deadline_ns);
     if (status != TRI_OK) {
         rpc_lock(rpc);
@@ -206,17 +210,6 @@ static tri_status look_once(tri_rpc *rpc, const char *name, bool wait, int64_t d
     }
     *peer_out = peer;
     return TRI_OK;
-}
-
-static tri_status check_on(tri_rpc *rpc)
-{
-    tri_status status = TRI_OK;
-
-    rpc_lock(rpc);
-    if (rpc->state == RPC_STATE_OFF)
-        status = TRII_FAIL(TRI_ERR_ABORTED, "worker %s has left: %s", rpc->name, rpc->why);
-    rpc_unlock(rpc);
-    return status;
 }
 
 static const char *member_at(const tri_rpc *rpc, int i)
@@ -255,9 +248,7 @@ static tri_status look_for_worker(tri_rpc *rpc, const char *name, bool wait, int
 
     wait = wait && !closed;
     for (;;) {
-        status = check_on(rpc);
-        if (status == TRI_OK)
-            status = look_once(rpc, name, wait, deadline_ns, peer_out);
+        status = look_once(rpc, name, wait, deadline_ns, peer_out);
         if (wait && status == TRI_ERR_TIMEOUT && trii_now_ns() < deadline_ns)
             continue; /* it has looked for STORE_MS */
         if (closed && status == TRI_ERR_NOT_FOUND)
@@ -380,6 +371,7 @@ tri_status tri_rpc_find(tri_rpc *rpc, const char *name, tri_rpc_ref **ref_out)
     const char *slash;
     char worker[RPC_NAME] = "";
     int64_t deadline_ns;
+    trii_loop *loop;
     tri_status status = rpc_resolve(&rpc, "rpc_find");
 
     if (status == TRI_OK)
@@ -402,9 +394,9 @@ tri_status tri_rpc_find(tri_rpc *rpc, const char *name, tri_rpc_ref **ref_out)
     if (rpc_running != NULL && rpc_running->request != NULL &&
         rpc_running->request->deadline_ns < deadline_ns)
         deadline_ns = rpc_running->request->deadline_ns;
-    rpc_stay_begin(rpc);
+    loop = rpc_stay_begin(rpc);
     status = rpc_look_up(rpc, name, true, deadline_ns, ref_out);
-    rpc_stay_end(rpc);
+    rpc_stay_end(rpc, loop);
     return status == TRI_OK ? status : TRII_FAIL_CTX(status, "rpc_find: %.130s", name);
 }
 

@@ -38,6 +38,8 @@ static inline void rpc_drop_use(tri_rpc *rpc) /* not the last one */
 {
     (void)atomic_fetch_sub(&rpc->users, 1);
 }
+/* Locked. ABORTED: it has left, or was destroyed: it has no new peers, nor connections. */
+tri_status rpc_check_on(const tri_rpc *rpc) TRI_MUST_CHECK;
 /* The last thing that a thread of the library does. Locked; unlocks. */
 void rpc_thread_ends(tri_rpc *rpc, int *count);
 /* A name that may be published. */
@@ -48,9 +50,10 @@ tri_status rpc_check_name(const char *name, const char *call) TRI_MUST_CHECK;
 /* Locked: a thread of its own for something that happens now and then. */
 tri_status rpc_start_job(tri_rpc *rpc, void (*run)(void *arg), void *arg) TRI_MUST_CHECK;
 /* Not locked: a thread of the program is in a call of the worker, which another one may destroy
- * meanwhile: that ends the call, and waits for it. */
-void rpc_stay_begin(tri_rpc *rpc);
-void rpc_stay_end(tri_rpc *rpc);
+ * meanwhile: that ends the call, and waits for it, but not for long. The loop, which lives as long
+ * as the call does, goes to rpc_stay_end; NULL: it could not be had. */
+trii_loop *rpc_stay_begin(tri_rpc *rpc);
+void rpc_stay_end(tri_rpc *rpc, const trii_loop *loop);
 
 /* --- rpc_peer_life.c; locked ---------------------------------------------- */
 

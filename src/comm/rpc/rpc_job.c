@@ -11,30 +11,37 @@ typedef struct job {
     void *arg;
 } job;
 
+/* A connection may be made while the worker is destroyed, which does not wait for it for long. */
+static trii_loop *take_loop(void)
+{
+    trii_loop *loop;
+
+    return trii_control_take(&loop) == TRI_OK ? loop : NULL;
+}
+
 static void job_main(void *arg)
 {
     job j = *(job *)arg;
-    trii_loop *loop = NULL; /* a connection may be made after the worker was destroyed */
-    bool taken = trii_control_take(&loop) == TRI_OK;
+    trii_loop *loop = take_loop();
 
     trii_free(arg);
     j.run(j.arg);
-    if (taken)
-        trii_control_release(loop);
-    rpc_lock(j.rpc);
-    rpc_thread_ends(j.rpc, &j.rpc->n_jobs);
+    rpc_stay_end(j.rpc, loop);
 }
 
-void rpc_stay_begin(tri_rpc *rpc)
+trii_loop *rpc_stay_begin(tri_rpc *rpc)
 {
     rpc_lock(rpc);
     rpc_use(rpc);
     rpc->n_jobs++;
     rpc_unlock(rpc);
+    return take_loop();
 }
 
-void rpc_stay_end(tri_rpc *rpc)
+void rpc_stay_end(tri_rpc *rpc, const trii_loop *loop)
 {
+    if (loop != NULL)
+        trii_control_release(loop);
     rpc_lock(rpc);
     rpc_thread_ends(rpc, &rpc->n_jobs);
 }

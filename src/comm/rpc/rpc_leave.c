@@ -212,7 +212,7 @@ static tri_status wait_for_others(tri_rpc *rpc, rpc_waiter *w, int64_t deadline_
 /* The worker, and how long, of a call that waits for all handlers; rpc_stay_end is called after it.
  */
 static tri_status begin(tri_rpc **rpc_io, const char *call, int64_t *timeout_ms,
-                        int64_t *deadline_ns_out)
+                        int64_t *deadline_ns_out, trii_loop **loop_out)
 {
     tri_status status = rpc_resolve(rpc_io, call);
 
@@ -225,7 +225,7 @@ static tri_status begin(tri_rpc **rpc_io, const char *call, int64_t *timeout_ms,
     if (*timeout_ms == 0)
         *timeout_ms = (*rpc_io)->options.timeout_ms;
     *deadline_ns_out = trii_deadline_ms(*timeout_ms);
-    rpc_stay_begin(*rpc_io);
+    *loop_out = rpc_stay_begin(*rpc_io);
     return TRI_OK;
 }
 
@@ -266,13 +266,14 @@ static tri_status join(tri_rpc *rpc, int64_t timeout_ms, int64_t deadline_ns)
 
 tri_status tri_rpc_join(tri_rpc *rpc, int64_t timeout_ms)
 {
+    trii_loop *loop;
     int64_t deadline_ns;
-    tri_status status = begin(&rpc, "rpc_join", &timeout_ms, &deadline_ns);
+    tri_status status = begin(&rpc, "rpc_join", &timeout_ms, &deadline_ns, &loop);
 
     if (status != TRI_OK)
         return status;
     status = join(rpc, timeout_ms, deadline_ns);
-    rpc_stay_end(rpc);
+    rpc_stay_end(rpc, loop);
     return status;
 }
 
@@ -331,12 +332,13 @@ static tri_status leave(tri_rpc *rpc, int64_t timeout_ms, int64_t deadline_ns)
 
 tri_status tri_rpc_leave(tri_rpc *rpc, int64_t timeout_ms)
 {
+    trii_loop *loop;
     int64_t deadline_ns;
-    tri_status status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns);
+    tri_status status = begin(&rpc, "rpc_leave", &timeout_ms, &deadline_ns, &loop);
 
     if (status != TRI_OK)
         return status;
     status = leave(rpc, timeout_ms, deadline_ns);
-    rpc_stay_end(rpc);
+    rpc_stay_end(rpc, loop);
     return status;
 }

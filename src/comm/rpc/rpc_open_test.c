@@ -423,29 +423,32 @@ static void a_number_without_a_name_is_passed_over(void **state)
     set_end(&s);
 }
 
-/* It serves a store, and says where. */
-static void store_main(int port_fd)
+/* It serves a store, and says where. worker: is one in it, too; NULL = none. */
+static void store_main(int port_fd, const char *worker)
 {
     const tri_store_tcp_options o = {.serve = true};
     tri_store *store;
+    tri_rpc *rpc;
     int port;
 
     TRI_TRY(tri_store_tcp("127.0.0.1", 0, &o, &store));
     port = tri_store_port(store);
+    if (worker != NULL)
+        TRI_TRY(tri_rpc_create(store, worker, 0, 0, &open, &rpc));
     if (write(port_fd, &port, sizeof(port)) != sizeof(port))
         _exit(1);
     for (;;)
         pause();
 }
 
-static int fork_store(int *port_out)
+static int fork_store(const char *worker, int *port_out)
 {
     int fds[2], pid;
 
     assert_int_equal(pipe(fds), 0);
     pid = fork();
     if (pid == 0)
-        store_main(fds[1]);
+        store_main(fds[1], worker);
     assert_int_equal(read(fds[0], port_out, sizeof(*port_out)), sizeof(*port_out));
     close(fds[0]);
     close(fds[1]);
@@ -464,7 +467,7 @@ static void stop(int pid)
 /* And when it goes on it is asked again. */
 static void a_store_that_does_not_answer_holds_up_nobody_for_long(void **state)
 {
-    int port, pid = fork_store(&port);
+    int port, pid = fork_store(NULL, &port);
     int64_t began = trii_now_ns();
     char where[64];
     tri_store *store;
@@ -488,6 +491,51 @@ static void a_store_that_does_not_answer_holds_up_nobody_for_long(void **state)
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+static void find_main(void *arg)
+{
+    member *m = arg;
+    tri_rpc_ref *ref;
+
+    m->status = tri_rpc_find(m->rpc, "peer", &ref);
+}
+
+static bool is_called(tri_rpc *rpc)
+{
+    bool called;
+
+    rpc_lock(rpc);
+    called = rpc->n_jobs > 0;
+    rpc_unlock(rpc);
+    return called;
+}
+
+/* The store answers one that looks for a worker after its own one was destroyed, and with it the
+ * last that needed the control thread: it would connect in a loop that is not there any more. */
+static void a_search_in_a_slow_store_ends_with_the_worker(void **state)
+{
+    int port, pid = fork_store("peer", &port);
+    long live = trii_alloc_live();
+    member m = {0};
+    tri_store *store;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &store));
+    CHECK_OK(tri_rpc_create(store, "s0", 0, 0, &open, &m.rpc));
+    stop(pid);
+    CHECK_OK(trii_thread_start(&m.thread, "find", find_main, &m));
+    while (!is_called(m.rpc))
+        trii_thread_yield();
+    trii_sleep_until(trii_now_ns() + 50 * TRII_NS_PER_MS); /* in the store by then */
+    tri_rpc_destroy(m.rpc);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    trii_thread_join(&m.thread);
+    assert_int_equal(m.status, TRI_ERR_ABORTED);
+    tri_store_unref(store);
+    assert_int_equal(trii_alloc_live(), live);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(two_servers_wait_for_a_client_that_comes_late),
     cmocka_unit_test(a_server_that_another_one_calls_waits_for_the_client),
@@ -499,6 +547,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_end_of_another_ends_the_wait),
     cmocka_unit_test(a_number_without_a_name_is_passed_over),
     cmocka_unit_test(a_store_that_does_not_answer_holds_up_nobody_for_long),
+    cmocka_unit_test(a_search_in_a_slow_store_ends_with_the_worker),
 };
 
 TEST_MAIN(tests)
