@@ -56,10 +56,24 @@ RPC_COLD void rpc_call_log(const tri_rpc_call *call)
              tri_status_name(call->status), call->error != NULL ? call->error : "no memory");
 }
 
+/* Its error line. */
+RPC_COLD static void set_error(tri_rpc_call *call, const char *format, va_list args)
+{
+    char cause[RPC_ERROR / 2], name[320], line[RPC_ERROR];
+
+    vsnprintf(cause, sizeof(cause), format, args);
+    name_call(call, name, sizeof(name));
+    if (call->site.file != NULL)
+        snprintf(line, sizeof(line), "%s: %s: %s, called at %s:%d", name,
+                 tri_status_name(call->status), cause, call->site.file, call->site.line);
+    else
+        snprintf(line, sizeof(line), "%s: %s: %s", name, tri_status_name(call->status), cause);
+    call->error = trii_strdup(line, "error line");
+}
+
 void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...)
 {
     tri_rpc *rpc = call->rpc;
-    char cause[RPC_ERROR / 2], name[320], line[RPC_ERROR];
     va_list args;
 
     if (call->state == RPC_CALL_OVER)
@@ -77,15 +91,8 @@ void rpc_call_end(tri_rpc_call *call, tri_status status, const char *format, ...
     call->status = status;
     if (status < 0) {
         va_start(args, format);
-        vsnprintf(cause, sizeof(cause), format, args);
+        set_error(call, format, args);
         va_end(args);
-        name_call(call, name, sizeof(name));
-        if (call->site.file != NULL)
-            snprintf(line, sizeof(line), "%s: %s: %s, called at %s:%d", name,
-                     tri_status_name(status), cause, call->site.file, call->site.line);
-        else
-            snprintf(line, sizeof(line), "%s: %s: %s", name, tri_status_name(status), cause);
-        call->error = trii_strdup(line, "error line");
     }
     if (call->waiter != NULL)
         rpc_kick(rpc, call->waiter);

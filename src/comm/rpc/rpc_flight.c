@@ -60,7 +60,8 @@ static void end_flight(tri_rpc_call *call)
     }
 }
 
-static void define(rpc_peer *peer, int number)
+/* Functions have numbers, which the peer learns before the first call. */
+RPC_COLD static void define(rpc_peer *peer, int number)
 {
     unsigned char frame[sizeof(rpc_header) + RPC_NAME];
 
@@ -97,7 +98,8 @@ static void transmit(tri_rpc_call *call, rpc_peer *peer)
         h.object = rpc_call_number(call->to->maker);
     h.ns = call->deadline_ns == TRII_NO_DEADLINE ? -1 : left > 0 ? left : 0;
     memcpy(call->packet.frame, &h, sizeof(h));
-    define(peer, h.function);
+    if (peer->n_defined <= h.function)
+        define(peer, h.function);
     if (peer->state == RPC_PEER_LOST) { /* over that */
         call->piped = false;
         call->state = RPC_CALL_NEW;

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "base/compiler.h"
 #include "base/err.h"
 
 rpc_shape rpc_frame_shape(uint32_t n_refs, uint32_t n_parts, size_t data_bytes)
@@ -20,20 +21,20 @@ rpc_shape rpc_frame_shape(uint32_t n_refs, uint32_t n_parts, size_t data_bytes)
 }
 
 /* Read where the call was made. */
-static tri_status too_long(const rpc_limits *limits, const char *what, uint64_t bytes, size_t most,
-                           const char *name)
+TRII_NOINLINE static tri_status too_long(const rpc_limits *limits, const char *what, uint64_t bytes,
+                                         size_t most, const char *name)
 {
     return TRII_FAIL(TRI_ERR_INVALID_ARG, "%" PRIu64 " bytes of %s, at most %zu %s (%s)", bytes,
                      what, most, limits->reply ? "here" : "there", name);
 }
 
-static tri_status too_much_data(const rpc_limits *limits, uint64_t bytes)
+TRII_NOINLINE static tri_status too_much_data(const rpc_limits *limits, uint64_t bytes)
 {
     return too_long(limits, "data", bytes, limits->data,
                     limits->reply ? "max_reply" : "max_request");
 }
 
-static tri_status too_large(const rpc_limits *limits, uint64_t bytes)
+TRII_NOINLINE static tri_status too_large(const rpc_limits *limits, uint64_t bytes)
 {
     return too_long(limits, "a message", bytes, limits->message, "max_message");
 }

@@ -32,34 +32,52 @@
 
 /* --- the store of a worker that has come ---------------------------------- */
 
-/* Takes it for calls that end by the deadline. One that was silent is connected to again, since
- * nothing is known of what comes over the connection that it has. While a closed set meets, the
- * thread that makes the worker has it, too. */
+/* Passes the status of the calls on, with its line. */
+static tri_status leave_store(tri_rpc *rpc, tri_status status)
+{
+    if (status == TRI_ERR_TIMEOUT)
+        rpc->store_was_silent = true;
+    rpc_lock(rpc);
+    rpc->store_busy = false;
+    rpc_changed(rpc);
+    trii_mutex_unlock(&rpc->lock);
+    return status;
+}
+
+/* Takes it for calls that end by the deadline; then leave_store is called. One that was silent is
+ * connected to again, since nothing is known of what comes over the connection that it has. While a
+ * closed set meets, the thread that makes the worker has it, too. */
 static tri_status enter_store(tri_rpc *rpc, int64_t deadline_ns)
 {
-    int64_t left_ms = trii_deadline_left_ms(deadline_ns);
+    int64_t left_ms, until_ns = deadline_ns;
     tri_store *again;
     tri_status status;
+    bool was_busy, meets;
 
-    trii_mutex_lock(&rpc->store_lock);
-    if (rpc->meeting > 0 && !rpc->has_read_all)
+    if (deadline_ns != TRII_NO_DEADLINE)
+        until_ns += ANSWER_MS * TRII_NS_PER_MS;
+    rpc_lock(rpc);
+    while (rpc->store_busy && rpc_sleep(rpc, &rpc->changed, until_ns))
+        ;
+    was_busy = rpc->store_busy;
+    rpc->store_busy = true;
+    meets = rpc->meeting > 0 && !rpc->has_read_all;
+    trii_mutex_unlock(&rpc->lock); /* no event of the program's, which may look for a worker */
+    if (was_busy)
+        return TRII_FAIL(TRI_ERR_TIMEOUT, "the store does not answer");
+    if (meets)
         return TRI_OK;
+    left_ms = trii_deadline_left_ms(deadline_ns);
     trii_store_hurry(rpc->store, left_ms < 0 ? TRI_STORE_TIMEOUT_MS : left_ms + ANSWER_MS);
     if (!rpc->store_was_silent)
         return TRI_OK;
     status = tri_store_clone(rpc->store, &again);
-    if (status == TRI_OK) {
-        tri_store_unref(rpc->store);
-        rpc->store = again;
-    }
-    return status;
-}
-
-static tri_status leave_store(tri_rpc *rpc, tri_status status)
-{
-    rpc->store_was_silent = status == TRI_ERR_TIMEOUT;
-    trii_mutex_unlock(&rpc->store_lock);
-    return status;
+    if (status != TRI_OK)
+        return leave_store(rpc, status);
+    tri_store_unref(rpc->store);
+    rpc->store = again;
+    rpc->store_was_silent = false;
+    return TRI_OK;
 }
 
 /* --- records -------------------------------------------------------------- */
@@ -143,11 +161,11 @@ tri_status rpc_read_member(tri_rpc *rpc, int64_t number, int64_t deadline_ns,
 
     snprintf(key, sizeof(key), "member/%" PRId64, number);
     if (status == TRI_OK)
-        status = trii_store_calls(rpc->store, calls, 2);
+        status = leave_store(rpc, trii_store_calls(rpc->store, calls, 2));
     *n_out = calls[0].number;
     snprintf(name_out, RPC_NAME, "%s", calls[1].value != NULL ? calls[1].value : "");
     tri_store_free(calls[1].value);
-    return leave_store(rpc, status);
+    return status;
 }
 
 tri_status rpc_publish(tri_rpc *rpc)
@@ -253,9 +271,10 @@ tri_status rpc_unpublish(tri_rpc *rpc, int64_t deadline_ns)
     if (rpc->record == NULL)
         return TRI_OK;
     status = enter_store(rpc, deadline_ns);
-    if (status == TRI_OK)
-        status = tri_store_compare_set(rpc->store, rpc->key, rpc->record, strlen(rpc->record),
-                                       "left", 4, &there, NULL);
+    if (status != TRI_OK)
+        return status;
+    status = tri_store_compare_set(rpc->store, rpc->key, rpc->record, strlen(rpc->record), "left",
+                                   4, &there, NULL);
     tri_store_free(there);
     if (status == TRI_OK)
         rpc_meet_end(rpc);
@@ -282,9 +301,9 @@ tri_status rpc_meet_all(tri_rpc *rpc, int64_t deadline_ns, char ***records_out)
         memmove(words[r], record, strlen(record) + 1);
     }
     *records_out = words;
-    trii_mutex_lock(&rpc->store_lock);
+    rpc_lock(rpc);
     rpc->has_read_all = true;
-    trii_mutex_unlock(&rpc->store_lock);
+    rpc_unlock(rpc);
     return TRI_OK;
 }
 
@@ -298,13 +317,14 @@ tri_status rpc_read_record(tri_rpc *rpc, const char *name, bool wait, int64_t de
     tri_status status = enter_store(rpc, deadline_ns);
 
     snprintf(key, sizeof(key), "worker/%s", name);
-    if (status == TRI_OK)
+    if (status == TRI_OK) {
         status = trii_store_peek(rpc->store, keys, &read, 1);
+        wait = wait && status == TRI_OK && read.value == NULL;
+        if (wait) /* others need this one */
+            status = tri_store_clone(rpc->store, &own);
+        status = leave_store(rpc, status);
+    }
     value = read.value;
-    wait = wait && status == TRI_OK && value == NULL;
-    if (wait) /* others need this one */
-        status = tri_store_clone(rpc->store, &own);
-    status = leave_store(rpc, status);
     if (status == TRI_OK && wait) {
         int left_ms = trii_deadline_left_ms(deadline_ns);
 

@@ -499,14 +499,14 @@ static void find_main(void *arg)
     m->status = tri_rpc_find(m->rpc, "peer", &ref);
 }
 
-static bool is_called(tri_rpc *rpc)
+static bool is_in_store(tri_rpc *rpc)
 {
-    bool called;
+    bool is_busy;
 
     rpc_lock(rpc);
-    called = rpc->n_jobs > 0;
+    is_busy = rpc->store_busy;
     rpc_unlock(rpc);
-    return called;
+    return is_busy;
 }
 
 /* The store answers one that looks for a worker after its own one was destroyed, and with it the
@@ -523,15 +523,41 @@ static void a_search_in_a_slow_store_ends_with_the_worker(void **state)
     CHECK_OK(tri_rpc_create(store, "s0", 0, 0, &open, &m.rpc));
     stop(pid);
     CHECK_OK(trii_thread_start(&m.thread, "find", find_main, &m));
-    while (!is_called(m.rpc))
+    while (!is_in_store(m.rpc))
         trii_thread_yield();
-    trii_sleep_until(trii_now_ns() + 50 * TRII_NS_PER_MS); /* in the store by then */
     tri_rpc_destroy(m.rpc);
     assert_int_equal(kill(pid, SIGCONT), 0);
     trii_thread_join(&m.thread);
     assert_int_equal(m.status, TRI_ERR_ABORTED);
     tri_store_unref(store);
     assert_int_equal(trii_alloc_live(), live);
+    assert_int_equal(kill(pid, SIGKILL), 0);
+    assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/* Nor does a thread that waits for it longer. */
+static void a_thread_in_a_silent_store_holds_up_no_other(void **state)
+{
+    int port, pid = fork_store(NULL, &port);
+    tri_store *store;
+    member m = {0};
+    int64_t began;
+
+    (void)state;
+    CHECK_OK(tri_store_tcp("127.0.0.1", port, NULL, &store));
+    CHECK_OK(tri_rpc_create(store, "s0", 0, 0, &open, &m.rpc));
+    stop(pid);
+    join(&m);
+    while (!is_in_store(m.rpc))
+        trii_thread_yield();
+    began = trii_now_ns();
+    CHECK_FAILS(tri_rpc_leave(m.rpc, 50), TRI_ERR_TIMEOUT, "rpc_leave: the store does not answer");
+    assert_true(trii_now_ns() - began < PATIENT_MS / 2 * TRII_NS_PER_MS);
+    assert_int_equal(kill(pid, SIGCONT), 0);
+    trii_thread_join(&m.thread);
+    assert_int_equal(m.status, TRI_ERR_ABORTED);
+    tri_rpc_destroy(m.rpc);
+    tri_store_unref(store);
     assert_int_equal(kill(pid, SIGKILL), 0);
     assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
@@ -547,6 +573,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(the_end_of_another_ends_the_wait),
     cmocka_unit_test(a_number_without_a_name_is_passed_over),
     cmocka_unit_test(a_store_that_does_not_answer_holds_up_nobody_for_long),
+    cmocka_unit_test(a_thread_in_a_silent_store_holds_up_no_other),
     cmocka_unit_test(a_search_in_a_slow_store_ends_with_the_worker),
 };
 

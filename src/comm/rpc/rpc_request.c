@@ -213,7 +213,7 @@ RPC_COLD void rpc_request_fail(tri_rpc_request *r, tri_status status, const char
 }
 
 /* The same with a line as it is. */
-void rpc_request_fail_line(tri_rpc_request *r, tri_status status, const char *line)
+RPC_COLD void rpc_request_fail_line(tri_rpc_request *r, tri_status status, const char *line)
 {
     rpc_request_status(r, status, line);
     rpc_request_retire(r);
@@ -528,7 +528,7 @@ const char *tri_rpc_request_caller(const tri_rpc_request *r)
     return r != NULL ? r->peer->name : "";
 }
 
-int64_t tri_rpc_request_left_ms(const tri_rpc_request *r)
+RPC_COLD int64_t tri_rpc_request_left_ms(const tri_rpc_request *r)
 {
     int64_t left;
 

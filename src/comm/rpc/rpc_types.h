@@ -393,8 +393,8 @@ struct tri_rpc {
     char key[RPC_NAME + 8];  /* ours in the store */
     char *record;            /* what is there */
     tri_store *store;
-    bool store_was_silent; /* guarded by store_lock, as the store once a closed set has met */
-    trii_mutex store_lock;
+    bool store_busy;       /* a thread is in the store */
+    bool store_was_silent; /* that thread's, as the store once a closed set has met */
     trii_job_key job_key;
 
     trii_loop *loop;

@@ -93,7 +93,6 @@ static void free_all(tri_rpc *rpc)
     trii_cond_fini(&rpc->changed);
     trii_cond_fini(&rpc->work);
     trii_mutex_fini(&rpc->lock);
-    trii_mutex_fini(&rpc->store_lock);
     trii_free(rpc);
 }
 
@@ -139,7 +138,6 @@ static tri_status make(tri_store *store, const char *name, int rank, int size,
         return TRI_ERR_NO_MEMORY;
     rpc->up = &upcalls;
     trii_mutex_init(&rpc->lock);
-    trii_mutex_init(&rpc->store_lock);
     trii_cond_init(&rpc->changed);
     trii_cond_init(&rpc->work);
     rpc->users = 1;
