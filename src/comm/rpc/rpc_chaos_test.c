@@ -116,7 +116,7 @@ static void begin(pair *p, const tri_rpc_function *const *functions, int n, int 
     p->wire.random = 42;
     atomic_store(&p->wire.mode, mode);
     CHECK_OK(trii_thread_start(&p->wire.thread, "wire", wire_main, &p->wire));
-    /* "v1 INCARNATION RANK PID PORT ..": the wire's instead */
+    /* "v2 INCARNATION RANK PID PORT ..": the wire's instead */
     port = record;
     for (int i = 0; i < 4; i++)
         port = strchr(port, ' ') + 1;

@@ -91,7 +91,7 @@ static void leave_words(tri_store *store, int port, const char *boot)
     trii_socket_network_id(net);
     CHECK_OK(tri_store_set(store, "rpc/meet/1/net/1", net, strlen(net)));
     snprintf(word, sizeof(word),
-             "ghost v1 77 1 4711 %d 000102030405060708090a0b0c0d0e0f %s nobody hostb 127.0.0.1",
+             "ghost v2 77 1 4711 %d 000102030405060708090a0b0c0d0e0f %s nobody hostb 127.0.0.1",
              port, boot);
     CHECK_OK(tri_store_set(store, "rpc/meet/1/name/1", word, strlen(word)));
     CHECK_OK(tri_store_set(store, "rpc/worker/ghost", word + 6, strlen(word + 6)));

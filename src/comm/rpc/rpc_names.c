@@ -1,7 +1,7 @@
 /*
  * rpc_names.c - where workers are, in a part of the store of their own:
  *
- *   worker/NAME  "v1 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
+ *   worker/NAME  "v2 INCARNATION RANK PID PORT TOKEN BOOT SOCKET HOST ADDRESS,ADDRESS,.." of the
  *                worker that has the name now, or "left"; only ever replaced by compare_set
  *   member/N     the name of the Nth worker of an open set, once for each name; twice if
  *                its first worker died in between; member/count: N
@@ -86,7 +86,7 @@ tri_status rpc_parse_record(const char *record, rpc_address *a)
 {
     uint64_t token[RPC_TOKEN / 8];
     int got =
-        sscanf(record, "v1 %" SCNx64 " %d %d %d %16" SCNx64 "%16" SCNx64 " %39s %63s %63s %511s",
+        sscanf(record, "v2 %" SCNx64 " %d %d %d %16" SCNx64 "%16" SCNx64 " %39s %63s %63s %511s",
                &a->incarnation, &a->rank, &a->pid, &a->port, &token[0], &token[1], a->boot,
                a->unix_name, a->host, a->hosts);
 
@@ -106,7 +106,7 @@ static char *make_record(const tri_rpc *rpc, const char *unix_name, const char *
     trii_host_name(host, sizeof(host));
     memcpy(token, rpc->token, sizeof(token));
     snprintf(record, sizeof(record),
-             "v1 %" PRIx64 " %d %d %d %016" PRIx64 "%016" PRIx64 " %s %s %s %s", rpc->incarnation,
+             "v2 %" PRIx64 " %d %d %d %016" PRIx64 "%016" PRIx64 " %s %s %s %s", rpc->incarnation,
              rpc->rank, trii_process_id(), rpc->tcp_port, token[0], token[1], boot, unix_name, host,
              addresses);
     return trii_strdup(record, "worker");
