@@ -609,21 +609,22 @@ tri_status trii_join_leave(tri_store *store, int rank)
     return trii_store_calls(store, calls + skip, 2 - skip);
 }
 
-bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank)
+trii_join_holder trii_join_holder_of(tri_store *store, tri_store *view, int rank)
 {
     char key[KEY], come[KEY];
     trii_store_call holder = {.kind = TRII_STORE_READ, .key = key};
     trii_store_call last = {.kind = TRII_STORE_READ, .key = come};
-    identity id;
-    bool is_here;
+    trii_join_holder is = TRII_HOLDER_NONE;
 
     snprintf(key, sizeof(key), "rank/%d", rank);
     snprintf(come, sizeof(come), "come/%d", rank);
-    is_here = trii_store_calls(store, &holder, 1) == TRI_OK &&
-              trii_store_calls(view, &last, 1) == TRI_OK && holder.value != NULL &&
-              last.value != NULL && parse(holder.value, &id) &&
-              strcmp(last.value + strlen(WELL), id.name) == 0;
+    if (trii_store_calls(store, &holder, 1) == TRI_OK &&
+        trii_store_calls(view, &last, 1) == TRI_OK && holder.value != NULL &&
+        holder.value[0] == WELL[0]) /* both begin with "0 NAME" */
+        is = last.value != NULL && strncmp(last.value, holder.value, strlen(last.value)) == 0
+                 ? TRII_HOLDER_CAME
+                 : TRII_HOLDER_CLAIMED;
     trii_store_calls_free(&holder, 1);
     trii_store_calls_free(&last, 1);
-    return is_here;
+    return is;
 }

@@ -28,9 +28,14 @@ tri_status trii_join(tri_store *store, const trii_launch_env *env, trii_own_addr
                      tri_status mine, int64_t deadline_ns, tri_store **view_out) TRI_MUST_CHECK;
 /* So that this rank may join again, maybe in another process. */
 tri_status trii_join_leave(tri_store *store, int rank) TRI_MUST_CHECK;
-/* Whether another process has the rank since that one has left, and takes this world for its own.
- * view: that of trii_join. */
-bool trii_join_has_come_again(tri_store *store, tri_store *view, int rank);
+/* The process that has a rank in the store of a world. */
+typedef enum trii_join_holder {
+    TRII_HOLDER_NONE,
+    TRII_HOLDER_CLAIMED, /* it has not come to this world, but perhaps will */
+    TRII_HOLDER_CAME
+} trii_join_holder;
+/* view: that of trii_join. */
+trii_join_holder trii_join_holder_of(tri_store *store, tri_store *view, int rank);
 /* Whether WHAT/rank is there; a store that fails says so elsewhere. */
 bool trii_join_has(tri_store *store, const char *what, int rank);
 

@@ -347,7 +347,28 @@ static void a_store_that_ends_ends_the_wait_unless_its_world_was_over(void **sta
     assert_int_equal(join_at_dying(true), TRI_INPROGRESS); /* the right one is to come */
 }
 
+/* What rank 0 sees of a rank's next program, which came before rank 0 had left. */
+static void a_holder_has_claimed_its_rank_before_it_comes(void **state)
+{
+    tri_store *store, *view;
+
+    (void)state;
+    CHECK_OK(tri_store_hash(&store));
+    CHECK_OK(tri_store_prefix("w0rld", store, &view));
+    assert_int_equal(trii_join_holder_of(store, view, 1), TRII_HOLDER_NONE);
+    CHECK_OK(tri_store_set(view, "come/1", "0 before", 8));
+    assert_int_equal(trii_join_holder_of(store, view, 1), TRII_HOLDER_NONE);
+    CHECK_OK(tri_store_set(store, "rank/1", "0 next 2 process 5 on here|", 27));
+    assert_int_equal(trii_join_holder_of(store, view, 1), TRII_HOLDER_CLAIMED);
+    CHECK_OK(tri_store_set(view, "come/1", "0 next", 6));
+    assert_int_equal(trii_join_holder_of(store, view, 1), TRII_HOLDER_CAME);
+    assert_int_equal(trii_join_holder_of(store, view, 2), TRII_HOLDER_NONE);
+    tri_store_unref(view);
+    tri_store_unref(store);
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(a_holder_has_claimed_its_rank_before_it_comes),
     cmocka_unit_test(each_world_is_a_new_one),
     cmocka_unit_test(processes_join_at_one_store_again_and_again),
     cmocka_unit_test(a_rank_that_tries_again_after_joining_joins_again),

@@ -266,16 +266,28 @@ static tri_status outstay(const trii_launch_env *env, const trii_world_store *ws
     return status;
 }
 
-/* Of rank 0, when all have left. Some may have come again with their next program, since rank/0
- * still stood there: they see that it is gone when they look, before the store is gone, too. */
-static void let_newcomers_look(const trii_launch_env *env, const trii_world_store *ws)
+/* Whether some process has a rank in that way. */
+static bool is_held(const trii_launch_env *env, const trii_world_store *ws, trii_join_holder how)
 {
-    bool there = false;
+    bool held = false;
 
-    for (int r = 1; r < env->size && !there && trii_store_others(ws->store) > 0; r++)
-        there = trii_join_has_come_again(ws->base, ws->store, r);
-    if (there)
+    for (int r = 1; r < env->size && !held; r++)
+        held = trii_join_holder_of(ws->base, ws->store, r) == how;
+    return held;
+}
+
+/* Of rank 0, which serves it: when all have left. Some may have come again with their next program,
+ * or were about to, since rank/0 still stood there: they see that it is gone when they look, before
+ * the store is gone, too. */
+static tri_status leave_last(const trii_launch_env *env, const trii_world_store *ws,
+                             int64_t patience_ms)
+{
+    bool coming = is_held(env, ws, TRII_HOLDER_CLAIMED);
+    tri_status status = outstay(env, ws, patience_ms);
+
+    if (status == TRI_OK && (coming || is_held(env, ws, TRII_HOLDER_CAME)))
         trii_world_store_linger(ws->base);
+    return status;
 }
 
 /* Of a TCP store. */
@@ -284,14 +296,14 @@ static void leave_store(const trii_launch_env *env, const trii_world_store *ws, 
     tri_status status = trii_join_leave(ws->base, env->rank);
     int64_t n = 0;
 
-    if (status == TRI_OK && !env->agent_store && env->rank != 0)
-        status = tri_store_add(ws->store, "left", 1, &n);
+    if (status == TRI_OK && !env->agent_store) {
+        if (env->rank == 0)
+            status = leave_last(env, ws, patience_ms);
+        else
+            status = tri_store_add(ws->store, "left", 1, &n);
+    }
     if (status == TRI_OK && n > 0 && n == env->size - 1)
         status = tri_store_set(ws->store, "all-left", "", 0);
-    if (status == TRI_OK && !env->agent_store && env->rank == 0)
-        status = outstay(env, ws, patience_ms);
-    if (status == TRI_OK && !env->agent_store && env->rank == 0)
-        let_newcomers_look(env, ws);
     if (status != TRI_OK)
         TRII_LOG(TRII_LOG_INFO, "group", "finalize: %s", tri_last_error());
 }
