@@ -55,10 +55,8 @@ tri_status trii_agree(const trii_agreement *a, trii_difference *difference)
     tri_work *batch = trii_batch_set(NULL); /* without a handle it blocks, whatever it begins */
     int64_t n = a->n;
     uint64_t *hashes = NULL;
-    tri_status status = trii_group_takes_host_memory(a->group);
+    tri_status status = tri_all_reduce(a->group, &n, &n, 1, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
 
-    if (status == TRI_OK)
-        status = tri_all_reduce(a->group, &n, &n, 1, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL);
     difference->rank = 0;
     if (status == TRI_OK) {
         hashes =

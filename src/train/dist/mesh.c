@@ -284,6 +284,8 @@ tri_status(tri_mesh_create)(tri_group *group, const int64_t *sizes, int n, const
     tri_mesh *mesh = NULL;
     tri_status status = trii_group_resolve(&group, r.call);
 
+    if (status == TRI_OK)
+        status = trii_group_takes_host_memory(group);
     if (status != TRI_OK)
         return status;
     status = begin_create(sizes, n, names, mesh_out, group, &mesh);
