@@ -57,7 +57,8 @@ RPC_COLD void rpc_call_log(const tri_rpc_call *call)
 }
 
 /* Its error line. */
-RPC_COLD static void set_error(tri_rpc_call *call, const char *format, va_list args)
+RPC_COLD static TRI_PRINTF(2, 0) void set_error(tri_rpc_call *call, const char *format,
+                                                va_list args)
 {
     char cause[RPC_ERROR / 2], name[320], line[RPC_ERROR];
 
