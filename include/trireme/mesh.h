@@ -35,8 +35,9 @@ typedef struct tri_mesh tri_mesh;
  *
  *   group  NULL: the world. A reference is taken.
  *   sizes  [n] ranks along each axis, 1 to TRI_MAX_MESH_AXES of them; TRI_SHAPE(2, 4) of tensor.h
- *          gives sizes and n. Their product is the size of the group (torch lets ranks be left
- * over). names  [n] of the axes, each once; copied
+ *          gives sizes and n. Their product is the size of the group: unlike in torch, no rank is
+ *          left over.
+ *   names  [n] of the axes, each once; copied
  *
  * Blocks until all ranks have called it. Errors, after which the group goes on: INVALID_ARG (sizes,
  * names; on all ranks, or MISMATCH on those that gave something else), MISMATCH (a rank gave
