@@ -54,22 +54,16 @@ static void describe(void *ctx, int64_t index, char line[TRII_AGREE_LINE])
                  r->names[index], (long long)r->sizes[index]);
 }
 
-/* Of the whole names, and of what a line does not say. */
+/* Of the line, which tells apart all names that are not refused, and of what it does not say. */
 static tri_status hash_entry(void *ctx, int64_t index, uint64_t *hash_out)
 {
     const request *r = ctx;
     char line[TRII_AGREE_LINE];
-    uint64_t hash;
 
     describe(ctx, index, line);
-    hash = trii_hash_text(TRII_HASH_SEED, line);
-    if (index < r->n) {
-        hash = trii_hash_text(hash, r->names[index]);
-        hash = trii_hash(hash, &r->layouts[index], sizeof(r->layouts[index]));
-    } else if (r->n > 0 && r->name != NULL) {
-        hash = trii_hash_text(hash, r->name);
-    }
-    *hash_out = hash;
+    *hash_out = trii_hash_text(TRII_HASH_SEED, line);
+    if (index < r->n)
+        *hash_out = trii_hash(*hash_out, &r->layouts[index], sizeof(r->layouts[index]));
     return TRI_OK;
 }
 
