@@ -285,7 +285,8 @@ static tri_status leave_last(const trii_launch_env *env, const trii_world_store 
     bool coming = is_held(env, ws, TRII_HOLDER_CLAIMED);
     tri_status status = outstay(env, ws, patience_ms);
 
-    if (status == TRI_OK && (coming || is_held(env, ws, TRII_HOLDER_CAME)))
+    if (status == TRI_OK && trii_store_others(ws->store) > 0 &&
+        (coming || is_held(env, ws, TRII_HOLDER_CAME)))
         trii_world_store_linger(ws->base);
     return status;
 }
