@@ -12,15 +12,18 @@ enum { PROMISE_CALLS = 40 };
 
 static const tri_rpc_options by_tcp = {.tcp_only = true};
 
-/* Requests that were kept, in order. */
+/* Requests that were kept, in order: two makers may run at the same time. */
 static tri_rpc_request *held[4];
 static atomic_int n_held;
+static trii_mutex holding = TRII_MUTEX_INITIALIZER;
 
 static inline tri_status run_make(tri_rpc_request *request, void *object)
 {
     (void)object;
+    trii_mutex_lock(&holding);
     held[atomic_load(&n_held)] = request;
     atomic_fetch_add(&n_held, 1);
+    trii_mutex_unlock(&holding);
     return TRI_INPROGRESS;
 }
 
