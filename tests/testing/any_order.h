@@ -124,7 +124,7 @@ static inline tri_status any_order_kernel_run(const trii_kernel *kernel, void *c
 {
     const any_order_kernel *own = (const any_order_kernel *)(const void *)kernel;
 
-    own->queue->ops->enter(own->queue->device);
+    CHECK_OK(own->queue->ops->begin(own->queue->queue));
     return own->inner->run(own->inner, args, run);
 }
 

@@ -3,6 +3,7 @@
  */
 #include "testing/guarded.h"
 
+#include <assert.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -136,45 +137,79 @@ typedef struct submitted {
     trii_run run;
 } submitted;
 
-static _Thread_local struct {
-    int index; /* of the device that the thread has entered */
+typedef struct guarded_queue {
+    trii_queue base; /* first */
     int n;
-    submitted queue[QUEUE];
-} stream;
+    submitted waiting[QUEUE];
+} guarded_queue;
+
 static atomic_int n_kernels, fails_in;
+
+static guarded_queue *queue_of(trii_queue *queue)
+{
+    return (guarded_queue *)(void *)queue;
+}
 
 static tri_status run_one(const submitted *s)
 {
     const trii_kernel *inner = s->kernel->inner;
+    int index = trii_device_index_of(s->run.queue->device);
     tri_status status;
 
     atomic_fetch_add(&n_kernels, 1);
     if (atomic_load(&fails_in) > 0 && atomic_fetch_sub(&fails_in, 1) == 1)
-        return TRII_FAIL(TRI_ERR_INTERNAL, "the kernel %s failed on cuda:%d", inner->name,
-                         stream.index);
-    open_memory(stream.index);
+        return TRII_FAIL(TRI_ERR_INTERNAL, "the kernel %s failed on cuda:%d", inner->name, index);
+    open_memory(index);
     status = inner->run(inner, s->args, &s->run);
-    close_memory(stream.index);
+    close_memory(index);
     return status;
 }
 
-static tri_status synchronise(void)
+static tri_status synchronise(trii_queue *queue)
 {
+    guarded_queue *own = queue_of(queue);
     tri_status status = TRI_OK;
-    int n = stream.n;
+    int n = own->n;
 
-    stream.n = 0;
+    own->n = 0;
     for (int i = 0; i < n && status == TRI_OK; i++)
-        status = run_one(&stream.queue[i]);
+        status = run_one(&own->waiting[i]);
     return status;
+}
+
+/* Kernels are the host's and run on the calling thread. */
+static tri_status begin(trii_queue *queue)
+{
+    trii_queue host = {TRI_CPU(0)};
+
+    assert(queue_of(queue)->n == 0);
+    return trii_device_cpu.begin(&host);
+}
+
+static tri_status queue_create(tri_device device, trii_queue **queue_out)
+{
+    guarded_queue *own = calloc(1, sizeof(*own));
+
+    if (own == NULL)
+        return TRI_ERR_NO_MEMORY;
+    own->base.device = device;
+    *queue_out = &own->base;
+    return TRI_OK;
+}
+
+static void queue_destroy(trii_queue *queue)
+{
+    assert(queue_of(queue)->n == 0);
+    free(queue_of(queue));
 }
 
 static tri_status guarded_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
 {
-    tri_status status = stream.n == QUEUE ? synchronise() : TRI_OK;
+    guarded_queue *own = queue_of(run->queue);
+    tri_status status = own->n == QUEUE ? synchronise(run->queue) : TRI_OK;
 
     if (status == TRI_OK)
-        stream.queue[stream.n++] =
+        own->waiting[own->n++] =
             (submitted){(const guarded_kernel *)(const void *)kernel, args, *run};
     return status;
 }
@@ -207,37 +242,20 @@ static tri_status wrap(tri_status status, trii_kernel *inner, trii_kernel **kern
     return TRI_OK;
 }
 
-static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+static tri_status compile(tri_device device, const trii_ir *ir, const trii_group *group,
+                          trii_kernel **kernel_out)
 {
     trii_kernel *inner = NULL;
-    tri_status status = trii_device_cpu.compile(ir, group, &inner);
+    tri_status status = trii_device_cpu.compile(TRI_CPU(0), ir, group, &inner);
 
+    (void)device;
     return wrap(status, inner, kernel_out);
-}
-
-static tri_status compile_reorder(const trii_type *type, const trii_layout *from,
-                                  const trii_layout *to, trii_kernel **kernel_out)
-{
-    trii_kernel *inner = NULL;
-    tri_status status = trii_device_cpu.compile_reorder(type, from, to, &inner);
-
-    return wrap(status, inner, kernel_out);
-}
-
-static void enter(tri_device device)
-{
-    stream.index = trii_device_index_of(device);
-    trii_device_cpu.enter(TRI_CPU(0));
 }
 
 /* --- copies --------------------------------------------------------------- */
 
 static tri_status move(int a, int b, void *dst, const void *src, size_t bytes)
 {
-    tri_status status = synchronise();
-
-    if (status != TRI_OK)
-        return status;
     open_memory(a);
     open_memory(b);
     memcpy(dst, src, bytes);
@@ -285,10 +303,11 @@ void guarded_register(void)
     }
     ops = trii_device_cpu;
     ops.name = "guarded";
-    ops.enter = enter;
-    ops.synchronise = synchronise;
     ops.compile = compile;
-    ops.compile_reorder = compile_reorder;
+    ops.queue_create = queue_create;
+    ops.queue_destroy = queue_destroy;
+    ops.begin = begin;
+    ops.synchronise = synchronise;
     trii_device_kinds[TRI_DEVICE_CUDA] = &kind;
 }
 

@@ -4,7 +4,7 @@
  *
  * Nobody can read or write their memory but a kernel of that device while it runs, and the copies
  * of the device; anything else that touches it dies at once. Kernels run when somebody asks for
- * what they made (synchronise, a copy), and not when the plan runs them: as on a stream.
+ * what they made (synchronise), and not when the plan runs them: as on a stream.
  */
 #ifndef TEST_GUARDED_H
 #define TEST_GUARDED_H

@@ -349,7 +349,6 @@ static tri_status run(trii_step *step, const trii_segment *segment)
         status = adopt(step, segment, &l);
     if (status != TRI_OK)
         return status;
-    l.plan->queues[0].ops->enter(l.plan->queues[0].device);
     status = trii_plan_run(l.plan, step, segment);
     give_back(&l);
     return status;

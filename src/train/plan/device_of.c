@@ -16,72 +16,64 @@ static const trii_device_ops *of_node(const trii_ir *ir, const trii_ir_node *nod
     return ops_of(ir->values[node->out[0]].type.device);
 }
 
-static const trii_device_ops *of_group(const trii_ir *ir, const trii_group *group)
+static bool supports(const trii_ir *ir, const trii_ir_node *node)
 {
-    return of_node(ir, &ir->nodes[group->nodes[0]]);
+    return of_node(ir, node)->supports(ir, node);
 }
 
-static void enter(tri_device device)
+static tri_status compile(tri_device device, const trii_ir *ir, const trii_group *group,
+                          trii_kernel **kernel_out)
 {
-    ops_of(device)->enter(device);
-}
-
-static bool widens(const trii_ir *ir, const trii_ir_node *node)
-{
-    const trii_device_ops *ops = of_node(ir, node);
-
-    return ops->widens != NULL && ops->widens(ir, node);
+    return ops_of(device)->compile(device, ir, group, kernel_out);
 }
 
 static bool chains(const trii_ir *ir, const trii_ir_node *node)
 {
-    return of_node(ir, node)->chains(ir, node);
+    const trii_device_ops *ops = of_node(ir, node);
+
+    return ops->chains != NULL && ops->chains(ir, node);
 }
 
 static bool absorbs(const trii_ir *ir, const trii_group *group, const trii_ir_node *node)
 {
-    return of_node(ir, node)->absorbs(ir, group, node);
+    const trii_device_ops *ops = of_node(ir, node);
+
+    return ops->absorbs != NULL && ops->absorbs(ir, group, node);
 }
 
 static bool absorbs_before(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node)
 {
-    return of_node(ir, node)->absorbs_before(ir, before, node);
+    const trii_device_ops *ops = of_node(ir, node);
+
+    return ops->absorbs_before != NULL && ops->absorbs_before(ir, before, node);
 }
 
 static bool sums(const trii_ir *ir, const trii_group *a, const trii_group *b,
                  const trii_ir_node *node)
 {
-    return of_node(ir, node)->sums(ir, a, b, node);
+    const trii_device_ops *ops = of_node(ir, node);
+
+    return ops->sums != NULL && ops->sums(ir, a, b, node);
 }
 
 static void layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want)
 {
-    of_group(ir, group)->layouts(ir, group, have, want);
-}
+    const trii_device_ops *ops = ops_of(trii_group_device(ir, group));
 
-static tri_status compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
-{
-    return of_group(ir, group)->compile(ir, group, kernel_out);
-}
-
-static tri_status compile_reorder(const trii_type *type, const trii_layout *from,
-                                  const trii_layout *to, trii_kernel **kernel_out)
-{
-    return ops_of(type->device)->compile_reorder(type, from, to, kernel_out);
+    if (ops->layouts != NULL)
+        ops->layouts(ir, group, have, want);
 }
 
 const trii_device_ops trii_plan_device = {
     .abi = TRII_DEVICE_ABI,
     .size = sizeof(trii_device_ops),
     .name = "any",
-    .enter = enter,
-    .widens = widens,
+    .supports = supports,
+    .compile = compile,
     .chains = chains,
     .absorbs = absorbs,
     .absorbs_before = absorbs_before,
     .sums = sums,
     .layouts = layouts,
-    .compile = compile,
-    .compile_reorder = compile_reorder,
 };

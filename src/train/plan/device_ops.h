@@ -13,7 +13,7 @@
 #include "train/plan/plan_pool.h"
 #include "train/tensor/storage.h"
 
-#define TRII_DEVICE_ABI 4
+#define TRII_DEVICE_ABI 5
 #define TRII_GROUP_NODES 16 /* nodes of a fused group, at most */
 #define TRII_GROUP_VALUES 64
 
@@ -103,15 +103,24 @@ typedef struct trii_ir {
 tri_status trii_ir_strided(const trii_ir *ir, const trii_type *type, const int64_t *stride,
                            const trii_layout **layout_out) TRI_MUST_CHECK;
 
+/* What runs on one device, in order. A kind that makes queues (queue_create) puts its own fields
+ * after this one; any other has the plan's, which is no more than this. One thread at a time uses
+ * a queue, not always the same one. */
+typedef struct trii_queue {
+    tri_device device;
+} trii_queue;
+
 /* What changes from run to run beside pointers. */
 typedef struct trii_run {
     const double *f;           /* floating-point attributes of all nodes */
     const trii_random *random; /* of all random nodes */
+    trii_queue *queue;         /* on which the kernel runs */
 } trii_run;
 
 /* A compiled kernel. args: inputs, outputs, then the scratch if it needs any. */
 typedef struct trii_kernel {
     const char *name; /* for logs: operation and implementation; lives as long as the kernel */
+    /* Puts it on run->queue. Pointers and numbers stay valid until that is synchronised. */
     tri_status (*run)(const struct trii_kernel *kernel, void *const *args, const trii_run *run);
     void (*destroy)(struct trii_kernel *kernel);
     size_t scratch_bytes;
@@ -129,50 +138,75 @@ typedef struct trii_layouts {
     uint64_t adopt;
 } trii_layouts;
 
+/* What a kind of device can do. Two entries are required; any other may be NULL. A device is always
+ * an argument, or that of an argument: what a thread did before tells an entry nothing. */
 typedef struct trii_device_ops {
     int abi;
     size_t size;
     const char *name;
-    /* Required. What the calling thread compiles and runs from now on is for this device: with its
-     * number of threads, or on its stream. Called before each run, so it must be cheap. */
-    void (*enter)(tri_device device);
-    /* Waits until all kernels that the calling thread has started on its current device are
-     * complete, or have failed. Called before anybody else reads what they made. NULL: kernels are
-     * complete when run() returns. */
-    tri_status (*synchronise)(void);
-    /* Whether the device has no kernel for this node on bf16 but has one on f32. The plan then puts
-     * casts around the node. NULL: never. (Around nodes on f16 the plan always puts casts.) */
-    bool (*widens)(const trii_ir *ir, const trii_ir_node *node);
-    /* Required. May this element-wise node be fused with others? */
+    /* Required. Whether the device has a kernel for this node on values of their types. If not, and
+     * some are bf16, the plan puts casts around the node, so that it computes in f32 (around nodes
+     * on f16 it always does); without a kernel for that either the step fails. Not asked about what
+     * moves nothing or communicates (TRII_CLASS_VIEW, _JOIN, _HOST, _TRANSFER). */
+    bool (*supports)(const trii_ir *ir, const trii_ir_node *node);
+    /* Required. Compiles the group's kernel for the device and for the layouts that the group has
+     * now. The kernel owns its memory. A group of kind TRII_GROUP_REORDER has no node: the kernel
+     * brings group->in[0] from in_layout[0] to out_layout[0]; if one of them is strided, the other
+     * is plain or strided. */
+    tri_status (*compile)(tri_device device, const trii_ir *ir, const trii_group *group,
+                          trii_kernel **kernel_out);
+
+    /* --- what is fused; NULL: nothing of this kind ------------------------ */
+
+    /* May this element-wise node be fused with others? */
     bool (*chains)(const trii_ir *ir, const trii_ir_node *node);
-    /* Required. May the node, the only reader of an output of the group, be computed by the group's
-     * kernel? (An addition or ReLU after a normalisation.) */
+    /* May the node, the only reader of an output of the group, be computed by the group's kernel?
+     * (An addition or ReLU after a normalisation.) */
     bool (*absorbs)(const trii_ir *ir, const trii_group *group, const trii_ir_node *node);
-    /* Required. May the node `before`, whose output `node` reads, be computed by node's kernel?
-     * Other readers of that output then get it from this kernel. (The gradient of a ReLU before
-     * that of a normalisation.) If so, the device may exchange inputs of `before`, and then updates
-     * the counts of their readers. */
+    /* May the node `before`, whose output `node` reads, be computed by node's kernel? Other readers
+     * of that output then get it from this kernel. (The gradient of a ReLU before that of a
+     * normalisation.) If so, the device may exchange inputs of `before`, and then updates the
+     * counts of their readers. */
     bool (*absorbs_before)(trii_ir *ir, trii_ir_node *before, const trii_ir_node *node);
-    /* Required. May the node, the only reader of an output of each of two groups, be computed by
-     * one kernel together with both? (The sum of two gradients of one convolution's weights.) */
+    /* May the node, the only reader of an output of each of two groups, be computed by one kernel
+     * together with both? (The sum of two gradients of one convolution's weights.) */
     bool (*sums)(const trii_ir *ir, const trii_group *a, const trii_group *b,
                  const trii_ir_node *node);
-    /* Required. have[i]: the layout of each input; fills in the layouts that the kernel wants. The
-     * plan reorders where they differ. Outputs left in persistent state keep the layout that `ir`
-     * names, where the device can. Inputs may be strided views, which a kernel takes as they are
-     * (want = have) or gets copied; expanded ones have strides of 0. group->out_layout[o] may be a
-     * strided layout in which the reader of an output would save a copy: then want that, or another
-     * one. */
+
+    /* --- in which order elements lie -------------------------------------- */
+
+    /* have[i]: the layout of each input; fills in the layouts that the kernel wants. The plan
+     * reorders where they differ. Outputs left in persistent state keep the layout that `ir` names,
+     * where the device can. Inputs may be strided views, which a kernel takes as they are (want =
+     * have) or gets copied; expanded ones have strides of 0. group->out_layout[o] may be a strided
+     * layout in which the reader of an output would save a copy: then want that, or another one.
+     * NULL: all plain. */
     void (*layouts)(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
                     trii_layouts *want_out);
-    /* Required. Compiles the kernel for the layouts that the group has now. The kernel owns its
-     * memory. */
-    tri_status (*compile)(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out);
-    /* Required. A kernel that changes a layout: one input, one output; NULL = plain. If one side is
-     * strided the other is plain or strided. */
-    tri_status (*compile_reorder)(const trii_type *type, const trii_layout *from,
-                                  const trii_layout *to, trii_kernel **kernel_out);
+
+    /* --- queues ----------------------------------------------------------- */
+
+    /* A queue of the device, for one plan; several may share a stream. NULL: a queue is its device
+     * and nothing else. With it comes queue_destroy, which finds the queue synchronised. */
+    tri_status (*queue_create)(tri_device device, trii_queue **queue_out);
+    void (*queue_destroy)(trii_queue *queue);
+    /* The calling thread begins a run on the queue, which comes after what it has put on its
+     * current queue of the device (trireme/device_queue.h). Before each run, so it must be cheap.
+     * (The host's kernels use threads: here it sets how many.) NULL: nothing has to be done. */
+    tri_status (*begin)(trii_queue *queue);
+    /* Waits until everything that was put on the queue is complete, or has failed; also after a
+     * run() that has failed. Called before anybody else reads what the queue has made, or writes
+     * what it reads. NULL: kernels are complete when run() returns. */
+    tri_status (*synchronise)(trii_queue *queue);
 } trii_device_ops;
+
+/* Where the group's kernel runs. */
+static inline tri_device trii_group_device(const trii_ir *ir, const trii_group *group)
+{
+    int32_t out = group->n_nodes > 0 ? ir->nodes[group->nodes[0]].out[0] : group->out[0];
+
+    return ir->values[out].type.device;
+}
 
 /* A device reports that it compiled code for a kernel just now (not: found code that was there, or
  * uses a function that serves all sizes). Any thread. Shown by trii_plan_stats. */

@@ -5,9 +5,9 @@
  * node that makes f16 leaves f32, and casts stand around it, which devices fuse like any other
  * element-wise operation. So every kernel of f32 is one of f16 as well, and each operation rounds
  * once, as the reference kernels do. bf16 has kernels of its own (see
- * train/graph/record/precision.c), except for the nodes that the device names in `widens`: those
- * are treated the same way. Without AVX-512 oneDNN computes convolutions on bf16 in plain loops: a
- * step of resnet18 took more than 100 s, and takes 2.7 s with casts (f32: 2.65 s).
+ * train/graph/record/precision.c), except for the nodes that the device does not support on it:
+ * those are treated the same way. Without AVX-512 oneDNN computes convolutions on bf16 in plain
+ * loops: a step of resnet18 took more than 100 s, and takes 2.7 s with casts (f32: 2.65 s).
  */
 #include "base/dtype.h"
 #include "train/graph/ops/table.h"
@@ -43,8 +43,7 @@ static hidden hidden_from(const widening *w, const trii_ir_node *node)
 {
     bool f16 = computes(node);
 
-    return (hidden){.f16 = f16,
-                    .bf16 = f16 && w->device->widens != NULL && w->device->widens(w->ir, node)};
+    return (hidden){.f16 = f16, .bf16 = f16 && !w->device->supports(w->ir, node)};
 }
 
 /* How many casts the nodes need at most. */

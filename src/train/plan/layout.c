@@ -125,13 +125,9 @@ tri_status trii_ir_compile(trii_ir *ir, const trii_device_ops *device)
     for (int32_t g = 0; status == TRI_OK && g < ir->n_groups; g++) {
         trii_group *group = ir->groups[g];
 
-        if (group->n_out > 0)
-            device->enter(ir->values[group->out[0]].type.device);
-        if (group->kind == TRII_GROUP_REORDER)
-            status = device->compile_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
-                                             group->out_layout[0], &group->kernel);
-        else if (group->kind == TRII_GROUP_OP || group->kind == TRII_GROUP_CHAIN)
-            status = device->compile(ir, group, &group->kernel);
+        if (group->kind == TRII_GROUP_REORDER || group->kind == TRII_GROUP_OP ||
+            group->kind == TRII_GROUP_CHAIN)
+            status = device->compile(trii_group_device(ir, group), ir, group, &group->kernel);
     }
     return status;
 }

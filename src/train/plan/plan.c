@@ -83,6 +83,49 @@ static tri_status copy_key(trii_plan *plan, const trii_segment *segment)
     return TRI_OK;
 }
 
+static bool needs_kernel(const trii_graph_op *op)
+{
+    return op->op_class != TRII_CLASS_VIEW && op->op_class != TRII_CLASS_JOIN &&
+           op->op_class != TRII_CLASS_HOST && op->op_class != TRII_CLASS_TRANSFER;
+}
+
+/* So that no device is asked for a kernel that it lacks. */
+static tri_status check_supported(const trii_ir *ir, const trii_step *step,
+                                  const trii_segment *segment, const trii_device_ops *device)
+{
+    for (int32_t n = 0; n < ir->n_nodes; n++) {
+        const trii_ir_node *node = &ir->nodes[n];
+        const trii_type *type;
+
+        if (node->dead || !needs_kernel(node->op) || device->supports(ir, node))
+            continue;
+        type = &ir->values[node->out[0]].type;
+        return trii_node_failed(step, segment->first_node + node->source,
+                                TRII_FAIL(TRI_ERR_UNSUPPORTED,
+                                          "%s has no kernel for %s of %s: bring the operands to "
+                                          "the host (tri_to) and compute there",
+                                          tri_device_text(type->device), node->op->name,
+                                          tri_dtype_name(type->dtype)));
+    }
+    return TRI_OK;
+}
+
+static tri_status create_queues(trii_plan *plan)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t l = 0; l < plan->n_queues && status == TRI_OK; l++) {
+        trii_plan_queue *queue = &plan->queues[l];
+
+        queue->trivial.device = queue->device;
+        if (queue->ops->queue_create != NULL)
+            status = queue->ops->queue_create(queue->device, &queue->queue);
+        else
+            queue->queue = &queue->trivial;
+    }
+    return status;
+}
+
 static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
                           const trii_segment *segment, const trii_device_ops *device)
 {
@@ -92,6 +135,8 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
 
     if (status == TRI_OK)
         status = trii_ir_build(ir, step, segment, device, &n_f, &n_random);
+    if (status == TRI_OK)
+        status = check_supported(ir, step, segment, device);
     for (int32_t v = 0; status == TRI_OK && plan->keeps_plain && v < ir->n_values; v++)
         ir->values[v].stays_plain |= ir->values[v].persistent && ir->values[v].layout == NULL;
     if (status == TRI_OK)
@@ -113,6 +158,8 @@ static tri_status compile(trii_plan *plan, trii_ir *ir, const trii_step *step,
         status = list_adoptions(plan, ir, adopt);
     if (status == TRI_OK)
         status = trii_plan_schedule(plan, ir, step, segment);
+    if (status == TRI_OK)
+        status = create_queues(plan);
     plan->traced = trii_trace_wanted();
     if (status == TRI_OK && (plan->traced || trii_log_enabled(TRII_LOG_TRACE, "plan"))) {
         plan->times = trii_pool_alloc(&plan->pool, (size_t)plan->n_entries, sizeof(*plan->times));
@@ -163,6 +210,10 @@ void trii_plan_destroy(trii_plan *plan)
         return;
     for (int32_t k = 0; k < plan->n_kernels; k++)
         plan->kernels[k]->destroy(plan->kernels[k]);
+    for (int32_t l = 0; l < plan->n_queues; l++) {
+        if (plan->queues[l].queue != NULL && plan->queues[l].ops->queue_destroy != NULL)
+            plan->queues[l].ops->queue_destroy(plan->queues[l].queue);
+    }
     trii_plan_forget_outputs(plan);
     trii_pool_fini(&plan->pool);
     trii_free(plan);

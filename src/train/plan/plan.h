@@ -102,7 +102,9 @@ typedef struct trii_arena_slot {
 typedef struct trii_plan_queue {
     tri_device device;
     const trii_device_ops *ops; /* of the device */
-    int32_t *entries;           /* with several queues */
+    trii_queue *queue;
+    trii_queue trivial; /* `queue` of a device that makes none */
+    int32_t *entries;   /* with several queues */
     int32_t n_entries;
     int32_t reached; /* of a run that failed: the last entry that began */
     /* Arena of a device with memory of its own; others share the plan's. */

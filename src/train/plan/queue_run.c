@@ -29,7 +29,6 @@ struct queue_run {
     trii_plan *plan;
     const trii_step *step;
     const trii_segment *segment;
-    const trii_run *run;
     atomic_int failed_at; /* the first entry that has failed; later ones need not run */
     atomic_int n_busy;    /* queues of other threads */
     trii_queue_state *states;
@@ -76,11 +75,14 @@ static void walk(trii_queue_state *own)
     queue_run *r = own->run;
     trii_plan *plan = r->plan;
     trii_plan_queue *queue = &plan->queues[own->queue];
+    trii_run run = {plan->f, plan->random, queue->queue};
     int32_t n_running = 0;
-    tri_status status = TRI_OK;
+    tri_status status = trii_queue_begin(queue);
 
     queue->reached = -1;
-    for (int32_t i = 0; i < queue->n_entries; i++) {
+    if (status != TRI_OK)
+        fail(own, -1, status);
+    for (int32_t i = 0; i < queue->n_entries && status == TRI_OK; i++) {
         int32_t e = queue->entries[i];
 
         for (int32_t w = plan->first_wait[e];
@@ -92,7 +94,7 @@ static void walk(trii_queue_state *own)
             break;
         queue->reached = e;
         if (status == TRI_OK)
-            status = trii_run_entry(plan, e, r->step, r->segment, r->run, &n_running);
+            status = trii_run_entry(plan, e, r->step, r->segment, &run, &n_running);
         if (status != TRI_OK) {
             fail(own, e, status);
             break;
@@ -145,7 +147,6 @@ static void execute(void *arg)
         trii_mutex_unlock(&mutex);
         run = job->run;
         trii_threads_pin(run->plan->threads);
-        run->plan->queues[job->queue].ops->enter(own->device);
         walk(job);
         trii_mutex_lock(&mutex);
         own->job = NULL;
@@ -211,11 +212,10 @@ static tri_status hand_out(queue_run *r)
     return status;
 }
 
-tri_status trii_queues_run(trii_plan *plan, const trii_step *step, const trii_segment *segment,
-                           const trii_run *run)
+tri_status trii_queues_run(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
     size_t n = (size_t)plan->n_queues;
-    queue_run r = {.plan = plan, .step = step, .segment = segment, .run = run};
+    queue_run r = {.plan = plan, .step = step, .segment = segment};
     trii_queue_state *states = plan->queue_states;
     const trii_queue_state *first = NULL;
     tri_status status;

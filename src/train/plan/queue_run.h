@@ -9,7 +9,7 @@
 
 /* Runs all entries. Of several failures the first in the plan's order is reported, and each queue's
  * `reached` is the last entry that it began. */
-tri_status trii_queues_run(trii_plan *plan, const trii_step *step, const trii_segment *segment,
-                           const trii_run *run) TRI_MUST_CHECK;
+tri_status trii_queues_run(trii_plan *plan, const trii_step *step,
+                           const trii_segment *segment) TRI_MUST_CHECK;
 
 #endif

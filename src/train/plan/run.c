@@ -121,12 +121,16 @@ static void fill_scalars(trii_plan *plan, const trii_step *step, const trii_segm
 
 static tri_status walk(trii_plan *plan, const trii_step *step, const trii_segment *segment)
 {
-    trii_run run = {plan->f, plan->random};
+    trii_run run = {plan->f, plan->random, plan->queues[0].queue};
     int32_t n_running = 0;
-    tri_status status = TRI_OK;
+    tri_status status;
 
     if (TRII_UNLIKELY(plan->n_queues > 1))
-        return trii_queues_run(plan, step, segment, &run);
+        return trii_queues_run(plan, step, segment);
+    plan->queues[0].reached = -1;
+    status = trii_queue_begin(&plan->queues[0]);
+    if (TRII_UNLIKELY(status != TRI_OK))
+        return status;
     plan->queues[0].reached = plan->n_entries; /* even if only a copy at the end fails */
     for (int32_t e = 0; e < plan->n_entries && TRII_LIKELY(status == TRI_OK); e++) {
         status = trii_run_entry(plan, e, step, segment, &run, &n_running);

@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 #include "base/err.h"
+#include "train/tensor/device_list.h"
+#include "train/tensor/device_memory.h"
 
 TRII_NOINLINE tri_status trii_kernel_failed(const trii_entry *entry, const trii_step *step,
                                             const trii_segment *segment, tri_status status)
@@ -22,13 +24,23 @@ TRII_NOINLINE void trii_note_times(struct trii_entry_times *times, int64_t begin
     times->sum += times->end - begin;
 }
 
+TRII_NOINLINE tri_status trii_run_move(const trii_entry *entry, trii_queue *queue)
+{
+    const trii_device_ops *ops = trii_device_kinds[trii_device_kind_of(queue->device)]->ops;
+    tri_status status = ops->synchronise != NULL ? ops->synchronise(queue) : TRI_OK;
+
+    if (status != TRI_OK)
+        return status;
+    return trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
+}
+
 tri_status trii_queue_synchronise(const trii_plan_queue *queue, tri_status status)
 {
     char line[TRII_ERR_BYTES];
     tri_status done;
 
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    done = queue->ops->synchronise();
+    done = queue->ops->synchronise(queue->queue);
     if (status == TRI_OK)
         return done;
     trii_err_set("%s", line); /* the first failure is the cause */

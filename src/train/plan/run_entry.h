@@ -11,15 +11,22 @@
 #include "os/clock.h"
 #include "train/plan/plan.h"
 #include "train/plan/trace.h"
-#include "train/tensor/device_memory.h"
 
 /* Prepends which operation failed; returns `status`. */
 tri_status trii_kernel_failed(const trii_entry *entry, const trii_step *step,
                               const trii_segment *segment, tri_status status);
 void trii_note_times(struct trii_entry_times *times, int64_t begin);
-/* Waits until everything that the calling thread has run on the queue's device is complete, if the
- * device has a function for that. Returns `status` if it is a failure, and keeps its line. */
+/* Before a run's first entry on the queue, by the thread that runs them. */
+static inline tri_status trii_queue_begin(const trii_plan_queue *queue)
+{
+    return queue->ops->begin != NULL ? queue->ops->begin(queue->queue) : TRI_OK;
+}
+/* Waits until everything on the queue is complete. Returns `status` if it is a failure, and keeps
+ * its line. For devices with `synchronise`. */
 tri_status trii_queue_synchronise(const trii_plan_queue *queue, tri_status status) TRI_MUST_CHECK;
+
+/* Runs an entry of kind TRII_ENTRY_MOVE, after all that is on the queue. */
+tri_status trii_run_move(const trii_entry *entry, trii_queue *queue) TRI_MUST_CHECK;
 
 /* Runs entry e on the calling thread, and progresses communication. n_running counts what is under
  * way, or will start as soon as it may. */
@@ -46,8 +53,7 @@ static inline tri_status trii_run_entry(trii_plan *plan, int32_t e, const trii_s
         memcpy(entry->args[1], entry->args[0], entry->bytes);
         break;
     case TRII_ENTRY_MOVE:
-        status =
-            trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
+        status = trii_run_move(entry, run->queue);
         break;
     case TRII_ENTRY_START:
         status = trii_host_arrives(plan, entry->host, step, segment, n_running);

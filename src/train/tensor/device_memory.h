@@ -14,7 +14,8 @@
 #include "train/tensor/storage.h"
 
 /* Required: all. Any thread calls them. A copy is complete when it returns, comes after everything
- * that the calling thread started on its devices, and may block; its errors name the device. */
+ * that the calling thread has put on its current queue of its devices (trireme/device_queue.h), and
+ * may block; its errors name the device. Queues of plans have been synchronised before. */
 typedef struct trii_memory {
     tri_status (*alloc)(int index, size_t bytes, void **data_out); /* zeroed, 64-byte aligned */
     void (*free)(int index, void *data, size_t bytes);             /* NULL allowed */

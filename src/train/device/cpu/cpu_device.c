@@ -87,13 +87,27 @@ static const trii_cpu_family *family_of(const trii_ir *ir, const trii_group *gro
     return NULL;
 }
 
-/* Every family but these has loops of its own for bf16. */
-static bool cpu_widens(const trii_ir *ir, const trii_ir_node *node)
+static bool sees_bf16(const trii_ir *ir, const trii_ir_node *node)
+{
+    bool sees = false;
+
+    for (int i = 0; i < node->n_in + node->n_out; i++) {
+        int32_t value = i < node->n_in ? node->in[i] : node->out[i - node->n_in];
+
+        sees = sees || (value >= 0 && ir->values[value].type.dtype == TRI_DTYPE_BF16);
+    }
+    return sees;
+}
+
+/* Where no family takes a node its reference kernel does; but some are better computed in f32,
+ * since their family has no loops of its own for bf16. */
+static bool cpu_supports(const trii_ir *ir, const trii_ir_node *node)
 {
     bool is_conv = node->op == &trii_op_conv || node->op == &trii_op_conv_backward_data ||
                    node->op == &trii_op_conv_backward_weight;
 
-    return is_conv ? !trii_onednn_has_bf16() : trii_cpu_product_widens(ir, node);
+    return is_conv ? trii_onednn_has_bf16() || !sees_bf16(ir, node)
+                   : !trii_cpu_product_widens(ir, node);
 }
 
 static void cpu_layouts(const trii_ir *ir, const trii_group *group, const trii_layout *const *have,
@@ -148,10 +162,15 @@ static tri_status compile_nothing(trii_kernel **kernel_out)
     return TRI_OK;
 }
 
-static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_kernel **kernel_out)
+static tri_status cpu_compile(tri_device device, const trii_ir *ir, const trii_group *group,
+                              trii_kernel **kernel_out)
 {
     const trii_cpu_family *family;
 
+    trii_parallel_enter(trii_device_index_of(device));
+    if (group->kind == TRII_GROUP_REORDER)
+        return trii_cpu_reorder(&ir->values[group->in[0]].type, group->in_layout[0],
+                                group->out_layout[0], kernel_out);
     if (TRII_UNLIKELY(makes_nothing(ir, group)))
         return compile_nothing(kernel_out);
     if (group->kind == TRII_GROUP_CHAIN)
@@ -164,22 +183,22 @@ static tri_status cpu_compile(const trii_ir *ir, const trii_group *group, trii_k
     return trii_cpu_fallback_compile(ir, group, kernel_out);
 }
 
-static void cpu_enter(tri_device device)
+static tri_status cpu_begin(trii_queue *queue)
 {
-    trii_parallel_enter(trii_device_index_of(device));
+    trii_parallel_enter(trii_device_index_of(queue->device));
+    return TRI_OK;
 }
 
 const trii_device_ops trii_device_cpu = {
     .abi = TRII_DEVICE_ABI,
     .size = sizeof(trii_device_ops),
     .name = "cpu",
-    .enter = cpu_enter,
-    .widens = cpu_widens,
+    .supports = cpu_supports,
+    .compile = cpu_compile,
     .chains = trii_cpu_chains,
     .absorbs = trii_cpu_norm_absorbs,
     .absorbs_before = trii_cpu_norm_absorbs_before,
     .sums = trii_onednn_conv_sums,
     .layouts = cpu_layouts,
-    .compile = cpu_compile,
-    .compile_reorder = trii_cpu_reorder,
+    .begin = cpu_begin,
 };

@@ -75,7 +75,7 @@ tri_status trii_cpu_element_blocks_compile(const trii_ir *ir, const trii_group *
 tri_status trii_cpu_move(const trii_type *type, const int64_t *from, int64_t start,
                          const int64_t *to, bool added, const char *name,
                          trii_kernel **kernel_out) TRI_MUST_CHECK;
-/* reorder.c: see trii_device_ops. */
+/* reorder.c: for a group of kind TRII_GROUP_REORDER. */
 tri_status trii_cpu_reorder(const trii_type *type, const trii_layout *from, const trii_layout *to,
                             trii_kernel **kernel_out) TRI_MUST_CHECK;
 
