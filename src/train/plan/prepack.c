@@ -183,6 +183,8 @@ void trii_prepack_begin(trii_plan *plan, const trii_step *step, const trii_segme
     for (int32_t k = 0; k < plan->n_packed; k++) {
         trii_plan_packed *p = &plan->packed[k];
 
+        trii_storage_unref(p->use.dropped);
+        p->use.dropped = NULL;
         if (p->use.wanted &&
             trii_storage_create_on(p->kind.device, p->kind.bytes, &p->use.storage) != TRI_OK)
             p->use.storage = NULL; /* memory is short: not kept then */
@@ -196,15 +198,17 @@ void trii_prepack_end(trii_plan *plan, const trii_step *step, const trii_segment
 {
     trii_step_lock();
     for (int32_t k = 0; k < plan->n_packed && complete; k++) {
-        const trii_plan_packed *p = &plan->packed[k];
+        trii_plan_packed *p = &plan->packed[k];
 
         if (p->use.storage != NULL && p->runs)
-            trii_packed_keep(p->tensor, &p->kind, step->values[segment->inputs[p->input]].version,
-                             p->use.storage);
+            p->use.dropped =
+                trii_packed_keep(p->tensor, &p->kind,
+                                 step->values[segment->inputs[p->input]].version, p->use.storage);
     }
     trii_step_unlock();
     for (int32_t k = 0; k < plan->n_packed; k++) {
         trii_storage_unref(plan->packed[k].use.storage);
-        plan->packed[k].use.storage = NULL;
+        trii_storage_unref(plan->packed[k].use.dropped);
+        plan->packed[k].use.storage = plan->packed[k].use.dropped = NULL;
     }
 }

@@ -278,6 +278,59 @@ static void kernels_do_not_write_over_copies(void **state)
     model_fini(&twin);
 }
 
+static int n_freed;
+
+static tri_status lend(void *ctx, size_t bytes, void **data_out)
+{
+    (void)bytes;
+    *data_out = ctx;
+    return TRI_OK;
+}
+
+/* As a device's, it may take long: another run may begin meanwhile. */
+static void free_unlocked(void *ctx, void *data, size_t bytes)
+{
+    (void)ctx;
+    (void)data;
+    (void)bytes;
+    trii_step_lock();
+    n_freed++;
+    trii_step_unlock();
+}
+
+/* As two runs do with such memory. */
+static void keep_copy(tri_tensor *w)
+{
+    static const trii_storage_ops ops = {"the test", lend, free_unlocked};
+    static float memory[4];
+    static const trii_packed_kind kind = {.bytes = sizeof(memory)};
+    trii_packed_use use;
+
+    (void)trii_packed_take(w, &kind, w->version);
+    use = trii_packed_take(w, &kind, w->version);
+    assert_true(use.wanted);
+    CHECK_OK(trii_storage_create(&ops, memory, sizeof(memory), &use.storage));
+    assert_null(trii_packed_keep(w, &kind, w->version, use.storage));
+    trii_storage_unref(use.storage);
+}
+
+static void memory_is_freed_without_the_lock(void **state)
+{
+    const float contents[4] = {1, 2, 3, 4};
+    tri_tensor *w = tri_tensor_from((int64_t[]){4}, 1, TRI_DTYPE_F32, contents);
+
+    (void)state;
+    keep_copy(w);
+    for (int i = 0; i < 2; i++) /* the next version is expected to be read as often */
+        CHECK_OK(tri_tensor_copy_in(w, contents, sizeof(contents)));
+    assert_int_equal(n_freed, 1);
+    keep_copy(w);
+    for (int i = 0; i < 2; i++)
+        assert_non_null(tri_data(w));
+    assert_int_equal(n_freed, 2);
+    tri_tensor_unref(w);
+}
+
 /* --- several contexts ----------------------------------------------------- */
 
 /* A context whose backward reads weights of before an update. */
@@ -470,6 +523,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(new_contents_are_seen),
     cmocka_unit_test(what_is_written_in_place_is_seen),
     cmocka_unit_test(kernels_do_not_write_over_copies),
+    cmocka_unit_test(memory_is_freed_without_the_lock),
     cmocka_unit_test(a_step_that_keeps_old_contents_reads_those),
     cmocka_unit_test(threads_share_copies),
     cmocka_unit_test(each_device_of_a_plan_finds_its_copies),

@@ -29,14 +29,17 @@ size_t trii_packed_bytes(void)
     return atomic_load_explicit(&n_bytes, memory_order_relaxed);
 }
 
-static void set_storage(packed_copy *c, trii_storage *storage)
+/* Returns the reference to what it had: to free it may take long. */
+static trii_storage *set_storage(packed_copy *c, trii_storage *storage)
 {
-    if (c->storage != NULL)
-        atomic_fetch_sub_explicit(&n_bytes, c->storage->bytes, memory_order_relaxed);
-    trii_storage_unref(c->storage);
+    trii_storage *old = c->storage;
+
+    if (old != NULL)
+        atomic_fetch_sub_explicit(&n_bytes, old->bytes, memory_order_relaxed);
     c->storage = storage != NULL ? trii_storage_ref(storage) : NULL;
     if (storage != NULL)
         atomic_fetch_add_explicit(&n_bytes, storage->bytes, memory_order_relaxed);
+    return old;
 }
 
 static packed *of(const tri_tensor *tensor)
@@ -65,7 +68,8 @@ static packed_copy *find(const tri_tensor *tensor, const trii_packed_kind *kind)
 
 /* A new one; NULL = no place, or no memory. Where there is no room it takes the place of another
  * that nobody has asked for since the last write. */
-static packed_copy *add(tri_tensor *tensor, const trii_packed_kind *kind, int32_t version)
+static packed_copy *add(tri_tensor *tensor, const trii_packed_kind *kind, int32_t version,
+                        trii_storage **dropped_out)
 {
     packed *p = of(tensor);
     packed_copy *place = NULL;
@@ -84,7 +88,7 @@ static packed_copy *add(tri_tensor *tensor, const trii_packed_kind *kind, int32_
     }
     if (place == NULL)
         return NULL;
-    set_storage(place, NULL);
+    *dropped_out = set_storage(place, NULL);
     *place = (packed_copy){.kind = *kind, .version = version};
     return place;
 }
@@ -95,7 +99,7 @@ trii_packed_use trii_packed_take(tri_tensor *tensor, const trii_packed_kind *kin
     trii_packed_use use = {0};
 
     if (c == NULL)
-        c = add(tensor, kind, version);
+        c = add(tensor, kind, version, &use.dropped);
     /* a step that keeps older contents (train/graph/values/keep_read.c) does not take the place of
      * newer ones */
     if (c == NULL || is_older(version, c->version))
@@ -117,21 +121,21 @@ trii_packed_use trii_packed_take(tri_tensor *tensor, const trii_packed_kind *kin
     return use;
 }
 
-void trii_packed_keep(tri_tensor *tensor, const trii_packed_kind *kind, int32_t version,
-                      trii_storage *storage)
+trii_storage *trii_packed_keep(tri_tensor *tensor, const trii_packed_kind *kind, int32_t version,
+                               trii_storage *storage)
 {
     packed_copy *c = find(tensor, kind);
 
     if (c == NULL || c->version != version || c->complete)
-        return;
-    if (c->storage != storage)
-        set_storage(c, storage);
+        return NULL;
     c->complete = true;
+    return c->storage != storage ? set_storage(c, storage) : NULL;
 }
 
-void trii_packed_written(tri_tensor *tensor)
+trii_packed_dropped trii_packed_written(tri_tensor *tensor)
 {
     packed *p = of(tensor);
+    trii_packed_dropped dropped = {0};
 
     for (int i = 0; p != NULL && i < p->n; i++) {
         packed_copy *c = &p->copy[i];
@@ -140,13 +144,20 @@ void trii_packed_written(tri_tensor *tensor)
         c->asked = 0;
         c->complete = false;
         if (!c->worth)
-            set_storage(c, NULL);
+            dropped.storage[i] = set_storage(c, NULL);
     }
+    return dropped;
+}
+
+void trii_packed_release(const trii_packed_dropped *dropped)
+{
+    for (int i = 0; i < TRII_PACKED_COPIES; i++)
+        trii_storage_unref(dropped->storage[i]);
 }
 
 void trii_packed_free(struct trii_packed *p)
 {
     for (int i = 0; p != NULL && i < p->n; i++)
-        set_storage(&p->copy[i], NULL);
+        trii_storage_unref(set_storage(&p->copy[i], NULL));
     trii_free(p);
 }

@@ -21,12 +21,20 @@ static trii_packed_use use_copy(tri_tensor *w, const trii_packed_kind *kind, int
 {
     trii_packed_use use = trii_packed_take(w, kind, version);
 
+    trii_storage_unref(use.dropped);
     if (use.wanted)
         CHECK_OK(trii_storage_create(NULL, NULL, kind->bytes, &use.storage));
     if (use.storage != NULL && !use.ready)
-        trii_packed_keep(w, kind, version, use.storage);
+        trii_storage_unref(trii_packed_keep(w, kind, version, use.storage));
     trii_storage_unref(use.storage);
     return use;
+}
+
+static void write_to(tri_tensor *w)
+{
+    const trii_packed_dropped dropped = trii_packed_written(w);
+
+    trii_packed_release(&dropped);
 }
 
 static void what_is_asked_for_once_is_not_kept(void **state)
@@ -39,7 +47,7 @@ static void what_is_asked_for_once_is_not_kept(void **state)
 
         assert_false(use.ready || use.wanted);
         assert_null(use.storage);
-        trii_packed_written(w);
+        write_to(w);
     }
     assert_int_equal(trii_packed_bytes(), 0);
     tri_tensor_unref(w);
@@ -54,16 +62,16 @@ static void the_second_run_keeps_it_and_the_next_version_at_once(void **state)
     assert_true(use_copy(w, &rows, 0).wanted);
     assert_true(use_copy(w, &rows, 0).ready);
     assert_int_equal(trii_packed_bytes(), BYTES);
-    trii_packed_written(w);
+    write_to(w);
     for (int i = 0; i < 3; i++) {
         trii_packed_use use = use_copy(w, &rows, 1);
 
         assert_non_null(use.storage); /* the memory is there */
         assert_true(use.ready == (i > 0));
     }
-    trii_packed_written(w);
+    write_to(w);
     assert_false(use_copy(w, &rows, 2).ready);
-    trii_packed_written(w); /* version 2 was read once */
+    write_to(w); /* version 2 was read once */
     assert_int_equal(trii_packed_bytes(), 0);
     tri_tensor_unref(w);
 }
@@ -94,7 +102,7 @@ static void a_copy_that_is_read_is_not_written_over(void **state)
     (void)use_copy(w, &rows, 0);
     reader = trii_packed_take(w, &rows, 0);
     assert_true(reader.ready);
-    trii_packed_written(w);
+    write_to(w);
     next = trii_packed_take(w, &rows, 1);
     assert_false(next.ready || next.wanted);
     assert_null(next.storage);
@@ -117,7 +125,7 @@ static void older_contents_neither_find_nor_replace_newer_ones(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         (void)use_copy(w, &rows, INT32_MAX);
-    trii_packed_written(w);
+    write_to(w);
     (void)use_copy(w, &rows, 0); /* versions wrap around */
     assert_true(use_copy(w, &rows, 0).ready);
     for (int i = 0; i < 3; i++) {
@@ -139,12 +147,12 @@ static void a_copy_that_is_made_too_late_is_not_kept(void **state)
     (void)state;
     (void)use_copy(w, &rows, 0);
     (void)use_copy(w, &rows, 0);
-    trii_packed_written(w);
+    write_to(w);
     slow = trii_packed_take(w, &rows, 1);
     assert_non_null(slow.storage);
-    trii_packed_written(w);
+    write_to(w);
     (void)use_copy(w, &rows, 2);
-    trii_packed_keep(w, &rows, 1, slow.storage);
+    assert_null(trii_packed_keep(w, &rows, 1, slow.storage));
     trii_storage_unref(slow.storage);
     assert_false(use_copy(w, &rows, 2).ready);
     assert_true(use_copy(w, &rows, 2).ready);
@@ -162,7 +170,7 @@ static void a_tensor_has_few_and_gives_up_what_nobody_asks_for(void **state)
         assert_false(use_copy(w, &plain, 0).wanted);
     }
     assert_int_equal(trii_packed_bytes(), TRII_PACKED_COPIES * BYTES);
-    trii_packed_written(w);
+    write_to(w);
     (void)use_copy(w, &columns, 1);
     (void)use_copy(w, &plain, 1);
     assert_true(use_copy(w, &plain, 1).wanted); /* in the place of `rows` */

@@ -188,9 +188,12 @@ tri_status trii_hold_run(trii_recorder *r)
 /* Steps that keep older contents may use the copies meanwhile: they hold nothing. */
 static TRII_NOINLINE void drop_packed(tri_tensor *tensor)
 {
+    trii_packed_dropped dropped;
+
     trii_step_lock();
-    trii_packed_written(tensor);
+    dropped = trii_packed_written(tensor);
     trii_step_unlock();
+    trii_packed_release(&dropped);
 }
 
 void trii_hold_written(const trii_recorder *r, tri_tensor *tensor)

@@ -311,13 +311,15 @@ double tri_item(tri_tensor *tensor)
 static void lend_address(const trii_value *read)
 {
     tri_tensor *tensor = read->leaf != NULL ? read->leaf : read->bound;
+    trii_packed_dropped dropped;
 
     if (read->storage != NULL || tensor == NULL)
         return;
     trii_step_lock();
     tensor->address_lent = true;
-    trii_packed_written(tensor);
+    dropped = trii_packed_written(tensor);
     trii_step_unlock();
+    trii_packed_release(&dropped);
 }
 
 /* Brings a step's value into plain order if it is not. */
