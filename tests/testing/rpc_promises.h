@@ -55,12 +55,20 @@ static inline void answer(int i, tri_rpc_ref *ref)
     CHECK_OK(tri_rpc_reply(held[i], &(tri_rpc_message){.refs = &ref, .n_refs = 1}));
 }
 
-static inline tri_rpc_call *call_note(tri_rpc_ref *to, const tri_rpc_function *function, int number)
+/* On any thread. */
+static inline tri_status start_note(tri_rpc_ref *to, const tri_rpc_function *function, int number,
+                                    tri_rpc_call **call_out)
 {
     const tri_rpc_message in = {.data = &number, .bytes = sizeof(number)};
+
+    return tri_rpc_async(to, function, &in, NULL, call_out);
+}
+
+static inline tri_rpc_call *call_note(tri_rpc_ref *to, const tri_rpc_function *function, int number)
+{
     tri_rpc_call *call = NULL;
 
-    CHECK_OK(tri_rpc_async(to, function, &in, NULL, &call));
+    CHECK_OK(start_note(to, function, number, &call));
     return call;
 }
 

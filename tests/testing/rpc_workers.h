@@ -149,16 +149,27 @@ static inline void workers_use_cores(const cpu_set_t *cores)
     assert_int_equal(sched_setaffinity(0, sizeof(*cores), cores), 0);
 }
 
-/* What a test waits for in the memory of another thread. */
-static inline void worker_wait_for(const atomic_int *word, int at_least)
+/* What any thread waits for in the memory of another one; false: it has not come for long. */
+static inline bool worker_sees(const atomic_int *word, int at_least)
 {
     int64_t deadline = trii_deadline_ms(20000);
 
-    while (atomic_load(word) < at_least) {
-        if (trii_now_ns() > deadline)
-            fail_msg("waited for %d, there is %d", at_least, atomic_load(word));
+    while (atomic_load(word) < at_least && trii_now_ns() <= deadline)
         trii_thread_yield();
-    }
+    return atomic_load(word) >= at_least;
+}
+
+/* The same on the test's own thread. */
+static inline void worker_wait_for(const atomic_int *word, int at_least)
+{
+    if (!worker_sees(word, at_least))
+        fail_msg("waited for %d, there is %d", at_least, atomic_load(word));
+}
+
+/* In a handler, which may not assert: it goes on when the test says so. */
+static inline tri_status worker_stays_until(const atomic_int *word)
+{
+    return worker_sees(word, 1) ? TRI_OK : tri_status_fail(TRI_ERR_TIMEOUT, "nobody lets it go on");
 }
 
 #endif

@@ -25,8 +25,7 @@ static tri_status run_hold_up(tri_rpc_request *request, void *object)
     (void)request;
     (void)object;
     atomic_store(&is_held_up, 1);
-    worker_wait_for(&may_go_on, 1);
-    return TRI_OK;
+    return worker_stays_until(&may_go_on);
 }
 static const tri_rpc_function hold_up = {
     .name = "hold_up", .flags = TRI_RPC_INLINE, .run = run_hold_up};

@@ -26,8 +26,7 @@ static tri_status run_stay(tri_rpc_request *request, void *object)
     (void)request;
     (void)object;
     atomic_fetch_add(&n_begun, 1);
-    worker_wait_for(&goes_on, 1);
-    return TRI_OK;
+    return worker_stays_until(&goes_on);
 }
 static const tri_rpc_function stay = {.name = "stay", .run = run_stay};
 

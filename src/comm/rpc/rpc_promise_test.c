@@ -114,16 +114,18 @@ static struct {
     const rpc_upcalls *real;
     tri_rpc_ref *promise;
     tri_rpc_call **calls;
+    int n_piped; /* then */
+    tri_status status;
     atomic_int n;
 } late;
 
 static void call_late(rpc_peer *peer, const rpc_header *h, rpc_source *source)
 {
     if ((h->flags & RPC_OF_PROMISE) != 0 && atomic_load(&late.n) == 0) {
-        assert_int_equal(late.promise->n_piped, CALLS / 2);
+        late.n_piped = late.promise->n_piped;
         rpc_unlock(peer->rpc);
-        for (int i = CALLS / 2; i < CALLS; i++)
-            late.calls[i] = call_note(late.promise, &note, i);
+        for (int i = CALLS / 2; i < CALLS && late.status == TRI_OK; i++)
+            late.status = start_note(late.promise, &note, i, &late.calls[i]);
         rpc_lock(peer->rpc);
         atomic_store(&late.n, 1);
     }
@@ -138,6 +140,7 @@ static void arrange_late(tri_rpc *rpc, tri_rpc_ref *promise, tri_rpc_call **call
     late.up.reply = call_late;
     late.promise = promise;
     late.calls = calls;
+    late.status = TRI_OK;
     atomic_store(&late.n, 0);
     rpc->up = &late.up;
     rpc_unlock(rpc);
@@ -165,8 +168,11 @@ static void check_order(const char *owner, const tri_rpc_options *opt, bool inli
     if (at != 1)
         arrange_late(w.rpc[0], promise, calls);
     answer(0, made);
-    if (at != 1)
+    if (at != 1) {
         worker_wait_for(&late.n, 1);
+        assert_int_equal(late.n_piped, CALLS / 2);
+        assert_int_equal(late.status, TRI_OK);
+    }
     for (int i = CALLS / 2; i < CALLS && at == 1; i++)
         calls[i] = call_note(promise, function, i);
     for (int i = 0; i < CALLS; i++)

@@ -286,22 +286,29 @@ static void a_promise_is_called_and_passed_on_before_it_is_there(void **state)
     }
 }
 
-static tri_rpc_ref *from_done;
+/* The call that makes a promise has ended. */
+typedef struct ended {
+    atomic_int n;
+    tri_status status;
+    tri_rpc_ref *ref; /* NULL: its reply had none */
+} ended;
 
-static void take_from_done(tri_rpc_call *call, void *n_done)
+static void take_from_done(tri_rpc_call *call, void *arg)
 {
-    tri_rpc_message reply;
+    ended *e = arg;
+    tri_rpc_message reply = {0};
 
-    CHECK_OK(tri_rpc_call_take_reply(call, &reply));
-    from_done = tri_rpc_ref_ref(reply.refs[0]);
+    e->status = tri_rpc_call_take_reply(call, &reply);
+    if (reply.n_refs == 1)
+        e->ref = tri_rpc_ref_ref(reply.refs[0]);
     tri_rpc_message_free(&reply);
-    atomic_fetch_add((atomic_int *)n_done, 1);
+    atomic_fetch_add(&e->n, 1);
 }
 
 static void what_done_takes_of_a_promise_outlives_it(void **state)
 {
-    atomic_int n_done = 0;
-    const tri_rpc_call_options o = {.done = take_from_done, .arg = &n_done};
+    ended e = {0};
+    const tri_rpc_call_options o = {.done = take_from_done, .arg = &e};
     tri_rpc_ref *to_owner, *to_third, *promise;
     workers w;
 
@@ -310,12 +317,14 @@ static void what_done_takes_of_a_promise_outlives_it(void **state)
     to_owner = worker_find(&w, 0, "w1");
     to_third = worker_find(&w, 0, "w2");
     CHECK_OK(tri_rpc_remote(to_owner, &make, NULL, &o, &promise));
-    worker_wait_for(&n_done, 1);
+    worker_wait_for(&e.n, 1);
+    assert_int_equal(e.status, TRI_OK);
+    assert_non_null(e.ref);
     tri_rpc_ref_unref(promise);
-    CHECK_OK(tri_rpc_sync(from_done, &touch, NULL, NULL, NULL));
-    CHECK_OK(tri_rpc_sync(to_third, &pass, &(tri_rpc_message){.refs = &from_done, .n_refs = 1},
-                          NULL, NULL));
-    tri_rpc_ref_unref(from_done);
+    CHECK_OK(tri_rpc_sync(e.ref, &touch, NULL, NULL, NULL));
+    CHECK_OK(
+        tri_rpc_sync(to_third, &pass, &(tri_rpc_message){.refs = &e.ref, .n_refs = 1}, NULL, NULL));
+    tri_rpc_ref_unref(e.ref);
     worker_wait_for(&released, 1);
     tri_rpc_ref_unref(to_owner);
     tri_rpc_ref_unref(to_third);

@@ -94,7 +94,8 @@ static tri_status run_answer_early(tri_rpc_request *request, void *object)
 
     enter(p);
     status = tri_rpc_reply(request, &(tri_rpc_message){.refs = &p->self, .n_refs = 1});
-    worker_wait_for(&p->goes_on, 1);
+    if (status == TRI_OK)
+        status = worker_stays_until(&p->goes_on);
     leave(p);
     return status;
 }

@@ -104,8 +104,9 @@ static tri_tensor *scaled_forward(tri_module *self, tri_tensor *x)
     trii_step *step = trii_step_current();
     trii_vid in, out = TRII_NO_VALUE;
 
-    CHECK_OK(trii_resolve(step, tri_module_find(self, "weight"), &in));
-    CHECK_OK(record_passed(step, in, false, &out));
+    if (trii_resolve(step, tri_module_find(self, "weight"), &in) != TRI_OK ||
+        record_passed(step, in, false, &out) != TRI_OK)
+        return NULL; /* which its caller hears of */
     x = tri_mul(x, trii_handle(step, out));
     if (again) {
         tri_recompute_begin();

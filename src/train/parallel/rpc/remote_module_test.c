@@ -333,12 +333,18 @@ static void autocast_travels(void **state)
 
 /* --- several results ------------------------------------------------------ */
 
+/* Modules that were called with another number of tensors than their program has given. */
+static atomic_int n_misfits;
+
 /* in: x, and one that may be absent; out: a sum, indices, a product. */
 static void many_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                          int n_out)
 {
     (void)self;
-    assert_true(n_in == 2 && n_out == 3);
+    if (n_in != 2 || n_out != 3) {
+        atomic_fetch_add(&n_misfits, 1);
+        return;
+    }
     out[0] = in[1] != NULL ? tri_add(in[0], in[1]) : tri_tanh(in[0]);
     out[1] = tri_argmax(in[0], 1, false);
     out[2] = tri_mul(in[0], in[0]);
@@ -402,6 +408,7 @@ static void some_of_the_results_are_used(void **state)
         compare_many(&p, (tri_tensor *[]){x[0], NULL}, used[k]);
     }
     expect_graphs(&p, 0);
+    assert_int_equal(atomic_load(&n_misfits), 0);
     for (int i = 0; i < 2; i++)
         tri_tensor_unref(x[i]);
     pair_end(&p);
@@ -412,8 +419,8 @@ static void squares_forward(tri_module *self, tri_tensor *const *in, int n_in, t
                             int n_out)
 {
     (void)self;
-    assert_int_equal(n_in, n_out);
-    for (int i = 0; i < n_out; i++)
+    atomic_fetch_add(&n_misfits, n_in != 4 || n_out != 4);
+    for (int i = 0; i < n_out && i < n_in; i++)
         out[i] = tri_square(in[i]);
 }
 static const tri_module_class squares_class = {.name = "Squares", .forward = squares_forward};
@@ -450,6 +457,7 @@ static void results_lie_beside_some_without_elements(void **state)
         remote_expect_equal(y[0][i], y[1][i]);
         remote_expect_equal(grads[0][i], grads[1][i]);
     }
+    assert_int_equal(atomic_load(&n_misfits), 0);
     tri_step_end();
     for (int i = 0; i < 4; i++)
         tri_tensor_unref(x[i]);
