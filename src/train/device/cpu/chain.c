@@ -32,39 +32,12 @@ static const struct {
     const trii_graph_op *op;
     trii_ew_code code;
 } codes[] = {
-    {&trii_op_copy, TRII_EW_COPY},
-    {&trii_op_add, TRII_EW_ADD},
-    {&trii_op_sub, TRII_EW_SUB},
-    {&trii_op_mul, TRII_EW_MUL},
-    {&trii_op_div, TRII_EW_DIV},
-    {&trii_op_maximum, TRII_EW_MAXIMUM},
-    {&trii_op_minimum, TRII_EW_MINIMUM},
-    {&trii_op_add_scalar, TRII_EW_ADD_SCALAR},
-    {&trii_op_mul_scalar, TRII_EW_MUL_SCALAR},
-    {&trii_op_neg, TRII_EW_NEG},
-    {&trii_op_abs, TRII_EW_ABS},
-    {&trii_op_square, TRII_EW_SQUARE},
-    {&trii_op_sqrt, TRII_EW_SQRT},
-    {&trii_op_exp, TRII_EW_EXP},
-    {&trii_op_log, TRII_EW_LOG},
-    {&trii_op_relu, TRII_EW_RELU},
-    {&trii_op_leaky_relu, TRII_EW_LEAKY_RELU},
-    {&trii_op_sigmoid, TRII_EW_SIGMOID},
-    {&trii_op_tanh, TRII_EW_TANH},
-    {&trii_op_gelu, TRII_EW_GELU},
-    {&trii_op_gelu_tanh, TRII_EW_GELU_TANH},
-    {&trii_op_silu, TRII_EW_SILU},
-    {&trii_op_relu_backward, TRII_EW_RELU_BACKWARD},
-    {&trii_op_leaky_relu_backward, TRII_EW_LEAKY_RELU_BACKWARD},
-    {&trii_op_abs_backward, TRII_EW_ABS_BACKWARD},
-    {&trii_op_sigmoid_backward, TRII_EW_SIGMOID_BACKWARD},
-    {&trii_op_tanh_backward, TRII_EW_TANH_BACKWARD},
-    {&trii_op_gelu_backward, TRII_EW_GELU_BACKWARD},
-    {&trii_op_gelu_tanh_backward, TRII_EW_GELU_TANH_BACKWARD},
-    {&trii_op_silu_backward, TRII_EW_SILU_BACKWARD},
-    {&trii_op_mse_loss_backward, TRII_EW_MSE_BACKWARD},
-    {&trii_op_fill, TRII_EW_FILL},
-    {&trii_op_cast, TRII_EW_COPY}, /* between f32, bf16 and f16 */
+#define TRII_EW_KERNEL(name) {&trii_op_##name, TRII_EW_##name},
+#include "train/graph/step/elementwise.def"
+    {&trii_op_mse_loss_backward, TRII_EW_mse_loss_backward},
+    {&trii_op_fill, TRII_EW_fill},
+    {&trii_op_copy, TRII_EW_copy},
+    {&trii_op_cast, TRII_EW_copy}, /* between f32, bf16 and f16 */
 };
 
 /* The instruction for the operation, or TRII_EW_COUNT. */
@@ -413,9 +386,9 @@ static bool place_results(compile *k)
 
 static trii_ew_code rounding_to(tri_dtype dtype)
 {
-    return dtype == TRI_DTYPE_BF16  ? TRII_EW_ROUND_BF16
-           : dtype == TRI_DTYPE_F16 ? TRII_EW_ROUND_F16
-                                    : TRII_EW_COPY;
+    return dtype == TRI_DTYPE_BF16  ? TRII_EW_round_bf16
+           : dtype == TRI_DTYPE_F16 ? TRII_EW_round_f16
+                                    : TRII_EW_copy;
 }
 
 /* A value that the plan widens for an operation is rounded first, so that it makes no difference
@@ -427,7 +400,7 @@ static trii_ew_code cast_code(const compile *k, int n)
 
     if (node->takes_stored && inner_node(k, node->in[0]) >= 0)
         return rounding_to(from);
-    return k->last_use[n] > n ? rounding_to(trii_out_type(k->ir, node, 0)->dtype) : TRII_EW_COPY;
+    return k->last_use[n] > n ? rounding_to(trii_out_type(k->ir, node, 0)->dtype) : TRII_EW_copy;
 }
 
 static void write_program(compile *k)

@@ -138,9 +138,9 @@ static void backward_row(const xent_run *run, int64_t target, double g, double s
     if (k->logarithms)
         memset(dx, 0, (size_t)k->classes * sizeof(*dx));
     else
-        k->kernels->ew[TRII_EW_MUL_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
+        k->kernels->ew[TRII_EW_mul_scalar](dx, dx, NULL, NULL, (size_t)k->classes, &scale);
     if (other != 0 && run->weight == NULL)
-        k->kernels->ew[TRII_EW_ADD_SCALAR](dx, dx, NULL, NULL, (size_t)k->classes, &other);
+        k->kernels->ew[TRII_EW_add_scalar](dx, dx, NULL, NULL, (size_t)k->classes, &other);
     for (int64_t i = 0; other != 0 && run->weight != NULL && i < k->classes; i++)
         dx[i] += (float)(other * (double)run->weight[i]);
     dx[target] -= (float)(g * (1 - run->smoothing) * weight_of(run, target));

@@ -109,7 +109,7 @@ static void largest_of(const extremes_run *run, const piece *p, float *best)
         const float *x = p->x + step_offset(k, s);
 
         if (k->width > 1) {
-            k->kernels->ew[TRII_EW_MAXIMUM](best, best, x, NULL, (size_t)p->n, NULL);
+            k->kernels->ew[TRII_EW_maximum](best, best, x, NULL, (size_t)p->n, NULL);
         } else {
             float most = k->kernels->max(x + p->run, (size_t)(p->run_end - p->run));
 

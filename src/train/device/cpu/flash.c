@@ -86,7 +86,7 @@ static void forward_tile(const trii_flash_run *run, const trii_flash_tile *tile,
     if (f->arg_key >= 0) {
         trii_flash_keep(run, tile, p->keep);
         for (int64_t i = 0; i < tile->n_s; i++)
-            f->kernels->ew[TRII_EW_MUL](p->s + i * TRII_TILE, p->s + i * TRII_TILE,
+            f->kernels->ew[TRII_EW_mul](p->s + i * TRII_TILE, p->s + i * TRII_TILE,
                                         p->keep + i * TRII_TILE, NULL, (size_t)tile->n_t, NULL);
     }
     if (tile->s > 0)

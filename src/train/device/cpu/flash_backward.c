@@ -93,7 +93,7 @@ static void multiply_rows(const trii_flash *f, const trii_flash_tile *tile, floa
                           const float *keep)
 {
     for (int64_t i = 0; i < tile->n_s; i++)
-        f->kernels->ew[TRII_EW_MUL](x + i * TRII_TILE, x + i * TRII_TILE, keep + i * TRII_TILE,
+        f->kernels->ew[TRII_EW_mul](x + i * TRII_TILE, x + i * TRII_TILE, keep + i * TRII_TILE,
                                     NULL, (size_t)tile->n_t, NULL);
 }
 

@@ -18,42 +18,16 @@
 #include "train/graph/ops/update.h"
 #include "os/cpu.h"
 
-/* Instructions of the element-wise interpreter: d[i] = f(a[i], b[i], c[i]; s). */
+/* Instructions of the element-wise interpreter: d[i] = f(a[i], b[i], c[i]; s). Those of
+ * elementwise.def are called as the operation; there a number is s[0], rounded to f32. */
 typedef enum trii_ew_code {
-    TRII_EW_COPY,
-    TRII_EW_ROUND_BF16, /* to the nearest even, in f32 */
-    TRII_EW_ROUND_F16,
-    TRII_EW_ADD,
-    TRII_EW_SUB,
-    TRII_EW_MUL,
-    TRII_EW_DIV,
-    TRII_EW_MAXIMUM, /* NaN wins */
-    TRII_EW_MINIMUM,
-    TRII_EW_ADD_SCALAR, /* a + s[0]; here and below s[0] is first rounded to f32, as in PyTorch */
-    TRII_EW_MUL_SCALAR,
-    TRII_EW_NEG,
-    TRII_EW_ABS,
-    TRII_EW_SQUARE,
-    TRII_EW_SQRT,
-    TRII_EW_EXP,
-    TRII_EW_LOG,
-    TRII_EW_RELU,
-    TRII_EW_LEAKY_RELU, /* slope s[0] */
-    TRII_EW_SIGMOID,
-    TRII_EW_TANH,
-    TRII_EW_GELU,
-    TRII_EW_GELU_TANH,
-    TRII_EW_SILU,
-    TRII_EW_RELU_BACKWARD,       /* a = gradient, b = input or output: b <= 0 ? 0 : a */
-    TRII_EW_LEAKY_RELU_BACKWARD, /* b > 0 ? a : a * s[0] */
-    TRII_EW_ABS_BACKWARD,        /* a = gradient, b = operand */
-    TRII_EW_SIGMOID_BACKWARD,    /* a = gradient, b = result */
-    TRII_EW_TANH_BACKWARD,
-    TRII_EW_GELU_BACKWARD, /* a = gradient, b = operand */
-    TRII_EW_GELU_TANH_BACKWARD,
-    TRII_EW_SILU_BACKWARD,
-    TRII_EW_MSE_BACKWARD, /* a * s[0] * (b - c), in double, s[0] as it is */
-    TRII_EW_FILL,         /* s[0] */
+    TRII_EW_copy,
+    TRII_EW_round_bf16, /* to the nearest even, in f32 */
+    TRII_EW_round_f16,
+    TRII_EW_mse_loss_backward, /* a * s[0] * (b - c), in double, s[0] as it is */
+    TRII_EW_fill,              /* s[0] */
+#define TRII_EW_KERNEL(name) TRII_EW_##name,
+#include "train/graph/step/elementwise.def"
     TRII_EW_COUNT
 } trii_ew_code;
 

@@ -2,137 +2,85 @@
  * kernels_elementwise.h - instructions of the element-wise interpreter; a template, see vec.h.
  */
 
-/* d[i] = EXPR of x = a[i], y = b[i], s = s[0] as f32. The compiler vectorises the loops: d may
- * equal a, b or c, so it is told that iterations are independent. */
+/* The compiler vectorises the loops: d may equal x, y or z, so it is told that iterations are
+ * independent. */
 #if defined(__clang__)
 #define VEC_LOOP _Pragma("clang loop vectorize(enable) interleave(enable)")
 #else
 #define VEC_LOOP _Pragma("GCC ivdep")
 #endif
 
-#define EW_UNARY(name, expr)                                                                       \
-    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
-                          const double *scalars)                                                   \
+#define EW_KERNEL(name)                                                                            \
+    VEC_FN void ew_##name(float *d, const float *x, const float *y, const float *z, size_t n,      \
+                          const double *scalars)
+
+/* From the formulas of elementwise.def: a = x[i], b = y[i], f0 = scalars[0] as f32. */
+#define EW_ELEMENTS_A float a = x[i]
+#define EW_ELEMENTS_AB float a = x[i], b = y[i]
+#define EW_ELEMENTS_AB_INT EW_ELEMENTS_AB
+#define EW_ELEMENTS_A_F EW_ELEMENTS_A
+#define EW_ELEMENTS_AB_F EW_ELEMENTS_AB
+#define EW_NUMBER_A (void)scalars
+#define EW_NUMBER_AB EW_NUMBER_A
+#define EW_NUMBER_AB_INT EW_NUMBER_A
+#define EW_NUMBER_A_F float f0 = (float)scalars[0]
+#define EW_NUMBER_AB_F EW_NUMBER_A_F
+#define EW_LOOP(name, operands, formula)                                                           \
+    EW_KERNEL(name)                                                                                \
     {                                                                                              \
-        (void)b, (void)c, (void)scalars;                                                           \
+        EW_NUMBER_##operands;                                                                      \
+                                                                                                   \
+        (void)y, (void)z;                                                                          \
         VEC_LOOP                                                                                   \
         for (size_t i = 0; i < n; i++) {                                                           \
-            float x = a[i];                                                                        \
-            d[i] = (expr);                                                                         \
-        }                                                                                          \
-    }
-#define EW_SCALAR(name, expr)                                                                      \
-    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
-                          const double *scalars)                                                   \
-    {                                                                                              \
-        float s = (float)scalars[0];                                                               \
+            EW_ELEMENTS_##operands;                                                                \
                                                                                                    \
-        (void)b, (void)c;                                                                          \
-        VEC_LOOP                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            float x = a[i];                                                                        \
-            d[i] = (expr);                                                                         \
-        }                                                                                          \
-    }
-#define EW_BINARY(name, expr)                                                                      \
-    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
-                          const double *scalars)                                                   \
-    {                                                                                              \
-        (void)c, (void)scalars;                                                                    \
-        VEC_LOOP                                                                                   \
-        for (size_t i = 0; i < n; i++) {                                                           \
-            float x = a[i], y = b[i];                                                              \
-            d[i] = (expr);                                                                         \
-        }                                                                                          \
-    }
-/* The same on whole vectors, for functions that the compiler cannot vectorise. */
-#define EW_VECTOR(name, function)                                                                  \
-    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
-                          const double *scalars)                                                   \
-    {                                                                                              \
-        size_t i = 0;                                                                              \
-                                                                                                   \
-        (void)b, (void)c, (void)scalars;                                                           \
-        for (; i + VEC_LANES <= n; i += VEC_LANES)                                                 \
-            vec_store(d + i, function(vec_load(a + i)));                                           \
-        if (i < n) {                                                                               \
-            float rest[VEC_LANES] = {0};                                                           \
-                                                                                                   \
-            memcpy(rest, a + i, (n - i) * sizeof(float));                                          \
-            vec_store(rest, function(vec_load(rest)));                                             \
-            memcpy(d + i, rest, (n - i) * sizeof(float));                                          \
+            d[i] = (formula);                                                                      \
         }                                                                                          \
     }
 
-#define EW_VECTOR2(name, function)                                                                 \
-    VEC_FN void ew_##name(float *d, const float *a, const float *b, const float *c, size_t n,      \
-                          const double *scalars)                                                   \
+/* The same on whole vectors, for functions that the compiler cannot vectorise. */
+#define EW_COUNT_A 1
+#define EW_COUNT_AB 2
+#define EW_VECTOR(name, operands, formula)                                                         \
+    VEC_INLINE vec of_##name(vec a, vec b)                                                         \
     {                                                                                              \
+        (void)b;                                                                                   \
+        return formula;                                                                            \
+    }                                                                                              \
+    EW_KERNEL(name)                                                                                \
+    {                                                                                              \
+        const int last = EW_COUNT_##operands - 1;                                                  \
         size_t i = 0;                                                                              \
                                                                                                    \
-        (void)c, (void)scalars;                                                                    \
+        (void)y, (void)z, (void)scalars;                                                           \
         for (; i + VEC_LANES <= n; i += VEC_LANES)                                                 \
-            vec_store(d + i, function(vec_load(a + i), vec_load(b + i)));                          \
+            vec_store(d + i, of_##name(vec_load(x + i), vec_load((last == 1 ? y : x) + i)));       \
         if (i < n) {                                                                               \
-            float rest[2][VEC_LANES] = {{0}};                                                      \
+            float rest[EW_COUNT_##operands][VEC_LANES] = {{0}};                                    \
                                                                                                    \
-            memcpy(rest[0], a + i, (n - i) * sizeof(float));                                       \
-            memcpy(rest[1], b + i, (n - i) * sizeof(float));                                       \
-            vec_store(rest[0], function(vec_load(rest[0]), vec_load(rest[1])));                    \
+            memcpy(rest[0], x + i, (n - i) * sizeof(float));                                       \
+            if (last == 1)                                                                         \
+                memcpy(rest[last], y + i, (n - i) * sizeof(float));                                \
+            vec_store(rest[0], of_##name(vec_load(rest[0]), vec_load(rest[last])));                \
             memcpy(d + i, rest[0], (n - i) * sizeof(float));                                       \
         }                                                                                          \
     }
 
-EW_UNARY(copy, x)
-EW_BINARY(add, x + y)
-EW_BINARY(sub, x - y)
-EW_BINARY(mul, x *y)
-EW_BINARY(div, x / y)
-EW_BINARY(maximum, x > y || x != x ? x : y)
-EW_BINARY(minimum, x < y || x != x ? x : y)
-EW_SCALAR(add_scalar, x + s)
-EW_SCALAR(mul_scalar, x *s)
-EW_UNARY(neg, -x)
-EW_UNARY(abs, x < 0 ? -x : x + 0.0f)
-EW_UNARY(square, x *x)
-EW_UNARY(sqrt, sqrtf(x))
-EW_UNARY(relu, x < 0 ? 0.0f : x)
-EW_SCALAR(leaky_relu, x > 0 ? x : x * s)
-EW_BINARY(relu_backward, y <= 0 ? 0.0f : x)
-EW_BINARY(abs_backward, y > 0 ? x : y < 0 ? -x : 0 * y)
-EW_BINARY(sigmoid_backward, x *(1.0f - y) * y)
-EW_BINARY(tanh_backward, x *(1.0f - y * y))
-
-VEC_FN void ew_leaky_relu_backward(float *d, const float *a, const float *b, const float *c,
-                                   size_t n, const double *scalars)
-{
-    float s = (float)scalars[0];
-
-    (void)c;
-    VEC_LOOP
-    for (size_t i = 0; i < n; i++) {
-        float x = a[i];
-
-        d[i] = b[i] > 0 ? x : x * s;
-    }
-}
-
-VEC_FN void ew_mse_backward(float *d, const float *a, const float *b, const float *c, size_t n,
-                            const double *scalars)
+EW_KERNEL(mse_loss_backward)
 {
     double s = scalars[0];
 
     VEC_LOOP
     for (size_t i = 0; i < n; i++)
-        d[i] = (float)((double)a[i] * s * ((double)b[i] - (double)c[i]));
+        d[i] = (float)((double)x[i] * s * ((double)y[i] - (double)z[i]));
 }
 
-VEC_FN void ew_fill(float *d, const float *a, const float *b, const float *c, size_t n,
-                    const double *scalars)
+EW_KERNEL(fill)
 {
     float s = (float)scalars[0];
 
-    (void)a, (void)b, (void)c;
+    (void)x, (void)y, (void)z;
     for (size_t i = 0; i < n; i++)
         d[i] = s;
 }
@@ -220,11 +168,6 @@ VEC_INLINE vec vec_sigmoid(vec x)
     return 1.0f / (1.0f + vec_exp(-x));
 }
 
-VEC_INLINE vec vec_silu(vec x)
-{
-    return x / (1.0f + vec_exp(-x));
-}
-
 VEC_INLINE vec vec_tanh(vec x)
 {
     vec a = vec_abs(x), z = x * x;
@@ -275,48 +218,15 @@ VEC_INLINE vec vec_erf(vec x)
     return vec_select(a < 1.0f, t, vec_select(x != x, x, large));
 }
 
-VEC_INLINE vec vec_gelu(vec x)
+/* The sigmoid of 2 u, u the argument of tanh in that form of gelu. */
+VEC_INLINE vec vec_gelu_gate(vec x)
 {
-    return 0.5f * x * (1.0f + vec_erf(x * 0.70710678118654752f));
+    return vec_sigmoid(x * (1.5957691216057308f + 0.071354816272560f * (x * x)));
 }
 
-/* The tanh form, by the sigmoid of twice its argument: 0.5 x (1 + tanh(u)) = x sigmoid(2 u). */
-VEC_INLINE vec vec_gelu_tanh(vec x)
-{
-    return x * vec_sigmoid(x * (1.5957691216057308f + 0.071354816272560f * (x * x)));
-}
-
-/* Gradients: g * f'(x). */
-VEC_INLINE vec vec_gelu_tanh_backward(vec g, vec x)
-{
-    vec s = vec_sigmoid(x * (1.5957691216057308f + 0.071354816272560f * (x * x)));
-
-    return g * (s + x * s * (1.0f - s) * (1.5957691216057308f + 0.214064448817680f * (x * x)));
-}
-
-VEC_INLINE vec vec_gelu_backward(vec g, vec x)
-{
-    vec density = vec_exp(-0.5f * x * x) * 0.39894228040143268f;
-
-    return g * (0.5f * (1.0f + vec_erf(x * 0.70710678118654752f)) + x * density);
-}
-
-VEC_INLINE vec vec_silu_backward(vec g, vec x)
-{
-    vec s = vec_sigmoid(x);
-
-    return g * s * (1.0f + x * (1.0f - s));
-}
-
-EW_VECTOR2(gelu_backward, vec_gelu_backward)
-EW_VECTOR2(silu_backward, vec_silu_backward)
-EW_VECTOR(round_bf16, vec_round_bf16)
-EW_VECTOR(round_f16, vec_round_f16)
-EW_VECTOR(exp, vec_exp)
-EW_VECTOR(log, vec_log)
-EW_VECTOR(sigmoid, vec_sigmoid)
-EW_VECTOR(silu, vec_silu)
-EW_VECTOR(tanh, vec_tanh)
-EW_VECTOR(gelu, vec_gelu)
-EW_VECTOR(gelu_tanh, vec_gelu_tanh)
-EW_VECTOR2(gelu_tanh_backward, vec_gelu_tanh_backward)
+EW_LOOP(copy, A, a)
+EW_VECTOR(round_bf16, A, vec_round_bf16(a))
+EW_VECTOR(round_f16, A, vec_round_f16(a))
+#define TRII_EW_LOOP EW_LOOP
+#define TRII_EW_VECTOR EW_VECTOR
+#include "train/graph/step/elementwise.def"

@@ -106,7 +106,7 @@ static size_t pack_floats(const lstm *l)
 static void activate(const lstm *l, float *a, const float *before, float *c, float *h)
 {
     const int64_t n = l->hidden;
-    const trii_ew_fn sigmoid = l->kernels->ew[TRII_EW_SIGMOID], tanh = l->kernels->ew[TRII_EW_TANH];
+    const trii_ew_fn sigmoid = l->kernels->ew[TRII_EW_sigmoid], tanh = l->kernels->ew[TRII_EW_tanh];
     const float *i = a, *f = a + n, *g = a + 2 * n, *o = a + 3 * n;
 
     sigmoid(a, a, NULL, NULL, (size_t)(2 * n), NULL);
@@ -233,7 +233,7 @@ static void backward_rows(const lstm_run *run, int64_t begin, int64_t end, float
         if (k == 0 && before != NULL)
             before += begin * n;
         for (int64_t r = 0; r < end - begin; r++) {
-            l->kernels->ew[TRII_EW_TANH](c, at(run, l->c) + (row + r) * n, NULL, NULL, (size_t)n,
+            l->kernels->ew[TRII_EW_tanh](c, at(run, l->c) + (row + r) * n, NULL, NULL, (size_t)n,
                                          NULL);
             back_through(&(row_back){
                 .n = n,

@@ -75,7 +75,7 @@ static int64_t repeat_bias(const narrow_run *run, const trii_rectangle *r, int64
 
 static void add_bias(const narrow_run *run, const trii_rectangle *r, float *sums, int64_t distance)
 {
-    const trii_ew_fn add = trii_cpu_kernels_get()->ew[TRII_EW_ADD];
+    const trii_ew_fn add = trii_cpu_kernels_get()->ew[TRII_EW_add];
     const float *bias = (const float *)run->args[run->l->arg[2]] + r->column;
     float rows[BIAS_FLOATS];
     int64_t n = repeat_bias(run, r, distance, rows);

@@ -40,7 +40,7 @@ typedef struct large_run {
 static void add_bias(const large_run *run, const trii_rectangle *r)
 {
     const large *l = run->l;
-    const trii_ew_fn add = trii_cpu_kernels_get()->ew[TRII_EW_ADD];
+    const trii_ew_fn add = trii_cpu_kernels_get()->ew[TRII_EW_add];
     const float *bias = (const float *)run->args[l->arg[2]] + r->column;
 
     for (int64_t i = r->row; i < r->row + r->rows; i++) {

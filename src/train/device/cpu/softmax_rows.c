@@ -41,8 +41,8 @@ static double exp_row(const trii_cpu_kernels *kernels, const float *x, float max
         int64_t some = n - at < PIECE ? n - at : PIECE;
         float *to = e != NULL ? e + at : piece;
 
-        kernels->ew[TRII_EW_ADD_SCALAR](to, x + at, NULL, NULL, (size_t)some, &minus);
-        kernels->ew[TRII_EW_EXP](to, to, NULL, NULL, (size_t)some, NULL);
+        kernels->ew[TRII_EW_add_scalar](to, x + at, NULL, NULL, (size_t)some, &minus);
+        kernels->ew[TRII_EW_exp](to, to, NULL, NULL, (size_t)some, NULL);
         kernels->add_values(to, 1, 0, some, lanes);
     }
     return trii_lanes_total(lanes);
@@ -64,7 +64,7 @@ static void exp_short_rows(const trii_cpu_kernels *kernels, const float *x, int6
             to[r * n + i] = row[i] - best;
         max[r] = best;
     }
-    kernels->ew[TRII_EW_EXP](to, to, NULL, NULL, (size_t)(rows * n), NULL);
+    kernels->ew[TRII_EW_exp](to, to, NULL, NULL, (size_t)(rows * n), NULL);
     for (int64_t r = 0; r < rows; r++) {
         double total = 0;
 
@@ -116,7 +116,7 @@ static void forward_rows(const softmax *k, const float *x, int64_t rows, float *
         } else {
             double scale = 1 / sums.sum[r]; // NOLINT: trii_exp_rows has set it
 
-            k->kernels->ew[TRII_EW_MUL_SCALAR](y, y, NULL, NULL, (size_t)k->n, &scale);
+            k->kernels->ew[TRII_EW_mul_scalar](y, y, NULL, NULL, (size_t)k->n, &scale);
         }
     }
 }
@@ -136,7 +136,7 @@ static void backward_row(const softmax *k, const float *g, const float *y, float
     for (int64_t at = 0; at < k->n; at += PIECE) {
         int64_t n = k->n - at < PIECE ? k->n - at : PIECE;
 
-        k->kernels->ew[TRII_EW_EXP](piece, y + at, NULL, NULL, (size_t)n, NULL);
+        k->kernels->ew[TRII_EW_exp](piece, y + at, NULL, NULL, (size_t)n, NULL);
         for (int64_t i = 0; i < n; i++)
             dx[at + i] = g[at + i] - piece[i] * sum;
     }

@@ -11,6 +11,11 @@
 #include "train/graph/ops/composer.h"
 #include "train/graph/ops/shared_statistics.h"
 
+/* The words of the rules in elementwise.def; c is the composer. */
+#define RECORD1(op, a) trii_compose1(c, &trii_op_##op, a)
+#define RECORD2(op, a, b) trii_compose2(c, &trii_op_##op, a, b)
+#define RECORD_F(op, a, number) trii_compose_number(c, &trii_op_##op, a, number)
+
 /* Of operands x w? b?, in each part of x along the dimensions of `mask`. */
 typedef struct trii_norm_rule {
     int64_t mask;       /* normalised over */

@@ -1,7 +1,25 @@
 /*
- * elementwise_gradient.c - gradients of arithmetic, and of copies and conversions.
+ * elementwise_gradient.c - gradients of element-wise operations, and of copies and conversions. Of
+ * an activation it is one operation of its own, so that a device gives it one kernel; what it reads
+ * (x or y) is what is cheaper to keep.
  */
-#include "train/graph/gradients/gradient_rules.h"
+#include "train/graph/gradients/composed.h"
+
+#define TRII_EW_GRADIENT(name, recorded)                                                           \
+    tri_status trii_grad_##name(trii_step *step, const trii_node *node, const trii_vid *grad_out,  \
+                                const bool *needs, trii_vid *grad_in)                              \
+    {                                                                                              \
+        trii_composer composer = {step, TRI_OK}, *c = &composer;                                   \
+        trii_vid x = trii_node_in(step, node, 0), y = node->first_out, g = grad_out[0];            \
+                                                                                                   \
+        (void)needs, (void)x, (void)y;                                                             \
+        grad_in[0] = (recorded);                                                                   \
+        return c->status;                                                                          \
+    }
+#define f0 (node->attrs.f[0])
+#define BACKWARD(name, b)                                                                          \
+    trii_compose(c, &trii_op_##name##_backward, (trii_vid[]){g, b}, 2, &node->attrs)
+#include "train/graph/step/elementwise.def"
 
 tri_status trii_grad_add(trii_step *step, const trii_node *node, const trii_vid *g,
                          const bool *needs, trii_vid *grad_in)
@@ -99,6 +117,32 @@ tri_status trii_grad_minimum(trii_step *step, const trii_node *node, const trii_
     return extremum_grad(step, node, true, g, needs, grad_in);
 }
 
+tri_status trii_grad_pow(trii_step *step, const trii_node *node, const trii_vid *g,
+                         const bool *needs, trii_vid *grad_in)
+{
+    trii_vid in[3] = {g[0], trii_node_in(step, node, 0), trii_node_in(step, node, 1)};
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < 2 && status == TRI_OK; i++) {
+        trii_vid d = TRII_NO_VALUE;
+        trii_attrs attrs;
+
+        if (!needs[i])
+            continue;
+        if (trii_step_creates_graph(step)) {
+            status = trii_composed_pow(step, node, g[0], i == 1, &grad_in[i]);
+            continue;
+        }
+        attrs.n_i = 1;
+        attrs.n_f = 0;
+        attrs.i[0] = i;
+        status = trii_record_values(step, &trii_op_pow_backward, in, 3, &attrs, &d);
+        if (status == TRI_OK)
+            status = trii_rec_sum_to(step, d, trii_type_of(step, in[1 + i]), &grad_in[i]);
+    }
+    return status;
+}
+
 tri_status trii_grad_pass(trii_step *step, const trii_node *node, const trii_vid *g,
                           const bool *needs, trii_vid *grad_in)
 {
@@ -109,64 +153,16 @@ tri_status trii_grad_pass(trii_step *step, const trii_node *node, const trii_vid
     return TRI_OK;
 }
 
-tri_status trii_grad_neg(trii_step *step, const trii_node *node, const trii_vid *g,
-                         const bool *needs, trii_vid *grad_in)
-{
-    (void)node;
-    (void)needs;
-    return trii_rec1(step, &trii_op_neg, g[0], &grad_in[0]);
-}
-
-tri_status trii_grad_mul_scalar(trii_step *step, const trii_node *node, const trii_vid *g,
-                                const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec_scaled(step, g[0], node->attrs.f[0], &grad_in[0]);
-}
-
-tri_status trii_grad_abs(trii_step *step, const trii_node *node, const trii_vid *g,
-                         const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec2(step, &trii_op_abs_backward, g[0], trii_node_in(step, node, 0), &grad_in[0]);
-}
-
-/* 2 g x */
-tri_status trii_grad_square(trii_step *step, const trii_node *node, const trii_vid *g,
-                            const bool *needs, trii_vid *grad_in)
-{
-    trii_vid twice = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, g[0], 2, &twice);
-
-    (void)needs;
-    if (status != TRI_OK)
-        return status;
-    return trii_rec2(step, &trii_op_mul, twice, trii_node_in(step, node, 0), &grad_in[0]);
-}
-
-/* g / (2 y) */
-tri_status trii_grad_sqrt(trii_step *step, const trii_node *node, const trii_vid *g,
+/* Of step functions: zero, as in PyTorch. */
+tri_status trii_grad_zero(trii_step *step, const trii_node *node, const trii_vid *g,
                           const bool *needs, trii_vid *grad_in)
 {
-    trii_vid twice = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, node->first_out, 2, &twice);
+    trii_attrs attrs;
 
+    (void)g;
     (void)needs;
-    return status == TRI_OK ? trii_rec2(step, &trii_op_div, g[0], twice, &grad_in[0]) : status;
-}
-
-tri_status trii_grad_exp(trii_step *step, const trii_node *node, const trii_vid *g,
-                         const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec2(step, &trii_op_mul, g[0], node->first_out, &grad_in[0]);
-}
-
-tri_status trii_grad_log(trii_step *step, const trii_node *node, const trii_vid *g,
-                         const bool *needs, trii_vid *grad_in)
-{
-    (void)needs;
-    return trii_rec2(step, &trii_op_div, g[0], trii_node_in(step, node, 0), &grad_in[0]);
+    trii_fill_attrs(trii_type_of(step, trii_node_in(step, node, 0)), 0, &attrs);
+    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, &grad_in[0]);
 }
 
 tri_status trii_grad_cast(trii_step *step, const trii_node *node, const trii_vid *g,

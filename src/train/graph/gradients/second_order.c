@@ -4,38 +4,15 @@
  * operations wherever possible, so that third gradients exist as well.
  *
  * An element-wise gradient is g f(x), x the operand or the result. Its gradients are gg f(x), which
- * is the same operation again, and gg g f'(x). Below, h is gg g.
+ * is the same operation again, and gg g f'(x), which elementwise.def says.
  */
 #include <math.h>
 
 #include "train/graph/gradients/composed.h"
 
-#define INV_SQRT_2PI 0.39894228040143267794
-#define SQRT_2_OVER_PI 0.79788456080286535588
-#define GELU_CUBIC 0.044715
-
 #define RULE(name)                                                                                 \
     tri_status trii_grad_##name(trii_step *step, const trii_node *node, const trii_vid *gg,        \
                                 const bool *needs, trii_vid *grad_in)
-
-static tri_status number(trii_step *step, const trii_graph_op *op, trii_vid x, double value,
-                         trii_vid *out)
-{
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = value;
-    return trii_record_values(step, op, &x, 1, &attrs, out);
-}
-
-/* a x + b */
-static tri_status affine(trii_step *step, double a, trii_vid x, double b, trii_vid *out)
-{
-    tri_status status = trii_rec_scaled(step, x, a, out);
-
-    return status == TRI_OK ? number(step, &trii_op_add_scalar, *out, b, out) : status;
-}
 
 static tri_status times(trii_step *step, trii_vid a, trii_vid b, trii_vid *out)
 {
@@ -67,164 +44,12 @@ RULE(flat)
     return needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
 }
 
-/* Records h f'(x). */
-typedef tri_status (*bend)(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,
-                           trii_vid *out);
-
-static tri_status curved(trii_step *step, const trii_node *node, trii_vid gg, const bool *needs,
-                         bend rule, trii_vid *grad_in)
-{
-    trii_vid h = TRII_NO_VALUE;
-    tri_status status = needs[0] ? again(step, node, gg, &grad_in[0]) : TRI_OK;
-
-    if (status != TRI_OK || !needs[1])
-        return status;
-    status = times(step, gg, trii_node_in(step, node, 0), &h);
-    return status == TRI_OK ? rule(step, node, h, trii_node_in(step, node, 1), &grad_in[1])
-                            : status;
-}
-
-#define CURVED(name)                                                                               \
-    static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
-                                  trii_vid *out);                                                  \
-    RULE(name##_backward)                                                                          \
-    {                                                                                              \
-        return curved(step, node, gg[0], needs, name##_bend, grad_in);                             \
-    }                                                                                              \
-    static tri_status name##_bend(trii_step *step, const trii_node *node, trii_vid h, trii_vid x,  \
-                                  trii_vid *out)
-
-/* --- activations ---------------------------------------------------------- */
-
-/* (1 - y) y */
-CURVED(sigmoid)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = affine(step, -2, x, 1, &d);
-
-    (void)node;
-    return status == TRI_OK ? times(step, h, d, out) : status;
-}
-
-/* 1 - y^2 */
-CURVED(tanh)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, x, -2, &d);
-
-    (void)node;
-    return status == TRI_OK ? times(step, h, d, out) : status;
-}
-
-/* cdf(x) + x pdf(x): (2 - x^2) pdf(x) */
-CURVED(gelu)
-{
-    trii_vid square = TRII_NO_VALUE, pdf = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    tri_status status = trii_rec1(step, &trii_op_square, x, &square);
-
-    (void)node;
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, square, -0.5, &pdf);
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_exp, pdf, &pdf);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, pdf, INV_SQRT_2PI, &pdf);
-    if (status == TRI_OK)
-        status = affine(step, -1, square, 2, &d);
-    if (status == TRI_OK)
-        status = times(step, d, pdf, &d);
-    return status == TRI_OK ? times(step, h, d, out) : status;
-}
-
-/* With u = c (x + a x^3), t = tanh u: (1 - t^2) (u' + x (u'' / 2 - t u'^2)) */
-CURVED(gelu_tanh)
-{
-    const double c = SQRT_2_OVER_PI, a = GELU_CUBIC;
-    trii_vid square = TRII_NO_VALUE, t = TRII_NO_VALUE, slope = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    trii_vid bent = TRII_NO_VALUE;
-    tri_status status = trii_rec1(step, &trii_op_square, x, &square);
-
-    (void)node;
-    if (status == TRI_OK)
-        status = affine(step, a * c, square, c, &t);
-    if (status == TRI_OK)
-        status = times(step, t, x, &t);
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_tanh, t, &t);
-    if (status == TRI_OK)
-        status = affine(step, 3 * a * c, square, c, &slope);
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_square, slope, &d);
-    if (status == TRI_OK)
-        status = times(step, t, d, &d);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, x, 3 * a * c, &bent);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_sub, bent, d, &d);
-    if (status == TRI_OK)
-        status = times(step, x, d, &d);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_add, slope, d, &d);
-    if (status == TRI_OK)
-        status = times(step, h, d, &d);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_tanh_backward, d, t, out) : status;
-}
-
-/* s (1 + x (1 - s)): s (1 - s) (2 + x (1 - 2 s)) */
-CURVED(silu)
-{
-    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE;
-    tri_status status = trii_rec1(step, &trii_op_sigmoid, x, &s);
-
-    (void)node;
-    if (status == TRI_OK)
-        status = affine(step, -2, s, 1, &d);
-    if (status == TRI_OK)
-        status = times(step, x, d, &d);
-    if (status == TRI_OK)
-        status = number(step, &trii_op_add_scalar, d, 2, &d);
-    if (status == TRI_OK)
-        status = times(step, h, d, &d);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_sigmoid_backward, d, s, out) : status;
-}
-
-/* --- powers and bounds ---------------------------------------------------- */
-
-/* -1/2 x^(-3/2) */
-CURVED(rsqrt)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = number(step, &trii_op_pow_scalar, x, -2.5, &d);
-
-    (void)node;
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, d, 0.75, &d);
-    return status == TRI_OK ? times(step, h, d, out) : status;
-}
-
-/* p x^(p - 1). Of p = 0 it is a constant: 0 times a power of x would be NaN where x is 0. */
-CURVED(pow_scalar)
-{
-    double p = node->attrs.f[0];
-    trii_vid in[2] = {h, x}, d = TRII_NO_VALUE;
-    trii_attrs attrs;
-    tri_status status;
-
-    if (p == 0) {
-        trii_fill_attrs(trii_type_of(step, x), 0, &attrs);
-        return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, out);
-    }
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = p - 1;
-    status = trii_record_values(step, &trii_op_pow_scalar_backward, in, 2, &attrs, &d);
-    return status == TRI_OK ? trii_rec_scaled(step, d, p, out) : status;
-}
+/* --- element by element --------------------------------------------------- */
 
 /* `value` where -bound < x < bound, else 0: at the bounds, too, as in PyTorch. */
-static tri_status between(trii_step *step, trii_vid value, trii_vid x, double bound, trii_vid *out)
+static trii_vid between(trii_composer *c, trii_vid value, trii_vid x, double bound)
 {
-    bool wide = trii_type_of(step, x)->dtype == TRI_DTYPE_F64;
+    bool wide = c->status == TRI_OK && trii_type_of(c->step, x)->dtype == TRI_DTYPE_F64;
     trii_vid in[2] = {value, x};
     trii_attrs attrs;
 
@@ -232,58 +57,34 @@ static tri_status between(trii_step *step, trii_vid value, trii_vid x, double bo
     attrs.n_f = 2;
     attrs.f[1] = wide ? nextafter(bound, 0) : (double)nextafterf((float)bound, 0);
     attrs.f[0] = -attrs.f[1];
-    return trii_record_values(step, &trii_op_clamp_backward, in, 2, &attrs, out);
+    return trii_compose(c, &trii_op_clamp_backward, in, 2, &attrs);
 }
 
-/* 1, below 0 alpha exp(x) */
-CURVED(elu)
-{
-    trii_vid d = TRII_NO_VALUE, side = TRII_NO_VALUE;
-    tri_status status = again(step, node, h, &d);
-
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_neg, x, &side);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
-}
-
-/* s = sigmoid(beta x), from the threshold on 1: beta s (1 - s) */
-CURVED(softplus)
-{
-    double beta = node->attrs.f[0];
-    trii_vid s = TRII_NO_VALUE, d = TRII_NO_VALUE, side = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, x, beta, &x);
-
-    if (status == TRI_OK)
-        status = trii_rec1(step, &trii_op_sigmoid, x, &s);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, h, beta, &d);
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_sigmoid_backward, d, s, &d);
-    if (status == TRI_OK)
-        status = affine(step, -1, x, node->attrs.f[1], &side);
-    return status == TRI_OK ? trii_rec2(step, &trii_op_relu_backward, d, side, out) : status;
-}
-
-/* x / 3 + 1/2 between -3 and 3 */
-CURVED(hardswish)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = trii_rec_scaled(step, h, 1.0 / 3, &d);
-
-    (void)node;
-    return status == TRI_OK ? between(step, d, x, 3, out) : status;
-}
-
-/* 1 / (2 y), 0 at 0: -1 / (2 y^2), 0 at 0 */
-CURVED(root)
-{
-    trii_vid d = TRII_NO_VALUE;
-    tri_status status = again(step, node, h, &d);
-
-    if (status == TRI_OK)
-        status = trii_rec2(step, &trii_op_root_backward, d, x, &d);
-    return status == TRI_OK ? trii_rec_scaled(step, d, -2, out) : status;
-}
+#define TRII_EW_SECOND(name, recorded)                                                             \
+    RULE(name##_backward)                                                                          \
+    {                                                                                              \
+        trii_composer composer = {step, TRI_OK}, *c = &composer;                                   \
+        trii_vid x = trii_node_in(step, node, 1), h, s = TRII_NO_VALUE, t = s, u = s;              \
+                                                                                                   \
+        (void)t, (void)u;                                                                          \
+        if (needs[0])                                                                              \
+            grad_in[0] = AGAIN(gg[0]);                                                             \
+        if (c->status != TRI_OK || !needs[1])                                                      \
+            return c->status;                                                                      \
+        h = RECORD2(mul, gg[0], trii_node_in(step, node, 0));                                      \
+        grad_in[1] = (recorded);                                                                   \
+        return c->status;                                                                          \
+    }
+#define f0 (node->attrs.f[0])
+#define f1 (node->attrs.f[1])
+#define RECORD2_F(op, a, b, number)                                                                \
+    trii_compose(c, &trii_op_##op, (trii_vid[]){a, b}, 2, &(trii_attrs){.n_f = 1, .f = {number}})
+#define AGAIN(first)                                                                               \
+    trii_compose(c, node->op, (trii_vid[]){first, trii_node_in(step, node, 1)}, 2, &node->attrs)
+#define AFFINE(factor, a, number) RECORD_F(add_scalar, RECORD_F(mul_scalar, a, factor), number)
+#define BETWEEN(a, b, bound) between(c, a, b, bound)
+#define ZEROS(like) trii_compose_fill(c, trii_type_of(step, like), 0)
+#include "train/graph/step/elementwise.def"
 
 /* --- losses --------------------------------------------------------------- */
 
@@ -298,21 +99,17 @@ static tri_status opposite(trii_step *step, trii_vid d, const bool *needs, trii_
 /* in g a b: g (a - b) / beta between, else g or -g */
 RULE(smooth_l1_backward)
 {
-    trii_vid d = TRII_NO_VALUE, h = TRII_NO_VALUE;
+    trii_composer composer = {step, needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK};
+    trii_composer *c = &composer;
     double beta = node->attrs.f[0];
-    tri_status status = needs[0] ? again(step, node, gg[0], &grad_in[0]) : TRI_OK;
+    trii_vid d, h;
 
-    if (status != TRI_OK || !(needs[1] || needs[2]))
-        return status;
-    status =
-        trii_rec2(step, &trii_op_sub, trii_node_in(step, node, 1), trii_node_in(step, node, 2), &d);
-    if (status == TRI_OK)
-        status = times(step, gg[0], trii_node_in(step, node, 0), &h);
-    if (status == TRI_OK)
-        status = trii_rec_scaled(step, h, 1 / beta, &h);
-    if (status == TRI_OK)
-        status = between(step, h, d, beta, &d);
-    return status == TRI_OK ? opposite(step, d, needs, grad_in) : status;
+    if (c->status != TRI_OK || !(needs[1] || needs[2]))
+        return c->status;
+    d = RECORD2(sub, trii_node_in(step, node, 1), trii_node_in(step, node, 2));
+    h = RECORD2(mul, gg[0], trii_node_in(step, node, 0));
+    d = between(c, RECORD_F(mul_scalar, h, 1 / beta), d, beta);
+    return c->status == TRI_OK ? opposite(step, d, needs, grad_in) : c->status;
 }
 
 /* p (1 - p), with the factors or the product kept from zero, each as PyTorch does. */

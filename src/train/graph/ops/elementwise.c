@@ -1,16 +1,39 @@
 /*
- * elementwise.c - arithmetic that looks at one element of each operand at a time.
+ * elementwise.c - operations that look at one element of each operand at a time: those of
+ * elementwise.def, and what does not fit its formulas.
  */
 #include <math.h>
 
 #include "train/graph/ops/rows.h"
 
-/* --- binary --------------------------------------------------------------- */
+/* --- what the formulas call ----------------------------------------------- */
 
-TRII_BINARY_INT(add, a + b)
-TRII_BINARY_INT(sub, a - b)
-TRII_BINARY_INT(mul, a *b)
-TRII_BINARY(div, a / b)
+static inline double sigmoid(double x)
+{
+    /* the form whose exp cannot overflow */
+    if (x >= 0)
+        return 1 / (1 + exp(-x));
+    return exp(x) / (1 + exp(x));
+}
+
+static inline double gelu_tanh_slope(double x)
+{
+    const double c = 0.79788456080286535588, k = 0.044715;
+    double t = tanh(c * (x + k * x * x * x));
+
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * k * x * x);
+}
+
+static inline double clamped(double x, double low, double high)
+{
+    x = x < low ? low : x; /* NaN stays */
+    return x > high ? high : x;
+}
+
+/* The second float attribute, rounded as f0 is. */
+#define f1 (sizeof(*y) == 4 ? (double)(float)args->fattr[1] : args->fattr[1])
+
+/* --- the operations of elementwise.def ------------------------------------ */
 
 static tri_status number_shape(const trii_type *const *in, int n_in, const trii_attrs *attrs,
                                trii_type *out, int *n_out)
@@ -22,21 +45,106 @@ static tri_status number_shape(const trii_type *const *in, int n_in, const trii_
     return trii_shape_broadcast_float(in, n_in, attrs, out, n_out);
 }
 
-TRII_ELEMENTWISE(add, number_shape, add);
-TRII_ELEMENTWISE(sub, number_shape, sub);
-TRII_ELEMENTWISE(mul, number_shape, mul);
-TRII_ELEMENTWISE(div, trii_shape_broadcast_float, div);
+#define REFERENCE_A TRII_UNARY
+#define REFERENCE_A_F TRII_UNARY
+#define REFERENCE_AB TRII_BINARY
+#define REFERENCE_AB_F TRII_BINARY
+#define REFERENCE_AB_INT TRII_BINARY_INT
+#define SHAPE_A trii_shape_unary_float
+#define SHAPE_A_F trii_shape_unary_float
+#define SHAPE_AB trii_shape_broadcast_float
+#define SHAPE_AB_F trii_shape_broadcast_float
+#define SHAPE_AB_INT number_shape
+#define TRII_EW_OP(name, operands, rule, formula)                                                  \
+    REFERENCE_##operands(name, formula) TRII_ELEMENTWISE(name, SHAPE_##operands, rule);
 
-TRII_PUBLIC_BINARY(add)
-TRII_PUBLIC_BINARY(sub)
-TRII_PUBLIC_BINARY(mul)
-TRII_PUBLIC_BINARY(div)
+/* An operation on one tensor with one number. */
+static tri_tensor *record_number(const trii_graph_op *op, tri_tensor *x, double number)
+{
+    trii_attrs attrs;
 
-/* --- maximum, minimum ----------------------------------------------------- */
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = number;
+    return trii_record(op, &x, 1, &attrs);
+}
 
-/* NaN wins: it is neither less nor greater, and adding passes it on. */
-TRII_BINARY(maximum, a > b ? a : b > a ? b : a == b ? a : a + b)
-TRII_BINARY(minimum, a < b ? a : b < a ? b : a == b ? a : a + b)
+#define PUBLIC_A TRII_PUBLIC_UNARY
+#define PUBLIC_AB TRII_PUBLIC_BINARY
+#define PUBLIC_AB_INT TRII_PUBLIC_BINARY
+#define PUBLIC_A_F(name)                                                                           \
+    tri_tensor *tri_##name(tri_tensor *x, double number)                                           \
+    {                                                                                              \
+        return record_number(&trii_op_##name, x, number);                                          \
+    }
+#define TRII_EW_PUBLIC(name, operands) PUBLIC_##operands(name)
+
+#include "train/graph/step/elementwise.def"
+
+tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid *out)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 1;
+    attrs.f[0] = factor;
+    return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
+}
+
+tri_tensor *tri_gelu(tri_tensor *x, tri_gelu_form form)
+{
+    if (form != TRI_GELU_ERF && form != TRI_GELU_TANH)
+        return trii_handle_refused(trii_step_current(), "gelu", &x, 1,
+                                   TRII_FAIL(TRI_ERR_INVALID_ARG,
+                                             "form %d is not TRI_GELU_ERF or TRI_GELU_TANH",
+                                             (int)form));
+    return form == TRI_GELU_TANH ? trii_record_as("gelu", &trii_op_gelu_tanh, &x, 1, NULL)
+                                 : trii_record(&trii_op_gelu, &x, 1, NULL);
+}
+
+tri_tensor *tri_pow_scalar(tri_tensor *x, double exponent)
+{
+    if (exponent == 2)
+        return trii_record_as("pow_scalar", &trii_op_square, &x, 1, NULL);
+    if (exponent == 0.5)
+        return trii_record_as("pow_scalar", &trii_op_sqrt, &x, 1, NULL);
+    return record_number(&trii_op_pow_scalar, x, exponent);
+}
+
+static tri_tensor *record_numbers(const trii_graph_op *op, tri_tensor *x, double first,
+                                  double second)
+{
+    trii_attrs attrs;
+
+    attrs.n_i = 0;
+    attrs.n_f = 2;
+    attrs.f[0] = first;
+    attrs.f[1] = second;
+    return trii_record(op, &x, 1, &attrs);
+}
+
+tri_tensor *tri_clamp(tri_tensor *x, double min, double max)
+{
+    if (min != min || max != max)
+        return trii_handle_refused(
+            trii_step_current(), "clamp", &x, 1,
+            TRII_FAIL(
+                TRI_ERR_INVALID_ARG,
+                "bounds %g and %g: NaN is not a bound (to leave one out: -INFINITY, INFINITY)", min,
+                max));
+    return record_numbers(&trii_op_clamp, x, min, max);
+}
+
+tri_tensor *tri_softplus(tri_tensor *x, double beta, double threshold)
+{
+    if (beta == 0)
+        return trii_handle_refused(
+            trii_step_current(), "softplus", &x, 1,
+            TRII_FAIL(TRI_ERR_INVALID_ARG, "beta is 0: must be another number"));
+    return record_numbers(&trii_op_softplus, x, beta, threshold);
+}
+
+/* --- gradients of maximum, minimum and pow -------------------------------- */
 
 /* in g a b, i: 1 for the minimum, 1 for the gradient of b. Ties share. */
 #define EXTREMUM_BACKWARD(T, suffix)                                                               \
@@ -58,59 +166,30 @@ EXTREMUM_BACKWARD(float, f32)
 EXTREMUM_BACKWARD(double, f64)
 TRII_ROW_REFERENCE(extremum_backward, NULL)
 
-TRII_ELEMENTWISE(maximum, trii_shape_broadcast_float, maximum);
-TRII_ELEMENTWISE(minimum, trii_shape_broadcast_float, minimum);
 TRII_ELEMENTWISE(extremum_backward, trii_shape_broadcast_float, flat);
 
-TRII_PUBLIC_BINARY(maximum)
-TRII_PUBLIC_BINARY(minimum)
-
-/* --- unary ---------------------------------------------------------------- */
-
-TRII_UNARY(neg, -a)
-TRII_UNARY(add_scalar, a + f0)
-TRII_UNARY(mul_scalar, a *f0)
-TRII_UNARY(abs, fabs(a))
-TRII_UNARY(square, a *a)
-TRII_UNARY(sqrt, sqrt(a))
-TRII_UNARY(exp, exp(a))
-TRII_UNARY(log, log(a))
-TRII_BINARY(abs_backward, b > 0 ? a : b < 0 ? -a : 0 * b)
-
-TRII_ELEMENTWISE(neg, trii_shape_unary_float, neg);
-TRII_ELEMENTWISE(add_scalar, trii_shape_unary_float, pass);
-TRII_ELEMENTWISE(mul_scalar, trii_shape_unary_float, mul_scalar);
-TRII_ELEMENTWISE(abs, trii_shape_unary_float, abs);
-TRII_ELEMENTWISE(abs_backward, trii_shape_broadcast_float, flat);
-TRII_ELEMENTWISE(square, trii_shape_unary_float, square);
-TRII_ELEMENTWISE(sqrt, trii_shape_unary_float, sqrt);
-TRII_ELEMENTWISE(exp, trii_shape_unary_float, exp);
-TRII_ELEMENTWISE(log, trii_shape_unary_float, log);
-
-tri_status trii_rec_scaled(trii_step *step, trii_vid a, double factor, trii_vid *out)
+/* Operands g, a, b; integer attribute: 1 = gradient of the exponent. */
+static inline double pow_slope(double a, double b, bool of_exponent)
 {
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = factor;
-    return trii_record_values(step, &trii_op_mul_scalar, &a, 1, &attrs, out);
+    if (!of_exponent)
+        return b == 0 ? 0 : b * pow(a, b - 1);
+    return a == 0 && b >= 0 ? 0 : pow(a, b) * log(a);
 }
 
-TRII_PUBLIC_UNARY(neg)
+#define POW_BACKWARD(T, suffix)                                                                    \
+    static void pow_backward_##suffix(int64_t n, void *out, const void *const *in,                 \
+                                      const int64_t *stride, const trii_kernel_args *args)         \
+    {                                                                                              \
+        const T *g = in[0], *a = in[1], *b = in[2];                                                \
+        T *y = out;                                                                                \
+                                                                                                   \
+        for (int64_t k = 0; k < n; k++)                                                            \
+            y[k] = (T)((double)g[k * stride[0]] * pow_slope((double)a[k * stride[1]],              \
+                                                            (double)b[k * stride[2]],              \
+                                                            args->iattr[0] != 0));                 \
+    }
+POW_BACKWARD(float, f32)
+POW_BACKWARD(double, f64)
+TRII_ROW_REFERENCE(pow_backward, NULL)
 
-tri_tensor *tri_add_scalar(tri_tensor *x, double value)
-{
-    return trii_record_number(&trii_op_add_scalar, x, value);
-}
-
-tri_tensor *tri_mul_scalar(tri_tensor *x, double value)
-{
-    return trii_record_number(&trii_op_mul_scalar, x, value);
-}
-
-TRII_PUBLIC_UNARY(abs)
-TRII_PUBLIC_UNARY(square)
-TRII_PUBLIC_UNARY(sqrt)
-TRII_PUBLIC_UNARY(exp)
-TRII_PUBLIC_UNARY(log)
+TRII_ELEMENTWISE(pow_backward, trii_shape_broadcast_float, NONE);

@@ -13,33 +13,10 @@
 /* clang-format off */
 
 /* elementwise.c [E] */
-TRII_OP(add) TRII_OP(sub) TRII_OP(mul) /* in a b; f32 f64 i64 */
-TRII_OP(div)                           /* in a b */
-TRII_OP(maximum) TRII_OP(minimum)      /* in a b; NaN wins */
+#define TRII_EW_OP(name, operands, rule, formula) TRII_OP(name)
+#include "train/graph/step/elementwise.def"
 TRII_OP(extremum_backward) /* in g a b; i: 1 = of the minimum, 1 = gradient of b. g where the operand won, g/2 where equal. */
-TRII_OP(add_scalar) TRII_OP(mul_scalar) /* in x; f: number */
-TRII_OP(neg) TRII_OP(abs) TRII_OP(square) TRII_OP(sqrt) TRII_OP(exp) TRII_OP(log) /* in x */
-TRII_OP(abs_backward) /* in g x */
-
-/* activations.c [E]; in x. Gradients: in g y, or g x where noted. */
-TRII_OP(relu) TRII_OP(sigmoid) TRII_OP(tanh) TRII_OP(gelu) TRII_OP(silu)
-TRII_OP(leaky_relu)    /* f: slope */
-TRII_OP(relu_backward) /* g where y > 0 (or NaN), else 0 */
-TRII_OP(sigmoid_backward) TRII_OP(tanh_backward)
-TRII_OP(leaky_relu_backward)                 /* in g x; f: slope */
-TRII_OP(gelu_backward) TRII_OP(silu_backward) /* in g x */
-TRII_OP(gelu_tanh) TRII_OP(gelu_tanh_backward) /* in x; in g x */
-
-/* maths.c [E]; in x, gradients in g x */
-TRII_OP(pow) TRII_OP(pow_backward) /* in a b; in g a b, i: 1 = gradient of b */
-TRII_OP(pow_scalar) TRII_OP(pow_scalar_backward) /* f: exponent */
-TRII_OP(clamp) TRII_OP(clamp_backward) /* f: min, max */
-TRII_OP(sign) TRII_OP(sin) TRII_OP(cos) TRII_OP(floor) TRII_OP(ceil) TRII_OP(round)
-TRII_OP(rsqrt) TRII_OP(rsqrt_backward)
-TRII_OP(elu) TRII_OP(elu_backward) /* f: alpha */
-TRII_OP(softplus) TRII_OP(softplus_backward) /* f: beta, threshold */
-TRII_OP(hardswish) TRII_OP(hardswish_backward)
-TRII_OP(root) TRII_OP(root_backward) /* moments.c: as sqrt, but the gradient at 0 is 0; in g y */
+TRII_OP(pow_backward)      /* in g a b; i: 1 = gradient of b */
 
 /* comparing.c [E] */
 TRII_OP(eq) TRII_OP(ne) TRII_OP(lt) TRII_OP(le) TRII_OP(gt) TRII_OP(ge) /* in a b; bool */

@@ -4,16 +4,7 @@
  */
 #include <math.h>
 
-#include "train/graph/ops/rows.h"
 #include "train/graph/ops/reduce_rules.h"
-
-/* --- root: a square root whose gradient at 0 is 0, as in PyTorch ---------- */
-
-TRII_UNARY(root, sqrt(a))
-TRII_BINARY(root_backward, b == 0 ? 0 : a / (2 * b))
-
-TRII_ELEMENTWISE(root, trii_shape_unary_float, root);
-TRII_ELEMENTWISE(root_backward, trii_shape_broadcast_float, root_backward);
 
 /* --- variance ------------------------------------------------------------- */
 

@@ -2,8 +2,7 @@
  * rows.h - row functions of element-wise reference kernels, made from one expression.
  *
  * The expression sees the operands as doubles a and b (integers as uint64_t), the first float
- * attribute as f0, rounded to the type of the operands as PyTorch does. A part of elementwise.c and
- * activations.c.
+ * attribute as f0, rounded to the type of the operands as PyTorch does.
  */
 #ifndef TRII_ROWS_H
 #define TRII_ROWS_H
@@ -87,16 +86,5 @@
     {                                                                                              \
         return trii_record(&trii_op_##name, (tri_tensor *const[]){a, b}, 2, NULL);                 \
     }
-
-/* An operation on one tensor with one float attribute. */
-static inline tri_tensor *trii_record_number(const trii_graph_op *op, tri_tensor *x, double value)
-{
-    trii_attrs attrs;
-
-    attrs.n_i = 0;
-    attrs.n_f = 1;
-    attrs.f[0] = value;
-    return trii_record(op, &x, 1, &attrs);
-}
 
 #endif

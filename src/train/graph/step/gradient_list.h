@@ -15,20 +15,12 @@ TRII_GRADIENT(flat)       /* second_order.c: linear in the first operand, piecew
 TRII_GRADIENT(class_loss) /* losses_gradient.c: cross_entropy, nll_loss */
 
 /* elementwise_gradient.c */
+#define TRII_EW_GRADIENT(name, recorded) TRII_GRADIENT(name)
+#define TRII_EW_SECOND(name, recorded) TRII_GRADIENT(name##_backward) /* second_order.c */
+#include "train/graph/step/elementwise.def"
 TRII_GRADIENT(add) TRII_GRADIENT(sub) TRII_GRADIENT(mul) TRII_GRADIENT(div)
-TRII_GRADIENT(maximum) TRII_GRADIENT(minimum)
-TRII_GRADIENT(mul_scalar)
-TRII_GRADIENT(neg) TRII_GRADIENT(abs) TRII_GRADIENT(square) TRII_GRADIENT(sqrt) TRII_GRADIENT(exp) TRII_GRADIENT(log)
+TRII_GRADIENT(maximum) TRII_GRADIENT(minimum) TRII_GRADIENT(pow)
 TRII_GRADIENT(cast) TRII_GRADIENT(to)
-
-/* activations_gradient.c */
-TRII_GRADIENT(relu) TRII_GRADIENT(leaky_relu) TRII_GRADIENT(sigmoid) TRII_GRADIENT(tanh)
-TRII_GRADIENT(gelu) TRII_GRADIENT(gelu_tanh) TRII_GRADIENT(silu)
-
-/* maths_gradient.c */
-TRII_GRADIENT(pow) TRII_GRADIENT(pow_scalar) TRII_GRADIENT(clamp) TRII_GRADIENT(rsqrt)
-TRII_GRADIENT(sin) TRII_GRADIENT(cos) TRII_GRADIENT(elu) TRII_GRADIENT(softplus) TRII_GRADIENT(hardswish)
-TRII_GRADIENT(root)
 
 /* comparing_gradient.c */
 TRII_GRADIENT(where) TRII_GRADIENT(masked_fill)
@@ -66,10 +58,6 @@ TRII_GRADIENT(mse_loss) TRII_GRADIENT(smooth_l1) TRII_GRADIENT(bce) TRII_GRADIEN
 TRII_GRADIENT(apply) TRII_GRADIENT(apply_backward)
 
 /* second_order.c */
-TRII_GRADIENT(sigmoid_backward) TRII_GRADIENT(tanh_backward) TRII_GRADIENT(gelu_backward)
-TRII_GRADIENT(gelu_tanh_backward) TRII_GRADIENT(silu_backward)
-TRII_GRADIENT(rsqrt_backward) TRII_GRADIENT(pow_scalar_backward) TRII_GRADIENT(elu_backward)
-TRII_GRADIENT(softplus_backward) TRII_GRADIENT(hardswish_backward) TRII_GRADIENT(root_backward)
 TRII_GRADIENT(smooth_l1_backward) TRII_GRADIENT(bce_backward) TRII_GRADIENT(mse_loss_backward)
 TRII_GRADIENT(softmax_backward) TRII_GRADIENT(log_softmax_backward) TRII_GRADIENT(cross_entropy_backward)
 TRII_GRADIENT(sum_to) TRII_GRADIENT(amax_backward) TRII_GRADIENT(slice_backward)

@@ -1,11 +1,8 @@
 /*
  * op.h - what an operation is: one static table entry, in the file of its family in ops/.
  *
- * To add one: write its entry (shape rule, reference kernel, cost, and what it does with 16 bits;
- * by default they are widened to f32) in train/graph/ops/FAMILY.c, its public function beside it,
- * its name in train/graph/ops/list.h; its gradient in train/graph/gradients/FAMILY_gradient.c, the
- * gradient's name in train/graph/step/gradient_list.h. The plan runs it through the reference
- * kernel until a device offers a faster one.
+ * To add one: docs/ARCHITECTURE.md. What 16 bits do to it is `precision`: by default they are
+ * widened to f32. The plan runs it through the reference kernel until a device offers a faster one.
  */
 #ifndef TRII_OP_H
 #define TRII_OP_H

@@ -62,7 +62,7 @@ static void add_range(void *ctx, int64_t begin, int64_t end)
 {
     const addition *a = ctx;
 
-    trii_cpu_kernels_get()->ew[TRII_EW_ADD](a->to + begin, a->to + begin, a->from + begin, NULL,
+    trii_cpu_kernels_get()->ew[TRII_EW_add](a->to + begin, a->to + begin, a->from + begin, NULL,
                                             (size_t)(end - begin), NULL);
 }
 
