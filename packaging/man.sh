@@ -58,7 +58,7 @@ for header in include/trireme/*.h; do
     base=${header##*/}
     base=${base%.h}
     case $base in
-    export | comm | trireme | ops_sites) continue ;; # no declarations of their own
+    export | comm | trireme) continue ;; # no declarations of their own
     esac
     page=tri_$(noun "$base")
     awk -v page="$page" -v header="$base" -v version="$version" -v folder="$out/man3" \

@@ -95,4 +95,8 @@ TRI_API void tri_function_apply(const tri_function_class *type, const void *data
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_function_apply(...) TRI_SITE_(tri_function_apply(__VA_ARGS__))
+#endif
+
 #endif

@@ -117,4 +117,10 @@ TRI_API void tri_recompute_end(void);
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_backward_of(...) TRI_SITE_(tri_backward_of(__VA_ARGS__))
+#define tri_gradients(...) TRI_SITE_STATUS_(tri_gradients(__VA_ARGS__))
+#define tri_gradcheck(...) TRI_SITE_STATUS_(tri_gradcheck(__VA_ARGS__))
+#endif
+
 #endif

@@ -15,7 +15,8 @@
  * elements (INVALID_ARG).
  *
  * Declared in parts, by family: ops_math.h, ops_shape.h, ops_create.h, ops_reduce.h, ops_nn.h and
- * ops_loss.h; operations of your own are in function.h.
+ * ops_loss.h; operations of your own are in function.h. Each header ends with macros by which an
+ * error names the caller's line (-DTRI_NO_SITES: off).
  */
 #ifndef TRIREME_OPS_H
 #define TRIREME_OPS_H
@@ -27,8 +28,5 @@
 #include <trireme/ops_nn.h>
 #include <trireme/ops_reduce.h>
 #include <trireme/ops_shape.h>
-
-/* Every operation remembers the caller's line for its error message (-DTRI_NO_SITES: off). */
-#include <trireme/ops_sites.h>
 
 #endif

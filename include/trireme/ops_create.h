@@ -40,4 +40,17 @@ TRI_API tri_tensor *tri_multinomial(tri_tensor *p, int64_t n_samples, bool repla
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_zeros(...) TRI_SITE_(tri_zeros(__VA_ARGS__))
+#define tri_ones(...) TRI_SITE_(tri_ones(__VA_ARGS__))
+#define tri_full(...) TRI_SITE_(tri_full(__VA_ARGS__))
+#define tri_arange(...) TRI_SITE_(tri_arange(__VA_ARGS__))
+#define tri_eye(...) TRI_SITE_(tri_eye(__VA_ARGS__))
+#define tri_rand(...) TRI_SITE_(tri_rand(__VA_ARGS__))
+#define tri_randn(...) TRI_SITE_(tri_randn(__VA_ARGS__))
+#define tri_randint(...) TRI_SITE_(tri_randint(__VA_ARGS__))
+#define tri_bernoulli(...) TRI_SITE_(tri_bernoulli(__VA_ARGS__))
+#define tri_multinomial(...) TRI_SITE_(tri_multinomial(__VA_ARGS__))
+#endif
+
 #endif

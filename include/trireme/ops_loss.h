@@ -91,4 +91,18 @@ TRI_API tri_tensor *tri_bce_with_logits_loss(tri_tensor *input, tri_tensor *targ
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_softmax(...) TRI_SITE_(tri_softmax(__VA_ARGS__))
+#define tri_log_softmax(...) TRI_SITE_(tri_log_softmax(__VA_ARGS__))
+#define tri_cross_entropy(...) TRI_SITE_(tri_cross_entropy(__VA_ARGS__))
+#define tri_nll_loss(...) TRI_SITE_(tri_nll_loss(__VA_ARGS__))
+#define tri_count_correct(...) TRI_SITE_(tri_count_correct(__VA_ARGS__))
+#define tri_mse_loss(...) TRI_SITE_(tri_mse_loss(__VA_ARGS__))
+#define tri_l1_loss(...) TRI_SITE_(tri_l1_loss(__VA_ARGS__))
+#define tri_kl_div(...) TRI_SITE_(tri_kl_div(__VA_ARGS__))
+#define tri_smooth_l1_loss(...) TRI_SITE_(tri_smooth_l1_loss(__VA_ARGS__))
+#define tri_bce_loss(...) TRI_SITE_(tri_bce_loss(__VA_ARGS__))
+#define tri_bce_with_logits_loss(...) TRI_SITE_(tri_bce_with_logits_loss(__VA_ARGS__))
+#endif
+
 #endif

@@ -147,4 +147,21 @@ TRI_API tri_tensor *tri_rms_norm(tri_tensor *x, int n_dims, tri_tensor *weight, 
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_matmul(...) TRI_SITE_(tri_matmul(__VA_ARGS__))
+#define tri_linear(...) TRI_SITE_(tri_linear(__VA_ARGS__))
+#define tri_embedding(...) TRI_SITE_(tri_embedding(__VA_ARGS__))
+#define tri_embedding_bag(...) TRI_SITE_(tri_embedding_bag(__VA_ARGS__))
+#define tri_lstm(...) TRI_SITE_(tri_lstm(__VA_ARGS__))
+#define tri_attention(...) TRI_SITE_(tri_attention(__VA_ARGS__))
+#define tri_conv(...) TRI_SITE_(tri_conv(__VA_ARGS__))
+#define tri_max_pool(...) TRI_SITE_(tri_max_pool(__VA_ARGS__))
+#define tri_avg_pool(...) TRI_SITE_(tri_avg_pool(__VA_ARGS__))
+#define tri_adaptive_avg_pool(...) TRI_SITE_(tri_adaptive_avg_pool(__VA_ARGS__))
+#define tri_adaptive_max_pool(...) TRI_SITE_(tri_adaptive_max_pool(__VA_ARGS__))
+#define tri_batch_norm(...) TRI_SITE_(tri_batch_norm(__VA_ARGS__))
+#define tri_layer_norm(...) TRI_SITE_(tri_layer_norm(__VA_ARGS__))
+#define tri_rms_norm(...) TRI_SITE_(tri_rms_norm(__VA_ARGS__))
+#endif
+
 #endif

@@ -54,4 +54,24 @@ TRI_API tri_tensor *tri_cumsum(tri_tensor *x, int dim);
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_sum(...) TRI_SITE_(tri_sum(__VA_ARGS__))
+#define tri_mean(...) TRI_SITE_(tri_mean(__VA_ARGS__))
+#define tri_amax(...) TRI_SITE_(tri_amax(__VA_ARGS__))
+#define tri_argmax(...) TRI_SITE_(tri_argmax(__VA_ARGS__))
+#define tri_argmin(...) TRI_SITE_(tri_argmin(__VA_ARGS__))
+#define tri_amin(...) TRI_SITE_(tri_amin(__VA_ARGS__))
+#define tri_max(...) TRI_SITE_(tri_max(__VA_ARGS__))
+#define tri_min(...) TRI_SITE_(tri_min(__VA_ARGS__))
+#define tri_topk(...) TRI_SITE_(tri_topk(__VA_ARGS__))
+#define tri_prod(...) TRI_SITE_(tri_prod(__VA_ARGS__))
+#define tri_any(...) TRI_SITE_(tri_any(__VA_ARGS__))
+#define tri_all(...) TRI_SITE_(tri_all(__VA_ARGS__))
+#define tri_var(...) TRI_SITE_(tri_var(__VA_ARGS__))
+#define tri_std(...) TRI_SITE_(tri_std(__VA_ARGS__))
+#define tri_norm(...) TRI_SITE_(tri_norm(__VA_ARGS__))
+#define tri_logsumexp(...) TRI_SITE_(tri_logsumexp(__VA_ARGS__))
+#define tri_cumsum(...) TRI_SITE_(tri_cumsum(__VA_ARGS__))
+#endif
+
 #endif

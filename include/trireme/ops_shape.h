@@ -83,4 +83,33 @@ TRI_API tri_tensor *tri_one_hot(tri_tensor *index, int64_t n_classes);
 
 TRI_END_DECLS
 
+#ifndef TRI_NO_SITES
+#define tri_reshape(...) TRI_SITE_(tri_reshape(__VA_ARGS__))
+#define tri_flatten(...) TRI_SITE_(tri_flatten(__VA_ARGS__))
+#define tri_permute(...) TRI_SITE_(tri_permute(__VA_ARGS__))
+#define tri_transpose(...) TRI_SITE_(tri_transpose(__VA_ARGS__))
+#define tri_expand(...) TRI_SITE_(tri_expand(__VA_ARGS__))
+#define tri_squeeze(...) TRI_SITE_(tri_squeeze(__VA_ARGS__))
+#define tri_unsqueeze(...) TRI_SITE_(tri_unsqueeze(__VA_ARGS__))
+#define tri_flip(...) TRI_SITE_(tri_flip(__VA_ARGS__))
+#define tri_to(...) TRI_SITE_(tri_to(__VA_ARGS__))
+#define tri_narrow(...) TRI_SITE_(tri_narrow(__VA_ARGS__))
+#define tri_slice(...) TRI_SITE_(tri_slice(__VA_ARGS__))
+#define tri_slice_scatter(...) TRI_SITE_(tri_slice_scatter(__VA_ARGS__))
+#define tri_unfold(...) TRI_SITE_(tri_unfold(__VA_ARGS__))
+#define tri_select(...) TRI_SITE_(tri_select(__VA_ARGS__))
+#define tri_unbind(...) TRI_SITE_(tri_unbind(__VA_ARGS__))
+#define tri_split(...) TRI_SITE_(tri_split(__VA_ARGS__))
+#define tri_chunk(...) TRI_SITE_(tri_chunk(__VA_ARGS__))
+#define tri_concat(...) TRI_SITE_(tri_concat(__VA_ARGS__))
+#define tri_stack(...) TRI_SITE_(tri_stack(__VA_ARGS__))
+#define tri_pad(...) TRI_SITE_(tri_pad(__VA_ARGS__))
+#define tri_tril(...) TRI_SITE_(tri_tril(__VA_ARGS__))
+#define tri_triu(...) TRI_SITE_(tri_triu(__VA_ARGS__))
+#define tri_gather_along(...) TRI_SITE_(tri_gather_along(__VA_ARGS__))
+#define tri_scatter_add(...) TRI_SITE_(tri_scatter_add(__VA_ARGS__))
+#define tri_index_select(...) TRI_SITE_(tri_index_select(__VA_ARGS__))
+#define tri_one_hot(...) TRI_SITE_(tri_one_hot(__VA_ARGS__))
+#endif
+
 #endif

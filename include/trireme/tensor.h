@@ -28,6 +28,7 @@
 
 #include <stdio.h>
 
+#include <trireme/call_site.h>
 #include <trireme/device.h>
 #include <trireme/scope.h>
 #include <trireme/status.h>
@@ -222,6 +223,21 @@ TRI_API tri_rng tri_rng_state(void);
 TRI_API void tri_rng_state_set(const tri_rng *state);
 
 TRI_END_DECLS
+
+#ifndef TRI_NO_SITES
+#define tri_tensor_create(...) TRI_SITE_(tri_tensor_create(__VA_ARGS__))
+#define tri_tensor_from(...) TRI_SITE_(tri_tensor_from(__VA_ARGS__))
+#define tri_tensor_set_name(...) TRI_SITE_(tri_tensor_set_name(__VA_ARGS__))
+#define tri_tensor_copy_in(...) TRI_SITE_STATUS_(tri_tensor_copy_in(__VA_ARGS__))
+#define tri_tensor_copy_out(...) TRI_SITE_STATUS_(tri_tensor_copy_out(__VA_ARGS__))
+#define tri_data(...) TRI_SITE_(tri_data(__VA_ARGS__))
+#define tri_item(...) TRI_SITE_(tri_item(__VA_ARGS__))
+#define tri_item_status(...) TRI_SITE_STATUS_(tri_item_status(__VA_ARGS__))
+#define tri_tensor_print(...) TRI_SITE_(tri_tensor_print(__VA_ARGS__))
+#define tri_tensor_text(...) TRI_SITE_(tri_tensor_text(__VA_ARGS__))
+#define tri_run(...) TRI_SITE_STATUS_(tri_run(__VA_ARGS__))
+#define tri_backward(...) TRI_SITE_(tri_backward(__VA_ARGS__))
+#endif
 
 #include <trireme/gradient.h>
 
