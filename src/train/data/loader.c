@@ -34,8 +34,7 @@
 #define MAX_PARTS 4096
 
 typedef struct slot {
-    tri_tensor *fields[TRI_MAX_FIELDS]; /* of a full batch */
-    tri_tensor *rest[TRI_MAX_FIELDS];   /* of the last one, if it is shorter; else NULL */
+    tri_tensor *fields[TRI_MAX_FIELDS]; /* with memory for a full batch, and the rows of this one */
     int64_t *counted;                   /* [batch_size], without a sampler; else NULL */
     tri_sample *samples;                /* [batch_size], with a collate function; else NULL */
     tri_sample collated;                /* what the collate function made of them */
@@ -90,11 +89,6 @@ static int64_t batch_rows(const tri_loader *l, int64_t batch)
     return l->rest > 0 && batch == l->n_batches - 1 ? l->rest : l->batch_size;
 }
 
-static tri_tensor **batch_fields(const tri_loader *l, slot *s, int64_t batch)
-{
-    return batch_rows(l, batch) == l->batch_size ? s->fields : s->rest;
-}
-
 /* The batch's samples from one to another. */
 static const int64_t *batch_indices(const tri_loader *l, slot *s, int64_t batch, int64_t first,
                                     int64_t end)
@@ -118,7 +112,6 @@ static tri_status fill_part(tri_loader *l, slot *s, int64_t batch, int part, int
 {
     int64_t rows = batch_rows(l, batch);
     int64_t first = rows * part / n_parts, end = rows * (part + 1) / n_parts;
-    tri_tensor **fields = batch_fields(l, s, batch);
     tri_request request = {
         .indices = batch_indices(l, s, batch, first, end),
         .n = end - first,
@@ -129,7 +122,7 @@ static tri_status fill_part(tri_loader *l, slot *s, int64_t batch, int part, int
     tri_status status;
 
     for (int f = 0; f < l->dataset->n_fields && l->collate == NULL; f++)
-        data[f] = (char *)trii_tensor_data(fields[f]) +
+        data[f] = (char *)trii_tensor_data(s->fields[f]) +
                   (size_t)first * trii_field_bytes(&l->dataset->fields[f]);
     status = l->collate == NULL ? tri_dataset_read(l->dataset, &request, data)
                                 : trii_collate(l->dataset, &request, s->samples, l->collate,
@@ -137,6 +130,15 @@ static tri_status fill_part(tri_loader *l, slot *s, int64_t batch, int part, int
     if (status < 0)
         return TRII_FAIL_CTX(status, "batch %" PRId64 " of epoch %" PRId64, batch, l->epoch);
     return TRI_OK;
+}
+
+/* Before the slot is filled, while nobody else has its tensors: the last batch may be shorter. */
+static void begin_batch(const tri_loader *l, slot *s, int64_t batch)
+{
+    s->n_filled = 0;
+    s->status = TRI_OK;
+    for (int f = 0; f < l->dataset->n_fields && l->collate == NULL; f++)
+        s->fields[f]->shape[0] = batch_rows(l, batch);
 }
 
 static bool can_claim(const tri_loader *l)
@@ -174,10 +176,8 @@ static void run_thread(void *arg)
         part = l->part++;
         n_parts = batch_parts(l, batch);
         s = &l->slots[batch % l->n_slots];
-        if (part == 0) {
-            s->n_filled = 0;
-            s->status = TRI_OK;
-        }
+        if (part == 0)
+            begin_batch(l, s, batch);
         if (l->part == n_parts) {
             l->part = 0;
             l->claimed++;
@@ -229,24 +229,25 @@ static tri_device batch_device(void)
     return trii_is_host(tri_current_device()) ? tri_current_device() : TRI_CPU(0);
 }
 
-static tri_status new_tensor(const tri_field *field, int64_t rows, tri_tensor **tensor_out)
+/* Rows of a full batch. */
+static size_t most_rows(const tri_loader *l)
 {
+    return (size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size);
+}
+
+static tri_status new_tensor(const tri_loader *l, int f, tri_tensor **tensor_out)
+{
+    const tri_field *field = &l->dataset->fields[f];
     int64_t shape[TRI_MAX_DIMS];
     tri_status status;
 
-    shape[0] = rows;
+    shape[0] = (int64_t)most_rows(l);
     for (int d = 0; d < field->ndim; d++)
         shape[d + 1] = field->shape[d];
     status = trii_tensor_create(field->dtype, shape, field->ndim + 1, batch_device(), tensor_out);
     if (status == TRI_OK)
         atomic_store_explicit(&(*tensor_out)->lent, true, memory_order_relaxed);
     return status;
-}
-
-/* Memory for the samples of a full batch. */
-static size_t most_rows(const tri_loader *l)
-{
-    return (size_t)(l->n_samples < l->batch_size ? l->n_samples : l->batch_size);
 }
 
 static tri_status make_slot(tri_loader *l, slot *s)
@@ -259,14 +260,8 @@ static tri_status make_slot(tri_loader *l, slot *s)
         status = s->samples != NULL ? trii_sample_init_tensors(&s->collated, batch_device())
                                     : TRI_ERR_NO_MEMORY;
     }
-    for (int f = 0; f < l->dataset->n_fields && status == TRI_OK && l->collate == NULL; f++) {
-        const tri_field *field = &l->dataset->fields[f];
-
-        if (l->n_batches > (l->rest > 0 ? 1 : 0))
-            status = new_tensor(field, l->batch_size, &s->fields[f]);
-        if (status == TRI_OK && l->rest > 0)
-            status = new_tensor(field, l->rest, &s->rest[f]);
-    }
+    for (int f = 0; f < l->dataset->n_fields && status == TRI_OK && l->collate == NULL; f++)
+        status = new_tensor(l, f, &s->fields[f]);
     if (status != TRI_OK || l->sampler != NULL)
         return status;
     s->counted = trii_alloc(most_rows(l), sizeof(*s->counted), "loader's order");
@@ -279,19 +274,18 @@ static tri_status make_slot(tri_loader *l, slot *s)
 static tri_status recycle(tri_loader *l, int64_t batch)
 {
     slot *s = &l->slots[batch % l->n_slots];
-    tri_tensor **fields = batch_fields(l, s, batch);
 
     if (l->collate != NULL) {
         trii_sample_give_back(&s->collated);
         return TRI_OK;
     }
     for (int f = 0; f < l->dataset->n_fields; f++) {
-        tri_tensor *old = fields[f];
+        tri_tensor *old = s->fields[f];
         tri_status status;
 
         if (trii_tensor_is_free(old))
             continue;
-        status = new_tensor(&l->dataset->fields[f], batch_rows(l, batch), &fields[f]);
+        status = new_tensor(l, f, &s->fields[f]);
         if (status != TRI_OK)
             return status;
         trii_tensor_release(old);
@@ -432,10 +426,8 @@ void tri_loader_destroy(tri_loader *loader)
         trii_thread_join(&l->threads[i]);
     trii_free(l->threads);
     for (int i = 0; i < l->n_slots && l->slots != NULL; i++) {
-        for (int f = 0; f < TRI_MAX_FIELDS; f++) {
+        for (int f = 0; f < TRI_MAX_FIELDS; f++)
             trii_tensor_release(l->slots[i].fields[f]);
-            trii_tensor_release(l->slots[i].rest[f]);
-        }
         for (size_t k = 0; k < most_rows(l) && l->slots[i].samples != NULL; k++)
             tri_sample_clear(&l->slots[i].samples[k]);
         trii_free(l->slots[i].samples);
@@ -557,8 +549,10 @@ static tri_status await_batch(tri_loader *l, slot *s)
 {
     tri_status status;
 
-    if (l->n_threads == 0)
+    if (l->n_threads == 0) {
+        begin_batch(l, s, l->next);
         return fill_part(l, s, l->next, 0, 1);
+    }
     trii_mutex_lock(&l->mutex);
     while (s->batch != l->next)
         trii_cond_wait(&l->ready, &l->mutex);
@@ -601,8 +595,7 @@ tri_status tri_loader_next(tri_loader *loader, tri_batch *batch_out)
         .size = batch_rows(l, l->next),
         .n_fields = l->collate != NULL ? s->collated.n_fields : l->dataset->n_fields,
     };
-    memcpy(batch_out->fields,
-           l->collate != NULL ? s->collated.memory->tensors : batch_fields(l, s, l->next),
+    memcpy(batch_out->fields, l->collate != NULL ? s->collated.memory->tensors : s->fields,
            sizeof(batch_out->fields));
     l->next++;
     return TRI_OK;
