@@ -16,6 +16,7 @@
 #include <trireme/comm.h>
 
 #include "os/thread.h"
+#include "testing/test_fork.h"
 
 #define RANKS_MAX 16
 #define RANKS_TEXT 1024
@@ -140,8 +141,7 @@ static inline void run_processes(int size, const tri_group_options *options,
     assert_int_equal(pipe(tell), 0);
     fflush(NULL);
     for (int r = 0; r < size; r++) {
-        pids[r] = fork();
-        assert_true(pids[r] >= 0);
+        pids[r] = test_fork();
         if (pids[r] == 0) {
             rank_env env = {.rank = r, .size = size, .options = options, .arg = arg};
             const char *failure = "no port";

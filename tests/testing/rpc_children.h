@@ -11,6 +11,7 @@
 #include "os/shared_file.h"
 #include "os/thread.h"
 #include "testing/scratch.h"
+#include "testing/test_fork.h"
 
 typedef struct child {
     int pid;
@@ -85,8 +86,7 @@ static inline void child_fork(child *c, const char *name, int number, const tri_
     setenv("TRI_LOG", "error", 1);
     child_number = number;
     assert_int_equal(pipe(c->go), 0);
-    c->pid = fork();
-    assert_true(c->pid >= 0);
+    c->pid = test_fork();
     if (c->pid == 0)
         child_main(c, name, opt);
     close(c->go[0]);

@@ -398,7 +398,7 @@ static void a_forked_child_is_refused(void **state)
     begin(&c, 1, "ps", NULL);
     rpc = open_worker("trainer", NULL);
     CHECK_OK(tri_rpc_find(rpc, "ps", &ps));
-    pid = fork();
+    pid = test_fork();
     if (pid == 0)
         _exit(tri_rpc_sync(ps, &number, NULL, NULL, NULL) == TRI_ERR_STATE &&
                       tri_rpc_leave(rpc, 0) == TRI_ERR_STATE

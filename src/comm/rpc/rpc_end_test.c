@@ -6,6 +6,7 @@
 #include "comm/rpc/rpc_internal.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
+#include "testing/test_fork.h"
 
 /* --- functions ------------------------------------------------------------ */
 
@@ -250,7 +251,7 @@ static void a_forked_child_harms_no_call_of_its_parent(void **state)
     tri_rpc_ref_unref(to);
     to = worker_find(&w, 0, "w1/object");
     rpc_lock(w.rpc[1]); /* another thread may be anywhere */
-    pid = fork();
+    pid = test_fork();
     if (pid == 0) {
         alarm(60);
         tri_rpc_ref_unref(to);

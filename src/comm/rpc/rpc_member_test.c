@@ -9,6 +9,7 @@
 #include "comm/rpc/rpc_meeting.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
+#include "testing/test_fork.h"
 
 static atomic_int n_came, n_left, n_lost;
 static _Atomic int64_t told_ns;
@@ -60,7 +61,7 @@ static void the_end_of_one_that_nobody_called_is_told(void **state)
 
     (void)state;
     scratch_begin(&folder);
-    pid = fork();
+    pid = test_fork();
     if (pid == 0)
         member_main(scratch_path(&folder, "store"));
     forget();

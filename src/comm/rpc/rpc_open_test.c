@@ -7,6 +7,7 @@
 #include "store/store_ops.h"
 #include "testing/rpc_workers.h"
 #include "testing/scratch.h"
+#include "testing/test_fork.h"
 
 #define PATIENT_MS 20000
 #define MOST 5
@@ -446,7 +447,7 @@ static int fork_store(const char *worker, int *port_out)
     int fds[2], pid;
 
     assert_int_equal(pipe(fds), 0);
-    pid = fork();
+    pid = test_fork();
     if (pid == 0)
         store_main(fds[1], worker);
     assert_int_equal(read(fds[0], port_out, sizeof(*port_out)), sizeof(*port_out));

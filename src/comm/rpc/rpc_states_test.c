@@ -169,8 +169,7 @@ static void a_call_that_waits_for_credits_was_not_sent(void **state)
         begin();
         child_fork(&c, "ps", 1, &o);
         child_go(&c);
-        killer = fork(); /* kills it while this thread waits */
-        assert_true(killer >= 0);
+        killer = test_fork(); /* kills it while this thread waits */
         if (killer == 0) {
             tri_rpc *third = open_worker("killer", NULL);
             tri_rpc_ref *trainer = NULL;
