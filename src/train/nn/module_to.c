@@ -15,7 +15,7 @@ static tri_status check(tri_module *module, tri_device device)
         tri_state_entry entry = tri_module_state(module, i);
 
         status = tri_tensor_status(entry.tensor);
-        if (status == TRI_OK && entry.tensor->grad_hook != NULL && entry.tensor->device != device)
+        if (status == TRI_OK && entry.tensor->placed != NULL && entry.tensor->device != device)
             status =
                 TRII_FAIL(TRI_ERR_STATE,
                           "the gradients lie in buckets of tri_ddp: move the model before it is "

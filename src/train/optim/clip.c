@@ -7,6 +7,7 @@
  */
 #include "base/alloc.h"
 #include "base/err.h"
+#include "train/dist/unit.h"
 #include "train/graph/ops/table.h"
 #include "train/graph/step/type.h"
 #include "train/optim/optimizer.h"
@@ -250,7 +251,7 @@ static tri_status ready(tri_optimizer *o, trii_step *step)
     if (status == TRI_OK && o->n_clips == TRII_CLIPS)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "%s: more than %d clips before tri_optimizer_step",
                            o->ops->name, TRII_CLIPS);
-    return status == TRI_OK ? trii_optimizer_finish_unused(o, step) : status;
+    return status == TRI_OK ? trii_optimizer_before_update(o, step) : status;
 }
 
 /* The gradients that the next update shall read: with the clips so far (applied), or without. */
@@ -375,7 +376,7 @@ tri_status trii_optimizer_unscale(tri_optimizer *o, trii_step *step, trii_vid sc
         status = TRII_FAIL(TRI_ERR_STATE, "%s: gradients were clipped before: unscale them first",
                            o->ops->name);
     if (status == TRI_OK)
-        status = trii_optimizer_finish_unused(o, step);
+        status = trii_optimizer_before_update(o, step);
     if (status == TRI_OK)
         status = gradients_to_clip(o, step, true);
     if (status == TRI_OK)
@@ -454,7 +455,7 @@ tri_status trii_optimizer_scale_next(tri_optimizer *o, trii_step *step, double f
 
 static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n, trii_vid *grads)
 {
-    trii_grad_hook *last = NULL;
+    trii_unit *last = NULL;
     tri_status status = TRI_OK;
 
     for (int i = 0; i < n; i++) {
@@ -467,7 +468,7 @@ static tri_status gradients_of(trii_step *step, tri_tensor *const *params, int n
             return tri_tensor_status(params[i]);
     }
     for (int i = 0; i < n && status == TRI_OK; i++)
-        status = trii_hook_finish_unused(params[i], &last, step);
+        status = trii_unit_before_update(params[i], &last, step);
     for (int i = 0; i < n && status == TRI_OK; i++) {
         grads[i] = TRII_NO_VALUE;
         if (trii_has_grad(params[i]))

@@ -508,7 +508,7 @@ static tri_status follow(const tri_optimizer *o)
 
 static tri_status update(tri_optimizer *o, trii_step *step)
 {
-    tri_status status = o->given == NULL ? trii_optimizer_finish_unused(o, step) : TRI_OK;
+    tri_status status = o->given == NULL ? trii_optimizer_before_update(o, step) : TRI_OK;
 
     if (status == TRI_OK)
         status = follow(o);

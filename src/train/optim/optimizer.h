@@ -106,11 +106,9 @@ void trii_optimizer_check(tri_optimizer *optimizer);
 tri_status trii_optimizer_clipped(tri_optimizer *optimizer, trii_step *step,
                                   const trii_optim_param *param, trii_vid *grad_io,
                                   trii_vid *scale_out, double *limit_out) TRI_MUST_CHECK;
-/* Lets the gradients' hooks finish (trii_grad_hook.finish_unused), once for consecutive parameters
- * of one hook; may run the step. *last_io starts as NULL. */
-tri_status trii_hook_finish_unused(const tri_tensor *tensor, trii_grad_hook **last_io,
-                                   trii_step *step) TRI_MUST_CHECK;
-tri_status trii_optimizer_finish_unused(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
+/* After it, which parameters have a gradient is known; once for consecutive parameters of one unit
+ * (train/dist/unit.h). May run the step. */
+tri_status trii_optimizer_before_update(tri_optimizer *optimizer, trii_step *step) TRI_MUST_CHECK;
 /* clip.c: divides all gradients by the loss's scale, an f32 scalar: in the next update, as its last
  * clip (now: false), or the gradients themselves. *found_out: an f32 scalar, 1 if one of them is
  * not finite, else 0. */

@@ -8,8 +8,8 @@
 
 #include "train/tensor/storage.h"
 
-struct trii_grad_hook; /* parallel strategies; train/graph/step/step.h */
-struct trii_packed;    /* packed.h */
+struct trii_placed; /* train/dist/placement.h */
+struct trii_packed; /* packed.h */
 
 struct tri_tensor {
     atomic_int refs;
@@ -54,8 +54,11 @@ struct tri_tensor {
     atomic_bool has_grad;
     /* tri_grad shows `grad`: a run has computed it, or lost it, and nobody has cleared it since. */
     atomic_bool shows_grad;
+    /* whether it has a gradient is known once its unit has heard from the other ranks; until then
+     * it has none here (train/dist/unused.c) */
+    bool grad_promised;
     tri_tensor *grad; /* owned; same shape; may lie in a bucket of a group's arena */
-    struct trii_grad_hook *grad_hook; /* borrowed; NULL = gradients stay local */
+    const struct trii_placed *placed; /* borrowed; NULL = gradients stay local */
 };
 
 /* A step's handle is not an address: its low bit is 1. train/graph/record/handle.c interprets the

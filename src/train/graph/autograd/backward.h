@@ -1,22 +1,18 @@
 /*
- * backward.h - the walk back from some values, for its two callers: tri_backward (backward.c) and
- * tri_gradients (gradients.c).
+ * backward.h - the walk back from some values, for its two callers: tri_backward
+ * (train/dist/backward.c) and tri_gradients (gradients.c).
  */
 #ifndef TRII_BACKWARD_H
 #define TRII_BACKWARD_H
 
 #include "train/graph/step/recorder.h"
 
-/* What this folder keeps for a recorder: memory of walks, and what samples.c counts. */
+/* What this folder keeps for a recorder: memory of walks. */
 typedef struct trii_autograd_state {
     int32_t *scratch; /* a number for each value */
     int32_t cap_scratch;
     trii_vid *roots; /* where the walk begins and ends */
     int32_t cap_roots;
-    tri_tensor **found; /* tensors of one hook, and their gradients */
-    trii_vid *found_grads;
-    int32_t cap_found, cap_found_grads;
-    int64_t samples_elsewhere;
 } trii_autograd_state;
 /* backward_walk.c: NULL (and the error line) without memory. */
 trii_autograd_state *trii_autograd_state_of(trii_recorder *recorder);
@@ -39,21 +35,16 @@ typedef struct trii_backward {
     trii_step *step;
     trii_autograd_state *state;
     const trii_roots *roots;
-    trii_vid *outputs;           /* [n] */
-    trii_vid *seeds;             /* [n]; NO_VALUE = 1 */
-    trii_vid *inputs;            /* [n_inputs], the caller's */
-    int32_t *grads;              /* [n_values]: UNREACHED, REACHED or a value */
-    int32_t *scratch;            /* [n_values], the caller's */
-    int32_t *copies;             /* [n_values], if there are regions: see recompute.c */
-    int32_t region;              /* the region copied last; 0 = none */
-    int32_t n_values;            /* how many there were when it began */
-    int32_t last_node;           /* the node from which it goes back; -1 = there is none */
-    bool keep_graph;             /* what it went through can be gone through again after a run */
-    trii_samples under;          /* count -1 = not known yet */
-    struct trii_grad_hook *next; /* backward.c: of the tensors that are collected next */
-    bool more;
-    bool one_hook; /* backward.c: all tensors that the outputs reach have this hook, or none */
-    bool counted;  /* backward.c: some of them have a hook */
+    trii_vid *outputs; /* [n] */
+    trii_vid *seeds;   /* [n]; NO_VALUE = 1 */
+    trii_vid *inputs;  /* [n_inputs], the caller's */
+    int32_t *grads;    /* [n_values]: UNREACHED, REACHED or a value */
+    int32_t *scratch;  /* [n_values], the caller's */
+    int32_t *copies;   /* [n_values], if there are regions: see recompute.c */
+    int32_t region;    /* the region copied last; 0 = none */
+    int32_t n_values;  /* how many there were when it began */
+    int32_t last_node; /* the node from which it goes back; -1 = there is none */
+    bool keep_graph;   /* what it went through can be gone through again after a run */
 } trii_backward;
 
 /* Fails (STATE) inside a walk, whose memory another one would use. */
@@ -87,15 +78,6 @@ void trii_backward_forget(trii_step *step);
 /* The dtype in which seeds are weighted: that of all outputs, f32 for 16 bits; NONE if they
  * differ. */
 tri_dtype trii_backward_dtype(const trii_backward *b);
-
-/* samples.c: the samples under a loss (or several) whose last node this is; reached[v] ==
- * TRII_NO_VALUE: it depends on value v, for all values; scratch: as many numbers. */
-/* The samples of a loss whose gradients go on at other workers are added to what trii_samples_take
- * gives; known: their number, -1 = it is to be found. */
-void trii_samples_go_elsewhere(trii_step *step, int32_t last_node, const int32_t *reached,
-                               int32_t *scratch, int64_t known);
-tri_status trii_samples_under(trii_step *step, int32_t last_node, const int32_t *reached,
-                              int32_t *scratch, trii_samples *samples_out) TRI_MUST_CHECK;
 
 /* recompute.c: copies what is needed of the region of node `last`, up to that node. */
 tri_status trii_region_copy(trii_backward *b, int32_t last) TRI_MUST_CHECK;

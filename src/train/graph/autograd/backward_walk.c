@@ -1,6 +1,6 @@
 /*
  * backward_walk.c - gradients: a walk back over the recorded nodes that records more nodes. Shared
- * by tri_backward (backward.c) and tri_gradients (gradients.c); calls the gradient rule
+ * by tri_backward (train/dist/backward.c) and tri_gradients (gradients.c); calls the gradient rule
  * (gradients/) of each operation.
  *
  * Nothing is computed here. Gradients of one value that come from several readers are added in the
@@ -19,8 +19,6 @@ static void state_release(void *state)
 
     trii_free(own->scratch);
     trii_free(own->roots);
-    trii_free(own->found);
-    trii_free(own->found_grads);
 }
 
 trii_autograd_state *trii_autograd_state_of(trii_recorder *r)
@@ -157,11 +155,7 @@ tri_status trii_backward_open(trii_backward *b, trii_step *s, const trii_roots *
 
     if (own == NULL)
         return TRI_ERR_NO_MEMORY;
-    *b = (trii_backward){.step = s,
-                         .state = own,
-                         .roots = roots,
-                         .last_node = -1,
-                         .under = {.count = -1, .divisor = TRII_NO_VALUE}};
+    *b = (trii_backward){.step = s, .state = own, .roots = roots, .last_node = -1};
     if (roots->n < 1 || roots->outputs == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "%d outputs%s: at least one is needed", roots->n,
                          roots->outputs == NULL ? " at NULL" : "");

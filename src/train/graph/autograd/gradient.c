@@ -120,8 +120,7 @@ void trii_grad_clear(tri_tensor *tensor)
     if (ours)
         trii_known_find(&r->step, tensor)->grad = TRII_GRAD_NONE;
     trii_grad_set(tensor, false, false);
-    if (tensor->grad_hook != NULL && tensor->grad_hook->cleared != NULL)
-        tensor->grad_hook->cleared(tensor->grad_hook, tensor);
+    tensor->grad_promised = false;
 }
 
 tri_tensor *tri_grad(tri_tensor *tensor)

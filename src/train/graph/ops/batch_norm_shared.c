@@ -183,7 +183,6 @@ const trii_graph_op trii_op_batch_norm_elemt = {
     .activations_in = 1 << 0,
     .activations_out = 1 << 0,
     .optional = 0x6,
-    .crosses_ranks = true,
     .shape = elemt_shape,
     .gradient = TRII_GRADIENT_batch_norm_elemt,
     .reference = elemt_reference,

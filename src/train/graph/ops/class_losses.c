@@ -13,7 +13,7 @@
 
 #define IGNORE_INDEX (-100) /* torch's default */
 
-enum { I_REDUCTION, I_IGNORED, I_LOGARITHMS, N_I };
+enum { I_REDUCTION = TRII_CLASS_LOSS_REDUCTION, I_IGNORED, I_LOGARITHMS, N_I };
 
 /* --- the rule ------------------------------------------------------------- */
 
@@ -224,11 +224,6 @@ static tri_status backward_reference(const trii_kernel_args *args)
 
 /* --- entries -------------------------------------------------------------- */
 
-static int64_t rows_of_mean(const trii_type *const *in, const trii_attrs *attrs)
-{
-    return attrs->i[I_REDUCTION] == TRI_REDUCTION_MEAN ? in[0]->shape[0] : -1;
-}
-
 static tri_status target_weights_shape(const trii_type *const *in, int n_in,
                                        const trii_attrs *attrs, trii_type *out, int *n_out)
 {
@@ -274,31 +269,18 @@ const trii_graph_op trii_op_target_weights = {
     .reference = target_weights_reference,
 };
 
-static tri_status divisor_of(trii_step *step, const trii_node *node, trii_vid *out)
-{
-    trii_vid in[2] = {trii_node_in(step, node, 1), trii_node_in(step, node, 2)};
-
-    return trii_record_values(step, &trii_op_target_weights, in, 2, &node->attrs, out);
-}
-
 const trii_graph_op trii_op_cross_entropy = {
     .name = "cross_entropy",
-    .is_loss = true,
     .may_refuse = true,
     .optional = 1 << 2,
-    .samples = rows_of_mean,
-    .divisor = divisor_of,
     .shape = loss_shape,
     .gradient = TRII_GRADIENT_class_loss,
     .reference = loss_reference,
 };
 const trii_graph_op trii_op_nll_loss = {
     .name = "nll_loss",
-    .is_loss = true,
     .may_refuse = true,
     .optional = 1 << 2,
-    .samples = rows_of_mean,
-    .divisor = divisor_of,
     .shape = loss_shape,
     .gradient = TRII_GRADIENT_class_loss,
     .reference = loss_reference,

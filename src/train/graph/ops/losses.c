@@ -19,12 +19,6 @@ static tri_status mse_shape(const trii_type *const *in, int n_in, const trii_att
     return status == TRI_OK ? trii_rule_shape(in[1], "target", in[0]->ndim, in[0]->shape) : status;
 }
 
-static int64_t rows_of_loss(const trii_type *const *in, const trii_attrs *attrs)
-{
-    (void)attrs;
-    return in[0]->ndim > 0 ? in[0]->shape[0] : 1;
-}
-
 static tri_status mse_kernel(const trii_kernel_args *args)
 {
     const double *a = args->in[0].data, *b = args->in[1].data;
@@ -45,8 +39,6 @@ static tri_status mse_reference(const trii_kernel_args *args)
 const trii_graph_op trii_op_mse_loss = {
     .name = "mse_loss",
     .op_class = TRII_CLASS_REDUCTION,
-    .is_loss = true,
-    .samples = rows_of_loss,
     .shape = mse_shape,
     .gradient = TRII_GRADIENT_mse_loss,
     .reference = mse_reference,

@@ -113,14 +113,6 @@ static tri_status mean_reference(const trii_kernel_args *args)
     return trii_in_double(args, mean_kernel);
 }
 
-/* Means over dimension 0 are over samples; others are a part of the network. */
-static int64_t mean_samples(const trii_type *const *in, const trii_attrs *attrs)
-{
-    if (in[0]->ndim == 0 && attrs->n_i > 2)
-        return 1; /* a loss of one sample */
-    return (attrs->i[0] & 1) != 0 && in[0]->ndim > 0 ? in[0]->shape[0] : -1;
-}
-
 const trii_graph_op trii_op_sum = {
     .name = "sum",
     .op_class = TRII_CLASS_REDUCTION,
@@ -131,7 +123,6 @@ const trii_graph_op trii_op_sum = {
 const trii_graph_op trii_op_mean = {
     .name = "mean",
     .op_class = TRII_CLASS_REDUCTION,
-    .samples = mean_samples,
     .shape = trii_reduce_shape,
     .gradient = TRII_GRADIENT_mean,
     .reference = mean_reference,

@@ -21,6 +21,9 @@ void trii_fill_attrs(const trii_type *type, double value, trii_attrs *attrs);
 /* loss_scale.c: a scale is at least this, so that its inverse is finite in f32. */
 #define TRII_LEAST_LOSS_SCALE FLT_MIN
 
+/* class_losses.c: the integer of cross_entropy and nll_loss that is their tri_reduction. What their
+ * mean divides by is target_weights of operands 1 and 2, with the same integers. */
+#define TRII_CLASS_LOSS_REDUCTION 0
 /* class_losses.c: the target of a row must be one of its classes. */
 tri_status trii_target_check(int64_t target, int64_t row, int64_t n_classes) TRI_MUST_CHECK;
 /* The gradient g of the result for a row: the mean divides by the weights of the targets that are

@@ -1,4 +1,4 @@
-/* run_test.c - running steps: bindings, host operations, hooks of parallel strategies, updates,
+/* run_test.c - running steps: bindings, host operations, updates,
  * eager mode, TRI_CHECK=nan, running out of memory. */
 /* ctest: threads=none */
 #include <math.h>
@@ -97,7 +97,7 @@ static void writing_gives_up_a_binding_that_has_not_run(void **state)
     tri_tensor_unref(x);
 }
 
-/* --- host operations and hooks -------------------------------------------- */
+/* --- host operations ------------------------------------------------------ */
 
 typedef struct doubler {
     trii_host_op op;
@@ -141,69 +141,32 @@ static doubler make_doubler(tri_status result)
     return (doubler){.op = {.kind = &doubler_kind, .identity = 77}, .result = result};
 }
 
-typedef struct test_hook {
-    trii_grad_hook hook;
-    doubler *host;
-    int n, seeds;
-    int64_t count;
-} test_hook;
-
-static tri_status hook_attach(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                              trii_vid *grads, int n, const trii_samples *under)
+/* The gradient of x goes through the operation. */
+static void double_gradient(tri_tensor *x, doubler *host)
 {
-    test_hook *h = (test_hook *)(void *)hook;
+    trii_step *step = trii_step_current();
+    trii_vid grad = TRII_NO_VALUE;
 
-    (void)params;
-    h->n += n;
-    h->count = under->count;
-    for (int i = 0; i < n; i++) {
-        tri_status status = trii_record_host_like(step, &h->host->op, &grads[i], 1, &grads[i]);
-
-        if (status != TRI_OK)
-            return status;
-    }
-    return TRI_OK;
+    CHECK_OK(trii_resolve(step, tri_grad(x), &grad));
+    CHECK_OK(trii_record_host_like(step, &host->op, &grad, 1, &grad));
+    CHECK_OK(trii_grad_bind(step, grad, x));
 }
 
-static tri_status hook_seed(trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
-                            const trii_samples *under, trii_vid *seed_out)
-{
-    const trii_type type = {.dtype = dtype};
-    trii_attrs attrs;
-
-    ((test_hook *)(void *)hook)->seeds++;
-    trii_fill_attrs(&type, (double)under->count, &attrs);
-    return trii_record_values(step, &trii_op_fill, NULL, 0, &attrs, seed_out);
-}
-
-static void a_hook_seeds_and_replaces_gradients(void **state)
+static void a_host_operation_replaces_a_gradient(void **state)
 {
     const float a = 3, b = 4;
     tri_tensor *x = vec(1, &a), *y = vec(1, &b);
     doubler host = make_doubler(TRI_OK);
-    test_hook h = {.hook = {.attach = hook_attach, .seed = hook_seed}, .host = &host};
 
     (void)state;
     tri_requires_grad(x, true);
     tri_requires_grad(y, true);
-    x->grad_hook = y->grad_hook = &h.hook;
-    tri_backward_of((tri_tensor *[]){tri_sum(tri_mul(x, y), NULL, 0, false)}, 1,
-                    &(tri_backward_options){.count = &(int64_t){5}});
-    CHECK_OK(tri_run());
-    CHECK_NEAR(first_of(tri_grad(x)), 2 * 5 * 4, 0); /* doubled, seeded by the count */
-    CHECK_NEAR(first_of(tri_grad(y)), 2 * 5 * 3, 0);
-    assert_int_equal(h.n, 2);
-    assert_int_equal(h.seeds, 1);
-    assert_int_equal(h.count, 5);
-    assert_int_equal(host.started, 2);
-    CHECK_OK(tri_step_end_status());
-    x->grad_hook = NULL; /* not all of one hook: no seed */
-    x->has_grad = y->has_grad = false;
     tri_backward(tri_sum(tri_mul(x, y), NULL, 0, false));
+    double_gradient(x, &host);
     CHECK_OK(tri_run());
-    CHECK_NEAR(first_of(tri_grad(x)), 4, 0);
-    CHECK_NEAR(first_of(tri_grad(y)), 2 * 3, 0);
-    assert_int_equal(h.seeds, 1);
+    CHECK_NEAR(first_of(tri_grad(x)), 2 * 4, 0);
+    CHECK_NEAR(first_of(tri_grad(y)), 3, 0);
+    assert_int_equal(host.started, 1);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
     tri_tensor_unref(y);
@@ -214,17 +177,15 @@ static void a_failed_host_operation_fails_the_step(void **state)
     const float a = 3;
     tri_tensor *x = vec(1, &a), *loss;
     doubler host = make_doubler(TRI_ERR_PEER_LOST);
-    test_hook h = {.hook = {.attach = hook_attach}, .host = &host};
 
     (void)state;
     tri_requires_grad(x, true);
-    x->grad_hook = &h.hook;
     loss = tri_sum(x, NULL, 0, false);
     tri_backward(loss);
+    double_gradient(x, &host);
     CHECK_FAILS(tri_run(), TRI_ERR_PEER_LOST, "the peer is gone");
     assert_true(isnan(tri_item(loss)));
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_PEER_LOST, "the peer is gone");
-    x->grad_hook = NULL;
     CHECK_NEAR(tri_item(tri_sum(x, NULL, 0, false)), 3, 0);
     CHECK_OK(tri_step_end_status());
     tri_tensor_unref(x);
@@ -350,7 +311,6 @@ static void a_nan_is_found_behind_host_operations(void **state)
     const float xs[2] = {1, 2};
     tri_tensor *x = vec(2, xs), *d;
     doubler host = make_doubler(TRI_OK);
-    test_hook h = {.hook = {.attach = hook_attach}, .host = &host};
     trii_vid id = TRII_NO_VALUE, out = TRII_NO_VALUE;
 
     (void)state;
@@ -360,9 +320,9 @@ static void a_nan_is_found_behind_host_operations(void **state)
     /* a header before the backward pass, a bucket after it */
     CHECK_OK(trii_resolve(trii_step_current(), tri_sum(x, NULL, 0, false), &id));
     CHECK_OK(trii_record_host_like(trii_step_current(), &host.op, &id, 1, &out));
-    x->grad_hook = &h.hook;
     d = tri_mul(tri_sum(x, NULL, 0, false), trii_handle(trii_step_current(), out));
     tri_backward(tri_div(d, tri_sub(d, d)));
+    double_gradient(x, &host);
     CHECK_FAILS(tri_run(), TRI_ERR_NAN, "NaN made by add(f32 [], f32 [])");
     assert_int_equal(host.started, 2);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "add");
@@ -370,10 +330,10 @@ static void a_nan_is_found_behind_host_operations(void **state)
     x->has_grad = false;
     host.poison = true;
     tri_backward(tri_sum(tri_mul(x, x), NULL, 0, false));
+    double_gradient(x, &host);
     CHECK_FAILS(tri_run(), TRI_ERR_NAN, "NaN came in through doubler(f32 [2]) from another rank");
     assert_int_equal(host.started, 3);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_NAN, "doubler");
-    x->grad_hook = NULL;
     tri_tensor_unref(x);
     trii_step_release();
     unsetenv("TRI_CHECK");
@@ -510,7 +470,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(a_bound_result_is_the_tensor_from_then_on),
     cmocka_unit_test(what_was_overwritten_cannot_be_differentiated),
     cmocka_unit_test(writing_gives_up_a_binding_that_has_not_run),
-    cmocka_unit_test(a_hook_seeds_and_replaces_gradients),
+    cmocka_unit_test(a_host_operation_replaces_a_gradient),
     cmocka_unit_test(a_failed_host_operation_fails_the_step),
     cmocka_unit_test(sgd_is_pytorchs),
     cmocka_unit_test(eager_mode_runs_each_operation_at_once),

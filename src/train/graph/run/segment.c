@@ -386,6 +386,7 @@ tri_status tri_step_end_status(void)
     for (int32_t v = 0; v < s->n_values; v++)
         trii_value_release(&s->values[v]);
     trii_hosts_release(r);
+    trii_witnesses_ended(r);
     trii_failures_clear(r);
     if (r->names.n > 0)
         trii_names_clear(r);

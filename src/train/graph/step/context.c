@@ -26,6 +26,7 @@ static void recorder_free(trii_recorder *r)
     for (int32_t v = 0; v < r->step.n_values; v++)
         trii_value_release(&r->step.values[v]);
     trii_hosts_release(r);
+    trii_witnesses_ended(r);
     trii_failures_clear(r);
     trii_names_clear(r);
     trii_live_forget(r);

@@ -48,23 +48,6 @@ void trii_break(const trii_recorder *r)
         raise(SIGTRAP);
 }
 
-/* Tensors of one hook mostly follow each other; a hook may be called again. */
-static void tell_hooks(const trii_step *step, const char *why)
-{
-    struct trii_grad_hook *last = NULL;
-
-    for (int32_t v = 0; v < step->n_values; v++) {
-        const tri_tensor *tensor = step->values[v].leaf;
-        struct trii_grad_hook *hook = tensor != NULL ? tensor->grad_hook : NULL;
-
-        if (hook == NULL || hook == last)
-            continue;
-        last = hook;
-        if (hook->failed != NULL)
-            hook->failed(hook, step, why);
-    }
-}
-
 void trii_step_fail_in(trii_step *step, tri_status status, const trii_segment *segment)
 {
     trii_recorder *r = trii_recorder_of(step);
@@ -76,7 +59,7 @@ void trii_step_fail_in(trii_step *step, tri_status status, const trii_segment *s
     trii_free(r->failures.line);
     r->failures.line = trii_strdup(tri_last_error(), "error line");
     trii_grads_revert(r, segment);
-    tell_hooks(step, r->failures.line != NULL ? r->failures.line : "out of memory");
+    trii_witnesses_failed(r, r->failures.line != NULL ? r->failures.line : "out of memory");
     if (segment == NULL)
         trii_hosts_abort(step, &pending,
                          r->failures.line != NULL ? r->failures.line : "out of memory");

@@ -126,9 +126,7 @@ typedef struct trii_graph_op {
      * the reference kernel see f32 in either case; results are rounded once. */
     uint8_t activations_in, activations_out;
     bool random;
-    bool is_loss;       /* a loss: its mean is over samples; see autograd/samples.c */
-    bool may_refuse;    /* its kernels check the operands, and may fail */
-    bool crosses_ranks; /* the gradient of operand 0 depends on those of other ranks */
+    bool may_refuse; /* its kernels check the operands, and may fail */
     /* Operands (as bits) that it only reads to make new state, and how many of its last results are
      * that state: when it is computed again it gets and gives neither. They are optional. */
     uint8_t state_in, state_out;
@@ -157,11 +155,6 @@ typedef struct trii_graph_op {
      * the output lies at `from`. NULL: unknown. */
     bool (*view_from)(const trii_type *in, const trii_type *out, const int64_t *iattr,
                       const struct trii_strides *from, struct trii_strides *to);
-    /* How many samples the result is the mean of, -1 = none. NULL: the result is not a mean. */
-    int64_t (*samples)(const trii_type *const *in, const trii_attrs *attrs);
-    /* Records what that mean divides by, an f64 scalar, where it depends on data (targets may be
-     * ignored, or have different weights). NULL: the number of samples. */
-    tri_status (*divisor)(struct trii_step *step, const struct trii_node *node, trii_vid *out);
     /* Floating-point operations of one run, for schedules and reports; NULL = one for each output
      * element. */
     double (*flops)(const trii_type *const *in, int n_in, const trii_type *out);

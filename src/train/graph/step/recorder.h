@@ -8,6 +8,7 @@
 #include "base/err.h"
 #include "train/graph/step/host_op.h"
 #include "train/graph/step/known.h"
+#include "train/graph/step/witness.h"
 #include "train/graph/step/step.h"
 #include "train/graph/step/type.h"
 #include "train/tensor/device_list.h"
@@ -132,6 +133,7 @@ typedef enum trii_floor {
     TRII_FLOOR_RUN,
     TRII_FLOOR_RECORD,
     TRII_FLOOR_AUTOGRAD,
+    TRII_FLOOR_DIST, /* train/dist */
     TRII_FLOORS
 } trii_floor;
 typedef struct trii_floor_state {
@@ -168,6 +170,7 @@ typedef struct tri_context {
     trii_failures failures;
     trii_rounds rounds;
     trii_host_op *owned_hosts; /* released when the step ends */
+    trii_witness *witnesses;
     trii_floor_state floors[TRII_FLOORS];
 
     bool active;      /* something was recorded since the last step ended */
@@ -266,6 +269,9 @@ void trii_step_count_round(trii_step *step);
 void trii_value_release(trii_value *value);
 /* host_life.c: the step has ended: releases the host operations that it owns. */
 void trii_hosts_release(trii_recorder *recorder);
+/* witness.c */
+void trii_witnesses_failed(const trii_recorder *recorder, const char *why);
+void trii_witnesses_ended(trii_recorder *recorder);
 /* Memory until the step ends, not zeroed: the last step's, where it is large enough. */
 tri_status trii_block_take(trii_recorder *r, size_t bytes, const char *what,
                            void **data_out) TRI_MUST_CHECK;

@@ -216,50 +216,6 @@ tri_status trii_bind(trii_step *step, trii_vid value, tri_tensor *tensor) TRI_MU
 
 /* --- gradients ------------------------------------------------------------ */
 
-/* The samples that a loss is the mean of. The mean divides by `divisor`, an f64 scalar, or by
- * `count` if that is NO_VALUE. crosses_ranks: the gradients below the loss are sums over ranks, so
- * ranks must be weighted before those sums or not at all. */
-typedef struct trii_samples {
-    int64_t count;
-    trii_vid divisor;
-    bool crosses_ranks;
-} trii_samples;
-
-/* A parallel strategy's part in tri_backward: parameters point at it (tensor->grad_hook). After the
- * gradients are recorded, attach() gets all parameters of this hook that the loss reaches, with the
- * value of each one's gradient (what had accumulated included), and may record operations and
- * replace the values, which are then bound to the parameters' grads. */
-typedef struct trii_grad_hook {
-    /* Called once or more before a backward that reaches parameters of this hook records anything:
-     * the last chance to run the step, and to say which parameters have a gradient. NULL: nothing
-     * to do. */
-    tri_status (*begin)(struct trii_grad_hook *hook, trii_step *step);
-    tri_status (*attach)(struct trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                         trii_vid *grads, int n, const trii_samples *under);
-    /* Called before attach, for each parameter that already has a gradient: may replace it before
-     * it is added. NULL: it is added unchanged. */
-    tri_status (*held)(struct trii_grad_hook *hook, trii_step *step, const tri_tensor *param,
-                       trii_vid *term_io);
-    /* May replace the seed of the backward pass by a scalar of this dtype, which then scales all
-     * gradients; TRII_NO_VALUE leaves it at 1. Called before the gradients are recorded, and only
-     * if this is the hook of every parameter that the loss reaches. NULL: never replaced. */
-    tri_status (*seed)(struct trii_grad_hook *hook, trii_step *step, tri_dtype dtype,
-                       const trii_samples *under, trii_vid *seed_out);
-    /* Called by the optimizer before it checks which parameters have a gradient: the last chance to
-     * set or clear has_grad of parameters that the loss did not reach here but may have reached on
-     * other ranks; may run the step. NULL: nothing to do. */
-    tri_status (*finish_unused)(struct trii_grad_hook *hook, trii_step *step);
-    /* The program has thrown away the gradient of a tensor of this hook. NULL: nothing to do. */
-    void (*cleared)(struct trii_grad_hook *hook, const tri_tensor *param);
-    /* The step has failed, so what peers still expect from it will never come. Called at the first
-     * failure, once or more, if the step has read a tensor of this hook; never blocks. NULL:
-     * nothing to do. */
-    void (*failed)(struct trii_grad_hook *hook, const trii_step *step, const char *why);
-} trii_grad_hook;
-
-/* The samples of all backward passes since the last call whose gradients went on at other workers
- * (trii_host_kind.grad_elsewhere). */
-int64_t trii_samples_take(trii_step *step);
 /* Whether the gradients being recorded must be differentiable again. */
 bool trii_step_creates_graph(const trii_step *step);
 /* Whether they may be recorded a second time after a run, from the same values; always under

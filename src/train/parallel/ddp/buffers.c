@@ -1,6 +1,6 @@
 /*
  * buffers.c - running statistics: before a synchronised forward in training, one rank (rank 0 while
- * it has data, ddp->source) broadcasts its buffers to all. They lie together in the group's arena,
+ * it has data, unit.source) broadcasts its buffers to all. They lie together in the group's arena,
  * so that one broadcast suffices; buffers in memory of the user (tri_tensor_wrap) or of a device
  * stay where they are and are copied.
  */
@@ -11,7 +11,7 @@
 #include "base/alloc.h"
 #include "base/dtype.h"
 #include "base/err.h"
-#include "train/parallel/ddp/ddp_collectives.h"
+#include "train/parallel/ddp/ddp.h"
 #include "train/tensor/device_memory.h"
 
 #define PLACE_ALIGN ((size_t)64)
@@ -32,14 +32,14 @@ static tri_status make_block(trii_ddp *ddp, int first)
     tri_status status;
 
     block->first = first;
-    for (; block->n < TRII_DDP_ITEMS && first + block->n < ddp->n_buffers; block->n++) {
+    for (; block->n < TRII_UNIT_ITEMS && first + block->n < ddp->n_buffers; block->n++) {
         trii_ddp_buffer *buffer = &ddp->buffers[first + block->n];
 
         buffer->bytes = trii_tensor_bytes(buffer->tensor);
         buffer->offset = block->bytes;
         block->bytes += (buffer->bytes + PLACE_ALIGN - 1) / PLACE_ALIGN * PLACE_ALIGN;
     }
-    status = trii_ddp_storage_create(ddp, block->bytes, &block->storage);
+    status = trii_unit_storage_create(&ddp->unit, block->bytes, &block->storage);
     for (int b = first; b < first + block->n && status == TRI_OK; b++)
         if (!ddp->buffers[b].tensor->stays_plain && trii_is_host(ddp->buffers[b].tensor->device))
             status =
@@ -55,7 +55,7 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
     if (n == 0)
         return TRI_OK;
     ddp->buffers = trii_alloc((size_t)n, sizeof(*ddp->buffers), "ddp buffers");
-    ddp->blocks = trii_alloc((size_t)n / TRII_DDP_ITEMS + 1, sizeof(*ddp->blocks), "ddp buffers");
+    ddp->blocks = trii_alloc((size_t)n / TRII_UNIT_ITEMS + 1, sizeof(*ddp->blocks), "ddp buffers");
     if (ddp->buffers == NULL || ddp->blocks == NULL)
         return TRI_ERR_NO_MEMORY;
     for (int64_t i = 0; i < tri_module_state_count(ddp->net); i++) {
@@ -64,7 +64,7 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
         if (!entry.parameter)
             ddp->buffers[ddp->n_buffers++].tensor = tri_tensor_ref(entry.tensor);
     }
-    for (int first = 0; first < n && status == TRI_OK; first += TRII_DDP_ITEMS)
+    for (int first = 0; first < n && status == TRI_OK; first += TRII_UNIT_ITEMS)
         status = make_block(ddp, first);
     return status;
 }
@@ -72,12 +72,13 @@ tri_status trii_ddp_buffers_make(trii_ddp *ddp)
 /* --- a broadcast ---------------------------------------------------------- */
 
 /* The source's values into the block, or the block's values to where they belong. */
-static void copy_block(trii_ddp_coll *t, void *const *operands, bool in)
+static void copy_block(trii_unit_coll *t, void *const *operands, bool in)
 {
+    const trii_ddp *ddp = (const trii_ddp *)t->unit;
     char *data = t->block->storage->data;
 
     for (int i = 0; i < t->n; i++) {
-        const trii_ddp_buffer *buffer = &t->ddp->buffers[t->item[i]];
+        const trii_ddp_buffer *buffer = &ddp->buffers[t->item[i]];
         char *in_block = data + buffer->offset;
 
         if (operands[i] != in_block)
@@ -87,33 +88,34 @@ static void copy_block(trii_ddp_coll *t, void *const *operands, bool in)
 
 static tri_status block_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
-    trii_ddp_coll_blame(t);
+    trii_unit_coll_blame(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
-    if (t->ddp->rank == t->ddp->source)
+    if (t->unit->rank == t->unit->source)
         copy_block(t, buffers->in, true);
-    t->state = TRII_DDP_COLL_STARTED;
-    return trii_ddp_passed(t->ddp,
-                           tri_broadcast(t->ddp->group, t->block->storage->data, t->block->bytes,
-                                         TRI_DTYPE_U8, t->ddp->source, &t->work));
+    t->state = TRII_UNIT_COLL_STARTED;
+    return trii_unit_passed(t->unit,
+                            tri_broadcast(t->unit->group, t->block->storage->data, t->block->bytes,
+                                          TRI_DTYPE_U8, t->unit->source, &t->work));
 }
 
-static tri_status block_done(trii_ddp_coll *t)
+static tri_status block_done(trii_unit_coll *t)
 {
     copy_block(t, t->out, false);
-    t->state = TRII_DDP_COLL_FREE;
+    t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }
 
 static tri_status block_wait(trii_host_op *op, int64_t for_ns)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
-    tri_status status =
-        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(t->ddp, &t->work, for_ns) : TRI_OK;
+    trii_unit_coll *t = (trii_unit_coll *)op;
+    tri_status status = t->state == TRII_UNIT_COLL_STARTED
+                            ? trii_unit_coll_work(t->unit, &t->work, for_ns)
+                            : TRI_OK;
 
-    return status == TRI_OK && t->state == TRII_DDP_COLL_STARTED ? block_done(t) : status;
+    return status == TRI_OK && t->state == TRII_UNIT_COLL_STARTED ? block_done(t) : status;
 }
 
 static tri_status block_poll(trii_host_op *op)
@@ -126,11 +128,11 @@ static const trii_host_kind block_kind = {.name = "tri_ddp (buffers)",
                                           .start = block_start,
                                           .poll = block_poll,
                                           .wait = block_wait,
-                                          .abort = trii_ddp_coll_abort,
-                                          .release = trii_ddp_coll_release,
-                                          .compare = trii_ddp_coll_compare};
+                                          .abort = trii_unit_coll_abort,
+                                          .release = trii_unit_coll_release,
+                                          .compare = trii_unit_coll_compare};
 
-static void is_block(trii_ddp_coll *t)
+static void is_block(trii_unit_coll *t)
 {
     t->op.kind = &block_kind;
     t->op.any_layout = false;
@@ -139,19 +141,20 @@ static void is_block(trii_ddp_coll *t)
 static tri_status record_block(trii_ddp *ddp, trii_step *step, int index)
 {
     trii_ddp_block *block = &ddp->blocks[index];
-    trii_vid in[TRII_DDP_ITEMS + 1], out[TRII_DDP_ITEMS + 1];
+    trii_vid in[TRII_UNIT_ITEMS + 1], out[TRII_UNIT_ITEMS + 1];
     /* The source is known when the last header is there. */
     const trii_host_call call = {.in = in,
                                  .n_in = block->n,
-                                 .after = &ddp->last_weight,
-                                 .n_after = ddp->last_generation == step->generation};
-    trii_ddp_coll *t;
-    tri_status status = trii_ddp_coll_take(ddp, &block->colls, step, &t);
+                                 .after = &ddp->unit.last_weight,
+                                 .n_after = ddp->unit.last_generation == step->generation};
+    trii_unit_coll *t;
+    tri_status status = trii_unit_coll_take(&ddp->unit, &block->colls, step, &t);
 
     if (status != TRI_OK)
         return status;
     is_block(t);
     t->block = block;
+    t->place = block->first;
     t->n = 0;
     t->op.identity |= UINT64_C(0x8000) + (uint64_t)index;
     for (int b = block->first; b < block->first + block->n && status == TRI_OK; b++) {
@@ -179,7 +182,7 @@ void trii_ddp_buffers_free(trii_ddp *ddp)
     for (int i = 0; i < ddp->n_buffers; i++)
         tri_tensor_unref(ddp->buffers[i].tensor);
     for (int i = 0; i < ddp->n_blocks; i++) {
-        trii_ddp_colls_free(ddp->blocks[i].colls);
+        trii_unit_colls_free(ddp->blocks[i].colls);
         trii_storage_unref(ddp->blocks[i].storage);
     }
     trii_free(ddp->buffers);

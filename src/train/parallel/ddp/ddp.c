@@ -13,7 +13,6 @@
 static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_tensor **out,
                         int n_out);
 static void ddp_destroy(tri_module *self);
-static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why);
 
 static const tri_module_class ddp_class = {.name = "DistributedDataParallel",
                                            .size = sizeof(trii_ddp),
@@ -41,40 +40,18 @@ static tri_status join_group(trii_ddp *ddp)
         status = trii_group_takes_host_memory(group);
     if (status != TRI_OK)
         return status;
-    ddp->size = tri_group_size(group);
-    ddp->rank = tri_group_rank(group);
-    trii_random_stream_set((uint64_t)ddp->rank);
-    if (ddp->size > 1) {
-        ddp->group = tri_group_ref(group);
+    ddp->unit.size = tri_group_size(group);
+    ddp->unit.rank = tri_group_rank(group);
+    trii_random_stream_set((uint64_t)ddp->unit.rank);
+    if (ddp->unit.size > 1) {
+        ddp->unit.group = tri_group_ref(group);
         trii_forked_watch();
     }
-    ddp->averager = (trii_averager){.group = ddp->group,
-                                    .hook = ddp->options.hook,
-                                    .hook_state = ddp->options.hook_state,
-                                    .pass = -1};
+    ddp->unit.averager = (trii_averager){.group = ddp->unit.group,
+                                         .hook = ddp->options.hook,
+                                         .hook_state = ddp->options.hook_state,
+                                         .pass = -1};
     return TRI_OK;
-}
-
-static tri_status first_buckets(trii_ddp *ddp)
-{
-    /* Gradients come out about in reverse order of use. */
-    for (int k = 0; k < ddp->n_params; k++)
-        ddp->observed[k] = ddp->n_params - 1 - k;
-    return trii_ddp_buckets_make(ddp, ddp->observed);
-}
-
-static tri_status make_unit(tri_dtype dtype, const void *one, tri_tensor **unit_out)
-{
-    tri_status status = trii_tensor_create(dtype, NULL, 0, TRI_CPU(0), unit_out);
-
-    return status == TRI_OK ? tri_tensor_copy_in(*unit_out, one, tri_dtype_size(dtype)) : status;
-}
-
-static tri_status make_units(trii_ddp *ddp)
-{
-    tri_status status = make_unit(TRI_DTYPE_F32, &(const float){1}, &ddp->unit[0]);
-
-    return status == TRI_OK ? make_unit(TRI_DTYPE_F64, &(const double){1}, &ddp->unit[1]) : status;
 }
 
 static tri_status set_up(trii_ddp *ddp)
@@ -82,19 +59,10 @@ static tri_status set_up(trii_ddp *ddp)
     tri_status status = trii_ddp_compare(ddp, false, true);
 
     if (status == TRI_OK)
-        status = trii_ddp_called(trii_replica_send(ddp->net, ddp->group, 0));
+        status = trii_unit_called(trii_replica_send(ddp->net, ddp->unit.group, 0));
     if (status == TRI_OK)
-        status = first_buckets(ddp);
-    if (status == TRI_OK)
-        status = trii_ddp_buffers_make(ddp);
-    return status == TRI_OK ? make_units(ddp) : status;
-}
-
-static uint64_t new_id(void)
-{
-    static _Atomic uint32_t last_id;
-
-    return ++last_id;
+        status = trii_unit_set_up(&ddp->unit);
+    return status == TRI_OK ? trii_ddp_buffers_make(ddp) : status;
 }
 
 /* Of what the ranks do together; where they find that they differ all of them say so. */
@@ -102,7 +70,7 @@ static inline tri_status met(trii_ddp *ddp, tri_status status)
 {
     return TRII_LIKELY(status == TRI_OK || status == TRI_ERR_MISMATCH)
                ? status
-               : trii_ddp_tell(ddp->group, status);
+               : trii_ddp_tell(ddp->unit.group, status);
 }
 
 /* A child of fork() would take its parent's turn, for which the parent would then wait for ever. */
@@ -122,8 +90,8 @@ static tri_status run_before(trii_ddp *ddp)
 
     if (status != TRI_OK)
         return status;
-    status = step != NULL ? trii_ddp_settle(ddp, step) : TRI_ERR_NO_MEMORY;
-    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->group, status);
+    status = step != NULL ? trii_unit_settle(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
+    return TRII_LIKELY(status == TRI_OK) ? status : trii_ddp_tell(ddp->unit.group, status);
 }
 
 /* Parameters were unfrozen: all ranks make their buckets again. Collective. */
@@ -134,13 +102,12 @@ static tri_status relist(trii_ddp *ddp)
     if (status == TRI_OK)
         status = trii_ddp_compare(ddp, false, true);
     if (status == TRI_OK)
-        status = trii_ddp_params_list(ddp);
+        status = trii_unit_list(&ddp->unit);
     if (status != TRI_OK)
         return met(ddp, TRII_FAIL_CTX(status, "tri_ddp, whose parameters were unfrozen"));
-    trii_ddp_params_hook(ddp); /* other models that watched them may be gone */
-    ddp->id = new_id();        /* the plans of before had other buckets */
-    ddp->has_observed = ddp->rebuilt = ddp->any_layout = false;
-    return met(ddp, first_buckets(ddp));
+    trii_unit_place(&ddp->unit); /* other models that watched them may be gone */
+    trii_unit_renew_id(&ddp->unit);
+    return met(ddp, trii_unit_buckets_make(&ddp->unit));
 }
 
 /* Its gradients are averaged already. */
@@ -203,6 +170,20 @@ static tri_status check_devices(trii_ddp *ddp)
     return status;
 }
 
+static tri_status add_parameters(trii_ddp *ddp)
+{
+    int64_t total = tri_module_state_count(ddp->net);
+    tri_status status = trii_unit_room(&ddp->unit, (size_t)total);
+
+    for (int64_t i = 0; i < total && status == TRI_OK; i++) {
+        tri_state_entry entry = tri_module_state(ddp->net, i);
+
+        if (entry.parameter)
+            trii_unit_add(&ddp->unit, entry.name, entry.tensor);
+    }
+    return status == TRI_OK ? trii_unit_list(&ddp->unit) : status;
+}
+
 /* What each rank finds for itself. */
 static tri_status look_at_network(trii_ddp *ddp)
 {
@@ -212,9 +193,7 @@ static tri_status look_at_network(trii_ddp *ddp)
         status = check_inside(ddp);
     if (status == TRI_OK)
         status = check_devices(ddp);
-    if (status == TRI_OK)
-        status = trii_ddp_params_watch(ddp);
-    return status == TRI_OK ? trii_ddp_params_list(ddp) : status;
+    return status == TRI_OK ? add_parameters(ddp) : status;
 }
 
 /* status: of this rank so far. One that has no network says so where the others compare theirs. */
@@ -227,12 +206,12 @@ static tri_status meet(trii_ddp *ddp, tri_status status)
         return status;
     snprintf(line, sizeof(line), "%s", tri_last_error());
     joined = join_group(ddp);
-    if (status == TRI_OK && joined == TRI_OK && ddp->group != NULL)
+    if (status == TRI_OK && joined == TRI_OK && ddp->unit.group != NULL)
         return met(ddp, set_up(ddp));
     if (status == TRI_OK)
         return joined;
-    if (joined == TRI_OK && ddp->group != NULL)
-        trii_replica_failed(ddp->group, line);
+    if (joined == TRI_OK && ddp->unit.group != NULL)
+        trii_replica_failed(ddp->unit.group, line);
     trii_err_set("%s", line);
     return status;
 }
@@ -240,9 +219,10 @@ static tri_status meet(trii_ddp *ddp, tri_status status)
 /* The group's own numbers of ranks stand in the line. */
 static void name_group(const trii_ddp *ddp, tri_status status)
 {
-    if (ddp->group != NULL && ddp->group != trii_group_get_world() && status <= TRI_ERR_PEER_LOST)
-        trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->size,
-                         ddp->rank);
+    if (ddp->unit.group != NULL && ddp->unit.group != trii_group_get_world() &&
+        status <= TRI_ERR_PEER_LOST)
+        trii_err_prepend("tri_ddp over a group of %d, in which this is rank %d", ddp->unit.size,
+                         ddp->unit.rank);
     else
         trii_err_prepend("tri_ddp");
 }
@@ -261,7 +241,9 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
     }
     ddp->options = opt != NULL && known == TRI_OK ? *opt : (tri_ddp_options){0};
     trii_bucket_defaults(&ddp->options.first_bucket_bytes, &ddp->options.bucket_cap_bytes);
-    ddp->id = new_id();
+    ddp->unit.first_bucket_bytes = ddp->options.first_bucket_bytes;
+    ddp->unit.bucket_cap_bytes = ddp->options.bucket_cap_bytes;
+    trii_unit_renew_id(&ddp->unit);
     if (status == TRI_OK)
         status = trii_need(own_net, "tri_ddp", "own_net");
     if (status != TRI_OK)
@@ -272,19 +254,10 @@ tri_module *tri_ddp(tri_module *own_net, const tri_ddp_options *opt)
         status = look_at_network(ddp);
     if (known == TRI_OK) /* else there is no telling where the others are */
         status = meet(ddp, status);
-    ddp->hook = ddp->group == NULL
-                    ? (trii_grad_hook){.attach = trii_ddp_count_alone, .failed = step_failed}
-                    : (trii_grad_hook){.begin = trii_ddp_begin,
-                                       .attach = trii_ddp_record_backward,
-                                       .seed = trii_ddp_seed,
-                                       .held = trii_ddp_held,
-                                       .finish_unused = trii_ddp_finish_unused,
-                                       .cleared = trii_ddp_cleared,
-                                       .failed = step_failed};
     if (status == TRI_ERR_NO_MEMORY)
         status = trii_ddp_tell(asked_for(opt), status);
     if (status == TRI_OK)
-        trii_ddp_params_hook(ddp);
+        trii_unit_place(&ddp->unit);
     if (status != TRI_OK) {
         name_group(ddp, status);
         trii_module_fail(model, status);
@@ -296,67 +269,20 @@ static void ddp_destroy(tri_module *self)
 {
     trii_ddp *ddp = self->data;
 
-    trii_ddp_buckets_free(ddp);
     trii_ddp_buffers_free(ddp);
-    trii_ddp_colls_free(ddp->headers);
-    trii_ddp_colls_free(ddp->counts);
-    tri_tensor_unref(ddp->unit[0]);
-    tri_tensor_unref(ddp->unit[1]);
-    trii_ddp_params_free(ddp);
-    tri_group_unref(ddp->group);
+    trii_unit_free(&ddp->unit);
 }
 
 /* --- forward -------------------------------------------------------------- */
 
-/* The peers of a step that failed here wait in its collectives: they get the reason instead. */
-static void step_failed(trii_grad_hook *hook, const trii_step *step, const char *why)
-{
-    trii_ddp *ddp = (trii_ddp *)hook;
-
-    trii_ddp_take_back(ddp, step);
-    for (int i = 0; i < TRII_DDP_OPEN && ddp->group != NULL; i++)
-        if (ddp->open[i].generation == step->generation)
-            tri_group_abort(ddp->group, why);
-}
-
-/* The step's slot among the open steps: its own, else a free one, else that of the oldest. */
-static int open_slot(const trii_ddp *ddp, const trii_step *step)
-{
-    int slot = 0;
-
-    for (int i = 0; i < TRII_DDP_OPEN; i++) {
-        if (ddp->open[i].generation == step->generation)
-            return i;
-        if (ddp->open[slot].generation != 0 &&
-            (ddp->open[i].generation == 0 || ddp->open[i].number < ddp->open[slot].number))
-            slot = i;
-    }
-    return slot;
-}
-
-/* From here to the last bucket of the backward a failure is told to the peers. Reading a parameter
- * makes the step know us. */
+/* From here to the last bucket of the backward a failure is told to the peers. */
 static tri_status open_pass(trii_ddp *ddp)
 {
     trii_step *step = trii_step_current();
-    trii_vid id;
-    int slot;
-    tri_status status = TRI_ERR_NO_MEMORY;
 
     if (step != NULL && TRII_UNLIKELY(step->failed != TRI_OK))
         return run_before(ddp); /* which fails: nothing that is recorded now will run */
-    if (step != NULL)
-        status = trii_resolve(step, ddp->params[0].tensor, &id);
-    if (status != TRI_OK)
-        return status;
-    slot = open_slot(ddp, step);
-    if (ddp->open[slot].generation != step->generation) {
-        ddp->open[slot].generation = step->generation;
-        ddp->open[slot].number = ++ddp->n_opened;
-        ddp->open[slot].n_forwards = 0;
-    }
-    ddp->open[slot].n_forwards++;
-    return TRI_OK;
+    return step != NULL ? trii_unit_open_pass(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
 }
 
 /* What comes before the network's own forward in training. */
@@ -365,15 +291,15 @@ static tri_status before_forward(trii_ddp *ddp)
     trii_step *step;
     tri_status status;
 
-    if (ddp->no_sync > 0)
+    if (ddp->unit.no_sync > 0)
         return TRI_OK;
     status = check_parent();
-    if (status == TRI_OK && trii_ddp_params_grew(ddp))
+    if (status == TRI_OK && trii_unit_grew(&ddp->unit))
         status = relist(ddp);
-    if (status == TRI_OK && ddp->has_observed && !ddp->rebuilt) {
+    if (status == TRI_OK && ddp->unit.has_observed && !ddp->unit.rebuilt) {
         status = run_before(ddp);
         if (status == TRI_OK)
-            status = met(ddp, trii_ddp_buckets_rebuild(ddp));
+            status = met(ddp, trii_unit_buckets_rebuild(&ddp->unit));
     }
     if (status == TRI_OK && ddp->n_buffers > 0 && !ddp->options.no_buffer_sync) {
         step = trii_step_current();
@@ -408,8 +334,8 @@ static void ddp_forward(tri_module *self, tri_tensor *const *in, int n_in, tri_t
 {
     trii_ddp *ddp = self->data;
 
-    trii_random_stream_set((uint64_t)ddp->rank);
-    if (ddp->group != NULL && self->training) {
+    trii_random_stream_set((uint64_t)ddp->unit.rank);
+    if (ddp->unit.group != NULL && self->training) {
         tri_status status = before_forward(ddp);
 
         if (status != TRI_OK) {
@@ -431,15 +357,15 @@ void tri_ddp_no_sync_begin(tri_module *model)
     trii_ddp *ddp = trii_ddp_of(model);
 
     if (ddp != NULL)
-        ddp->no_sync++;
+        ddp->unit.no_sync++;
 }
 
 void tri_ddp_no_sync_end(tri_module *model)
 {
     trii_ddp *ddp = trii_ddp_of(model);
 
-    if (ddp != NULL && ddp->no_sync > 0)
-        ddp->no_sync--;
+    if (ddp != NULL && ddp->unit.no_sync > 0)
+        ddp->unit.no_sync--;
 }
 
 void tri_ddp_vote_stop(tri_module *model)
@@ -448,23 +374,23 @@ void tri_ddp_vote_stop(tri_module *model)
 
     if (ddp == NULL)
         return;
-    ddp->vote_stop = true;
-    if (ddp->group == NULL)
-        ddp->stopped = true;
+    ddp->unit.tally.vote_stop = true;
+    if (ddp->unit.group == NULL)
+        ddp->unit.stopped = true;
 }
 
 bool tri_ddp_is_stopped(const tri_module *model)
 {
     const trii_ddp *ddp = trii_ddp_of(model);
 
-    return ddp != NULL && ddp->stopped;
+    return ddp != NULL && ddp->unit.stopped;
 }
 
 int64_t tri_ddp_sample_count(const tri_module *model)
 {
     const trii_ddp *ddp = trii_ddp_of(model);
 
-    return ddp != NULL ? ddp->sample_count : 0;
+    return ddp != NULL ? ddp->unit.tally.sample_count : 0;
 }
 
 tri_status tri_ddp_verify(tri_module *model, bool buffers)
@@ -476,7 +402,7 @@ tri_status tri_ddp_verify(tri_module *model, bool buffers)
         return status;
     if (ddp == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_verify: the module was not made by tri_ddp");
-    if (ddp->group == NULL)
+    if (ddp->unit.group == NULL)
         return TRI_OK;
     status = run_before(ddp);
     if (status != TRI_OK)
@@ -499,7 +425,7 @@ tri_status tri_ddp_sync_buffers(tri_module *model)
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
     status = run_before(ddp);
-    if (status != TRI_OK || ddp->group == NULL)
+    if (status != TRI_OK || ddp->unit.group == NULL)
         return status;
     status = trii_ddp_buffers_record(ddp, step);
     return status == TRI_OK ? trii_step_run(step) : status;

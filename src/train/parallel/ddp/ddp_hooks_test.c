@@ -26,8 +26,8 @@ static bool ended_together(tri_module *model)
 {
     trii_ddp *ddp = trii_ddp_of(model);
 
-    for (int b = 0; b < ddp->averager.n_buckets; b++)
-        if (ddp->buckets[b].ends == NULL)
+    for (int b = 0; b < ddp->unit.averager.n_buckets; b++)
+        if (ddp->unit.buckets[b].ends == NULL)
             return false;
     return true;
 }

@@ -14,8 +14,8 @@ static size_t kept_bytes(const trii_ddp *ddp)
 
     for (int i = 0; i < ddp->n_buffers; i++)
         bytes += trii_tensor_bytes(ddp->buffers[i].tensor);
-    for (int i = 0; i < ddp->n_watched; i++)
-        bytes += trii_tensor_bytes(ddp->watched[i].tensor);
+    for (int i = 0; i < ddp->unit.n_placed; i++)
+        bytes += trii_tensor_bytes(ddp->unit.placed[i].tensor);
     return bytes;
 }
 
@@ -40,17 +40,17 @@ static tri_status empty_pass(trii_ddp *ddp, tri_tensor *(*loss)(void *arg), void
     if (step == NULL)
         return TRI_ERR_NO_MEMORY;
     check = trii_nan_check_set(step, false); /* the mean of no rows is NaN */
-    ddp->n_joined = 0;                       /* a loss that is not the model's leaves it */
-    ddp->joined = true;
-    ddp->header = NULL;
+    ddp->unit.n_joined = 0;                  /* a loss that is not the model's leaves it */
+    ddp->unit.joined = true;
+    ddp->unit.header = NULL;
     mine = loss(arg);
-    if (ddp->header == NULL)
+    if (ddp->unit.header == NULL)
         tri_backward(mine);
     else
         status =
             TRII_FAIL(TRI_ERR_INVALID_ARG,
                       "ddp_join: loss calls tri_backward, which the join does with its result");
-    ddp->joined = false;
+    ddp->unit.joined = false;
     if (status == TRI_OK)
         status = trii_step_run(step);
     (void)trii_nan_check_set(step, check);
@@ -68,7 +68,8 @@ typedef struct before {
 static tri_status make_before(const trii_ddp *ddp, before *b)
 {
     b->memory = trii_alloc(1, kept_bytes(ddp), "buffers and gradients of a model");
-    b->waiting = trii_alloc((size_t)ddp->n_watched, sizeof(*b->waiting), "gradients of a model");
+    b->waiting =
+        trii_alloc((size_t)ddp->unit.n_placed, sizeof(*b->waiting), "gradients of a model");
     return b->memory != NULL && b->waiting != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
 }
 
@@ -76,14 +77,14 @@ static tri_status note(trii_ddp *ddp, before *b)
 {
     trii_step *step = trii_step_current();
     char *memory = b->memory;
-    tri_status status = step != NULL ? trii_ddp_settle(ddp, step) : TRI_ERR_NO_MEMORY;
+    tri_status status = step != NULL ? trii_unit_settle(&ddp->unit, step) : TRI_ERR_NO_MEMORY;
 
-    b->stopped = ddp->stopped;
-    b->sample_count = ddp->sample_count;
+    b->stopped = ddp->unit.stopped;
+    b->sample_count = ddp->unit.tally.sample_count;
     for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
         status = copy_one(ddp->buffers[i].tensor, &memory, false);
-    for (int i = 0; i < ddp->n_watched && status == TRI_OK; i++) {
-        tri_tensor *param = ddp->watched[i].tensor;
+    for (int i = 0; i < ddp->unit.n_placed && status == TRI_OK; i++) {
+        tri_tensor *param = ddp->unit.placed[i].tensor;
 
         b->waiting[i] = trii_has_grad(param);
         if (b->waiting[i])
@@ -98,15 +99,15 @@ static tri_status undo(trii_ddp *ddp, const before *b)
     char *memory = b->memory;
     tri_status status = TRI_OK;
 
-    for (int i = 0; i < ddp->n_watched; i++)
-        trii_grad_clear(ddp->watched[i].tensor);
+    for (int i = 0; i < ddp->unit.n_placed; i++)
+        trii_grad_clear(ddp->unit.placed[i].tensor);
     tri_step_end();
-    ddp->stopped = ddp->stopped || b->stopped;
-    ddp->sample_count = b->sample_count;
+    ddp->unit.stopped = ddp->unit.stopped || b->stopped;
+    ddp->unit.tally.sample_count = b->sample_count;
     for (int i = 0; i < ddp->n_buffers && status == TRI_OK; i++)
         status = copy_one(ddp->buffers[i].tensor, &memory, true);
-    for (int i = 0; i < ddp->n_watched && status == TRI_OK; i++) {
-        tri_tensor *param = ddp->watched[i].tensor;
+    for (int i = 0; i < ddp->unit.n_placed && status == TRI_OK; i++) {
+        tri_tensor *param = ddp->unit.placed[i].tensor;
 
         if (b->waiting[i])
             status = copy_one(param->grad, &memory, true);
@@ -119,7 +120,7 @@ static tri_status undo(trii_ddp *ddp, const before *b)
 /* Neither batches nor gradients of tri_ddp_no_sync_begin that wait to be averaged, on any rank. */
 static bool nobody_has_data(const trii_ddp *ddp)
 {
-    return ddp->n_joined == ddp->size && ddp->sample_count == 0;
+    return ddp->unit.n_joined == ddp->unit.size && ddp->unit.tally.sample_count == 0;
 }
 
 static tri_status call_update(tri_status (*update)(void *arg), void *arg)
@@ -141,7 +142,7 @@ static tri_status join(trii_ddp *ddp, tri_tensor *(*loss)(void *arg),
         status = note(ddp, &b);
         if (status == TRI_OK)
             status = empty_pass(ddp, loss, arg);
-        if (status == TRI_OK && ddp->n_joined == 0)
+        if (status == TRI_OK && ddp->unit.n_joined == 0)
             status =
                 TRII_FAIL(TRI_ERR_INVALID_ARG,
                           "ddp_join: the loss that the function gave is not one of the model in "
@@ -174,12 +175,12 @@ tri_status tri_ddp_join(tri_module *model, tri_tensor *(*loss)(void *arg),
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: loss is NULL");
     if (status == TRI_OK && update == NULL)
         status = TRII_FAIL(TRI_ERR_INVALID_ARG, "ddp_join: update is NULL");
-    if (status != TRI_OK || ddp->group == NULL)
+    if (status != TRI_OK || ddp->unit.group == NULL)
         return status;
-    ddp->throws = opt != NULL && opt->throw_on_early_termination;
+    ddp->unit.throws = opt != NULL && opt->throw_on_early_termination;
     status = join(ddp, loss, update, arg);
     if (status == TRI_OK && !ddp->options.no_buffer_sync)
         status = tri_ddp_sync_buffers(model);
-    ddp->source = 0;
-    return status != TRI_OK ? trii_ddp_tell(ddp->group, status) : status;
+    ddp->unit.source = 0;
+    return status != TRI_OK ? trii_ddp_tell(ddp->unit.group, status) : status;
 }

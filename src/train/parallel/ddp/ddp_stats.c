@@ -12,11 +12,11 @@ static double mean_ms(int64_t ns, int64_t n)
 static void read_buckets(trii_ddp *ddp, tri_ddp_pass_stats *all, tri_ddp_bucket_stats *out,
                          int room)
 {
-    int64_t n = ddp->stats.n_passes;
+    int64_t n = ddp->unit.stats.n_passes;
 
-    for (int b = 0; b < ddp->averager.n_buckets; b++) {
-        const tri_bucket *wire = &ddp->averager.buckets[b].bucket;
-        trii_ddp_bucket *bucket = &ddp->buckets[b];
+    for (int b = 0; b < ddp->unit.averager.n_buckets; b++) {
+        const tri_bucket *wire = &ddp->unit.averager.buckets[b].bucket;
+        trii_unit_bucket *bucket = &ddp->unit.buckets[b];
         size_t bytes = wire->count * tri_dtype_size(wire->dtype);
 
         size_t sent = n > 0 ? bucket->sent_bytes / (size_t)n : 0;
@@ -53,16 +53,16 @@ tri_status tri_ddp_stats(tri_module *model, tri_ddp_pass_stats *stats_out,
     if (room > 0 && buckets_out == NULL)
         return TRII_FAIL(TRI_ERR_INVALID_ARG,
                          "ddp_stats: buckets_out is NULL, and room %d is not 0", room);
-    n = stats.n_passes = ddp->stats.n_passes;
-    stats.n_buckets = ddp->averager.n_buckets;
-    stats.comm_ms = mean_ms(ddp->stats.comm_ns, n);
-    stats.exposed_ms = mean_ms(ddp->stats.exposed_ns, n);
-    if (ddp->stats.comm_ns > 0)
+    n = stats.n_passes = ddp->unit.stats.n_passes;
+    stats.n_buckets = ddp->unit.averager.n_buckets;
+    stats.comm_ms = mean_ms(ddp->unit.stats.comm_ns, n);
+    stats.exposed_ms = mean_ms(ddp->unit.stats.exposed_ns, n);
+    if (ddp->unit.stats.comm_ns > 0)
         stats.hidden = 1.0 - stats.exposed_ms / stats.comm_ms;
     stats.hidden = stats.hidden > 0.0 ? stats.hidden : 0.0;
     read_buckets(ddp, &stats, buckets_out, room);
-    ddp->stats.on = ddp->group != NULL;
-    ddp->stats.n_passes = ddp->stats.comm_ns = ddp->stats.exposed_ns = 0;
+    ddp->unit.stats.on = ddp->unit.group != NULL;
+    ddp->unit.stats.n_passes = ddp->unit.stats.comm_ns = ddp->unit.stats.exposed_ns = 0;
     *stats_out = stats;
     return TRI_OK;
 }

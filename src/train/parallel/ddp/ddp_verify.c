@@ -127,7 +127,7 @@ static tri_status compare(comparison *c)
     tri_status status = trii_agree(&agreement, &found);
 
     if (status != TRI_OK || found.rank == 0)
-        return c->ddp != NULL ? trii_ddp_called(status) : status;
+        return c->ddp != NULL ? trii_unit_called(status) : status;
     if (c->contents && strcmp(found.line, found.line_of_0) == 0)
         return TRII_FAIL(TRI_ERR_MISMATCH, "%s of rank %d differs from rank 0's in its bits",
                          found.line, found.rank);
@@ -138,7 +138,7 @@ static tri_status compare(comparison *c)
 tri_status trii_ddp_compare(trii_ddp *ddp, bool contents, bool buffers)
 {
     return compare(&(comparison){.net = ddp->net,
-                                 .group = ddp->group,
+                                 .group = ddp->unit.group,
                                  .ddp = ddp,
                                  .contents = contents,
                                  .buffers = buffers});

@@ -18,6 +18,7 @@
 #include "base/err.h"
 #include "base/option.h"
 #include "base/site.h"
+#include "train/dist/samples.h"
 #include "train/graph/values/contents.h"
 #include "train/parallel/rpc/remote_optimizer_internal.h"
 
@@ -197,7 +198,7 @@ double tri_remote_optimizer_norm(const tri_remote_optimizer *o)
 static tri_status run_recorded(tri_remote_optimizer *o, trii_step *step)
 {
     /* what tri_ddp still has to say belongs to the run, and not to the update */
-    tri_status status = o->own != NULL ? trii_optimizer_finish_unused(o->own, step) : TRI_OK;
+    tri_status status = o->own != NULL ? trii_optimizer_before_update(o->own, step) : TRI_OK;
 
     if (status != TRI_OK)
         trii_step_fail(step, status);

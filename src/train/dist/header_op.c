@@ -1,5 +1,5 @@
 /*
- * ddp_coll_header.c - what is exchanged before the gradients of a backward pass: each rank's
+ * header_op.c - what is exchanged before the gradients of a backward pass: each rank's
  * weight, votes to stop, and who has run out of data. Also what replaces it in passes that send
  * nothing.
  */
@@ -9,32 +9,32 @@
 #include <trireme/group.h>
 
 #include "base/err.h"
-#include "train/parallel/ddp/ddp_collectives.h"
+#include "train/dist/unit_collective.h"
 
 #define POLLS_PER_LOOK 16
 
 /* --- the header ----------------------------------------------------------- */
 
 /* What an earlier pass of the step, or for the same update, has said is still said by this one. */
-static bool votes_stop(const trii_ddp_coll *t)
+static bool votes_stop(const trii_unit_coll *t)
 {
-    const trii_ddp *ddp = t->ddp;
+    const trii_unit *unit = t->unit;
 
-    return t->vote_stop || (ddp->stopped && (t->held || ddp->stopped_in == t->generation));
+    return t->vote_stop || (unit->stopped && (t->held || unit->stopped_in == t->generation));
 }
 
 static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
-    trii_ddp *ddp = t->ddp;
+    trii_unit_coll *t = (trii_unit_coll *)op;
+    trii_unit *unit = t->unit;
 
-    trii_ddp_coll_blame(t);
+    trii_unit_coll_blame(t);
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
     t->divisor = (double)t->fixed;
     if (t->use != TRII_HEADER_CHECK) {
-        t->divisor += ddp->valued_epoch == t->epoch ? ddp->local_valued : 0;
-        ddp->local_valued = 0;
+        t->divisor += unit->tally.valued_epoch == t->epoch ? unit->tally.local_valued : 0;
+        unit->tally.local_valued = 0;
     }
     if (t->valued) {
         t->divisor += *(const double *)buffers->in[t->n];
@@ -45,55 +45,55 @@ static tri_status header_start(trii_host_op *op, const trii_host_buffers *buffer
     t->sums[0] = t->divisor;
     t->sums[1] = (votes_stop(t) ? 1 : 0) + (t->throws ? 0x1p16 : 0) + (t->unused ? 0x1p32 : 0);
     t->sums[2] = (double)t->count;
-    for (int w = 0; w < TRII_JOINED_WORDS(ddp->size); w++)
+    for (int w = 0; w < TRII_JOINED_WORDS(unit->size); w++)
         t->sums[3 + w] = 0;
     if (t->joined)
-        t->sums[3 + ddp->rank / TRII_JOINED_BITS] =
-            (double)(UINT64_C(1) << ddp->rank % TRII_JOINED_BITS);
-    t->state = TRII_DDP_COLL_STARTED;
-    return trii_ddp_passed(ddp,
-                           tri_all_reduce(ddp->group, t->sums, t->sums, trii_ddp_header_count(ddp),
-                                          TRI_DTYPE_F64, TRI_REDOP_SUM, &t->work));
+        t->sums[3 + unit->rank / TRII_JOINED_BITS] =
+            (double)(UINT64_C(1) << unit->rank % TRII_JOINED_BITS);
+    t->state = TRII_UNIT_COLL_STARTED;
+    return trii_unit_passed(unit, tri_all_reduce(unit->group, t->sums, t->sums,
+                                                 trii_unit_header_count(unit), TRI_DTYPE_F64,
+                                                 TRI_REDOP_SUM, &t->work));
 }
 
-static bool has_joined(const trii_ddp_coll *t, int rank)
+static bool has_joined(const trii_unit_coll *t, int rank)
 {
     return (uint64_t)t->sums[3 + rank / TRII_JOINED_BITS] >> rank % TRII_JOINED_BITS & 1;
 }
 
-static tri_status fail_early(const trii_ddp_coll *t)
+static tri_status fail_early(const trii_unit_coll *t)
 {
     char ranks[TRII_ERR_BYTES / 4] = "";
     size_t used = 0;
 
-    for (int r = 0; r < t->ddp->size && used < sizeof(ranks); r++)
+    for (int r = 0; r < t->unit->size && used < sizeof(ranks); r++)
         if (has_joined(t, r))
             used += (size_t)snprintf(ranks + used, sizeof(ranks) - used, "%s%d",
                                      used > 0 ? ", " : "", r);
     return TRII_FAIL(TRI_ERR_MISMATCH,
                      "ddp: no data left on %s %s, and others have some "
                      "(throw_on_early_termination of tri_ddp_join)",
-                     t->ddp->n_joined > 1 ? "ranks" : "rank", ranks);
+                     t->unit->n_joined > 1 ? "ranks" : "rank", ranks);
 }
 
 /* Some rank has no data any more. */
-static TRII_NOINLINE tri_status count_joined(const trii_ddp_coll *t, bool throws)
+static TRII_NOINLINE tri_status count_joined(const trii_unit_coll *t, bool throws)
 {
-    trii_ddp *ddp = t->ddp;
+    trii_unit *unit = t->unit;
     int last = 0; /* that has data */
 
-    for (int r = 0; r < ddp->size; r++) {
+    for (int r = 0; r < unit->size; r++) {
         if (has_joined(t, r))
-            ddp->n_joined++;
+            unit->n_joined++;
         else
             last = r;
     }
-    if (ddp->n_joined < ddp->size)
-        ddp->source = has_joined(t, 0) ? last : 0;
-    return throws && ddp->n_joined < ddp->size ? fail_early(t) : TRI_OK;
+    if (unit->n_joined < unit->size)
+        unit->source = has_joined(t, 0) ? last : 0;
+    return throws && unit->n_joined < unit->size ? fail_early(t) : TRI_OK;
 }
 
-static TRII_NOINLINE tri_status refuse_uneven(const trii_ddp_coll *t)
+static TRII_NOINLINE tri_status refuse_uneven(const trii_unit_coll *t)
 {
     return TRII_FAIL(
         TRI_ERR_INVALID_ARG,
@@ -102,32 +102,32 @@ static TRII_NOINLINE tri_status refuse_uneven(const trii_ddp_coll *t)
         "goes with batches of one size, and this rank's loss is the mean of %g, of %g of all %d "
         "ranks. Call tri_backward for one model at a time, and tri_gradients for inputs",
         t->site.file != NULL ? t->site.file : "?", t->site.line, t->divisor, t->sums[0],
-        t->ddp->size);
+        t->unit->size);
 }
 
 /* What the ranks sent besides their weights. */
-static tri_status take_news(const trii_ddp_coll *t)
+static tri_status take_news(const trii_unit_coll *t)
 {
-    trii_ddp *ddp = t->ddp;
+    trii_unit *unit = t->unit;
     uint64_t ranks = (uint64_t)t->sums[1];
     double joined = 0;
 
-    ddp->n_joined = 0;
-    for (int w = 0; w < TRII_JOINED_WORDS(ddp->size); w++)
+    unit->n_joined = 0;
+    for (int w = 0; w < TRII_JOINED_WORDS(unit->size); w++)
         joined += t->sums[3 + w];
-    ddp->sample_count = (int64_t)t->sums[2];
-    ddp->stopped = (ranks & 0xffff) != 0;
-    ddp->stopped_in = t->generation;
+    unit->tally.sample_count = (int64_t)t->sums[2];
+    unit->stopped = (ranks & 0xffff) != 0;
+    unit->stopped_in = t->generation;
     return TRII_UNLIKELY(joined > 0) ? count_joined(t, (ranks >> 16 & 0xffff) != 0) : TRI_OK;
 }
 
-static tri_status header_done(trii_ddp_coll *t)
+static tri_status header_done(trii_unit_coll *t)
 {
-    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 1.0 / t->ddp->size;
+    double weight = t->sums[0] > 0 ? t->divisor / t->sums[0] : 1.0 / t->unit->size;
     tri_status status = t->use == TRII_HEADER_AVERAGE ? take_news(t) : TRI_OK;
 
     if (status == TRI_OK && TRII_UNLIKELY(t->even) &&
-        fabs(t->divisor * t->ddp->size - t->sums[0]) > 1e-9 * t->sums[0])
+        fabs(t->divisor * t->unit->size - t->sums[0]) > 1e-9 * t->sums[0])
         status = refuse_uneven(t);
     if (status != TRI_OK)
         return status;
@@ -137,31 +137,32 @@ static tri_status header_done(trii_ddp_coll *t)
         else
             *(double *)t->out[i] = weight;
     }
-    t->state = TRII_DDP_COLL_FREE;
+    t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }
 
-static tri_status header_go_on(trii_ddp_coll *t, int64_t for_ns)
+static tri_status header_go_on(trii_unit_coll *t, int64_t for_ns)
 {
-    tri_status status =
-        t->state == TRII_DDP_COLL_STARTED ? trii_ddp_coll_work(t->ddp, &t->work, for_ns) : TRI_OK;
+    tri_status status = t->state == TRII_UNIT_COLL_STARTED
+                            ? trii_unit_coll_work(t->unit, &t->work, for_ns)
+                            : TRI_OK;
 
-    return status == TRI_OK && t->state == TRII_DDP_COLL_STARTED ? header_done(t) : status;
+    return status == TRI_OK && t->state == TRII_UNIT_COLL_STARTED ? header_done(t) : status;
 }
 
 static tri_status header_poll(trii_host_op *op)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
     /* A few bytes that arrive by themselves: looking after every kernel would cost more. */
-    if (t->state == TRII_DDP_COLL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
+    if (t->state == TRII_UNIT_COLL_STARTED && ++t->n_polls % POLLS_PER_LOOK != 0)
         return TRI_INPROGRESS;
     return header_go_on(t, 0);
 }
 
 static tri_status header_wait(trii_host_op *op, int64_t for_ns)
 {
-    return header_go_on((trii_ddp_coll *)op, for_ns);
+    return header_go_on((trii_unit_coll *)op, for_ns);
 }
 
 static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)",
@@ -169,11 +170,11 @@ static const trii_host_kind header_kind = {.name = "tri_ddp (numbers of samples)
                                            .start = header_start,
                                            .poll = header_poll,
                                            .wait = header_wait,
-                                           .abort = trii_ddp_coll_abort,
-                                           .release = trii_ddp_coll_release,
-                                           .compare = trii_ddp_coll_compare};
+                                           .abort = trii_unit_coll_abort,
+                                           .release = trii_unit_coll_release,
+                                           .compare = trii_unit_coll_compare};
 
-void trii_ddp_coll_is_header(trii_ddp_coll *t)
+void trii_unit_coll_is_header(trii_unit_coll *t)
 {
     t->op.kind = &header_kind;
     t->op.any_layout = true; /* scalars */
@@ -183,15 +184,15 @@ void trii_ddp_coll_is_header(trii_ddp_coll *t)
 
 static tri_status count_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
-    trii_ddp *ddp = t->ddp;
+    trii_unit_coll *t = (trii_unit_coll *)op;
+    trii_unit *unit = t->unit;
 
-    if (ddp->valued_epoch != t->epoch)
-        ddp->local_valued = 0;
-    ddp->valued_epoch = t->epoch;
-    ddp->local_valued += *(const double *)buffers->in[0];
+    if (unit->tally.valued_epoch != t->epoch)
+        unit->tally.local_valued = 0;
+    unit->tally.valued_epoch = t->epoch;
+    unit->tally.local_valued += *(const double *)buffers->in[0];
     memmove(buffers->out[0], buffers->in[0], sizeof(double));
-    t->state = TRII_DDP_COLL_FREE;
+    t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }
 
@@ -213,9 +214,9 @@ static const trii_host_kind count_kind = {.name = "tri_ddp (samples of all)",
                                           .start = count_start,
                                           .poll = count_done,
                                           .wait = count_wait,
-                                          .release = trii_ddp_coll_release};
+                                          .release = trii_unit_coll_release};
 
-void trii_ddp_coll_is_count(trii_ddp_coll *t)
+void trii_unit_coll_is_count(trii_unit_coll *t)
 {
     t->op.kind = &count_kind;
     t->op.identity |= UINT64_C(0x4000);

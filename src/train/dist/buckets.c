@@ -11,9 +11,10 @@
 
 #include "base/alloc.h"
 #include "base/err.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "comm/group/join/world.h"
-#include "train/parallel/ddp/ddp.h"
+#include "train/dist/unit_collective.h"
 #include "train/tensor/device_memory.h"
 
 /* --- storage in the group's arena ----------------------------------------- */
@@ -35,18 +36,18 @@ static void arena_free(void *ctx, void *data, size_t bytes)
     tri_group_unref(ctx);
 }
 
-tri_status trii_ddp_storage_create(trii_ddp *ddp, size_t bytes, trii_storage **storage_out)
+tri_status trii_unit_storage_create(trii_unit *unit, size_t bytes, trii_storage **storage_out)
 {
     static const trii_storage_ops arena = {
         .name = "group", .alloc = arena_alloc, .free = arena_free};
 
-    return trii_storage_create(&arena, ddp->group, bytes, storage_out);
+    return trii_storage_create(&arena, unit->group, bytes, storage_out);
 }
 
 /* --- making --------------------------------------------------------------- */
 
 /* Moves the gradient, in its new layout, into its bucket. */
-static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
+static tri_status move_grad(trii_unit_param *param, const trii_layout *layout)
 {
     tri_tensor *grad = param->tensor->grad;
     size_t bytes = trii_tensor_bytes(grad);
@@ -82,7 +83,7 @@ static tri_status move_grad(trii_ddp_param *param, const trii_layout *layout)
 }
 
 /* The gradient stays in the device's memory; the bucket holds the copy that is communicated. */
-static tri_status make_bucket_view(trii_ddp_param *param)
+static tri_status make_bucket_view(trii_unit_param *param)
 {
     const tri_tensor *tensor = param->tensor;
     tri_tensor *view = NULL;
@@ -101,7 +102,7 @@ static tri_status make_bucket_view(trii_ddp_param *param)
     return TRI_OK;
 }
 
-static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
+static tri_status make_grad(trii_unit_param *param, const trii_layout *layout)
 {
     tri_status status = trii_grad_prepare(param->tensor);
 
@@ -111,15 +112,15 @@ static tri_status make_grad(trii_ddp_param *param, const trii_layout *layout)
 }
 
 /* Which parameters share a bucket, in this order. */
-static tri_status assign(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
+static tri_status assign(trii_unit *unit, const int *order, const trii_layout *const *layouts)
 {
-    trii_bucket_item *items = trii_alloc((size_t)ddp->n_params, sizeof(*items), "ddp buckets");
+    trii_bucket_item *items = trii_alloc((size_t)unit->n_params, sizeof(*items), "ddp buckets");
     tri_status status;
 
     if (items == NULL)
         return TRI_ERR_NO_MEMORY;
-    for (int k = 0; k < ddp->n_params; k++) {
-        trii_ddp_param *param = &ddp->params[order[k]];
+    for (int k = 0; k < unit->n_params; k++) {
+        trii_unit_param *param = &unit->params[order[k]];
         const tri_tensor *tensor = param->tensor;
         const trii_layout *layout = layouts[order[k]];
 
@@ -131,27 +132,26 @@ static tri_status assign(trii_ddp *ddp, const int *order, const trii_layout *con
                                       .dtype = tensor->dtype,
                                       .index = order[k]};
     }
-    status =
-        trii_averager_make(&ddp->averager, items, ddp->n_params, ddp->options.first_bucket_bytes,
-                           ddp->options.bucket_cap_bytes, TRII_DDP_ITEMS);
+    status = trii_averager_make(&unit->averager, items, unit->n_params, unit->first_bucket_bytes,
+                                unit->bucket_cap_bytes, TRII_UNIT_ITEMS);
     trii_free(items);
     return status;
 }
 
-static tri_status make_bucket(trii_ddp *ddp, int index)
+static tri_status make_bucket(trii_unit *unit, int index)
 {
-    trii_ddp_bucket *bucket = &ddp->buckets[index];
+    trii_unit_bucket *bucket = &unit->buckets[index];
     tri_bucket *b;
     tri_status status;
 
-    bucket->wire = &ddp->averager.buckets[index];
+    bucket->wire = &unit->averager.buckets[index];
     b = &bucket->wire->bucket;
-    status = trii_ddp_storage_create(ddp, b->count * tri_dtype_size(b->dtype), &bucket->storage);
+    status = trii_unit_storage_create(unit, b->count * tri_dtype_size(b->dtype), &bucket->storage);
     if (status != TRI_OK)
         return status;
     b->data = bucket->storage->data;
     for (int i = 0; i < b->n_parts; i++) {
-        trii_ddp_param *param = &ddp->params[b->parts[i].index];
+        trii_unit_param *param = &unit->params[b->parts[i].index];
 
         param->bucket = bucket;
         param->offset = b->parts[i].offset * tri_dtype_size(b->dtype);
@@ -159,60 +159,65 @@ static tri_status make_bucket(trii_ddp *ddp, int index)
     return TRI_OK;
 }
 
-static void free_buckets(trii_ddp_bucket *buckets, trii_averager *averager, bool forgets)
+static void free_buckets(trii_unit_bucket *buckets, trii_averager *averager, bool forgets)
 {
     trii_averager_drain(averager);
     for (int b = 0; b < averager->n_buckets && buckets != NULL; b++) {
-        trii_ddp_colls_free(buckets[b].colls);
-        trii_ddp_colls_free(buckets[b].ends);
+        trii_unit_colls_free(buckets[b].colls);
+        trii_unit_colls_free(buckets[b].ends);
         trii_storage_unref(buckets[b].storage);
     }
     trii_free(buckets);
     trii_averager_free(averager, forgets);
 }
 
-static tri_status make_with(trii_ddp *ddp, const int *order, const trii_layout *const *layouts)
+static tri_status make_with(trii_unit *unit, const int *order, const trii_layout *const *layouts)
 {
-    trii_ddp_bucket *old = ddp->buckets;
-    trii_averager old_averager = ddp->averager;
+    trii_unit_bucket *old = unit->buckets;
+    trii_averager old_averager = unit->averager;
     tri_status status;
 
-    ddp->buckets = NULL;
-    ddp->averager.buckets = NULL;
-    ddp->averager.n_buckets = 0;
-    ddp->stats.n_passes = ddp->stats.comm_ns = ddp->stats.exposed_ns = 0; /* as of each bucket */
-    status = assign(ddp, order, layouts);
+    unit->buckets = NULL;
+    unit->averager.buckets = NULL;
+    unit->averager.n_buckets = 0;
+    unit->stats.n_passes = unit->stats.comm_ns = unit->stats.exposed_ns = 0; /* as of each bucket */
+    status = assign(unit, order, layouts);
     if (status == TRI_OK) {
-        ddp->buckets =
-            trii_alloc((size_t)ddp->averager.n_buckets, sizeof(*ddp->buckets), "ddp buckets");
-        status = ddp->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
+        unit->buckets =
+            trii_alloc((size_t)unit->averager.n_buckets, sizeof(*unit->buckets), "ddp buckets");
+        status = unit->buckets != NULL ? TRI_OK : TRI_ERR_NO_MEMORY;
     }
-    for (int b = 0; b < ddp->averager.n_buckets && status == TRI_OK; b++)
-        status = make_bucket(ddp, b);
-    for (int i = 0; i < ddp->n_params && status == TRI_OK; i++)
-        status = make_grad(&ddp->params[i], layouts[i]);
+    for (int b = 0; b < unit->averager.n_buckets && status == TRI_OK; b++)
+        status = make_bucket(unit, b);
+    for (int i = 0; i < unit->n_params && status == TRI_OK; i++)
+        status = make_grad(&unit->params[i], layouts[i]);
     if (status != TRI_OK)
-        trii_ddp_buckets_free(
-            ddp); /* half-made buckets must not be sent: backward_hook.c refuses without them */
+        trii_unit_buckets_free(
+            unit); /* half-made buckets must not be sent: finish.c refuses without them */
     /* gradients that did not move keep their storage alive */
     free_buckets(old, &old_averager, false);
     return status;
 }
 
-tri_status trii_ddp_buckets_make(trii_ddp *ddp, const int *order)
+/* Gradients come out about in reverse order of use. */
+tri_status trii_unit_buckets_make(trii_unit *unit)
 {
     const trii_layout **plain =
-        trii_alloc((size_t)ddp->n_params, sizeof(*plain), "ddp layouts"); /* all NULL */
-    tri_status status = plain != NULL ? make_with(ddp, order, plain) : TRI_ERR_NO_MEMORY;
+        trii_alloc((size_t)unit->n_params, sizeof(*plain), "ddp layouts"); /* all NULL */
+    tri_status status = TRI_ERR_NO_MEMORY;
 
+    for (int k = 0; k < unit->n_params; k++)
+        unit->observed[k] = unit->n_params - 1 - k;
+    if (plain != NULL)
+        status = make_with(unit, unit->observed, plain);
     trii_free((void *)(uintptr_t)plain);
     return status;
 }
 
-void trii_ddp_buckets_free(trii_ddp *ddp)
+void trii_unit_buckets_free(trii_unit *unit)
 {
-    free_buckets(ddp->buckets, &ddp->averager, true);
-    ddp->buckets = NULL;
+    free_buckets(unit->buckets, &unit->averager, true);
+    unit->buckets = NULL;
 }
 
 /* --- the rebuild ---------------------------------------------------------- */
@@ -226,9 +231,9 @@ static const trii_layout *own_layout(const tri_tensor *param)
 
 /* Smallest and largest of all ranks' layout names, as numbers: where they are equal, all agree.
  * Plain order is 0. */
-static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, bool *any_out)
+static tri_status agree_on_layouts(trii_unit *unit, const trii_layout **layouts, bool *any_out)
 {
-    size_t n = (size_t)ddp->n_params;
+    size_t n = (size_t)unit->n_params;
     int64_t *low = trii_alloc(2 * n, sizeof(*low), "ddp layouts");
     int64_t *high = low + n;
     tri_status status;
@@ -236,58 +241,57 @@ static tri_status agree_on_layouts(trii_ddp *ddp, const trii_layout **layouts, b
     if (low == NULL)
         return TRI_ERR_NO_MEMORY;
     for (size_t i = 0; i < n; i++) {
-        const trii_layout *layout = own_layout(ddp->params[i].tensor);
+        const trii_layout *layout = own_layout(unit->params[i].tensor);
 
         if (layout != NULL)
             low[i] =
-                (int64_t)(trii_hash_bytes(layout->bytes, layout->name, strlen(layout->name)) >> 1 |
-                          1);
+                (int64_t)(trii_hash_text(TRII_HASH_SEED ^ layout->bytes, layout->name) >> 1 | 1);
         high[i] = low[i];
     }
-    status = trii_ddp_called(
-        tri_all_reduce(ddp->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
+    status = trii_unit_called(
+        tri_all_reduce(unit->group, low, low, n, TRI_DTYPE_I64, TRI_REDOP_MIN, NULL));
     if (status == TRI_OK)
-        status = trii_ddp_called(
-            tri_all_reduce(ddp->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
+        status = trii_unit_called(
+            tri_all_reduce(unit->group, high, high, n, TRI_DTYPE_I64, TRI_REDOP_MAX, NULL));
     *any_out = false;
     for (size_t i = 0; i < n && status == TRI_OK; i++) {
         bool agreed = low[i] == high[i] && low[i] != 0;
 
-        layouts[i] = agreed ? ddp->params[i].tensor->layout : NULL;
+        layouts[i] = agreed ? unit->params[i].tensor->layout : NULL;
         *any_out = *any_out || agreed;
     }
     trii_free(low);
     return status;
 }
 
-static bool same_order(const trii_ddp *ddp, const int *order)
+static bool same_order(const trii_unit *unit, const int *order)
 {
     int k = 0;
 
-    for (int b = 0; b < ddp->averager.n_buckets; b++)
-        for (int i = 0; i < ddp->averager.buckets[b].bucket.n_parts; i++)
-            if (ddp->averager.buckets[b].parts[i].index != order[k++])
+    for (int b = 0; b < unit->averager.n_buckets; b++)
+        for (int i = 0; i < unit->averager.buckets[b].bucket.n_parts; i++)
+            if (unit->averager.buckets[b].parts[i].index != order[k++])
                 return false;
     return true;
 }
 
-static tri_status rebuild(trii_ddp *ddp, const trii_layout **layouts)
+static tri_status rebuild(trii_unit *unit, const trii_layout **layouts)
 {
     bool any = false;
-    tri_status status = trii_ddp_called(
-        tri_broadcast(ddp->group, ddp->observed, (size_t)ddp->n_params, TRI_DTYPE_I32, 0, NULL));
+    tri_status status = trii_unit_called(
+        tri_broadcast(unit->group, unit->observed, (size_t)unit->n_params, TRI_DTYPE_I32, 0, NULL));
 
-    if (status == TRI_OK && ddp->averager.each_ends) /* other hooks read rows and columns */
-        status = agree_on_layouts(ddp, layouts, &any);
+    if (status == TRI_OK && unit->averager.each_ends) /* other hooks read rows and columns */
+        status = agree_on_layouts(unit, layouts, &any);
     /* Both are equal on all ranks by now, and so is what follows. */
-    if (status == TRI_OK && (any || !same_order(ddp, ddp->observed)))
-        status = make_with(ddp, ddp->observed, layouts);
+    if (status == TRI_OK && (any || !same_order(unit, unit->observed)))
+        status = make_with(unit, unit->observed, layouts);
     if (status != TRI_OK)
         return status;
     /* Where the ranks do not agree on a layout, the gradient is bound in plain order. */
-    ddp->any_layout = ddp->averager.each_ends;
-    for (int b = 0; b < ddp->averager.n_buckets; b++) {
-        const tri_bucket *bucket = &ddp->averager.buckets[b].bucket;
+    unit->any_layout = unit->averager.each_ends;
+    for (int b = 0; b < unit->averager.n_buckets; b++) {
+        const tri_bucket *bucket = &unit->averager.buckets[b].bucket;
 
         TRII_LOG(TRII_LOG_INFO, "ddp", "bucket %d: %d gradients, %zu bytes of %s", b,
                  bucket->n_parts, bucket->count * tri_dtype_size(bucket->dtype),
@@ -296,15 +300,15 @@ static tri_status rebuild(trii_ddp *ddp, const trii_layout **layouts)
     return TRI_OK;
 }
 
-tri_status trii_ddp_buckets_rebuild(trii_ddp *ddp)
+tri_status trii_unit_buckets_rebuild(trii_unit *unit)
 {
     const trii_layout **layouts =
-        trii_alloc((size_t)ddp->n_params, sizeof(*layouts), "ddp layouts");
+        trii_alloc((size_t)unit->n_params, sizeof(*layouts), "ddp layouts");
     tri_work *batch = trii_batch_set(NULL);
-    tri_status status = layouts != NULL ? rebuild(ddp, layouts) : TRI_ERR_NO_MEMORY;
+    tri_status status = layouts != NULL ? rebuild(unit, layouts) : TRI_ERR_NO_MEMORY;
 
     trii_batch_set(batch);
-    ddp->rebuilt = true;
+    unit->rebuilt = true;
     trii_free((void *)(uintptr_t)layouts);
     return status;
 }

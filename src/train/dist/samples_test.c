@@ -4,28 +4,13 @@
 #include <trireme/ops.h>
 
 #include "testing/check.h"
-#include "train/graph/step/step.h"
+#include "train/dist/unit.h"
 #include "testing/scratch.h" /* redirecting stderr */
 
 #define N 5
 
-typedef struct counting_hook {
-    trii_grad_hook hook;
-    int64_t count;
-} counting_hook;
-
-static tri_status note_count(trii_grad_hook *hook, trii_step *step, tri_tensor *const *params,
-                             trii_vid *grads, int n, const trii_samples *under)
-{
-    (void)step;
-    (void)params;
-    (void)grads;
-    (void)n;
-    ((counting_hook *)(void *)hook)->count = under->count;
-    return TRI_OK;
-}
-
-static counting_hook counter = {.hook = {.attach = note_count}};
+/* Of one rank: it only counts. */
+static trii_unit unit;
 
 /* N rows of data through a parameter [3, 3]. */
 static tri_tensor *w, *x, *target, *logits;
@@ -40,7 +25,10 @@ static int set_up(void **state)
     x = tri_tensor_from((int64_t[]){N, 3}, 2, TRI_DTYPE_F32, values);
     target = tri_tensor_from((int64_t[]){N}, 1, TRI_DTYPE_I64, labels);
     tri_requires_grad(w, true);
-    w->grad_hook = &counter.hook;
+    CHECK_OK(trii_unit_room(&unit, 1));
+    trii_unit_add(&unit, "w", w);
+    CHECK_OK(trii_unit_list(&unit));
+    trii_unit_place(&unit);
     logits = tri_linear(x, w, NULL);
     return 0;
 }
@@ -49,7 +37,8 @@ static int tear_down(void **state)
 {
     (void)state;
     CHECK_OK(tri_step_end_status());
-    w->grad_hook = NULL;
+    trii_unit_free(&unit);
+    unit = (trii_unit){0};
     tri_tensor_unref(w);
     tri_tensor_unref(x);
     tri_tensor_unref(target);
@@ -58,9 +47,9 @@ static int tear_down(void **state)
 
 static int64_t samples_of(tri_tensor *loss)
 {
-    counter.count = -1;
+    unit.tally.sample_count = -1;
     tri_backward(loss);
-    return counter.count;
+    return unit.tally.sample_count;
 }
 
 static tri_tensor *sum(tri_tensor *t)
@@ -200,21 +189,21 @@ static void a_count_overrides(void **state)
 {
     (void)state;
     backward_of_count(17);
-    assert_int_equal(counter.count, 17);
+    assert_int_equal(unit.tally.sample_count, 17);
     backward_of_count(0);
-    assert_int_equal(counter.count, 0);
+    assert_int_equal(unit.tally.sample_count, 0);
     backward_of_count(INT64_C(1) << 40);
-    assert_int_equal(counter.count, INT64_C(1) << 40);
+    assert_int_equal(unit.tally.sample_count, INT64_C(1) << 40);
 }
 
 /* Two ranks' 2^62 add up to a negative number, and all gradients were multiplied by 0. */
 static void a_count_that_could_overflow_is_refused(void **state)
 {
     (void)state;
-    counter.count = -1;
+    unit.tally.sample_count = -1;
     backward_of_count(INT64_C(1) << 62);
     CHECK_FAILS(tri_step_end_status(), TRI_ERR_INVALID_ARG, "0 to 2^40 samples");
-    assert_int_equal(counter.count, -1);
+    assert_int_equal(unit.tally.sample_count, -1);
 }
 
 /* What is written to stderr while both losses are differentiated, twice. */
@@ -229,7 +218,7 @@ static void take_stderr(char *text, size_t size)
     for (int i = 0; i < 2; i++) {
         tri_tensor *two = tri_mse_loss(tri_linear(w, w, NULL), w, NULL);
 
-        counter.count = -1;
+        unit.tally.sample_count = -1;
         tri_backward(tri_add(two, cross_entropy()));
         tri_backward(tri_add(cross_entropy(), tri_mul_scalar(cross_entropy(), 2)));
     }
@@ -253,7 +242,7 @@ static void losses_that_disagree_are_warned_about_once(void **state)
     assert_non_null(strstr(text, " over 3; replicas are weighted by the first"));
     assert_non_null(strstr(text, "samples_test.c:"));
     assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
-    assert_int_equal(counter.count, N);
+    assert_int_equal(unit.tally.sample_count, N);
 }
 
 static const struct CMUnitTest tests[] = {

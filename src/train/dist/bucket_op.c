@@ -1,5 +1,5 @@
 /*
- * ddp_coll_buckets.c - buckets of gradients while a step runs: filled, sent, waited for; and which
+ * bucket_op.c - buckets of gradients while a step runs: filled, sent, waited for; and which
  * parameters any rank used.
  */
 #include <string.h>
@@ -10,20 +10,20 @@
 #include "base/log.h"
 #include "comm/group/join/world.h"
 #include "os/clock.h"
-#include "train/parallel/ddp/ddp_collectives.h"
+#include "train/dist/unit_collective.h"
 
 #define BLOCKING_BYTES ((size_t)16 << 10)
 
 /* --- sending -------------------------------------------------------------- */
 
-static void *bucket_data(const trii_ddp_param *param)
+static void *bucket_data(const trii_unit_param *param)
 {
     return (char *)param->bucket->storage->data + param->offset;
 }
 
 /* Whether this rank's loss is the mean of nothing. Gradients to which earlier passes gave a weight
  * count as they are, and so does what had added up before a pass in which no rank has a sample. */
-static bool weighs_nothing(const trii_ddp_coll *header)
+static bool weighs_nothing(const trii_unit_coll *header)
 {
     return header->divisor == 0 && !header->weighted && !(header->held && header->sums[0] == 0);
 }
@@ -44,9 +44,9 @@ static bool has_nan(const void *data, size_t bytes, tri_dtype dtype)
 /* What a parameter of such a rank has counts as zeros, since it may be 0 * NaN, which would reach
  * all ranks. Through statistics that ranks share its rows have a part in the others' losses, even
  * if all their targets are ignored: that counts. */
-static bool counts_as_zeros(const trii_ddp_coll *t, const trii_ddp_param *param)
+static bool counts_as_zeros(const trii_unit_coll *t, const trii_unit_param *param)
 {
-    const trii_ddp_coll *header = t->header;
+    const trii_unit_coll *header = t->header;
 
     if (!param->used_here)
         return true;
@@ -56,18 +56,18 @@ static bool counts_as_zeros(const trii_ddp_coll *t, const trii_ddp_param *param)
 }
 
 /* Copies into the bucket what is not there yet. Parameters without a gradient count as zeros. */
-static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
+static void fill_bucket(trii_unit_coll *t, const trii_host_buffers *buffers)
 {
-    trii_ddp *ddp = t->ddp;
+    trii_unit *unit = t->unit;
     int n_copied = 0;
 
     for (int i = 0; i < t->n; i++) {
-        const trii_ddp_param *param;
+        const trii_unit_param *param;
 
         t->out[i] = buffers->out[i];
         if (t->item[i] < 0)
             continue;
-        param = &ddp->params[t->item[i]];
+        param = &unit->params[t->item[i]];
         t->out_bytes[i] = param->bytes;
         if (buffers->in[i] != bucket_data(param)) {
             memcpy(bucket_data(param), buffers->in[i], param->bytes);
@@ -78,7 +78,7 @@ static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
         TRII_LOG(TRII_LOG_DEBUG, "ddp", "bucket %d: %d of %d gradients were not made in place",
                  t->bucket->wire->bucket.index, n_copied, t->n);
     for (int i = 0; i < t->bucket->wire->bucket.n_parts; i++) {
-        const trii_ddp_param *param = &ddp->params[t->bucket->wire->parts[i].index];
+        const trii_unit_param *param = &unit->params[t->bucket->wire->parts[i].index];
 
         if (counts_as_zeros(t, param))
             memset(bucket_data(param), 0, param->bytes);
@@ -87,33 +87,33 @@ static void fill_bucket(trii_ddp_coll *t, const trii_host_buffers *buffers)
 
 /* Sums up which parameters any rank used, only if some rank left one unused; the header, which is
  * complete, tells all ranks. Sent after the last bucket, so that all ranks send it in one order. */
-static tri_status send_map(trii_ddp_coll *t)
+static tri_status send_map(trii_unit_coll *t)
 {
-    trii_ddp *ddp = t->ddp;
+    trii_unit *unit = t->unit;
 
     if (t->header->sums[1] < 0x1p32)
         return TRI_OK;
-    for (int i = 0; i < ddp->n_params; i++)
-        ddp->map[i] = ddp->params[i].used_here;
-    return tri_all_reduce(ddp->group, ddp->map, ddp->map, (size_t)ddp->n_params, TRI_DTYPE_U8,
+    for (int i = 0; i < unit->n_params; i++)
+        unit->map[i] = unit->params[i].used_here;
+    return tri_all_reduce(unit->group, unit->map, unit->map, (size_t)unit->n_params, TRI_DTYPE_U8,
                           TRI_REDOP_BOR, &t->map_work);
 }
 
 /* Nothing may still be moving in the bucket, or in a hook's memory, when a step has failed. */
-static TRII_NOINLINE tri_status gave_up(trii_ddp_coll *t, tri_status status)
+static TRII_NOINLINE tri_status gave_up(trii_unit_coll *t, tri_status status)
 {
     char line[TRII_ERR_BYTES];
 
-    status = trii_ddp_called(status);
+    status = trii_unit_called(status);
     snprintf(line, sizeof(line), "%s", tri_last_error());
-    tri_group_abort(t->ddp->group, line);
-    trii_averager_drain(&t->ddp->averager);
+    tri_group_abort(t->unit->group, line);
+    trii_averager_drain(&t->unit->averager);
     trii_err_set("%s", line);
     return status;
 }
 
 /* Of what it averages; where earlier passes have been weighted each by itself, of all samples. */
-static double share_of(const trii_ddp_coll *header)
+static double share_of(const trii_unit_coll *header)
 {
     const double *sums = header->sums;
 
@@ -121,29 +121,29 @@ static double share_of(const trii_ddp_coll *header)
         return sums[2] > 0 ? (double)header->count / sums[2] : 0.0;
     if (sums[0] > 0)
         return header->divisor / sums[0];
-    return header->held ? 1.0 / header->ddp->size : 0.0;
+    return header->held ? 1.0 / header->unit->size : 0.0;
 }
 
-static tri_status bucket_send(trii_ddp_coll *t, const trii_host_buffers *buffers, bool blocks)
+static tri_status bucket_send(trii_unit_coll *t, const trii_host_buffers *buffers, bool blocks)
 {
-    trii_ddp *ddp = t->ddp;
+    trii_unit *unit = t->unit;
     const double *sums = t->header->sums;
-    double weight = ddp->averager.hook != NULL ? share_of(t->header) : 0.0;
+    double weight = unit->averager.hook != NULL ? share_of(t->header) : 0.0;
     /* A join's last pass: with a hook the header, which says so, is there. */
-    bool none = ddp->averager.hook != NULL && ddp->n_joined == ddp->size && sums[0] == 0 &&
+    bool none = unit->averager.hook != NULL && unit->n_joined == unit->size && sums[0] == 0 &&
                 !t->header->weighted;
     tri_status status;
 
     if (t->bucket->wire->bucket.index == 0 && !none)
-        ddp->averager.pass++;
-    ddp->averager.site = t->site;
+        unit->averager.pass++;
+    unit->averager.site = t->site;
     fill_bucket(t, buffers);
-    t->state = TRII_DDP_COLL_STARTED;
-    if (TRII_UNLIKELY(ddp->stats.on))
-        trii_ddp_stats_sent(t->bucket);
-    status = none ? TRI_OK : trii_bucket_send(&ddp->averager, t->bucket->wire, weight, blocks);
+    t->state = TRII_UNIT_COLL_STARTED;
+    if (TRII_UNLIKELY(unit->stats.on))
+        trii_unit_stats_sent(t->bucket);
+    status = none ? TRI_OK : trii_bucket_send(&unit->averager, t->bucket->wire, weight, blocks);
     if (status == TRI_OK && t->last) {
-        trii_ddp_coll_blame(t);
+        trii_unit_coll_blame(t);
         status = send_map(t);
     }
     return TRII_LIKELY(status == TRI_OK) ? status : gave_up(t, status);
@@ -151,41 +151,30 @@ static tri_status bucket_send(trii_ddp_coll *t, const trii_host_buffers *buffers
 
 static tri_status bucket_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    return bucket_send((trii_ddp_coll *)op, buffers, false);
+    return bucket_send((trii_unit_coll *)op, buffers, false);
 }
 
-static void close_pass(const trii_ddp_coll *t)
-{
-    for (int i = 0; i < TRII_DDP_OPEN; i++) {
-        if (t->ddp->open[i].generation != t->generation)
-            continue;
-        if (--t->ddp->open[i].n_forwards == 0)
-            t->ddp->open[i].generation = 0;
-        return;
-    }
-}
-
-static tri_status bucket_done(trii_ddp_coll *t)
+static tri_status bucket_done(trii_unit_coll *t)
 {
     for (int i = 0; i < t->n; i++) {
-        const trii_ddp_param *param;
+        const trii_unit_param *param;
 
         if (t->item[i] < 0)
             continue;
-        param = &t->ddp->params[t->item[i]];
+        param = &t->unit->params[t->item[i]];
         if (t->out[i] != bucket_data(param))
             memcpy(t->out[i], bucket_data(param), param->bytes);
     }
     if (t->last)
-        close_pass(t);
-    if (TRII_UNLIKELY(t->ddp->stats.on))
-        trii_ddp_stats_over(t->ddp, t->bucket, t->last);
-    t->state = TRII_DDP_COLL_FREE;
+        trii_unit_close_pass(t->unit, t->generation);
+    if (TRII_UNLIKELY(t->unit->stats.on))
+        trii_unit_stats_over(t->unit, t->bucket, t->last);
+    t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }
 
 /* Its first collective is over; what the hook makes of it is the end's. */
-static tri_status bucket_sent(trii_ddp_coll *t, int64_t for_ns)
+static tri_status bucket_sent(trii_unit_coll *t, int64_t for_ns)
 {
     tri_work *work = t->bucket->wire->work;
     tri_status status = TRI_OK;
@@ -198,50 +187,50 @@ static tri_status bucket_sent(trii_ddp_coll *t, int64_t for_ns)
 }
 
 /* The moment, if somebody waits from now on and the time is taken; else 0. */
-static inline int64_t waits_since(const trii_ddp_coll *t, int64_t for_ns)
+static inline int64_t waits_since(const trii_unit_coll *t, int64_t for_ns)
 {
-    return TRII_UNLIKELY(t->ddp->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
+    return TRII_UNLIKELY(t->unit->stats.on) && for_ns > 0 ? trii_now_ns() : 0;
 }
 
-static tri_status bucket_go_on(trii_ddp_coll *t, int64_t for_ns)
+static tri_status bucket_go_on(trii_unit_coll *t, int64_t for_ns)
 {
-    trii_averager *averager = &t->ddp->averager;
+    trii_averager *averager = &t->unit->averager;
     int64_t since = waits_since(t, for_ns);
     tri_status status;
 
-    if (t->state != TRII_DDP_COLL_STARTED)
+    if (t->state != TRII_UNIT_COLL_STARTED)
         return TRI_OK;
     averager->site = t->site;
     status = averager->each_ends ? trii_bucket_advance(averager, t->bucket->wire, for_ns)
                                  : bucket_sent(t, for_ns);
     if (since != 0)
-        trii_ddp_stats_waited(t->ddp, t->bucket, since);
+        trii_unit_stats_waited(t->unit, t->bucket, since);
     if (TRII_UNLIKELY(status < 0))
         return gave_up(t, status);
     if (status == TRI_OK && t->map_work != NULL)
-        status = trii_ddp_coll_work(t->ddp, &t->map_work, for_ns);
+        status = trii_unit_coll_work(t->unit, &t->map_work, for_ns);
     if (status != TRI_OK)
         return status;
     if (averager->each_ends)
         return bucket_done(t);
-    t->state = TRII_DDP_COLL_FREE;
+    t->state = TRII_UNIT_COLL_FREE;
     return TRI_OK;
 }
 
 static tri_status bucket_poll(trii_host_op *op)
 {
-    return bucket_go_on((trii_ddp_coll *)op, 0);
+    return bucket_go_on((trii_unit_coll *)op, 0);
 }
 
 static tri_status bucket_wait(trii_host_op *op, int64_t for_ns)
 {
-    return bucket_go_on((trii_ddp_coll *)op, for_ns);
+    return bucket_go_on((trii_unit_coll *)op, for_ns);
 }
 
 /* Nothing is left to overlap with: a small one is done without a work handle. */
 static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
     const tri_bucket *bucket = &t->bucket->wire->bucket;
     bool small = bucket->count * tri_dtype_size(bucket->dtype) <= BLOCKING_BYTES;
     tri_work *batch = trii_batch_set(NULL); /* without a handle it blocks, whatever it begins */
@@ -250,7 +239,7 @@ static tri_status bucket_run(trii_host_op *op, const trii_host_buffers *buffers)
 
     trii_batch_set(batch);
     if (since != 0 && small)
-        trii_ddp_stats_waited(t->ddp, t->bucket, since);
+        trii_unit_stats_waited(t->unit, t->bucket, since);
     return status == TRI_OK ? bucket_wait(op, INT64_MAX) : status;
 }
 
@@ -260,41 +249,41 @@ static const trii_host_kind bucket_kind = {.name = "tri_ddp (gradients)",
                                            .poll = bucket_poll,
                                            .wait = bucket_wait,
                                            .run = bucket_run,
-                                           .abort = trii_ddp_coll_abort,
-                                           .release = trii_ddp_coll_release,
-                                           .compare = trii_ddp_coll_compare};
+                                           .abort = trii_unit_coll_abort,
+                                           .release = trii_unit_coll_release,
+                                           .compare = trii_unit_coll_compare};
 
-void trii_ddp_coll_is_bucket(trii_ddp_coll *t)
+void trii_unit_coll_is_bucket(trii_unit_coll *t)
 {
     t->op.kind = &bucket_kind;
-    t->op.any_layout = t->ddp->any_layout;
+    t->op.any_layout = t->unit->any_layout;
 }
 
 static tri_status end_start(trii_host_op *op, const trii_host_buffers *buffers)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
     for (int i = 0; i < t->n; i++)
         t->out[i] = buffers->out[i];
-    t->state = TRII_DDP_COLL_STARTED;
+    t->state = TRII_UNIT_COLL_STARTED;
     return TRI_OK;
 }
 
 /* The last one waits for all: what begins after it must not meet a hook's later stages. */
-static tri_status end_go_on(trii_ddp_coll *t, int64_t for_ns)
+static tri_status end_go_on(trii_unit_coll *t, int64_t for_ns)
 {
-    trii_averager *averager = &t->ddp->averager;
+    trii_averager *averager = &t->unit->averager;
     int64_t since = waits_since(t, for_ns);
     tri_status status;
 
-    if (t->state != TRII_DDP_COLL_STARTED)
+    if (t->state != TRII_UNIT_COLL_STARTED)
         return TRI_OK;
     averager->site = t->site;
     status = trii_bucket_advance(averager, t->bucket->wire, for_ns);
     for (int b = 0; b < averager->n_buckets && t->last && status == TRI_OK; b++)
         status = trii_bucket_advance(averager, &averager->buckets[b], for_ns);
     if (since != 0)
-        trii_ddp_stats_waited(t->ddp, t->bucket, since);
+        trii_unit_stats_waited(t->unit, t->bucket, since);
     if (TRII_UNLIKELY(status < 0))
         return gave_up(t, status);
     return status == TRI_OK ? bucket_done(t) : status;
@@ -302,12 +291,12 @@ static tri_status end_go_on(trii_ddp_coll *t, int64_t for_ns)
 
 static tri_status end_poll(trii_host_op *op)
 {
-    return end_go_on((trii_ddp_coll *)op, 0);
+    return end_go_on((trii_unit_coll *)op, 0);
 }
 
 static tri_status end_wait(trii_host_op *op, int64_t for_ns)
 {
-    return end_go_on((trii_ddp_coll *)op, for_ns);
+    return end_go_on((trii_unit_coll *)op, for_ns);
 }
 
 static const trii_host_kind end_kind = {.name = "tri_ddp (averages of a hook)",
@@ -315,11 +304,11 @@ static const trii_host_kind end_kind = {.name = "tri_ddp (averages of a hook)",
                                         .start = end_start,
                                         .poll = end_poll,
                                         .wait = end_wait,
-                                        .abort = trii_ddp_coll_abort,
-                                        .release = trii_ddp_coll_release,
-                                        .compare = trii_ddp_coll_compare};
+                                        .abort = trii_unit_coll_abort,
+                                        .release = trii_unit_coll_release,
+                                        .compare = trii_unit_coll_compare};
 
-void trii_ddp_coll_is_end(trii_ddp_coll *t)
+void trii_unit_coll_is_end(trii_unit_coll *t)
 {
     t->op.kind = &end_kind;
     t->op.identity |= UINT64_C(0x2000);

@@ -1,5 +1,5 @@
 /*
- * ddp_collectives.c - the collectives of a step: creation and release, and what all kinds do alike
+ * unit_collective.c - the collectives of a step: creation and release, and what all kinds do alike
  * while they run.
  */
 
@@ -8,18 +8,18 @@
 #include "base/alloc.h"
 #include "base/err.h"
 #include "comm/group/join/world.h"
-#include "train/parallel/ddp/ddp_collectives.h"
+#include "train/dist/unit_collective.h"
 
-size_t trii_ddp_header_count(const trii_ddp *ddp)
+size_t trii_unit_header_count(const trii_unit *unit)
 {
-    return 3 + (size_t)TRII_JOINED_WORDS(ddp->size);
+    return 3 + (size_t)TRII_JOINED_WORDS(unit->size);
 }
 
 /* --- life ----------------------------------------------------------------- */
 
-void trii_ddp_coll_release(trii_host_op *op)
+void trii_unit_coll_release(trii_host_op *op)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
     if (atomic_fetch_sub(&t->owners, 1) > 1)
         return;
@@ -27,7 +27,7 @@ void trii_ddp_coll_release(trii_host_op *op)
     trii_free(t);
 }
 
-static void drop_work(trii_ddp_coll *t)
+static void drop_work(trii_unit_coll *t)
 {
     tri_work_destroy(t->work);
     tri_work_destroy(t->map_work);
@@ -35,29 +35,30 @@ static void drop_work(trii_ddp_coll *t)
     t->map_work = NULL;
 }
 
-tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *step,
-                              trii_ddp_coll **coll_out)
+tri_status trii_unit_coll_take(trii_unit *unit, trii_unit_coll **list, trii_step *step,
+                               trii_unit_coll **coll_out)
 {
-    trii_ddp_coll *t = *list;
+    trii_unit_coll *t = *list;
     uint64_t number = 0;
 
     /* Those of a step that ended without running them are free as well. */
     while (t != NULL && atomic_load(&t->owners) > 1 &&
-           (t->state != TRII_DDP_COLL_FREE || t->generation != step->generation)) {
+           (t->state != TRII_UNIT_COLL_FREE || t->generation != step->generation)) {
         t = t->next;
         number++;
     }
     if (t == NULL) {
-        trii_ddp_coll **end = list;
+        trii_unit_coll **end = list;
 
-        t = trii_alloc(1, sizeof(*t) + trii_ddp_header_count(ddp) * sizeof(double),
+        t = trii_alloc(1, sizeof(*t) + trii_unit_header_count(unit) * sizeof(double),
                        "ddp collective");
         if (t == NULL)
             return TRI_ERR_NO_MEMORY;
         atomic_init(&t->owners, 1);
-        t->ddp = ddp;
-        t->op.group = (uint64_t)(uintptr_t)ddp->group;
-        t->op.identity = ddp->id << 33 | (uint64_t)ddp->rebuilt << 32 | number << 16;
+        t->unit = unit;
+        t->place = -1;
+        t->op.group = (uint64_t)(uintptr_t)unit->group;
+        t->op.identity = unit->id << 33 | (uint64_t)unit->rebuilt << 32 | number << 16;
         while (*end != NULL)
             end = &(*end)->next;
         *end = t;
@@ -68,7 +69,7 @@ tri_status trii_ddp_coll_take(trii_ddp *ddp, trii_ddp_coll **list, trii_step *st
         trii_host_op_give(step, &t->op);
     }
     drop_work(t);
-    t->state = TRII_DDP_COLL_RECORDED;
+    t->state = TRII_UNIT_COLL_RECORDED;
     t->site = trii_site_last();
     t->generation = step->generation;
     *coll_out = t;
@@ -97,7 +98,7 @@ static tri_status orphan_wait(trii_host_op *op, int64_t for_ns)
 
 static void orphan_abort(trii_host_op *op, const char *why)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
     if (t->left != NULL)
         tri_group_abort(t->left, why);
@@ -110,29 +111,29 @@ static const trii_host_kind orphan_kind = {.name = "tri_ddp (a model that is gon
                                            .poll = orphan_poll,
                                            .wait = orphan_wait,
                                            .abort = orphan_abort,
-                                           .release = trii_ddp_coll_release};
+                                           .release = trii_unit_coll_release};
 
-void trii_ddp_colls_free(trii_ddp_coll *list)
+void trii_unit_colls_free(trii_unit_coll *list)
 {
     while (list != NULL) {
-        trii_ddp_coll *next = list->next;
+        trii_unit_coll *next = list->next;
 
         drop_work(list);
-        if (list->state != TRII_DDP_COLL_FREE && list->op.kind->abort != NULL)
-            list->left = tri_group_ref(list->ddp->group);
-        list->ddp = NULL;
+        if (list->state != TRII_UNIT_COLL_FREE && list->op.kind->abort != NULL)
+            list->left = tri_group_ref(list->unit->group);
+        list->unit = NULL;
         list->op.kind = &orphan_kind;
-        trii_ddp_coll_release(&list->op);
+        trii_unit_coll_release(&list->op);
         list = next;
     }
 }
 
-void trii_ddp_coll_abort(trii_host_op *op, const char *why)
+void trii_unit_coll_abort(trii_host_op *op, const char *why)
 {
-    trii_ddp_coll *t = (trii_ddp_coll *)op;
+    trii_unit_coll *t = (trii_unit_coll *)op;
 
-    if (t->state != TRII_DDP_COLL_FREE)
-        tri_group_abort(t->ddp->group, why);
+    if (t->state != TRII_UNIT_COLL_FREE)
+        tri_group_abort(t->unit->group, why);
 }
 
 /* Where ranks do not do the same, and so do not meet. */
@@ -146,15 +147,15 @@ static tri_status explain(tri_status status, const char *line)
                          : "");
 }
 
-tri_status trii_ddp_called(tri_status status)
+tri_status trii_unit_called(tri_status status)
 {
     return status != TRI_OK ? explain(status, tri_last_error()) : status;
 }
 
 /* Of a pass: a rank that left without a failure has most likely had fewer batches. */
-static tri_status explain_pass(const trii_ddp *ddp, tri_status status, const char *line)
+static tri_status explain_pass(const trii_unit *unit, tri_status status, const char *line)
 {
-    if (status == TRI_ERR_PEER_LOST && trii_group_was_left(ddp->group))
+    if (status == TRI_ERR_PEER_LOST && trii_group_was_left(unit->group))
         return TRII_FAIL(status,
                          "%s (a rank whose batches are used up before others' calls "
                          "tri_ddp_join after its loop, as all do)",
@@ -162,47 +163,45 @@ static tri_status explain_pass(const trii_ddp *ddp, tri_status status, const cha
     return explain(status, line);
 }
 
-tri_status trii_ddp_passed(const trii_ddp *ddp, tri_status status)
+tri_status trii_unit_passed(const trii_unit *unit, tri_status status)
 {
-    return status != TRI_OK ? explain_pass(ddp, status, tri_last_error()) : status;
+    return status != TRI_OK ? explain_pass(unit, status, tri_last_error()) : status;
 }
 
 /* The operation's failure as this thread's error, or its success. */
-static tri_status work_ended(const trii_ddp *ddp, tri_work **work_io, tri_status status)
+static tri_status work_ended(const trii_unit *unit, tri_work **work_io, tri_status status)
 {
     if (status != TRI_OK)
-        status = explain_pass(ddp, status, tri_work_error(*work_io));
+        status = explain_pass(unit, status, tri_work_error(*work_io));
     tri_work_destroy(*work_io);
     *work_io = NULL;
     return status;
 }
 
-tri_status trii_ddp_coll_work(const trii_ddp *ddp, tri_work **work_io, int64_t for_ns)
+tri_status trii_unit_coll_work(const trii_unit *unit, tri_work **work_io, int64_t for_ns)
 {
     tri_status status;
 
     if (*work_io == NULL)
         return TRI_OK;
     status = for_ns > 0 ? trii_work_wait_for(*work_io, for_ns) : trii_work_poll(*work_io);
-    return status == TRI_INPROGRESS ? status : work_ended(ddp, work_io, status);
+    return status == TRI_INPROGRESS ? status : work_ended(unit, work_io, status);
 }
 
-tri_status trii_ddp_coll_compare(trii_host_op *op, const char *what, const char *where)
+tri_status trii_unit_coll_compare(trii_host_op *op, const char *what, const char *where)
 {
-    const trii_ddp_coll *t = (trii_ddp_coll *)op;
+    const trii_unit_coll *t = (trii_unit_coll *)op;
     char text[64];
 
     (void)what;
-    if (t->bucket != NULL)
-        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->bucket->wire->bucket.index);
-    else if (t->block != NULL)
-        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->block->first);
+    if (t->place >= 0)
+        (void)snprintf(text, sizeof(text), "%s %d", op->kind->name, t->place);
     else
         (void)snprintf(text, sizeof(text), "%s", op->kind->name);
-    return trii_ddp_called(trii_group_compare_order(t->ddp->group, text, where));
+    return trii_unit_called(trii_group_compare_order(t->unit->group, text, where));
 }
 
-void trii_ddp_coll_blame(const trii_ddp_coll *t)
+void trii_unit_coll_blame(const trii_unit_coll *t)
 {
     if (t->site.file != NULL)
         tri_site_set(t->site.file, t->site.line);

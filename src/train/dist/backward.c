@@ -1,0 +1,296 @@
+/*
+ * backward.c - tri_backward: the gradients that the walk (train/graph/autograd/backward_walk.c)
+ * records become the gradients of tensors.
+ *
+ * To each sum it adds what the tensor's gradient held before; where a gradient is partial its unit
+ * makes it whole (unit.h); finally each is bound to its tensor's grad.
+ */
+#include "base/dtype.h"
+#include "base/option.h"
+#include "train/dist/unit.h"
+#include "train/graph/autograd/backward.h"
+#include "train/graph/ops/table.h"
+#include "train/graph/record/record.h"
+
+typedef struct backward {
+    trii_backward walk;
+    trii_samples under; /* count -1 = not known yet */
+    trii_unit *next;    /* of the tensors that are collected next; NULL: they have none */
+    bool more;          /* there are such */
+    bool one_unit;      /* all tensors that the outputs reach are of this unit, or none is */
+    bool counted;       /* some of them have a unit */
+    /* Tensors of one unit (or of none), and their gradients: [n_values], of the step. */
+    tri_tensor **tensors;
+    trii_vid *grads;
+    int n;
+} backward;
+
+/* A loss may depend both on contents that the tensor had before it was written and on those after:
+ * its gradient is the sum. The place of a tensor that was found already, or -1 (its mark may be
+ * from another walk). */
+static int place_of(const backward *b, const tri_tensor *tensor)
+{
+    const trii_known *known = trii_known_find(b->walk.step, tensor);
+    int at = known != NULL ? known->found : -1;
+
+    return at >= 0 && at < b->n && b->tensors[at] == tensor ? at : -1;
+}
+
+static tri_status add_found(backward *b, int at, trii_vid grad)
+{
+    trii_vid terms[2] = {b->grads[at], grad};
+
+    return trii_record_values(b->walk.step, &trii_op_add, terms, 2, NULL, &b->grads[at]);
+}
+
+/* A tensor that is found for the first time: its gradient, and what that held before. */
+static tri_status find(backward *b, tri_tensor *tensor, trii_unit *unit, trii_vid grad)
+{
+    trii_step *s = b->walk.step;
+    trii_vid terms[2] = {TRII_NO_VALUE, grad};
+    tri_status status = trii_grad_claim(s, tensor);
+
+    if (status == TRI_OK)
+        status = trii_grad_prepare(tensor);
+    if (status == TRI_OK && trii_step_has_grad(s, tensor)) {
+        status = trii_resolve(s, tensor->grad, &terms[0]);
+        if (status == TRI_OK && unit != NULL)
+            status = trii_unit_held(unit, s, tensor, &terms[0]);
+        if (status == TRI_OK)
+            status = trii_record_values(s, &trii_op_add, terms, 2, NULL, &grad);
+    }
+    if (status != TRI_OK)
+        return status;
+    trii_known_find(s, tensor)->found = b->n;
+    b->tensors[b->n] = tensor;
+    b->grads[b->n++] = grad;
+    return TRI_OK;
+}
+
+/* Collects the tensors of this unit, first use first. Says whether there are others, and the unit
+ * of the first of them. */
+static tri_status collect(backward *b, trii_unit *unit)
+{
+    const trii_step *s = b->walk.step;
+    int32_t *grads = b->walk.grads;
+    tri_status status = TRI_OK;
+
+    b->n = 0;
+    b->more = false;
+    for (int32_t v = 0; v < b->walk.n_values && status == TRI_OK; v++) {
+        tri_tensor *tensor = grads[v] >= 0 ? trii_backward_owner(&s->values[v]) : NULL;
+        int at;
+
+        if (tensor == NULL)
+            continue;
+        if (trii_unit_of(tensor) != unit) {
+            b->next = b->more ? b->next : trii_unit_of(tensor);
+            b->more = true;
+            continue;
+        }
+        at = place_of(b, tensor);
+        status = at >= 0 ? add_found(b, at, grads[v]) : find(b, tensor, unit, grads[v]);
+        grads[v] = TRII_UNREACHED; /* done; the next unit starts with the rest */
+    }
+    return status;
+}
+
+static tri_status bind_grads(const backward *b)
+{
+    tri_status status = TRI_OK;
+
+    for (int i = 0; i < b->n && status == TRI_OK; i++)
+        status = trii_grad_bind(b->walk.step, b->grads[i], b->tensors[i]);
+    return status;
+}
+
+static tri_status take_room(backward *b)
+{
+    size_t n = (size_t)b->walk.n_values;
+    void *memory = NULL;
+    tri_status status =
+        trii_block_take(trii_recorder_of(b->walk.step),
+                        n * (sizeof(*b->tensors) + sizeof(*b->grads)), "gradients", &memory);
+
+    b->tensors = memory;
+    b->grads = memory != NULL ? (trii_vid *)(void *)(b->tensors + n) : NULL;
+    return status;
+}
+
+static tri_status finish_all(backward *b)
+{
+    trii_unit *unit = b->next;
+    tri_status status = take_room(b);
+
+    for (b->more = true; status == TRI_OK && b->more; unit = b->next) {
+        status = collect(b, unit);
+        if (status == TRI_OK && unit != NULL && b->n > 0)
+            status = trii_unit_finish(unit, b->walk.step, b->tensors, b->grads, b->n, &b->under);
+        if (status == TRI_OK)
+            status = bind_grads(b);
+    }
+    return status;
+}
+
+/* Whether gradients of the outputs go on at other workers. */
+static bool leads_elsewhere(const trii_backward *walk)
+{
+    for (int32_t n = walk->last_node; n >= 0; n--) {
+        const trii_node *node = &walk->step->nodes[n];
+
+        if (node->host == NULL || !node->host->kind->grad_elsewhere)
+            continue;
+        for (int o = 0; o < node->n_out; o++) {
+            if (walk->grads[node->first_out + o] == TRII_REACHED)
+                return true;
+        }
+    }
+    return false;
+}
+
+/* The units of what the outputs depend on. Each may run the step before anything is recorded. */
+static tri_status meet_units(backward *b)
+{
+    const trii_backward *walk = &b->walk;
+    trii_unit *unit = NULL;
+    tri_status status = TRI_OK;
+
+    for (int32_t v = 0; v < walk->n_values && status == TRI_OK; v++) {
+        const tri_tensor *tensor =
+            walk->grads[v] == TRII_REACHED ? trii_backward_owner(&walk->step->values[v]) : NULL;
+        trii_unit *its;
+
+        if (tensor == NULL)
+            continue;
+        its = trii_unit_of(tensor);
+        b->one_unit = !b->more || (b->one_unit && its == unit);
+        if (its != NULL && its != unit)
+            status = trii_unit_begin(its, walk->step);
+        unit = its;
+        b->next = b->more ? b->next : its;
+        b->more = true;
+        b->counted = b->counted || its != NULL;
+    }
+    return status;
+}
+
+/* The scalar by which the one unit of all parameters wants all gradients multiplied, or
+ * NO_VALUE. */
+static tri_status weight_of(backward *b, trii_vid *weight)
+{
+    const trii_backward *walk = &b->walk;
+    const trii_under part = {walk->last_node, walk->grads, walk->scratch};
+    tri_dtype dtype = trii_backward_dtype(walk);
+
+    if (b->counted && b->under.count < 0) {
+        tri_status status = trii_samples_find(walk->step, &part, &b->under);
+
+        if (status != TRI_OK)
+            return status;
+    }
+    b->under.crosses_ranks = b->counted && trii_samples_cross_ranks(walk->step, &part);
+    if (leads_elsewhere(walk)) { /* to parameters of others, which are not for the unit to weight */
+        trii_samples_go_elsewhere(walk->step, &part, b->under.count);
+        return TRI_OK;
+    }
+    if (!b->one_unit || b->next == NULL || dtype == TRI_DTYPE_NONE)
+        return TRI_OK;
+    return trii_unit_weigh(b->next, walk->step, dtype, &b->under, weight);
+}
+
+static tri_status open_backward(backward *b, trii_step *s, const trii_roots *roots,
+                                const tri_backward_options *opt)
+{
+    tri_status status = trii_backward_open(&b->walk, s, roots);
+
+    if (status == TRI_OK)
+        status = trii_backward_room(&b->walk);
+    if (status != TRI_OK)
+        return status;
+    b->under.count = opt->count != NULL ? *opt->count : -1;
+    b->walk.keep_graph = opt->keep_graph;
+    trii_backward_mark(&b->walk, NULL);
+    return meet_units(b);
+}
+
+static tri_status record_backward(backward *b)
+{
+    trii_vid weight = TRII_NO_VALUE;
+    tri_status status = weight_of(b, &weight);
+
+    if (status == TRI_OK)
+        status = trii_backward_seed(&b->walk, weight);
+    if (status == TRI_OK)
+        status = trii_backward_walk(&b->walk);
+    return status == TRI_OK ? finish_all(b) : status;
+}
+
+/* The most samples whose sum over ranks and micro-batches does not overflow. */
+#define MAX_COUNT (INT64_C(1) << 40)
+
+static tri_status backward_in(trii_step *step, const trii_roots *roots,
+                              const tri_backward_options *opt)
+{
+    trii_recorder *r = trii_recorder_of(step);
+    trii_backward_mode mode;
+    backward b = {.under = {.count = -1, .divisor = TRII_NO_VALUE}};
+    tri_status status = TRII_CHECK_RESERVED(tri_backward_options, opt);
+
+    if (status != TRI_OK)
+        return status;
+    if (opt->count != NULL && (*opt->count < 0 || *opt->count > MAX_COUNT))
+        return TRII_FAIL(TRI_ERR_INVALID_ARG, "count %lld: 0 to 2^40 samples",
+                         (long long)*opt->count);
+    status = trii_backward_check(r);
+    if (status == TRI_OK)
+        status = open_backward(&b, step, roots, opt);
+    if (status == TRI_OK)
+        status = trii_backward_enter(r, false, &mode);
+    if (status != TRI_OK)
+        return status;
+    status = record_backward(&b);
+    trii_backward_leave(r, &mode);
+    return status;
+}
+
+static void backward_run(const trii_roots *roots, const tri_backward_options *opt)
+{
+    static const tri_backward_options defaults;
+    trii_step *step = trii_step_current();
+    trii_recorder *r;
+    trii_site site = trii_site_last();
+    tri_status status;
+    bool failed;
+
+    if (step == NULL)
+        return; /* the next run has no memory either */
+    r = trii_recorder_of(step);
+    failed = step->failed != TRI_OK;
+    status = backward_in(step, roots, opt != NULL ? opt : &defaults);
+    if (status == TRI_OK)
+        status = trii_step_eager(step);
+    else if (site.file != NULL)
+        status = TRII_FAIL_CTX(status, "%s at %s:%d", roots->call, site.file, site.line);
+    else
+        status = TRII_FAIL_CTX(status, "%s", roots->call);
+    if (status != TRI_OK) {
+        trii_step_fail(step, status);
+        r->failures.returned =
+            r->failures.returned && failed; /* there is no status here to say so */
+    }
+}
+
+void tri_backward(tri_tensor *loss)
+{
+    backward_run(&(trii_roots){.call = "tri_backward", .outputs = &loss, .n = 1}, NULL);
+}
+
+void tri_backward_of(tri_tensor *const *outputs, int n, const tri_backward_options *opt)
+{
+    backward_run(&(trii_roots){.call = "tri_backward_of",
+                               .takes_seeds = true,
+                               .outputs = outputs,
+                               .seeds = opt != NULL ? opt->seeds : NULL,
+                               .n = n},
+                 opt);
+}

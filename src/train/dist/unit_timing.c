@@ -1,0 +1,34 @@
+/*
+ * unit_timing.c - how long each bucket takes, and how much of that time is spent waiting for
+ * it.
+ */
+#include "os/clock.h"
+#include "train/dist/unit.h"
+
+void trii_unit_stats_sent(trii_unit_bucket *bucket)
+{
+    bucket->sent_ns = trii_now_ns();
+}
+
+void trii_unit_stats_waited(trii_unit *unit, trii_unit_bucket *bucket, int64_t since_ns)
+{
+    int64_t waited = trii_now_ns() - since_ns;
+
+    bucket->exposed_ns += waited;
+    unit->stats.exposed_ns += waited;
+}
+
+void trii_unit_stats_over(trii_unit *unit, trii_unit_bucket *bucket, bool last)
+{
+    int64_t now = trii_now_ns(), from = bucket->sent_ns;
+
+    if (from == 0) /* it was under way when this began */
+        return;
+    bucket->sent_ns = 0;
+    bucket->comm_ns += now - from;
+    bucket->sent_bytes += bucket->wire->sent;
+    from = from > unit->stats.until_ns ? from : unit->stats.until_ns;
+    unit->stats.comm_ns += now - from;
+    unit->stats.until_ns = now;
+    unit->stats.n_passes += last;
+}
