@@ -250,6 +250,7 @@ static void stages_on_devices_of_two_kinds_have_the_bits_of_one(void **state)
         train_stages(places[i], have);
         assert_memory_equal(want, have, sizeof(want));
     }
+    assert_true(guarded_waits() > 0);
 }
 
 /* --- looking, saving ------------------------------------------------------ */
@@ -421,9 +422,9 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
     guarded_register();
     CHECK_OK(tri_set_device(TRI_CUDA(0)));
     x = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_F32, two);
-    for (int over = 0; over < 2; over++) {
+    for (int over = 0; over < 3; over++) {
         y = tri_sum(tri_square(x), NULL, 0, false);
-        y = tri_keep(over == 1 ? tri_neg(tri_to(y, TRI_CPU(0))) : y);
+        y = tri_keep(over > 0 ? tri_neg(tri_to(y, over == 1 ? TRI_CPU(0) : TRI_CUDA(1))) : y);
         guarded_fail_kernel(1);
         CHECK_FAILS(tri_run(), TRI_ERR_INTERNAL, "failed on cuda:0");
         CHECK_FAILS(tri_tensor_status(y), TRI_ERR_INTERNAL, "failed on cuda:0");
@@ -432,6 +433,69 @@ static void a_kernel_that_fails_late_fails_its_step(void **state)
     CHECK_NEAR(tri_item(tri_sum(x, NULL, 0, false)), -0.5, 0.0);
     tri_step_end();
     tri_tensor_unref(x);
+}
+
+/* In the last plan: events, and checks that somebody waits for until they are complete. */
+static int n_events, n_complete_checks;
+
+static tri_status count_waits(trii_step *own, const trii_segment *segment)
+{
+    trii_plan *plan;
+    tri_status status = trii_plan_create(own, segment, &trii_plan_device, false, &plan);
+
+    if (status != TRI_OK)
+        return status;
+    n_events = n_complete_checks = 0;
+    for (int32_t e = 0; plan->n_queues > 1 && e < plan->n_entries; e++) {
+        int32_t node = plan->entries[e].node;
+
+        n_events += plan->events[e] >= 0;
+        n_complete_checks += plan->completes[e] && node >= 0 &&
+                             own->nodes[segment->first_node + node].op->may_refuse;
+    }
+    trii_plan_destroy(plan);
+    return trii_executor_plan.run(own, segment);
+}
+
+static const trii_executor counting = {.name = "counting", .run = count_waits};
+
+/* The gradient from the other device, which checks the targets, is waited for by an event; by the
+ * update, until it is complete. */
+static void updates_wait_for_what_another_device_may_refuse(void **state)
+{
+    const int64_t right[2] = {0, 1}, wrong[2] = {0, 7};
+    float before[6], after[6];
+
+    (void)state;
+    guarded_register();
+    trii_executor_set(&counting);
+    for (int fails = 0; fails < 2; fails++) {
+        tri_module *first = tri_nn_linear(3, 2, NULL);
+        tri_tensor *weight = tri_module_find(first, "weight"), *x, *target, *y;
+        tri_optimizer *optimizer;
+
+        CHECK_OK(tri_module_to(first, TRI_CUDA(0)));
+        optimizer = tri_sgd(first, 0.5, NULL);
+        CHECK_OK(tri_tensor_copy_out(weight, before, sizeof(before)));
+        x = tri_to(tri_ones(TRI_SHAPE(2, 3), TRI_DTYPE_F32), TRI_CUDA(0));
+        target = tri_tensor_from(TRI_SHAPE(2), TRI_DTYPE_I64, fails ? wrong : right);
+        y = tri_to(tri_forward(first, x), TRI_CUDA(1));
+        /* squared, so that the loss, which checks them as well, is not computed last */
+        tri_backward(tri_square(tri_cross_entropy(y, tri_to(target, TRI_CUDA(1)), NULL)));
+        if (fails)
+            CHECK_FAILS(tri_optimizer_step(optimizer), TRI_ERR_INVALID_ARG, "7");
+        else
+            CHECK_OK(tri_optimizer_step(optimizer));
+        tri_step_end();
+        CHECK_OK(tri_tensor_copy_out(weight, after, sizeof(after)));
+        assert_true((memcmp(before, after, sizeof(before)) == 0) == fails);
+        assert_true(n_events > 0);
+        assert_int_equal(n_complete_checks, 1);
+        tri_tensor_unref(target);
+        tri_optimizer_destroy(optimizer);
+        tri_module_destroy(first);
+    }
+    trii_executor_set(NULL);
 }
 
 /* Which kernel it was is not known: what any of them may have begun to overwrite is lost. */
@@ -512,6 +576,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(what_overflows_is_skipped_there),
     cmocka_unit_test(a_full_device_is_named_and_leaves_nothing_behind),
     cmocka_unit_test(a_kernel_that_fails_late_fails_its_step),
+    cmocka_unit_test(updates_wait_for_what_another_device_may_refuse),
     cmocka_unit_test(values_that_a_failure_may_have_overwritten_are_lost),
     cmocka_unit_test(memory_of_the_program_stays_where_it_is),
     cmocka_unit_test(batches_lie_where_the_host_may_write),

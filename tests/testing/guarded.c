@@ -131,26 +131,44 @@ typedef struct guarded_kernel {
     trii_kernel *inner;
 } guarded_kernel;
 
+typedef enum action { RUN, COPY, RECORD, WAIT } action;
+
 typedef struct submitted {
+    action what;
+    /* RUN */
     const guarded_kernel *kernel;
     void *const *args;
     trii_run run;
+    /* COPY */
+    tri_device from;
+    void *dst;
+    const void *src;
+    size_t bytes;
+    /* RECORD, WAIT */
+    int32_t event;
+    struct guarded_queue *other;
 } submitted;
 
 typedef struct guarded_queue {
     trii_queue base; /* first */
-    int n;
+    int n, next;     /* what is on it, and the first of that which has not run */
     submitted waiting[QUEUE];
+    tri_status status; /* of this run: the first failure, and its line */
+    char line[TRII_ERR_BYTES];
+    bool *reached; /* [event] */
 } guarded_queue;
 
-static atomic_int n_kernels, fails_in;
+/* Guards all queues: a thread that waits for something runs all that comes before it, on any of
+ * them. */
+static trii_mutex running = TRII_MUTEX_INITIALIZER;
+static atomic_int n_kernels, n_waits, fails_in;
 
 static guarded_queue *queue_of(trii_queue *queue)
 {
     return (guarded_queue *)(void *)queue;
 }
 
-static tri_status run_one(const submitted *s)
+static tri_status run_kernel(const submitted *s)
 {
     const trii_kernel *inner = s->kernel->inner;
     int index = trii_device_index_of(s->run.queue->device);
@@ -165,16 +183,113 @@ static tri_status run_one(const submitted *s)
     return status;
 }
 
+static void copy_bytes(int a, int b, void *dst, const void *src, size_t bytes)
+{
+    open_memory(a);
+    open_memory(b);
+    memcpy(dst, src, bytes);
+    close_memory(b);
+    close_memory(a);
+}
+
+static void drain(guarded_queue *own, int32_t until);
+
+static tri_status run_one(guarded_queue *own, const submitted *s)
+{
+    int here = trii_device_index_of(own->base.device);
+
+    switch (s->what) {
+    case RUN:
+        return run_kernel(s);
+    case COPY:
+        copy_bytes(here, trii_is_host(s->from) ? here : trii_device_index_of(s->from), s->dst,
+                   s->src, s->bytes);
+        return TRI_OK;
+    case RECORD:
+        return TRI_OK; /* by drain, even after a failure */
+    case WAIT:
+        atomic_fetch_add(&n_waits, 1);
+        drain(s->other, s->event);
+        if (s->other->status != TRI_OK)
+            return TRII_FAIL(s->other->status, "%s", s->other->line);
+        return TRI_OK;
+    }
+    return TRI_OK;
+}
+
+/* Runs what is on the queue until this event is reached; -1 = all of it. */
+static void drain(guarded_queue *own, int32_t until)
+{
+    while (own->next < own->n && (until < 0 || !own->reached[until])) {
+        const submitted *s = &own->waiting[own->next++];
+        tri_status status = own->status == TRI_OK ? run_one(own, s) : TRI_OK;
+
+        if (status != TRI_OK) {
+            own->status = status;
+            snprintf(own->line, sizeof(own->line), "%s", tri_last_error());
+        }
+        if (s->what == RECORD)
+            own->reached[s->event] = true;
+    }
+    assert(until < 0 || own->reached[until]);
+}
+
+static tri_status synchronise_locked(guarded_queue *own)
+{
+    drain(own, -1);
+    own->n = own->next = 0;
+    return own->status == TRI_OK ? TRI_OK : TRII_FAIL(own->status, "%s", own->line);
+}
+
 static tri_status synchronise(trii_queue *queue)
+{
+    tri_status status;
+
+    trii_mutex_lock(&running);
+    status = synchronise_locked(queue_of(queue));
+    trii_mutex_unlock(&running);
+    return status;
+}
+
+static tri_status submit(trii_queue *queue, submitted s)
 {
     guarded_queue *own = queue_of(queue);
     tri_status status = TRI_OK;
-    int n = own->n;
 
-    own->n = 0;
-    for (int i = 0; i < n && status == TRI_OK; i++)
-        status = run_one(&own->waiting[i]);
+    trii_mutex_lock(&running);
+    if (own->n == QUEUE)
+        status = synchronise_locked(own);
+    if (s.what == RECORD)
+        own->reached[s.event] = false;
+    own->waiting[own->n++] = s;
+    trii_mutex_unlock(&running);
     return status;
+}
+
+static tri_status guarded_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
+{
+    return submit(run->queue, (submitted){.what = RUN,
+                                          .kernel = (const guarded_kernel *)(const void *)kernel,
+                                          .args = args,
+                                          .run = *run});
+}
+
+static tri_status copy(trii_queue *queue, void *dst, tri_device src_device, const void *src,
+                       size_t bytes)
+{
+    return submit(
+        queue,
+        (submitted){.what = COPY, .from = src_device, .dst = dst, .src = src, .bytes = bytes});
+}
+
+static tri_status record(trii_queue *queue, int32_t event)
+{
+    return submit(queue, (submitted){.what = RECORD, .event = event});
+}
+
+static tri_status wait(trii_queue *queue, trii_queue *other, int32_t event)
+{
+    return submit(queue, (submitted){.what = WAIT, .other = queue_of(other), .event = event});
 }
 
 /* Kernels are the host's and run on the calling thread. */
@@ -183,15 +298,21 @@ static tri_status begin(trii_queue *queue)
     trii_queue host = {TRI_CPU(0)};
 
     assert(queue_of(queue)->n == 0);
+    queue_of(queue)->status = TRI_OK;
     return trii_device_cpu.begin(&host);
 }
 
-static tri_status queue_create(tri_device device, trii_queue **queue_out)
+static tri_status queue_create(tri_device device, int32_t n_events, trii_queue **queue_out)
 {
     guarded_queue *own = calloc(1, sizeof(*own));
 
     if (own == NULL)
         return TRI_ERR_NO_MEMORY;
+    own->reached = calloc((size_t)n_events + 1, sizeof(*own->reached));
+    if (own->reached == NULL) {
+        free(own);
+        return TRI_ERR_NO_MEMORY;
+    }
     own->base.device = device;
     *queue_out = &own->base;
     return TRI_OK;
@@ -200,18 +321,8 @@ static tri_status queue_create(tri_device device, trii_queue **queue_out)
 static void queue_destroy(trii_queue *queue)
 {
     assert(queue_of(queue)->n == 0);
+    free(queue_of(queue)->reached);
     free(queue_of(queue));
-}
-
-static tri_status guarded_run(const trii_kernel *kernel, void *const *args, const trii_run *run)
-{
-    guarded_queue *own = queue_of(run->queue);
-    tri_status status = own->n == QUEUE ? synchronise(run->queue) : TRI_OK;
-
-    if (status == TRI_OK)
-        own->waiting[own->n++] =
-            (submitted){(const guarded_kernel *)(const void *)kernel, args, *run};
-    return status;
 }
 
 static void guarded_destroy(trii_kernel *kernel)
@@ -254,30 +365,23 @@ static tri_status compile(tri_device device, const trii_ir *ir, const trii_group
 
 /* --- copies --------------------------------------------------------------- */
 
-static tri_status move(int a, int b, void *dst, const void *src, size_t bytes)
-{
-    open_memory(a);
-    open_memory(b);
-    memcpy(dst, src, bytes);
-    close_memory(b);
-    close_memory(a);
-    return TRI_OK;
-}
-
 static tri_status guarded_write(int index, void *dst, const void *host, size_t bytes)
 {
-    return move(index, index, dst, host, bytes);
+    copy_bytes(index, index, dst, host, bytes);
+    return TRI_OK;
 }
 
 static tri_status guarded_read(int index, void *host, const void *src, size_t bytes)
 {
-    return move(index, index, host, src, bytes);
+    copy_bytes(index, index, host, src, bytes);
+    return TRI_OK;
 }
 
 static tri_status guarded_copy(int dst_index, void *dst, int src_index, const void *src,
                                size_t bytes)
 {
-    return move(dst_index, src_index, dst, src, bytes);
+    copy_bytes(dst_index, src_index, dst, src, bytes);
+    return TRI_OK;
 }
 
 /* --- the kind ------------------------------------------------------------- */
@@ -307,6 +411,9 @@ void guarded_register(void)
     ops.queue_create = queue_create;
     ops.queue_destroy = queue_destroy;
     ops.begin = begin;
+    ops.copy = copy;
+    ops.record = record;
+    ops.wait = wait;
     ops.synchronise = synchronise;
     trii_device_kinds[TRI_DEVICE_CUDA] = &kind;
 }
@@ -314,6 +421,11 @@ void guarded_register(void)
 int guarded_kernels(void)
 {
     return atomic_load(&n_kernels);
+}
+
+int guarded_waits(void)
+{
+    return atomic_load(&n_waits);
 }
 
 void guarded_fail_kernel(int n)

@@ -3,8 +3,9 @@
  * build does not have, there are cuda:0 and cuda:1, whose kernels are those of the cpu device.
  *
  * Nobody can read or write their memory but a kernel of that device while it runs, and the copies
- * of the device; anything else that touches it dies at once. Kernels run when somebody asks for
- * what they made (synchronise), and not when the plan runs them: as on a stream.
+ * of the device; anything else that touches it dies at once. What is put on a queue runs as late as
+ * it may: when somebody asks for what it makes (synchronise), or for what comes after it, on that
+ * queue or after an event on another.
  */
 #ifndef TEST_GUARDED_H
 #define TEST_GUARDED_H
@@ -15,6 +16,8 @@
 void guarded_register(void);
 /* How many kernels have run on both so far. */
 int guarded_kernels(void);
+/* How often a queue has waited for an event of another one. */
+int guarded_waits(void);
 /* Bytes of the device's memory that somebody has. */
 size_t guarded_bytes(int index);
 /* The n-th kernel from now on fails when it runs. */

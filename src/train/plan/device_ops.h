@@ -186,14 +186,27 @@ typedef struct trii_device_ops {
 
     /* --- queues ----------------------------------------------------------- */
 
-    /* A queue of the device, for one plan; several may share a stream. NULL: a queue is its device
-     * and nothing else. With it comes queue_destroy, which finds the queue synchronised. */
-    tri_status (*queue_create)(tri_device device, trii_queue **queue_out);
+    /* A queue of the device, for one plan, with events 0 to n_events - 1; several may share a
+     * stream. NULL: a queue is its device and nothing else. With it comes queue_destroy, which
+     * finds the queue synchronised. */
+    tri_status (*queue_create)(tri_device device, int32_t n_events, trii_queue **queue_out);
     void (*queue_destroy)(trii_queue *queue);
     /* The calling thread begins a run on the queue, which comes after what it has put on its
      * current queue of the device (trireme/device_queue.h). Before each run, so it must be cheap.
      * (The host's kernels use threads: here it sets how many.) NULL: nothing has to be done. */
     tri_status (*begin)(trii_queue *queue);
+    /* Puts a copy on the queue: to memory of its device, from that of the host or of a device of
+     * the kind; both stay valid until the queue is synchronised. NULL: the queue is synchronised,
+     * and the copy made by trii_memory. */
+    tri_status (*copy)(trii_queue *queue, void *dst, tri_device src_device, const void *src,
+                       size_t bytes);
+    /* The event is reached when everything that is on the queue now is complete: once in a run. */
+    tri_status (*record)(trii_queue *queue, int32_t event);
+    /* What is put on the queue from now on begins when this event of another queue of the kind is
+     * reached. It has been recorded, by another thread, which may be using that queue. If something
+     * before the event has failed, this queue fails as well, or computes what nobody will see. With
+     * `record`; both NULL: a queue that others wait for is synchronised. */
+    tri_status (*wait)(trii_queue *queue, trii_queue *other, int32_t event);
     /* Waits until everything that was put on the queue is complete, or has failed; also after a
      * run() that has failed. Called before anybody else reads what the queue has made, or writes
      * what it reads. NULL: kernels are complete when run() returns. */

@@ -119,7 +119,7 @@ static tri_status create_queues(trii_plan *plan)
 
         queue->trivial.device = queue->device;
         if (queue->ops->queue_create != NULL)
-            status = queue->ops->queue_create(queue->device, &queue->queue);
+            status = queue->ops->queue_create(queue->device, queue->n_events, &queue->queue);
         else
             queue->queue = &queue->trivial;
     }

@@ -106,6 +106,7 @@ typedef struct trii_plan_queue {
     trii_queue trivial; /* `queue` of a device that makes none */
     int32_t *entries;   /* with several queues */
     int32_t n_entries;
+    int32_t n_events;
     int32_t reached; /* of a run that failed: the last entry that began */
     /* Arena of a device with memory of its own; others share the plan's. */
     size_t arena_bytes;
@@ -131,6 +132,9 @@ typedef struct trii_plan_packed {
 /* The first `count` entries of the queue must be complete. */
 typedef struct trii_queue_wait {
     int32_t queue, count;
+    /* -1, or it is enough that they have been put on their queue, and that the one which waits then
+     * waits for this event of it (trii_device_ops.wait) */
+    int32_t event;
 } trii_queue_wait;
 
 /* A persistent tensor whose contents must change to another layout before the first run. */
@@ -157,10 +161,12 @@ typedef struct trii_plan {
     trii_plan_queue *queues; /* the first runs on the calling thread */
     int32_t n_queues;
     /* With several queues: waits[first_wait[e] .. first_wait[e + 1]) must be complete before entry
-     * e; and whether another queue waits for e. */
+     * e; whether another queue waits for e, and needs it complete; and the event that others wait
+     * for instead, -1 = none. */
     int32_t *first_wait;
     trii_queue_wait *waits;
-    bool *signals;
+    bool *signals, *completes;
+    int32_t *events;
     struct trii_queue_state *queue_states; /* of the run under way */
 
     trii_kernel **kernels; /* owned */

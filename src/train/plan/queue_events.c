@@ -8,6 +8,10 @@
  * memory of another queue can be affected: copies between devices, readers of a value that another
  * device made in shared memory, and communication, which the first queue does for all. Every wait
  * is for an entry that is earlier in one common order, so there is no deadlock.
+ *
+ * Queues of one kind of device may wait for each other by its events, which hold up no thread.
+ * Everybody else waits until the entry is complete: other kinds, communication, and updates that
+ * must not be written if it fails.
  */
 #include <string.h>
 
@@ -18,8 +22,13 @@ typedef struct events {
     int n_queues;
     trii_access *accesses;
     int32_t n_accesses;
-    int32_t *need;  /* [entry, queue] the last entry of that queue that it waits for; -1 */
+    /* [entry, queue] the last entry of that queue that it waits for; -1. And the last one that has
+     * to be complete for the host. */
+    int32_t *need, *complete;
     int32_t *place; /* [entry] its number in its queue */
+    /* [waits until complete][queue][other] how much of the other one it has waited for */
+    int32_t known[2][TRII_PLAN_QUEUES][TRII_PLAN_QUEUES];
+    int32_t n_waits;
 } events;
 
 /* --- who touches what ----------------------------------------------------- */
@@ -62,12 +71,13 @@ static void list_accesses(events *v)
 
 /* --- who waits for whom --------------------------------------------------- */
 
+/* For an entry to be complete. */
 static void wait_for(events *v, int32_t entry, int32_t earlier)
 {
-    int32_t *need = &v->need[entry * v->n_queues + v->s->entry_queue[earlier]];
+    int32_t *complete = &v->complete[entry * v->n_queues + v->s->entry_queue[earlier]];
 
-    if (v->s->entry_queue[earlier] != v->s->entry_queue[entry] && *need < earlier)
-        *need = earlier;
+    if (v->s->entry_queue[earlier] != v->s->entry_queue[entry] && *complete < earlier)
+        *complete = earlier;
 }
 
 /* The last entry of its queue up to this one. A join has no entry of its own and is complete with
@@ -147,32 +157,56 @@ static tri_status list_entries(events *v)
     return TRI_OK;
 }
 
-/* A queue need not wait again for what it has waited for already. */
+static bool has_events(const trii_plan_queue *queue, const trii_plan_queue *other)
+{
+    return queue->ops == other->ops && queue->ops->wait != NULL;
+}
+
+/* Entry e waits for an earlier one of queue l, -1 = none, until it is complete or by its event. A
+ * queue need not wait again for what it has waited for already. */
+static void add_wait(events *v, int32_t e, int32_t l, int32_t earlier, bool complete)
+{
+    const trii_schedule *s = v->s;
+    trii_plan *plan = s->plan;
+    int32_t *known = &v->known[complete][s->entry_queue[e]][l], count, kept;
+
+    if (earlier < 0 || v->place[earlier] < *known)
+        return;
+    count = v->place[earlier] + 1;
+    kept = s->kept[earlier];
+    if (plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* which delays nobody */
+        *known = count;
+    plan->signals[kept] = true;
+    if (complete)
+        plan->completes[kept] = true;
+    else if (plan->events[kept] < 0)
+        plan->events[kept] = plan->queues[l].n_events++;
+    plan->waits[v->n_waits++] = (trii_queue_wait){l, count, complete ? -1 : plan->events[kept]};
+}
+
 static void list_waits(events *v)
 {
     const trii_schedule *s = v->s;
     trii_plan *plan = s->plan;
-    int32_t known[TRII_PLAN_QUEUES][TRII_PLAN_QUEUES], n = 0;
 
-    memset(known, 0, sizeof(known));
+    memset(v->known, 0, sizeof(v->known));
+    memset(plan->events, 0xff, (size_t)plan->n_entries * sizeof(*plan->events));
     for (int32_t e = 0; e < s->n_entries; e++) {
-        int32_t queue = s->entry_queue[e];
-
         if (s->kept[e] < 0)
             continue;
-        plan->first_wait[s->kept[e]] = n;
+        plan->first_wait[s->kept[e]] = v->n_waits;
         for (int32_t l = 0; l < v->n_queues; l++) {
-            int32_t earlier = v->need[e * v->n_queues + l];
+            int32_t need = v->need[e * v->n_queues + l];
+            int32_t complete = v->complete[e * v->n_queues + l];
 
-            if (earlier < 0 || v->place[earlier] < known[queue][l])
-                continue;
-            if (s->plan->entries[s->kept[e]].kind != TRII_ENTRY_START) /* and delays nobody */
-                known[queue][l] = v->place[earlier] + 1;
-            plan->waits[n++] = (trii_queue_wait){l, v->place[earlier] + 1};
-            plan->signals[s->kept[earlier]] = true;
+            if (!has_events(&plan->queues[s->entry_queue[e]], &plan->queues[l]))
+                complete = need > complete ? need : complete;
+            add_wait(v, e, l, complete, true);
+            if (need > complete)
+                add_wait(v, e, l, need, false);
         }
     }
-    plan->first_wait[plan->n_entries] = n;
+    plan->first_wait[plan->n_entries] = v->n_waits;
 }
 
 tri_status trii_queues_connect(trii_schedule *s)
@@ -189,12 +223,15 @@ tri_status trii_queues_connect(trii_schedule *s)
         room += (size_t)(group->n_in + group->n_out + 1) * 2;
     }
     if (TRII_NEW(pool, room, v.accesses) == NULL || TRII_NEW(pool, n, v.need) == NULL ||
-        TRII_NEW(pool, s->n_entries, v.place) == NULL ||
+        TRII_NEW(pool, n, v.complete) == NULL || TRII_NEW(pool, s->n_entries, v.place) == NULL ||
         TRII_NEW(&plan->pool, plan->n_entries + 1, plan->first_wait) == NULL ||
-        TRII_NEW(&plan->pool, n, plan->waits) == NULL ||
-        TRII_NEW(&plan->pool, plan->n_entries, plan->signals) == NULL)
+        TRII_NEW(&plan->pool, 2 * n, plan->waits) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_entries, plan->signals) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_entries, plan->completes) == NULL ||
+        TRII_NEW(&plan->pool, plan->n_entries, plan->events) == NULL)
         return TRI_ERR_NO_MEMORY;
     memset(v.need, 0xff, n * sizeof(*v.need));
+    memset(v.complete, 0xff, n * sizeof(*v.complete));
     list_accesses(&v);
     status = trii_queue_conflicts(s, v.accesses, v.n_accesses, v.need);
     if (status != TRI_OK)

@@ -10,7 +10,8 @@
 #include "train/plan/plan.h"
 
 typedef struct trii_queue_state {
-    /* How many of its entries are complete; set where others wait for it. INT_MAX: it has ended */
+    /* How many of its entries are complete, or have been put on a queue of which others wait for
+     * events; set where others wait for it. INT_MAX: it has ended */
     atomic_int done;
     char apart[60]; /* on another cache line than fields that its own thread writes */
     int32_t failed; /* entry; INT32_MAX = none */

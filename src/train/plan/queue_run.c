@@ -53,8 +53,8 @@ static void announce(trii_queue_state *own, int done)
     trii_futex_wake_all(&own->done);
 }
 
-/* Waits until the other queue has come that far, or has ended; progresses communication
- * meanwhile. */
+/* Waits until the thread of the other queue has come that far, or has ended; progresses
+ * communication meanwhile. */
 static tri_status wait_for(const queue_run *r, const trii_queue_wait *wait, int32_t *n_running)
 {
     atomic_int *done = &r->states[wait->queue].done;
@@ -67,6 +67,38 @@ static tri_status wait_for(const queue_run *r, const trii_queue_wait *wait, int3
             status = trii_hosts_poll(r->plan, r->step, r->segment, n_running);
         trii_futex_wait(done, now, *n_running > 0 ? trii_now_ns() + POLL_NS : TRII_NO_DEADLINE);
     }
+    return status;
+}
+
+/* The events that entry e waits for: their queues have come that far. */
+static tri_status wait_for_events(const trii_plan *plan, const trii_plan_queue *queue, int32_t e)
+{
+    tri_status status = TRI_OK;
+
+    for (int32_t w = plan->first_wait[e]; w < plan->first_wait[e + 1] && status == TRI_OK; w++) {
+        const trii_queue_wait *wait = &plan->waits[w];
+
+        if (wait->event >= 0)
+            status = queue->ops->wait(queue->queue, plan->queues[wait->queue].queue, wait->event);
+    }
+    return status;
+}
+
+/* Lets others go on that wait for entry e, the n-th of this queue. */
+static tri_status announce_entry(trii_queue_state *own, const trii_plan_queue *queue, int32_t e,
+                                 int n)
+{
+    const trii_plan *plan = own->run->plan;
+    tri_status status = TRI_OK;
+
+    if (!plan->signals[e])
+        return TRI_OK;
+    if (plan->events[e] >= 0)
+        status = queue->ops->record(queue->queue, plan->events[e]);
+    if (plan->completes[e] && queue->ops->synchronise != NULL)
+        status = trii_queue_synchronise(queue, status);
+    if (status == TRI_OK)
+        announce(own, n);
     return status;
 }
 
@@ -93,21 +125,14 @@ static void walk(trii_queue_state *own)
         if (atomic_load_explicit(&r->failed_at, memory_order_acquire) < e)
             break;
         queue->reached = e;
+        if (status == TRI_OK && queue->ops->wait != NULL)
+            status = wait_for_events(plan, queue, e);
         if (status == TRI_OK)
             status = trii_run_entry(plan, e, r->step, r->segment, &run, &n_running);
-        if (status != TRI_OK) {
+        if (status == TRI_OK)
+            status = announce_entry(own, queue, e, i + 1);
+        if (status != TRI_OK)
             fail(own, e, status);
-            break;
-        }
-        if (plan->signals[e]) {
-            if (queue->ops->synchronise != NULL)
-                status = trii_queue_synchronise(queue, TRI_OK);
-            if (status != TRI_OK) {
-                fail(own, e, status);
-                break;
-            }
-            announce(own, i + 1);
-        }
     }
     if (queue->ops->synchronise != NULL) {
         tri_status end = trii_queue_synchronise(queue, status);

@@ -27,8 +27,13 @@ TRII_NOINLINE void trii_note_times(struct trii_entry_times *times, int64_t begin
 TRII_NOINLINE tri_status trii_run_move(const trii_entry *entry, trii_queue *queue)
 {
     const trii_device_ops *ops = trii_device_kinds[trii_device_kind_of(queue->device)]->ops;
-    tri_status status = ops->synchronise != NULL ? ops->synchronise(queue) : TRI_OK;
+    tri_status status = TRI_OK;
 
+    if (ops->copy != NULL && (trii_is_host(entry->from) || trii_device_kind_of(entry->from) ==
+                                                               trii_device_kind_of(queue->device)))
+        return ops->copy(queue, entry->args[1], entry->from, entry->args[0], entry->bytes);
+    if (ops->synchronise != NULL)
+        status = ops->synchronise(queue);
     if (status != TRI_OK)
         return status;
     return trii_memory_copy(entry->to, entry->args[1], entry->from, entry->args[0], entry->bytes);
