@@ -129,14 +129,14 @@ static tri_status make_call(gloo_group *g, gloo_task *task)
 static tri_status end_message(gloo_group *g, gloo_task *task)
 {
     char why[GLOO_WHY_BYTES] = "";
-    int from = task->op->call.root;
+    int from = task->op->peer;
 
     if (!gloo_message_wait(task->message, &from, why))
         return fail_call(g, task, why);
     if (task->op->call.from != NULL)
         *task->op->call.from = from;
     if (task->op->call.kind == TRII_KIND_RECV_ANY)
-        task->op->call.root = from;
+        task->op->peer = from;
     return TRI_OK;
 }
 
@@ -255,7 +255,7 @@ static tri_status post_message(gloo_group *g, gloo_task *task)
     return status;
 }
 
-static tri_status gloo_submit(void *self, trii_op *op)
+static tri_status gloo_submit(void *self, trii_op *op, bool waits)
 {
     gloo_group *g = self;
     size_t elem = op->call.kind == TRII_KIND_BARRIER ? 1 : host->dtype_size(op->call.dtype);
@@ -263,6 +263,7 @@ static tri_status gloo_submit(void *self, trii_op *op)
     tri_status status = trii_fault_status(g->fault);
     gloo_task *task;
 
+    (void)waits;
     if (status != TRI_OK)
         return host->fail(status, "%s", g->fault->text);
     task = host->alloc(1, head + trii_moves_memory(&op->call, elem, g->rank, g->size), "gloo call");

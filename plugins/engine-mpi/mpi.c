@@ -96,12 +96,13 @@ static tri_status mpi_create(const trii_group_args *args, void **self_out)
 
 /* --- calls ---------------------------------------------------------------- */
 
-static tri_status mpi_submit(void *self, trii_op *op)
+static tri_status mpi_submit(void *self, trii_op *op, bool waits)
 {
     mpi_group *group = self;
     tri_status status = trii_fault_status(group->fault);
     mpi_task *task = NULL;
 
+    (void)waits;
     if (status != TRI_OK)
         return mpi_host->fail(status, "%s", group->fault->text);
     if (op->call.tag < 0 && trii_kind_in(op->call.kind, TRII_KINDS_PAIR))

@@ -130,9 +130,9 @@ static tri_status check_message(mpi_task *task, const MPI_Status *status)
     if (task->op->call.from != NULL)
         *task->op->call.from = status->MPI_SOURCE;
     if (m->kind == TRII_MOVE_RECV_ANY)
-        task->op->call.root = status->MPI_SOURCE;
+        task->op->peer = status->MPI_SOURCE;
     if (count >= 0 && count <= (int)m->count) {
-        task->op->call.count = (size_t)count;
+        task->op->count = (size_t)count;
         return TRI_OK;
     }
     mpi_host->describe(&task->op->call, call, sizeof(call));

@@ -319,12 +319,13 @@ static tri_status mark_queue(const nccl_group *g, nccl_task *task)
                            text, g->device, cudaGetErrorString(error));
 }
 
-static tri_status nccl_submit(void *self, trii_op *op)
+static tri_status nccl_submit(void *self, trii_op *op, bool waits)
 {
     nccl_group *g = self;
     tri_status status = trii_fault_status(g->fault);
     nccl_task *task;
 
+    (void)waits;
     if (status != TRI_OK)
         return nccl_host->fail(status, "%s", g->fault->text);
     status = nccl_call_check(g, &op->call);

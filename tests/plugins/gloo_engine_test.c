@@ -233,7 +233,7 @@ static const char *breaks_meanwhile(rank_env *env)
     if (env->rank == 0) {
         trii_op_init(&op, &call);
         atomic_store(&fault.claimed, 1);
-        RANK_TRY(env, engine->submit(self, &op));
+        RANK_TRY(env, engine->submit(self, &op, false));
         RANK_TRY(env, tri_store_set(env->store, "posted", "", 0));
         /* the failure comes within this, and must not show */
         trii_op_sleep(&op, trii_deadline_ms(300));

@@ -155,7 +155,7 @@ trii_op *trii_recv_take(trii_tags *recvs, trii_tags *any_recvs, uint64_t tag, in
         if (!trii_op_win(any))
             continue;
         trii_tags_remove(any_recvs, one);
-        any->call.root = from;
+        any->peer = from;
         return any;
     }
     if (own != NULL)
@@ -187,15 +187,15 @@ bool trii_recv_cancel(trii_tags *recvs, const trii_op *op)
 
 bool trii_recv_fits(trii_op *op, const trii_message *message, char why[TRII_ERR_BYTES])
 {
-    if (message->count > op->call.count || message->bytes > op->call.bytes) {
+    if (message->count > op->count || message->bytes > op->bytes) {
         snprintf(why, TRII_ERR_BYTES,
                  "the message from rank %d has %zu %s, the receive has room for %zu; the message "
                  "stays for a receive with more room",
-                 trii_rank_name(op->call.names, op->call.root), message->count,
-                 tri_dtype_name(message->dtype), op->call.count);
+                 trii_rank_name(op->names, op->peer), message->count,
+                 tri_dtype_name(message->dtype), op->count);
         return false;
     }
-    op->call.count = message->count;
-    op->call.bytes = message->bytes;
+    op->count = message->count;
+    op->bytes = message->bytes;
     return true;
 }

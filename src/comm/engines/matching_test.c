@@ -5,6 +5,7 @@
 
 #include "base/alloc.h"
 #include "comm/engines/matching.h"
+#include "comm/group/composite.h"
 
 enum { N = 5000, TAGS = 700 };
 
@@ -83,8 +84,8 @@ static void the_receive_posted_first_takes_the_message(void **state)
 
     (void)state;
     for (int i = 0; i < 4; i++)
-        ops[i] = (trii_op){.call = {.tag = -3, .root = i % 2 ? -1 : 5}};
-    ops[1].call.won = &won;
+        trii_op_init(&ops[i], &(trii_collective){.tag = -3, .root = i % 2 ? -1 : 5});
+    ops[1].won = &won;
     trii_recv_wait(&own, &ops[2], 2);
     trii_recv_wait(&any, &ops[1], 1);
     trii_recv_wait(&any, &ops[3], 3);
@@ -92,7 +93,7 @@ static void the_receive_posted_first_takes_the_message(void **state)
     assert_null(trii_recv_take(&own, &any, 3, 5));
     assert_ptr_equal(trii_recv_take(&own, &any, trii_tag_of(&ops[0].call), 5), &ops[2]);
     assert_ptr_equal(trii_recv_take(&own, &any, trii_tag_of(&ops[0].call), 5), &ops[3]);
-    assert_int_equal(ops[3].call.root, 5);
+    assert_int_equal(ops[3].peer, 5);
     assert_ptr_equal(trii_recv_take(&own, &any, trii_tag_of(&ops[0].call), 5), &ops[0]);
     assert_null(trii_recv_take(&own, &any, trii_tag_of(&ops[0].call), 5));
 }

@@ -22,7 +22,6 @@ static void describe_detail(const trii_collective *call, char *text, size_t size
     const uint32_t any_count = 1u << TRII_KIND_ALL_TO_ALL_V, any_peer = 1u << TRII_KIND_RECV_ANY;
     const uint32_t to_peer = TRII_KINDS_TO_ROOT | 1u << TRII_KIND_SEND;
     uint32_t kind = (unsigned)call->kind < TRII_KIND_COUNT ? 1u << call->kind : 0;
-    int peer = call->root;
     size_t used;
 
     if ((kind & TRII_KINDS_ALL & ~TRII_KINDS_WITH(TRII_NO_DATA)) == 0)
@@ -33,12 +32,10 @@ static void describe_detail(const trii_collective *call, char *text, size_t size
     used += (size_t)snprintf(text + used, size - used, "%s", tri_dtype_name(call->dtype));
     if ((kind & TRII_KINDS_REDUCING) != 0)
         used += (size_t)snprintf(text + used, size - used, ", %s", tri_redop_name(call->op));
-    if ((kind & TRII_KINDS_PAIR) != 0)
-        peer = peer >= 0 ? trii_rank_name(call->names, peer) : -1;
     if ((kind & (TRII_KINDS_ROOTED | TRII_KINDS_PAIR) & ~any_peer) != 0)
         used += (size_t)snprintf(text + used, size - used, "%s %s rank %d",
                                  (kind & TRII_KINDS_REDUCING) != 0 ? "," : "",
-                                 (kind & to_peer) != 0 ? "to" : "from", peer);
+                                 (kind & to_peer) != 0 ? "to" : "from", call->root);
     if ((kind & TRII_KINDS_PAIR) != 0)
         snprintf(text + used, size - used, ", tag %d", call->tag);
 }
@@ -60,17 +57,7 @@ void trii_collective_describe(const trii_collective *call, char *text, size_t si
 
 void trii_op_describe(const trii_op *op, char *text, size_t size)
 {
-    const trii_collective asked = {.kind = op->asked.kind,
-                                   .root = op->asked.root,
-                                   .names = op->asked.names,
-                                   .count = op->asked.count,
-                                   .dtype = op->call.dtype,
-                                   .op = op->call.op,
-                                   .tag = op->call.tag,
-                                   .seq = op->call.seq,
-                                   .site = op->call.site};
-
-    trii_collective_describe(op->call.piece_of != NULL ? op->call.piece_of : &asked, text, size);
+    trii_collective_describe(trii_collective_whole(&op->call), text, size);
 }
 
 void trii_collective_disagree(int rank_a, const trii_collective *a, int rank_b,

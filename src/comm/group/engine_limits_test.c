@@ -14,9 +14,10 @@ static trii_collective given;
 static void *given_queue;
 static tri_status answer; /* not OK: it is not taken */
 
-static tri_status take(void *self, trii_op *op)
+static tri_status take(void *self, trii_op *op, bool waits)
 {
     (void)self;
+    (void)waits;
     given = op->call;
     if (lame.device != NULL)
         given_queue = op->queue;
@@ -41,7 +42,7 @@ static tri_group *group_with(uint32_t lacks, bool on_device)
     lame.name = "lame";
     lame.kinds &= ~lacks;
     lame.device = on_device ? a_gpu : NULL;
-    lame.run = lame.submit = take;
+    lame.submit = take;
     group->engine = &lame;
     return group;
 }

@@ -111,9 +111,8 @@ void trii_group_close_recorder(tri_group *group);
 
 /* --- call/post.c ---------------------------------------------------------- */
 
-/* Numbers a checked call and hands it to the engine by `take`, in one order for both. */
-tri_status trii_group_start(tri_group *group, trii_op *op,
-                            tri_status (*take)(void *self, trii_op *op)) TRI_MUST_CHECK;
+/* Numbers a checked call and hands it to the engine, in one order for both; waits: as `submit`. */
+tri_status trii_group_start(tri_group *group, trii_op *op, bool waits) TRI_MUST_CHECK;
 /* How long a caller may wait for an operation. */
 typedef struct trii_patience {
     int64_t deadline_ns;

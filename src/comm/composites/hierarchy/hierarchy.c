@@ -9,11 +9,12 @@
 #include "base/alloc.h"
 #include "os/clock.h"
 
-static tri_status hierarchy_submit(void *self, trii_op *op)
+static tri_status hierarchy_submit(void *self, trii_op *op, bool waits)
 {
     bool failed;
     hierarchy *h = self;
 
+    (void)waits;
     if (!trii_kind_in(op->call.kind, TRII_KINDS_PAIR))
         return hierarchy_call_submit(h, op);
     trii_mutex_lock(&h->mutex);

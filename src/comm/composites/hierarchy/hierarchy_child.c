@@ -61,11 +61,9 @@ tri_status hierarchy_post(hierarchy *h, hierarchy_call *c, int which, const trii
     tri_status status;
 
     trii_op_init(&c->inner, piece);
-    c->inner.call.piece_of = trii_collective_whole(&c->op->call);
-    c->inner.call.temporary = NULL;
-    c->inner.call.from = NULL;
-    c->inner.call.seq = ++child->seq;
-    status = child->engine->submit(child->self, &c->inner);
+    c->inner.made.piece_of = trii_collective_whole(&c->op->call);
+    c->inner.made.seq = ++child->seq;
+    status = child->engine->submit(child->self, &c->inner, false);
     if (status != TRI_OK)
         trii_fault_raise(&child->fault, status, "%s", tri_last_error());
     else

@@ -30,14 +30,14 @@ static void half_ended(trii_op *op)
     tri_status status = trii_op_status(op);
     int nobody = 0;
 
-    if (op->call.root >= 0 && !failed) { /* it had a message */
-        a->whole->call.root = trii_rank_name(op->call.names, op->call.root);
-        a->whole->call.count = op->call.count;
-        a->whole->call.bytes = op->call.bytes;
+    if (op->peer >= 0 && !failed) { /* it had a message */
+        a->whole->peer = trii_rank_name(op->names, op->peer);
+        a->whole->count = op->count;
+        a->whole->bytes = op->bytes;
         trii_op_finish(a->whole, status, op->error);
     } else if (status == TRI_OK || failed) {
         /* if it had chosen a message, the receive is won already */
-        if (op->call.root >= 0 || atomic_compare_exchange_strong(&a->won, &nobody, 1))
+        if (op->peer >= 0 || atomic_compare_exchange_strong(&a->won, &nobody, 1))
             trii_op_finish(a->whole, status, op->error);
     } else if (atomic_fetch_add(&a->no_sender_left, 1) == 1 &&
                atomic_compare_exchange_strong(&a->won, &nobody, 1)) {
@@ -93,7 +93,7 @@ void hierarchy_message_fini(hierarchy *h)
 
 static tri_status post_half(hierarchy_half *half)
 {
-    return half->on->engine->submit(half->on->self, &half->op);
+    return half->on->engine->submit(half->on->self, &half->op, false);
 }
 
 /* A failure means that the operation was not taken. */
@@ -134,12 +134,11 @@ static tri_status submit_any(hierarchy *h, trii_op *op)
         half->any = a;
         half->on = &h->children[i == 0 ? HIERARCHY_IN : HIERARCHY_FLAT];
         trii_op_init(&half->op, &op->call);
-        half->op.call.from = NULL;
-        half->op.call.temporary = NULL;
-        half->op.call.won = &a->won;
+        half->op.made.from = NULL; /* the whole's is written at its end */
+        half->op.won = &a->won;
         half->op.finished = half_ended;
     }
-    a->halves[0].op.call.names = h->layout.by_host + h->layout.host_at[h->layout.host];
+    a->halves[0].op.names = h->layout.by_host + h->layout.host_at[h->layout.host];
     a->halves[0].op.counted = &h->n_near;
     op->scratch[0] = (uintptr_t)a;
     atomic_fetch_add(&h->n_near, 1);
@@ -168,16 +167,16 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
         return submit_any(h, op);
     if (op->call.kind == TRII_KIND_RECV_ANY || in->self == NULL ||
         !hierarchy_is_near(h, op->call.root))
-        return flat->engine->submit(flat->self, op);
-    op->call.root = l->local_of[op->call.root];
-    op->call.names = l->by_host + l->host_at[l->host];
+        return flat->engine->submit(flat->self, op, false);
+    op->peer = l->local_of[op->call.root];
+    op->names = l->by_host + l->host_at[l->host];
     op->counted = &h->n_near;
     atomic_fetch_add(&h->n_near, 1);
-    status = in->engine->submit(in->self, op);
+    status = in->engine->submit(in->self, op, false);
     if (status != TRI_OK) {
         atomic_fetch_sub(&h->n_near, 1);
-        op->call.root = trii_rank_name(op->call.names, op->call.root);
-        op->call.names = NULL;
+        op->peer = op->call.root;
+        op->names = NULL;
     }
     return status;
 }
@@ -185,7 +184,7 @@ tri_status hierarchy_message_submit(hierarchy *h, trii_op *op)
 /* Which child has a message that only one of them has. */
 static hierarchy_child *child_of(hierarchy *h, const trii_op *op)
 {
-    return &h->children[op->call.names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
+    return &h->children[op->names != NULL ? HIERARCHY_IN : HIERARCHY_FLAT];
 }
 
 void hierarchy_message_progress(hierarchy *h, trii_op *op, int64_t until_ns)

@@ -56,7 +56,7 @@ static bool give(trii_op *recv, const trii_message *message, const void *data)
 {
     char why[TRII_ERR_BYTES];
 
-    recv->call.root = 0;
+    recv->peer = 0;
     if (message->dtype != recv->call.dtype) {
         snprintf(why, sizeof(why), "the message is of %s; it stays for a receive of that",
                  tri_dtype_name(message->dtype));
@@ -166,11 +166,12 @@ static tri_status submit_message(self_group *g, trii_op *op)
 
 /* --- the table ------------------------------------------------------------ */
 
-static tri_status self_submit(void *self, trii_op *op)
+static tri_status self_submit(void *self, trii_op *op, bool waits)
 {
     const trii_collective *call = &op->call;
     size_t bytes = call->bytes;
 
+    (void)waits;
     if (trii_kind_in(call->kind, TRII_KINDS_PAIR))
         return submit_message(self, op);
     if (call->kind == TRII_KIND_ALL_TO_ALL_V)

@@ -42,7 +42,7 @@ bool shm_cma_read(shm_group *g, int r, const trii_op *op, shm_buffer which, size
     if (shm_check_peers(g) ||
         (trii_cross_memory_is_gone(error) && shm_peer_ended(g, r, "has ended")))
         return false; /* the peer gave up or died, and its buffer may be gone */
-    trii_collective_describe(trii_collective_whole(&op->call), what, sizeof(what));
+    trii_op_describe(op, what, sizeof(what));
     shm_fail(g, TRI_ERR_IO,
              "rank %d cannot read a buffer of rank %d in %s: %s; TRI_SHM_CMA=0 has each rank copy "
              "its own",

@@ -21,9 +21,9 @@
 static void post_recv(shm_group *g, trii_op *op)
 {
     bool any = op->call.kind == TRII_KIND_RECV_ANY;
-    trii_tags *recvs = any ? &g->any_recvs : &g->peers[op->call.root].recvs;
+    trii_tags *recvs = any ? &g->any_recvs : &g->peers[op->peer].recvs;
 
-    if (!any && shm_pair_take_unexpected(g, &g->peers[op->call.root], op))
+    if (!any && shm_pair_take_unexpected(g, &g->peers[op->peer], op))
         return;
     for (int i = 1; i <= g->size && any; i++) {
         if (shm_pair_take_unexpected(g, &g->peers[(g->rank + i) % g->size], op))
@@ -36,7 +36,7 @@ void shm_pair_submit(shm_group *g, trii_op *op)
 {
     g->n_pair_ops++;
     if (op->call.kind == TRII_KIND_SEND)
-        shm_queue_push(&g->peers[op->call.root].sends, op);
+        shm_queue_push(&g->peers[op->peer].sends, op);
     else
         post_recv(g, op);
 }
@@ -151,7 +151,7 @@ void shm_pair_fail_no_sender(shm_group *g)
         trii_tagged *next = trii_tags_walk(&g->any_recvs, one);
         trii_op *op = trii_waiting_op(one);
 
-        if (op->call.won != NULL) {
+        if (op->won != NULL) {
             trii_tags_remove(&g->any_recvs, one);
             shm_pair_finish(g, op, TRI_ERR_PEER_LOST, "every rank of this host left the group");
         }
@@ -183,16 +183,16 @@ trii_op *shm_pair_needing(const shm_peer *peer)
 
 void shm_pair_describe(const shm_group *g, trii_op *op, char *text, size_t size)
 {
-    bool send = op->asked.kind == TRII_KIND_SEND;
+    bool send = op->call.kind == TRII_KIND_SEND;
     char last[240], full[120];
     size_t kept;
     int r;
 
-    if (op->asked.kind == TRII_KIND_RECV_ANY) { /* the root of its call may be written just now */
+    if (op->call.kind == TRII_KIND_RECV_ANY) { /* `peer` may be written just now */
         snprintf(text, size, "any rank to send");
         return;
     }
-    r = op->call.root;
+    r = op->peer;
     kept = send ? (size_t)atomic_load(&g->block->pairs[r].stream.unexpected_bytes)
                 : g->peers[r].unexpected_bytes;
     trii_kept_describe(send ? "it" : "this rank", kept, full, sizeof(full));

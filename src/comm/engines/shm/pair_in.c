@@ -90,7 +90,7 @@ static bool take_from_cell(shm_group *g, shm_peer *peer, trii_op *op)
         memcpy((char *)op->call.dst + step->moved, pair->data[step->cell] + step->moved,
                (size_t)(there - step->moved));
     step->moved = there;
-    if (there < op->call.bytes)
+    if (there < op->bytes)
         return false;
     message_release(g, message);
     return true;
@@ -116,8 +116,8 @@ static void recv_begin(shm_group *g, shm_peer *peer, trii_op *op, const announce
 
 static void recv_copy(shm_group *g, trii_op *op, const void *data)
 {
-    if (op->call.bytes > 0)
-        memcpy(op->call.dst, data, op->call.bytes);
+    if (op->bytes > 0)
+        memcpy(op->call.dst, data, op->bytes);
     shm_pair_finish(g, op, TRI_OK, NULL);
 }
 
@@ -204,7 +204,7 @@ bool shm_pair_take_unexpected(shm_group *g, shm_peer *peer, trii_op *op)
 
     if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
-    op->call.root = peer->rank;
+    op->peer = peer->rank;
     if (!check_dtype(g, peer, op, &kept->announced)) {
         trii_recv_wait(&peer->recvs, op, ++g->n_recvs); /* until it ends with the group */
         return true;
@@ -322,12 +322,12 @@ static bool answer_offer(shm_group *g, shm_peer *peer, shm_stream *stream, uint6
 static void read_offered(shm_group *g, const shm_peer *peer, trii_op *op)
 {
     shm_step *step = shm_step_of(op);
-    size_t left = op->call.bytes - step->moved, piece = left < READ_PIECE ? left : READ_PIECE;
+    size_t left = op->bytes - step->moved, piece = left < READ_PIECE ? left : READ_PIECE;
     int error;
 
     if (step->flags & SHM_SRC_IN_ARENA) {
-        memcpy(op->call.dst, shm_arena_at(g, peer->rank, step->src_at), op->call.bytes);
-        step->moved = op->call.bytes;
+        memcpy(op->call.dst, shm_arena_at(g, peer->rank, step->src_at), op->bytes);
+        step->moved = op->bytes;
     } else if (trii_cross_memory_read(peer->block->head.pid, step->src_at + step->moved,
                                       (char *)op->call.dst + step->moved, piece, &error)) {
         step->moved += piece;
@@ -348,12 +348,12 @@ static bool answer_offers(shm_group *g, shm_peer *peer, shm_stream *stream)
 
         if (trii_fault_status(g->fault) != TRI_OK)
             return did; /* a sender that failed may have had its buffer back while we read it */
-        if (step->src_at != 0 && step->moved < op->call.bytes) {
+        if (step->src_at != 0 && step->moved < op->bytes) {
             read_offered(g, peer, op);
             did = true;
             if (shm_check_peers(g))
                 return did;
-            if (step->src_at != 0 && step->moved < op->call.bytes)
+            if (step->src_at != 0 && step->moved < op->bytes)
                 return did; /* the rest after other operations had a turn */
         }
         if (!answer_offer(g, peer, stream, step->number << 1 | (step->src_at != 0)))
@@ -374,7 +374,7 @@ static bool take_from_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
     trii_op *op = peer->from_ring.first;
     shm_step *step = shm_step_of(op);
     size_t there = (size_t)(shm_load_acquire(&pair->stream.produced) - peer->ring_taken);
-    size_t left = op->call.bytes - step->moved, n = there < left ? there : left;
+    size_t left = op->bytes - step->moved, n = there < left ? there : left;
     size_t offset = (size_t)(peer->ring_taken % SHM_RING_BYTES);
 
     n = n < SHM_RING_BYTES - offset ? n : SHM_RING_BYTES - offset;
@@ -384,7 +384,7 @@ static bool take_from_ring(shm_group *g, shm_peer *peer, shm_pair *pair)
     step->moved += n;
     peer->ring_taken += n;
     shm_publish(g, &pair->stream.consumed, peer->ring_taken);
-    if (step->moved == op->call.bytes)
+    if (step->moved == op->bytes)
         shm_pair_finish(g, shm_queue_pop(&peer->from_ring), TRI_OK, NULL);
     return true;
 }

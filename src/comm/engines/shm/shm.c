@@ -181,7 +181,7 @@ static void check_left_peers(shm_group *g)
             needs = any_recv_without_sender(g);
         if (needs == NULL)
             continue;
-        trii_collective_describe(trii_collective_whole(&needs->call), what, sizeof(what));
+        trii_op_describe(needs, what, sizeof(what));
         shm_fail(g, TRI_ERR_PEER_LOST, "rank %d left the group; rank %d still waits for it in %s",
                  shm_name(g, r), shm_name(g, g->rank), what);
         return;
@@ -322,26 +322,16 @@ static void enqueue_op(shm_group *g, trii_op *op)
     g->queue_tail = &op->next;
 }
 
-static tri_status shm_submit(void *self, trii_op *op)
+static tri_status shm_submit(void *self, trii_op *op, bool waits)
 {
     shm_group *g = self;
 
     trii_lock_take(&g->lock);
     enqueue_op(g, op);
-    if (trii_fault_status(g->fault) == TRI_OK)
+    if (waits)
+        spin_on_op(g, op);
+    else if (trii_fault_status(g->fault) == TRI_OK)
         advance_all(g);
-    publish_progress(g);
-    trii_lock_drop(&g->lock);
-    return TRI_OK;
-}
-
-static tri_status shm_run(void *self, trii_op *op)
-{
-    shm_group *g = self;
-
-    trii_lock_take(&g->lock);
-    enqueue_op(g, op);
-    spin_on_op(g, op);
     publish_progress(g);
     trii_lock_drop(&g->lock);
     return TRI_OK;
@@ -515,7 +505,6 @@ const trii_engine trii_engine_shm = {
     .alloc = shm_arena_alloc,
     .free = shm_arena_free,
     .submit = shm_submit,
-    .run = shm_run,
     .progress = shm_progress,
     .describe_wait = shm_describe_wait,
     .abort = shm_abort,

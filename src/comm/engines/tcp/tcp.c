@@ -96,7 +96,7 @@ static void tcp_announce_wait(void *self, const trii_op *op)
     bool message = trii_kind_in(call->kind, TRII_KINDS_PAIR);
     tcp_frame frame;
 
-    if (call->kind == TRII_KIND_RECV_ANY) /* it may be changing */
+    if (call->kind == TRII_KIND_RECV_ANY) /* nobody in particular sends it */
         return;
     trii_mutex_lock(&g->mutex);
     if (!message && g->n_running > 0 && g->running[0]->op->call.seq < call->seq)
@@ -105,8 +105,6 @@ static void tcp_announce_wait(void *self, const trii_op *op)
     frame.bytes = 0;
     if (message)
         frame.part = (uint32_t)call->tag;
-    if (call->names != NULL && call->root >= 0)
-        frame.root = call->names[call->root];
     for (int r = 0; r < g->size && memcmp(&frame, &g->announced, sizeof(frame)) != 0; r++) {
         tcp_conn *c = &g->conns[r];
 
@@ -437,7 +435,6 @@ const trii_engine trii_engine_tcp = {
     .to_self = true,
     .create = tcp_create,
     .submit = tcp_submit,
-    .run = tcp_run,
     .progress = tcp_progress,
     .describe_wait = tcp_describe_wait,
     .abort = tcp_abort,

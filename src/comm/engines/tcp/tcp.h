@@ -15,7 +15,7 @@
  *   tcp_fault.c       fails the group and tells the peers
  *   tcp_frame.h       the frames
  *
- * The way of an all_reduce: tcp_run posts it (tcp_progress.c), coll_start_queued starts it
+ * The way of an all_reduce: tcp_submit posts it (tcp_progress.c), coll_start_queued starts it
  * (tcp_coll.c), tcp_plan opens its streams (tcp_plan.c). Then tcp_progress polls and moves bytes;
  * tcp_coll.c tells it which, reduces those that came, and has the call end (tcp_finish).
  */
@@ -243,8 +243,7 @@ void tcp_read_after_fault(tcp_conn *c);
 /* --- tcp_progress.c ------------------------------------------------------- */
 
 /* Functions of the engine's table. */
-tri_status tcp_submit(void *self, trii_op *op);
-tri_status tcp_run(void *self, trii_op *op);
+tri_status tcp_submit(void *self, trii_op *op, bool waits);
 void tcp_progress(void *self, trii_op *op, int64_t until_ns);
 /* Ends an operation, which must have been removed from all lists. */
 void tcp_finish(tcp_group *g, trii_op *op, tri_status status, const char *why);

@@ -468,7 +468,7 @@ void tcp_coll_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t 
         snprintf(text, size, "nobody");
         return;
     }
-    trii_collective_describe(trii_collective_whole(&coll->op->call), call, sizeof(call));
+    trii_op_describe(coll->op, call, sizeof(call));
     describe_coll(g, coll, whom, sizeof(whom));
     snprintf(text, size, "an earlier call, %s, which waits for %s", call, whom);
 }

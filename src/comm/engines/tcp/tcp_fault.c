@@ -110,7 +110,7 @@ void tcp_fail_left(tcp_conn *c, const trii_op *op)
 {
     char call[192];
 
-    trii_collective_describe(trii_collective_whole(&op->call), call, sizeof(call));
+    trii_op_describe(op, call, sizeof(call));
     tcp_fail(c->group, TRI_ERR_PEER_LOST, "rank %d left the group, but %s needs it",
              tcp_name(c->group, c->rank), call);
 }

@@ -43,7 +43,7 @@ static void end_if_whole(tcp_conn *c, trii_op *op)
 {
     transfer *p = transfer_of(op);
 
-    if (!p->cts_sent || p->moved < op->call.bytes)
+    if (!p->cts_sent || p->moved < op->bytes)
         return;
     trii_tags_remove(&c->rest_expected, &p->waiting.tagged);
     tcp_finish(c->group, op, TRI_OK, NULL);
@@ -125,7 +125,7 @@ static bool recv_unexpected(tcp_conn *c, trii_op *op)
 
     if (kept == NULL || (op->call.kind == TRII_KIND_RECV_ANY && !trii_op_win(op)))
         return false;
-    op->call.root = c->rank;
+    op->peer = c->rank;
     message = message_of(&kept->head);
     if (message.dtype != op->call.dtype) {
         trii_recv_wait(&c->recvs, op, 0); /* ends with the group */
@@ -168,7 +168,7 @@ static const trii_op *no_sender_left(tcp_group *g)
         trii_op *op = trii_waiting_op(one);
 
         next = trii_tags_walk(&g->any_recvs, one);
-        if (op->call.won == NULL)
+        if (op->won == NULL)
             return op;
         trii_tags_remove(&g->any_recvs, one);
         tcp_finish(g, op, TRI_ERR_PEER_LOST, "every rank left the group");
@@ -244,7 +244,7 @@ static void p2p_post(tcp_group *g, trii_op *op)
         post_recv_any(g, op);
         return;
     }
-    c = &g->conns[op->call.root];
+    c = &g->conns[op->peer];
     if (op->call.kind == TRII_KIND_RECV) {
         post_recv(c, op);
     } else if (c->rank == g->rank) {
@@ -376,7 +376,7 @@ static tcp_verdict accept_rest(tcp_conn *c)
     trii_tagged *one = trii_tags_find(&c->rest_expected, c->head.seq);
     trii_op *op = one != NULL ? trii_waiting_op(one) : NULL;
 
-    if (op == NULL || c->head.bytes != op->call.bytes - transfer_of(op)->moved)
+    if (op == NULL || c->head.bytes != op->bytes - transfer_of(op)->moved)
         return TCP_MALFORMED;
     trii_tags_remove(&c->rest_expected, one);
     c->in_recv = op;
@@ -520,7 +520,7 @@ static void p2p_fail_all(tcp_group *g, tri_status status, const char *why)
 void tcp_p2p_describe_wait(tcp_group *g, const trii_op *op, char *text, size_t size)
 {
     bool send = op->call.kind == TRII_KIND_SEND;
-    const tcp_conn *c = op->call.root >= 0 ? &g->conns[op->call.root] : NULL;
+    const tcp_conn *c = op->peer >= 0 ? &g->conns[op->peer] : NULL;
     size_t used;
 
     if (c == NULL || c->rank == g->rank)

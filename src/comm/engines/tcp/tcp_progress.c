@@ -367,8 +367,9 @@ static void try_all_conns(tcp_group *g)
     }
 }
 
-static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
+tri_status tcp_submit(void *self, trii_op *op, bool waits)
 {
+    tcp_group *g = self;
     tri_status status;
     int i = 0;
 
@@ -382,27 +383,17 @@ static tri_status post(tcp_group *g, trii_op *op, bool waited_for)
         i++; /* .kinds of the engine has no other kinds than its owners' */
     g->pending++;
     g->owners[i]->post(g, op);
-    if (waited_for && !g->polling) {
+    if (waits && !g->polling) {
         try_all_conns(g); /* the last one to come finds everything there */
         op->scratch[POLLED] = 1;
     }
     tcp_advance(g);
     if (g->polling)
         trii_wakeup_signal(g->wake_fd); /* there may be more to poll for */
-    else if (!waited_for || (g->frame_stuck && g->pending == 0))
+    else if (!waits || (g->frame_stuck && g->pending == 0))
         arm(g);
     trii_mutex_unlock(&g->mutex);
     return TRI_OK;
-}
-
-tri_status tcp_submit(void *self, trii_op *op)
-{
-    return post(self, op, false);
-}
-
-tri_status tcp_run(void *self, trii_op *op)
-{
-    return post(self, op, true);
 }
 
 /* Polls again and again for as long as that has paid lately: asleep, the answer of a peer on

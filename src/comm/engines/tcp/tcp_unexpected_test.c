@@ -7,6 +7,7 @@
 
 #include "base/alloc.h"
 #include "comm/engines/tcp/tcp.h"
+#include "comm/group/composite.h"
 
 static const tcp_owner *const owners[TCP_OWNERS] = {&tcp_coll_owner, &tcp_p2p_owner};
 
@@ -62,11 +63,11 @@ static void a_peer_is_asked_to_hold_when_much_is_kept(void **state)
     assert_int_equal(c->out.root, 1);
     assert_false(tcp_p2p_owner.next_request(c));
     while (!c->hold_due) {
-        recv.call.tag = --n;
+        recv.made.tag = --n;
         kept = (tcp_unexpected *)trii_tags_find(&c->unexpected, trii_tag_of(&recv.call));
         kept->head.bytes = kept->head.count = 0; /* there is no buffer for it */
         c->unexpected_bytes -= 1 << 20;
-        recv = (trii_op){.call = recv.call, .status = TRI_INPROGRESS};
+        trii_op_init(&recv, &recv.call);
         g.pending = 1;
         tcp_p2p_owner.post(&g, &recv);
     }
@@ -90,6 +91,9 @@ static void a_receive_takes_over_the_message_that_is_coming(void **state)
                              .dst = dst,
                              .count = 8,
                              .bytes = 8},
+                    .peer = 1,
+                    .count = 8,
+                    .bytes = 8,
                     .status = TRI_INPROGRESS};
     tcp_frame head;
     tcp_conn *c = &conns[1];
@@ -136,6 +140,9 @@ static void a_payload_that_is_not_its_messages_is_refused(void **state)
                                  .dst = dst,
                                  .count = 4,
                                  .bytes = 16},
+                        .peer = 1,
+                        .count = 4,
+                        .bytes = 16,
                         .status = TRI_INPROGRESS};
         tcp_frame head;
         tcp_conn *c = &conns[1];
@@ -272,7 +279,7 @@ static void set_up(table *t)
         g->slots[i].peers = calloc(3, sizeof(tcp_streams));
     t->src = calloc(3, SUMMED_BYTES);
     t->dst = calloc(1, SUMMED_BYTES);
-    t->sum.call = (trii_collective){.kind = TRII_KIND_REDUCE_SCATTER,
+    t->sum.made = (trii_collective){.kind = TRII_KIND_REDUCE_SCATTER,
                                     .dtype = TRI_DTYPE_F32,
                                     .op = TRI_REDOP_SUM,
                                     .src = t->src,
@@ -280,15 +287,17 @@ static void set_up(table *t)
                                     .count = SUMMED,
                                     .bytes = SUMMED_BYTES,
                                     .seq = 1};
-    t->gather.call = (trii_collective){.kind = TRII_KIND_ALL_GATHER,
+    t->gather.made = (trii_collective){.kind = TRII_KIND_ALL_GATHER,
                                        .dtype = TRI_DTYPE_F32,
                                        .src = t->own,
                                        .dst = t->gathered,
                                        .count = 2,
                                        .bytes = sizeof(t->own),
                                        .seq = 2};
-    t->recv.call = (trii_collective){
+    t->recv.made = (trii_collective){
         .kind = TRII_KIND_RECV, .dtype = TRI_DTYPE_F32, .dst = &t->byte, .count = 1, .bytes = 4};
+    t->recv.count = 1;
+    t->recv.bytes = 4;
     g->pending = 3;
     tcp_p2p_owner.post(g, &t->recv);
 }

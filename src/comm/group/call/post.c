@@ -48,21 +48,20 @@ static void give_back_seq(tri_group *group, const trii_collective *call)
         --*counter;
 }
 
-tri_status trii_group_start(tri_group *group, trii_op *op,
-                            tri_status (*take)(void *self, trii_op *op))
+tri_status trii_group_start(tri_group *group, trii_op *op, bool waits)
 {
     tri_status status;
 
     if (TRII_UNLIKELY(group->engine->device != NULL))
         op->queue = tri_device_queue(group->engine->device(group->self));
     trii_lock_take(&group->lock);
-    op->call.seq = ++*counter_of(group, &op->call);
+    op->made.seq = ++*counter_of(group, &op->call);
     if (group->recorder != NULL)
         op->record = trii_recorder_begin(group->recorder, &op->call, group->record_group);
     status = TRII_UNLIKELY(group->submit_compared != NULL) &&
                      !trii_kind_in(op->call.kind, TRII_KINDS_PAIR)
                  ? group->submit_compared(group, op)
-                 : take(group->self, op);
+                 : group->engine->submit(group->self, op, waits);
     if (TRII_UNLIKELY(status != TRI_OK))
         give_back_seq(group, &op->call);
     trii_lock_drop(&group->lock);
@@ -99,7 +98,7 @@ tri_status trii_op_report(const tri_group *group, const trii_op *op)
 
     if (status >= 0)
         return status;
-    trii_collective_describe(&op->call, call, sizeof(call));
+    trii_op_describe(op, call, sizeof(call));
     snprintf(rank, sizeof(rank), "rank %d", group->rank);
     names_call = strstr(op->error, call) != NULL;
     names_rank = strncmp(op->error, rank, strlen(rank)) == 0;
@@ -203,17 +202,16 @@ size_t trii_op_received(const trii_op *op)
 
     if (!is_recv || trii_op_status(op) != TRI_OK)
         return 0;
-    return op->call.count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
+    return op->count / (size_t)(op->call.parts > 0 ? op->call.parts : 1);
 }
 
 tri_status trii_group_run(tri_group *group, const trii_collective *call)
 {
-    const trii_engine *engine = group->engine;
     trii_op op;
     tri_status status;
 
     trii_op_init(&op, call);
-    status = trii_group_start(group, &op, engine->run != NULL ? engine->run : engine->submit);
+    status = trii_group_start(group, &op, true);
     if (TRII_UNLIKELY(status != TRI_OK))
         return trii_group_report_not_taken(group, &op.call, status);
     if (trii_op_status(&op) == TRI_INPROGRESS)

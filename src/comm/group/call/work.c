@@ -138,9 +138,9 @@ static tri_status post_one(tri_group *group, const trii_collective *call, tri_wo
     trii_op_init(&work->op, call);
     work->op.finished = work_finished;
     atomic_init(&work->refs, 2);
-    status = keep_parts(work, &work->op.call);
+    status = keep_parts(work, &work->op.made);
     if (status == TRI_OK)
-        status = trii_group_start(group, &work->op, group->engine->submit);
+        status = trii_group_start(group, &work->op, false);
     if (status != TRI_OK) {
         status = trii_group_report_not_taken(group, &work->op.call, status);
         release_work(group, work);

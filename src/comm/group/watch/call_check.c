@@ -64,7 +64,7 @@ static tri_status exchange(tri_group *group, const trii_collective *call, trii_c
     own.piece_of = call;
     trii_op_init(&op, &own);
     trii_lock_take(&group->lock);
-    status = group->engine->submit(group->self, &op);
+    status = group->engine->submit(group->self, &op, false);
     trii_lock_drop(&group->lock);
     if (status == TRI_OK)
         status = trii_group_wait(group, &op,
@@ -134,7 +134,7 @@ tri_status trii_call_check_submit(tri_group *group, trii_op *op)
     status = compare(group, &op->call);
     trii_lock_take(&group->lock);
     if (status == TRI_OK) {
-        status = group->engine->submit(group->self, op);
+        status = group->engine->submit(group->self, op, false);
     } else { /* it is taken: what it waits for says why */
         trii_op_finish(op, trii_fault_cause(&group->fault), group->fault.text);
         status = TRI_OK;
