@@ -102,6 +102,9 @@ static void a_copy_that_is_read_is_not_written_over(void **state)
     (void)use_copy(w, &rows, 0);
     reader = trii_packed_take(w, &rows, 0);
     assert_true(reader.ready);
+    next = trii_packed_take(w, &rows, 0); /* others read it, too */
+    assert_ptr_equal(next.storage, reader.storage);
+    trii_storage_unref(next.storage);
     write_to(w);
     next = trii_packed_take(w, &rows, 1);
     assert_false(next.ready || next.wanted);
@@ -138,6 +141,24 @@ static void older_contents_neither_find_nor_replace_newer_ones(void **state)
     tri_tensor_unref(w);
 }
 
+/* Nobody has asked for the newer ones yet. */
+static void older_contents_are_not_taken_for_newer_ones(void **state)
+{
+    tri_tensor *w = parameter();
+
+    (void)state;
+    (void)use_copy(w, &rows, 0);
+    write_to(w);
+    (void)use_copy(w, &rows, 0);
+    assert_false(use_copy(w, &rows, 1).wanted); /* the first that asks for these */
+    assert_true(use_copy(w, &rows, 1).wanted);
+    write_to(w);
+    (void)use_copy(w, &rows, 1);
+    assert_true(use_copy(w, &rows, 1).ready);
+    assert_false(use_copy(w, &rows, 2).ready);
+    tri_tensor_unref(w);
+}
+
 /* The contents that a run has made when others are wanted already are dropped. */
 static void a_copy_that_is_made_too_late_is_not_kept(void **state)
 {
@@ -156,6 +177,26 @@ static void a_copy_that_is_made_too_late_is_not_kept(void **state)
     trii_storage_unref(slow.storage);
     assert_false(use_copy(w, &rows, 2).ready);
     assert_true(use_copy(w, &rows, 2).ready);
+    tri_tensor_unref(w);
+}
+
+static void the_first_of_two_that_make_one_is_kept(void **state)
+{
+    tri_tensor *w = parameter();
+    trii_storage *made[2];
+
+    (void)state;
+    (void)use_copy(w, &rows, 0);
+    for (int i = 0; i < 2; i++) {
+        assert_true(trii_packed_take(w, &rows, 0).wanted);
+        CHECK_OK(trii_storage_create(NULL, NULL, BYTES, &made[i]));
+    }
+    for (int i = 0; i < 2; i++)
+        assert_null(trii_packed_keep(w, &rows, 0, made[i]));
+    trii_storage_unref(made[1]);
+    assert_ptr_equal(use_copy(w, &rows, 0).storage, made[0]);
+    trii_storage_unref(made[0]);
+    assert_int_equal(trii_packed_bytes(), BYTES);
     tri_tensor_unref(w);
 }
 
@@ -185,7 +226,9 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(memory_goes_with_the_tensor),
     cmocka_unit_test(a_copy_that_is_read_is_not_written_over),
     cmocka_unit_test(older_contents_neither_find_nor_replace_newer_ones),
+    cmocka_unit_test(older_contents_are_not_taken_for_newer_ones),
     cmocka_unit_test(a_copy_that_is_made_too_late_is_not_kept),
+    cmocka_unit_test(the_first_of_two_that_make_one_is_kept),
     cmocka_unit_test(a_tensor_has_few_and_gives_up_what_nobody_asks_for),
 };
 
