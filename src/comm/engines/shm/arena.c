@@ -5,12 +5,14 @@
  * an arrival says where its buffers are.
  */
 /* build: leaf */
+#include "comm/engines/shm/arena.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/fault.h"
 #include "os/clock.h"
 #include "os/limits.h"
 #include "os/memory_room.h"

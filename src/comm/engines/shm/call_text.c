@@ -3,10 +3,10 @@
  * source line, its kind, its size. What a rank did last is read here when it fails or is late.
  */
 /* build: hot leaf */
+#include "comm/engines/shm/call_text.h"
+
 #include <inttypes.h>
 #include <string.h>
-
-#include "comm/engines/shm/shm_group.h"
 
 void shm_publish_file(shm_group *g, unsigned i, const char *file)
 {

@@ -5,9 +5,14 @@
  * memory, so a caller that gave up has its buffers to itself again. Sums: cma_sum.c.
  */
 /* build: hot */
+#include "comm/engines/shm/paths.h"
+
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/parts.h"
+#include "comm/engines/shm/slot.h"
 #include "os/cross_memory.h"
 
 bool shm_cma_works(shm_group *g)

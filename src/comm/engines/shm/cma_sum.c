@@ -8,7 +8,11 @@
  * reads.
  */
 /* build: hot leaf */
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/paths.h"
+
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/parts.h"
+#include "comm/engines/shm/slot.h"
 #include "comm/group/reduce/reduce.h"
 
 /* Sums elements [from, from + n) of all inputs into dst. False: the group has failed. */

@@ -6,6 +6,8 @@
  * close when they die, and their processes, as a forked child may keep a socket open.
  */
 /* build: leaf */
+#include "comm/engines/shm/connect.h"
+
 #include <assert.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +16,9 @@
 #include "base/alloc.h"
 #include "base/log.h"
 #include "base/param.h"
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/paths.h"
 #include "os/clock.h"
 #include "os/process.h"
 #include "os/random.h"

@@ -8,7 +8,12 @@
  * left of the others', so a rank that is not running delays nobody.
  */
 /* build: hot leaf */
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/paths.h"
+
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/parts.h"
+#include "comm/engines/shm/slot.h"
 #include "comm/group/reduce/reduce.h"
 
 #define CHUNK_BYTES ((size_t)64 << 10)

@@ -6,10 +6,12 @@
  * Three witnesses see the end of a peer's process: its death mark (a thread that waits, here), its
  * socket and its pidfd (the control thread, connect.c).
  */
+#include "comm/engines/shm/fault.h"
+
 #include <stdarg.h>
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/call_text.h"
 #include "os/unix.h"
 
 void shm_wake_rank(shm_group *g, int rank)

@@ -16,7 +16,9 @@
  * pair_in.c is the receiver's side, pair_out.c the sender's; here are posting, advancing, ending.
  */
 /* build: hot */
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/pair.h"
+
+#include "comm/engines/shm/call_text.h"
 
 static void post_recv(shm_group *g, trii_op *op)
 {

@@ -3,11 +3,15 @@
  * none yet, and answering offers. See pair.c.
  */
 /* build: hot */
+#include "comm/engines/shm/pair.h"
+
 #include <inttypes.h>
 #include <string.h>
 
 #include "base/alloc.h"
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/call_text.h"
+#include "comm/engines/shm/fault.h"
 #include "os/cross_memory.h"
 
 /* Of an offered message at a time, so that other operations of this rank advance in between. */

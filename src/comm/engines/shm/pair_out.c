@@ -3,9 +3,13 @@
  * that the receiver asks for. See pair.c.
  */
 /* build: hot */
+#include "comm/engines/shm/pair.h"
+
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/call_text.h"
+#include "comm/engines/shm/fault.h"
 
 #define FIRST_PIECE ((size_t)4 << 10) /* is in the cell before the message is announced */
 #define PIECE_BYTES ((size_t)64 << 10)

@@ -3,9 +3,11 @@
  * (slot.c) differ only in where those elements lie. More of it in shm_group.h.
  */
 /* build: hot leaf */
+#include "comm/engines/shm/parts.h"
+
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/fault.h"
 #include "comm/group/reduce/reduce.h"
 
 static size_t largest_of(const size_t *parts, int size)

@@ -15,7 +15,7 @@
  *   arena.c                      allocating memory that all ranks map
  *   fault.c                      waking the peers, failing together
  *   call_text.c                  a peer's call in words, for error messages
- *   shm_group.h                  the group as this process sees it, and what the files above offer
+ *   shm_group.h                  the group as this process sees it
  *   layout.h                     what lies in shared memory
  *
  * The way of an all_reduce: shm.c, slot.c (arrives with the data or their address; all have

@@ -16,9 +16,14 @@
  * of their buffers: so every rank chooses the same path.
  */
 /* build: hot leaf */
+#include "comm/engines/shm/slot.h"
+
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/arena.h"
+#include "comm/engines/shm/call_text.h"
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/parts.h"
 
 #define DIRECT_MIN_BYTES ((size_t)3 << 10) /* below, a copy is cheaper than a second phase */
 /* For parts (PIECE: for pieces) below these sizes, system calls cost more than a copy. */

@@ -4,6 +4,7 @@
  * more.
  */
 /* ctest: threads=none */
+#include "comm/engines/shm/slot.h"
 #include "comm/engines/shm/shm_group.h"
 #include "testing/check.h"
 

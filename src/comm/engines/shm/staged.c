@@ -6,9 +6,12 @@
  * the order of the operations. slot.c chooses it where CMA is not possible or does not pay.
  */
 /* build: hot leaf */
+#include "comm/engines/shm/paths.h"
+
 #include <string.h>
 
-#include "comm/engines/shm/shm_group.h"
+#include "comm/engines/shm/fault.h"
+#include "comm/engines/shm/parts.h"
 #include "comm/group/reduce/reduce.h"
 
 #define SUMMED_IN_SLICES (TRII_KINDS_REDUCING & ~TRII_KINDS_WHOLE_SRC)
